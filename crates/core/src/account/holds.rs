@@ -1,0 +1,204 @@
+//! What one identity has pending: bookings that can be cancelled, reservations to be settled.
+
+use crate::algorithm::concurrency::Holder;
+use crate::algorithm::{FORGET_AFTER, Ticket};
+use crate::limit::State;
+use crate::mode::Step;
+use crate::op::Refusal;
+use crate::time::Timestamp;
+
+/// The most bookings and reservations that one identity may have pending.
+pub const HOLDS_MAX: usize = 10_000;
+
+/// Everything pending, in the order it came.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Holds {
+    all: Vec<Hold>,
+}
+
+/// Something held under an id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hold {
+    pub(super) holder: Holder,
+    pub(super) kind: Kind,
+    pub(super) cost: u64,
+    /// One for each step of the plan.
+    pub(super) receipts: Vec<Receipt>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An acquire: can be cancelled until its slot comes.
+    Booking,
+    /// A reservation: cancelled by itself at its deadline.
+    Reservation { deadline: Timestamp },
+    /// A reservation past its deadline, remembered so that a late commit is charged and not refused.
+    Expired,
+}
+
+/// What one step was charged; nothing if it was not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Receipt {
+    pub(super) plain: Option<Ticket>,
+    pub(super) boost: Option<Ticket>,
+}
+
+// === impl Holds ===
+
+impl Holds {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Whether another hold may be added under this id.
+    pub(super) fn may_add(&self, holder: Holder, now: Timestamp) -> Result<(), Refusal> {
+        let pending = |hold: &Hold| hold.is_pending(now);
+        if self
+            .all
+            .iter()
+            .any(|hold| hold.holder == holder && pending(hold))
+        {
+            return Err(Refusal::HolderInUse);
+        }
+        if self.all.len() >= HOLDS_MAX
+            && self.all.iter().filter(|h| pending(h)).count() >= HOLDS_MAX
+        {
+            return Err(Refusal::TooManyHolds { most: HOLDS_MAX });
+        }
+        Ok(())
+    }
+
+    pub(super) fn may_commit(&self, holder: Holder) -> Result<(), Refusal> {
+        match self.all.iter().find(|hold| hold.holder == holder) {
+            None => Err(Refusal::UnknownHolder),
+            Some(hold) if hold.kind == Kind::Booking => Err(Refusal::NotReserved),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Adds a hold in place of any that is over under the same id; those of slots are not kept here.
+    pub(super) fn add(&mut self, hold: Hold) {
+        let charges = |receipt: &Receipt| receipt.plain.is_some() || receipt.boost.is_some();
+        if hold.kind == Kind::Booking && !hold.receipts.iter().any(charges) {
+            return;
+        }
+        self.all.retain(|other| other.holder != hold.holder);
+        if self.all.len() >= HOLDS_MAX {
+            // Full, but not of pending ones: the oldest that is over makes room.
+            if let Some(over) = self
+                .all
+                .iter()
+                .position(|h| !matches!(h.kind, Kind::Reservation { .. }))
+            {
+                self.all.remove(over);
+            }
+        }
+        self.all.push(hold);
+    }
+
+    pub(super) fn take(&mut self, holder: Holder) -> Option<Hold> {
+        let place = self.all.iter().position(|hold| hold.holder == holder)?;
+        Some(self.all.remove(place))
+    }
+
+    /// The reservation whose deadline passed first, now marked as expired.
+    pub(super) fn next_expired(&mut self, now: Timestamp) -> Option<(Hold, Timestamp)> {
+        self.all.retain(|hold| !hold.is_forgotten(now));
+        let due = |hold: &&mut Hold| hold.deadline().is_some_and(|deadline| deadline <= now);
+        let hold = self
+            .all
+            .iter_mut()
+            .filter(due)
+            .min_by_key(|hold| hold.deadline())?;
+        let deadline = hold.deadline()?;
+        let expired = hold.clone();
+        hold.kind = Kind::Expired;
+        Some((expired, deadline))
+    }
+
+    /// Follows the steps of a plan to their new places.
+    pub(super) fn follow(&mut self, from: &[Option<usize>]) {
+        for hold in &mut self.all {
+            let receipt = |place: &Option<usize>| {
+                place
+                    .and_then(|place| hold.receipts.get(place).copied())
+                    .unwrap_or_default()
+            };
+            hold.receipts = from.iter().map(receipt).collect();
+        }
+    }
+}
+
+// === impl Hold ===
+
+impl Hold {
+    fn deadline(&self) -> Option<Timestamp> {
+        match self.kind {
+            Kind::Reservation { deadline } => Some(deadline),
+            Kind::Booking | Kind::Expired => None,
+        }
+    }
+
+    /// Whether it still stands for something that may be given back.
+    fn is_pending(&self, now: Timestamp) -> bool {
+        match self.kind {
+            Kind::Booking => self.slot().is_some_and(|slot| slot > now),
+            Kind::Reservation { deadline } => deadline > now,
+            Kind::Expired => false,
+        }
+    }
+
+    /// Whether it has been over for so long that nobody will ask again.
+    fn is_forgotten(&self, now: Timestamp) -> bool {
+        let over = self
+            .slot()
+            .is_none_or(|slot| slot.after(FORGET_AFTER) <= now);
+        over && matches!(self.kind, Kind::Booking | Kind::Expired)
+    }
+
+    /// When the last of its charges may be used.
+    fn slot(&self) -> Option<Timestamp> {
+        let tickets = self
+            .receipts
+            .iter()
+            .flat_map(|receipt| [receipt.plain, receipt.boost]);
+        tickets.flatten().map(|ticket| ticket.slot()).max()
+    }
+}
+
+// === impl Receipt ===
+
+impl Receipt {
+    /// Gives back what was charged beyond `used`; how much that was, if anything was charged.
+    pub(super) fn give_back(
+        &self,
+        step: &Step,
+        (plain, boost): (&mut State, &mut State),
+        used: u64,
+        now: Timestamp,
+    ) -> Option<u64> {
+        if let Some(ticket) = &self.plain {
+            step.limit
+                .unspend(plain, ticket, ticket.charged().saturating_sub(used), now);
+        }
+        if let (Some(limit), Some(ticket)) = (&step.boost, &self.boost) {
+            limit.unspend(boost, ticket, ticket.charged().saturating_sub(used), now);
+        }
+        self.plain
+            .map(|ticket| ticket.charged().saturating_sub(used))
+    }
+
+    /// Gives back a booking.
+    pub(super) fn unbook(
+        &self,
+        step: &Step,
+        (plain, boost): (&mut State, &mut State),
+        now: Timestamp,
+    ) -> Option<u64> {
+        if let (Some(limit), Some(ticket)) = (&step.boost, &self.boost) {
+            limit.unbook(boost, ticket, now);
+        }
+        self.plain
+            .map(|ticket| step.limit.unbook(plain, &ticket, now))
+    }
+}

@@ -1,0 +1,224 @@
+//! The concurrency limit: at most so many in flight.
+//!
+//! A slot is held under an id until it is freed, or until its lease runs out: a caller that crashed
+//! never leaks one. The same id again renews its lease and takes no second slot, so a retried
+//! call is harmless.
+//!
+//! Nobody knows when a slot will be freed, only when its lease ends at the latest; that is what a
+//! denial promises, and why a slot cannot be booked ahead.
+
+use std::num::NonZeroU64;
+
+use super::{Algorithm, Slot, Ticket, Trace, clock_slack};
+use crate::arithmetic::{signed, within};
+use crate::change::Keep;
+use crate::quota::{QuotaError, length};
+use crate::time::{Span, Timestamp};
+
+/// The most slots a concurrency limit may have.
+pub const SLOTS_MAX: u64 = 1_000_000;
+
+/// A concurrency limit.
+///
+/// ```
+/// use sluicegate_core::algorithm::concurrency::Concurrency;
+/// use sluicegate_core::time::Span;
+///
+/// let limit = Concurrency::new(10, Span::from_secs(30)).unwrap();
+/// assert_eq!(limit.max(), 10);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Concurrency {
+    max: NonZeroU64,
+    lease: NonZeroU64,
+}
+
+/// Who holds a slot: a number that stands for an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Holder(pub u64);
+
+/// The slots in use.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SlotsState {
+    leases: Vec<Lease>,
+}
+
+/// A slot, or several, held under one id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// Who holds it.
+    pub holder: Holder,
+    /// How many slots.
+    pub slots: u64,
+    /// When it runs out.
+    pub until: Timestamp,
+}
+
+// === impl Concurrency ===
+
+impl Concurrency {
+    /// At most `max` slots, each held for at most `lease` unless renewed.
+    ///
+    /// # Errors
+    /// When `max` is 0 or above [`SLOTS_MAX`], or the lease is empty.
+    pub fn new(max: u64, lease: Span) -> Result<Self, QuotaError> {
+        let what = "the number of slots";
+        if max > SLOTS_MAX {
+            return Err(QuotaError::TooMuch {
+                what,
+                amount: max,
+                most: SLOTS_MAX,
+            });
+        }
+        let max = crate::quota::amount(what, max)?;
+        Ok(Self {
+            max,
+            lease: length("the lease", lease)?,
+        })
+    }
+
+    /// The number of slots.
+    #[must_use]
+    pub const fn max(&self) -> u64 {
+        self.max.get()
+    }
+
+    /// How long a slot is held at most.
+    #[must_use]
+    pub const fn lease(&self) -> Span {
+        Span::from_micros(self.lease.get())
+    }
+
+    /// Takes `slots` for `holder`, or renews what it holds.
+    pub(crate) fn hold(&self, state: &mut SlotsState, holder: Holder, slots: u64, now: Timestamp) {
+        let until = now.after(self.lease());
+        match state.leases.iter_mut().find(|lease| lease.holder == holder) {
+            Some(lease) => lease.until = lease.until.max(until),
+            None => state.leases.push(Lease {
+                holder,
+                slots,
+                until,
+            }),
+        }
+    }
+}
+
+impl Algorithm for Concurrency {
+    type State = SlotsState;
+
+    fn fresh(&self, _now: Timestamp) -> SlotsState {
+        SlotsState::default()
+    }
+
+    fn settle(&self, state: &mut SlotsState, now: Timestamp) {
+        let latest = now.after(self.lease());
+        let slack = clock_slack(self.lease());
+        for lease in &mut state.leases {
+            if lease.until > latest.after(slack) {
+                lease.until = latest;
+            }
+        }
+        state.leases.retain(|lease| lease.until > now);
+    }
+
+    fn expires_at(&self, state: &SlotsState) -> Timestamp {
+        state
+            .leases
+            .iter()
+            .map(|lease| lease.until)
+            .max()
+            .unwrap_or(Timestamp::EPOCH)
+    }
+
+    fn slot(&self, state: &SlotsState, cost: u64, now: Timestamp) -> Slot {
+        let max = self.max();
+        if cost > max {
+            return Slot::Never { max_cost: max };
+        }
+        let mut held = state.held();
+        if held.saturating_add(cost) <= max {
+            return Slot::At(now);
+        }
+        let mut by_end = state.leases.clone();
+        by_end.sort_unstable_by_key(|lease| lease.until);
+        for lease in by_end {
+            held = held.saturating_sub(lease.slots);
+            if held.saturating_add(cost) <= max {
+                return Slot::At(lease.until.max(now));
+            }
+        }
+        Slot::At(now)
+    }
+
+    /// Waiting does not book a slot: patience makes no difference.
+    fn ready(&self, state: &SlotsState, cost: u64, _patience: Span, now: Timestamp) -> Slot {
+        self.slot(state, cost, now)
+    }
+
+    fn spend(&self, _state: &mut SlotsState, cost: u64, at: Timestamp, _now: Timestamp) -> Ticket {
+        // A slot is held under an id, through `hold`.
+        Ticket {
+            charged: cost,
+            slot: at,
+            trace: Trace::Nowhere,
+        }
+    }
+
+    fn put(&self, _state: &mut SlotsState, _amount: u64, _now: Timestamp) {}
+
+    fn unbook(&self, _state: &mut SlotsState, _ticket: &Ticket, _now: Timestamp) -> u64 {
+        0
+    }
+
+    fn unspend(&self, _state: &mut SlotsState, _ticket: &Ticket, _amount: u64, _now: Timestamp) {}
+
+    fn remaining(&self, state: &SlotsState, _now: Timestamp) -> i64 {
+        within(signed(self.max()).saturating_sub(signed(state.held())))
+    }
+
+    fn debt_paid_at(&self, _state: &SlotsState, now: Timestamp) -> Timestamp {
+        now
+    }
+
+    fn full_at(&self, state: &SlotsState, now: Timestamp) -> Timestamp {
+        self.expires_at(state).max(now)
+    }
+
+    fn carry(&self, _old: &Self, state: &SlotsState, keep: Keep, now: Timestamp) -> SlotsState {
+        // Who is in flight stays in flight, whatever the number; leases given keep their end.
+        if keep == Keep::Nothing {
+            self.fresh(now)
+        } else {
+            state.clone()
+        }
+    }
+}
+
+// === impl SlotsState ===
+
+impl SlotsState {
+    /// The leases that have not run out when the state was last settled.
+    #[must_use]
+    pub fn leases(&self) -> &[Lease] {
+        &self.leases
+    }
+
+    /// Whether `holder` holds a slot.
+    #[must_use]
+    pub fn holds(&self, holder: Holder) -> bool {
+        self.leases.iter().any(|lease| lease.holder == holder)
+    }
+
+    /// Frees what `holder` holds; how many slots that were.
+    pub(crate) fn free(&mut self, holder: Holder) -> u64 {
+        let before = self.held();
+        self.leases.retain(|lease| lease.holder != holder);
+        before.saturating_sub(self.held())
+    }
+
+    fn held(&self) -> u64 {
+        self.leases
+            .iter()
+            .fold(0, |held, lease| held.saturating_add(lease.slots))
+    }
+}

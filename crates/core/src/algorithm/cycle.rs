@@ -1,0 +1,58 @@
+//! Permits per cycle: a fixed number per refresh period, and callers who may wait for a coming one.
+//!
+//! Unlike a fixed window, a cycle is made for waiting: a caller may book permits of coming cycles,
+//! taking what is left of this one first. Cycles are aligned to the clock. Over any `k` cycles in a
+//! row at most `k` times the permits are used, plus, since a booking that straddles is used at the
+//! start of its last cycle, one less than its cost. The machine is [`steps`](super::steps).
+
+use super::FORGET_AFTER;
+use super::steps::{Face, Period, Steps};
+use crate::quota::{QuotaError, amount, length};
+use crate::time::Span;
+
+/// Permits per cycle.
+///
+/// ```
+/// use sluicegate_core::algorithm::cycle::Cycle;
+/// use sluicegate_core::time::Span;
+///
+/// let limit = Cycle::new(50, Span::from_millis(500)).unwrap();
+/// assert_eq!((limit.permits(), limit.period()), (50, Span::from_millis(500)));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cycle {
+    pub(crate) kernel: Steps,
+}
+
+// === impl Cycle ===
+
+impl Cycle {
+    /// So many permits per period.
+    ///
+    /// # Errors
+    /// When there are no permits or more than the exact bound, or the period is empty or above 142 years.
+    pub fn new(permits: u64, period: Span) -> Result<Self, QuotaError> {
+        let count = amount("the number of permits", permits)?;
+        let kernel = Steps {
+            face: Face::Cycle,
+            capacity: count,
+            refill: count,
+            period: Period::Clock(length("the cycle's period", period)?),
+            start: permits,
+            forget_after: FORGET_AFTER,
+        };
+        Ok(Self { kernel })
+    }
+
+    /// Permits per cycle.
+    #[must_use]
+    pub const fn permits(&self) -> u64 {
+        self.kernel.capacity.get()
+    }
+
+    /// How long a cycle lasts.
+    #[must_use]
+    pub fn period(&self) -> Span {
+        self.kernel.period.longest()
+    }
+}

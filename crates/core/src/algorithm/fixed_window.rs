@@ -1,0 +1,80 @@
+//! The fixed window counter: so many per window, and a new count with each.
+//!
+//! Cheap and easy to explain, with one known edge: 5 per minute lets 5 pass at 2:00:59 and 5 more at
+//! 2:01:00, so a rolling minute can hold twice the number. The machine is [`steps`](super::steps).
+
+use super::FORGET_AFTER;
+use super::steps::{Edges, Face, Period, Steps};
+use crate::quota::{QuotaError, Rate, amount, length};
+
+/// A fixed window counter.
+///
+/// ```
+/// use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
+/// use sluicegate_core::quota::Rate;
+/// use sluicegate_core::time::Span;
+///
+/// let rate = Rate::new(5, Span::from_secs(60)).unwrap();
+/// let limit = FixedWindow::new(rate, Align::Clock).unwrap();
+/// assert_eq!(limit.rate(), rate);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FixedWindow {
+    rate: Rate,
+    align: Align,
+    pub(crate) kernel: Steps,
+}
+
+/// Where a window begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    /// On multiples of its length since the epoch.
+    Clock,
+    /// With the first hit.
+    FirstHit,
+    /// At the boundaries of a calendar, which the caller hands in for each decision.
+    Calendar(Edges),
+}
+
+// === impl FixedWindow ===
+
+impl FixedWindow {
+    /// At most the rate's number per window of its period (or per window of the calendar).
+    ///
+    /// # Errors
+    /// None today; a rate that cannot be held is refused when it is made.
+    pub fn new(rate: Rate, align: Align) -> Result<Self, QuotaError> {
+        let count = amount("the rate's number", rate.count())?;
+        let length = length("the window", rate.period())?;
+        let period = match align {
+            Align::Clock => Period::Clock(length),
+            Align::FirstHit => Period::FirstHit(length),
+            Align::Calendar(edges) => Period::Calendar(edges),
+        };
+        let kernel = Steps {
+            face: Face::Window,
+            capacity: count,
+            refill: count,
+            period,
+            start: count.get(),
+            forget_after: FORGET_AFTER,
+        };
+        Ok(Self {
+            rate,
+            align,
+            kernel,
+        })
+    }
+
+    /// The rate.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Where a window begins.
+    #[must_use]
+    pub const fn align(&self) -> Align {
+        self.align
+    }
+}

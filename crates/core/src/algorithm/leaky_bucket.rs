@@ -1,0 +1,62 @@
+//! The leaking bucket: a queue of bounded size, drained at a fixed rate.
+//!
+//! Two faces of one limit. It *shapes*: a caller in the queue is told how long to wait for its slot,
+//! so that what flows out is even. And it *polices*: a caller that finds the queue full is denied;
+//! with a queue of 0, everyone who would have to wait. The machine is the [`meter`](super::meter).
+
+use super::FORGET_AFTER;
+use super::meter::{Face, Meter};
+use crate::quota::{Mark, QuotaError, Rate, amount};
+
+/// A leaking bucket.
+///
+/// ```
+/// use sluicegate_core::algorithm::leaky_bucket::LeakyBucket;
+/// use sluicegate_core::quota::Rate;
+/// use sluicegate_core::time::Span;
+///
+/// let outflow = Rate::new(10, Span::from_secs(1)).unwrap();
+/// let limit = LeakyBucket::new(outflow, 20).unwrap();
+/// assert_eq!(limit.queue(), 20);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeakyBucket {
+    queue: u64,
+    pub(crate) kernel: Meter,
+}
+
+// === impl LeakyBucket ===
+
+impl LeakyBucket {
+    /// An outflow of `rate`, and how many may wait for it.
+    ///
+    /// # Errors
+    /// When the queue is above the exact bound or would take longer than 142 years to drain.
+    pub fn new(rate: Rate, queue: u64) -> Result<Self, QuotaError> {
+        // One is being served, `queue` wait.
+        let capacity = amount("the queue", queue.saturating_add(1))?.get();
+        let full = rate.fill_time(capacity)?;
+        let start = Mark::default();
+        let kernel = Meter {
+            rate,
+            face: Face::Queue,
+            capacity,
+            full,
+            start,
+            forget_after: FORGET_AFTER,
+        };
+        Ok(Self { queue, kernel })
+    }
+
+    /// The outflow.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.kernel.rate
+    }
+
+    /// How many may wait.
+    #[must_use]
+    pub const fn queue(&self) -> u64 {
+        self.queue
+    }
+}

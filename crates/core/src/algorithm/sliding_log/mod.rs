@@ -1,0 +1,407 @@
+//! The sliding window log: exact, because it remembers every hit.
+//!
+//! A hit passes if, with it, no rolling window holds more than its number. An entry of age
+//! `>= window` is gone. One log can serve several windows (10 per minute and 2 every 3 seconds): the
+//! longest decides what is kept.
+//!
+//! Entries in the future (bookings, or a clock that stepped back) count as much as those of the
+//! past. That makes the bound hold for any order of timestamps: an entry at `t` was let in with
+//! everything later than `t - window` counted, and any window that holds `t` holds no more.
+//!
+//! Under `count_denied` a denied attempt occupies the log too. Denied entries are marked, so that
+//! a refund never takes them for something that was used, and only as many are kept as can matter:
+//! once the latest of them alone fill a window, older ones cannot change any decision. That is also
+//! what bounds the memory an attacker can make us hold.
+
+mod entries;
+
+pub use entries::{Entries, Entry};
+
+use super::{Algorithm, Slot, Ticket, Trace, clock_slack};
+use crate::arithmetic::{signed, within};
+use crate::change::Keep;
+use crate::quota::{QuotaError, Rate, proportion};
+use crate::time::{Span, Timestamp};
+
+/// The most hits a log remembers.
+pub const LOG_ENTRIES_MAX: u64 = 10_000;
+/// The most windows that one log serves.
+pub const LOG_WINDOWS_MAX: usize = 8;
+/// Denied entries are kept up to twice the limit (and cut to once), beside the admitted ones.
+const COUNT_DENIED_MAX: u64 = LOG_ENTRIES_MAX / 4;
+
+/// A sliding window log.
+///
+/// ```
+/// use sluicegate_core::algorithm::sliding_log::SlidingLog;
+/// use sluicegate_core::quota::Rate;
+/// use sluicegate_core::time::Span;
+///
+/// let per_minute = Rate::new(10, Span::from_secs(60)).unwrap();
+/// let per_three_seconds = Rate::new(2, Span::from_secs(3)).unwrap();
+/// let limit = SlidingLog::new(&[per_minute, per_three_seconds])
+///     .unwrap()
+///     .counting_denied()
+///     .unwrap()
+///     .with_min_gap(Span::from_millis(200));
+/// assert_eq!(limit.rates().count(), 2);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlidingLog {
+    windows: [Window; LOG_WINDOWS_MAX],
+    len: usize,
+    count_denied: bool,
+    min_gap: Span,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Window {
+    most: u64,
+    length: Span,
+}
+
+/// What a log remembers of one identity.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LogState {
+    /// Every hit that may still count.
+    pub entries: Entries,
+    /// When the log was last written.
+    pub seen: Timestamp,
+}
+
+// === impl SlidingLog ===
+
+impl SlidingLog {
+    /// At most each rate's number in any rolling window of its period.
+    ///
+    /// # Errors
+    /// When there is no rate or more than [`LOG_WINDOWS_MAX`], or a number is above [`LOG_ENTRIES_MAX`].
+    pub fn new(rates: &[Rate]) -> Result<Self, QuotaError> {
+        let given = rates.len() as u64;
+        if rates.is_empty() || rates.len() > LOG_WINDOWS_MAX {
+            let most = LOG_WINDOWS_MAX as u64;
+            return Err(QuotaError::OutOfRange {
+                what: "the number of rates",
+                given,
+                least: 1,
+                most,
+            });
+        }
+        let mut windows = [Window::default(); LOG_WINDOWS_MAX];
+        for (window, rate) in windows.iter_mut().zip(rates) {
+            *window = Window {
+                most: rate.count(),
+                length: rate.period(),
+            };
+        }
+        let log = Self {
+            windows,
+            len: rates.len(),
+            count_denied: false,
+            min_gap: Span::ZERO,
+        };
+        log.refuse_above(LOG_ENTRIES_MAX, "the rate's number on a log")?;
+        Ok(log)
+    }
+
+    /// The same, with denied attempts occupying the log too.
+    ///
+    /// # Errors
+    /// When a number is above a quarter of [`LOG_ENTRIES_MAX`]: denied entries need room as well.
+    pub fn counting_denied(self) -> Result<Self, QuotaError> {
+        self.refuse_above(
+            COUNT_DENIED_MAX,
+            "the rate's number on a log that counts denials",
+        )?;
+        Ok(Self {
+            count_denied: true,
+            ..self
+        })
+    }
+
+    /// The same, denying a hit closer than this to the latest one in the log.
+    #[must_use]
+    pub const fn with_min_gap(self, min_gap: Span) -> Self {
+        Self { min_gap, ..self }
+    }
+
+    /// The rates, in the order given.
+    pub fn rates(&self) -> impl Iterator<Item = (u64, Span)> + '_ {
+        self.windows().map(|window| (window.most, window.length))
+    }
+
+    /// Whether denied attempts are logged.
+    #[must_use]
+    pub const fn counts_denied(&self) -> bool {
+        self.count_denied
+    }
+
+    /// This log with its numbers changed by `grow`; windows and options stay.
+    pub(crate) fn grown(&self, grow: impl Fn(u64) -> u64) -> Result<Self, QuotaError> {
+        let mut grown = *self;
+        for window in grown.windows.iter_mut().take(self.len) {
+            window.most = grow(window.most);
+        }
+        grown.refuse_above(
+            LOG_ENTRIES_MAX,
+            "the rate's number on a log, grown by its mode,",
+        )?;
+        Ok(grown)
+    }
+
+    fn refuse_above(&self, most: u64, what: &'static str) -> Result<(), QuotaError> {
+        match self.windows().map(|window| window.most).max() {
+            Some(amount) if amount > most => Err(QuotaError::TooMuch { what, amount, most }),
+            _ => Ok(()),
+        }
+    }
+
+    fn windows(&self) -> impl Iterator<Item = Window> + '_ {
+        self.windows.iter().copied().take(self.len)
+    }
+
+    /// The most that any window could ever admit at once.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.windows().map(|window| window.most).min().unwrap_or(0)
+    }
+
+    fn most_kept(&self) -> u64 {
+        self.windows().map(|window| window.most).max().unwrap_or(0)
+    }
+
+    /// How long an entry matters.
+    fn retention(&self) -> Span {
+        self.windows()
+            .map(|window| window.length)
+            .fold(self.min_gap, Span::max)
+    }
+
+    /// When `cost` more fit into every window, gap aside.
+    fn fits_at(&self, state: &LogState, cost: u64, now: Timestamp) -> Timestamp {
+        let mut fits = now;
+        for window in self.windows() {
+            // Entries leave oldest first; those that left already do so before `now`.
+            let mut held = state.entries.sum();
+            let mut at = now;
+            for entry in state.entries.iter() {
+                if held.saturating_add(cost) <= window.most {
+                    break;
+                }
+                held = held.saturating_sub(entry.weight);
+                at = at.max(entry.at.after(window.length));
+            }
+            fits = fits.max(at);
+        }
+        fits
+    }
+
+    fn gap_over_at(&self, state: &LogState, now: Timestamp) -> Timestamp {
+        match state.entries.last() {
+            Some(last) if !self.min_gap.is_zero() => last.after(self.min_gap).max(now),
+            _ => now,
+        }
+    }
+
+    /// Logs a denied attempt, if this log does that.
+    pub(crate) fn log_denied(&self, state: &mut LogState, cost: u64, now: Timestamp) {
+        if !self.count_denied || cost > self.capacity() {
+            return;
+        }
+        state.entries.insert(Entry {
+            at: now,
+            weight: cost,
+            denied: true,
+        });
+        state.seen = state.seen.max(now);
+        let enough = self.most_kept();
+        if state.entries.denied_sum() < enough.saturating_mul(2) {
+            return;
+        }
+        let mut spare = state.entries.denied_sum();
+        let mut kept: Vec<Entry> = state.entries.iter().collect();
+        kept.retain(|entry| {
+            let without = spare.saturating_sub(entry.weight);
+            if entry.denied && without >= enough {
+                spare = without;
+                return false;
+            }
+            true
+        });
+        state.entries.rewrite(kept);
+    }
+
+    /// Takes `amount` from the entries that `pick` chooses, newest first; returns what was taken.
+    fn remove(state: &mut LogState, amount: u64, pick: impl Fn(&Entry) -> bool) -> u64 {
+        let mut rest = amount;
+        let mut all: Vec<Entry> = state.entries.iter().collect();
+        for entry in all.iter_mut().rev().filter(|entry| pick(entry)) {
+            let taken = entry.weight.min(rest);
+            entry.weight = entry.weight.saturating_sub(taken);
+            rest = rest.saturating_sub(taken);
+        }
+        state.entries.rewrite(all);
+        amount.saturating_sub(rest)
+    }
+}
+
+impl Algorithm for SlidingLog {
+    type State = LogState;
+
+    fn fresh(&self, now: Timestamp) -> LogState {
+        LogState {
+            entries: Entries::default(),
+            seen: now,
+        }
+    }
+
+    fn settle(&self, state: &mut LogState, now: Timestamp) {
+        let retention = self.retention();
+        if state.seen > now.after(clock_slack(retention)) {
+            state.entries.move_back(state.seen.since(now));
+            state.seen = now;
+        }
+        state
+            .entries
+            .drop_while(|entry| entry.at.after(retention) <= now);
+    }
+
+    fn expires_at(&self, state: &LogState) -> Timestamp {
+        state
+            .entries
+            .last()
+            .map_or(Timestamp::EPOCH, |last| last.after(self.retention()))
+    }
+
+    fn slot(&self, state: &LogState, cost: u64, now: Timestamp) -> Slot {
+        let most = self.capacity();
+        if cost > most {
+            return Slot::Never { max_cost: most };
+        }
+        Slot::At(
+            self.fits_at(state, cost, now)
+                .max(self.gap_over_at(state, now)),
+        )
+    }
+
+    fn spend(&self, state: &mut LogState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
+        state.entries.insert(Entry {
+            at,
+            weight: cost,
+            denied: false,
+        });
+        state.seen = state.seen.max(now);
+        // Only charges into debt can bring a log here: the two oldest become one, at the later time.
+        if state.entries.len() as u64 > LOG_ENTRIES_MAX {
+            let mut all: Vec<Entry> = state.entries.iter().collect();
+            if let [first, second, ..] = all.as_mut_slice() {
+                second.weight = second.weight.saturating_add(first.weight);
+                first.weight = 0;
+            }
+            state.entries.rewrite(all);
+        }
+        Ticket {
+            charged: cost,
+            slot: at,
+            trace: Trace::Entry { at },
+        }
+    }
+
+    fn put(&self, state: &mut LogState, amount: u64, now: Timestamp) {
+        Self::remove(state, amount, |entry| !entry.denied);
+        state.seen = state.seen.max(now);
+    }
+
+    fn unbook(&self, state: &mut LogState, ticket: &Ticket, now: Timestamp) -> u64 {
+        let Trace::Entry { at } = ticket.trace else {
+            return 0;
+        };
+        if now >= ticket.slot {
+            return 0;
+        }
+        // All of it: each other entry stays at its own time, so nobody's window gets fuller.
+        Self::remove(state, ticket.charged, |entry| {
+            !entry.denied && entry.at == at
+        })
+    }
+
+    fn unspend(&self, state: &mut LogState, ticket: &Ticket, amount: u64, now: Timestamp) {
+        let Trace::Entry { at } = ticket.trace else {
+            return;
+        };
+        Self::remove(state, amount, |entry| !entry.denied && entry.at == at);
+        state.seen = state.seen.max(now);
+    }
+
+    fn remaining(&self, state: &LogState, now: Timestamp) -> i64 {
+        let left = |window: Window| {
+            let held = |counted: &dyn Fn(&Entry) -> bool| {
+                let inside = |entry: &Entry| entry.at.after(window.length) > now && counted(entry);
+                let weights = state
+                    .entries
+                    .iter()
+                    .filter(inside)
+                    .map(|entry| entry.weight);
+                weights.fold(0u64, u64::saturating_add)
+            };
+            let most = signed(window.most);
+            let used = most.saturating_sub(signed(held(&|entry| !entry.denied)));
+            // Denied attempts keep out, but they are no debt.
+            let open = most.saturating_sub(signed(held(&|_| true))).max(0);
+            used.min(open)
+        };
+        within(self.windows().map(left).min().unwrap_or(0))
+    }
+
+    fn available(&self, state: &LogState, most: u64, now: Timestamp) -> u64 {
+        if self.gap_over_at(state, now) > now {
+            return 0;
+        }
+        u64::try_from(self.remaining(state, now))
+            .unwrap_or(0)
+            .min(most)
+    }
+
+    fn debt_paid_at(&self, state: &LogState, now: Timestamp) -> Timestamp {
+        self.fits_at(state, 0, now)
+    }
+
+    fn full_at(&self, state: &LogState, now: Timestamp) -> Timestamp {
+        let longest = self
+            .windows()
+            .map(|window| window.length)
+            .max()
+            .unwrap_or_default();
+        state
+            .entries
+            .last()
+            .map_or(now, |last| last.after(longest).max(now))
+    }
+
+    fn carry(&self, old: &Self, state: &LogState, keep: Keep, now: Timestamp) -> LogState {
+        let mut carried = state.clone();
+        let change = match keep {
+            Keep::Nothing => return self.fresh(now),
+            Keep::Used => 0,
+            Keep::Remaining => self
+                .remaining(&carried, now)
+                .saturating_sub(old.remaining(state, now)),
+            Keep::Proportion => {
+                let admitted = state
+                    .entries
+                    .sum()
+                    .saturating_sub(state.entries.denied_sum());
+                let scaled = proportion(admitted, old.most_kept(), self.most_kept());
+                signed(scaled).saturating_sub(signed(admitted))
+            }
+        };
+        match u64::try_from(change) {
+            Ok(more) => carried.entries.insert(Entry {
+                at: now,
+                weight: more,
+                denied: false,
+            }),
+            Err(_) => self.put(&mut carried, change.unsigned_abs(), now),
+        }
+        carried
+    }
+}

@@ -1,0 +1,87 @@
+//! The smooth limiter with bursts, as Guava defines it.
+//!
+//! Permits come at a steady rate; unused ones are stored, up to what `max_burst` of time yields, and
+//! cost nothing. Any cost is granted at once if the limiter is free; what stored permits do not
+//! cover is paid by the next caller, who waits. The machine is the [`meter`](super::meter), since stored permits are
+//! nothing but time that was not used. The one that warms up is [`super::warm_up`].
+
+use super::FORGET_AFTER;
+use super::meter::{Face, Meter};
+use crate::quota::{Mark, QuotaError, Rate, length};
+use crate::time::Span;
+
+/// How much time's worth of permits is stored, unless told.
+pub const MAX_BURST: Span = Span::from_secs(1);
+
+/// A smooth limiter with bursts.
+///
+/// ```
+/// use sluicegate_core::algorithm::smooth::{MAX_BURST, SmoothBursty};
+/// use sluicegate_core::quota::Rate;
+/// use sluicegate_core::time::Span;
+///
+/// let rate = Rate::new(5, Span::from_secs(1)).unwrap();
+/// let limit = SmoothBursty::new(rate, MAX_BURST).unwrap();
+/// assert_eq!(limit.max_burst(), Span::from_secs(1));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SmoothBursty {
+    pub(crate) kernel: Meter,
+}
+
+// === impl SmoothBursty ===
+
+impl SmoothBursty {
+    /// A steady `rate`, storing what `max_burst` of it yields. A new limiter has nothing stored.
+    ///
+    /// # Errors
+    /// When `max_burst` is above 142 years.
+    pub fn new(rate: Rate, max_burst: Span) -> Result<Self, QuotaError> {
+        Self::build(rate, max_burst, FORGET_AFTER)
+    }
+
+    /// The same, remembered for this long after its last hit.
+    ///
+    /// # Errors
+    /// When the span is empty or above 142 years.
+    pub fn with_forget_after(self, forget_after: Span) -> Result<Self, QuotaError> {
+        length("forget_after", forget_after)?;
+        Self::build(self.rate(), self.max_burst(), forget_after)
+    }
+
+    /// The rate.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.kernel.rate
+    }
+
+    /// How much time's worth of permits is stored.
+    #[must_use]
+    pub const fn max_burst(&self) -> Span {
+        Span::from_micros(self.kernel.full.us())
+    }
+
+    pub(crate) fn build(
+        rate: Rate,
+        max_burst: Span,
+        forget_after: Span,
+    ) -> Result<Self, QuotaError> {
+        if !max_burst.is_zero() {
+            length("max_burst", max_burst)?;
+        }
+        let full = Mark::span(max_burst);
+        let capacity = rate.units_in(full);
+        // Nothing stored at first: all of the time is "in use".
+        let start = full;
+        Ok(Self {
+            kernel: Meter {
+                rate,
+                face: Face::Smooth,
+                capacity,
+                full,
+                start,
+                forget_after,
+            },
+        })
+    }
+}

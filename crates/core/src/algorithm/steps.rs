@@ -1,0 +1,502 @@
+//! Steps: a level that is raised all at once, period by period.
+//!
+//! ```text
+//!   level
+//!     5 |--.            .--.           .--
+//!       |  '--.         |  '-----.     |        each period adds `refill`, up to `capacity`
+//!     0 |     '---------'        '-----'
+//!       +---------------|--------------|----> time
+//!     anchor         + period       + 2 periods
+//! ```
+//!
+//! A level below zero is a debt or a booking: coming periods pay it before anything else. Three
+//! limits are this one machine:
+//!
+//! - a **bucket** refilled interval-wise, or aligned to the clock: `refill` may differ from `capacity`;
+//! - a **window**: `refill = capacity`, so that each window starts anew. A count above the limit (a
+//!   debt, or a booking of a coming window) is carried over, which is the only way that windows
+//!   know of each other;
+//! - a **cycle** of permits: as a window, except that a booking may take what is left of this cycle
+//!   and the rest from coming ones.
+//!
+//! A booking in a bucket or a window is a hit at its slot, to the letter: the rest of the periods
+//! before it lapses, so that no window ever holds more than its number.
+
+use std::num::NonZeroU64;
+
+use super::{Algorithm, Slot, Ticket, Trace, clock_slack};
+use crate::arithmetic::{cut_amount, signed, within};
+use crate::change::Keep;
+use crate::quota::{periods, proportion};
+use crate::time::{Span, Timestamp};
+
+/// A limit that is raised all at once, period by period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steps {
+    pub(crate) face: Face,
+    pub(crate) capacity: NonZeroU64,
+    pub(crate) refill: NonZeroU64,
+    pub(crate) period: Period,
+    /// The level of an identity never seen before.
+    pub(crate) start: u64,
+    pub(crate) forget_after: Span,
+}
+
+/// What the steps stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Face {
+    Bucket,
+    Window,
+    Cycle,
+}
+
+/// When a period starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Period {
+    /// On multiples of this length since the epoch.
+    Clock(NonZeroU64),
+    /// With the first hit on a full limit.
+    FirstHit(NonZeroU64),
+    /// Where the calendar says.
+    Calendar(Edges),
+}
+
+/// The calendar around `now`, as far as a decision needs it: when the previous, the current and the
+/// next window start, and when the next one ends.
+///
+/// Windows need not be equally long: a day may have 23 or 25 hours. A decision at a moment that
+/// turns out to lie in the previous or the next window picks that one.
+///
+/// ```
+/// use sluicegate_core::algorithm::steps::Edges;
+/// use sluicegate_core::time::{Span, Timestamp};
+///
+/// let hour = |h: u64| Timestamp::from_micros(h * 3_600_000_000);
+/// // The second day has 23 hours.
+/// let edges = Edges::new([hour(0), hour(24), hour(47), hour(71)], Span::from_secs(25 * 3600));
+/// assert!(edges.is_ok());
+/// assert!(Edges::new([hour(0), hour(24), hour(24), hour(71)], Span::from_secs(1)).is_err());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Edges {
+    starts: [Timestamp; 4],
+    longest: NonZeroU64,
+}
+
+/// Why boundaries cannot be those of a calendar: they do not ascend, or a window is longer than the longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadEdges;
+
+/// The state of steps: a level and the start of the period it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepsState {
+    /// Units left; below zero in debt, above the capacity after a forced addition.
+    pub level: i64,
+    /// When the period began that the level belongs to.
+    pub anchor: Timestamp,
+    /// When the state was last written, kept where a new identity is not a full one.
+    pub seen: Option<Timestamp>,
+}
+
+// === impl Steps ===
+
+impl Steps {
+    fn capacity_signed(&self) -> i64 {
+        signed(self.capacity.get())
+    }
+
+    fn starts_short(&self) -> bool {
+        self.start < self.capacity.get()
+    }
+
+    fn stamp(&self, state: &mut StepsState, now: Timestamp) {
+        let bonus = self.face == Face::Bucket && state.level > self.capacity_signed();
+        let needed = self.starts_short() || bonus;
+        state.seen = needed.then(|| state.seen.map_or(now, |seen| seen.max(now)));
+    }
+
+    /// The level after so many refills.
+    fn refilled(&self, level: i64, refills: u64) -> i64 {
+        let capacity = self.capacity_signed();
+        if refills == 0 {
+            return level;
+        }
+        let short = u64::try_from(capacity.saturating_sub(level)).unwrap_or(0);
+        if short == 0 {
+            // What was added by force stays in a bucket until it is used; a window ends with it.
+            return if self.face == Face::Bucket {
+                level
+            } else {
+                capacity
+            };
+        }
+        if refills >= periods(short, self.refill) {
+            return capacity;
+        }
+        within(level.saturating_add(signed(refills.saturating_mul(self.refill.get()))))
+    }
+
+    /// How many refills lift `level` to `target`.
+    fn refills_to(&self, level: i64, target: i64) -> u64 {
+        let short = u64::try_from(target.saturating_sub(level)).unwrap_or(0);
+        periods(short, self.refill)
+    }
+
+    /// When the period of `anchor` has been followed by so many refills.
+    fn refill_at(&self, anchor: Timestamp, refills: u64, now: Timestamp) -> Timestamp {
+        if refills == 0 {
+            now
+        } else {
+            self.period.nth_after(anchor, refills).max(now)
+        }
+    }
+
+    fn raise(&self, state: &mut StepsState, amount: u64, top: i64, now: Timestamp) {
+        let raised = within(state.level.saturating_add(signed(amount)));
+        state.level = raised.min(top.max(state.level));
+        self.stamp(state, now);
+    }
+}
+
+impl Algorithm for Steps {
+    type State = StepsState;
+
+    fn fresh(&self, now: Timestamp) -> StepsState {
+        let anchor = self.period.start_of(now);
+        let seen = self.starts_short().then_some(now);
+        StepsState {
+            level: signed(self.start),
+            anchor,
+            seen,
+        }
+    }
+
+    fn settle(&self, state: &mut StepsState, now: Timestamp) {
+        if state.anchor > now.after(clock_slack(self.period.longest())) {
+            state.anchor = self.period.start_of(now);
+            state.seen = state.seen.map(|_| now);
+            return;
+        }
+        let refills = self.period.passed(state.anchor, now);
+        if refills > 0 {
+            state.level = self.refilled(state.level, refills);
+            state.anchor = self.period.start_after(state.anchor, refills, now);
+        }
+    }
+
+    fn expires_at(&self, state: &StepsState) -> Timestamp {
+        let capacity = self.capacity_signed();
+        let lapses = self.face != Face::Bucket && state.level > capacity;
+        let refills = if lapses {
+            1
+        } else {
+            self.refills_to(state.level, capacity)
+        };
+        let full_at = self.refill_at(state.anchor, refills, Timestamp::EPOCH);
+        match state.seen {
+            Some(seen) => full_at.max(seen.after(self.forget_after)),
+            None => full_at,
+        }
+    }
+
+    fn slot(&self, state: &StepsState, cost: u64, now: Timestamp) -> Slot {
+        let most = self.capacity_signed().max(state.level);
+        if self.face != Face::Cycle && signed(cost) > most {
+            return Slot::Never {
+                max_cost: u64::try_from(most).unwrap_or(0),
+            };
+        }
+        let refills = self.refills_to(state.level, signed(cost));
+        Slot::At(self.refill_at(state.anchor, refills, now))
+    }
+
+    fn ready(&self, state: &StepsState, cost: u64, patience: Span, now: Timestamp) -> Slot {
+        match self.slot(state, cost, now) {
+            Slot::At(slot) if slot <= now.after(patience) => Slot::At(now),
+            Slot::At(_) if signed(cost) > self.capacity_signed() => {
+                self.ready_across_cycles(state, cost, patience, now)
+            }
+            Slot::At(slot) => Slot::At(slot.before(patience).max(now)),
+            never @ Slot::Never { .. } => never,
+        }
+    }
+
+    fn spend(&self, state: &mut StepsState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
+        let capacity = self.capacity_signed();
+        if matches!(self.period, Period::FirstHit(_))
+            && state.level >= capacity
+            && state.anchor < now
+        {
+            state.anchor = now;
+        }
+        let mut charged = cost;
+        if at > now && self.face != Face::Cycle {
+            let refills = self.refills_to(state.level, signed(cost));
+            let by_then = signed(refills.saturating_mul(self.refill.get()));
+            let lapses = state.level.saturating_add(by_then).saturating_sub(capacity);
+            charged = cut_amount(cost.saturating_add(u64::try_from(lapses).unwrap_or(0)));
+        }
+        state.level = within(state.level.saturating_sub(signed(charged)));
+        self.stamp(state, now);
+        let trace = Trace::Level {
+            level: state.level,
+            anchor: state.anchor,
+        };
+        Ticket {
+            charged,
+            slot: at,
+            trace,
+        }
+    }
+
+    fn put(&self, state: &mut StepsState, amount: u64, now: Timestamp) {
+        self.raise(state, amount, self.capacity_signed(), now);
+    }
+
+    fn put_beyond(&self, state: &mut StepsState, amount: u64, now: Timestamp) {
+        self.raise(state, amount, i64::MAX, now);
+    }
+
+    fn unbook(&self, state: &mut StepsState, ticket: &Ticket, now: Timestamp) -> u64 {
+        let Trace::Level { level, anchor } = ticket.trace else {
+            return 0;
+        };
+        if now >= ticket.slot {
+            return 0;
+        }
+        let refills = self.period.passed(anchor, state.anchor);
+        let untouched = level.saturating_add(signed(refills.saturating_mul(self.refill.get())));
+        let booked_after = u64::try_from(untouched.saturating_sub(state.level)).unwrap_or(0);
+        let give = ticket.charged.saturating_sub(booked_after);
+        self.put(state, give, now);
+        give
+    }
+
+    fn unspend(&self, state: &mut StepsState, ticket: &Ticket, amount: u64, now: Timestamp) {
+        let still_open =
+            matches!(ticket.trace, Trace::Level { anchor, .. } if anchor == state.anchor);
+        if self.face == Face::Bucket || still_open {
+            self.put(state, amount, now);
+        }
+    }
+
+    fn remaining(&self, state: &StepsState, _now: Timestamp) -> i64 {
+        state.level
+    }
+
+    fn debt_paid_at(&self, state: &StepsState, now: Timestamp) -> Timestamp {
+        self.refill_at(state.anchor, self.refills_to(state.level, 0), now)
+    }
+
+    fn full_at(&self, state: &StepsState, now: Timestamp) -> Timestamp {
+        let refills = self.refills_to(state.level, self.capacity_signed());
+        self.refill_at(state.anchor, refills, now)
+    }
+
+    fn carry(&self, old: &Self, state: &StepsState, keep: Keep, now: Timestamp) -> StepsState {
+        let capacity = self.capacity_signed();
+        let used = old.capacity_signed().saturating_sub(state.level);
+        let level = match (keep, self.face) {
+            (Keep::Nothing, _) => return self.fresh(now),
+            // A cycle keeps what it has; the new number counts from the next one on.
+            (_, Face::Cycle) => state.level,
+            (Keep::Used, _) => within(capacity.saturating_sub(used)),
+            (Keep::Remaining, _) => state.level.min(capacity),
+            (Keep::Proportion, _) => {
+                let used = u64::try_from(used).unwrap_or(0);
+                let scaled = proportion(used, old.capacity.get(), self.capacity.get());
+                within(capacity.saturating_sub(signed(scaled)))
+            }
+        };
+        let anchor = match (self.period, old.period) {
+            (Period::FirstHit(_), Period::FirstHit(_)) => state.anchor,
+            (new, old) if new == old => state.anchor,
+            (new, _) => new.start_of(now),
+        };
+        let mut carried = StepsState {
+            level,
+            anchor,
+            seen: state.seen,
+        };
+        self.stamp(&mut carried, now);
+        carried
+    }
+}
+
+impl Steps {
+    /// From when on a cost above one cycle's permits gets its turn within `patience`.
+    ///
+    /// The slot stays where it is while the level rises, period by period, so waiting brings it
+    /// nearer, until the cycle is full: from then on the slot moves away as fast as time goes by, and
+    /// the best moment of a cycle is its last.
+    fn ready_across_cycles(
+        &self,
+        state: &StepsState,
+        cost: u64,
+        patience: Span,
+        now: Timestamp,
+    ) -> Slot {
+        let until_full = self.refills_to(state.level, self.capacity_signed());
+        if until_full > 0
+            && let Slot::At(slot) = self.slot(state, cost, now)
+        {
+            let near_enough = slot.before(patience).max(now);
+            if near_enough < self.refill_at(state.anchor, until_full, now) {
+                return Slot::At(near_enough);
+            }
+        }
+        let full_from = self.refill_at(state.anchor, until_full, now);
+        let more = self.refills_to(self.capacity_signed(), signed(cost));
+        let start = self.period.nth_after(state.anchor, until_full);
+        let slot = self.period.nth_after(start, more);
+        let near_enough = slot.before(patience).max(full_from);
+        if near_enough < self.period.nth_after(start, 1) {
+            return Slot::At(near_enough);
+        }
+        Slot::Never {
+            max_cost: self.most_within(patience),
+        }
+    }
+
+    /// The largest cost whose turn can come within `patience`: a full cycle and as many more as
+    /// start within it, counted from the last moment of a cycle.
+    fn most_within(&self, patience: Span) -> u64 {
+        let length = self.period.longest().as_micros();
+        let starts = patience
+            .as_micros()
+            .saturating_add(length)
+            .saturating_sub(1);
+        let cycles = starts.checked_div(length).unwrap_or(0).saturating_add(1);
+        cut_amount(cycles.saturating_mul(self.capacity.get()))
+    }
+}
+
+// === impl Period ===
+
+impl Period {
+    /// The longest a period lasts.
+    pub(crate) fn longest(&self) -> Span {
+        match self {
+            Self::Clock(length) | Self::FirstHit(length) => Span::from_micros(length.get()),
+            Self::Calendar(edges) => Span::from_micros(edges.longest.get()),
+        }
+    }
+
+    /// When the period holding `now` began; for a first hit, that is now.
+    fn start_of(&self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::Clock(_) => now.aligned(self.longest()),
+            Self::FirstHit(_) => now,
+            Self::Calendar(edges) => edges.start_of(now),
+        }
+    }
+
+    /// How many periods have begun after `anchor` and by `now`.
+    fn passed(&self, anchor: Timestamp, now: Timestamp) -> u64 {
+        match self {
+            Self::Clock(length) => {
+                let index = |t: Timestamp| t.as_micros().checked_div(length.get()).unwrap_or(0);
+                index(now).saturating_sub(index(anchor))
+            }
+            Self::FirstHit(length) => now
+                .since(anchor)
+                .as_micros()
+                .checked_div(length.get())
+                .unwrap_or(0),
+            Self::Calendar(edges) => edges.passed(anchor, now),
+        }
+    }
+
+    /// When the period began that holds `now`, so many periods after `anchor`'s.
+    fn start_after(&self, anchor: Timestamp, passed: u64, now: Timestamp) -> Timestamp {
+        match self {
+            Self::Clock(_) | Self::Calendar(_) => self.start_of(now),
+            Self::FirstHit(_) => self.nth_after(anchor, passed),
+        }
+    }
+
+    /// When the `nth` period after that of `anchor` begins.
+    fn nth_after(&self, anchor: Timestamp, nth: u64) -> Timestamp {
+        match self {
+            Self::Clock(length) | Self::FirstHit(length) => {
+                anchor.after(Span::from_micros(length.get().saturating_mul(nth)))
+            }
+            Self::Calendar(edges) => edges.nth_after(anchor, nth),
+        }
+    }
+}
+
+// === impl Edges ===
+
+impl Edges {
+    /// Boundaries in ascending order: the start of the previous, the current and the next window,
+    /// and the end of the next; with the length that no window of this calendar exceeds.
+    ///
+    /// # Errors
+    /// When the boundaries do not ascend or lie further apart than `longest`.
+    pub fn new(starts: [Timestamp; 4], longest: Span) -> Result<Self, BadEdges> {
+        let [a, b, c, d] = starts;
+        let fits = |from: Timestamp, to: Timestamp| from < to && to.since(from) <= longest;
+        let longest = NonZeroU64::new(longest.as_micros()).ok_or(BadEdges)?;
+        if fits(a, b) && fits(b, c) && fits(c, d) {
+            Ok(Self { starts, longest })
+        } else {
+            Err(BadEdges)
+        }
+    }
+
+    fn start_of(&self, now: Timestamp) -> Timestamp {
+        let [previous, current, next, _] = self.starts;
+        if now >= next {
+            next
+        } else if now >= current {
+            current
+        } else {
+            previous
+        }
+    }
+
+    fn passed(&self, anchor: Timestamp, now: Timestamp) -> u64 {
+        let [previous, current, next, _] = self.starts;
+        let begun = |start: Timestamp| u64::from(anchor < start && start <= now);
+        // Before the previous window the calendar is not known here: count as few as there can have been.
+        let before = match previous.since(anchor).as_micros() {
+            0 => 0,
+            us if previous <= now => us.div_ceil(self.longest.get()),
+            _ => 0,
+        };
+        before
+            .saturating_add(begun(current))
+            .saturating_add(begun(next))
+    }
+
+    fn nth_after(&self, anchor: Timestamp, nth: u64) -> Timestamp {
+        let [_, current, next, end] = self.starts;
+        let known: &[Timestamp] = if anchor < current {
+            &[current, next, end]
+        } else if anchor < next {
+            &[next, end]
+        } else {
+            &[end]
+        };
+        let index = usize::try_from(nth).unwrap_or(usize::MAX).saturating_sub(1);
+        if let Some(start) = known.get(index) {
+            return *start;
+        }
+        // Beyond the known boundaries: count on the longest windows, so that a promise holds.
+        let unknown = nth.saturating_sub(known.len() as u64);
+        end.after(Span::from_micros(
+            self.longest.get().saturating_mul(unknown),
+        ))
+    }
+}
+
+impl std::fmt::Display for BadEdges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(
+            "window boundaries must ascend and lie no further apart than the longest window",
+        )
+    }
+}
+
+impl std::error::Error for BadEdges {}

@@ -1,0 +1,342 @@
+//! The smooth limiter that warms up, as Guava defines it.
+//!
+//! ```text
+//!    price of a permit
+//!   cold |                       /
+//!        |                   /   :        stored permits are taken from the right: the colder
+//!        |               /       :        the limiter, the dearer. Below the threshold, and
+//! stable |-----------/           :        without stored ones, a permit costs the stable interval.
+//!        |           :           :
+//!        +-----------+-----------+---> stored permits
+//!        0       threshold      max
+//! ```
+//!
+//! The area under the slope is the warm-up period, that of the rectangle half of it:
+//! `threshold = warm_up / 2 / stable` and `max = threshold + 2 × warm_up / (stable + cold)`. The cost
+//! of a call is paid by the next one: it is granted once the time of those before has passed.
+//!
+//! We depart from Guava's text in the representation, not in the prices. Guava keeps stored permits in
+//! a float; here they are kept as the time it took to gather them (`cool`, from 0 to the warm-up
+//! period), which makes gathering exact: one microsecond a microsecond. A permit is worth
+//! `warm_up / max` of that time, a plain ratio: `stable × 2(1 + c) / (5 + c)` for a cold factor `c`, which is
+//! the stable interval itself for the usual `c = 3`. And the price splits into a part that never
+//! drifts and a premium for the cold:
+//!
+//! ```text
+//!   price = cost × stable  +  (c² − 1) × t × (2a − t) / (4 × warm_up)
+//! ```
+//!
+//! with `a` the stable time of the permits above the threshold and `t` that of those taken from
+//! there. The first part carries its fraction, so the stable rate holds over any run; the premium is
+//! worked out in 1/1024 µs and rounded up to a whole microsecond.
+
+use std::num::NonZeroU64;
+
+use super::{Algorithm, Slot, Ticket, Trace, clock_slack};
+use crate::arithmetic::{EXACT_MAX, gcd, muldiv, muldiv_ceil, signed};
+use crate::change::Keep;
+use crate::quota::{Mark, QuotaError, Rate, length_up_to};
+use crate::time::{Span, Timestamp};
+
+/// The longest warm-up period.
+pub const WARM_UP_MAX: Span = Span::from_secs(3_600);
+/// The cold factor unless one is given, in thousandths.
+pub const COLD_FACTOR: u64 = 3_000;
+/// The largest cold factor, in thousandths.
+pub const COLD_FACTOR_MAX: u64 = 100_000;
+
+const TICKS: u64 = 1_024;
+
+// The premium's intermediate values stay exact: a warm-up of an hour is below 2^42 ticks, and
+// (c² − 1)(2a − t) / 4 is at most (c − 1) warm-ups, since `a` is at most 2 / (1 + c) of one.
+const _: () = assert!(
+    WARM_UP_MAX.as_micros() * TICKS < EXACT_MAX / (COLD_FACTOR_MAX / 1_000)
+        && COLD_FACTOR_MAX * COLD_FACTOR_MAX < EXACT_MAX
+);
+
+/// A smooth limiter that warms up.
+///
+/// ```
+/// use sluicegate_core::algorithm::warm_up::{COLD_FACTOR, WarmUp};
+/// use sluicegate_core::quota::Rate;
+/// use sluicegate_core::time::Span;
+///
+/// let rate = Rate::new(2, Span::from_secs(1)).unwrap();
+/// let limit = WarmUp::new(rate, Span::from_secs(4), COLD_FACTOR).unwrap();
+/// assert_eq!(limit.rate(), rate);
+/// assert!(WarmUp::new(rate, Span::from_secs(7_200), COLD_FACTOR).is_err(), "at most an hour");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WarmUp {
+    rate: Rate,
+    warm_up: NonZeroU64,
+    /// In thousandths.
+    cold_factor: u64,
+    /// Permits gathered per time when idle: `max` per warm-up period.
+    gather: Rate,
+    /// The time it takes to gather the threshold.
+    threshold: Mark,
+}
+
+/// The state: until when the limiter is taken, and how cold it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WarmUpState {
+    /// When the next caller is granted.
+    pub free: Mark,
+    /// The stored permits, as the time it took to gather them.
+    pub cool: Mark,
+    /// When the state was last written.
+    pub seen: Timestamp,
+}
+
+// === impl WarmUp ===
+
+impl WarmUp {
+    /// The rate when warm; the warm-up period; the factor between cold and stable interval, in thousandths.
+    ///
+    /// # Errors
+    /// When the period is empty or above [`WARM_UP_MAX`], the factor is below 1 or above
+    /// [`COLD_FACTOR_MAX`], or the two with the rate do not make a ratio that is held exactly.
+    pub fn new(rate: Rate, warm_up: Span, cold_factor: u64) -> Result<Self, QuotaError> {
+        let length = length_up_to("the warm-up period", warm_up, WARM_UP_MAX)?;
+        if !(1_000..=COLD_FACTOR_MAX).contains(&cold_factor) {
+            let (what, least, most) = ("the cold factor (in thousandths)", 1_000, COLD_FACTOR_MAX);
+            return Err(QuotaError::OutOfRange {
+                what,
+                given: cold_factor,
+                least,
+                most,
+            });
+        }
+        let (narrow, wide) = (
+            cold_factor.saturating_add(1_000),
+            cold_factor.saturating_add(5_000),
+        );
+        // A permit takes stable × 2(1 + c) / (5 + c) to gather.
+        let gather = rate.times_ratio(wide, narrow.saturating_mul(2))?;
+        let threshold = match NonZeroU64::new(wide) {
+            Some(wide) => muldiv(warm_up.as_micros(), narrow, wide).quotient,
+            None => 0,
+        };
+        let threshold = Mark::span(Span::from_micros(threshold));
+        Ok(Self {
+            rate,
+            warm_up: length,
+            cold_factor,
+            gather,
+            threshold,
+        })
+    }
+
+    /// The rate when warm.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// The warm-up period.
+    #[must_use]
+    pub const fn warm_up(&self) -> Span {
+        Span::from_micros(self.warm_up.get())
+    }
+
+    /// The cold factor in thousandths.
+    #[must_use]
+    pub const fn cold_factor(&self) -> u64 {
+        self.cold_factor
+    }
+
+    /// What `taken` of the `above` gathered time costs beyond the stable price, in whole microseconds.
+    fn premium(&self, above: Mark, taken: Mark) -> Span {
+        let above = self.stable_ticks(above);
+        let taken = self.stable_ticks(taken).min(above);
+        let mean = above.saturating_mul(2).saturating_sub(taken);
+        let squared = self
+            .cold_factor
+            .saturating_mul(self.cold_factor)
+            .saturating_sub(1_000_000);
+        let four_millions = NonZeroU64::MIN.saturating_add(3_999_999);
+        let steep = muldiv(mean, squared, four_millions).quotient;
+        let period = self
+            .warm_up
+            .saturating_mul(NonZeroU64::MIN.saturating_add(TICKS - 1));
+        let ticks = muldiv_ceil(taken, steep, period);
+        Span::from_micros(ticks.div_ceil(TICKS))
+    }
+
+    /// Gathered time as the stable time of the same permits, in ticks.
+    fn stable_ticks(&self, gathered: Mark) -> u64 {
+        let parts = NonZeroU64::new(self.gather.fraction()).unwrap_or(NonZeroU64::MIN);
+        let fraction = muldiv(gathered.frac(), TICKS, parts).quotient;
+        let ticks = gathered.us().saturating_mul(TICKS).saturating_add(fraction);
+        let (narrow, wide) = (
+            self.cold_factor.saturating_add(1_000),
+            self.cold_factor.saturating_add(5_000),
+        );
+        match NonZeroU64::new(narrow.saturating_mul(2)) {
+            Some(double) => muldiv(ticks, wide, double).quotient,
+            None => ticks,
+        }
+    }
+
+    fn give_time(&self, state: &mut WarmUpState, time: Mark, now: Timestamp) {
+        state.free = self.rate.earlier(state.free, time).max(Mark::at(now));
+        state.seen = state.seen.max(now);
+    }
+
+    /// Undoes a charge after which nothing else was charged.
+    fn undo(&self, state: &mut WarmUpState, price: Mark, cool: Mark, now: Timestamp) {
+        self.give_time(state, price, now);
+        state.cool = self
+            .gather
+            .later(state.cool, cool)
+            .min(Mark::span(self.warm_up()));
+    }
+}
+
+impl Algorithm for WarmUp {
+    type State = WarmUpState;
+
+    fn fresh(&self, now: Timestamp) -> WarmUpState {
+        WarmUpState {
+            free: Mark::at(now),
+            cool: Mark::span(self.warm_up()),
+            seen: now,
+        }
+    }
+
+    fn settle(&self, state: &mut WarmUpState, now: Timestamp) {
+        if state.seen > now.after(clock_slack(self.warm_up())) {
+            state.free = state.free.moved_back(state.seen.since(now));
+            state.seen = now;
+        }
+        let free = state.free.ceil();
+        if free < now {
+            let gathered = state.cool.moved_on(now.since(free));
+            state.cool = gathered.min(Mark::span(self.warm_up()));
+            state.free = Mark::at(now);
+        }
+    }
+
+    fn expires_at(&self, state: &WarmUpState) -> Timestamp {
+        let missing = self.gather.earlier(Mark::span(self.warm_up()), state.cool);
+        state
+            .free
+            .ceil()
+            .after(missing.ceil().since(Timestamp::EPOCH))
+    }
+
+    fn slot(&self, state: &WarmUpState, _cost: u64, now: Timestamp) -> Slot {
+        Slot::At(state.free.ceil().max(now))
+    }
+
+    fn spend(&self, state: &mut WarmUpState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
+        let wanted = self.gather.time_of(cost);
+        let above = self.gather.earlier(state.cool, self.threshold);
+        let premium = self.premium(above, wanted.min(above));
+        let cool = wanted.min(state.cool);
+        let price = self.rate.time_of(cost).moved_on(premium);
+        state.cool = self.gather.earlier(state.cool, cool);
+        state.free = self.rate.later(state.free.max(Mark::at(now)), price);
+        state.seen = state.seen.max(now);
+        Ticket {
+            charged: cost,
+            slot: at,
+            trace: Trace::Price {
+                free: state.free,
+                price,
+                cool,
+            },
+        }
+    }
+
+    fn put(&self, state: &mut WarmUpState, amount: u64, now: Timestamp) {
+        self.give_time(state, self.rate.time_of(amount), now);
+    }
+
+    fn unbook(&self, state: &mut WarmUpState, ticket: &Ticket, now: Timestamp) -> u64 {
+        let Trace::Price { free, price, cool } = ticket.trace else {
+            return 0;
+        };
+        if now >= ticket.slot {
+            return 0;
+        }
+        if state.free == free {
+            self.undo(state, price, cool, now);
+            return ticket.charged;
+        }
+        let booked_after = self.rate.earlier(state.free, free);
+        let give = self
+            .rate
+            .earlier(self.rate.time_of(ticket.charged), booked_after);
+        self.give_time(state, give, now);
+        self.rate.units_in(give)
+    }
+
+    fn unspend(&self, state: &mut WarmUpState, ticket: &Ticket, amount: u64, now: Timestamp) {
+        match ticket.trace {
+            Trace::Price { free, price, cool }
+                if state.free == free && amount == ticket.charged =>
+            {
+                self.undo(state, price, cool, now);
+            }
+            _ => self.put(state, amount, now),
+        }
+    }
+
+    fn remaining(&self, state: &WarmUpState, _now: Timestamp) -> i64 {
+        signed(self.gather.units_in(state.cool))
+    }
+
+    fn available(&self, state: &WarmUpState, most: u64, now: Timestamp) -> u64 {
+        if self.debt_paid_at(state, now) <= now {
+            most
+        } else {
+            0
+        }
+    }
+
+    fn left(&self, state: &WarmUpState, now: Timestamp) -> u64 {
+        self.available(state, self.gather.units_in(state.cool), now)
+    }
+
+    fn debt_paid_at(&self, state: &WarmUpState, now: Timestamp) -> Timestamp {
+        state.free.ceil().max(now)
+    }
+
+    fn full_at(&self, state: &WarmUpState, now: Timestamp) -> Timestamp {
+        self.expires_at(state).max(now)
+    }
+
+    fn carry(&self, old: &Self, state: &WarmUpState, keep: Keep, now: Timestamp) -> WarmUpState {
+        if keep == Keep::Nothing {
+            return self.fresh(now);
+        }
+        // As Guava: booked time stays, stored permits scale with the new maximum; as gathered time
+        // that is the same part of the warm-up period.
+        let cool = muldiv(state.cool.us(), self.warm_up.get(), old.warm_up).quotient;
+        let free = Mark::at(state.free.ceil());
+        WarmUpState {
+            free,
+            cool: Mark::span(Span::from_micros(cool)),
+            seen: state.seen.max(now),
+        }
+    }
+}
+
+impl Rate {
+    /// This rate times `up / down`.
+    fn times_ratio(&self, up: u64, down: u64) -> Result<Self, QuotaError> {
+        let common = gcd(up, down).max(1);
+        let part = |n: u64| n.checked_div(common).unwrap_or(n);
+        let cross_up = gcd(part(up), self.period().as_micros()).max(1);
+        let cross_down = gcd(part(down), self.count()).max(1);
+        let over = |n: u64, by: u64| n.checked_div(by).unwrap_or(n);
+        let count = over(self.count(), cross_down).checked_mul(over(part(up), cross_up));
+        let period =
+            over(self.period().as_micros(), cross_up).checked_mul(over(part(down), cross_down));
+        let (count, period) = (count.unwrap_or(u64::MAX), period.unwrap_or(u64::MAX));
+        let common = gcd(count, period).max(1);
+        Self::new(over(count, common), Span::from_micros(over(period, common)))
+    }
+}

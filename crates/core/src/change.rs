@@ -1,0 +1,167 @@
+//! Changing a limit while it is in use.
+
+use crate::algorithm::meter::{Meter, MeterState};
+use crate::algorithm::steps::{Steps, StepsState};
+use crate::algorithm::{Algorithm, token_bucket};
+use crate::limit::{Kernel, Limit, State};
+use crate::quota::Mark;
+use crate::time::Timestamp;
+
+/// What an identity keeps when its limit changes.
+///
+/// Amounts convert in units, not in time, and round against the client by less than one unit. An
+/// identity that is as good as new starts anew under the new limit, and so does every identity when
+/// the algorithm itself changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Keep {
+    /// What was used stays used: 8 of 10 becomes 8 of 20.
+    #[default]
+    Used,
+    /// What is left stays left: 2 left of 10 stays 2 left of 20.
+    Remaining,
+    /// What was used stays the same part of the whole: 8 of 10 becomes 16 of 20.
+    Proportion,
+    /// Everyone starts anew.
+    Nothing,
+}
+
+impl Limit {
+    /// The state under this limit of an identity that had `state` under `old`.
+    ///
+    /// ```
+    /// use sluicegate_core::change::Keep;
+    /// use sluicegate_core::limit::{Limit, State};
+    /// use sluicegate_core::time::Timestamp;
+    ///
+    /// let now = Timestamp::EPOCH;
+    /// assert_eq!(Limit::Closed.carry(&Limit::Unlimited, State::New, Keep::Used, now), State::New);
+    /// ```
+    #[must_use]
+    pub fn carry(&self, old: &Self, state: State, keep: Keep, now: Timestamp) -> State {
+        if self == old {
+            return state;
+        }
+        let mut state = state;
+        old.open(&mut state, now);
+        old.close(&mut state, now);
+        if state == State::New || keep == Keep::Nothing {
+            return State::New;
+        }
+        let mut carried = match (self.kernel(), old.kernel(), &state) {
+            // Closed for a while: what was used is remembered, and nothing comes back meanwhile.
+            (Kernel::Closed, Kernel::Closed, _) => return state,
+            (Kernel::Closed, _, _) => State::Spent(old.used(&state, now)),
+            (_, Kernel::Closed, State::Spent(used)) => self.with_used(*used, keep, now),
+            _ if self.algorithm() != old.algorithm() => State::New,
+            (Kernel::Meter(new), Kernel::Meter(old), State::Meter(s)) => {
+                State::Meter(new.carry(old, s, keep, now))
+            }
+            (Kernel::Steps(new), Kernel::Steps(old), State::Steps(s)) => {
+                State::Steps(new.carry(old, s, keep, now))
+            }
+            (Kernel::Counter(new), Kernel::Counter(old), State::Counter(s)) => {
+                State::Counter(new.carry(old, s, keep, now))
+            }
+            (Kernel::Log(new), Kernel::Log(old), State::Log(s)) => {
+                State::Log(Box::new(new.carry(old, s, keep, now)))
+            }
+            (Kernel::WarmUp(new), Kernel::WarmUp(old), State::WarmUp(s)) => {
+                State::WarmUp(new.carry(old, s, keep, now))
+            }
+            (Kernel::Slots(new), Kernel::Slots(old), State::Slots(s)) => {
+                State::Slots(Box::new(new.carry(old, s, keep, now)))
+            }
+            // A token bucket refilled another way.
+            (Kernel::Meter(new), Kernel::Steps(old), State::Steps(s)) => {
+                State::Meter(meter_from_steps(new, old, s, keep, now))
+            }
+            (Kernel::Steps(new), Kernel::Meter(old), State::Meter(s)) => {
+                State::Steps(steps_from_meter(new, old, s, keep, now))
+            }
+            _ => State::New,
+        };
+        self.close(&mut carried, now);
+        carried
+    }
+
+    /// Units in use, each begun one counting as whole.
+    fn used(&self, state: &State, now: Timestamp) -> u64 {
+        let Some(capacity) = self.capacity() else {
+            return 0;
+        };
+        let left = self.remaining(state, now).unwrap_or(0);
+        u64::try_from(i128::from(capacity).saturating_sub(i128::from(left))).unwrap_or(0)
+    }
+
+    /// A state in which so many units were used.
+    fn with_used(&self, used: u64, keep: Keep, now: Timestamp) -> State {
+        let mut state = State::New;
+        self.open(&mut state, now);
+        // A concurrency limit cannot charge without an id: who was in flight is in flight no more.
+        if keep != Keep::Nothing && used > 0 && !matches!(self, Self::Concurrency(_)) {
+            self.spend(&mut state, used, now, now);
+        }
+        state
+    }
+}
+
+/// A stand-in for `old` with another kernel: the same capacity, with the same units in use.
+fn meter_from_steps(
+    new: &Meter,
+    old: &Steps,
+    state: &StepsState,
+    keep: Keep,
+    now: Timestamp,
+) -> MeterState {
+    let alike = Meter {
+        capacity: old.capacity.get(),
+        full: new.rate.time_of(old.capacity.get()),
+        ..*new
+    };
+    let short = i128::from(alike.capacity).saturating_sub(i128::from(state.level));
+    let used = u64::try_from(short).unwrap_or(0);
+    let mark = new.rate.later(Mark::at(now), new.rate.time_of(used));
+    let extra = u64::try_from(short.saturating_neg()).unwrap_or(0);
+    new.carry(
+        &alike,
+        &MeterState {
+            mark,
+            extra,
+            seen: state.seen,
+        },
+        keep,
+        now,
+    )
+}
+
+fn steps_from_meter(
+    new: &Steps,
+    old: &Meter,
+    state: &MeterState,
+    keep: Keep,
+    now: Timestamp,
+) -> StepsState {
+    let capacity = std::num::NonZeroU64::new(old.capacity).unwrap_or(new.capacity);
+    let alike = Steps { capacity, ..*new };
+    let level = old.remaining(state, now);
+    let anchor = alike.fresh(now).anchor;
+    new.carry(
+        &alike,
+        &StepsState {
+            level,
+            anchor,
+            seen: state.seen,
+        },
+        keep,
+        now,
+    )
+}
+
+impl token_bucket::TokenBucket {
+    pub(crate) fn kernel(&self) -> Kernel<'_> {
+        match &self.kernel {
+            token_bucket::Kernel::Meter(meter) => Kernel::Meter(meter),
+            token_bucket::Kernel::Steps(steps) => Kernel::Steps(steps),
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! A limit: one of the algorithms with its numbers; and the state it keeps of one identity.
+
+use crate::algorithm::concurrency::{Concurrency, Holder, SlotsState};
+use crate::algorithm::cycle::Cycle;
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::leaky_bucket::LeakyBucket;
+use crate::algorithm::meter::{Meter, MeterState};
+use crate::algorithm::sliding_log::{LogState, SlidingLog};
+use crate::algorithm::sliding_window::{CounterState, SlidingWindow};
+use crate::algorithm::smooth::SmoothBursty;
+use crate::algorithm::steps::{Steps, StepsState};
+use crate::algorithm::token_bucket::TokenBucket;
+use crate::algorithm::warm_up::{WarmUp, WarmUpState};
+use crate::algorithm::{Algorithm, Slot, Ticket, Trace};
+use crate::time::{NOW_MAX, Span, Timestamp};
+
+/// A limit: an algorithm and its numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// Everything passes.
+    Unlimited,
+    /// A rate of nothing: every cost of 1 or more is denied, for ever.
+    Closed,
+    /// Bursts pass while tokens last.
+    TokenBucket(TokenBucket),
+    /// A bounded queue, drained at a fixed rate.
+    LeakyBucket(LeakyBucket),
+    /// So many per window.
+    FixedWindow(FixedWindow),
+    /// Exactly so many in any rolling window.
+    SlidingLog(SlidingLog),
+    /// About so many in any rolling window.
+    SlidingWindow(SlidingWindow),
+    /// A steady rate; the next caller pays.
+    SmoothBursty(SmoothBursty),
+    /// A steady rate that has to warm up.
+    WarmUp(WarmUp),
+    /// Permits per cycle, bookable ahead.
+    Cycle(Cycle),
+    /// So many at a time.
+    Concurrency(Concurrency),
+}
+
+/// What a limit keeps of one identity.
+///
+/// The states of buckets and windows are a few numbers and `Copy` themselves; only a log and the slots of
+/// a concurrency limit have a size of their own, and sit in a box.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum State {
+    /// Never seen, or as good as that: nothing is kept.
+    #[default]
+    New,
+    /// Token bucket (greedy), leaky bucket, smooth bursty.
+    Meter(MeterState),
+    /// Token bucket (interval, aligned), fixed window, cycle.
+    Steps(StepsState),
+    /// Sliding window counter.
+    Counter(CounterState),
+    /// Sliding window log.
+    Log(Box<LogState>),
+    /// Smooth warming up.
+    WarmUp(WarmUpState),
+    /// Concurrency limit.
+    Slots(Box<SlotsState>),
+    /// What had been used when the limit was closed.
+    Spent(u64),
+}
+
+/// The machine behind a limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kernel<'a> {
+    Open,
+    Closed,
+    Meter(&'a Meter),
+    Steps(&'a Steps),
+    Counter(&'a SlidingWindow),
+    Log(&'a SlidingLog),
+    WarmUp(&'a WarmUp),
+    Slots(&'a Concurrency),
+}
+
+/// Runs one expression for whichever kernel and state belong together.
+macro_rules! with_kernel {
+    ($limit:expr, $state:expr, |$kernel:ident, $inner:ident| $body:expr, $otherwise:expr) => {
+        match ($limit.kernel(), $state) {
+            (Kernel::Meter($kernel), State::Meter($inner)) => $body,
+            (Kernel::Steps($kernel), State::Steps($inner)) => $body,
+            (Kernel::Counter($kernel), State::Counter($inner)) => $body,
+            (Kernel::Log($kernel), State::Log($inner)) => $body,
+            (Kernel::WarmUp($kernel), State::WarmUp($inner)) => $body,
+            (Kernel::Slots($kernel), State::Slots($inner)) => $body,
+            _ => $otherwise,
+        }
+    };
+}
+
+// === impl Limit: what it is ===
+
+impl Limit {
+    /// The name of the algorithm, as it is written in a rule.
+    #[must_use]
+    pub const fn algorithm(&self) -> &'static str {
+        match self {
+            Self::Unlimited => "unlimited",
+            Self::Closed => "closed",
+            Self::TokenBucket(_) => "token_bucket",
+            Self::LeakyBucket(_) => "leaky_bucket",
+            Self::FixedWindow(_) => "fixed_window",
+            Self::SlidingLog(_) => "sliding_log",
+            Self::SlidingWindow(_) => "sliding_window",
+            Self::SmoothBursty(_) => "smooth_bursty",
+            Self::WarmUp(_) => "warm_up",
+            Self::Cycle(_) => "cycle",
+            Self::Concurrency(_) => "concurrency",
+        }
+    }
+
+    /// The most that can be left; `None` if there is no such number.
+    #[must_use]
+    pub fn capacity(&self) -> Option<u64> {
+        match self.kernel() {
+            Kernel::Open | Kernel::WarmUp(_) => None,
+            Kernel::Closed => Some(0),
+            Kernel::Meter(meter) => Some(meter.capacity),
+            Kernel::Steps(steps) => Some(steps.capacity.get()),
+            Kernel::Counter(counter) => Some(counter.rate().count()),
+            Kernel::Log(log) => Some(log.capacity()),
+            Kernel::Slots(slots) => Some(slots.max()),
+        }
+    }
+
+    pub(crate) fn kernel(&self) -> Kernel<'_> {
+        match self {
+            Self::Unlimited => Kernel::Open,
+            Self::Closed => Kernel::Closed,
+            Self::TokenBucket(bucket) => bucket.kernel(),
+            Self::LeakyBucket(bucket) => Kernel::Meter(&bucket.kernel),
+            Self::FixedWindow(window) => Kernel::Steps(&window.kernel),
+            Self::SlidingLog(log) => Kernel::Log(log),
+            Self::SlidingWindow(window) => Kernel::Counter(window),
+            Self::SmoothBursty(smooth) => Kernel::Meter(&smooth.kernel),
+            Self::WarmUp(warm_up) => Kernel::WarmUp(warm_up),
+            Self::Cycle(cycle) => Kernel::Steps(&cycle.kernel),
+            Self::Concurrency(slots) => Kernel::Slots(slots),
+        }
+    }
+}
+
+// === impl Limit: one state ===
+
+/// The life of a decision: [`open`](Limit::open) the state, ask, charge if all limits of the plan agree,
+/// [`close`](Limit::close) it. A denied decision leaves what `open` made of the state, which gives the same
+/// answers as what it was before.
+impl Limit {
+    /// Makes the state one of this limit, rolled forward to `now`.
+    pub fn open(&self, state: &mut State, now: Timestamp) {
+        let now = now.min(NOW_MAX);
+        // A state of another limit, or none, becomes a fresh one.
+        let fits = with_kernel!(
+            self,
+            &mut *state,
+            |kernel, inner| {
+                kernel.settle(inner, now);
+                kernel.expires_at(inner) > now
+            },
+            matches!((self.kernel(), &*state), (Kernel::Closed, State::Spent(_)))
+        );
+        if fits {
+            return;
+        }
+        *state = match self.kernel() {
+            Kernel::Open | Kernel::Closed => State::New,
+            Kernel::Meter(kernel) => State::Meter(kernel.fresh(now)),
+            Kernel::Steps(kernel) => State::Steps(kernel.fresh(now)),
+            Kernel::Counter(kernel) => State::Counter(kernel.fresh(now)),
+            Kernel::Log(kernel) => State::Log(Box::new(kernel.fresh(now))),
+            Kernel::WarmUp(kernel) => State::WarmUp(kernel.fresh(now)),
+            Kernel::Slots(kernel) => State::Slots(Box::new(kernel.fresh(now))),
+        };
+    }
+
+    /// Drops a state that is as good as new.
+    pub fn close(&self, state: &mut State, now: Timestamp) {
+        if self.expires_at(state) <= now.min(NOW_MAX) {
+            *state = State::New;
+        }
+    }
+
+    /// From when on the state is as good as new, and need not be kept.
+    #[must_use]
+    pub fn expires_at(&self, state: &State) -> Timestamp {
+        let never_kept = match state {
+            State::Spent(_) if matches!(self, Self::Closed) => Timestamp::MAX,
+            _ => Timestamp::EPOCH,
+        };
+        with_kernel!(
+            self,
+            state,
+            |kernel, inner| kernel.expires_at(inner),
+            never_kept
+        )
+    }
+
+    /// When `cost` would get its turn if it were booked now.
+    #[must_use]
+    pub fn slot(&self, state: &State, cost: u64, now: Timestamp) -> Slot {
+        with_kernel!(
+            self,
+            state,
+            |kernel, inner| kernel.slot(inner, cost, now),
+            self.constant(now)
+        )
+    }
+
+    /// From when on a caller that waits at most `patience` for its turn is let in.
+    #[must_use]
+    pub fn ready(&self, state: &State, cost: u64, patience: Span, now: Timestamp) -> Slot {
+        with_kernel!(
+            self,
+            state,
+            |kernel, inner| kernel.ready(inner, cost, patience, now),
+            self.constant(now)
+        )
+    }
+
+    /// How long a plain hit waits: for ever if the limit shapes (its queue is bounded), else not at all.
+    #[must_use]
+    pub fn hit_patience(&self) -> Span {
+        match self.kernel() {
+            Kernel::Meter(meter) => meter.hit_patience(),
+            _ => Span::ZERO,
+        }
+    }
+
+    /// Charges `cost`, to be used at `at`. This may go into debt: ask first.
+    pub fn spend(&self, state: &mut State, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
+        let nowhere = Ticket {
+            charged: cost,
+            slot: at,
+            trace: Trace::Nowhere,
+        };
+        with_kernel!(
+            self,
+            state,
+            |kernel, inner| kernel.spend(inner, cost, at, now),
+            nowhere
+        )
+    }
+
+    /// Takes `slots` of a concurrency limit for `holder`, or renews what it holds.
+    pub fn hold(&self, state: &mut State, holder: Holder, slots: u64, now: Timestamp) {
+        if let (Self::Concurrency(limit), State::Slots(inner)) = (self, state) {
+            limit.hold(inner, holder, slots, now);
+        }
+    }
+
+    /// Frees the slots of a concurrency limit that `holder` holds.
+    pub fn free(&self, state: &mut State, holder: Holder) -> u64 {
+        match state {
+            State::Slots(inner) => inner.free(holder),
+            _ => 0,
+        }
+    }
+
+    /// Gives back `amount`, at most until full.
+    pub fn put(&self, state: &mut State, amount: u64, now: Timestamp) {
+        if let (Self::Closed, State::Spent(used)) = (self, &mut *state) {
+            *used = used.saturating_sub(amount);
+            return;
+        }
+        with_kernel!(
+            self,
+            state,
+            |kernel, inner| kernel.put(inner, amount, now),
+            ()
+        );
+    }
+
+    /// Adds `amount`, also beyond the capacity.
+    pub fn put_beyond(&self, state: &mut State, amount: u64, now: Timestamp) {
+        with_kernel!(
+            self,
+            state,
+            |kernel, inner| kernel.put_beyond(inner, amount, now),
+            ()
+        );
+    }
+
+    /// Gives back a booking whose slot has not come, less what was booked after it.
+    pub fn unbook(&self, state: &mut State, ticket: &Ticket, now: Timestamp) -> u64 {
+        with_kernel!(
+            self,
+            state,
+            |kernel, inner| kernel.unbook(inner, ticket, now),
+            0
+        )
+    }
+
+    /// Gives back `amount` of a reservation to where it was charged, if that is still open.
+    pub fn unspend(&self, state: &mut State, ticket: &Ticket, amount: u64, now: Timestamp) {
+        with_kernel!(
+            self,
+            state,
+            |kernel, inner| kernel.unspend(inner, ticket, amount, now),
+            ()
+        );
+    }
+
+    /// Lets a log that counts denied attempts have this one.
+    pub fn log_denied(&self, state: &mut State, cost: u64, now: Timestamp) {
+        if let (Self::SlidingLog(log), State::Log(inner)) = (self, state) {
+            log.log_denied(inner, cost, now);
+        }
+    }
+
+    /// Whole units left, rounded down; negative in debt; `None` without a limit.
+    #[must_use]
+    pub fn remaining(&self, state: &State, now: Timestamp) -> Option<i64> {
+        let constant = if matches!(self, Self::Unlimited) {
+            None
+        } else {
+            Some(0)
+        };
+        with_kernel!(
+            self,
+            state,
+            |kernel, inner| Some(kernel.remaining(inner, now)),
+            constant
+        )
+    }
+
+    /// The most, up to `most`, that a hit could take now.
+    #[must_use]
+    pub fn available(&self, state: &State, most: u64, now: Timestamp) -> u64 {
+        let constant = if matches!(self, Self::Unlimited) {
+            most
+        } else {
+            0
+        };
+        with_kernel!(
+            self,
+            state,
+            |kernel, inner| kernel.available(inner, most, now),
+            constant
+        )
+    }
+
+    /// What a drain takes; `None` without a limit.
+    #[must_use]
+    pub fn left(&self, state: &State, now: Timestamp) -> Option<u64> {
+        let constant = if matches!(self, Self::Unlimited) {
+            None
+        } else {
+            Some(0)
+        };
+        with_kernel!(
+            self,
+            state,
+            |kernel, inner| Some(kernel.left(inner, now)),
+            constant
+        )
+    }
+
+    /// How long until a debt is paid; nothing without one.
+    #[must_use]
+    pub fn debt_paid_after(&self, state: &State, now: Timestamp) -> Span {
+        with_kernel!(
+            self,
+            state,
+            |kernel, inner| kernel.debt_paid_at(inner, now),
+            now
+        )
+        .since(now)
+    }
+
+    /// How long until the limit is full.
+    #[must_use]
+    pub fn full_after(&self, state: &State, now: Timestamp) -> Span {
+        with_kernel!(self, state, |kernel, inner| kernel.full_at(inner, now), now).since(now)
+    }
+
+    /// What a limit without a state says.
+    fn constant(&self, now: Timestamp) -> Slot {
+        if matches!(self, Self::Unlimited) {
+            Slot::At(now)
+        } else {
+            Slot::Never { max_cost: 0 }
+        }
+    }
+}

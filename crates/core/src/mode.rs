@@ -1,0 +1,304 @@
+//! How strictly a rule is enforced: hard, soft, elastic or shadow.
+//!
+//! None of them needs a state of its own kind. A **soft** limit is the same limit with a little more
+//! room, and an admission that ends in that room is marked. An **elastic** limit is two limits side by
+//! side: the plain one, which decides while there is no spare capacity, and a boosted one, which
+//! may admit what the plain one would not while there is. A **shadow** limit is judged like any other, and
+//! not obeyed.
+
+use crate::algorithm::concurrency::Concurrency;
+use crate::algorithm::cycle::Cycle;
+use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::leaky_bucket::LeakyBucket;
+use crate::algorithm::sliding_window::SlidingWindow;
+use crate::algorithm::smooth::SmoothBursty;
+use crate::algorithm::warm_up::WarmUp;
+use crate::arithmetic::muldiv;
+use crate::limit::Limit;
+use crate::quota::{QuotaError, Rate};
+use crate::time::{Span, Timestamp};
+
+/// How long a load signal is believed.
+pub const LOAD_STALE_AFTER: Span = Span::from_secs(10);
+/// The most a soft limit may exceed itself by, in percent.
+pub const SOFT_PERCENT_MAX: u64 = 1_000;
+/// The most an elastic limit may grow by, in thousandths.
+pub const ELASTIC_FACTOR_MAX: u64 = 1_000_000;
+
+/// How strictly a rule is enforced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Never above the limit.
+    #[default]
+    Hard,
+    /// Up to so many percent above the limit is admitted, and marked.
+    Soft {
+        /// The percentage, 1 to [`SOFT_PERCENT_MAX`].
+        percent: u64,
+    },
+    /// Up to so many times the limit while the load is low; what is above the plain limit is marked.
+    Elastic {
+        /// The factor in thousandths, 1,000 to [`ELASTIC_FACTOR_MAX`].
+        up_to: u64,
+        /// When the load signal opens and closes it.
+        gate: GateLevels,
+    },
+    /// Judged and counted, never denied.
+    Shadow,
+}
+
+/// The loads at which an elastic limit opens and closes, in thousandths of the capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GateLevels {
+    /// Below this it opens.
+    below: u64,
+    /// Above this it closes; in between it stays as it is.
+    above: u64,
+}
+
+/// Whether an elastic limit is open, and since when its load signal is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Gate {
+    open: bool,
+    heard: Option<Timestamp>,
+}
+
+/// A limit as it is enforced: what one step of a plan judges by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// The limit that decides, with the room that a soft mode adds.
+    pub(crate) limit: Limit,
+    /// How much of that room lies above the plain limit.
+    pub(crate) slack: u64,
+    /// The limit that may admit more while there is spare capacity.
+    pub(crate) boost: Option<Limit>,
+    /// Whether it is obeyed.
+    pub(crate) enforced: bool,
+}
+
+// === impl Step ===
+
+impl Step {
+    /// `limit`, enforced as `mode` says.
+    ///
+    /// ```
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_core::mode::{Mode, Step};
+    ///
+    /// assert!(Step::new(Limit::Unlimited, Mode::Hard).is_ok());
+    /// assert!(Step::new(Limit::Closed, Mode::Soft { percent: 0 }).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// When a percentage or factor is out of range, the mode has no meaning for the algorithm, or
+    /// the limit that it makes cannot be held exactly.
+    pub fn new(limit: Limit, mode: Mode) -> Result<Self, QuotaError> {
+        let plain = Self {
+            limit,
+            slack: 0,
+            boost: None,
+            enforced: true,
+        };
+        match mode {
+            Mode::Hard => Ok(plain),
+            Mode::Shadow => Ok(Self {
+                enforced: false,
+                ..plain
+            }),
+            Mode::Soft { percent } => {
+                let limit = limit.softened(percent)?;
+                let slack = slack_of(&plain.limit, &limit);
+                Ok(Self {
+                    limit,
+                    slack,
+                    ..plain
+                })
+            }
+            Mode::Elastic { up_to, .. } => Ok(Self {
+                boost: Some(limit.boosted(up_to)?),
+                ..plain
+            }),
+        }
+    }
+
+    /// The limit that decides.
+    #[must_use]
+    pub const fn limit(&self) -> &Limit {
+        &self.limit
+    }
+}
+
+fn slack_of(plain: &Limit, soft: &Limit) -> u64 {
+    let capacity = |limit: &Limit| limit.capacity().unwrap_or(0);
+    capacity(soft).saturating_sub(capacity(plain))
+}
+
+// === impl Limit: softened and boosted ===
+
+impl Limit {
+    /// This limit with room for `percent` more.
+    fn softened(&self, percent: u64) -> Result<Self, QuotaError> {
+        if !(1..=SOFT_PERCENT_MAX).contains(&percent) {
+            let (least, most) = (1, SOFT_PERCENT_MAX);
+            return Err(QuotaError::OutOfRange {
+                what: "the soft percentage",
+                given: percent,
+                least,
+                most,
+            });
+        }
+        let more = |n: u64| part(n, percent, 100);
+        let grow = |n: u64| n.saturating_add(more(n));
+        let grown = |rate: Rate| Rate::new(grow(rate.count()), rate.period());
+        Ok(match self {
+            Self::Unlimited | Self::Closed => *self,
+            Self::TokenBucket(bucket) => Self::TokenBucket(bucket.grown(more(bucket.burst()))?),
+            Self::LeakyBucket(bucket) => {
+                let places = bucket
+                    .queue()
+                    .saturating_add(more(bucket.queue().saturating_add(1)));
+                Self::LeakyBucket(LeakyBucket::new(bucket.rate(), places)?)
+            }
+            Self::FixedWindow(window) => {
+                Self::FixedWindow(FixedWindow::new(grown(window.rate())?, window.align())?)
+            }
+            Self::SlidingLog(log) => Self::SlidingLog(log.grown(grow)?),
+            Self::SlidingWindow(window) => Self::SlidingWindow(SlidingWindow::new(
+                grown(window.rate())?,
+                window.rounding(),
+            )?),
+            Self::Cycle(cycle) => Self::Cycle(Cycle::new(grow(cycle.permits()), cycle.period())?),
+            Self::Concurrency(slots) => {
+                Self::Concurrency(Concurrency::new(grow(slots.max()), slots.lease())?)
+            }
+            Self::SmoothBursty(_) | Self::WarmUp(_) => {
+                return Err(QuotaError::Unfit {
+                    mode: "soft",
+                    algorithm: self.algorithm(),
+                    remedy: "it grants any cost and lets the next caller pay, so there is nothing \
+                             to exceed; use `hard`, or a token bucket",
+                });
+            }
+        })
+    }
+
+    /// This limit with rate and size times `factor` thousandths.
+    fn boosted(&self, factor: u64) -> Result<Self, QuotaError> {
+        if !(1_000..=ELASTIC_FACTOR_MAX).contains(&factor) {
+            let what = "the elastic factor (in thousandths)";
+            let (least, most) = (1_000, ELASTIC_FACTOR_MAX);
+            return Err(QuotaError::OutOfRange {
+                what,
+                given: factor,
+                least,
+                most,
+            });
+        }
+        let times = |n: u64| part(n, factor, 1_000);
+        let grown = |rate: Rate| Rate::new(times(rate.count()), rate.period());
+        Ok(match self {
+            Self::Unlimited | Self::Closed => *self,
+            Self::TokenBucket(bucket) => {
+                let rate = match bucket.refill() {
+                    crate::algorithm::token_bucket::Refill::Greedy => {
+                        bucket.rate().scaled(factor)?
+                    }
+                    // The period is that of the refills: it stays, and its tokens grow.
+                    _ => grown(bucket.rate())?,
+                };
+                Self::TokenBucket(bucket.scaled(rate, times(bucket.burst()))?)
+            }
+            Self::LeakyBucket(bucket) => {
+                let places = times(bucket.queue().saturating_add(1)).saturating_sub(1);
+                Self::LeakyBucket(LeakyBucket::new(bucket.rate().scaled(factor)?, places)?)
+            }
+            Self::FixedWindow(window) => {
+                Self::FixedWindow(FixedWindow::new(grown(window.rate())?, window.align())?)
+            }
+            Self::SlidingLog(log) => Self::SlidingLog(log.grown(times)?),
+            Self::SlidingWindow(window) => Self::SlidingWindow(SlidingWindow::new(
+                grown(window.rate())?,
+                window.rounding(),
+            )?),
+            Self::SmoothBursty(smooth) => {
+                let forget_after = smooth.kernel.forget_after;
+                let rate = smooth.rate().scaled(factor)?;
+                Self::SmoothBursty(SmoothBursty::build(rate, smooth.max_burst(), forget_after)?)
+            }
+            Self::WarmUp(warm_up) => {
+                let rate = warm_up.rate().scaled(factor)?;
+                Self::WarmUp(WarmUp::new(rate, warm_up.warm_up(), warm_up.cold_factor())?)
+            }
+            Self::Cycle(cycle) => Self::Cycle(Cycle::new(times(cycle.permits()), cycle.period())?),
+            Self::Concurrency(slots) => {
+                Self::Concurrency(Concurrency::new(times(slots.max()), slots.lease())?)
+            }
+        })
+    }
+}
+
+/// `floor(n * times / of)`.
+fn part(n: u64, times: u64, of: u64) -> u64 {
+    std::num::NonZeroU64::new(of).map_or(n, |of| muldiv(n, times, of).quotient)
+}
+
+// === impl Gate ===
+
+impl GateLevels {
+    /// Opens below the one load and closes above the other, both in thousandths of the capacity.
+    ///
+    /// # Errors
+    /// When `below` is above `above`: the gate would have to be open and closed at once.
+    pub fn new(below: u64, above: u64) -> Result<Self, QuotaError> {
+        if below > above {
+            let what = "`below` of an elastic mode (in thousandths)";
+            return Err(QuotaError::OutOfRange {
+                what,
+                given: below,
+                least: 0,
+                most: above,
+            });
+        }
+        Ok(Self { below, above })
+    }
+}
+
+impl Gate {
+    /// The gate after a load signal, in thousandths of the capacity.
+    ///
+    /// ```
+    /// use sluicegate_core::mode::{Gate, GateLevels};
+    /// use sluicegate_core::time::{Span, Timestamp};
+    ///
+    /// let levels = GateLevels::new(700, 850).unwrap();
+    /// let now = Timestamp::EPOCH;
+    /// let gate = Gate::default().heard(&levels, 500, now);
+    /// assert!(gate.is_open(now));
+    /// assert!(gate.heard(&levels, 800, now).is_open(now), "in between it stays as it is");
+    /// assert!(!gate.heard(&levels, 900, now).is_open(now));
+    /// assert!(!gate.is_open(now.after(Span::from_secs(10))), "an old signal is no signal");
+    /// ```
+    #[must_use]
+    pub fn heard(self, levels: &GateLevels, load: u64, now: Timestamp) -> Self {
+        let open = if load < levels.below {
+            true
+        } else if load > levels.above {
+            false
+        } else {
+            self.is_open(now)
+        };
+        Self {
+            open,
+            heard: Some(now),
+        }
+    }
+
+    /// Whether there is spare capacity, as far as is known.
+    #[must_use]
+    pub fn is_open(&self, now: Timestamp) -> bool {
+        self.open
+            && self
+                .heard
+                .is_some_and(|heard| now.since(heard) < LOAD_STALE_AFTER)
+    }
+}

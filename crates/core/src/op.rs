@@ -1,0 +1,282 @@
+//! What can be asked of the limits of one identity, and what some algorithms refuse.
+
+use crate::algorithm::concurrency::Holder;
+use crate::limit::Limit;
+use crate::time::Span;
+
+/// How long a reservation lasts unless told.
+pub const RESERVE_TTL: Span = Span::from_secs(60);
+
+/// Something asked of the limits of one identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// May this cost pass now? If so it is charged.
+    Hit {
+        /// The weight of the request.
+        cost: u64,
+        /// Who holds the slot, for a concurrency limit.
+        holder: Option<Holder>,
+    },
+    /// As a hit, but willing to wait: books its turn ahead.
+    Acquire {
+        /// The weight of the request.
+        cost: u64,
+        /// The longest wait that is acceptable.
+        patience: Span,
+        /// Under which id it can be cancelled; who holds the slot.
+        holder: Option<Holder>,
+    },
+    /// Would this cost pass now? Leaves no trace.
+    Peek {
+        /// The weight of the request.
+        cost: u64,
+    },
+    /// As much as possible, up to this.
+    Take {
+        /// The most that is wanted.
+        cost: u64,
+    },
+    /// Consumes, also below zero.
+    Charge {
+        /// What was used.
+        cost: u64,
+    },
+    /// Gives back, at most until full.
+    Refund {
+        /// What was not used.
+        cost: u64,
+    },
+    /// A refund that may go beyond the capacity.
+    Add {
+        /// What is added.
+        cost: u64,
+        /// Whether it may go beyond the capacity.
+        force: bool,
+    },
+    /// Takes what is left.
+    Drain,
+    /// Fills the limit.
+    Reset,
+    /// As a hit, to be settled or cancelled later.
+    Reserve {
+        /// The estimate.
+        cost: u64,
+        /// When it is cancelled by itself.
+        ttl: Span,
+        /// Under which id it is settled.
+        holder: Holder,
+    },
+    /// Settles a reservation with what was really used.
+    Commit {
+        /// What was really used.
+        cost: u64,
+        /// Which reservation.
+        holder: Holder,
+    },
+    /// Cancels a booking or a reservation, or frees a slot.
+    Cancel {
+        /// Which one.
+        holder: Holder,
+    },
+}
+
+/// An operation by its name alone: the rows of the matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OpKind {
+    /// [`Op::Hit`]
+    Hit,
+    /// [`Op::Acquire`]
+    Acquire,
+    /// [`Op::Peek`]
+    Peek,
+    /// [`Op::Take`]
+    Take,
+    /// [`Op::Charge`]
+    Charge,
+    /// [`Op::Refund`]
+    Refund,
+    /// [`Op::Add`] within the capacity
+    Add,
+    /// [`Op::Add`] beyond it
+    ForceAdd,
+    /// [`Op::Drain`]
+    Drain,
+    /// [`Op::Reset`]
+    Reset,
+    /// [`Op::Reserve`]
+    Reserve,
+    /// [`Op::Commit`]
+    Commit,
+    /// [`Op::Cancel`]
+    Cancel,
+    /// A live change of the limit ([`Limit::carry`])
+    SetLimit,
+}
+
+/// Why an operation was not carried out. Nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The algorithm has no meaning for it.
+    Unsupported {
+        /// What was asked.
+        op: OpKind,
+        /// Of which algorithm.
+        algorithm: &'static str,
+        /// Why not, and what to do instead.
+        reason: &'static str,
+    },
+    /// A slot is held under an id, and none was given.
+    NeedsHolder,
+    /// Nothing is held under this id.
+    UnknownHolder,
+    /// Something is held under this id already.
+    HolderInUse,
+    /// Only a reservation is committed; this is a booking or a slot.
+    NotReserved,
+    /// So many bookings and reservations are pending that no more are taken.
+    TooManyHolds {
+        /// The most there can be.
+        most: usize,
+    },
+}
+
+// === impl Op ===
+
+impl Op {
+    /// Which operation this is.
+    #[must_use]
+    pub const fn kind(&self) -> OpKind {
+        match self {
+            Self::Hit { .. } => OpKind::Hit,
+            Self::Acquire { .. } => OpKind::Acquire,
+            Self::Peek { .. } => OpKind::Peek,
+            Self::Take { .. } => OpKind::Take,
+            Self::Charge { .. } => OpKind::Charge,
+            Self::Refund { .. } => OpKind::Refund,
+            Self::Add { force: false, .. } => OpKind::Add,
+            Self::Add { force: true, .. } => OpKind::ForceAdd,
+            Self::Drain => OpKind::Drain,
+            Self::Reset => OpKind::Reset,
+            Self::Reserve { .. } => OpKind::Reserve,
+            Self::Commit { .. } => OpKind::Commit,
+            Self::Cancel { .. } => OpKind::Cancel,
+        }
+    }
+}
+
+// === impl OpKind ===
+
+impl OpKind {
+    /// All of them, in the order of the documentation's matrix.
+    pub const ALL: [Self; 14] = [
+        Self::Hit,
+        Self::Peek,
+        Self::Acquire,
+        Self::Take,
+        Self::Charge,
+        Self::Refund,
+        Self::Add,
+        Self::ForceAdd,
+        Self::Drain,
+        Self::Reset,
+        Self::Reserve,
+        Self::Commit,
+        Self::Cancel,
+        Self::SetLimit,
+    ];
+
+    /// The name of the operation.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Acquire => "acquire",
+            Self::Peek => "peek",
+            Self::Take => "take",
+            Self::Charge => "charge",
+            Self::Refund => "refund",
+            Self::Add => "add",
+            Self::ForceAdd => "add with force",
+            Self::Drain => "drain",
+            Self::Reset => "reset",
+            Self::Reserve => "reserve",
+            Self::Commit => "commit",
+            Self::Cancel => "cancel",
+            Self::SetLimit => "set_limit",
+        }
+    }
+}
+
+// === impl Limit: what it refuses ===
+
+impl Limit {
+    /// Why this limit refuses an operation, if it does.
+    ///
+    /// ```
+    /// use sluicegate_core::algorithm::concurrency::Concurrency;
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_core::op::OpKind;
+    /// use sluicegate_core::time::Span;
+    ///
+    /// let slots = Limit::Concurrency(Concurrency::new(3, Span::from_secs(10)).unwrap());
+    /// assert!(slots.refuses(OpKind::Charge).is_some());
+    /// assert!(slots.refuses(OpKind::Cancel).is_none());
+    /// ```
+    #[must_use]
+    pub const fn refuses(&self, op: OpKind) -> Option<&'static str> {
+        match (self, op) {
+            (
+                Self::Concurrency(_),
+                OpKind::Take
+                | OpKind::Charge
+                | OpKind::Refund
+                | OpKind::Add
+                | OpKind::ForceAdd
+                | OpKind::Drain,
+            ) => Some("a slot is held under an id; use `hit` with `id`, and `cancel` to free it"),
+            (Self::Concurrency(_), OpKind::Reserve | OpKind::Commit) => {
+                Some("a slot is freed, not settled; use `hit` with `id`, and `cancel` to free it")
+            }
+            (Self::SlidingLog(_) | Self::SlidingWindow(_), OpKind::ForceAdd) => {
+                Some("a count cannot go below nothing; raise the limit with `set_limit`")
+            }
+            (Self::LeakyBucket(_), OpKind::ForceAdd) => {
+                Some("a queue cannot be emptier than empty; raise `queue` with `set_limit`")
+            }
+            (Self::SmoothBursty(_) | Self::WarmUp(_), OpKind::ForceAdd) => {
+                Some("what is stored has a fixed maximum; raise it with `set_limit`")
+            }
+            _ => None,
+        }
+    }
+}
+
+// === impl Refusal ===
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unsupported { op, algorithm, reason } => {
+                write!(f, "`{algorithm}` refuses `{}`: {reason}", op.name())
+            }
+            Self::NeedsHolder => {
+                f.write_str("a slot of a `concurrency` limit is held under an id: add `id`")
+            }
+            Self::UnknownHolder => f.write_str(
+                "nothing is held under this id: it was never given, is settled, or its lease ran out",
+            ),
+            Self::HolderInUse => {
+                f.write_str("this id is in use: settle or cancel it first, or choose another")
+            }
+            Self::NotReserved => {
+                f.write_str("only a reservation can be committed: use `reserve` first")
+            }
+            Self::TooManyHolds { most } => {
+                write!(f, "`{most}` bookings and reservations are pending, the most there can be")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}

@@ -1,0 +1,477 @@
+//! What a limit is made of: a rate, kept exact, and marks in time that carry their fraction.
+//!
+//! A rate of `n` per `P` µs gives one unit every `P/n` µs, which is seldom whole: 3/s is one every
+//! 333,333⅓ µs. The fraction is never dropped. The rate is reduced (`n` and `P` share no divisor),
+//! a [`Mark`] is a whole number of microseconds plus `frac/n` of one, and adding the time of a
+//! cost adds both parts and carries. So 3/s is exactly 3 per second over any run, however long.
+//! Only where a fraction meets a clock, which ticks in whole microseconds, is it rounded: up, since
+//! a moment too early would admit what a moment later is due.
+
+use std::num::NonZeroU64;
+
+use crate::arithmetic::{Division, EXACT_MAX, cut_amount, div_ceil, gcd, muldiv, muldiv_ceil};
+use crate::time::{SPAN_MAX, Span, Timestamp};
+
+/// So many units per period.
+///
+/// ```
+/// use sluicegate_core::quota::Rate;
+/// use sluicegate_core::time::Span;
+///
+/// let rate = Rate::new(600, Span::from_secs(60)).unwrap();
+/// assert_eq!((rate.count(), rate.period()), (600, Span::from_secs(60)));
+/// assert!(Rate::new(0, Span::from_secs(1)).is_err(), "a rate of nothing is `Limit::Closed`");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    count: NonZeroU64,
+    period: NonZeroU64,
+    /// `count` and `period` over their greatest common divisor.
+    units: NonZeroU64,
+    micros: NonZeroU64,
+    /// The time of one unit: `micros / units`.
+    interval: Mark,
+}
+
+/// A moment or a span with its fraction: `us + frac / units` µs, for the rate it belongs to.
+///
+/// Marks of one rate compare as the numbers they stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Mark {
+    us: u64,
+    frac: u64,
+}
+
+/// Why a limit cannot be held exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QuotaError {
+    /// A count, burst or other amount of 0 where at least 1 is needed.
+    Nothing {
+        /// What was 0.
+        what: &'static str,
+    },
+    /// An amount above the largest that is held exactly.
+    TooMuch {
+        /// Which amount.
+        what: &'static str,
+        /// What was given.
+        amount: u64,
+        /// The most that can be given.
+        most: u64,
+    },
+    /// A span of no length, or longer than [`SPAN_MAX`].
+    BadSpan {
+        /// Which span.
+        what: &'static str,
+        /// What was given.
+        given: Span,
+        /// The longest that can be given.
+        longest: Span,
+    },
+    /// The limit would take longer to fill than [`SPAN_MAX`].
+    FillsTooSlowly {
+        /// The amount to fill.
+        amount: u64,
+        /// The units that come per period.
+        count: u64,
+        /// The period.
+        period: Span,
+    },
+    /// A factor, percentage or list length outside its range.
+    OutOfRange {
+        /// What is out of range.
+        what: &'static str,
+        /// What was given.
+        given: u64,
+        /// The least that can be given.
+        least: u64,
+        /// The most that can be given.
+        most: u64,
+    },
+    /// A mode that the algorithm has no meaning for.
+    Unfit {
+        /// The mode.
+        mode: &'static str,
+        /// The algorithm.
+        algorithm: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+}
+
+// === impl Rate ===
+
+impl Rate {
+    /// `count` units per `period`.
+    ///
+    /// # Errors
+    /// When `count` is 0 or above [`EXACT_MAX`], or `period` is empty or above [`SPAN_MAX`].
+    pub fn new(count: u64, period: Span) -> Result<Self, QuotaError> {
+        let count = amount("the rate's number", count)?;
+        let period = length("the rate's period", period)?;
+        let divisor = gcd(count.get(), period.get());
+        let units = reduced(count, divisor);
+        let micros = reduced(period, divisor);
+        let Division {
+            quotient: us,
+            remainder: frac,
+        } = muldiv(1, micros.get(), units);
+        Ok(Self {
+            count,
+            period,
+            units,
+            micros,
+            interval: Mark { us, frac },
+        })
+    }
+
+    /// The units per period, as written.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count.get()
+    }
+
+    /// The period, as written.
+    #[must_use]
+    pub const fn period(&self) -> Span {
+        Span::from_micros(self.period.get())
+    }
+
+    /// What a mark's fraction counts in: `frac` runs from 0 to this less one.
+    #[must_use]
+    pub const fn fraction(&self) -> u64 {
+        self.units.get()
+    }
+
+    /// Whether both give a unit in the same time, however they are written: 1/s and 60/m do.
+    pub(crate) fn same_pace(&self, other: &Self) -> bool {
+        (self.units, self.micros) == (other.units, other.micros)
+    }
+
+    /// This rate times `factor` thousandths.
+    pub(crate) fn scaled(&self, factor_thousandths: u64) -> Result<Self, QuotaError> {
+        let up = gcd(factor_thousandths, 1_000);
+        let (Some(up), Some(factor)) = (NonZeroU64::new(up), NonZeroU64::new(factor_thousandths))
+        else {
+            return Err(QuotaError::Nothing { what: "the factor" });
+        };
+        let count = self
+            .count
+            .get()
+            .saturating_mul(reduced(factor, up.get()).get());
+        let thousandths = NonZeroU64::MIN.saturating_add(999);
+        let period = self
+            .period
+            .get()
+            .saturating_mul(reduced(thousandths, up.get()).get());
+        let common = gcd(count, period).max(1);
+        let rate = |n: u64| n.checked_div(common).unwrap_or(n);
+        Self::new(rate(count), Span::from_micros(rate(period)))
+    }
+
+    /// The time that `cost` units take.
+    #[inline]
+    #[must_use]
+    pub fn time_of(&self, cost: u64) -> Mark {
+        if cost == 1 {
+            return self.interval;
+        }
+        let Division {
+            quotient,
+            remainder,
+        } = muldiv(cut_amount(cost), self.micros.get(), self.units);
+        Mark {
+            us: quotient,
+            frac: remainder,
+        }
+    }
+
+    /// The mark `by` later than `mark`, cut at the end of time.
+    #[inline]
+    #[must_use]
+    pub fn later(&self, mark: Mark, by: Mark) -> Mark {
+        let us = mark.us.saturating_add(by.us);
+        let room = self.units.get().saturating_sub(by.frac);
+        // Written so that no sum of two fractions is formed: it could pass 2^53.
+        let (us, frac) = if mark.frac >= room {
+            (us.saturating_add(1), mark.frac.saturating_sub(room))
+        } else {
+            (us, mark.frac.saturating_add(by.frac))
+        };
+        if us > EXACT_MAX {
+            Mark {
+                us: EXACT_MAX,
+                frac: 0,
+            }
+        } else {
+            Mark { us, frac }
+        }
+    }
+
+    /// The mark `by` earlier than `mark`; the epoch if that would be before it.
+    #[inline]
+    #[must_use]
+    pub fn earlier(&self, mark: Mark, by: Mark) -> Mark {
+        if mark <= by {
+            return Mark::default();
+        }
+        if mark.frac >= by.frac {
+            let frac = mark.frac.saturating_sub(by.frac);
+            return Mark {
+                us: mark.us.saturating_sub(by.us),
+                frac,
+            };
+        }
+        let borrowed = self.units.get().saturating_sub(by.frac);
+        Mark {
+            us: mark.us.saturating_sub(by.us).saturating_sub(1),
+            frac: mark.frac.saturating_add(borrowed),
+        }
+    }
+
+    /// How many whole units come in this time.
+    #[inline]
+    #[must_use]
+    pub fn units_in(&self, time: Mark) -> u64 {
+        self.units_and_rest(time).0
+    }
+
+    /// How many units, each begun one counting as whole, this time stands for.
+    #[inline]
+    #[must_use]
+    pub fn units_covering(&self, time: Mark) -> u64 {
+        let (whole, exact) = self.units_and_rest(time);
+        if exact {
+            whole
+        } else {
+            cut_amount(whole.saturating_add(1))
+        }
+    }
+
+    /// `(us * units + frac) / micros`, and whether that is whole.
+    fn units_and_rest(&self, time: Mark) -> (u64, bool) {
+        let Division {
+            quotient,
+            remainder,
+        } = muldiv(time.us, self.units.get(), self.micros);
+        if quotient == EXACT_MAX {
+            return (EXACT_MAX, true);
+        }
+        // remainder < micros and frac < units; their sum over micros adds the rest.
+        let rest = remainder.saturating_add(time.frac);
+        let more = rest.checked_div(self.micros.get()).unwrap_or(0);
+        let exact = rest.is_multiple_of(self.micros.get());
+        (cut_amount(quotient.saturating_add(more)), exact)
+    }
+
+    /// The time of `cost` units, refused if it is longer than any span may be.
+    pub(crate) fn fill_time(&self, cost: u64) -> Result<Mark, QuotaError> {
+        let time = self.time_of(cost);
+        if time.ceil() > Timestamp::EPOCH.after(SPAN_MAX) {
+            let (count, period) = (self.count(), self.period());
+            return Err(QuotaError::FillsTooSlowly {
+                amount: cost,
+                count,
+                period,
+            });
+        }
+        Ok(time)
+    }
+}
+
+// === impl Mark ===
+
+impl Mark {
+    /// A mark at a whole microsecond.
+    #[inline]
+    #[must_use]
+    pub const fn at(moment: Timestamp) -> Self {
+        Self {
+            us: moment.as_micros(),
+            frac: 0,
+        }
+    }
+
+    /// A span of whole microseconds.
+    #[inline]
+    #[must_use]
+    pub const fn span(span: Span) -> Self {
+        Self {
+            us: span.as_micros(),
+            frac: 0,
+        }
+    }
+
+    /// A mark from its parts, as a store keeps them. A fraction that the rate does not know is
+    /// rounded up to the next microsecond.
+    #[must_use]
+    pub fn from_parts(rate: &Rate, us: u64, frac: u64) -> Self {
+        let carried = if frac >= rate.fraction() {
+            us.saturating_add(1)
+        } else {
+            us
+        };
+        let frac = if carried == us { frac } else { 0 };
+        Self {
+            us: cut_amount(carried),
+            frac,
+        }
+    }
+
+    /// The whole microseconds.
+    #[inline]
+    #[must_use]
+    pub const fn us(self) -> u64 {
+        self.us
+    }
+
+    /// The fraction of a microsecond, in parts of [`Rate::fraction`].
+    #[inline]
+    #[must_use]
+    pub const fn frac(self) -> u64 {
+        self.frac
+    }
+
+    /// The first whole microsecond not before this mark.
+    #[inline]
+    #[must_use]
+    pub const fn ceil(self) -> Timestamp {
+        Timestamp::from_micros(if self.frac == 0 {
+            self.us
+        } else {
+            self.us.saturating_add(1)
+        })
+    }
+
+    /// The same mark moved back by whole microseconds.
+    pub(crate) const fn moved_back(self, by: Span) -> Self {
+        Self {
+            us: self.us.saturating_sub(by.as_micros()),
+            frac: self.frac,
+        }
+    }
+
+    /// The same mark moved on by whole microseconds.
+    pub(crate) const fn moved_on(self, by: Span) -> Self {
+        Self {
+            us: cut_amount(self.us.saturating_add(by.as_micros())),
+            frac: self.frac,
+        }
+    }
+}
+
+// === impl QuotaError ===
+
+impl std::fmt::Display for QuotaError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Nothing { what } => write!(f, "{what} must be at least 1, got `0`"),
+            Self::TooMuch { what, amount, most } => {
+                write!(f, "{what} must be at most `{most}`, got `{amount}`")
+            }
+            Self::BadSpan {
+                what,
+                given,
+                longest,
+            } => {
+                let (given, longest) = (given.as_micros(), longest.as_micros());
+                write!(
+                    f,
+                    "{what} must last from `1us` to `{longest}us`, got `{given}us`"
+                )
+            }
+            Self::FillsTooSlowly {
+                amount,
+                count,
+                period,
+            } => {
+                let period = period.as_micros();
+                write!(
+                    f,
+                    "`{amount}` at `{count}` per `{period}us` would take more than 142 years to \
+                     fill: lower the amount or raise the rate"
+                )
+            }
+            Self::OutOfRange {
+                what,
+                given,
+                least,
+                most,
+            } => {
+                write!(
+                    f,
+                    "{what} must be from `{least}` to `{most}`, got `{given}`"
+                )
+            }
+            Self::Unfit {
+                mode,
+                algorithm,
+                remedy,
+            } => {
+                write!(
+                    f,
+                    "mode `{mode}` has no meaning for `{algorithm}`: {remedy}"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for QuotaError {}
+
+// === constructors' checks ===
+
+/// An amount of at least 1 that is held exactly.
+pub(crate) fn amount(what: &'static str, amount: u64) -> Result<NonZeroU64, QuotaError> {
+    if amount > EXACT_MAX {
+        return Err(QuotaError::TooMuch {
+            what,
+            amount,
+            most: EXACT_MAX,
+        });
+    }
+    NonZeroU64::new(amount).ok_or(QuotaError::Nothing { what })
+}
+
+/// A span of at least 1 µs that is held exactly.
+pub(crate) fn length(what: &'static str, span: Span) -> Result<NonZeroU64, QuotaError> {
+    length_up_to(what, span, SPAN_MAX)
+}
+
+/// A span of at least 1 µs and at most `longest`.
+pub(crate) fn length_up_to(
+    what: &'static str,
+    given: Span,
+    longest: Span,
+) -> Result<NonZeroU64, QuotaError> {
+    match NonZeroU64::new(given.as_micros()) {
+        Some(us) if given <= longest => Ok(us),
+        _ => Err(QuotaError::BadSpan {
+            what,
+            given,
+            longest,
+        }),
+    }
+}
+
+/// `n` over a divisor of it.
+fn reduced(n: NonZeroU64, divisor: u64) -> NonZeroU64 {
+    n.get()
+        .checked_div(divisor)
+        .and_then(NonZeroU64::new)
+        .unwrap_or(n)
+}
+
+/// `ceil(a / b)`, for periods.
+pub(crate) fn periods(amount: u64, per_period: NonZeroU64) -> u64 {
+    div_ceil(amount, per_period)
+}
+
+/// `ceil(amount * to / from)`: an amount carried over to another capacity, against the client.
+pub(crate) fn proportion(amount: u64, from: u64, to: u64) -> u64 {
+    match NonZeroU64::new(from) {
+        Some(from) => muldiv_ceil(cut_amount(amount), cut_amount(to), from),
+        None => 0,
+    }
+}
