@@ -42,7 +42,7 @@ pub struct Division {
 /// let day = 86_400_000_000;
 /// let per_day = NonZeroU64::new(1_234_567).unwrap();
 /// let million = muldiv(1_000_000, day, per_day);
-/// assert_eq!((million.quotient, million.remainder), (69_984_051_250, 421_250));
+/// assert_eq!((million.quotient, million.remainder), (69_984_051_088, 441_104));
 /// ```
 #[inline]
 #[must_use]

@@ -1,0 +1,1 @@
+//! From a request to the plan of limits that it must pass.
