@@ -33,7 +33,7 @@ pub(super) enum Kind {
     /// A reservation: cancelled by itself at its deadline.
     Reservation { deadline: Timestamp },
     /// A reservation past its deadline, remembered so that a late commit is charged and not refused.
-    Expired,
+    Expired { deadline: Timestamp },
 }
 
 /// What one step was charged; nothing if it was not.
@@ -76,12 +76,8 @@ impl Holds {
         }
     }
 
-    /// Adds a hold in place of any that is over under the same id; those of slots are not kept here.
+    /// Adds a hold in place of any that is over under the same id.
     pub(super) fn add(&mut self, hold: Hold) {
-        let charges = |receipt: &Receipt| receipt.plain.is_some() || receipt.boost.is_some();
-        if hold.kind == Kind::Booking && !hold.receipts.iter().any(charges) {
-            return;
-        }
         self.all.retain(|other| other.holder != hold.holder);
         if self.all.len() >= HOLDS_MAX {
             // Full, but not of pending ones: the oldest that is over makes room.
@@ -112,7 +108,7 @@ impl Holds {
             .min_by_key(|hold| hold.deadline())?;
         let deadline = hold.deadline()?;
         let expired = hold.clone();
-        hold.kind = Kind::Expired;
+        hold.kind = Kind::Expired { deadline };
         Some((expired, deadline))
     }
 
@@ -135,7 +131,7 @@ impl Hold {
     fn deadline(&self) -> Option<Timestamp> {
         match self.kind {
             Kind::Reservation { deadline } => Some(deadline),
-            Kind::Booking | Kind::Expired => None,
+            Kind::Booking | Kind::Expired { .. } => None,
         }
     }
 
@@ -144,16 +140,19 @@ impl Hold {
         match self.kind {
             Kind::Booking => self.slot().is_some_and(|slot| slot > now),
             Kind::Reservation { deadline } => deadline > now,
-            Kind::Expired => false,
+            Kind::Expired { .. } => false,
         }
     }
 
     /// Whether it has been over for so long that nobody will ask again.
     fn is_forgotten(&self, now: Timestamp) -> bool {
-        let over = self
-            .slot()
-            .is_none_or(|slot| slot.after(FORGET_AFTER) <= now);
-        over && matches!(self.kind, Kind::Booking | Kind::Expired)
+        match self.kind {
+            Kind::Booking => self
+                .slot()
+                .is_none_or(|slot| slot.after(FORGET_AFTER) <= now),
+            Kind::Reservation { .. } => false,
+            Kind::Expired { deadline } => deadline.after(FORGET_AFTER) <= now,
+        }
     }
 
     /// When the last of its charges may be used.

@@ -193,7 +193,9 @@ impl Account {
                     holder,
                 };
                 let (verdict, receipts) = self.admit(plan, want, moment);
-                if let (Some(holder), true) = (holder, verdict.outcome.is_allowed()) {
+                // A slot is freed by its holder; there is nothing else to remember of it.
+                let booked = plan.iter().any(|step| !step.has_slots());
+                if let (Some(holder), true) = (holder, verdict.outcome.is_allowed() && booked) {
                     self.holds.add(Hold {
                         holder,
                         kind: Kind::Booking,
@@ -369,7 +371,7 @@ impl Account {
         now: Timestamp,
     ) -> Result<Answer, Refusal> {
         let hold = self.holds.take(holder).ok_or(Refusal::UnknownHolder)?;
-        let expired = hold.kind == Kind::Expired;
+        let expired = matches!(hold.kind, Kind::Expired { .. });
         let reserved = if expired { 0 } else { hold.cost };
         let none = Receipt::default();
         for (place, (step, cell)) in plan.iter().zip(&mut self.cells).enumerate() {
@@ -400,7 +402,7 @@ impl Account {
         let hold = self.holds.take(holder);
         let mut freed = None;
         for (step, cell) in plan.iter().zip(&mut self.cells) {
-            if matches!(step.limit, Limit::Concurrency(_)) {
+            if step.has_slots() {
                 let slots = step.limit.free(&mut cell.plain, holder);
                 if let Some(boost) = &step.boost {
                     boost.free(&mut cell.boost, holder);
@@ -429,7 +431,7 @@ impl Account {
             let back = match hold.kind {
                 Kind::Booking => receipt.unbook(step, states, now),
                 Kind::Reservation { .. } => receipt.give_back(step, states, 0, now),
-                Kind::Expired => Some(0),
+                Kind::Expired { .. } => Some(0),
             };
             least = match (least, back) {
                 (Some(least), Some(back)) => Some(u64::min(least, back)),
@@ -639,6 +641,10 @@ impl Pass {
 // === impl Step ===
 
 impl Step {
+    const fn has_slots(&self) -> bool {
+        matches!(&self.limit, Limit::Concurrency(_))
+    }
+
     const fn counts_denied(&self) -> bool {
         matches!(&self.limit, Limit::SlidingLog(log) if log.counts_denied())
     }

@@ -1,0 +1,43 @@
+//! The binary `sluicegate`. Each command is a module; none holds logic that a test could want.
+
+mod trying;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+/// A distributed rate limiter: may this request go through now, and if not, when?
+#[derive(Debug, Parser)]
+#[command(name = "sluicegate", version, propagate_version = true)]
+#[command(after_help = "Exit codes: 0 fine, 1 invalid, 2 broken.\n\
+    Start here:  sluicegate try --example token_bucket")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Try a limit on virtual time: operations in, answers out.
+    Try(trying::TryArgs),
+}
+
+fn main() -> ExitCode {
+    let matches = command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let outcome = match cli.command {
+        Command::Try(args) => trying::run(&args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("sluicegate: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The commands, with the help of `try` completed by examples that it works out itself.
+fn command() -> clap::Command {
+    Cli::command().mut_subcommand("try", |command| command.after_long_help(trying::long_help()))
+}

@@ -1,0 +1,277 @@
+//! `sluicegate try`: a limit on virtual time.
+
+use std::fs::File;
+use std::io::{self, BufRead, LineWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use sluicegate_config::limit::limits;
+use sluicegate_config::mode::mode;
+use sluicegate_core::mode::Mode;
+use sluicegate_lab::answer::error_json;
+use sluicegate_lab::examples::{EXAMPLES, Example};
+use sluicegate_lab::line::Line;
+use sluicegate_lab::picture::Recorder;
+use sluicegate_lab::script::Script;
+use sluicegate_lab::trial::Trial;
+
+/// The longest line that is read.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// Arguments of `try`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    echo '{\"at_us\":0,\"op\":\"hit\"}' | sluicegate try --limit '{ algorithm: token_bucket, rate: 5/s, burst: 3 }'\n\n\
+    `--help` has a worked example for each algorithm.")]
+pub(crate) struct TryArgs {
+    /// The limit in YAML: one mapping, or a list of them (one identity, all or nothing)
+    #[arg(long, value_name = "YAML", conflicts_with_all = ["limit_file", "script", "example"])]
+    limit: Option<String>,
+    /// A file with the limit
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["script", "example"])]
+    limit_file: Option<PathBuf>,
+    /// How strictly: `hard`, `shadow`, `{ soft: 10% }`, `{ elastic: { up_to: 2x, below: 70%, above: 85% } }`
+    #[arg(long, value_name = "YAML", conflicts_with_all = ["script", "example"])]
+    mode: Option<String>,
+    /// Run a script: operations with the answers they must get
+    #[arg(long, value_name = "FILE", conflicts_with = "example")]
+    script: Option<PathBuf>,
+    /// Show an algorithm at work: token_bucket, leaky_bucket, fixed_window, sliding_log,
+    /// sliding_window, smooth_bursty, warm_up, cycle, concurrency, unlimited
+    #[arg(long, value_name = "ALGORITHM")]
+    example: Option<String>,
+    /// Draw what was asked, admitted and left into this file (SVG)
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// Runs `try`.
+pub(crate) fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
+    if let Some(algorithm) = &args.example {
+        return run_example(algorithm, args.svg.as_deref());
+    }
+    if let Some(path) = &args.script {
+        let text = read(path)?;
+        return run_script(&path.display().to_string(), &text, args.svg.as_deref());
+    }
+    let (source, text) = match (&args.limit, &args.limit_file) {
+        (Some(text), _) => ("--limit".to_owned(), text.clone()),
+        (None, Some(path)) => (path.display().to_string(), read(path)?),
+        (None, None) => bail!(
+            "no limit given: use `--limit '{{ algorithm: token_bucket, rate: 5/s }}'`, \
+             `--limit-file FILE`, or `--example token_bucket` to see one at work"
+        ),
+    };
+    let trial = match trial(&source, &text, args.mode.as_deref()) {
+        Ok(trial) => trial,
+        Err(problems) => {
+            eprintln!("{problems}");
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    run_lines(trial, &text, args.svg.as_deref())
+}
+
+fn trial(source: &str, text: &str, mode_text: Option<&str>) -> Result<Trial, String> {
+    let limits = limits(source, text);
+    let mode = mode_text.map_or(Ok(Mode::Hard), |text| mode("--mode", text));
+    match (limits, mode) {
+        (Ok(limits), Ok(mode)) => Trial::new(limits, mode),
+        (limits, mode) => {
+            let problems = [limits.err().map(|p| p.to_string()), mode.err().map(|p| p.to_string())];
+            Err(problems.into_iter().flatten().collect::<Vec<_>>().join("\n"))
+        }
+    }
+}
+
+/// JSON lines in, JSON lines out, until the input ends.
+fn run_lines(mut trial: Trial, limit: &str, svg: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let mut input = io::stdin().lock();
+    let mut output = LineWriter::new(io::stdout().lock());
+    let mut recorder = svg.map(|_| Recorder::default());
+    let mut all_answered = true;
+    let mut number = 0u64;
+    let mut buffer = Vec::new();
+    loop {
+        buffer.clear();
+        let mut limited = input.by_ref().take(LINE_BYTES_MAX);
+        if limited.read_until(b'\n', &mut buffer).context("cannot read standard input")? == 0 {
+            break;
+        }
+        number += 1;
+        let cut = buffer.len() as u64 == LINE_BYTES_MAX && buffer.last() != Some(&b'\n');
+        if cut {
+            skip_line(&mut input).context("cannot read standard input")?;
+        }
+        let text = String::from_utf8_lossy(&buffer);
+        if text.trim().is_empty() {
+            continue;
+        }
+        let parsed = if cut {
+            Err(format!("longer than {LINE_BYTES_MAX} bytes"))
+        } else {
+            Line::parse(&text)
+        };
+        let answer = parsed.and_then(|line| {
+            if let Some(recorder) = &mut recorder {
+                recorder.before(&trial, &line);
+            }
+            let answer = trial.run(&line)?;
+            if let Some(recorder) = &mut recorder {
+                recorder.after(&trial, &line, &answer);
+            }
+            Ok(answer)
+        });
+        let printed = match answer {
+            Ok(answer) => answer.to_json(),
+            Err(error) => {
+                all_answered = false;
+                error_json(&format!("line {number}: {error}"))
+            }
+        };
+        if !written(writeln!(output, "{printed}"))? {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    draw(recorder, &trial, limit.trim(), svg)?;
+    Ok(if all_answered { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Drops the rest of a line that is too long.
+fn skip_line(input: &mut impl BufRead) -> io::Result<()> {
+    loop {
+        let available = input.fill_buf()?;
+        if available.is_empty() {
+            return Ok(());
+        }
+        let (used, done) = match available.iter().position(|byte| *byte == b'\n') {
+            Some(end) => (end + 1, true),
+            None => (available.len(), false),
+        };
+        input.consume(used);
+        if done {
+            return Ok(());
+        }
+    }
+}
+
+fn run_script(name: &str, text: &str, svg: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let script = match Script::parse(name, text) {
+        Ok(script) => script,
+        Err(errors) => {
+            eprintln!("{}", errors.join("\n"));
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    play(&script, svg)?;
+    let differences = script.check();
+    if differences.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("{name}: {} of the answers are not as expected", differences.len());
+    eprintln!("{}", differences.join("\n"));
+    Ok(ExitCode::FAILURE)
+}
+
+fn run_example(algorithm: &str, svg: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let Some(example) = Example::of(algorithm) else {
+        let names: Vec<&str> = EXAMPLES.iter().map(|example| example.algorithm).collect();
+        eprintln!("no example `{algorithm}`: choose one of {}", names.join(", "));
+        return Ok(ExitCode::FAILURE);
+    };
+    run_script(algorithm, example.text, svg)
+}
+
+/// Shows a script and the answers beside each other.
+fn play(script: &Script, svg: Option<&Path>) -> anyhow::Result<()> {
+    let mut trial = script.trial().map_err(anyhow::Error::msg)?;
+    let mut recorder = svg.map(|_| Recorder::default());
+    let mut text = format!("{}\nlimit {}\n", script.title, script.limit_text);
+    if let Some(mode) = &script.mode_text {
+        text.push_str(&format!("mode {mode}\n"));
+    }
+    for turn in &script.turns {
+        let answer = turn.line.clone().and_then(|line| {
+            if let Some(recorder) = &mut recorder {
+                recorder.before(&trial, &line);
+            }
+            let answer = trial.run(&line)?;
+            if let Some(recorder) = &mut recorder {
+                recorder.after(&trial, &line, &answer);
+            }
+            Ok(answer)
+        });
+        let told = answer.map_or_else(|error| error_json(&error), |answer| answer.to_json());
+        let asked = turn.text.split("->").next().unwrap_or_default().trim_end();
+        text.push_str(&format!("\n  {asked}\n    {told}\n"));
+    }
+    written(io::stdout().lock().write_all(text.as_bytes()))?;
+    draw(recorder, &trial, &script.title, svg)
+}
+
+fn draw(
+    recorder: Option<Recorder>,
+    trial: &Trial,
+    title: &str,
+    svg: Option<&Path>,
+) -> anyhow::Result<()> {
+    let (Some(recorder), Some(path)) = (recorder, svg) else { return Ok(()) };
+    let picture = recorder.draw(trial, title);
+    std::fs::write(path, picture).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
+    file.take(1 << 26)
+        .read_to_string(&mut text)
+        .with_context(|| format!("cannot read `{}`", path.display()))?;
+    Ok(text)
+}
+
+/// Whether the reader is still there: `head` closing the pipe is no error.
+fn written(result: io::Result<()>) -> anyhow::Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error).context("cannot write to standard output"),
+    }
+}
+
+/// A worked example for each algorithm, with the answers that it really gives.
+pub(crate) fn long_help() -> String {
+    let mut help = String::from(
+        "Standard input is one JSON object a line:\n  \
+         {\"at_us\":0,\"op\":\"hit\",\"cost\":1,\"key\":\"a\"}\n\
+         `at_us` is virtual time in microseconds; `op` is hit (the default), acquire, peek, take, charge,\n\
+         refund, add, drain, reset, reserve, commit, cancel or set_limit; `cost` is 1 unless given; `key` may be\n\
+         left out. Further fields: `timeout_us` (acquire), `id` (acquire, reserve, commit, cancel; hit on a\n\
+         concurrency limit), `ttl_us` (reserve), `force` (add), `limit` and `keep` (set_limit: used, remaining,\n\
+         proportion, nothing), `load` (any, for an elastic mode). One JSON line is printed for each.\n\
+         Exit code: 0 if every line was answered, denials included; 1 if the limit or a line was invalid.\n",
+    );
+    for example in EXAMPLES {
+        help.push('\n');
+        match worked(&example) {
+            Ok(text) => help.push_str(&text),
+            Err(error) => help.push_str(&error),
+        }
+    }
+    help
+}
+
+fn worked(example: &Example) -> Result<String, String> {
+    let script = example.script().map_err(|errors| errors.join("\n"))?;
+    let mut trial = script.trial()?;
+    let (title, limit) = (&script.title, &script.limit_text);
+    let algorithm = example.algorithm;
+    let mut text = format!("{algorithm}: {title}\nsluicegate try --limit '{limit}' <<'END'\n");
+    let mut answers = String::new();
+    for turn in &script.turns {
+        text.push_str(&format!("{}\n", turn.json));
+        let answer = trial.run(&turn.line.clone()?)?;
+        answers.push_str(&format!("{}\n", answer.to_json()));
+    }
+    Ok(text + "END\n" + &answers)
+}

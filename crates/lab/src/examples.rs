@@ -1,0 +1,68 @@
+//! One short script for each algorithm.
+
+use crate::script::Script;
+
+/// An example, as it stands in its file.
+#[derive(Debug, Clone, Copy)]
+pub struct Example {
+    /// The algorithm it shows.
+    pub algorithm: &'static str,
+    /// The script.
+    pub text: &'static str,
+}
+
+macro_rules! example {
+    ($name:literal) => {
+        Example { algorithm: $name, text: include_str!(concat!("../examples/", $name, ".txt")) }
+    };
+}
+
+/// All examples, in the order of the guide.
+pub const EXAMPLES: [Example; 10] = [
+    example!("token_bucket"),
+    example!("leaky_bucket"),
+    example!("fixed_window"),
+    example!("sliding_log"),
+    example!("sliding_window"),
+    example!("smooth_bursty"),
+    example!("warm_up"),
+    example!("cycle"),
+    example!("concurrency"),
+    example!("unlimited"),
+];
+
+// === impl Example ===
+
+impl Example {
+    /// The example of this algorithm.
+    ///
+    /// ```
+    /// assert!(sluicegate_lab::examples::Example::of("cycle").is_some());
+    /// ```
+    #[must_use]
+    pub fn of(algorithm: &str) -> Option<Self> {
+        EXAMPLES.into_iter().find(|example| example.algorithm == algorithm)
+    }
+
+    /// The example, read.
+    ///
+    /// # Errors
+    /// Never, as long as the tests pass: the examples are part of this crate.
+    pub fn script(&self) -> Result<Script, Vec<String>> {
+        Script::parse(self.algorithm, self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_example_says_what_happens() {
+        for example in EXAMPLES {
+            let script = example.script().unwrap();
+            assert_eq!(script.check(), Vec::<String>::new(), "{}", example.algorithm);
+            assert!(!script.title.is_empty());
+        }
+    }
+}

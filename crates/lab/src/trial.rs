@@ -1,0 +1,198 @@
+//! A limit on virtual time: operations in, answers out.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use sluicegate_core::account::{Account, Moment};
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::change::Keep;
+use sluicegate_core::limit::State;
+use sluicegate_core::mode::{Gate, Mode, Step};
+use sluicegate_core::op::{Op, OpKind};
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_rules::limit::Limit;
+
+use crate::answer::Printed;
+use crate::line::{Ask, Line};
+
+/// The most keys that one trial keeps.
+pub const KEYS_MAX: usize = 1_000_000;
+
+/// Limits under trial, with the accounts of all keys seen so far.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    limits: Vec<Limit>,
+    names: Vec<String>,
+    mode: Mode,
+    gate: Gate,
+    people: HashMap<String, Person>,
+}
+
+/// One key.
+#[derive(Debug, Clone, Default)]
+struct Person {
+    account: Account,
+    /// Ids stand for holders, in the order they were first named.
+    ids: HashMap<String, Holder>,
+}
+
+// === impl Trial ===
+
+impl Trial {
+    /// A trial of these limits, enforced as `mode` says.
+    ///
+    /// # Errors
+    /// When the mode does not fit one of the limits.
+    pub fn new(limits: Vec<Limit>, mode: Mode) -> Result<Self, String> {
+        steps(&limits, mode, Timestamp::EPOCH)?;
+        let names = names(&limits);
+        Ok(Self { limits, names, mode, gate: Gate::default(), people: HashMap::new() })
+    }
+
+    /// Carries out one line.
+    ///
+    /// ```
+    /// use sluicegate_lab::line::Line;
+    /// use sluicegate_lab::trial::Trial;
+    ///
+    /// let limits = sluicegate_config::limit::limits(
+    ///     "--limit",
+    ///     "{ algorithm: fixed_window, rate: 1/m }",
+    /// ).unwrap();
+    /// let mut trial = Trial::new(limits, Default::default()).unwrap();
+    /// let line = Line::parse(r#"{"at_us":0}"#).unwrap();
+    /// assert!(trial.run(&line).unwrap().allowed);
+    /// assert_eq!(trial.run(&line).unwrap().retry_after_us, Some(60_000_000));
+    /// ```
+    ///
+    /// # Errors
+    /// A sentence that says what was refused and what to do instead.
+    pub fn run(&mut self, line: &Line) -> Result<Printed, String> {
+        let now = line.at;
+        if let (Mode::Elastic { gate, .. }, Some(load)) = (self.mode, line.load) {
+            self.gate = self.gate.heard(&gate, load, now);
+        }
+        if let Ask::SetLimit { limits, keep } = &line.ask {
+            self.set_limits(limits.clone(), *keep, now)?;
+        }
+        let plan = steps(&self.limits, self.mode, now)?;
+        let people = self.people.len();
+        let person = match self.people.entry(line.key.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if people >= KEYS_MAX => {
+                return Err(format!("more than `{KEYS_MAX}` keys: try fewer"));
+            }
+            Entry::Vacant(new) => new.insert(Person::default()),
+        };
+        let op = person.op(&line.ask);
+        let moment = Moment { now, spare_capacity: self.gate.is_open(now) };
+        let answer = person.account.apply(&plan, op, moment).map_err(|refusal| refusal.to_string())?;
+        Ok(Printed::new(&answer, &self.names))
+    }
+
+    /// What is left for `key` at another moment, without a trace.
+    #[must_use]
+    pub fn glance(&self, key: &str, at: Timestamp) -> Option<i64> {
+        let plan = steps(&self.limits, self.mode, at).ok()?;
+        let mut account = self.people.get(key).map(|p| p.account.clone()).unwrap_or_default();
+        let answer = account.apply(&plan, Op::Peek { cost: 0 }, Moment::at(at)).ok()?;
+        answer.verdict.remaining
+    }
+
+    /// The states kept of `key`, one for each limit.
+    #[must_use]
+    pub fn states(&self, key: &str) -> Vec<State> {
+        let Some(person) = self.people.get(key) else { return Vec::new() };
+        let state = |place| person.account.state(place).cloned().unwrap_or_default();
+        (0..self.limits.len()).map(state).collect()
+    }
+
+    /// The limits under trial.
+    #[must_use]
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// Replaces the limits for everybody, whoever's line it came on.
+    fn set_limits(&mut self, limits: Vec<Limit>, keep: Keep, now: Timestamp) -> Result<(), String> {
+        let old = steps(&self.limits, self.mode, now)?;
+        let new = steps(&limits, self.mode, now)?;
+        if let Some(reason) = old.iter().find_map(|step| step.limit().refuses(OpKind::SetLimit)) {
+            return Err(reason.to_owned());
+        }
+        let from: Vec<Option<usize>> = (0..limits.len())
+            .map(|place| continues(&limits, place, &self.limits))
+            .collect();
+        for person in self.people.values_mut() {
+            person.account.change(&old, &new, &from, keep, now);
+        }
+        self.names = names(&limits);
+        self.limits = limits;
+        Ok(())
+    }
+}
+
+/// The limit that the one at `place` continues: the one of its name; without a name, the nameless
+/// one at the same place.
+fn continues(new: &[Limit], place: usize, old: &[Limit]) -> Option<usize> {
+    match new[place].name() {
+        Some(name) => old.iter().position(|limit| limit.name() == Some(name)),
+        None => old.get(place).filter(|limit| limit.name().is_none()).map(|_| place),
+    }
+}
+
+fn steps(limits: &[Limit], mode: Mode, now: Timestamp) -> Result<Vec<Step>, String> {
+    let step = |limit: &Limit| Step::new(limit.at(now), mode).map_err(|error| error.to_string());
+    limits.iter().map(step).collect()
+}
+
+/// What each limit is called: its name, or its algorithm (with its place where that is not enough).
+fn names(limits: &[Limit]) -> Vec<String> {
+    let algorithm = |limit: &Limit| limit.at(Timestamp::EPOCH).algorithm();
+    let nameless = |limit: &Limit, other: &Limit| {
+        other.name().is_none() && algorithm(limit) == algorithm(other)
+    };
+    let called = |(place, limit): (usize, &Limit)| match limit.name() {
+        Some(name) => name.to_owned(),
+        None if limits.iter().filter(|other| nameless(limit, other)).count() > 1 => {
+            format!("{}#{}", algorithm(limit), place + 1)
+        }
+        None => algorithm(limit).to_owned(),
+    };
+    limits.iter().enumerate().map(called).collect()
+}
+
+// === impl Person ===
+
+impl Person {
+    fn op(&mut self, ask: &Ask) -> Op {
+        let mut holder = |id: &str| {
+            let next = Holder(self.ids.len() as u64);
+            *self.ids.entry(id.to_owned()).or_insert(next)
+        };
+        match ask {
+            Ask::Hit { cost, id } => {
+                Op::Hit { cost: *cost, holder: id.as_deref().map(holder) }
+            }
+            Ask::Acquire { cost, timeout, id } => Op::Acquire {
+                cost: *cost,
+                patience: timeout.unwrap_or(Span::MAX),
+                holder: id.as_deref().map(holder),
+            },
+            Ask::Peek { cost } => Op::Peek { cost: *cost },
+            Ask::Take { cost } => Op::Take { cost: *cost },
+            Ask::Charge { cost } => Op::Charge { cost: *cost },
+            Ask::Refund { cost } => Op::Refund { cost: *cost },
+            Ask::Add { cost, force } => Op::Add { cost: *cost, force: *force },
+            Ask::Drain => Op::Drain,
+            Ask::Reset => Op::Reset,
+            Ask::Reserve { cost, ttl, id } => {
+                Op::Reserve { cost: *cost, ttl: *ttl, holder: holder(id) }
+            }
+            Ask::Commit { cost, id } => Op::Commit { cost: *cost, holder: holder(id) },
+            Ask::Cancel { id } => Op::Cancel { holder: holder(id) },
+            // The limits have been replaced; what is left to say is how this key stands.
+            Ask::SetLimit { .. } => Op::Peek { cost: 0 },
+        }
+    }
+}
