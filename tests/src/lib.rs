@@ -12,7 +12,9 @@ pub fn root() -> PathBuf {
 #[must_use]
 pub fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let Ok(entries) = std::fs::read_dir(folder) else { return found };
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return found;
+    };
     for entry in entries.flatten() {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -41,5 +43,7 @@ pub fn made_by_code(path: &Path, content: &str) -> Result<(), String> {
         return Ok(());
     }
     let name = path.display();
-    Err(format!("{name} is not what the code makes: run `UPDATE=1 cargo test -p sluicegate-tests` and look at the difference"))
+    Err(format!(
+        "{name} is not what the code makes: run `UPDATE=1 cargo test -p sluicegate-tests` and look at the difference"
+    ))
 }

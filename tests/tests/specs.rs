@@ -1,5 +1,7 @@
 //! The specification: a script for every operation on every algorithm, or a refusal with its reason.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -57,7 +59,8 @@ fn every_operation_on_every_algorithm_has_a_script_that_uses_it() {
                 continue;
             };
             let script = Script::parse(algorithm, &text).unwrap();
-            let used = script.limits.iter().any(|l| l.at(Timestamp::EPOCH).algorithm() == algorithm);
+            let used =
+                script.limits.iter().any(|l| l.at(Timestamp::EPOCH).algorithm() == algorithm);
             assert!(used, "{} is not about {algorithm}", path.display());
             let word = op.name().split(' ').next().unwrap();
             let asks = |line: &str| line.split_whitespace().nth(1) == Some(word);

@@ -216,7 +216,9 @@ fn draw(
     title: &str,
     svg: Option<&Path>,
 ) -> anyhow::Result<()> {
-    let (Some(recorder), Some(path)) = (recorder, svg) else { return Ok(()) };
+    let (Some(recorder), Some(path)) = (recorder, svg) else {
+        return Ok(());
+    };
     let picture = recorder.draw(trial, title);
     std::fs::write(path, picture).with_context(|| format!("cannot write `{}`", path.display()))
 }

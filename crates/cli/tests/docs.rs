@@ -1,5 +1,7 @@
 //! The commands in the documentation do what the documentation says.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+
 mod support;
 
 use std::path::{Path, PathBuf};
@@ -35,7 +37,9 @@ fn rerun(text: &str, count: &mut usize) -> String {
         if line.starts_with("```") {
             inside = line == "```console";
         }
-        let Some(first) = line.strip_prefix("$ ").filter(|_| inside) else { continue };
+        let Some(first) = line.strip_prefix("$ ").filter(|_| inside) else {
+            continue;
+        };
         let mut command = first.to_owned();
         while let Some(more) = lines.peek().and_then(|line| line.strip_prefix("> ")) {
             command.push_str(&format!("\n{more}"));

@@ -1,5 +1,7 @@
 //! `sluicegate try`, as a person or a script uses it.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+
 mod support;
 
 use support::{root, shell, sluicegate};
@@ -8,7 +10,8 @@ const BUCKET: &str = "{ algorithm: token_bucket, rate: 5/s, burst: 2 }";
 
 #[test]
 fn answers_one_line_for_each_line() {
-    let run = sluicegate(&["try", "--limit", BUCKET], "{\"at_us\":0}\n\n{\"at_us\":0,\"cost\":3}\n");
+    let run =
+        sluicegate(&["try", "--limit", BUCKET], "{\"at_us\":0}\n\n{\"at_us\":0,\"cost\":3}\n");
     let lines: Vec<&str> = run.stdout.lines().collect();
     assert_eq!(
         lines,
@@ -22,7 +25,8 @@ fn answers_one_line_for_each_line() {
 
 #[test]
 fn a_bad_line_is_an_error_in_its_place_and_the_rest_goes_on() {
-    let lines = "{\"at_us\":0}\n{\"at_us\":-1}\nnonsense\n{\"at_us\":0,\"cots\":1}\n{\"at_us\":0}\n";
+    let lines =
+        "{\"at_us\":0}\n{\"at_us\":-1}\nnonsense\n{\"at_us\":0,\"cots\":1}\n{\"at_us\":0}\n";
     let run = sluicegate(&["try", "--limit", BUCKET], lines);
     let printed: Vec<&str> = run.stdout.lines().collect();
     assert_eq!(run.code, 1);
@@ -43,10 +47,16 @@ fn a_bad_line_is_an_error_in_its_place_and_the_rest_goes_on() {
 fn hostile_lines_are_errors_not_crashes() {
     let long = format!("{{\"at_us\":0,\"key\":\"{}\"}}", "k".repeat(3 << 20));
     let deep = "[".repeat(100_000);
-    let lines = format!("{long}\n{deep}\n{{\"at_us\":1e300}}\n{{\"at_us\":0,\"cost\":9007199254740992}}\n\u{0}\n");
+    let lines = format!(
+        "{long}\n{deep}\n{{\"at_us\":1e300}}\n{{\"at_us\":0,\"cost\":9007199254740992}}\n\u{0}\n"
+    );
     let run = sluicegate(&["try", "--limit", BUCKET], &lines);
     assert_eq!(run.stdout.lines().count(), 5, "{}", run.stdout);
-    assert!(run.stdout.lines().all(|line| line.starts_with(r#"{"error":"line "#)), "{}", run.stdout);
+    assert!(
+        run.stdout.lines().all(|line| line.starts_with(r#"{"error":"line "#)),
+        "{}",
+        run.stdout
+    );
     assert_eq!(run.code, 1);
 }
 
@@ -76,12 +86,19 @@ fn soft_elastic_and_shadow_are_tried_with_mode_and_load() {
     let hit = |n: usize| "{\"at_us\":0,\"cost\":10}\n".to_owned() + &"{\"at_us\":0}\n".repeat(n);
     let run = sluicegate(&["try", "--limit", window, "--mode", "{ soft: 10% }"], &hit(2));
     let lines: Vec<&str> = run.stdout.lines().collect();
-    assert!(lines[1].contains(r#""allowed":true"#) && lines[1].contains(r#""soft":true"#), "{}", lines[1]);
+    assert!(
+        lines[1].contains(r#""allowed":true"#) && lines[1].contains(r#""soft":true"#),
+        "{}",
+        lines[1]
+    );
     assert!(lines[2].contains(r#""allowed":false"#), "{}", lines[2]);
 
     let run = sluicegate(&["try", "--limit", window, "--mode", "shadow"], &hit(1));
     let last = run.stdout.lines().last().unwrap();
-    assert!(last.contains(r#""allowed":true"#) && last.contains(r#""would_allow":false"#), "{last}");
+    assert!(
+        last.contains(r#""allowed":true"#) && last.contains(r#""would_allow":false"#),
+        "{last}"
+    );
 
     let mode = "{ elastic: { up_to: 2x, below: 70%, above: 85% } }";
     let lines = "{\"at_us\":0,\"cost\":10}\n{\"at_us\":0}\n{\"at_us\":1,\"load\":0.5}\n{\"at_us\":2,\"load\":\"90%\"}\n";
@@ -98,11 +115,17 @@ fn every_worked_example_of_the_help_can_be_pasted() {
     let mut rest = help.as_str();
     while let Some(start) = rest.find("sluicegate try --limit '") {
         rest = &rest[start..];
-        let Some(end) = rest.find("\nEND\n") else { break };
+        let Some(end) = rest.find("\nEND\n") else {
+            break;
+        };
         let run = shell(&rest[..end + 5], &root());
         assert_eq!(run.code, 0, "{}", run.stderr);
         rest = &rest[end + 5..];
-        assert!(rest.starts_with(&run.stdout), "the help promises\n{rest}\nbut it prints\n{}", run.stdout);
+        assert!(
+            rest.starts_with(&run.stdout),
+            "the help promises\n{rest}\nbut it prints\n{}",
+            run.stdout
+        );
         pasted += 1;
     }
     assert_eq!(pasted, 10, "one for each algorithm");
@@ -124,5 +147,9 @@ fn a_script_that_is_wrong_says_where() {
 fn a_closed_pipe_is_no_error() {
     let line = "yes '{\"at_us\":0}' | head -n 100000 | sluicegate try --limit '{ algorithm: unlimited }' | head -n 1";
     let run = shell(&format!("set -o pipefail; {line}"), &root());
-    assert!(!run.stderr.contains("panicked") && !run.stderr.contains("Broken pipe"), "{}", run.stderr);
+    assert!(
+        !run.stderr.contains("panicked") && !run.stderr.contains("Broken pipe"),
+        "{}",
+        run.stderr
+    );
 }

@@ -62,15 +62,8 @@ pub fn muldiv(a: u64, b: u64, divisor: NonZeroU64) -> Division {
 #[inline]
 #[must_use]
 pub fn muldiv_ceil(a: u64, b: u64, divisor: NonZeroU64) -> u64 {
-    let Division {
-        quotient,
-        remainder,
-    } = muldiv(a, b, divisor);
-    if remainder == 0 {
-        quotient
-    } else {
-        (quotient + 1).min(EXACT_MAX)
-    }
+    let Division { quotient, remainder } = muldiv(a, b, divisor);
+    if remainder == 0 { quotient } else { (quotient + 1).min(EXACT_MAX) }
 }
 
 /// The greatest common divisor; that of 0 and `n` is `n`.
@@ -96,11 +89,7 @@ pub(crate) const EXACT_MAX_SIGNED: i64 = EXACT_MAX as i64;
 /// An amount as a signed number, cut at the bound.
 #[inline]
 pub(crate) const fn signed(amount: u64) -> i64 {
-    if amount > EXACT_MAX {
-        EXACT_MAX_SIGNED
-    } else {
-        amount as i64
-    }
+    if amount > EXACT_MAX { EXACT_MAX_SIGNED } else { amount as i64 }
 }
 
 /// Keeps a signed amount within the bound on both sides.
@@ -112,24 +101,14 @@ pub(crate) fn within(amount: i64) -> i64 {
 /// Cuts an amount at the bound.
 #[inline]
 pub(crate) const fn cut_amount(amount: u64) -> u64 {
-    if amount > EXACT_MAX {
-        EXACT_MAX
-    } else {
-        amount
-    }
+    if amount > EXACT_MAX { EXACT_MAX } else { amount }
 }
 
 const fn cut(quotient: u64, remainder: u64) -> Division {
     if quotient > EXACT_MAX {
-        Division {
-            quotient: EXACT_MAX,
-            remainder: 0,
-        }
+        Division { quotient: EXACT_MAX, remainder: 0 }
     } else {
-        Division {
-            quotient,
-            remainder,
-        }
+        Division { quotient, remainder }
     }
 }
 
@@ -144,33 +123,15 @@ mod tests {
     #[test]
     fn the_widest_factors_divide_exactly() {
         let all = muldiv(EXACT_MAX, EXACT_MAX, nz(EXACT_MAX));
-        assert_eq!(
-            all,
-            Division {
-                quotient: EXACT_MAX,
-                remainder: 0
-            }
-        );
+        assert_eq!(all, Division { quotient: EXACT_MAX, remainder: 0 });
         let less_one = muldiv(EXACT_MAX, EXACT_MAX - 1, nz(EXACT_MAX));
-        assert_eq!(
-            less_one,
-            Division {
-                quotient: EXACT_MAX - 1,
-                remainder: 0
-            }
-        );
+        assert_eq!(less_one, Division { quotient: EXACT_MAX - 1, remainder: 0 });
     }
 
     #[test]
     fn a_quotient_beyond_the_bound_saturates() {
         let cut = muldiv(EXACT_MAX, 2, nz(1));
-        assert_eq!(
-            cut,
-            Division {
-                quotient: EXACT_MAX,
-                remainder: 0
-            }
-        );
+        assert_eq!(cut, Division { quotient: EXACT_MAX, remainder: 0 });
         assert_eq!(muldiv_ceil(EXACT_MAX, EXACT_MAX, nz(3)), EXACT_MAX);
         assert_eq!(muldiv(u64::MAX, u64::MAX, nz(1)).quotient, EXACT_MAX);
     }

@@ -113,25 +113,13 @@ fn meter_from_steps(
     keep: Keep,
     now: Timestamp,
 ) -> MeterState {
-    let alike = Meter {
-        capacity: old.capacity.get(),
-        full: new.rate.time_of(old.capacity.get()),
-        ..*new
-    };
+    let alike =
+        Meter { capacity: old.capacity.get(), full: new.rate.time_of(old.capacity.get()), ..*new };
     let short = i128::from(alike.capacity).saturating_sub(i128::from(state.level));
     let used = u64::try_from(short).unwrap_or(0);
     let mark = new.rate.later(Mark::at(now), new.rate.time_of(used));
     let extra = u64::try_from(short.saturating_neg()).unwrap_or(0);
-    new.carry(
-        &alike,
-        &MeterState {
-            mark,
-            extra,
-            seen: state.seen,
-        },
-        keep,
-        now,
-    )
+    new.carry(&alike, &MeterState { mark, extra, seen: state.seen }, keep, now)
 }
 
 fn steps_from_meter(
@@ -145,16 +133,7 @@ fn steps_from_meter(
     let alike = Steps { capacity, ..*new };
     let level = old.remaining(state, now);
     let anchor = alike.fresh(now).anchor;
-    new.carry(
-        &alike,
-        &StepsState {
-            level,
-            anchor,
-            seen: state.seen,
-        },
-        keep,
-        now,
-    )
+    new.carry(&alike, &StepsState { level, anchor, seen: state.seen }, keep, now)
 }
 
 impl token_bucket::TokenBucket {

@@ -47,10 +47,7 @@
     clippy::todo,
     clippy::unreachable
 )]
-#![cfg_attr(
-    test,
-    allow(clippy::arithmetic_side_effects, clippy::unwrap_used, clippy::panic)
-)]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::unwrap_used, clippy::panic))]
 
 pub mod account;
 pub mod algorithm;

@@ -193,23 +193,13 @@ impl Limit {
             State::Spent(_) if matches!(self, Self::Closed) => Timestamp::MAX,
             _ => Timestamp::EPOCH,
         };
-        with_kernel!(
-            self,
-            state,
-            |kernel, inner| kernel.expires_at(inner),
-            never_kept
-        )
+        with_kernel!(self, state, |kernel, inner| kernel.expires_at(inner), never_kept)
     }
 
     /// When `cost` would get its turn if it were booked now.
     #[must_use]
     pub fn slot(&self, state: &State, cost: u64, now: Timestamp) -> Slot {
-        with_kernel!(
-            self,
-            state,
-            |kernel, inner| kernel.slot(inner, cost, now),
-            self.constant(now)
-        )
+        with_kernel!(self, state, |kernel, inner| kernel.slot(inner, cost, now), self.constant(now))
     }
 
     /// From when on a caller that waits at most `patience` for its turn is let in.
@@ -234,17 +224,8 @@ impl Limit {
 
     /// Charges `cost`, to be used at `at`. This may go into debt: ask first.
     pub fn spend(&self, state: &mut State, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
-        let nowhere = Ticket {
-            charged: cost,
-            slot: at,
-            trace: Trace::Nowhere,
-        };
-        with_kernel!(
-            self,
-            state,
-            |kernel, inner| kernel.spend(inner, cost, at, now),
-            nowhere
-        )
+        let nowhere = Ticket { charged: cost, slot: at, trace: Trace::Nowhere };
+        with_kernel!(self, state, |kernel, inner| kernel.spend(inner, cost, at, now), nowhere)
     }
 
     /// Takes `slots` of a concurrency limit for `holder`, or renews what it holds.
@@ -268,42 +249,22 @@ impl Limit {
             *used = used.saturating_sub(amount);
             return;
         }
-        with_kernel!(
-            self,
-            state,
-            |kernel, inner| kernel.put(inner, amount, now),
-            ()
-        );
+        with_kernel!(self, state, |kernel, inner| kernel.put(inner, amount, now), ());
     }
 
     /// Adds `amount`, also beyond the capacity.
     pub fn put_beyond(&self, state: &mut State, amount: u64, now: Timestamp) {
-        with_kernel!(
-            self,
-            state,
-            |kernel, inner| kernel.put_beyond(inner, amount, now),
-            ()
-        );
+        with_kernel!(self, state, |kernel, inner| kernel.put_beyond(inner, amount, now), ());
     }
 
     /// Gives back a booking whose slot has not come, less what was booked after it.
     pub fn unbook(&self, state: &mut State, ticket: &Ticket, now: Timestamp) -> u64 {
-        with_kernel!(
-            self,
-            state,
-            |kernel, inner| kernel.unbook(inner, ticket, now),
-            0
-        )
+        with_kernel!(self, state, |kernel, inner| kernel.unbook(inner, ticket, now), 0)
     }
 
     /// Gives back `amount` of a reservation to where it was charged, if that is still open.
     pub fn unspend(&self, state: &mut State, ticket: &Ticket, amount: u64, now: Timestamp) {
-        with_kernel!(
-            self,
-            state,
-            |kernel, inner| kernel.unspend(inner, ticket, amount, now),
-            ()
-        );
+        with_kernel!(self, state, |kernel, inner| kernel.unspend(inner, ticket, amount, now), ());
     }
 
     /// Lets a log that counts denied attempts have this one.
@@ -316,61 +277,28 @@ impl Limit {
     /// Whole units left, rounded down; negative in debt; `None` without a limit.
     #[must_use]
     pub fn remaining(&self, state: &State, now: Timestamp) -> Option<i64> {
-        let constant = if matches!(self, Self::Unlimited) {
-            None
-        } else {
-            Some(0)
-        };
-        with_kernel!(
-            self,
-            state,
-            |kernel, inner| Some(kernel.remaining(inner, now)),
-            constant
-        )
+        let constant = if matches!(self, Self::Unlimited) { None } else { Some(0) };
+        with_kernel!(self, state, |kernel, inner| Some(kernel.remaining(inner, now)), constant)
     }
 
     /// The most, up to `most`, that a hit could take now.
     #[must_use]
     pub fn available(&self, state: &State, most: u64, now: Timestamp) -> u64 {
-        let constant = if matches!(self, Self::Unlimited) {
-            most
-        } else {
-            0
-        };
-        with_kernel!(
-            self,
-            state,
-            |kernel, inner| kernel.available(inner, most, now),
-            constant
-        )
+        let constant = if matches!(self, Self::Unlimited) { most } else { 0 };
+        with_kernel!(self, state, |kernel, inner| kernel.available(inner, most, now), constant)
     }
 
     /// What a drain takes; `None` without a limit.
     #[must_use]
     pub fn left(&self, state: &State, now: Timestamp) -> Option<u64> {
-        let constant = if matches!(self, Self::Unlimited) {
-            None
-        } else {
-            Some(0)
-        };
-        with_kernel!(
-            self,
-            state,
-            |kernel, inner| Some(kernel.left(inner, now)),
-            constant
-        )
+        let constant = if matches!(self, Self::Unlimited) { None } else { Some(0) };
+        with_kernel!(self, state, |kernel, inner| Some(kernel.left(inner, now)), constant)
     }
 
     /// How long until a debt is paid; nothing without one.
     #[must_use]
     pub fn debt_paid_after(&self, state: &State, now: Timestamp) -> Span {
-        with_kernel!(
-            self,
-            state,
-            |kernel, inner| kernel.debt_paid_at(inner, now),
-            now
-        )
-        .since(now)
+        with_kernel!(self, state, |kernel, inner| kernel.debt_paid_at(inner, now), now).since(now)
     }
 
     /// How long until the limit is full.
@@ -381,10 +309,6 @@ impl Limit {
 
     /// What a limit without a state says.
     fn constant(&self, now: Timestamp) -> Slot {
-        if matches!(self, Self::Unlimited) {
-            Slot::At(now)
-        } else {
-            Slot::Never { max_cost: 0 }
-        }
+        if matches!(self, Self::Unlimited) { Slot::At(now) } else { Slot::Never { max_cost: 0 } }
     }
 }

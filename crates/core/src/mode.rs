@@ -93,31 +93,16 @@ impl Step {
     /// When a percentage or factor is out of range, the mode has no meaning for the algorithm, or
     /// the limit that it makes cannot be held exactly.
     pub fn new(limit: Limit, mode: Mode) -> Result<Self, QuotaError> {
-        let plain = Self {
-            limit,
-            slack: 0,
-            boost: None,
-            enforced: true,
-        };
+        let plain = Self { limit, slack: 0, boost: None, enforced: true };
         match mode {
             Mode::Hard => Ok(plain),
-            Mode::Shadow => Ok(Self {
-                enforced: false,
-                ..plain
-            }),
+            Mode::Shadow => Ok(Self { enforced: false, ..plain }),
             Mode::Soft { percent } => {
                 let limit = limit.softened(percent)?;
                 let slack = slack_of(&plain.limit, &limit);
-                Ok(Self {
-                    limit,
-                    slack,
-                    ..plain
-                })
+                Ok(Self { limit, slack, ..plain })
             }
-            Mode::Elastic { up_to, .. } => Ok(Self {
-                boost: Some(limit.boosted(up_to)?),
-                ..plain
-            }),
+            Mode::Elastic { up_to, .. } => Ok(Self { boost: Some(limit.boosted(up_to)?), ..plain }),
         }
     }
 
@@ -154,19 +139,16 @@ impl Limit {
             Self::Unlimited | Self::Closed => *self,
             Self::TokenBucket(bucket) => Self::TokenBucket(bucket.grown(more(bucket.burst()))?),
             Self::LeakyBucket(bucket) => {
-                let places = bucket
-                    .queue()
-                    .saturating_add(more(bucket.queue().saturating_add(1)));
+                let places = bucket.queue().saturating_add(more(bucket.queue().saturating_add(1)));
                 Self::LeakyBucket(LeakyBucket::new(bucket.rate(), places)?)
             }
             Self::FixedWindow(window) => {
                 Self::FixedWindow(FixedWindow::new(grown(window.rate())?, window.align())?)
             }
             Self::SlidingLog(log) => Self::SlidingLog(log.grown(grow)?),
-            Self::SlidingWindow(window) => Self::SlidingWindow(SlidingWindow::new(
-                grown(window.rate())?,
-                window.rounding(),
-            )?),
+            Self::SlidingWindow(window) => {
+                Self::SlidingWindow(SlidingWindow::new(grown(window.rate())?, window.rounding())?)
+            }
             Self::Cycle(cycle) => Self::Cycle(Cycle::new(grow(cycle.permits()), cycle.period())?),
             Self::Concurrency(slots) => {
                 Self::Concurrency(Concurrency::new(grow(slots.max()), slots.lease())?)
@@ -187,12 +169,7 @@ impl Limit {
         if !(1_000..=ELASTIC_FACTOR_MAX).contains(&factor) {
             let what = "the elastic factor (in thousandths)";
             let (least, most) = (1_000, ELASTIC_FACTOR_MAX);
-            return Err(QuotaError::OutOfRange {
-                what,
-                given: factor,
-                least,
-                most,
-            });
+            return Err(QuotaError::OutOfRange { what, given: factor, least, most });
         }
         let times = |n: u64| part(n, factor, 1_000);
         let grown = |rate: Rate| Rate::new(times(rate.count()), rate.period());
@@ -216,10 +193,9 @@ impl Limit {
                 Self::FixedWindow(FixedWindow::new(grown(window.rate())?, window.align())?)
             }
             Self::SlidingLog(log) => Self::SlidingLog(log.grown(times)?),
-            Self::SlidingWindow(window) => Self::SlidingWindow(SlidingWindow::new(
-                grown(window.rate())?,
-                window.rounding(),
-            )?),
+            Self::SlidingWindow(window) => {
+                Self::SlidingWindow(SlidingWindow::new(grown(window.rate())?, window.rounding())?)
+            }
             Self::SmoothBursty(smooth) => {
                 let forget_after = smooth.kernel.forget_after;
                 let rate = smooth.rate().scaled(factor)?;
@@ -252,12 +228,7 @@ impl GateLevels {
     pub fn new(below: u64, above: u64) -> Result<Self, QuotaError> {
         if below > above {
             let what = "`below` of an elastic mode (in thousandths)";
-            return Err(QuotaError::OutOfRange {
-                what,
-                given: below,
-                least: 0,
-                most: above,
-            });
+            return Err(QuotaError::OutOfRange { what, given: below, least: 0, most: above });
         }
         Ok(Self { below, above })
     }
@@ -287,18 +258,12 @@ impl Gate {
         } else {
             self.is_open(now)
         };
-        Self {
-            open,
-            heard: Some(now),
-        }
+        Self { open, heard: Some(now) }
     }
 
     /// Whether there is spare capacity, as far as is known.
     #[must_use]
     pub fn is_open(&self, now: Timestamp) -> bool {
-        self.open
-            && self
-                .heard
-                .is_some_and(|heard| now.since(heard) < LOAD_STALE_AFTER)
+        self.open && self.heard.is_some_and(|heard| now.since(heard) < LOAD_STALE_AFTER)
     }
 }

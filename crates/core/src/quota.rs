@@ -113,17 +113,8 @@ impl Rate {
         let divisor = gcd(count.get(), period.get());
         let units = reduced(count, divisor);
         let micros = reduced(period, divisor);
-        let Division {
-            quotient: us,
-            remainder: frac,
-        } = muldiv(1, micros.get(), units);
-        Ok(Self {
-            count,
-            period,
-            units,
-            micros,
-            interval: Mark { us, frac },
-        })
+        let Division { quotient: us, remainder: frac } = muldiv(1, micros.get(), units);
+        Ok(Self { count, period, units, micros, interval: Mark { us, frac } })
     }
 
     /// The units per period, as written.
@@ -156,15 +147,9 @@ impl Rate {
         else {
             return Err(QuotaError::Nothing { what: "the factor" });
         };
-        let count = self
-            .count
-            .get()
-            .saturating_mul(reduced(factor, up.get()).get());
+        let count = self.count.get().saturating_mul(reduced(factor, up.get()).get());
         let thousandths = NonZeroU64::MIN.saturating_add(999);
-        let period = self
-            .period
-            .get()
-            .saturating_mul(reduced(thousandths, up.get()).get());
+        let period = self.period.get().saturating_mul(reduced(thousandths, up.get()).get());
         let common = gcd(count, period).max(1);
         let rate = |n: u64| n.checked_div(common).unwrap_or(n);
         Self::new(rate(count), Span::from_micros(rate(period)))
@@ -177,14 +162,9 @@ impl Rate {
         if cost == 1 {
             return self.interval;
         }
-        let Division {
-            quotient,
-            remainder,
-        } = muldiv(cut_amount(cost), self.micros.get(), self.units);
-        Mark {
-            us: quotient,
-            frac: remainder,
-        }
+        let Division { quotient, remainder } =
+            muldiv(cut_amount(cost), self.micros.get(), self.units);
+        Mark { us: quotient, frac: remainder }
     }
 
     /// The mark `by` later than `mark`, cut at the end of time.
@@ -199,14 +179,7 @@ impl Rate {
         } else {
             (us, mark.frac.saturating_add(by.frac))
         };
-        if us > EXACT_MAX {
-            Mark {
-                us: EXACT_MAX,
-                frac: 0,
-            }
-        } else {
-            Mark { us, frac }
-        }
+        if us > EXACT_MAX { Mark { us: EXACT_MAX, frac: 0 } } else { Mark { us, frac } }
     }
 
     /// The mark `by` earlier than `mark`; the epoch if that would be before it.
@@ -218,10 +191,7 @@ impl Rate {
         }
         if mark.frac >= by.frac {
             let frac = mark.frac.saturating_sub(by.frac);
-            return Mark {
-                us: mark.us.saturating_sub(by.us),
-                frac,
-            };
+            return Mark { us: mark.us.saturating_sub(by.us), frac };
         }
         let borrowed = self.units.get().saturating_sub(by.frac);
         Mark {
@@ -242,19 +212,12 @@ impl Rate {
     #[must_use]
     pub fn units_covering(&self, time: Mark) -> u64 {
         let (whole, exact) = self.units_and_rest(time);
-        if exact {
-            whole
-        } else {
-            cut_amount(whole.saturating_add(1))
-        }
+        if exact { whole } else { cut_amount(whole.saturating_add(1)) }
     }
 
     /// `(us * units + frac) / micros`, and whether that is whole.
     fn units_and_rest(&self, time: Mark) -> (u64, bool) {
-        let Division {
-            quotient,
-            remainder,
-        } = muldiv(time.us, self.units.get(), self.micros);
+        let Division { quotient, remainder } = muldiv(time.us, self.units.get(), self.micros);
         if quotient == EXACT_MAX {
             return (EXACT_MAX, true);
         }
@@ -270,11 +233,7 @@ impl Rate {
         let time = self.time_of(cost);
         if time.ceil() > Timestamp::EPOCH.after(SPAN_MAX) {
             let (count, period) = (self.count(), self.period());
-            return Err(QuotaError::FillsTooSlowly {
-                amount: cost,
-                count,
-                period,
-            });
+            return Err(QuotaError::FillsTooSlowly { amount: cost, count, period });
         }
         Ok(time)
     }
@@ -287,36 +246,23 @@ impl Mark {
     #[inline]
     #[must_use]
     pub const fn at(moment: Timestamp) -> Self {
-        Self {
-            us: moment.as_micros(),
-            frac: 0,
-        }
+        Self { us: moment.as_micros(), frac: 0 }
     }
 
     /// A span of whole microseconds.
     #[inline]
     #[must_use]
     pub const fn span(span: Span) -> Self {
-        Self {
-            us: span.as_micros(),
-            frac: 0,
-        }
+        Self { us: span.as_micros(), frac: 0 }
     }
 
     /// A mark from its parts, as a store keeps them. A fraction that the rate does not know is
     /// rounded up to the next microsecond.
     #[must_use]
     pub fn from_parts(rate: &Rate, us: u64, frac: u64) -> Self {
-        let carried = if frac >= rate.fraction() {
-            us.saturating_add(1)
-        } else {
-            us
-        };
+        let carried = if frac >= rate.fraction() { us.saturating_add(1) } else { us };
         let frac = if carried == us { frac } else { 0 };
-        Self {
-            us: cut_amount(carried),
-            frac,
-        }
+        Self { us: cut_amount(carried), frac }
     }
 
     /// The whole microseconds.
@@ -337,27 +283,17 @@ impl Mark {
     #[inline]
     #[must_use]
     pub const fn ceil(self) -> Timestamp {
-        Timestamp::from_micros(if self.frac == 0 {
-            self.us
-        } else {
-            self.us.saturating_add(1)
-        })
+        Timestamp::from_micros(if self.frac == 0 { self.us } else { self.us.saturating_add(1) })
     }
 
     /// The same mark moved back by whole microseconds.
     pub(crate) const fn moved_back(self, by: Span) -> Self {
-        Self {
-            us: self.us.saturating_sub(by.as_micros()),
-            frac: self.frac,
-        }
+        Self { us: self.us.saturating_sub(by.as_micros()), frac: self.frac }
     }
 
     /// The same mark moved on by whole microseconds.
     pub(crate) const fn moved_on(self, by: Span) -> Self {
-        Self {
-            us: cut_amount(self.us.saturating_add(by.as_micros())),
-            frac: self.frac,
-        }
+        Self { us: cut_amount(self.us.saturating_add(by.as_micros())), frac: self.frac }
     }
 }
 
@@ -370,22 +306,11 @@ impl std::fmt::Display for QuotaError {
             Self::TooMuch { what, amount, most } => {
                 write!(f, "{what} must be at most `{most}`, got `{amount}`")
             }
-            Self::BadSpan {
-                what,
-                given,
-                longest,
-            } => {
+            Self::BadSpan { what, given, longest } => {
                 let (given, longest) = (given.as_micros(), longest.as_micros());
-                write!(
-                    f,
-                    "{what} must last from `1us` to `{longest}us`, got `{given}us`"
-                )
+                write!(f, "{what} must last from `1us` to `{longest}us`, got `{given}us`")
             }
-            Self::FillsTooSlowly {
-                amount,
-                count,
-                period,
-            } => {
+            Self::FillsTooSlowly { amount, count, period } => {
                 let period = period.as_micros();
                 write!(
                     f,
@@ -393,26 +318,11 @@ impl std::fmt::Display for QuotaError {
                      fill: lower the amount or raise the rate"
                 )
             }
-            Self::OutOfRange {
-                what,
-                given,
-                least,
-                most,
-            } => {
-                write!(
-                    f,
-                    "{what} must be from `{least}` to `{most}`, got `{given}`"
-                )
+            Self::OutOfRange { what, given, least, most } => {
+                write!(f, "{what} must be from `{least}` to `{most}`, got `{given}`")
             }
-            Self::Unfit {
-                mode,
-                algorithm,
-                remedy,
-            } => {
-                write!(
-                    f,
-                    "mode `{mode}` has no meaning for `{algorithm}`: {remedy}"
-                )
+            Self::Unfit { mode, algorithm, remedy } => {
+                write!(f, "mode `{mode}` has no meaning for `{algorithm}`: {remedy}")
             }
         }
     }
@@ -425,11 +335,7 @@ impl std::error::Error for QuotaError {}
 /// An amount of at least 1 that is held exactly.
 pub(crate) fn amount(what: &'static str, amount: u64) -> Result<NonZeroU64, QuotaError> {
     if amount > EXACT_MAX {
-        return Err(QuotaError::TooMuch {
-            what,
-            amount,
-            most: EXACT_MAX,
-        });
+        return Err(QuotaError::TooMuch { what, amount, most: EXACT_MAX });
     }
     NonZeroU64::new(amount).ok_or(QuotaError::Nothing { what })
 }
@@ -447,20 +353,13 @@ pub(crate) fn length_up_to(
 ) -> Result<NonZeroU64, QuotaError> {
     match NonZeroU64::new(given.as_micros()) {
         Some(us) if given <= longest => Ok(us),
-        _ => Err(QuotaError::BadSpan {
-            what,
-            given,
-            longest,
-        }),
+        _ => Err(QuotaError::BadSpan { what, given, longest }),
     }
 }
 
 /// `n` over a divisor of it.
 fn reduced(n: NonZeroU64, divisor: u64) -> NonZeroU64 {
-    n.get()
-        .checked_div(divisor)
-        .and_then(NonZeroU64::new)
-        .unwrap_or(n)
+    n.get().checked_div(divisor).and_then(NonZeroU64::new).unwrap_or(n)
 }
 
 /// `ceil(a / b)`, for periods.

@@ -92,19 +92,13 @@ pub fn judge(decisions: &[Decision]) -> Verdict {
     let (decided_by, outcome) = match strictest(enforced()) {
         Some((place, outcome)) => (Some(place), outcome),
         // Nothing enforces: it passes, and the shadows name the limit.
-        None => (
-            strictest(shadows()).map(|(place, _)| place),
-            Outcome::Allow { wait: Span::ZERO },
-        ),
+        None => (strictest(shadows()).map(|(place, _)| place), Outcome::Allow { wait: Span::ZERO }),
     };
     Verdict {
         outcome,
         decided_by,
         remaining: speaking().filter_map(|(_, d)| d.remaining).min(),
-        reset_after: speaking()
-            .map(|(_, d)| d.reset_after)
-            .max()
-            .unwrap_or_default(),
+        reset_after: speaking().map(|(_, d)| d.reset_after).max().unwrap_or_default(),
         soft: enforced().any(|(_, d)| d.soft),
         elastic: enforced().any(|(_, d)| d.elastic),
         shadow,

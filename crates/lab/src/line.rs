@@ -91,7 +91,9 @@ impl Line {
         let op = string(&fields, "op")?.unwrap_or_else(|| "hit".to_owned());
         check_fields(&fields, &op)?;
         let Some(at_us) = whole(&fields, "at_us", NOW_MAX.as_micros())? else {
-            return Err("`at_us` is missing: give the time in microseconds, such as `\"at_us\":0`".into());
+            return Err(
+                "`at_us` is missing: give the time in microseconds, such as `\"at_us\":0`".into()
+            );
         };
         Ok(Self {
             at: Timestamp::from_micros(at_us),
@@ -105,7 +107,8 @@ impl Line {
 fn ask(op: &str, fields: &Map<String, Value>) -> Result<Ask, String> {
     let cost = whole(fields, "cost", EXACT_MAX)?.unwrap_or(1);
     let id = string(fields, "id")?;
-    let needed_id = || id.clone().ok_or_else(|| format!("`{op}` needs an `id`, such as `\"id\":\"a\"`"));
+    let needed_id =
+        || id.clone().ok_or_else(|| format!("`{op}` needs an `id`, such as `\"id\":\"a\"`"));
     Ok(match op {
         "hit" => Ask::Hit { cost, id },
         "acquire" => Ask::Acquire { cost, timeout: span(fields, "timeout_us")?, id },
@@ -179,14 +182,20 @@ fn keep(fields: &Map<String, Value>) -> Result<Keep, String> {
         Some("nothing") => Ok(Keep::Nothing),
         Some(other) => {
             let hint = nearest(other, NAMES).map(|close| format!("; did you mean `{close}`?"));
-            Err(format!("`keep` must be one of {}, got `{other}`{}", list(&NAMES), hint.unwrap_or_default()))
+            Err(format!(
+                "`keep` must be one of {}, got `{other}`{}",
+                list(&NAMES),
+                hint.unwrap_or_default()
+            ))
         }
     }
 }
 
 /// A load: a fraction up to 1, a whole percentage above that, or text with a percent sign.
 fn load(fields: &Map<String, Value>) -> Result<Option<u64>, String> {
-    let Some(value) = fields.get("load") else { return Ok(None) };
+    let Some(value) = fields.get("load") else {
+        return Ok(None);
+    };
     let text = match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),

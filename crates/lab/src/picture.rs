@@ -48,7 +48,9 @@ impl Recorder {
     /// Looks at the trial before a line is carried out.
     pub fn before(&mut self, trial: &Trial, line: &Line) {
         let key = self.key.get_or_insert_with(|| line.key.clone()).clone();
-        let Some((last, _)) = self.left.last().copied() else { return };
+        let Some((last, _)) = self.left.last().copied() else {
+            return;
+        };
         self.look(trial, &key, last, line.at);
     }
 
@@ -58,7 +60,11 @@ impl Recorder {
         self.note_left(line.at, trial.glance(&key, line.at));
         let asks = matches!(
             line.ask,
-            Ask::Hit { .. } | Ask::Acquire { .. } | Ask::Take { .. } | Ask::Reserve { .. } | Ask::Charge { .. }
+            Ask::Hit { .. }
+                | Ask::Acquire { .. }
+                | Ask::Take { .. }
+                | Ask::Reserve { .. }
+                | Ask::Charge { .. }
         );
         if !asks {
             return;
@@ -106,9 +112,16 @@ impl Recorder {
     }
 
     fn note_left(&mut self, at: Timestamp, left: Option<i64>) {
-        if let Some(left) = left {
-            self.left.push((at, left));
+        let Some(left) = left else { return };
+        // Between two changes only the last look matters.
+        if let [.., (_, before), (last, same)] = self.left.as_mut_slice()
+            && *before == left
+            && *same == left
+        {
+            *last = at;
+            return;
         }
+        self.left.push((at, left));
     }
 }
 
@@ -119,7 +132,7 @@ const REQUESTS: (f64, f64) = (48.0, 138.0);
 const LEVEL: (f64, f64) = (168.0, 318.0);
 const HEIGHT: f64 = 372.0;
 const DOT: f64 = 3.5;
-const DOTS_MAX: usize = 10;
+const LINES_MAX: usize = 10;
 
 const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#333}.title{font-size:14px;font-weight:600}\
 .small{font-size:11px;fill:#666}.paper{fill:#fff}.axis{stroke:#999}.grid{stroke:#e6e6e6}\
@@ -158,7 +171,11 @@ impl Canvas {
         let step = tick_of(whole);
         // Trials usually start at zero; real timestamps are shown from the first request on.
         let absolute = self.ends.as_micros() < 2 * DAY;
-        let base = if absolute { self.starts.as_micros().next_multiple_of(step) } else { self.starts.as_micros() };
+        let base = if absolute {
+            self.starts.as_micros().next_multiple_of(step)
+        } else {
+            self.starts.as_micros()
+        };
         let mut at = base;
         while at <= self.ends.as_micros() {
             let x = self.x(Timestamp::from_micros(at));
@@ -175,23 +192,22 @@ impl Canvas {
 
     fn requests(&mut self, recorder: &Recorder) {
         self.svg.text((LEFT, REQUESTS.0 - 6.0), Anchor::Start, "small", "requests");
-        // Requests that fall on the same column stand on each other.
-        let mut columns: std::collections::HashMap<i64, usize> = std::collections::HashMap::new();
+        // A request stands on the lowest line that is free from its coming to its turn.
+        let mut lines = [f64::MIN; LINES_MAX];
         for event in &recorder.events {
             let x = self.x(event.at);
-            let height = columns.entry((x / (DOT * 2.0)).round() as i64).or_default();
-            *height += 1;
-            if *height > DOTS_MAX {
+            let turn = self.x(event.at.after(event.wait));
+            let Some(line) = lines.iter().position(|end| end + DOT * 2.0 <= x) else {
                 continue;
-            }
-            let y = REQUESTS.1 - DOT - 3.0 - (*height - 1) as f64 * (DOT * 2.0 + 1.2);
+            };
+            lines[line] = turn;
+            let y = REQUESTS.1 - DOT - 3.0 - line as f64 * (DOT * 2.0 + 1.2);
             match event.kind {
                 Kind::Denied => self.svg.cross((x, y), DOT - 0.5, "no"),
                 Kind::Marked => self.svg.circle((x, y), DOT, "marked"),
                 Kind::Admitted => self.svg.circle((x, y), DOT, "yes"),
             }
             if event.kind != Kind::Denied && !event.wait.is_zero() {
-                let turn = self.x(event.at.after(event.wait));
                 self.svg.line((x + DOT, y), (turn - DOT, y), "wait");
                 self.svg.circle((turn, y), DOT - 0.5, "turn");
             }
@@ -263,9 +279,37 @@ const DAY: u64 = 86_400 * SECOND;
 /// The distance of the marks on the time axis: about ten to the picture, on round numbers.
 fn tick_of(whole: Span) -> u64 {
     const ROUND: [u64; 31] = [
-        1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000,
-        200_000, 500_000, SECOND, 2 * SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND, 60 * SECOND,
-        300 * SECOND, 600 * SECOND, 1_800 * SECOND, 3_600 * SECOND, 6 * 3_600 * SECOND, DAY, 7 * DAY,
+        1,
+        2,
+        5,
+        10,
+        20,
+        50,
+        100,
+        200,
+        500,
+        1_000,
+        2_000,
+        5_000,
+        10_000,
+        20_000,
+        50_000,
+        100_000,
+        200_000,
+        500_000,
+        SECOND,
+        2 * SECOND,
+        5 * SECOND,
+        10 * SECOND,
+        30 * SECOND,
+        60 * SECOND,
+        300 * SECOND,
+        600 * SECOND,
+        1_800 * SECOND,
+        3_600 * SECOND,
+        6 * 3_600 * SECOND,
+        DAY,
+        7 * DAY,
     ];
     let wanted = whole.as_micros() / 11;
     let month = 30 * DAY;

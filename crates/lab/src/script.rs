@@ -120,7 +120,9 @@ impl Script {
         }
         let limits = match &limit {
             Some((at, text)) => limits(&format!("{name}:{at}"), text).map_err(|e| e.to_string()),
-            None => Err(format!("{name}: no limit: begin with a line such as `limit {{ algorithm: token_bucket, rate: 5/s }}`")),
+            None => Err(format!(
+                "{name}: no limit: begin with a line such as `limit {{ algorithm: token_bucket, rate: 5/s }}`"
+            )),
         };
         let mode = match &mode_line {
             Some((at, text)) => mode(&format!("{name}:{at}"), text).map_err(|e| e.to_string()),
@@ -338,7 +340,9 @@ fn field(printed: &Printed, name: &str) -> String {
 
 /// The moments that a time stands for: one, or those of `0s..2s/100ms`.
 fn moments(text: &str) -> Result<Vec<Span>, String> {
-    let Some((from, rest)) = text.split_once("..") else { return Ok(vec![moment(text)?]) };
+    let Some((from, rest)) = text.split_once("..") else {
+        return Ok(vec![moment(text)?]);
+    };
     let Some((to, step)) = rest.split_once('/') else {
         return Err(format!("`{text}` has no step: write `0s..2s/100ms`"));
     };
@@ -376,7 +380,8 @@ fn clock(text: &str) -> Option<Span> {
     let micros: u64 = format!("{decimals:0<6}").parse().ok()?;
     let (hours, minutes, seconds): (u64, u64, u64) =
         (hours.parse().ok()?, minutes.parse().ok()?, seconds.parse().ok()?);
-    let whole = hours.checked_mul(3_600)?.checked_add(minutes.checked_mul(60)?)?.checked_add(seconds)?;
+    let whole =
+        hours.checked_mul(3_600)?.checked_add(minutes.checked_mul(60)?)?.checked_add(seconds)?;
     Some(Span::from_micros(whole.checked_mul(1_000_000)?.checked_add(micros)?))
 }
 

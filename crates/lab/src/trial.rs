@@ -86,7 +86,8 @@ impl Trial {
         };
         let op = person.op(&line.ask);
         let moment = Moment { now, spare_capacity: self.gate.is_open(now) };
-        let answer = person.account.apply(&plan, op, moment).map_err(|refusal| refusal.to_string())?;
+        let answer =
+            person.account.apply(&plan, op, moment).map_err(|refusal| refusal.to_string())?;
         Ok(Printed::new(&answer, &self.names))
     }
 
@@ -102,7 +103,9 @@ impl Trial {
     /// The states kept of `key`, one for each limit.
     #[must_use]
     pub fn states(&self, key: &str) -> Vec<State> {
-        let Some(person) = self.people.get(key) else { return Vec::new() };
+        let Some(person) = self.people.get(key) else {
+            return Vec::new();
+        };
         let state = |place| person.account.state(place).cloned().unwrap_or_default();
         (0..self.limits.len()).map(state).collect()
     }
@@ -120,9 +123,8 @@ impl Trial {
         if let Some(reason) = old.iter().find_map(|step| step.limit().refuses(OpKind::SetLimit)) {
             return Err(reason.to_owned());
         }
-        let from: Vec<Option<usize>> = (0..limits.len())
-            .map(|place| continues(&limits, place, &self.limits))
-            .collect();
+        let from: Vec<Option<usize>> =
+            (0..limits.len()).map(|place| continues(&limits, place, &self.limits)).collect();
         for person in self.people.values_mut() {
             person.account.change(&old, &new, &from, keep, now);
         }
@@ -171,9 +173,7 @@ impl Person {
             *self.ids.entry(id.to_owned()).or_insert(next)
         };
         match ask {
-            Ask::Hit { cost, id } => {
-                Op::Hit { cost: *cost, holder: id.as_deref().map(holder) }
-            }
+            Ask::Hit { cost, id } => Op::Hit { cost: *cost, holder: id.as_deref().map(holder) },
             Ask::Acquire { cost, timeout, id } => Op::Acquire {
                 cost: *cost,
                 patience: timeout.unwrap_or(Span::MAX),

@@ -1,6 +1,6 @@
 //! Runs the binary as a person would.
 
-#![allow(dead_code, unreachable_pub, missing_docs)]
+#![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used)]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -53,11 +53,7 @@ impl Holds {
     /// Whether another hold may be added under this id.
     pub(super) fn may_add(&self, holder: Holder, now: Timestamp) -> Result<(), Refusal> {
         let pending = |hold: &Hold| hold.is_pending(now);
-        if self
-            .all
-            .iter()
-            .any(|hold| hold.holder == holder && pending(hold))
-        {
+        if self.all.iter().any(|hold| hold.holder == holder && pending(hold)) {
             return Err(Refusal::HolderInUse);
         }
         if self.all.len() >= HOLDS_MAX
@@ -81,10 +77,8 @@ impl Holds {
         self.all.retain(|other| other.holder != hold.holder);
         if self.all.len() >= HOLDS_MAX {
             // Full, but not of pending ones: the oldest that is over makes room.
-            if let Some(over) = self
-                .all
-                .iter()
-                .position(|h| !matches!(h.kind, Kind::Reservation { .. }))
+            if let Some(over) =
+                self.all.iter().position(|h| !matches!(h.kind, Kind::Reservation { .. }))
             {
                 self.all.remove(over);
             }
@@ -101,11 +95,7 @@ impl Holds {
     pub(super) fn next_expired(&mut self, now: Timestamp) -> Option<(Hold, Timestamp)> {
         self.all.retain(|hold| !hold.is_forgotten(now));
         let due = |hold: &&mut Hold| hold.deadline().is_some_and(|deadline| deadline <= now);
-        let hold = self
-            .all
-            .iter_mut()
-            .filter(due)
-            .min_by_key(|hold| hold.deadline())?;
+        let hold = self.all.iter_mut().filter(due).min_by_key(|hold| hold.deadline())?;
         let deadline = hold.deadline()?;
         let expired = hold.clone();
         hold.kind = Kind::Expired { deadline };
@@ -116,9 +106,7 @@ impl Holds {
     pub(super) fn follow(&mut self, from: &[Option<usize>]) {
         for hold in &mut self.all {
             let receipt = |place: &Option<usize>| {
-                place
-                    .and_then(|place| hold.receipts.get(place).copied())
-                    .unwrap_or_default()
+                place.and_then(|place| hold.receipts.get(place).copied()).unwrap_or_default()
             };
             hold.receipts = from.iter().map(receipt).collect();
         }
@@ -147,9 +135,7 @@ impl Hold {
     /// Whether it has been over for so long that nobody will ask again.
     fn is_forgotten(&self, now: Timestamp) -> bool {
         match self.kind {
-            Kind::Booking => self
-                .slot()
-                .is_none_or(|slot| slot.after(FORGET_AFTER) <= now),
+            Kind::Booking => self.slot().is_none_or(|slot| slot.after(FORGET_AFTER) <= now),
             Kind::Reservation { .. } => false,
             Kind::Expired { deadline } => deadline.after(FORGET_AFTER) <= now,
         }
@@ -157,10 +143,7 @@ impl Hold {
 
     /// When the last of its charges may be used.
     fn slot(&self) -> Option<Timestamp> {
-        let tickets = self
-            .receipts
-            .iter()
-            .flat_map(|receipt| [receipt.plain, receipt.boost]);
+        let tickets = self.receipts.iter().flat_map(|receipt| [receipt.plain, receipt.boost]);
         tickets.flatten().map(|ticket| ticket.slot()).max()
     }
 }
@@ -177,14 +160,12 @@ impl Receipt {
         now: Timestamp,
     ) -> Option<u64> {
         if let Some(ticket) = &self.plain {
-            step.limit
-                .unspend(plain, ticket, ticket.charged().saturating_sub(used), now);
+            step.limit.unspend(plain, ticket, ticket.charged().saturating_sub(used), now);
         }
         if let (Some(limit), Some(ticket)) = (&step.boost, &self.boost) {
             limit.unspend(boost, ticket, ticket.charged().saturating_sub(used), now);
         }
-        self.plain
-            .map(|ticket| ticket.charged().saturating_sub(used))
+        self.plain.map(|ticket| ticket.charged().saturating_sub(used))
     }
 
     /// Gives back a booking.
@@ -197,7 +178,6 @@ impl Receipt {
         if let (Some(limit), Some(ticket)) = (&step.boost, &self.boost) {
             limit.unbook(boost, ticket, now);
         }
-        self.plain
-            .map(|ticket| step.limit.unbook(plain, &ticket, now))
+        self.plain.map(|ticket| step.limit.unbook(plain, &ticket, now))
     }
 }

@@ -64,17 +64,10 @@ impl Concurrency {
     pub fn new(max: u64, lease: Span) -> Result<Self, QuotaError> {
         let what = "the number of slots";
         if max > SLOTS_MAX {
-            return Err(QuotaError::TooMuch {
-                what,
-                amount: max,
-                most: SLOTS_MAX,
-            });
+            return Err(QuotaError::TooMuch { what, amount: max, most: SLOTS_MAX });
         }
         let max = crate::quota::amount(what, max)?;
-        Ok(Self {
-            max,
-            lease: length("the lease", lease)?,
-        })
+        Ok(Self { max, lease: length("the lease", lease)? })
     }
 
     /// The number of slots.
@@ -94,11 +87,7 @@ impl Concurrency {
         let until = now.after(self.lease());
         match state.leases.iter_mut().find(|lease| lease.holder == holder) {
             Some(lease) => lease.until = lease.until.max(until),
-            None => state.leases.push(Lease {
-                holder,
-                slots,
-                until,
-            }),
+            None => state.leases.push(Lease { holder, slots, until }),
         }
     }
 }
@@ -122,12 +111,7 @@ impl Algorithm for Concurrency {
     }
 
     fn expires_at(&self, state: &SlotsState) -> Timestamp {
-        state
-            .leases
-            .iter()
-            .map(|lease| lease.until)
-            .max()
-            .unwrap_or(Timestamp::EPOCH)
+        state.leases.iter().map(|lease| lease.until).max().unwrap_or(Timestamp::EPOCH)
     }
 
     fn slot(&self, state: &SlotsState, cost: u64, now: Timestamp) -> Slot {
@@ -157,11 +141,7 @@ impl Algorithm for Concurrency {
 
     fn spend(&self, _state: &mut SlotsState, cost: u64, at: Timestamp, _now: Timestamp) -> Ticket {
         // A slot is held under an id, through `hold`.
-        Ticket {
-            charged: cost,
-            slot: at,
-            trace: Trace::Nowhere,
-        }
+        Ticket { charged: cost, slot: at, trace: Trace::Nowhere }
     }
 
     fn put(&self, _state: &mut SlotsState, _amount: u64, _now: Timestamp) {}
@@ -186,11 +166,7 @@ impl Algorithm for Concurrency {
 
     fn carry(&self, _old: &Self, state: &SlotsState, keep: Keep, now: Timestamp) -> SlotsState {
         // Who is in flight stays in flight, whatever the number; leases given keep their end.
-        if keep == Keep::Nothing {
-            self.fresh(now)
-        } else {
-            state.clone()
-        }
+        if keep == Keep::Nothing { self.fresh(now) } else { state.clone() }
     }
 }
 
@@ -217,8 +193,6 @@ impl SlotsState {
     }
 
     fn held(&self) -> u64 {
-        self.leases
-            .iter()
-            .fold(0, |held, lease| held.saturating_add(lease.slots))
+        self.leases.iter().fold(0, |held, lease| held.saturating_add(lease.slots))
     }
 }

@@ -59,11 +59,7 @@ impl FixedWindow {
             start: count.get(),
             forget_after: FORGET_AFTER,
         };
-        Ok(Self {
-            rate,
-            align,
-            kernel,
-        })
+        Ok(Self { rate, align, kernel })
     }
 
     /// The rate.

@@ -37,14 +37,8 @@ impl LeakyBucket {
         let capacity = amount("the queue", queue.saturating_add(1))?.get();
         let full = rate.fill_time(capacity)?;
         let start = Mark::default();
-        let kernel = Meter {
-            rate,
-            face: Face::Queue,
-            capacity,
-            full,
-            start,
-            forget_after: FORGET_AFTER,
-        };
+        let kernel =
+            Meter { rate, face: Face::Queue, capacity, full, start, forget_after: FORGET_AFTER };
         Ok(Self { queue, kernel })
     }
 

@@ -101,18 +101,12 @@ impl Algorithm for Meter {
 
     fn fresh(&self, now: Timestamp) -> MeterState {
         let mark = self.start.moved_on(now.since(Timestamp::EPOCH));
-        MeterState {
-            mark,
-            extra: 0,
-            seen: self.starts_short().then_some(now),
-        }
+        MeterState { mark, extra: 0, seen: self.starts_short().then_some(now) }
     }
 
     fn settle(&self, state: &mut MeterState, now: Timestamp) {
         // The earliest moment at which this state can have been written.
-        let written = state
-            .seen
-            .unwrap_or_else(|| self.rate.earlier(state.mark, self.full).ceil());
+        let written = state.seen.unwrap_or_else(|| self.rate.earlier(state.mark, self.full).ceil());
         let slack = clock_slack(self.full.ceil().since(Timestamp::EPOCH));
         if written > now.after(slack) {
             state.mark = state.mark.moved_back(written.since(now));
@@ -138,15 +132,11 @@ impl Algorithm for Meter {
                     return Slot::At(now);
                 }
                 if beyond_extra > self.capacity {
-                    return Slot::Never {
-                        max_cost: self.capacity.saturating_add(state.extra),
-                    };
+                    return Slot::Never { max_cost: self.capacity.saturating_add(state.extra) };
                 }
                 Slot::At(self.fits_at(state, beyond_extra, now))
             }
-            Face::Queue if cost > self.capacity => Slot::Never {
-                max_cost: self.capacity,
-            },
+            Face::Queue if cost > self.capacity => Slot::Never { max_cost: self.capacity },
             Face::Queue => Slot::At(state.mark.ceil().max(now)),
             Face::Smooth => Slot::At(self.debt_paid_at(state, now)),
         }
@@ -163,26 +153,16 @@ impl Algorithm for Meter {
     }
 
     fn hit_patience(&self) -> Span {
-        if self.face == Face::Queue {
-            Span::MAX
-        } else {
-            Span::ZERO
-        }
+        if self.face == Face::Queue { Span::MAX } else { Span::ZERO }
     }
 
     fn spend(&self, state: &mut MeterState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
         let from_extra = cost.min(state.extra);
         let rest = cost.saturating_sub(from_extra);
         state.extra = state.extra.saturating_sub(from_extra);
-        state.mark = self
-            .rate
-            .later(Self::in_use_until(state, now), self.rate.time_of(rest));
+        state.mark = self.rate.later(Self::in_use_until(state, now), self.rate.time_of(rest));
         self.stamp(state, now);
-        Ticket {
-            charged: cost,
-            slot: at,
-            trace: Trace::Mark(state.mark),
-        }
+        Ticket { charged: cost, slot: at, trace: Trace::Mark(state.mark) }
     }
 
     fn put(&self, state: &mut MeterState, amount: u64, now: Timestamp) {
@@ -190,9 +170,7 @@ impl Algorithm for Meter {
     }
 
     fn put_beyond(&self, state: &mut MeterState, amount: u64, now: Timestamp) {
-        let in_use = self
-            .rate
-            .earlier(Self::in_use_until(state, now), Mark::at(now));
+        let in_use = self.rate.earlier(Self::in_use_until(state, now), Mark::at(now));
         // A unit that is partly refilled counts as in use: what it had of itself is given up.
         let filling = self.rate.units_covering(in_use);
         self.put(state, amount, now);
@@ -214,9 +192,7 @@ impl Algorithm for Meter {
         if self.face == Face::Queue && state.mark > booked {
             return 0;
         }
-        let give = self
-            .rate
-            .earlier(self.rate.time_of(ticket.charged), booked_after);
+        let give = self.rate.earlier(self.rate.time_of(ticket.charged), booked_after);
         self.give_time(state, give, now);
         self.rate.units_in(give)
     }
@@ -243,15 +219,9 @@ impl Algorithm for Meter {
 
     fn available(&self, state: &MeterState, most: u64, now: Timestamp) -> u64 {
         if self.face == Face::Smooth {
-            return if self.debt_paid_at(state, now) <= now {
-                most
-            } else {
-                0
-            };
+            return if self.debt_paid_at(state, now) <= now { most } else { 0 };
         }
-        u64::try_from(self.remaining(state, now))
-            .unwrap_or(0)
-            .min(most)
+        u64::try_from(self.remaining(state, now)).unwrap_or(0).min(most)
     }
 
     fn debt_paid_at(&self, state: &MeterState, now: Timestamp) -> Timestamp {
@@ -266,9 +236,7 @@ impl Algorithm for Meter {
         if self.face == Face::Smooth {
             return self.carry_smooth(old, state, now);
         }
-        let in_use = old
-            .rate
-            .earlier(Self::in_use_until(state, now), Mark::at(now));
+        let in_use = old.rate.earlier(Self::in_use_until(state, now), Mark::at(now));
         let used = old.rate.units_covering(in_use);
         let used = match keep {
             // The same interval: the very same time is in use, nothing needs rounding.
@@ -284,11 +252,7 @@ impl Algorithm for Meter {
         };
         let extra = if keep == Keep::Used { state.extra } else { 0 };
         let mark = self.rate.later(Mark::at(now), self.rate.time_of(used));
-        let mut carried = MeterState {
-            mark,
-            extra,
-            seen: state.seen,
-        };
+        let mut carried = MeterState { mark, extra, seen: state.seen };
         self.stamp(&mut carried, now);
         carried
     }
@@ -297,9 +261,7 @@ impl Algorithm for Meter {
 impl Meter {
     /// When `cost`, poured in on top of what is in use, stays below the brim.
     fn fits_at(&self, state: &MeterState, cost: u64, now: Timestamp) -> Timestamp {
-        let poured = self
-            .rate
-            .later(Self::in_use_until(state, now), self.rate.time_of(cost));
+        let poured = self.rate.later(Self::in_use_until(state, now), self.rate.time_of(cost));
         self.rate.earlier(poured, self.full).ceil().max(now)
     }
 
@@ -325,11 +287,7 @@ impl Meter {
             };
             self.brim(now).moved_back(Span::from_micros(stored))
         };
-        let mut carried = MeterState {
-            mark,
-            extra: 0,
-            seen: state.seen,
-        };
+        let mut carried = MeterState { mark, extra: 0, seen: state.seen };
         self.stamp(&mut carried, now);
         carried
     }

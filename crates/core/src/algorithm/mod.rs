@@ -125,9 +125,7 @@ pub(crate) trait Algorithm {
 
     /// The most, up to `most`, that a hit could take now.
     fn available(&self, state: &Self::State, most: u64, now: Timestamp) -> u64 {
-        u64::try_from(self.remaining(state, now))
-            .unwrap_or(0)
-            .min(most)
+        u64::try_from(self.remaining(state, now)).unwrap_or(0).min(most)
     }
 
     /// What a drain takes.

@@ -74,11 +74,7 @@ impl SlidingWindow {
     /// None today; a rate that cannot be held is refused when it is made.
     pub fn new(rate: Rate, rounding: Rounding) -> Result<Self, QuotaError> {
         let window = crate::quota::length("the window", rate.period())?;
-        Ok(Self {
-            rate,
-            window,
-            rounding,
-        })
+        Ok(Self { rate, window, rounding })
     }
 
     /// The rate.
@@ -116,12 +112,7 @@ impl SlidingWindow {
         let start = at.aligned(self.window_span());
         let adjacent = start == state.start.after(self.window_span());
         let previous = if adjacent { state.current } else { 0 };
-        CounterState {
-            start,
-            previous,
-            current: 0,
-            seen: None,
-        }
+        CounterState { start, previous, current: 0, seen: None }
     }
 
     /// When, within the state's own window, the estimate first leaves `room` for others; `None` if
@@ -160,11 +151,7 @@ impl SlidingWindow {
             // A clock that stepped back into the window before is taken to stand still; a booking
             // in a coming window is not an excuse to overfill the one before.
             let booked_ahead = state.start > now && state.seen.is_some();
-            return if at <= from && !booked_ahead {
-                now
-            } else {
-                at.max(now)
-            };
+            return if at <= from && !booked_ahead { now } else { at.max(now) };
         }
         // Not in this window: the next one weighs it against the hits of this one.
         let next = self.rolled(state, state.start.after(self.window_span()));
@@ -180,12 +167,7 @@ impl Algorithm for SlidingWindow {
 
     fn fresh(&self, now: Timestamp) -> CounterState {
         let start = now.aligned(self.window_span());
-        CounterState {
-            start,
-            previous: 0,
-            current: 0,
-            seen: None,
-        }
+        CounterState { start, previous: 0, current: 0, seen: None }
     }
 
     fn settle(&self, state: &mut CounterState, now: Timestamp) {
@@ -221,23 +203,14 @@ impl Algorithm for SlidingWindow {
         state.seen = seen;
         state.current = cut_amount(state.current.saturating_add(cost));
         Self::stamp(state, now);
-        let trace = Trace::Count {
-            start: state.start,
-            count: state.current,
-        };
-        Ticket {
-            charged: cost,
-            slot: at,
-            trace,
-        }
+        let trace = Trace::Count { start: state.start, count: state.current };
+        Ticket { charged: cost, slot: at, trace }
     }
 
     fn put(&self, state: &mut CounterState, amount: u64, now: Timestamp) {
         let from_current = amount.min(state.current);
         state.current = state.current.saturating_sub(from_current);
-        state.previous = state
-            .previous
-            .saturating_sub(amount.saturating_sub(from_current));
+        state.previous = state.previous.saturating_sub(amount.saturating_sub(from_current));
         Self::stamp(state, now);
     }
 
@@ -252,10 +225,7 @@ impl Algorithm for SlidingWindow {
         let booked_after = if start == state.start {
             state.current.saturating_sub(count)
         } else if next == state.start {
-            state
-                .previous
-                .saturating_sub(count)
-                .saturating_add(state.current)
+            state.previous.saturating_sub(count).saturating_add(state.current)
         } else {
             return 0;
         };
@@ -286,9 +256,7 @@ impl Algorithm for SlidingWindow {
         if state.start > now && state.seen.is_some() {
             return 0;
         }
-        u64::try_from(self.remaining(state, now))
-            .unwrap_or(0)
-            .min(most)
+        u64::try_from(self.remaining(state, now)).unwrap_or(0).min(most)
     }
 
     fn left(&self, state: &CounterState, now: Timestamp) -> u64 {
@@ -318,10 +286,7 @@ impl Algorithm for SlidingWindow {
         } else {
             // Windows of another length: what the estimate holds counts from now on.
             let estimate = old.estimate(state, now.max(state.start));
-            CounterState {
-                current: shifted(estimate),
-                ..self.fresh(now)
-            }
+            CounterState { current: shifted(estimate), ..self.fresh(now) }
         };
         match keep {
             Keep::Nothing => return self.fresh(now),

@@ -73,15 +73,6 @@ impl SmoothBursty {
         let capacity = rate.units_in(full);
         // Nothing stored at first: all of the time is "in use".
         let start = full;
-        Ok(Self {
-            kernel: Meter {
-                rate,
-                face: Face::Smooth,
-                capacity,
-                full,
-                start,
-                forget_after,
-            },
-        })
+        Ok(Self { kernel: Meter { rate, face: Face::Smooth, capacity, full, start, forget_after } })
     }
 }

@@ -124,11 +124,7 @@ impl Steps {
         let short = u64::try_from(capacity.saturating_sub(level)).unwrap_or(0);
         if short == 0 {
             // What was added by force stays in a bucket until it is used; a window ends with it.
-            return if self.face == Face::Bucket {
-                level
-            } else {
-                capacity
-            };
+            return if self.face == Face::Bucket { level } else { capacity };
         }
         if refills >= periods(short, self.refill) {
             return capacity;
@@ -144,11 +140,7 @@ impl Steps {
 
     /// When the period of `anchor` has been followed by so many refills.
     fn refill_at(&self, anchor: Timestamp, refills: u64, now: Timestamp) -> Timestamp {
-        if refills == 0 {
-            now
-        } else {
-            self.period.nth_after(anchor, refills).max(now)
-        }
+        if refills == 0 { now } else { self.period.nth_after(anchor, refills).max(now) }
     }
 
     fn raise(&self, state: &mut StepsState, amount: u64, top: i64, now: Timestamp) {
@@ -164,11 +156,7 @@ impl Algorithm for Steps {
     fn fresh(&self, now: Timestamp) -> StepsState {
         let anchor = self.period.start_of(now);
         let seen = self.starts_short().then_some(now);
-        StepsState {
-            level: signed(self.start),
-            anchor,
-            seen,
-        }
+        StepsState { level: signed(self.start), anchor, seen }
     }
 
     fn settle(&self, state: &mut StepsState, now: Timestamp) {
@@ -187,11 +175,7 @@ impl Algorithm for Steps {
     fn expires_at(&self, state: &StepsState) -> Timestamp {
         let capacity = self.capacity_signed();
         let lapses = self.face != Face::Bucket && state.level > capacity;
-        let refills = if lapses {
-            1
-        } else {
-            self.refills_to(state.level, capacity)
-        };
+        let refills = if lapses { 1 } else { self.refills_to(state.level, capacity) };
         let full_at = self.refill_at(state.anchor, refills, Timestamp::EPOCH);
         match state.seen {
             Some(seen) => full_at.max(seen.after(self.forget_after)),
@@ -202,9 +186,7 @@ impl Algorithm for Steps {
     fn slot(&self, state: &StepsState, cost: u64, now: Timestamp) -> Slot {
         let most = self.capacity_signed().max(state.level);
         if self.face != Face::Cycle && signed(cost) > most {
-            return Slot::Never {
-                max_cost: u64::try_from(most).unwrap_or(0),
-            };
+            return Slot::Never { max_cost: u64::try_from(most).unwrap_or(0) };
         }
         let refills = self.refills_to(state.level, signed(cost));
         Slot::At(self.refill_at(state.anchor, refills, now))
@@ -238,15 +220,8 @@ impl Algorithm for Steps {
         }
         state.level = within(state.level.saturating_sub(signed(charged)));
         self.stamp(state, now);
-        let trace = Trace::Level {
-            level: state.level,
-            anchor: state.anchor,
-        };
-        Ticket {
-            charged,
-            slot: at,
-            trace,
-        }
+        let trace = Trace::Level { level: state.level, anchor: state.anchor };
+        Ticket { charged, slot: at, trace }
     }
 
     fn put(&self, state: &mut StepsState, amount: u64, now: Timestamp) {
@@ -313,11 +288,7 @@ impl Algorithm for Steps {
             (new, old) if new == old => state.anchor,
             (new, _) => new.start_of(now),
         };
-        let mut carried = StepsState {
-            level,
-            anchor,
-            seen: state.seen,
-        };
+        let mut carried = StepsState { level, anchor, seen: state.seen };
         self.stamp(&mut carried, now);
         carried
     }
@@ -353,19 +324,14 @@ impl Steps {
         if near_enough < self.period.nth_after(start, 1) {
             return Slot::At(near_enough);
         }
-        Slot::Never {
-            max_cost: self.most_within(patience),
-        }
+        Slot::Never { max_cost: self.most_within(patience) }
     }
 
     /// The largest cost whose turn can come within `patience`: a full cycle and as many more as
     /// start within it, counted from the last moment of a cycle.
     fn most_within(&self, patience: Span) -> u64 {
         let length = self.period.longest().as_micros();
-        let starts = patience
-            .as_micros()
-            .saturating_add(length)
-            .saturating_sub(1);
+        let starts = patience.as_micros().saturating_add(length).saturating_sub(1);
         let cycles = starts.checked_div(length).unwrap_or(0).saturating_add(1);
         cut_amount(cycles.saturating_mul(self.capacity.get()))
     }
@@ -398,11 +364,9 @@ impl Period {
                 let index = |t: Timestamp| t.as_micros().checked_div(length.get()).unwrap_or(0);
                 index(now).saturating_sub(index(anchor))
             }
-            Self::FirstHit(length) => now
-                .since(anchor)
-                .as_micros()
-                .checked_div(length.get())
-                .unwrap_or(0),
+            Self::FirstHit(length) => {
+                now.since(anchor).as_micros().checked_div(length.get()).unwrap_or(0)
+            }
             Self::Calendar(edges) => edges.passed(anchor, now),
         }
     }
@@ -465,9 +429,7 @@ impl Edges {
             us if previous <= now => us.div_ceil(self.longest.get()),
             _ => 0,
         };
-        before
-            .saturating_add(begun(current))
-            .saturating_add(begun(next))
+        before.saturating_add(begun(current)).saturating_add(begun(next))
     }
 
     fn nth_after(&self, anchor: Timestamp, nth: u64) -> Timestamp {
@@ -485,9 +447,7 @@ impl Edges {
         }
         // Beyond the known boundaries: count on the longest windows, so that a promise holds.
         let unknown = nth.saturating_sub(known.len() as u64);
-        end.after(Span::from_micros(
-            self.longest.get().saturating_mul(unknown),
-        ))
+        end.after(Span::from_micros(self.longest.get().saturating_mul(unknown)))
     }
 }
 

@@ -71,19 +71,9 @@ impl TokenBucket {
     pub fn with_initial(self, initial: u64) -> Result<Self, QuotaError> {
         if initial > self.burst {
             let what = "the initial tokens";
-            return Err(QuotaError::TooMuch {
-                what,
-                amount: initial,
-                most: self.burst,
-            });
+            return Err(QuotaError::TooMuch { what, amount: initial, most: self.burst });
         }
-        Self::build(
-            self.rate,
-            self.burst,
-            initial,
-            self.refill,
-            self.forget_after,
-        )
+        Self::build(self.rate, self.burst, initial, self.refill, self.forget_after)
     }
 
     /// The same, refilled another way.
@@ -91,13 +81,7 @@ impl TokenBucket {
     /// # Errors
     /// As [`TokenBucket::new`].
     pub fn with_refill(self, refill: Refill) -> Result<Self, QuotaError> {
-        Self::build(
-            self.rate,
-            self.burst,
-            self.initial,
-            refill,
-            self.forget_after,
-        )
+        Self::build(self.rate, self.burst, self.initial, refill, self.forget_after)
     }
 
     /// The same, remembered for this long after the last hit where a new bucket is not a full one.
@@ -106,13 +90,7 @@ impl TokenBucket {
     /// When the span is empty or above 142 years.
     pub fn with_forget_after(self, forget_after: Span) -> Result<Self, QuotaError> {
         length("forget_after", forget_after)?;
-        Self::build(
-            self.rate,
-            self.burst,
-            self.initial,
-            self.refill,
-            forget_after,
-        )
+        Self::build(self.rate, self.burst, self.initial, self.refill, forget_after)
     }
 
     /// The refill rate.
@@ -185,14 +163,7 @@ impl TokenBucket {
             Refill::Interval => steps(Period::FirstHit(period))?,
             Refill::Aligned => steps(Period::Clock(period))?,
         };
-        Ok(Self {
-            rate,
-            burst,
-            initial,
-            refill,
-            forget_after,
-            kernel,
-        })
+        Ok(Self { rate, burst, initial, refill, forget_after, kernel })
     }
 }
 

@@ -101,17 +101,9 @@ impl WarmUp {
         let length = length_up_to("the warm-up period", warm_up, WARM_UP_MAX)?;
         if !(1_000..=COLD_FACTOR_MAX).contains(&cold_factor) {
             let (what, least, most) = ("the cold factor (in thousandths)", 1_000, COLD_FACTOR_MAX);
-            return Err(QuotaError::OutOfRange {
-                what,
-                given: cold_factor,
-                least,
-                most,
-            });
+            return Err(QuotaError::OutOfRange { what, given: cold_factor, least, most });
         }
-        let (narrow, wide) = (
-            cold_factor.saturating_add(1_000),
-            cold_factor.saturating_add(5_000),
-        );
+        let (narrow, wide) = (cold_factor.saturating_add(1_000), cold_factor.saturating_add(5_000));
         // A permit takes stable × 2(1 + c) / (5 + c) to gather.
         let gather = rate.times_ratio(wide, narrow.saturating_mul(2))?;
         let threshold = match NonZeroU64::new(wide) {
@@ -119,13 +111,7 @@ impl WarmUp {
             None => 0,
         };
         let threshold = Mark::span(Span::from_micros(threshold));
-        Ok(Self {
-            rate,
-            warm_up: length,
-            cold_factor,
-            gather,
-            threshold,
-        })
+        Ok(Self { rate, warm_up: length, cold_factor, gather, threshold })
     }
 
     /// The rate when warm.
@@ -151,15 +137,10 @@ impl WarmUp {
         let above = self.stable_ticks(above);
         let taken = self.stable_ticks(taken).min(above);
         let mean = above.saturating_mul(2).saturating_sub(taken);
-        let squared = self
-            .cold_factor
-            .saturating_mul(self.cold_factor)
-            .saturating_sub(1_000_000);
+        let squared = self.cold_factor.saturating_mul(self.cold_factor).saturating_sub(1_000_000);
         let four_millions = NonZeroU64::MIN.saturating_add(3_999_999);
         let steep = muldiv(mean, squared, four_millions).quotient;
-        let period = self
-            .warm_up
-            .saturating_mul(NonZeroU64::MIN.saturating_add(TICKS - 1));
+        let period = self.warm_up.saturating_mul(NonZeroU64::MIN.saturating_add(TICKS - 1));
         let ticks = muldiv_ceil(taken, steep, period);
         Span::from_micros(ticks.div_ceil(TICKS))
     }
@@ -169,10 +150,8 @@ impl WarmUp {
         let parts = NonZeroU64::new(self.gather.fraction()).unwrap_or(NonZeroU64::MIN);
         let fraction = muldiv(gathered.frac(), TICKS, parts).quotient;
         let ticks = gathered.us().saturating_mul(TICKS).saturating_add(fraction);
-        let (narrow, wide) = (
-            self.cold_factor.saturating_add(1_000),
-            self.cold_factor.saturating_add(5_000),
-        );
+        let (narrow, wide) =
+            (self.cold_factor.saturating_add(1_000), self.cold_factor.saturating_add(5_000));
         match NonZeroU64::new(narrow.saturating_mul(2)) {
             Some(double) => muldiv(ticks, wide, double).quotient,
             None => ticks,
@@ -187,10 +166,7 @@ impl WarmUp {
     /// Undoes a charge after which nothing else was charged.
     fn undo(&self, state: &mut WarmUpState, price: Mark, cool: Mark, now: Timestamp) {
         self.give_time(state, price, now);
-        state.cool = self
-            .gather
-            .later(state.cool, cool)
-            .min(Mark::span(self.warm_up()));
+        state.cool = self.gather.later(state.cool, cool).min(Mark::span(self.warm_up()));
     }
 }
 
@@ -198,11 +174,7 @@ impl Algorithm for WarmUp {
     type State = WarmUpState;
 
     fn fresh(&self, now: Timestamp) -> WarmUpState {
-        WarmUpState {
-            free: Mark::at(now),
-            cool: Mark::span(self.warm_up()),
-            seen: now,
-        }
+        WarmUpState { free: Mark::at(now), cool: Mark::span(self.warm_up()), seen: now }
     }
 
     fn settle(&self, state: &mut WarmUpState, now: Timestamp) {
@@ -220,10 +192,7 @@ impl Algorithm for WarmUp {
 
     fn expires_at(&self, state: &WarmUpState) -> Timestamp {
         let missing = self.gather.earlier(Mark::span(self.warm_up()), state.cool);
-        state
-            .free
-            .ceil()
-            .after(missing.ceil().since(Timestamp::EPOCH))
+        state.free.ceil().after(missing.ceil().since(Timestamp::EPOCH))
     }
 
     fn slot(&self, state: &WarmUpState, _cost: u64, now: Timestamp) -> Slot {
@@ -239,15 +208,7 @@ impl Algorithm for WarmUp {
         state.cool = self.gather.earlier(state.cool, cool);
         state.free = self.rate.later(state.free.max(Mark::at(now)), price);
         state.seen = state.seen.max(now);
-        Ticket {
-            charged: cost,
-            slot: at,
-            trace: Trace::Price {
-                free: state.free,
-                price,
-                cool,
-            },
-        }
+        Ticket { charged: cost, slot: at, trace: Trace::Price { free: state.free, price, cool } }
     }
 
     fn put(&self, state: &mut WarmUpState, amount: u64, now: Timestamp) {
@@ -266,9 +227,7 @@ impl Algorithm for WarmUp {
             return ticket.charged;
         }
         let booked_after = self.rate.earlier(state.free, free);
-        let give = self
-            .rate
-            .earlier(self.rate.time_of(ticket.charged), booked_after);
+        let give = self.rate.earlier(self.rate.time_of(ticket.charged), booked_after);
         self.give_time(state, give, now);
         self.rate.units_in(give)
     }
@@ -289,11 +248,7 @@ impl Algorithm for WarmUp {
     }
 
     fn available(&self, state: &WarmUpState, most: u64, now: Timestamp) -> u64 {
-        if self.debt_paid_at(state, now) <= now {
-            most
-        } else {
-            0
-        }
+        if self.debt_paid_at(state, now) <= now { most } else { 0 }
     }
 
     fn left(&self, state: &WarmUpState, now: Timestamp) -> u64 {
@@ -316,11 +271,7 @@ impl Algorithm for WarmUp {
         // that is the same part of the warm-up period.
         let cool = muldiv(state.cool.us(), self.warm_up.get(), old.warm_up).quotient;
         let free = Mark::at(state.free.ceil());
-        WarmUpState {
-            free,
-            cool: Mark::span(Span::from_micros(cool)),
-            seen: state.seen.max(now),
-        }
+        WarmUpState { free, cool: Mark::span(Span::from_micros(cool)), seen: state.seen.max(now) }
     }
 }
 

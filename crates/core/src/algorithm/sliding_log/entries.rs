@@ -76,10 +76,7 @@ impl Entries {
 
     /// The entries, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
-        Reader {
-            bytes: self.bytes.get(self.head..).unwrap_or(&[]),
-            at: self.base,
-        }
+        Reader { bytes: self.bytes.get(self.head..).unwrap_or(&[]), at: self.base }
     }
 
     /// Adds an entry in its place.
@@ -128,30 +125,19 @@ impl Entries {
 
     /// Moves every entry back in time.
     pub fn move_back(&mut self, by: Span) {
-        let moved: Vec<Entry> = self
-            .iter()
-            .map(|entry| Entry {
-                at: entry.at.before(by),
-                ..entry
-            })
-            .collect();
+        let moved: Vec<Entry> =
+            self.iter().map(|entry| Entry { at: entry.at.before(by), ..entry }).collect();
         self.rewrite(moved);
     }
 
     fn reader(&self) -> Reader<'_> {
-        Reader {
-            bytes: self.bytes.get(self.head..).unwrap_or(&[]),
-            at: self.base,
-        }
+        Reader { bytes: self.bytes.get(self.head..).unwrap_or(&[]), at: self.base }
     }
 
     fn append(&mut self, entry: Entry) {
         if self.is_empty() {
-            *self = Self {
-                bytes: std::mem::take(&mut self.bytes),
-                base: entry.at,
-                ..Self::default()
-            };
+            *self =
+                Self { bytes: std::mem::take(&mut self.bytes), base: entry.at, ..Self::default() };
             self.bytes.clear();
             self.last = entry.at;
         }
@@ -183,10 +169,7 @@ impl Entries {
         }
         let sums = self.iter().fold((0u64, 0u64), |(all, denied), e| {
             let more = if e.denied { e.weight } else { 0 };
-            (
-                cut_amount(all.saturating_add(e.weight)),
-                cut_amount(denied.saturating_add(more)),
-            )
+            (cut_amount(all.saturating_add(e.weight)), cut_amount(denied.saturating_add(more)))
         });
         (self.sum, self.denied_sum) = sums;
     }
@@ -195,8 +178,7 @@ impl Entries {
     fn make_room(&mut self) {
         const ENTRY_BYTES_MAX: usize = 20;
         if self.bytes.capacity().saturating_sub(self.bytes.len()) < ENTRY_BYTES_MAX {
-            self.bytes
-                .reserve_exact((self.bytes.len() / 4).max(ENTRY_BYTES_MAX));
+            self.bytes.reserve_exact((self.bytes.len() / 4).max(ENTRY_BYTES_MAX));
         }
     }
 
@@ -222,16 +204,8 @@ impl Iterator for Reader<'_> {
     fn next(&mut self) -> Option<Entry> {
         let code = read_number(&mut self.bytes)?;
         self.at = self.at.after(Span::from_micros(code >> 2));
-        let weight = if code & 1 == 1 {
-            read_number(&mut self.bytes)?
-        } else {
-            1
-        };
-        Some(Entry {
-            at: self.at,
-            weight,
-            denied: code & 2 == 2,
-        })
+        let weight = if code & 1 == 1 { read_number(&mut self.bytes)? } else { 1 };
+        Some(Entry { at: self.at, weight, denied: code & 2 == 2 })
     }
 }
 

@@ -89,17 +89,9 @@ impl SlidingLog {
         }
         let mut windows = [Window::default(); LOG_WINDOWS_MAX];
         for (window, rate) in windows.iter_mut().zip(rates) {
-            *window = Window {
-                most: rate.count(),
-                length: rate.period(),
-            };
+            *window = Window { most: rate.count(), length: rate.period() };
         }
-        let log = Self {
-            windows,
-            len: rates.len(),
-            count_denied: false,
-            min_gap: Span::ZERO,
-        };
+        let log = Self { windows, len: rates.len(), count_denied: false, min_gap: Span::ZERO };
         log.refuse_above(LOG_ENTRIES_MAX, "the rate's number on a log")?;
         Ok(log)
     }
@@ -109,14 +101,8 @@ impl SlidingLog {
     /// # Errors
     /// When a number is above a quarter of [`LOG_ENTRIES_MAX`]: denied entries need room as well.
     pub fn counting_denied(self) -> Result<Self, QuotaError> {
-        self.refuse_above(
-            COUNT_DENIED_MAX,
-            "the rate's number on a log that counts denials",
-        )?;
-        Ok(Self {
-            count_denied: true,
-            ..self
-        })
+        self.refuse_above(COUNT_DENIED_MAX, "the rate's number on a log that counts denials")?;
+        Ok(Self { count_denied: true, ..self })
     }
 
     /// The same, denying a hit closer than this to the latest one in the log.
@@ -142,10 +128,7 @@ impl SlidingLog {
         for window in grown.windows.iter_mut().take(self.len) {
             window.most = grow(window.most);
         }
-        grown.refuse_above(
-            LOG_ENTRIES_MAX,
-            "the rate's number on a log, grown by its mode,",
-        )?;
+        grown.refuse_above(LOG_ENTRIES_MAX, "the rate's number on a log, grown by its mode,")?;
         Ok(grown)
     }
 
@@ -171,9 +154,7 @@ impl SlidingLog {
 
     /// How long an entry matters.
     fn retention(&self) -> Span {
-        self.windows()
-            .map(|window| window.length)
-            .fold(self.min_gap, Span::max)
+        self.windows().map(|window| window.length).fold(self.min_gap, Span::max)
     }
 
     /// When `cost` more fit into every window, gap aside.
@@ -207,11 +188,7 @@ impl SlidingLog {
         if !self.count_denied || cost > self.capacity() {
             return;
         }
-        state.entries.insert(Entry {
-            at: now,
-            weight: cost,
-            denied: true,
-        });
+        state.entries.insert(Entry { at: now, weight: cost, denied: true });
         state.seen = state.seen.max(now);
         let enough = self.most_kept();
         if state.entries.denied_sum() < enough.saturating_mul(2) {
@@ -248,10 +225,7 @@ impl Algorithm for SlidingLog {
     type State = LogState;
 
     fn fresh(&self, now: Timestamp) -> LogState {
-        LogState {
-            entries: Entries::default(),
-            seen: now,
-        }
+        LogState { entries: Entries::default(), seen: now }
     }
 
     fn settle(&self, state: &mut LogState, now: Timestamp) {
@@ -260,16 +234,11 @@ impl Algorithm for SlidingLog {
             state.entries.move_back(state.seen.since(now));
             state.seen = now;
         }
-        state
-            .entries
-            .drop_while(|entry| entry.at.after(retention) <= now);
+        state.entries.drop_while(|entry| entry.at.after(retention) <= now);
     }
 
     fn expires_at(&self, state: &LogState) -> Timestamp {
-        state
-            .entries
-            .last()
-            .map_or(Timestamp::EPOCH, |last| last.after(self.retention()))
+        state.entries.last().map_or(Timestamp::EPOCH, |last| last.after(self.retention()))
     }
 
     fn slot(&self, state: &LogState, cost: u64, now: Timestamp) -> Slot {
@@ -277,18 +246,11 @@ impl Algorithm for SlidingLog {
         if cost > most {
             return Slot::Never { max_cost: most };
         }
-        Slot::At(
-            self.fits_at(state, cost, now)
-                .max(self.gap_over_at(state, now)),
-        )
+        Slot::At(self.fits_at(state, cost, now).max(self.gap_over_at(state, now)))
     }
 
     fn spend(&self, state: &mut LogState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
-        state.entries.insert(Entry {
-            at,
-            weight: cost,
-            denied: false,
-        });
+        state.entries.insert(Entry { at, weight: cost, denied: false });
         state.seen = state.seen.max(now);
         // Only charges into debt can bring a log here: the two oldest become one, at the later time.
         if state.entries.len() as u64 > LOG_ENTRIES_MAX {
@@ -299,11 +261,7 @@ impl Algorithm for SlidingLog {
             }
             state.entries.rewrite(all);
         }
-        Ticket {
-            charged: cost,
-            slot: at,
-            trace: Trace::Entry { at },
-        }
+        Ticket { charged: cost, slot: at, trace: Trace::Entry { at } }
     }
 
     fn put(&self, state: &mut LogState, amount: u64, now: Timestamp) {
@@ -319,9 +277,7 @@ impl Algorithm for SlidingLog {
             return 0;
         }
         // All of it: each other entry stays at its own time, so nobody's window gets fuller.
-        Self::remove(state, ticket.charged, |entry| {
-            !entry.denied && entry.at == at
-        })
+        Self::remove(state, ticket.charged, |entry| !entry.denied && entry.at == at)
     }
 
     fn unspend(&self, state: &mut LogState, ticket: &Ticket, amount: u64, now: Timestamp) {
@@ -336,11 +292,7 @@ impl Algorithm for SlidingLog {
         let left = |window: Window| {
             let held = |counted: &dyn Fn(&Entry) -> bool| {
                 let inside = |entry: &Entry| entry.at.after(window.length) > now && counted(entry);
-                let weights = state
-                    .entries
-                    .iter()
-                    .filter(inside)
-                    .map(|entry| entry.weight);
+                let weights = state.entries.iter().filter(inside).map(|entry| entry.weight);
                 weights.fold(0u64, u64::saturating_add)
             };
             let most = signed(window.most);
@@ -356,9 +308,7 @@ impl Algorithm for SlidingLog {
         if self.gap_over_at(state, now) > now {
             return 0;
         }
-        u64::try_from(self.remaining(state, now))
-            .unwrap_or(0)
-            .min(most)
+        u64::try_from(self.remaining(state, now)).unwrap_or(0).min(most)
     }
 
     fn debt_paid_at(&self, state: &LogState, now: Timestamp) -> Timestamp {
@@ -366,15 +316,8 @@ impl Algorithm for SlidingLog {
     }
 
     fn full_at(&self, state: &LogState, now: Timestamp) -> Timestamp {
-        let longest = self
-            .windows()
-            .map(|window| window.length)
-            .max()
-            .unwrap_or_default();
-        state
-            .entries
-            .last()
-            .map_or(now, |last| last.after(longest).max(now))
+        let longest = self.windows().map(|window| window.length).max().unwrap_or_default();
+        state.entries.last().map_or(now, |last| last.after(longest).max(now))
     }
 
     fn carry(&self, old: &Self, state: &LogState, keep: Keep, now: Timestamp) -> LogState {
@@ -382,24 +325,17 @@ impl Algorithm for SlidingLog {
         let change = match keep {
             Keep::Nothing => return self.fresh(now),
             Keep::Used => 0,
-            Keep::Remaining => self
-                .remaining(&carried, now)
-                .saturating_sub(old.remaining(state, now)),
+            Keep::Remaining => {
+                self.remaining(&carried, now).saturating_sub(old.remaining(state, now))
+            }
             Keep::Proportion => {
-                let admitted = state
-                    .entries
-                    .sum()
-                    .saturating_sub(state.entries.denied_sum());
+                let admitted = state.entries.sum().saturating_sub(state.entries.denied_sum());
                 let scaled = proportion(admitted, old.most_kept(), self.most_kept());
                 signed(scaled).saturating_sub(signed(admitted))
             }
         };
         match u64::try_from(change) {
-            Ok(more) => carried.entries.insert(Entry {
-                at: now,
-                weight: more,
-                denied: false,
-            }),
+            Ok(more) => carried.entries.insert(Entry { at: now, weight: more, denied: false }),
             Err(_) => self.put(&mut carried, change.unsigned_abs(), now),
         }
         carried

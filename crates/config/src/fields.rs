@@ -1,0 +1,357 @@
+//! Reading a mapping: fields are taken out by name, each mistake is reported where it is, and what was not
+//! taken is reported in the end.
+//!
+//! A [`Value`] is a node with its path; [`Value::fields`] opens a mapping. A [`Field`] says how a field is
+//! called, what a good one looks like and how it is read. To report everything at once, take all fields
+//! before giving up on any:
+//!
+//! ```text
+//!   let rate = fields.required(&RATE, report);
+//!   let burst = fields.optional(&BURST, report);
+//!   fields.finish(report, |key| unknown(key, &known))?;
+//!   let (rate, burst) = (rate?, burst?);
+//! ```
+
+use std::collections::HashMap;
+use std::fmt::{self, Display};
+
+use crate::problem::{Position, Report, Reported, quoted, shortened};
+use crate::suggest;
+use crate::units::UnitError;
+use crate::yaml::{self, Content, Node};
+
+/// A value of a document, and the way to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Value<'a> {
+    node: &'a Node,
+    path: Path<'a>,
+}
+
+/// The way to a value inside its document: `limits[1].rate`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Path<'a> {
+    Root,
+    Key(&'a Self, &'a str),
+    Item(&'a Self, usize),
+}
+
+/// A field that holds one scalar.
+#[derive(Debug)]
+pub(crate) struct Field<T> {
+    pub(crate) name: &'static str,
+    /// What a good value looks like.
+    pub(crate) example: &'static str,
+    pub(crate) read: fn(&str) -> Result<T, UnitError>,
+}
+
+/// The fields of a mapping that is being read.
+#[derive(Debug)]
+pub(crate) struct Fields<'a> {
+    at: Position,
+    path: &'a Path<'a>,
+    entries: Vec<Entry<'a>>,
+}
+
+#[derive(Debug)]
+struct Entry<'a> {
+    key: &'a str,
+    key_at: Position,
+    value: &'a Node,
+    taken: bool,
+}
+
+/// The one document of a text; `example` is what a good one looks like.
+pub(crate) fn document(text: &str, example: &str, report: &mut Report) -> Result<Node, Reported> {
+    match yaml::document(text) {
+        Ok(Some(root)) if !root.is_null() => Ok(root),
+        Ok(_) => {
+            let message = format!("there is nothing to read; write it like `{example}`");
+            Err(report.add(Position { line: 1, column: 1 }, Path::Root, message))
+        }
+        Err(error) => Err(report.add(error.at, Path::Root, error.message)),
+    }
+}
+
+/// The message for a key that nobody knows.
+pub(crate) fn unknown(key: &str, known: &[&str]) -> String {
+    let hint = suggest::hint(key, known.iter().copied());
+    let (got, known) = (quoted(key), suggest::all_of(known));
+    format!("unknown field, got {got}; {hint}the fields here are {known}")
+}
+
+// === impl Value ===
+
+impl<'a> Value<'a> {
+    /// The root of a document.
+    pub(crate) const fn root(node: &'a Node) -> Self {
+        let path = Path::Root;
+        Self { node, path }
+    }
+
+    pub(crate) const fn node(&self) -> &'a Node {
+        self.node
+    }
+
+    pub(crate) const fn at(&self) -> Position {
+        self.node.at
+    }
+
+    /// Reports that something is wrong with this value.
+    pub(crate) fn refuse(&self, report: &mut Report, message: String) -> Reported {
+        report.add(self.node.at, self.path, message)
+    }
+
+    /// The text of a scalar; `example` is what a good one looks like.
+    pub(crate) fn text(&self, example: &str, report: &mut Report) -> Result<&'a str, Reported> {
+        match &self.node.content {
+            Content::Scalar { text, .. } if !self.node.is_null() => Ok(text),
+            _ => {
+                let got = self.node.described();
+                let message = format!("must be one value, got {got}; write it like `{example}`");
+                Err(self.refuse(report, message))
+            }
+        }
+    }
+
+    /// A scalar, read.
+    pub(crate) fn read<T>(
+        &self,
+        example: &str,
+        read: fn(&str) -> Result<T, UnitError>,
+        report: &mut Report,
+    ) -> Result<T, Reported> {
+        let text = self.text(example, report)?;
+        read(text).map_err(|error| self.refuse(report, error.into_message()))
+    }
+
+    /// The items of a sequence; `None` if it is something else.
+    pub(crate) fn items(&self) -> Option<impl ExactSizeIterator<Item = Value<'_>>> {
+        let Content::Sequence(items) = &self.node.content else {
+            return None;
+        };
+        let item = |(index, node)| {
+            let path = Path::Item(&self.path, index);
+            Value { node, path }
+        };
+        Some(items.iter().enumerate().map(item))
+    }
+
+    /// Opens a mapping. `what` says what should be one, with the article.
+    pub(crate) fn fields(
+        &self,
+        what: &str,
+        example: &str,
+        report: &mut Report,
+    ) -> Result<Fields<'_>, Reported> {
+        let Content::Mapping(pairs) = &self.node.content else {
+            let got = self.node.described();
+            let message = format!("{what} must be a mapping, got {got}; write it like `{example}`");
+            return Err(self.refuse(report, message));
+        };
+        let mut fields =
+            Fields { at: self.node.at, path: &self.path, entries: Vec::with_capacity(pairs.len()) };
+        let mut first_lines = HashMap::new();
+        for (key_node, value) in pairs.iter() {
+            let Content::Scalar { text: key, .. } = &key_node.content else {
+                let got = key_node.described();
+                let message =
+                    format!("a key must be one word, got {got}; write it like `{example}`");
+                report.add(key_node.at, self.path, message);
+                continue;
+            };
+            let key_at = key_node.at;
+            if let Some(line) = first_lines.get(key) {
+                let message = format!("is given twice, first on line {line}; remove one");
+                report.add(key_at, Path::Key(&self.path, key), message);
+                continue;
+            }
+            first_lines.insert(key, key_at.line);
+            fields.entries.push(Entry { key, key_at, value, taken: false });
+        }
+        Ok(fields)
+    }
+}
+
+// === impl Fields ===
+
+impl<'a> Fields<'a> {
+    /// The value of a field that may be there, whatever it holds.
+    pub(crate) fn value(&mut self, name: &str) -> Option<Value<'a>> {
+        let entry = self.entries.iter_mut().find(|entry| entry.key == name)?;
+        entry.taken = true;
+        let path = Path::Key(self.path, entry.key);
+        Some(Value { node: entry.value, path })
+    }
+
+    /// The value of a field that may be there but not empty.
+    pub(crate) fn filled(
+        &mut self,
+        name: &str,
+        example: &str,
+        report: &mut Report,
+    ) -> Result<Option<Value<'a>>, Reported> {
+        match self.value(name) {
+            Some(value) if value.node.is_null() => {
+                let message = format!(
+                    "has no value, got nothing; write it like `{name}: {example}`, or remove the field"
+                );
+                Err(report.add(self.key_at(name), value.path, message))
+            }
+            value => Ok(value),
+        }
+    }
+
+    /// A field that may be left out.
+    pub(crate) fn optional<T>(
+        &mut self,
+        field: &Field<T>,
+        report: &mut Report,
+    ) -> Result<Option<T>, Reported> {
+        match self.filled(field.name, field.example, report)? {
+            Some(value) => {
+                let example = format!("{}: {}", field.name, field.example);
+                value.read(&example, field.read, report).map(Some)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// A field that must be there.
+    pub(crate) fn required<T>(
+        &mut self,
+        field: &Field<T>,
+        report: &mut Report,
+    ) -> Result<T, Reported> {
+        let remedy = format!("add it, like `{}: {}`", field.name, field.example);
+        match self.optional(field, report)? {
+            Some(value) => Ok(value),
+            None => Err(self.missing(field.name, &remedy, report)),
+        }
+    }
+
+    /// Reports that a field is missing.
+    pub(crate) fn missing(&self, name: &str, remedy: &str, report: &mut Report) -> Reported {
+        self.refuse(name, report, format!("is missing; {remedy}"))
+    }
+
+    /// Reports that something is wrong with a field: at its value, or at the mapping if it was left out.
+    pub(crate) fn refuse(&self, name: &str, report: &mut Report, message: String) -> Reported {
+        let entry = self.entries.iter().find(|entry| entry.key == name);
+        let at = entry.map_or(self.at, |entry| entry.value.at);
+        report.add(at, Path::Key(self.path, name), message)
+    }
+
+    /// A field as it was written, for a message about it.
+    pub(crate) fn written(&self, name: &str) -> String {
+        let entry = self.entries.iter().find(|entry| entry.key == name);
+        entry.map_or_else(|| "nothing".to_owned(), |entry| entry.value.described())
+    }
+
+    /// Reports every field that was not taken, each with the message that `explain` has for its key.
+    pub(crate) fn finish(
+        self,
+        report: &mut Report,
+        explain: impl Fn(&str) -> String,
+    ) -> Result<(), Reported> {
+        let mut finished = Ok(());
+        for entry in self.entries.iter().filter(|entry| !entry.taken) {
+            let message = explain(entry.key);
+            let path = Path::Key(self.path, entry.key);
+            finished = Err(report.add(entry.key_at, path, message));
+        }
+        finished
+    }
+
+    fn key_at(&self, name: &str) -> Position {
+        let entry = self.entries.iter().find(|entry| entry.key == name);
+        entry.map_or(self.at, |entry| entry.key_at)
+    }
+}
+
+// === impl Path ===
+
+impl Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Key(Self::Root, key) => f.write_str(&shortened(key)),
+            Self::Key(parent, key) => write!(f, "{parent}.{}", shortened(key)),
+            Self::Item(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units;
+
+    const SIZE: Field<u64> = Field { name: "size", example: "5", read: units::whole };
+
+    /// Reads `{ size, boxes: [{ size }] }` and shows what came of it.
+    fn read(text: &str) -> String {
+        let root = yaml::document(text).unwrap().unwrap();
+        let mut report = Report::new("x");
+        let result = shelf(&Value::root(&root), &mut report);
+        match report.finish(result) {
+            Ok(sizes) => format!("{sizes:?}"),
+            Err(problems) => problems.to_string(),
+        }
+    }
+
+    fn shelf(value: &Value<'_>, report: &mut Report) -> Result<Vec<u64>, Reported> {
+        let mut fields = value.fields("a shelf", "{ size: 5 }", report)?;
+        let mut sizes = vec![fields.required(&SIZE, report)];
+        if let Ok(Some(boxes)) = fields.filled("boxes", "[{ size: 1 }]", report) {
+            for item in boxes.items().into_iter().flatten() {
+                let inner = item.fields("a box", "{ size: 1 }", report).map(|mut fields| {
+                    let size = fields.optional(&SIZE, report).map(Option::unwrap_or_default);
+                    fields.finish(report, |key| unknown(key, &["size"]));
+                    size
+                });
+                sizes.push(inner.and_then(|size| size));
+            }
+        }
+        fields.finish(report, |key| unknown(key, &["size", "boxes"]))?;
+        sizes.into_iter().collect()
+    }
+
+    #[test]
+    fn fields_are_taken_by_name() {
+        assert_eq!(read("boxes: [{size: 1}, {}]\nsize: 7"), "[7, 1, 0]");
+    }
+
+    #[test]
+    fn every_mistake_is_told_where_it_is() {
+        let text = "siez: 5\nboxes:\n  - size: big\n    size: 2\n  - 7\n  - size:\n  - [a]: 1\n    ? {b: 1}\n    : 2\n";
+        let expected = [
+            "x:1:1: siez: unknown field, got `siez`; did you mean `size`? the fields here are `size` and `boxes`",
+            "x:1:1: size: is missing; add it, like `size: 5`",
+            "x:3:11: boxes[0].size: must be a whole number, got `big`; write it like `50` or `1_000`",
+            "x:4:5: boxes[0].size: is given twice, first on line 3; remove one",
+            "x:5:5: boxes[1]: a box must be a mapping, got `7`; write it like `{ size: 1 }`",
+            "x:6:5: boxes[2].size: has no value, got nothing; write it like `size: 5`, or remove the field",
+            "x:7:5: boxes[3]: a key must be one word, got a list; write it like `{ size: 1 }`",
+            "x:8:7: boxes[3]: a key must be one word, got a mapping; write it like `{ size: 1 }`",
+        ];
+        let told = read(text);
+        let mut told: Vec<_> = told.lines().collect();
+        told.sort_unstable();
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_list_is_not_one_value() {
+        let told = read("size: [5]");
+        assert_eq!(told, "x:1:7: size: must be one value, got a list; write it like `size: 5`");
+    }
+
+    #[test]
+    fn null_in_quotes_is_a_word() {
+        let told = read("size: 'null'");
+        assert_eq!(
+            told,
+            "x:1:7: size: must be a whole number, got `null`; write it like `50` or `1_000`"
+        );
+    }
+}

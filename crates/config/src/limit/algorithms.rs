@@ -1,0 +1,415 @@
+//! The fields of each algorithm, as they are written, and the limit that they make.
+//!
+//! Each reader takes all its fields first, so that every mistake among them is told, then makes the
+//! limit. Where the rate is 0, or was unreadable, a stand-in takes its place, so that the other fields
+//! are held against core's bounds all the same.
+
+mod log;
+
+use sluicegate_core::algorithm::concurrency::Concurrency;
+use sluicegate_core::algorithm::cycle::Cycle;
+use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
+use sluicegate_core::algorithm::leaky_bucket::LeakyBucket;
+use sluicegate_core::algorithm::sliding_window::{Rounding, SlidingWindow};
+use sluicegate_core::algorithm::smooth::{MAX_BURST as SMOOTH_MAX_BURST, SmoothBursty};
+use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
+use sluicegate_core::algorithm::warm_up::{COLD_FACTOR as COLD, WARM_UP_MAX, WarmUp};
+use sluicegate_core::arithmetic::EXACT_MAX;
+use sluicegate_core::limit::Limit;
+use sluicegate_core::quota::{QuotaError, Rate};
+use sluicegate_core::time::Span;
+use sluicegate_rules::calendar::{Calendar, CalendarUnit};
+
+use crate::fields::{Field, Fields};
+use crate::problem::{Report, Reported, quoted};
+use crate::quota::what_is_wrong;
+use crate::units::{self, UnitError, WrittenRate, show_factor};
+
+/// An algorithm as it is written.
+#[derive(Debug)]
+pub(super) struct Form {
+    pub(super) name: &'static str,
+    /// Its own fields, beside those of every limit.
+    pub(super) fields: &'static [&'static str],
+    pub(super) read: fn(&mut Fields<'_>, &mut Report) -> Result<Allows, Reported>,
+}
+
+/// What a limit allows, before it has its name.
+#[derive(Debug)]
+pub(super) enum Allows {
+    Fixed(Limit),
+    Calendar(Rate, Calendar),
+}
+
+/// Every algorithm, in the order that messages list them.
+pub(super) const FORMS: [Form; 10] = [
+    Form {
+        name: "token_bucket",
+        fields: &["rate", "burst", "initial", "refill", "forget_after"],
+        read: token_bucket,
+    },
+    Form { name: "leaky_bucket", fields: &["rate", "queue"], read: leaky_bucket },
+    Form { name: "fixed_window", fields: &["rate", "align", "zone"], read: fixed_window },
+    Form {
+        name: "sliding_log",
+        fields: &["rate", "rates", "count_denied", "min_gap"],
+        read: log::sliding_log,
+    },
+    Form { name: "sliding_window", fields: &["rate", "rounding"], read: sliding_window },
+    Form {
+        name: "smooth_bursty",
+        fields: &["rate", "max_burst", "forget_after"],
+        read: smooth_bursty,
+    },
+    Form { name: "warm_up", fields: &["rate", "warm_up", "cold_factor"], read: warm_up },
+    Form { name: "cycle", fields: &["permits", "period"], read: cycle },
+    Form { name: "concurrency", fields: &["max", "lease"], read: concurrency },
+    Form { name: "unlimited", fields: &[], read: |_, _| Ok(Allows::Fixed(Limit::Unlimited)) },
+];
+
+/// Every field of any limit, each once.
+pub(super) fn field_names() -> Vec<&'static str> {
+    let mut names = vec!["algorithm", "name"];
+    for name in FORMS.iter().flat_map(|form| form.fields) {
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Checks every known field by itself, where the algorithm is not known.
+pub(super) fn check_values(fields: &mut Fields<'_>, report: &mut Report) {
+    let _ = fields.optional(&RATE, report);
+    for field in [&BURST, &INITIAL, &QUEUE, &PERMITS, &MAX, &COLD_FACTOR] {
+        let _ = fields.optional(field, report);
+    }
+    for field in [&FORGET_AFTER, &MAX_BURST, &WARM_UP, &PERIOD, &LEASE] {
+        let _ = fields.optional(field, report);
+    }
+    let _ = fields.optional(&REFILL, report);
+    let _ = fields.optional(&ALIGN, report);
+    let _ = fields.optional(&ZONE, report);
+    let _ = fields.optional(&ROUNDING, report);
+    log::check_values(fields, report);
+}
+
+// === the fields ===
+
+const fn field<T>(
+    name: &'static str,
+    example: &'static str,
+    read: fn(&str) -> Result<T, UnitError>,
+) -> Field<T> {
+    Field { name, example, read }
+}
+
+const RATE: Field<WrittenRate> = field("rate", "10/s", units::rate);
+const BURST: Field<u64> = field("burst", "50", burst);
+const INITIAL: Field<u64> = field("initial", "0", units::whole);
+const REFILL: Field<Refill> = field("refill", "greedy", |text| units::choice(text, &REFILLS));
+const FORGET_AFTER: Field<Span> = field("forget_after", "24h", units::span);
+const QUEUE: Field<u64> = field("queue", "20", units::whole);
+const ALIGN: Field<Aligned> = field("align", "clock", |text| units::choice(text, &ALIGNS));
+const ZONE: Field<String> = field("zone", "Europe/Berlin", zone);
+const ROUNDING: Field<Rounding> =
+    field("rounding", "floor", |text| units::choice(text, &ROUNDINGS));
+const MAX_BURST: Field<Span> = field("max_burst", "1s", units::span_or_zero);
+const WARM_UP: Field<Span> = field("warm_up", "10s", units::span);
+const COLD_FACTOR: Field<u64> = field("cold_factor", "3", units::decimal);
+const PERMITS: Field<u64> = field("permits", "50", units::whole);
+const PERIOD: Field<Span> = field("period", "500ms", units::span);
+const MAX: Field<u64> = field("max", "10", units::whole);
+const LEASE: Field<Span> = field("lease", "30s", units::span);
+
+const REFILLS: [(&str, Refill); 3] =
+    [("greedy", Refill::Greedy), ("interval", Refill::Interval), ("aligned", Refill::Aligned)];
+const ALIGNS: [(&str, Aligned); 3] =
+    [("clock", Aligned::Clock), ("first_hit", Aligned::FirstHit), ("calendar", Aligned::Calendar)];
+const ROUNDINGS: [(&str, Rounding); 2] = [("floor", Rounding::Floor), ("up", Rounding::Up)];
+
+/// Where a window begins, as it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Aligned {
+    Clock,
+    FirstHit,
+    Calendar,
+}
+
+fn burst(text: &str) -> Result<u64, UnitError> {
+    match units::whole(text)? {
+        0 => {
+            let got = quoted(text);
+            Err(UnitError::new(format!(
+                "must be at least `1`, got {got}; to let nothing pass write `rate: 0/s`"
+            )))
+        }
+        burst => Ok(burst),
+    }
+}
+
+fn zone(text: &str) -> Result<String, UnitError> {
+    match Calendar::new(text, CalendarUnit::Day) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => {
+            let got = quoted(text);
+            Err(UnitError::new(format!(
+                "unknown time zone, got {got}; use a name of the IANA time zone database, like `Europe/Berlin`"
+            )))
+        }
+    }
+}
+
+// === a rate that may be 0 ===
+
+/// The rate to make a limit with, and whether that limit counts.
+struct Pace {
+    rate: Rate,
+    counts: Result<Counts, Reported>,
+}
+
+#[derive(Clone, Copy)]
+enum Counts {
+    /// As it is.
+    Open,
+    /// Its number is 0: nothing passes.
+    Closed,
+}
+
+impl Pace {
+    /// The rate as written, or so many per second where it is 0 or unreadable.
+    fn of(
+        written: Result<WrittenRate, Reported>,
+        stand_in: u64,
+        fields: &Fields<'_>,
+        report: &mut Report,
+    ) -> Result<Self, Reported> {
+        let mut rate = Rate::new(stand_in, Span::from_secs(1));
+        let counts = match written {
+            Ok(written) if written.count() > 0 => {
+                rate = Rate::new(written.count(), written.period());
+                Ok(Counts::Open)
+            }
+            Ok(_) => Ok(Counts::Closed),
+            Err(reported) => Err(reported),
+        };
+        let lower = "write a lower one";
+        let rate = rate.map_err(|error| refuse(fields, &RATE, &error, lower, report))?;
+        Ok(Self { rate, counts })
+    }
+
+    fn allows(&self, limit: Limit) -> Result<Allows, Reported> {
+        Ok(Allows::Fixed(counted(self.counts?, limit)))
+    }
+}
+
+const fn counted(counts: Counts, limit: Limit) -> Limit {
+    match counts {
+        Counts::Open => limit,
+        Counts::Closed => Limit::Closed,
+    }
+}
+
+/// A number of which 0 closes the limit, and the one to make it with.
+fn number_or_one(number: u64) -> (u64, Counts) {
+    match number {
+        0 => (1, Counts::Closed),
+        number => (number, Counts::Open),
+    }
+}
+
+/// Reports what core has against a field.
+fn refuse<T>(
+    fields: &Fields<'_>,
+    field: &Field<T>,
+    error: &QuotaError,
+    remedy: &str,
+    report: &mut Report,
+) -> Reported {
+    let (wrong, got) = (what_is_wrong(error), fields.written(field.name));
+    fields.refuse(field.name, report, format!("{wrong}, got {got}; {remedy}"))
+}
+
+// === the algorithms ===
+
+fn token_bucket(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Reported> {
+    let rate = fields.required(&RATE, report);
+    let burst = fields.optional(&BURST, report);
+    let initial = fields.optional(&INITIAL, report);
+    let refill = fields.optional(&REFILL, report);
+    let forget_after = fields.optional(&FORGET_AFTER, report);
+    // The fastest rate there is: no burst is too large for it.
+    let pace = Pace::of(rate, EXACT_MAX, fields, report)?;
+
+    let burst = burst?.unwrap_or(pace.rate.count());
+    let remedy = "lower it, or raise `rate`";
+    let mut bucket = TokenBucket::new(pace.rate, burst)
+        .map_err(|error| refuse(fields, &BURST, &error, remedy, report))?;
+    if let Some(initial) = initial? {
+        let remedy = "lower it, or raise `burst`";
+        bucket = bucket
+            .with_initial(initial)
+            .map_err(|error| refuse(fields, &INITIAL, &error, remedy, report))?;
+    }
+    let remedy = "leave it out";
+    bucket = bucket
+        .with_refill(refill?.unwrap_or_default())
+        .map_err(|error| refuse(fields, &REFILL, &error, remedy, report))?;
+    if let Some(forget_after) = forget_after? {
+        bucket = bucket
+            .with_forget_after(forget_after)
+            .map_err(|error| refuse(fields, &FORGET_AFTER, &error, remedy, report))?;
+    }
+    pace.allows(Limit::TokenBucket(bucket))
+}
+
+fn leaky_bucket(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Reported> {
+    let rate = fields.required(&RATE, report);
+    let queue = fields.optional(&QUEUE, report);
+    let pace = Pace::of(rate, EXACT_MAX, fields, report)?;
+
+    let queue = queue?.unwrap_or(0);
+    let bucket = LeakyBucket::new(pace.rate, queue).map_err(|error| {
+        // Core counts the one being served too.
+        let error = match error {
+            QuotaError::TooMuch { what, most, .. } => {
+                QuotaError::TooMuch { what, amount: queue, most: most.saturating_sub(1) }
+            }
+            other => other,
+        };
+        refuse(fields, &QUEUE, &error, "lower it, or raise `rate`", report)
+    })?;
+    pace.allows(Limit::LeakyBucket(bucket))
+}
+
+fn fixed_window(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Reported> {
+    let rate = fields.required(&RATE, report);
+    let align = fields.optional(&ALIGN, report);
+    let zone = fields.optional(&ZONE, report);
+    let align = align?.unwrap_or(Aligned::Clock);
+    let pace = Pace::of(rate, 1, fields, report)?;
+    let align = match align {
+        Aligned::Calendar => return calendar_window(&pace, rate, zone?, fields, report),
+        Aligned::Clock => Align::Clock,
+        Aligned::FirstHit => Align::FirstHit,
+    };
+    if let Ok(Some(zone)) = &zone {
+        let got = quoted(zone);
+        let message = format!(
+            "has a meaning only with `align: calendar`, got {got}; remove it, or write `align: calendar`"
+        );
+        return Err(fields.refuse(ZONE.name, report, message));
+    }
+    zone?;
+    let window = FixedWindow::new(pace.rate, align)
+        .map_err(|error| refuse(fields, &RATE, &error, "write another rate", report))?;
+    pace.allows(Limit::FixedWindow(window))
+}
+
+fn calendar_window(
+    pace: &Pace,
+    rate: Result<WrittenRate, Reported>,
+    zone: Option<String>,
+    fields: &Fields<'_>,
+    report: &mut Report,
+) -> Result<Allows, Reported> {
+    let Some(unit) = rate?.calendar() else {
+        let got = fields.written(RATE.name);
+        let message = format!(
+            "must be per exactly one day, week, month or year with `align: calendar`, got {got}; write it like \
+             `10000/day`, or use `align: clock`"
+        );
+        return Err(fields.refuse(RATE.name, report, message));
+    };
+    let zone = zone.unwrap_or_else(|| "UTC".to_owned());
+    let calendar = Calendar::new(&zone, unit).map_err(|error| {
+        let message = format!("{error}; use a name of the IANA time zone database");
+        fields.refuse(ZONE.name, report, message)
+    })?;
+    Ok(match pace.counts? {
+        Counts::Open => Allows::Calendar(pace.rate, calendar),
+        Counts::Closed => Allows::Fixed(Limit::Closed),
+    })
+}
+
+fn sliding_window(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Reported> {
+    let rate = fields.required(&RATE, report);
+    let rounding = fields.optional(&ROUNDING, report);
+    let pace = Pace::of(rate, 1, fields, report)?;
+    let window = SlidingWindow::new(pace.rate, rounding?.unwrap_or_default())
+        .map_err(|error| refuse(fields, &RATE, &error, "write another rate", report))?;
+    pace.allows(Limit::SlidingWindow(window))
+}
+
+fn smooth_bursty(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Reported> {
+    let rate = fields.required(&RATE, report);
+    let max_burst = fields.optional(&MAX_BURST, report);
+    let forget_after = fields.optional(&FORGET_AFTER, report);
+    let pace = Pace::of(rate, 1, fields, report)?;
+    let remedy = "leave it out";
+    let mut smooth = SmoothBursty::new(pace.rate, max_burst?.unwrap_or(SMOOTH_MAX_BURST))
+        .map_err(|error| refuse(fields, &MAX_BURST, &error, remedy, report))?;
+    if let Some(forget_after) = forget_after? {
+        smooth = smooth
+            .with_forget_after(forget_after)
+            .map_err(|error| refuse(fields, &FORGET_AFTER, &error, remedy, report))?;
+    }
+    pace.allows(Limit::SmoothBursty(smooth))
+}
+
+fn warm_up(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Reported> {
+    let rate = fields.required(&RATE, report);
+    let period = fields.required(&WARM_UP, report);
+    let cold_factor = fields.optional(&COLD_FACTOR, report);
+    let pace = Pace::of(rate, 1, fields, report)?;
+    // Where one of them is unreadable, the default shows what is wrong with the other.
+    let (warm_up, factor) = (period.unwrap_or(WARM_UP_MAX), cold_factor.unwrap_or_default());
+    let limit = WarmUp::new(pace.rate, warm_up, factor.unwrap_or(COLD)).map_err(|error| match error {
+        QuotaError::OutOfRange { least, most, .. } => {
+            let (least, most) = (show_factor(least), show_factor(most));
+            let got = fields.written(COLD_FACTOR.name);
+            let message =
+                format!("must be from `{least}` to `{most}`, got {got}; leave it out for `3`");
+            fields.refuse(COLD_FACTOR.name, report, message)
+        }
+        QuotaError::BadSpan { longest, .. } if longest == WARM_UP_MAX => {
+            refuse(fields, &WARM_UP, &error, "write a shorter time", report)
+        }
+        _ => {
+            let got = fields.written(RATE.name);
+            let message = format!(
+                "cannot be held exactly together with this `cold_factor`, got {got}; write a rounder rate, or leave \
+                 out `cold_factor`"
+            );
+            fields.refuse(RATE.name, report, message)
+        }
+    })?;
+    period?;
+    cold_factor?;
+    pace.allows(Limit::WarmUp(limit))
+}
+
+fn cycle(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Reported> {
+    let permits = fields.required(&PERMITS, report);
+    let period = fields.required(&PERIOD, report);
+    let (permits, counts) = number_or_one(permits?);
+    let cycle = Cycle::new(permits, period?).map_err(|error| match error {
+        QuotaError::BadSpan { .. } => refuse(fields, &PERIOD, &error, "write another time", report),
+        _ => refuse(fields, &PERMITS, &error, "write less", report),
+    })?;
+    Ok(Allows::Fixed(counted(counts, Limit::Cycle(cycle))))
+}
+
+fn concurrency(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Reported> {
+    let max = fields.required(&MAX, report);
+    let lease = fields.required(&LEASE, report);
+    let (max, counts) = number_or_one(max?);
+    // The lease has nothing to do with the number: a good one stands in for one that was refused.
+    let slots = Concurrency::new(max, lease.unwrap_or(Span::from_secs(1)));
+    let slots = slots.map_err(|error| match error {
+        QuotaError::BadSpan { .. } => refuse(fields, &LEASE, &error, "write another time", report),
+        _ => refuse(fields, &MAX, &error, "write less", report),
+    })?;
+    lease?;
+    Ok(Allows::Fixed(counted(counts, Limit::Concurrency(slots))))
+}

@@ -1,0 +1,438 @@
+//! The numbers a person writes: durations, rates, percentages, factors.
+//!
+//! Each function reads one kind and either returns it exactly or says what was wrong, with what was
+//! written and what a good one looks like; the place is added by whoever knows it. Nothing is
+//! rounded: a duration is a whole number of its unit, a factor has at most three decimals.
+
+mod show;
+
+pub(crate) use show::show_longest;
+pub use show::{show_factor, show_rate, show_span};
+
+use sluicegate_core::arithmetic::EXACT_MAX;
+use sluicegate_core::quota::{QuotaError, Rate};
+use sluicegate_core::time::{SPAN_MAX, Span};
+use sluicegate_rules::calendar::CalendarUnit;
+
+use crate::problem::quoted;
+use crate::suggest;
+
+/// Why a text is not what it should be.
+///
+/// ```
+/// let error = sluicegate_config::units::span("5 sek").unwrap_err();
+/// assert!(error.to_string().starts_with("unknown unit `sek`, got `5 sek`; did you mean `sec`?"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitError(String);
+
+/// A rate as it was written; its number may be 0.
+///
+/// ```
+/// use sluicegate_config::units::rate;
+/// use sluicegate_rules::calendar::CalendarUnit;
+///
+/// assert_eq!(rate("10000/day").unwrap().calendar(), Some(CalendarUnit::Day));
+/// assert_eq!(rate("10000/24h").unwrap().calendar(), None);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WrittenRate {
+    count: u64,
+    period: Span,
+    calendar: Option<CalendarUnit>,
+}
+
+/// A duration of at least 1 µs: a whole number and a unit.
+///
+/// ```
+/// use sluicegate_config::units::span;
+/// use sluicegate_core::time::Span;
+///
+/// assert_eq!(span("200ms"), Ok(Span::from_millis(200)));
+/// assert_eq!(span("5 minutes"), Ok(Span::from_secs(300)));
+/// assert!(span("0s").is_err());
+/// ```
+///
+/// # Errors
+/// When it is something else, nothing, or above 142 years.
+pub fn span(text: &str) -> Result<Span, UnitError> {
+    let length = span_or_zero(text)?;
+    if length.is_zero() {
+        let got = quoted(text);
+        return Err(UnitError(format!(
+            "must be longer than nothing, got {got}; write at least `1us`"
+        )));
+    }
+    Ok(length)
+}
+
+/// A duration, or none: `0s` is fine.
+///
+/// ```
+/// use sluicegate_config::units::span_or_zero;
+/// use sluicegate_core::time::Span;
+///
+/// assert_eq!(span_or_zero("0s"), Ok(Span::ZERO));
+/// ```
+///
+/// # Errors
+/// When it is something else, or above 142 years.
+pub fn span_or_zero(text: &str) -> Result<Span, UnitError> {
+    let (number, unit) = number_and_unit(text.trim(), text, SPAN_REMEDY)?;
+    length(number, unit, text)
+}
+
+/// A rate: a whole number per duration.
+///
+/// ```
+/// use sluicegate_config::units::rate;
+/// use sluicegate_core::time::Span;
+///
+/// let written = rate("5 per 30s").unwrap();
+/// assert_eq!((written.count(), written.period()), (5, Span::from_secs(30)));
+/// assert_eq!(rate("600/m").unwrap().period(), Span::from_secs(60));
+/// ```
+///
+/// # Errors
+/// When it is something else, or a number or duration cannot be held exactly.
+pub fn rate(text: &str) -> Result<WrittenRate, UnitError> {
+    let got = quoted(text);
+    let wrong = |what: &str, remedy: &str| Err(UnitError(format!("{what}, got {got}; {remedy}")));
+    let (digits, rest) = split_number(text.trim());
+    let rest = rest.trim_start();
+    if digits.is_empty() {
+        return wrong("must be a number per time", RATE_REMEDY);
+    }
+    if rest.starts_with('.') {
+        let remedy = "write it over a longer time, like `1/2s`";
+        return wrong("must be a whole number per time", remedy);
+    }
+    let per_word = rest
+        .strip_prefix("per")
+        .filter(|after| after.starts_with(|c: char| c.is_whitespace() || c.is_ascii_digit()));
+    let Some(per) = rest.strip_prefix('/').or(per_word) else {
+        return wrong("must be a number per time", RATE_REMEDY);
+    };
+    let count = digits_value(digits, text)?;
+    let per = per.trim_start();
+    // `10/s` is `10/1s`.
+    let (number, unit) = if per.starts_with(char::is_alphabetic) {
+        (1, unit(per, text)?)
+    } else {
+        number_and_unit(per, text, RATE_REMEDY)?
+    };
+    let period = length(number, unit, text)?;
+    if period.is_zero() {
+        return wrong("must be per a time longer than nothing", RATE_REMEDY);
+    }
+    let calendar = unit.calendar.filter(|_| number == 1);
+    Ok(WrittenRate { count, period, calendar })
+}
+
+/// A whole number up to 2^53 − 1; underscores may stand between digits.
+///
+/// ```
+/// use sluicegate_config::units::whole;
+///
+/// assert_eq!(whole("1_000_000"), Ok(1_000_000));
+/// assert!(whole("-1").is_err());
+/// ```
+///
+/// # Errors
+/// When it is something else, or larger.
+pub fn whole(text: &str) -> Result<u64, UnitError> {
+    let (digits, rest) = split_number(text.trim());
+    if digits.is_empty() || !rest.is_empty() {
+        let got = quoted(text);
+        return Err(UnitError(format!(
+            "must be a whole number, got {got}; write it like `50` or `1_000`"
+        )));
+    }
+    digits_value(digits, text)
+}
+
+/// A whole percentage.
+///
+/// ```
+/// assert_eq!(sluicegate_config::units::percent("10%"), Ok(10));
+/// ```
+///
+/// # Errors
+/// When it is something else.
+pub fn percent(text: &str) -> Result<u64, UnitError> {
+    let number = text.trim().strip_suffix('%').map(str::trim_end);
+    match number.map(split_number) {
+        Some((digits, "")) if !digits.is_empty() => digits_value(digits, text),
+        _ => {
+            let got = quoted(text);
+            Err(UnitError(format!("must be a whole percentage, got {got}; write it like `10%`")))
+        }
+    }
+}
+
+/// A factor in thousandths: a number with at most three decimals, with or without `x`.
+///
+/// ```
+/// use sluicegate_config::units::factor;
+///
+/// assert_eq!((factor("2x"), factor("1.5"), factor("1.025x")), (Ok(2_000), Ok(1_500), Ok(1_025)));
+/// ```
+///
+/// # Errors
+/// When it is something else.
+pub fn factor(text: &str) -> Result<u64, UnitError> {
+    let number = text.trim();
+    let number = number.strip_suffix('x').map_or(number, str::trim_end);
+    thousandths(number, text, "`2x` or `1.5x`")
+}
+
+/// A number with at most three decimals, in thousandths.
+///
+/// ```
+/// assert_eq!(sluicegate_config::units::decimal("2.5"), Ok(2_500));
+/// ```
+///
+/// # Errors
+/// When it is something else.
+pub fn decimal(text: &str) -> Result<u64, UnitError> {
+    thousandths(text.trim(), text, "`3` or `2.5`")
+}
+
+/// True or false.
+///
+/// ```
+/// assert_eq!(sluicegate_config::units::truth("true"), Ok(true));
+/// ```
+///
+/// # Errors
+/// When it is something else.
+pub fn truth(text: &str) -> Result<bool, UnitError> {
+    match text {
+        "true" | "True" | "TRUE" => Ok(true),
+        "false" | "False" | "FALSE" => Ok(false),
+        _ => choice(text, &[("true", true), ("false", false)]),
+    }
+}
+
+/// One of a few words.
+pub(crate) fn choice<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, UnitError> {
+    let found = words.iter().find(|(word, _)| *word == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let hint = suggest::hint(text, known.iter().copied());
+        let (got, known) = (quoted(text), suggest::one_of(&known));
+        UnitError(format!("must be {known}, got {got}; {hint}write one of these"))
+    })
+}
+
+// === impl WrittenRate ===
+
+impl WrittenRate {
+    /// The number of units; 0 closes a limit.
+    ///
+    /// ```
+    /// assert_eq!(sluicegate_config::units::rate("0/s").unwrap().count(), 0);
+    /// ```
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The period that they come in.
+    ///
+    /// ```
+    /// use sluicegate_core::time::Span;
+    ///
+    /// let month = sluicegate_config::units::rate("5/month").unwrap();
+    /// assert_eq!(month.period(), Span::from_secs(30 * 86_400));
+    /// ```
+    #[must_use]
+    pub const fn period(&self) -> Span {
+        self.period
+    }
+
+    /// The unit of a calendar that the period was written as, if it was exactly one.
+    ///
+    /// ```
+    /// use sluicegate_rules::calendar::CalendarUnit;
+    ///
+    /// let rate = |text| sluicegate_config::units::rate(text).unwrap();
+    /// assert_eq!(rate("5/1week").calendar(), Some(CalendarUnit::Week));
+    /// assert_eq!(rate("5/2weeks").calendar(), None);
+    /// ```
+    #[must_use]
+    pub const fn calendar(&self) -> Option<CalendarUnit> {
+        self.calendar
+    }
+
+    /// The rate; `None` if its number is 0.
+    ///
+    /// ```
+    /// let rate = |text| sluicegate_config::units::rate(text).unwrap().to_rate();
+    /// assert_eq!(rate("10/s").unwrap().map(|rate| rate.count()), Some(10));
+    /// assert_eq!(rate("0/s"), Ok(None));
+    /// ```
+    ///
+    /// # Errors
+    /// None that the reading of the text has not refused before.
+    pub fn to_rate(&self) -> Result<Option<Rate>, QuotaError> {
+        match self.count {
+            0 => Ok(None),
+            count => Rate::new(count, self.period).map(Some),
+        }
+    }
+}
+
+// === impl UnitError ===
+
+impl UnitError {
+    /// What was wrong, as a problem's message.
+    pub(crate) fn into_message(self) -> String {
+        self.0
+    }
+
+    pub(crate) const fn new(message: String) -> Self {
+        Self(message)
+    }
+}
+
+impl std::fmt::Display for UnitError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UnitError {}
+
+// === units ===
+
+const SPAN_REMEDY: &str = "write it like `200ms`, `30s` or `1day`";
+const RATE_REMEDY: &str = "write it like `10/s`, `600/m` or `5 per 30s`";
+
+#[derive(Debug, Clone, Copy)]
+struct Unit {
+    names: &'static [&'static str],
+    micros: u64,
+    calendar: Option<CalendarUnit>,
+}
+
+const SECOND: u64 = 1_000_000;
+const DAY: u64 = 86_400 * SECOND;
+
+/// The first name of each is the one that messages use.
+const UNITS: [Unit; 9] = [
+    // The sign for micro comes in two characters that look the same.
+    plain(&["us", "µs", "μs", "microsecond", "microseconds"], 1),
+    plain(&["ms", "millisecond", "milliseconds"], 1_000),
+    plain(&["s", "sec", "secs", "second", "seconds"], SECOND),
+    plain(&["m", "min", "mins", "minute", "minutes"], 60 * SECOND),
+    plain(&["h", "hr", "hrs", "hour", "hours"], 3_600 * SECOND),
+    dated(&["day", "d", "days"], DAY, CalendarUnit::Day),
+    dated(&["week", "w", "weeks"], 7 * DAY, CalendarUnit::Week),
+    dated(&["month", "months"], 30 * DAY, CalendarUnit::Month),
+    dated(&["year", "years"], 365 * DAY, CalendarUnit::Year),
+];
+
+const fn plain(names: &'static [&'static str], micros: u64) -> Unit {
+    Unit { names, micros, calendar: None }
+}
+
+const fn dated(names: &'static [&'static str], micros: u64, unit: CalendarUnit) -> Unit {
+    Unit { names, micros, calendar: Some(unit) }
+}
+
+fn unit(name: &str, whole_text: &str) -> Result<Unit, UnitError> {
+    if let Some(unit) = UNITS.iter().find(|unit| unit.names.contains(&name)) {
+        return Ok(*unit);
+    }
+    let got = quoted(whole_text);
+    if name.contains(|c: char| c.is_ascii_digit()) {
+        return Err(UnitError(format!(
+            "must be one number and one unit, got {got}; write it in the smaller unit, like `90m`"
+        )));
+    }
+    let hint = suggest::hint(name, UNITS.iter().flat_map(|unit| unit.names.iter().copied()));
+    let known: Vec<&str> = UNITS.iter().filter_map(|unit| unit.names.first().copied()).collect();
+    let (name, known) = (quoted(name), suggest::one_of(&known));
+    Err(UnitError(format!("unknown unit {name}, got {got}; {hint}use {known}")))
+}
+
+// === parts of a text ===
+
+/// The digits at the front, underscores included, and the rest.
+fn split_number(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '_');
+    text.split_at(end.unwrap_or(text.len()))
+}
+
+fn number_and_unit(text: &str, whole_text: &str, remedy: &str) -> Result<(u64, Unit), UnitError> {
+    let (digits, rest) = split_number(text);
+    let name = rest.trim_start();
+    let (what, remedy) = if digits.is_empty() {
+        ("must be a whole number and a unit", remedy)
+    } else if name.is_empty() {
+        ("has no unit", remedy)
+    } else if name.starts_with('.') {
+        let remedy = "write it in a smaller unit, like `90m`";
+        ("must be a whole number and a unit", remedy)
+    } else {
+        let unit = unit(name, whole_text)?;
+        return Ok((digits_value(digits, whole_text)?, unit));
+    };
+    let got = quoted(whole_text);
+    Err(UnitError(format!("{what}, got {got}; {remedy}")))
+}
+
+fn length(number: u64, unit: Unit, whole_text: &str) -> Result<Span, UnitError> {
+    match number.checked_mul(unit.micros) {
+        Some(us) if us <= SPAN_MAX.as_micros() => Ok(Span::from_micros(us)),
+        _ => {
+            let got = quoted(whole_text);
+            Err(UnitError(format!("must last at most 142 years, got {got}; write a shorter time")))
+        }
+    }
+}
+
+/// Digits with single underscores between them, up to 2^53 − 1.
+fn digits_value(digits: &str, whole_text: &str) -> Result<u64, UnitError> {
+    let stray = digits.starts_with('_') || digits.ends_with('_') || digits.contains("__");
+    if stray {
+        let got = quoted(whole_text);
+        return Err(UnitError(format!(
+            "must have underscores only between digits, got {got}; write it like `1_000`"
+        )));
+    }
+    let value = digits.bytes().filter(u8::is_ascii_digit).try_fold(0_u64, |value, digit| {
+        value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    });
+    match value {
+        Some(value) if value <= EXACT_MAX => Ok(value),
+        _ => {
+            let got = quoted(whole_text);
+            Err(UnitError(format!(
+                "has a number that is too large, got {got}; write at most `{EXACT_MAX}`"
+            )))
+        }
+    }
+}
+
+fn thousandths(number: &str, whole_text: &str, like: &str) -> Result<u64, UnitError> {
+    let wrong = || {
+        let got = quoted(whole_text);
+        UnitError(format!(
+            "must be a number with at most three decimals, got {got}; write it like {like}"
+        ))
+    };
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+    let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_digits(whole) || !is_digits(decimals) || decimals.len() > 3 {
+        return Err(wrong());
+    }
+    let whole = digits_value(whole, whole_text)?;
+    let decimals = digits_value(&format!("{decimals:0<3}"), whole_text)?;
+    let value = whole.checked_mul(1_000).and_then(|value| value.checked_add(decimals));
+    value.ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! One step of a plan for one identity: its states, and whether they let a cost in.
+
+use super::Moment;
+use super::holds::Receipt;
+use crate::algorithm::Slot;
+use crate::algorithm::concurrency::Holder;
+use crate::arithmetic::{signed, within};
+use crate::limit::{Limit, State};
+use crate::mode::Step;
+use crate::time::{Span, Timestamp};
+use crate::verdict::{Decision, Outcome};
+
+/// The state of one step: of its limit, and of the boosted one beside it if it is elastic.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Cell {
+    pub(super) plain: State,
+    pub(super) boost: State,
+}
+
+/// What a caller wants.
+#[derive(Clone, Copy)]
+pub(super) struct Want {
+    pub(super) cost: u64,
+    /// How long it would wait; `None` leaves that to each limit.
+    pub(super) patience: Option<Span>,
+    pub(super) holder: Option<Holder>,
+}
+
+/// Whether a step lets a cost in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pass {
+    /// Within the limit, with its turn at this moment.
+    Plain(Timestamp),
+    /// Above the plain limit, within the boosted one.
+    Boosted(Timestamp),
+    /// Not now, but from this moment on.
+    Later(Timestamp),
+    /// Not at any time.
+    Never(u64),
+}
+
+// === impl Cell ===
+
+impl Cell {
+    pub(super) fn pass(&self, step: &Step, want: Want, moment: Moment) -> Pass {
+        let now = moment.now;
+        if want.cost == 0 || self.renews(want) {
+            return Pass::Plain(now);
+        }
+        let plain = ask(&step.limit, &self.plain, want, now);
+        let Some(boost) = step.boost.as_ref().filter(|_| moment.spare_capacity) else {
+            return plain;
+        };
+        match (plain, ask(boost, &self.boost, want, now)) {
+            (Pass::Plain(slot), _) if slot <= now => plain,
+            (_, Pass::Plain(slot)) => Pass::Boosted(slot),
+            (Pass::Plain(_), _) => plain,
+            (Pass::Later(a), Pass::Later(b)) => Pass::Later(a.min(b)),
+            (Pass::Never(_), boosted) => boosted,
+            _ => plain,
+        }
+    }
+
+    /// Whether the caller holds its slot already.
+    fn renews(&self, want: Want) -> bool {
+        match (&self.plain, want.holder) {
+            (State::Slots(slots), Some(holder)) => slots.holds(holder),
+            _ => false,
+        }
+    }
+
+    pub(super) fn charge(
+        &mut self,
+        step: &Step,
+        want: Want,
+        pass: Pass,
+        now: Timestamp,
+    ) -> Receipt {
+        if let (Limit::Concurrency(_), Some(holder)) = (&step.limit, want.holder) {
+            step.limit.hold(&mut self.plain, holder, want.cost, now);
+            if let Some(boost) = &step.boost {
+                boost.hold(&mut self.boost, holder, want.cost, now);
+            }
+            return Receipt::default();
+        }
+        let (at, cost) = match pass {
+            Pass::Plain(slot) => (slot, want.cost),
+            // What is above the plain limit is not held against it once the gate closes.
+            Pass::Boosted(slot) => (slot, step.limit.available(&self.plain, want.cost, now)),
+            Pass::Later(_) | Pass::Never(_) => return Receipt::default(),
+        };
+        let plain = (cost > 0).then(|| {
+            let at = if cost == want.cost { at } else { now };
+            step.limit.spend(&mut self.plain, cost, at, now)
+        });
+        let boost = step.boost.as_ref().map(|boost| {
+            let at = if matches!(pass, Pass::Boosted(_)) { at } else { now };
+            boost.spend(&mut self.boost, want.cost, at, now)
+        });
+        Receipt { plain, boost }
+    }
+
+    pub(super) fn available(&self, step: &Step, most: u64, moment: Moment) -> u64 {
+        let plain = step.limit.available(&self.plain, most, moment.now);
+        match step.boost.as_ref().filter(|_| moment.spare_capacity) {
+            Some(boost) => plain.max(boost.available(&self.boost, most, moment.now)),
+            None => plain,
+        }
+    }
+
+    pub(super) fn decision(
+        &self,
+        step: &Step,
+        pass: Pass,
+        charged: bool,
+        now: Timestamp,
+    ) -> Decision {
+        let outcome = match pass {
+            Pass::Plain(slot) | Pass::Boosted(slot) => Outcome::Allow { wait: slot.since(now) },
+            Pass::Later(at) => Outcome::Deny { retry_after: at.since(now) },
+            Pass::Never(max_cost) => Outcome::Never { max_cost },
+        };
+        let slack = signed(step.slack);
+        let left = step.limit.remaining(&self.plain, now);
+        let remaining = left.map(|left| within(left.saturating_sub(slack)));
+        Decision {
+            outcome,
+            enforced: step.enforced,
+            remaining,
+            reset_after: step.limit.full_after(&self.plain, now),
+            soft: charged && step.slack > 0 && remaining.is_some_and(|left| left < 0),
+            elastic: charged && matches!(pass, Pass::Boosted(_)),
+        }
+    }
+}
+
+fn ask(limit: &Limit, state: &State, want: Want, now: Timestamp) -> Pass {
+    let patience = want.patience.unwrap_or_else(|| limit.hit_patience());
+    match limit.ready(state, want.cost, patience, now) {
+        Slot::Never { max_cost } => Pass::Never(max_cost),
+        Slot::At(ready) if ready > now => Pass::Later(ready),
+        Slot::At(_) => match limit.slot(state, want.cost, now) {
+            Slot::At(slot) => Pass::Plain(slot),
+            Slot::Never { max_cost } => Pass::Never(max_cost),
+        },
+    }
+}
+
+// === impl Pass ===
+
+impl Pass {
+    pub(super) const fn is_yes(&self) -> bool {
+        matches!(self, Self::Plain(_) | Self::Boosted(_))
+    }
+}
+
+// === impl Step ===
+
+impl Step {
+    pub(super) const fn has_slots(&self) -> bool {
+        matches!(&self.limit, Limit::Concurrency(_))
+    }
+
+    pub(super) const fn counts_denied(&self) -> bool {
+        matches!(&self.limit, Limit::SlidingLog(log) if log.counts_denied())
+    }
+}

@@ -1,0 +1,181 @@
+//! Any input: whatever the numbers, a constructor says yes or no and an operation answers. Debug builds
+//! check every overflow, so a panic anywhere in the core fails here.
+
+mod support;
+
+use std::num::NonZeroU64;
+
+use proptest::prelude::*;
+use sluicegate_core::account::{Account, Moment};
+use sluicegate_core::algorithm::concurrency::{Concurrency, Holder};
+use sluicegate_core::algorithm::sliding_log::SlidingLog;
+use sluicegate_core::algorithm::steps::Edges;
+use sluicegate_core::algorithm::warm_up::WarmUp;
+use sluicegate_core::arithmetic::{muldiv, muldiv_ceil};
+use sluicegate_core::change::Keep;
+use sluicegate_core::limit::Limit;
+use sluicegate_core::mode::{Gate, GateLevels, Mode, Step};
+use sluicegate_core::op::Op;
+use sluicegate_core::quota::Rate;
+use support::anything::{build, limit, number};
+use support::{EXACT_MAX, at, cases, us};
+
+fn mode() -> impl Strategy<Value = Mode> {
+    (0u8..6, number(), number()).prop_map(|(kind, a, b)| match kind {
+        0 => Mode::Shadow,
+        1 => Mode::Soft { percent: a },
+        2 => Mode::Soft { percent: 1 + a % 1_000 },
+        3 => Mode::Elastic {
+            up_to: 1_000 + a % 999_001,
+            gate: GateLevels::new(a.min(b), a.max(b)).expect("in order"),
+        },
+        _ => Mode::Hard,
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    (0u8..16, number(), number(), 0u64..5, any::<bool>()).prop_map(
+        |(kind, cost, time, id, flag)| {
+            let holder = Holder(id);
+            let maybe = flag.then_some(holder);
+            match kind {
+                0..3 => Op::Hit { cost, holder: maybe },
+                3..6 => Op::Acquire { cost, patience: us(time), holder: maybe },
+                6 => Op::Peek { cost },
+                7 => Op::Take { cost },
+                8 => Op::Charge { cost },
+                9 => Op::Refund { cost },
+                10 => Op::Add { cost, force: flag },
+                11 => Op::Drain,
+                12 => Op::Reset,
+                13 => Op::Reserve { cost, ttl: us(time), holder },
+                14 => Op::Commit { cost, holder },
+                _ => Op::Cancel { holder },
+            }
+        },
+    )
+}
+
+fn keep() -> impl Strategy<Value = Keep> {
+    prop_oneof![
+        Just(Keep::Used),
+        Just(Keep::Remaining),
+        Just(Keep::Proportion),
+        Just(Keep::Nothing)
+    ]
+}
+
+fn plan() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec((limit(), mode()), 1..4).prop_map(|limits| {
+        let step = |(limit, mode): (Option<Limit>, Mode)| Step::new(limit?, mode).ok();
+        limits.into_iter().filter_map(step).collect()
+    })
+}
+
+fn within(remaining: Option<i64>) -> bool {
+    remaining.is_none_or(|left| left.unsigned_abs() <= EXACT_MAX)
+}
+
+proptest! {
+    #![proptest_config(cases(2_500))]
+
+    #[test]
+    fn whatever_is_asked_of_whatever_limits_there_is_an_answer(
+        plan in plan(),
+        calls in prop::collection::vec((op(), number(), any::<bool>()), 1..40),
+    ) {
+        let mut account = Account::default();
+        for (op, now, spare_capacity) in calls {
+            let moment = Moment { now: at(now), spare_capacity };
+            if let Ok(answer) = account.apply(&plan, op, moment) {
+                prop_assert!(within(answer.verdict.remaining), "{:?}", answer);
+                prop_assert!(answer.verdict.reset_after.as_micros() <= EXACT_MAX);
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_is_asked_in_the_course_of_time_there_is_an_answer(
+        plan in plan(),
+        start in 0u64..(1 << 52),
+        calls in prop::collection::vec((op(), 0u64..3_000_000, any::<bool>()), 1..60),
+    ) {
+        let mut account = Account::default();
+        let mut now = start;
+        for (op, pause, spare_capacity) in calls {
+            now += pause;
+            let moment = Moment { now: at(now), spare_capacity };
+            if let Ok(answer) = account.apply(&plan, op, moment) {
+                prop_assert!(within(answer.verdict.remaining), "{:?}", answer);
+            }
+        }
+    }
+
+    #[test]
+    fn any_limit_changes_to_any_other_with_whatever_was_used(
+        plans in prop::collection::vec((plan(), keep()), 2..5),
+        calls in prop::collection::vec((op(), number()), 1..12),
+        places in prop::collection::vec(prop::option::of(0usize..4), 4),
+    ) {
+        let mut account = Account::default();
+        let mut old: Vec<Step> = Vec::new();
+        for (plan, keep) in plans {
+            let from: Vec<_> = places.iter().copied().take(plan.len()).collect();
+            account.change(&old, &plan, &from, keep, at(calls[0].1));
+            for (op, now) in &calls {
+                if let Ok(answer) = account.apply(&plan, *op, Moment::at(at(*now))) {
+                    prop_assert!(within(answer.verdict.remaining), "{:?}", answer);
+                }
+            }
+            old = plan;
+        }
+    }
+
+    #[test]
+    fn constructors_say_yes_or_no_to_any_numbers(
+        a in number(), b in number(), c in number(), d in number(), e in number(),
+        many in prop::collection::vec((number(), number()), 0..12),
+    ) {
+        for kind in 0..14 {
+            let built = build((kind, (a, b, c, d, e), many.clone()));
+            if let (6.., Some(limit)) = (kind, built) {
+                prop_assert!(limit.capacity().is_none_or(|capacity| capacity <= EXACT_MAX));
+            }
+        }
+        let _ = WarmUp::new(Rate::new(a.max(1), us(b.max(1))).unwrap_or(support::rate(1, 1)), us(c), d);
+        let _ = Concurrency::new(a, us(b));
+        let _ = Edges::new([a, b, c, d].map(at), us(e));
+        let _ = GateLevels::new(a, b);
+        let _ = Step::new(Limit::Closed, Mode::Soft { percent: a });
+        let rates: Vec<_> = many.iter().filter_map(|&(n, p)| Rate::new(n, us(p)).ok()).collect();
+        let _ = SlidingLog::new(&rates).map(SlidingLog::counting_denied);
+    }
+
+    #[test]
+    fn a_gate_hears_anything(
+        below in number(), above in number(),
+        heard in prop::collection::vec((number(), number()), 0..10), asked in number(),
+    ) {
+        if let Ok(levels) = GateLevels::new(below, above) {
+            let gate = heard.iter().fold(Gate::default(), |gate, &(load, now)| {
+                gate.heard(&levels, load, at(now))
+            });
+            let _ = gate.is_open(at(asked));
+        }
+    }
+
+    #[test]
+    fn muldiv_is_exact_for_any_numbers(a in number(), b in number(), divisor in 1u64..) {
+        let wide = u128::from(a) * u128::from(b);
+        let (quotient, rest) = (wide / u128::from(divisor), wide % u128::from(divisor));
+        let divisor = NonZeroU64::new(divisor).expect("at least 1");
+        let said = muldiv(a, b, divisor);
+        if quotient > EXACT_MAX.into() {
+            prop_assert_eq!((said.quotient, said.remainder), (EXACT_MAX, 0));
+        } else {
+            prop_assert_eq!((u128::from(said.quotient), u128::from(said.remainder)), (quotient, rest));
+        }
+        let up = wide.div_ceil(u128::from(divisor.get())).min(EXACT_MAX.into());
+        prop_assert_eq!(u128::from(muldiv_ceil(a, b, divisor)), up);
+    }
+}

@@ -1,0 +1,192 @@
+//! Time running backwards: an unsteady clock may deny more and never admits more; a clock that was set
+//! back locks nobody out.
+
+mod support;
+
+use proptest::prelude::*;
+use sluicegate_core::algorithm::sliding_window::Rounding;
+use sluicegate_core::algorithm::token_bucket::Refill;
+use sluicegate_core::limit::Limit;
+use support::limits::{
+    bucket, calendar, counter, cycle, leaky, log, slots, smooth, stepped, warm_up, window,
+    window_from_first_hit,
+};
+use support::{DAY, HOUR, MINUTE, SECOND, World, acquire_as, cases, hit, hit_as};
+
+/// How much passed by each call, one unit a call.
+fn passed(limit: Limit, times: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut world = World::hard(limit);
+    let mut passed = 0;
+    let mut so_far = Vec::new();
+    for now in times {
+        passed += u64::from(world.allows(hit(1), now));
+        so_far.push(passed);
+    }
+    so_far
+}
+
+fn running_maximum(times: &[u64]) -> impl Iterator<Item = u64> + '_ {
+    times.iter().scan(0, |latest, &now| {
+        *latest = now.max(*latest);
+        Some(*latest)
+    })
+}
+
+/// Times that mostly go on and now and then step back.
+fn unsteady() -> impl Strategy<Value = Vec<u64>> {
+    let pace = prop_oneof![4 => (0i64..15), 2 => (-30i64..0), 1 => (-200i64..60)];
+    prop::collection::vec(pace, 1..80).prop_map(|steps| {
+        let walk = |now: &mut i64, step: i64| {
+            *now = (*now + step).max(0);
+            Some(*now as u64)
+        };
+        steps.into_iter().scan(1_000, |now, step| walk(now, step)).collect()
+    })
+}
+
+/// Limits that know one mark or one level, and so can take a step back for standing still.
+fn levels() -> impl Strategy<Value = Limit> {
+    let (n, p, b) = (1u64..5, 1u64..30, 1u64..6);
+    prop_oneof![
+        (n.clone(), p.clone(), b.clone()).prop_map(|(n, p, b)| bucket(n, p, b)),
+        (n.clone(), p.clone(), b.clone()).prop_map(|(n, p, b)| stepped(n, p, b, Refill::Interval)),
+        (n.clone(), p.clone(), b).prop_map(|(n, p, b)| stepped(n, p, b, Refill::Aligned)),
+        (n.clone(), p.clone()).prop_map(|(n, p)| window(n, p)),
+        (n.clone(), p.clone()).prop_map(|(n, p)| window_from_first_hit(n, p)),
+        (n.clone(), p.clone()).prop_map(|(n, p)| cycle(n, p)),
+        (n.clone(), p.clone(), 0u64..4).prop_map(|(n, p, q)| leaky(n, p, q)),
+        (n.clone(), p.clone(), 0u64..40).prop_map(|(n, p, b)| smooth(n, p, b)),
+        (n.clone(), p.clone(), 1u64..60).prop_map(|(n, p, w)| warm_up(n, p, w, 3_000)),
+        (n, p, any::<bool>()).prop_map(|(n, p, up)| {
+            counter(n, p, if up { Rounding::Up } else { Rounding::Floor })
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases(1_000))]
+
+    #[test]
+    fn an_unsteady_clock_never_admits_more_than_one_that_waits_for_its_maximum(
+        limit in levels(), times in unsteady(),
+    ) {
+        let unsteady = passed(limit, times.iter().copied());
+        let steady = passed(limit, running_maximum(&times));
+        for (call, (unsteady, steady)) in unsteady.iter().zip(&steady).enumerate() {
+            prop_assert!(unsteady <= steady, "{} > {} by call {} of {:?}", unsteady, steady, call, times);
+        }
+    }
+}
+
+/// Every algorithm as it stands at `now`, with its own span: how long it takes to be as new, debts aside.
+fn all(now: u64) -> Vec<(Limit, u64)> {
+    // The calendar that a node hands in goes with its clock.
+    let today = now.min((1 << 52) - 1) / DAY * DAY;
+    let days = [today.saturating_sub(DAY), today, today + DAY, today + 2 * DAY];
+    let days = if today == 0 { [0, DAY, 2 * DAY, 3 * DAY] } else { days };
+    vec![
+        (bucket(5, SECOND, 50), 10 * SECOND),
+        (bucket(1, HOUR, 24), DAY),
+        (stepped(5, MINUTE, 50, Refill::Interval), 10 * MINUTE),
+        (stepped(5, MINUTE, 50, Refill::Aligned), 10 * MINUTE),
+        (leaky(1, SECOND, 20), 21 * SECOND),
+        (window(5, MINUTE), MINUTE),
+        (window(5, 30 * DAY), 30 * DAY),
+        (window_from_first_hit(5, HOUR), HOUR),
+        (calendar(5, days, DAY), DAY),
+        (Limit::SlidingLog(log(&[(10, MINUTE), (2, 3 * SECOND)])), MINUTE),
+        (Limit::SlidingLog(log(&[(10, MINUTE)]).counting_denied().expect("small")), MINUTE),
+        (counter(7, MINUTE, Rounding::Floor), 2 * MINUTE),
+        (counter(7, HOUR, Rounding::Up), 2 * HOUR),
+        (smooth(5, SECOND, SECOND), SECOND),
+        (warm_up(2, SECOND, 4 * SECOND, 3_000), 4 * SECOND),
+        (cycle(50, SECOND), SECOND),
+        (slots(3, 30 * SECOND), 30 * SECOND),
+    ]
+}
+
+/// The limit at this place, used up at `then`, with bookings on top if asked for.
+fn exhausted(place: usize, then: u64, bookings: bool) -> World {
+    let mut world = World::hard(all(then)[place].0);
+    let mut id = 0;
+    while id < 200 && world.allows(hit_as(1, id), then) {
+        id += 1;
+    }
+    if bookings {
+        for more in 1_000..1_003 {
+            let _ = world.answer(acquire_as(1, HOUR, more), then);
+        }
+    }
+    world
+}
+
+/// The same identity under the limit as it stands at another time.
+fn at_time(world: World, place: usize, now: u64) -> World {
+    let fresh = World::hard(all(now)[place].0);
+    World { plan: fresh.plan, ..world }
+}
+
+#[test]
+fn a_clock_set_back_by_an_hour_a_day_a_year_or_from_the_far_future_locks_nobody_out() {
+    let far_future = (1 << 52) - 1;
+    let today = 20_000 * DAY + 12_345;
+    let jumps = [
+        (today, today - HOUR),
+        (today, today - DAY),
+        (today, today - 365 * DAY),
+        (far_future, today),
+        (u64::MAX, today),
+        (today, 0),
+        (today, 1),
+    ];
+    for place in 0..all(today).len() {
+        for (then, now) in jumps {
+            for bookings in [false, true] {
+                let mut world = at_time(exhausted(place, then, bookings), place, now);
+                let (limit, span) = all(now)[place];
+                // Somebody comes by once the clock is set; then nobody for a while. Three bookings may
+                // lie ahead of a new caller, each at most a span.
+                world.ask(hit_as(1, 8_888), now);
+                let spans = if bookings { 5 } else { 2 };
+                let later = now + span.max(MINUTE) + spans * span;
+                let mut world = at_time(world, place, later);
+                let back = world.ask(hit_as(1, 9_999), later);
+                assert!(back.allowed(), "{limit:?} from {then} to {now}: {back:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_denied_after_a_clock_was_set_back_are_told_when_and_it_is_true() {
+    let today = 20_000 * DAY + 12_345;
+    for place in 0..all(today).len() {
+        for back in [1, SECOND, MINUTE, HOUR, DAY, 400 * DAY] {
+            let now = today - back;
+            let mut world = at_time(exhausted(place, today, false), place, now);
+            let (limit, span) = all(now)[place];
+            let said = world.ask(hit_as(1, 9_999), now);
+            let Some(retry) = said.retry_after() else {
+                continue;
+            };
+            assert!(retry <= span.max(MINUTE) + span, "{limit:?} back by {back}: {said:?}");
+            let mut world = at_time(world, place, now + retry);
+            assert!(
+                world.allows(hit_as(1, 9_999), now + retry),
+                "{limit:?} back by {back}: {said:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_step_back_within_a_minute_gives_nothing_back() {
+    let today = 20_000 * DAY + 59 * SECOND;
+    for place in 0..all(today).len() {
+        for back in [1, 1_000, SECOND, 30 * SECOND, MINUTE] {
+            let world = at_time(exhausted(place, today, false), place, today - back);
+            let said = world.would(hit_as(1, 9_999), today - back);
+            assert!(!said.allowed(), "{:?} back by {back}: {said:?}", world.plan);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Numbers of any size, and whatever limits can be made of them.
+
+use proptest::prelude::*;
+use sluicegate_core::algorithm::concurrency::Concurrency;
+use sluicegate_core::algorithm::cycle::Cycle;
+use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
+use sluicegate_core::algorithm::leaky_bucket::LeakyBucket;
+use sluicegate_core::algorithm::sliding_log::SlidingLog;
+use sluicegate_core::algorithm::sliding_window::{Rounding, SlidingWindow};
+use sluicegate_core::algorithm::smooth::SmoothBursty;
+use sluicegate_core::algorithm::steps::Edges;
+use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
+use sluicegate_core::algorithm::warm_up::WarmUp;
+use sluicegate_core::limit::Limit;
+use sluicegate_core::quota::Rate;
+
+use super::{DAY, EXACT_MAX, MINUTE, SECOND, at, us};
+
+/// Any number, with those around powers of two and the usual spans more often.
+pub(crate) fn number() -> impl Strategy<Value = u64> {
+    let near = (0u32..64, -2i64..3).prop_map(|(bits, off)| (1u64 << bits).wrapping_add_signed(off));
+    prop_oneof![
+        3 => 0u64..10,
+        2 => near,
+        2 => (0u64..3).prop_map(|less| EXACT_MAX - less),
+        1 => (0u64..3).prop_map(|less| (1 << 52) - less),
+        1 => Just(u64::MAX),
+        2 => prop_oneof![Just(SECOND), Just(MINUTE), Just(DAY), Just(365 * DAY), Just(3_600 * SECOND)],
+        2 => 0..=EXACT_MAX,
+        2 => 0u64..100_000_000,
+        1 => any::<u64>(),
+    ]
+}
+
+/// Any limit that its constructors let pass.
+pub(crate) fn limit() -> impl Strategy<Value = Option<Limit>> {
+    let numbers = (number(), number(), number(), number(), number());
+    (0u8..14, numbers, prop::collection::vec((number(), number()), 0..10)).prop_map(build)
+}
+
+pub(crate) type Numbers = (u64, u64, u64, u64, u64);
+
+/// The limit of this kind with these numbers, if it can be held.
+pub(crate) fn build(
+    (kind, (a, b, c, d, e), many): (u8, Numbers, Vec<(u64, u64)>),
+) -> Option<Limit> {
+    let rate = Rate::new(a, us(b));
+    Some(match kind {
+        0 => Limit::TokenBucket(TokenBucket::new(rate.ok()?, c).ok()?),
+        1 | 2 => {
+            let refill = [Refill::Greedy, Refill::Interval, Refill::Aligned][(e % 3) as usize];
+            let bucket = TokenBucket::new(rate.ok()?, c).ok()?.with_refill(refill).ok()?;
+            let bucket = bucket.with_initial(d.min(c)).ok()?;
+            Limit::TokenBucket(bucket.with_forget_after(us(e)).unwrap_or(bucket))
+        }
+        3 => Limit::LeakyBucket(LeakyBucket::new(rate.ok()?, c).ok()?),
+        4 => Limit::FixedWindow(FixedWindow::new(rate.ok()?, Align::Clock).ok()?),
+        5 => Limit::FixedWindow(FixedWindow::new(rate.ok()?, Align::FirstHit).ok()?),
+        6 => {
+            let mut starts = [b, c, d, e];
+            starts.sort_unstable();
+            let edges = Edges::new(starts.map(at), us(a.max(e))).ok()?;
+            Limit::FixedWindow(
+                FixedWindow::new(Rate::new(c, us(b)).ok()?, Align::Calendar(edges)).ok()?,
+            )
+        }
+        7 | 8 => {
+            let rates: Option<Vec<_>> =
+                many.iter().map(|&(n, p)| Rate::new(n % 3_000, us(p)).ok()).collect();
+            let log = SlidingLog::new(&rates?).ok()?.with_min_gap(us(e));
+            let log = if kind == 8 { log.counting_denied().ok()? } else { log };
+            Limit::SlidingLog(log)
+        }
+        9 => {
+            let rounding = if c % 2 == 0 { Rounding::Floor } else { Rounding::Up };
+            Limit::SlidingWindow(SlidingWindow::new(rate.ok()?, rounding).ok()?)
+        }
+        10 => Limit::SmoothBursty(SmoothBursty::new(rate.ok()?, us(c)).ok()?),
+        11 => {
+            Limit::WarmUp(WarmUp::new(rate.ok()?, us(c % 4_000_000_000), 1_000 + d % 99_001).ok()?)
+        }
+        12 => Limit::Cycle(Cycle::new(a, us(b)).ok()?),
+        _ => Limit::Concurrency(Concurrency::new(a % 2_000_000, us(b)).ok()?),
+    })
+}

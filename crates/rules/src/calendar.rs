@@ -1,0 +1,315 @@
+//! The windows of a calendar in a time zone: when its days, weeks, months and years begin.
+//!
+//! A day begins at the first moment whose local date is that day or a later one. For most days that
+//! is midnight; the definition matters for the others:
+//!
+//! ```text
+//!   midnight is skipped    São Paulo 2018-11-04   23:59:59 -> 01:00:00   begins at 01:00
+//!   midnight comes twice   Havana 2026-11-01      00:59:59 -> 00:00:00   begins at the first 00:00
+//!   a clock turned back    St John's 2010-11-07   00:00:59 -> 23:01:00   has begun at the first 00:00, and
+//!     over midnight                                                      is not left again at 23:01
+//!   a day is skipped       Apia 2011-12-30        29th 23:59:59 -> 31st  begins and ends at once: no window
+//! ```
+//!
+//! So the beginnings never go back in time, however clocks are set, and the window that holds a moment is
+//! the last that has begun. A week (from Monday), month or year begins when its first day does.
+
+use jiff::civil::{Date, Time};
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{Span as Calendrical, ToSpan};
+use sluicegate_core::algorithm::steps::Edges;
+use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
+
+/// How much longer than its dates say a window can last: local clocks run from UTC-12 to UTC+14, and
+/// no change of them can set a clock back by more than lies between.
+const CLOCK_BACK_MAX_S: u64 = 26 * 3_600;
+const DAY_S: u64 = 86_400;
+const MICROS: u64 = 1_000_000;
+
+/// The windows of one calendar unit in one time zone.
+///
+/// ```
+/// use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
+/// use sluicegate_core::quota::Rate;
+/// use sluicegate_core::time::{Span, Timestamp};
+/// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
+///
+/// let calendar = Calendar::new("Europe/Berlin", CalendarUnit::Day).unwrap();
+/// let now = Timestamp::from_micros(1_774_744_200_000_000); // 2026-03-29 01:30, a day of 23 hours
+/// let rate = Rate::new(10_000, Span::from_secs(86_400)).unwrap();
+/// assert!(FixedWindow::new(rate, Align::Calendar(calendar.edges(now))).is_ok());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Calendar {
+    zone: TimeZone,
+    unit: CalendarUnit,
+}
+
+/// What a calendar counts in.
+///
+/// ```
+/// use sluicegate_rules::calendar::CalendarUnit;
+///
+/// assert_eq!(CalendarUnit::Week.name(), "week");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CalendarUnit {
+    /// From one local date to the next.
+    Day,
+    /// From one Monday to the next.
+    Week,
+    /// From the first of a month to the first of the next.
+    Month,
+    /// From one 1 January to the next.
+    Year,
+}
+
+/// Why there is no such calendar.
+///
+/// ```
+/// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
+///
+/// let error = Calendar::new("Europe/Berln", CalendarUnit::Day).unwrap_err();
+/// assert_eq!(error.to_string(), "unknown time zone `Europe/Berln`");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CalendarError {
+    /// The time zone database has no zone of this name.
+    UnknownZone {
+        /// The name that was asked for.
+        name: String,
+    },
+}
+
+// === impl Calendar ===
+
+impl Calendar {
+    /// The calendar of a zone, named as in the IANA time zone database.
+    ///
+    /// ```
+    /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
+    ///
+    /// assert!(Calendar::new("America/New_York", CalendarUnit::Month).is_ok());
+    /// assert!(Calendar::new("New York", CalendarUnit::Month).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no such zone.
+    pub fn new(zone_name: &str, unit: CalendarUnit) -> Result<Self, CalendarError> {
+        match TimeZone::get(zone_name) {
+            // `Etc/Unknown` is a name that means no zone at all.
+            Ok(zone) if !zone.is_unknown() => Ok(Self { zone, unit }),
+            _ => Err(CalendarError::UnknownZone { name: zone_name.to_owned() }),
+        }
+    }
+
+    /// What it counts in.
+    ///
+    /// ```
+    /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
+    ///
+    /// let calendar = Calendar::new("UTC", CalendarUnit::Year).unwrap();
+    /// assert_eq!(calendar.unit(), CalendarUnit::Year);
+    /// ```
+    #[must_use]
+    pub const fn unit(&self) -> CalendarUnit {
+        self.unit
+    }
+
+    /// The boundaries around `now`, which is cut at the latest moment that core accepts.
+    ///
+    /// They are the starts of the previous, the current and the next window and the end of the
+    /// next. Time begins with the epoch: a window that began before begins there instead, and for `now` in
+    /// that first window, which has none before it, the four are its start (the epoch) and the three
+    /// after: it stands in the place of the previous window, where core finds it just the same.
+    ///
+    /// ```
+    /// use sluicegate_core::algorithm::steps::Edges;
+    /// use sluicegate_core::time::{Span, Timestamp};
+    /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
+    ///
+    /// let calendar = Calendar::new("UTC", CalendarUnit::Day).unwrap();
+    /// let day = |n: u64| Timestamp::from_micros(n * 86_400_000_000);
+    /// let longest = Span::from_secs(50 * 3600);
+    /// let expected = Edges::new([day(9), day(10), day(11), day(12)], longest).unwrap();
+    /// assert_eq!(calendar.edges(day(10)), expected);
+    /// ```
+    #[must_use]
+    pub fn edges(&self, now: Timestamp) -> Edges {
+        let starts = self.starts(now);
+        // Were clocks ever set back further than we know, the longest window seen is the bound.
+        let seen = starts.windows(2).map(|pair| pair[1].since(pair[0])).max();
+        let longest = self.unit.longest().max(seen.unwrap_or_default());
+        Edges::new(starts, longest).expect("`starts` ascends and `longest` covers what it holds")
+    }
+
+    /// Four boundaries that ascend, `now` before the third.
+    fn starts(&self, now: Timestamp) -> [Timestamp; 4] {
+        let now = now.min(NOW_MAX);
+        let now_s = i64::try_from(now.as_micros() / MICROS).unwrap_or(i64::MAX);
+        let mut date = self.unit.first_date(self.local_date(now_s));
+        // The local date may be behind the last that has begun, after a clock was turned back.
+        while self.start_s(self.unit.after(date)) <= now_s {
+            date = self.unit.after(date);
+        }
+        while self.start_s(date) > now_s {
+            date = self.unit.before(date);
+        }
+        let current = self.start_s(date);
+        let (next_date, next) = self.following(date, current);
+        let (end_date, end) = self.following(next_date, next);
+        let previous = self.preceding(date, current);
+        let four = if current > 0 {
+            [previous, current, next, end]
+        } else {
+            let (_, after_end) = self.following(end_date, end);
+            [current, next, end, after_end]
+        };
+        four.map(since_epoch)
+    }
+
+    /// The first date from the one after `date` on that begins later than `start_s`, and when. A
+    /// skipped one does not.
+    fn following(&self, date: Date, start_s: i64) -> (Date, i64) {
+        let mut date = self.unit.after(date);
+        while self.start_s(date) <= start_s {
+            date = self.unit.after(date);
+        }
+        (date, self.start_s(date))
+    }
+
+    fn preceding(&self, date: Date, start_s: i64) -> i64 {
+        let mut date = self.unit.before(date);
+        while self.start_s(date) >= start_s {
+            date = self.unit.before(date);
+        }
+        self.start_s(date)
+    }
+
+    /// The first second since the epoch at which the local date is `date` or later.
+    fn start_s(&self, date: Date) -> i64 {
+        let midnight_s = date.duration_since(EPOCH).as_secs();
+        let at = |offset: jiff::tz::Offset| midnight_s - i64::from(offset.seconds());
+        let midnight = date.to_datetime(Time::midnight());
+        match self.zone.to_ambiguous_timestamp(midnight).offset() {
+            AmbiguousOffset::Unambiguous { offset } => at(offset),
+            AmbiguousOffset::Fold { before, .. } => at(before),
+            AmbiguousOffset::Gap { before, after } => {
+                // Clocks were put forward somewhere in between, and that moment is the first: jiff
+                // would count on from midnight by the old clock.
+                let (mut early, mut late) = (at(after), at(before));
+                while early + 1 < late {
+                    let middle = early.midpoint(late);
+                    if middle + self.offset_s(middle) < midnight_s {
+                        early = middle;
+                    } else {
+                        late = middle;
+                    }
+                }
+                late
+            }
+        }
+    }
+
+    fn offset_s(&self, at_s: i64) -> i64 {
+        i64::from(self.zone.to_offset(moment(at_s)).seconds())
+    }
+
+    fn local_date(&self, at_s: i64) -> Date {
+        let at = moment(at_s);
+        self.zone.to_offset(at).to_datetime(at).date()
+    }
+}
+
+// === impl CalendarUnit ===
+
+impl CalendarUnit {
+    /// As it is written in a rate.
+    ///
+    /// ```
+    /// use sluicegate_rules::calendar::CalendarUnit;
+    ///
+    /// assert_eq!(CalendarUnit::Month.name(), "month");
+    /// ```
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+
+    /// What no window of this unit exceeds: all its dates, and a clock set back as far as it can be.
+    const fn longest(self) -> Span {
+        let days = match self {
+            Self::Day => 1,
+            Self::Week => 7,
+            Self::Month => 31,
+            Self::Year => 366,
+        };
+        Span::from_secs(days * DAY_S + CLOCK_BACK_MAX_S)
+    }
+
+    /// The first date of the unit that `date` belongs to.
+    fn first_date(self, date: Date) -> Date {
+        match self {
+            Self::Day => date,
+            Self::Week => {
+                let days = i64::from(date.weekday().to_monday_zero_offset());
+                date.saturating_add((-days).days())
+            }
+            Self::Month => date.first_of_month(),
+            Self::Year => date.first_of_year(),
+        }
+    }
+
+    /// The first date of the unit after the one that begins with `date`.
+    fn after(self, date: Date) -> Date {
+        date.saturating_add(self.one())
+    }
+
+    fn before(self, date: Date) -> Date {
+        date.saturating_add(-self.one())
+    }
+
+    fn one(self) -> Calendrical {
+        match self {
+            Self::Day => 1.day(),
+            Self::Week => 1.week(),
+            Self::Month => 1.month(),
+            Self::Year => 1.year(),
+        }
+    }
+}
+
+// === impl CalendarError ===
+
+impl std::fmt::Display for CalendarError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::UnknownZone { name } => write!(f, "unknown time zone `{name}`"),
+        }
+    }
+}
+
+impl std::error::Error for CalendarError {}
+
+// === seconds, as jiff has them and as we do ===
+
+const EPOCH: Date = Date::constant(1970, 1, 1);
+
+fn moment(at_s: i64) -> jiff::Timestamp {
+    // Out of range only beyond the year 9999, which `NOW_MAX` keeps us from.
+    jiff::Timestamp::from_second(at_s).unwrap_or(jiff::Timestamp::MAX)
+}
+
+fn since_epoch(at_s: i64) -> Timestamp {
+    let seconds = u64::try_from(at_s).unwrap_or(0);
+    Timestamp::from_micros(seconds.saturating_mul(MICROS))
+}
+
+#[cfg(test)]
+mod tests;

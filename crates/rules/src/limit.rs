@@ -1,0 +1,172 @@
+//! A limit as it is configured.
+
+use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
+use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::quota::Rate;
+use sluicegate_core::time::Timestamp;
+
+use crate::calendar::Calendar;
+
+/// A limit as it is configured: a name, if it was given one, and what it allows.
+///
+/// ```
+/// use sluicegate_core::limit::Limit as CoreLimit;
+/// use sluicegate_core::time::Timestamp;
+/// use sluicegate_rules::limit::Limit;
+///
+/// let limit = Limit::fixed(Some("all".to_owned()), CoreLimit::Unlimited);
+/// assert_eq!(limit.name(), Some("all"));
+/// assert_eq!(limit.at(Timestamp::EPOCH), CoreLimit::Unlimited);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit {
+    name: Option<String>,
+    allows: Allows,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Allows {
+    /// The same at any time.
+    Fixed(CoreLimit),
+    /// So many per window of a calendar; where the windows lie depends on when one asks.
+    Calendar(Rate, Calendar),
+}
+
+// === impl Limit ===
+
+impl Limit {
+    /// A limit that is the same at any time.
+    ///
+    /// ```
+    /// use sluicegate_core::limit::Limit as CoreLimit;
+    /// use sluicegate_rules::limit::Limit;
+    ///
+    /// assert!(!Limit::fixed(None, CoreLimit::Closed).is_calendar());
+    /// ```
+    #[must_use]
+    pub const fn fixed(name: Option<String>, limit: CoreLimit) -> Self {
+        Self { name, allows: Allows::Fixed(limit) }
+    }
+
+    /// At most the rate's number in each window of a calendar. The rate's period is its nominal length.
+    ///
+    /// ```
+    /// use sluicegate_core::quota::Rate;
+    /// use sluicegate_core::time::Span;
+    /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
+    /// use sluicegate_rules::limit::Limit;
+    ///
+    /// let rate = Rate::new(10_000, Span::from_secs(86_400)).unwrap();
+    /// let berlin = Calendar::new("Europe/Berlin", CalendarUnit::Day).unwrap();
+    /// assert!(Limit::calendar(Some("daily".to_owned()), rate, berlin).is_calendar());
+    /// ```
+    #[must_use]
+    pub const fn calendar(name: Option<String>, rate: Rate, calendar: Calendar) -> Self {
+        Self { name, allows: Allows::Calendar(rate, calendar) }
+    }
+
+    /// Its name, if it was given one.
+    ///
+    /// ```
+    /// use sluicegate_core::limit::Limit as CoreLimit;
+    /// use sluicegate_rules::limit::Limit;
+    ///
+    /// assert_eq!(Limit::fixed(None, CoreLimit::Unlimited).name(), None);
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Whether its windows follow a calendar, so that [`Limit::at`] depends on the time.
+    ///
+    /// ```
+    /// use sluicegate_core::limit::Limit as CoreLimit;
+    /// use sluicegate_rules::limit::Limit;
+    ///
+    /// assert!(!Limit::fixed(None, CoreLimit::Unlimited).is_calendar());
+    /// ```
+    #[must_use]
+    pub const fn is_calendar(&self) -> bool {
+        matches!(self.allows, Allows::Calendar(..))
+    }
+
+    /// The limit that decides at `now`.
+    ///
+    /// ```
+    /// use sluicegate_core::quota::Rate;
+    /// use sluicegate_core::time::{Span, Timestamp};
+    /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
+    /// use sluicegate_rules::limit::Limit;
+    ///
+    /// let rate = Rate::new(10, Span::from_secs(86_400)).unwrap();
+    /// let utc = Calendar::new("UTC", CalendarUnit::Day).unwrap();
+    /// let today = Limit::calendar(None, rate, utc).at(Timestamp::EPOCH);
+    /// assert_eq!((today.algorithm(), today.capacity()), ("fixed_window", Some(10)));
+    /// ```
+    #[must_use]
+    pub fn at(&self, now: Timestamp) -> CoreLimit {
+        match &self.allows {
+            Allows::Fixed(limit) => *limit,
+            Allows::Calendar(rate, calendar) => {
+                match FixedWindow::new(*rate, Align::Calendar(calendar.edges(now))) {
+                    Ok(window) => CoreLimit::FixedWindow(window),
+                    // A rate that exists makes a window; if core ever disagrees, nothing may pass unseen.
+                    Err(_) => CoreLimit::Closed,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::CalendarUnit;
+    use sluicegate_core::limit::State;
+    use sluicegate_core::time::Span;
+
+    fn at(text: &str) -> Timestamp {
+        let moment: jiff::Timestamp = text.parse().unwrap();
+        Timestamp::from_micros(u64::try_from(moment.as_microsecond()).unwrap())
+    }
+
+    #[test]
+    fn a_day_of_23_hours_ends_an_hour_early() {
+        let rate = Rate::new(1, Span::from_secs(86_400)).unwrap();
+        let berlin = Calendar::new("Europe/Berlin", CalendarUnit::Day).unwrap();
+        let limit = Limit::calendar(None, rate, berlin);
+
+        let noon = at("2026-03-29T12:00:00+02:00");
+        let mut state = State::New;
+        limit.at(noon).open(&mut state, noon);
+        limit.at(noon).spend(&mut state, 1, noon, noon);
+        let midnight = at("2026-03-30T00:00:00+02:00");
+        assert_eq!(limit.at(noon).expires_at(&state), midnight);
+
+        let just_before = midnight.before(Span::from_micros(1));
+        limit.at(just_before).open(&mut state, just_before);
+        assert_eq!(limit.at(just_before).remaining(&state, just_before), Some(0));
+        limit.at(midnight).open(&mut state, midnight);
+        assert_eq!(limit.at(midnight).remaining(&state, midnight), Some(1));
+    }
+
+    #[test]
+    fn the_first_window_of_all_holds_what_was_spent_in_it() {
+        let rate = Rate::new(5, Span::from_secs(86_400)).unwrap();
+        for zone in ["Pacific/Kiritimati", "UTC", "Pacific/Pago_Pago"] {
+            let calendar = Calendar::new(zone, CalendarUnit::Day).unwrap();
+            let limit = Limit::calendar(None, rate, calendar);
+            let mut state = State::New;
+            let mut now = Timestamp::EPOCH;
+            limit.at(now).open(&mut state, now);
+            limit.at(now).spend(&mut state, 5, now, now);
+            let ends = limit.at(now).expires_at(&state);
+            now = ends.before(Span::from_micros(1));
+            limit.at(now).open(&mut state, now);
+            assert_eq!(limit.at(now).remaining(&state, now), Some(0), "{zone}");
+            limit.at(ends).open(&mut state, ends);
+            assert_eq!(limit.at(ends).remaining(&state, ends), Some(5), "{zone}");
+        }
+    }
+}
