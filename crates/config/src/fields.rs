@@ -1,9 +1,9 @@
-//! Reading a mapping: fields are taken out by name, each mistake is reported where it is, and what was not
-//! taken is reported in the end.
+//! Reading a mapping: fields are taken out by name, each mistake is reported where it is, and what
+//! was not taken is reported in the end.
 //!
-//! A [`Value`] is a node with its path; [`Value::fields`] opens a mapping. A [`Field`] says how a field is
-//! called, what a good one looks like and how it is read. To report everything at once, take all fields
-//! before giving up on any:
+//! A [`Value`] is a node with its path; [`Value::fields`] opens a mapping. A [`Field`] says how a
+//! field is called, what a good one looks like and how it is read. To report everything at once,
+//! take all fields before giving up on any:
 //!
 //! ```text
 //!   let rate = fields.required(&RATE, report);
@@ -193,7 +193,8 @@ impl<'a> Fields<'a> {
         match self.value(name) {
             Some(value) if value.node.is_null() => {
                 let message = format!(
-                    "has no value, got nothing; write it like `{name}: {example}`, or remove the field"
+                    "has no value, got nothing; write it like `{name}: {example}`, or remove the \
+                     field"
                 );
                 Err(report.add(self.key_at(name), value.path, message))
             }
@@ -234,7 +235,8 @@ impl<'a> Fields<'a> {
         self.refuse(name, report, format!("is missing; {remedy}"))
     }
 
-    /// Reports that something is wrong with a field: at its value, or at the mapping if it was left out.
+    /// Reports that something is wrong with a field: at its value, or at the mapping if it was left
+    /// out.
     pub(crate) fn refuse(&self, name: &str, report: &mut Report, message: String) -> Reported {
         let entry = self.entries.iter().find(|entry| entry.key == name);
         let at = entry.map_or(self.at, |entry| entry.value.at);
@@ -247,7 +249,8 @@ impl<'a> Fields<'a> {
         entry.map_or_else(|| "nothing".to_owned(), |entry| entry.value.described())
     }
 
-    /// Reports every field that was not taken, each with the message that `explain` has for its key.
+    /// Reports every field that was not taken, each with the message that `explain` has for its
+    /// key.
     pub(crate) fn finish(
         self,
         report: &mut Report,
@@ -306,8 +309,7 @@ mod tests {
             for item in boxes.items().into_iter().flatten() {
                 let inner = item.fields("a box", "{ size: 1 }", report).map(|mut fields| {
                     let size = fields.optional(&SIZE, report).map(Option::unwrap_or_default);
-                    fields.finish(report, |key| unknown(key, &["size"]));
-                    size
+                    fields.finish(report, |key| unknown(key, &["size"])).and(size)
                 });
                 sizes.push(inner.and_then(|size| size));
             }
@@ -323,14 +325,18 @@ mod tests {
 
     #[test]
     fn every_mistake_is_told_where_it_is() {
-        let text = "siez: 5\nboxes:\n  - size: big\n    size: 2\n  - 7\n  - size:\n  - [a]: 1\n    ? {b: 1}\n    : 2\n";
+        let text = "siez: 5\nboxes:\n  - size: big\n    size: 2\n  - 7\n  - size:\n\
+                    \x20 - [a]: 1\n    ? {b: 1}\n    : 2\n";
         let expected = [
-            "x:1:1: siez: unknown field, got `siez`; did you mean `size`? the fields here are `size` and `boxes`",
+            "x:1:1: siez: unknown field, got `siez`; did you mean `size`? the fields here are \
+             `size` and `boxes`",
             "x:1:1: size: is missing; add it, like `size: 5`",
-            "x:3:11: boxes[0].size: must be a whole number, got `big`; write it like `50` or `1_000`",
+            "x:3:11: boxes[0].size: must be a whole number, got `big`; write it like `50` or \
+             `1_000`",
             "x:4:5: boxes[0].size: is given twice, first on line 3; remove one",
             "x:5:5: boxes[1]: a box must be a mapping, got `7`; write it like `{ size: 1 }`",
-            "x:6:5: boxes[2].size: has no value, got nothing; write it like `size: 5`, or remove the field",
+            "x:6:5: boxes[2].size: has no value, got nothing; write it like `size: 5`, or remove \
+             the field",
             "x:7:5: boxes[3]: a key must be one word, got a list; write it like `{ size: 1 }`",
             "x:8:7: boxes[3]: a key must be one word, got a mapping; write it like `{ size: 1 }`",
         ];

@@ -2,20 +2,20 @@
 //!
 //! - [`limit::limits`] reads the YAML of a limit, or of a list of them.
 //! - [`mode::mode`] reads how strictly they are enforced.
-//! - [`problem::Problems`] is what comes out instead when something is wrong: for each mistake where it is,
-//!   what was given, and what to do.
+//! - [`problem::Problems`] is what comes out instead when something is wrong: for each mistake
+//!   where it is, what was given, and what to do.
 //! - [`units`] reads and shows durations, rates, percentages and factors; [`quota`] says in those
 //!   words why core cannot hold a limit.
 //!
-//! Text becomes a tree of nodes with their positions (`yaml`), a mapping's fields are taken out of it by
-//! name (`fields`), and what is left over is a mistake of its own, with the nearest known word
-//! (`suggest`). What leaves this crate needs no further check.
+//! Text becomes a tree of nodes with their positions (`yaml`), a mapping's fields are taken out of
+//! it by name (`fields`), and what is left over is a mistake of its own, with the nearest known
+//! word (`suggest`). What leaves this crate needs no further check.
 //!
 //! ```
 //! let limits = sluicegate_config::limit::limits(
 //!     "rules.yaml",
 //!     "- { name: burst, algorithm: token_bucket, rate: 10/s, burst: 50 }\n\
-//!      - { name: daily, algorithm: fixed_window, rate: 10000/day, align: calendar, zone: Europe/Berlin }\n",
+//!      - { name: daily, algorithm: fixed_window, rate: 10000/day, align: calendar }\n",
 //! )?;
 //! assert_eq!(limits.len(), 2);
 //! # Ok::<(), sluicegate_config::problem::Problems>(())

@@ -2,7 +2,7 @@
 //!
 //! ```yaml
 //! - { name: burst, algorithm: token_bucket, rate: 10/s, burst: 50 }
-//! - { name: daily, algorithm: fixed_window, rate: 10000/day, align: calendar, zone: Europe/Berlin }
+//! - { name: daily, algorithm: fixed_window, rate: 10000/day, align: calendar, zone: Asia/Tokyo }
 //! ```
 //!
 //! Here is what all limits share: the list, the name, the choice of the algorithm, and what is left
@@ -44,7 +44,8 @@ const EXAMPLE: &str = "{ algorithm: token_bucket, rate: 10/s }";
 /// let one = limits("--limit", "{ name: burst, algorithm: token_bucket, rate: 10/s }").unwrap();
 /// assert_eq!(one[0].name(), Some("burst"));
 ///
-/// let problems = limits("--limit", "{ algorithm: token_bucket, rate: 10/s, burst: 0 }").unwrap_err();
+/// let text = "{ algorithm: token_bucket, rate: 10/s, burst: 0 }";
+/// let problems = limits("--limit", text).unwrap_err();
 /// assert_eq!(
 ///     problems.to_string(),
 ///     "--limit:1:47: burst: must be at least `1`, got `0`; to let nothing pass write `rate: 0/s`"
@@ -144,7 +145,8 @@ fn name_of(
     if let Some(first) = names.get(&name) {
         let got = quoted(&name);
         let message = format!(
-            "must differ from the name on line {first}, got {got}; limits are told apart by it, choose another"
+            "must differ from the name on line {first}, got {got}; limits are told apart by it, \
+             choose another"
         );
         return Err(fields.refuse(NAME.name, report, message));
     }
@@ -166,8 +168,8 @@ fn form(text: &str) -> Result<&'static Form, UnitError> {
     })
 }
 
-/// The algorithm to read the fields by, and whether it was really chosen: fields are checked by a name
-/// that is only nearly right, too.
+/// The algorithm to read the fields by, and whether it was really chosen: fields are checked by a
+/// name that is only nearly right, too.
 fn form_of(
     fields: &mut Fields<'_>,
     report: &mut Report,

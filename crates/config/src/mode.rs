@@ -69,7 +69,8 @@ fn incomplete(value: &Value<'_>, lacks: &str, remedy: &str, report: &mut Report)
 fn unknown_mode(got: &str, word: &str) -> String {
     let hint = suggest::hint(word, MODES);
     format!(
-        "unknown mode, got {got}; {hint}write `hard`, `shadow`, `soft: {SOFT_EXAMPLE}` or `elastic: {ELASTIC_EXAMPLE}`"
+        "unknown mode, got {got}; {hint}write `hard`, `shadow`, `soft: {SOFT_EXAMPLE}` or \
+         `elastic: {ELASTIC_EXAMPLE}`"
     )
 }
 
@@ -140,7 +141,8 @@ fn gate(
     GateLevels::new(thousandths(below), thousandths(above)).map_err(|_| {
         let (got, above) = (fields.written(BELOW.name), fields.written(ABOVE.name));
         let message = format!(
-            "must not exceed `above`, which is {above}, got {got}; it opens below the one and closes above the other"
+            "must not exceed `above`, which is {above}, got {got}; it opens below the one and \
+             closes above the other"
         );
         fields.refuse(BELOW.name, report, message)
     })
@@ -155,7 +157,8 @@ fn soft_percent(text: &str) -> Result<u64, UnitError> {
     }
     let got = quoted(text);
     Err(UnitError::new(format!(
-        "must be from `1%` to `{SOFT_PERCENT_MAX}%`, got {got}; for nothing above the limit write `hard`"
+        "must be from `1%` to `{SOFT_PERCENT_MAX}%`, got {got}; for nothing above the limit write \
+         `hard`"
     )))
 }
 

@@ -6,6 +6,10 @@
 use std::fmt::{self, Display};
 
 /// The most problems that are told at once; a file with more has one cause, not many.
+///
+/// ```
+/// assert_eq!(sluicegate_config::problem::PROBLEMS_MAX, 1_000);
+/// ```
 pub const PROBLEMS_MAX: usize = 1_000;
 
 /// The most characters of somebody's value that a message repeats.
@@ -66,12 +70,16 @@ pub(crate) fn quoted(text: &str) -> String {
 
 /// Text on one line, cut if long.
 pub(crate) fn shortened(text: &str) -> String {
-    let mut shown = String::new();
-    for (index, letter) in text.chars().enumerate() {
-        if index == QUOTED_CHARS_MAX {
-            shown.push('…');
-            break;
-        }
+    match text.char_indices().nth(QUOTED_CHARS_MAX) {
+        Some((end, _)) => on_one_line(text.get(..end).unwrap_or_default()) + "…",
+        None => on_one_line(text),
+    }
+}
+
+/// Text with everything escaped that would break a line or a terminal.
+pub(crate) fn on_one_line(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
         if letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}') {
             shown.extend(letter.escape_default());
         } else {

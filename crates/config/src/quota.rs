@@ -6,8 +6,8 @@ use crate::units::{show_longest, show_rate, show_span};
 
 /// The whole of it: what is wrong, what was given, what to do.
 ///
-/// For a limit and a mode that do not fit each other, which are written in two places; what is wrong
-/// with one field comes as a problem at that field.
+/// For a limit and a mode that do not fit each other, which are written in two places; what is
+/// wrong with one field comes as a problem at that field.
 ///
 /// ```
 /// use sluicegate_core::algorithm::warm_up::WarmUp;
@@ -86,8 +86,8 @@ mod tests {
             (bucket(0), "the burst must be at least `1`, got `0`; write at least `1`"),
             (
                 bucket(1_000_000),
-                "an amount that would take more than 142 years to fill at `1/day`, got `1000000`; lower it or \
-                 raise the rate",
+                "an amount that would take more than 142 years to fill at `1/day`, got `1000000`; \
+                 lower it or raise the rate",
             ),
             (
                 Concurrency::new(5_000_000, Span::from_secs(1)).unwrap_err(),
@@ -103,8 +103,8 @@ mod tests {
             ),
             (
                 Step::new(smooth, Mode::Soft { percent: 10 }).unwrap_err(),
-                "mode `soft` has no meaning for `smooth_bursty`; it grants any cost and lets the next caller pay, so \
-                 there is nothing to exceed; use `hard`, or a token bucket",
+                "mode `soft` has no meaning for `smooth_bursty`; it grants any cost and lets the \
+                 next caller pay, so there is nothing to exceed; use `hard`, or a token bucket",
             ),
         ];
         for (error, expected) in table {

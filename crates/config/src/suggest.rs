@@ -1,8 +1,9 @@
 //! Did you mean? The known word nearest to one that is not known.
 //!
 //! Near means few slips of the hand: a letter left out, added, replaced, or two neighbours swapped
-//! (the restricted Damerau-Levenshtein distance, where no letter takes part in two slips). How many are
-//! forgiven grows with the word; a single letter has none to spare, so `x` does not suggest `s`.
+//! (the restricted Damerau-Levenshtein distance, where no letter takes part in two slips). How many
+//! are forgiven grows with the word; a single letter has none to spare, so `x` does not suggest
+//! `s`.
 
 /// The known word nearest to `word`, the first of equally near ones, if any is near enough.
 ///

@@ -1,25 +1,25 @@
 //! YAML text as a tree of nodes that know where they stand.
 //!
-//! The parser (`saphyr-parser`) gives a stream of events; here they become nodes: a scalar with its text
-//! and whether it was quoted, a sequence, or a mapping that keeps its order and its duplicate keys. What a
-//! scalar *means* (a number, a rate) is for whoever asks for it to say: `10/s` and `1_000` are no
-//! types of YAML's.
+//! The parser (`saphyr-parser`) gives a stream of events; here they become nodes: a scalar with its
+//! text and whether it was quoted, a sequence, or a mapping that keeps its order and its duplicate
+//! keys. What a scalar *means* (a number, a rate) is for whoever asks for it to say: `10/s` and
+//! `1_000` are no types of YAML's.
 //!
 //! Everything is bounded, since a rule file may come from anywhere: the text, the nesting, and the
-//! number of nodes. An alias stands for the node of its anchor and shares it, so it takes no memory,
-//! but whoever walks the tree meets the node again each time; so an alias counts as all the nodes it
-//! stands for, and a few lines of aliases to aliases cannot hold anybody up.
+//! number of nodes. An alias stands for the node of its anchor and shares it, so it takes no
+//! memory, but whoever walks the tree meets the node again each time; so an alias counts as all the
+//! nodes it stands for, and a few lines of aliases to aliases cannot hold anybody up.
 //!
 //! Departures from YAML 1.2, all on the strict side: characters that YAML forbids are refused (the
-//! parser would take a NUL for the end of the text), and so are tags beyond those of the core schema,
-//! of which only `!!str` means something: a text that is not null.
+//! parser would take a NUL for the end of the text), and so are tags beyond those of the core
+//! schema, of which only `!!str` means something: a text that is not null.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 
-use crate::problem::{Position, quoted, shortened};
+use crate::problem::{Position, on_one_line, quoted};
 
 /// The longest text that is read.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 20;
@@ -243,8 +243,8 @@ impl Builder {
             return Ok(());
         }
         let message = format!(
-            "more than {NODES_MAX} values, each alias counted as all that it stands for; split the file, \
-             or write fewer aliases of aliases"
+            "more than {NODES_MAX} values, each alias counted as all that it stands for; split \
+             the file, or write fewer aliases of aliases"
         );
         Err(unreadable(at, message))
     }
@@ -319,7 +319,8 @@ fn refuse_unprintable(text: &str) -> Result<(), Unreadable> {
     };
     let name = letter.escape_unicode();
     let message = format!(
-        "a character that YAML forbids, got `{name}`; remove it, or write it escaped in double quotes"
+        "a character that YAML forbids, got `{name}`; remove it, or write it escaped in double \
+         quotes"
     );
     Err(unreadable(at, message))
 }
@@ -331,7 +332,7 @@ fn unreadable(at: Position, message: String) -> Unreadable {
 }
 
 fn not_yaml(error: &saphyr_parser::ScanError, text: &str) -> Unreadable {
-    let info = shortened_lower(error.info());
+    let info = lower_first(error.info());
     let message =
         format!("not YAML: {info}; check the indentation, quotes and brackets before this place");
     unreadable(within(text, position(error.marker())), message)
@@ -348,10 +349,10 @@ fn within(text: &str, at: Position) -> Position {
 }
 
 /// The parser's own words, in our case.
-fn shortened_lower(info: &str) -> String {
+fn lower_first(info: &str) -> String {
     let mut letters = info.chars();
     let first = letters.next().map(|letter| letter.to_ascii_lowercase());
-    shortened(&first.into_iter().chain(letters).collect::<String>())
+    on_one_line(&first.into_iter().chain(letters).collect::<String>())
 }
 
 fn null(at: Position) -> Node {

@@ -4,15 +4,16 @@
 //! is midnight; the definition matters for the others:
 //!
 //! ```text
-//!   midnight is skipped    São Paulo 2018-11-04   23:59:59 -> 01:00:00   begins at 01:00
-//!   midnight comes twice   Havana 2026-11-01      00:59:59 -> 00:00:00   begins at the first 00:00
-//!   a clock turned back    St John's 2010-11-07   00:00:59 -> 23:01:00   has begun at the first 00:00, and
-//!     over midnight                                                      is not left again at 23:01
-//!   a day is skipped       Apia 2011-12-30        29th 23:59:59 -> 31st  begins and ends at once: no window
+//!   midnight is skipped    São Paulo 2018-11-04  23:59:59 -> 01:00:00  begins at 01:00
+//!   midnight comes twice   Havana 2026-11-01     00:59:59 -> 00:00:00  begins at the first 00:00
+//!   clocks go back over    St John's 2010-11-07  00:00:59 -> 23:01:00  has begun at the first
+//!     midnight                                                         00:00, not left again
+//!   a day is skipped       Apia 2011-12-30       29th 23:59 -> 31st    begins and ends at once
 //! ```
 //!
-//! So the beginnings never go back in time, however clocks are set, and the window that holds a moment is
-//! the last that has begun. A week (from Monday), month or year begins when its first day does.
+//! So the beginnings never go back in time, however clocks are set, and the window that holds a
+//! moment is the last that has begun. A week (from Monday), month or year begins when its first day
+//! does.
 
 use jiff::civil::{Date, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone};
@@ -20,8 +21,8 @@ use jiff::{Span as Calendrical, ToSpan};
 use sluicegate_core::algorithm::steps::Edges;
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 
-/// How much longer than its dates say a window can last: local clocks run from UTC-12 to UTC+14, and
-/// no change of them can set a clock back by more than lies between.
+/// How much longer than its dates say a window can last: local clocks run from UTC-12 to UTC+14,
+/// and no change of them can set a clock back by more than lies between.
 const CLOCK_BACK_MAX_S: u64 = 26 * 3_600;
 const DAY_S: u64 = 86_400;
 const MICROS: u64 = 1_000_000;
@@ -120,9 +121,10 @@ impl Calendar {
     /// The boundaries around `now`, which is cut at the latest moment that core accepts.
     ///
     /// They are the starts of the previous, the current and the next window and the end of the
-    /// next. Time begins with the epoch: a window that began before begins there instead, and for `now` in
-    /// that first window, which has none before it, the four are its start (the epoch) and the three
-    /// after: it stands in the place of the previous window, where core finds it just the same.
+    /// next. Time begins with the epoch: a window that began before begins there instead, and for
+    /// `now` in that first window, which has none before it, the four are its start (the epoch) and
+    /// the three after: it stands in the place of the previous window, where core finds it just the
+    /// same.
     ///
     /// ```
     /// use sluicegate_core::algorithm::steps::Edges;
@@ -242,7 +244,8 @@ impl CalendarUnit {
         }
     }
 
-    /// What no window of this unit exceeds: all its dates, and a clock set back as far as it can be.
+    /// What no window of this unit exceeds: all its dates, and a clock set back as far as it can
+    /// be.
     const fn longest(self) -> Span {
         let days = match self {
             Self::Day => 1,

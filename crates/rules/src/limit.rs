@@ -48,7 +48,8 @@ impl Limit {
         Self { name, allows: Allows::Fixed(limit) }
     }
 
-    /// At most the rate's number in each window of a calendar. The rate's period is its nominal length.
+    /// At most the rate's number in each window of a calendar. The rate's period is its nominal
+    /// length.
     ///
     /// ```
     /// use sluicegate_core::quota::Rate;
@@ -111,7 +112,8 @@ impl Limit {
             Allows::Calendar(rate, calendar) => {
                 match FixedWindow::new(*rate, Align::Calendar(calendar.edges(now))) {
                     Ok(window) => CoreLimit::FixedWindow(window),
-                    // A rate that exists makes a window; if core ever disagrees, nothing may pass unseen.
+                    // A rate that exists makes a window; if core ever disagrees, nothing may pass
+                    // unseen.
                     Err(_) => CoreLimit::Closed,
                 }
             }

@@ -1,29 +1,36 @@
 //! The fields of each algorithm, as they are written, and the limit that they make.
 //!
 //! Each reader takes all its fields first, so that every mistake among them is told, then makes the
-//! limit. Where the rate is 0, or was unreadable, a stand-in takes its place, so that the other fields
-//! are held against core's bounds all the same.
+//! limit. Where the rate is 0, or was unreadable, a stand-in takes its place, so that the other
+//! fields are held against core's bounds all the same.
 
+mod known;
 mod log;
+
+pub(super) use known::{check_values, field_names};
 
 use sluicegate_core::algorithm::concurrency::Concurrency;
 use sluicegate_core::algorithm::cycle::Cycle;
 use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
 use sluicegate_core::algorithm::leaky_bucket::LeakyBucket;
-use sluicegate_core::algorithm::sliding_window::{Rounding, SlidingWindow};
+use sluicegate_core::algorithm::sliding_window::SlidingWindow;
 use sluicegate_core::algorithm::smooth::{MAX_BURST as SMOOTH_MAX_BURST, SmoothBursty};
-use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
-use sluicegate_core::algorithm::warm_up::{COLD_FACTOR as COLD, WARM_UP_MAX, WarmUp};
+use sluicegate_core::algorithm::token_bucket::TokenBucket;
+use sluicegate_core::algorithm::warm_up::{COLD_FACTOR as COLD, WarmUp};
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::quota::{QuotaError, Rate};
 use sluicegate_core::time::Span;
-use sluicegate_rules::calendar::{Calendar, CalendarUnit};
+use sluicegate_rules::calendar::Calendar;
 
+use self::known::{
+    ALIGN, Aligned, BURST, COLD_FACTOR, FORGET_AFTER, INITIAL, LEASE, MAX, MAX_BURST, PERIOD,
+    PERMITS, QUEUE, RATE, REFILL, ROUNDING, WARM_UP, ZONE,
+};
 use crate::fields::{Field, Fields};
 use crate::problem::{Report, Reported, quoted};
 use crate::quota::what_is_wrong;
-use crate::units::{self, UnitError, WrittenRate, show_factor};
+use crate::units::WrittenRate;
 
 /// An algorithm as it is written.
 #[derive(Debug)]
@@ -67,99 +74,6 @@ pub(super) const FORMS: [Form; 10] = [
     Form { name: "unlimited", fields: &[], read: |_, _| Ok(Allows::Fixed(Limit::Unlimited)) },
 ];
 
-/// Every field of any limit, each once.
-pub(super) fn field_names() -> Vec<&'static str> {
-    let mut names = vec!["algorithm", "name"];
-    for name in FORMS.iter().flat_map(|form| form.fields) {
-        if !names.contains(name) {
-            names.push(name);
-        }
-    }
-    names
-}
-
-/// Checks every known field by itself, where the algorithm is not known.
-pub(super) fn check_values(fields: &mut Fields<'_>, report: &mut Report) {
-    let _ = fields.optional(&RATE, report);
-    for field in [&BURST, &INITIAL, &QUEUE, &PERMITS, &MAX, &COLD_FACTOR] {
-        let _ = fields.optional(field, report);
-    }
-    for field in [&FORGET_AFTER, &MAX_BURST, &WARM_UP, &PERIOD, &LEASE] {
-        let _ = fields.optional(field, report);
-    }
-    let _ = fields.optional(&REFILL, report);
-    let _ = fields.optional(&ALIGN, report);
-    let _ = fields.optional(&ZONE, report);
-    let _ = fields.optional(&ROUNDING, report);
-    log::check_values(fields, report);
-}
-
-// === the fields ===
-
-const fn field<T>(
-    name: &'static str,
-    example: &'static str,
-    read: fn(&str) -> Result<T, UnitError>,
-) -> Field<T> {
-    Field { name, example, read }
-}
-
-const RATE: Field<WrittenRate> = field("rate", "10/s", units::rate);
-const BURST: Field<u64> = field("burst", "50", burst);
-const INITIAL: Field<u64> = field("initial", "0", units::whole);
-const REFILL: Field<Refill> = field("refill", "greedy", |text| units::choice(text, &REFILLS));
-const FORGET_AFTER: Field<Span> = field("forget_after", "24h", units::span);
-const QUEUE: Field<u64> = field("queue", "20", units::whole);
-const ALIGN: Field<Aligned> = field("align", "clock", |text| units::choice(text, &ALIGNS));
-const ZONE: Field<String> = field("zone", "Europe/Berlin", zone);
-const ROUNDING: Field<Rounding> =
-    field("rounding", "floor", |text| units::choice(text, &ROUNDINGS));
-const MAX_BURST: Field<Span> = field("max_burst", "1s", units::span_or_zero);
-const WARM_UP: Field<Span> = field("warm_up", "10s", units::span);
-const COLD_FACTOR: Field<u64> = field("cold_factor", "3", units::decimal);
-const PERMITS: Field<u64> = field("permits", "50", units::whole);
-const PERIOD: Field<Span> = field("period", "500ms", units::span);
-const MAX: Field<u64> = field("max", "10", units::whole);
-const LEASE: Field<Span> = field("lease", "30s", units::span);
-
-const REFILLS: [(&str, Refill); 3] =
-    [("greedy", Refill::Greedy), ("interval", Refill::Interval), ("aligned", Refill::Aligned)];
-const ALIGNS: [(&str, Aligned); 3] =
-    [("clock", Aligned::Clock), ("first_hit", Aligned::FirstHit), ("calendar", Aligned::Calendar)];
-const ROUNDINGS: [(&str, Rounding); 2] = [("floor", Rounding::Floor), ("up", Rounding::Up)];
-
-/// Where a window begins, as it is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Aligned {
-    Clock,
-    FirstHit,
-    Calendar,
-}
-
-fn burst(text: &str) -> Result<u64, UnitError> {
-    match units::whole(text)? {
-        0 => {
-            let got = quoted(text);
-            Err(UnitError::new(format!(
-                "must be at least `1`, got {got}; to let nothing pass write `rate: 0/s`"
-            )))
-        }
-        burst => Ok(burst),
-    }
-}
-
-fn zone(text: &str) -> Result<String, UnitError> {
-    match Calendar::new(text, CalendarUnit::Day) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(_) => {
-            let got = quoted(text);
-            Err(UnitError::new(format!(
-                "unknown time zone, got {got}; use a name of the IANA time zone database, like `Europe/Berlin`"
-            )))
-        }
-    }
-}
-
 // === a rate that may be 0 ===
 
 /// The rate to make a limit with, and whether that limit counts.
@@ -180,11 +94,11 @@ impl Pace {
     /// The rate as written, or so many per second where it is 0 or unreadable.
     fn of(
         written: Result<WrittenRate, Reported>,
-        stand_in: u64,
+        per_second: u64,
         fields: &Fields<'_>,
         report: &mut Report,
     ) -> Result<Self, Reported> {
-        let mut rate = Rate::new(stand_in, Span::from_secs(1));
+        let mut rate = stand_in(per_second);
         let counts = match written {
             Ok(written) if written.count() > 0 => {
                 rate = Rate::new(written.count(), written.period());
@@ -201,6 +115,13 @@ impl Pace {
     fn allows(&self, limit: Limit) -> Result<Allows, Reported> {
         Ok(Allows::Fixed(counted(self.counts?, limit)))
     }
+}
+
+/// No burst is too large for this many per second.
+const FASTEST: u64 = EXACT_MAX;
+
+fn stand_in(per_second: u64) -> Result<Rate, QuotaError> {
+    Rate::new(per_second, Span::from_secs(1))
 }
 
 const fn counted(counts: Counts, limit: Limit) -> Limit {
@@ -238,19 +159,21 @@ fn token_bucket(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, 
     let initial = fields.optional(&INITIAL, report);
     let refill = fields.optional(&REFILL, report);
     let forget_after = fields.optional(&FORGET_AFTER, report);
-    // The fastest rate there is: no burst is too large for it.
-    let pace = Pace::of(rate, EXACT_MAX, fields, report)?;
+    let pace = Pace::of(rate, FASTEST, fields, report)?;
 
     let burst = burst?.unwrap_or(pace.rate.count());
     let remedy = "lower it, or raise `rate`";
-    let mut bucket = TokenBucket::new(pace.rate, burst)
-        .map_err(|error| refuse(fields, &BURST, &error, remedy, report))?;
-    if let Some(initial) = initial? {
-        let remedy = "lower it, or raise `burst`";
-        bucket = bucket
-            .with_initial(initial)
-            .map_err(|error| refuse(fields, &INITIAL, &error, remedy, report))?;
-    }
+    let bucket = TokenBucket::new(pace.rate, burst)
+        .map_err(|error| refuse(fields, &BURST, &error, remedy, report));
+    let initial = initial?.unwrap_or(burst);
+    // Held against the burst alone, so that it is told even if the rate is too slow for the burst.
+    let remedy = "lower it, or raise `burst`";
+    stand_in(FASTEST)
+        .and_then(|fastest| TokenBucket::new(fastest, burst)?.with_initial(initial))
+        .map_err(|error| refuse(fields, &INITIAL, &error, remedy, report))?;
+    let mut bucket = bucket?
+        .with_initial(initial)
+        .map_err(|error| refuse(fields, &INITIAL, &error, remedy, report))?;
     let remedy = "leave it out";
     bucket = bucket
         .with_refill(refill?.unwrap_or_default())
@@ -266,7 +189,7 @@ fn token_bucket(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, 
 fn leaky_bucket(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Reported> {
     let rate = fields.required(&RATE, report);
     let queue = fields.optional(&QUEUE, report);
-    let pace = Pace::of(rate, EXACT_MAX, fields, report)?;
+    let pace = Pace::of(rate, FASTEST, fields, report)?;
 
     let queue = queue?.unwrap_or(0);
     let bucket = LeakyBucket::new(pace.rate, queue).map_err(|error| {
@@ -289,14 +212,15 @@ fn fixed_window(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, 
     let align = align?.unwrap_or(Aligned::Clock);
     let pace = Pace::of(rate, 1, fields, report)?;
     let align = match align {
-        Aligned::Calendar => return calendar_window(&pace, rate, zone?, fields, report),
+        Aligned::Calendar => return calendar_window(&pace, rate, zone, fields, report),
         Aligned::Clock => Align::Clock,
         Aligned::FirstHit => Align::FirstHit,
     };
     if let Ok(Some(zone)) = &zone {
         let got = quoted(zone);
         let message = format!(
-            "has a meaning only with `align: calendar`, got {got}; remove it, or write `align: calendar`"
+            "has a meaning only with `align: calendar`, got {got}; remove it, or write `align: \
+             calendar`"
         );
         return Err(fields.refuse(ZONE.name, report, message));
     }
@@ -309,19 +233,19 @@ fn fixed_window(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, 
 fn calendar_window(
     pace: &Pace,
     rate: Result<WrittenRate, Reported>,
-    zone: Option<String>,
+    zone: Result<Option<String>, Reported>,
     fields: &Fields<'_>,
     report: &mut Report,
 ) -> Result<Allows, Reported> {
     let Some(unit) = rate?.calendar() else {
         let got = fields.written(RATE.name);
         let message = format!(
-            "must be per exactly one day, week, month or year with `align: calendar`, got {got}; write it like \
-             `10000/day`, or use `align: clock`"
+            "must be per exactly one day, week, month or year with `align: calendar`, got {got}; \
+             write it like `10000/day`, or use `align: clock`"
         );
         return Err(fields.refuse(RATE.name, report, message));
     };
-    let zone = zone.unwrap_or_else(|| "UTC".to_owned());
+    let zone = zone?.unwrap_or_else(|| "UTC".to_owned());
     let calendar = Calendar::new(&zone, unit).map_err(|error| {
         let message = format!("{error}; use a name of the IANA time zone database");
         fields.refuse(ZONE.name, report, message)
@@ -359,33 +283,18 @@ fn smooth_bursty(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows,
 
 fn warm_up(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Reported> {
     let rate = fields.required(&RATE, report);
-    let period = fields.required(&WARM_UP, report);
+    let warm_up = fields.required(&WARM_UP, report);
     let cold_factor = fields.optional(&COLD_FACTOR, report);
     let pace = Pace::of(rate, 1, fields, report)?;
-    // Where one of them is unreadable, the default shows what is wrong with the other.
-    let (warm_up, factor) = (period.unwrap_or(WARM_UP_MAX), cold_factor.unwrap_or_default());
-    let limit = WarmUp::new(pace.rate, warm_up, factor.unwrap_or(COLD)).map_err(|error| match error {
-        QuotaError::OutOfRange { least, most, .. } => {
-            let (least, most) = (show_factor(least), show_factor(most));
-            let got = fields.written(COLD_FACTOR.name);
-            let message =
-                format!("must be from `{least}` to `{most}`, got {got}; leave it out for `3`");
-            fields.refuse(COLD_FACTOR.name, report, message)
-        }
-        QuotaError::BadSpan { longest, .. } if longest == WARM_UP_MAX => {
-            refuse(fields, &WARM_UP, &error, "write a shorter time", report)
-        }
-        _ => {
-            let got = fields.written(RATE.name);
-            let message = format!(
-                "cannot be held exactly together with this `cold_factor`, got {got}; write a rounder rate, or leave \
-                 out `cold_factor`"
-            );
-            fields.refuse(RATE.name, report, message)
-        }
+    let limit = WarmUp::new(pace.rate, warm_up?, cold_factor?.unwrap_or(COLD)).map_err(|_| {
+        // Each field is within its bounds; what is left is the ratio that they make.
+        let got = fields.written(RATE.name);
+        let message = format!(
+            "cannot be held exactly together with this `cold_factor`, got {got}; write a rounder \
+             rate, or leave out `cold_factor`"
+        );
+        fields.refuse(RATE.name, report, message)
     })?;
-    period?;
-    cold_factor?;
     pace.allows(Limit::WarmUp(limit))
 }
 

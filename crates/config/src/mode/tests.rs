@@ -41,7 +41,8 @@ fn each_mistake_has_its_message() {
         ("soft", "1:1: needs a percentage, got `soft`; write it like `soft: 10%`"),
         (
             "elastic",
-            "1:1: needs its levels, got `elastic`; write it like `elastic: { up_to: 2x, below: 70%, above: 85% }`",
+            "1:1: needs its levels, got `elastic`; write it like `elastic: { up_to: 2x, below: \
+             70%, above: 85% }`",
         ),
         (
             "soft:",
@@ -50,11 +51,13 @@ fn each_mistake_has_its_message() {
         ("soft: 10", "1:7: soft: must be a whole percentage, got `10`; write it like `10%`"),
         (
             "soft: 0%",
-            "1:7: soft: must be from `1%` to `1000%`, got `0%`; for nothing above the limit write `hard`",
+            "1:7: soft: must be from `1%` to `1000%`, got `0%`; for nothing above the limit write \
+             `hard`",
         ),
         (
             "soft: 1001%",
-            "1:7: soft: must be from `1%` to `1000%`, got `1001%`; for nothing above the limit write `hard`",
+            "1:7: soft: must be from `1%` to `1000%`, got `1001%`; for nothing above the limit \
+             write `hard`",
         ),
         (
             "{ soft: 10%, elastic: { up_to: 2x, below: 70%, above: 85% } }",
@@ -62,7 +65,8 @@ fn each_mistake_has_its_message() {
         ),
         (
             "elastic: 2x",
-            "1:10: elastic: `elastic` must be a mapping, got `2x`; write it like `{ up_to: 2x, below: 70%, above: 85% }`",
+            "1:10: elastic: `elastic` must be a mapping, got `2x`; write it like `{ up_to: 2x, \
+             below: 70%, above: 85% }`",
         ),
         (
             "elastic: { up_to: 2x, below: 70% }",
@@ -70,20 +74,23 @@ fn each_mistake_has_its_message() {
         ),
         (
             "elastic: { up_to: 0.5x, below: 70%, above: 85% }",
-            "1:19: elastic.up_to: must be from `1x` to `1000x`, got `0.5x`; for no more than the limit write `hard`",
+            "1:19: elastic.up_to: must be from `1x` to `1000x`, got `0.5x`; for no more than the \
+             limit write `hard`",
         ),
         (
             "elastic: { up_to: twice, below: 70%, above: 85% }",
-            "1:19: elastic.up_to: must be a number with at most three decimals, got `twice`; write it like `2x` or `1.5x`",
+            "1:19: elastic.up_to: must be a number with at most three decimals, got `twice`; \
+             write it like `2x` or `1.5x`",
         ),
         (
             "elastic: { up_to: 2x, below: 90%, above: 85% }",
-            "1:30: elastic.below: must not exceed `above`, which is `85%`, got `90%`; it opens below the one and closes above \
-             the other",
+            "1:30: elastic.below: must not exceed `above`, which is `85%`, got `90%`; it opens \
+             below the one and closes above the other",
         ),
         (
             "elastic: { up_to: 2x, below: 70%, abve: 85%, above: 85% }",
-            "1:35: elastic.abve: unknown field, got `abve`; did you mean `above`? the fields here are `up_to`, `below` and `above`",
+            "1:35: elastic.abve: unknown field, got `abve`; did you mean `above`? the fields here \
+             are `up_to`, `below` and `above`",
         ),
     ];
     for (text, expected) in table {

@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use sluicegate_core::arithmetic::EXACT_MAX;
 
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
@@ -50,21 +51,55 @@ fn durations_are_refused() {
         ("s", format!("must be a whole number and a unit, got `s`; {like}")),
         ("-5s", format!("must be a whole number and a unit, got `-5s`; {like}")),
         ("30", format!("has no unit, got `30`; {like}")),
-        ("1.5h", "must be a whole number and a unit, got `1.5h`; write it in a smaller unit, like `90m`".to_owned()),
-        ("1h30m", "must be one number and one unit, got `1h30m`; write it in the smaller unit, like `90m`".to_owned()),
+        (
+            "1.5h",
+            "must be a whole number and a unit, got `1.5h`; write it in a smaller unit, like `90m`"
+                .to_owned(),
+        ),
+        (
+            "1h30m",
+            "must be one number and one unit, got `1h30m`; write it in the smaller unit, like `90m`"
+                .to_owned(),
+        ),
         ("5 sek", format!("unknown unit `sek`, got `5 sek`; did you mean `sec`? {units}")),
         ("5S", format!("unknown unit `S`, got `5S`; did you mean `s`? {units}")),
-        ("5 minuets", format!("unknown unit `minuets`, got `5 minuets`; did you mean `minutes`? {units}")),
+        (
+            "5 minuets",
+            format!(
+                "unknown unit `minuets`, got `5 minuets`; did you mean `minutes`? {units}"
+            ),
+        ),
         ("5 fortnights", format!("unknown unit `fortnights`, got `5 fortnights`; {units}")),
-        ("143years", "must last at most 142 years, got `143years`; write a shorter time".to_owned()),
-        ("4503599627370496us", "must last at most 142 years, got `4503599627370496us`; write a shorter time".to_owned()),
-        ("9007199254740991years", "must last at most 142 years, got `9007199254740991years`; write a shorter time".to_owned()),
+        (
+            "143years",
+            "must last at most 142 years, got `143years`; write a shorter time".to_owned(),
+        ),
+        (
+            "4503599627370496us",
+            "must last at most 142 years, got `4503599627370496us`; write a shorter time"
+                .to_owned(),
+        ),
+        (
+            "9007199254740991years",
+            "must last at most 142 years, got `9007199254740991years`; write a shorter time"
+                .to_owned(),
+        ),
         (
             "99999999999999999999s",
-            "has a number that is too large, got `99999999999999999999s`; write at most `9007199254740991`".to_owned(),
+            "has a number that is too large, got `99999999999999999999s`; write at most \
+             `9007199254740991`"
+                .to_owned(),
         ),
-        ("1__0s", "must have underscores only between digits, got `1__0s`; write it like `1_000`".to_owned()),
-        ("_1s", "must have underscores only between digits, got `_1s`; write it like `1_000`".to_owned()),
+        (
+            "1__0s",
+            "must have underscores only between digits, got `1__0s`; write it like `1_000`"
+                .to_owned(),
+        ),
+        (
+            "_1s",
+            "must have underscores only between digits, got `_1s`; write it like `1_000`"
+                .to_owned(),
+        ),
         ("0s", "must be longer than nothing, got `0s`; write at least `1us`".to_owned()),
     ];
     for (text, message) in table {
@@ -116,16 +151,25 @@ fn rates_are_refused() {
         ("ten/s", format!("must be a number per time, got `ten/s`; {like}")),
         ("-1/s", format!("must be a number per time, got `-1/s`; {like}")),
         ("10,000/day", format!("must be a number per time, got `10,000/day`; {like}")),
-        ("0.5/s", "must be a whole number per time, got `0.5/s`; write it over a longer time, like `1/2s`".to_owned()),
+        (
+            "0.5/s",
+            "must be a whole number per time, got `0.5/s`; write it over a longer time, like `1/2s`"
+                .to_owned(),
+        ),
         ("10/x", format!("unknown unit `x`, got `10/x`; {units}")),
         ("10/dya", format!("unknown unit `dya`, got `10/dya`; did you mean `day`? {units}")),
         ("10/", format!("must be a whole number and a unit, got `10/`; {like}")),
         ("10/5", format!("has no unit, got `10/5`; {like}")),
         ("10/0s", format!("must be per a time longer than nothing, got `10/0s`; {like}")),
-        ("10/200years", "must last at most 142 years, got `10/200years`; write a shorter time".to_owned()),
+        (
+            "10/200years",
+            "must last at most 142 years, got `10/200years`; write a shorter time".to_owned(),
+        ),
         (
             "9007199254740992/s",
-            "has a number that is too large, got `9007199254740992/s`; write at most `9007199254740991`".to_owned(),
+            "has a number that is too large, got `9007199254740992/s`; write at most \
+             `9007199254740991`"
+                .to_owned(),
         ),
     ];
     for (text, message) in table {
@@ -158,7 +202,8 @@ fn numbers_percentages_and_factors_are_refused() {
     }
     assert_eq!(
         whole("18446744073709551616").unwrap_err().to_string(),
-        "has a number that is too large, got `18446744073709551616`; write at most `9007199254740991`"
+        "has a number that is too large, got `18446744073709551616`; write at most \
+         `9007199254740991`"
     );
     for text in ["", "%", "10", "1.5%", "-1%", "ten%", "10%%"] {
         let message = format!("must be a whole percentage, got `{text}`; write it like `10%`");
@@ -169,7 +214,8 @@ fn numbers_percentages_and_factors_are_refused() {
     {
         let message = factor(text).unwrap_err().to_string();
         let numbers = format!(
-            "must be a number with at most three decimals, got `{text}`; write it like `2x` or `1.5x`"
+            "must be a number with at most three decimals, got `{text}`; write it like `2x` or \
+             `1.5x`"
         );
         let large = format!(
             "has a number that is too large, got `{text}`; write at most `9007199254740991`"
@@ -220,7 +266,11 @@ fn numbers_are_shown_as_they_are_written() {
 
 proptest! {
     #[test]
-    fn what_is_shown_can_be_read(us in 1..=SPAN_MAX.as_micros(), unit in 0..UNITS.len(), count in 0..=EXACT_MAX) {
+    fn what_is_shown_can_be_read(
+        us in 1..=SPAN_MAX.as_micros(),
+        unit in 0..UNITS.len(),
+        count in 0..=EXACT_MAX,
+    ) {
         // Round lengths too, not only odd ones.
         let unit = UNITS[unit].micros;
         for us in [us, (us / unit * unit).max(unit), (us % 1_000 + 1) * unit] {

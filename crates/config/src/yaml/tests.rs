@@ -75,16 +75,34 @@ fn null_is_null_only_bare() {
 fn what_is_not_read_says_why() {
     let hint = "check the indentation, quotes and brackets before this place";
     let table = [
-        ("[1, 2", format!("1:6: not YAML: while parsing a flow sequence, expected ',' or ']'; {hint}")),
-        ("a: b: c", format!("1:5: not YAML: mapping values are not allowed in this context; {hint}")),
+        (
+            "[1, 2",
+            format!("1:6: not YAML: while parsing a flow sequence, expected ',' or ']'; {hint}"),
+        ),
+        (
+            "a: b: c",
+            format!("1:5: not YAML: mapping values are not allowed in this context; {hint}"),
+        ),
         ("a: *b", format!("1:4: not YAML: while parsing node, found unknown anchor; {hint}")),
-        ("a\n---\nb\n", "2:1: a second document begins here and only one is read; remove the line `---`".to_owned()),
-        ("&a [*a]", "1:5: an alias cannot stand inside what it refers to; write the value out".to_owned()),
+        (
+            "a\n---\nb\n",
+            "2:1: a second document begins here and only one is read; remove the line `---`"
+                .to_owned(),
+        ),
+        (
+            "&a [*a]",
+            "1:5: an alias cannot stand inside what it refers to; write the value out".to_owned(),
+        ),
         ("a: !rate 5", "1:4: a tag has no meaning here, got `!rate`; remove it".to_owned()),
-        ("a: !!set {b}", "1:4: a tag has no meaning here, got `tag:yaml.org,2002:set`; remove it".to_owned()),
+        (
+            "a: !!set {b}",
+            "1:4: a tag has no meaning here, got `tag:yaml.org,2002:set`; remove it".to_owned(),
+        ),
         (
             "a: b\r\nc: d\u{0}e",
-            "2:5: a character that YAML forbids, got `\\u{0}`; remove it, or write it escaped in double quotes".to_owned(),
+            "2:5: a character that YAML forbids, got `\\u{0}`; remove it, or write it escaped in \
+             double quotes"
+                .to_owned(),
         ),
     ];
     for (text, expected) in table {
@@ -126,8 +144,8 @@ fn nodes_are_bounded_and_aliases_count_in_full() {
         let before = level - 1;
         laughs.push_str(&format!("- &a{level} [{}]\n", vec![format!("*a{before}"); 9].join(", ")));
     }
-    let message = "more than 1000000 values, each alias counted as all that it stands for; split the file, or \
-                   write fewer aliases of aliases";
+    let message = "more than 1000000 values, each alias counted as all that it stands for; split \
+                   the file, or write fewer aliases of aliases";
     assert!(tree(&laughs).ends_with(message), "{}", tree(&laughs));
 
     let list = |items: usize| format!("[{}]", "a,".repeat(items));

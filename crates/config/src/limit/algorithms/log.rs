@@ -5,7 +5,8 @@ use sluicegate_core::limit::Limit;
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::Span;
 
-use super::{Allows, RATE, field};
+use super::Allows;
+use super::known::{RATE, field};
 use crate::fields::{Field, Fields, Value};
 use crate::problem::{Report, Reported};
 use crate::quota::what_is_wrong;
