@@ -38,7 +38,7 @@ impl Limit {
     /// ```
     #[must_use]
     pub fn carry(&self, old: &Self, state: State, keep: Keep, now: Timestamp) -> State {
-        if self == old {
+        if self == old && keep != Keep::Nothing {
             return state;
         }
         let mut state = state;

@@ -263,8 +263,14 @@ impl Limit {
     }
 
     /// Gives back `amount` of a reservation to where it was charged, if that is still open.
-    pub fn unspend(&self, state: &mut State, ticket: &Ticket, amount: u64, now: Timestamp) {
-        with_kernel!(self, state, |kernel, inner| kernel.unspend(inner, ticket, amount, now), ());
+    pub fn unspend(&self, state: &mut State, ticket: &Ticket, amount: u64, now: Timestamp) -> u64 {
+        let constant = if matches!(self, Self::Unlimited) { amount } else { 0 };
+        with_kernel!(
+            self,
+            state,
+            |kernel, inner| kernel.unspend(inner, ticket, amount, now),
+            constant
+        )
     }
 
     /// Lets a log that counts denied attempts have this one.

@@ -74,6 +74,8 @@ pub struct Step {
     pub(crate) boost: Option<Limit>,
     /// Whether it is obeyed.
     pub(crate) enforced: bool,
+    /// Which rule of the plan it belongs to.
+    pub(crate) rule: usize,
 }
 
 // === impl Step ===
@@ -93,7 +95,7 @@ impl Step {
     /// When a percentage or factor is out of range, the mode has no meaning for the algorithm, or
     /// the limit that it makes cannot be held exactly.
     pub fn new(limit: Limit, mode: Mode) -> Result<Self, QuotaError> {
-        let plain = Self { limit, slack: 0, boost: None, enforced: true };
+        let plain = Self { limit, slack: 0, boost: None, enforced: true, rule: 0 };
         match mode {
             Mode::Hard => Ok(plain),
             Mode::Shadow => Ok(Self { enforced: false, ..plain }),
@@ -104,6 +106,13 @@ impl Step {
             }
             Mode::Elastic { up_to, .. } => Ok(Self { boost: Some(limit.boosted(up_to)?), ..plain }),
         }
+    }
+
+    /// The same step, of this rule of the plan. The limits of a rule in the shadow are counted
+    /// together, apart from those of other rules.
+    #[must_use]
+    pub const fn of_rule(self, rule: usize) -> Self {
+        Self { rule, ..self }
     }
 
     /// The limit that decides.

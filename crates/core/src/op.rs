@@ -144,6 +144,11 @@ pub enum Refusal {
 // === impl Op ===
 
 impl Op {
+    /// Whether an identity stays as it is, even one that was never seen before.
+    pub(crate) const fn leaves_no_trace(&self) -> bool {
+        matches!(self, Self::Peek { .. } | Self::Hit { cost: 0, .. })
+    }
+
     /// Which operation this is.
     #[must_use]
     pub const fn kind(&self) -> OpKind {

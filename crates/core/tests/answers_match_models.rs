@@ -4,10 +4,12 @@ mod support;
 
 use proptest::prelude::*;
 use sluicegate_core::algorithm::sliding_window::Rounding;
-use sluicegate_core::algorithm::token_bucket::Refill;
+use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
 use sluicegate_core::limit::Limit;
 use sluicegate_core::op::Op;
-use support::models::{Counts, Drip, Ledger, Model, Queue, Stairs, Starts, run};
+use support::models::levels::{Drip, Queue, Stairs, Starts};
+use support::models::lists::{Counts, Ledger};
+use support::models::{Model, run};
 use support::{World, acquire, cases, hit, limits, peek, us};
 
 /// Operations and the time that passes before each.
@@ -28,6 +30,12 @@ fn script(costs: u64) -> impl Strategy<Value = Script> {
     });
     let pause = prop_oneof![3 => Just(0u64), 4 => 1u64..4, 2 => 1u64..30, 1 => 30u64..200];
     prop::collection::vec((pause, op), 1..14)
+}
+
+/// The script after a charge at its start: where a new identity is not a full one, the first operation that
+/// counts starts its clock, and which ones count is not the question here.
+fn seen_at_once(script: Script) -> Script {
+    std::iter::once((0, Op::Charge { cost: 1 })).chain(script).collect()
 }
 
 /// Runs the script on both and compares every answer. Operations that the limit refuses are left out.
@@ -52,7 +60,7 @@ fn agree(
 }
 
 proptest! {
-    #![proptest_config(cases(400))]
+    #![proptest_config(cases(3_000))]
 
     #[test]
     fn a_greedy_bucket_answers_as_a_level_in_fractions(
@@ -75,6 +83,30 @@ proptest! {
     ) {
         let model = Stairs::bucket(n, p, burst, Starts::OnTheClock);
         agree(limits::stepped(n, p, burst, Refill::Aligned), model, start, script)?;
+    }
+
+    #[test]
+    fn a_bucket_that_starts_short_answers_as_one_from_which_was_taken(
+        (n, p) in (1u64..7, 1u64..20),
+        (burst, short) in (1u64..7, 1u64..7),
+        refill in 0usize..3,
+        start in 0u64..60,
+        script in script(8),
+    ) {
+        let initial = burst.saturating_sub(short);
+        let refill = [Refill::Greedy, Refill::Interval, Refill::Aligned][refill];
+        let bucket = TokenBucket::new(support::rate(n, p), burst).expect("small");
+        let bucket = bucket.with_refill(refill).and_then(|b| b.with_initial(initial)).expect("small");
+        let limit = Limit::TokenBucket(bucket);
+        let script = seen_at_once(script);
+        let stairs = |starts| Stairs::bucket(n, p, burst, starts).starting_with(initial, start);
+        match refill {
+            Refill::Greedy => {
+                agree(limit, Drip::bucket(n, p, burst).starting_with(initial, start), start, script)?;
+            }
+            Refill::Interval => agree(limit, stairs(Starts::WithTheFirstHit), start, script)?,
+            Refill::Aligned => agree(limit, stairs(Starts::OnTheClock), start, script)?,
+        }
     }
 
     #[test]
@@ -116,12 +148,8 @@ proptest! {
     fn a_bursty_limiter_answers_as_stored_permits(
         n in 1u64..7, p in 1u64..20, burst in 0u64..40, start in 0u64..60, script in script(8),
     ) {
-        // What is stored counts from the first operation on.
-        let forced = |op: &Op| matches!(op, Op::Add { force: true, .. });
-        let script: Script = script.into_iter().filter(|(_, op)| !forced(op)).collect();
-        let first = start + script.first().map_or(0, |(pause, _)| *pause);
-        let model = Drip::smooth(n, p, burst).seen_first_at(first);
-        agree(limits::smooth(n, p, burst), model, start, script)?;
+        let model = Drip::smooth(n, p, burst).seen_first_at(start);
+        agree(limits::smooth(n, p, burst), model, start, seen_at_once(script))?;
     }
 
     #[test]

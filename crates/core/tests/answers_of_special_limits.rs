@@ -74,7 +74,7 @@ fn around(count: u64, edges: &[u64], now: u64) -> Limit {
 }
 
 proptest! {
-    #![proptest_config(cases(300))]
+    #![proptest_config(cases(800))]
 
     #[test]
     fn a_log_that_counts_denials_answers_as_a_list_of_all_attempts(

@@ -61,7 +61,7 @@ fn refundable() -> impl Strategy<Value = Limit> {
 }
 
 proptest! {
-    #![proptest_config(cases(400))]
+    #![proptest_config(cases(700))]
 
     #[test]
     fn a_hit_and_its_refund_never_happened(

@@ -106,7 +106,7 @@ fn law(world: &World, op: Op, now: u64, sooner: bool) -> Result<(), TestCaseErro
 }
 
 proptest! {
-    #![proptest_config(cases(1_500))]
+    #![proptest_config(cases(5_000))]
 
     #[test]
     fn a_denied_hit_is_admitted_after_exactly_its_retry_after(

@@ -10,7 +10,9 @@ use sluicegate_core::algorithm::token_bucket::Refill;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::op::Op;
 use support::limits;
-use support::models::{Counts, Drip, Ledger, Model, Queue, Stairs, Starts, run};
+use support::models::levels::{Drip, Queue, Stairs, Starts};
+use support::models::lists::{Counts, Ledger};
+use support::models::{Model, run};
 use support::{World, acquire_as, cancel, hit};
 
 /// How many operations in a row; `SMALL_WORLDS_DEPTH` asks for more.

@@ -54,7 +54,7 @@ impl Printed {
             Some(shadow) if verdict.outcome.is_allowed() => shadow,
             _ => verdict.outcome,
         };
-        let allowed = verdict.outcome.is_allowed() && answer.taken != Some(0);
+        let allowed = verdict.outcome.is_allowed();
         let (never, max_cost, retry_after_us) = match told {
             Outcome::Allow { .. } => (false, None, Some(0)),
             Outcome::Deny { retry_after } => (false, None, Some(retry_after.as_micros())),

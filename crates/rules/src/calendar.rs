@@ -18,7 +18,7 @@
 use jiff::civil::{Date, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Span as Calendrical, ToSpan};
-use sluicegate_core::algorithm::steps::Edges;
+use sluicegate_core::algorithm::steps::{EDGES_MAX, Edges};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 
 /// How much longer than its dates say a window can last: local clocks run from UTC-12 to UTC+14,
@@ -134,7 +134,7 @@ impl Calendar {
     /// let calendar = Calendar::new("UTC", CalendarUnit::Day).unwrap();
     /// let day = |n: u64| Timestamp::from_micros(n * 86_400_000_000);
     /// let longest = Span::from_secs(50 * 3600);
-    /// let expected = Edges::new([day(9), day(10), day(11), day(12)], longest).unwrap();
+    /// let expected = Edges::new([9, 10, 11, 12, 13, 14, 15, 16].map(day), longest).unwrap();
     /// assert_eq!(calendar.edges(day(10)), expected);
     /// ```
     #[must_use]
@@ -146,8 +146,8 @@ impl Calendar {
         Edges::new(starts, longest).expect("`starts` ascends and `longest` covers what it holds")
     }
 
-    /// Four boundaries that ascend, `now` before the third.
-    fn starts(&self, now: Timestamp) -> [Timestamp; 4] {
+    /// Boundaries that ascend, as many as core looks at, `now` before the third.
+    fn starts(&self, now: Timestamp) -> [Timestamp; EDGES_MAX] {
         let now = now.min(NOW_MAX);
         let now_s = i64::try_from(now.as_micros() / MICROS).unwrap_or(i64::MAX);
         let mut date = self.unit.first_date(self.local_date(now_s));
@@ -159,16 +159,19 @@ impl Calendar {
             date = self.unit.before(date);
         }
         let current = self.start_s(date);
-        let (next_date, next) = self.following(date, current);
-        let (end_date, end) = self.following(next_date, next);
-        let previous = self.preceding(date, current);
-        let four = if current > 0 {
-            [previous, current, next, end]
-        } else {
-            let (_, after_end) = self.following(end_date, end);
-            [current, next, end, after_end]
-        };
-        four.map(since_epoch)
+        let mut starts = [current; EDGES_MAX];
+        let mut coming = 1;
+        if current > 0 {
+            starts[0] = self.preceding(date, current);
+            starts[1] = current;
+            coming = 2;
+        }
+        let mut last = (date, current);
+        for start in &mut starts[coming..] {
+            last = self.following(last.0, last.1);
+            *start = last.1;
+        }
+        starts.map(since_epoch)
     }
 
     /// The first date from the one after `date` on that begins later than `start_s`, and when. A

@@ -152,11 +152,26 @@ impl Pass {
     pub(super) const fn is_yes(&self) -> bool {
         matches!(self, Self::Plain(_) | Self::Boosted(_))
     }
+
+    /// When its turn comes, if it does.
+    pub(super) const fn turn(&self) -> Option<Timestamp> {
+        match self {
+            Self::Plain(slot) | Self::Boosted(slot) => Some(*slot),
+            Self::Later(_) | Self::Never(_) => None,
+        }
+    }
 }
 
 // === impl Step ===
 
 impl Step {
+    /// Whether this step is charged when the request passes: an enforced one always, a shadow
+    /// only if its whole rule would have let the request through.
+    pub(super) fn goes_through(&self, plan: &[Self], passes: &[Pass]) -> bool {
+        let mut mates = plan.iter().zip(passes).filter(|(step, _)| step.rule == self.rule);
+        self.enforced || mates.all(|(_, pass)| pass.is_yes())
+    }
+
     pub(super) const fn has_slots(&self) -> bool {
         matches!(&self.limit, Limit::Concurrency(_))
     }

@@ -1,11 +1,11 @@
 //! What one identity has pending: bookings that can be cancelled, reservations to be settled.
 
 use crate::algorithm::concurrency::Holder;
-use crate::algorithm::{FORGET_AFTER, Ticket};
+use crate::algorithm::{FORGET_AFTER, Ticket, clock_slack};
 use crate::limit::State;
 use crate::mode::Step;
 use crate::op::Refusal;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 /// The most bookings and reservations that one identity may have pending.
 pub const HOLDS_MAX: usize = 10_000;
@@ -31,7 +31,7 @@ pub(super) enum Kind {
     /// An acquire: can be cancelled until its slot comes.
     Booking,
     /// A reservation: cancelled by itself at its deadline.
-    Reservation { deadline: Timestamp },
+    Reservation { deadline: Timestamp, ttl: Span },
     /// A reservation past its deadline, remembered so that a late commit is charged and not refused.
     Expired { deadline: Timestamp },
 }
@@ -94,6 +94,9 @@ impl Holds {
     /// The reservation whose deadline passed first, now marked as expired.
     pub(super) fn next_expired(&mut self, now: Timestamp) -> Option<(Hold, Timestamp)> {
         self.all.retain(|hold| !hold.is_forgotten(now));
+        for hold in &mut self.all {
+            hold.follow_clock(now);
+        }
         let due = |hold: &&mut Hold| hold.deadline().is_some_and(|deadline| deadline <= now);
         let hold = self.all.iter_mut().filter(due).min_by_key(|hold| hold.deadline())?;
         let deadline = hold.deadline()?;
@@ -118,8 +121,17 @@ impl Holds {
 impl Hold {
     fn deadline(&self) -> Option<Timestamp> {
         match self.kind {
-            Kind::Reservation { deadline } => Some(deadline),
+            Kind::Reservation { deadline, .. } => Some(deadline),
             Kind::Booking | Kind::Expired { .. } => None,
+        }
+    }
+
+    /// A deadline further ahead than it was ever set belongs to a clock that has been set back.
+    fn follow_clock(&mut self, now: Timestamp) {
+        if let Kind::Reservation { deadline, ttl } = &mut self.kind
+            && *deadline > now.after(*ttl).after(clock_slack(*ttl))
+        {
+            *deadline = now.after(*ttl);
         }
     }
 
@@ -127,7 +139,7 @@ impl Hold {
     fn is_pending(&self, now: Timestamp) -> bool {
         match self.kind {
             Kind::Booking => self.slot().is_some_and(|slot| slot > now),
-            Kind::Reservation { deadline } => deadline > now,
+            Kind::Reservation { deadline, .. } => deadline > now,
             Kind::Expired { .. } => false,
         }
     }
@@ -151,7 +163,15 @@ impl Hold {
 // === impl Receipt ===
 
 impl Receipt {
-    /// Gives back what was charged beyond `used`; how much that was, if anything was charged.
+    /// The same charges, to be used at this moment.
+    pub(super) fn with_turn(mut self, turn: Timestamp) -> Self {
+        for ticket in [&mut self.plain, &mut self.boost].into_iter().flatten() {
+            ticket.slot = turn;
+        }
+        self
+    }
+
+    /// Gives back what was charged beyond `used`; how much came back, if anything was charged.
     pub(super) fn give_back(
         &self,
         step: &Step,
@@ -159,13 +179,11 @@ impl Receipt {
         used: u64,
         now: Timestamp,
     ) -> Option<u64> {
-        if let Some(ticket) = &self.plain {
-            step.limit.unspend(plain, ticket, ticket.charged().saturating_sub(used), now);
-        }
+        let unused = |ticket: &Ticket| ticket.charged().saturating_sub(used);
         if let (Some(limit), Some(ticket)) = (&step.boost, &self.boost) {
-            limit.unspend(boost, ticket, ticket.charged().saturating_sub(used), now);
+            limit.unspend(boost, ticket, unused(ticket), now);
         }
-        self.plain.map(|ticket| ticket.charged().saturating_sub(used))
+        self.plain.map(|ticket| step.limit.unspend(plain, &ticket, unused(&ticket), now))
     }
 
     /// Gives back a booking.

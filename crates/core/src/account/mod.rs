@@ -79,6 +79,13 @@ impl Account {
     /// When a limit of the plan has no meaning for the operation, or its id is not what it needs to be.
     /// Then nothing has changed.
     pub fn apply(&mut self, plan: &[Step], op: Op, moment: Moment) -> Result<Answer, Refusal> {
+        if op.leaves_no_trace() {
+            return self.clone().apply_for_good(plan, op, moment);
+        }
+        self.apply_for_good(plan, op, moment)
+    }
+
+    fn apply_for_good(&mut self, plan: &[Step], op: Op, moment: Moment) -> Result<Answer, Refusal> {
         let moment = Moment { now: moment.now.min(NOW_MAX), ..moment };
         refuse_unsupported(plan, op.kind())?;
         self.check_holder(plan, &op, moment.now)?;
@@ -155,7 +162,7 @@ impl Account {
                 let want = Want { cost, patience: None, holder: Some(holder) };
                 let (verdict, receipts) = self.admit(plan, want, moment);
                 if verdict.outcome.is_allowed() {
-                    let kind = Kind::Reservation { deadline: now.after(ttl) };
+                    let kind = Kind::Reservation { deadline: now.after(ttl), ttl };
                     self.holds.add(Hold { holder, kind, cost, receipts });
                 }
                 Ok(verdict.into())
@@ -201,14 +208,16 @@ impl Account {
         // A cost that can never pass is a mistake, not an attempt: no log needs to remember it.
         let logged = !obeyed().any(|(_, pass)| matches!(pass, Pass::Never(_)));
 
+        // Whoever waits for one limit uses all of them at that moment.
+        let turn = obeyed().filter_map(|(_, pass)| pass.turn()).max().unwrap_or(now);
         let mut receipts = vec![Receipt::default(); plan.len()];
         let mut decisions = Vec::with_capacity(plan.len());
         let cells = plan.iter().zip(&mut self.cells).zip(&passes).zip(&mut receipts);
         for (((step, cell), pass), receipt) in cells {
             let mut pass = *pass;
-            let charged = allowed && pass.is_yes() && want.cost > 0;
+            let charged = want.cost > 0 && allowed && step.goes_through(plan, &passes);
             if charged {
-                *receipt = cell.charge(step, want, pass, now);
+                *receipt = cell.charge(step, want, pass, now).with_turn(turn);
             } else if want.cost > 0 && logged && step.counts_denied() {
                 step.limit.log_denied(&mut cell.plain, want.cost, now);
                 pass = cell.pass(step, want, moment);
@@ -249,7 +258,12 @@ impl Account {
 
     fn drain(&mut self, plan: &[Step], now: Timestamp) -> Answer {
         let left = plan.iter().zip(&self.cells);
-        let amount = left.filter_map(|(step, cell)| step.limit.left(&cell.plain, now)).min();
+        // What a soft limit has beyond itself is not its to be drained of.
+        let plain = |left: u64, step: &Step| left.saturating_sub(step.slack);
+        let left = left.filter_map(|(step, cell)| {
+            step.limit.left(&cell.plain, now).map(|left| plain(left, step))
+        });
+        let amount = left.min();
         let amount = amount.unwrap_or(0);
         if amount > 0 {
             self.each(plan, |limit, state| {

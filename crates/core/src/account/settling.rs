@@ -20,9 +20,11 @@ impl Account {
         let expired = matches!(hold.kind, Kind::Expired { .. });
         let reserved = if expired { 0 } else { hold.cost };
         let none = Receipt::default();
+        let mut returned = None;
         for (place, (step, cell)) in plan.iter().zip(&mut self.cells).enumerate() {
             let receipt = if expired { &none } else { hold.receipts.get(place).unwrap_or(&none) };
-            receipt.give_back(step, (&mut cell.plain, &mut cell.boost), actual, now);
+            let states = (&mut cell.plain, &mut cell.boost);
+            returned = least(returned, receipt.give_back(step, states, actual, now));
             let more = actual.saturating_sub(reserved);
             if more > 0 {
                 step.limit.spend(&mut cell.plain, more, now, now);
@@ -32,8 +34,7 @@ impl Account {
             }
         }
         let verdict = judge(&self.in_debt(plan, now));
-        let returned = Some(reserved.saturating_sub(actual));
-        Ok(Answer { verdict, taken: None, returned })
+        Ok(Answer { verdict, taken: None, returned: Some(returned.unwrap_or(0)) })
     }
 
     pub(super) fn cancel(
@@ -63,7 +64,7 @@ impl Account {
 
     /// Gives back all that can be of a hold; how much the least generous limit returned.
     fn give_back(&mut self, plan: &[Step], hold: &Hold, now: Timestamp) -> u64 {
-        let mut least = None;
+        let mut returned = None;
         let cells = plan.iter().zip(&mut self.cells).zip(&hold.receipts);
         for ((step, cell), receipt) in cells {
             let states = (&mut cell.plain, &mut cell.boost);
@@ -72,12 +73,9 @@ impl Account {
                 Kind::Reservation { .. } => receipt.give_back(step, states, 0, now),
                 Kind::Expired { .. } => Some(0),
             };
-            least = match (least, back) {
-                (Some(least), Some(back)) => Some(u64::min(least, back)),
-                (least, back) => least.or(back),
-            };
+            returned = least(returned, back);
         }
-        least.unwrap_or(0)
+        returned.unwrap_or(0)
     }
 
     pub(super) fn expire_reservations(&mut self, plan: &[Step], now: Timestamp) {
@@ -108,5 +106,13 @@ impl Account {
             Op::Commit { holder, .. } => self.holds.may_commit(holder),
             _ => Ok(()),
         }
+    }
+}
+
+/// The lesser of two amounts, as far as they are known.
+fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }

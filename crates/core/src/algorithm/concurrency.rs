@@ -150,7 +150,9 @@ impl Algorithm for Concurrency {
         0
     }
 
-    fn unspend(&self, _state: &mut SlotsState, _ticket: &Ticket, _amount: u64, _now: Timestamp) {}
+    fn unspend(&self, _state: &mut SlotsState, _: &Ticket, _amount: u64, _now: Timestamp) -> u64 {
+        0
+    }
 
     fn remaining(&self, state: &SlotsState, _now: Timestamp) -> i64 {
         within(signed(self.max()).saturating_sub(signed(state.held())))

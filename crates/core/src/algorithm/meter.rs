@@ -83,6 +83,11 @@ impl Meter {
         self.full.moved_on(now.since(Timestamp::EPOCH))
     }
 
+    /// The earliest moment at which this state can have been written.
+    fn written(&self, state: &MeterState) -> Timestamp {
+        state.seen.unwrap_or_else(|| self.rate.earlier(state.mark, self.full).ceil())
+    }
+
     /// Notes the time of writing where the mark alone would not tell it.
     fn stamp(&self, state: &mut MeterState, now: Timestamp) {
         let needed = self.starts_short() || state.extra > 0 || state.mark > self.brim(now);
@@ -105,8 +110,7 @@ impl Algorithm for Meter {
     }
 
     fn settle(&self, state: &mut MeterState, now: Timestamp) {
-        // The earliest moment at which this state can have been written.
-        let written = state.seen.unwrap_or_else(|| self.rate.earlier(state.mark, self.full).ceil());
+        let written = self.written(state);
         let slack = clock_slack(self.full.ceil().since(Timestamp::EPOCH));
         if written > now.after(slack) {
             state.mark = state.mark.moved_back(written.since(now));
@@ -197,11 +201,13 @@ impl Algorithm for Meter {
         self.rate.units_in(give)
     }
 
-    fn unspend(&self, state: &mut MeterState, ticket: &Ticket, amount: u64, now: Timestamp) {
-        let is_last = ticket.trace == Trace::Mark(state.mark);
-        if self.face != Face::Queue || is_last {
-            self.put(state, amount, now);
+    fn unspend(&self, state: &mut MeterState, ticket: &Ticket, amount: u64, now: Timestamp) -> u64 {
+        if self.face == Face::Queue && ticket.trace != Trace::Mark(state.mark) {
+            return 0;
         }
+        let in_use = self.rate.earlier(Self::in_use_until(state, now), Mark::at(now));
+        self.put(state, amount, now);
+        amount.min(self.rate.units_covering(in_use))
     }
 
     fn remaining(&self, state: &MeterState, now: Timestamp) -> i64 {
@@ -214,7 +220,10 @@ impl Algorithm for Meter {
         if self.face == Face::Smooth {
             return 0;
         }
-        signed(self.rate.units_covering(self.rate.earlier(until, brim))).saturating_neg()
+        // A clock that stepped back leaves nothing, but it makes no debt that was not there.
+        let brim = self.brim(self.written(state).max(now));
+        let owed = self.rate.units_covering(self.rate.earlier(until, brim));
+        signed(owed).saturating_neg()
     }
 
     fn available(&self, state: &MeterState, most: u64, now: Timestamp) -> u64 {

@@ -118,7 +118,9 @@ pub(crate) trait Algorithm {
     fn unbook(&self, state: &mut Self::State, ticket: &Ticket, now: Timestamp) -> u64;
 
     /// Gives back `amount` of a settled reservation to where it was charged, if that is still open.
-    fn unspend(&self, state: &mut Self::State, ticket: &Ticket, amount: u64, now: Timestamp);
+    /// Returns how many units came back.
+    fn unspend(&self, state: &mut Self::State, ticket: &Ticket, amount: u64, now: Timestamp)
+    -> u64;
 
     /// Whole units left, rounded down; negative in debt.
     fn remaining(&self, state: &Self::State, now: Timestamp) -> i64;

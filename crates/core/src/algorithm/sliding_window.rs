@@ -229,21 +229,28 @@ impl Algorithm for SlidingWindow {
         } else {
             return 0;
         };
-        let give = ticket.charged.saturating_sub(booked_after);
-        self.unspend(state, ticket, give, now);
-        give
+        self.unspend(state, ticket, ticket.charged.saturating_sub(booked_after), now)
     }
 
-    fn unspend(&self, state: &mut CounterState, ticket: &Ticket, amount: u64, now: Timestamp) {
-        let Trace::Count { start, .. } = ticket.trace else {
-            return;
-        };
-        if start == state.start {
-            state.current = state.current.saturating_sub(amount);
+    fn unspend(
+        &self,
+        state: &mut CounterState,
+        ticket: &Ticket,
+        amount: u64,
+        now: Timestamp,
+    ) -> u64 {
+        let Trace::Count { start, .. } = ticket.trace else { return 0 };
+        let count = if start == state.start {
+            &mut state.current
         } else if start.after(self.window_span()) == state.start {
-            state.previous = state.previous.saturating_sub(amount);
-        }
+            &mut state.previous
+        } else {
+            return 0;
+        };
+        let given = amount.min(*count);
+        *count = count.saturating_sub(given);
         Self::stamp(state, now);
+        given
     }
 
     fn remaining(&self, state: &CounterState, now: Timestamp) -> i64 {

@@ -61,11 +61,17 @@ pub(crate) enum Period {
     Calendar(Edges),
 }
 
+/// The fewest boundaries of a calendar that a decision needs.
+pub const EDGES_MIN: usize = 4;
+/// The most that are looked at.
+pub const EDGES_MAX: usize = 8;
+
 /// The calendar around `now`, as far as a decision needs it: when the previous, the current and the
-/// next window start, and when the next one ends.
+/// next windows start; the last boundary ends the last of them.
 ///
 /// Windows need not be equally long: a day may have 23 or 25 hours. A decision at a moment that
-/// turns out to lie in the previous or the next window picks that one.
+/// turns out to lie in a neighbouring window picks that one. Debts and bookings that reach beyond the
+/// last boundary count on windows of the longest length from there on.
 ///
 /// ```
 /// use sluicegate_core::algorithm::steps::Edges;
@@ -79,11 +85,14 @@ pub(crate) enum Period {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edges {
-    starts: [Timestamp; 4],
+    /// Padded with the last one.
+    starts: [Timestamp; EDGES_MAX],
+    len: usize,
     longest: NonZeroU64,
 }
 
-/// Why boundaries cannot be those of a calendar: they do not ascend, or a window is longer than the longest.
+/// Why boundaries cannot be those of a calendar: too few or too many, not ascending, or further apart
+/// than the longest window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadEdges;
 
@@ -247,12 +256,15 @@ impl Algorithm for Steps {
         give
     }
 
-    fn unspend(&self, state: &mut StepsState, ticket: &Ticket, amount: u64, now: Timestamp) {
+    fn unspend(&self, state: &mut StepsState, ticket: &Ticket, amount: u64, now: Timestamp) -> u64 {
         let still_open =
             matches!(ticket.trace, Trace::Level { anchor, .. } if anchor == state.anchor);
-        if self.face == Face::Bucket || still_open {
-            self.put(state, amount, now);
+        if self.face != Face::Bucket && !still_open {
+            return 0;
         }
+        let before = state.level;
+        self.put(state, amount, now);
+        u64::try_from(state.level.saturating_sub(before)).unwrap_or(0)
     }
 
     fn remaining(&self, state: &StepsState, _now: Timestamp) -> i64 {
@@ -393,68 +405,81 @@ impl Period {
 // === impl Edges ===
 
 impl Edges {
-    /// Boundaries in ascending order: the start of the previous, the current and the next window,
-    /// and the end of the next; with the length that no window of this calendar exceeds.
+    /// Boundaries in ascending order, [`EDGES_MIN`] to [`EDGES_MAX`] of them: the starts of the previous,
+    /// the current and the next windows, and the end of the last; with the length that no window of
+    /// this calendar exceeds.
     ///
     /// # Errors
-    /// When the boundaries do not ascend or lie further apart than `longest`.
-    pub fn new(starts: [Timestamp; 4], longest: Span) -> Result<Self, BadEdges> {
-        let [a, b, c, d] = starts;
-        let fits = |from: Timestamp, to: Timestamp| from < to && to.since(from) <= longest;
-        let longest = NonZeroU64::new(longest.as_micros()).ok_or(BadEdges)?;
-        if fits(a, b) && fits(b, c) && fits(c, d) {
-            Ok(Self { starts, longest })
-        } else {
-            Err(BadEdges)
+    /// When there are too few or too many, they do not ascend, or lie further apart than `longest`.
+    pub fn new(starts: impl AsRef<[Timestamp]>, longest: Span) -> Result<Self, BadEdges> {
+        let given = starts.as_ref();
+        let (Some(last), true) = (given.last(), (EDGES_MIN..=EDGES_MAX).contains(&given.len()))
+        else {
+            return Err(BadEdges);
+        };
+        let fits =
+            |pair: (&Timestamp, &Timestamp)| pair.0 < pair.1 && pair.1.since(*pair.0) <= longest;
+        let mut starts = [*last; EDGES_MAX];
+        for (start, given) in starts.iter_mut().zip(given) {
+            *start = *given;
+        }
+        match NonZeroU64::new(longest.as_micros()) {
+            Some(longest) if given.iter().zip(given.iter().skip(1)).all(fits) => {
+                Ok(Self { starts, len: given.len(), longest })
+            }
+            _ => Err(BadEdges),
         }
     }
 
+    /// The boundaries.
+    #[must_use]
+    pub fn starts(&self) -> &[Timestamp] {
+        self.starts.get(..self.len).unwrap_or(&self.starts)
+    }
+
+    fn first(&self) -> Timestamp {
+        self.starts().first().copied().unwrap_or_default()
+    }
+
+    /// The latest known start of a window by `now`; the last boundary starts none.
     fn start_of(&self, now: Timestamp) -> Timestamp {
-        let [previous, current, next, _] = self.starts;
-        if now >= next {
-            next
-        } else if now >= current {
-            current
-        } else {
-            previous
-        }
+        let windows = self.starts().iter().rev().skip(1);
+        windows.copied().find(|start| *start <= now).unwrap_or_else(|| self.first())
     }
 
     fn passed(&self, anchor: Timestamp, now: Timestamp) -> u64 {
-        let [previous, current, next, _] = self.starts;
-        let begun = |start: Timestamp| u64::from(anchor < start && start <= now);
-        // Before the previous window the calendar is not known here: count as few as there can have been.
-        let before = match previous.since(anchor).as_micros() {
-            0 => 0,
-            us if previous <= now => us.div_ceil(self.longest.get()),
+        let first = self.first();
+        // Before the first boundary the calendar is not known here: count as few as there can
+        // have been.
+        let before = match first.since(anchor).as_micros() {
+            us if us > 0 && first <= now => us.div_ceil(self.longest.get()),
             _ => 0,
         };
-        before.saturating_add(begun(current)).saturating_add(begun(next))
+        let windows = self.starts().iter().take(self.len.saturating_sub(1)).skip(1);
+        let begun = windows.filter(|start| anchor < **start && **start <= now).count();
+        before.saturating_add(begun as u64)
     }
 
     fn nth_after(&self, anchor: Timestamp, nth: u64) -> Timestamp {
-        let [_, current, next, end] = self.starts;
-        let known: &[Timestamp] = if anchor < current {
-            &[current, next, end]
-        } else if anchor < next {
-            &[next, end]
-        } else {
-            &[end]
-        };
+        // An anchor before the first boundary stands in the window that the first one starts.
+        let after = anchor.max(self.first());
+        let mut later = self.starts().iter().copied().filter(|start| *start > after);
         let index = usize::try_from(nth).unwrap_or(usize::MAX).saturating_sub(1);
-        if let Some(start) = known.get(index) {
-            return *start;
+        let known = later.clone().count() as u64;
+        if let Some(start) = later.nth(index) {
+            return start;
         }
         // Beyond the known boundaries: count on the longest windows, so that a promise holds.
-        let unknown = nth.saturating_sub(known.len() as u64);
-        end.after(Span::from_micros(self.longest.get().saturating_mul(unknown)))
+        let last = self.starts().last().copied().unwrap_or_default();
+        let unknown = nth.saturating_sub(known);
+        last.after(Span::from_micros(self.longest.get().saturating_mul(unknown)))
     }
 }
 
 impl std::fmt::Display for BadEdges {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(
-            "window boundaries must ascend and lie no further apart than the longest window",
+            "four to eight window boundaries must ascend and lie no further apart than the longest window",
         )
     }
 }

@@ -89,6 +89,12 @@ pub struct WarmUpState {
     pub seen: Timestamp,
 }
 
+/// The price of a cost: time, and gathered time used up.
+struct Price {
+    time: Mark,
+    cool: Mark,
+}
+
 // === impl WarmUp ===
 
 impl WarmUp {
@@ -163,6 +169,15 @@ impl WarmUp {
         state.seen = state.seen.max(now);
     }
 
+    /// What `cost` costs in this state.
+    fn price(&self, state: &WarmUpState, cost: u64) -> Price {
+        let wanted = self.gather.time_of(cost);
+        let above = self.gather.earlier(state.cool, self.threshold);
+        let premium = self.premium(above, wanted.min(above));
+        let time = self.rate.time_of(cost).moved_on(premium);
+        Price { time, cool: wanted.min(state.cool) }
+    }
+
     /// Undoes a charge after which nothing else was charged.
     fn undo(&self, state: &mut WarmUpState, price: Mark, cool: Mark, now: Timestamp) {
         self.give_time(state, price, now);
@@ -200,11 +215,7 @@ impl Algorithm for WarmUp {
     }
 
     fn spend(&self, state: &mut WarmUpState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
-        let wanted = self.gather.time_of(cost);
-        let above = self.gather.earlier(state.cool, self.threshold);
-        let premium = self.premium(above, wanted.min(above));
-        let cool = wanted.min(state.cool);
-        let price = self.rate.time_of(cost).moved_on(premium);
+        let Price { time: price, cool } = self.price(state, cost);
         state.cool = self.gather.earlier(state.cool, cool);
         state.free = self.rate.later(state.free.max(Mark::at(now)), price);
         state.seen = state.seen.max(now);
@@ -232,15 +243,25 @@ impl Algorithm for WarmUp {
         self.rate.units_in(give)
     }
 
-    fn unspend(&self, state: &mut WarmUpState, ticket: &Ticket, amount: u64, now: Timestamp) {
+    fn unspend(
+        &self,
+        state: &mut WarmUpState,
+        ticket: &Ticket,
+        amount: u64,
+        now: Timestamp,
+    ) -> u64 {
         match ticket.trace {
-            Trace::Price { free, price, cool }
-                if state.free == free && amount == ticket.charged =>
-            {
-                self.undo(state, price, cool, now);
+            // Nobody came after it: as if only the rest had been charged.
+            Trace::Price { free, price, cool } if state.free == free => {
+                let mut without = *state;
+                without.cool = self.gather.later(state.cool, cool);
+                let kept = self.price(&without, ticket.charged.saturating_sub(amount));
+                state.cool = self.gather.earlier(without.cool, kept.cool);
+                self.give_time(state, self.rate.earlier(price, kept.time), now);
             }
             _ => self.put(state, amount, now),
         }
+        amount
     }
 
     fn remaining(&self, state: &WarmUpState, _now: Timestamp) -> i64 {

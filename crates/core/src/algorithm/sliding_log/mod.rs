@@ -280,12 +280,10 @@ impl Algorithm for SlidingLog {
         Self::remove(state, ticket.charged, |entry| !entry.denied && entry.at == at)
     }
 
-    fn unspend(&self, state: &mut LogState, ticket: &Ticket, amount: u64, now: Timestamp) {
-        let Trace::Entry { at } = ticket.trace else {
-            return;
-        };
-        Self::remove(state, amount, |entry| !entry.denied && entry.at == at);
+    fn unspend(&self, state: &mut LogState, ticket: &Ticket, amount: u64, now: Timestamp) -> u64 {
+        let Trace::Entry { at } = ticket.trace else { return 0 };
         state.seen = state.seen.max(now);
+        Self::remove(state, amount, |entry| !entry.denied && entry.at == at)
     }
 
     fn remaining(&self, state: &LogState, now: Timestamp) -> i64 {

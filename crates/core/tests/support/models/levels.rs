@@ -1,121 +1,7 @@
-//! Naive models, one for each way of counting.
-//!
-//! A model answers three plain questions about a moment (does this cost fit, is the limit full, is it in
-//! debt) from a level or a list of hits, in exact fractions. Every *time* in an answer is then found by
-//! walking on, microsecond by microsecond, until the question's answer changes: no formula to get wrong.
+//! Limits that are a level or a moment: buckets that drip, queues, and what is raised step by step.
 
-use sluicegate_core::algorithm::sliding_window::Rounding;
-use sluicegate_core::op::Op;
-use sluicegate_core::time::Span;
-use sluicegate_core::verdict::Outcome;
-
-use super::{Fraction, Reply, us};
-
-/// How far the walk goes before it gives up: longer than any small limit needs.
-const HORIZON: u64 = 4_000;
-
-pub(crate) trait Model: Clone {
-    /// The largest cost that can ever pass; `None` if there is no such number.
-    fn largest(&self, now: u64) -> Option<u64>;
-    /// Whether `cost` would be let in, waiting at most `patience` (`None`: a plain hit).
-    fn admits(&self, cost: u64, patience: Option<u64>, now: u64) -> bool {
-        self.turn(cost, now) - now <= patience.unwrap_or(0)
-    }
-    /// When `cost` gets its turn if it is booked now.
-    fn turn(&self, cost: u64, now: u64) -> u64;
-    fn charge(&mut self, cost: u64, turn: u64, now: u64);
-    fn give(&mut self, amount: u64, now: u64);
-    fn give_beyond(&mut self, amount: u64, now: u64);
-    fn fill(&mut self, now: u64);
-    fn left(&self, now: u64) -> i128;
-    fn is_full(&self, now: u64) -> bool;
-    fn in_debt(&self, now: u64) -> bool;
-    /// What `drain` takes: what is left, whoever may have it.
-    fn drains(&self, now: u64) -> u64 {
-        self.left(now).max(0) as u64
-    }
-    /// What `take` could get.
-    fn available(&self, now: u64) -> u64 {
-        self.left(now).max(0) as u64
-    }
-}
-
-/// The first moment from `now` on of which this is true.
-pub(crate) fn first(now: u64, mut is_true: impl FnMut(u64) -> bool) -> Option<u64> {
-    (now..now + HORIZON).find(|&moment| is_true(moment))
-}
-
-/// Carries out an operation on a model, as SEMANTICS says.
-pub(crate) fn run<M: Model>(model: &mut M, op: Op, now: u64) -> Reply {
-    let allow = |wait: u64| Outcome::Allow { wait: us(wait) };
-    let mut taken = None;
-    let outcome = match op {
-        Op::Hit { cost, .. } => ask(model, cost, None, now, true),
-        Op::Peek { cost } => ask(model, cost, None, now, false),
-        Op::Acquire { cost, patience, .. } => {
-            ask(model, cost, Some(patience.as_micros()), now, true)
-        }
-        Op::Take { cost } => {
-            let amount = model.available(now).min(cost);
-            taken = Some(amount);
-            match amount {
-                0 => ask(model, cost.min(1), None, now, false),
-                _ => ask(model, amount, None, now, true),
-            }
-        }
-        Op::Charge { cost } => {
-            model.charge(cost, now, now);
-            let paid = first(now, |t| !model.in_debt(t)).expect("a debt that is paid some day");
-            allow(paid - now)
-        }
-        Op::Refund { cost } | Op::Add { cost, force: false } => {
-            model.give(cost, now);
-            allow(0)
-        }
-        Op::Add { cost, force: true } => {
-            model.give_beyond(cost, now);
-            allow(0)
-        }
-        Op::Drain => {
-            let amount = model.drains(now);
-            if amount > 0 {
-                model.charge(amount, now, now);
-            }
-            taken = Some(amount);
-            allow(0)
-        }
-        Op::Reset => {
-            model.fill(now);
-            allow(0)
-        }
-        other => unreachable!("{other:?} is not modelled"),
-    };
-    let full = first(now, |t| model.is_full(t)).expect("a limit that is full some day");
-    Reply {
-        outcome,
-        remaining: Some(i64::try_from(model.left(now)).expect("a small number")),
-        reset_after: full - now,
-        taken,
-    }
-}
-
-fn ask<M: Model>(m: &mut M, cost: u64, patience: Option<u64>, now: u64, charge: bool) -> Outcome {
-    if cost == 0 {
-        return Outcome::Allow { wait: Span::ZERO };
-    }
-    if let Some(max_cost) = m.largest(now).filter(|&most| cost > most) {
-        return Outcome::Never { max_cost };
-    }
-    if m.admits(cost, patience, now) {
-        let turn = m.turn(cost, now);
-        if charge {
-            m.charge(cost, turn, now);
-        }
-        return Outcome::Allow { wait: us(turn - now) };
-    }
-    let then = first(now, |t| m.admits(cost, patience, t)).expect("a cost that fits some day");
-    Outcome::Deny { retry_after: us(then - now) }
-}
+use super::{Model, first};
+use crate::support::Fraction;
 
 /// A token bucket whose tokens drip in one by one. Also Guava's bursty limiter, which is this bucket with
 /// another question: *is anything owed?* instead of *are there enough?*
@@ -157,6 +43,12 @@ impl Drip {
             level: Fraction::whole(0),
             seen: 0,
         }
+    }
+
+    /// The same with fewer tokens at first, dripping from the first operation on.
+    pub(crate) fn starting_with(mut self, initial: u64, now: u64) -> Self {
+        (self.level, self.seen) = (Fraction::whole(initial.into()), now);
+        self
     }
 
     /// A new identity is first seen with its first operation, not at the epoch.
@@ -353,6 +245,16 @@ impl Stairs {
         }
     }
 
+    /// The same with fewer tokens at first; a period that starts with a hit starts with the first operation.
+    pub(crate) fn starting_with(mut self, initial: u64, now: u64) -> Self {
+        self.level = initial.into();
+        self.period_start = match self.starts {
+            Starts::OnTheClock => now / self.period * self.period,
+            Starts::WithTheFirstHit => now,
+        };
+        self
+    }
+
     pub(crate) fn window(count: u64, period: u64, starts: Starts) -> Self {
         Self { lapses: true, ..Self::bucket(count, period, count, starts) }
     }
@@ -444,187 +346,5 @@ impl Model for Stairs {
 
     fn in_debt(&self, now: u64) -> bool {
         self.walked(now).level < 0
-    }
-}
-
-/// Every hit, remembered for ever.
-#[derive(Debug, Clone)]
-pub(crate) struct Ledger {
-    pub(crate) windows: Vec<(u64, u64)>,
-    pub(crate) min_gap: u64,
-    /// When, and how much.
-    pub(crate) hits: Vec<(u64, u64)>,
-}
-
-impl Ledger {
-    pub(crate) fn new(windows: Vec<(u64, u64)>, min_gap: u64) -> Self {
-        Self { windows, min_gap, hits: Vec::new() }
-    }
-
-    fn held(&self, window: u64, now: u64) -> u64 {
-        let counts = |&&(then, _): &&(u64, u64)| then + window > now;
-        self.hits.iter().filter(counts).map(|&(_, cost)| cost).sum()
-    }
-
-    fn fits(&self, cost: u64, now: u64) -> bool {
-        let gap_over = self.hits.iter().all(|&(then, _)| then + self.min_gap <= now);
-        let mut windows = self.windows.iter();
-        gap_over && windows.all(|&(most, window)| self.held(window, now) + cost <= most)
-    }
-}
-
-impl Model for Ledger {
-    fn largest(&self, _now: u64) -> Option<u64> {
-        self.windows.iter().map(|&(most, _)| most).min()
-    }
-
-    fn turn(&self, cost: u64, now: u64) -> u64 {
-        first(now, |t| self.fits(cost, t)).expect("room some day")
-    }
-
-    fn charge(&mut self, cost: u64, turn: u64, _now: u64) {
-        if cost > 0 {
-            self.hits.push((turn, cost));
-            self.hits.sort_by_key(|&(then, _)| then);
-        }
-    }
-
-    /// The newest first: what is given back was most likely taken last.
-    fn give(&mut self, amount: u64, _now: u64) {
-        let mut rest = amount;
-        for (_, cost) in self.hits.iter_mut().rev() {
-            let back = rest.min(*cost);
-            *cost -= back;
-            rest -= back;
-        }
-        self.hits.retain(|&(_, cost)| cost > 0);
-    }
-
-    fn give_beyond(&mut self, _amount: u64, _now: u64) {
-        unreachable!("refused");
-    }
-
-    fn fill(&mut self, _now: u64) {
-        self.hits.clear();
-    }
-
-    fn left(&self, now: u64) -> i128 {
-        let left =
-            |&(most, window): &(u64, u64)| i128::from(most) - i128::from(self.held(window, now));
-        self.windows.iter().map(left).min().expect("a window")
-    }
-
-    fn is_full(&self, now: u64) -> bool {
-        self.windows.iter().all(|&(_, window)| self.held(window, now) == 0)
-    }
-
-    fn in_debt(&self, now: u64) -> bool {
-        self.left(now) < 0
-    }
-
-    fn available(&self, now: u64) -> u64 {
-        if self.hits.iter().any(|&(then, _)| then + self.min_gap > now) {
-            return 0;
-        }
-        self.left(now).max(0) as u64
-    }
-}
-
-/// Counts per window, weighed by their overlap in exact fractions.
-#[derive(Debug, Clone)]
-pub(crate) struct Counts {
-    pub(crate) most: u64,
-    pub(crate) window: u64,
-    pub(crate) rounding: Rounding,
-    /// (window index, hits in it)
-    counts: Vec<(u64, u64)>,
-    /// Nothing passes before the window of a booking: it was counted ahead.
-    booked_until: u64,
-}
-
-impl Counts {
-    pub(crate) fn new(most: u64, window: u64, rounding: Rounding) -> Self {
-        Self { most, window, rounding, counts: Vec::new(), booked_until: 0 }
-    }
-
-    fn count(&self, index: u64) -> i128 {
-        let here = self.counts.iter().filter(|(i, _)| *i == index);
-        here.map(|&(_, n)| i128::from(n)).sum()
-    }
-
-    fn estimate(&self, now: u64) -> i128 {
-        let (index, into) = (now / self.window, now % self.window);
-        let previous = index.checked_sub(1).map_or(0, |before| self.count(before));
-        let overlap = Fraction::new((self.window - into).into(), self.window.into());
-        let estimate = overlap.times(previous).plus(Fraction::whole(self.count(index)));
-        match self.rounding {
-            Rounding::Floor => estimate.floor(),
-            Rounding::Up => estimate.ceil(),
-        }
-    }
-
-    fn fits(&self, cost: u64, now: u64) -> bool {
-        now >= self.booked_until && self.estimate(now) + i128::from(cost) <= self.most.into()
-    }
-}
-
-impl Model for Counts {
-    fn largest(&self, _now: u64) -> Option<u64> {
-        Some(self.most)
-    }
-
-    fn turn(&self, cost: u64, now: u64) -> u64 {
-        first(now, |t| self.fits(cost, t)).expect("room some day")
-    }
-
-    fn charge(&mut self, cost: u64, turn: u64, now: u64) {
-        let index = turn.max(self.booked_until).max(now) / self.window;
-        self.counts.push((index, cost));
-        if index > now / self.window {
-            self.booked_until = index * self.window;
-        }
-    }
-
-    /// From the current window first, then from the one before.
-    fn give(&mut self, amount: u64, now: u64) {
-        let index = now.max(self.booked_until) / self.window;
-        let mut rest = amount;
-        for at in [Some(index), index.checked_sub(1)].into_iter().flatten() {
-            let here = self.counts.iter_mut().filter(|(i, _)| *i == at);
-            for (_, count) in here {
-                let back = rest.min(*count);
-                *count -= back;
-                rest -= back;
-            }
-        }
-    }
-
-    fn give_beyond(&mut self, _amount: u64, _now: u64) {
-        unreachable!("refused");
-    }
-
-    fn fill(&mut self, _now: u64) {
-        self.counts.clear();
-        self.booked_until = 0;
-    }
-
-    fn left(&self, now: u64) -> i128 {
-        i128::from(self.most) - self.estimate(now.max(self.booked_until))
-    }
-
-    fn is_full(&self, now: u64) -> bool {
-        now >= self.booked_until && self.estimate(now) == 0
-    }
-
-    fn in_debt(&self, now: u64) -> bool {
-        now < self.booked_until || self.estimate(now) > self.most.into()
-    }
-
-    fn drains(&self, now: u64) -> u64 {
-        self.available(now)
-    }
-
-    fn available(&self, now: u64) -> u64 {
-        if now < self.booked_until { 0 } else { self.left(now).max(0) as u64 }
     }
 }

@@ -1,0 +1,226 @@
+//! Changing a limit live: amounts convert in units, rounded against the client by less than one.
+
+mod support;
+
+use proptest::prelude::*;
+use sluicegate_core::algorithm::sliding_window::Rounding;
+use sluicegate_core::algorithm::token_bucket::Refill;
+use sluicegate_core::change::Keep;
+use sluicegate_core::limit::Limit;
+use sluicegate_core::op::Op;
+use support::limits::{
+    bucket, counter, cycle, leaky, log, slots, small, smooth, stepped, warm_up, window,
+    window_from_first_hit,
+};
+use support::{World, acquire, at, cases, hit, hit_as, peek};
+
+const KEEPS: [Keep; 4] = [Keep::Used, Keep::Remaining, Keep::Proportion, Keep::Nothing];
+
+/// A limit of each kind whose capacity is `size`.
+fn sized(kind: u8, n: u64, p: u64, size: u64) -> Limit {
+    match kind {
+        0 => bucket(n, p, size),
+        1 => stepped(n, p, size, Refill::Interval),
+        2 => stepped(n, p, size, Refill::Aligned),
+        3 => leaky(n, p, size - 1),
+        4 => window(size, p),
+        5 => window_from_first_hit(size, p),
+        6 => Limit::SlidingLog(log(&[(size, p)])),
+        _ => counter(size, p, if n.is_multiple_of(2) { Rounding::Floor } else { Rounding::Up }),
+    }
+}
+
+/// Whether only the number changes here: a log and two counts count anew what a window of another length
+/// holds, and a period that began with a hit would end at another time.
+fn same_period(kind: u8) -> bool {
+    matches!(kind, 1 | 5 | 6 | 7)
+}
+
+fn history() -> impl Strategy<Value = Vec<(u64, Op)>> {
+    let op = (0u8..8, 1u64..5, 0u64..30).prop_map(|(kind, cost, patience)| match kind {
+        0..5 => hit(cost),
+        5..7 => acquire(cost, patience),
+        _ => Op::Charge { cost },
+    });
+    prop::collection::vec((0u64..10, op), 0..10)
+}
+
+fn played(limit: Limit, history: &[(u64, Op)]) -> (World, u64) {
+    let mut world = World::hard(limit);
+    let mut now = 300;
+    for (pause, op) in history {
+        now += pause;
+        world.ask(*op, now);
+    }
+    (world, now)
+}
+
+fn changed(world: &World, new: Limit, keep: Keep, now: u64) -> World {
+    let mut changed = world.clone();
+    let new = World::hard(new).plan;
+    changed.account.change(&world.plan, &new, &[Some(0)], keep, at(now));
+    changed.plan = new;
+    changed
+}
+
+fn left(world: &World, now: u64) -> i64 {
+    world.would(peek(1), now).remaining.expect("a number")
+}
+
+proptest! {
+    #![proptest_config(cases(1_000))]
+
+    #[test]
+    fn what_was_used_stays_used(
+        kind in 0u8..8, (n, p) in (1u64..5, 1u64..20), (m, q) in (1u64..5, 1u64..20),
+        (size, new_size) in (1u64..9, 1u64..9), history in history(), pause in 0u64..8,
+    ) {
+        let q = if same_period(kind) { p } else { q };
+        // Another rounding of the same counts is another number; the counts are compared as they are.
+        let m = if kind == 7 { n } else { m };
+        let (world, now) = played(sized(kind, n, p, size), &history);
+        let now = now + pause;
+        let new = changed(&world, sized(kind, m, q, new_size), Keep::Used, now);
+        let used = size as i64 - left(&world, now);
+        prop_assert_eq!(left(&new, now), new_size as i64 - used);
+    }
+
+    #[test]
+    fn what_is_left_stays_left_as_far_as_it_fits(
+        kind in 0u8..7, (n, p) in (1u64..5, 1u64..20), (m, q) in (1u64..5, 1u64..20),
+        (size, new_size) in (1u64..9, 1u64..9), history in history(), pause in 0u64..8,
+    ) {
+        let q = if same_period(kind) { p } else { q };
+        let (world, now) = played(sized(kind, n, p, size), &history);
+        let now = now + pause;
+        let new = changed(&world, sized(kind, m, q, new_size), Keep::Remaining, now);
+        let (was, is) = (left(&world, now), left(&new, now));
+        // As good as new stays as good as new.
+        let full = world.would(peek(1), now).reset_after == 0;
+        let due = if full { new_size as i64 } else { was.min(new_size as i64) };
+        prop_assert!(is <= due && due - is < 1, "{} left, was {}", is, was);
+    }
+
+    #[test]
+    fn what_was_used_stays_the_same_part_of_the_whole(
+        kind in prop_oneof![1u8..3, 4u8..6], p in 1u64..20, n in 1u64..5,
+        (size, new_size) in (1u64..9, 1u64..9), history in history(), pause in 0u64..8,
+    ) {
+        // Limits that count in whole units: so does the part.
+        let (world, now) = played(sized(kind, n, p, size), &history);
+        let now = now + pause;
+        let new = changed(&world, sized(kind, n, p, new_size), Keep::Proportion, now);
+        let used = (size as i64 - left(&world, now)) as u64;
+        prop_assert_eq!(left(&new, now), new_size as i64 - (used * new_size).div_ceil(size) as i64);
+    }
+
+    #[test]
+    fn keeping_nothing_starts_everyone_anew(
+        kind in 0u8..8, (n, p) in (1u64..5, 1u64..20), (m, q) in (1u64..5, 1u64..20),
+        (size, new_size) in (1u64..9, 1u64..9), history in history(),
+    ) {
+        let (world, now) = played(sized(kind, n, p, size), &history);
+        let limit = sized(kind, m, q, new_size);
+        if limit == *world.plan[0].limit() {
+            return Ok(());
+        }
+        let new = changed(&world, limit, Keep::Nothing, now);
+        prop_assert_eq!(new.probe(now, 3), World::hard(limit).probe(now, 3));
+    }
+
+    #[test]
+    fn a_change_to_the_same_limit_changes_nothing(
+        limit in small(), history in history(), keep in 0usize..3, pause in 0u64..30,
+    ) {
+        let (world, now) = played(limit, &history);
+        let same = changed(&world, limit, KEEPS[keep], now + pause);
+        prop_assert_eq!(world.probe(now + pause, 1), same.probe(now + pause, 1));
+        prop_assert_eq!(world.probe(now + pause, 9), same.probe(now + pause, 9));
+    }
+
+    #[test]
+    fn there_and_back_never_gives_more_than_before(
+        kind in 0u8..8, (n, p) in (1u64..5, 1u64..20), (m, q) in (1u64..5, 1u64..20),
+        (size, new_size) in (1u64..9, 1u64..9), history in history(), pause in 0u64..8,
+    ) {
+        let q = if same_period(kind) { p } else { q };
+        let (world, now) = played(sized(kind, n, p, size), &history);
+        let now = now + pause;
+        let there = changed(&world, sized(kind, m, q, new_size), Keep::Used, now);
+        let back = changed(&there, sized(kind, n, p, size), Keep::Used, now);
+        for step in 0..40 {
+            let then = now + step;
+            for cost in [1, 2, 4] {
+                let (was, is) = (world.would(peek(cost), then), back.would(peek(cost), then));
+                prop_assert!(was.allowed() || !is.allowed(), "{} at +{}", cost, step);
+                prop_assert!(is.remaining <= was.remaining);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bucket_refilled_another_way_keeps_what_was_used(
+        (from, to) in (0u8..3, 0u8..3), (n, p) in (1u64..5, 1u64..20), (m, q) in (1u64..5, 1u64..20),
+        (size, new_size) in (1u64..9, 1u64..9), history in history(), pause in 0u64..8,
+    ) {
+        let q = if (from, to) == (1, 1) { p } else { q };
+        let (world, now) = played(sized(from, n, p, size), &history);
+        let now = now + pause;
+        let new = changed(&world, sized(to, m, q, new_size), Keep::Used, now);
+        let used = size as i64 - left(&world, now);
+        prop_assert_eq!(left(&new, now), new_size as i64 - used);
+    }
+
+    #[test]
+    fn another_algorithm_starts_anew(
+        (from, to) in (0u8..8, 0u8..8), n in 1u64..5, p in 1u64..20, size in 1u64..9, history in history(),
+    ) {
+        let (world, now) = played(sized(from, n, p, size), &history);
+        let limit = sized(to, n, p, size);
+        if limit.algorithm() != world.plan[0].limit().algorithm() {
+            let new = changed(&world, limit, Keep::Used, now);
+            prop_assert_eq!(new.probe(now, 3), World::hard(limit).probe(now, 3));
+        }
+    }
+
+    #[test]
+    fn a_cycle_changes_from_the_next_cycle_on(
+        (size, new_size) in (1u64..9, 1u64..9), period in 1u64..30, pause in 0u64..60, used in 1u64..9,
+    ) {
+        let now = 300 + pause;
+        let mut world = World::hard(cycle(size, period));
+        world.ask(hit(used.min(size)), now);
+        let new = changed(&world, cycle(new_size, period), Keep::Used, now);
+        prop_assert_eq!(left(&new, now), left(&world, now));
+        let next = (now / period + 1) * period;
+        prop_assert_eq!(left(&new, next), new_size as i64);
+        if next > now {
+            prop_assert_eq!(left(&new, next - 1), left(&world, now));
+        }
+    }
+
+    #[test]
+    fn time_already_booked_stays_booked(
+        smoothly in any::<bool>(), (n, p) in (1u64..5, 1u64..20), (m, q) in (1u64..5, 1u64..20),
+        cost in 1u64..20, pause in 0u64..20,
+    ) {
+        let of = |n, p| if smoothly { smooth(n, p, 30) } else { warm_up(n, p, 30, 3_000) };
+        let mut world = World::hard(of(n, p));
+        world.ask(hit(cost), 300);
+        let now = 300 + pause;
+        let wait = world.would(acquire(1, 10_000), now).wait();
+        let new = changed(&world, of(m, q), Keep::Used, now);
+        prop_assert_eq!(new.would(acquire(1, 10_000), now).wait(), wait);
+    }
+
+    #[test]
+    fn who_is_in_flight_stays_in_flight(
+        (max, new_max) in (1u64..6, 1u64..6), lease in 1u64..30, held in 0u64..6, keep in 0usize..3,
+    ) {
+        let mut world = World::hard(slots(max, lease));
+        let held = (0..held).filter(|&id| world.allows(hit_as(1, id), 300)).count() as i64;
+        let new = changed(&world, slots(new_max, lease), KEEPS[keep], 300);
+        prop_assert_eq!(left(&new, 300), new_max as i64 - held);
+        prop_assert_eq!(left(&new, 300 + lease), new_max as i64);
+    }
+}
