@@ -325,33 +325,35 @@ proptest! {
     }
 }
 
-/// Acquires, and now and then instead the cancelling of an earlier one by its place.
+/// Acquires, and now and then instead the cancelling of a pending one, counted from the last.
 type Cancelling = Vec<(u64, u64, u64, Option<usize>)>;
 
 fn cancelling() -> impl Strategy<Value = Cancelling> {
-    let call = (0u64..10, 1u64..5, 0u64..60, prop::option::of(0usize..40));
-    prop::collection::vec(call, 1..40)
+    let pause = prop_oneof![Just(0), 0u64..4, 0u64..20];
+    let call = (pause, 1u64..5, 20u64..200, prop::option::weighted(0.3, 0usize..4));
+    prop::collection::vec(call, 1..30)
 }
 
 /// What is used when, less what was cancelled before its turn.
 fn uses_not_cancelled(world: &mut World, calls: &Cancelling) -> Uses {
     let mut now = 1_000;
-    let mut uses: Vec<Option<(u64, u64)>> = Vec::new();
+    let mut uses: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     for (id, &(pause, cost, patience, victim)) in calls.iter().enumerate() {
         now += pause;
         let Some(victim) = victim else {
             let said = world.ask(acquire_as(cost, patience, id as u64), now);
-            uses.push(said.allowed().then(|| (now + said.wait(), cost)));
+            if said.allowed() {
+                uses.insert(id as u64, (now + said.wait(), cost));
+            }
             continue;
         };
-        let booked = uses.get(victim).copied().flatten();
-        if booked.is_some_and(|(turn, _)| turn > now) {
-            world.ask(cancel(victim as u64), now);
-            uses[victim] = None;
+        let pending = uses.iter().rev().filter(|(_, (turn, _))| *turn > now);
+        if let Some(id) = pending.map(|(id, _)| *id).nth(victim) {
+            world.ask(cancel(id), now);
+            uses.remove(&id);
         }
-        uses.push(None);
     }
-    let mut uses: Uses = uses.into_iter().flatten().collect();
+    let mut uses: Uses = uses.into_values().collect();
     uses.sort_unstable();
     uses
 }
