@@ -12,6 +12,7 @@ mod algorithms;
 
 use std::collections::HashMap;
 
+use sluicegate_core::limit::Limit as CoreLimit;
 use sluicegate_rules::limit::Limit;
 
 use self::algorithms::{Allows, FORMS, Form};
@@ -108,6 +109,7 @@ fn limit_of(value: &Value<'_>, names: &mut Names, report: &mut Report) -> Result
     chosen?;
     let (name, allows) = (name?, allows?);
     Ok(match allows {
+        Allows::Fixed(CoreLimit::Closed) => Limit::closed(name, form.name),
         Allows::Fixed(limit) => Limit::fixed(name, limit),
         Allows::Calendar(rate, calendar) => Limit::calendar(name, rate, calendar),
     })

@@ -8,10 +8,9 @@
 //! the bound.
 //!
 //! Why this suffices for both languages: `a * b / d` has exactly one floor and one remainder. Rust
-//! takes the product in 128 bits. A double implementation splits the factors into limbs of 27 bits,
-//! so that each partial product is below 2^54 and exact, and divides step by step
-//! (`tests/double_twin.rs` does so and compares). Two correct implementations of an exact
-//! operation cannot differ, however they go about it.
+//! takes the product in 128 bits. With doubles it is done digit by digit, each step staying within
+//! what they hold exactly (`tests/double_twin.rs` does so and compares). Two correct
+//! implementations of an exact operation cannot differ, however they go about it.
 
 // Each bare operator below is covered by the bound stated beside it; the lint is denied elsewhere.
 #![allow(clippy::arithmetic_side_effects)]

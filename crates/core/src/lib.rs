@@ -27,7 +27,7 @@
 //! let day = Rate::new(10_000, Span::from_secs(86_400))?;
 //! let plan = [
 //!     Step::new(Limit::TokenBucket(TokenBucket::new(second, 50)?), Mode::Hard)?,
-//!     Step::new(Limit::FixedWindow(FixedWindow::new(day, Align::Clock)?), Mode::Hard)?,
+//!     Step::new(Limit::FixedWindow(FixedWindow::new(day, Align::Clock)), Mode::Hard)?,
 //! ];
 //! let mut alice = Account::default();
 //! let now = Moment::at(Timestamp::from_micros(1_700_000_000_000_000));

@@ -213,6 +213,12 @@ impl Limit {
         )
     }
 
+    /// Whether a caller of this cost may find the limit ready, and a little later not any more: only a
+    /// cycle asked for more than it holds, whose slot moves away once it is full.
+    pub(crate) fn wavers(&self, cost: u64) -> bool {
+        matches!(self, Self::Cycle(cycle) if cost > cycle.permits())
+    }
+
     /// How long a plain hit waits: for ever if the limit shapes (its queue is bounded), else not at all.
     #[must_use]
     pub fn hit_patience(&self) -> Span {

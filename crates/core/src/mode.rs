@@ -70,6 +70,8 @@ pub struct Step {
     pub(crate) limit: Limit,
     /// How much of that room lies above the plain limit.
     pub(crate) slack: u64,
+    /// The limit without that room, if it is soft.
+    pub(crate) plain: Option<Limit>,
     /// The limit that may admit more while there is spare capacity.
     pub(crate) boost: Option<Limit>,
     /// Whether it is obeyed.
@@ -95,14 +97,14 @@ impl Step {
     /// When a percentage or factor is out of range, the mode has no meaning for the algorithm, or
     /// the limit that it makes cannot be held exactly.
     pub fn new(limit: Limit, mode: Mode) -> Result<Self, QuotaError> {
-        let plain = Self { limit, slack: 0, boost: None, enforced: true, rule: 0 };
+        let plain = Self { limit, slack: 0, plain: None, boost: None, enforced: true, rule: 0 };
         match mode {
             Mode::Hard => Ok(plain),
             Mode::Shadow => Ok(Self { enforced: false, ..plain }),
             Mode::Soft { percent } => {
-                let limit = limit.softened(percent)?;
-                let slack = slack_of(&plain.limit, &limit);
-                Ok(Self { limit, slack, ..plain })
+                let soft = limit.softened(percent)?;
+                let slack = slack_of(&limit, &soft);
+                Ok(Self { limit: soft, slack, plain: Some(limit), ..plain })
             }
             Mode::Elastic { up_to, .. } => Ok(Self { boost: Some(limit.boosted(up_to)?), ..plain }),
         }
@@ -152,11 +154,11 @@ impl Limit {
                 Self::LeakyBucket(LeakyBucket::new(bucket.rate(), places)?)
             }
             Self::FixedWindow(window) => {
-                Self::FixedWindow(FixedWindow::new(grown(window.rate())?, window.align())?)
+                Self::FixedWindow(FixedWindow::new(grown(window.rate())?, window.align()))
             }
             Self::SlidingLog(log) => Self::SlidingLog(log.grown(grow)?),
             Self::SlidingWindow(window) => {
-                Self::SlidingWindow(SlidingWindow::new(grown(window.rate())?, window.rounding())?)
+                Self::SlidingWindow(SlidingWindow::new(grown(window.rate())?, window.rounding()))
             }
             Self::Cycle(cycle) => Self::Cycle(Cycle::new(grow(cycle.permits()), cycle.period())?),
             Self::Concurrency(slots) => {
@@ -199,11 +201,11 @@ impl Limit {
                 Self::LeakyBucket(LeakyBucket::new(bucket.rate().scaled(factor)?, places)?)
             }
             Self::FixedWindow(window) => {
-                Self::FixedWindow(FixedWindow::new(grown(window.rate())?, window.align())?)
+                Self::FixedWindow(FixedWindow::new(grown(window.rate())?, window.align()))
             }
             Self::SlidingLog(log) => Self::SlidingLog(log.grown(times)?),
             Self::SlidingWindow(window) => {
-                Self::SlidingWindow(SlidingWindow::new(grown(window.rate())?, window.rounding())?)
+                Self::SlidingWindow(SlidingWindow::new(grown(window.rate())?, window.rounding()))
             }
             Self::SmoothBursty(smooth) => {
                 let forget_after = smooth.kernel.forget_after;

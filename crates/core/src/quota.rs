@@ -129,6 +129,11 @@ impl Rate {
         Span::from_micros(self.period.get())
     }
 
+    /// The number and the period, which are never nothing.
+    pub(crate) const fn parts(&self) -> (NonZeroU64, NonZeroU64) {
+        (self.count, self.period)
+    }
+
     /// What a mark's fraction counts in: `frac` runs from 0 to this less one.
     #[must_use]
     pub const fn fraction(&self) -> u64 {
@@ -213,6 +218,28 @@ impl Rate {
     pub fn units_covering(&self, time: Mark) -> u64 {
         let (whole, exact) = self.units_and_rest(time);
         if exact { whole } else { cut_amount(whole.saturating_add(1)) }
+    }
+
+    /// `times × time / whole`, rounded up: what part of the whole this time is, in units of another.
+    pub(crate) fn share(&self, time: Mark, whole: Mark, times: u64) -> u64 {
+        let exact = |mark: Mark| {
+            let us = u128::from(mark.us).saturating_mul(u128::from(self.units.get()));
+            us.saturating_add(u128::from(mark.frac))
+        };
+        let (mut part, mut whole) = (exact(time), exact(whole));
+        // Up to 2^106 each: drop digits of both until the product fits, against the client.
+        while part >> 74 > 0 {
+            part = (part >> 1).saturating_add(1);
+            whole >>= 1;
+        }
+        let product = part.saturating_mul(u128::from(cut_amount(times)));
+        match product.checked_div(whole) {
+            Some(floor) => {
+                let up = u128::from(!product.is_multiple_of(whole));
+                cut_amount(u64::try_from(floor.saturating_add(up)).unwrap_or(EXACT_MAX))
+            }
+            None => 0,
+        }
     }
 
     /// `(us * units + frac) / micros`, and whether that is whole.

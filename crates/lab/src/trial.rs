@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use sluicegate_config::quota::explain;
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::change::Keep;
@@ -144,22 +145,21 @@ fn continues(new: &[Limit], place: usize, old: &[Limit]) -> Option<usize> {
 }
 
 fn steps(limits: &[Limit], mode: Mode, now: Timestamp) -> Result<Vec<Step>, String> {
-    let step = |limit: &Limit| Step::new(limit.at(now), mode).map_err(|error| error.to_string());
+    let step = |limit: &Limit| Step::new(limit.at(now), mode).map_err(|error| explain(&error));
     limits.iter().map(step).collect()
 }
 
 /// What each limit is called: its name, or its algorithm (with its place where that is not enough).
 fn names(limits: &[Limit]) -> Vec<String> {
-    let algorithm = |limit: &Limit| limit.at(Timestamp::EPOCH).algorithm();
     let nameless = |limit: &Limit, other: &Limit| {
-        other.name().is_none() && algorithm(limit) == algorithm(other)
+        other.name().is_none() && limit.algorithm() == other.algorithm()
     };
     let called = |(place, limit): (usize, &Limit)| match limit.name() {
         Some(name) => name.to_owned(),
         None if limits.iter().filter(|other| nameless(limit, other)).count() > 1 => {
-            format!("{}#{}", algorithm(limit), place + 1)
+            format!("{}#{}", limit.algorithm(), place + 1)
         }
-        None => algorithm(limit).to_owned(),
+        None => limit.algorithm().to_owned(),
     };
     limits.iter().enumerate().map(called).collect()
 }

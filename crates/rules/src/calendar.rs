@@ -38,7 +38,8 @@ const MICROS: u64 = 1_000_000;
 /// let calendar = Calendar::new("Europe/Berlin", CalendarUnit::Day).unwrap();
 /// let now = Timestamp::from_micros(1_774_744_200_000_000); // 2026-03-29 01:30, a day of 23 hours
 /// let rate = Rate::new(10_000, Span::from_secs(86_400)).unwrap();
-/// assert!(FixedWindow::new(rate, Align::Calendar(calendar.edges(now))).is_ok());
+/// let window = FixedWindow::new(rate, Align::Calendar(calendar.edges(now)));
+/// assert_eq!(window.rate(), rate);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calendar {

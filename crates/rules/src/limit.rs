@@ -21,6 +21,7 @@ use crate::calendar::Calendar;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     name: Option<String>,
+    algorithm: &'static str,
     allows: Allows,
 }
 
@@ -45,7 +46,32 @@ impl Limit {
     /// ```
     #[must_use]
     pub const fn fixed(name: Option<String>, limit: CoreLimit) -> Self {
-        Self { name, allows: Allows::Fixed(limit) }
+        Self { name, algorithm: limit.algorithm(), allows: Allows::Fixed(limit) }
+    }
+
+    /// A limit that is closed for now, and of which algorithm it will be again.
+    ///
+    /// ```
+    /// use sluicegate_rules::limit::Limit;
+    ///
+    /// assert_eq!(Limit::closed(None, "token_bucket").algorithm(), "token_bucket");
+    /// ```
+    #[must_use]
+    pub const fn closed(name: Option<String>, algorithm: &'static str) -> Self {
+        Self { name, algorithm, allows: Allows::Fixed(CoreLimit::Closed) }
+    }
+
+    /// The algorithm, as it is written.
+    ///
+    /// ```
+    /// use sluicegate_core::limit::Limit as CoreLimit;
+    /// use sluicegate_rules::limit::Limit;
+    ///
+    /// assert_eq!(Limit::fixed(None, CoreLimit::Unlimited).algorithm(), "unlimited");
+    /// ```
+    #[must_use]
+    pub const fn algorithm(&self) -> &'static str {
+        self.algorithm
     }
 
     /// At most the rate's number in each window of a calendar. The rate's period is its nominal
@@ -63,7 +89,7 @@ impl Limit {
     /// ```
     #[must_use]
     pub const fn calendar(name: Option<String>, rate: Rate, calendar: Calendar) -> Self {
-        Self { name, allows: Allows::Calendar(rate, calendar) }
+        Self { name, algorithm: "fixed_window", allows: Allows::Calendar(rate, calendar) }
     }
 
     /// Its name, if it was given one.
@@ -110,12 +136,8 @@ impl Limit {
         match &self.allows {
             Allows::Fixed(limit) => *limit,
             Allows::Calendar(rate, calendar) => {
-                match FixedWindow::new(*rate, Align::Calendar(calendar.edges(now))) {
-                    Ok(window) => CoreLimit::FixedWindow(window),
-                    // A rate that exists makes a window; if core ever disagrees, nothing may pass
-                    // unseen.
-                    Err(_) => CoreLimit::Closed,
-                }
+                let align = Align::Calendar(calendar.edges(now));
+                CoreLimit::FixedWindow(FixedWindow::new(*rate, align))
             }
         }
     }

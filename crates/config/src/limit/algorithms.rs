@@ -225,9 +225,7 @@ fn fixed_window(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, 
         return Err(fields.refuse(ZONE.name, report, message));
     }
     zone?;
-    let window = FixedWindow::new(pace.rate, align)
-        .map_err(|error| refuse(fields, &RATE, &error, "write another rate", report))?;
-    pace.allows(Limit::FixedWindow(window))
+    pace.allows(Limit::FixedWindow(FixedWindow::new(pace.rate, align)))
 }
 
 fn calendar_window(
@@ -260,9 +258,7 @@ fn sliding_window(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows
     let rate = fields.required(&RATE, report);
     let rounding = fields.optional(&ROUNDING, report);
     let pace = Pace::of(rate, 1, fields, report)?;
-    let window = SlidingWindow::new(pace.rate, rounding?.unwrap_or_default())
-        .map_err(|error| refuse(fields, &RATE, &error, "write another rate", report))?;
-    pace.allows(Limit::SlidingWindow(window))
+    pace.allows(Limit::SlidingWindow(SlidingWindow::new(pace.rate, rounding?.unwrap_or_default())))
 }
 
 fn smooth_bursty(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Reported> {

@@ -41,9 +41,9 @@ fn every_algorithm_is_read() {
     let bucket = |burst| TokenBucket::new(ten, burst).unwrap();
     let minute = Span::from_secs(60);
     let second = Span::from_secs(1);
-    let window = |align| CoreLimit::FixedWindow(FixedWindow::new(rate(600, 60), align).unwrap());
+    let window = |align| CoreLimit::FixedWindow(FixedWindow::new(rate(600, 60), align));
     let log = |rates: &[Rate]| SlidingLog::new(rates).unwrap();
-    let counter = |rounding| CoreLimit::SlidingWindow(SlidingWindow::new(ten, rounding).unwrap());
+    let counter = |rounding| CoreLimit::SlidingWindow(SlidingWindow::new(ten, rounding));
     let smooth = |max_burst| SmoothBursty::new(ten, max_burst).unwrap();
     let warm = |factor| CoreLimit::WarmUp(WarmUp::new(ten, minute, factor).unwrap());
     let table = [

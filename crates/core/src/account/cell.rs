@@ -51,13 +51,11 @@ impl Cell {
         let Some(boost) = step.boost.as_ref().filter(|_| moment.spare_capacity) else {
             return plain;
         };
+        // While the gate is open the boosted limit decides, and the plain one says what to mark.
         match (plain, ask(boost, &self.boost, want, now)) {
-            (Pass::Plain(slot), _) if slot <= now => plain,
+            (Pass::Plain(plain), Pass::Plain(slot)) if plain <= slot => Pass::Plain(slot),
             (_, Pass::Plain(slot)) => Pass::Boosted(slot),
-            (Pass::Plain(_), _) => plain,
-            (Pass::Later(a), Pass::Later(b)) => Pass::Later(a.min(b)),
-            (Pass::Never(_), boosted) => boosted,
-            _ => plain,
+            (_, denied) => denied,
         }
     }
 
@@ -94,7 +92,11 @@ impl Cell {
             step.limit.spend(&mut self.plain, cost, at, now)
         });
         let boost = step.boost.as_ref().map(|boost| {
-            let at = if matches!(pass, Pass::Boosted(_)) { at } else { now };
+            // A closed gate does not ask the boosted limit; it is charged all the same.
+            let at = match boost.slot(&self.boost, want.cost, now) {
+                Slot::At(slot) => slot.min(at),
+                Slot::Never { .. } => now,
+            };
             boost.spend(&mut self.boost, want.cost, at, now)
         });
         Receipt { plain, boost }
@@ -103,7 +105,7 @@ impl Cell {
     pub(super) fn available(&self, step: &Step, most: u64, moment: Moment) -> u64 {
         let plain = step.limit.available(&self.plain, most, moment.now);
         match step.boost.as_ref().filter(|_| moment.spare_capacity) {
-            Some(boost) => plain.max(boost.available(&self.boost, most, moment.now)),
+            Some(boost) => boost.available(&self.boost, most, moment.now),
             None => plain,
         }
     }
@@ -120,15 +122,13 @@ impl Cell {
             Pass::Later(at) => Outcome::Deny { retry_after: at.since(now) },
             Pass::Never(max_cost) => Outcome::Never { max_cost },
         };
-        let slack = signed(step.slack);
-        let left = step.limit.remaining(&self.plain, now);
-        let remaining = left.map(|left| within(left.saturating_sub(slack)));
+        let remaining = step.remaining(&self.plain, now);
         Decision {
             outcome,
             enforced: step.enforced,
             remaining,
             reset_after: step.limit.full_after(&self.plain, now),
-            soft: charged && step.slack > 0 && remaining.is_some_and(|left| left < 0),
+            soft: charged && step.plain.is_some() && remaining.is_some_and(|left| left < 0),
             elastic: charged && matches!(pass, Pass::Boosted(_)),
         }
     }
@@ -170,6 +170,16 @@ impl Step {
     pub(super) fn goes_through(&self, plan: &[Self], passes: &[Pass]) -> bool {
         let mut mates = plan.iter().zip(passes).filter(|(step, _)| step.rule == self.rule);
         self.enforced || mates.all(|(_, pass)| pass.is_yes())
+    }
+
+    /// What is left of the plain limit, without the room that a soft mode adds.
+    fn remaining(&self, state: &State, now: Timestamp) -> Option<i64> {
+        // A log may have several windows, and each has room of its own.
+        if let Some(Limit::SlidingLog(_)) = &self.plain {
+            return self.plain.as_ref().and_then(|plain| plain.remaining(state, now));
+        }
+        let left = self.limit.remaining(state, now);
+        left.map(|left| within(left.saturating_sub(signed(self.slack))))
     }
 
     pub(super) const fn has_slots(&self) -> bool {

@@ -22,6 +22,7 @@ pub(super) struct Hold {
     pub(super) holder: Holder,
     pub(super) kind: Kind,
     pub(super) cost: u64,
+    pub(super) made: Timestamp,
     /// One for each step of the plan.
     pub(super) receipts: Vec<Receipt>,
 }
@@ -86,6 +87,16 @@ impl Holds {
         self.all.push(hold);
     }
 
+    /// Forgets what can be given back: the limits were filled.
+    pub(super) fn void(&mut self, now: Timestamp) {
+        for hold in &mut self.all {
+            hold.receipts.fill(Receipt::default());
+            if hold.deadline().is_some() {
+                hold.kind = Kind::Expired { deadline: now };
+            }
+        }
+    }
+
     pub(super) fn take(&mut self, holder: Holder) -> Option<Hold> {
         let place = self.all.iter().position(|hold| hold.holder == holder)?;
         Some(self.all.remove(place))
@@ -147,7 +158,10 @@ impl Hold {
     /// Whether it has been over for so long that nobody will ask again.
     fn is_forgotten(&self, now: Timestamp) -> bool {
         match self.kind {
-            Kind::Booking => self.slot().is_none_or(|slot| slot.after(FORGET_AFTER) <= now),
+            Kind::Booking => {
+                let over = self.slot().unwrap_or(self.made).max(self.made);
+                over.after(FORGET_AFTER) <= now
+            }
             Kind::Reservation { .. } => false,
             Kind::Expired { deadline } => deadline.after(FORGET_AFTER) <= now,
         }

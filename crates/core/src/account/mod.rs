@@ -23,6 +23,9 @@ use crate::op::{Op, OpKind, Refusal};
 use crate::time::{NOW_MAX, Span, Timestamp};
 use crate::verdict::{Decision, Outcome, Verdict, judge};
 
+/// How often a denial looks for a moment at which all limits are ready.
+const LOOKS_AHEAD_MAX: usize = 64;
+
 /// What is kept of one identity.
 ///
 /// ```
@@ -154,7 +157,7 @@ impl Account {
                 // A slot is freed by its holder; there is nothing else to remember of it.
                 let booked = plan.iter().any(|step| !step.has_slots());
                 if let (Some(holder), true) = (holder, verdict.outcome.is_allowed() && booked) {
-                    self.holds.add(Hold { holder, kind: Kind::Booking, cost, receipts });
+                    self.holds.add(Hold { holder, kind: Kind::Booking, cost, made: now, receipts });
                 }
                 Ok(verdict.into())
             }
@@ -163,7 +166,7 @@ impl Account {
                 let (verdict, receipts) = self.admit(plan, want, moment);
                 if verdict.outcome.is_allowed() {
                     let kind = Kind::Reservation { deadline: now.after(ttl), ttl };
-                    self.holds.add(Hold { holder, kind, cost, receipts });
+                    self.holds.add(Hold { holder, kind, cost, made: now, receipts });
                 }
                 Ok(verdict.into())
             }
@@ -189,6 +192,7 @@ impl Account {
                     limit.open(state, now);
                     fill(limit, state, now);
                 });
+                self.holds.void(now);
                 Ok(judge(&self.as_it_stands(plan, now)).into())
             }
             Op::Commit { cost, holder } => self.commit(plan, cost, holder, now),
@@ -224,7 +228,34 @@ impl Account {
             }
             decisions.push(cell.decision(step, pass, charged, now));
         }
-        (judge(&decisions), receipts)
+        let mut verdict = judge(&decisions);
+        if let Outcome::Deny { retry_after } = &mut verdict.outcome
+            && plan.iter().any(|step| step.limit.wavers(want.cost))
+        {
+            *retry_after = self.all_ready_after(plan, want, moment, *retry_after);
+        }
+        (verdict, receipts)
+    }
+
+    /// When every limit is ready at the same time, where one may be ready only for a while: look again
+    /// at the moment that the others ask for, until they agree.
+    fn all_ready_after(&self, plan: &[Step], want: Want, moment: Moment, first: Span) -> Span {
+        let mut after = first;
+        for _ in 0..LOOKS_AHEAD_MAX {
+            let now = moment.now.after(after);
+            let mut then = self.clone();
+            then.open(plan, now);
+            let decisions = then.look(plan, want, Moment { now, ..moment });
+            match judge(&decisions).outcome {
+                Outcome::Deny { retry_after } => {
+                    after = Span::from_micros(
+                        after.as_micros().saturating_add(retry_after.as_micros()),
+                    );
+                }
+                Outcome::Allow { .. } | Outcome::Never { .. } => break,
+            }
+        }
+        after
     }
 
     /// What every limit says to this, without a trace.

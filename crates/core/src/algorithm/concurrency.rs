@@ -41,6 +41,8 @@ pub struct Holder(pub u64);
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SlotsState {
     leases: Vec<Lease>,
+    /// The latest time at which a slot was taken or renewed.
+    seen: Timestamp,
 }
 
 /// A slot, or several, held under one id.
@@ -84,7 +86,9 @@ impl Concurrency {
 
     /// Takes `slots` for `holder`, or renews what it holds.
     pub(crate) fn hold(&self, state: &mut SlotsState, holder: Holder, slots: u64, now: Timestamp) {
-        let until = now.after(self.lease());
+        // A clock that steps back does not shorten a lease.
+        state.seen = state.seen.max(now);
+        let until = state.seen.after(self.lease());
         match state.leases.iter_mut().find(|lease| lease.holder == holder) {
             Some(lease) => lease.until = lease.until.max(until),
             None => state.leases.push(Lease { holder, slots, until }),
@@ -100,12 +104,12 @@ impl Algorithm for Concurrency {
     }
 
     fn settle(&self, state: &mut SlotsState, now: Timestamp) {
-        let latest = now.after(self.lease());
-        let slack = clock_slack(self.lease());
-        for lease in &mut state.leases {
-            if lease.until > latest.after(slack) {
-                lease.until = latest;
+        if state.seen > now.after(clock_slack(self.lease())) {
+            let back = state.seen.since(now);
+            for lease in &mut state.leases {
+                lease.until = lease.until.before(back);
             }
+            state.seen = now;
         }
         state.leases.retain(|lease| lease.until > now);
     }

@@ -5,7 +5,7 @@
 
 use super::FORGET_AFTER;
 use super::steps::{Edges, Face, Period, Steps};
-use crate::quota::{QuotaError, Rate, amount, length};
+use crate::quota::Rate;
 
 /// A fixed window counter.
 ///
@@ -15,7 +15,7 @@ use crate::quota::{QuotaError, Rate, amount, length};
 /// use sluicegate_core::time::Span;
 ///
 /// let rate = Rate::new(5, Span::from_secs(60)).unwrap();
-/// let limit = FixedWindow::new(rate, Align::Clock).unwrap();
+/// let limit = FixedWindow::new(rate, Align::Clock);
 /// assert_eq!(limit.rate(), rate);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +40,9 @@ pub enum Align {
 
 impl FixedWindow {
     /// At most the rate's number per window of its period (or per window of the calendar).
-    ///
-    /// # Errors
-    /// None today; a rate that cannot be held is refused when it is made.
-    pub fn new(rate: Rate, align: Align) -> Result<Self, QuotaError> {
-        let count = amount("the rate's number", rate.count())?;
-        let length = length("the window", rate.period())?;
+    #[must_use]
+    pub const fn new(rate: Rate, align: Align) -> Self {
+        let (count, length) = rate.parts();
         let period = match align {
             Align::Clock => Period::Clock(length),
             Align::FirstHit => Period::FirstHit(length),
@@ -59,7 +56,7 @@ impl FixedWindow {
             start: count.get(),
             forget_after: FORGET_AFTER,
         };
-        Ok(Self { rate, align, kernel })
+        Self { rate, align, kernel }
     }
 
     /// The rate.

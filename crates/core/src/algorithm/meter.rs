@@ -18,17 +18,18 @@
 //! - a **smooth** limiter admits any cost once `mark <= now + full`: the next caller pays.
 //!
 //! This is the generic cell rate algorithm (ITU-T I.371) with the fraction of the interval kept,
-//! costs above one, and debts. The mark only ever moves by what is charged, which gives the bound for
-//! any order of timestamps, also for clocks that run backwards: in a span from `s` to `e` the
-//! first admission leaves `mark >= s + its time`, the last leaves `mark <= e + full`, so at most
-//! `full + (e - s)` worth of units passed in between.
+//! costs above one, and debts. Why the bound holds: in a span from `s` to `e` the first admission
+//! leaves `mark >= s + its time`, the last leaves `mark <= e + full`, and the mark moves by what is
+//! charged; so at most `full + (e - s)` worth of units passed in between. A clock that steps back makes
+//! `now` smaller and the room with it: fewer pass. (A booking is used at a whole microsecond, rounded up, and
+//! keeps the fraction; moments of use may so exceed the exact bound by less than 1 µs worth.)
 
 use std::num::NonZeroU64;
 
-use super::{Algorithm, Slot, Ticket, Trace, clock_slack};
+use super::{Algorithm, Slot, Ticket, Trace, clock_slack, forgotten_at};
 use crate::arithmetic::{cut_amount, muldiv, signed};
 use crate::change::Keep;
-use crate::quota::{Mark, Rate, proportion};
+use crate::quota::{Mark, Rate};
 use crate::time::{Span, Timestamp};
 
 /// A limit that is one mark in time.
@@ -122,7 +123,7 @@ impl Algorithm for Meter {
         let drained = state.mark.ceil();
         match state.seen {
             Some(seen) if self.starts_short() || state.extra > 0 => {
-                drained.max(seen.after(self.forget_after))
+                forgotten_at(seen, drained, self.forget_after)
             }
             _ => drained,
         }
@@ -193,7 +194,7 @@ impl Algorithm for Meter {
         let booked_after = self.rate.earlier(state.mark, booked);
         // A hole in the middle of a queue cannot be given to anyone: those behind it keep their
         // slots, and two in one slot would break the outflow.
-        if self.face == Face::Queue && state.mark > booked {
+        if self.face != Face::Bucket && state.mark > booked {
             return 0;
         }
         let give = self.rate.earlier(self.rate.time_of(ticket.charged), booked_after);
@@ -202,12 +203,15 @@ impl Algorithm for Meter {
     }
 
     fn unspend(&self, state: &mut MeterState, ticket: &Ticket, amount: u64, now: Timestamp) -> u64 {
-        if self.face == Face::Queue && ticket.trace != Trace::Mark(state.mark) {
+        let Trace::Mark(charged) = ticket.trace else { return 0 };
+        if self.face == Face::Queue && charged != state.mark {
             return 0;
         }
-        let in_use = self.rate.earlier(Self::in_use_until(state, now), Mark::at(now));
-        self.put(state, amount, now);
-        amount.min(self.rate.units_covering(in_use))
+        // What has run out since is there already.
+        let not_run_out = self.rate.earlier(charged, Mark::at(now));
+        let time = self.rate.time_of(amount).min(not_run_out);
+        self.give_time(state, time, now);
+        amount.min(self.rate.units_covering(time))
     }
 
     fn remaining(&self, state: &MeterState, now: Timestamp) -> i64 {
@@ -256,7 +260,7 @@ impl Algorithm for Meter {
             }
             Keep::Used => used,
             Keep::Remaining => self.used_to_leave(old.remaining(state, now)),
-            Keep::Proportion => proportion(used, old.capacity, self.capacity),
+            Keep::Proportion => old.rate.share(in_use, old.full, self.capacity),
             Keep::Nothing => return self.fresh(now),
         };
         let extra = if keep == Keep::Used { state.extra } else { 0 };

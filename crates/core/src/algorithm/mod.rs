@@ -59,8 +59,8 @@ pub struct Ticket {
 pub(crate) enum Trace {
     /// The mark after the charge.
     Mark(Mark),
-    /// The level after the charge, in the period that starts here.
-    Level { level: i64, anchor: Timestamp },
+    /// The level after the charge, in the period that starts here, and when it may be used.
+    Level { level: i64, anchor: Timestamp, cost: u64, slot: Timestamp },
     /// The count after the charge, in the window that starts here.
     Count { start: Timestamp, count: u64 },
     /// The log's entry at this moment.
@@ -143,6 +143,13 @@ pub(crate) trait Algorithm {
 
     /// The state under this limit of an identity that had `state` under `old`.
     fn carry(&self, old: &Self, state: &Self::State, keep: Keep, now: Timestamp) -> Self::State;
+}
+
+/// When an identity is forgotten whose new state is not a full one: so long after its last hit; but who
+/// takes longer than that to fill is remembered for as long after, or it would never be full.
+pub(crate) fn forgotten_at(seen: Timestamp, full: Timestamp, forget_after: Span) -> Timestamp {
+    let forgotten = seen.after(forget_after);
+    if full < forgotten { forgotten } else { full.after(forget_after) }
 }
 
 /// How far a clock may step back before a state is moved: the limit's own span, at least a minute.

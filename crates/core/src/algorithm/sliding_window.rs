@@ -11,17 +11,18 @@
 //! The hits of the previous window are taken to be spread evenly over it; that is the whole error
 //! of this algorithm. The estimate is floored (6.5 of 7 admits one more) or, for the strict
 //! variant, rounded up. With the floor a rolling window can hold more than the limit when the
-//! previous window's hits all came late: less than twice the limit in the worst case.
+//! previous window's hits all came late: at most twice the limit, in the worst case.
 //!
-//! A booking is a hit in the window of its slot: the state then belongs to a window that has not
-//! begun, and everyone else waits until it fits behind.
+//! A booking is a hit in the window of its slot, which may be the next one: that has a count of its own
+//! while it is to come, and everyone else waits until it fits behind. A booking further ahead moves the
+//! state there, and what can still be cancelled is what the three counts know.
 
 use std::num::NonZeroU64;
 
 use super::{Algorithm, Slot, Ticket, Trace, clock_slack};
 use crate::arithmetic::{cut_amount, muldiv, muldiv_ceil, signed, within};
 use crate::change::Keep;
-use crate::quota::{QuotaError, Rate, proportion};
+use crate::quota::{Rate, proportion};
 use crate::time::{Span, Timestamp};
 
 /// A sliding window counter.
@@ -32,7 +33,7 @@ use crate::time::{Span, Timestamp};
 /// use sluicegate_core::time::Span;
 ///
 /// let rate = Rate::new(7, Span::from_secs(60)).unwrap();
-/// let limit = SlidingWindow::new(rate, Rounding::Floor).unwrap();
+/// let limit = SlidingWindow::new(rate, Rounding::Floor);
 /// assert_eq!(limit.rate(), rate);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,15 +53,17 @@ pub enum Rounding {
     Up,
 }
 
-/// The two counts.
+/// The counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterState {
-    /// When the current window began; after a booking, the window it was booked in.
+    /// When the current window began; after a booking far ahead, the window before that.
     pub start: Timestamp,
     /// Hits of the window before it.
     pub previous: u64,
     /// Hits of it.
     pub current: u64,
+    /// Booked hits of the window after it.
+    pub next: u64,
     /// When the state was last written, kept while it belongs to a coming window.
     pub seen: Option<Timestamp>,
 }
@@ -69,12 +72,10 @@ pub struct CounterState {
 
 impl SlidingWindow {
     /// At most the rate's number in any window of its period, by estimate.
-    ///
-    /// # Errors
-    /// None today; a rate that cannot be held is refused when it is made.
-    pub fn new(rate: Rate, rounding: Rounding) -> Result<Self, QuotaError> {
-        let window = crate::quota::length("the window", rate.period())?;
-        Ok(Self { rate, window, rounding })
+    #[must_use]
+    pub const fn new(rate: Rate, rounding: Rounding) -> Self {
+        let (_, window) = rate.parts();
+        Self { rate, window, rounding }
     }
 
     /// The rate.
@@ -105,14 +106,25 @@ impl SlidingWindow {
 
     /// The counts as they stand once the window of `at` has begun.
     fn rolled(&self, state: &CounterState, at: Timestamp) -> CounterState {
-        let into = at.since(state.start);
-        if into < self.window_span() {
-            return *state;
+        let mut rolled = *state;
+        while at.since(rolled.start) >= self.window_span() {
+            if rolled.is_empty() {
+                return CounterState { seen: state.seen, ..self.fresh(at) };
+            }
+            rolled = self.one_later(&rolled);
         }
-        let start = at.aligned(self.window_span());
-        let adjacent = start == state.start.after(self.window_span());
-        let previous = if adjacent { state.current } else { 0 };
-        CounterState { start, previous, current: 0, seen: None }
+        rolled
+    }
+
+    /// The counts one window later; after three there are none left.
+    fn one_later(&self, state: &CounterState) -> CounterState {
+        CounterState {
+            start: state.start.after(self.window_span()),
+            previous: state.current,
+            current: state.next,
+            next: 0,
+            seen: state.seen,
+        }
     }
 
     /// When, within the state's own window, the estimate first leaves `room` for others; `None` if
@@ -146,19 +158,20 @@ impl SlidingWindow {
     /// When `units` more fit, with the state as it stands.
     fn fits_at(&self, state: &CounterState, units: u64, now: Timestamp) -> Timestamp {
         let room = signed(self.count_of()).saturating_sub(signed(units));
-        let from = now.max(state.start);
-        if let Some(at) = self.leaves_room_at(state, room) {
-            // A clock that stepped back into the window before is taken to stand still; a booking
-            // in a coming window is not an excuse to overfill the one before.
-            let booked_ahead = state.start > now && state.seen.is_some();
-            return if at <= from && !booked_ahead { now } else { at.max(now) };
+        // Behind a booking of the next window nothing more fits into this one.
+        let first = if state.next > 0 { self.one_later(state) } else { *state };
+        let from = now.max(first.start);
+        let mut window = first;
+        for _ in 0..3 {
+            if let Some(at) = self.leaves_room_at(&window, room) {
+                // A clock that stepped back into the window before is taken to stand still; a
+                // booking in a coming window is not an excuse to overfill the one before.
+                let stands = at <= from && !state.has_bookings(now);
+                return if stands { now } else { at.max(now) };
+            }
+            window = self.one_later(&window);
         }
-        // Not in this window: the next one weighs it against the hits of this one.
-        let next = self.rolled(state, state.start.after(self.window_span()));
-        match self.leaves_room_at(&next, room) {
-            Some(at) => at.max(now),
-            None => next.start.after(self.window_span()).max(now),
-        }
+        window.start.max(now)
     }
 }
 
@@ -167,7 +180,7 @@ impl Algorithm for SlidingWindow {
 
     fn fresh(&self, now: Timestamp) -> CounterState {
         let start = now.aligned(self.window_span());
-        CounterState { start, previous: 0, current: 0, seen: None }
+        CounterState { start, previous: 0, current: 0, next: 0, seen: None }
     }
 
     fn settle(&self, state: &mut CounterState, now: Timestamp) {
@@ -181,12 +194,13 @@ impl Algorithm for SlidingWindow {
     }
 
     fn expires_at(&self, state: &CounterState) -> Timestamp {
-        let windows = match (state.previous, state.current) {
-            (0, 0) => return Timestamp::EPOCH,
-            (_, 0) => self.window_span(),
-            _ => Span::from_micros(self.window.get().saturating_mul(2)),
+        let windows = match (state.previous, state.current, state.next) {
+            (0, 0, 0) => return Timestamp::EPOCH,
+            (_, 0, 0) => 1,
+            (_, _, 0) => 2,
+            _ => 3,
         };
-        state.start.after(windows)
+        state.start.after(Span::from_micros(self.window.get().saturating_mul(windows)))
     }
 
     fn slot(&self, state: &CounterState, cost: u64, now: Timestamp) -> Slot {
@@ -198,17 +212,33 @@ impl Algorithm for SlidingWindow {
     }
 
     fn spend(&self, state: &mut CounterState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
-        let seen = state.seen;
-        *state = self.rolled(state, at.max(now));
-        state.seen = seen;
-        state.current = cut_amount(state.current.saturating_add(cost));
+        // In this window, in the next, or so far ahead that the state has to go there; never before
+        // a booking.
+        let mut window = state.start.after(self.window_span());
+        let at = if state.has_bookings(now) { at.max(window) } else { at };
+        if at >= window.after(self.window_span()) {
+            let before = at.aligned(self.window_span()).before(self.window_span());
+            *state = self.rolled(state, before);
+            window = state.start.after(self.window_span());
+        }
+        let (start, count) = if at >= window {
+            (window, &mut state.next)
+        } else {
+            (state.start, &mut state.current)
+        };
+        *count = cut_amount(count.saturating_add(cost));
+        let trace = Trace::Count { start, count: *count };
         Self::stamp(state, now);
-        let trace = Trace::Count { start: state.start, count: state.current };
         Ticket { charged: cost, slot: at, trace }
     }
 
     fn put(&self, state: &mut CounterState, amount: u64, now: Timestamp) {
-        let from_current = amount.min(state.current);
+        // A window to come holds bookings: they are cancelled, not refunded.
+        let begun = |start: Timestamp| start <= now || state.seen.is_none();
+        if !begun(state.start.before(self.window_span())) {
+            return;
+        }
+        let from_current = if begun(state.start) { amount.min(state.current) } else { 0 };
         state.current = state.current.saturating_sub(from_current);
         state.previous = state.previous.saturating_sub(amount.saturating_sub(from_current));
         Self::stamp(state, now);
@@ -221,11 +251,12 @@ impl Algorithm for SlidingWindow {
         if now >= ticket.slot {
             return 0;
         }
-        let next = start.after(self.window_span());
-        let booked_after = if start == state.start {
-            state.current.saturating_sub(count)
-        } else if next == state.start {
-            state.previous.saturating_sub(count).saturating_add(state.current)
+        let one_later = |start: Timestamp| start.after(self.window_span());
+        let since = |now: u64| now.saturating_sub(count);
+        let booked_after = if start == one_later(state.start) {
+            since(state.next)
+        } else if start == state.start {
+            since(state.current).saturating_add(state.next)
         } else {
             return 0;
         };
@@ -240,7 +271,9 @@ impl Algorithm for SlidingWindow {
         now: Timestamp,
     ) -> u64 {
         let Trace::Count { start, .. } = ticket.trace else { return 0 };
-        let count = if start == state.start {
+        let count = if start == state.start.after(self.window_span()) {
+            &mut state.next
+        } else if start == state.start {
             &mut state.current
         } else if start.after(self.window_span()) == state.start {
             &mut state.previous
@@ -254,13 +287,15 @@ impl Algorithm for SlidingWindow {
     }
 
     fn remaining(&self, state: &CounterState, now: Timestamp) -> i64 {
-        let estimate = self.estimate(state, now.max(state.start));
+        // Behind a booking, what is left is what its window has left.
+        let first = if state.next > 0 { self.one_later(state) } else { *state };
+        let estimate = self.estimate(&first, now.max(first.start));
         within(signed(self.count_of()).saturating_sub(signed(estimate)))
     }
 
     fn available(&self, state: &CounterState, most: u64, now: Timestamp) -> u64 {
-        // A state that belongs to a coming window leaves nothing for now.
-        if state.start > now && state.seen.is_some() {
+        // Bookings of a coming window leave nothing for now.
+        if state.has_bookings(now) {
             return 0;
         }
         u64::try_from(self.remaining(state, now)).unwrap_or(0).min(most)
@@ -288,26 +323,39 @@ impl Algorithm for SlidingWindow {
             CounterState {
                 previous: shifted(state.previous),
                 current: shifted(state.current),
+                next: shifted(state.next),
                 ..*state
             }
         } else {
             // Windows of another length: what the estimate holds counts from now on.
             let estimate = old.estimate(state, now.max(state.start));
-            CounterState { current: shifted(estimate), ..self.fresh(now) }
+            let held = cut_amount(estimate.saturating_add(state.next));
+            CounterState { current: shifted(held), ..self.fresh(now) }
         };
         match keep {
             Keep::Nothing => return self.fresh(now),
             Keep::Remaining => {
-                let left = old.remaining(state, now);
-                let gap = self.remaining(&carried, now).saturating_sub(left);
-                match u64::try_from(gap) {
-                    Ok(more) => carried.current = cut_amount(carried.current.saturating_add(more)),
-                    Err(_) => self.put(&mut carried, gap.unsigned_abs(), now),
-                }
+                let used = signed(to).saturating_sub(old.remaining(state, now));
+                let current = u64::try_from(used).unwrap_or(0);
+                carried = CounterState { current, ..self.fresh(now) };
             }
             Keep::Used | Keep::Proportion => {}
         }
         Self::stamp(&mut carried, now);
         carried
+    }
+}
+
+// === impl CounterState ===
+
+impl CounterState {
+    const fn is_empty(&self) -> bool {
+        self.previous == 0 && self.current == 0 && self.next == 0
+    }
+
+    /// Whether somebody booked a window to come: the next, or one so far ahead that the state
+    /// belongs there.
+    fn has_bookings(&self, now: Timestamp) -> bool {
+        self.next > 0 || (self.start > now && self.seen.is_some())
     }
 }

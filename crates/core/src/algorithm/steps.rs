@@ -24,7 +24,7 @@
 
 use std::num::NonZeroU64;
 
-use super::{Algorithm, Slot, Ticket, Trace, clock_slack};
+use super::{Algorithm, Slot, Ticket, Trace, clock_slack, forgotten_at};
 use crate::arithmetic::{cut_amount, signed, within};
 use crate::change::Keep;
 use crate::quota::{periods, proportion};
@@ -152,6 +152,14 @@ impl Steps {
         if refills == 0 { now } else { self.period.nth_after(anchor, refills).max(now) }
     }
 
+    /// How much was charged after a ticket, beyond what was given back.
+    fn charged_since(&self, state: &StepsState, ticket: &Ticket) -> u64 {
+        let Trace::Level { level, anchor, .. } = ticket.trace else { return 0 };
+        let refills = self.period.passed(anchor, state.anchor);
+        let untouched = level.saturating_add(signed(refills.saturating_mul(self.refill.get())));
+        u64::try_from(untouched.saturating_sub(state.level)).unwrap_or(0)
+    }
+
     fn raise(&self, state: &mut StepsState, amount: u64, top: i64, now: Timestamp) {
         let raised = within(state.level.saturating_add(signed(amount)));
         state.level = raised.min(top.max(state.level));
@@ -187,7 +195,7 @@ impl Algorithm for Steps {
         let refills = if lapses { 1 } else { self.refills_to(state.level, capacity) };
         let full_at = self.refill_at(state.anchor, refills, Timestamp::EPOCH);
         match state.seen {
-            Some(seen) => full_at.max(seen.after(self.forget_after)),
+            Some(seen) => forgotten_at(seen, full_at, self.forget_after),
             None => full_at,
         }
     }
@@ -229,7 +237,7 @@ impl Algorithm for Steps {
         }
         state.level = within(state.level.saturating_sub(signed(charged)));
         self.stamp(state, now);
-        let trace = Trace::Level { level: state.level, anchor: state.anchor };
+        let trace = Trace::Level { level: state.level, anchor: state.anchor, cost, slot: at };
         Ticket { charged, slot: at, trace }
     }
 
@@ -242,28 +250,34 @@ impl Algorithm for Steps {
     }
 
     fn unbook(&self, state: &mut StepsState, ticket: &Ticket, now: Timestamp) -> u64 {
-        let Trace::Level { level, anchor } = ticket.trace else {
-            return 0;
-        };
+        let Trace::Level { cost, slot, .. } = ticket.trace else { return 0 };
         if now >= ticket.slot {
             return 0;
         }
-        let refills = self.period.passed(anchor, state.anchor);
-        let untouched = level.saturating_add(signed(refills.saturating_mul(self.refill.get())));
-        let booked_after = u64::try_from(untouched.saturating_sub(state.level)).unwrap_or(0);
-        let give = ticket.charged.saturating_sub(booked_after);
+        let booked_after = self.charged_since(state, ticket);
+        // A booking in a later period keeps it: what is given back now would be paid for by a
+        // period before, and both would then be used in the later one.
+        let last = self.refill_at(state.anchor, self.refills_to(state.level, 0), now);
+        let give = match booked_after {
+            0 => ticket.charged,
+            _ if last > slot => 0,
+            _ => cost.saturating_sub(booked_after),
+        };
         self.put(state, give, now);
-        give
+        give.min(cost)
     }
 
     fn unspend(&self, state: &mut StepsState, ticket: &Ticket, amount: u64, now: Timestamp) -> u64 {
-        let still_open =
-            matches!(ticket.trace, Trace::Level { anchor, .. } if anchor == state.anchor);
-        if self.face != Face::Bucket && !still_open {
+        let Trace::Level { level, anchor, .. } = ticket.trace else { return 0 };
+        if self.face != Face::Bucket && anchor != state.anchor {
             return 0;
         }
+        // What has been refilled since is there already.
+        let refills = self.period.passed(anchor, now);
+        let by_now = level.saturating_add(signed(refills.saturating_mul(self.refill.get())));
+        let missing = u64::try_from(self.capacity_signed().saturating_sub(by_now)).unwrap_or(0);
         let before = state.level;
-        self.put(state, amount, now);
+        self.put(state, amount.min(missing), now);
         u64::try_from(state.level.saturating_sub(before)).unwrap_or(0)
     }
 
@@ -296,8 +310,13 @@ impl Algorithm for Steps {
             }
         };
         let anchor = match (self.period, old.period) {
-            (Period::FirstHit(_), Period::FirstHit(_)) => state.anchor,
             (new, old) if new == old => state.anchor,
+            // A period that would be over already starts now: what was used stays used.
+            (Period::FirstHit(_), Period::FirstHit(_))
+                if self.period.passed(state.anchor, now) == 0 =>
+            {
+                state.anchor
+            }
             (new, _) => new.start_of(now),
         };
         let mut carried = StepsState { level, anchor, seen: state.seen };

@@ -33,7 +33,7 @@
 use std::num::NonZeroU64;
 
 use super::{Algorithm, Slot, Ticket, Trace, clock_slack};
-use crate::arithmetic::{EXACT_MAX, gcd, muldiv, muldiv_ceil, signed};
+use crate::arithmetic::{Division, EXACT_MAX, gcd, muldiv, muldiv_ceil, signed};
 use crate::change::Keep;
 use crate::quota::{Mark, QuotaError, Rate, length_up_to};
 use crate::time::{Span, Timestamp};
@@ -74,8 +74,8 @@ pub struct WarmUp {
     cold_factor: u64,
     /// Permits gathered per time when idle: `max` per warm-up period.
     gather: Rate,
-    /// The time it takes to gather the threshold.
-    threshold: Mark,
+    /// The time it takes to gather the threshold, in ticks.
+    threshold_ticks: u64,
 }
 
 /// The state: until when the limiter is taken, and how cold it is.
@@ -112,12 +112,11 @@ impl WarmUp {
         let (narrow, wide) = (cold_factor.saturating_add(1_000), cold_factor.saturating_add(5_000));
         // A permit takes stable × 2(1 + c) / (5 + c) to gather.
         let gather = rate.times_ratio(wide, narrow.saturating_mul(2))?;
-        let threshold = match NonZeroU64::new(wide) {
-            Some(wide) => muldiv(warm_up.as_micros(), narrow, wide).quotient,
+        let threshold_ticks = match NonZeroU64::new(wide) {
+            Some(wide) => muldiv(warm_up.as_micros().saturating_mul(TICKS), narrow, wide).quotient,
             None => 0,
         };
-        let threshold = Mark::span(Span::from_micros(threshold));
-        Ok(Self { rate, warm_up: length, cold_factor, gather, threshold })
+        Ok(Self { rate, warm_up: length, cold_factor, gather, threshold_ticks })
     }
 
     /// The rate when warm.
@@ -138,10 +137,12 @@ impl WarmUp {
         self.cold_factor
     }
 
-    /// What `taken` of the `above` gathered time costs beyond the stable price, in whole microseconds.
-    fn premium(&self, above: Mark, taken: Mark) -> Span {
-        let above = self.stable_ticks(above);
-        let taken = self.stable_ticks(taken).min(above);
+    /// What taking `wanted` of the gathered time `cool` costs beyond the stable price, in whole
+    /// microseconds.
+    fn premium(&self, cool: Mark, wanted: Mark) -> Span {
+        let above = self.ticks(cool).saturating_sub(self.threshold_ticks);
+        let taken = self.ticks(wanted).min(above);
+        let (above, taken) = (self.stable_ticks(above), self.stable_ticks(taken));
         let mean = above.saturating_mul(2).saturating_sub(taken);
         let squared = self.cold_factor.saturating_mul(self.cold_factor).saturating_sub(1_000_000);
         let four_millions = NonZeroU64::MIN.saturating_add(3_999_999);
@@ -151,11 +152,16 @@ impl WarmUp {
         Span::from_micros(ticks.div_ceil(TICKS))
     }
 
-    /// Gathered time as the stable time of the same permits, in ticks.
-    fn stable_ticks(&self, gathered: Mark) -> u64 {
+    /// Gathered time in ticks; no more of it than the warm-up period can be taken.
+    fn ticks(&self, gathered: Mark) -> u64 {
+        let gathered = gathered.min(Mark::span(self.warm_up()));
         let parts = NonZeroU64::new(self.gather.fraction()).unwrap_or(NonZeroU64::MIN);
         let fraction = muldiv(gathered.frac(), TICKS, parts).quotient;
-        let ticks = gathered.us().saturating_mul(TICKS).saturating_add(fraction);
+        gathered.us().saturating_mul(TICKS).saturating_add(fraction)
+    }
+
+    /// Gathered time as the stable time of the same permits.
+    fn stable_ticks(&self, ticks: u64) -> u64 {
         let (narrow, wide) =
             (self.cold_factor.saturating_add(1_000), self.cold_factor.saturating_add(5_000));
         match NonZeroU64::new(narrow.saturating_mul(2)) {
@@ -172,8 +178,7 @@ impl WarmUp {
     /// What `cost` costs in this state.
     fn price(&self, state: &WarmUpState, cost: u64) -> Price {
         let wanted = self.gather.time_of(cost);
-        let above = self.gather.earlier(state.cool, self.threshold);
-        let premium = self.premium(above, wanted.min(above));
+        let premium = self.premium(state.cool, wanted);
         let time = self.rate.time_of(cost).moved_on(premium);
         Price { time, cool: wanted.min(state.cool) }
     }
@@ -217,7 +222,10 @@ impl Algorithm for WarmUp {
     fn spend(&self, state: &mut WarmUpState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
         let Price { time: price, cool } = self.price(state, cost);
         state.cool = self.gather.earlier(state.cool, cool);
-        state.free = self.rate.later(state.free.max(Mark::at(now)), price);
+        // A caller that comes in the very microsecond the limiter is free leaves the fraction to
+        // the next: the stable rate does not drift.
+        let from = if state.free.ceil() < now { Mark::at(now) } else { state.free };
+        state.free = self.rate.later(from, price);
         state.seen = state.seen.max(now);
         Ticket { charged: cost, slot: at, trace: Trace::Price { free: state.free, price, cool } }
     }
@@ -237,10 +245,8 @@ impl Algorithm for WarmUp {
             self.undo(state, price, cool, now);
             return ticket.charged;
         }
-        let booked_after = self.rate.earlier(state.free, free);
-        let give = self.rate.earlier(self.rate.time_of(ticket.charged), booked_after);
-        self.give_time(state, give, now);
-        self.rate.units_in(give)
+        // Those behind keep their turns, and a hole between them is of use to nobody.
+        0
     }
 
     fn unspend(
@@ -290,9 +296,15 @@ impl Algorithm for WarmUp {
         }
         // As Guava: booked time stays, stored permits scale with the new maximum; as gathered time
         // that is the same part of the warm-up period.
-        let cool = muldiv(state.cool.us(), self.warm_up.get(), old.warm_up).quotient;
-        let free = Mark::at(state.free.ceil());
-        WarmUpState { free, cool: Mark::span(Span::from_micros(cool)), seen: state.seen.max(now) }
+        let Division { quotient, remainder } =
+            muldiv(state.cool.us(), self.warm_up.get(), old.warm_up);
+        // The fraction of a microsecond counts in other parts now: rounded up, so colder.
+        let parts = NonZeroU64::new(old.gather.fraction()).unwrap_or(NonZeroU64::MIN);
+        let from_frac = muldiv_ceil(state.cool.frac(), self.gather.fraction(), parts);
+        let from_rest = muldiv_ceil(remainder, self.gather.fraction(), old.warm_up);
+        let cool = Mark::from_parts(&self.gather, quotient, from_frac.saturating_add(from_rest));
+        let cool = cool.min(Mark::span(self.warm_up()));
+        WarmUpState { free: Mark::at(state.free.ceil()), cool, seen: state.seen.max(now) }
     }
 }
 

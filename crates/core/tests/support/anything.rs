@@ -54,15 +54,13 @@ pub(crate) fn build(
             Limit::TokenBucket(bucket.with_forget_after(us(e)).unwrap_or(bucket))
         }
         3 => Limit::LeakyBucket(LeakyBucket::new(rate.ok()?, c).ok()?),
-        4 => Limit::FixedWindow(FixedWindow::new(rate.ok()?, Align::Clock).ok()?),
-        5 => Limit::FixedWindow(FixedWindow::new(rate.ok()?, Align::FirstHit).ok()?),
+        4 => Limit::FixedWindow(FixedWindow::new(rate.ok()?, Align::Clock)),
+        5 => Limit::FixedWindow(FixedWindow::new(rate.ok()?, Align::FirstHit)),
         6 => {
             let mut starts = [b, c, d, e];
             starts.sort_unstable();
             let edges = Edges::new(starts.map(at), us(a.max(e))).ok()?;
-            Limit::FixedWindow(
-                FixedWindow::new(Rate::new(c, us(b)).ok()?, Align::Calendar(edges)).ok()?,
-            )
+            Limit::FixedWindow(FixedWindow::new(Rate::new(c, us(b)).ok()?, Align::Calendar(edges)))
         }
         7 | 8 => {
             let rates: Option<Vec<_>> =
@@ -73,7 +71,7 @@ pub(crate) fn build(
         }
         9 => {
             let rounding = if c % 2 == 0 { Rounding::Floor } else { Rounding::Up };
-            Limit::SlidingWindow(SlidingWindow::new(rate.ok()?, rounding).ok()?)
+            Limit::SlidingWindow(SlidingWindow::new(rate.ok()?, rounding))
         }
         10 => Limit::SmoothBursty(SmoothBursty::new(rate.ok()?, us(c)).ok()?),
         11 => {

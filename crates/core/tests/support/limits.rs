@@ -31,18 +31,18 @@ pub(crate) fn leaky(count: u64, period: u64, queue: u64) -> Limit {
 }
 
 pub(crate) fn window(count: u64, period: u64) -> Limit {
-    Limit::FixedWindow(FixedWindow::new(rate(count, period), Align::Clock).expect(HELD))
+    Limit::FixedWindow(FixedWindow::new(rate(count, period), Align::Clock))
 }
 
 pub(crate) fn window_from_first_hit(count: u64, period: u64) -> Limit {
-    Limit::FixedWindow(FixedWindow::new(rate(count, period), Align::FirstHit).expect(HELD))
+    Limit::FixedWindow(FixedWindow::new(rate(count, period), Align::FirstHit))
 }
 
 /// A calendar window; `starts` are the previous, current and next start and the next one's end.
 pub(crate) fn calendar(count: u64, starts: [u64; 4], longest: u64) -> Limit {
     let edges = Edges::new(starts.map(at), us(longest)).expect(HELD);
     let rate = rate(count, longest);
-    Limit::FixedWindow(FixedWindow::new(rate, Align::Calendar(edges)).expect(HELD))
+    Limit::FixedWindow(FixedWindow::new(rate, Align::Calendar(edges)))
 }
 
 pub(crate) fn log(windows: &[(u64, u64)]) -> SlidingLog {
@@ -51,7 +51,7 @@ pub(crate) fn log(windows: &[(u64, u64)]) -> SlidingLog {
 }
 
 pub(crate) fn counter(count: u64, period: u64, rounding: Rounding) -> Limit {
-    Limit::SlidingWindow(SlidingWindow::new(rate(count, period), rounding).expect(HELD))
+    Limit::SlidingWindow(SlidingWindow::new(rate(count, period), rounding))
 }
 
 pub(crate) fn smooth(count: u64, period: u64, max_burst: u64) -> Limit {

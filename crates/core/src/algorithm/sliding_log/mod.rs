@@ -4,9 +4,9 @@
 //! `>= window` is gone. One log can serve several windows (10 per minute and 2 every 3 seconds): the
 //! longest decides what is kept.
 //!
-//! Entries in the future (bookings, or a clock that stepped back) count as much as those of the
-//! past. That makes the bound hold for any order of timestamps: an entry at `t` was let in with
-//! everything later than `t - window` counted, and any window that holds `t` holds no more.
+//! Bookings are entries in the future; they count as much as those of the past. A clock that steps
+//! back is taken to stand still: hits are entered at the latest time seen, so that nothing leaves a
+//! window earlier than it should.
 //!
 //! Under `count_denied` a denied attempt occupies the log too. Denied entries are marked, so that
 //! a refund never takes them for something that was used, and only as many are kept as can matter:
@@ -188,17 +188,20 @@ impl SlidingLog {
         if !self.count_denied || cost > self.capacity() {
             return;
         }
-        state.entries.insert(Entry { at: now, weight: cost, denied: true });
         state.seen = state.seen.max(now);
+        state.entries.insert(Entry { at: state.seen, weight: cost, denied: true });
         let enough = self.most_kept();
         if state.entries.denied_sum() < enough.saturating_mul(2) {
             return;
         }
+        // Oldest first, and only until one is needed: what is newer than that matters more.
         let mut spare = state.entries.denied_sum();
         let mut kept: Vec<Entry> = state.entries.iter().collect();
+        let mut dropping = true;
         kept.retain(|entry| {
             let without = spare.saturating_sub(entry.weight);
-            if entry.denied && without >= enough {
+            dropping &= !entry.denied || without >= enough;
+            if entry.denied && dropping {
                 spare = without;
                 return false;
             }
@@ -246,12 +249,15 @@ impl Algorithm for SlidingLog {
         if cost > most {
             return Slot::Never { max_cost: most };
         }
-        Slot::At(self.fits_at(state, cost, now).max(self.gap_over_at(state, now)))
+        let latest = now.max(state.seen);
+        let fits = self.fits_at(state, cost, latest).max(self.gap_over_at(state, latest));
+        Slot::At(if fits <= latest { now } else { fits })
     }
 
     fn spend(&self, state: &mut LogState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
-        state.entries.insert(Entry { at, weight: cost, denied: false });
         state.seen = state.seen.max(now);
+        let at = at.max(state.seen);
+        state.entries.insert(Entry { at, weight: cost, denied: false });
         // Only charges into debt can bring a log here: the two oldest become one, at the later time.
         if state.entries.len() as u64 > LOG_ENTRIES_MAX {
             let mut all: Vec<Entry> = state.entries.iter().collect();
@@ -265,8 +271,10 @@ impl Algorithm for SlidingLog {
     }
 
     fn put(&self, state: &mut LogState, amount: u64, now: Timestamp) {
-        Self::remove(state, amount, |entry| !entry.denied);
         state.seen = state.seen.max(now);
+        // A booking was not used yet: it is cancelled, not refunded.
+        let by_now = state.seen;
+        Self::remove(state, amount, |entry| !entry.denied && entry.at <= by_now);
     }
 
     fn unbook(&self, state: &mut LogState, ticket: &Ticket, now: Timestamp) -> u64 {
@@ -287,6 +295,7 @@ impl Algorithm for SlidingLog {
     }
 
     fn remaining(&self, state: &LogState, now: Timestamp) -> i64 {
+        let now = now.max(state.seen);
         let left = |window: Window| {
             let held = |counted: &dyn Fn(&Entry) -> bool| {
                 let inside = |entry: &Entry| entry.at.after(window.length) > now && counted(entry);
@@ -303,7 +312,8 @@ impl Algorithm for SlidingLog {
     }
 
     fn available(&self, state: &LogState, most: u64, now: Timestamp) -> u64 {
-        if self.gap_over_at(state, now) > now {
+        let latest = now.max(state.seen);
+        if self.gap_over_at(state, latest) > latest {
             return 0;
         }
         u64::try_from(self.remaining(state, now)).unwrap_or(0).min(most)
@@ -333,7 +343,10 @@ impl Algorithm for SlidingLog {
             }
         };
         match u64::try_from(change) {
-            Ok(more) => carried.entries.insert(Entry { at: now, weight: more, denied: false }),
+            Ok(more) => {
+                let at = now.max(state.seen);
+                carried.entries.insert(Entry { at, weight: more, denied: false });
+            }
             Err(_) => self.put(&mut carried, change.unsigned_abs(), now),
         }
         carried

@@ -52,10 +52,11 @@ impl Model for Ledger {
         }
     }
 
-    /// The newest first: what is given back was most likely taken last.
-    fn give(&mut self, amount: u64, _now: u64) {
+    /// The newest first: what is given back was most likely taken last. A booking is not: it has not
+    /// been used, and is cancelled.
+    fn give(&mut self, amount: u64, now: u64) {
         let mut rest = amount;
-        for (_, cost) in self.hits.iter_mut().rev() {
+        for (_, cost) in self.hits.iter_mut().rev().filter(|(then, _)| *then <= now) {
             let back = rest.min(*cost);
             *cost -= back;
             rest -= back;
@@ -148,9 +149,9 @@ impl Model for Counts {
         }
     }
 
-    /// From the current window first, then from the one before.
+    /// From the current window first, then from the one before; bookings are not refunded.
     fn give(&mut self, amount: u64, now: u64) {
-        let index = now.max(self.booked_until) / self.window;
+        let index = now / self.window;
         let mut rest = amount;
         for at in [Some(index), index.checked_sub(1)].into_iter().flatten() {
             let here = self.counts.iter_mut().filter(|(i, _)| *i == at);
