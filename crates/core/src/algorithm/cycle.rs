@@ -6,7 +6,8 @@
 //! start of its last cycle, one less than its cost. The machine is [`steps`](super::steps).
 
 use super::FORGET_AFTER;
-use super::steps::{Face, Period, Steps};
+use super::period::Period;
+use super::steps::{Face, Steps};
 use crate::quota::{QuotaError, amount, length};
 use crate::time::Span;
 

@@ -4,7 +4,8 @@
 //! 2:01:00, so a rolling minute can hold twice the number. The machine is [`steps`](super::steps).
 
 use super::FORGET_AFTER;
-use super::steps::{Edges, Face, Period, Steps};
+use super::period::{Edges, Period};
+use super::steps::{Face, Steps};
 use crate::quota::Rate;
 
 /// A fixed window counter.

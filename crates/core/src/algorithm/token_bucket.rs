@@ -6,7 +6,8 @@
 
 use super::FORGET_AFTER;
 use super::meter::{self, Meter};
-use super::steps::{self, Period, Steps};
+use super::period::Period;
+use super::steps::{self, Steps};
 use crate::quota::{Mark, QuotaError, Rate, amount, length};
 use crate::time::Span;
 
