@@ -1,7 +1,7 @@
 //! Never above the bound, in any span, for the moments at which admitted costs are used.
 //!
 //! A hit is used when it is admitted, a booking at its turn (`now + wait`), a cancelled booking not at
-//! all. Each bound is checked by brute force over all pairs of uses, in exact fractions.
+//! all (see `cancelling`). Each bound is checked by brute force over all pairs of uses, in exact fractions.
 
 mod support;
 
@@ -15,12 +15,11 @@ use sluicegate_core::mode::Mode;
 use support::limits::{
     bucket, calendar, counter, cycle, leaky, log, slots, stepped, window, window_from_first_hit,
 };
-use support::{Fraction, HOUR, World, acquire, acquire_as, cancel, cases, hit, hit_as, step, us};
+use support::uses::{Uses, dripped, in_every_span, per_period};
+use support::{Fraction, HOUR, World, acquire, cancel, cases, hit, hit_as, step, us};
 
 /// A caller: when (after the one before), at what cost, how patient; `None` does not wait.
 type Callers = Vec<(u64, u64, Option<u64>)>;
-/// When admitted costs are used.
-type Uses = Vec<(u64, u64)>;
 
 fn callers(longest_pause: u64) -> impl Strategy<Value = Callers> {
     let patience = prop_oneof![Just(None), (0..6 * longest_pause).prop_map(Some)];
@@ -42,44 +41,6 @@ fn uses_of(world: &mut World, callers: &Callers) -> Uses {
     }
     uses.sort_unstable();
     uses
-}
-
-/// Calls `check` with every span that begins and ends with a use, and what is used in it.
-fn in_every_span(
-    uses: &Uses,
-    mut check: impl FnMut(u64, u64, u64) -> bool,
-) -> Result<(), TestCaseError> {
-    let mut sorted = uses.clone();
-    sorted.sort_unstable();
-    for (i, &(from, _)) in sorted.iter().enumerate() {
-        let mut used = 0;
-        for &(to, cost) in &sorted[i..] {
-            used += cost;
-            prop_assert!(
-                check(from, to, used),
-                "{} used from {} to {} of {:?}",
-                used,
-                from,
-                to,
-                sorted
-            );
-        }
-    }
-    Ok(())
-}
-
-/// Whether this much is no more than a burst and what drips in the time.
-fn dripped(n: u64, p: u64, burst: u64, time: u64, used: u64) -> bool {
-    let drips = Fraction::new(i128::from(time) * i128::from(n), p.into());
-    Fraction::whole(used.into()).at_most(drips.plus(Fraction::whole(burst.into())))
-}
-
-fn per_period(uses: &Uses, period: u64) -> BTreeMap<u64, u64> {
-    let mut per = BTreeMap::new();
-    for (moment, cost) in uses {
-        *per.entry(moment / period).or_insert(0) += cost;
-    }
-    per
 }
 
 proptest! {
@@ -295,65 +256,4 @@ proptest! {
             prop_assert!(live.values().map(|l| l.0).sum::<u64>() <= max);
         }
     }
-}
-
-proptest! {
-    #![proptest_config(cases(1_000))]
-
-    #[test]
-    fn cancelled_bookings_leave_every_span_within_its_bound(
-        is_log in any::<bool>(), n in 1u64..5, p in 1u64..20, burst in 1u64..6, calls in cancelling(),
-    ) {
-        let limit = if is_log { Limit::SlidingLog(log(&[(burst, p)])) } else { bucket(n, p, burst) };
-        let uses = uses_not_cancelled(&mut World::hard(limit), &calls);
-        in_every_span(&uses, |from, to, used| match is_log {
-            true => to - from >= p || used <= burst,
-            false => dripped(n, p, burst, to - from + 1, used),
-        })?;
-    }
-
-    #[test]
-    fn a_place_cancelled_in_a_queue_is_nobody_elses(
-        n in 1u64..5, p in 1u64..20, queue in 0u64..6, calls in cancelling(),
-    ) {
-        let uses = uses_not_cancelled(&mut World::hard(leaky(n, p, queue)), &calls);
-        for two in uses.windows(2) {
-            let (from, to, cost) = (two[0].0, two[1].0, two[0].1);
-            // Rounded up each on its own: less than a microsecond closer.
-            prop_assert!((to - from + 1) * n > cost * p, "{:?}", uses);
-        }
-    }
-}
-
-/// Acquires, and now and then instead the cancelling of a pending one, counted from the last.
-type Cancelling = Vec<(u64, u64, u64, Option<usize>)>;
-
-fn cancelling() -> impl Strategy<Value = Cancelling> {
-    let pause = prop_oneof![Just(0), 0u64..4, 0u64..20];
-    let call = (pause, 1u64..5, 20u64..200, prop::option::weighted(0.3, 0usize..4));
-    prop::collection::vec(call, 1..30)
-}
-
-/// What is used when, less what was cancelled before its turn.
-fn uses_not_cancelled(world: &mut World, calls: &Cancelling) -> Uses {
-    let mut now = 1_000;
-    let mut uses: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-    for (id, &(pause, cost, patience, victim)) in calls.iter().enumerate() {
-        now += pause;
-        let Some(victim) = victim else {
-            let said = world.ask(acquire_as(cost, patience, id as u64), now);
-            if said.allowed() {
-                uses.insert(id as u64, (now + said.wait(), cost));
-            }
-            continue;
-        };
-        let pending = uses.iter().rev().filter(|(_, (turn, _))| *turn > now);
-        if let Some(id) = pending.map(|(id, _)| *id).nth(victim) {
-            world.ask(cancel(id), now);
-            uses.remove(&id);
-        }
-    }
-    let mut uses: Uses = uses.into_values().collect();
-    uses.sort_unstable();
-    uses
 }

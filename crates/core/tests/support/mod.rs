@@ -9,6 +9,7 @@
 pub(crate) mod anything;
 pub(crate) mod limits;
 pub(crate) mod models;
+pub(crate) mod uses;
 
 use proptest::test_runner::Config as ProptestConfig;
 use sluicegate_core::account::{Account, Answer, Moment};
