@@ -1,7 +1,7 @@
 //! The token bucket: bursts pass while tokens last, and tokens come back at a rate.
 //!
-//! Refilled greedily (a token whenever its time has come: the [`meter`](super::meter)), interval-wise
-//! or aligned to the clock (all of a period's tokens at once: [`steps`](super::steps)). There is no
+//! Refilled greedily (a token whenever its time has come: the [`meter`]), interval-wise
+//! or aligned to the clock (all of a period's tokens at once: [`steps`]). There is no
 //! timer: the level is worked out when somebody asks.
 
 use super::FORGET_AFTER;
