@@ -119,7 +119,12 @@ fn meter_from_steps(
     let used = u64::try_from(short).unwrap_or(0);
     let mark = new.rate.later(Mark::at(now), new.rate.time_of(used));
     let extra = u64::try_from(short.saturating_neg()).unwrap_or(0);
-    new.carry(&alike, &MeterState { mark, extra, seen: state.seen }, keep, now)
+    new.carry(
+        &alike,
+        &MeterState { mark, extra, seen: state.seen, hole_until: state.hole_until },
+        keep,
+        now,
+    )
 }
 
 fn steps_from_meter(
@@ -133,7 +138,12 @@ fn steps_from_meter(
     let alike = Steps { capacity, ..*new };
     let level = old.remaining(state, now);
     let anchor = alike.fresh(now).anchor;
-    new.carry(&alike, &StepsState { level, anchor, seen: state.seen }, keep, now)
+    new.carry(
+        &alike,
+        &StepsState { level, anchor, seen: state.seen, hole_until: state.hole_until },
+        keep,
+        now,
+    )
 }
 
 impl token_bucket::TokenBucket {

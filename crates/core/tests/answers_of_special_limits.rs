@@ -80,7 +80,7 @@ proptest! {
     fn a_log_that_counts_denials_answers_as_a_list_of_all_attempts(
         windows in prop::collection::vec((1u64..5, 1u64..25), 1..4),
         min_gap in prop_oneof![Just(0u64), 0u64..9],
-        hits in prop::collection::vec((0u64..12, 1u64..2), 1..60),
+        hits in prop::collection::vec((0u64..12, 1u64..6), 1..60),
     ) {
         let limit = log(&windows).with_min_gap(us(min_gap)).counting_denied().expect("small");
         let mut world = World::hard(Limit::SlidingLog(limit));

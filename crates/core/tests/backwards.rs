@@ -11,7 +11,7 @@ use support::limits::{
     bucket, calendar, counter, cycle, leaky, log, slots, smooth, stepped, warm_up, window,
     window_from_first_hit,
 };
-use support::{DAY, HOUR, MINUTE, SECOND, World, acquire_as, cases, hit, hit_as};
+use support::{DAY, HOUR, MINUTE, SECOND, World, acquire, acquire_as, cases, hit, hit_as, us};
 
 /// How much passed by each call, one unit a call.
 fn passed(limit: Limit, times: impl Iterator<Item = u64>) -> Vec<u64> {
@@ -19,7 +19,8 @@ fn passed(limit: Limit, times: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut passed = 0;
     let mut so_far = Vec::new();
     for now in times {
-        passed += u64::from(world.allows(hit(1), now));
+        // An id for those who hold a slot; a new one, or it would be renewed.
+        passed += u64::from(world.allows(hit_as(1, so_far.len() as u64), now));
         so_far.push(passed);
     }
     so_far
@@ -44,8 +45,9 @@ fn unsteady() -> impl Strategy<Value = Vec<u64>> {
     })
 }
 
-/// Limits that know one mark or one level, and so can take a step back for standing still.
-fn levels() -> impl Strategy<Value = Limit> {
+/// All of them: a limit that knows one mark or one level takes a step back for standing still, and so does
+/// one that keeps a list, by the latest time in it.
+fn any_limit() -> impl Strategy<Value = Limit> {
     let (n, p, b) = (1u64..5, 1u64..30, 1u64..6);
     prop_oneof![
         (n.clone(), p.clone(), b.clone()).prop_map(|(n, p, b)| bucket(n, p, b)),
@@ -57,9 +59,12 @@ fn levels() -> impl Strategy<Value = Limit> {
         (n.clone(), p.clone(), 0u64..4).prop_map(|(n, p, q)| leaky(n, p, q)),
         (n.clone(), p.clone(), 0u64..40).prop_map(|(n, p, b)| smooth(n, p, b)),
         (n.clone(), p.clone(), 1u64..60).prop_map(|(n, p, w)| warm_up(n, p, w, 3_000)),
-        (n, p, any::<bool>()).prop_map(|(n, p, up)| {
+        (n.clone(), p.clone(), any::<bool>()).prop_map(|(n, p, up)| {
             counter(n, p, if up { Rounding::Up } else { Rounding::Floor })
         }),
+        (prop::collection::vec((n.clone(), p.clone()), 1..4), 0u64..9)
+            .prop_map(|(windows, gap)| { Limit::SlidingLog(log(&windows).with_min_gap(us(gap))) }),
+        (n, p).prop_map(|(max, lease)| slots(max, lease)),
     ]
 }
 
@@ -68,13 +73,50 @@ proptest! {
 
     #[test]
     fn an_unsteady_clock_never_admits_more_than_one_that_waits_for_its_maximum(
-        limit in levels(), times in unsteady(),
+        limit in any_limit(), times in unsteady(),
     ) {
         let unsteady = passed(limit, times.iter().copied());
         let steady = passed(limit, running_maximum(&times));
         for (call, (unsteady, steady)) in unsteady.iter().zip(&steady).enumerate() {
             prop_assert!(unsteady <= steady, "{} > {} by call {} of {:?}", unsteady, steady, call, times);
         }
+    }
+    #[test]
+    fn a_log_judges_and_enters_at_the_latest_time_it_has_seen(
+        windows in prop::collection::vec((1u64..5, 1u64..30), 1..4), gap in 0u64..6,
+        calls in prop::collection::vec((1_000u64..1_100, 1u64..4, prop::option::of(0u64..40)), 1..20),
+    ) {
+        let limit = Limit::SlidingLog(log(&windows).with_min_gap(us(gap)));
+        let mut world = World::hard(limit);
+        let mut twin = World::hard(limit);
+        let mut latest = 0;
+        for (now, cost, patience) in calls {
+            // What is as good as new has seen nothing.
+            if world.account.is_new() {
+                latest = 0;
+            }
+            let then = latest.max(now);
+            let op = |patience: Option<u64>| patience.map_or(hit(cost), |wait| acquire(cost, wait));
+            // Who comes early waits the longer for it, so the twin has less of a wait ahead.
+            let said = world.ask(op(patience.map(|wait| wait + (then - now))), now);
+            let due = twin.ask(op(patience), then);
+            prop_assert_eq!(said.allowed(), due.allowed(), "{} at {}, seen {}", cost, now, latest);
+            prop_assert_eq!(said.remaining, due.remaining);
+            if said.allowed() {
+                latest = then;
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_taken_after_a_step_back_is_held_until_its_lease_ends_by_the_latest_time_seen(
+        lease in 1u64..60, back in 0u64..60, ahead in 0u64..150,
+    ) {
+        let mut world = World::hard(slots(2, lease));
+        world.ask(hit_as(1, 1), 1_000);
+        prop_assert!(world.allows(hit_as(1, 2), 1_000 - back), "there is room");
+        let held = world.would(hit_as(2, 3), 1_000 - back + ahead);
+        prop_assert_eq!(held.allowed(), 1_000 - back + ahead >= 1_000 + lease);
     }
 }
 

@@ -5,9 +5,10 @@
 //! is compared is each call: both start from the same moment the limiter is free, and must price the call
 //! within two microseconds of each other. What is stored is never brought into line, and must not drift.
 //!
-//! One allowance: a change of the rate cuts what is stored, kept as time, down to a whole microsecond
-//! (against the client). A microsecond less stored is at most `cold factor` microseconds of price, once for
-//! each change since the limiter was last full or empty.
+//! One allowance: a change of the rate counts what is stored, kept as time, in other fractions of a
+//! microsecond, and rounds it against the client: down for a bursty limiter, up (colder) for one that warms
+//! up. That is less than a microsecond of stored time for each change since the limiter was last empty, or
+//! full, and no more in a call's price than the steepest price of so much: see [`Kind::cut`].
 
 mod support;
 
@@ -18,11 +19,27 @@ use support::limits::{smooth, warm_up};
 use support::{SECOND, World, acquire, at};
 
 const FOR_EVER: u64 = 1 << 52;
+/// How far two prices of a call may lie apart, in microseconds.
+const PRICE: f64 = 2.0;
 
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Bursty { max_burst: u64 },
     WarmingUp { warm_up: u64, cold_factor: u64 },
+}
+
+impl Kind {
+    /// By how much the price of a call may change with a microsecond of stored time.
+    fn cut(&self) -> f64 {
+        match self {
+            Self::Bursty { .. } => 1.0,
+            Self::WarmingUp { cold_factor, .. } => {
+                // The premium of all that is above the threshold, by what is above the threshold.
+                let c = *cold_factor as f64 / 1_000.0;
+                (c - 1.0) * (c + 5.0) / (2.0 * (c + 1.0))
+            }
+        }
+    }
 }
 
 /// A float transcription. Times in microseconds.
@@ -98,6 +115,15 @@ impl Guava {
         }
     }
 
+    /// Whether what was rounded in changes of the rate is of no account any more: there is nothing
+    /// stored to be less, or no room to be colder.
+    fn forgets(&self) -> bool {
+        match self.kind {
+            Kind::Bursty { .. } => self.stored_permits <= 0.0,
+            Kind::WarmingUp { .. } => self.stored_permits >= self.max_permits,
+        }
+    }
+
     /// When the call is granted, and what it makes the next one wait.
     fn reserve(&mut self, permits: u64, now: u64) -> (f64, f64) {
         self.resync(now);
@@ -166,16 +192,12 @@ fn agree(kind: Kind, first: (u64, u64), calls: Vec<Call>) -> Result<(), TestCase
     let mut world = World::hard(guava.limit(first));
     // Guava's limiter is made before it is used; an identity is new with its first call.
     let made = Call::Acquire { pause: 0, permits: 1 };
-    let cut = match kind {
-        Kind::Bursty { .. } => 1.0,
-        Kind::WarmingUp { cold_factor, .. } => (cold_factor as f64 / 1_000.0).max(1.5),
-    };
-    let mut allowance = 2.0;
+    let mut allowance = PRICE;
     for call in std::iter::once(made).chain(calls) {
         match call {
             Call::SetRate { pause, rate } => {
                 now += pause;
-                allowance += cut;
+                allowance += kind.cut();
                 let new = World::hard(guava.limit(rate)).plan;
                 guava.set_rate(rate, now);
                 world.account.change(&world.plan, &new, &[Some(0)], Keep::Used, at(now));
@@ -190,6 +212,10 @@ fn agree(kind: Kind, first: (u64, u64), calls: Vec<Call>) -> Result<(), TestCase
                 now += pause;
                 let free = free_at(&world, now);
                 let said = world.ask(acquire(permits, FOR_EVER), now);
+                guava.resync(now);
+                if guava.forgets() {
+                    allowance = PRICE;
+                }
                 let (granted, price) = guava.reserve(permits, now);
                 prop_assert_eq!(now + said.wait(), free);
                 prop_assert!(
@@ -234,13 +260,11 @@ proptest! {
 
     #[test]
     fn a_warming_up_limiter_prices_each_call_as_guava_does(
-        times in 1u64..2_500,
-        cold_factor in prop_oneof![Just(3_000u64), 1_000u64..20_000],
+        warm_up in prop_oneof![1u64..1_000, 1_000u64..20 * SECOND, 1u64..3_600 * SECOND],
+        cold_factor in prop_oneof![Just(3_000u64), 1_000u64..20_000, 1_000u64..=100_000],
         rate in rates(),
         calls in calls(),
     ) {
-        // Periods in which the threshold falls on a whole microsecond.
-        let warm_up = times * (cold_factor + 5_000);
         agree(Kind::WarmingUp { warm_up, cold_factor }, rate, calls)?;
     }
 }

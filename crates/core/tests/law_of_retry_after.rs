@@ -5,13 +5,14 @@ mod support;
 
 use proptest::prelude::*;
 use sluicegate_core::algorithm::fixed_window::Align;
+use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{GateLevels, Mode, Step};
 use sluicegate_core::op::Op;
 use sluicegate_core::verdict::Outcome;
 use support::anything;
 use support::limits::{calendar, cycle, log, slots, small};
-use support::{World, acquire_as, cancel, cases, hit_as, reserve, step, us};
+use support::{DAY, HOUR, World, acquire_as, cancel, cases, hit_as, rate, reserve, step, us};
 
 fn mode() -> impl Strategy<Value = Mode> {
     let gate = GateLevels::new(700, 850).expect("in order");
@@ -129,12 +130,6 @@ proptest! {
         patience in 0u64..30,
         pause in 0u64..10,
     ) {
-        // A cost above one cycle's permits is judged on its own below: its best moment comes and goes.
-        let fits = |step: &Step| match step.limit() {
-            Limit::Cycle(cycle) => cost <= cycle.permits(),
-            _ => true,
-        };
-        let plan: Vec<Step> = plan.into_iter().filter(fits).collect();
         let (world, now) = played(plan, open, &history);
         law(&world, asks(cost, Some(patience)), now + pause, !has_calendar(&world.plan))?;
     }
@@ -210,15 +205,13 @@ proptest! {
         cost in anything::number(),
         patience in prop::option::of(anything::number()),
     ) {
-        // A cost above one cycle has a law of its own, and a calendar is known for three windows only.
-        let plan = plan.into_iter().flatten().map(|limit| step(limit, Mode::Hard));
-        // A bucket that starts short is forgotten some day, and then promises anew.
-        let lasts = |step: &Step| match step.limit() {
-            Limit::Cycle(cycle) => cost <= cycle.permits(),
-            Limit::TokenBucket(bucket) => bucket.initial() == bucket.burst(),
-            _ => true,
+        // Buckets that start short are forgotten some day: they have a law of their own below.
+        let short = |limit: &Limit| match limit {
+            Limit::TokenBucket(bucket) => bucket.initial() < bucket.burst(),
+            _ => false,
         };
-        let plan: Vec<Step> = plan.filter(lasts).collect();
+        let plan = plan.into_iter().flatten().filter(|limit| !short(limit));
+        let plan: Vec<Step> = plan.map(|limit| step(limit, Mode::Hard)).collect();
         let denials_count = |step: &Step| matches!(step.limit(), Limit::SlidingLog(log) if log.counts_denied());
         let sooner = !has_calendar(&plan) && !plan.iter().any(denials_count);
         let mut world = World::of(plan);
@@ -236,4 +229,52 @@ proptest! {
             law(&world, op, now, sooner)?;
         }
     }
+    #[test]
+    fn a_bucket_that_starts_short_is_not_forgotten_before_the_denied_come_back(
+        (n, p) in (1u64..5, 1u64..40), (burst, initial) in (1u64..9, 0u64..9),
+        forget_after in 1u64..200, history in history(), cost in 1u64..9, patience in prop::option::of(0u64..40),
+    ) {
+        // Also where it takes longer to fill than it is remembered after its last hit.
+        let bucket = TokenBucket::new(rate(n, p), burst).and_then(|b| b.with_initial(initial.min(burst)));
+        let bucket = bucket.and_then(|b| b.with_forget_after(us(forget_after))).expect("small");
+        let plan = vec![step(Limit::TokenBucket(bucket), Mode::Hard)];
+        let (world, now) = played(plan, false, &history);
+        // It starts with its first call, so a later first call is another story: only who waits is asked.
+        law(&world, asks(cost, patience), now, false)?;
+    }
+
+    #[test]
+    fn a_stepped_bucket_that_starts_short_is_not_forgotten_before_the_denied_come_back(
+        (n, p) in (1u64..5, 1u64..40), (burst, initial) in (1u64..9, 0u64..9),
+        aligned in any::<bool>(), history in history(), cost in 1u64..9,
+    ) {
+        let refill = if aligned { Refill::Aligned } else { Refill::Interval };
+        let bucket = TokenBucket::new(rate(n, p), burst).and_then(|b| b.with_refill(refill));
+        let bucket = bucket.and_then(|b| b.with_initial(initial.min(burst))).expect("small");
+        let plan = vec![step(Limit::TokenBucket(bucket), Mode::Hard)];
+        let (world, now) = played(plan, false, &history);
+        law(&world, asks(cost, None), now, false)?;
+    }
+
+    #[test]
+    fn a_cost_above_one_cycle_waits_for_all_limits_of_the_plan_at_once(
+        permits in 1u64..4, period in 2u64..12,
+        beside in prop::collection::vec(steps(any_limit()), 1..4),
+        history in history(), cost in 2u64..8, patience in 0u64..40,
+    ) {
+        // The best moment of a cycle comes and goes, and the others must be ready in it.
+        let mut plan = vec![step(cycle(permits, period), Mode::Hard)];
+        plan.extend(beside);
+        let (world, now) = played(plan, false, &history);
+        law(&world, asks(cost, Some(patience)), now, !has_calendar(&world.plan))?;
+    }
+}
+
+#[test]
+fn a_bucket_that_takes_two_days_to_fill_is_full_after_two_days() {
+    let bucket = TokenBucket::new(rate(1, HOUR), 48).and_then(|b| b.with_initial(0));
+    let mut world = World::hard(Limit::TokenBucket(bucket.expect("within the bounds")));
+    let said = world.ask(hit_as(48, ME), 1_000 * DAY);
+    assert_eq!(said.retry_after(), Some(2 * DAY), "longer than the day it is remembered for");
+    assert!(world.allows(hit_as(48, ME), 1_002 * DAY));
 }

@@ -4,11 +4,15 @@ mod support;
 
 use proptest::prelude::*;
 use sluicegate_core::account::Answer;
+use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::token_bucket::Refill;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{Gate, GateLevels, Mode, Step};
 use sluicegate_core::op::Op;
-use support::limits::{bucket, leaky, log, small, stepped, window, window_from_first_hit};
+use support::limits::{
+    bucket, counter, cycle, leaky, log, small, smooth, stepped, warm_up, window,
+    window_from_first_hit,
+};
 use support::{Fraction, SECOND, World, acquire, at, cases, hit, step};
 
 fn gate() -> GateLevels {
@@ -202,22 +206,106 @@ proptest! {
     }
 
     #[test]
-    fn an_elastic_log_that_is_always_open_is_the_boosted_one(
-        n in 1u64..10, p in 1u64..30, factor in 1u64..4, calls in calls(),
+    fn an_elastic_limit_that_is_always_open_decides_as_the_boosted_one(
+        kind in 0u8..12, (n, p, size) in (1u64..5, 1u64..20, 1u64..8), factor in 1u64..4, calls in calls(),
     ) {
-        let of = |n| Limit::SlidingLog(log(&[(n, p)]));
         let mode = Mode::Elastic { up_to: factor * 1_000, gate: gate() };
-        let mut elastic = World::of(vec![step(of(n), mode)]);
+        let mut elastic = World::of(vec![step(boosted(kind, n, p, size, 1), mode)]);
         elastic.open = true;
-        // The plain one admits nothing that the boosted one would not.
-        let mut boosted = World::hard(of(n * factor));
+        let mut twin = World::hard(boosted(kind, n, p, size, factor));
         let mut now = 300;
-        for (pause, cost, _) in calls {
+        for (pause, cost, patience) in calls {
             now += pause;
-            let said = elastic.ask(hit(cost), now);
-            let twin = boosted.ask(hit(cost), now);
-            prop_assert_eq!(said.allowed(), twin.allowed());
+            let said = elastic.ask(op(cost, patience), now);
+            prop_assert_eq!(said.outcome, twin.ask(op(cost, patience), now).outcome, "at {}", now);
         }
+    }
+
+    #[test]
+    fn a_soft_log_marks_and_counts_each_of_its_windows(
+        windows in prop::collection::vec((1u64..20, 1u64..40), 1..4), percent in 1u64..150,
+        calls in prop::collection::vec((0u64..6, 1u64..4), 1..40),
+    ) {
+        let limit = Limit::SlidingLog(log(&windows));
+        let mut world = World::of(vec![step(limit, Mode::Soft { percent })]);
+        let mut now = 300;
+        let mut used: Vec<(u64, u64)> = Vec::new();
+        for (pause, cost) in calls {
+            now += pause;
+            let said = answer(&mut world, hit(cost), now).verdict;
+            let allowed = said.outcome.is_allowed();
+            if allowed {
+                used.push((now, cost));
+            }
+            let held = |length: u64| {
+                let inside = used.iter().filter(|(then, _)| then + length > now);
+                inside.map(|(_, cost)| *cost as i64).sum::<i64>()
+            };
+            let left = windows.iter().map(|&(most, length)| most as i64 - held(length)).min();
+            prop_assert_eq!((said.remaining, said.soft), (left, allowed && left < Some(0)), "{:?}", said);
+            // Each window has the percentage of its own number as room.
+            let room = |most: u64| (most * percent / 100) as i64;
+            for &(most, length) in &windows {
+                prop_assert!(held(length) <= most as i64 + room(most), "{} in {}", held(length), length);
+            }
+        }
+    }
+
+    #[test]
+    fn the_limits_of_a_rule_in_the_shadow_are_counted_all_or_nothing(
+        limits in prop::collection::vec(small(), 2..4), calls in calls(),
+    ) {
+        let mut shadow = World::of(limits.iter().map(|limit| step(*limit, Mode::Shadow)).collect());
+        let mut hard = World::of(limits.iter().map(|limit| step(*limit, Mode::Hard)).collect());
+        let mut now = 300;
+        for (pause, cost, patience) in calls {
+            now += pause;
+            let said = answer(&mut shadow, op(cost, patience), now).verdict;
+            let twin = answer(&mut hard, op(cost, patience), now).verdict;
+            prop_assert!(said.outcome.is_allowed());
+            // One that would have denied keeps the others from being charged, as if they were obeyed.
+            prop_assert_eq!(said.remaining, twin.remaining);
+            prop_assert_eq!(said.reset_after, twin.reset_after);
+            // Where only a moment of a cycle will do, the hard twin alone looks for it.
+            let wavers = limits.iter().any(|limit| matches!(limit, Limit::Cycle(c) if cost > c.permits()));
+            prop_assert!(wavers || said.shadow == Some(twin.outcome), "{:?}, not {:?}", said, twin);
+        }
+    }
+
+    #[test]
+    fn rules_in_the_shadow_do_not_see_each_other(
+        limit in small(), other in small(), calls in calls(),
+    ) {
+        let plan = vec![step(limit, Mode::Shadow), step(other, Mode::Shadow).of_rule(1)];
+        let mut both = World::of(plan);
+        let mut alone = [limit, other].map(|limit| World::of(vec![step(limit, Mode::Shadow)]));
+        let mut now = 300;
+        for (pause, cost, patience) in calls {
+            now += pause;
+            let said = answer(&mut both, op(cost, patience), now).verdict;
+            let [one, two] = alone.each_mut().map(|world| answer(world, op(cost, patience), now).verdict);
+            prop_assert_eq!(said.remaining, one.remaining.min(two.remaining));
+            prop_assert_eq!(said.reset_after, one.reset_after.max(two.reset_after));
+        }
+    }
+}
+
+/// A limit of each kind whose rate and size are `times` those of one.
+fn boosted(kind: u8, n: u64, p: u64, size: u64, times: u64) -> Limit {
+    match kind {
+        0 => bucket(n * times, p, size * times),
+        1 => stepped(n * times, p, size * times, Refill::Interval),
+        2 => stepped(n * times, p, size * times, Refill::Aligned),
+        3 => leaky(n * times, p, size * times - 1),
+        4 => window(size * times, p),
+        5 => window_from_first_hit(size * times, p),
+        6 => Limit::SlidingLog(log(&[(size * times, p), (n * times, p.div_ceil(2))])),
+        7 => counter(size * times, p, Rounding::Floor),
+        8 => counter(size * times, p, Rounding::Up),
+        9 => cycle(size * times, p),
+        // What these store is a time, which yields more at a higher rate.
+        10 => smooth(n * times, p, 3 * size),
+        _ => warm_up(n * times, p, 3 * size, 3_000),
     }
 }
 

@@ -12,7 +12,7 @@ use sluicegate_core::op::Op;
 use support::limits;
 use support::models::levels::{Drip, Queue, Stairs, Starts};
 use support::models::lists::{Counts, Ledger};
-use support::models::{Model, run};
+use support::models::{Model, first, run};
 use support::{World, acquire_as, cancel, hit};
 
 /// How many operations in a row; `SMALL_WORLDS_DEPTH` asks for more.
@@ -53,8 +53,12 @@ struct Node<M> {
 enum Cancels {
     /// The cost less what was charged after it.
     LessWhatFollowed,
-    /// Not modelled: only the last booking is cancelled.
-    OnlyTheLast,
+    /// The same, and nothing while a booking lies in a later period: it keeps the periods before.
+    LessWhatFollowedInItsPeriod,
+    /// Nothing: those behind keep their turns.
+    NothingFromTheMiddle,
+    /// All of it: each of the others stands at its own time.
+    Everything,
     /// Not modelled: nothing is given back while a booking lies ahead.
     NotWhileBooked,
 }
@@ -135,10 +139,8 @@ fn cancelled<M: Model>(node: &Node<M>, cancels: Cancels, pause: u64) -> Option<N
     let since = booking.charged_since?;
     let now = node.now + pause;
     let in_time = now < booking.turn;
-    match cancels {
-        Cancels::NotWhileBooked => return None,
-        Cancels::OnlyTheLast if since > 0 && in_time => return None,
-        _ => {}
+    if cancels == Cancels::NotWhileBooked {
+        return None;
     }
     let mut next = node.clone();
     (next.now, next.booking) = (now, None);
@@ -152,8 +154,17 @@ fn cancelled<M: Model>(node: &Node<M>, cancels: Cancels, pause: u64) -> Option<N
             next.model = booking.before;
             booking.cost
         }
+        (true, _) if cancels == Cancels::Everything => {
+            next.model.strike(booking.cost, booking.turn);
+            booking.cost
+        }
         (true, since) => {
-            let due = booking.cost.saturating_sub(since);
+            let paid = first(now, |t| !next.model.in_debt(t)).expect("paid some day");
+            let due = match cancels {
+                Cancels::NothingFromTheMiddle => 0,
+                Cancels::LessWhatFollowedInItsPeriod if paid > booking.turn => 0,
+                _ => booking.cost.saturating_sub(since),
+            };
             next.model.give(due, now);
             due
         }
@@ -180,7 +191,7 @@ fn interval_buckets() {
         for burst in 1..=3 {
             let limit = limits::stepped(n, p, burst, Refill::Interval);
             let model = Stairs::bucket(n, p, burst, Starts::WithTheFirstHit);
-            explore(limit, model, Cancels::OnlyTheLast);
+            explore(limit, model, Cancels::LessWhatFollowedInItsPeriod);
         }
     }
 }
@@ -191,7 +202,7 @@ fn aligned_buckets() {
         for burst in 1..=3 {
             let limit = limits::stepped(n, p, burst, Refill::Aligned);
             let model = Stairs::bucket(n, p, burst, Starts::OnTheClock);
-            explore(limit, model, Cancels::OnlyTheLast);
+            explore(limit, model, Cancels::LessWhatFollowedInItsPeriod);
         }
     }
 }
@@ -200,12 +211,16 @@ fn aligned_buckets() {
 fn windows_and_cycles() {
     for (n, p) in RATES {
         let clock = Stairs::window(n, p, Starts::OnTheClock);
-        explore(limits::window(n, p), clock, Cancels::OnlyTheLast);
+        explore(limits::window(n, p), clock, Cancels::LessWhatFollowedInItsPeriod);
         let first_hit = Stairs::window(n, p, Starts::WithTheFirstHit);
-        explore(limits::window_from_first_hit(n, p), first_hit, Cancels::OnlyTheLast);
+        explore(
+            limits::window_from_first_hit(n, p),
+            first_hit,
+            Cancels::LessWhatFollowedInItsPeriod,
+        );
         if n > 1 {
             let cycle = Stairs::cycle(n, p);
-            explore(limits::cycle(n, p), cycle, Cancels::LessWhatFollowed);
+            explore(limits::cycle(n, p), cycle, Cancels::LessWhatFollowedInItsPeriod);
         }
     }
 }
@@ -215,7 +230,7 @@ fn leaky_buckets() {
     for (n, p) in RATES {
         for queue in 0..=2 {
             let model = Queue::new(n, p, queue);
-            explore(limits::leaky(n, p, queue), model, Cancels::OnlyTheLast);
+            explore(limits::leaky(n, p, queue), model, Cancels::NothingFromTheMiddle);
         }
     }
 }
@@ -224,10 +239,10 @@ fn leaky_buckets() {
 fn sliding_logs() {
     for (n, p) in RATES {
         let limit = Limit::SlidingLog(limits::log(&[(n, p)]));
-        explore(limit, Ledger::new(vec![(n, p)], 0), Cancels::OnlyTheLast);
+        explore(limit, Ledger::new(vec![(n, p)], 0), Cancels::Everything);
         let two = vec![(n + 1, p + 2), (n, p)];
         let limit = Limit::SlidingLog(limits::log(&two).with_min_gap(support::us(1)));
-        explore(limit, Ledger::new(two, 1), Cancels::OnlyTheLast);
+        explore(limit, Ledger::new(two, 1), Cancels::Everything);
     }
 }
 

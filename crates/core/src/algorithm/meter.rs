@@ -64,6 +64,8 @@ pub struct MeterState {
     /// When the state was last written. Kept only where the mark does not tell it: in debt, with
     /// extra units, or where a new identity is not a full one.
     pub seen: Option<Timestamp>,
+    /// Until when a cancelled booking has left a hole before others: no second one is made meanwhile.
+    pub hole_until: Option<Timestamp>,
 }
 
 // === impl Meter ===
@@ -107,7 +109,7 @@ impl Algorithm for Meter {
 
     fn fresh(&self, now: Timestamp) -> MeterState {
         let mark = self.start.moved_on(now.since(Timestamp::EPOCH));
-        MeterState { mark, extra: 0, seen: self.starts_short().then_some(now) }
+        MeterState { mark, extra: 0, seen: self.starts_short().then_some(now), hole_until: None }
     }
 
     fn settle(&self, state: &mut MeterState, now: Timestamp) {
@@ -117,6 +119,7 @@ impl Algorithm for Meter {
             state.mark = state.mark.moved_back(written.since(now));
             state.seen = state.seen.map(|_| now);
         }
+        state.hole_until = state.hole_until.filter(|until| *until > now);
     }
 
     fn expires_at(&self, state: &MeterState) -> Timestamp {
@@ -192,10 +195,15 @@ impl Algorithm for Meter {
             return 0;
         }
         let booked_after = self.rate.earlier(state.mark, booked);
-        // A hole in the middle of a queue cannot be given to anyone: those behind it keep their
-        // slots, and two in one slot would break the outflow.
-        if self.face != Face::Bucket && state.mark > booked {
-            return 0;
+        if booked_after > Mark::default() {
+            // A hole in the middle of a queue cannot be given to anyone: those behind it keep their
+            // slots, and two in one slot would break the outflow. A bucket has room for one hole:
+            // what is given back less what was booked after it fits beside them. A second would
+            // count the same bookings again.
+            if self.face != Face::Bucket || state.hole_until.is_some() {
+                return 0;
+            }
+            state.hole_until = Some(self.debt_paid_at(state, now));
         }
         let give = self.rate.earlier(self.rate.time_of(ticket.charged), booked_after);
         self.give_time(state, give, now);
@@ -265,7 +273,8 @@ impl Algorithm for Meter {
         };
         let extra = if keep == Keep::Used { state.extra } else { 0 };
         let mark = self.rate.later(Mark::at(now), self.rate.time_of(used));
-        let mut carried = MeterState { mark, extra, seen: state.seen };
+        let mut carried =
+            MeterState { mark, extra, seen: state.seen, hole_until: state.hole_until };
         self.stamp(&mut carried, now);
         carried
     }
@@ -300,7 +309,7 @@ impl Meter {
             };
             self.brim(now).moved_back(Span::from_micros(stored))
         };
-        let mut carried = MeterState { mark, extra: 0, seen: state.seen };
+        let mut carried = MeterState { mark, extra: 0, seen: state.seen, hole_until: None };
         self.stamp(&mut carried, now);
         carried
     }

@@ -61,6 +61,8 @@ pub struct StepsState {
     pub anchor: Timestamp,
     /// When the state was last written, kept where a new identity is not a full one.
     pub seen: Option<Timestamp>,
+    /// Until when a cancelled booking has left a hole before others: no second one is made meanwhile.
+    pub hole_until: Option<Timestamp>,
 }
 
 // === impl Steps ===
@@ -129,10 +131,11 @@ impl Algorithm for Steps {
     fn fresh(&self, now: Timestamp) -> StepsState {
         let anchor = self.period.start_of(now);
         let seen = self.starts_short().then_some(now);
-        StepsState { level: signed(self.start), anchor, seen }
+        StepsState { level: signed(self.start), anchor, seen, hole_until: None }
     }
 
     fn settle(&self, state: &mut StepsState, now: Timestamp) {
+        state.hole_until = state.hole_until.filter(|until| *until > now);
         if state.anchor > now.after(clock_slack(self.period.longest())) {
             state.anchor = self.period.start_of(now);
             state.seen = state.seen.map(|_| now);
@@ -216,8 +219,11 @@ impl Algorithm for Steps {
         let last = self.refill_at(state.anchor, self.refills_to(state.level, 0), now);
         let give = match booked_after {
             0 => ticket.charged,
-            _ if last > slot => 0,
-            _ => cost.saturating_sub(booked_after),
+            _ if last > slot || state.hole_until.is_some() => 0,
+            _ => {
+                state.hole_until = Some(last);
+                cost.saturating_sub(booked_after)
+            }
         };
         self.put(state, give, now);
         give.min(cost)
@@ -275,7 +281,8 @@ impl Algorithm for Steps {
             }
             (new, _) => new.start_of(now),
         };
-        let mut carried = StepsState { level, anchor, seen: state.seen };
+        let mut carried =
+            StepsState { level, anchor, seen: state.seen, hole_until: state.hole_until };
         self.stamp(&mut carried, now);
         carried
     }

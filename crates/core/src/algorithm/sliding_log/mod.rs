@@ -347,7 +347,10 @@ impl Algorithm for SlidingLog {
                 let at = now.max(state.seen);
                 carried.entries.insert(Entry { at, weight: more, denied: false });
             }
-            Err(_) => self.put(&mut carried, change.unsigned_abs(), now),
+            // Bookings included: what is left counts them too.
+            Err(_) => {
+                Self::remove(&mut carried, change.unsigned_abs(), |entry| !entry.denied);
+            }
         }
         carried
     }

@@ -68,6 +68,11 @@ impl Model for Ledger {
         unreachable!("refused");
     }
 
+    fn strike(&mut self, cost: u64, turn: u64) {
+        let place = self.hits.iter().position(|&hit| hit == (turn, cost));
+        self.hits.remove(place.expect("a booking that was made"));
+    }
+
     fn fill(&mut self, _now: u64) {
         self.hits.clear();
     }

@@ -29,6 +29,10 @@ pub(crate) trait Model: Clone {
     fn give(&mut self, amount: u64, now: u64);
     fn give_beyond(&mut self, amount: u64, now: u64);
     fn fill(&mut self, now: u64);
+    /// Takes back one booking with its turn at this moment, where each is remembered on its own.
+    fn strike(&mut self, _cost: u64, _turn: u64) {
+        unreachable!("not remembered on its own");
+    }
     fn left(&self, now: u64) -> i128;
     fn is_full(&self, now: u64) -> bool;
     fn in_debt(&self, now: u64) -> bool;
