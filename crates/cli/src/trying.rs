@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use sluicegate_config::limit::limits;
 use sluicegate_config::mode::mode;
 use sluicegate_core::mode::Mode;
-use sluicegate_lab::answer::error_json;
+use sluicegate_lab::answer::{Printed, error_json};
 use sluicegate_lab::examples::{EXAMPLES, Example};
 use sluicegate_lab::line::Line;
 use sluicegate_lab::picture::Recorder;
@@ -113,16 +113,7 @@ fn run_lines(mut trial: Trial, limit: &str, svg: Option<&Path>) -> anyhow::Resul
         } else {
             Line::parse(&text)
         };
-        let answer = parsed.and_then(|line| {
-            if let Some(recorder) = &mut recorder {
-                recorder.before(&trial, &line);
-            }
-            let answer = trial.run(&line)?;
-            if let Some(recorder) = &mut recorder {
-                recorder.after(&trial, &line, &answer);
-            }
-            Ok(answer)
-        });
+        let answer = parsed.and_then(|line| carry_out(&mut trial, &mut recorder, &line));
         let printed = match answer {
             Ok(answer) => answer.to_json(),
             Err(error) => {
@@ -136,6 +127,22 @@ fn run_lines(mut trial: Trial, limit: &str, svg: Option<&Path>) -> anyhow::Resul
     }
     draw(recorder, &trial, limit.trim(), svg)?;
     Ok(if all_answered { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Carries out a line, noting it if a picture is wanted.
+fn carry_out(
+    trial: &mut Trial,
+    recorder: &mut Option<Recorder>,
+    line: &Line,
+) -> Result<Printed, String> {
+    if let Some(recorder) = recorder {
+        recorder.before(trial, line);
+    }
+    let answer = trial.run(line)?;
+    if let Some(recorder) = recorder {
+        recorder.after(trial, line, &answer);
+    }
+    Ok(answer)
 }
 
 /// Drops the rest of a line that is too long.
@@ -192,16 +199,7 @@ fn play(script: &Script, svg: Option<&Path>) -> anyhow::Result<()> {
         text.push_str(&format!("mode {mode}\n"));
     }
     for turn in &script.turns {
-        let answer = turn.line.clone().and_then(|line| {
-            if let Some(recorder) = &mut recorder {
-                recorder.before(&trial, &line);
-            }
-            let answer = trial.run(&line)?;
-            if let Some(recorder) = &mut recorder {
-                recorder.after(&trial, &line, &answer);
-            }
-            Ok(answer)
-        });
+        let answer = turn.line.clone().and_then(|line| carry_out(&mut trial, &mut recorder, &line));
         let told = answer.map_or_else(|error| error_json(&error), |answer| answer.to_json());
         let asked = turn.text.split("->").next().unwrap_or_default().trim_end();
         text.push_str(&format!("\n  {asked}\n    {told}\n"));

@@ -60,13 +60,10 @@ fn uses_if(world: &mut World, calls: &Calls, may_book: impl Fn(u64, u64) -> bool
     uses
 }
 
-/// The same, all cancels but the first `middle` being of the booking made last.
-fn from_the_end(calls: Calls, middle: usize) -> Calls {
-    let mut cancels = 0;
+/// The same, each cancel being of the booking made last.
+fn from_the_end(calls: Calls) -> Calls {
     let call = |(pause, cost, patience, victim): (u64, u64, u64, Option<usize>)| {
-        cancels += usize::from(victim.is_some());
-        let victim = victim.map(|victim| if cancels <= middle { victim } else { 0 });
-        (pause, cost, patience, victim)
+        (pause, cost, patience, victim.map(|_| 0))
     };
     calls.into_iter().map(call).collect()
 }
@@ -91,13 +88,13 @@ fn spaced(uses: &Uses, (n, p): (u64, u64), stored: Fraction) -> Result<(), TestC
 }
 
 proptest! {
-    #![proptest_config(cases(3_000))]
+    #![proptest_config(cases(2_000))]
 
     #[test]
     fn a_greedy_bucket_passes_its_burst_and_what_drips(
         n in 1u64..5, p in 1u64..20, burst in 1u64..6, calls in calls(),
     ) {
-        let uses = uses_of(bucket(n, p, burst), &from_the_end(calls, 1));
+        let uses = uses_of(bucket(n, p, burst), &calls);
         // Turns are whole microseconds: what drips in one may come on top.
         in_every_span(&uses, |from, to, used| dripped(n, p, burst, to - from + 1, used))?;
     }
@@ -158,7 +155,8 @@ proptest! {
     fn a_cycle_passes_its_permits_per_cycle_and_less_than_one_straddling_cost(
         n in 1u64..6, p in 1u64..12, calls in calls(),
     ) {
-        let uses = uses_of(cycle(n, p), &from_the_end(calls, 0));
+        // Narrowed: one that straddles cycles gives back the early ones though a booking behind it stays.
+        let uses = uses_of(cycle(n, p), &from_the_end(calls));
         let dearest = uses.iter().map(|(_, cost)| *cost).max().unwrap_or(1);
         in_every_span(&uses, |from, to, used| used < n * (to / p - from / p + 1) + dearest)?;
     }
@@ -203,7 +201,8 @@ proptest! {
         n in 1u64..6, p in 1u64..12, up in any::<bool>(), calls in calls(),
     ) {
         let limit = counter(n, p, if up { Rounding::Up } else { Rounding::Floor });
-        // No further ahead than the next window, which has a count of its own.
+        // Narrowed to the next window, which has a count of its own: a state that went further ahead and
+        // lost all its bookings forgets the hits of the window it left.
         let near = |now: u64, turn: u64| turn / p <= now / p + 1;
         let uses = uses_if(&mut World::hard(limit), &calls, near);
         prop_assert!(per_period(&uses, p).values().all(|&used| used <= n), "{:?}", uses);

@@ -205,7 +205,8 @@ proptest! {
         cost in anything::number(),
         patience in prop::option::of(anything::number()),
     ) {
-        // Buckets that start short are forgotten some day: they have a law of their own below.
+        // Narrowed: a bucket that starts short may be forgotten while the others of its plan are waited for;
+        // on its own it has laws below.
         let short = |limit: &Limit| match limit {
             Limit::TokenBucket(bucket) => bucket.initial() < bucket.burst(),
             _ => false,
@@ -248,6 +249,7 @@ proptest! {
         (n, p) in (1u64..5, 1u64..40), (burst, initial) in (1u64..9, 0u64..9),
         aligned in any::<bool>(), history in history(), cost in 1u64..9,
     ) {
+        // Narrowed to the usual day: one that takes longer to fill than it is remembered starts anew.
         let refill = if aligned { Refill::Aligned } else { Refill::Interval };
         let bucket = TokenBucket::new(rate(n, p), burst).and_then(|b| b.with_refill(refill));
         let bucket = bucket.and_then(|b| b.with_initial(initial.min(burst))).expect("small");

@@ -101,10 +101,8 @@ proptest! {
         let full = world.would(peek(1), now).reset_after == 0;
         let due = if full { new_size as i64 } else { was.min(new_size as i64) };
         prop_assert!(is <= due, "{} left, was {}", is, was);
-        // A booking in a log is not refunded, so it may leave less; and a window before that weighs
-        // less than a hit is not as good as none, so what is left stays left.
-        let books = history.iter().any(|(_, op)| matches!(op, Op::Acquire { .. }));
-        let less = (kind == 6 && books) || (kind == 7 && is == was.min(new_size as i64));
+        // A window before that weighs less than a hit is not as good as none: what is left stays left.
+        let less = kind == 7 && is == was.min(new_size as i64);
         prop_assert!(is == due || less, "{} left, was {}", is, was);
     }
 

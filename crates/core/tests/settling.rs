@@ -90,7 +90,7 @@ fn really_used(limit: Limit, deeds: &[(u64, Deed)]) -> Uses {
 }
 
 proptest! {
-    #![proptest_config(cases(2_000))]
+    #![proptest_config(cases(1_000))]
 
     #[test]
     fn a_greedy_bucket_settled_late_passes_its_burst_and_what_drips(
