@@ -279,6 +279,33 @@ impl Limit {
         )
     }
 
+    /// Moves a ticket along when something charged before it was given back, as `before` became `after`.
+    pub(crate) fn follow(&self, ticket: &mut Ticket, before: &State, after: &State) {
+        match (self.kernel(), before, after, &mut ticket.trace) {
+            (
+                Kernel::Meter(kernel),
+                State::Meter(before),
+                State::Meter(after),
+                Trace::Mark(mark),
+            ) => *mark = kernel.rate.earlier(*mark, kernel.rate.earlier(before.mark, after.mark)),
+            (_, State::Steps(before), State::Steps(after), Trace::Level { level, .. }) => {
+                let given = after.level.saturating_sub(before.level).max(0);
+                *level = crate::arithmetic::within(level.saturating_add(given));
+            }
+            (
+                Kernel::WarmUp(kernel),
+                State::WarmUp(before),
+                State::WarmUp(after),
+                Trace::Price { free, .. },
+            ) => {
+                let rate = kernel.rate();
+                *free = rate.earlier(*free, rate.earlier(before.free, after.free));
+            }
+            // Counts and entries are found by their time.
+            _ => {}
+        }
+    }
+
     /// Lets a log that counts denied attempts have this one.
     pub fn log_denied(&self, state: &mut State, cost: u64, now: Timestamp) {
         if let (Self::SlidingLog(log), State::Log(inner)) = (self, state) {

@@ -60,14 +60,6 @@ fn uses_if(world: &mut World, calls: &Calls, may_book: impl Fn(u64, u64) -> bool
     uses
 }
 
-/// The same, each cancel being of the booking made last.
-fn from_the_end(calls: Calls) -> Calls {
-    let call = |(pause, cost, patience, victim): (u64, u64, u64, Option<usize>)| {
-        (pause, cost, patience, victim.map(|_| 0))
-    };
-    calls.into_iter().map(call).collect()
-}
-
 fn uses_of(limit: Limit, calls: &Calls) -> Uses {
     uses_if(&mut World::hard(limit), calls, |_, _| true)
 }
@@ -155,8 +147,7 @@ proptest! {
     fn a_cycle_passes_its_permits_per_cycle_and_less_than_one_straddling_cost(
         n in 1u64..6, p in 1u64..12, calls in calls(),
     ) {
-        // Narrowed: one that straddles cycles gives back the early ones though a booking behind it stays.
-        let uses = uses_of(cycle(n, p), &from_the_end(calls));
+        let uses = uses_of(cycle(n, p), &calls);
         let dearest = uses.iter().map(|(_, cost)| *cost).max().unwrap_or(1);
         in_every_span(&uses, |from, to, used| used < n * (to / p - from / p + 1) + dearest)?;
     }
@@ -201,10 +192,7 @@ proptest! {
         n in 1u64..6, p in 1u64..12, up in any::<bool>(), calls in calls(),
     ) {
         let limit = counter(n, p, if up { Rounding::Up } else { Rounding::Floor });
-        // Narrowed to the next window, which has a count of its own: a state that went further ahead and
-        // lost all its bookings forgets the hits of the window it left.
-        let near = |now: u64, turn: u64| turn / p <= now / p + 1;
-        let uses = uses_if(&mut World::hard(limit), &calls, near);
+        let uses = uses_of(limit, &calls);
         prop_assert!(per_period(&uses, p).values().all(|&used| used <= n), "{:?}", uses);
     }
 

@@ -6,6 +6,8 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::token_bucket::Refill;
@@ -27,7 +29,7 @@ enum Deed {
     Reserve {
         cost: u64,
     },
-    /// Settles the open reservation for so much less than it reserved.
+    /// Settles the oldest open reservation for so much less than it reserved.
     Settle {
         less: u64,
     },
@@ -51,7 +53,7 @@ fn really_used(limit: Limit, deeds: &[(u64, Deed)]) -> Uses {
     let mut world = World::hard(limit);
     let mut now = 1_000;
     let mut uses = Uses::new();
-    let mut open: Option<(u64, u64, u64)> = None;
+    let mut open: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     for (id, &(pause, deed)) in deeds.iter().enumerate() {
         now += pause;
         match deed {
@@ -62,35 +64,34 @@ fn really_used(limit: Limit, deeds: &[(u64, Deed)]) -> Uses {
                     uses.push((now + said.wait(), cost));
                 }
             }
-            Deed::Reserve { .. } if open.is_some() => {}
             Deed::Reserve { cost } => {
                 let said = world.ask(reserve(cost, 1_000_000, id as u64), now);
                 if said.allowed() {
-                    open = Some((id as u64, now + said.wait(), cost));
+                    open.insert(id as u64, (now + said.wait(), cost));
                 }
             }
             Deed::Settle { less } => {
-                if let Some((id, moment, cost)) = open.take() {
+                if let Some((id, (moment, cost))) = open.pop_first() {
                     let actual = cost.saturating_sub(less);
                     world.ask(commit(actual, id), now);
                     uses.push((moment, actual));
                 }
             }
             Deed::Cancel => {
-                if let Some((id, ..)) = open.take() {
+                if let Some((id, _)) = open.pop_first() {
                     world.ask(cancel(id), now);
                 }
             }
         }
     }
-    uses.extend(open.map(|(_, moment, cost)| (moment, cost)));
+    uses.extend(open.into_values());
     uses.retain(|&(_, cost)| cost > 0);
     uses.sort_unstable();
     uses
 }
 
 proptest! {
-    #![proptest_config(cases(1_000))]
+    #![proptest_config(cases(1_500))]
 
     #[test]
     fn a_greedy_bucket_settled_late_passes_its_burst_and_what_drips(

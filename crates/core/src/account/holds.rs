@@ -1,5 +1,6 @@
 //! What one identity has pending: bookings that can be cancelled, reservations to be settled.
 
+use super::cell::Cell;
 use crate::algorithm::concurrency::Holder;
 use crate::algorithm::{FORGET_AFTER, Ticket, clock_slack};
 use crate::limit::State;
@@ -97,23 +98,45 @@ impl Holds {
         }
     }
 
-    pub(super) fn take(&mut self, holder: Holder) -> Option<Hold> {
+    /// Takes out what is held under an id, with the place from which on later ones stand.
+    pub(super) fn take(&mut self, holder: Holder) -> Option<(usize, Hold)> {
         let place = self.all.iter().position(|hold| hold.holder == holder)?;
-        Some(self.all.remove(place))
+        Some((place, self.all.remove(place)))
     }
 
-    /// The reservation whose deadline passed first, now marked as expired.
-    pub(super) fn next_expired(&mut self, now: Timestamp) -> Option<(Hold, Timestamp)> {
+    /// Reservations from `place` on were charged on top of something that `step` has now got back.
+    pub(super) fn follow_give_back(
+        &mut self,
+        place: usize,
+        (index, step): (usize, &Step),
+        (before, after): (&Cell, &Cell),
+    ) {
+        let later = self.all.iter_mut().skip(place).filter(|hold| hold.deadline().is_some());
+        for receipt in later.filter_map(|hold| hold.receipts.get_mut(index)) {
+            if let Some(ticket) = &mut receipt.plain {
+                step.limit.follow(ticket, &before.plain, &after.plain);
+            }
+            if let (Some(ticket), Some(boost)) = (&mut receipt.boost, &step.boost) {
+                boost.follow(ticket, &before.boost, &after.boost);
+            }
+        }
+    }
+
+    /// The reservation whose deadline passed first, now marked as expired, and its place.
+    pub(super) fn next_expired(&mut self, now: Timestamp) -> Option<(usize, Hold, Timestamp)> {
         self.all.retain(|hold| !hold.is_forgotten(now));
         for hold in &mut self.all {
             hold.follow_clock(now);
         }
-        let due = |hold: &&mut Hold| hold.deadline().is_some_and(|deadline| deadline <= now);
-        let hold = self.all.iter_mut().filter(due).min_by_key(|hold| hold.deadline())?;
-        let deadline = hold.deadline()?;
+        let due = |hold: &Hold| hold.deadline().filter(|deadline| *deadline <= now);
+        let all = self.all.iter().enumerate();
+        let (place, deadline) = all
+            .filter_map(|(place, hold)| due(hold).map(|deadline| (place, deadline)))
+            .min_by_key(|(_, deadline)| *deadline)?;
+        let hold = self.all.get_mut(place)?;
         let expired = hold.clone();
         hold.kind = Kind::Expired { deadline };
-        Some((expired, deadline))
+        Some((place, expired, deadline))
     }
 
     /// Follows the steps of a plan to their new places.

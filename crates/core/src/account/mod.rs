@@ -149,7 +149,8 @@ impl Account {
             }
             Op::Peek { cost } => {
                 let want = Want { cost, patience: None, holder: None };
-                Ok(judge(&self.look(plan, want, moment)).into())
+                let verdict = judge(&self.look(plan, want, moment));
+                Ok(self.all_ready(plan, want, moment, verdict).into())
             }
             Op::Acquire { cost, patience, holder } => {
                 let want = Want { cost, patience: Some(patience), holder };
@@ -228,34 +229,32 @@ impl Account {
             }
             decisions.push(cell.decision(step, pass, charged, now));
         }
-        let mut verdict = judge(&decisions);
-        if let Outcome::Deny { retry_after } = &mut verdict.outcome
-            && plan.iter().any(|step| step.limit.wavers(want.cost))
-        {
-            *retry_after = self.all_ready_after(plan, want, moment, *retry_after);
-        }
-        (verdict, receipts)
+        (self.all_ready(plan, want, moment, judge(&decisions)), receipts)
     }
 
-    /// When every limit is ready at the same time, where one may be ready only for a while: look again
-    /// at the moment that the others ask for, until they agree.
-    fn all_ready_after(&self, plan: &[Step], want: Want, moment: Moment, first: Span) -> Span {
-        let mut after = first;
-        for _ in 0..LOOKS_AHEAD_MAX {
-            let now = moment.now.after(after);
-            let mut then = self.clone();
-            then.open(plan, now);
-            let decisions = then.look(plan, want, Moment { now, ..moment });
-            match judge(&decisions).outcome {
-                Outcome::Deny { retry_after } => {
-                    after = Span::from_micros(
-                        after.as_micros().saturating_add(retry_after.as_micros()),
-                    );
-                }
-                Outcome::Allow { .. } | Outcome::Never { .. } => break,
-            }
+    /// The verdict with its waits made true where a limit may be ready only for a while: look again at
+    /// the moment that the others ask for, until they agree.
+    fn all_ready(&self, plan: &[Step], want: Want, moment: Moment, verdict: Verdict) -> Verdict {
+        if !plan.iter().any(|step| step.limit.wavers(want.cost)) {
+            return verdict;
         }
-        after
+        let agreed = |outcome: Outcome, of: fn(&Verdict) -> Option<Outcome>| {
+            let Outcome::Deny { retry_after: mut after } = outcome else { return outcome };
+            for _ in 0..LOOKS_AHEAD_MAX {
+                let now = moment.now.after(after);
+                let mut then = self.clone();
+                then.open(plan, now);
+                let said = judge(&then.look(plan, want, Moment { now, ..moment }));
+                let Some(Outcome::Deny { retry_after }) = of(&said) else { break };
+                after = now.after(retry_after).since(moment.now);
+            }
+            Outcome::Deny { retry_after: after }
+        };
+        Verdict {
+            outcome: agreed(verdict.outcome, |said| Some(said.outcome)),
+            shadow: verdict.shadow.map(|shadow| agreed(shadow, |said| said.shadow)),
+            ..verdict
+        }
     }
 
     /// What every limit says to this, without a trace.

@@ -16,15 +16,17 @@ impl Account {
         holder: Holder,
         now: Timestamp,
     ) -> Result<Answer, Refusal> {
-        let hold = self.holds.take(holder).ok_or(Refusal::UnknownHolder)?;
+        let (after, hold) = self.holds.take(holder).ok_or(Refusal::UnknownHolder)?;
         let expired = matches!(hold.kind, Kind::Expired { .. });
         let reserved = if expired { 0 } else { hold.cost };
         let none = Receipt::default();
         let mut returned = None;
         for (place, (step, cell)) in plan.iter().zip(&mut self.cells).enumerate() {
             let receipt = if expired { &none } else { hold.receipts.get(place).unwrap_or(&none) };
+            let before = cell.clone();
             let states = (&mut cell.plain, &mut cell.boost);
             returned = least(returned, receipt.give_back(step, states, actual, now));
+            self.holds.follow_give_back(after, (place, step), (&before, cell));
             let more = actual.saturating_sub(reserved);
             if more > 0 {
                 step.limit.spend(&mut cell.plain, more, now, now);
@@ -55,7 +57,7 @@ impl Account {
             }
         }
         let returned = match hold {
-            Some(hold) => self.give_back(plan, &hold, now).min(hold.cost),
+            Some((after, hold)) => self.give_back(plan, &hold, after, now).min(hold.cost),
             None => freed.ok_or(Refusal::UnknownHolder)?,
         };
         let verdict = judge(&self.as_it_stands(plan, now));
@@ -63,10 +65,12 @@ impl Account {
     }
 
     /// Gives back all that can be of a hold; how much the least generous limit returned.
-    fn give_back(&mut self, plan: &[Step], hold: &Hold, now: Timestamp) -> u64 {
+    /// Holds from `after` on were made later.
+    fn give_back(&mut self, plan: &[Step], hold: &Hold, after: usize, now: Timestamp) -> u64 {
         let mut returned = None;
         let cells = plan.iter().zip(&mut self.cells).zip(&hold.receipts);
-        for ((step, cell), receipt) in cells {
+        for (place, ((step, cell), receipt)) in cells.enumerate() {
+            let before = cell.clone();
             let states = (&mut cell.plain, &mut cell.boost);
             let back = match hold.kind {
                 Kind::Booking => receipt.unbook(step, states, now),
@@ -74,14 +78,15 @@ impl Account {
                 Kind::Expired { .. } => Some(0),
             };
             returned = least(returned, back);
+            self.holds.follow_give_back(after, (place, step), (&before, cell));
         }
         returned.unwrap_or(0)
     }
 
     pub(super) fn expire_reservations(&mut self, plan: &[Step], now: Timestamp) {
-        while let Some((hold, deadline)) = self.holds.next_expired(now) {
+        while let Some((place, hold, deadline)) = self.holds.next_expired(now) {
             self.open(plan, deadline);
-            self.give_back(plan, &hold, deadline);
+            self.give_back(plan, &hold, place.saturating_add(1), deadline);
             self.close(plan, deadline);
         }
     }

@@ -195,6 +195,8 @@ impl Algorithm for SlidingWindow {
 
     fn expires_at(&self, state: &CounterState) -> Timestamp {
         let windows = match (state.previous, state.current, state.next) {
+            // Moved ahead by a booking that was cancelled: what came before it is not known any more.
+            (0, 0, 0) if state.seen.is_some() => 0,
             (0, 0, 0) => return Timestamp::EPOCH,
             (_, 0, 0) => 1,
             (_, _, 0) => 2,

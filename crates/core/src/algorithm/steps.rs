@@ -110,6 +110,13 @@ impl Steps {
         if refills == 0 { now } else { self.period.nth_after(anchor, refills).max(now) }
     }
 
+    /// Whether a booking took from more than one period: only a cycle's does.
+    fn straddles(&self, ticket: &Ticket) -> bool {
+        let Trace::Level { level, cost, .. } = ticket.trace else { return false };
+        let first = level.saturating_add(signed(cost)).saturating_sub(1);
+        self.face == Face::Cycle && self.refills_to(first, 0) != self.refills_to(level, 0)
+    }
+
     /// How much was charged after a ticket, beyond what was given back.
     fn charged_since(&self, state: &StepsState, ticket: &Ticket) -> u64 {
         let Trace::Level { level, anchor, .. } = ticket.trace else { return 0 };
@@ -142,17 +149,29 @@ impl Algorithm for Steps {
             return;
         }
         let refills = self.period.passed(state.anchor, now);
-        if refills > 0 {
-            state.level = self.refilled(state.level, refills);
-            state.anchor = self.period.start_after(state.anchor, refills, now);
+        if refills == 0 {
+            return;
         }
+        let filling = self.refills_to(state.level, self.capacity_signed());
+        state.level = self.refilled(state.level, refills);
+        state.anchor = match self.face {
+            // A full bucket remembers since when: that is how long it is remembered itself.
+            Face::Bucket if refills >= filling => match filling {
+                0 => state.anchor,
+                _ => self.period.nth_after(state.anchor, filling),
+            },
+            _ => self.period.start_after(state.anchor, refills, now),
+        };
     }
 
     fn expires_at(&self, state: &StepsState) -> Timestamp {
         let capacity = self.capacity_signed();
         let lapses = self.face != Face::Bucket && state.level > capacity;
         let refills = if lapses { 1 } else { self.refills_to(state.level, capacity) };
-        let full_at = self.refill_at(state.anchor, refills, Timestamp::EPOCH);
+        let full_at = match state.seen {
+            Some(_) => self.refill_at(state.anchor, refills, state.anchor),
+            None => self.refill_at(state.anchor, refills, Timestamp::EPOCH),
+        };
         match state.seen {
             Some(seen) => forgotten_at(seen, full_at, self.forget_after),
             None => full_at,
@@ -181,11 +200,9 @@ impl Algorithm for Steps {
 
     fn spend(&self, state: &mut StepsState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
         let capacity = self.capacity_signed();
-        if matches!(self.period, Period::FirstHit(_))
-            && state.level >= capacity
-            && state.anchor < now
-        {
-            state.anchor = now;
+        if state.level >= capacity && state.anchor < now {
+            // The first hit on a full limit: its period begins.
+            state.anchor = self.period.start_of(now);
         }
         let mut charged = cost;
         if at > now && self.face != Face::Cycle {
@@ -219,7 +236,7 @@ impl Algorithm for Steps {
         let last = self.refill_at(state.anchor, self.refills_to(state.level, 0), now);
         let give = match booked_after {
             0 => ticket.charged,
-            _ if last > slot || state.hole_until.is_some() => 0,
+            _ if last > slot || state.hole_until.is_some() || self.straddles(ticket) => 0,
             _ => {
                 state.hole_until = Some(last);
                 cost.saturating_sub(booked_after)
