@@ -146,7 +146,16 @@ pub enum Refusal {
 impl Op {
     /// Whether an identity stays as it is, even one that was never seen before.
     pub(crate) const fn leaves_no_trace(&self) -> bool {
-        matches!(self, Self::Peek { .. } | Self::Hit { cost: 0, .. })
+        matches!(
+            self,
+            Self::Peek { .. }
+                | Self::Hit { cost: 0, .. }
+                | Self::Acquire { cost: 0, holder: None, .. }
+                | Self::Take { cost: 0 }
+                | Self::Charge { cost: 0 }
+                | Self::Refund { cost: 0 }
+                | Self::Add { cost: 0, .. }
+        )
     }
 
     /// Which operation this is.

@@ -279,22 +279,16 @@ impl Account {
             return Answer { verdict, taken: Some(0), returned: None };
         }
         let want = Want { cost: amount, patience: None, holder: None };
-        let mut verdict = self.admit(plan, want, moment).0;
-        if !plan.iter().any(|step| step.enforced) {
-            verdict.outcome = Outcome::Allow { wait: Span::ZERO };
-        }
+        let verdict = self.admit(plan, want, moment).0;
         Answer { verdict, taken: Some(amount), returned: None }
     }
 
     fn drain(&mut self, plan: &[Step], now: Timestamp) -> Answer {
-        let left = plan.iter().zip(&self.cells);
-        // What a soft limit has beyond itself is not its to be drained of.
-        let plain = |left: u64, step: &Step| left.saturating_sub(step.slack);
-        let left = left.filter_map(|(step, cell)| {
-            step.limit.left(&cell.plain, now).map(|left| plain(left, step))
-        });
-        let amount = left.min();
-        let amount = amount.unwrap_or(0);
+        let left = |(step, cell): (&Step, &Cell)| {
+            // What a soft limit has beyond itself is not its to be drained of.
+            step.limit.left(&cell.plain, now).map(|left| left.saturating_sub(step.slack))
+        };
+        let amount = plan.iter().zip(&self.cells).filter_map(left).min().unwrap_or(0);
         if amount > 0 {
             self.each(plan, |limit, state| {
                 limit.spend(state, amount, now, now);
