@@ -28,7 +28,7 @@
 //!
 //! with `a` the stable time of the permits above the threshold and `t` that of those taken from
 //! there. The first part carries its fraction, so the stable rate holds over any run; the premium is
-//! worked out in 1/1024 µs and rounded up to a whole microsecond.
+//! worked out in 2^-14 µs and rounded up to a whole microsecond.
 
 use std::num::NonZeroU64;
 
@@ -45,9 +45,9 @@ pub const COLD_FACTOR: u64 = 3_000;
 /// The largest cold factor, in thousandths.
 pub const COLD_FACTOR_MAX: u64 = 100_000;
 
-const TICKS: u64 = 1_024;
+const TICKS: u64 = 1 << 14;
 
-// The premium's intermediate values stay exact: a warm-up of an hour is below 2^42 ticks, and
+// The premium's intermediate values stay exact: a warm-up of an hour is below 2^46 ticks, and
 // (c² − 1)(2a − t) / 4 is at most (c − 1) warm-ups, since `a` is at most 2 / (1 + c) of one.
 const _: () = assert!(
     WARM_UP_MAX.as_micros() * TICKS < EXACT_MAX / (COLD_FACTOR_MAX / 1_000)
@@ -113,7 +113,8 @@ impl WarmUp {
         // A permit takes stable × 2(1 + c) / (5 + c) to gather.
         let gather = rate.times_ratio(wide, narrow.saturating_mul(2))?;
         let threshold_ticks = match NonZeroU64::new(wide) {
-            Some(wide) => muldiv(warm_up.as_micros().saturating_mul(TICKS), narrow, wide).quotient,
+            // Rounded up: the premium is rounded up at its end, and once is enough.
+            Some(wide) => muldiv_ceil(warm_up.as_micros().saturating_mul(TICKS), narrow, wide),
             None => 0,
         };
         Ok(Self { rate, warm_up: length, cold_factor, gather, threshold_ticks })
