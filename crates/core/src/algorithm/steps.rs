@@ -110,11 +110,13 @@ impl Steps {
         if refills == 0 { now } else { self.period.nth_after(anchor, refills).max(now) }
     }
 
-    /// Whether a booking took from more than one period: only a cycle's does.
-    fn straddles(&self, ticket: &Ticket) -> bool {
-        let Trace::Level { level, cost, .. } = ticket.trace else { return false };
-        let first = level.saturating_add(signed(cost)).saturating_sub(1);
-        self.face == Face::Cycle && self.refills_to(first, 0) != self.refills_to(level, 0)
+    /// The most that can be given back with the last booking still paid for in its own period; a cycle's
+    /// booking may have taken from several, and what earlier ones get back would pay for it too.
+    fn spare(&self, level: i64) -> u64 {
+        let earlier = self.refills_to(level, 0).saturating_sub(1);
+        let paid_earlier = signed(earlier.saturating_mul(self.refill.get()));
+        let owed_then = level.saturating_neg().saturating_sub(paid_earlier);
+        u64::try_from(owed_then.saturating_sub(1)).unwrap_or(0)
     }
 
     /// How much was charged after a ticket, beyond what was given back.
@@ -236,10 +238,10 @@ impl Algorithm for Steps {
         let last = self.refill_at(state.anchor, self.refills_to(state.level, 0), now);
         let give = match booked_after {
             0 => ticket.charged,
-            _ if last > slot || state.hole_until.is_some() || self.straddles(ticket) => 0,
+            _ if last > slot || state.hole_until.is_some() => 0,
             _ => {
                 state.hole_until = Some(last);
-                cost.saturating_sub(booked_after)
+                cost.saturating_sub(booked_after).min(self.spare(state.level))
             }
         };
         self.put(state, give, now);
