@@ -7,7 +7,8 @@
 //! - [`limit::Limit`] is an algorithm with its numbers, [`limit::State`] what it keeps of one identity;
 //!   the algorithms are described in [`algorithm`].
 //! - [`mode::Step`] is a limit as it is enforced: hard, soft, elastic or shadow.
-//! - [`account::Account`] is one identity under a plan of several steps: every operation, all or nothing.
+//! - [`account::Account`] is one identity under a plan of several steps: every operation, all or nothing;
+//!   [`account::apply_to_all`] is the same for the several identities of one request.
 //! - [`verdict::judge`] turns what each limit says into what the plan says.
 //! - [`arithmetic`], [`quota`] and [`time`] hold the exact numbers that all of it stands on.
 //!
@@ -52,10 +53,12 @@
 pub mod account;
 pub mod algorithm;
 pub mod arithmetic;
+mod bytes;
 pub mod change;
 pub mod limit;
 pub mod mode;
 pub mod op;
+pub mod packed;
 pub mod quota;
 pub mod time;
 pub mod verdict;

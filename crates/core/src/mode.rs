@@ -122,6 +122,12 @@ impl Step {
     pub const fn limit(&self) -> &Limit {
         &self.limit
     }
+
+    /// The limit that may admit more while there is spare capacity, if the step is elastic.
+    #[must_use]
+    pub const fn boost(&self) -> Option<&Limit> {
+        self.boost.as_ref()
+    }
 }
 
 fn slack_of(plain: &Limit, soft: &Limit) -> u64 {
@@ -242,6 +248,18 @@ impl GateLevels {
             return Err(QuotaError::OutOfRange { what, given: below, least: 0, most: above });
         }
         Ok(Self { below, above })
+    }
+
+    /// Below which load it opens, in thousandths of the capacity.
+    #[must_use]
+    pub const fn below(&self) -> u64 {
+        self.below
+    }
+
+    /// Above which load it closes, in thousandths of the capacity.
+    #[must_use]
+    pub const fn above(&self) -> u64 {
+        self.above
     }
 }
 

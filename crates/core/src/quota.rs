@@ -292,6 +292,12 @@ impl Mark {
         Self { us: cut_amount(carried), frac }
     }
 
+    /// A mark from its parts, both held exactly, where its rate is not known. A fraction too large for
+    /// the rate is wrong by what it is too large, and no more than that.
+    pub(crate) const fn of_some_rate(us: u64, frac: u64) -> Self {
+        Self { us, frac }
+    }
+
     /// The whole microseconds.
     #[inline]
     #[must_use]

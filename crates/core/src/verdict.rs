@@ -140,10 +140,52 @@ fn is_stricter(one: &Decision, other: &Decision) -> bool {
     }
 }
 
+// === impl Verdict ===
+
+impl Verdict {
+    /// Whether the request may go.
+    #[inline]
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        self.outcome.is_allowed()
+    }
+
+    /// What a plan of one enforced limit says: [`judge`], cut short.
+    ///
+    /// ```
+    /// use sluicegate_core::time::Span;
+    /// use sluicegate_core::verdict::{Decision, Outcome, Verdict, judge};
+    ///
+    /// let decision = Decision {
+    ///     outcome: Outcome::Deny { retry_after: Span::from_secs(1) },
+    ///     enforced: true,
+    ///     remaining: Some(0),
+    ///     reset_after: Span::from_secs(9),
+    ///     soft: false,
+    ///     elastic: false,
+    /// };
+    /// assert_eq!(Verdict::of_one(&decision), judge(&[decision]));
+    /// ```
+    #[inline]
+    #[must_use]
+    pub const fn of_one(decision: &Decision) -> Self {
+        Self {
+            outcome: decision.outcome,
+            decided_by: Some(0),
+            remaining: decision.remaining,
+            reset_after: decision.reset_after,
+            soft: decision.soft,
+            elastic: decision.elastic,
+            shadow: None,
+        }
+    }
+}
+
 // === impl Outcome ===
 
 impl Outcome {
     /// Whether the request may go.
+    #[inline]
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         matches!(self, Self::Allow { .. })

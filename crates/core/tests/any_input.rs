@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 
 use proptest::prelude::*;
 use sluicegate_core::account::{Account, Moment};
-use sluicegate_core::algorithm::concurrency::{Concurrency, Holder};
+use sluicegate_core::algorithm::concurrency::Concurrency;
 use sluicegate_core::algorithm::sliding_log::SlidingLog;
 use sluicegate_core::algorithm::steps::Edges;
 use sluicegate_core::algorithm::warm_up::WarmUp;
@@ -15,46 +15,9 @@ use sluicegate_core::arithmetic::{muldiv, muldiv_ceil};
 use sluicegate_core::change::Keep;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{Gate, GateLevels, Mode, Step};
-use sluicegate_core::op::Op;
 use sluicegate_core::quota::Rate;
-use support::anything::{build, limit, number};
+use support::anything::{build, number, op, plan};
 use support::{EXACT_MAX, at, cases, us};
-
-fn mode() -> impl Strategy<Value = Mode> {
-    (0u8..6, number(), number()).prop_map(|(kind, a, b)| match kind {
-        0 => Mode::Shadow,
-        1 => Mode::Soft { percent: a },
-        2 => Mode::Soft { percent: 1 + a % 1_000 },
-        3 => Mode::Elastic {
-            up_to: 1_000 + a % 999_001,
-            gate: GateLevels::new(a.min(b), a.max(b)).expect("in order"),
-        },
-        _ => Mode::Hard,
-    })
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    (0u8..16, number(), number(), 0u64..5, any::<bool>()).prop_map(
-        |(kind, cost, time, id, flag)| {
-            let holder = Holder(id);
-            let maybe = flag.then_some(holder);
-            match kind {
-                0..3 => Op::Hit { cost, holder: maybe },
-                3..6 => Op::Acquire { cost, patience: us(time), holder: maybe },
-                6 => Op::Peek { cost },
-                7 => Op::Take { cost },
-                8 => Op::Charge { cost },
-                9 => Op::Refund { cost },
-                10 => Op::Add { cost, force: flag },
-                11 => Op::Drain,
-                12 => Op::Reset,
-                13 => Op::Reserve { cost, ttl: us(time), holder },
-                14 => Op::Commit { cost, holder },
-                _ => Op::Cancel { holder },
-            }
-        },
-    )
-}
 
 fn keep() -> impl Strategy<Value = Keep> {
     prop_oneof![
@@ -63,13 +26,6 @@ fn keep() -> impl Strategy<Value = Keep> {
         Just(Keep::Proportion),
         Just(Keep::Nothing)
     ]
-}
-
-fn plan() -> impl Strategy<Value = Vec<Step>> {
-    prop::collection::vec((limit(), mode()), 1..4).prop_map(|limits| {
-        let step = |(limit, mode): (Option<Limit>, Mode)| Step::new(limit?, mode).ok();
-        limits.into_iter().filter_map(step).collect()
-    })
 }
 
 fn within(remaining: Option<i64>) -> bool {

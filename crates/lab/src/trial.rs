@@ -11,7 +11,7 @@ use sluicegate_core::limit::State;
 use sluicegate_core::mode::{Gate, Mode, Step};
 use sluicegate_core::op::{Op, OpKind};
 use sluicegate_core::time::{Span, Timestamp};
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::{Limit, continued, names};
 
 use crate::answer::Printed;
 use crate::line::{Ask, Line};
@@ -124,8 +124,7 @@ impl Trial {
         if let Some(reason) = old.iter().find_map(|step| step.limit().refuses(OpKind::SetLimit)) {
             return Err(reason.to_owned());
         }
-        let from: Vec<Option<usize>> =
-            (0..limits.len()).map(|place| continues(&limits, place, &self.limits)).collect();
+        let from = continued(&limits, &self.limits);
         for person in self.people.values_mut() {
             person.account.change(&old, &new, &from, keep, now);
         }
@@ -135,33 +134,9 @@ impl Trial {
     }
 }
 
-/// The limit that the one at `place` continues: the one of its name; without a name, the nameless
-/// one at the same place.
-fn continues(new: &[Limit], place: usize, old: &[Limit]) -> Option<usize> {
-    match new[place].name() {
-        Some(name) => old.iter().position(|limit| limit.name() == Some(name)),
-        None => old.get(place).filter(|limit| limit.name().is_none()).map(|_| place),
-    }
-}
-
 fn steps(limits: &[Limit], mode: Mode, now: Timestamp) -> Result<Vec<Step>, String> {
     let step = |limit: &Limit| Step::new(limit.at(now), mode).map_err(|error| explain(&error));
     limits.iter().map(step).collect()
-}
-
-/// What each limit is called: its name, or its algorithm (with its place where that is not enough).
-fn names(limits: &[Limit]) -> Vec<String> {
-    let nameless = |limit: &Limit, other: &Limit| {
-        other.name().is_none() && limit.algorithm() == other.algorithm()
-    };
-    let called = |(place, limit): (usize, &Limit)| match limit.name() {
-        Some(name) => name.to_owned(),
-        None if limits.iter().filter(|other| nameless(limit, other)).count() > 1 => {
-            format!("{}#{}", limit.algorithm(), place + 1)
-        }
-        None => limit.algorithm().to_owned(),
-    };
-    limits.iter().enumerate().map(called).collect()
 }
 
 // === impl Person ===

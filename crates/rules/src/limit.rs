@@ -143,6 +143,79 @@ impl Limit {
     }
 }
 
+/// When it changes by itself.
+impl Limit {
+    /// The window of a calendar that holds `now`: from its first moment to before its last, [`Limit::at`] is
+    /// the same. `None` for a limit that is the same at any time.
+    ///
+    /// ```
+    /// use sluicegate_core::quota::Rate;
+    /// use sluicegate_core::time::{Span, Timestamp};
+    /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
+    /// use sluicegate_rules::limit::Limit;
+    ///
+    /// let rate = Rate::new(10, Span::from_secs(86_400)).unwrap();
+    /// let daily = Limit::calendar(None, rate, Calendar::new("UTC", CalendarUnit::Day).unwrap());
+    /// let noon = Timestamp::from_micros(43_200_000_000);
+    /// let midnight = Timestamp::from_micros(86_400_000_000);
+    /// assert_eq!(daily.window_at(noon), Some((Timestamp::EPOCH, midnight)));
+    /// ```
+    #[must_use]
+    pub fn window_at(&self, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        let Allows::Calendar(_, calendar) = &self.allows else { return None };
+        let edges = calendar.edges(now);
+        let mut windows = edges.starts().iter().zip(edges.starts().iter().skip(1));
+        windows.find(|(start, end)| **start <= now && now < **end).map(|(s, e)| (*s, *e))
+    }
+}
+
+// === several of them ===
+
+/// What each limit of a plan is called: its name, or its algorithm (with its place where that is not enough).
+///
+/// ```
+/// use sluicegate_core::limit::Limit as CoreLimit;
+/// use sluicegate_rules::limit::{Limit, names};
+///
+/// let all = || Limit::fixed(None, CoreLimit::Unlimited);
+/// assert_eq!(names(&[all()]), ["unlimited"]);
+/// assert_eq!(names(&[all(), all()]), ["unlimited#1", "unlimited#2"]);
+/// ```
+#[must_use]
+pub fn names(limits: &[Limit]) -> Vec<String> {
+    let nameless = |limit: &Limit, other: &Limit| {
+        other.name().is_none() && limit.algorithm() == other.algorithm()
+    };
+    let called = |(place, limit): (usize, &Limit)| match limit.name() {
+        Some(name) => name.to_owned(),
+        None if limits.iter().filter(|other| nameless(limit, other)).count() > 1 => {
+            format!("{}#{}", limit.algorithm(), place + 1)
+        }
+        None => limit.algorithm().to_owned(),
+    };
+    limits.iter().enumerate().map(called).collect()
+}
+
+/// For each new limit the place of the old one that it continues: the one of its name; without a name,
+/// the nameless one at the same place.
+///
+/// ```
+/// use sluicegate_core::limit::Limit as CoreLimit;
+/// use sluicegate_rules::limit::{Limit, continued};
+///
+/// let named = |name: &str| Limit::fixed(Some(name.to_owned()), CoreLimit::Unlimited);
+/// let from = continued(&[named("daily"), named("burst")], &[named("burst")]);
+/// assert_eq!(from, [None, Some(0)]);
+/// ```
+#[must_use]
+pub fn continued(new: &[Limit], old: &[Limit]) -> Vec<Option<usize>> {
+    let from = |(place, limit): (usize, &Limit)| match limit.name() {
+        Some(name) => old.iter().position(|limit| limit.name() == Some(name)),
+        None => old.get(place).filter(|limit| limit.name().is_none()).map(|_| place),
+    };
+    new.iter().enumerate().map(from).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

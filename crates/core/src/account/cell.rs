@@ -167,8 +167,8 @@ impl Pass {
 impl Step {
     /// Whether this step is charged when the request passes: an enforced one always, a shadow
     /// only if its whole rule would have let the request through.
-    pub(super) fn goes_through(&self, plan: &[Self], passes: &[Pass]) -> bool {
-        let mut mates = plan.iter().zip(passes).filter(|(step, _)| step.rule == self.rule);
+    pub(super) fn goes_through(&self, passes: &[(&Self, Pass)]) -> bool {
+        let mut mates = passes.iter().filter(|(step, _)| step.rule == self.rule);
         self.enforced || mates.all(|(_, pass)| pass.is_yes())
     }
 

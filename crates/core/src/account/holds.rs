@@ -48,6 +48,15 @@ pub(super) struct Receipt {
 // === impl Holds ===
 
 impl Holds {
+    /// These, each under another id.
+    pub(super) const fn of(all: Vec<Hold>) -> Self {
+        Self { all }
+    }
+
+    pub(super) fn all(&self) -> &[Hold] {
+        &self.all
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -64,6 +73,10 @@ impl Holds {
             return Err(Refusal::TooManyHolds { most: HOLDS_MAX });
         }
         Ok(())
+    }
+
+    pub(super) fn knows(&self, holder: Holder) -> bool {
+        self.all.iter().any(|hold| hold.holder == holder)
     }
 
     pub(super) fn may_commit(&self, holder: Holder) -> Result<(), Refusal> {
@@ -139,6 +152,16 @@ impl Holds {
         Some((place, expired, deadline))
     }
 
+    /// When the last reservation runs out, if there is one.
+    pub(super) fn last_deadline(&self) -> Option<Timestamp> {
+        self.all.iter().filter_map(Hold::deadline).max()
+    }
+
+    /// From when on nobody will ask for any of it.
+    pub(super) fn forgotten_at(&self) -> Timestamp {
+        self.all.iter().map(Hold::forgotten_at).max().unwrap_or_default()
+    }
+
     /// Follows the steps of a plan to their new places.
     pub(super) fn follow(&mut self, from: &[Option<usize>]) {
         for hold in &mut self.all {
@@ -178,16 +201,19 @@ impl Hold {
         }
     }
 
-    /// Whether it has been over for so long that nobody will ask again.
+    /// Whether it has been over for so long that nobody will ask again. A reservation has to be given
+    /// back before.
     fn is_forgotten(&self, now: Timestamp) -> bool {
-        match self.kind {
-            Kind::Booking => {
-                let over = self.slot().unwrap_or(self.made).max(self.made);
-                over.after(FORGET_AFTER) <= now
-            }
-            Kind::Reservation { .. } => false,
-            Kind::Expired { deadline } => deadline.after(FORGET_AFTER) <= now,
-        }
+        self.deadline().is_none() && self.forgotten_at() <= now
+    }
+
+    /// From when on nobody will ask for it, if nothing happens to it until then.
+    fn forgotten_at(&self) -> Timestamp {
+        let over = match self.kind {
+            Kind::Booking => self.slot().unwrap_or(self.made).max(self.made),
+            Kind::Reservation { deadline, .. } | Kind::Expired { deadline } => deadline,
+        };
+        over.after(FORGET_AFTER)
     }
 
     /// When the last of its charges may be used.

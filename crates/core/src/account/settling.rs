@@ -1,22 +1,84 @@
 //! What comes after a charge: settling, cancelling, running out.
 
+use super::desk::Desk;
 use super::holds::{Hold, Kind, Receipt};
-use super::{Account, Answer};
+use super::{Account, Answer, Part};
 use crate::algorithm::concurrency::Holder;
 use crate::mode::Step;
 use crate::op::{Op, Refusal};
 use crate::time::Timestamp;
 use crate::verdict::judge;
 
-impl Account {
+impl Desk<'_, '_> {
     pub(super) fn commit(
+        &mut self,
+        actual: u64,
+        holder: Holder,
+        now: Timestamp,
+    ) -> Result<Answer, Refusal> {
+        // Once more: since the id was checked, what had long been over was forgotten.
+        self.may_commit(holder)?;
+        let mut returned = None;
+        for part in &mut *self.parts {
+            returned = least(returned, part.account.commit(part.plan, actual, holder, now));
+        }
+        let verdict = judge(&self.in_debt(now));
+        Ok(Answer { verdict, taken: None, returned: Some(returned.unwrap_or(0)) })
+    }
+
+    pub(super) fn cancel(&mut self, holder: Holder, now: Timestamp) -> Result<Answer, Refusal> {
+        let (mut held, mut returned, mut freed) = (false, None, None);
+        for part in &mut *self.parts {
+            freed = freed.max(part.account.free(part.plan, holder));
+            if let Some((after, hold)) = part.account.holds.take(holder) {
+                held = true;
+                let back = part.account.give_back(part.plan, &hold, after, now);
+                returned = least(returned, back.map(|back| back.min(hold.cost)));
+            }
+        }
+        // What a slot was worth is told only where nothing was booked beside it.
+        let returned =
+            if held { returned.unwrap_or(0) } else { freed.ok_or(Refusal::UnknownHolder)? };
+        let verdict = judge(&self.as_it_stands(now));
+        Ok(Answer { verdict, taken: None, returned: Some(returned) })
+    }
+
+    /// Refuses what needs an id and has none, or one that cannot be used.
+    pub(super) fn check_holder(&self, op: &Op, now: Timestamp) -> Result<(), Refusal> {
+        match *op {
+            Op::Hit { cost, holder: None } | Op::Acquire { cost, holder: None, .. }
+                if cost > 0 && self.plan().any(Step::has_slots) =>
+            {
+                Err(Refusal::NeedsHolder)
+            }
+            Op::Acquire { holder: Some(holder), .. } | Op::Reserve { holder, .. } => {
+                self.parts.iter().try_for_each(|part| part.account.holds.may_add(holder, now))
+            }
+            Op::Commit { holder, .. } => self.may_commit(holder),
+            _ => Ok(()),
+        }
+    }
+
+    /// Unknown to one identity is unknown, whatever the others know.
+    fn may_commit(&self, holder: Holder) -> Result<(), Refusal> {
+        let knows = |part: &Part<'_>| part.account.holds.knows(holder);
+        if self.parts.is_empty() || !self.parts.iter().all(knows) {
+            return Err(Refusal::UnknownHolder);
+        }
+        self.parts.iter().try_for_each(|part| part.account.holds.may_commit(holder))
+    }
+}
+
+impl Account {
+    /// Settles what is reserved under an id; how much the least generous limit returned.
+    fn commit(
         &mut self,
         plan: &[Step],
         actual: u64,
         holder: Holder,
         now: Timestamp,
-    ) -> Result<Answer, Refusal> {
-        let (after, hold) = self.holds.take(holder).ok_or(Refusal::UnknownHolder)?;
+    ) -> Option<u64> {
+        let (after, hold) = self.holds.take(holder)?;
         let expired = matches!(hold.kind, Kind::Expired { .. });
         let reserved = if expired { 0 } else { hold.cost };
         let none = Receipt::default();
@@ -35,38 +97,31 @@ impl Account {
                 }
             }
         }
-        let verdict = judge(&self.in_debt(plan, now));
-        Ok(Answer { verdict, taken: None, returned: Some(returned.unwrap_or(0)) })
+        returned
     }
 
-    pub(super) fn cancel(
-        &mut self,
-        plan: &[Step],
-        holder: Holder,
-        now: Timestamp,
-    ) -> Result<Answer, Refusal> {
-        let hold = self.holds.take(holder);
+    /// Frees the slots held under an id; how many, if any.
+    fn free(&mut self, plan: &[Step], holder: Holder) -> Option<u64> {
         let mut freed = None;
-        for (step, cell) in plan.iter().zip(&mut self.cells) {
-            if step.has_slots() {
-                let slots = step.limit.free(&mut cell.plain, holder);
-                if let Some(boost) = &step.boost {
-                    boost.free(&mut cell.boost, holder);
-                }
-                freed = freed.max((slots > 0).then_some(slots));
+        for (step, cell) in plan.iter().zip(&mut self.cells).filter(|(step, _)| step.has_slots()) {
+            let slots = step.limit.free(&mut cell.plain, holder);
+            if let Some(boost) = &step.boost {
+                boost.free(&mut cell.boost, holder);
             }
+            freed = freed.max((slots > 0).then_some(slots));
         }
-        let returned = match hold {
-            Some((after, hold)) => self.give_back(plan, &hold, after, now).min(hold.cost),
-            None => freed.ok_or(Refusal::UnknownHolder)?,
-        };
-        let verdict = judge(&self.as_it_stands(plan, now));
-        Ok(Answer { verdict, taken: None, returned: Some(returned) })
+        freed
     }
 
     /// Gives back all that can be of a hold; how much the least generous limit returned.
     /// Holds from `after` on were made later.
-    fn give_back(&mut self, plan: &[Step], hold: &Hold, after: usize, now: Timestamp) -> u64 {
+    fn give_back(
+        &mut self,
+        plan: &[Step],
+        hold: &Hold,
+        after: usize,
+        now: Timestamp,
+    ) -> Option<u64> {
         let mut returned = None;
         let cells = plan.iter().zip(&mut self.cells).zip(&hold.receipts);
         for (place, ((step, cell), receipt)) in cells.enumerate() {
@@ -80,36 +135,14 @@ impl Account {
             returned = least(returned, back);
             self.holds.follow_give_back(after, (place, step), (&before, cell));
         }
-        returned.unwrap_or(0)
+        returned
     }
 
     pub(super) fn expire_reservations(&mut self, plan: &[Step], now: Timestamp) {
         while let Some((place, hold, deadline)) = self.holds.next_expired(now) {
-            self.open(plan, deadline);
+            self.open_cells(plan, deadline);
             self.give_back(plan, &hold, place.saturating_add(1), deadline);
             self.close(plan, deadline);
-        }
-    }
-
-    /// Refuses what needs an id and has none, or one that cannot be used.
-    pub(super) fn check_holder(
-        &self,
-        plan: &[Step],
-        op: &Op,
-        now: Timestamp,
-    ) -> Result<(), Refusal> {
-        let has_slots = plan.iter().any(Step::has_slots);
-        match *op {
-            Op::Hit { cost, holder: None } | Op::Acquire { cost, holder: None, .. }
-                if has_slots && cost > 0 =>
-            {
-                Err(Refusal::NeedsHolder)
-            }
-            Op::Acquire { holder: Some(holder), .. } | Op::Reserve { holder, .. } => {
-                self.holds.may_add(holder, now)
-            }
-            Op::Commit { holder, .. } => self.holds.may_commit(holder),
-            _ => Ok(()),
         }
     }
 }

@@ -179,6 +179,16 @@ impl Algorithm for Concurrency {
 // === impl SlotsState ===
 
 impl SlotsState {
+    /// Leases, each of another holder, and when the last of them was taken or renewed.
+    pub(crate) const fn of(leases: Vec<Lease>, seen: Timestamp) -> Self {
+        Self { leases, seen }
+    }
+
+    /// The latest time at which a slot was taken or renewed.
+    pub(crate) const fn seen(&self) -> Timestamp {
+        self.seen
+    }
+
     /// The leases that have not run out when the state was last settled.
     #[must_use]
     pub fn leases(&self) -> &[Lease] {

@@ -72,7 +72,8 @@ pub struct MeterState {
 
 impl Meter {
     /// Whether an identity never seen before has less than a full bucket.
-    fn starts_short(&self) -> bool {
+    #[inline]
+    pub(crate) fn starts_short(&self) -> bool {
         self.start != Mark::default()
     }
 

@@ -18,7 +18,7 @@ pub mod cycle;
 pub mod fixed_window;
 pub mod leaky_bucket;
 pub mod meter;
-mod period;
+pub(crate) mod period;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod smooth;

@@ -138,6 +138,12 @@ impl Edges {
         self.starts.get(..self.len).unwrap_or(&self.starts)
     }
 
+    /// The length that no window exceeds.
+    #[must_use]
+    pub const fn longest(&self) -> Span {
+        Span::from_micros(self.longest.get())
+    }
+
     fn first(&self) -> Timestamp {
         self.starts().first().copied().unwrap_or_default()
     }

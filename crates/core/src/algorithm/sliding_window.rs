@@ -90,7 +90,8 @@ impl SlidingWindow {
         self.rounding
     }
 
-    fn window_span(&self) -> Span {
+    #[inline]
+    pub(crate) fn window_span(&self) -> Span {
         Span::from_micros(self.window.get())
     }
 

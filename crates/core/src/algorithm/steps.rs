@@ -68,11 +68,13 @@ pub struct StepsState {
 // === impl Steps ===
 
 impl Steps {
-    fn capacity_signed(&self) -> i64 {
+    #[inline]
+    pub(crate) fn capacity_signed(&self) -> i64 {
         signed(self.capacity.get())
     }
 
-    fn starts_short(&self) -> bool {
+    #[inline]
+    pub(crate) fn starts_short(&self) -> bool {
         self.start < self.capacity.get()
     }
 

@@ -118,6 +118,12 @@ impl TokenBucket {
         self.refill
     }
 
+    /// How long it is remembered after the last hit where a new bucket is not a full one.
+    #[must_use]
+    pub const fn forget_after(&self) -> Span {
+        self.forget_after
+    }
+
     /// This bucket with room for `more` tokens, which it also starts with.
     pub(crate) fn grown(&self, more: u64) -> Result<Self, QuotaError> {
         let burst = self.burst.saturating_add(more);

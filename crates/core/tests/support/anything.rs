@@ -1,7 +1,7 @@
-//! Numbers of any size, and whatever limits can be made of them.
+//! Numbers of any size, whatever limits and plans can be made of them, and whatever can be asked.
 
 use proptest::prelude::*;
-use sluicegate_core::algorithm::concurrency::Concurrency;
+use sluicegate_core::algorithm::concurrency::{Concurrency, Holder};
 use sluicegate_core::algorithm::cycle::Cycle;
 use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
 use sluicegate_core::algorithm::leaky_bucket::LeakyBucket;
@@ -12,6 +12,8 @@ use sluicegate_core::algorithm::steps::Edges;
 use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
 use sluicegate_core::algorithm::warm_up::WarmUp;
 use sluicegate_core::limit::Limit;
+use sluicegate_core::mode::{GateLevels, Mode, Step};
+use sluicegate_core::op::Op;
 use sluicegate_core::quota::Rate;
 
 use super::{DAY, EXACT_MAX, MINUTE, SECOND, at, us};
@@ -79,5 +81,48 @@ pub(crate) fn build(
         }
         12 => Limit::Cycle(Cycle::new(a, us(b)).ok()?),
         _ => Limit::Concurrency(Concurrency::new(a % 2_000_000, us(b)).ok()?),
+    })
+}
+
+pub(crate) fn mode() -> impl Strategy<Value = Mode> {
+    (0u8..6, number(), number()).prop_map(|(kind, a, b)| match kind {
+        0 => Mode::Shadow,
+        1 => Mode::Soft { percent: a },
+        2 => Mode::Soft { percent: 1 + a % 1_000 },
+        3 => Mode::Elastic {
+            up_to: 1_000 + a % 999_001,
+            gate: GateLevels::new(a.min(b), a.max(b)).expect("in order"),
+        },
+        _ => Mode::Hard,
+    })
+}
+
+pub(crate) fn op() -> impl Strategy<Value = Op> {
+    (0u8..16, number(), number(), 0u64..5, any::<bool>()).prop_map(
+        |(kind, cost, time, id, flag)| {
+            let holder = Holder(id);
+            let maybe = flag.then_some(holder);
+            match kind {
+                0..3 => Op::Hit { cost, holder: maybe },
+                3..6 => Op::Acquire { cost, patience: us(time), holder: maybe },
+                6 => Op::Peek { cost },
+                7 => Op::Take { cost },
+                8 => Op::Charge { cost },
+                9 => Op::Refund { cost },
+                10 => Op::Add { cost, force: flag },
+                11 => Op::Drain,
+                12 => Op::Reset,
+                13 => Op::Reserve { cost, ttl: us(time), holder },
+                14 => Op::Commit { cost, holder },
+                _ => Op::Cancel { holder },
+            }
+        },
+    )
+}
+
+pub(crate) fn plan() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec((limit(), mode()), 1..4).prop_map(|limits| {
+        let step = |(limit, mode): (Option<Limit>, Mode)| Step::new(limit?, mode).ok();
+        limits.into_iter().filter_map(step).collect()
     })
 }

@@ -9,6 +9,7 @@
 pub(crate) mod anything;
 pub(crate) mod limits;
 pub(crate) mod models;
+pub(crate) mod plans;
 pub(crate) mod uses;
 
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};

@@ -7,8 +7,14 @@
 //! Entries ascend in time. New ones nearly always come last and are appended; one that belongs in
 //! the middle (a clock that stepped back, a hit before a booking) rewrites the ring.
 
-use crate::arithmetic::cut_amount;
+use super::LOG_ENTRIES_MAX;
+use crate::arithmetic::{EXACT_MAX, cut_amount};
+use crate::bytes::{Written, count, read_number, write_number};
 use crate::time::{Span, Timestamp};
+
+/// The most entries that are read from bytes: a log's own, twice as many denied ones beside them, and as
+/// many again that changes of its limit may have brought.
+const ENTRIES_READ_MAX: u64 = LOG_ENTRIES_MAX * 4;
 
 /// One hit in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +28,7 @@ pub struct Entry {
 }
 
 /// The hits of one identity, oldest first.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Entries {
     bytes: Vec<u8>,
     /// Where the oldest entry begins; what lies before was dropped.
@@ -141,15 +147,8 @@ impl Entries {
             self.bytes.clear();
             self.last = entry.at;
         }
-        let difference = entry.at.since(self.last).as_micros();
-        let heavy = entry.weight != 1;
-        // At most 53 + 2 bits.
-        let code = difference.saturating_mul(4) | u64::from(entry.denied) << 1 | u64::from(heavy);
         self.make_room();
-        write_number(&mut self.bytes, code);
-        if heavy {
-            write_number(&mut self.bytes, cut_amount(entry.weight));
-        }
+        entry.write_after(self.last, &mut self.bytes);
         self.last = entry.at;
         self.len = self.len.saturating_add(1);
         self.sum = cut_amount(self.sum.saturating_add(entry.weight));
@@ -164,7 +163,7 @@ impl Entries {
             self.denied_sum = self.denied_sum.saturating_sub(entry.weight);
         }
         // A sum that was cut at the bound is counted anew from what is left.
-        if self.sum < crate::arithmetic::EXACT_MAX.saturating_sub(entry.weight) {
+        if self.sum < EXACT_MAX.saturating_sub(entry.weight) {
             return;
         }
         let sums = self.iter().fold((0u64, 0u64), |(all, denied), e| {
@@ -193,6 +192,61 @@ impl Entries {
     }
 }
 
+/// Two are equal that hold the same hits, wherever in their rings these lie.
+impl PartialEq for Entries {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Entries {}
+
+impl Written for Entries {
+    fn write_to(&self, out: &mut Vec<u8>) {
+        write_number(out, self.len as u64);
+        let mut before = Timestamp::EPOCH;
+        for entry in self.iter() {
+            entry.write_after(before, out);
+            before = entry.at;
+        }
+    }
+
+    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+        let mut entries = Self::default();
+        for _ in 0..count(bytes, ENTRIES_READ_MAX)? {
+            let entry = Entry::read_after(entries.last, bytes)?;
+            if !(1..=EXACT_MAX).contains(&entry.weight) {
+                return None;
+            }
+            entries.append(entry);
+        }
+        Some(entries)
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// Appends the entry as one that follows another of this time.
+    fn write_after(&self, before: Timestamp, bytes: &mut Vec<u8>) {
+        let difference = self.at.since(before).as_micros();
+        let heavy = self.weight != 1;
+        // At most 53 + 2 bits.
+        let code = difference.saturating_mul(4) | u64::from(self.denied) << 1 | u64::from(heavy);
+        write_number(bytes, code);
+        if heavy {
+            write_number(bytes, cut_amount(self.weight));
+        }
+    }
+
+    fn read_after(before: Timestamp, bytes: &mut &[u8]) -> Option<Self> {
+        let code = read_number(bytes)?;
+        let at = before.after(Span::from_micros(code >> 2));
+        let weight = if code & 1 == 1 { read_number(bytes)? } else { 1 };
+        Some(Self { at, weight, denied: code & 2 == 2 })
+    }
+}
+
 struct Reader<'a> {
     bytes: &'a [u8],
     at: Timestamp,
@@ -202,32 +256,8 @@ impl Iterator for Reader<'_> {
     type Item = Entry;
 
     fn next(&mut self) -> Option<Entry> {
-        let code = read_number(&mut self.bytes)?;
-        self.at = self.at.after(Span::from_micros(code >> 2));
-        let weight = if code & 1 == 1 { read_number(&mut self.bytes)? } else { 1 };
-        Some(Entry { at: self.at, weight, denied: code & 2 == 2 })
+        let entry = Entry::read_after(self.at, &mut self.bytes)?;
+        self.at = entry.at;
+        Some(entry)
     }
-}
-
-/// Seven bits a byte, lowest first; the highest bit says that more follow.
-fn write_number(bytes: &mut Vec<u8>, number: u64) {
-    let mut rest = number;
-    while rest > 0x7f {
-        bytes.push((rest & 0x7f) as u8 | 0x80);
-        rest >>= 7;
-    }
-    bytes.push(rest as u8);
-}
-
-fn read_number(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
 }

@@ -122,6 +122,12 @@ impl SlidingLog {
         self.count_denied
     }
 
+    /// How close a hit may be to the latest one in the log.
+    #[must_use]
+    pub const fn min_gap(&self) -> Span {
+        self.min_gap
+    }
+
     /// This log with its numbers changed by `grow`; windows and options stay.
     pub(crate) fn grown(&self, grow: impl Fn(u64) -> u64) -> Result<Self, QuotaError> {
         let mut grown = *self;

@@ -1,0 +1,139 @@
+//! The cells: how many ids, how many threads, and which answer is meant.
+
+use std::time::Duration;
+
+/// What many ids are given. One hit is remembered for a minute, longer than filling and running any cell
+/// takes, so that every timed check finds a live state; and nobody is picked a thousand times.
+pub(crate) const MANY: Rule = Rule { period: Duration::from_secs(60), burst: 1_000 };
+
+/// What the hot key is given: enough for every check of two threads.
+const HOT: Rule = Rule { period: Duration::from_secs(1), burst: 10_000_000 };
+
+/// What is denied. Not a burst of 1: throttlecrab remembers a hit for `burst - 1` periods, so that with
+/// a burst of 1 it remembers nothing and admits everything.
+const SCARCE: Rule = Rule { period: Duration::from_secs(60), burst: 2 };
+
+/// Checks that nobody times, per thread, before those that count.
+pub(crate) const WARM_UP: usize = 50_000;
+
+/// The limit every contestant is given, in its own words: one per `period`, and `burst` at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rule {
+    /// How long one unit takes to come back.
+    pub(crate) period: Duration,
+    /// How many may come at once.
+    pub(crate) burst: u32,
+}
+
+/// What every timed check must be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meant {
+    /// Yes.
+    Admission,
+    /// No.
+    Denial,
+}
+
+/// One thing to measure.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cell {
+    /// How it is called on the command line and in JSON.
+    pub(crate) name: &'static str,
+    /// How it is called in the table.
+    pub(crate) title: &'static str,
+    /// How many ids there are, all of them live.
+    pub(crate) ids: usize,
+    /// How many threads check at once, on the same store.
+    pub(crate) threads: usize,
+    /// The right answer.
+    pub(crate) meant: Meant,
+    /// Timed checks per thread in a default run.
+    pub(crate) checks: usize,
+}
+
+pub(crate) const HOT_1: Cell = admission("hot/1", "one hot key", 1, 1, 2_000_000);
+pub(crate) const HOT_2: Cell = admission("hot/2", "one hot key", 1, 2, 2_000_000);
+pub(crate) const K100_1: Cell = admission("100k/1", "100 thousand ids", 100_000, 1, 1_000_000);
+pub(crate) const K100_2: Cell = admission("100k/2", "100 thousand ids", 100_000, 2, 1_000_000);
+pub(crate) const M1_1: Cell = admission("1M/1", "1 million ids", 1_000_000, 1, 1_000_000);
+pub(crate) const M1_2: Cell = admission("1M/2", "1 million ids", 1_000_000, 2, 1_000_000);
+pub(crate) const M10_1: Cell = admission("10M/1", "10 million ids", 10_000_000, 1, 2_000_000);
+pub(crate) const M10_2: Cell = admission("10M/2", "10 million ids", 10_000_000, 2, 2_000_000);
+pub(crate) const DENIAL: Cell = Cell {
+    name: "denial/1",
+    title: "100 thousand ids, denied",
+    ids: 100_000,
+    threads: 1,
+    meant: Meant::Denial,
+    checks: 1_000_000,
+};
+
+/// A cell of its own for the algorithms: so many rows would put minutes between governor and the last.
+pub(crate) const EACH: Cell =
+    admission("each/1", "100 thousand ids, each algorithm", 100_000, 1, 1_000_000);
+
+/// Every cell, in the order in which a round runs them and the table shows them.
+pub(crate) const CELLS: [Cell; 10] =
+    [HOT_1, HOT_2, K100_1, K100_2, DENIAL, EACH, M1_1, M1_2, M10_1, M10_2];
+
+/// Those in which everybody runs.
+pub(crate) const COMMON: [Cell; 9] =
+    [HOT_1, HOT_2, K100_1, K100_2, DENIAL, M1_1, M1_2, M10_1, M10_2];
+
+// === impl Cell ===
+
+impl Cell {
+    /// The cell of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        CELLS.into_iter().find(|cell| cell.name == name)
+    }
+
+    /// The limit in this cell: one that never refuses, or one that filling uses up.
+    pub(crate) fn rule(&self) -> Rule {
+        match (self.meant, self.ids) {
+            (Meant::Denial, _) => SCARCE,
+            (Meant::Admission, 1) => HOT,
+            (Meant::Admission, _) => MANY,
+        }
+    }
+
+    /// How often every id is hit before anything is timed: until what is meant is bound to happen.
+    pub(crate) fn fills(&self) -> usize {
+        match self.meant {
+            Meant::Admission => 1,
+            Meant::Denial => self.rule().burst as usize,
+        }
+    }
+
+    /// The cell with the same ids and one thread.
+    pub(crate) fn alone(&self) -> Option<Self> {
+        COMMON
+            .into_iter()
+            .find(|other| other.ids == self.ids && other.meant == self.meant && other.threads == 1)
+    }
+}
+
+const fn admission(
+    name: &'static str,
+    title: &'static str,
+    ids: usize,
+    threads: usize,
+    checks: usize,
+) -> Cell {
+    Cell { name, title, ids, threads, meant: Meant::Admission, checks }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_admission_is_ever_refused() {
+        for cell in CELLS.iter().filter(|cell| cell.meant == Meant::Admission) {
+            let mean = cell.threads * (cell.checks + WARM_UP) / cell.ids + 1;
+            // Who is picked 22 times on average is never picked 220 times.
+            let most = if cell.ids == 1 { mean } else { 10 * mean };
+            assert!(most < cell.rule().burst as usize, "{}", cell.name);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! One contestant in one cell: fill, warm up, time, and see that the answers were the right ones.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cell::{Cell, Meant, WARM_UP};
+use crate::contestant::{Contestant, Done};
+use crate::cpu_time;
+use crate::ids::{self, Picks};
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    /// From the first thread's start to the last one's end, over the checks of *one* thread.
+    pub(crate) wall_ns: f64,
+    /// CPU time of all threads over the checks of all threads.
+    pub(crate) cpu_ns: f64,
+    /// Timed checks per thread.
+    pub(crate) checks: usize,
+    /// Time per hit while filling.
+    pub(crate) fill_ns: f64,
+}
+
+/// One thread's part.
+struct Lap {
+    start: Instant,
+    end: Instant,
+    cpu: Duration,
+    /// Of the timed checks.
+    admitted: usize,
+}
+
+/// Measures `C` in `cell` with so many timed checks per thread; a wrong answer is an error.
+pub(crate) fn run<C: Contestant>(cell: &Cell, checks: usize) -> Result<Sample, String> {
+    let rule = cell.rule();
+    let ids = ids::build(cell.ids);
+    let contestant = C::new(rule, cell.ids);
+
+    let began = Instant::now();
+    let hits = cell.fills() * ids.len();
+    let mut filled = 0;
+    for _ in 0..cell.fills() {
+        filled += ids.iter().filter(|id| contestant.check(id)).count();
+    }
+    let fill = began.elapsed();
+    if filled != hits {
+        return Err(format!("{filled} of {hits} hits were admitted while filling"));
+    }
+
+    let laps = race(&contestant, &ids, cell.threads, checks);
+    // The hot key is hit all the time; the others were hit once, and must not have been forgotten.
+    if cell.ids > 1 && began.elapsed() >= rule.period {
+        return Err("filling and running took longer than a hit is remembered".to_owned());
+    }
+
+    let all = cell.threads * checks;
+    let meant = if cell.meant == Meant::Admission { all } else { 0 };
+    let admitted: usize = laps.iter().map(|lap| lap.admitted).sum();
+    if admitted != meant {
+        return Err(format!("{admitted} of {all} checks were admitted, {meant} were meant"));
+    }
+    contestant.audit(&Done { ids: ids.len(), checks: hits + all + cell.threads * WARM_UP })?;
+
+    Ok(Sample {
+        wall_ns: per(span(&laps), checks),
+        cpu_ns: per(laps.iter().map(|lap| lap.cpu).sum(), all),
+        checks,
+        fill_ns: per(fill, hits),
+    })
+}
+
+/// All threads at once. One thread runs in the same way, so that the two differ in nothing but company.
+fn race<C: Contestant>(contestant: &C, ids: &[String], threads: usize, checks: usize) -> Vec<Lap> {
+    let start = Barrier::new(threads);
+    let lap = |seed| {
+        let mut picks = Picks::new(ids, seed);
+        contestant.run(&mut picks, WARM_UP);
+        start.wait();
+        timed(contestant, &mut picks, checks)
+    };
+    thread::scope(|scope| {
+        let lap = &lap;
+        let runners: Vec<_> =
+            (0..threads as u64).map(|seed| scope.spawn(move || lap(seed))).collect();
+        runners.into_iter().map(|runner| runner.join().expect("no contestant panics")).collect()
+    })
+}
+
+/// The timed part. Never inlined: `callgrind.sh` counts only what happens inside a function of this name.
+#[inline(never)]
+fn timed<C: Contestant>(contestant: &C, picks: &mut Picks<'_>, checks: usize) -> Lap {
+    let cpu = cpu_time::of_this_thread();
+    let start = Instant::now();
+    let admitted = contestant.run(picks, checks);
+    let end = Instant::now();
+    Lap { start, end, cpu: cpu_time::of_this_thread().saturating_sub(cpu), admitted }
+}
+
+/// From the first start to the last end: a thread that finished early does not flatter the other.
+fn span(laps: &[Lap]) -> Duration {
+    let start = laps.iter().map(|lap| lap.start).min();
+    let end = laps.iter().map(|lap| lap.end).max();
+    start.zip(end).map(|(start, end)| end - start).unwrap_or_default()
+}
+
+fn per(time: Duration, count: usize) -> f64 {
+    time.as_nanos() as f64 / count as f64
+}

@@ -1,0 +1,65 @@
+//! Taking accounts apart, for stores that keep states in a layout of their own.
+//!
+//! Most identities have nothing pending, and are no more than the states of their steps.
+
+use super::Account;
+use super::cell::Cell;
+use super::holds::Holds;
+use crate::limit::State;
+use crate::mode::Step;
+use crate::time::Timestamp;
+
+impl Account {
+    /// An account of these states, with nothing pending: for each step that of its limit, and of the
+    /// boosted one beside it if it is elastic.
+    #[must_use]
+    pub fn from_states(states: impl IntoIterator<Item = (State, State)>) -> Self {
+        let cells = states.into_iter().map(|(plain, boost)| Cell { plain, boost }).collect();
+        Self { cells, holds: Holds::default() }
+    }
+
+    /// The states of the account, as [`Account::from_states`] takes them.
+    ///
+    /// ```
+    /// use sluicegate_core::account::Account;
+    /// use sluicegate_core::limit::State;
+    ///
+    /// let account = Account::from_states([(State::Spent(3), State::New)]);
+    /// assert_eq!(account.into_states(), Ok(vec![(State::Spent(3), State::New)]));
+    /// ```
+    ///
+    /// # Errors
+    /// While a booking or reservation is remembered, which has no place in a state: then this is the account
+    /// as it was.
+    pub fn into_states(self) -> Result<Vec<(State, State)>, Self> {
+        if !self.holds.is_empty() {
+            return Err(self);
+        }
+        Ok(self.cells.into_iter().map(|cell| (cell.plain, cell.boost)).collect())
+    }
+
+    /// From when on nothing of this account is needed, if nobody comes until then: a new one gives the
+    /// same answers. The epoch if that is so already.
+    ///
+    /// A moment after [`NOW_MAX`](crate::time::NOW_MAX) never comes.
+    #[must_use]
+    pub fn expires_at(&self, plan: &[Step]) -> Timestamp {
+        let forgotten = self.holds.forgotten_at();
+        let Some(deadline) = self.holds.last_deadline() else {
+            return self.states_expire_at(plan).max(forgotten);
+        };
+        // A reservation that runs out is given back, and that is a use: states may last longer for it.
+        let mut then = self.clone();
+        then.cells.resize_with(plan.len(), Cell::default);
+        then.expire_reservations(plan, deadline);
+        then.states_expire_at(plan).max(forgotten)
+    }
+
+    fn states_expire_at(&self, plan: &[Step]) -> Timestamp {
+        let expire = |(step, cell): (&Step, &Cell)| {
+            let boost = step.boost.as_ref().map(|boost| boost.expires_at(&cell.boost));
+            step.limit.expires_at(&cell.plain).max(boost.unwrap_or_default())
+        };
+        plan.iter().zip(&self.cells).map(expire).max().unwrap_or_default()
+    }
+}

@@ -1,0 +1,285 @@
+//! The desk where a request is decided: all its identities side by side, as if they were one.
+//!
+//! Steps and their cells are looked at in one row, part after part. Nothing asks whose they are, except
+//! where something is left under an id: that each account keeps for itself.
+
+use super::cell::{Cell, Pass, Want};
+use super::holds::{Hold, Kind, Receipt};
+use super::{Account, Answer, Moment, Part};
+use crate::algorithm::concurrency::Holder;
+use crate::arithmetic::EXACT_MAX;
+use crate::limit::{Limit, State};
+use crate::mode::Step;
+use crate::op::{Op, OpKind, Refusal};
+use crate::time::{NOW_MAX, Span, Timestamp};
+use crate::verdict::{Decision, Outcome, Verdict, judge};
+
+/// How often a denial looks for a moment at which all limits are ready.
+const LOOKS_AHEAD_MAX: usize = 64;
+
+/// The identities of one request.
+pub(super) struct Desk<'d, 'a> {
+    pub(super) parts: &'d mut [Part<'a>],
+}
+
+impl Desk<'_, '_> {
+    pub(super) fn apply(&mut self, op: Op, moment: Moment) -> Result<Answer, Refusal> {
+        let moment = Moment { now: moment.now.min(NOW_MAX), ..moment };
+        self.refuse_unsupported(op.kind())?;
+        self.check_holder(&op, moment.now)?;
+        for part in &mut *self.parts {
+            part.account.open(part.plan, moment.now);
+        }
+        let answer = self.carry_out(op, moment);
+        for part in &mut *self.parts {
+            part.account.close(part.plan, moment.now);
+        }
+        answer
+    }
+
+    fn refuse_unsupported(&self, op: OpKind) -> Result<(), Refusal> {
+        for step in self.plan() {
+            if let Some(reason) = step.limit.refuses(op) {
+                let algorithm = step.limit.algorithm();
+                return Err(Refusal::Unsupported { op, algorithm, reason });
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, op: Op, moment: Moment) -> Result<Answer, Refusal> {
+        let now = moment.now;
+        match op {
+            Op::Hit { cost, holder } => {
+                let want = Want { cost, patience: None, holder };
+                Ok(self.admit(want, moment).0.into())
+            }
+            Op::Peek { cost } => {
+                let want = Want { cost, patience: None, holder: None };
+                let verdict = judge(&self.look(want, moment));
+                Ok(self.all_ready(want, moment, verdict).into())
+            }
+            Op::Acquire { cost, patience, holder } => {
+                let want = Want { cost, patience: Some(patience), holder };
+                let (verdict, receipts) = self.admit(want, moment);
+                if let (Some(holder), true) = (holder, verdict.outcome.is_allowed()) {
+                    // A slot is freed by its holder; there is nothing else to remember of it.
+                    let booked = |part: &Part<'_>| part.plan.iter().any(|step| !step.has_slots());
+                    self.hold((holder, Kind::Booking, cost), &receipts, booked, now);
+                }
+                Ok(verdict.into())
+            }
+            Op::Reserve { cost, ttl, holder } => {
+                let want = Want { cost, patience: None, holder: Some(holder) };
+                let (verdict, receipts) = self.admit(want, moment);
+                if verdict.outcome.is_allowed() {
+                    let kind = Kind::Reservation { deadline: now.after(ttl), ttl };
+                    self.hold((holder, kind, cost), &receipts, |_| true, now);
+                }
+                Ok(verdict.into())
+            }
+            Op::Take { cost } => Ok(self.take(cost, moment)),
+            Op::Drain => Ok(self.drain(now)),
+            Op::Charge { cost } => {
+                self.each(|limit, state| {
+                    limit.spend(state, cost, now, now);
+                });
+                Ok(judge(&self.in_debt(now)).into())
+            }
+            Op::Refund { cost } | Op::Add { cost, force: false } => {
+                self.each(|limit, state| limit.put(state, cost, now));
+                Ok(judge(&self.as_it_stands(now)).into())
+            }
+            Op::Add { cost, force: true } => {
+                self.each(|limit, state| limit.put_beyond(state, cost, now));
+                Ok(judge(&self.as_it_stands(now)).into())
+            }
+            Op::Reset => {
+                self.each(|limit, state| {
+                    *state = State::New;
+                    limit.open(state, now);
+                    fill(limit, state, now);
+                });
+                for part in &mut *self.parts {
+                    part.account.holds.void(now);
+                }
+                Ok(judge(&self.as_it_stands(now)).into())
+            }
+            Op::Commit { cost, holder } => self.commit(cost, holder, now),
+            Op::Cancel { holder } => self.cancel(holder, now),
+        }
+    }
+}
+
+/// Asking and charging.
+impl<'a> Desk<'_, 'a> {
+    /// Charges what is wanted if every enforced limit agrees; a receipt for each step in the row.
+    fn admit(&mut self, want: Want, moment: Moment) -> (Verdict, Vec<Receipt>) {
+        let now = moment.now;
+        let passes = self.passes(want, moment);
+        let obeyed = || passes.iter().filter(|(step, _)| step.enforced);
+        let allowed = obeyed().all(|(_, pass)| pass.is_yes());
+        // A cost that can never pass is a mistake, not an attempt: no log needs to remember it.
+        let logged = !obeyed().any(|(_, pass)| matches!(pass, Pass::Never(_)));
+
+        // Whoever waits for one limit uses all of them at that moment.
+        let turn = obeyed().filter_map(|(_, pass)| pass.turn()).max().unwrap_or(now);
+        let mut receipts = vec![Receipt::default(); passes.len()];
+        let mut decisions = Vec::with_capacity(passes.len());
+        let cells = self.parts.iter_mut().flat_map(|part| &mut part.account.cells);
+        for (((step, pass), cell), receipt) in passes.iter().zip(cells).zip(&mut receipts) {
+            let mut pass = *pass;
+            let charged = want.cost > 0 && allowed && step.goes_through(&passes);
+            if charged {
+                *receipt = cell.charge(step, want, pass, now).with_turn(turn);
+            } else if want.cost > 0 && logged && step.counts_denied() {
+                step.limit.log_denied(&mut cell.plain, want.cost, now);
+                pass = cell.pass(step, want, moment);
+            }
+            decisions.push(cell.decision(step, pass, charged, now));
+        }
+        (self.all_ready(want, moment, judge(&decisions)), receipts)
+    }
+
+    /// Leaves a hold with each account that is to keep one, with the receipts of its own steps.
+    fn hold(
+        &mut self,
+        (holder, kind, cost): (Holder, Kind, u64),
+        receipts: &[Receipt],
+        kept: impl Fn(&Part<'_>) -> bool,
+        now: Timestamp,
+    ) {
+        let mut rest = receipts.iter().copied();
+        for part in &mut *self.parts {
+            let receipts = rest.by_ref().take(part.plan.len()).collect();
+            if kept(part) {
+                part.account.holds.add(Hold { holder, kind, cost, made: now, receipts });
+            }
+        }
+    }
+
+    /// The verdict with its waits made true where a limit may be ready only for a while: look again at
+    /// the moment that the others ask for, until they agree.
+    fn all_ready(&self, want: Want, moment: Moment, verdict: Verdict) -> Verdict {
+        if !self.plan().any(|step| step.limit.wavers(want.cost)) {
+            return verdict;
+        }
+        let agreed = |outcome: Outcome, of: fn(&Verdict) -> Option<Outcome>| {
+            let Outcome::Deny { retry_after: mut after } = outcome else { return outcome };
+            for _ in 0..LOOKS_AHEAD_MAX {
+                let now = moment.now.after(after);
+                let said = judge(&self.look_ahead(want, Moment { now, ..moment }));
+                let Some(Outcome::Deny { retry_after }) = of(&said) else { break };
+                after = now.after(retry_after).since(moment.now);
+            }
+            Outcome::Deny { retry_after: after }
+        };
+        Verdict {
+            outcome: agreed(verdict.outcome, |said| Some(said.outcome)),
+            shadow: verdict.shadow.map(|shadow| agreed(shadow, |said| said.shadow)),
+            ..verdict
+        }
+    }
+
+    /// What every limit would say at a later moment if nobody came until then.
+    fn look_ahead(&self, want: Want, then: Moment) -> Vec<Decision> {
+        let opened = |part: &Part<'_>| {
+            let mut copy = Account { cells: part.account.cells.clone(), ..Account::default() };
+            copy.open_cells(part.plan, then.now);
+            copy
+        };
+        self.with_copies(opened, |copy| copy.look(want, then))
+    }
+
+    /// What is said at a desk with copies of the accounts.
+    pub(super) fn with_copies<R>(
+        &self,
+        copy: impl Fn(&Part<'_>) -> Account,
+        ask: impl FnOnce(Desk<'_, '_>) -> R,
+    ) -> R {
+        let mut copies: Vec<Account> = self.parts.iter().map(copy).collect();
+        let copied = self.parts.iter().zip(&mut copies);
+        let mut parts: Vec<Part<'_>> =
+            copied.map(|(part, account)| Part { plan: part.plan, account }).collect();
+        ask(Desk { parts: &mut parts })
+    }
+
+    /// What every limit says to this, without a trace.
+    fn look(&self, want: Want, moment: Moment) -> Vec<Decision> {
+        let said = |(step, cell): (&Step, &Cell)| {
+            cell.decision(step, cell.pass(step, want, moment), false, moment.now)
+        };
+        self.steps().map(said).collect()
+    }
+
+    fn passes(&self, want: Want, moment: Moment) -> Vec<(&'a Step, Pass)> {
+        self.steps().map(|(step, cell)| (step, cell.pass(step, want, moment))).collect()
+    }
+
+    fn take(&mut self, cost: u64, moment: Moment) -> Answer {
+        let obeyed = self.steps().filter(|(step, _)| step.enforced);
+        let amount =
+            obeyed.map(|(step, cell)| cell.available(step, cost, moment)).min().unwrap_or(cost);
+        if amount == 0 {
+            let want = Want { cost: cost.min(1), patience: None, holder: None };
+            let verdict = judge(&self.look(want, moment));
+            return Answer { verdict, taken: Some(0), returned: None };
+        }
+        let want = Want { cost: amount, patience: None, holder: None };
+        let verdict = self.admit(want, moment).0;
+        Answer { verdict, taken: Some(amount), returned: None }
+    }
+
+    fn drain(&mut self, now: Timestamp) -> Answer {
+        let left = |(step, cell): (&Step, &Cell)| {
+            // What a soft limit has beyond itself is not its to be drained of.
+            step.limit.left(&cell.plain, now).map(|left| left.saturating_sub(step.slack))
+        };
+        let amount = self.steps().filter_map(left).min().unwrap_or(0);
+        if amount > 0 {
+            self.each(|limit, state| {
+                limit.spend(state, amount, now, now);
+            });
+        }
+        let verdict = judge(&self.as_it_stands(now));
+        Answer { verdict, taken: Some(amount), returned: None }
+    }
+}
+
+/// All steps in a row.
+impl<'a> Desk<'_, 'a> {
+    pub(super) fn plan(&self) -> impl Iterator<Item = &'a Step> {
+        self.parts.iter().flat_map(|part| part.plan)
+    }
+
+    fn steps(&self) -> impl Iterator<Item = (&'a Step, &Cell)> {
+        self.parts.iter().flat_map(|part| part.plan.iter().zip(&part.account.cells))
+    }
+
+    fn each(&mut self, mut act: impl FnMut(&Limit, &mut State)) {
+        for part in &mut *self.parts {
+            part.account.each(part.plan, &mut act);
+        }
+    }
+
+    pub(super) fn as_it_stands(&self, now: Timestamp) -> Vec<Decision> {
+        let said = |(step, cell): (&Step, &Cell)| cell.decision(step, Pass::Plain(now), false, now);
+        self.steps().map(said).collect()
+    }
+
+    /// As it stands, each limit asking to wait until its debt is paid.
+    pub(super) fn in_debt(&self, now: Timestamp) -> Vec<Decision> {
+        let wait = |(step, cell): (&Step, &Cell)| {
+            let paid = now.after(step.limit.debt_paid_after(&cell.plain, now));
+            cell.decision(step, Pass::Plain(paid), false, now)
+        };
+        self.steps().map(wait).collect()
+    }
+}
+
+/// Fills what a new state lacks.
+fn fill(limit: &Limit, state: &mut State, now: Timestamp) {
+    if limit.full_after(state, now) > Span::ZERO {
+        limit.put(state, EXACT_MAX, now);
+    }
+}

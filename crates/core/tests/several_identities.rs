@@ -1,0 +1,302 @@
+//! Several identities decided as one: the answers of one account under all plans in a row, and all or
+//! nothing for every one of them.
+
+mod support;
+
+use proptest::prelude::*;
+use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_all};
+use sluicegate_core::limit::Limit;
+use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::op::{Op, Refusal};
+use support::limits::{bucket, slots, small_counting, window};
+use support::plans::{any_slots, deeds, mode, op, plan};
+use support::{World, acquire_as, at, cancel, cases, commit, hit, hit_as, peek, reserve, step};
+
+/// Asks all of these worlds as the identities of one request.
+fn ask_all(worlds: &mut [World], op: Op, moment: Moment) -> Result<Answer, Refusal> {
+    let mut parts: Vec<Part<'_>> = worlds
+        .iter_mut()
+        .map(|world| Part { plan: &world.plan, account: &mut world.account })
+        .collect();
+    apply_to_all(&mut parts, op, moment)
+}
+
+fn ask(worlds: &mut [World], op: Op, now: u64) -> Result<Answer, Refusal> {
+    ask_all(worlds, op, Moment::at(at(now)))
+}
+
+fn allows(worlds: &mut [World], op: Op, now: u64) -> bool {
+    ask(worlds, op, now).expect("no limit here refuses it").verdict.outcome.is_allowed()
+}
+
+fn left(world: &World, now: u64) -> i64 {
+    world.would(peek(1), now).remaining.expect("a number")
+}
+
+/// The plan cut into parts, none of them empty, wherever `cuts` says so.
+fn split(plan: &[Step], cuts: &[bool]) -> Vec<World> {
+    let mut worlds: Vec<World> = Vec::new();
+    for (step, cut) in plan.iter().zip(cuts) {
+        match worlds.last_mut() {
+            Some(world) if !cut => world.plan.push(*step),
+            _ => worlds.push(World::of(vec![*step])),
+        }
+    }
+    worlds
+}
+
+proptest! {
+    #![proptest_config(cases(3_000))]
+
+    #[test]
+    fn a_plan_split_over_identities_answers_as_if_it_were_one(
+        plan in plan(), cuts in prop::collection::vec(any::<bool>(), 6), deeds in deeds(40),
+    ) {
+        let mut whole = Account::default();
+        let mut parts = split(&plan, &cuts);
+        for deed in deeds {
+            let one = whole.apply(&plan, deed.op, deed.moment);
+            let many = ask_all(&mut parts, deed.op, deed.moment);
+            prop_assert_eq!(one, many, "{:?}", deed);
+        }
+        let states = parts.iter().flat_map(|part| (0..part.plan.len()).map(|i| part.account.state(i)));
+        let row: Vec<_> = states.map(|state| state.cloned().unwrap_or_default()).collect();
+        let whole: Vec<_> = (0..plan.len()).map(|i| whole.state(i).cloned().unwrap_or_default()).collect();
+        prop_assert_eq!(whole, row);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(500))]
+
+    #[test]
+    fn a_denied_request_changes_no_identity(
+        // Of limits for which a new identity is a full one: the life of others begins with any hit.
+        limits in prop::collection::vec((small_counting(), mode()), 2..6),
+        cuts in prop::collection::vec(any::<bool>(), 6), deeds in deeds(20),
+        cost in 1u64..8, patience in prop::option::of(0u64..20), open in any::<bool>(),
+    ) {
+        let plan: Vec<Step> =
+            limits.iter().filter_map(|(limit, mode)| Step::new(*limit, *mode).ok()).collect();
+        let mut parts = split(&plan, &cuts);
+        let mut now = support::plans::START;
+        for deed in deeds {
+            now = deed.moment.now.as_micros();
+            let _ = ask_all(&mut parts, deed.op, deed.moment);
+        }
+        let op = patience.map_or(hit(cost), |patience| acquire_as(cost, patience, 99));
+        let before = parts.clone();
+        let answer = ask_all(&mut parts, op, Moment { now: at(now), spare_capacity: open });
+        if answer.is_ok_and(|answer| answer.verdict.outcome.is_allowed()) {
+            return Ok(());
+        }
+        for (mut before, mut after) in before.into_iter().zip(parts) {
+            prop_assert_eq!(after.answer(cancel(99), now), Err(Refusal::UnknownHolder));
+            for open in [false, true] {
+                (before.open, after.open) = (open, open);
+                prop_assert_eq!(before.probe(now, 1), after.probe(now, 1));
+                prop_assert_eq!(before.probe(now, 7), after.probe(now, 7));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_refused_changes_no_identity(
+        limits in prop::collection::vec(prop_oneof![3 => small_counting(), 1 => any_slots()], 2..6),
+        cuts in prop::collection::vec(any::<bool>(), 6), deeds in deeds(20),
+        alone in reserve_or_acquire(), place in 0usize..6, refused in op(),
+    ) {
+        let plan: Vec<Step> = limits.iter().map(|limit| step(*limit, Mode::Hard)).collect();
+        let mut parts = split(&plan, &cuts);
+        let mut now = support::plans::START;
+        for deed in deeds {
+            now = deed.moment.now.as_micros();
+            let _ = ask_all(&mut parts, deed.op, deed.moment);
+        }
+        // One of them may know an id that the others do not.
+        let one = place % parts.len();
+        let _ = parts[one].answer(alone, now);
+        let before = parts.clone();
+        if ask(&mut parts, refused, now).is_err() {
+            for (before, after) in before.iter().zip(&parts) {
+                prop_assert_eq!(before.probe(now, 1), after.probe(now, 1));
+                prop_assert_eq!(before.probe(now, 7), after.probe(now, 7));
+                for id in 0..4 {
+                    let known = |world: &World| world.clone().answer(cancel(id), now);
+                    prop_assert_eq!(known(before), known(after));
+                }
+            }
+        }
+    }
+}
+
+fn reserve_or_acquire() -> impl Strategy<Value = Op> {
+    (any::<bool>(), 0u64..4).prop_map(|(reserved, id)| match reserved {
+        true => reserve(1, 50, id),
+        false => acquire_as(1, 50, id),
+    })
+}
+
+fn hard(limit: Limit) -> World {
+    World::hard(limit)
+}
+
+#[test]
+fn the_limit_that_decided_is_named_by_its_place_in_the_row() {
+    let mut parts = [
+        World::of(vec![step(bucket(1, 10, 9), Mode::Hard), step(bucket(1, 10, 8), Mode::Hard)]),
+        World::of(vec![step(bucket(1, 10, 7), Mode::Hard), step(bucket(1, 10, 2), Mode::Hard)]),
+    ];
+    let answer = ask(&mut parts, hit(2), 100).expect("no limit here refuses it");
+    assert_eq!((answer.verdict.decided_by, answer.verdict.remaining), (Some(3), Some(0)));
+    let denied = ask(&mut parts, hit(8), 100).expect("no limit here refuses it");
+    assert_eq!(denied.verdict.decided_by, Some(3), "it holds the least of all");
+}
+
+#[test]
+fn no_parts_are_an_empty_plan() {
+    let answer = ask(&mut [], hit(1), 0).expect("nothing refuses it");
+    assert!(answer.verdict.outcome.is_allowed());
+    assert_eq!(answer.verdict.decided_by, None);
+    assert_eq!(ask(&mut [], commit(1, 7), 0), Err(Refusal::UnknownHolder));
+    assert_eq!(ask(&mut [], cancel(7), 0), Err(Refusal::UnknownHolder));
+}
+
+#[test]
+fn taking_takes_what_the_least_of_them_has() {
+    let mut parts = [hard(window(9, 100)), hard(window(4, 100)), hard(window(6, 100))];
+    assert_eq!(ask(&mut parts, Op::Take { cost: 8 }, 0).map(|a| a.taken), Ok(Some(4)));
+    assert_eq!(parts.each_ref().map(|part| left(part, 0)), [5, 0, 2]);
+}
+
+#[test]
+fn draining_takes_what_the_least_of_them_has() {
+    let mut parts = [hard(window(9, 100)), hard(window(4, 100))];
+    assert_eq!(ask(&mut parts, Op::Drain, 0).map(|a| a.taken), Ok(Some(4)));
+    assert_eq!(parts.each_ref().map(|part| left(part, 0)), [5, 0]);
+}
+
+#[test]
+fn a_rule_in_the_shadow_is_counted_for_all_its_identities_or_for_none() {
+    let shadow = |count| World::of(vec![step(window(count, 100), Mode::Shadow).of_rule(1)]);
+    let mut parts = [shadow(5), shadow(1)];
+    assert!(allows(&mut parts, hit(1), 0));
+    assert!(allows(&mut parts, hit(1), 0), "a shadow denies nobody");
+    assert_eq!(parts.each_ref().map(|part| left(part, 0)), [4, 0], "the second was not counted");
+}
+
+#[test]
+fn whoever_waits_for_one_identity_uses_all_of_them_at_that_moment() {
+    let mut parts = [hard(bucket(1, 1_000, 5)), hard(bucket(1, 100, 1))];
+    assert!(allows(&mut parts, hit(1), 0));
+    let answer = ask(&mut parts, acquire_as(1, 1_000, 7), 0).expect("no limit here refuses it");
+    assert!(answer.verdict.outcome.is_allowed());
+    assert_eq!(left(&parts[0], 0), 3);
+    // The first had a token at once, but its turn comes with that of the second.
+    let answer = ask(&mut parts, cancel(7), 99).expect("it is known");
+    assert_eq!(answer.returned, Some(1));
+    assert_eq!(parts.each_ref().map(|part| left(part, 99)), [4, 0]);
+}
+
+#[test]
+fn a_commit_gives_back_to_each_what_was_not_used() {
+    let mut parts = [hard(window(9, 100)), hard(window(6, 100))];
+    assert!(allows(&mut parts, reserve(5, 60, 7), 0));
+    assert_eq!(parts.each_ref().map(|part| left(part, 0)), [4, 1]);
+    assert_eq!(ask(&mut parts, commit(2, 7), 10).map(|a| a.returned), Ok(Some(3)));
+    assert_eq!(parts.each_ref().map(|part| left(part, 10)), [7, 4]);
+    assert_eq!(ask(&mut parts, commit(2, 7), 10), Err(Refusal::UnknownHolder), "settled");
+}
+
+#[test]
+fn a_commit_returns_what_the_least_generous_of_them_gave_back() {
+    // The second one's window is over: what was left of it is nobody's.
+    let mut parts = [hard(window(9, 100)), hard(window(6, 10))];
+    assert!(allows(&mut parts, reserve(5, 60, 7), 0));
+    assert_eq!(ask(&mut parts, commit(2, 7), 10).map(|a| a.returned), Ok(Some(0)));
+    assert_eq!(parts.each_ref().map(|part| left(part, 10)), [7, 6]);
+}
+
+#[test]
+fn a_commit_that_one_of_them_does_not_know_changes_none() {
+    let mut parts = [hard(window(9, 100)), hard(window(6, 100))];
+    assert!(allows(&mut parts[..1], reserve(5, 60, 7), 0));
+    let before = parts.clone();
+    assert_eq!(ask(&mut parts, commit(2, 7), 10), Err(Refusal::UnknownHolder));
+    for (before, after) in before.iter().zip(&parts) {
+        assert_eq!(before.account, after.account);
+    }
+    assert_eq!(ask(&mut parts[..1], commit(2, 7), 10).map(|a| a.returned), Ok(Some(3)));
+}
+
+#[test]
+fn a_commit_is_unknown_where_one_of_them_has_forgotten_it() {
+    let day = support::DAY;
+    let mut parts = [hard(window(9, 100)), hard(window(6, 100))];
+    assert!(allows(&mut parts, reserve(5, 60, 7), 0));
+    // The first was reset while it was pending, so that it forgets earlier.
+    assert!(allows(&mut parts[..1], Op::Reset, 30));
+    assert_eq!(ask(&mut parts, commit(2, 7), day + 40), Err(Refusal::UnknownHolder));
+    assert_eq!(parts.each_ref().map(|part| left(part, day + 40)), [9, 6], "nobody is charged");
+}
+
+#[test]
+fn a_booking_is_not_committed() {
+    let mut parts = [hard(window(9, 100)), hard(window(6, 100))];
+    assert!(allows(&mut parts, acquire_as(5, 0, 7), 0));
+    assert_eq!(ask(&mut parts, commit(2, 7), 0), Err(Refusal::NotReserved));
+}
+
+#[test]
+fn an_id_in_use_by_one_of_them_is_in_use() {
+    let mut parts = [hard(window(9, 100)), hard(window(6, 100))];
+    assert!(allows(&mut parts[1..], reserve(1, 60, 7), 0));
+    assert_eq!(ask(&mut parts, reserve(1, 60, 7), 0), Err(Refusal::HolderInUse));
+    assert_eq!(parts.each_ref().map(|part| left(part, 0)), [9, 5]);
+}
+
+#[test]
+fn a_cancel_gives_back_wherever_it_is_known() {
+    let mut parts = [hard(window(9, 100)), hard(window(6, 100)), hard(window(7, 100))];
+    assert!(allows(&mut parts[..2], reserve(5, 60, 7), 0));
+    let answer = ask(&mut parts, cancel(7), 10).expect("two of them know it");
+    assert_eq!(answer.returned, Some(5));
+    assert_eq!(parts.each_ref().map(|part| left(part, 10)), [9, 6, 7]);
+    assert_eq!(ask(&mut parts, cancel(7), 10), Err(Refusal::UnknownHolder));
+}
+
+#[test]
+fn a_cancel_returns_what_the_least_generous_of_them_gave_back() {
+    let mut parts = [hard(window(9, 100)), hard(window(6, 10))];
+    assert!(allows(&mut parts, reserve(5, 60, 7), 0));
+    assert_eq!(ask(&mut parts, cancel(7), 10).map(|a| a.returned), Ok(Some(0)));
+    assert_eq!(parts.each_ref().map(|part| left(part, 10)), [9, 6]);
+}
+
+#[test]
+fn a_cancel_frees_the_slot_of_one_and_the_booking_of_another() {
+    let mut parts = [hard(slots(3, 1_000)), hard(bucket(1, 10, 1))];
+    assert!(allows(&mut parts, acquire_as(1, 0, 1), 0));
+    assert!(allows(&mut parts, acquire_as(1, 50, 2), 0));
+    assert_eq!(parts.each_ref().map(|part| left(part, 0)), [1, -1]);
+    assert_eq!(ask(&mut parts, cancel(2), 5).map(|a| a.returned), Ok(Some(1)));
+    assert_eq!(parts.each_ref().map(|part| left(part, 5)), [2, 0]);
+    // The turn of the first has come: its slot is freed, its token is used.
+    assert_eq!(ask(&mut parts, cancel(1), 5).map(|a| a.returned), Ok(Some(0)));
+    assert_eq!(parts.each_ref().map(|part| left(part, 5)), [3, 0]);
+}
+
+#[test]
+fn an_identity_with_nothing_but_slots_remembers_no_booking() {
+    let mut parts = [hard(slots(3, 1_000)), hard(bucket(1, 10, 1))];
+    assert!(allows(&mut parts, acquire_as(1, 0, 1), 0));
+    let [slots, bucket] = parts.map(|part| part.account.into_states().is_ok());
+    assert!(slots && !bucket);
+}
+
+#[test]
+fn a_slot_needs_an_id_whoever_has_it() {
+    let mut parts = [hard(bucket(1, 10, 1)), hard(slots(3, 1_000))];
+    assert_eq!(ask(&mut parts, hit(1), 0), Err(Refusal::NeedsHolder));
+    assert!(allows(&mut parts, hit_as(1, 4), 0));
+}

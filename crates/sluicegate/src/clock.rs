@@ -1,0 +1,239 @@
+//! What time it is: the one place where a clock is read.
+//!
+//! A limiter reads its [`Clock`] once for each call that does not say what time it is. [`SystemClock`] is the
+//! default; a [`ManualClock`] stands still until it is told to move on, which is what tests want.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+pub use sluicegate_core::time::{Span, Timestamp};
+
+/// Something that tells the time.
+///
+/// ```
+/// use sluicegate::clock::{Clock, Timestamp};
+///
+/// #[derive(Debug)]
+/// struct AlwaysNoon;
+///
+/// impl Clock for AlwaysNoon {
+///     fn now(&self) -> Timestamp {
+///         Timestamp::from_micros(43_200_000_000)
+///     }
+/// }
+///
+/// let limiter = sluicegate::Limiter::builder()
+///     .limit(sluicegate::limit::FixedWindow::per_day(1))
+///     .clock(AlwaysNoon)
+///     .build()?;
+/// assert!(limiter.hit("alice").is_allowed());
+/// assert_eq!(limiter.hit("alice").reset_after, sluicegate::Span::from_secs(12 * 3600));
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+pub trait Clock: Send + Sync + std::fmt::Debug {
+    /// Microseconds since the UNIX epoch.
+    fn now(&self) -> Timestamp;
+
+    /// Wakes `waker` at `at`, if this clock does not run by itself.
+    ///
+    /// Whoever waits on a clock that answers `false` sets a timer of the real time instead.
+    fn wakes(&self, at: Timestamp, waker: &Waker) -> bool {
+        let _ = (at, waker);
+        false
+    }
+}
+
+/// The time of this machine.
+///
+/// It counts by the processor's time stamp counter, which takes half the time of asking the operating system, and looks at the
+/// system's clock once a second: when that was set, this one follows. Steps below a millisecond are not
+/// followed, so that it does not go back and forth with every correction of the system's clock.
+///
+/// ```
+/// use sluicegate::clock::{Clock, SystemClock};
+///
+/// let clock = SystemClock::get();
+/// assert!(clock.now() <= clock.now());
+/// ```
+#[derive(Debug)]
+pub struct SystemClock {
+    counter: quanta::Clock,
+    start: u64,
+    /// What the epoch is ahead of the counter's start, in microseconds.
+    offset_us: AtomicU64,
+    /// When to look at the system's clock again, in nanoseconds since the start.
+    look_at_ns: AtomicU64,
+}
+
+/// A clock that is moved by hand.
+///
+/// Clones are the same clock. Whoever waits for a moment wakes when the clock is moved there.
+///
+/// ```
+/// use std::time::Duration;
+/// use sluicegate::clock::{Clock, ManualClock};
+///
+/// let clock = ManualClock::new();
+/// let before = clock.now();
+/// clock.advance(Duration::from_secs(5));
+/// assert_eq!(clock.now().since(before), sluicegate::Span::from_secs(5));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct ManualClock {
+    shared: std::sync::Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    now_us: AtomicU64,
+    sleepers: Mutex<Vec<(Timestamp, Waker)>>,
+}
+
+const LOOK_EVERY_NS: u64 = 1_000_000_000;
+const FOLLOW_FROM_US: u64 = 1_000;
+
+// === impl SystemClock ===
+
+impl SystemClock {
+    /// The clock of this process.
+    ///
+    /// The first call takes up to 200 ms, in which the counter is measured against the system's clock.
+    #[must_use]
+    pub fn get() -> &'static Self {
+        static CLOCK: OnceLock<SystemClock> = OnceLock::new();
+        CLOCK.get_or_init(|| {
+            let counter = quanta::Clock::new();
+            let start = counter.raw();
+            let offset_us = AtomicU64::new(system_us());
+            Self { counter, start, offset_us, look_at_ns: AtomicU64::new(LOOK_EVERY_NS) }
+        })
+    }
+
+    #[inline]
+    pub(crate) fn read(&self) -> Timestamp {
+        let ns = self.counter.delta_as_nanos(self.start, self.counter.raw());
+        if ns >= self.look_at_ns.load(Ordering::Relaxed) {
+            self.look_at_system(ns);
+        }
+        Timestamp::from_micros(self.offset_us.load(Ordering::Relaxed).wrapping_add(ns / 1_000))
+    }
+
+    #[cold]
+    fn look_at_system(&self, ns: u64) {
+        self.look_at_ns.store(ns + LOOK_EVERY_NS, Ordering::Relaxed);
+        let offset = system_us().wrapping_sub(ns / 1_000);
+        if offset.abs_diff(self.offset_us.load(Ordering::Relaxed)) >= FOLLOW_FROM_US {
+            self.offset_us.store(offset, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Clock for &'static SystemClock {
+    fn now(&self) -> Timestamp {
+        self.read()
+    }
+}
+
+fn system_us() -> u64 {
+    #[allow(clippy::disallowed_methods, reason = "this is the engine's clock")]
+    let now = std::time::SystemTime::now();
+    let since = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+// === impl ManualClock ===
+
+impl ManualClock {
+    /// A clock that stands at the beginning of 2024; any moment would do.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::at(Timestamp::from_micros(1_704_067_200_000_000))
+    }
+
+    /// A clock that stands at `now`.
+    ///
+    /// ```
+    /// use sluicegate::clock::{Clock, ManualClock, Timestamp};
+    ///
+    /// assert_eq!(ManualClock::at(Timestamp::EPOCH).now(), Timestamp::EPOCH);
+    /// ```
+    #[must_use]
+    pub fn at(now: Timestamp) -> Self {
+        let clock = Self::default();
+        clock.set(now);
+        clock
+    }
+
+    /// Moves the clock on.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::clock::{Clock, ManualClock, Timestamp};
+    ///
+    /// let clock = ManualClock::at(Timestamp::EPOCH);
+    /// clock.advance(Duration::from_millis(3));
+    /// assert_eq!(clock.now().as_micros(), 3_000);
+    /// ```
+    pub fn advance(&self, by: Duration) {
+        self.set(self.now().after(span(by)));
+    }
+
+    /// Sets the clock, on or back.
+    ///
+    /// ```
+    /// use sluicegate::clock::{Clock, ManualClock, Timestamp};
+    ///
+    /// let clock = ManualClock::new();
+    /// clock.set(Timestamp::EPOCH);
+    /// assert_eq!(clock.now(), Timestamp::EPOCH);
+    /// ```
+    pub fn set(&self, now: Timestamp) {
+        let mut sleepers = self.shared.sleepers.lock();
+        self.shared.now_us.store(now.as_micros(), Ordering::SeqCst);
+        let due: Vec<Waker> =
+            sleepers.extract_if(.., |(at, _)| *at <= now).map(|(_, waker)| waker).collect();
+        drop(sleepers);
+        due.into_iter().for_each(Waker::wake);
+    }
+
+    /// How many wait for this clock to move on.
+    ///
+    /// ```
+    /// assert_eq!(sluicegate::clock::ManualClock::new().sleepers(), 0);
+    /// ```
+    #[must_use]
+    pub fn sleepers(&self) -> usize {
+        self.shared.sleepers.lock().len()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.shared.now_us.load(Ordering::SeqCst))
+    }
+
+    fn wakes(&self, at: Timestamp, waker: &Waker) -> bool {
+        let mut sleepers = self.shared.sleepers.lock();
+        if at <= self.now() {
+            drop(sleepers);
+            waker.wake_by_ref();
+            return true;
+        }
+        sleepers.retain(|(_, other)| !other.will_wake(waker));
+        sleepers.push((at, waker.clone()));
+        true
+    }
+}
+
+/// A duration as a span, cut at the longest.
+pub(crate) fn span(duration: Duration) -> Span {
+    Span::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// A span as a duration.
+pub(crate) fn duration(span: Span) -> Duration {
+    Duration::from_micros(span.as_micros())
+}

@@ -1,0 +1,131 @@
+//! The headers about limits, in all dialects. Only they say which limit's numbers are told.
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use sluicegate_core::time::Span;
+
+use super::{Reset, Style, Told, fields, seconds_to_go, seconds_to_wait};
+use crate::Policy;
+
+const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
+const X_WARNING: HeaderName = HeaderName::from_static("x-ratelimit-warning");
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// No limit is named: a plan says that one of its limits is soft, not which.
+const WARNING: &str = "Request quota exceeded. Admitted within the margin of a soft limit.";
+
+/// What is told of the limit that decided.
+struct Numbers<'a> {
+    policy: &'a Policy,
+    quota: u64,
+    remaining: u64,
+    /// Until it is full; `None` if it never will be.
+    reset_after: Option<Span>,
+}
+
+// === impl Told ===
+
+impl<'a> Told<'a> {
+    /// Writes what HTTP and gRPC have in common.
+    pub(super) fn write_limits(&self, style: &Style, headers: &mut HeaderMap) {
+        if let Some(numbers) = self.numbers() {
+            if style.x_headers {
+                self.write_numbers(&numbers, style.reset, headers);
+            }
+            if style.ietf_fields {
+                self.write_field(RATE_LIMIT, self.service_limit(&numbers), headers);
+            }
+        }
+        if style.ietf_fields {
+            let told = self.policies.iter().filter(|policy| policy.enforced);
+            if let Some(list) = fields::quota_policies(told) {
+                self.write_field(RATE_LIMIT_POLICY, list, headers);
+            }
+        }
+        if let Some(wait) = self.retry_after() {
+            let seconds = HeaderValue::from(seconds_to_wait(wait));
+            if style.x_headers {
+                put(headers, X_RETRY_AFTER, seconds.clone());
+            }
+            put(headers, RETRY_AFTER, seconds);
+        }
+        if style.x_headers && self.verdict.soft && !self.is_denied() {
+            put(headers, X_WARNING, HeaderValue::from_static(WARNING));
+        }
+    }
+
+    fn numbers(&self) -> Option<Numbers<'a>> {
+        let policy = self.decider()?;
+        let quota = policy.quota?;
+        let remaining = u64::try_from(self.verdict.remaining?.max(0)).unwrap_or_default();
+        let reset_after = (quota > 0).then(|| self.reset_after(policy));
+        Some(Numbers { policy, quota, remaining, reset_after })
+    }
+
+    /// Until the limit that decided is full, as far as the verdict tells.
+    fn reset_after(&self, policy: &Policy) -> Span {
+        let longest_of_all = self.verdict.reset_after;
+        let in_debt = self.verdict.remaining.is_some_and(|remaining| remaining < 0);
+        match policy.window {
+            Some(window) if self.policies.len() > 1 && !in_debt => {
+                longest_of_all.min(window).max(self.retry_after().unwrap_or_default())
+            }
+            _ => longest_of_all,
+        }
+    }
+
+    fn write_numbers(&self, numbers: &Numbers<'_>, reset: Reset, headers: &mut HeaderMap) {
+        if !self.is_denied() && has_less(headers, numbers.remaining) {
+            return;
+        }
+        put(headers, X_LIMIT, HeaderValue::from(numbers.quota));
+        put(headers, X_REMAINING, HeaderValue::from(numbers.remaining));
+        // One of another limiter would not belong to these two.
+        headers.remove(X_RESET);
+        if let Some(reset_after) = numbers.reset_after {
+            let at_us = self.now.after(reset_after).as_micros();
+            let told = match reset {
+                Reset::UnixSeconds => at_us.div_ceil(1_000_000),
+                Reset::UnixMillis => at_us.div_ceil(1_000),
+                Reset::SecondsToGo => seconds_to_go(reset_after),
+            };
+            put(headers, X_RESET, HeaderValue::from(told));
+        }
+    }
+
+    fn service_limit(&self, numbers: &Numbers<'_>) -> String {
+        let window = match self.retry_after() {
+            Some(wait) => Some(seconds_to_wait(wait)),
+            None => numbers.reset_after.map(seconds_to_go).filter(|seconds| *seconds > 0),
+        };
+        fields::service_limit(&numbers.policy.name, numbers.remaining, window)
+    }
+
+    /// Adds to what the upstream says; a denial has no upstream.
+    fn write_field(&self, name: HeaderName, list: String, headers: &mut HeaderMap) {
+        let Ok(value) = HeaderValue::try_from(list) else {
+            return;
+        };
+        if self.is_denied() {
+            put(headers, name, value);
+        } else {
+            // Full only with tens of thousands of headers, and then ours do not matter.
+            let _ = headers.try_append(name, value);
+        }
+    }
+}
+
+/// Sets one header; in a map that is full, with tens of thousands of them, it is left out.
+pub(super) fn put(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
+    let _ = headers.try_insert(name, value);
+}
+
+/// Whether another limiter, nearer to the upstream, has said that less is left.
+fn has_less(headers: &HeaderMap, remaining: u64) -> bool {
+    let said = headers.get(X_REMAINING).and_then(|value| value.to_str().ok());
+    said.and_then(|text| text.trim().parse::<u64>().ok()).is_some_and(|left| left < remaining)
+}

@@ -1,0 +1,208 @@
+//! The one table from a verdict to a status, headers and a body. Every surface answers by it.
+//!
+//! | | admitted | denied | can never pass | no limit |
+//! |---|---|---|---|---|
+//! | status | the upstream's | 429 ([`Style::denied`]) | the same | the upstream's |
+//! | `X-RateLimit-Limit` | quota | quota | quota | |
+//! | `X-RateLimit-Remaining` | what is left | what is left | what is left | |
+//! | `X-RateLimit-Reset` | when it is full | when it is full | when it is full | |
+//! | `X-RateLimit-Retry-After`, `Retry-After` | | seconds to wait | | |
+//! | `X-RateLimit-Warning` | above a soft limit | | | |
+//! | `RateLimit` | `"name";r=left;t=until full` | `"name";r=left;t=wait` | `"name";r=left;t=until full` | |
+//! | `RateLimit-Policy` | `"name";q=quota;w=window`, … | the same | the same | |
+//! | `Cache-Control` | the upstream's | `no-store` | `no-store` | the upstream's |
+//! | `Content-Type` | the upstream's | `application/json` | `application/json` | the upstream's |
+//! | body: `code` | the upstream's | `rate_limited` | `rate_limited` | the upstream's |
+//! | body: `context` | | `renewal`, `limit`, `retry_after_ms` | `limit`, `max_cost` | |
+//! | gRPC: HTTP status | the upstream's | 200 | 200 | the upstream's |
+//! | `grpc-status` | the upstream's | 8, `RESOURCE_EXHAUSTED` | 8 | the upstream's |
+//! | `grpc-message` | | the body's message | the body's message | |
+//! | `grpc-retry-pushback-ms` | | the wait; −1 above a minute | −1 | |
+//!
+//! **Whose numbers.** Quota, rest and reset are those of the limit that decided. A verdict knows only the
+//! longest reset of its plan, so with several limits the one told is cut at the window of the limit that
+//! decided, unless that is in debt: else a bucket of 50 per second beside a daily limit would seem to
+//! take all day. The policies are listed as far as they fit into 2 KiB.
+//!
+//! **Where there is no number.** Of a limit without a quota (`warm_up`: the more it has stored, the slower
+//! it is) only the wait of a denial is told, no limit, rest or reset. A quota of 0 never fills: no reset.
+//! A limit that is full has no `t`. A window below a second has no `w`, which counts whole seconds: rounded
+//! up it would slow clients down many times over.
+//!
+//! **Who is not told of.** Shadow limits, and the partition key of the IETF draft: it would tell one
+//! client how others are told apart.
+//!
+//! **Rounding.** Times round up, so that a client that obeys is admitted; seconds to wait are at least 1.
+//! What is left is at least 0. Seconds to go are at most 2^31 − 1 (68 years), since many clients hold
+//! them in 32 bits, and integers in the IETF fields at most 999,999,999,999,999, which is all that a
+//! structured field can hold.
+//!
+//! **Names.** In a field, what is not printable ASCII is percent-encoded and the rest after 64 characters
+//! left out; the body has the name as it is.
+//!
+//! **Limiters behind each other.** A response that already has `X-RateLimit-*` keeps them if less is left
+//! there; otherwise ours replace them. The IETF fields are lists, so ours are added. Call
+//! [`Told::write_headers`] once a response.
+//!
+//! **IETF.** The fields are those of `draft-ietf-httpapi-ratelimit-headers-11`. `t` of a denial is the
+//! wait and not the reset, because `Retry-After` should not name a time before the end of `t`. A
+//! concurrency limit says `qu="concurrent-requests"`.
+//!
+//! **gRPC.** A client library with a retry policy sleeps as long as `grpc-retry-pushback-ms` says, and
+//! its caller with it. For up to a minute that is what everybody wants; beyond, −1 hands the denial to
+//! the caller at once, and the message says how long to wait.
+
+mod body;
+mod escape;
+mod fields;
+mod grpc;
+mod headers;
+mod style;
+mod words;
+
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::verdict::{Outcome, Verdict};
+
+pub use self::grpc::is_grpc;
+pub use self::style::{Reset, Style};
+use crate::Policy;
+
+/// A verdict, as it is told to the client. The [module](self) has the table.
+///
+/// ```
+/// use http::{HeaderMap, StatusCode};
+/// use sluicegate::Policy;
+/// use sluicegate::http::{Style, Told};
+/// use sluicegate_core::time::{Span, Timestamp};
+/// use sluicegate_core::verdict::{Outcome, Verdict};
+///
+/// let verdict = Verdict {
+///     outcome: Outcome::Deny { retry_after: Span::from_millis(1_200) },
+///     decided_by: Some(0),
+///     remaining: Some(0),
+///     reset_after: Span::from_secs(60),
+///     soft: false,
+///     elastic: false,
+///     shadow: None,
+/// };
+/// let policies = [Policy {
+///     name: "minute".to_owned(),
+///     algorithm: "fixed_window",
+///     quota: Some(100),
+///     window: Some(Span::from_secs(60)),
+///     enforced: true,
+/// }];
+/// let now = Timestamp::from_micros(1_700_000_000_000_000);
+/// let told = Told { verdict: &verdict, policies: &policies, now };
+///
+/// let mut headers = HeaderMap::new();
+/// told.write_headers(&Style::default(), &mut headers);
+/// assert_eq!(told.status(&Style::default()), Some(StatusCode::TOO_MANY_REQUESTS));
+/// assert_eq!(headers["X-RateLimit-Limit"], "100");
+/// assert_eq!(headers["X-RateLimit-Reset"], "1700000060");
+/// assert_eq!(headers["Retry-After"], "2");
+/// assert_eq!(headers["RateLimit"], r#""minute";r=0;t=2"#);
+/// assert_eq!(headers["RateLimit-Policy"], r#""minute";q=100;w=60"#);
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Told<'a> {
+    /// What the plan said.
+    pub verdict: &'a Verdict,
+    /// The limits of the plan, in its order.
+    pub policies: &'a [Policy],
+    /// When it was said.
+    pub now: Timestamp,
+}
+
+// === impl Told ===
+
+impl<'a> Told<'a> {
+    /// The status of a denial; `None` if it is the upstream's to choose.
+    ///
+    /// ```
+    /// # use sluicegate::http::{Style, Told};
+    /// # use sluicegate_core::{time::Timestamp, verdict::judge};
+    /// let verdict = judge(&[]);
+    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// assert_eq!(told.status(&Style::default()), None);
+    /// ```
+    #[must_use]
+    pub fn status(&self, style: &Style) -> Option<StatusCode> {
+        self.is_denied().then_some(style.denied)
+    }
+
+    /// Writes the headers of an HTTP response, admitted or denied.
+    ///
+    /// ```
+    /// # use sluicegate::http::{Style, Told};
+    /// # use sluicegate_core::{time::Timestamp, verdict::judge};
+    /// let verdict = judge(&[]);
+    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let mut headers = http::HeaderMap::new();
+    /// told.write_headers(&Style::default(), &mut headers);
+    /// assert!(headers.is_empty(), "nothing is limited, nothing is told");
+    /// ```
+    pub fn write_headers(&self, style: &Style, headers: &mut HeaderMap) {
+        self.write_limits(style, headers);
+        if self.is_denied() {
+            headers::put(headers, CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            // No cache keeps a 429 by default, but some are told to, and this one is for one client only.
+            headers::put(headers, CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        }
+    }
+
+    /// The whole answer to a denied request; `None` if it was admitted.
+    ///
+    /// ```
+    /// # use sluicegate::http::{Style, Told};
+    /// # use sluicegate_core::{time::*, verdict::*};
+    /// let mut verdict = judge(&[]);
+    /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(180) };
+    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let response = told.denial(&Style::default()).expect("it is denied");
+    /// assert_eq!(response.status(), 429);
+    /// assert_eq!(response.headers()["Retry-After"], "180");
+    /// ```
+    #[must_use]
+    pub fn denial(&self, style: &Style) -> Option<Response<String>> {
+        let status = self.status(style)?;
+        let mut response = Response::new(self.body()?);
+        *response.status_mut() = status;
+        self.write_headers(style, response.headers_mut());
+        Some(response)
+    }
+
+    fn is_denied(&self) -> bool {
+        !self.verdict.outcome.is_allowed()
+    }
+
+    /// How long a denied client has to wait; `None` if that does not help, or is not needed.
+    fn retry_after(&self) -> Option<Span> {
+        match self.verdict.outcome {
+            Outcome::Deny { retry_after } => Some(retry_after),
+            Outcome::Allow { .. } | Outcome::Never { .. } => None,
+        }
+    }
+
+    /// The limit that decided, unless it is one that clients do not hear of.
+    fn decider(&self) -> Option<&'a Policy> {
+        self.policies.get(self.verdict.decided_by?).filter(|policy| policy.enforced)
+    }
+}
+
+/// Whole seconds to go, rounded up, in what 32 bits can hold.
+fn seconds_to_go(span: Span) -> u64 {
+    span.as_micros().div_ceil(1_000_000).min(i32::MAX.unsigned_abs().into())
+}
+
+/// Whole seconds that a denied client has to wait: at least one, since 0 would say that it need not.
+fn seconds_to_wait(span: Span) -> u64 {
+    seconds_to_go(span).max(1)
+}
+
+/// Whole milliseconds to go, rounded up.
+fn millis_to_go(span: Span) -> u64 {
+    span.as_micros().div_ceil(1_000)
+}

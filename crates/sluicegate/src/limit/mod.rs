@@ -1,0 +1,109 @@
+//! Limits, as one writes them down in Rust.
+//!
+//! Each algorithm is a type with the numbers it needs and sensible values for the rest. Nothing is checked
+//! until a limiter is built from it, so that a chain of calls needs one `?`.
+//!
+//! | to say | write |
+//! |---|---|
+//! | 10 a second, bursts of 50 | `TokenBucket::per_second(10).burst(50)` |
+//! | 10,000 a day, the day in Berlin | `FixedWindow::per_day(10_000).in_zone("Europe/Berlin")` |
+//! | never more than 5 in any minute | `SlidingLog::per_minute(5)` |
+//! | about 100 in any minute, for millions of users | `SlidingWindow::per_minute(100)` |
+//! | one every 100 ms, up to 20 waiting | `LeakyBucket::per_second(10).queue(20)` |
+//! | a steady 5 a second; who takes more makes the next one wait | `SmoothBursty::per_second(5)` |
+//! | the same, cold at first | `WarmUp::per_second(5).over(Duration::from_secs(10))` |
+//! | 50 permits every second, bookable ahead | `Cycle::of(50).every(Duration::from_secs(1))` |
+//! | 10 at a time | `Concurrency::at_most(10)` |
+
+mod rated;
+mod unrated;
+
+use sluicegate_core::quota::QuotaError;
+use sluicegate_rules::calendar::CalendarError;
+use sluicegate_rules::limit::Limit;
+
+pub use rated::{
+    FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, SmoothBursty, TokenBucket, WarmUp,
+};
+pub use sluicegate_core::algorithm::sliding_window::Rounding;
+pub use sluicegate_core::algorithm::token_bucket::Refill;
+pub use unrated::{Concurrency, Cycle, Unlimited};
+
+/// Something that can be made into a limit: the types of this module, and limits that were read from a file.
+pub trait IntoLimit {
+    /// The limit.
+    ///
+    /// ```
+    /// use sluicegate::limit::{IntoLimit, TokenBucket};
+    ///
+    /// assert_eq!(TokenBucket::per_second(10).into_limit().unwrap().algorithm(), "token_bucket");
+    /// ```
+    ///
+    /// # Errors
+    /// When its numbers cannot be held; the message says which, and what could be.
+    fn into_limit(self) -> Result<Limit, LimitError>;
+}
+
+/// Why there is no such limit.
+///
+/// ```
+/// use sluicegate::Limiter;
+/// use sluicegate::limit::FixedWindow;
+///
+/// let error = Limiter::new(FixedWindow::per_day(5).in_zone("Europe/Berln")).unwrap_err();
+/// assert_eq!(error.to_string(), "unknown time zone `Europe/Berln`");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// A number that cannot be held.
+    Quota(QuotaError),
+    /// A time zone that nobody knows.
+    Calendar(CalendarError),
+    /// A calendar counts in days, weeks, months and years only.
+    NoCalendarUnit {
+        /// The period that was given, in microseconds.
+        period_us: u64,
+    },
+    /// Limits as text that cannot be read: every problem with its place, value and remedy.
+    Text(String),
+}
+
+// === impl IntoLimit ===
+
+impl IntoLimit for Limit {
+    fn into_limit(self) -> Result<Limit, LimitError> {
+        Ok(self)
+    }
+}
+
+// === impl LimitError ===
+
+impl std::fmt::Display for LimitError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Quota(error) => error.fmt(f),
+            Self::Calendar(error) => error.fmt(f),
+            Self::NoCalendarUnit { period_us } => write!(
+                f,
+                "a calendar counts in days, weeks, months or years, got `{period_us}us`: \
+                 use `per_day`, `per_week`, `per_month` or `per_year`, or leave out the zone"
+            ),
+            Self::Text(problems) => f.write_str(problems),
+        }
+    }
+}
+
+impl std::error::Error for LimitError {}
+
+impl From<QuotaError> for LimitError {
+    fn from(error: QuotaError) -> Self {
+        Self::Quota(error)
+    }
+}
+
+impl From<CalendarError> for LimitError {
+    fn from(error: CalendarError) -> Self {
+        Self::Calendar(error)
+    }
+}

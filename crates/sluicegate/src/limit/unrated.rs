@@ -1,0 +1,150 @@
+//! Limits without a rate.
+
+use std::time::Duration;
+
+use sluicegate_core::algorithm::concurrency::Concurrency as CoreConcurrency;
+use sluicegate_core::algorithm::cycle::Cycle as CoreCycle;
+use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_rules::limit::Limit;
+
+use super::rated::named;
+use super::{IntoLimit, LimitError};
+use crate::clock::span;
+
+/// So many permits per cycle; who waits may book those of coming cycles.
+///
+/// ```
+/// use std::time::Duration;
+/// use sluicegate::Limiter;
+/// use sluicegate::limit::Cycle;
+///
+/// let limiter = Limiter::new(Cycle::of(50).every(Duration::from_secs(1)))?;
+/// assert_eq!(limiter.hit("api").remaining, Some(49));
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cycle {
+    permits: u64,
+    period: Duration,
+    name: Option<String>,
+}
+named!(Cycle, Cycle::of(50));
+
+/// So many at a time: see [`Ask::permit`](crate::Ask::permit).
+///
+/// ```
+/// use sluicegate::Limiter;
+/// use sluicegate::limit::Concurrency;
+///
+/// let limiter = Limiter::new(Concurrency::at_most(10))?;
+/// let permit = limiter.of("reports").permit()?;
+/// assert_eq!(permit.verdict().remaining, Some(9));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Concurrency {
+    max: u64,
+    lease: Duration,
+    name: Option<String>,
+}
+named!(Concurrency, Concurrency::at_most(10));
+
+/// Everything passes; counted by whoever listens.
+///
+/// ```
+/// use sluicegate::Limiter;
+/// use sluicegate::limit::Unlimited;
+///
+/// assert_eq!(Limiter::new(Unlimited)?.hit("alice").remaining, None);
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unlimited;
+
+const CYCLE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(60);
+
+// === impl Cycle ===
+
+impl Cycle {
+    /// So many permits per cycle, of a second unless told.
+    ///
+    /// ```
+    /// use sluicegate::limit::Cycle;
+    ///
+    /// assert!(sluicegate::Limiter::new(Cycle::of(50))?.hit("api").is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub const fn of(permits: u64) -> Self {
+        Self { permits, period: CYCLE, name: None }
+    }
+
+    /// How long a cycle is.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::limit::Cycle;
+    ///
+    /// let limit = Cycle::of(50).every(Duration::from_millis(500));
+    /// assert!(sluicegate::Limiter::new(limit)?.hit("api").is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub const fn every(mut self, period: Duration) -> Self {
+        self.period = period;
+        self
+    }
+}
+
+impl IntoLimit for Cycle {
+    fn into_limit(self) -> Result<Limit, LimitError> {
+        let cycle = CoreCycle::new(self.permits, span(self.period))?;
+        Ok(Limit::fixed(self.name, CoreLimit::Cycle(cycle)))
+    }
+}
+
+// === impl Concurrency ===
+
+impl Concurrency {
+    /// At most so many at a time, each for a minute at most unless renewed.
+    ///
+    /// ```
+    /// use sluicegate::limit::Concurrency;
+    ///
+    /// let limiter = sluicegate::Limiter::new(Concurrency::at_most(10))?;
+    /// assert!(limiter.of("reports").permit().is_ok());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub const fn at_most(max: u64) -> Self {
+        Self { max, lease: LEASE, name: None }
+    }
+
+    /// How long a slot is held at most, so that a caller that crashed leaks none.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::limit::Concurrency;
+    ///
+    /// let limit = Concurrency::at_most(10).lease(Duration::from_secs(5));
+    /// assert!(sluicegate::Limiter::new(limit)?.of("reports").permit().is_ok());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub const fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+}
+
+impl IntoLimit for Concurrency {
+    fn into_limit(self) -> Result<Limit, LimitError> {
+        let limit = CoreConcurrency::new(self.max, span(self.lease))?;
+        Ok(Limit::fixed(self.name, CoreLimit::Concurrency(limit)))
+    }
+}
+
+// === impl Unlimited ===
+
+impl IntoLimit for Unlimited {
+    fn into_limit(self) -> Result<Limit, LimitError> {
+        Ok(Limit::fixed(None, CoreLimit::Unlimited))
+    }
+}

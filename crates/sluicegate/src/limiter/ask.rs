@@ -1,0 +1,367 @@
+//! Questions about one key.
+
+use std::time::Duration;
+
+use sluicegate_core::account::Answer;
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::op::{Op, RESERVE_TTL, Refusal};
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::verdict::Verdict;
+
+use super::guard::{Permit, Reservation};
+use super::{Booking, Limiter, new_holder};
+use crate::clock::span;
+use crate::denied::Denied;
+
+/// A question about one key: first its circumstances, then what is asked. See [`Limiter::of`].
+///
+/// ```
+/// use sluicegate::Limiter;
+/// use sluicegate::limit::TokenBucket;
+///
+/// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+/// let upload = limiter.of("alice").cost(30);
+/// assert!(upload.hit().is_allowed());
+/// assert_eq!(upload.refund()?.remaining, Some(100));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+#[must_use = "nothing is asked yet"]
+pub struct Ask<'a> {
+    pub(super) limiter: &'a Limiter,
+    pub(super) key: &'a [u8],
+    pub(super) cost: u64,
+    pub(super) now: Option<Timestamp>,
+    pub(super) holder: Option<Holder>,
+    pub(super) patience: Span,
+    pub(super) jitter: Duration,
+}
+
+// === impl Ask: the circumstances ===
+
+impl<'a> Ask<'a> {
+    pub(super) fn new(limiter: &'a Limiter, key: &'a [u8]) -> Self {
+        let patience = Span::MAX;
+        Self { limiter, key, cost: 1, now: None, holder: None, patience, jitter: Duration::ZERO }
+    }
+
+    /// The weight; 1 unless told.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// assert_eq!(limiter.of("alice").cost(30).hit().remaining, Some(70));
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub const fn cost(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// The time; read from the limiter's clock unless told.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// let now = limiter.now();
+    /// assert!(limiter.of("alice").at(now).hit().is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub const fn at(self, now: Timestamp) -> Self {
+        Self { now: Some(now), ..self }
+    }
+
+    /// The id under which a slot, a booking or a reservation is held, so that a call that is tried again
+    /// is known as the same. The guards ([`Ask::permit`], [`Ask::reserve`]) choose one of their own unless told.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::Concurrency};
+    /// let limiter = Limiter::new(Concurrency::at_most(1))?;
+    /// assert!(limiter.of("alice").id("request 7").hit().is_allowed());
+    /// assert!(limiter.of("alice").id("request 7").hit().is_allowed(), "the same again");
+    /// assert!(!limiter.of("alice").id("request 8").hit().is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn id(self, id: impl AsRef<[u8]>) -> Self {
+        let holder = Holder(self.limiter.inner.shards.hash(id.as_ref()));
+        Self { holder: Some(holder), ..self }
+    }
+
+    /// The longest wait that is acceptable; any, unless told.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_hour(1))?;
+    /// limiter.hit("alice");
+    /// let denied = limiter.of("alice").within(Duration::from_secs(1)).acquire_blocking();
+    /// assert!(denied.is_err(), "it would be an hour: no use in waiting a second");
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn within(self, patience: Duration) -> Self {
+        Self { patience: span(patience), ..self }
+    }
+
+    /// Waits up to so much longer than needed, at random, so that those who wait for the same moment do not all
+    /// come at once.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_second(100).burst(1))?;
+    /// limiter.hit("alice");
+    /// limiter.of("alice").jitter(Duration::from_millis(5)).acquire_blocking()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const fn jitter(self, most: Duration) -> Self {
+        Self { jitter: most, ..self }
+    }
+}
+
+// === impl Ask: what is asked ===
+
+impl Ask<'_> {
+    /// May it go now? If so, the cost is charged.
+    ///
+    /// On a concurrency limit without an [`Ask::id`] the slot is held until its lease ends; [`Ask::permit`] gives it back
+    /// earlier.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// assert!(!limiter.of("alice").cost(101).hit().is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn hit(&self) -> Verdict {
+        let now = self.when();
+        match self.holder {
+            None => self.limiter.inner.hit(self.hash(), self.key, self.cost, now),
+            Some(_) => {
+                let op = Op::Hit { cost: self.cost, holder: self.holder };
+                self.ask_at(op, now).map_or_else(|_| self.peek(), |answer| answer.verdict)
+            }
+        }
+    }
+
+    /// Would it pass now? Leaves no trace.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// assert_eq!(limiter.of("alice").peek().remaining, Some(100));
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    #[must_use]
+    pub fn peek(&self) -> Verdict {
+        match self.ask(Op::Peek { cost: self.cost }) {
+            Ok(answer) => answer.verdict,
+            // A peek is not refused by any algorithm.
+            Err(_) => Verdict::of_one(&super::NOTHING_SAID),
+        }
+    }
+
+    /// As much as possible, up to the cost; how much that was.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// assert_eq!(limiter.of("alice").cost(150).take()?.0, 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a limit has no meaning for it, as in all of these.
+    pub fn take(&self) -> Result<(u64, Verdict), Refusal> {
+        let answer = self.ask(Op::Take { cost: self.cost })?;
+        Ok((answer.taken.unwrap_or(0), answer.verdict))
+    }
+
+    /// Consumes the cost, also below zero: what was used was used. The verdict's wait is how long the debt takes to be
+    /// paid.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// assert_eq!(limiter.of("alice").cost(150).charge()?.remaining, Some(-50));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a limit has no meaning for it.
+    pub fn charge(&self) -> Result<Verdict, Refusal> {
+        Ok(self.ask(Op::Charge { cost: self.cost })?.verdict)
+    }
+
+    /// Gives the cost back, at most until full.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// limiter.of("alice").cost(60).hit();
+    /// assert_eq!(limiter.of("alice").cost(20).refund()?.remaining, Some(60));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a limit has no meaning for it.
+    pub fn refund(&self) -> Result<Verdict, Refusal> {
+        Ok(self.ask(Op::Refund { cost: self.cost })?.verdict)
+    }
+
+    /// Adds the cost, also beyond the capacity: a bonus.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// assert_eq!(limiter.of("alice").cost(20).add()?.remaining, Some(120));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a limit has no meaning for it.
+    pub fn add(&self) -> Result<Verdict, Refusal> {
+        Ok(self.ask(Op::Add { cost: self.cost, force: true })?.verdict)
+    }
+
+    /// Takes what is left; how much that was.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// assert_eq!(limiter.of("alice").drain()?, 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a limit has no meaning for it.
+    pub fn drain(&self) -> Result<u64, Refusal> {
+        Ok(self.ask(Op::Drain)?.taken.unwrap_or(0))
+    }
+
+    /// Fills the limits: a clean slate.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// limiter.of("alice").cost(60).hit();
+    /// assert_eq!(limiter.of("alice").reset()?.remaining, Some(100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a limit has no meaning for it.
+    pub fn reset(&self) -> Result<Verdict, Refusal> {
+        Ok(self.ask(Op::Reset)?.verdict)
+    }
+
+    /// Any operation of the core, with everything it answers.
+    ///
+    /// ```
+    /// use sluicegate::limit::TokenBucket;
+    /// use sluicegate::{Limiter, Op};
+    ///
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// assert_eq!(limiter.of("alice").ask(Op::Drain)?.taken, Some(100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a limit has no meaning for it, or its id is not what it needs to be.
+    pub fn ask(&self, op: Op) -> Result<Answer, Refusal> {
+        self.ask_at(op, self.when())
+    }
+
+    /// A slot of a concurrency limit, given back when the guard is dropped. Other limits of the plan are charged as by
+    /// a hit, and keep what they were charged.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::Concurrency};
+    /// let limiter = Limiter::new(Concurrency::at_most(1))?;
+    /// let permit = limiter.of("alice").permit()?;
+    /// assert!(limiter.of("alice").permit().is_err());
+    /// drop(permit);
+    /// assert!(limiter.of("alice").permit().is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it may not go now.
+    pub fn permit(&self) -> Result<Permit, Denied> {
+        let holder = self.holder.unwrap_or_else(new_holder);
+        let now = self.when();
+        let answer = self.ask_at(Op::Hit { cost: self.cost, holder: Some(holder) }, now)?;
+        Denied::unless_allowed(answer.verdict)?;
+        Ok(Permit::new(self.limiter.clone(), self.hash(), holder, self.cost, answer.verdict))
+    }
+
+    /// Charges an estimate, to be settled with [`Reservation::commit`] within a minute.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(1_000))?;
+    /// let reservation = limiter.of("alice").cost(500).reserve()?;
+    /// assert_eq!(reservation.commit(120)?.remaining, Some(880));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it may not go now.
+    pub fn reserve(&self) -> Result<Reservation, Denied> {
+        self.reserve_for(crate::clock::duration(RESERVE_TTL))
+    }
+
+    /// The same, to be settled within `ttl`; after that it is given back by itself.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(1_000))?;
+    /// let reservation = limiter.of("alice").cost(500).reserve_for(Duration::from_secs(5))?;
+    /// drop(reservation);
+    /// assert_eq!(limiter.of("alice").peek().remaining, Some(1_000));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it may not go now.
+    pub fn reserve_for(&self, ttl: Duration) -> Result<Reservation, Denied> {
+        let holder = self.holder.unwrap_or_else(new_holder);
+        let op = Op::Reserve { cost: self.cost, ttl: span(ttl), holder };
+        let verdict = self.ask(op)?.verdict;
+        Denied::unless_allowed(verdict)?;
+        Ok(Reservation::new(self.limiter.clone(), self.hash(), holder, self.cost, verdict))
+    }
+
+    /// Books a turn ahead, to be waited for or given up: see [`Booking`].
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(60).burst(1))?;
+    /// limiter.hit("alice");
+    /// let booking = limiter.of("alice").book()?;
+    /// assert!(booking.wait_time().as_millis() > 900);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When its turn would not come within [`Ask::within`].
+    pub fn book(&self) -> Result<Booking, Denied> {
+        let holder = self.holder.unwrap_or_else(new_holder);
+        let now = self.when();
+        let op = Op::Acquire { cost: self.cost, patience: self.patience, holder: Some(holder) };
+        let verdict = self.ask_at(op, now)?.verdict;
+        Denied::unless_allowed(verdict)?;
+        Ok(Booking::new(self, holder, verdict, now))
+    }
+
+    pub(super) fn when(&self) -> Timestamp {
+        self.now.unwrap_or_else(|| self.limiter.now())
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.limiter.inner.shards.hash(self.key)
+    }
+
+    pub(super) fn ask_at(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
+        self.limiter.inner.apply(self.hash(), Some(self.key), op, self.cost, now)
+    }
+}

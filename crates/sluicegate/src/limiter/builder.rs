@@ -1,0 +1,225 @@
+//! What there is to say about a limiter before it is one.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sluicegate_core::mode::{Gate, Mode};
+use sluicegate_rules::limit::Limit;
+
+use super::{Inner, Limiter, Time, wait};
+use crate::clock::{Clock, SystemClock};
+use crate::limit::{IntoLimit, LimitError};
+use crate::listener::Listener;
+use crate::memory::{Memory, Overflow, Shards};
+use crate::plan::Rule;
+
+/// A limiter in the making: see [`Limiter::builder`].
+#[derive(Default)]
+#[must_use = "nothing is limited until it is built"]
+pub struct Builder {
+    name: String,
+    limits: Vec<Result<Limit, LimitError>>,
+    mode: Mode,
+    overflow: Overflow,
+    memory: Option<Memory>,
+    clock: Option<Box<dyn Clock>>,
+    listener: Option<Box<dyn Listener>>,
+}
+
+// === impl Builder ===
+
+impl Builder {
+    /// Adds a limit. Several are decided as one: all agree, or nobody is charged.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::{FixedWindow, TokenBucket};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .limit(TokenBucket::per_second(100).named("burst"))
+    ///     .limit(FixedWindow::per_day(1).named("daily"))
+    ///     .build()?;
+    /// limiter.hit("alice");
+    /// assert!(!limiter.hit("alice").is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn limit(mut self, limit: impl IntoLimit) -> Self {
+        self.limits.push(limit.into_limit());
+        self
+    }
+
+    /// Adds several limits at once.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::FixedWindow;
+    ///
+    /// let both = [FixedWindow::per_minute(5).named("minute"), FixedWindow::per_day(9).named("day")];
+    /// assert_eq!(Limiter::builder().limits(both).build()?.policies().len(), 2);
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn limits<L: IntoLimit>(mut self, limits: impl IntoIterator<Item = L>) -> Self {
+        self.limits.extend(limits.into_iter().map(IntoLimit::into_limit));
+        self
+    }
+
+    /// How strictly the limits are enforced; hard unless told.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    /// use sluicegate::{Limiter, Mode};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .limit(FixedWindow::per_hour(1))
+    ///     .mode(Mode::Shadow)
+    ///     .build()?;
+    /// limiter.hit("alice");
+    /// let verdict = limiter.hit("alice");
+    /// assert!(verdict.is_allowed());
+    /// assert!(!verdict.shadow.unwrap().is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// What it is called in events and snapshots.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::FixedWindow;
+    ///
+    /// let limiter = Limiter::builder().limit(FixedWindow::per_hour(1)).name("logins").build()?;
+    /// assert_eq!(limiter.name(), "logins");
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn name(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// The store; one of its own unless told.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    /// use sluicegate::{Limiter, Memory};
+    ///
+    /// let memory = Memory::with_entries(1_000);
+    /// let limiter = Limiter::builder().limit(FixedWindow::per_hour(1)).memory(&memory).build()?;
+    /// limiter.hit("alice");
+    /// assert_eq!(memory.entries(), 1);
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn memory(self, memory: &Memory) -> Self {
+        Self { memory: Some(memory.clone()), ..self }
+    }
+
+    /// What happens to an identity for which the store has no room.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    /// use sluicegate::{Limiter, Memory, Overflow};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .limit(FixedWindow::per_hour(1))
+    ///     .memory(&Memory::with_entries(0))
+    ///     .overflow(Overflow::Shared)
+    ///     .build()?;
+    /// assert!(limiter.hit("alice").is_allowed());
+    /// assert!(!limiter.hit("bob").is_allowed(), "both share one");
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn overflow(self, overflow: Overflow) -> Self {
+        Self { overflow, ..self }
+    }
+
+    /// The clock; the system's unless told.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::Limiter;
+    /// use sluicegate::clock::ManualClock;
+    /// use sluicegate::limit::TokenBucket;
+    ///
+    /// let clock = ManualClock::new();
+    /// let limiter =
+    ///     Limiter::builder().limit(TokenBucket::per_minute(1)).clock(clock.clone()).build()?;
+    /// limiter.hit("alice");
+    /// assert!(!limiter.hit("alice").is_allowed());
+    /// clock.advance(Duration::from_secs(60));
+    /// assert!(limiter.hit("alice").is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn clock(self, clock: impl Clock + 'static) -> Self {
+        Self { clock: Some(Box::new(clock)), ..self }
+    }
+
+    /// Who hears of every decision: see [`Listener`].
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    /// use sluicegate::{Event, Limiter, Listener};
+    ///
+    /// struct Log;
+    ///
+    /// impl Listener for Log {
+    ///     fn decided(&self, event: &Event<'_>) {
+    ///         println!("{}: {:?}", event.limiter, event.verdict.outcome);
+    ///     }
+    /// }
+    ///
+    /// let limiter = Limiter::builder().limit(FixedWindow::per_hour(1)).listener(Log).build()?;
+    /// limiter.hit("alice");
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn listener(self, listener: impl Listener + 'static) -> Self {
+        Self { listener: Some(Box::new(listener)), ..self }
+    }
+
+    /// The limiter.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::TokenBucket;
+    ///
+    /// let error = Limiter::builder().limit(TokenBucket::per_second(0)).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "the rate's number must be at least 1, got `0`");
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no limit or more than [`LIMITS_MAX`](crate::LIMITS_MAX), a limit's numbers cannot be held, or the mode has
+    /// no meaning for one of them.
+    pub fn build(self) -> Result<Limiter, LimitError> {
+        let limits = self.limits.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let rule = Arc::new(Rule::new(limits, self.mode)?);
+        let time = match self.clock {
+            Some(clock) => Time::Other(clock),
+            None => Time::System(SystemClock::get()),
+        };
+        let now = match &time {
+            Time::System(clock) => clock.read(),
+            Time::Other(clock) => clock.now(),
+        };
+        let store = self.memory.unwrap_or_default().store;
+        let shards = Shards::new(store, &rule, self.overflow, now);
+        let inner = Inner {
+            name: self.name,
+            shards,
+            time,
+            listener: self.listener,
+            rule: Mutex::new(rule),
+            gate: Mutex::new(Gate::default()),
+            waiters: wait::Waiters::default(),
+        };
+        Ok(Limiter { inner: Arc::new(inner) })
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .field("limits", &self.limits)
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}

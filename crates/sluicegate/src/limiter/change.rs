@@ -1,0 +1,76 @@
+//! Changing a limiter while it is in use.
+
+use std::sync::Arc;
+
+use sluicegate_core::change::Keep;
+use sluicegate_core::mode::Mode;
+use sluicegate_rules::limit::Limit;
+
+use super::Limiter;
+use crate::limit::{IntoLimit, LimitError};
+use crate::plan::Rule;
+
+impl Limiter {
+    /// Replaces the limits for everybody.
+    ///
+    /// A new limit continues the old one of the same name; without a name, the nameless one at its place. What
+    /// an identity keeps is told by `keep`. Each identity is under the old limits until the moment it is
+    /// under the new ones; while the change goes on, which takes about a tenth of a second for a million
+    /// identities, some are already and others are not yet.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    /// use sluicegate::{Keep, Limiter};
+    ///
+    /// let limiter = Limiter::new(FixedWindow::per_day(10))?;
+    /// limiter.of("alice").cost(8).hit();
+    /// limiter.set_limits([FixedWindow::per_day(20)], Keep::Used)?;
+    /// assert_eq!(limiter.of("alice").peek().remaining, Some(12));
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the new limits cannot be; then nothing has changed.
+    pub fn set_limits<L: IntoLimit>(
+        &self,
+        limits: impl IntoIterator<Item = L>,
+        keep: Keep,
+    ) -> Result<(), LimitError> {
+        let limits: Vec<Limit> =
+            limits.into_iter().map(IntoLimit::into_limit).collect::<Result<_, _>>()?;
+        // One change at a time: the lock is held until everybody has moved.
+        let mut rule = self.inner.rule.lock();
+        let new = Arc::new(Rule::new(limits, rule.mode)?);
+        self.inner.shards.change(&new, keep, self.now());
+        *rule = new;
+        Ok(())
+    }
+
+    /// Tells an elastic limiter how loaded what it protects is, in thousandths of its capacity.
+    ///
+    /// A signal is believed for 10 seconds.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    /// use sluicegate::{GateLevels, Limiter, Mode};
+    ///
+    /// let gate = GateLevels::new(700, 850)?;
+    /// let limiter = Limiter::builder()
+    ///     .limit(FixedWindow::per_hour(1))
+    ///     .mode(Mode::Elastic { up_to: 2_000, gate })
+    ///     .build()?;
+    /// limiter.hit("alice");
+    /// assert!(!limiter.hit("alice").is_allowed());
+    /// limiter.set_load(500);
+    /// assert!(limiter.hit("alice").elastic);
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn set_load(&self, thousandths: u64) {
+        let mode = self.inner.rule.lock().mode;
+        if let Mode::Elastic { gate: levels, .. } = mode {
+            let now = self.now();
+            let mut gate = self.inner.gate.lock();
+            *gate = gate.heard(&levels, thousandths, now);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Guards: what is given back when they are dropped.
+
+use sluicegate_core::account::Answer;
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::op::{Op, Refusal};
+use sluicegate_core::time::Timestamp;
+use sluicegate_core::verdict::Verdict;
+
+use super::Limiter;
+use crate::denied::Denied;
+
+/// A slot of a concurrency limit, given back on drop: see [`Ask::permit`](crate::Ask::permit).
+///
+/// A process that ends without dropping it leaks nothing either: a slot is free when its lease ends. Work that may last
+/// longer than the lease calls [`Permit::renew`] in between.
+#[derive(Debug)]
+#[must_use = "the slot is given back when this is dropped"]
+pub struct Permit {
+    held: Held,
+    verdict: Verdict,
+}
+
+/// An estimate that was charged, to be settled: see [`Ask::reserve`](crate::Ask::reserve).
+///
+/// Dropped without [`Reservation::commit`], it is given back: the work was not done.
+#[derive(Debug)]
+#[must_use = "the reservation is given back when this is dropped"]
+pub struct Reservation {
+    held: Held,
+    verdict: Verdict,
+}
+
+/// What is held under an id, until it is let go.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) limiter: Limiter,
+    pub(super) hash: u64,
+    pub(super) holder: Holder,
+    pub(super) cost: u64,
+    let_go: bool,
+}
+
+// === impl Permit ===
+
+impl Permit {
+    pub(super) fn new(
+        limiter: Limiter,
+        hash: u64,
+        holder: Holder,
+        cost: u64,
+        verdict: Verdict,
+    ) -> Self {
+        Self { held: Held::new(limiter, hash, holder, cost), verdict }
+    }
+
+    /// What the limiter said.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::Concurrency};
+    /// let limiter = Limiter::new(Concurrency::at_most(3))?;
+    /// assert_eq!(limiter.of("alice").permit()?.verdict().remaining, Some(2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// Starts the lease anew.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::Limiter;
+    /// use sluicegate::clock::ManualClock;
+    /// use sluicegate::limit::Concurrency;
+    ///
+    /// let clock = ManualClock::new();
+    /// let lease = Duration::from_secs(30);
+    /// let limiter = Limiter::builder()
+    ///     .limit(Concurrency::at_most(1).lease(lease))
+    ///     .clock(clock.clone())
+    ///     .build()?;
+    /// let permit = limiter.of("alice").permit()?;
+    /// clock.advance(lease / 2);
+    /// permit.renew()?;
+    /// clock.advance(lease / 2);
+    /// assert!(limiter.of("alice").permit().is_err(), "still held");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the lease had ended and somebody else has the slot now.
+    pub fn renew(&self) -> Result<(), Denied> {
+        let op = Op::Hit { cost: self.held.cost, holder: Some(self.held.holder) };
+        Denied::unless_allowed(self.held.ask(op, self.held.limiter.now())?.verdict)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.held.cancel();
+        self.held.limiter.inner.waiters.wake_one(self.held.hash);
+    }
+}
+
+// === impl Reservation ===
+
+impl Reservation {
+    pub(super) fn new(
+        limiter: Limiter,
+        hash: u64,
+        holder: Holder,
+        cost: u64,
+        verdict: Verdict,
+    ) -> Self {
+        Self { held: Held::new(limiter, hash, holder, cost), verdict }
+    }
+
+    /// What the limiter said.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(1_000))?;
+    /// assert_eq!(limiter.of("alice").cost(400).reserve()?.verdict().remaining, Some(600));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// Settles with what was really used: the rest is given back, or more is charged, into debt if need be.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(1_000))?;
+    /// let reservation = limiter.of("alice").cost(400).reserve()?;
+    /// assert_eq!(reservation.commit(1_100)?.remaining, Some(-100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the reservation ran out more than a day ago, and is forgotten.
+    pub fn commit(mut self, used: u64) -> Result<Verdict, Refusal> {
+        self.held.let_go = true;
+        let op = Op::Commit { cost: used, holder: self.held.holder };
+        Ok(self.held.ask(op, self.held.limiter.now())?.verdict)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.held.cancel();
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    pub(super) const fn new(limiter: Limiter, hash: u64, holder: Holder, cost: u64) -> Self {
+        Self { limiter, hash, holder, cost, let_go: false }
+    }
+
+    pub(super) fn ask(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
+        self.limiter.inner.apply(self.hash, None, op, self.cost, now)
+    }
+
+    /// Gives back what can be, once.
+    pub(super) fn cancel(&mut self) {
+        self.cancel_at(self.limiter.now());
+    }
+
+    pub(super) fn cancel_at(&mut self, now: Timestamp) {
+        if !std::mem::replace(&mut self.let_go, true) {
+            // It may have run out meanwhile: then there is nothing to give back.
+            let _ = self.ask(Op::Cancel { holder: self.holder }, now);
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! A limiter: limits, the states of everybody under them, and what can be asked.
+
+mod ask;
+mod batch;
+mod builder;
+mod change;
+mod guard;
+mod together;
+mod wait;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sluicegate_core::account::{Answer, Moment};
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::mode::Gate;
+use sluicegate_core::op::{Op, OpKind, Refusal};
+use sluicegate_core::time::Timestamp;
+use sluicegate_core::verdict::Verdict;
+
+pub use ask::Ask;
+pub use builder::Builder;
+pub use guard::{Permit, Reservation};
+pub use together::{TOGETHER_MAX, Together};
+pub use wait::Booking;
+
+use crate::clock::{Clock, SystemClock};
+use crate::limit::{IntoLimit, LimitError};
+use crate::listener::{Event, Listener};
+use crate::memory::{Answered, Shards};
+use crate::plan::Rule;
+use crate::policy::Policy;
+
+/// Decides who may go.
+///
+/// A limiter has one limit or several, and keeps what it needs of every identity that asks: a user, an address, a
+/// tenant, whatever the key says. Clones are the same limiter.
+///
+/// ```
+/// use sluicegate::Limiter;
+/// use sluicegate::limit::TokenBucket;
+///
+/// let limiter = Limiter::new(TokenBucket::per_second(10).burst(50))?;
+/// let verdict = limiter.hit("user:42");
+/// assert!(verdict.is_allowed());
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Limiter {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    shards: Shards,
+    time: Time,
+    listener: Option<Box<dyn Listener>>,
+    rule: Mutex<Arc<Rule>>,
+    gate: Mutex<Gate>,
+    waiters: wait::Waiters,
+}
+
+/// The clock; the usual one without a detour.
+#[derive(Debug)]
+enum Time {
+    System(&'static SystemClock),
+    Other(Box<dyn Clock>),
+}
+
+// === impl Limiter ===
+
+impl Limiter {
+    /// A limiter with one limit, on a store of its own.
+    ///
+    /// # Errors
+    /// When the limit's numbers cannot be held; the message says which and what could be.
+    pub fn new(limit: impl IntoLimit) -> Result<Self, LimitError> {
+        Self::builder().limit(limit).build()
+    }
+
+    /// A limiter with more to say about it.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::{FixedWindow, TokenBucket};
+    ///
+    /// // Both, or neither.
+    /// let limiter = Limiter::builder()
+    ///     .limit(TokenBucket::per_second(10).burst(50).named("burst"))
+    ///     .limit(FixedWindow::per_day(10_000).named("daily"))
+    ///     .build()?;
+    /// assert_eq!(limiter.hit("alice").remaining, Some(49));
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// May `key` go now? If so, one is charged.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::FixedWindow;
+    ///
+    /// let limiter = Limiter::new(FixedWindow::per_hour(2))?;
+    /// let allowed: Vec<bool> = (0..3).map(|_| limiter.hit("alice").is_allowed()).collect();
+    /// assert_eq!(allowed, [true, true, false]);
+    /// assert!(limiter.hit("bob").is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    #[inline]
+    pub fn hit(&self, key: impl AsRef<[u8]>) -> Verdict {
+        let key = key.as_ref();
+        self.inner.hit(self.inner.shards.hash(key), key, 1, self.inner.now())
+    }
+
+    /// The same at a time that the caller has read already.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::FixedWindow;
+    ///
+    /// let limiter = Limiter::new(FixedWindow::per_hour(2))?;
+    /// let now = limiter.now();
+    /// assert_eq!(limiter.hit_at("alice", now).remaining, Some(1));
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    #[inline]
+    pub fn hit_at(&self, key: impl AsRef<[u8]>, now: Timestamp) -> Verdict {
+        let key = key.as_ref();
+        self.inner.hit(self.inner.shards.hash(key), key, 1, now)
+    }
+
+    /// The start of every other question about `key`: see [`Ask`].
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::TokenBucket;
+    ///
+    /// let limiter = Limiter::new(TokenBucket::per_minute(10))?;
+    /// assert!(limiter.of("alice").cost(7).hit().is_allowed());
+    /// assert_eq!(limiter.of("alice").peek().remaining, Some(3));
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    #[must_use]
+    pub fn of<'a, K: AsRef<[u8]> + ?Sized>(&'a self, key: &'a K) -> Ask<'a> {
+        Ask::new(self, key.as_ref())
+    }
+
+    /// What time it is by this limiter's clock.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::FixedWindow;
+    ///
+    /// let limiter = Limiter::new(FixedWindow::per_hour(2))?;
+    /// assert!(limiter.now() > sluicegate::Timestamp::EPOCH);
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.inner.now()
+    }
+
+    /// Its name; empty if it has none.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::FixedWindow;
+    ///
+    /// let limiter = Limiter::builder().name("logins").limit(FixedWindow::per_hour(2)).build()?;
+    /// assert_eq!(limiter.name(), "logins");
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// What the outside may be told about its limits, in their order: a verdict's `decided_by` is a place in it.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::FixedWindow;
+    ///
+    /// let limiter = Limiter::new(FixedWindow::per_hour(2).named("hourly"))?;
+    /// let decided_by = limiter.hit("alice").decided_by.unwrap();
+    /// assert_eq!(limiter.policies()[decided_by].name, "hourly");
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    #[must_use]
+    pub fn policies(&self) -> Vec<Policy> {
+        self.inner.rule.lock().policies.clone()
+    }
+
+    /// Gives back memory that is not needed any more.
+    ///
+    /// There is no need to call it as long as there is traffic, which does the same by and by.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::clock::ManualClock;
+    /// use sluicegate::limit::TokenBucket;
+    /// use sluicegate::{Limiter, Memory};
+    ///
+    /// let (clock, memory) = (ManualClock::new(), Memory::new());
+    /// let limiter = Limiter::builder()
+    ///     .limit(TokenBucket::per_second(1))
+    ///     .clock(clock.clone())
+    ///     .memory(&memory)
+    ///     .build()?;
+    /// for user in 0..10_000 {
+    ///     limiter.hit(format!("user:{user}"));
+    /// }
+    /// clock.advance(Duration::from_secs(1));
+    /// limiter.sweep();
+    /// assert_eq!(memory.entries(), 0);
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn sweep(&self) {
+        self.inner.shards.sweep(self.now());
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        match &self.time {
+            Time::System(clock) => clock.read(),
+            Time::Other(clock) => clock.now(),
+        }
+    }
+
+    #[inline]
+    fn hit(&self, hash: u64, key: &[u8], cost: u64, now: Timestamp) -> Verdict {
+        match self.shards.hit(hash, cost, now) {
+            Some((verdict, overflowed)) => {
+                self.tell(OpKind::Hit, Some(key), cost, &verdict, now, overflowed);
+                verdict
+            }
+            None => self.hit_long(hash, key, cost, now),
+        }
+    }
+
+    #[cold]
+    fn hit_long(&self, hash: u64, key: &[u8], cost: u64, now: Timestamp) -> Verdict {
+        // Without an id a slot is held until its lease ends: the id is one that nobody will name again.
+        let op = Op::Hit { cost, holder: Some(new_holder()) };
+        match self.apply(hash, Some(key), op, cost, now) {
+            Ok(answer) => answer.verdict,
+            // A hit that brings its own id is not refused by any algorithm.
+            Err(_) => Verdict::of_one(&NOTHING_SAID),
+        }
+    }
+
+    fn apply(
+        &self,
+        hash: u64,
+        key: Option<&[u8]>,
+        op: Op,
+        cost: u64,
+        now: Timestamp,
+    ) -> Result<Answer, Refusal> {
+        let moment = Moment { now, spare_capacity: self.gate.lock().is_open(now) };
+        let Answered { answer, overflowed } = self.shards.apply(hash, op, moment)?;
+        self.tell(op.kind(), key, cost, &answer.verdict, now, overflowed);
+        Ok(answer)
+    }
+
+    #[inline]
+    fn tell(
+        &self,
+        op: OpKind,
+        key: Option<&[u8]>,
+        cost: u64,
+        verdict: &Verdict,
+        now: Timestamp,
+        overflowed: bool,
+    ) {
+        if let Some(listener) = &self.listener {
+            listener.decided(&Event {
+                limiter: &self.name,
+                op,
+                key,
+                cost,
+                verdict,
+                now,
+                overflowed,
+            });
+        }
+    }
+}
+
+/// An id that nobody else has.
+fn new_holder() -> Holder {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Odd multiples of a large odd number: far from each other, and never twice in 2^64 calls.
+    Holder(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+const NOTHING_SAID: sluicegate_core::verdict::Decision = sluicegate_core::verdict::Decision {
+    outcome: sluicegate_core::verdict::Outcome::Allow { wait: sluicegate_core::time::Span::ZERO },
+    enforced: true,
+    remaining: None,
+    reset_after: sluicegate_core::time::Span::ZERO,
+    soft: false,
+    elastic: false,
+};
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let rule = self.rule.lock().clone();
+        f.debug_struct("Limiter").field("name", &self.name).field("limits", &rule.limits).finish()
+    }
+}

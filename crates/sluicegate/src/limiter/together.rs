@@ -1,0 +1,167 @@
+//! Several limiters, one decision.
+
+use sluicegate_core::account::{Answer, Moment};
+use sluicegate_core::op::{Op, Refusal};
+use sluicegate_core::time::Timestamp;
+use sluicegate_core::verdict::Verdict;
+
+use super::{Limiter, new_holder};
+use crate::memory::{Answered, Shards, apply_together};
+use crate::policy::Policy;
+
+/// The most limiters that one decision takes in.
+pub const TOGETHER_MAX: usize = 16;
+
+/// A request that several limiters have a say in: all agree, or nobody is charged.
+///
+/// ```
+/// use sluicegate::limit::{FixedWindow, TokenBucket};
+/// use sluicegate::{Limiter, Together};
+///
+/// let per_user = Limiter::new(FixedWindow::per_day(3))?;
+/// let per_address = Limiter::new(TokenBucket::per_second(10))?;
+/// let everybody = Limiter::new(TokenBucket::per_second(10_000))?;
+///
+/// let request = Together::new()
+///     .and(&per_user, "alice")
+///     .and(&per_address, "192.0.2.7")
+///     .and(&everybody, "");
+/// assert_eq!(request.hit().remaining, Some(2), "the least of all");
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "nothing is asked yet"]
+pub struct Together<'a> {
+    asked: Vec<(&'a Limiter, u64)>,
+    cost: Option<u64>,
+    now: Option<Timestamp>,
+}
+
+// === impl Together ===
+
+impl<'a> Together<'a> {
+    /// A request that nobody has a say in yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The limits of `limiter` on `key` have a say too.
+    ///
+    /// The time is that of the first limiter's clock. More than [`TOGETHER_MAX`] have no say: split such a
+    /// request, or give a limiter more limits.
+    pub fn and(mut self, limiter: &'a Limiter, key: impl AsRef<[u8]>) -> Self {
+        if self.asked.len() < TOGETHER_MAX {
+            self.asked.push((limiter, limiter.inner.shards.hash(key.as_ref())));
+        }
+        self
+    }
+
+    /// The weight; 1 unless told.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, Together, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// let verdict = Together::new().and(&limiter, "alice").cost(30).hit();
+    /// assert_eq!(verdict.remaining, Some(70));
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn cost(self, cost: u64) -> Self {
+        Self { cost: Some(cost), ..self }
+    }
+
+    /// The time; read from the first limiter's clock unless told.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, Together, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// let now = limiter.now();
+    /// assert!(Together::new().and(&limiter, "alice").at(now).hit().is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn at(self, now: Timestamp) -> Self {
+        Self { now: Some(now), ..self }
+    }
+
+    /// May it go now? If so, everybody charges the cost; if one says no, nobody does.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    /// use sluicegate::{Limiter, Together};
+    ///
+    /// let (one, two) = (Limiter::new(FixedWindow::per_day(1))?, Limiter::new(FixedWindow::per_day(5))?);
+    /// let request = Together::new().and(&one, "alice").and(&two, "alice");
+    /// request.hit();
+    /// assert!(!request.hit().is_allowed());
+    /// assert_eq!(two.of("alice").peek().remaining, Some(4), "charged once");
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn hit(&self) -> Verdict {
+        self.infallible(Op::Hit { cost: self.weight(), holder: Some(new_holder()) })
+    }
+
+    /// Would it pass now? Leaves no trace.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, Together, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// assert_eq!(Together::new().and(&limiter, "alice").peek().remaining, Some(100));
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    #[must_use]
+    pub fn peek(&self) -> Verdict {
+        self.infallible(Op::Peek { cost: self.weight() })
+    }
+
+    /// Any operation of the core, on all of them.
+    ///
+    /// ```
+    /// use sluicegate::limit::TokenBucket;
+    /// use sluicegate::{Limiter, Op, Together};
+    ///
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// let request = Together::new().and(&limiter, "alice").and(&limiter, "bob");
+    /// request.ask(Op::Charge { cost: 40 })?;
+    /// assert_eq!(limiter.of("bob").peek().remaining, Some(60));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a limit has no meaning for it, or its id is not what it needs to be.
+    pub fn ask(&self, op: Op) -> Result<Answer, Refusal> {
+        let now = self.now.or_else(|| self.asked.first().map(|(limiter, _)| limiter.now()));
+        let now = now.unwrap_or_default();
+        let targets: Vec<(&Shards, u64)> =
+            self.asked.iter().map(|(limiter, hash)| (&limiter.inner.shards, *hash)).collect();
+        // A limiter that is not elastic has a gate that never opens, and does not ask.
+        let spare_capacity =
+            self.asked.iter().any(|(limiter, _)| limiter.inner.gate.lock().is_open(now));
+        let moment = Moment { now, spare_capacity };
+        let Answered { answer, overflowed } = apply_together(&targets, op, moment)?;
+        for (limiter, _) in &self.asked {
+            limiter.inner.tell(op.kind(), None, self.weight(), &answer.verdict, now, overflowed);
+        }
+        Ok(answer)
+    }
+
+    /// What the outside may be told about all their limits, in the order that a verdict's `decided_by` counts.
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, Together, limit::TokenBucket};
+    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
+    /// assert_eq!(Together::new().and(&limiter, "a").and(&limiter, "b").policies().len(), 2);
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    #[must_use]
+    pub fn policies(&self) -> Vec<Policy> {
+        self.asked.iter().flat_map(|(limiter, _)| limiter.policies()).collect()
+    }
+
+    fn weight(&self) -> u64 {
+        self.cost.unwrap_or(1)
+    }
+
+    fn infallible(&self, op: Op) -> Verdict {
+        // A hit that brings its own id and a peek are not refused by any algorithm.
+        self.ask(op).map_or(Verdict::of_one(&super::NOTHING_SAID), |answer| answer.verdict)
+    }
+}

@@ -1,0 +1,65 @@
+//! Who wants to hear of every decision: metrics, logs, audits.
+
+use sluicegate_core::op::OpKind;
+use sluicegate_core::time::Timestamp;
+use sluicegate_core::verdict::Verdict;
+
+/// Hears of every decision, after it was made and no lock is held.
+///
+/// It runs in the thread that asked, so it should be quick; what it does slowly, the caller waits for.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use sluicegate::limit::FixedWindow;
+/// use sluicegate::{Event, Limiter, Listener};
+///
+/// #[derive(Default)]
+/// struct Denials(AtomicU64);
+///
+/// impl Listener for Denials {
+///     fn decided(&self, event: &Event<'_>) {
+///         if !event.verdict.is_allowed() {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+///
+/// let denials = Arc::new(Denials::default());
+/// let limiter =
+///     Limiter::builder().limit(FixedWindow::per_day(1)).listener(denials.clone()).build()?;
+/// limiter.hit("alice");
+/// limiter.hit("alice");
+/// assert_eq!(denials.0.load(Ordering::Relaxed), 1);
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+pub trait Listener: Send + Sync {
+    /// Something was asked, and this is the answer.
+    fn decided(&self, event: &Event<'_>);
+}
+
+/// A decision.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Event<'a> {
+    /// The limiter's name; empty if it has none.
+    pub limiter: &'a str,
+    /// What was asked.
+    pub op: OpKind,
+    /// Whose limits; `None` where only the limiter's own record of it is left, as when a guard is dropped.
+    pub key: Option<&'a [u8]>,
+    /// The weight.
+    pub cost: u64,
+    /// The answer.
+    pub verdict: &'a Verdict,
+    /// When.
+    pub now: Timestamp,
+    /// There was no room for this identity, and the limiter's [`Overflow`](crate::Overflow) policy answered.
+    pub overflowed: bool,
+}
+
+impl<L: Listener + ?Sized> Listener for std::sync::Arc<L> {
+    fn decided(&self, event: &Event<'_>) {
+        (**self).decided(event);
+    }
+}

@@ -1,0 +1,43 @@
+//! How much all tables of a store may keep together.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Lanes in use, and how many there may be.
+///
+/// An identity that is known may take another lane at any time (a second limit of its plan), so the count may pass the cap
+/// by as many lanes as the identities below it are short of; a newcomer never does.
+#[derive(Debug)]
+pub(super) struct Budget {
+    used: AtomicUsize,
+    most: usize,
+}
+
+// === impl Budget ===
+
+impl Budget {
+    pub(super) const fn new(most: usize) -> Self {
+        Self { used: AtomicUsize::new(0), most }
+    }
+
+    /// Sets a lane aside for a newcomer, if there is one. It is released once the newcomer has its own.
+    pub(super) fn reserve(&self) -> bool {
+        let more = |used| (used < self.most).then_some(used + 1);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    pub(super) fn charge(&self) {
+        self.used.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn release(&self, lanes: usize) {
+        self.used.fetch_sub(lanes, Ordering::Relaxed);
+    }
+
+    pub(super) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    pub(super) const fn most(&self) -> usize {
+        self.most
+    }
+}

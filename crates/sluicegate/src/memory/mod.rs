@@ -1,0 +1,140 @@
+//! The embedded store: everything in this process's memory, at 20 to 30 bytes an identity.
+
+mod budget;
+mod prefetch;
+mod shard;
+mod shards;
+mod slab;
+mod table;
+mod word;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use siphasher::sip::SipHasher13;
+
+use budget::Budget;
+pub(crate) use shards::{Answered, Shards, apply_together};
+
+/// The most entries that a store keeps unless told: about half a gigabyte of them.
+pub const ENTRIES_MAX: usize = 16_000_000;
+
+/// What happens to an identity for which there is no room.
+///
+/// A live entry is never dropped for a newcomer: whoever is over a limit stays over it, however many others
+/// come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Overflow {
+    /// All newcomers share one more identity, with the same limits.
+    #[default]
+    Shared,
+    /// Newcomers are denied.
+    Deny,
+    /// Newcomers pass uncounted.
+    Allow,
+}
+
+/// A store in this process's memory.
+///
+/// A limiter makes one of its own unless it is given one. Limiters that share a store share its cap.
+///
+/// Identities are kept as hashes of 64 bits under a secret key, never as text. Two that meet in one hash would share a
+/// budget: among ten million identities the chance that any two do is 3 in a million.
+///
+/// ```
+/// use sluicegate::limit::TokenBucket;
+/// use sluicegate::{Limiter, Memory};
+///
+/// let memory = Memory::with_entries(1_000_000);
+/// let per_user = Limiter::builder().limit(TokenBucket::per_second(10)).memory(&memory).build()?;
+/// let per_address = Limiter::builder().limit(TokenBucket::per_second(50)).memory(&memory).build()?;
+/// per_user.hit("alice");
+/// per_address.hit("192.0.2.7");
+/// assert_eq!(memory.entries(), 2);
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Memory {
+    pub(crate) store: Arc<Store>,
+}
+
+/// What all tables of a store have in common.
+#[derive(Debug)]
+pub(crate) struct Store {
+    hasher: SipHasher13,
+    budget: Budget,
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// A store of at most [`ENTRIES_MAX`] entries.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_entries(ENTRIES_MAX)
+    }
+
+    /// A store of at most so many entries: one for each limit of each identity that is not as good as new.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    /// use sluicegate::{Limiter, Memory, Overflow};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .limit(FixedWindow::per_day(10))
+    ///     .memory(&Memory::with_entries(1))
+    ///     .overflow(Overflow::Deny)
+    ///     .build()?;
+    /// assert!(limiter.hit("alice").is_allowed());
+    /// assert!(!limiter.hit("bob").is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    #[must_use]
+    pub fn with_entries(most: usize) -> Self {
+        // Two words from the operating system's randomness, by way of the standard library.
+        let random = RandomState::new();
+        Self::with_key(most, [random.hash_one(0u8), random.hash_one(1u8)])
+    }
+
+    pub(crate) fn with_key(most: usize, key: [u64; 2]) -> Self {
+        let hasher = SipHasher13::new_with_keys(key[0], key[1]);
+        Self { store: Arc::new(Store { hasher, budget: Budget::new(most) }) }
+    }
+
+    /// How many entries are kept, including those that have run out and whose place has not been used
+    /// again yet.
+    ///
+    /// ```
+    /// assert_eq!(sluicegate::Memory::new().entries(), 0);
+    /// ```
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.store.budget.used()
+    }
+
+    /// How many entries there may be.
+    ///
+    /// ```
+    /// assert_eq!(sluicegate::Memory::with_entries(7).entries_max(), 7);
+    /// ```
+    #[must_use]
+    pub fn entries_max(&self) -> usize {
+        self.store.budget.most()
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// === impl Store ===
+
+impl Store {
+    /// The hash that stands for some bytes.
+    #[inline]
+    pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
+        self.hasher.hash(bytes)
+    }
+}

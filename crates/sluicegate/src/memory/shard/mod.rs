@@ -1,0 +1,240 @@
+//! One shard: the states of some of the identities, and the plan they are kept under, behind one lock.
+//!
+//! An identity is a hash of 64 bits. Its highest 8 name the shard; the others, and a *column* of 8 bits in
+//! their place at the end, name a lane of the shard's table. So nothing of the hash is lost, and each lane
+//! says which state of its identity it holds: column `2i` that of step `i`, `2i + 1` that of the boosted
+//! limit beside an elastic one. An identity with bookings or reservations pending has a single lane, column
+//! 0, which leads to the whole account.
+//!
+//! The plan lives in the shard, under the same lock as the states that were made by it. So a limit can be
+//! changed live without anybody ever reading a state of the old limit as one of the new.
+
+mod short;
+mod upkeep;
+
+use std::sync::Arc;
+
+use sluicegate_core::account::Account;
+use sluicegate_core::limit::{Limit, State};
+use sluicegate_core::mode::Step;
+use sluicegate_core::time::Timestamp;
+
+pub(crate) use short::Short;
+
+use super::budget::Budget;
+use super::slab::{Slab, Whole};
+use super::table::{Seat, Table};
+use super::word::{Content, Epoch, Since, Word};
+use crate::plan::Plan;
+
+/// What a shard needs of the store around it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room<'a> {
+    pub(super) epoch: Epoch,
+    pub(super) budget: &'a Budget,
+}
+
+/// A shard, under its lock.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    plan: Arc<Plan>,
+    table: Table,
+    slab: Slab,
+    /// Operations until somebody looks for memory to give back.
+    until_sweep: u32,
+    /// No search for what has run out is worth its time before.
+    renew_after: Since,
+}
+
+/// Whether an identity has its lanes already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    Yes,
+    No,
+}
+
+const COLUMN_BITS: u32 = 8;
+
+// === impl Shard ===
+
+impl Shard {
+    pub(crate) fn new(plan: Arc<Plan>) -> Self {
+        Self {
+            plan,
+            table: Table::default(),
+            slab: Slab::default(),
+            until_sweep: upkeep::SWEEP_EVERY_MIN,
+            renew_after: Since::default(),
+        }
+    }
+
+    /// The plan at `now`, which becomes that of the shard.
+    #[inline]
+    pub(crate) fn plan_at(&mut self, now: Timestamp) -> &Arc<Plan> {
+        if !self.plan.holds_at(now) {
+            self.plan = self.plan.rule.plan_at(now);
+        }
+        &self.plan
+    }
+
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Whether anything is kept of an identity.
+    pub(crate) fn knows(&self, room: Room<'_>, hash: u64, now: Timestamp) -> Known {
+        let since = room.epoch.since(now);
+        let taken = |column| matches!(self.table.seat(name(hash, column), since), Seat::Taken(_));
+        let known = columns(&self.plan.steps).any(|(_, column)| taken(column));
+        if known { Known::Yes } else { Known::No }
+    }
+
+    /// Takes an account out. Its lanes stay until it is put back; without that they are nothing.
+    pub(crate) fn take(&mut self, room: Room<'_>, hash: u64, now: Timestamp) -> Account {
+        let since = room.epoch.since(now);
+        let steps = self.plan.clone();
+        if let Seat::Taken(lane) = self.table.seat(name(hash, 0), since)
+            && let Some(place) = self.table.word(lane).place()
+            && let Some(Whole::Account(_)) = self.slab.get(place)
+            && let Some(Whole::Account(account)) = self.slab.take(place)
+        {
+            self.table.put(lane, name(hash, 0), Word::GONE);
+            return *account;
+        }
+        let states = steps.steps.iter().enumerate().map(|(index, step)| {
+            let plain = self.take_state(room, hash, column(index), step.limit(), since);
+            let boost = match step.boost() {
+                Some(boost) => self.take_state(room, hash, column(index) + 1, boost, since),
+                None => State::New,
+            };
+            (plain, boost)
+        });
+        Account::from_states(states)
+    }
+
+    fn take_state(
+        &mut self,
+        room: Room<'_>,
+        hash: u64,
+        column: u64,
+        limit: &Limit,
+        since: Since,
+    ) -> State {
+        let Seat::Taken(lane) = self.table.seat(name(hash, column), since) else {
+            return State::New;
+        };
+        match self.table.word(lane).content(room.epoch) {
+            Content::Packed(packed) => limit.unpack(packed),
+            Content::Whole(place) => {
+                self.table.put(lane, name(hash, column), Word::GONE);
+                match self.slab.take(place) {
+                    Some(Whole::State(state)) => state,
+                    Some(Whole::Account(_)) | None => State::New,
+                }
+            }
+        }
+    }
+
+    /// Puts an account back that was taken out under the same lock.
+    pub(crate) fn put(&mut self, room: Room<'_>, hash: u64, account: Account, now: Timestamp) {
+        let since = room.epoch.since(now);
+        let plan = self.plan.clone();
+        let expires_at = account.expires_at(&plan.steps);
+        let states = match account.into_states() {
+            Ok(states) => states,
+            Err(account) => {
+                for (_, column) in columns(&plan.steps).skip(1) {
+                    self.forget(hash, column, since);
+                }
+                let place = self.slab.keep(Whole::Account(Box::new(account)));
+                let word = Word::whole(place, expires_at, room.epoch);
+                self.write(room, name(hash, 0), word, since);
+                return;
+            }
+        };
+        for (index, (step, (plain, boost))) in plan.steps.iter().zip(states).enumerate() {
+            self.put_state(room, hash, column(index), step.limit(), plain, since);
+            if let Some(limit) = step.boost() {
+                self.put_state(room, hash, column(index) + 1, limit, boost, since);
+            }
+        }
+    }
+
+    fn put_state(
+        &mut self,
+        room: Room<'_>,
+        hash: u64,
+        column: u64,
+        limit: &Limit,
+        state: State,
+        since: Since,
+    ) {
+        if state == State::New {
+            self.forget(hash, column, since);
+            return;
+        }
+        let packed = limit.pack(&state).and_then(|packed| Word::packed(packed, room.epoch));
+        let word = packed.unwrap_or_else(|| {
+            let expires_at = limit.expires_at(&state);
+            let place = self.slab.keep(Whole::State(state));
+            Word::whole(place, expires_at, room.epoch)
+        });
+        self.write(room, name(hash, column), word, since);
+    }
+
+    fn forget(&mut self, hash: u64, column: u64, since: Since) {
+        if let Seat::Taken(lane) = self.table.seat(name(hash, column), since) {
+            self.drop_whole(self.table.word(lane));
+            self.table.put(lane, name(hash, column), Word::GONE);
+        }
+    }
+
+    /// Writes a word under a name, wherever it finds a seat.
+    fn write(&mut self, room: Room<'_>, name: u64, word: Word, since: Since) {
+        let mut seat = self.table.seat(name, since);
+        if seat == Seat::Full {
+            self.renew(room, 1, since);
+            seat = self.table.seat(name, since);
+        }
+        match seat {
+            Seat::Taken(lane) | Seat::Free(lane) => {
+                self.drop_whole(self.table.word(lane));
+                self.table.put(lane, name, word);
+            }
+            Seat::Fresh(lane) => {
+                room.budget.charge();
+                self.table.put(lane, name, word);
+            }
+            // A table just made anew has room.
+            Seat::Full => self.drop_whole(word),
+        }
+    }
+
+    /// Gives up the whole state that a word leads to, if it does.
+    #[inline]
+    fn drop_whole(&mut self, word: Word) {
+        if let Some(place) = word.place() {
+            self.slab.take(place);
+        }
+    }
+}
+
+/// The name of a lane: an identity's column.
+#[inline]
+fn name(hash: u64, column: u64) -> u64 {
+    hash << COLUMN_BITS | column
+}
+
+/// The column of a step's state; the one after it is that of its boosted limit.
+#[inline]
+fn column(step: usize) -> u64 {
+    2 * step as u64
+}
+
+/// All columns of a plan, with the limit that each belongs to.
+fn columns(steps: &[Step]) -> impl Iterator<Item = (&Limit, u64)> {
+    steps.iter().enumerate().flat_map(|(index, step)| {
+        let boost = step.boost().map(|limit| (limit, column(index) + 1));
+        std::iter::once((step.limit(), column(index))).chain(boost)
+    })
+}

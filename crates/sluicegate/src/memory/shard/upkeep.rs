@@ -1,0 +1,111 @@
+//! Making room, giving memory back, and moving to another plan.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sluicegate_core::change::Keep;
+use sluicegate_core::time::Timestamp;
+use sluicegate_rules::limit::continued;
+
+use super::{COLUMN_BITS, Room, Shard, Slab, Table};
+use crate::memory::word::{Since, Word};
+use crate::plan::Plan;
+
+/// The fewest operations between two looks for memory to give back.
+pub(super) const SWEEP_EVERY_MIN: u32 = 1_024;
+/// At the cap, the part of the lanes that must have run out before looking for them is worth it.
+const WORTH_RECLAIMING: usize = 8;
+/// How many lanes are looked at to guess when that will be.
+const SAMPLE: usize = 64;
+
+impl Shard {
+    /// Makes the table anew, with room for `more`.
+    pub(super) fn renew(&mut self, room: Room<'_>, more: usize, since: Since) {
+        let used = self.table.used();
+        let slab = &mut self.slab;
+        self.table.renew(more, since, |word| {
+            if let Some(place) = word.place() {
+                slab.take(place);
+            }
+        });
+        room.budget.release(used.saturating_sub(self.table.used()));
+    }
+
+    /// At the cap: drops what has run out, unless there cannot be enough of it to be worth the time. So a
+    /// flood of newcomers costs a bounded number of looks each, however many lanes there are.
+    pub(super) fn reclaim(&mut self, room: Room<'_>, since: Since) {
+        if since < self.renew_after || self.table.used() == 0 {
+            return;
+        }
+        self.renew(room, 0, since);
+        let step = (self.table.used() / SAMPLE).max(1);
+        let mut ends: Vec<Since> =
+            self.table.live(since).step_by(step).map(|(_, word)| word.until()).collect();
+        ends.sort_unstable();
+        self.renew_after = ends.get(ends.len() / WORTH_RECLAIMING).copied().unwrap_or(since);
+    }
+
+    /// Counts an operation; whether it is time to look for memory to give back.
+    #[inline]
+    pub(crate) fn sweep_due(&mut self) -> bool {
+        self.until_sweep = self.until_sweep.wrapping_sub(1);
+        if self.until_sweep > 0 {
+            return false;
+        }
+        let lanes = u32::try_from(self.table.lanes()).unwrap_or(u32::MAX);
+        self.until_sweep = lanes.max(SWEEP_EVERY_MIN);
+        true
+    }
+
+    /// Gives memory back that is not needed any more.
+    pub(crate) fn sweep(&mut self, room: Room<'_>, now: Timestamp) {
+        let since = room.epoch.since(now);
+        if self.table.is_sparse(since) {
+            self.renew(room, 0, since);
+        }
+        if self.slab.is_sparse() {
+            self.pack_slab(since);
+        }
+    }
+
+    /// Moves the whole states together.
+    fn pack_slab(&mut self, since: Since) {
+        let mut packed = Slab::default();
+        let slab = &mut self.slab;
+        self.table.replace(|word| {
+            let Some(whole) = word.place().and_then(|place| slab.take(place)) else {
+                return word;
+            };
+            if word.is_live(since) { word.moved_to(packed.keep(whole)) } else { Word::GONE }
+        });
+        self.slab = packed;
+    }
+
+    /// The identities of which anything is kept, without the bits that name the shard.
+    pub(crate) fn identities(&self, room: Room<'_>, now: Timestamp) -> Vec<u64> {
+        let live = self.table.live(room.epoch.since(now));
+        let mut all: Vec<u64> = live.map(|(name, _)| name >> COLUMN_BITS).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Moves every identity to another plan, which becomes that of the shard.
+    pub(crate) fn change(&mut self, room: Room<'_>, new: &Arc<Plan>, keep: Keep, now: Timestamp) {
+        let old = self.plan_at(now).clone();
+        let from = continued(&new.rule.limits, &old.rule.limits);
+        let mut accounts = HashMap::new();
+        for hash in self.identities(room, now) {
+            let mut account = self.take(room, hash, now);
+            account.change(&old.steps, &new.steps, &from, keep, now);
+            accounts.insert(hash, account);
+        }
+        room.budget.release(self.table.used());
+        self.table = Table::default();
+        self.slab = Slab::default();
+        self.plan = new.clone();
+        for (hash, account) in accounts {
+            self.put(room, hash, account, now);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! All shards of one limiter: which lock an identity is behind, and every operation on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_all};
+use sluicegate_core::change::Keep;
+use sluicegate_core::op::{Op, Refusal};
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::verdict::{Outcome, Verdict};
+
+use super::prefetch::Hint;
+use super::shard::{Known, Room, Shard, Short};
+use super::word::Epoch;
+use super::{Overflow, Store};
+use crate::plan::{Plan, Rule};
+
+/// The highest bits of a hash name its shard. More shards would make small stores large: 256 cost
+/// 48 KB, and two threads meet on one of them every 256th time.
+const SHARD_BITS: u32 = 8;
+/// Whom newcomers share an identity with when there is no room for their own.
+const SHARED: u64 = u64::MAX;
+/// What a newcomer is told to wait who is denied for want of room: nobody knows how long that will be.
+const NO_ROOM_RETRY_AFTER: Span = Span::from_secs(1);
+
+/// The states of one limiter's identities.
+#[derive(Debug)]
+pub(crate) struct Shards {
+    shards: Box<[Padded]>,
+    hints: Box<[Hint]>,
+    store: Arc<Store>,
+    epoch: Epoch,
+    overflow: Overflow,
+    /// Which shard is looked through next for memory to give back.
+    hand: AtomicUsize,
+}
+
+/// Two cache lines of its own, since processors fetch them in pairs: neighbours do not slow each other down.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Padded(Mutex<Shard>);
+
+/// An answer, and whether there was no room for who asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answered {
+    pub(crate) answer: Answer,
+    pub(crate) overflowed: bool,
+}
+
+// === impl Shards ===
+
+impl Shards {
+    pub(crate) fn new(
+        store: Arc<Store>,
+        rule: &Arc<Rule>,
+        overflow: Overflow,
+        now: Timestamp,
+    ) -> Self {
+        let plan = rule.plan_at(now);
+        let shard = |_| Padded(Mutex::new(Shard::new(plan.clone())));
+        Self {
+            shards: (0..1 << SHARD_BITS).map(shard).collect(),
+            hints: (0..1 << SHARD_BITS).map(|_| Hint::default()).collect(),
+            store,
+            epoch: Epoch::around(now),
+            overflow,
+            hand: AtomicUsize::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        self.store.hash(key)
+    }
+
+    /// A hit of `cost`, if it can go the short way. Who cannot takes the long one.
+    #[inline]
+    pub(crate) fn hit(&self, hash: u64, cost: u64, now: Timestamp) -> Option<(Verdict, bool)> {
+        let index = index(hash);
+        let mut shard = self.shards[index].0.lock();
+        let lanes = shard.table().lanes();
+        let way = shard.hit(self.room(), hash, cost, now);
+        if shard.table().lanes() != lanes {
+            self.hints[index].follow(shard.table());
+        }
+        let sweep = shard.sweep_due();
+        drop(shard);
+        if sweep {
+            self.sweep_next(now);
+        }
+        match way {
+            Short::Decided(verdict) => Some((verdict, false)),
+            Short::TakeLong => None,
+            Short::NoRoom => match self.overflow {
+                Overflow::Shared => None,
+                Overflow::Deny => Some((no_room(), true)),
+                Overflow::Allow => Some((uncounted(), true)),
+            },
+        }
+    }
+
+    /// Sends for the memory that a decision on `hash` will read first.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.hints[index(hash)].prefetch(hash << 8);
+    }
+
+    /// Carries out any operation.
+    pub(crate) fn apply(&self, hash: u64, op: Op, moment: Moment) -> Result<Answered, Refusal> {
+        apply_together(&[(self, hash)], op, moment)
+    }
+
+    /// Moves every identity to another plan.
+    pub(crate) fn change(&self, rule: &Arc<Rule>, keep: Keep, now: Timestamp) {
+        let plan = rule.plan_at(now);
+        for (index, shard) in self.shards.iter().enumerate() {
+            let mut shard = shard.0.lock();
+            shard.change(self.room(), &plan, keep, now);
+            self.hints[index].follow(shard.table());
+        }
+    }
+
+    /// Gives memory back that is not needed any more.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        for index in 0..self.shards.len() {
+            self.sweep_one(index, now);
+        }
+    }
+
+    fn sweep_next(&self, now: Timestamp) {
+        let index = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+        self.sweep_one(index, now);
+    }
+
+    fn sweep_one(&self, index: usize, now: Timestamp) {
+        let mut shard = self.shards[index].0.lock();
+        shard.sweep(self.room(), now);
+        self.hints[index].follow(shard.table());
+    }
+
+    fn room(&self) -> Room<'_> {
+        Room { epoch: self.epoch, budget: &self.store.budget }
+    }
+}
+
+#[inline]
+fn index(hash: u64) -> usize {
+    (hash >> (u64::BITS - SHARD_BITS)) as usize
+}
+
+// === one operation on identities of several limiters ===
+
+/// One identity of a request.
+struct Seated<'a> {
+    shards: &'a Shards,
+    hash: u64,
+    /// Which of the locks it is behind.
+    lock: usize,
+    plan: Arc<Plan>,
+    account: Account,
+    reserved: bool,
+}
+
+/// Carries out `op` on several identities: all or nothing.
+pub(crate) fn apply_together(
+    targets: &[(&Shards, u64)],
+    op: Op,
+    moment: Moment,
+) -> Result<Answered, Refusal> {
+    let mut targets = targets.to_vec();
+    let mut overflowed = false;
+    // Each round, whoever has no room of its own is sent to the shared identity, which always has.
+    loop {
+        match try_together(&targets, op, moment) {
+            Ok(answer) => return answer.map(|answer| Answered { answer, overflowed }),
+            Err(place) => {
+                overflowed = true;
+                let Some((shards, hash)) = targets.get_mut(place) else { continue };
+                match shards.overflow {
+                    Overflow::Shared => *hash = SHARED,
+                    Overflow::Deny => {
+                        return Ok(Answered { answer: no_room().into(), overflowed });
+                    }
+                    Overflow::Allow => {
+                        targets.remove(place);
+                        if targets.is_empty() {
+                            return Ok(Answered { answer: uncounted().into(), overflowed });
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The same; or which identity has no room.
+fn try_together(
+    targets: &[(&Shards, u64)],
+    op: Op,
+    moment: Moment,
+) -> Result<Result<Answer, Refusal>, usize> {
+    let now = moment.now;
+    let mut locks = lock_all(targets);
+    let mut seated: Vec<Seated<'_>> = Vec::with_capacity(targets.len());
+    for (place, (shards, hash)) in targets.iter().enumerate() {
+        let padded = &shards.shards[index(*hash)];
+        let lock = locks.iter().position(|(at, _)| std::ptr::eq(*at, padded)).unwrap_or(0);
+        let repeated = |one: &Seated<'_>| one.lock == lock && one.hash == *hash;
+        if seated.iter().any(repeated) {
+            continue;
+        }
+        let shard = &mut locks[lock].1;
+        let plan = shard.plan_at(now).clone();
+        let known = *hash == SHARED || shard.knows(shards.room(), *hash, now) == Known::Yes;
+        let reserved = !known;
+        if reserved && !shard.reserve(shards.room(), shards.epoch.since(now)) {
+            for one in &seated {
+                one.release();
+            }
+            put_back(seated, &mut locks, now);
+            return Err(place);
+        }
+        let account = shard.take(shards.room(), *hash, now);
+        seated.push(Seated { shards, hash: *hash, lock, plan, account, reserved });
+    }
+    let mut parts: Vec<Part<'_>> = seated
+        .iter_mut()
+        .map(|one| Part { plan: &one.plan.steps, account: &mut one.account })
+        .collect();
+    let answer = apply_to_all(&mut parts, op, moment);
+    drop(parts);
+    for one in &seated {
+        one.release();
+    }
+    put_back(seated, &mut locks, now);
+    Ok(answer)
+}
+
+type Locked<'a> = (&'a Padded, MutexGuard<'a, Shard>);
+
+/// The locks of all targets, each once, in one order for everybody: nobody waits for somebody who waits for him.
+fn lock_all<'a>(targets: &[(&'a Shards, u64)]) -> Vec<Locked<'a>> {
+    let mut all: Vec<&Padded> =
+        targets.iter().map(|(shards, hash)| &shards.shards[index(*hash)]).collect();
+    all.sort_unstable_by_key(|padded| std::ptr::from_ref(*padded));
+    all.dedup_by_key(|padded| std::ptr::from_ref(*padded));
+    all.into_iter().map(|padded| (padded, padded.0.lock())).collect()
+}
+
+fn put_back(seated: Vec<Seated<'_>>, locks: &mut [Locked<'_>], now: Timestamp) {
+    for one in seated {
+        let shard = &mut locks[one.lock].1;
+        shard.put(one.shards.room(), one.hash, one.account, now);
+        one.shards.hints[index(one.hash)].follow(shard.table());
+    }
+}
+
+impl Seated<'_> {
+    /// The lane set aside is not needed any more: from here on it has its own, or needs none.
+    fn release(&self) {
+        if self.reserved {
+            self.shards.store.budget.release(1);
+        }
+    }
+}
+
+/// A newcomer is denied.
+fn no_room() -> Verdict {
+    let outcome = Outcome::Deny { retry_after: NO_ROOM_RETRY_AFTER };
+    Verdict { outcome, ..uncounted() }
+}
+
+/// A newcomer passes.
+const fn uncounted() -> Verdict {
+    Verdict {
+        outcome: Outcome::Allow { wait: Span::ZERO },
+        decided_by: None,
+        remaining: None,
+        reset_after: Span::ZERO,
+        soft: false,
+        elastic: false,
+        shadow: None,
+    }
+}

@@ -1,0 +1,219 @@
+//! What a lane of the table keeps of one state: eight bytes.
+//!
+//! ```text
+//!   tag  until, since the store's epoch                     number
+//!   00   48 bits of microseconds (8.9 years)                14 bits
+//!   01   38 bits of milliseconds (8.7 years)                24 bits
+//!   10   28 bits of seconds (8.5 years)                     34 bits
+//!   11   30 bits of seconds (34 years), rounded up          32 bits: where the whole state is
+//! ```
+//!
+//! Whatever it is, it tells by itself until when it is needed, so that a table can reuse a lane without
+//! knowing what is in it. Buckets run out at any microsecond and have a small number beside it (the
+//! fraction of one); windows end on whole seconds and may count to billions. A state that fits none of the first
+//! three is kept whole, elsewhere.
+
+use sluicegate_core::packed::Packed;
+use sluicegate_core::time::Timestamp;
+
+/// A lane's eight bytes. Zero is a lane that was never used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Word(pub(super) u64);
+
+/// What a word says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Content {
+    Packed(Packed),
+    /// The place of a whole state.
+    Whole(u32),
+}
+
+/// Microseconds since the store's epoch, as words have them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Since(u64);
+
+/// When the store's time begins: a whole second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Epoch(u64);
+
+const MICROS: u64 = 0;
+const MILLIS: u64 = 1;
+const SECONDS: u64 = 2;
+const WHOLE: u64 = 3;
+
+const NUMBER_BITS: [u32; 4] = [14, 24, 34, 32];
+const TIME_BITS: [u32; 4] = [48, 38, 28, 30];
+const UNIT_US: [u64; 4] = [1, 1_000, 1_000_000, 1_000_000];
+const TAG_SHIFT: u32 = 62;
+
+// === impl Word ===
+
+impl Word {
+    /// A lane that was never used.
+    pub(super) const EMPTY: Self = Self(0);
+    /// A lane that was used and can be used again: nothing, until the epoch.
+    pub(super) const GONE: Self = Self(1);
+
+    /// A packed state, if it fits.
+    #[inline]
+    pub(super) fn packed(packed: Packed, epoch: Epoch) -> Option<Self> {
+        let us = packed.expires_at.as_micros().checked_sub(epoch.0).filter(|us| *us > 0)?;
+        let fits = |tag: u64, time: u64| {
+            time >> TIME_BITS[tag as usize] == 0 && packed.number >> NUMBER_BITS[tag as usize] == 0
+        };
+        if fits(MICROS, us) {
+            return Some(Self::join(MICROS, us, packed.number));
+        }
+        for tag in [MILLIS, SECONDS] {
+            let unit = UNIT_US[tag as usize];
+            if us % unit == 0 && fits(tag, us / unit) {
+                return Some(Self::join(tag, us / unit, packed.number));
+            }
+        }
+        None
+    }
+
+    /// A whole state, to be found at `place`, needed until `expires_at`.
+    pub(super) fn whole(place: u32, expires_at: Timestamp, epoch: Epoch) -> Self {
+        let us = expires_at.as_micros().saturating_sub(epoch.0);
+        let longest = (1 << TIME_BITS[WHOLE as usize]) - 1;
+        // The longest stands for never: 34 years after the epoch nobody will wait for the rest.
+        let seconds = us.div_ceil(UNIT_US[WHOLE as usize]).clamp(1, longest);
+        Self::join(WHOLE, seconds, u64::from(place))
+    }
+
+    #[inline]
+    pub(super) fn content(self, epoch: Epoch) -> Content {
+        let number = self.0 & ((1 << NUMBER_BITS[self.tag()]) - 1);
+        if self.tag() == WHOLE as usize {
+            return Content::Whole(number as u32);
+        }
+        let expires_at = Timestamp::from_micros(epoch.0.saturating_add(self.until().0));
+        Content::Packed(Packed { expires_at, number })
+    }
+
+    /// Where the whole state is, if this is one.
+    #[inline]
+    pub(super) fn place(self) -> Option<u32> {
+        (self.tag() == WHOLE as usize).then_some(self.0 as u32)
+    }
+
+    /// The same, with its whole state at another place.
+    pub(super) fn moved_to(self, place: u32) -> Self {
+        Self(self.0 >> 32 << 32 | u64::from(place))
+    }
+
+    /// Whether it is still needed.
+    #[inline]
+    pub(super) fn is_live(self, now: Since) -> bool {
+        self.until() > now
+    }
+
+    #[inline]
+    pub(super) fn is_empty(self) -> bool {
+        self == Self::EMPTY
+    }
+
+    /// Until when it is needed.
+    #[inline]
+    pub(super) fn until(self) -> Since {
+        let tag = self.tag();
+        Since(((self.0 << 2 >> 2) >> NUMBER_BITS[tag]) * UNIT_US[tag])
+    }
+
+    #[inline]
+    fn tag(self) -> usize {
+        (self.0 >> TAG_SHIFT) as usize
+    }
+
+    #[inline]
+    fn join(tag: u64, time: u64, number: u64) -> Self {
+        Self(tag << TAG_SHIFT | time << NUMBER_BITS[tag as usize] | number)
+    }
+}
+
+// === impl Epoch ===
+
+impl Epoch {
+    /// How far before the first use of a store its time begins: a clock may be set back so much, and states
+    /// still fit.
+    const ROOM_S: u64 = 24 * 3_600;
+
+    /// The epoch of a store first used at `now`.
+    pub(super) fn around(now: Timestamp) -> Self {
+        let seconds = now.as_micros() / 1_000_000;
+        Self(seconds.saturating_sub(Self::ROOM_S) * 1_000_000)
+    }
+
+    #[inline]
+    pub(super) fn since(self, now: Timestamp) -> Since {
+        Since(now.as_micros().saturating_sub(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(us: u64) -> Timestamp {
+        Timestamp::from_micros(us)
+    }
+
+    proptest! {
+        #[test]
+        fn what_fits_comes_back(
+            us in prop_oneof![0..1u64 << 53, (0..1u64 << 33).prop_map(|s| s * 1_000_000)],
+            number in prop_oneof![0..1u64 << 15, 0..1u64 << 40],
+            start in 0u64..1 << 52,
+        ) {
+            let epoch = Epoch::around(at(start));
+            let packed = Packed { expires_at: at(us), number };
+            if let Some(word) = Word::packed(packed, epoch) {
+                prop_assert_eq!(word.content(epoch), Content::Packed(packed));
+                prop_assert!(word.is_live(epoch.since(at(us - 1))));
+                prop_assert!(!word.is_live(epoch.since(at(us))));
+                prop_assert!(!word.is_empty());
+                prop_assert_eq!(word.place(), None);
+            }
+        }
+
+        #[test]
+        fn a_whole_state_is_needed_no_less_long(us in 0u64..1 << 53, place: u32, start in 0u64..1 << 52) {
+            let epoch = Epoch::around(at(start));
+            let word = Word::whole(place, at(us), epoch);
+            prop_assert_eq!(word.content(epoch), Content::Whole(place));
+            prop_assert_eq!(word.place(), Some(place));
+            let longest = epoch.0 + ((1 << 30) - 1) * 1_000_000;
+            if us > epoch.0 {
+                prop_assert!(word.is_live(epoch.since(at(us.min(longest) - 1))));
+            }
+            prop_assert!(word.is_live(epoch.since(at(start.min(epoch.0)))));
+        }
+    }
+
+    #[test]
+    fn usual_limits_fit() {
+        let epoch = Epoch::around(at(1_800_000_000_000_000));
+        let fits = |expires_us: u64, number: u64| {
+            let expires_at = at(1_800_000_000_000_000 + expires_us);
+            Word::packed(Packed { expires_at, number }, epoch).is_some()
+        };
+        assert!(fits(333_334, 1), "3/s");
+        assert!(fits(5 * 365 * 86_400_000_000, 16_383), "any microsecond of the coming years");
+        assert!(!fits(1, 16_384), "a large fraction at an odd microsecond");
+        assert!(fits(86_400_000_000, 10_000_000_000), "ten billion a day");
+        assert!(fits(250_000, 16_000_000), "16 million in a quarter of a second");
+        assert!(!fits(1, 1 << 20), "a window from the first hit may end anywhere");
+    }
+
+    #[test]
+    fn nothing_is_live_that_was_never_written() {
+        for now in [0, 1, 1 << 52] {
+            let now = Epoch::around(at(0)).since(at(now));
+            assert!(!Word::EMPTY.is_live(now));
+            assert!(!Word::GONE.is_live(now));
+        }
+        assert!(!Word::GONE.is_empty());
+    }
+}

@@ -1,0 +1,122 @@
+//! What a limiter enforces: as it is configured, and as it stands at a moment.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use sluicegate_core::limit::{Limit as CoreLimit, State};
+use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::quota::QuotaError;
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_rules::limit::{Limit, names};
+
+use crate::policy::Policy;
+
+/// The most limits that one limiter decides by.
+pub const LIMITS_MAX: usize = 32;
+
+/// Limits and their mode, as configured.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) limits: Vec<Limit>,
+    pub(crate) mode: Mode,
+    pub(crate) policies: Vec<Policy>,
+    /// The plan that was last worked out, so that shards share it.
+    latest: Mutex<Weak<Plan>>,
+}
+
+/// A rule as it stands during some time: for ever, unless a calendar is among its limits.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) rule: Arc<Rule>,
+    pub(crate) steps: Box<[Step]>,
+    /// The largest cost whose hit goes the short way; 0 if none does.
+    pub(crate) short_cost_max: u64,
+    from: Timestamp,
+    until: Timestamp,
+}
+
+// === impl Rule ===
+
+impl Rule {
+    /// These limits under this mode.
+    pub(crate) fn new(limits: Vec<Limit>, mode: Mode) -> Result<Self, QuotaError> {
+        if limits.is_empty() || limits.len() > LIMITS_MAX {
+            let what = "the number of limits";
+            let (given, most) = (limits.len() as u64, LIMITS_MAX as u64);
+            return Err(QuotaError::OutOfRange { what, given, least: 1, most });
+        }
+        let mut policies = Vec::with_capacity(limits.len());
+        for (limit, name) in limits.iter().zip(names(&limits)) {
+            let at_first = limit.at(Timestamp::EPOCH);
+            Step::new(at_first, mode)?;
+            policies.push(Policy {
+                name,
+                algorithm: limit.algorithm(),
+                quota: at_first.capacity(),
+                window: window(&at_first),
+                enforced: mode != Mode::Shadow,
+            });
+        }
+        Ok(Self { limits, mode, policies, latest: Mutex::new(Weak::new()) })
+    }
+
+    /// The plan at `now`.
+    pub(crate) fn plan_at(self: &Arc<Self>, now: Timestamp) -> Arc<Plan> {
+        let mut latest = self.latest.lock();
+        if let Some(plan) = latest.upgrade().filter(|plan| plan.holds_at(now)) {
+            return plan;
+        }
+        let plan = Arc::new(Plan::new(self.clone(), now));
+        *latest = Arc::downgrade(&plan);
+        plan
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    fn new(rule: Arc<Rule>, now: Timestamp) -> Self {
+        let mut from = Timestamp::EPOCH;
+        let mut until = Timestamp::MAX;
+        let mut steps = Vec::with_capacity(rule.limits.len());
+        for limit in &rule.limits {
+            let stands = limit.at(now);
+            if let Some((start, end)) = limit.window_at(now) {
+                from = from.max(start);
+                until = until.min(end);
+            }
+            // The mode fitted when the rule was made, and a calendar's edges do not change that.
+            steps.extend(Step::new(stands, rule.mode));
+        }
+        let short = steps.iter().map(|step| step.packed_cost_max().unwrap_or(0)).min();
+        let short_cost_max = short.unwrap_or(0);
+        Self { rule, steps: steps.into(), short_cost_max, from, until }
+    }
+
+    /// Whether it is the plan of this moment.
+    #[inline]
+    pub(crate) fn holds_at(&self, now: Timestamp) -> bool {
+        self.from <= now && now < self.until || self.until == Timestamp::MAX
+    }
+}
+
+/// The time in which a whole quota comes back.
+fn window(limit: &CoreLimit) -> Option<Span> {
+    match limit {
+        CoreLimit::FixedWindow(window) => return Some(window.rate().period()),
+        CoreLimit::SlidingWindow(window) => return Some(window.rate().period()),
+        CoreLimit::SlidingLog(log) => {
+            let tightest = log.rates().min_by_key(|(most, _)| *most);
+            return tightest.map(|(_, length)| length);
+        }
+        CoreLimit::Concurrency(_) | CoreLimit::Unlimited | CoreLimit::Closed => return None,
+        CoreLimit::WarmUp(warm_up) => return Some(warm_up.rate().period()),
+        _ => {}
+    }
+    let now = Timestamp::EPOCH;
+    let mut state = State::New;
+    limit.open(&mut state, now);
+    let left = limit.left(&state, now)?;
+    limit.spend(&mut state, left, now, now);
+    Some(limit.full_after(&state, now)).filter(|span| !span.is_zero())
+}

@@ -1,0 +1,35 @@
+//! What the outside is told about one limit.
+
+use sluicegate_core::time::Span;
+
+/// What a surface tells about one limit of a plan; a [`Verdict`](sluicegate_core::verdict::Verdict) names it
+/// by its place.
+///
+/// ```
+/// use sluicegate::Policy;
+/// use sluicegate_core::time::Span;
+///
+/// // A bucket of 50 that is refilled at 10/s.
+/// let burst = Policy {
+///     name: "burst".to_owned(),
+///     algorithm: "token_bucket",
+///     quota: Some(50),
+///     window: Some(Span::from_secs(5)),
+///     enforced: true,
+/// };
+/// assert_eq!(burst.quota, Some(50));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// Its name; clients tell the limits of a plan apart by it.
+    pub name: String,
+    /// The algorithm, as it is written in a rule.
+    pub algorithm: &'static str,
+    /// The most that can be left; `None` if there is no such number.
+    pub quota: Option<u64>,
+    /// The time in which the quota comes back once, so that quota by window is the rate: the window itself,
+    /// or as long as an empty bucket takes to be full. `None` if time alone brings nothing back.
+    pub window: Option<Span>,
+    /// Whether it is obeyed; a shadow limit is not, and clients do not hear of it.
+    pub enforced: bool,
+}
