@@ -11,7 +11,7 @@ const HOT: Rule = Rule { period: Duration::from_secs(1), burst: 10_000_000 };
 
 /// What is denied. Not a burst of 1: throttlecrab remembers a hit for `burst - 1` periods, so that with
 /// a burst of 1 it remembers nothing and admits everything.
-const SCARCE: Rule = Rule { period: Duration::from_secs(60), burst: 2 };
+pub(crate) const SCARCE: Rule = Rule { period: Duration::from_secs(60), burst: 2 };
 
 /// Checks that nobody times, per thread, before those that count.
 pub(crate) const WARM_UP: usize = 50_000;
@@ -24,6 +24,25 @@ pub(crate) struct Rule {
     /// How many may come at once.
     pub(crate) burst: u32,
 }
+
+/// Cells that are compared with each other: a contestant runs all of them in one go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// One key.
+    Hot,
+    /// 100 thousand ids, admitted or denied.
+    Thousands,
+    /// 100 thousand ids, a row for each algorithm.
+    Each,
+    /// 1 million ids.
+    Million,
+    /// 10 million ids.
+    Millions,
+}
+
+/// All of them, in the order in which a round runs them.
+pub(crate) const FAMILIES: [Family; 5] =
+    [Family::Hot, Family::Thousands, Family::Each, Family::Million, Family::Millions];
 
 /// What every timed check must be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +60,8 @@ pub(crate) struct Cell {
     pub(crate) name: &'static str,
     /// How it is called in the table.
     pub(crate) title: &'static str,
+    /// Which others it is compared with.
+    pub(crate) family: Family,
     /// How many ids there are, all of them live.
     pub(crate) ids: usize,
     /// How many threads check at once, on the same store.
@@ -51,28 +72,58 @@ pub(crate) struct Cell {
     pub(crate) checks: usize,
 }
 
-pub(crate) const HOT_1: Cell = admission("hot/1", "one hot key", 1, 1, 2_000_000);
-pub(crate) const HOT_2: Cell = admission("hot/2", "one hot key", 1, 2, 2_000_000);
-pub(crate) const K100_1: Cell = admission("100k/1", "100 thousand ids", 100_000, 1, 1_000_000);
-pub(crate) const K100_2: Cell = admission("100k/2", "100 thousand ids", 100_000, 2, 1_000_000);
-pub(crate) const M1_1: Cell = admission("1M/1", "1 million ids", 1_000_000, 1, 1_000_000);
-pub(crate) const M1_2: Cell = admission("1M/2", "1 million ids", 1_000_000, 2, 1_000_000);
-pub(crate) const M10_1: Cell = admission("10M/1", "10 million ids", 10_000_000, 1, 2_000_000);
-pub(crate) const M10_2: Cell = admission("10M/2", "10 million ids", 10_000_000, 2, 2_000_000);
-pub(crate) const DENIAL: Cell = Cell {
-    name: "denial/1",
-    title: "100 thousand ids, denied",
+pub(crate) const HOT_1: Cell = Cell {
+    name: "hot/1",
+    title: "one hot key",
+    family: Family::Hot,
+    ids: 1,
+    threads: 1,
+    meant: Meant::Admission,
+    checks: 2_000_000,
+};
+pub(crate) const HOT_2: Cell = Cell { name: "hot/2", threads: 2, ..HOT_1 };
+
+pub(crate) const K100_1: Cell = Cell {
+    name: "100k/1",
+    title: "100 thousand ids",
+    family: Family::Thousands,
     ids: 100_000,
     threads: 1,
-    meant: Meant::Denial,
+    meant: Meant::Admission,
     checks: 1_000_000,
 };
+pub(crate) const K100_2: Cell = Cell { name: "100k/2", threads: 2, ..K100_1 };
+pub(crate) const DENIAL: Cell =
+    Cell { name: "denial/1", title: "100 thousand ids, denied", meant: Meant::Denial, ..K100_1 };
 
-/// A cell of its own for the algorithms: so many rows would put minutes between governor and the last.
-pub(crate) const EACH: Cell =
-    admission("each/1", "100 thousand ids, each algorithm", 100_000, 1, 1_000_000);
+/// Of its own, with governor once more: so many rows would put a minute between it and the last.
+pub(crate) const EACH: Cell = Cell {
+    name: "each/1",
+    title: "100 thousand ids, each algorithm",
+    family: Family::Each,
+    ..K100_1
+};
 
-/// Every cell, in the order in which a round runs them and the table shows them.
+pub(crate) const M1_1: Cell = Cell {
+    name: "1M/1",
+    title: "1 million ids",
+    family: Family::Million,
+    ids: 1_000_000,
+    ..K100_1
+};
+pub(crate) const M1_2: Cell = Cell { name: "1M/2", threads: 2, ..M1_1 };
+
+pub(crate) const M10_1: Cell = Cell {
+    name: "10M/1",
+    title: "10 million ids",
+    family: Family::Millions,
+    ids: 10_000_000,
+    checks: 2_000_000,
+    ..K100_1
+};
+pub(crate) const M10_2: Cell = Cell { name: "10M/2", threads: 2, ..M10_1 };
+
+/// Every cell, in the order in which the table shows them.
 pub(crate) const CELLS: [Cell; 10] =
     [HOT_1, HOT_2, K100_1, K100_2, DENIAL, EACH, M1_1, M1_2, M10_1, M10_2];
 
@@ -105,22 +156,11 @@ impl Cell {
         }
     }
 
-    /// The cell with the same ids and one thread.
+    /// The same cell with one thread, if this one has more.
     pub(crate) fn alone(&self) -> Option<Self> {
-        COMMON
-            .into_iter()
-            .find(|other| other.ids == self.ids && other.meant == self.meant && other.threads == 1)
+        let same = |other: &Self| other.family == self.family && other.meant == self.meant;
+        CELLS.into_iter().find(|other| self.threads > 1 && other.threads == 1 && same(other))
     }
-}
-
-const fn admission(
-    name: &'static str,
-    title: &'static str,
-    ids: usize,
-    threads: usize,
-    checks: usize,
-) -> Cell {
-    Cell { name, title, ids, threads, meant: Meant::Admission, checks }
 }
 
 #[cfg(test)]

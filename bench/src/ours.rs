@@ -6,6 +6,8 @@
 
 mod algorithms;
 mod listener;
+#[cfg(test)]
+mod tests;
 
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -40,12 +42,7 @@ pub(crate) fn entries() -> Vec<Entry> {
 
 /// A bucket of the rule's size.
 fn token_bucket(rule: Rule) -> TokenBucket {
-    let bucket = match rule.period.as_secs() {
-        1 => TokenBucket::per_second(1),
-        60 => TokenBucket::per_minute(1),
-        other => unreachable!("no cell has a period of {other} s"),
-    };
-    bucket.burst(u64::from(rule.burst))
+    TokenBucket::per(1, rule.period).burst(u64::from(rule.burst))
 }
 
 /// Reads the answer as a caller does who sends headers.

@@ -3,7 +3,7 @@
 use anyhow::bail;
 
 use crate::args::Args;
-use crate::cell::{CELLS, Cell, K100_1};
+use crate::cell::{CELLS, Cell, FAMILIES, K100_1};
 use crate::results::MemoryKey;
 use crate::roster::{self, BASE, Entry, Fills};
 
@@ -14,11 +14,19 @@ pub(crate) const LOG_USERS: usize = 100_000;
 pub(crate) struct Plan {
     /// How often every contestant runs every cell.
     pub(crate) rounds: u32,
-    /// Who runs in which cell.
-    pub(crate) cells: Vec<(Cell, Vec<Entry>)>,
+    /// Who runs in which cells, family by family.
+    pub(crate) families: Vec<Vec<Turn>>,
     /// Whose memory is measured, with how many ids.
     pub(crate) fills: Vec<(Entry, MemoryKey)>,
     length: Length,
+}
+
+/// One contestant in the cells of one family.
+pub(crate) struct Turn {
+    /// Who.
+    pub(crate) entry: Entry,
+    /// Where.
+    pub(crate) cells: Vec<Cell>,
 }
 
 /// How much time there is.
@@ -36,13 +44,19 @@ impl Plan {
     pub(crate) fn from_args(args: &Args) -> anyhow::Result<Self> {
         let length = Length::from_args(args);
         let everyone = roster::all();
-        let mut cells = Vec::new();
-        for cell in CELLS.into_iter().filter(|cell| length.has(cell)) {
-            let takes_part = |entry: &Entry| entry.runs_in(&cell) && length.affords(entry, &cell);
-            let entries = chosen(&everyone, cell.name, &args.only, takes_part);
-            if !entries.is_empty() {
-                cells.push((cell, entries));
-            }
+        let takes_part = |entry: &Entry, cell: &Cell| {
+            length.has(cell) && entry.runs_in(cell) && length.affords(entry, cell)
+        };
+        let mut families = Vec::new();
+        for family in FAMILIES {
+            let cells = CELLS.into_iter().filter(|cell| cell.family == family);
+            let chosen: Vec<(Cell, Vec<Entry>)> = cells
+                .map(|cell| {
+                    let able = |entry: &Entry| takes_part(entry, &cell);
+                    (cell, chosen(&everyone, cell.name, &args.only, able))
+                })
+                .collect();
+            families.push(turns(&everyone, &chosen));
         }
         let mut fills = Vec::new();
         for &(name, ids, kind) in length.fills() {
@@ -51,7 +65,7 @@ impl Plan {
                 fills.push((entry, MemoryKey { cell: name, ids, contestant: entry.name }));
             }
         }
-        if cells.is_empty() && fills.is_empty() {
+        if families.iter().all(Vec::is_empty) && fills.is_empty() {
             let names: Vec<_> = everyone.iter().map(|entry| entry.name).collect();
             bail!(
                 "nothing to measure is called `{}`: a name is a cell ({}, memory-1M, memory-10M, \
@@ -61,7 +75,7 @@ impl Plan {
                 names.join(", "),
             );
         }
-        Ok(Self { rounds: args.rounds.unwrap_or(length.rounds()), cells, fills, length })
+        Ok(Self { rounds: args.rounds.unwrap_or(length.rounds()), families, fills, length })
     }
 
     /// Timed checks per thread.
@@ -72,9 +86,19 @@ impl Plan {
 
     /// How many children will be started.
     pub(crate) fn steps(&self) -> usize {
-        let cells: usize = self.cells.iter().map(|(_, entries)| entries.len()).sum();
+        let cells: usize = self.families.iter().flatten().map(|turn| turn.cells.len()).sum();
         cells * self.rounds as usize + self.fills.len()
     }
+}
+
+/// From who runs in a cell to which cells somebody runs in.
+fn turns(everyone: &[Entry], chosen: &[(Cell, Vec<Entry>)]) -> Vec<Turn> {
+    let cells_of = |entry: &Entry| {
+        let has = |entries: &[Entry]| entries.iter().any(|other| other.name == entry.name);
+        chosen.iter().filter(|(_, entries)| has(entries)).map(|(cell, _)| *cell).collect()
+    };
+    let turns = everyone.iter().map(|entry| Turn { entry: *entry, cells: cells_of(entry) });
+    turns.filter(|turn| !turn.cells.is_empty()).collect()
 }
 
 /// Those who take part in a cell and were asked for, and with them the base, since all ratios are to it.

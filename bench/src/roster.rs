@@ -1,6 +1,8 @@
 //! Who takes part, and in what.
 
-use crate::cell::{CELLS, COMMON, Cell, HOT_1, HOT_2, K100_1, K100_2, M1_1, M1_2, M10_1, M10_2};
+use crate::cell::{
+    CELLS, COMMON, Cell, DENIAL, HOT_1, HOT_2, K100_1, K100_2, M1_1, M1_2, M10_1, M10_2,
+};
 use crate::contestant::Contestant;
 use crate::contestants::governor::Governor;
 use crate::contestants::limitador::Limitador;
@@ -11,6 +13,9 @@ use crate::one_fill::{self, Growth};
 
 /// The one that all ratios are to.
 pub(crate) const BASE: &str = "governor";
+
+/// Reads ids and nothing else: what two threads have of two CPUs shows here.
+pub(crate) const READ_IN_TURN: &str = "read-id-in-turn";
 
 /// A contestant as the schedule sees it.
 #[derive(Clone, Copy)]
@@ -46,20 +51,22 @@ pub(crate) enum Fills {
 
 /// Everyone.
 pub(crate) fn all() -> Vec<Entry> {
-    let reads = &[HOT_1, HOT_2, K100_1, K100_2, M1_1, M1_2, M10_1, M10_2];
+    let reads: &[Cell] = &[HOT_1, HOT_2, K100_1, K100_2, M1_1, M1_2, M10_1, M10_2];
     let peers = [
         Entry { cells: reads, limits: false, ..Entry::new::<Overlapping>("read-id-only") },
-        Entry { cells: reads, limits: false, ..Entry::new::<InTurn>("read-id-in-turn") },
-        Entry { cells: &CELLS, fills: Fills::Millions, ..Entry::new::<Governor>(BASE) },
+        Entry { cells: reads, limits: false, ..Entry::new::<InTurn>(READ_IN_TURN) },
         Entry { fills: Fills::Millions, ..Entry::new::<Adaptive>("throttlecrab-adaptive") },
         Entry { fills: Fills::Millions, ..Entry::new::<Periodic>("throttlecrab-periodic") },
         Entry {
+            // Showing it a million ids takes ten seconds; ten million would take 11 GB.
+            cells: &[HOT_1, HOT_2, K100_1, K100_2, DENIAL, M1_1],
             fills: Fills::Millions,
             slower: 4,
-            // Ten million counters would take more memory than the machine may have.
             ids_max: 1_000_000,
             ..Entry::new::<Limitador>("limitador")
         },
+        // The last of the peers, so that it runs right before ours.
+        Entry { cells: &CELLS, fills: Fills::Millions, ..Entry::new::<Governor>(BASE) },
     ];
     peers.into_iter().chain(ours()).collect()
 }

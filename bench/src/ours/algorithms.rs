@@ -3,10 +3,12 @@
 //! The numbers are chosen so that every check is an admission; where an algorithm makes that a matter of
 //! time (the smooth ones grant only who has paid for the one before), time is what the row hands out.
 
+use std::time::Duration;
+
 use sluicegate::limit::{
     Concurrency, Cycle, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, SmoothBursty, WarmUp,
 };
-use sluicegate::{LimitError, Limiter, Span};
+use sluicegate::{LimitError, Limiter};
 
 use super::{GivenNow, token_bucket};
 use crate::cell::{EACH, Rule};
@@ -14,7 +16,8 @@ use crate::report::bars::{FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKE
 use crate::roster::{Entry, Fills};
 
 const SECOND_US: u64 = 1_000_000;
-const HOUR: Span = Span::from_secs(3_600);
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// One row.
 pub(crate) trait Algorithm: 'static {
@@ -123,7 +126,7 @@ impl Algorithm for Warming {
     const LEAP_US: u64 = SECOND_US;
 
     fn limiter(_rule: Rule) -> Result<Limiter, LimitError> {
-        Limiter::new(WarmUp::per_second(1_000_000).warm_up(Span::from_secs(10)))
+        Limiter::new(WarmUp::per_second(1_000_000).over(Duration::from_secs(10)))
     }
 }
 
@@ -131,7 +134,7 @@ struct Cycling;
 
 impl Algorithm for Cycling {
     fn limiter(rule: Rule) -> Result<Limiter, LimitError> {
-        Limiter::new(Cycle::per_day(u64::from(rule.burst)))
+        Limiter::new(Cycle::of(u64::from(rule.burst)).every(DAY))
     }
 }
 
@@ -140,6 +143,6 @@ struct Slots;
 
 impl Algorithm for Slots {
     fn limiter(rule: Rule) -> Result<Limiter, LimitError> {
-        Limiter::new(Concurrency::new(u64::from(rule.burst), HOUR))
+        Limiter::new(Concurrency::at_most(u64::from(rule.burst)).lease(HOUR))
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use sluicegate::{Listener, Verdict};
+use sluicegate::{Event, Listener};
 
 /// One counter for each thread, or nearly: a single one would be a hot key of the bench's own making.
 const STRIPES: usize = 16;
@@ -35,10 +35,9 @@ impl Count {
     }
 }
 
-// To be completed: the trait's name and method as the engine has them. `Count` is given as an `Arc`.
 impl Listener for Count {
     #[inline]
-    fn decided(&self, _key: &str, _verdict: &Verdict) {
+    fn decided(&self, _event: &Event<'_>) {
         self.stripes[MINE.get()].0.fetch_add(1, Ordering::Relaxed);
     }
 }

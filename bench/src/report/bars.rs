@@ -10,7 +10,7 @@ use super::speed::scaling;
 use crate::cell::{Cell, DENIAL, HOT_1, HOT_2, K100_1, K100_2, M1_1, M10_1};
 use crate::plan::LOG_USERS;
 use crate::results::{Results, SpeedKey, WALL};
-use crate::roster::BASE;
+use crate::roster::{BASE, READ_IN_TURN};
 
 /// `Limiter::hit`, the clock read, the remainder read, a listener counting: the headline.
 pub(crate) const OURS: &str = "ours";
@@ -20,6 +20,9 @@ pub(crate) const TOKEN_BUCKET: &str = "ours-token_bucket";
 pub(crate) const FIXED_WINDOW: &str = "ours-fixed_window";
 pub(crate) const SLIDING_WINDOW: &str = "ours-sliding_window";
 pub(crate) const SLIDING_LOG: &str = "ours-sliding_log";
+
+/// Two threads that only read ids reach at least this if each has a CPU to itself.
+const SCALING_OF_TWO_CPUS: f64 = 1.7;
 
 /// What a measured number must be.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +110,7 @@ impl Bar {
         let measured = self.measure.of(results);
         let verdict = match measured {
             None => "not measured",
+            Some(_) if self.measure.was_crowded(results) => "CROWDED",
             Some(number) if self.goal.reached(number) => "PASS",
             Some(_) => "NOT REACHED",
         };
@@ -141,6 +145,13 @@ impl Goal {
 // === impl Measure ===
 
 impl Measure {
+    /// Whether two threads did not have two CPUs: then even reading ids does not scale.
+    fn was_crowded(&self, results: &Results) -> bool {
+        let (Self::Faster(cell, _) | Self::Scaling(cell, _)) = self else { return false };
+        let reading = scaling(results, cell, READ_IN_TURN);
+        reading.is_some_and(|reading| reading.median < SCALING_OF_TWO_CPUS)
+    }
+
     fn of(&self, results: &Results) -> Option<f64> {
         let key = |cell: &Cell, contestant| SpeedKey { cell: cell.name, contestant };
         match self {

@@ -55,7 +55,7 @@ fn row(results: &Results, cell: &Cell, entry: &Entry) -> Option<Vec<String>> {
 
 /// Checks per second of all threads over those of one thread alone, in the same round.
 pub(crate) fn scaling(results: &Results, cell: &Cell, contestant: &'static str) -> Option<Spread> {
-    let alone = cell.alone().filter(|alone| alone.name != cell.name)?;
+    let alone = cell.alone()?;
     let together = SpeedKey { cell: cell.name, contestant };
     let alone = SpeedKey { cell: alone.name, contestant };
     let threads = cell.threads as f64;

@@ -129,6 +129,7 @@ impl Limit {
         }
     }
 
+    #[inline]
     pub(crate) fn kernel(&self) -> Kernel<'_> {
         match self {
             Self::Unlimited => Kernel::Open,

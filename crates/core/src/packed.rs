@@ -11,15 +11,18 @@
 //! | steps | when it is full | units used | above its capacity, a hole, or an identity that does not start full |
 //! | counter | when both counts are over | both counts | with bookings |
 //!
-//! [`Step::hit_packed`] is the short way through a decision for the common case: a hit on a hard limit whose
-//! state is packed. It says nothing of its own; it asks the kernels the same questions in the same order
-//! as [`crate::account::Account`], with everything in registers (`tests/packed.rs` compares the two).
+//! [`Step::hit_plainly`] is the short way through a decision for the common case: a hit on a hard limit with
+//! a packed state, nothing owed and the clock going on. It is a few additions and comparisons; for
+//! anything out of the ordinary it has no answer, and the long way ([`crate::account::Account`]) has to be taken. Where it has one
+//! it is the same (`tests/packed.rs` compares the two).
 
+use std::num::NonZeroU64;
+
+use crate::algorithm::Algorithm;
 use crate::algorithm::meter::{Meter, MeterState};
 use crate::algorithm::period::Period;
 use crate::algorithm::sliding_window::{CounterState, SlidingWindow};
 use crate::algorithm::steps::{Steps, StepsState};
-use crate::algorithm::{Algorithm, Slot};
 use crate::arithmetic::{EXACT_MAX, signed};
 use crate::limit::{Kernel, Limit, State};
 use crate::mode::Step;
@@ -36,31 +39,35 @@ pub struct Packed {
     pub number: u64,
 }
 
-/// What a hit on a packed state came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PackedHit {
-    /// What the limit says.
-    pub decision: Decision,
-    /// What is to be kept from now on, if the hit was charged.
-    pub charged: Charged,
+/// What a plain hit came to: numbers only, so that they stay in registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlainHit {
+    /// Whether it may go.
+    pub allowed: bool,
+    /// How long an admitted caller waits for its turn, or a denied one before it asks again.
+    pub after: Span,
+    /// How the limit stands then.
+    pub stands: Stands,
+    /// What is to be kept from now on, if it may go. `None` where nothing is kept at all.
+    pub kept: Option<Packed>,
 }
 
-/// What is to be kept after a hit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Charged {
-    /// What was there before: nothing was charged.
-    Nothing,
-    /// This.
-    Packed(Packed),
-    /// This, which cannot be packed.
-    Whole(State),
+/// How a limit stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stands {
+    /// Whole units left; `None` without a limit.
+    pub remaining: Option<i64>,
+    /// How long until the limit is full.
+    pub reset_after: Span,
 }
 
 /// A kernel whose states can be packed.
 trait Pack: Algorithm {
     fn pack(&self, state: &Self::State) -> Option<Packed>;
     fn unpack(&self, packed: Packed) -> Self::State;
-    fn whole(state: Self::State) -> State;
+
+    /// A hit, if nothing is out of the ordinary.
+    fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit>;
 }
 
 // === impl Limit ===
@@ -111,97 +118,84 @@ impl Limit {
 // === impl Step ===
 
 impl Step {
-    /// The largest cost that [`Step::hit_packed`] serves; `None` where it serves none. It serves hard limits
-    /// whose states are packed as a rule.
+    /// The largest cost that [`Step::hit_plainly`] may have an answer to; `None` where it has none to any. It serves
+    /// hard limits whose states are packed as a rule.
     #[must_use]
-    pub fn packed_cost_max(&self) -> Option<u64> {
+    pub fn plain_cost_max(&self) -> Option<u64> {
         let packs = match self.limit.kernel() {
             Kernel::Open | Kernel::Counter(_) => true,
             Kernel::Meter(meter) => !meter.starts_short(),
-            Kernel::Steps(steps) => !steps.starts_short(),
+            Kernel::Steps(steps) => !steps.starts_short() && steps.refill == steps.capacity,
             Kernel::Closed | Kernel::Log(_) | Kernel::WarmUp(_) | Kernel::Slots(_) => false,
         };
         let hard = self.enforced && self.plain.is_none() && self.boost.is_none();
-        // What wavers takes more than one look.
-        let most = if let Limit::Cycle(cycle) = &self.limit { cycle.permits() } else { u64::MAX };
-        (packs && hard).then_some(most)
+        (packs && hard).then(|| self.limit.capacity().unwrap_or(EXACT_MAX))
     }
 
-    /// A hit of `cost`, 1 or more, on what is kept, or on an identity of which nothing is.
-    ///
-    /// Only up to [`Step::packed_cost_max`]: a step that has none lets everything pass.
+    /// A hit of `cost`, from 1 to [`Step::plain_cost_max`], on what is kept of an identity: nothing, or a state that has not
+    /// run out. `None` if something is out of the ordinary.
     #[inline]
     #[must_use]
-    pub fn hit_packed(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> PackedHit {
-        let now = now.min(NOW_MAX);
+    pub fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
+        if now > NOW_MAX {
+            return None;
+        }
         match self.limit.kernel() {
-            Kernel::Meter(kernel) => hit(kernel, kept, cost, now),
-            Kernel::Steps(kernel) => hit(kernel, kept, cost, now),
-            Kernel::Counter(kernel) => hit(kernel, kept, cost, now),
-            _ => PackedHit {
-                decision: says(Outcome::Allow { wait: Span::ZERO }, None, Span::ZERO),
-                charged: Charged::Nothing,
-            },
+            Kernel::Meter(kernel) => kernel.hit_plainly(kept, cost, now),
+            Kernel::Steps(kernel) => kernel.hit_plainly(kept, cost, now),
+            Kernel::Counter(kernel) => kernel.hit_plainly(kept, cost, now),
+            Kernel::Open => Some(PlainHit {
+                allowed: true,
+                after: Span::ZERO,
+                stands: Stands { remaining: None, reset_after: Span::ZERO },
+                kept: None,
+            }),
+            Kernel::Closed | Kernel::Log(_) | Kernel::WarmUp(_) | Kernel::Slots(_) => None,
         }
     }
 
-    /// What the limit would say of itself now, had it not been asked: for the limits that would have agreed
-    /// when another of the plan does not.
+    /// How the limit stands, for one that agreed to a hit when another of the plan did not.
     #[must_use]
-    pub fn glance_packed(&self, kept: Option<Packed>, now: Timestamp) -> Decision {
-        let now = now.min(NOW_MAX);
-        let allow = Outcome::Allow { wait: Span::ZERO };
-        match self.limit.kernel() {
-            Kernel::Meter(kernel) => glance(kernel, &opened(kernel, kept, now), allow, now),
-            Kernel::Steps(kernel) => glance(kernel, &opened(kernel, kept, now), allow, now),
-            Kernel::Counter(kernel) => glance(kernel, &opened(kernel, kept, now), allow, now),
-            _ => says(allow, None, Span::ZERO),
-        }
+    pub fn stands(&self, kept: Option<Packed>, now: Timestamp) -> Stands {
+        let mut state = kept.map_or(State::New, |packed| self.limit.unpack(packed));
+        self.limit.open(&mut state, now);
+        let remaining = self.limit.remaining(&state, now);
+        Stands { remaining, reset_after: self.limit.full_after(&state, now) }
     }
 }
 
-#[inline]
-fn hit<K: Pack>(kernel: &K, kept: Option<Packed>, cost: u64, now: Timestamp) -> PackedHit {
-    let mut state = opened(kernel, kept, now);
-    let ready = kernel.ready(&state, cost, kernel.hit_patience(), now);
-    let slot = match ready {
-        Slot::At(at) if at <= now => kernel.slot(&state, cost, now),
-        later => later,
-    };
-    let outcome = match (ready, slot) {
-        (Slot::At(at), Slot::At(slot)) if at <= now => {
-            kernel.spend(&mut state, cost, slot, now);
-            let decision = glance(kernel, &state, Outcome::Allow { wait: slot.since(now) }, now);
-            let charged = match kernel.pack(&state) {
-                Some(packed) => Charged::Packed(packed),
-                None => Charged::Whole(K::whole(state)),
-            };
-            return PackedHit { decision, charged };
+// === impl PlainHit ===
+
+impl PlainHit {
+    #[inline]
+    const fn admitted(after: Span, left: u64, kept: Packed, reset_after: Span) -> Self {
+        let stands = Stands { remaining: Some(signed(left)), reset_after };
+        Self { allowed: true, after, stands, kept: Some(kept) }
+    }
+
+    #[inline]
+    const fn denied(after: Span, left: u64, reset_after: Span) -> Self {
+        let stands = Stands { remaining: Some(signed(left)), reset_after };
+        Self { allowed: false, after, stands, kept: None }
+    }
+
+    /// What the limit says.
+    #[inline]
+    #[must_use]
+    pub const fn decision(&self) -> Decision {
+        let outcome = match self.allowed {
+            true => Outcome::Allow { wait: self.after },
+            false => Outcome::Deny { retry_after: self.after },
+        };
+        Decision {
+            outcome,
+            enforced: true,
+            remaining: self.stands.remaining,
+            reset_after: self.stands.reset_after,
+            soft: false,
+            elastic: false,
         }
-        (Slot::Never { max_cost }, _) | (_, Slot::Never { max_cost }) => {
-            Outcome::Never { max_cost }
-        }
-        (Slot::At(at), _) => Outcome::Deny { retry_after: at.since(now) },
-    };
-    PackedHit { decision: glance(kernel, &state, outcome, now), charged: Charged::Nothing }
-}
-
-/// The state at `now`; a fresh one where none is kept, or it is as good as that.
-#[inline]
-fn opened<K: Pack>(kernel: &K, kept: Option<Packed>, now: Timestamp) -> K::State {
-    let Some(packed) = kept else { return kernel.fresh(now) };
-    let mut state = kernel.unpack(packed);
-    kernel.settle(&mut state, now);
-    if kernel.expires_at(&state) > now { state } else { kernel.fresh(now) }
-}
-
-#[inline]
-fn glance<K: Pack>(kernel: &K, state: &K::State, outcome: Outcome, now: Timestamp) -> Decision {
-    says(outcome, Some(kernel.remaining(state, now)), kernel.full_at(state, now).since(now))
-}
-
-const fn says(outcome: Outcome, remaining: Option<i64>, reset_after: Span) -> Decision {
-    Decision { outcome, enforced: true, remaining, reset_after, soft: false, elastic: false }
+    }
 }
 
 // === impl Pack: meter ===
@@ -223,8 +217,69 @@ impl Pack for Meter {
         MeterState { mark, extra: 0, seen: None, hole_until: None }
     }
 
-    fn whole(state: MeterState) -> State {
-        State::Meter(state)
+    /// The mark lies between `now` and the brim, and the hit moves it on if it stays there.
+    #[inline]
+    fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
+        if let Some(interval) = self.rate.whole_interval() {
+            return self.hit_whole(interval, kept, cost, now);
+        }
+        let brim = self.brim(now);
+        let start = match kept {
+            Some(packed) => self.unpack(packed).mark.max(Mark::at(now)),
+            None => Mark::at(now),
+        };
+        if start > brim || cost > self.capacity || !self.pours() {
+            return None;
+        }
+        let poured = self.rate.later(start, self.rate.time_of(cost));
+        if poured > brim {
+            let ready = self.rate.earlier(poured, self.full).ceil();
+            let left = self.rate.units_in(self.rate.earlier(brim, start));
+            return Some(PlainHit::denied(ready.since(now), left, start.ceil().since(now)));
+        }
+        let wait = if self.queues() { start.ceil().since(now) } else { Span::ZERO };
+        let left = self.rate.units_in(self.rate.earlier(brim, poured));
+        let kept = Packed { expires_at: poured.ceil(), number: poured.frac() };
+        Some(PlainHit::admitted(wait, left, kept, kept.expires_at.since(now)))
+    }
+}
+
+impl Meter {
+    /// The same where a unit takes a whole number of microseconds, as of most rates that people write: there are no
+    /// fractions to carry.
+    #[inline]
+    fn hit_whole(
+        &self,
+        interval: NonZeroU64,
+        kept: Option<Packed>,
+        cost: u64,
+        now: Timestamp,
+    ) -> Option<PlainHit> {
+        let now_us = now.as_micros();
+        let brim = now_us.saturating_add(self.full.us());
+        let start = match kept {
+            Some(packed) => packed.expires_at.as_micros().max(now_us),
+            None => now_us,
+        };
+        if start > brim || cost > self.capacity || !self.pours() {
+            return None;
+        }
+        // The time of at most a whole bucket.
+        let poured = start.saturating_add(interval.get().saturating_mul(cost));
+        let allowed = poured <= brim;
+        let after = if allowed { poured } else { start };
+        let left = brim.saturating_sub(after).checked_div(interval.get()).unwrap_or(0);
+        let reset_after = Span::from_micros(after.saturating_sub(now_us));
+        if !allowed {
+            return Some(PlainHit::denied(
+                Span::from_micros(poured.saturating_sub(brim)),
+                left,
+                reset_after,
+            ));
+        }
+        let wait = if self.queues() { start.saturating_sub(now_us) } else { 0 };
+        let kept = Packed { expires_at: Timestamp::from_micros(poured), number: 0 };
+        Some(PlainHit::admitted(Span::from_micros(wait), left, kept, reset_after))
     }
 }
 
@@ -253,8 +308,30 @@ impl Pack for Steps {
         StepsState { level, anchor: self.anchor_of(packed), seen: None, hole_until: None }
     }
 
-    fn whole(state: StepsState) -> State {
-        State::Steps(state)
+    /// The window holds `now`, and nothing is owed by it.
+    #[inline]
+    fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
+        let capacity = self.capacity.get();
+        let (used, end) = match kept {
+            Some(packed) => (packed.number, packed.expires_at),
+            None => (0, self.period.end_of(now)),
+        };
+        let in_window = match &self.period {
+            Period::Clock(length) | Period::FirstHit(length) => {
+                now < end && end.before(Span::from_micros(length.get())) <= now
+            }
+            Period::Calendar(_) => end == self.period.end_of(now),
+        };
+        if !in_window || self.refill != self.capacity || used > capacity || cost > capacity {
+            return None;
+        }
+        let free = capacity.saturating_sub(used);
+        let reset_after = end.since(now);
+        if cost > free {
+            return Some(PlainHit::denied(reset_after, free, reset_after));
+        }
+        let kept = Packed { expires_at: end, number: used.saturating_add(cost) };
+        Some(PlainHit::admitted(Span::ZERO, free.saturating_sub(cost), kept, reset_after))
     }
 }
 
@@ -310,8 +387,36 @@ impl Pack for SlidingWindow {
         CounterState { start, previous, current, next: 0, seen: None }
     }
 
-    fn whole(state: CounterState) -> State {
-        State::Counter(state)
+    /// The counts are those of the window that holds `now`, or of the one before.
+    #[inline]
+    fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
+        let mut state = match kept {
+            Some(packed) => self.unpack(packed),
+            None => self.fresh(now),
+        };
+        let window = self.window_span();
+        if now.since(state.start) >= window {
+            state = self.one_later(&state);
+        }
+        let most = self.rate().count();
+        if now < state.start || now.since(state.start) >= window || cost > most {
+            return None;
+        }
+        let held = self.estimate(&state, now);
+        let left = signed(most).saturating_sub(signed(held));
+        let fits = held.saturating_add(cost) <= most;
+        if fits {
+            state.current = state.current.saturating_add(cost);
+        }
+        let reset_after = self.full_at(&state, now).since(now);
+        if !fits {
+            let after = self.fits_at(&state, cost, now).since(now);
+            let stands = Stands { remaining: Some(left), reset_after };
+            return Some(PlainHit { allowed: false, after, stands, kept: None });
+        }
+        let kept = self.pack(&state)?;
+        let left = u64::try_from(left).unwrap_or(0).saturating_sub(cost);
+        Some(PlainHit::admitted(Span::ZERO, left, kept, reset_after))
     }
 }
 

@@ -140,6 +140,12 @@ impl Rate {
         self.units.get()
     }
 
+    /// The time of one unit, if that is a whole number of microseconds.
+    #[inline]
+    pub(crate) fn whole_interval(&self) -> Option<NonZeroU64> {
+        (self.units == NonZeroU64::MIN).then_some(self.micros)
+    }
+
     /// Whether both give a unit in the same time, however they are written: 1/s and 60/m do.
     pub(crate) fn same_pace(&self, other: &Self) -> bool {
         (self.units, self.micros) == (other.units, other.micros)
@@ -243,13 +249,17 @@ impl Rate {
     }
 
     /// `(us * units + frac) / micros`, and whether that is whole.
+    #[inline]
     fn units_and_rest(&self, time: Mark) -> (u64, bool) {
         let Division { quotient, remainder } = muldiv(time.us, self.units.get(), self.micros);
         if quotient == EXACT_MAX {
             return (EXACT_MAX, true);
         }
-        // remainder < micros and frac < units; their sum over micros adds the rest.
+        // remainder < micros and frac < units; their sum over micros adds the rest, if any.
         let rest = remainder.saturating_add(time.frac);
+        if rest < self.micros.get() {
+            return (quotient, rest == 0);
+        }
         let more = rest.checked_div(self.micros.get()).unwrap_or(0);
         let exact = rest.is_multiple_of(self.micros.get());
         (cut_amount(quotient.saturating_add(more)), exact)
@@ -285,6 +295,7 @@ impl Mark {
 
     /// A mark from its parts, as a store keeps them. A fraction that the rate does not know is
     /// rounded up to the next microsecond.
+    #[inline]
     #[must_use]
     pub fn from_parts(rate: &Rate, us: u64, frac: u64) -> Self {
         let carried = if frac >= rate.fraction() { us.saturating_add(1) } else { us };
@@ -325,6 +336,7 @@ impl Mark {
     }
 
     /// The same mark moved on by whole microseconds.
+    #[inline]
     pub(crate) const fn moved_on(self, by: Span) -> Self {
         Self { us: cut_amount(self.us.saturating_add(by.as_micros())), frac: self.frac }
     }

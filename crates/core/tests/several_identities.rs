@@ -245,6 +245,8 @@ fn a_booking_is_not_committed() {
     let mut parts = [hard(window(9, 100)), hard(window(6, 100))];
     assert!(allows(&mut parts, acquire_as(5, 0, 7), 0));
     assert_eq!(ask(&mut parts, commit(2, 7), 0), Err(Refusal::NotReserved));
+    assert!(ask(&mut parts[1..], cancel(7), 0).is_ok());
+    assert_eq!(ask(&mut parts, commit(2, 7), 0), Err(Refusal::UnknownHolder), "to one of them");
 }
 
 #[test]

@@ -102,8 +102,8 @@ proptest! {
             Ok(states) => prop_assert_eq!(Account::from_states(states), account),
             Err(same) => {
                 prop_assert_eq!(&same, &account);
-                let known = |id| account.clone().apply(&plan, cancel(id), deeds[deeds.len() - 1].moment);
-                prop_assert!((0..4).any(|id| known(id).is_ok()) || account.expires_at(&plan) > at(DAY));
+                // Something under an id, and that is remembered for a day at least.
+                prop_assert!(account.expires_at(&plan) >= at(DAY));
             }
         }
     }

@@ -88,7 +88,7 @@ impl Plan {
             // The mode fitted when the rule was made, and a calendar's edges do not change that.
             steps.extend(Step::new(stands, rule.mode));
         }
-        let short = steps.iter().map(|step| step.packed_cost_max().unwrap_or(0)).min();
+        let short = steps.iter().map(|step| step.plain_cost_max().unwrap_or(0)).min();
         let short_cost_max = short.unwrap_or(0);
         Self { rule, steps: steps.into(), short_cost_max, from, until }
     }
@@ -96,7 +96,7 @@ impl Plan {
     /// Whether it is the plan of this moment.
     #[inline]
     pub(crate) fn holds_at(&self, now: Timestamp) -> bool {
-        self.from <= now && now < self.until || self.until == Timestamp::MAX
+        self.from <= now && now < self.until
     }
 }
 

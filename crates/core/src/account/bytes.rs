@@ -60,7 +60,6 @@ impl Written for Hold {
         write_number(out, self.holder.0);
         self.kind.write_to(out);
         write_number(out, self.cost);
-        self.made.write_to(out);
         write_all(&self.receipts, out);
     }
 
@@ -69,7 +68,6 @@ impl Written for Hold {
             holder: Holder(read_number(bytes)?),
             kind: Kind::read_from(bytes)?,
             cost: read_number(bytes)?,
-            made: Timestamp::read_from(bytes)?,
             receipts: read_all(bytes, u64::MAX)?,
         })
     }
@@ -78,7 +76,10 @@ impl Written for Hold {
 impl Written for Kind {
     fn write_to(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Booking => out.push(0),
+            Self::Booking { made, turn } => {
+                with_kind(0, made, out);
+                turn.write_to(out);
+            }
             Self::Reservation { deadline, ttl } => {
                 with_kind(1, deadline, out);
                 ttl.write_to(out);
@@ -89,7 +90,10 @@ impl Written for Kind {
 
     fn read_from(bytes: &mut &[u8]) -> Option<Self> {
         Some(match byte(bytes)? {
-            0 => Self::Booking,
+            0 => Self::Booking {
+                made: Timestamp::read_from(bytes)?,
+                turn: Timestamp::read_from(bytes)?,
+            },
             1 => Self::Reservation {
                 deadline: Timestamp::read_from(bytes)?,
                 ttl: Span::read_from(bytes)?,

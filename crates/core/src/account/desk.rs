@@ -62,10 +62,11 @@ impl Desk<'_, '_> {
             Op::Acquire { cost, patience, holder } => {
                 let want = Want { cost, patience: Some(patience), holder };
                 let (verdict, receipts) = self.admit(want, moment);
-                if let (Some(holder), true) = (holder, verdict.outcome.is_allowed()) {
+                if let (Some(holder), Outcome::Allow { wait }) = (holder, verdict.outcome) {
+                    let kind = Kind::Booking { made: now, turn: now.after(wait) };
                     // A slot is freed by its holder; there is nothing else to remember of it.
                     let booked = |part: &Part<'_>| part.plan.iter().any(|step| !step.has_slots());
-                    self.hold((holder, Kind::Booking, cost), &receipts, booked, now);
+                    self.hold((holder, kind, cost), &receipts, booked);
                 }
                 Ok(verdict.into())
             }
@@ -74,7 +75,7 @@ impl Desk<'_, '_> {
                 let (verdict, receipts) = self.admit(want, moment);
                 if verdict.outcome.is_allowed() {
                     let kind = Kind::Reservation { deadline: now.after(ttl), ttl };
-                    self.hold((holder, kind, cost), &receipts, |_| true, now);
+                    self.hold((holder, kind, cost), &receipts, |_| true);
                 }
                 Ok(verdict.into())
             }
@@ -147,13 +148,12 @@ impl<'a> Desk<'_, 'a> {
         (holder, kind, cost): (Holder, Kind, u64),
         receipts: &[Receipt],
         kept: impl Fn(&Part<'_>) -> bool,
-        now: Timestamp,
     ) {
         let mut rest = receipts.iter().copied();
         for part in &mut *self.parts {
             let receipts = rest.by_ref().take(part.plan.len()).collect();
             if kept(part) {
-                part.account.holds.add(Hold { holder, kind, cost, made: now, receipts });
+                part.account.holds.add(Hold { holder, kind, cost, receipts });
             }
         }
     }

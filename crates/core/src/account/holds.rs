@@ -23,15 +23,14 @@ pub(super) struct Hold {
     pub(super) holder: Holder,
     pub(super) kind: Kind,
     pub(super) cost: u64,
-    pub(super) made: Timestamp,
     /// One for each step of the plan.
     pub(super) receipts: Vec<Receipt>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// An acquire: can be cancelled until its slot comes.
-    Booking,
+    /// An acquire: can be cancelled until its turn comes, which is that of all identities of its request.
+    Booking { made: Timestamp, turn: Timestamp },
     /// A reservation: cancelled by itself at its deadline.
     Reservation { deadline: Timestamp, ttl: Span },
     /// A reservation past its deadline, remembered so that a late commit is charged and not refused.
@@ -82,7 +81,7 @@ impl Holds {
     pub(super) fn may_commit(&self, holder: Holder) -> Result<(), Refusal> {
         match self.all.iter().find(|hold| hold.holder == holder) {
             None => Err(Refusal::UnknownHolder),
-            Some(hold) if hold.kind == Kind::Booking => Err(Refusal::NotReserved),
+            Some(Hold { kind: Kind::Booking { .. }, .. }) => Err(Refusal::NotReserved),
             Some(_) => Ok(()),
         }
     }
@@ -105,8 +104,11 @@ impl Holds {
     pub(super) fn void(&mut self, now: Timestamp) {
         for hold in &mut self.all {
             hold.receipts.fill(Receipt::default());
-            if hold.deadline().is_some() {
-                hold.kind = Kind::Expired { deadline: now };
+            match &mut hold.kind {
+                // Nothing is left whose turn could come.
+                Kind::Booking { made, turn } => *turn = *made,
+                kind @ Kind::Reservation { .. } => *kind = Kind::Expired { deadline: now },
+                Kind::Expired { .. } => {}
             }
         }
     }
@@ -169,6 +171,9 @@ impl Holds {
                 place.and_then(|place| hold.receipts.get(place).copied()).unwrap_or_default()
             };
             hold.receipts = from.iter().map(receipt).collect();
+            if let (None, Kind::Booking { made, turn }) = (hold.slot(), &mut hold.kind) {
+                *turn = *made;
+            }
         }
     }
 }
@@ -179,7 +184,7 @@ impl Hold {
     fn deadline(&self) -> Option<Timestamp> {
         match self.kind {
             Kind::Reservation { deadline, .. } => Some(deadline),
-            Kind::Booking | Kind::Expired { .. } => None,
+            Kind::Booking { .. } | Kind::Expired { .. } => None,
         }
     }
 
@@ -195,7 +200,7 @@ impl Hold {
     /// Whether it still stands for something that may be given back.
     fn is_pending(&self, now: Timestamp) -> bool {
         match self.kind {
-            Kind::Booking => self.slot().is_some_and(|slot| slot > now),
+            Kind::Booking { .. } => self.slot().is_some_and(|slot| slot > now),
             Kind::Reservation { deadline, .. } => deadline > now,
             Kind::Expired { .. } => false,
         }
@@ -210,7 +215,7 @@ impl Hold {
     /// From when on nobody will ask for it, if nothing happens to it until then.
     fn forgotten_at(&self) -> Timestamp {
         let over = match self.kind {
-            Kind::Booking => self.slot().unwrap_or(self.made).max(self.made),
+            Kind::Booking { turn, .. } => turn,
             Kind::Reservation { deadline, .. } | Kind::Expired { deadline } => deadline,
         };
         over.after(FORGET_AFTER)

@@ -128,7 +128,7 @@ impl Account {
             let before = cell.clone();
             let states = (&mut cell.plain, &mut cell.boost);
             let back = match hold.kind {
-                Kind::Booking => receipt.unbook(step, states, now),
+                Kind::Booking { .. } => receipt.unbook(step, states, now),
                 Kind::Reservation { .. } => receipt.give_back(step, states, 0, now),
                 Kind::Expired { .. } => Some(0),
             };

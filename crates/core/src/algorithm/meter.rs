@@ -82,8 +82,21 @@ impl Meter {
         state.mark.max(Mark::at(now))
     }
 
+    /// Whether a cost has to fit: a smooth limiter grants any.
+    #[inline]
+    pub(crate) fn pours(&self) -> bool {
+        self.face != Face::Smooth
+    }
+
+    /// Whether an admitted caller waits for its turn.
+    #[inline]
+    pub(crate) fn queues(&self) -> bool {
+        self.face == Face::Queue
+    }
+
     /// The latest mark that is not a debt.
-    fn brim(&self, now: Timestamp) -> Mark {
+    #[inline]
+    pub(crate) fn brim(&self, now: Timestamp) -> Mark {
         self.full.moved_on(now.since(Timestamp::EPOCH))
     }
 

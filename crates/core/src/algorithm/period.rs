@@ -62,11 +62,21 @@ impl Period {
     }
 
     /// When the period holding `now` began; for a first hit, that is now.
-    pub(super) fn start_of(&self, now: Timestamp) -> Timestamp {
+    #[inline]
+    pub(crate) fn start_of(&self, now: Timestamp) -> Timestamp {
         match self {
             Self::Clock(_) => now.aligned(self.longest()),
             Self::FirstHit(_) => now,
             Self::Calendar(edges) => edges.start_of(now),
+        }
+    }
+
+    /// When the period holding `now` ends.
+    #[inline]
+    pub(crate) fn end_of(&self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::Clock(_) | Self::FirstHit(_) => self.start_of(now).after(self.longest()),
+            Self::Calendar(edges) => edges.nth_after(now, 1),
         }
     }
 

@@ -96,7 +96,8 @@ impl SlidingWindow {
     }
 
     /// The estimate at `at`, which lies in the state's window.
-    fn estimate(&self, state: &CounterState, at: Timestamp) -> u64 {
+    #[inline]
+    pub(crate) fn estimate(&self, state: &CounterState, at: Timestamp) -> u64 {
         let overlap = self.window_span().less(at.since(state.start)).as_micros();
         let weighted = match self.rounding {
             Rounding::Floor => muldiv(state.previous, overlap, self.window).quotient,
@@ -118,7 +119,8 @@ impl SlidingWindow {
     }
 
     /// The counts one window later; after three there are none left.
-    fn one_later(&self, state: &CounterState) -> CounterState {
+    #[inline]
+    pub(crate) fn one_later(&self, state: &CounterState) -> CounterState {
         CounterState {
             start: state.start.after(self.window_span()),
             previous: state.current,
@@ -157,7 +159,7 @@ impl SlidingWindow {
     }
 
     /// When `units` more fit, with the state as it stands.
-    fn fits_at(&self, state: &CounterState, units: u64, now: Timestamp) -> Timestamp {
+    pub(crate) fn fits_at(&self, state: &CounterState, units: u64, now: Timestamp) -> Timestamp {
         let room = signed(self.count_of()).saturating_sub(signed(units));
         // Behind a booking of the next window nothing more fits into this one.
         let first = if state.next > 0 { self.one_later(state) } else { *state };

@@ -27,7 +27,7 @@ pub use wait::Booking;
 use crate::clock::{Clock, SystemClock};
 use crate::limit::{IntoLimit, LimitError};
 use crate::listener::{Event, Listener};
-use crate::memory::{Answered, Shards};
+use crate::memory::{Answered, Shards, UNCOUNTED};
 use crate::plan::Rule;
 use crate::policy::Policy;
 
@@ -237,23 +237,23 @@ impl Inner {
 
     #[inline]
     fn hit(&self, hash: u64, key: &[u8], cost: u64, now: Timestamp) -> Verdict {
-        match self.shards.hit(hash, cost, now) {
-            Some((verdict, overflowed)) => {
+        let mut verdict = UNCOUNTED;
+        match self.shards.hit(hash, cost, now, &mut verdict) {
+            Some(overflowed) => {
                 self.tell(OpKind::Hit, Some(key), cost, &verdict, now, overflowed);
-                verdict
             }
-            None => self.hit_long(hash, key, cost, now),
+            None => self.hit_long(hash, key, cost, now, &mut verdict),
         }
+        verdict
     }
 
     #[cold]
-    fn hit_long(&self, hash: u64, key: &[u8], cost: u64, now: Timestamp) -> Verdict {
+    fn hit_long(&self, hash: u64, key: &[u8], cost: u64, now: Timestamp, verdict: &mut Verdict) {
         // Without an id a slot is held until its lease ends: the id is one that nobody will name again.
         let op = Op::Hit { cost, holder: Some(new_holder()) };
-        match self.apply(hash, Some(key), op, cost, now) {
-            Ok(answer) => answer.verdict,
-            // A hit that brings its own id is not refused by any algorithm.
-            Err(_) => Verdict::of_one(&NOTHING_SAID),
+        // A hit that brings its own id is not refused by any algorithm.
+        if let Ok(answer) = self.apply(hash, Some(key), op, cost, now) {
+            *verdict = answer.verdict;
         }
     }
 
@@ -302,15 +302,6 @@ fn new_holder() -> Holder {
     // Odd multiples of a large odd number: far from each other, and never twice in 2^64 calls.
     Holder(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
-
-const NOTHING_SAID: sluicegate_core::verdict::Decision = sluicegate_core::verdict::Decision {
-    outcome: sluicegate_core::verdict::Outcome::Allow { wait: sluicegate_core::time::Span::ZERO },
-    enforced: true,
-    remaining: None,
-    reset_after: sluicegate_core::time::Span::ZERO,
-    soft: false,
-    elastic: false,
-};
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

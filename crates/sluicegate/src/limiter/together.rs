@@ -162,6 +162,6 @@ impl<'a> Together<'a> {
 
     fn infallible(&self, op: Op) -> Verdict {
         // A hit that brings its own id and a peek are not refused by any algorithm.
-        self.ask(op).map_or(Verdict::of_one(&super::NOTHING_SAID), |answer| answer.verdict)
+        self.ask(op).map_or(crate::memory::UNCOUNTED, |answer| answer.verdict)
     }
 }

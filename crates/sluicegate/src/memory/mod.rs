@@ -1,6 +1,7 @@
 //! The embedded store: everything in this process's memory, at 20 to 30 bytes an identity.
 
 mod budget;
+mod lock;
 mod prefetch;
 mod shard;
 mod shards;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use siphasher::sip::SipHasher13;
 
 use budget::Budget;
-pub(crate) use shards::{Answered, Shards, apply_together};
+pub(crate) use shards::{Answered, Shards, UNCOUNTED, apply_together};
 
 /// The most entries that a store keeps unless told: about half a gigabyte of them.
 pub const ENTRIES_MAX: usize = 16_000_000;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
 use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_all};
 use sluicegate_core::change::Keep;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
+use super::lock::{Mutex, MutexGuard};
 use super::prefetch::Hint;
 use super::shard::{Known, Room, Shard, Short};
 use super::word::Epoch;
@@ -74,14 +74,20 @@ impl Shards {
         self.store.hash(key)
     }
 
-    /// A hit of `cost`, if it can go the short way. Who cannot takes the long one.
+    /// A hit of `cost`, if it can go the short way; whether the verdict is the overflow policy's. `None` if
+    /// the long way has to be taken.
     #[inline]
-    pub(crate) fn hit(&self, hash: u64, cost: u64, now: Timestamp) -> Option<(Verdict, bool)> {
+    pub(crate) fn hit(
+        &self,
+        hash: u64,
+        cost: u64,
+        now: Timestamp,
+        verdict: &mut Verdict,
+    ) -> Option<bool> {
         let index = index(hash);
         let mut shard = self.shards[index].0.lock();
-        let lanes = shard.table().lanes();
-        let way = shard.hit(self.room(), hash, cost, now);
-        if shard.table().lanes() != lanes {
+        let way = shard.hit(self.room(), hash, cost, now, verdict);
+        if way == Short::Added {
             self.hints[index].follow(shard.table());
         }
         let sweep = shard.sweep_due();
@@ -90,14 +96,20 @@ impl Shards {
             self.sweep_next(now);
         }
         match way {
-            Short::Decided(verdict) => Some((verdict, false)),
+            Short::Decided | Short::Added => Some(false),
             Short::TakeLong => None,
-            Short::NoRoom => match self.overflow {
-                Overflow::Shared => None,
-                Overflow::Deny => Some((no_room(), true)),
-                Overflow::Allow => Some((uncounted(), true)),
-            },
+            Short::NoRoom => self.no_room(verdict),
         }
+    }
+
+    #[cold]
+    fn no_room(&self, verdict: &mut Verdict) -> Option<bool> {
+        *verdict = match self.overflow {
+            Overflow::Shared => return None,
+            Overflow::Deny => denied(),
+            Overflow::Allow => UNCOUNTED,
+        };
+        Some(true)
     }
 
     /// Sends for the memory that a decision on `hash` will read first.
@@ -180,12 +192,12 @@ pub(crate) fn apply_together(
                 match shards.overflow {
                     Overflow::Shared => *hash = SHARED,
                     Overflow::Deny => {
-                        return Ok(Answered { answer: no_room().into(), overflowed });
+                        return Ok(Answered { answer: denied().into(), overflowed });
                     }
                     Overflow::Allow => {
                         targets.remove(place);
                         if targets.is_empty() {
-                            return Ok(Answered { answer: uncounted().into(), overflowed });
+                            return Ok(Answered { answer: UNCOUNTED.into(), overflowed });
                         }
                     }
                 }
@@ -266,20 +278,18 @@ impl Seated<'_> {
 }
 
 /// A newcomer is denied.
-fn no_room() -> Verdict {
+fn denied() -> Verdict {
     let outcome = Outcome::Deny { retry_after: NO_ROOM_RETRY_AFTER };
-    Verdict { outcome, ..uncounted() }
+    Verdict { outcome, ..UNCOUNTED }
 }
 
-/// A newcomer passes.
-const fn uncounted() -> Verdict {
-    Verdict {
-        outcome: Outcome::Allow { wait: Span::ZERO },
-        decided_by: None,
-        remaining: None,
-        reset_after: Span::ZERO,
-        soft: false,
-        elastic: false,
-        shadow: None,
-    }
-}
+/// What is said where no limit has a say.
+pub(crate) const UNCOUNTED: Verdict = Verdict {
+    outcome: Outcome::Allow { wait: Span::ZERO },
+    decided_by: None,
+    remaining: None,
+    reset_after: Span::ZERO,
+    soft: false,
+    elastic: false,
+    shadow: None,
+};

@@ -63,6 +63,18 @@ impl Table {
     /// Where `name` is at `now`, or where it may be put.
     #[inline]
     pub(super) fn seat(&self, name: u64, now: Since) -> Seat {
+        let home = self.home(name);
+        if let Some(bucket) = self.buckets.get(home)
+            && let Some(lane) = bucket.names.iter().position(|other| *other == name)
+            && Word(bucket.words[lane]).is_live(now)
+        {
+            return Seat::Taken(Lane { bucket: home, lane });
+        }
+        self.search(name, now)
+    }
+
+    #[inline(never)]
+    fn search(&self, name: u64, now: Since) -> Seat {
         let mut free = None;
         let mut index = self.home(name);
         // A table is never full, so there is an empty lane somewhere; the count is for the reader's peace.

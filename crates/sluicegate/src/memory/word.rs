@@ -84,6 +84,10 @@ impl Word {
 
     #[inline]
     pub(super) fn content(self, epoch: Epoch) -> Content {
+        if self.tag() == MICROS as usize {
+            let expires_at = Timestamp::from_micros(epoch.0.saturating_add(self.until().0));
+            return Content::Packed(Packed { expires_at, number: self.0 & 0x3fff });
+        }
         let number = self.0 & ((1 << NUMBER_BITS[self.tag()]) - 1);
         if self.tag() == WHOLE as usize {
             return Content::Whole(number as u32);
@@ -117,8 +121,11 @@ impl Word {
     /// Until when it is needed.
     #[inline]
     pub(super) fn until(self) -> Since {
-        let tag = self.tag();
-        Since(((self.0 << 2 >> 2) >> NUMBER_BITS[tag]) * UNIT_US[tag])
+        match self.tag() {
+            // Nearly always.
+            0 => Since(self.0 >> NUMBER_BITS[0]),
+            tag => Since(((self.0 << 2 >> 2) >> NUMBER_BITS[tag]) * UNIT_US[tag]),
+        }
     }
 
     #[inline]

@@ -3,32 +3,24 @@
 //! It gives the answers of the long way ([`Shard::take`], core's account, [`Shard::put`]) without building an
 //! account; a property compares the two.
 
-use sluicegate_core::packed::{Charged, Packed};
+use sluicegate_core::packed::{Packed, PlainHit, Stands};
 use sluicegate_core::time::{Span, Timestamp};
-use sluicegate_core::verdict::{Decision, Outcome, Verdict, judge};
+use sluicegate_core::verdict::{Verdict, judge};
 
 use super::{Room, Shard, column, name};
-use crate::memory::slab::Whole;
 use crate::memory::table::Seat;
 use crate::memory::word::{Content, Since, Word};
 
 /// The most limits of a plan that goes the short way.
 const SHORT_STEPS_MAX: usize = 4;
 
-const UNASKED: Decision = Decision {
-    outcome: Outcome::Allow { wait: Span::ZERO },
-    enforced: true,
-    remaining: None,
-    reset_after: Span::ZERO,
-    soft: false,
-    elastic: false,
-};
-
 /// How far the short way led.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Short {
     /// To the end.
-    Decided(Verdict),
+    Decided,
+    /// To the end, and a newcomer was added: the table may be another one now.
+    Added,
     /// Not far: take the long way.
     TakeLong,
     /// To a newcomer for whom there is no room.
@@ -39,116 +31,127 @@ pub(crate) enum Short {
 #[derive(Clone, Copy)]
 struct Asked {
     kept: Option<Packed>,
-    seat: Seat,
-    charged: Option<Packed>,
+    known: bool,
+    hit: PlainHit,
+    word: Option<Word>,
 }
+
+const UNASKED: Asked = Asked {
+    kept: None,
+    known: false,
+    hit: PlainHit {
+        allowed: true,
+        after: Span::ZERO,
+        stands: Stands { remaining: None, reset_after: Span::ZERO },
+        kept: None,
+    },
+    word: None,
+};
 
 // === impl Shard ===
 
 impl Shard {
     /// A hit of `cost` by an identity.
+    ///
+    /// The verdict is written where the caller wants it: handed back, it would be copied three times on its way.
     #[inline]
-    pub(crate) fn hit(&mut self, room: Room<'_>, hash: u64, cost: u64, now: Timestamp) -> Short {
+    pub(crate) fn hit(
+        &mut self,
+        room: Room<'_>,
+        hash: u64,
+        cost: u64,
+        now: Timestamp,
+        verdict: &mut Verdict,
+    ) -> Short {
         let plan = self.plan_at(now);
         if cost == 0 || cost > plan.short_cost_max {
             return Short::TakeLong;
         }
-        if plan.steps.len() == 1 {
-            self.hit_one(room, hash, cost, now)
-        } else {
-            self.hit_several(room, hash, cost, now)
+        if plan.steps.len() > 1 {
+            return self.hit_several(room, hash, cost, now, verdict);
         }
-    }
-
-    #[inline]
-    fn hit_one(&mut self, room: Room<'_>, hash: u64, cost: u64, now: Timestamp) -> Short {
         let since = room.epoch.since(now);
         let name = name(hash, 0);
         let seat = self.table.seat(name, since);
         let Ok(kept) = self.kept(room, seat) else { return Short::TakeLong };
-        let Some(step) = self.plan.steps.first() else { return Short::TakeLong };
-        let hit = step.hit_packed(kept, cost, now);
-        let verdict = Verdict::of_one(&hit.decision);
-        let word = match hit.charged {
-            Charged::Nothing => return Short::Decided(verdict),
-            Charged::Packed(packed) => match Word::packed(packed, room.epoch) {
-                Some(word) => word,
-                None => {
-                    let whole = step.limit().unpack(packed);
-                    let expires_at = packed.expires_at;
-                    let place = self.slab.keep(Whole::State(whole));
-                    Word::whole(place, expires_at, room.epoch)
-                }
-            },
-            Charged::Whole(_) => return Short::TakeLong,
+        let Some(hit) = self.plan.steps.first().and_then(|step| step.hit_plainly(kept, cost, now))
+        else {
+            return Short::TakeLong;
         };
-        match seat {
-            Seat::Taken(lane) => self.table.put(lane, name, word),
-            Seat::Free(lane) => {
-                self.drop_whole(self.table.word(lane));
-                self.table.put(lane, name, word);
-            }
-            Seat::Fresh(_) | Seat::Full => {
-                if !self.reserve(room, since) {
-                    self.drop_whole(word);
-                    return Short::NoRoom;
-                }
-                self.write(room, name, word, since);
-                room.budget.release(1);
-            }
+        *verdict = Verdict::of_one(&hit.decision());
+        let Some(packed) = hit.kept else { return Short::Decided };
+        let Some(word) = Word::packed(packed, room.epoch) else { return Short::TakeLong };
+        if let Seat::Taken(lane) = seat {
+            self.table.put(lane, name, word);
+            return Short::Decided;
         }
-        Short::Decided(verdict)
+        if self.add(room, name, word, seat, since) { Short::Added } else { Short::NoRoom }
     }
 
-    fn hit_several(&mut self, room: Room<'_>, hash: u64, cost: u64, now: Timestamp) -> Short {
+    /// Gives a newcomer its lane, if there is room.
+    #[inline(never)]
+    fn add(&mut self, room: Room<'_>, name: u64, word: Word, seat: Seat, since: Since) -> bool {
+        let needs_room = matches!(seat, Seat::Fresh(_) | Seat::Full);
+        if needs_room && !self.reserve(room, since) {
+            return false;
+        }
+        self.write(room, name, word, since);
+        room.budget.release(usize::from(needs_room));
+        true
+    }
+
+    #[inline(never)]
+    fn hit_several(
+        &mut self,
+        room: Room<'_>,
+        hash: u64,
+        cost: u64,
+        now: Timestamp,
+        verdict: &mut Verdict,
+    ) -> Short {
         let since = room.epoch.since(now);
         let steps = self.plan.steps.len();
         if steps > SHORT_STEPS_MAX {
             return Short::TakeLong;
         }
-        let mut asked = [Asked { kept: None, seat: Seat::Full, charged: None }; SHORT_STEPS_MAX];
-        let mut decisions = [UNASKED; SHORT_STEPS_MAX];
-        let mut allowed = true;
-        let all = self.plan.steps.iter().zip(&mut asked).zip(&mut decisions).enumerate();
-        for (index, ((step, asked), decision)) in all {
-            asked.seat = self.table.seat(name(hash, column(index)), since);
-            let Ok(kept) = self.kept(room, asked.seat) else { return Short::TakeLong };
-            asked.kept = kept;
-            let hit = step.hit_packed(kept, cost, now);
-            asked.charged = match hit.charged {
-                Charged::Nothing => None,
-                Charged::Packed(packed) if Word::packed(packed, room.epoch).is_some() => {
-                    Some(packed)
-                }
-                Charged::Packed(_) | Charged::Whole(_) => return Short::TakeLong,
-            };
-            allowed &= hit.decision.outcome.is_allowed();
-            *decision = hit.decision;
+        let mut all = [UNASKED; SHORT_STEPS_MAX];
+        let all = &mut all[..steps];
+        for (index, (step, asked)) in self.plan.steps.iter().zip(&mut *all).enumerate() {
+            let seat = self.table.seat(name(hash, column(index)), since);
+            let Ok(kept) = self.kept(room, seat) else { return Short::TakeLong };
+            let Some(hit) = step.hit_plainly(kept, cost, now) else { return Short::TakeLong };
+            let word = hit.kept.and_then(|packed| Word::packed(packed, room.epoch));
+            if word.is_none() && hit.kept.is_some() {
+                return Short::TakeLong;
+            }
+            *asked = Asked { kept, known: matches!(seat, Seat::Taken(_)), hit, word };
         }
-        let (asked, decisions) = (&asked[..steps], &mut decisions[..steps]);
-        if !allowed {
+        if all.iter().all(|asked| asked.hit.allowed) {
+            let newcomer = all.iter().all(|asked| !asked.known);
+            if newcomer && !self.reserve(room, since) {
+                return Short::NoRoom;
+            }
+            for (index, asked) in all.iter().enumerate() {
+                if let Some(word) = asked.word {
+                    self.write(room, name(hash, column(index)), word, since);
+                }
+            }
+            room.budget.release(usize::from(newcomer));
+        } else {
             // Nobody is charged: those who agreed say how they stand as it is.
-            for ((step, asked), decision) in self.plan.steps.iter().zip(asked).zip(&mut *decisions)
-            {
-                if asked.charged.is_some() {
-                    *decision = step.glance_packed(asked.kept, now);
+            for (step, asked) in self.plan.steps.iter().zip(&mut *all) {
+                if asked.hit.allowed {
+                    asked.hit.stands = step.stands(asked.kept, now);
                 }
             }
-            return Short::Decided(judge(decisions));
         }
-        let newcomer = asked.iter().all(|asked| !matches!(asked.seat, Seat::Taken(_)));
-        if newcomer && !self.reserve(room, since) {
-            return Short::NoRoom;
+        let added = all.iter().any(|asked| asked.hit.allowed && !asked.known);
+        let mut decisions = [UNASKED.hit.decision(); SHORT_STEPS_MAX];
+        for (decision, asked) in decisions.iter_mut().zip(&*all) {
+            *decision = asked.hit.decision();
         }
-        for (index, asked) in asked.iter().enumerate() {
-            let word = asked.charged.and_then(|packed| Word::packed(packed, room.epoch));
-            if let Some(word) = word {
-                // The lane found before may have been taken by the step before.
-                self.write(room, name(hash, column(index)), word, since);
-            }
-        }
-        room.budget.release(usize::from(newcomer));
-        Short::Decided(judge(decisions))
+        *verdict = judge(&decisions[..steps]);
+        if added { Short::Added } else { Short::Decided }
     }
 
     /// What is kept in a seat, unless it is kept whole.
