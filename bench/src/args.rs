@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// governor always runs along, since the ratios are to it
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Vec<String>,
-    /// How often every contestant runs every cell [default: 7, with --quick 3]
+    /// How often every contestant runs every cell [default: 5, with --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: Option<u32>,
     /// Print one JSON document, every single reading included, instead of the tables

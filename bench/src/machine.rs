@@ -49,7 +49,7 @@ impl Reading {
         let load = self.load.filter(|&load| load > LOAD_BUSY)?;
         Some(format!(
             "warning: the load is {load:.2}: somebody else is at work here; \
-             ratios suffer less than times, two-thread cells suffer most"
+             rounds in which a thread had to wait for a CPU are left out of the ratios"
         ))
     }
 

@@ -15,7 +15,6 @@ mod cell;
 mod child;
 mod contestant;
 mod contestants;
-mod cpu_time;
 mod ids;
 mod machine;
 mod one_cell;
@@ -30,6 +29,7 @@ mod results;
 mod roster;
 mod rounds;
 mod stats;
+mod thread_time;
 
 use std::process::ExitCode;
 

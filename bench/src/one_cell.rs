@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::{Cell, Meant, WARM_UP};
 use crate::contestant::{Contestant, Done};
-use crate::cpu_time;
 use crate::ids::{self, Picks};
+use crate::thread_time::ThreadTime;
 
 /// What was measured.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -18,17 +18,31 @@ pub(crate) struct Sample {
     pub(crate) wall_ns: f64,
     /// CPU time of all threads over the checks of all threads.
     pub(crate) cpu_ns: f64,
+    /// The share of the time that a thread was ready to run and had no CPU, the mean of all threads.
+    pub(crate) waited: f64,
     /// Timed checks per thread.
     pub(crate) checks: usize,
     /// Time per hit while filling.
     pub(crate) fill_ns: f64,
 }
 
+/// A reading whose threads were kept waiting for longer than this share of it was disturbed.
+const WAITED_MAX: f64 = 0.05;
+
+// === impl Sample ===
+
+impl Sample {
+    /// Whether others were at work on the same CPUs.
+    pub(crate) fn is_disturbed(&self) -> bool {
+        self.waited > WAITED_MAX
+    }
+}
+
 /// One thread's part.
 struct Lap {
     start: Instant,
     end: Instant,
-    cpu: Duration,
+    time: ThreadTime,
     /// Of the timed checks.
     admitted: usize,
 }
@@ -64,9 +78,12 @@ pub(crate) fn run<C: Contestant>(cell: &Cell, checks: usize) -> Result<Sample, S
     }
     contestant.audit(&Done { ids: ids.len(), checks: hits + all + cell.threads * WARM_UP })?;
 
+    let wall = span(&laps);
+    let waited: Duration = laps.iter().map(|lap| lap.time.kept_waiting).sum();
     Ok(Sample {
-        wall_ns: per(span(&laps), checks),
-        cpu_ns: per(laps.iter().map(|lap| lap.cpu).sum(), all),
+        wall_ns: per(wall, checks),
+        cpu_ns: per(laps.iter().map(|lap| lap.time.on_cpu).sum(), all),
+        waited: waited.as_secs_f64() / (wall.as_secs_f64() * cell.threads as f64),
         checks,
         fill_ns: per(fill, hits),
     })
@@ -92,11 +109,11 @@ fn race<C: Contestant>(contestant: &C, ids: &[String], threads: usize, checks: u
 /// The timed part. Never inlined: `callgrind.sh` counts only what happens inside a function of this name.
 #[inline(never)]
 fn timed<C: Contestant>(contestant: &C, picks: &mut Picks<'_>, checks: usize) -> Lap {
-    let cpu = cpu_time::of_this_thread();
+    let before = ThreadTime::read();
     let start = Instant::now();
     let admitted = contestant.run(picks, checks);
     let end = Instant::now();
-    Lap { start, end, cpu: cpu_time::of_this_thread().saturating_sub(cpu), admitted }
+    Lap { start, end, time: ThreadTime::read().since(before), admitted }
 }
 
 /// From the first start to the last end: a thread that finished early does not flatter the other.

@@ -133,7 +133,7 @@ impl Length {
     }
 
     fn rounds(self) -> u32 {
-        if self == Self::Quick { 3 } else { 7 }
+        if self == Self::Quick { 3 } else { 5 }
     }
 
     /// Whether there is time for this cell.

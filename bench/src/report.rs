@@ -28,7 +28,7 @@ fn heading(results: &Results, machine: &Machine) -> String {
     let number = |number: Option<f64>| number.map_or("?".to_owned(), |n| format!("{n:.2}"));
     format!(
         "{cpus} x {cpu}; load {before} before, {after} after; {stolen} % of the time stolen; \
-         huge pages: {huge}; {rounds} rounds in {seconds:.0} s; {peers}\n",
+         huge pages: {huge}; rounds: {rounds}, in {seconds:.0} s; {peers}\n",
         cpus = machine.cpus,
         cpu = machine.cpu,
         before = number(machine.load_before),

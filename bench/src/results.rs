@@ -39,7 +39,16 @@ pub(crate) struct Results {
     pub(crate) failures: Vec<String>,
 }
 
-/// Which of the two times.
+/// How two times compare.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ratio {
+    /// Over the rounds.
+    pub(crate) spread: Spread,
+    /// There was no quiet round: it says little.
+    pub(crate) disturbed: bool,
+}
+
+/// What is asked of a reading.
 pub(crate) type Clock = fn(&Sample) -> f64;
 
 /// Wall time per check.
@@ -56,15 +65,31 @@ impl Results {
         self.speed.entry(key).or_default().insert(round, sample);
     }
 
-    /// Nanoseconds per check over the rounds.
+    /// What is asked of the readings, over the rounds; those that were disturbed are left out, unless all were.
     pub(crate) fn time(&self, key: SpeedKey, clock: Clock) -> Option<Spread> {
-        Spread::of(self.speed.get(&key)?.values().map(clock).collect())
+        let readings = self.speed.get(&key)?;
+        let quiet = readings.values().filter(|sample| !sample.is_disturbed()).map(clock);
+        let all = readings.values().map(clock);
+        Spread::of(quiet.collect()).or_else(|| Spread::of(all.collect()))
     }
 
-    /// How many times longer `of` takes than `to`: worked out in each round that has both.
-    pub(crate) fn ratio(&self, of: SpeedKey, to: SpeedKey, clock: Clock) -> Option<Spread> {
+    /// The share of the time that the threads were kept waiting for a CPU, over all rounds.
+    pub(crate) fn waited(&self, key: SpeedKey) -> Option<f64> {
+        let readings = self.speed.get(&key)?;
+        let sum: f64 = readings.values().map(|sample| sample.waited).sum();
+        Some(sum / readings.len() as f64)
+    }
+
+    /// How many times longer `of` takes than `to`, worked out in each round that has both.
+    ///
+    /// Rounds in which either was disturbed are left out, unless that leaves none.
+    pub(crate) fn ratio(&self, of: SpeedKey, to: SpeedKey, clock: Clock) -> Option<Ratio> {
         let (of, to) = (self.speed.get(&of)?, self.speed.get(&to)?);
         let both = of.iter().filter_map(|(round, a)| Some((a, to.get(round)?)));
-        Spread::of(both.map(|(a, b)| clock(a) / clock(b)).collect())
+        let (disturbed, quiet): (Vec<_>, Vec<_>) =
+            both.partition(|(a, b)| a.is_disturbed() || b.is_disturbed());
+        let (pairs, disturbed) = if quiet.is_empty() { (disturbed, true) } else { (quiet, false) };
+        let ratios = pairs.into_iter().map(|(a, b)| clock(a) / clock(b)).collect();
+        Some(Ratio { spread: Spread::of(ratios)?, disturbed })
     }
 }

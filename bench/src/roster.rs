@@ -14,9 +14,6 @@ use crate::one_fill::{self, Growth};
 /// The one that all ratios are to.
 pub(crate) const BASE: &str = "governor";
 
-/// Reads ids and nothing else: what two threads have of two CPUs shows here.
-pub(crate) const READ_IN_TURN: &str = "read-id-in-turn";
-
 /// A contestant as the schedule sees it.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
@@ -54,7 +51,7 @@ pub(crate) fn all() -> Vec<Entry> {
     let reads: &[Cell] = &[HOT_1, HOT_2, K100_1, K100_2, M1_1, M1_2, M10_1, M10_2];
     let peers = [
         Entry { cells: reads, limits: false, ..Entry::new::<Overlapping>("read-id-only") },
-        Entry { cells: reads, limits: false, ..Entry::new::<InTurn>(READ_IN_TURN) },
+        Entry { cells: reads, limits: false, ..Entry::new::<InTurn>("read-id-in-turn") },
         Entry { fills: Fills::Millions, ..Entry::new::<Adaptive>("throttlecrab-adaptive") },
         Entry { fills: Fills::Millions, ..Entry::new::<Periodic>("throttlecrab-periodic") },
         Entry {

@@ -11,6 +11,7 @@ use sluicegate_core::limit::Limit;
 use sluicegate_core::op::OpKind;
 use sluicegate_core::time::Timestamp;
 use sluicegate_lab::examples::EXAMPLES;
+use sluicegate_lab::on_memory::OnMemory;
 use sluicegate_lab::script::Script;
 use sluicegate_tests::{files, made_by_code, root};
 
@@ -41,6 +42,9 @@ fn every_script_gets_the_answers_it_expects() {
                 assert!(!script.turns.is_empty(), "{name} asks nothing");
                 assert!(!script.title.is_empty(), "{name} does not say what it shows");
                 failures.extend(script.check().into_iter().map(|d| format!("{name}: {d}")));
+                let mut memory = OnMemory::new(script.limits.clone(), script.mode).unwrap();
+                let on_memory = script.check_with(|line| memory.run(line));
+                failures.extend(on_memory.into_iter().map(|d| format!("{name}, on memory: {d}")));
             }
             Err(errors) => failures.extend(errors),
         }
@@ -81,7 +85,7 @@ fn the_matrix_in_the_docs_is_up_to_date() {
         "# Operations, algorithms, stores\n\n\
          Each cell links the script that specifies it: read it, or run it with\n\
          `sluicegate try --script FILE`. The same files run against every store; so far that is the core\n\
-         on virtual time. *Refused* is an answer too, and its script shows the reason.\n\n",
+         on virtual time, and the engine's memory store. *Refused* is an answer too, and its script shows the reason.\n\n",
     );
     text.push_str("| |");
     for (algorithm, _) in &algorithms {

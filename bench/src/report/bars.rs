@@ -10,7 +10,7 @@ use super::speed::scaling;
 use crate::cell::{Cell, DENIAL, HOT_1, HOT_2, K100_1, K100_2, M1_1, M10_1};
 use crate::plan::LOG_USERS;
 use crate::results::{Results, SpeedKey, WALL};
-use crate::roster::{BASE, READ_IN_TURN};
+use crate::roster::BASE;
 
 /// `Limiter::hit`, the clock read, the remainder read, a listener counting: the headline.
 pub(crate) const OURS: &str = "ours";
@@ -20,9 +20,6 @@ pub(crate) const TOKEN_BUCKET: &str = "ours-token_bucket";
 pub(crate) const FIXED_WINDOW: &str = "ours-fixed_window";
 pub(crate) const SLIDING_WINDOW: &str = "ours-sliding_window";
 pub(crate) const SLIDING_LOG: &str = "ours-sliding_log";
-
-/// Two threads that only read ids reach at least this if each has a CPU to itself.
-const SCALING_OF_TWO_CPUS: f64 = 1.7;
 
 /// What a measured number must be.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +39,13 @@ enum Measure {
     Longer((Cell, &'static str), (Cell, &'static str)),
     /// Resident growth in millions of bytes.
     Megabytes(usize, &'static str),
+}
+
+/// What was measured, and whether every round of it was disturbed.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    number: f64,
+    disturbed: bool,
 }
 
 struct Bar {
@@ -87,20 +91,33 @@ pub(crate) fn outcomes(results: &Results) -> Vec<Outcome> {
     BARS.iter().map(|bar| bar.outcome(results)).collect()
 }
 
-/// The list; nothing if we did not take part.
+/// The list; nothing if none was measured.
 pub(crate) fn list(results: &Results) -> String {
     let outcomes = outcomes(results);
-    if outcomes.iter().all(|outcome| outcome.measured.is_none()) {
+    let mut rows = Vec::new();
+    let mut others = Vec::new();
+    for outcome in outcomes {
+        let Some(measured) = outcome.measured else {
+            others.push(outcome.name);
+            continue;
+        };
+        // Three places: 1.998 is not 2.
+        let measured = format!("{measured:.3}");
+        rows.push(vec![
+            outcome.name.to_owned(),
+            outcome.verdict.to_owned(),
+            outcome.goal,
+            measured,
+        ]);
+    }
+    if rows.is_empty() {
         return String::new();
     }
-    let rows: Vec<Vec<String>> = outcomes
-        .into_iter()
-        .map(|outcome| {
-            let measured = outcome.measured.map_or(String::new(), |number| format!("{number:.2}"));
-            vec![outcome.name.to_owned(), outcome.verdict.to_owned(), outcome.goal, measured]
-        })
-        .collect();
-    grid::render(&["bar", "", "goal", "measured"], 2, &rows)
+    let mut text = grid::render(&["bar", "", "goal", "measured"], 2, &rows);
+    if !others.is_empty() {
+        text.push_str(&format!("\nNot measured in this run: {}.\n", others.join("; ")));
+    }
+    text
 }
 
 // === impl Bar ===
@@ -110,8 +127,8 @@ impl Bar {
         let measured = self.measure.of(results);
         let verdict = match measured {
             None => "not measured",
-            Some(_) if self.measure.was_crowded(results) => "CROWDED",
-            Some(number) if self.goal.reached(number) => "PASS",
+            Some(measured) if measured.disturbed => "DISTURBED",
+            Some(measured) if self.goal.reached(measured.number) => "PASS",
             Some(_) => "NOT REACHED",
         };
         let unit = if matches!(self.measure, Measure::Megabytes(..)) { " MB" } else { "x" };
@@ -119,7 +136,12 @@ impl Bar {
             Goal::AtLeast(least) => format!("≥ {least}{unit}"),
             Goal::AtMost(most) => format!("≤ {most}{unit}"),
         };
-        Outcome { name: self.name, goal, measured, verdict }
+        Outcome {
+            name: self.name,
+            goal,
+            measured: measured.map(|measured| measured.number),
+            verdict,
+        }
     }
 }
 
@@ -145,28 +167,21 @@ impl Goal {
 // === impl Measure ===
 
 impl Measure {
-    /// Whether two threads did not have two CPUs: then even reading ids does not scale.
-    fn was_crowded(&self, results: &Results) -> bool {
-        let (Self::Faster(cell, _) | Self::Scaling(cell, _)) = self else { return false };
-        let reading = scaling(results, cell, READ_IN_TURN);
-        reading.is_some_and(|reading| reading.median < SCALING_OF_TWO_CPUS)
-    }
-
-    fn of(&self, results: &Results) -> Option<f64> {
+    fn of(&self, results: &Results) -> Option<Measured> {
         let key = |cell: &Cell, contestant| SpeedKey { cell: cell.name, contestant };
-        match self {
-            Self::Faster(cell, who) => {
-                Some(results.ratio(key(cell, BASE), key(cell, who), WALL)?.median)
-            }
-            Self::Scaling(cell, who) => Some(scaling(results, cell, who)?.median),
+        let ratio = match self {
+            Self::Faster(cell, who) => results.ratio(key(cell, BASE), key(cell, who), WALL)?,
+            Self::Scaling(cell, who) => scaling(results, cell, who)?,
             Self::Longer((one, who), (other, whom)) => {
-                Some(results.ratio(key(one, who), key(other, whom), WALL)?.median)
+                results.ratio(key(one, who), key(other, whom), WALL)?
             }
             Self::Megabytes(ids, who) => {
                 let mut all = results.memory.iter();
                 let found = all.find(|(key, _)| key.ids == *ids && key.contestant == *who);
-                found.map(|(_, growth)| growth.bytes as f64 / 1e6)
+                let number = found?.1.bytes as f64 / 1e6;
+                return Some(Measured { number, disturbed: false });
             }
-        }
+        };
+        Some(Measured { number: ratio.spread.median, disturbed: ratio.disturbed })
     }
 }

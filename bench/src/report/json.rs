@@ -26,7 +26,7 @@ fn cells(results: &Results) -> Vec<Value> {
         json!({
             "cell": key.cell,
             "contestant": key.contestant,
-            "times_governor": results.ratio(base, *key, WALL).map(|ratio| ratio.median),
+            "times_governor": results.ratio(base, *key, WALL).map(|ratio| ratio.spread.median),
             "readings": readings.values().collect::<Vec<_>>(),
         })
     });

@@ -3,9 +3,10 @@
 use crate::algorithm::meter::{Meter, MeterState};
 use crate::algorithm::steps::{Steps, StepsState};
 use crate::algorithm::{Algorithm, token_bucket};
+use crate::arithmetic::cut_amount;
 use crate::limit::{Kernel, Limit, State};
 use crate::quota::Mark;
-use crate::time::Timestamp;
+use crate::time::{NOW_MAX, Timestamp};
 
 /// What an identity keeps when its limit changes.
 ///
@@ -41,16 +42,15 @@ impl Limit {
         if self == old && keep != Keep::Nothing {
             return state;
         }
-        let mut state = state;
-        old.open(&mut state, now);
-        old.close(&mut state, now);
-        if state == State::New || keep == Keep::Nothing {
+        let (mut state, now) = (state, now.min(NOW_MAX));
+        // As good as new is new, also where a new one is not a full one.
+        if !old.roll(&mut state, now) || keep == Keep::Nothing {
             return State::New;
         }
         let mut carried = match (self.kernel(), old.kernel(), &state) {
             // Closed for a while: what was used is remembered, and nothing comes back meanwhile.
             (Kernel::Closed, Kernel::Closed, _) => return state,
-            (Kernel::Closed, _, _) => State::Spent(old.used(&state, now)),
+            (Kernel::Closed, _, _) => State::Spent(cut_amount(old.used(&state, now))),
             (_, Kernel::Closed, State::Spent(used)) => self.with_used(*used, keep, now),
             _ if self.algorithm() != old.algorithm() => State::New,
             (Kernel::Meter(new), Kernel::Meter(old), State::Meter(s)) => {

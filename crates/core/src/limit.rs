@@ -157,16 +157,7 @@ impl Limit {
     pub fn open(&self, state: &mut State, now: Timestamp) {
         let now = now.min(NOW_MAX);
         // A state of another limit, or none, becomes a fresh one.
-        let fits = with_kernel!(
-            self,
-            &mut *state,
-            |kernel, inner| {
-                kernel.settle(inner, now);
-                kernel.expires_at(inner) > now
-            },
-            matches!((self.kernel(), &*state), (Kernel::Closed, State::Spent(_)))
-        );
-        if fits {
+        if self.roll(state, now) {
             return;
         }
         *state = match self.kernel() {
@@ -178,6 +169,19 @@ impl Limit {
             Kernel::WarmUp(kernel) => State::WarmUp(kernel.fresh(now)),
             Kernel::Slots(kernel) => State::Slots(Box::new(kernel.fresh(now))),
         };
+    }
+
+    /// Rolls a state of this limit forward to `now`; whether it is one, and better than a fresh one.
+    pub(crate) fn roll(&self, state: &mut State, now: Timestamp) -> bool {
+        with_kernel!(
+            self,
+            &mut *state,
+            |kernel, inner| {
+                kernel.settle(inner, now);
+                kernel.expires_at(inner) > now
+            },
+            matches!((self.kernel(), &*state), (Kernel::Closed, State::Spent(_)))
+        )
     }
 
     /// Drops a state that is as good as new.

@@ -145,7 +145,8 @@ pub enum Refusal {
 
 impl Op {
     /// Whether an identity stays as it is, even one that was never seen before.
-    pub(crate) const fn leaves_no_trace(&self) -> bool {
+    #[must_use]
+    pub const fn leaves_no_trace(&self) -> bool {
         matches!(
             self,
             Self::Peek { .. }

@@ -16,9 +16,13 @@ use support::{World, acquire_as, at, cancel, cases, commit, hit, hit_as, peek, r
 fn ask_all(worlds: &mut [World], op: Op, moment: Moment) -> Result<Answer, Refusal> {
     let mut parts: Vec<Part<'_>> = worlds
         .iter_mut()
-        .map(|world| Part { plan: &world.plan, account: &mut world.account })
+        .map(|World { plan, account, .. }| Part {
+            plan,
+            account,
+            spare_capacity: moment.spare_capacity,
+        })
         .collect();
-    apply_to_all(&mut parts, op, moment)
+    apply_to_all(&mut parts, op, moment.now)
 }
 
 fn ask(worlds: &mut [World], op: Op, now: u64) -> Result<Answer, Refusal> {

@@ -9,7 +9,9 @@
 
 pub mod answer;
 pub mod examples;
+mod ids;
 pub mod line;
+pub mod on_memory;
 pub mod picture;
 pub mod script;
 mod svg;

@@ -5,15 +5,15 @@ use std::collections::hash_map::Entry;
 
 use sluicegate_config::quota::explain;
 use sluicegate_core::account::{Account, Moment};
-use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::change::Keep;
 use sluicegate_core::limit::State;
 use sluicegate_core::mode::{Gate, Mode, Step};
 use sluicegate_core::op::{Op, OpKind};
-use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::{Limit, continued, names};
 
 use crate::answer::Printed;
+use crate::ids::Ids;
 use crate::line::{Ask, Line};
 
 /// The most keys that one trial keeps.
@@ -33,8 +33,7 @@ pub struct Trial {
 #[derive(Debug, Clone, Default)]
 struct Person {
     account: Account,
-    /// Ids stand for holders, in the order they were first named.
-    ids: HashMap<String, Holder>,
+    ids: Ids,
 }
 
 // === impl Trial ===
@@ -85,7 +84,7 @@ impl Trial {
             }
             Entry::Vacant(new) => new.insert(Person::default()),
         };
-        let op = person.op(&line.ask);
+        let op = person.ids.op(&line.ask);
         let moment = Moment { now, spare_capacity: self.gate.is_open(now) };
         let answer =
             person.account.apply(&plan, op, moment).map_err(|refusal| refusal.to_string())?;
@@ -137,37 +136,4 @@ impl Trial {
 fn steps(limits: &[Limit], mode: Mode, now: Timestamp) -> Result<Vec<Step>, String> {
     let step = |limit: &Limit| Step::new(limit.at(now), mode).map_err(|error| explain(&error));
     limits.iter().map(step).collect()
-}
-
-// === impl Person ===
-
-impl Person {
-    fn op(&mut self, ask: &Ask) -> Op {
-        let mut holder = |id: &str| {
-            let next = Holder(self.ids.len() as u64);
-            *self.ids.entry(id.to_owned()).or_insert(next)
-        };
-        match ask {
-            Ask::Hit { cost, id } => Op::Hit { cost: *cost, holder: id.as_deref().map(holder) },
-            Ask::Acquire { cost, timeout, id } => Op::Acquire {
-                cost: *cost,
-                patience: timeout.unwrap_or(Span::MAX),
-                holder: id.as_deref().map(holder),
-            },
-            Ask::Peek { cost } => Op::Peek { cost: *cost },
-            Ask::Take { cost } => Op::Take { cost: *cost },
-            Ask::Charge { cost } => Op::Charge { cost: *cost },
-            Ask::Refund { cost } => Op::Refund { cost: *cost },
-            Ask::Add { cost, force } => Op::Add { cost: *cost, force: *force },
-            Ask::Drain => Op::Drain,
-            Ask::Reset => Op::Reset,
-            Ask::Reserve { cost, ttl, id } => {
-                Op::Reserve { cost: *cost, ttl: *ttl, holder: holder(id) }
-            }
-            Ask::Commit { cost, id } => Op::Commit { cost: *cost, holder: holder(id) },
-            Ask::Cancel { id } => Op::Cancel { holder: holder(id) },
-            // The limits have been replaced; what is left to say is how this key stands.
-            Ask::SetLimit { .. } => Op::Peek { cost: 0 },
-        }
-    }
 }

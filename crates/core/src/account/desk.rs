@@ -23,16 +23,16 @@ pub(super) struct Desk<'d, 'a> {
 }
 
 impl Desk<'_, '_> {
-    pub(super) fn apply(&mut self, op: Op, moment: Moment) -> Result<Answer, Refusal> {
-        let moment = Moment { now: moment.now.min(NOW_MAX), ..moment };
+    pub(super) fn apply(&mut self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
+        let now = now.min(NOW_MAX);
         self.refuse_unsupported(op.kind())?;
-        self.check_holder(&op, moment.now)?;
+        self.check_holder(&op, now)?;
         for part in &mut *self.parts {
-            part.account.open(part.plan, moment.now);
+            part.account.open(part.plan, now);
         }
-        let answer = self.carry_out(op, moment);
+        let answer = self.carry_out(op, now);
         for part in &mut *self.parts {
-            part.account.close(part.plan, moment.now);
+            part.account.close(part.plan, now);
         }
         answer
     }
@@ -47,39 +47,38 @@ impl Desk<'_, '_> {
         Ok(())
     }
 
-    fn carry_out(&mut self, op: Op, moment: Moment) -> Result<Answer, Refusal> {
-        let now = moment.now;
+    fn carry_out(&mut self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
         match op {
             Op::Hit { cost, holder } => {
                 let want = Want { cost, patience: None, holder };
-                Ok(self.admit(want, moment).0.into())
+                Ok(self.admit(want, now).0.into())
             }
             Op::Peek { cost } => {
                 let want = Want { cost, patience: None, holder: None };
-                let verdict = judge(&self.look(want, moment));
-                Ok(self.all_ready(want, moment, verdict).into())
+                let verdict = judge(&self.look(want, now));
+                Ok(self.all_ready(want, now, verdict).into())
             }
             Op::Acquire { cost, patience, holder } => {
                 let want = Want { cost, patience: Some(patience), holder };
-                let (verdict, receipts) = self.admit(want, moment);
+                let (verdict, receipts) = self.admit(want, now);
                 if let (Some(holder), Outcome::Allow { wait }) = (holder, verdict.outcome) {
                     let kind = Kind::Booking { made: now, turn: now.after(wait) };
                     // A slot is freed by its holder; there is nothing else to remember of it.
                     let booked = |part: &Part<'_>| part.plan.iter().any(|step| !step.has_slots());
-                    self.hold((holder, kind, cost), &receipts, booked);
+                    self.hold((holder, kind, cost), &receipts, now, booked);
                 }
                 Ok(verdict.into())
             }
             Op::Reserve { cost, ttl, holder } => {
                 let want = Want { cost, patience: None, holder: Some(holder) };
-                let (verdict, receipts) = self.admit(want, moment);
+                let (verdict, receipts) = self.admit(want, now);
                 if verdict.outcome.is_allowed() {
                     let kind = Kind::Reservation { deadline: now.after(ttl), ttl };
-                    self.hold((holder, kind, cost), &receipts, |_| true);
+                    self.hold((holder, kind, cost), &receipts, now, |_| true);
                 }
                 Ok(verdict.into())
             }
-            Op::Take { cost } => Ok(self.take(cost, moment)),
+            Op::Take { cost } => Ok(self.take(cost, now)),
             Op::Drain => Ok(self.drain(now)),
             Op::Charge { cost } => {
                 self.each(|limit, state| {
@@ -115,9 +114,8 @@ impl Desk<'_, '_> {
 /// Asking and charging.
 impl<'a> Desk<'_, 'a> {
     /// Charges what is wanted if every enforced limit agrees; a receipt for each step in the row.
-    fn admit(&mut self, want: Want, moment: Moment) -> (Verdict, Vec<Receipt>) {
-        let now = moment.now;
-        let passes = self.passes(want, moment);
+    fn admit(&mut self, want: Want, now: Timestamp) -> (Verdict, Vec<Receipt>) {
+        let passes = self.passes(want, now);
         let obeyed = || passes.iter().filter(|(step, _)| step.enforced);
         let allowed = obeyed().all(|(_, pass)| pass.is_yes());
         // A cost that can never pass is a mistake, not an attempt: no log needs to remember it.
@@ -127,8 +125,12 @@ impl<'a> Desk<'_, 'a> {
         let turn = obeyed().filter_map(|(_, pass)| pass.turn()).max().unwrap_or(now);
         let mut receipts = vec![Receipt::default(); passes.len()];
         let mut decisions = Vec::with_capacity(passes.len());
-        let cells = self.parts.iter_mut().flat_map(|part| &mut part.account.cells);
-        for (((step, pass), cell), receipt) in passes.iter().zip(cells).zip(&mut receipts) {
+        let cells = self.parts.iter_mut().flat_map(|part| {
+            let moment = part.at(now);
+            part.account.cells.iter_mut().map(move |cell| (cell, moment))
+        });
+        for (((step, pass), (cell, moment)), receipt) in passes.iter().zip(cells).zip(&mut receipts)
+        {
             let mut pass = *pass;
             let charged = want.cost > 0 && allowed && step.goes_through(&passes);
             if charged {
@@ -139,7 +141,7 @@ impl<'a> Desk<'_, 'a> {
             }
             decisions.push(cell.decision(step, pass, charged, now));
         }
-        (self.all_ready(want, moment, judge(&decisions)), receipts)
+        (self.all_ready(want, now, judge(&decisions)), receipts)
     }
 
     /// Leaves a hold with each account that is to keep one, with the receipts of its own steps.
@@ -147,30 +149,31 @@ impl<'a> Desk<'_, 'a> {
         &mut self,
         (holder, kind, cost): (Holder, Kind, u64),
         receipts: &[Receipt],
+        now: Timestamp,
         kept: impl Fn(&Part<'_>) -> bool,
     ) {
         let mut rest = receipts.iter().copied();
         for part in &mut *self.parts {
             let receipts = rest.by_ref().take(part.plan.len()).collect();
             if kept(part) {
-                part.account.holds.add(Hold { holder, kind, cost, receipts });
+                part.account.holds.add(Hold { holder, kind, cost, receipts }, now);
             }
         }
     }
 
     /// The verdict with its waits made true where a limit may be ready only for a while: look again at
     /// the moment that the others ask for, until they agree.
-    fn all_ready(&self, want: Want, moment: Moment, verdict: Verdict) -> Verdict {
+    fn all_ready(&self, want: Want, now: Timestamp, verdict: Verdict) -> Verdict {
         if !self.plan().any(|step| step.limit.wavers(want.cost)) {
             return verdict;
         }
         let agreed = |outcome: Outcome, of: fn(&Verdict) -> Option<Outcome>| {
             let Outcome::Deny { retry_after: mut after } = outcome else { return outcome };
             for _ in 0..LOOKS_AHEAD_MAX {
-                let now = moment.now.after(after);
-                let said = judge(&self.look_ahead(want, Moment { now, ..moment }));
+                let then = now.after(after);
+                let said = judge(&self.look_ahead(want, then));
                 let Some(Outcome::Deny { retry_after }) = of(&said) else { break };
-                after = now.after(retry_after).since(moment.now);
+                after = then.after(retry_after).since(now);
             }
             Outcome::Deny { retry_after: after }
         };
@@ -182,10 +185,10 @@ impl<'a> Desk<'_, 'a> {
     }
 
     /// What every limit would say at a later moment if nobody came until then.
-    fn look_ahead(&self, want: Want, then: Moment) -> Vec<Decision> {
+    fn look_ahead(&self, want: Want, then: Timestamp) -> Vec<Decision> {
         let opened = |part: &Part<'_>| {
             let mut copy = Account { cells: part.account.cells.clone(), ..Account::default() };
-            copy.open_cells(part.plan, then.now);
+            copy.open_cells(part.plan, then);
             copy
         };
         self.with_copies(opened, |copy| copy.look(want, then))
@@ -200,33 +203,35 @@ impl<'a> Desk<'_, 'a> {
         let mut copies: Vec<Account> = self.parts.iter().map(copy).collect();
         let copied = self.parts.iter().zip(&mut copies);
         let mut parts: Vec<Part<'_>> =
-            copied.map(|(part, account)| Part { plan: part.plan, account }).collect();
+            copied.map(|(part, account)| Part { account, ..*part }).collect();
         ask(Desk { parts: &mut parts })
     }
 
     /// What every limit says to this, without a trace.
-    fn look(&self, want: Want, moment: Moment) -> Vec<Decision> {
-        let said = |(step, cell): (&Step, &Cell)| {
-            cell.decision(step, cell.pass(step, want, moment), false, moment.now)
+    fn look(&self, want: Want, now: Timestamp) -> Vec<Decision> {
+        let said = |(step, cell, moment): (&Step, &Cell, Moment)| {
+            cell.decision(step, cell.pass(step, want, moment), false, now)
         };
-        self.steps().map(said).collect()
+        self.steps_at(now).map(said).collect()
     }
 
-    fn passes(&self, want: Want, moment: Moment) -> Vec<(&'a Step, Pass)> {
-        self.steps().map(|(step, cell)| (step, cell.pass(step, want, moment))).collect()
+    fn passes(&self, want: Want, now: Timestamp) -> Vec<(&'a Step, Pass)> {
+        let pass =
+            |(step, cell, moment): (&'a Step, &Cell, Moment)| (step, cell.pass(step, want, moment));
+        self.steps_at(now).map(pass).collect()
     }
 
-    fn take(&mut self, cost: u64, moment: Moment) -> Answer {
-        let obeyed = self.steps().filter(|(step, _)| step.enforced);
-        let amount =
-            obeyed.map(|(step, cell)| cell.available(step, cost, moment)).min().unwrap_or(cost);
+    fn take(&mut self, cost: u64, now: Timestamp) -> Answer {
+        let obeyed = self.steps_at(now).filter(|(step, ..)| step.enforced);
+        let available = obeyed.map(|(step, cell, moment)| cell.available(step, cost, moment));
+        let amount = available.min().unwrap_or(cost);
         if amount == 0 {
             let want = Want { cost: cost.min(1), patience: None, holder: None };
-            let verdict = judge(&self.look(want, moment));
+            let verdict = judge(&self.look(want, now));
             return Answer { verdict, taken: Some(0), returned: None };
         }
         let want = Want { cost: amount, patience: None, holder: None };
-        let verdict = self.admit(want, moment).0;
+        let verdict = self.admit(want, now).0;
         Answer { verdict, taken: Some(amount), returned: None }
     }
 
@@ -256,6 +261,14 @@ impl<'a> Desk<'_, 'a> {
         self.parts.iter().flat_map(|part| part.plan.iter().zip(&part.account.cells))
     }
 
+    /// The same, with what is known at `now`.
+    fn steps_at(&self, now: Timestamp) -> impl Iterator<Item = (&'a Step, &Cell, Moment)> {
+        self.parts.iter().flat_map(move |part| {
+            let moment = part.at(now);
+            part.plan.iter().zip(&part.account.cells).map(move |(step, cell)| (step, cell, moment))
+        })
+    }
+
     fn each(&mut self, mut act: impl FnMut(&Limit, &mut State)) {
         for part in &mut *self.parts {
             part.account.each(part.plan, &mut act);
@@ -274,6 +287,12 @@ impl<'a> Desk<'_, 'a> {
             cell.decision(step, Pass::Plain(paid), false, now)
         };
         self.steps().map(wait).collect()
+    }
+}
+
+impl Part<'_> {
+    const fn at(&self, now: Timestamp) -> Moment {
+        Moment { now, spare_capacity: self.spare_capacity }
     }
 }
 

@@ -74,26 +74,29 @@ impl Holds {
         Ok(())
     }
 
-    pub(super) fn knows(&self, holder: Holder) -> bool {
-        self.all.iter().any(|hold| hold.holder == holder)
+    pub(super) fn knows(&self, holder: Holder, now: Timestamp) -> bool {
+        self.find(holder, now).is_some()
     }
 
-    pub(super) fn may_commit(&self, holder: Holder) -> Result<(), Refusal> {
-        match self.all.iter().find(|hold| hold.holder == holder) {
+    pub(super) fn may_commit(&self, holder: Holder, now: Timestamp) -> Result<(), Refusal> {
+        match self.find(holder, now) {
             None => Err(Refusal::UnknownHolder),
             Some(Hold { kind: Kind::Booking { .. }, .. }) => Err(Refusal::NotReserved),
             Some(_) => Ok(()),
         }
     }
 
+    /// What is held under an id and not forgotten at `now`, or about to be.
+    fn find(&self, holder: Holder, now: Timestamp) -> Option<&Hold> {
+        self.all.iter().find(|hold| hold.holder == holder && !hold.is_too_old(now))
+    }
+
     /// Adds a hold in place of any that is over under the same id.
-    pub(super) fn add(&mut self, hold: Hold) {
+    pub(super) fn add(&mut self, hold: Hold, now: Timestamp) {
         self.all.retain(|other| other.holder != hold.holder);
         if self.all.len() >= HOLDS_MAX {
             // Full, but not of pending ones: the oldest that is over makes room.
-            if let Some(over) =
-                self.all.iter().position(|h| !matches!(h.kind, Kind::Reservation { .. }))
-            {
+            if let Some(over) = self.all.iter().position(|hold| !hold.is_pending(now)) {
                 self.all.remove(over);
             }
         }
@@ -203,6 +206,14 @@ impl Hold {
             Kind::Booking { .. } => self.slot().is_some_and(|slot| slot > now),
             Kind::Reservation { deadline, .. } => deadline > now,
             Kind::Expired { .. } => false,
+        }
+    }
+
+    /// Whether it is forgotten at `now`, or will be once its own end has been seen to.
+    fn is_too_old(&self, now: Timestamp) -> bool {
+        match self.kind {
+            Kind::Reservation { deadline, .. } => deadline.after(FORGET_AFTER) <= now,
+            Kind::Booking { .. } | Kind::Expired { .. } => self.is_forgotten(now),
         }
     }
 

@@ -85,6 +85,8 @@ pub struct Part<'a> {
     pub plan: &'a [Step],
     /// What is kept of the identity.
     pub account: &'a mut Account,
+    /// Whether its elastic limits are open ([`crate::mode::Gate`]).
+    pub spare_capacity: bool,
 }
 
 /// Carries out `op` on all parts: all or nothing.
@@ -94,7 +96,7 @@ pub struct Part<'a> {
 /// needs all of them to know the id; a cancel gives back wherever it is known.
 ///
 /// ```
-/// use sluicegate_core::account::{Account, Moment, Part, apply_to_all};
+/// use sluicegate_core::account::{Account, Part, apply_to_all};
 /// use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
 /// use sluicegate_core::limit::Limit;
 /// use sluicegate_core::mode::{Mode, Step};
@@ -110,10 +112,10 @@ pub struct Part<'a> {
 /// let (mut alice, mut bob, mut all) = (Account::default(), Account::default(), Account::default());
 ///
 /// let mut allowed = |user, cost| {
-///     let user = Part { plan: &per_user, account: user };
-///     let everybody = Part { plan: &in_all, account: &mut all };
+///     let user = Part { plan: &per_user, account: user, spare_capacity: false };
+///     let everybody = Part { plan: &in_all, account: &mut all, spare_capacity: false };
 ///     let op = Op::Hit { cost, holder: None };
-///     let answer = apply_to_all(&mut [user, everybody], op, Moment::at(Timestamp::EPOCH));
+///     let answer = apply_to_all(&mut [user, everybody], op, Timestamp::EPOCH);
 ///     answer.unwrap().verdict.outcome.is_allowed()
 /// };
 /// assert!(allowed(&mut alice, 5));
@@ -124,12 +126,12 @@ pub struct Part<'a> {
 /// # Errors
 /// When a limit of a plan has no meaning for the operation, or its id is not what it needs to be.
 /// Then nothing has changed.
-pub fn apply_to_all(parts: &mut [Part<'_>], op: Op, moment: Moment) -> Result<Answer, Refusal> {
+pub fn apply_to_all(parts: &mut [Part<'_>], op: Op, now: Timestamp) -> Result<Answer, Refusal> {
     let mut desk = Desk { parts };
     if op.leaves_no_trace() {
-        return desk.with_copies(|part| part.account.clone(), |mut copy| copy.apply(op, moment));
+        return desk.with_copies(|part| part.account.clone(), |mut copy| copy.apply(op, now));
     }
-    desk.apply(op, moment)
+    desk.apply(op, now)
 }
 
 // === impl Account ===
@@ -141,7 +143,8 @@ impl Account {
     /// When a limit of the plan has no meaning for the operation, or its id is not what it needs to be.
     /// Then nothing has changed.
     pub fn apply(&mut self, plan: &[Step], op: Op, moment: Moment) -> Result<Answer, Refusal> {
-        apply_to_all(&mut [Part { plan, account: self }], op, moment)
+        let spare_capacity = moment.spare_capacity;
+        apply_to_all(&mut [Part { plan, account: self, spare_capacity }], op, moment.now)
     }
 
     /// Moves to another plan. `from` names, for each new step, the old one it continues, if any.
@@ -164,6 +167,8 @@ impl Account {
             let plain = step.limit.carry(&old_step.limit, cell.plain.clone(), keep, now);
             let boost = match (&step.boost, &old_step.boost) {
                 (Some(new), Some(old)) => new.carry(old, cell.boost.clone(), keep, now),
+                // Who is in flight is so under both.
+                (Some(_), None) if step.has_slots() => plain.clone(),
                 _ => State::New,
             };
             Cell { plain, boost }

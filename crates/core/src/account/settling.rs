@@ -4,6 +4,7 @@ use super::desk::Desk;
 use super::holds::{Hold, Kind, Receipt};
 use super::{Account, Answer, Part};
 use crate::algorithm::concurrency::Holder;
+use crate::limit::State;
 use crate::mode::Step;
 use crate::op::{Op, Refusal};
 use crate::time::Timestamp;
@@ -16,8 +17,6 @@ impl Desk<'_, '_> {
         holder: Holder,
         now: Timestamp,
     ) -> Result<Answer, Refusal> {
-        // Once more: since the id was checked, what had long been over was forgotten.
-        self.may_commit(holder)?;
         let mut returned = None;
         for part in &mut *self.parts {
             returned = least(returned, part.account.commit(part.plan, actual, holder, now));
@@ -54,18 +53,27 @@ impl Desk<'_, '_> {
             Op::Acquire { holder: Some(holder), .. } | Op::Reserve { holder, .. } => {
                 self.parts.iter().try_for_each(|part| part.account.holds.may_add(holder, now))
             }
-            Op::Commit { holder, .. } => self.may_commit(holder),
+            Op::Commit { holder, .. } => self.may_commit(holder, now),
+            Op::Cancel { holder } => self.may_cancel(holder, now),
             _ => Ok(()),
         }
     }
 
     /// Unknown to one identity is unknown, whatever the others know.
-    fn may_commit(&self, holder: Holder) -> Result<(), Refusal> {
-        let knows = |part: &Part<'_>| part.account.holds.knows(holder);
+    fn may_commit(&self, holder: Holder, now: Timestamp) -> Result<(), Refusal> {
+        let knows = |part: &Part<'_>| part.account.holds.knows(holder, now);
         if self.parts.is_empty() || !self.parts.iter().all(knows) {
             return Err(Refusal::UnknownHolder);
         }
-        self.parts.iter().try_for_each(|part| part.account.holds.may_commit(holder))
+        self.parts.iter().try_for_each(|part| part.account.holds.may_commit(holder, now))
+    }
+
+    /// Known to one identity is enough.
+    fn may_cancel(&self, holder: Holder, now: Timestamp) -> Result<(), Refusal> {
+        let knows = |part: &Part<'_>| {
+            part.account.holds.knows(holder, now) || part.account.has_slot(part.plan, holder, now)
+        };
+        if self.parts.iter().any(knows) { Ok(()) } else { Err(Refusal::UnknownHolder) }
     }
 }
 
@@ -98,6 +106,16 @@ impl Account {
             }
         }
         returned
+    }
+
+    /// Whether a slot is held under an id at `now`.
+    fn has_slot(&self, plan: &[Step], holder: Holder, now: Timestamp) -> bool {
+        let slots = plan.iter().zip(&self.cells).filter(|(step, _)| step.has_slots());
+        slots.into_iter().any(|(step, cell)| {
+            let mut state = cell.plain.clone();
+            step.limit.open(&mut state, now);
+            matches!(state, State::Slots(slots) if slots.holds(holder))
+        })
     }
 
     /// Frees the slots held under an id; how many, if any.

@@ -1,12 +1,12 @@
 //! Several limiters, one decision.
 
-use sluicegate_core::account::{Answer, Moment};
+use sluicegate_core::account::Answer;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 
 use super::{Limiter, new_holder};
-use crate::memory::{Answered, Shards, apply_together};
+use crate::memory::{Answered, Target, apply_together};
 use crate::policy::Policy;
 
 /// The most limiters that one decision takes in.
@@ -130,13 +130,13 @@ impl<'a> Together<'a> {
     pub fn ask(&self, op: Op) -> Result<Answer, Refusal> {
         let now = self.now.or_else(|| self.asked.first().map(|(limiter, _)| limiter.now()));
         let now = now.unwrap_or_default();
-        let targets: Vec<(&Shards, u64)> =
-            self.asked.iter().map(|(limiter, hash)| (&limiter.inner.shards, *hash)).collect();
-        // A limiter that is not elastic has a gate that never opens, and does not ask.
-        let spare_capacity =
-            self.asked.iter().any(|(limiter, _)| limiter.inner.gate.lock().is_open(now));
-        let moment = Moment { now, spare_capacity };
-        let Answered { answer, overflowed } = apply_together(&targets, op, moment)?;
+        let target = |(limiter, hash): &(&'a Limiter, u64)| Target {
+            shards: &limiter.inner.shards,
+            hash: *hash,
+            spare_capacity: limiter.inner.gate.lock().is_open(now),
+        };
+        let targets: Vec<Target<'_>> = self.asked.iter().map(target).collect();
+        let Answered { answer, overflowed } = apply_together(&targets, op, now)?;
         for (limiter, _) in &self.asked {
             limiter.inner.tell(op.kind(), None, self.weight(), &answer.verdict, now, overflowed);
         }

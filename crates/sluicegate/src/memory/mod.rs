@@ -7,6 +7,8 @@ mod shard;
 mod shards;
 mod slab;
 mod table;
+#[cfg(test)]
+mod tests;
 mod word;
 
 use std::hash::{BuildHasher, RandomState};
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use siphasher::sip::SipHasher13;
 
 use budget::Budget;
-pub(crate) use shards::{Answered, Shards, UNCOUNTED, apply_together};
+pub(crate) use shards::{Answered, Shards, Target, UNCOUNTED, apply_together};
 
 /// The most entries that a store keeps unless told: about half a gigabyte of them.
 pub const ENTRIES_MAX: usize = 16_000_000;

@@ -11,8 +11,7 @@ use sluicegate_core::verdict::{Outcome, Verdict};
 
 use super::lock::{Mutex, MutexGuard};
 use super::prefetch::Hint;
-use super::shard::{Known, Room, Shard, Short};
-use super::word::Epoch;
+use super::shard::{Known, Shard, Short, Touched};
 use super::{Overflow, Store};
 use crate::plan::{Plan, Rule};
 
@@ -30,7 +29,6 @@ pub(crate) struct Shards {
     shards: Box<[Padded]>,
     hints: Box<[Hint]>,
     store: Arc<Store>,
-    epoch: Epoch,
     overflow: Overflow,
     /// Which shard is looked through next for memory to give back.
     hand: AtomicUsize,
@@ -58,12 +56,11 @@ impl Shards {
         now: Timestamp,
     ) -> Self {
         let plan = rule.plan_at(now);
-        let shard = |_| Padded(Mutex::new(Shard::new(plan.clone())));
+        let shard = |_| Padded(Mutex::new(Shard::new(plan.clone(), now)));
         Self {
             shards: (0..1 << SHARD_BITS).map(shard).collect(),
             hints: (0..1 << SHARD_BITS).map(|_| Hint::default()).collect(),
             store,
-            epoch: Epoch::around(now),
             overflow,
             hand: AtomicUsize::new(0),
         }
@@ -86,7 +83,7 @@ impl Shards {
     ) -> Option<bool> {
         let index = index(hash);
         let mut shard = self.shards[index].0.lock();
-        let way = shard.hit(self.room(), hash, cost, now, verdict);
+        let way = shard.hit(&self.store.budget, hash, cost, now, verdict);
         if way == Short::Added {
             self.hints[index].follow(shard.table());
         }
@@ -120,7 +117,8 @@ impl Shards {
 
     /// Carries out any operation.
     pub(crate) fn apply(&self, hash: u64, op: Op, moment: Moment) -> Result<Answered, Refusal> {
-        apply_together(&[(self, hash)], op, moment)
+        let Moment { now, spare_capacity } = moment;
+        apply_together(&[Target { shards: self, hash, spare_capacity }], op, now)
     }
 
     /// Moves every identity to another plan.
@@ -128,7 +126,7 @@ impl Shards {
         let plan = rule.plan_at(now);
         for (index, shard) in self.shards.iter().enumerate() {
             let mut shard = shard.0.lock();
-            shard.change(self.room(), &plan, keep, now);
+            shard.change(&self.store.budget, &plan, keep, now);
             self.hints[index].follow(shard.table());
         }
     }
@@ -147,12 +145,8 @@ impl Shards {
 
     fn sweep_one(&self, index: usize, now: Timestamp) {
         let mut shard = self.shards[index].0.lock();
-        shard.sweep(self.room(), now);
+        shard.sweep(&self.store.budget, now);
         self.hints[index].follow(shard.table());
-    }
-
-    fn room(&self) -> Room<'_> {
-        Room { epoch: self.epoch, budget: &self.store.budget }
     }
 }
 
@@ -164,9 +158,17 @@ fn index(hash: u64) -> usize {
 // === one operation on identities of several limiters ===
 
 /// One identity of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) shards: &'a Shards,
+    pub(crate) hash: u64,
+    /// Whether its limiter's elastic limits are open.
+    pub(crate) spare_capacity: bool,
+}
+
+/// The same, behind its lock and taken out.
 struct Seated<'a> {
-    shards: &'a Shards,
-    hash: u64,
+    target: Target<'a>,
     /// Which of the locks it is behind.
     lock: usize,
     plan: Arc<Plan>,
@@ -176,31 +178,29 @@ struct Seated<'a> {
 
 /// Carries out `op` on several identities: all or nothing.
 pub(crate) fn apply_together(
-    targets: &[(&Shards, u64)],
+    targets: &[Target<'_>],
     op: Op,
-    moment: Moment,
+    now: Timestamp,
 ) -> Result<Answered, Refusal> {
     let mut targets = targets.to_vec();
     let mut overflowed = false;
     // Each round, whoever has no room of its own is sent to the shared identity, which always has.
     loop {
-        match try_together(&targets, op, moment) {
+        let place = match try_together(&targets, op, now) {
             Ok(answer) => return answer.map(|answer| Answered { answer, overflowed }),
-            Err(place) => {
-                overflowed = true;
-                let Some((shards, hash)) = targets.get_mut(place) else { continue };
-                match shards.overflow {
-                    Overflow::Shared => *hash = SHARED,
-                    Overflow::Deny => {
-                        return Ok(Answered { answer: denied().into(), overflowed });
-                    }
-                    Overflow::Allow => {
-                        targets.remove(place);
-                        if targets.is_empty() {
-                            return Ok(Answered { answer: UNCOUNTED.into(), overflowed });
-                        }
-                    }
-                }
+            Err(place) => place,
+        };
+        overflowed = true;
+        let alone = targets.len() == 1;
+        let Some(target) = targets.get_mut(place) else { continue };
+        match target.shards.overflow {
+            Overflow::Shared => target.hash = SHARED,
+            Overflow::Deny => return Ok(Answered { answer: denied().into(), overflowed }),
+            Overflow::Allow if alone => {
+                return Ok(Answered { answer: UNCOUNTED.into(), overflowed });
+            }
+            Overflow::Allow => {
+                targets.remove(place);
             }
         }
     }
@@ -208,72 +208,79 @@ pub(crate) fn apply_together(
 
 /// The same; or which identity has no room.
 fn try_together(
-    targets: &[(&Shards, u64)],
+    targets: &[Target<'_>],
     op: Op,
-    moment: Moment,
+    now: Timestamp,
 ) -> Result<Result<Answer, Refusal>, usize> {
-    let now = moment.now;
+    let no_trace = op.leaves_no_trace();
     let mut locks = lock_all(targets);
     let mut seated: Vec<Seated<'_>> = Vec::with_capacity(targets.len());
-    for (place, (shards, hash)) in targets.iter().enumerate() {
-        let padded = &shards.shards[index(*hash)];
+    for (place, target) in targets.iter().enumerate() {
+        let Target { shards, hash, .. } = *target;
+        let padded = &shards.shards[index(hash)];
         let lock = locks.iter().position(|(at, _)| std::ptr::eq(*at, padded)).unwrap_or(0);
-        let repeated = |one: &Seated<'_>| one.lock == lock && one.hash == *hash;
+        let repeated = |one: &Seated<'_>| one.lock == lock && one.target.hash == hash;
         if seated.iter().any(repeated) {
             continue;
         }
         let shard = &mut locks[lock].1;
-        let plan = shard.plan_at(now).clone();
-        let known = *hash == SHARED || shard.knows(shards.room(), *hash, now) == Known::Yes;
+        let budget = &shards.store.budget;
+        let plan = shard.plan_with_care(budget, now).clone();
+        let known = hash == SHARED || shard.knows(hash, now) == Known::Yes;
         let reserved = !known;
-        if reserved && !shard.reserve(shards.room(), shards.epoch.since(now)) {
-            for one in &seated {
-                one.release();
+        if reserved && !shard.reserve_at(budget, now) {
+            if no_trace {
+                seated.iter().for_each(Seated::release);
+            } else {
+                put_back(seated, &mut locks, Touched::No, now);
             }
-            put_back(seated, &mut locks, now);
             return Err(place);
         }
-        let account = shard.take(shards.room(), *hash, now);
-        seated.push(Seated { shards, hash: *hash, lock, plan, account, reserved });
+        let account = if no_trace { shard.look(hash, now) } else { shard.take(hash, now) };
+        seated.push(Seated { target: *target, lock, plan, account, reserved });
     }
-    let mut parts: Vec<Part<'_>> = seated
-        .iter_mut()
-        .map(|one| Part { plan: &one.plan.steps, account: &mut one.account })
-        .collect();
-    let answer = apply_to_all(&mut parts, op, moment);
+    let mut parts: Vec<Part<'_>> = seated.iter_mut().map(Seated::part).collect();
+    let answer = apply_to_all(&mut parts, op, now);
     drop(parts);
-    for one in &seated {
-        one.release();
+    let touched = if answer.is_ok() { Touched::Yes } else { Touched::No };
+    if no_trace {
+        seated.iter().for_each(Seated::release);
+    } else {
+        put_back(seated, &mut locks, touched, now);
     }
-    put_back(seated, &mut locks, now);
     Ok(answer)
 }
 
 type Locked<'a> = (&'a Padded, MutexGuard<'a, Shard>);
 
 /// The locks of all targets, each once, in one order for everybody: nobody waits for somebody who waits for him.
-fn lock_all<'a>(targets: &[(&'a Shards, u64)]) -> Vec<Locked<'a>> {
+fn lock_all<'a>(targets: &[Target<'a>]) -> Vec<Locked<'a>> {
     let mut all: Vec<&Padded> =
-        targets.iter().map(|(shards, hash)| &shards.shards[index(*hash)]).collect();
+        targets.iter().map(|target| &target.shards.shards[index(target.hash)]).collect();
     all.sort_unstable_by_key(|padded| std::ptr::from_ref(*padded));
     all.dedup_by_key(|padded| std::ptr::from_ref(*padded));
     all.into_iter().map(|padded| (padded, padded.0.lock())).collect()
 }
 
-fn put_back(seated: Vec<Seated<'_>>, locks: &mut [Locked<'_>], now: Timestamp) {
+fn put_back(seated: Vec<Seated<'_>>, locks: &mut [Locked<'_>], touched: Touched, now: Timestamp) {
     for one in seated {
-        let shard = &mut locks[one.lock].1;
-        shard.put(one.shards.room(), one.hash, one.account, now);
-        one.shards.hints[index(one.hash)].follow(shard.table());
+        one.release();
+        let Seated { target: Target { shards, hash, .. }, lock, account, .. } = one;
+        let shard = &mut locks[lock].1;
+        shard.put(&shards.store.budget, hash, account, touched, now);
+        shards.hints[index(hash)].follow(shard.table());
     }
 }
 
 impl Seated<'_> {
-    /// The lane set aside is not needed any more: from here on it has its own, or needs none.
+    /// The lane set aside is not needed any more: it has its own from here on, or needs none.
     fn release(&self) {
-        if self.reserved {
-            self.shards.store.budget.release(1);
-        }
+        self.target.shards.store.budget.release(usize::from(self.reserved));
+    }
+
+    fn part(&mut self) -> Part<'_> {
+        let spare_capacity = self.target.spare_capacity;
+        Part { plan: &self.plan.steps, account: &mut self.account, spare_capacity }
     }
 }
 
@@ -293,3 +300,6 @@ pub(crate) const UNCOUNTED: Verdict = Verdict {
     elastic: false,
     shadow: None,
 };
+
+#[cfg(test)]
+mod tests;

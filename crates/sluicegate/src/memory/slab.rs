@@ -63,3 +63,6 @@ impl Slab {
         self.places.len() > 16 && self.places.len() > 2 * self.len()
     }
 }
+
+#[cfg(test)]
+mod tests;

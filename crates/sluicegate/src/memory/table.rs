@@ -107,6 +107,10 @@ impl Table {
         free.map_or(Seat::Full, Seat::Free)
     }
 
+    pub(super) fn name(&self, lane: Lane) -> u64 {
+        self.buckets.get(lane.bucket).map_or(0, |bucket| bucket.names[lane.lane])
+    }
+
     #[inline]
     pub(super) fn word(&self, lane: Lane) -> Word {
         self.buckets.get(lane.bucket).map_or(Word::EMPTY, |bucket| Word(bucket.words[lane.lane]))

@@ -45,6 +45,8 @@ const NUMBER_BITS: [u32; 4] = [14, 24, 34, 32];
 const TIME_BITS: [u32; 4] = [48, 38, 28, 30];
 const UNIT_US: [u64; 4] = [1, 1_000, 1_000_000, 1_000_000];
 const TAG_SHIFT: u32 = 62;
+/// A whole state that is needed for longer than can be said.
+const NEVER: u64 = u64::MAX;
 
 // === impl Word ===
 
@@ -77,7 +79,7 @@ impl Word {
     pub(super) fn whole(place: u32, expires_at: Timestamp, epoch: Epoch) -> Self {
         let us = expires_at.as_micros().saturating_sub(epoch.0);
         let longest = (1 << TIME_BITS[WHOLE as usize]) - 1;
-        // The longest stands for never: 34 years after the epoch nobody will wait for the rest.
+        // The longest stands for never; the epoch moves on long before.
         let seconds = us.div_ceil(UNIT_US[WHOLE as usize]).clamp(1, longest);
         Self::join(WHOLE, seconds, u64::from(place))
     }
@@ -124,6 +126,7 @@ impl Word {
         match self.tag() {
             // Nearly always.
             0 => Since(self.0 >> NUMBER_BITS[0]),
+            3 if self.0 >> NUMBER_BITS[3] == NEVER >> NUMBER_BITS[3] => Since(u64::MAX),
             tag => Since(((self.0 << 2 >> 2) >> NUMBER_BITS[tag]) * UNIT_US[tag]),
         }
     }
@@ -145,11 +148,19 @@ impl Epoch {
     /// How far before the first use of a store its time begins: a clock may be set back so much, and states
     /// still fit.
     const ROOM_S: u64 = 24 * 3_600;
+    /// Half of what fits: the other half is for times ahead.
+    const SUITS_US: u64 = 1 << (TIME_BITS[0] - 1);
 
     /// The epoch of a store first used at `now`.
     pub(super) fn around(now: Timestamp) -> Self {
         let seconds = now.as_micros() / 1_000_000;
         Self(seconds.saturating_sub(Self::ROOM_S) * 1_000_000)
+    }
+
+    /// Whether times near `now` fit well.
+    pub(super) fn suits(self, now: Timestamp) -> bool {
+        let now = now.as_micros();
+        self.0 <= now && now - self.0 < Self::SUITS_US
     }
 
     #[inline]
@@ -191,9 +202,8 @@ mod tests {
             let word = Word::whole(place, at(us), epoch);
             prop_assert_eq!(word.content(epoch), Content::Whole(place));
             prop_assert_eq!(word.place(), Some(place));
-            let longest = epoch.0 + ((1 << 30) - 1) * 1_000_000;
             if us > epoch.0 {
-                prop_assert!(word.is_live(epoch.since(at(us.min(longest) - 1))));
+                prop_assert!(word.is_live(epoch.since(at(us - 1))));
             }
             prop_assert!(word.is_live(epoch.since(at(start.min(epoch.0)))));
         }

@@ -10,6 +10,8 @@
 //! changed live without anybody ever reading a state of the old limit as one of the new.
 
 mod short;
+#[cfg(test)]
+mod tests;
 mod upkeep;
 
 use std::sync::Arc;
@@ -20,6 +22,8 @@ use sluicegate_core::mode::Step;
 use sluicegate_core::time::Timestamp;
 
 pub(crate) use short::Short;
+#[cfg(test)]
+pub(crate) use tests::Kept;
 
 use super::budget::Budget;
 use super::slab::{Slab, Whole};
@@ -27,17 +31,12 @@ use super::table::{Seat, Table};
 use super::word::{Content, Epoch, Since, Word};
 use crate::plan::Plan;
 
-/// What a shard needs of the store around it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Room<'a> {
-    pub(super) epoch: Epoch,
-    pub(super) budget: &'a Budget,
-}
-
 /// A shard, under its lock.
 #[derive(Debug)]
 pub(crate) struct Shard {
     plan: Arc<Plan>,
+    /// What the times in the table count from.
+    epoch: Epoch,
     table: Table,
     slab: Slab,
     /// Operations until somebody looks for memory to give back.
@@ -53,14 +52,22 @@ pub(crate) enum Known {
     No,
 }
 
+/// Whether anything was done to an account while it was out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Touched {
+    Yes,
+    No,
+}
+
 const COLUMN_BITS: u32 = 8;
 
 // === impl Shard ===
 
 impl Shard {
-    pub(crate) fn new(plan: Arc<Plan>) -> Self {
+    pub(crate) fn new(plan: Arc<Plan>, now: Timestamp) -> Self {
         Self {
             plan,
+            epoch: Epoch::around(now),
             table: Table::default(),
             slab: Slab::default(),
             until_sweep: upkeep::SWEEP_EVERY_MIN,
@@ -77,67 +84,99 @@ impl Shard {
         &self.plan
     }
 
+    /// The same, where there is time to look after the table too: when the clock is far from where it was, because it was set or
+    /// because years have passed, times are counted anew from here.
+    pub(crate) fn plan_with_care(&mut self, budget: &Budget, now: Timestamp) -> &Arc<Plan> {
+        if !self.epoch.suits(now) {
+            self.count_from(budget, Epoch::around(now), now);
+        }
+        self.plan_at(now)
+    }
+
     pub(crate) fn table(&self) -> &Table {
         &self.table
     }
 
     /// Whether anything is kept of an identity.
-    pub(crate) fn knows(&self, room: Room<'_>, hash: u64, now: Timestamp) -> Known {
-        let since = room.epoch.since(now);
+    pub(crate) fn knows(&self, hash: u64, now: Timestamp) -> Known {
+        let since = self.epoch.since(now);
         let taken = |column| matches!(self.table.seat(name(hash, column), since), Seat::Taken(_));
         let known = columns(&self.plan.steps).any(|(_, column)| taken(column));
         if known { Known::Yes } else { Known::No }
     }
 
-    /// Takes an account out. Its lanes stay until it is put back; without that they are nothing.
-    pub(crate) fn take(&mut self, room: Room<'_>, hash: u64, now: Timestamp) -> Account {
-        let since = room.epoch.since(now);
-        let steps = self.plan.clone();
-        if let Seat::Taken(lane) = self.table.seat(name(hash, 0), since)
-            && let Some(place) = self.table.word(lane).place()
-            && let Some(Whole::Account(_)) = self.slab.get(place)
-            && let Some(Whole::Account(account)) = self.slab.take(place)
-        {
-            self.table.put(lane, name(hash, 0), Word::GONE);
-            return *account;
+    /// A copy of an account.
+    pub(crate) fn look(&self, hash: u64, now: Timestamp) -> Account {
+        let since = self.epoch.since(now);
+        if let Some(Whole::Account(account)) = self.whole(hash, 0, since) {
+            return (**account).clone();
         }
-        let states = steps.steps.iter().enumerate().map(|(index, step)| {
-            let plain = self.take_state(room, hash, column(index), step.limit(), since);
-            let boost = match step.boost() {
-                Some(boost) => self.take_state(room, hash, column(index) + 1, boost, since),
-                None => State::New,
-            };
-            (plain, boost)
+        let state = |column, limit: &Limit| match self.whole(hash, column, since) {
+            Some(Whole::State(state)) => state.clone(),
+            Some(Whole::Account(_)) => State::New,
+            None => self.unpacked(hash, column, limit, since),
+        };
+        let states = self.plan.steps.iter().enumerate().map(|(index, step)| {
+            let boost = step.boost().map(|boost| state(column(index) + 1, boost));
+            (state(column(index), step.limit()), boost.unwrap_or_default())
         });
         Account::from_states(states)
     }
 
-    fn take_state(
-        &mut self,
-        room: Room<'_>,
-        hash: u64,
-        column: u64,
-        limit: &Limit,
-        since: Since,
-    ) -> State {
+    /// Takes an account out. Its lanes stay until it is put back; what is kept whole is gone until then.
+    pub(crate) fn take(&mut self, hash: u64, now: Timestamp) -> Account {
+        let since = self.epoch.since(now);
+        if let Some(Whole::Account(_)) = self.whole(hash, 0, since)
+            && let Some(Whole::Account(account)) = self.take_whole(hash, 0, since)
+        {
+            return *account;
+        }
+        let plan = self.plan.clone();
+        let mut take = |column, limit: &Limit| match self.take_whole(hash, column, since) {
+            Some(Whole::State(state)) => state,
+            Some(Whole::Account(_)) => State::New,
+            None => self.unpacked(hash, column, limit, since),
+        };
+        let states = plan.steps.iter().enumerate().map(|(index, step)| {
+            let plain = take(column(index), step.limit());
+            let boost = step.boost().map(|boost| take(column(index) + 1, boost));
+            (plain, boost.unwrap_or_default())
+        });
+        Account::from_states(states)
+    }
+
+    fn whole(&self, hash: u64, column: u64, since: Since) -> Option<&Whole> {
+        let Seat::Taken(lane) = self.table.seat(name(hash, column), since) else { return None };
+        self.slab.get(self.table.word(lane).place()?)
+    }
+
+    fn take_whole(&mut self, hash: u64, column: u64, since: Since) -> Option<Whole> {
+        let Seat::Taken(lane) = self.table.seat(name(hash, column), since) else { return None };
+        let place = self.table.word(lane).place()?;
+        self.table.put(lane, name(hash, column), Word::GONE);
+        self.slab.take(place)
+    }
+
+    fn unpacked(&self, hash: u64, column: u64, limit: &Limit, since: Since) -> State {
         let Seat::Taken(lane) = self.table.seat(name(hash, column), since) else {
             return State::New;
         };
-        match self.table.word(lane).content(room.epoch) {
+        match self.table.word(lane).content(self.epoch) {
             Content::Packed(packed) => limit.unpack(packed),
-            Content::Whole(place) => {
-                self.table.put(lane, name(hash, column), Word::GONE);
-                match self.slab.take(place) {
-                    Some(Whole::State(state)) => state,
-                    Some(Whole::Account(_)) | None => State::New,
-                }
-            }
+            Content::Whole(_) => State::New,
         }
     }
 
     /// Puts an account back that was taken out under the same lock.
-    pub(crate) fn put(&mut self, room: Room<'_>, hash: u64, account: Account, now: Timestamp) {
-        let since = room.epoch.since(now);
+    pub(crate) fn put(
+        &mut self,
+        budget: &Budget,
+        hash: u64,
+        account: Account,
+        touched: Touched,
+        now: Timestamp,
+    ) {
+        let since = self.epoch.since(now);
         let plan = self.plan.clone();
         let expires_at = account.expires_at(&plan.steps);
         let states = match account.into_states() {
@@ -147,53 +186,64 @@ impl Shard {
                     self.forget(hash, column, since);
                 }
                 let place = self.slab.keep(Whole::Account(Box::new(account)));
-                let word = Word::whole(place, expires_at, room.epoch);
-                self.write(room, name(hash, 0), word, since);
+                let word = Word::whole(place, expires_at, self.epoch);
+                self.write(budget, name(hash, 0), word, since);
                 return;
             }
         };
         for (index, (step, (plain, boost))) in plan.steps.iter().zip(states).enumerate() {
-            self.put_state(room, hash, column(index), step.limit(), plain, since);
+            self.put_state(budget, (hash, column(index)), step.limit(), plain, touched, since);
             if let Some(limit) = step.boost() {
-                self.put_state(room, hash, column(index) + 1, limit, boost, since);
+                let place = (hash, column(index) + 1);
+                self.put_state(budget, place, limit, boost, touched, since);
             }
         }
     }
 
     fn put_state(
         &mut self,
-        room: Room<'_>,
-        hash: u64,
-        column: u64,
+        budget: &Budget,
+        (hash, column): (u64, u64),
         limit: &Limit,
         state: State,
+        touched: Touched,
         since: Since,
     ) {
-        if state == State::New {
+        if touched == Touched::No {
+            // Only what was kept whole was taken out of its lane.
+            let in_lane = matches!(self.table.seat(name(hash, column), since), Seat::Taken(_));
+            if in_lane || state == State::New {
+                return;
+            }
+        } else if state == State::New {
             self.forget(hash, column, since);
             return;
         }
-        let packed = limit.pack(&state).and_then(|packed| Word::packed(packed, room.epoch));
+        let packed = limit.pack(&state).and_then(|packed| Word::packed(packed, self.epoch));
         let word = packed.unwrap_or_else(|| {
             let expires_at = limit.expires_at(&state);
             let place = self.slab.keep(Whole::State(state));
-            Word::whole(place, expires_at, room.epoch)
+            Word::whole(place, expires_at, self.epoch)
         });
-        self.write(room, name(hash, column), word, since);
+        self.write(budget, name(hash, column), word, since);
     }
 
     fn forget(&mut self, hash: u64, column: u64, since: Since) {
-        if let Seat::Taken(lane) = self.table.seat(name(hash, column), since) {
+        let name = name(hash, column);
+        if let Seat::Taken(lane) | Seat::Free(lane) = self.table.seat(name, since)
+            && self.table.name(lane) == name
+        {
+            // Also where it has run out: should the clock step back, it would be live again.
             self.drop_whole(self.table.word(lane));
-            self.table.put(lane, name(hash, column), Word::GONE);
+            self.table.put(lane, name, Word::GONE);
         }
     }
 
     /// Writes a word under a name, wherever it finds a seat.
-    fn write(&mut self, room: Room<'_>, name: u64, word: Word, since: Since) {
+    fn write(&mut self, budget: &Budget, name: u64, word: Word, since: Since) {
         let mut seat = self.table.seat(name, since);
         if seat == Seat::Full {
-            self.renew(room, 1, since);
+            self.renew(budget, 1, since);
             seat = self.table.seat(name, since);
         }
         match seat {
@@ -202,7 +252,7 @@ impl Shard {
                 self.table.put(lane, name, word);
             }
             Seat::Fresh(lane) => {
-                room.budget.charge();
+                budget.charge();
                 self.table.put(lane, name, word);
             }
             // A table just made anew has room.

@@ -7,7 +7,7 @@ use sluicegate_core::packed::{Packed, PlainHit, Stands};
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Verdict, judge};
 
-use super::{Room, Shard, column, name};
+use super::{Budget, Shard, column, name};
 use crate::memory::table::Seat;
 use crate::memory::word::{Content, Since, Word};
 
@@ -57,59 +57,63 @@ impl Shard {
     #[inline]
     pub(crate) fn hit(
         &mut self,
-        room: Room<'_>,
+        budget: &Budget,
         hash: u64,
         cost: u64,
         now: Timestamp,
         verdict: &mut Verdict,
     ) -> Short {
+        if !self.plan.holds_at(now) && !self.epoch.suits(now) {
+            // The table is looked after first, under the plan that its states were made by.
+            return Short::TakeLong;
+        }
         let plan = self.plan_at(now);
         if cost == 0 || cost > plan.short_cost_max {
             return Short::TakeLong;
         }
         if plan.steps.len() > 1 {
-            return self.hit_several(room, hash, cost, now, verdict);
+            return self.hit_several(budget, hash, cost, now, verdict);
         }
-        let since = room.epoch.since(now);
+        let since = self.epoch.since(now);
         let name = name(hash, 0);
         let seat = self.table.seat(name, since);
-        let Ok(kept) = self.kept(room, seat) else { return Short::TakeLong };
+        let Ok(kept) = self.kept(seat) else { return Short::TakeLong };
         let Some(hit) = self.plan.steps.first().and_then(|step| step.hit_plainly(kept, cost, now))
         else {
             return Short::TakeLong;
         };
         *verdict = Verdict::of_one(&hit.decision());
         let Some(packed) = hit.kept else { return Short::Decided };
-        let Some(word) = Word::packed(packed, room.epoch) else { return Short::TakeLong };
+        let Some(word) = Word::packed(packed, self.epoch) else { return Short::TakeLong };
         if let Seat::Taken(lane) = seat {
             self.table.put(lane, name, word);
             return Short::Decided;
         }
-        if self.add(room, name, word, seat, since) { Short::Added } else { Short::NoRoom }
+        if self.add(budget, name, word, seat, since) { Short::Added } else { Short::NoRoom }
     }
 
     /// Gives a newcomer its lane, if there is room.
     #[inline(never)]
-    fn add(&mut self, room: Room<'_>, name: u64, word: Word, seat: Seat, since: Since) -> bool {
+    fn add(&mut self, budget: &Budget, name: u64, word: Word, seat: Seat, since: Since) -> bool {
         let needs_room = matches!(seat, Seat::Fresh(_) | Seat::Full);
-        if needs_room && !self.reserve(room, since) {
+        if needs_room && !self.reserve(budget, since) {
             return false;
         }
-        self.write(room, name, word, since);
-        room.budget.release(usize::from(needs_room));
+        self.write(budget, name, word, since);
+        budget.release(usize::from(needs_room));
         true
     }
 
     #[inline(never)]
     fn hit_several(
         &mut self,
-        room: Room<'_>,
+        budget: &Budget,
         hash: u64,
         cost: u64,
         now: Timestamp,
         verdict: &mut Verdict,
     ) -> Short {
-        let since = room.epoch.since(now);
+        let since = self.epoch.since(now);
         let steps = self.plan.steps.len();
         if steps > SHORT_STEPS_MAX {
             return Short::TakeLong;
@@ -118,9 +122,9 @@ impl Shard {
         let all = &mut all[..steps];
         for (index, (step, asked)) in self.plan.steps.iter().zip(&mut *all).enumerate() {
             let seat = self.table.seat(name(hash, column(index)), since);
-            let Ok(kept) = self.kept(room, seat) else { return Short::TakeLong };
+            let Ok(kept) = self.kept(seat) else { return Short::TakeLong };
             let Some(hit) = step.hit_plainly(kept, cost, now) else { return Short::TakeLong };
-            let word = hit.kept.and_then(|packed| Word::packed(packed, room.epoch));
+            let word = hit.kept.and_then(|packed| Word::packed(packed, self.epoch));
             if word.is_none() && hit.kept.is_some() {
                 return Short::TakeLong;
             }
@@ -128,21 +132,25 @@ impl Shard {
         }
         if all.iter().all(|asked| asked.hit.allowed) {
             let newcomer = all.iter().all(|asked| !asked.known);
-            if newcomer && !self.reserve(room, since) {
+            if newcomer && !self.reserve(budget, since) {
                 return Short::NoRoom;
             }
             for (index, asked) in all.iter().enumerate() {
                 if let Some(word) = asked.word {
-                    self.write(room, name(hash, column(index)), word, since);
+                    self.write(budget, name(hash, column(index)), word, since);
                 }
             }
-            room.budget.release(usize::from(newcomer));
+            budget.release(usize::from(newcomer));
         } else {
             // Nobody is charged: those who agreed say how they stand as it is.
             for (step, asked) in self.plan.steps.iter().zip(&mut *all) {
                 if asked.hit.allowed {
                     asked.hit.stands = step.stands(asked.kept, now);
                 }
+            }
+            // And what has run out is forgotten, as on the long way: a clock that steps back does not bring it back.
+            for (index, _) in all.iter().enumerate().filter(|(_, asked)| !asked.known) {
+                self.forget(hash, column(index), since);
             }
         }
         let added = all.iter().any(|asked| asked.hit.allowed && !asked.known);
@@ -156,19 +164,24 @@ impl Shard {
 
     /// What is kept in a seat, unless it is kept whole.
     #[inline]
-    fn kept(&self, room: Room<'_>, seat: Seat) -> Result<Option<Packed>, ()> {
+    fn kept(&self, seat: Seat) -> Result<Option<Packed>, ()> {
         let Seat::Taken(lane) = seat else { return Ok(None) };
-        match self.table.word(lane).content(room.epoch) {
+        match self.table.word(lane).content(self.epoch) {
             Content::Packed(packed) => Ok(Some(packed)),
             Content::Whole(_) => Err(()),
         }
     }
 
+    /// Sets a lane aside for a newcomer at `now`.
+    pub(crate) fn reserve_at(&mut self, budget: &Budget, now: Timestamp) -> bool {
+        self.reserve(budget, self.epoch.since(now))
+    }
+
     /// Sets a lane aside for a newcomer; looks for lanes that have run out if that may help.
-    pub(crate) fn reserve(&mut self, room: Room<'_>, since: Since) -> bool {
-        room.budget.reserve() || {
-            self.reclaim(room, since);
-            room.budget.reserve()
+    fn reserve(&mut self, budget: &Budget, since: Since) -> bool {
+        budget.reserve() || {
+            self.reclaim(budget, since);
+            budget.reserve()
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Making room, giving memory back, and moving to another plan.
+//! Making budget, giving memory back, and moving to another plan.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use sluicegate_core::account::Account;
 use sluicegate_core::change::Keep;
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::continued;
 
-use super::{COLUMN_BITS, Room, Shard, Slab, Table};
-use crate::memory::word::{Since, Word};
+use super::{Budget, COLUMN_BITS, Shard, Slab, Table, Touched};
+use crate::memory::word::{Epoch, Since, Word};
 use crate::plan::Plan;
 
 /// The fewest operations between two looks for memory to give back.
@@ -20,7 +20,7 @@ const SAMPLE: usize = 64;
 
 impl Shard {
     /// Makes the table anew, with room for `more`.
-    pub(super) fn renew(&mut self, room: Room<'_>, more: usize, since: Since) {
+    pub(super) fn renew(&mut self, budget: &Budget, more: usize, since: Since) {
         let used = self.table.used();
         let slab = &mut self.slab;
         self.table.renew(more, since, |word| {
@@ -28,16 +28,16 @@ impl Shard {
                 slab.take(place);
             }
         });
-        room.budget.release(used.saturating_sub(self.table.used()));
+        budget.release(used.saturating_sub(self.table.used()));
     }
 
     /// At the cap: drops what has run out, unless there cannot be enough of it to be worth the time. So a
     /// flood of newcomers costs a bounded number of looks each, however many lanes there are.
-    pub(super) fn reclaim(&mut self, room: Room<'_>, since: Since) {
+    pub(super) fn reclaim(&mut self, budget: &Budget, since: Since) {
         if since < self.renew_after || self.table.used() == 0 {
             return;
         }
-        self.renew(room, 0, since);
+        self.renew(budget, 0, since);
         let step = (self.table.used() / SAMPLE).max(1);
         let mut ends: Vec<Since> =
             self.table.live(since).step_by(step).map(|(_, word)| word.until()).collect();
@@ -58,10 +58,10 @@ impl Shard {
     }
 
     /// Gives memory back that is not needed any more.
-    pub(crate) fn sweep(&mut self, room: Room<'_>, now: Timestamp) {
-        let since = room.epoch.since(now);
+    pub(crate) fn sweep(&mut self, budget: &Budget, now: Timestamp) {
+        let since = self.epoch.since(now);
         if self.table.is_sparse(since) {
-            self.renew(room, 0, since);
+            self.renew(budget, 0, since);
         }
         if self.slab.is_sparse() {
             self.pack_slab(since);
@@ -82,8 +82,8 @@ impl Shard {
     }
 
     /// The identities of which anything is kept, without the bits that name the shard.
-    pub(crate) fn identities(&self, room: Room<'_>, now: Timestamp) -> Vec<u64> {
-        let live = self.table.live(room.epoch.since(now));
+    pub(crate) fn identities(&self, now: Timestamp) -> Vec<u64> {
+        let live = self.table.live(self.epoch.since(now));
         let mut all: Vec<u64> = live.map(|(name, _)| name >> COLUMN_BITS).collect();
         all.sort_unstable();
         all.dedup();
@@ -91,21 +91,37 @@ impl Shard {
     }
 
     /// Moves every identity to another plan, which becomes that of the shard.
-    pub(crate) fn change(&mut self, room: Room<'_>, new: &Arc<Plan>, keep: Keep, now: Timestamp) {
-        let old = self.plan_at(now).clone();
+    pub(crate) fn change(&mut self, budget: &Budget, new: &Arc<Plan>, keep: Keep, now: Timestamp) {
+        let old = self.plan_with_care(budget, now).clone();
         let from = continued(&new.rule.limits, &old.rule.limits);
-        let mut accounts = HashMap::new();
-        for hash in self.identities(room, now) {
-            let mut account = self.take(room, hash, now);
+        let mut all = self.take_all(budget, now);
+        for (_, account) in &mut all {
             account.change(&old.steps, &new.steps, &from, keep, now);
-            accounts.insert(hash, account);
         }
-        room.budget.release(self.table.used());
+        self.plan = new.clone();
+        self.put_all(budget, all, now);
+    }
+
+    /// Counts times from another epoch.
+    pub(super) fn count_from(&mut self, budget: &Budget, epoch: Epoch, now: Timestamp) {
+        let all = self.take_all(budget, now);
+        self.epoch = epoch;
+        self.renew_after = Since::default();
+        self.put_all(budget, all, now);
+    }
+
+    fn take_all(&mut self, budget: &Budget, now: Timestamp) -> Vec<(u64, Account)> {
+        let identities = self.identities(now);
+        let all = identities.into_iter().map(|hash| (hash, self.take(hash, now))).collect();
+        budget.release(self.table.used());
         self.table = Table::default();
         self.slab = Slab::default();
-        self.plan = new.clone();
-        for (hash, account) in accounts {
-            self.put(room, hash, account, now);
+        all
+    }
+
+    fn put_all(&mut self, budget: &Budget, all: Vec<(u64, Account)>, now: Timestamp) {
+        for (hash, account) in all {
+            self.put(budget, hash, account, Touched::Yes, now);
         }
     }
 }

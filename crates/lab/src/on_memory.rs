@@ -1,0 +1,93 @@
+//! A limit on virtual time, kept by the engine's memory store: [`crate::trial::Trial`] by another way.
+//!
+//! The answers must be the same, whatever is asked. That is what the specification scripts check.
+
+use std::collections::HashMap;
+
+use sluicegate::clock::ManualClock;
+use sluicegate::{Answer, LimitError, Limiter, Op};
+use sluicegate_config::quota::explain;
+use sluicegate_core::mode::Mode;
+use sluicegate_core::time::Timestamp;
+use sluicegate_rules::limit::Limit;
+
+use crate::answer::Printed;
+use crate::ids::Ids;
+use crate::line::{Ask, Line};
+
+/// Limits under trial, in a limiter with its memory store.
+#[derive(Debug)]
+pub struct OnMemory {
+    limiter: Limiter,
+    clock: ManualClock,
+    ids: HashMap<String, Ids>,
+    holds_slots: bool,
+}
+
+// === impl OnMemory ===
+
+impl OnMemory {
+    /// A trial of these limits, enforced as `mode` says.
+    ///
+    /// # Errors
+    /// When the mode does not fit one of the limits.
+    pub fn new(limits: Vec<Limit>, mode: Mode) -> Result<Self, String> {
+        let clock = ManualClock::at(Timestamp::EPOCH);
+        let holds_slots = holds_slots(&limits);
+        let builder = Limiter::builder().limits(limits).mode(mode).clock(clock.clone());
+        let limiter = builder.build().map_err(told)?;
+        Ok(Self { limiter, clock, ids: HashMap::new(), holds_slots })
+    }
+
+    /// Carries out one line.
+    ///
+    /// ```
+    /// use sluicegate_lab::line::Line;
+    /// use sluicegate_lab::on_memory::OnMemory;
+    ///
+    /// let limits = sluicegate_config::limit::limits(
+    ///     "--limit",
+    ///     "{ algorithm: fixed_window, rate: 1/m }",
+    /// ).unwrap();
+    /// let mut trial = OnMemory::new(limits, Default::default()).unwrap();
+    /// let line = Line::parse(r#"{"at_us":0}"#).unwrap();
+    /// assert!(trial.run(&line).unwrap().allowed);
+    /// assert_eq!(trial.run(&line).unwrap().retry_after_us, Some(60_000_000));
+    /// ```
+    ///
+    /// # Errors
+    /// A sentence that says what was refused and what to do instead.
+    pub fn run(&mut self, line: &Line) -> Result<Printed, String> {
+        self.clock.set(line.at);
+        if let Some(load) = line.load {
+            self.limiter.set_load(load);
+        }
+        if let Ask::SetLimit { limits, keep } = &line.ask {
+            self.limiter.set_limits(limits.clone(), *keep).map_err(told)?;
+            self.holds_slots = holds_slots(limits);
+        }
+        let op = self.ids.entry(line.key.clone()).or_default().op(&line.ask);
+        let ask = self.limiter.of(&line.key);
+        let answer = match op {
+            // The way that nearly every request takes.
+            Op::Hit { cost, holder: None } if !self.holds_slots => {
+                Answer::from(ask.cost(cost).hit())
+            }
+            op => ask.ask(op).map_err(|refusal| refusal.to_string())?,
+        };
+        let policies = self.limiter.policies();
+        let names: Vec<String> = policies.into_iter().map(|policy| policy.name).collect();
+        Ok(Printed::new(&answer, &names))
+    }
+}
+
+fn holds_slots(limits: &[Limit]) -> bool {
+    limits.iter().any(|limit| limit.algorithm() == "concurrency")
+}
+
+fn told(error: LimitError) -> String {
+    match &error {
+        LimitError::Quota(error) => explain(error),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,136 @@
+//! All shards together: two ways to one answer, what is counted, what is given back, who gets in at the cap.
+
+mod cap;
+mod counting;
+mod giving_back;
+mod ways;
+
+use std::sync::Arc;
+
+use sluicegate_core::account::{Answer, Moment};
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::mode::Mode;
+use sluicegate_core::op::{Op, Refusal};
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::verdict::Verdict;
+use sluicegate_rules::limit::Limit;
+
+use super::{Answered, Overflow, Shards, Target, UNCOUNTED, apply_together};
+use crate::limit::IntoLimit;
+use crate::memory::shard::Kept;
+use crate::memory::{Memory, Store};
+use crate::plan::Rule;
+
+const SECOND: u64 = 1_000_000;
+const DAY: u64 = 86_400 * SECOND;
+/// Some day in 2024, at noon UTC.
+const NOON: u64 = 1_717_416_000 * SECOND;
+
+fn at(us: u64) -> Timestamp {
+    Timestamp::from_micros(us)
+}
+
+/// Who it is: one of many in a shard.
+fn who(shard: u8, number: u64) -> u64 {
+    u64::from(shard) << 56 | number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8
+}
+
+/// One of many anywhere.
+fn anybody(number: u64) -> u64 {
+    number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+fn limit(limit: impl IntoLimit) -> Limit {
+    limit.into_limit().unwrap()
+}
+
+fn rule(limits: Vec<Limit>, mode: Mode) -> Arc<Rule> {
+    Arc::new(Rule::new(limits, mode).unwrap())
+}
+
+/// A limiter without its clock, alone on its store.
+struct World {
+    shards: Shards,
+    store: Arc<Store>,
+}
+
+impl World {
+    fn new(limits: Vec<Limit>, most: usize, overflow: Overflow) -> Self {
+        let store = Memory::with_key(most, [1, 2]).store;
+        let shards = Shards::new(store.clone(), &rule(limits, Mode::Hard), overflow, at(NOON));
+        Self { shards, store }
+    }
+
+    /// With room for everybody.
+    fn roomy(limits: Vec<Limit>) -> Self {
+        Self::new(limits, 1 << 40, Overflow::Deny)
+    }
+
+    /// As a limiter does: the short way if it leads to an answer, else the long one.
+    fn hit(&self, hash: u64, cost: u64, now: u64) -> Verdict {
+        let mut verdict = UNCOUNTED;
+        match self.shards.hit(hash, cost, at(now), &mut verdict) {
+            Some(_) => verdict,
+            None => self.hit_long(hash, cost, now),
+        }
+    }
+
+    /// The long way, come what may.
+    fn hit_long(&self, hash: u64, cost: u64, now: u64) -> Verdict {
+        // An id that nobody will name again, as it is for a hit without one.
+        let holder = Some(Holder(now.wrapping_mul(31) ^ hash ^ cost));
+        self.ask(hash, Op::Hit { cost, holder }, now).unwrap().verdict
+    }
+
+    fn ask(&self, hash: u64, op: Op, now: u64) -> Result<Answer, Refusal> {
+        let moment = Moment { now: at(now), spare_capacity: false };
+        self.shards.apply(hash, op, moment).map(|answered| answered.answer)
+    }
+
+    fn peek(&self, hash: u64, cost: u64, now: u64) -> Verdict {
+        self.ask(hash, Op::Peek { cost }, now).unwrap().verdict
+    }
+
+    fn reserve(&self, hash: u64, cost: u64, id: u64, now: u64) -> Result<Answer, Refusal> {
+        let ttl = Span::from_secs(60);
+        self.ask(hash, Op::Reserve { cost, ttl, holder: Holder(id) }, now)
+    }
+
+    fn entries(&self) -> usize {
+        self.store.budget.used()
+    }
+
+    /// How much is kept in all, once it is sure that what is counted is what is there.
+    fn audit(&self) -> Kept {
+        let kept = self.shards.audit();
+        assert_eq!(self.entries(), kept.used, "what is counted, and lanes in use");
+        kept
+    }
+}
+
+/// One operation on identities of several limiters.
+fn together(all: &[(&World, u64)], op: Op, now: u64) -> Result<Answered, Refusal> {
+    let targets: Vec<Target<'_>> = all
+        .iter()
+        .map(|(world, hash)| Target { shards: &world.shards, hash: *hash, spare_capacity: false })
+        .collect();
+    apply_together(&targets, op, at(now))
+}
+
+impl Shards {
+    fn audit(&self) -> Kept {
+        let mut all = Kept::default();
+        for padded in &self.shards {
+            let kept = padded.0.lock().audit();
+            all.used += kept.used;
+            all.lanes += kept.lanes;
+            all.whole += kept.whole;
+        }
+        all
+    }
+
+    /// Where the table of each shard is: another place whenever it was made anew.
+    fn places(&self) -> Vec<(usize, usize)> {
+        self.shards.iter().map(|padded| padded.0.lock().table().extent()).collect()
+    }
+}

@@ -1,0 +1,137 @@
+//! The short way and the long way lead to the same answers, and leave the same states.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{DAY, NOON, SECOND, World, limit, who};
+use crate::limit::{
+    Cycle, FixedWindow, LeakyBucket, Refill, Rounding, SlidingWindow, TokenBucket, Unlimited,
+};
+use crate::memory::tests::cases;
+use sluicegate_rules::limit::Limit;
+
+/// Limits whose hits go the short way, as a rule or now and then.
+fn short_limits() -> Vec<Limit> {
+    let ten = Duration::from_secs(10);
+    vec![
+        limit(TokenBucket::per_second(5).burst(2)),
+        limit(TokenBucket::per_second(3).burst(9)),
+        limit(TokenBucket::per_minute(7)),
+        limit(TokenBucket::per_day(1_234_567).burst(40)),
+        limit(TokenBucket::per_second(3_000_000).burst(10)),
+        limit(TokenBucket::per(4, ten).burst(4).refill(Refill::Interval)),
+        limit(TokenBucket::per(4, ten).burst(4).refill(Refill::Aligned)),
+        limit(TokenBucket::per(4, ten).burst(9).refill(Refill::Interval)),
+        limit(LeakyBucket::per_second(10).queue(3)),
+        limit(LeakyBucket::per_second(3).queue(0)),
+        limit(FixedWindow::per(5, ten)),
+        limit(FixedWindow::per(100_000, Duration::from_micros(1_500))),
+        limit(FixedWindow::per_day(20_000_000_000)),
+        limit(FixedWindow::per(5, ten).from_first_hit()),
+        limit(FixedWindow::per(20_000, ten).from_first_hit()),
+        limit(FixedWindow::per_day(5).in_zone("Europe/Berlin")),
+        limit(FixedWindow::per_week(6).in_zone("Asia/Kathmandu")),
+        limit(FixedWindow::per_month(5).in_zone("America/Sao_Paulo")),
+        limit(SlidingWindow::per_minute(7)),
+        limit(SlidingWindow::per(7, Duration::from_micros(1_500)).rounding(Rounding::Up)),
+        limit(SlidingWindow::per_minute(500_000)),
+        limit(Cycle::of(5).every(ten)),
+        limit(Unlimited),
+    ]
+}
+
+/// How time goes on, or back; near the edges of calendar days now and then.
+fn step() -> impl Strategy<Value = i64> {
+    let (second, day) = (SECOND as i64, DAY as i64);
+    prop_oneof![
+        6 => Just(0i64),
+        6 => 0..second / 3,
+        6 => 0..20 * second,
+        2 => 0..3 * day,
+        1 => 0..60 * day,
+        2 => -second..0,
+        2 => -90 * second..0,
+        1 => -40 * day..0,
+    ]
+}
+
+fn cost() -> impl Strategy<Value = u64> {
+    prop_oneof![8 => Just(1u64), 4 => 0..12u64, 1 => 0..30_000u64, 1 => 0..1u64 << 53]
+}
+
+proptest! {
+    #![proptest_config(cases(400))]
+
+    #[test]
+    fn both_ways_lead_to_the_same_answers_and_states(
+        limits in prop::collection::vec(prop::sample::select(short_limits()), 1..5),
+        start in prop_oneof![Just(NOON), 0..DAY, 0..1u64 << 51],
+        turns in prop::collection::vec((step(), 0..3u64, cost()), 1..80),
+    ) {
+        let (short, long) = (World::roomy(limits.clone()), World::roomy(limits));
+        let mut now = start as i64;
+        for (step, number, cost) in turns {
+            now = now.saturating_add(step).max(0);
+            let (hash, now) = (who(7, number), now as u64);
+            prop_assert_eq!(short.hit(hash, cost, now), long.hit_long(hash, cost, now));
+            for number in 0..3 {
+                for cost in [0, 1, 4] {
+                    let hash = who(7, number);
+                    prop_assert_eq!(short.peek(hash, cost, now), long.peek(hash, cost, now));
+                }
+            }
+            short.audit();
+            long.audit();
+        }
+        // The same states, as far as they will ever differ.
+        for later in [1, SECOND / 3, SECOND, 9 * SECOND, 61 * SECOND, DAY, 40 * DAY] {
+            for (number, cost) in (0..3).flat_map(|number| [(number, 1), (number, 4)]) {
+                let (hash, then) = (who(7, number), now as u64 + later);
+                prop_assert_eq!(short.peek(hash, cost, then), long.peek(hash, cost, then));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plan_of_more_than_four_limits_goes_the_long_way() {
+    let five = (1..=5).map(|n| limit(FixedWindow::per_day(10 + n))).collect();
+    let world = World::roomy(five);
+    for left in (0..11).rev() {
+        assert_eq!(world.hit(who(1, 1), 1, NOON).remaining, Some(left));
+    }
+    assert!(!world.hit(who(1, 1), 1, NOON).is_allowed());
+    assert_eq!(world.audit().used, 5);
+}
+
+#[test]
+fn a_peek_into_the_future_leaves_no_trace() {
+    let world = World::roomy(vec![limit(FixedWindow::per_day(1))]);
+    assert!(world.hit(who(1, 1), 1, NOON).is_allowed());
+    assert!(world.peek(who(1, 1), 1, NOON + 2 * DAY).is_allowed(), "the day after tomorrow");
+    assert!(world.hit(who(1, 1), 0, NOON + 2 * DAY).is_allowed());
+    assert!(!world.peek(who(1, 1), 1, NOON).is_allowed(), "and still not today");
+}
+
+#[test]
+fn a_look_into_the_distant_past_leaves_no_trace() {
+    let world = World::roomy(vec![limit(FixedWindow::per_day(1))]);
+    assert!(world.hit(who(1, 1), 1, NOON).is_allowed());
+    for then in [0, NOON - 400 * DAY, NOON - 2 * DAY, NOON + 9 * 365 * DAY, 1 << 52] {
+        let _ = world.peek(who(1, 2), 1, then);
+        assert!(!world.peek(who(1, 1), 1, NOON).is_allowed(), "after a look at {then}");
+        world.audit();
+    }
+}
+
+#[test]
+fn time_is_cut_at_the_latest_moment_that_can_be_named() {
+    let latest = (1 << 52) - 1;
+    let world = World::roomy(vec![limit(TokenBucket::per_second(1))]);
+    for later in [0, 1, DAY, 400 * DAY] {
+        let allowed = world.hit(who(1, later), 1, latest + later).is_allowed();
+        assert!(allowed);
+        assert!(!world.hit(who(1, later), 1, latest + later).is_allowed(), "{later} too late");
+    }
+}

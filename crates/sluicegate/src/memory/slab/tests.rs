@@ -1,0 +1,100 @@
+//! The slab beside a plain map.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use sluicegate_core::limit::State;
+
+use super::{Slab, Whole};
+use crate::memory::tests::cases;
+
+fn whole(number: u64) -> Whole {
+    Whole::State(State::Spent(number))
+}
+
+fn number(whole: Option<&Whole>) -> Option<u64> {
+    match whole {
+        Some(Whole::State(State::Spent(number))) => Some(*number),
+        Some(other) => panic!("never kept here: {other:?}"),
+        None => None,
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(300))]
+
+    #[test]
+    fn a_slab_is_a_map_that_chooses_its_keys(
+        turns in prop::collection::vec((0..5u8, 0..64u32), 1..300),
+    ) {
+        let mut slab = Slab::default();
+        let mut model: HashMap<u32, u64> = HashMap::new();
+        let mut most = 0;
+        for (turn, (deed, place)) in turns.into_iter().enumerate() {
+            if deed < 3 {
+                let kept = slab.keep(whole(turn as u64));
+                prop_assert_eq!(model.insert(kept, turn as u64), None, "the place was free");
+            } else {
+                let taken = slab.take(place);
+                prop_assert_eq!(number(taken.as_ref()), model.remove(&place));
+            }
+            most = most.max(model.len());
+            prop_assert_eq!(slab.len(), model.len());
+            for place in 0..70 {
+                prop_assert_eq!(number(slab.get(place)), model.get(&place).copied());
+            }
+            prop_assert!(model.keys().all(|place| (*place as usize) < most), "no place is wasted");
+        }
+    }
+}
+
+#[test]
+fn a_place_given_up_is_used_again() {
+    let mut slab = Slab::default();
+    let places: Vec<u32> = (0..5).map(|n| slab.keep(whole(n))).collect();
+    assert_eq!(number(slab.take(places[2]).as_ref()), Some(2));
+    assert_eq!(slab.keep(whole(9)), places[2]);
+    assert_eq!(slab.len(), 5);
+}
+
+#[test]
+fn a_place_is_given_up_once() {
+    let mut slab = Slab::default();
+    let (first, second) = (slab.keep(whole(1)), slab.keep(whole(2)));
+    assert!(slab.take(first).is_some());
+    assert!(slab.take(first).is_none());
+    assert!(slab.take(7_000_000).is_none());
+    assert_eq!(number(slab.get(second)), Some(2));
+    assert_eq!(slab.len(), 1);
+}
+
+#[test]
+fn an_empty_slab_holds_no_memory() {
+    let mut slab = Slab::default();
+    let places: Vec<u32> = (0..1_000).map(|n| slab.keep(whole(n))).collect();
+    for place in places {
+        slab.take(place);
+    }
+    assert_eq!((slab.len(), slab.places.capacity(), slab.free.capacity()), (0, 0, 0));
+}
+
+#[test]
+fn a_slab_is_sparse_when_most_of_it_is_free() {
+    let mut slab = Slab::default();
+    let places: Vec<u32> = (0..100).map(|n| slab.keep(whole(n))).collect();
+    for place in &places[..50] {
+        slab.take(*place);
+    }
+    assert!(!slab.is_sparse(), "half of it is in use");
+    slab.take(places[50]);
+    assert!(slab.is_sparse());
+}
+
+#[test]
+fn a_slab_grows_by_a_quarter() {
+    let mut slab = Slab::default();
+    for n in 0..10_000 {
+        slab.keep(whole(n));
+        assert!(slab.places.capacity() <= slab.len() + slab.len() / 4 + 4);
+    }
+}
