@@ -2,8 +2,8 @@
 //! shares it between threads.
 //!
 //! Both stores are told the number of ids to come. The adaptive one has to be: past three quarters of its
-//! capacity it sweeps the whole map on every insertion, so that growing it to 1 million ids takes
-//! hours. It also sweeps every 100,000 checks; that is its default, and it is timed.
+//! capacity it sweeps the whole map on every insertion, so that to grow takes quadratic time. It also
+//! sweeps every 100,000 checks; that is its default, and it is timed.
 
 use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
@@ -27,28 +27,28 @@ pub(crate) struct Throttlecrab<S: Store> {
     period_secs: i64,
 }
 
-/// A store for so many ids.
-pub(crate) trait Sized_: Store + Send {
+/// A store with room for so many ids.
+pub(crate) trait Roomy: Store + Send {
     /// Built as its documentation builds it.
-    fn sized(ids: usize) -> Self;
+    fn with_room(ids: usize) -> Self;
 }
 
-impl Sized_ for AdaptiveStore {
-    fn sized(ids: usize) -> Self {
+impl Roomy for AdaptiveStore {
+    fn with_room(ids: usize) -> Self {
         Self::builder().capacity(ids).build()
     }
 }
 
-impl Sized_ for PeriodicStore {
-    fn sized(ids: usize) -> Self {
+impl Roomy for PeriodicStore {
+    fn with_room(ids: usize) -> Self {
         Self::builder().capacity(ids).build()
     }
 }
 
-impl<S: Sized_> Contestant for Throttlecrab<S> {
+impl<S: Roomy> Contestant for Throttlecrab<S> {
     fn new(rule: Rule, ids: usize) -> Self {
         Self {
-            limiter: Mutex::new(RateLimiter::new(S::sized(ids))),
+            limiter: Mutex::new(RateLimiter::new(S::with_room(ids))),
             burst: i64::from(rule.burst),
             period_secs: rule.period.as_secs() as i64,
         }

@@ -119,6 +119,20 @@ impl Calendar {
         self.unit
     }
 
+    /// The zone, as the time zone database has it.
+    ///
+    /// ```
+    /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
+    ///
+    /// let calendar = Calendar::new("Europe/Berlin", CalendarUnit::Year).unwrap();
+    /// assert_eq!(calendar.zone_name(), "Europe/Berlin");
+    /// ```
+    #[must_use]
+    pub fn zone_name(&self) -> &str {
+        // It was found by its name.
+        self.zone.iana_name().unwrap_or("UTC")
+    }
+
     /// The boundaries around `now`, which is cut at the latest moment that core accepts.
     ///
     /// They are the starts of the previous, the current and the next window and the end of the

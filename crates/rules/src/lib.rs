@@ -7,5 +7,6 @@
 
 #![forbid(unsafe_code)]
 
+mod bytes;
 pub mod calendar;
 pub mod limit;

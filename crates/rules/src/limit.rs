@@ -26,7 +26,7 @@ pub struct Limit {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Allows {
+pub(crate) enum Allows {
     /// The same at any time.
     Fixed(CoreLimit),
     /// So many per window of a calendar; where the windows lie depends on when one asks.
@@ -103,6 +103,10 @@ impl Limit {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    pub(crate) const fn allows(&self) -> &Allows {
+        &self.allows
     }
 
     /// Whether its windows follow a calendar, so that [`Limit::at`] depends on the time.

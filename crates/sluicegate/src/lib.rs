@@ -22,6 +22,9 @@ mod listener;
 mod memory;
 mod plan;
 mod policy;
+pub mod snapshot;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use sluicegate_core::account::Answer;
 pub use sluicegate_core::change::Keep;
@@ -37,3 +40,4 @@ pub use listener::{Event, Listener};
 pub use memory::{ENTRIES_MAX, Memory, Overflow};
 pub use plan::LIMITS_MAX;
 pub use policy::Policy;
+pub use snapshot::{Saved, SnapshotError};

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use sluicegate_core::mode::{Gate, Mode};
 use sluicegate_rules::limit::Limit;
 
-use super::{Inner, Limiter, Time, wait};
+use super::{Inner, Limiter, Time, section, wait};
 use crate::clock::{Clock, SystemClock};
 use crate::limit::{IntoLimit, LimitError};
 use crate::listener::Listener;
@@ -210,7 +210,9 @@ impl Builder {
             gate: Mutex::new(Gate::default()),
             waiters: wait::Waiters::default(),
         };
-        Ok(Limiter { inner: Arc::new(inner) })
+        let inner = Arc::new(inner);
+        section::introduce(&inner, now);
+        Ok(Limiter { inner })
     }
 }
 

@@ -5,6 +5,7 @@ mod batch;
 mod builder;
 mod change;
 mod guard;
+mod section;
 mod together;
 mod wait;
 

@@ -12,10 +12,12 @@ mod tests;
 mod word;
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use siphasher::sip::SipHasher13;
 
+use crate::snapshot::{Restored, Sink};
 use budget::Budget;
 pub(crate) use shards::{Answered, Shards, Target, UNCOUNTED, apply_together};
 
@@ -62,10 +64,19 @@ pub struct Memory {
 }
 
 /// What all tables of a store have in common.
-#[derive(Debug)]
 pub(crate) struct Store {
     hasher: SipHasher13,
+    key: [u64; 2],
     budget: Budget,
+    limiters: Mutex<Vec<Weak<dyn Section>>>,
+    /// What this store was restored from, until all of it has been taken over.
+    restored: Mutex<Option<Restored>>,
+}
+
+/// A limiter, as a snapshot sees it.
+pub(crate) trait Section: Send + Sync {
+    fn name(&self) -> &str;
+    fn write_to(&self, sink: &mut Sink<'_>) -> std::io::Result<()>;
 }
 
 // === impl Memory ===
@@ -101,7 +112,14 @@ impl Memory {
 
     pub(crate) fn with_key(most: usize, key: [u64; 2]) -> Self {
         let hasher = SipHasher13::new_with_keys(key[0], key[1]);
-        Self { store: Arc::new(Store { hasher, budget: Budget::new(most) }) }
+        let store = Store {
+            hasher,
+            key,
+            budget: Budget::new(most),
+            limiters: Mutex::default(),
+            restored: Mutex::default(),
+        };
+        Self { store: Arc::new(store) }
     }
 
     /// How many entries are kept, including those that have run out and whose place has not been used
@@ -139,5 +157,41 @@ impl Store {
     #[inline]
     pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
         self.hasher.hash(bytes)
+    }
+
+    pub(crate) const fn key(&self) -> [u64; 2] {
+        self.key
+    }
+
+    /// The limiters that are alive.
+    pub(crate) fn limiters(&self) -> Vec<Arc<dyn Section>> {
+        self.limiters.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(crate) fn add_limiter(&self, limiter: &Arc<dyn Section>) {
+        let mut limiters = self.limiters.lock();
+        limiters.retain(|limiter| limiter.strong_count() > 0);
+        limiters.push(Arc::downgrade(limiter));
+    }
+
+    pub(crate) fn remember(&self, restored: Restored) {
+        *self.restored.lock() = Some(restored);
+    }
+
+    pub(crate) fn with_restored(&self, take_over: impl FnOnce(&mut Restored)) {
+        let mut restored = self.restored.lock();
+        if let Some(some) = &mut *restored {
+            take_over(some);
+            if some.is_used_up() {
+                *restored = None;
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Store {
+    /// The key is a secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("budget", &self.budget).finish_non_exhaustive()
     }
 }

@@ -20,6 +20,8 @@ use crate::plan::{Plan, Rule};
 const SHARD_BITS: u32 = 8;
 /// Whom newcomers share an identity with when there is no room for their own.
 const SHARED: u64 = u64::MAX;
+/// How many identities are looked at under one lock when all are.
+const AT_A_TIME: usize = 128;
 /// What a newcomer is told to wait who is denied for want of room: nobody knows how long that will be.
 const NO_ROOM_RETRY_AFTER: Span = Span::from_secs(1);
 
@@ -131,6 +133,45 @@ impl Shards {
         }
     }
 
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Hands a copy of every account to `each`. A few at a time are locked, so each is as it stood at some moment.
+    pub(crate) fn each_account<E>(
+        &self,
+        now: Timestamp,
+        mut each: impl FnMut(u64, Account) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (index, padded) in self.shards.iter().enumerate() {
+            let identities = padded.0.lock().identities(now);
+            for some in identities.chunks(AT_A_TIME) {
+                let shard = padded.0.lock();
+                let accounts: Vec<(u64, Account)> =
+                    some.iter().map(|hash| (*hash, shard.look(*hash, now))).collect();
+                drop(shard);
+                for (hash, account) in accounts.into_iter().filter(|(_, account)| !account.is_new())
+                {
+                    each(full_hash(index, hash), account)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps an account from a snapshot, if there is room.
+    pub(crate) fn put_restored(&self, hash: u64, account: Account, now: Timestamp) {
+        let index = index(hash);
+        let mut shard = self.shards[index].0.lock();
+        let budget = &self.store.budget;
+        shard.plan_with_care(budget, now);
+        if !account.is_new() && shard.reserve_at(budget, now) {
+            budget.release(1);
+            shard.put(budget, hash, account, Touched::Yes, now);
+            self.hints[index].follow(shard.table());
+        }
+    }
+
     /// Gives memory back that is not needed any more.
     pub(crate) fn sweep(&self, now: Timestamp) {
         for index in 0..self.shards.len() {
@@ -153,6 +194,11 @@ impl Shards {
 #[inline]
 fn index(hash: u64) -> usize {
     (hash >> (u64::BITS - SHARD_BITS)) as usize
+}
+
+/// The hash of an identity, from the shard it is in and what the shard's table has of it.
+fn full_hash(shard: usize, rest: u64) -> u64 {
+    (shard as u64) << (u64::BITS - SHARD_BITS) | rest
 }
 
 // === one operation on identities of several limiters ===

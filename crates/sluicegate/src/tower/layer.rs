@@ -53,13 +53,16 @@ pub struct RateLimitLayer {
 #[derive(Clone)]
 pub(super) struct Config {
     pub(super) gates: Vec<Gate>,
-    cost: Option<Arc<dyn Fn(&Parts) -> u64 + Send + Sync>>,
-    skip: Option<Arc<dyn Fn(&Parts) -> bool + Send + Sync>>,
+    cost: Option<Of<u64>>,
+    skip: Option<Of<bool>>,
     pub(super) missing: Missing,
     pub(super) style: Style,
     /// `None` leaves it to each limit whether it makes anybody wait.
     pub(super) patience: Option<Duration>,
 }
+
+/// Something that is told by a request.
+type Of<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
 /// A limiter that has a say, and on whom.
 #[derive(Clone)]

@@ -148,10 +148,6 @@ impl Shard {
                     asked.hit.stands = step.stands(asked.kept, now);
                 }
             }
-            // And what has run out is forgotten, as on the long way: a clock that steps back does not bring it back.
-            for (index, _) in all.iter().enumerate().filter(|(_, asked)| !asked.known) {
-                self.forget(hash, column(index), since);
-            }
         }
         let added = all.iter().any(|asked| asked.hit.allowed && !asked.known);
         let mut decisions = [UNASKED.hit.decision(); SHORT_STEPS_MAX];

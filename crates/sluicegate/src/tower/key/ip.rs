@@ -16,10 +16,12 @@ use super::Identify;
 ///
 /// The key is the address in its usual form, or the network: `192.0.2.7`, `2001:db8:1:2::/64`.
 pub struct Ip {
-    find: Box<dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync>,
+    find: Box<Find>,
     v4_bits: u32,
     v6_bits: u32,
 }
+
+type Find = dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync;
 
 /// The peer's address as an extension of the request, for servers that have no type of their own for it: see [`peer`].
 ///

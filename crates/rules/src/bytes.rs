@@ -1,0 +1,159 @@
+//! A configured limit as bytes, for a store that writes down what its states belong to.
+
+use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::quota::Rate;
+use sluicegate_core::time::Span;
+
+use crate::calendar::{Calendar, CalendarUnit};
+use crate::limit::{Allows, Limit};
+
+const FIXED: u8 = 0;
+const CLOSED: u8 = 1;
+const CALENDAR: u8 = 2;
+
+/// What a closed limit may have been, and will be again.
+const ALGORITHMS: [&str; 10] = [
+    "token_bucket",
+    "leaky_bucket",
+    "fixed_window",
+    "sliding_log",
+    "sliding_window",
+    "smooth_bursty",
+    "warm_up",
+    "cycle",
+    "concurrency",
+    "unlimited",
+];
+const UNITS: [CalendarUnit; 4] =
+    [CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year];
+
+impl Limit {
+    /// Appends this limit to `out`.
+    ///
+    /// ```
+    /// use sluicegate_core::limit::Limit as CoreLimit;
+    /// use sluicegate_rules::limit::Limit;
+    ///
+    /// let limit = Limit::fixed(Some("all".to_owned()), CoreLimit::Unlimited);
+    /// let mut bytes = Vec::new();
+    /// limit.write(&mut bytes);
+    /// assert_eq!(Limit::read(&mut bytes.as_slice()), Some(limit));
+    /// ```
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self.name() {
+            Some(name) => {
+                out.push(1);
+                write_text(name, out);
+            }
+            None => out.push(0),
+        }
+        match self.allows() {
+            Allows::Fixed(CoreLimit::Closed) => {
+                out.push(CLOSED);
+                let place = ALGORITHMS.iter().position(|name| *name == self.algorithm());
+                // A closed limit that will be nothing else is a fixed one.
+                out.push(place.map_or(u8::MAX, |place| place as u8));
+            }
+            Allows::Fixed(limit) => {
+                out.push(FIXED);
+                limit.write(out);
+            }
+            Allows::Calendar(rate, calendar) => {
+                out.push(CALENDAR);
+                out.extend(rate.count().to_le_bytes());
+                out.extend(rate.period().as_micros().to_le_bytes());
+                let place = UNITS.iter().position(|unit| *unit == calendar.unit());
+                out.push(place.unwrap_or(0) as u8);
+                write_text(calendar.zone_name(), out);
+            }
+        }
+    }
+
+    /// The limit at the front of `bytes`, which move on behind it; `None` if they are not one, or the time zone
+    /// is not known here.
+    ///
+    /// ```
+    /// use sluicegate_rules::limit::Limit;
+    ///
+    /// assert_eq!(Limit::read(&mut [7, 7, 7].as_slice()), None);
+    /// ```
+    #[must_use]
+    pub fn read(bytes: &mut &[u8]) -> Option<Self> {
+        let name = match read_byte(bytes)? {
+            0 => None,
+            1 => Some(read_text(bytes)?),
+            _ => return None,
+        };
+        Some(match read_byte(bytes)? {
+            FIXED => Self::fixed(name, CoreLimit::read(bytes)?),
+            CLOSED => match read_byte(bytes)? {
+                u8::MAX => Self::fixed(name, CoreLimit::Closed),
+                place => Self::closed(name, ALGORITHMS.get(usize::from(place))?),
+            },
+            CALENDAR => {
+                let count = read_number(bytes)?;
+                let period = Span::from_micros(read_number(bytes)?);
+                let unit = *UNITS.get(usize::from(read_byte(bytes)?))?;
+                let calendar = Calendar::new(&read_text(bytes)?, unit).ok()?;
+                Self::calendar(name, Rate::new(count, period).ok()?, calendar)
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn write_text(text: &str, out: &mut Vec<u8>) {
+    out.extend((text.len() as u64).to_le_bytes());
+    out.extend(text.as_bytes());
+}
+
+fn read_text(bytes: &mut &[u8]) -> Option<String> {
+    let len = usize::try_from(read_number(bytes)?).ok()?;
+    let (text, rest) = bytes.split_at_checked(len)?;
+    *bytes = rest;
+    String::from_utf8(text.to_vec()).ok()
+}
+
+fn read_byte(bytes: &mut &[u8]) -> Option<u8> {
+    let (first, rest) = bytes.split_first()?;
+    *bytes = rest;
+    Some(*first)
+}
+
+fn read_number(bytes: &mut &[u8]) -> Option<u64> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(u64::from_le_bytes(*number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read() {
+        let rate = Rate::new(10, Span::from_secs(86_400)).unwrap();
+        let berlin = Calendar::new("Europe/Berlin", CalendarUnit::Month).unwrap();
+        let limits = [
+            Limit::fixed(None, CoreLimit::Unlimited),
+            Limit::fixed(Some(String::new()), CoreLimit::Closed),
+            Limit::closed(Some("für immer".to_owned()), "warm_up"),
+            Limit::calendar(Some("monthly".to_owned()), rate, berlin),
+        ];
+        for limit in limits {
+            let mut bytes = Vec::new();
+            limit.write(&mut bytes);
+            assert_eq!(Limit::read(&mut bytes.as_slice()), Some(limit.clone()));
+            for cut in 0..bytes.len() {
+                assert_eq!(Limit::read(&mut &bytes[..cut]), None, "{limit:?} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_the_end_is_no_text() {
+        let mut bytes = vec![1];
+        bytes.extend(u64::MAX.to_le_bytes());
+        assert_eq!(Limit::read(&mut bytes.as_slice()), None);
+    }
+}

@@ -1,0 +1,65 @@
+//! A limiter's part of a snapshot.
+
+use std::io;
+use std::sync::Arc;
+
+use sluicegate_core::change::Keep;
+use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::time::Timestamp;
+use sluicegate_rules::limit::{Limit, continued};
+
+use super::Inner;
+use crate::memory::Section;
+use crate::snapshot::{Entry, Restored, Sink};
+
+impl Section for Inner {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn write_to(&self, sink: &mut Sink<'_>) -> io::Result<()> {
+        // No change of limits meanwhile: states and limits belong together.
+        let rule = self.rule.lock();
+        sink.limiter(&self.name, rule.mode, &rule.limits)?;
+        self.shards
+            .each_account(self.now(), |hash, account| sink.entry(&Entry { hash, account }))?;
+        sink.end()
+    }
+}
+
+/// The rules that a state was written under, and how they lead to those of today.
+struct Written {
+    steps: Vec<Step>,
+    from: Vec<Option<usize>>,
+    same: bool,
+}
+
+impl Inner {
+    /// Takes over what a snapshot has of this limiter.
+    pub(super) fn take_over(&self, restored: &mut Restored, now: Timestamp) {
+        let rule = self.rule.lock().clone();
+        let plan = rule.plan_at(now);
+        let written = |mode: Mode, limits: Vec<Limit>| {
+            let steps = limits.iter().filter_map(|limit| Step::new(limit.at(now), mode).ok());
+            let steps: Vec<Step> = steps.collect();
+            let from = continued(&rule.limits, &limits);
+            let same = limits == rule.limits && mode == rule.mode;
+            Written { same, from, steps }
+        };
+        restored.limiter(&self.name, written, |written, Entry { hash, mut account }| {
+            if !written.same {
+                let (old, new) = (&written.steps, &plan.steps);
+                account.change(old, new, &written.from, Keep::Used, now);
+            }
+            self.shards.put_restored(hash, account, now);
+        });
+    }
+}
+
+/// Lets a store know of its limiter, and the limiter of what the store was saved with.
+pub(super) fn introduce(inner: &Arc<Inner>, now: Timestamp) {
+    let store = inner.shards.store();
+    store.with_restored(|restored| inner.take_over(restored, now));
+    let section: Arc<dyn Section> = inner.clone();
+    store.add_limiter(&section);
+}

@@ -1,0 +1,151 @@
+//! Snapshots: a store written to a file, and made from it again.
+//!
+//! ```
+//! use sluicegate::limit::FixedWindow;
+//! use sluicegate::{Limiter, Memory};
+//!
+//! let path = std::env::temp_dir().join(format!("doc-{}.snapshot", std::process::id()));
+//! let logins = |memory: &Memory| {
+//!     Limiter::builder().name("logins").limit(FixedWindow::per_day(5)).memory(memory).build()
+//! };
+//!
+//! let memory = Memory::new();
+//! logins(&memory)?.of("alice").cost(4).hit();
+//! assert!(memory.save(&path).is_ok());
+//! # Ok::<(), sluicegate::LimitError>(())
+//! ```
+//!
+//! (The limiter must be alive when its store is saved: keep it. [`Memory::restore`] shows the way back.)
+//!
+//! # What a snapshot is
+//!
+//! - *Atomic*: it is written beside the old one, forced to the disk, and renamed over it. Whoever reads finds the old one or
+//!   the new one, whenever the power fails.
+//! - *Checked*: a file that was cut short, changed, or is something else is refused, with the reason.
+//! - *Taken under load*: a few identities at a time are locked, so each is as it stood at some moment while the
+//!   file was written, and those of one request may differ by what was decided meanwhile.
+//! - *Private*: it holds the secret key of the store's hashes, so its mode is 0600. Keys themselves are not in it, only
+//!   their hashes.
+//! - *Valid for changed limits*: the limits are written beside the states. A limiter that is built with others carries the states over as
+//!   [`Limiter::set_limits`](crate::Limiter::set_limits) would with [`Keep::Used`](crate::Keep::Used).
+
+mod format;
+mod restore;
+mod save;
+
+use std::path::{Path, PathBuf};
+
+pub(crate) use format::{Entry, Sink};
+pub(crate) use restore::Restored;
+
+/// What was saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Saved {
+    /// Identities of which anything was kept.
+    pub identities: u64,
+    /// The size of the file.
+    pub bytes: u64,
+}
+
+/// Why a snapshot was not written, or not read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// The file system refused.
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is something else.
+    Foreign {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The file was written by another version.
+    Version {
+        /// Which file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// The file ends too early: it was cut short.
+    Truncated {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The file was changed after it was written, or the disk has lost some of it.
+    Corrupted {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Two limiters of the store have the same name, so nobody could tell whose states are whose.
+    SameName {
+        /// The name.
+        name: String,
+    },
+}
+
+// === impl SnapshotError ===
+
+impl SnapshotError {
+    /// Whether there is no such file: nothing to worry about at the first start.
+    ///
+    /// ```
+    /// let error = sluicegate::Memory::restore("/nowhere/at/all").unwrap_err();
+    /// assert!(error.is_missing());
+    /// ```
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+    }
+
+    fn io(path: &Path) -> impl Fn(std::io::Error) -> Self + '_ {
+        |source| match source.kind() {
+            std::io::ErrorKind::UnexpectedEof => Self::Truncated { path: path.to_owned() },
+            _ => Self::Io { path: path.to_owned(), source },
+        }
+    }
+}
+
+impl std::fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const EMPTY: &str = "starting empty is safe, everybody begins anew; remove the file to be \
+                             told no more";
+        match self {
+            Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
+            Self::Foreign { path } => {
+                write!(f, "{}: this is no snapshot of a sluicegate store; {EMPTY}", path.display())
+            }
+            Self::Version { path, found } => write!(
+                f,
+                "{}: a snapshot of version `{found}`, and this program reads version `{}`; {EMPTY}",
+                path.display(),
+                format::VERSION
+            ),
+            Self::Truncated { path } => {
+                write!(f, "{}: the snapshot is cut short; {EMPTY}", path.display())
+            }
+            Self::Corrupted { path } => {
+                let path = path.display();
+                write!(f, "{path}: the snapshot is damaged, its checksum is wrong; {EMPTY}")
+            }
+            Self::SameName { name } => write!(
+                f,
+                "two limiters of this store are called `{name}`: give each a name of its own \
+                 (`Limiter::builder().name(…)`)"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SnapshotError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

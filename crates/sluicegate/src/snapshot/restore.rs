@@ -1,0 +1,146 @@
+//! Reading a snapshot.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufReader, Seek, SeekFrom};
+use std::path::Path;
+
+use sluicegate_core::mode::Mode;
+use sluicegate_rules::limit::Limit;
+
+use super::SnapshotError;
+use super::format::{Entry, MAGIC, Source, VERSION};
+use crate::memory::{ENTRIES_MAX, Memory};
+
+/// A snapshot that was found intact, until its limiters have been built.
+#[derive(Debug)]
+pub(crate) struct Restored {
+    file: File,
+    /// Where each limiter begins.
+    limiters: HashMap<String, u64>,
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// The store that was saved to a file.
+    ///
+    /// Limiters that are built on it have what the limiter of their name had. A file that is damaged or something else is
+    /// refused, and one begins anew:
+    ///
+    /// ```
+    /// use sluicegate::Memory;
+    ///
+    /// # let path = "/nowhere/at/all";
+    /// let memory = Memory::restore(path).unwrap_or_else(|error| {
+    ///     if !error.is_missing() {
+    ///         eprintln!("{error}");
+    ///     }
+    ///     Memory::new()
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// When the file cannot be read, was cut short or changed, or is no snapshot of this version.
+    pub fn restore(path: impl AsRef<Path>) -> Result<Self, SnapshotError> {
+        Self::restore_with_entries(path, ENTRIES_MAX)
+    }
+
+    /// The same, for at most so many entries; what goes beyond is left out.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    /// use sluicegate::{Limiter, Memory};
+    ///
+    /// let path = std::env::temp_dir().join(format!("back-{}.snapshot", std::process::id()));
+    /// let logins = |memory: &Memory| {
+    ///     Limiter::builder().name("logins").limit(FixedWindow::per_day(5)).memory(memory).build()
+    /// };
+    /// let memory = Memory::new();
+    /// let limiter = logins(&memory)?;
+    /// limiter.of("alice").cost(4).hit();
+    /// memory.save(&path)?;
+    ///
+    /// let again = logins(&Memory::restore_with_entries(&path, 1_000_000)?)?;
+    /// assert_eq!(again.of("alice").peek().remaining, Some(1));
+    /// # std::fs::remove_file(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Memory::restore`].
+    pub fn restore_with_entries(
+        path: impl AsRef<Path>,
+        most: usize,
+    ) -> Result<Self, SnapshotError> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(SnapshotError::io(path))?;
+        let (key, restored) = check(file, path)?;
+        let memory = Self::with_key(most, key);
+        memory.store.remember(restored);
+        Ok(memory)
+    }
+}
+
+/// Reads all of a file once, so that nothing can go wrong later.
+fn check(file: File, path: &Path) -> Result<([u64; 2], Restored), SnapshotError> {
+    let io = SnapshotError::io(path);
+    let corrupted = || SnapshotError::Corrupted { path: path.to_owned() };
+    let mut source = Source::new(BufReader::new(&file), 0);
+    if !matches!(source.array(), Ok(MAGIC)) {
+        return Err(SnapshotError::Foreign { path: path.to_owned() });
+    }
+    let found = u32::from_le_bytes(source.array().map_err(&io)?);
+    if found != VERSION {
+        return Err(SnapshotError::Version { path: path.to_owned(), found });
+    }
+    source.array::<4>().map_err(&io)?;
+    let mut number = || source.number().map_err(&io);
+    let (key, count) = ([number()?, number()?], number()?);
+    let mut limiters = HashMap::new();
+    for _ in 0..count {
+        let offset = source.offset;
+        let (name, ..) = source.limiter().map_err(&io)?.ok_or_else(corrupted)?;
+        while let Some(entry) = source.entry().map_err(&io)? {
+            entry.ok_or_else(corrupted)?;
+        }
+        limiters.insert(name, offset);
+    }
+    let intact = source.is_intact().map_err(&io)? && source.is_over().map_err(&io)?;
+    if !intact {
+        return Err(corrupted());
+    }
+    drop(source);
+    Ok((key, Restored { file, limiters }))
+}
+
+// === impl Restored ===
+
+impl Restored {
+    /// Hands what the limiter of this name had to `each`, after `rule` has seen the rules it was made by.
+    pub(crate) fn limiter<T>(
+        &mut self,
+        name: &str,
+        rule: impl FnOnce(Mode, Vec<Limit>) -> T,
+        mut each: impl FnMut(&T, Entry),
+    ) {
+        let Some(offset) = self.limiters.remove(name) else { return };
+        let mut file = &self.file;
+        if file.seek(SeekFrom::Start(offset)).is_err() {
+            return;
+        }
+        // All of it was read once; a disk that fails now leaves out the rest, and nobody is let in who would not be
+        // on an empty start.
+        let mut source = Source::new(BufReader::new(file), offset);
+        let Ok(Some((_, mode, limits))) = source.limiter() else { return };
+        let rule = rule(mode, limits);
+        while let Ok(Some(Some(entry))) = source.entry() {
+            each(&rule, entry);
+        }
+    }
+
+    /// Whether every limiter has been built.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.limiters.is_empty()
+    }
+}

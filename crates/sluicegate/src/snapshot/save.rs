@@ -1,0 +1,99 @@
+//! Writing a snapshot.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use super::format::Sink;
+use super::{Saved, SnapshotError};
+use crate::memory::Memory;
+
+impl Memory {
+    /// Writes what all limiters of this store keep to a file, in place of the one that is there.
+    ///
+    /// Decisions go on meanwhile. See [`crate::snapshot`] for what it promises.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    /// use sluicegate::{Limiter, Memory};
+    ///
+    /// let path = std::env::temp_dir().join(format!("save-{}.snapshot", std::process::id()));
+    /// let memory = Memory::new();
+    /// let limiter =
+    ///     Limiter::builder().name("logins").limit(FixedWindow::per_day(5)).memory(&memory).build()?;
+    /// limiter.hit("alice");
+    /// assert_eq!(memory.save(&path)?.identities, 1);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the file cannot be written, or two limiters have the same name. Then the old file is as it was.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<Saved, SnapshotError> {
+        let path = path.as_ref();
+        let limiters = self.store.limiters();
+        let mut names: Vec<&str> = limiters.iter().map(|limiter| limiter.name()).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(SnapshotError::SameName { name: pair[0].to_owned() });
+        }
+        let write = |file: &File| {
+            let mut out = BufWriter::new(file);
+            let mut sink = Sink::new(&mut out);
+            sink.header(self.store.key(), limiters.len() as u64)?;
+            for limiter in &limiters {
+                limiter.write_to(&mut sink)?;
+            }
+            let (identities, bytes) = sink.finish()?;
+            out.flush()?;
+            Ok(Saved { identities, bytes })
+        };
+        replace(path, write).map_err(SnapshotError::io(path))
+    }
+}
+
+/// Writes a file beside `path` and puts it in its place once all of it is on the disk.
+fn replace<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+    let beside = beside(path);
+    let result = (|| {
+        let file = private(&beside)?;
+        let written = write(&file)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)?;
+        sync_folder(path);
+        Ok(written)
+    })();
+    if result.is_err() {
+        // Whatever there is of it is of no use; that it cannot be removed is not what went wrong.
+        let _ = std::fs::remove_file(&beside);
+    }
+    result
+}
+
+/// A name in the same folder that nobody else writes to.
+fn beside(path: &Path) -> PathBuf {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    name.push(format!(".{}-{next}.tmp", std::process::id()));
+    path.with_file_name(name)
+}
+
+/// A new file that nobody else may read.
+fn private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+/// Makes the renaming last. Not every system can: then the old file may be back after a power failure.
+fn sync_folder(path: &Path) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Ok(folder) = File::open(folder.unwrap_or(Path::new("."))) {
+        let _ = folder.sync_all();
+    }
+}

@@ -1,0 +1,75 @@
+//! What limiters that police have set aside for a request that is not yet sure to go.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::op::{Op, RESERVE_TTL};
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::verdict::Verdict;
+
+use super::{Part, together};
+use crate::clock::span;
+use crate::{Denied, Limiter, Together};
+
+/// A reservation with several limiters, all or nothing. Dropped without [`Reserved::commit`], it is given back.
+pub(super) struct Reserved {
+    parts: Vec<(Limiter, Vec<u8>)>,
+    cost: u64,
+    holder: Holder,
+    verdict: Verdict,
+    settled: bool,
+}
+
+// === impl Reserved ===
+
+impl Reserved {
+    /// For a request that goes within `patience`, or not at all.
+    pub(super) fn new(
+        parts: &[Part<'_>],
+        cost: u64,
+        patience: Duration,
+        now: Timestamp,
+    ) -> Result<Self, Denied> {
+        let holder = new_holder();
+        // Long enough for whoever is woken late; after that it would be given back, and charged when it goes.
+        let patience = span(patience).as_micros();
+        let ttl = Span::from_micros(RESERVE_TTL.as_micros().saturating_add(patience));
+        let op = Op::Reserve { cost, ttl, holder };
+        let verdict = together(parts).cost(cost).at(now).ask(op)?.verdict;
+        Denied::unless_allowed(verdict)?;
+        let owned = |part: &Part<'_>| (part.limiter.clone(), part.key.to_vec());
+        let parts = parts.iter().map(owned).collect();
+        Ok(Self { parts, cost, holder, verdict, settled: false })
+    }
+
+    pub(super) const fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// All of it is used.
+    pub(super) fn commit(mut self) {
+        self.settle(Op::Commit { cost: self.cost, holder: self.holder });
+    }
+
+    fn settle(&mut self, op: Op) {
+        if !std::mem::replace(&mut self.settled, true) {
+            let parts = self.parts.iter();
+            let all = parts.fold(Together::new(), |all, (limiter, key)| all.and(limiter, key));
+            // Refused only if its identity was forgotten meanwhile: then there is nothing to settle.
+            let _ = all.cost(self.cost).ask(op);
+        }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.settle(Op::Cancel { holder: self.holder });
+    }
+}
+
+/// An id that nobody else has: those that limiters choose are the same multiples, counted from 0.
+fn new_holder() -> Holder {
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
+    Holder(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
