@@ -147,7 +147,7 @@ fn steps_from_meter(
 }
 
 impl token_bucket::TokenBucket {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn kernel(&self) -> Kernel<'_> {
         match &self.kernel {
             token_bucket::Kernel::Meter(meter) => Kernel::Meter(meter),

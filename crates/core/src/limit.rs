@@ -129,7 +129,7 @@ impl Limit {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn kernel(&self) -> Kernel<'_> {
         match self {
             Self::Unlimited => Kernel::Open,

@@ -61,6 +61,17 @@ pub struct Stands {
     pub reset_after: Span,
 }
 
+/// A bucket or a queue whose units take a whole number of microseconds each, as those of most rates that people
+/// write do: there are no fractions to carry, and these numbers are all that a plain hit needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WholeBucket {
+    interval: NonZeroU64,
+    full_us: u64,
+    capacity: u64,
+    /// Whether an admitted caller waits for its turn.
+    waits: bool,
+}
+
 /// A kernel whose states can be packed.
 trait Pack: Algorithm {
     fn pack(&self, state: &Self::State) -> Option<Packed>;
@@ -154,6 +165,17 @@ impl Step {
         }
     }
 
+    /// The bucket or queue that this step is, if it is one whose units take whole microseconds and
+    /// [`Step::hit_plainly`] serves it.
+    #[must_use]
+    pub fn whole_bucket(&self) -> Option<WholeBucket> {
+        self.plain_cost_max()?;
+        match self.limit.kernel() {
+            Kernel::Meter(meter) => WholeBucket::of(meter),
+            _ => None,
+        }
+    }
+
     /// How the limit stands, for one that agreed to a hit when another of the plan did not.
     #[must_use]
     pub fn stands(&self, kept: Option<Packed>, now: Timestamp) -> Stands {
@@ -218,11 +240,16 @@ impl Pack for Meter {
     }
 
     /// The mark lies between `now` and the brim, and the hit moves it on if it stays there.
-    #[inline]
     fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
-        if let Some(interval) = self.rate.whole_interval() {
-            return self.hit_whole(interval, kept, cost, now);
+        match WholeBucket::of(self) {
+            Some(bucket) => bucket.hit(kept, cost, now),
+            None => self.hit_fraction(kept, cost, now),
         }
+    }
+}
+
+impl Meter {
+    fn hit_fraction(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
         let brim = self.brim(now);
         let start = match kept {
             Some(packed) => self.unpack(packed).mark.max(Mark::at(now)),
@@ -244,42 +271,42 @@ impl Pack for Meter {
     }
 }
 
-impl Meter {
-    /// The same where a unit takes a whole number of microseconds, as of most rates that people write: there are no
-    /// fractions to carry.
-    #[inline]
-    fn hit_whole(
-        &self,
-        interval: NonZeroU64,
-        kept: Option<Packed>,
-        cost: u64,
-        now: Timestamp,
-    ) -> Option<PlainHit> {
+// === impl WholeBucket ===
+
+impl WholeBucket {
+    fn of(meter: &Meter) -> Option<Self> {
+        let interval = meter.rate.whole_interval()?;
+        let (full_us, capacity, waits) = (meter.full.us(), meter.capacity, meter.queues());
+        meter.pours().then_some(Self { interval, full_us, capacity, waits })
+    }
+
+    /// [`Step::hit_plainly`] for such a limit.
+    #[inline(always)]
+    #[must_use]
+    pub fn hit(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
         let now_us = now.as_micros();
-        let brim = now_us.saturating_add(self.full.us());
+        let brim = now_us.saturating_add(self.full_us);
         let start = match kept {
             Some(packed) => packed.expires_at.as_micros().max(now_us),
             None => now_us,
         };
-        if start > brim || cost > self.capacity || !self.pours() {
+        if start > brim || cost > self.capacity || now > NOW_MAX {
             return None;
         }
-        // The time of at most a whole bucket.
-        let poured = start.saturating_add(interval.get().saturating_mul(cost));
+        // The time of at most a whole bucket. From here on nothing is later than `NOW_MAX + 2 × SPAN_MAX` by its size,
+        // and what is kept or told is not beyond the brim.
+        let poured = start.saturating_add(self.interval.get().saturating_mul(cost));
         let allowed = poured <= brim;
         let after = if allowed { poured } else { start };
-        let left = brim.saturating_sub(after).checked_div(interval.get()).unwrap_or(0);
-        let reset_after = Span::from_micros(after.saturating_sub(now_us));
+        let left = brim.saturating_sub(after).checked_div(self.interval.get()).unwrap_or(0);
+        let reset_after = Span::exact(after.saturating_sub(now_us));
         if !allowed {
-            return Some(PlainHit::denied(
-                Span::from_micros(poured.saturating_sub(brim)),
-                left,
-                reset_after,
-            ));
+            let retry_after = Span::exact(poured.saturating_sub(brim));
+            return Some(PlainHit::denied(retry_after, left, reset_after));
         }
-        let wait = if self.queues() { start.saturating_sub(now_us) } else { 0 };
-        let kept = Packed { expires_at: Timestamp::from_micros(poured), number: 0 };
-        Some(PlainHit::admitted(Span::from_micros(wait), left, kept, reset_after))
+        let wait = if self.waits { start.saturating_sub(now_us) } else { 0 };
+        let kept = Packed { expires_at: Timestamp::exact(poured), number: 0 };
+        Some(PlainHit::admitted(Span::exact(wait), left, kept, reset_after))
     }
 }
 

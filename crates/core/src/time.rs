@@ -48,6 +48,14 @@ impl Timestamp {
         if us > EXACT_MAX { Self::MAX } else { Self(us) }
     }
 
+    /// The moment this many microseconds after the epoch, known to be no later than [`Timestamp::MAX`].
+    #[inline]
+    #[must_use]
+    pub(crate) const fn exact(us: u64) -> Self {
+        debug_assert!(us <= EXACT_MAX, "later than can be held");
+        Self(us)
+    }
+
     /// Microseconds since the epoch.
     #[inline]
     #[must_use]
@@ -100,6 +108,14 @@ impl Span {
     #[must_use]
     pub const fn from_micros(us: u64) -> Self {
         if us > EXACT_MAX { Self::MAX } else { Self(us) }
+    }
+
+    /// This many microseconds, known to be no more than [`Span::MAX`].
+    #[inline]
+    #[must_use]
+    pub(crate) const fn exact(us: u64) -> Self {
+        debug_assert!(us <= EXACT_MAX, "longer than can be held");
+        Self(us)
     }
 
     /// This many milliseconds, cut at [`Span::MAX`].

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use sluicegate_core::limit::{Limit as CoreLimit, State};
 use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::packed::WholeBucket;
 use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::limit::{Limit, names};
@@ -30,7 +31,9 @@ pub(crate) struct Plan {
     pub(crate) rule: Arc<Rule>,
     pub(crate) steps: Box<[Step]>,
     /// The largest cost whose hit goes the short way; 0 if none does.
-    pub(crate) short_cost_max: u64,
+    short_cost_max: u64,
+    /// The one limit, if it is the simplest of all: the most common case has a way of its own.
+    pub(crate) bucket: Option<WholeBucket>,
     from: Timestamp,
     until: Timestamp,
 }
@@ -90,7 +93,17 @@ impl Plan {
         }
         let short = steps.iter().map(|step| step.plain_cost_max().unwrap_or(0)).min();
         let short_cost_max = short.unwrap_or(0);
-        Self { rule, steps: steps.into(), short_cost_max, from, until }
+        let bucket = match steps.as_slice() {
+            [only] => only.whole_bucket(),
+            _ => None,
+        };
+        Self { rule, steps: steps.into(), short_cost_max, bucket, from, until }
+    }
+
+    /// Whether a hit of this cost goes the short way.
+    #[inline]
+    pub(crate) const fn serves(&self, cost: u64) -> bool {
+        cost > 0 && cost <= self.short_cost_max
     }
 
     /// Whether it is the plan of this moment.

@@ -15,19 +15,22 @@
 //! | 50 permits every second, bookable ahead | `Cycle::of(50).every(Duration::from_secs(1))` |
 //! | 10 at a time | `Concurrency::at_most(10)` |
 
+mod buckets;
 mod rated;
+mod smooth;
 mod unrated;
+mod windows;
 
 use sluicegate_core::quota::QuotaError;
 use sluicegate_rules::calendar::CalendarError;
 use sluicegate_rules::limit::Limit;
 
-pub use rated::{
-    FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, SmoothBursty, TokenBucket, WarmUp,
-};
+pub use buckets::{LeakyBucket, TokenBucket};
 pub use sluicegate_core::algorithm::sliding_window::Rounding;
 pub use sluicegate_core::algorithm::token_bucket::Refill;
+pub use smooth::{SmoothBursty, WarmUp};
 pub use unrated::{Concurrency, Cycle, Unlimited};
+pub use windows::{FixedWindow, SlidingLog, SlidingWindow};
 
 /// Something that can be made into a limit: the types of this module, and limits that were read from a file.
 pub trait IntoLimit {

@@ -134,7 +134,11 @@ impl Ask<'_> {
     pub fn hit(&self) -> Verdict {
         let now = self.when();
         match self.holder {
-            None => self.limiter.inner.hit(self.hash(), self.key, self.cost, now),
+            None => {
+                let mut verdict = crate::memory::UNCOUNTED;
+                self.limiter.inner.hit(self.hash(), self.key, self.cost, now, &mut verdict);
+                verdict
+            }
             Some(_) => {
                 let op = Op::Hit { cost: self.cost, holder: self.holder };
                 self.ask_at(op, now).map_or_else(|_| self.peek(), |answer| answer.verdict)

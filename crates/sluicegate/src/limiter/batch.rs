@@ -3,6 +3,7 @@
 use sluicegate_core::verdict::Verdict;
 
 use super::Limiter;
+use crate::memory::{UNCOUNTED, prefetch};
 
 /// How many are looked ahead: more would push the first lines out of the nearest cache again.
 const AHEAD: usize = 16;
@@ -30,13 +31,21 @@ impl Limiter {
     pub fn hit_batch<K: AsRef<[u8]>>(&self, keys: &[K], mut each: impl FnMut(usize, Verdict)) {
         let now = self.now();
         let mut hashes = [0; AHEAD];
+        let mut bytes = [[].as_slice(); AHEAD];
         for (chunk, keys) in keys.chunks(AHEAD).enumerate() {
-            for (hash, key) in hashes.iter_mut().zip(keys) {
-                *hash = self.inner.shards.hash(key.as_ref());
+            // First where all keys are, then what they are, then where they lead: each time all at once.
+            for (bytes, key) in bytes.iter_mut().zip(keys) {
+                *bytes = key.as_ref();
+                prefetch(bytes);
+            }
+            let bytes = &bytes[..keys.len()];
+            for (hash, key) in hashes.iter_mut().zip(bytes) {
+                *hash = self.inner.shards.hash(key);
                 self.inner.shards.prefetch(*hash);
             }
-            for (index, (hash, key)) in hashes.iter().zip(keys).enumerate() {
-                let verdict = self.inner.hit(*hash, key.as_ref(), 1, now);
+            for (index, (hash, key)) in hashes.iter().zip(bytes).enumerate() {
+                let mut verdict = UNCOUNTED;
+                self.inner.hit(*hash, key, 1, now, &mut verdict);
                 each(chunk * AHEAD + index, verdict);
             }
         }

@@ -93,7 +93,6 @@ impl Limiter {
     /// assert_eq!(limiter.hit("alice").remaining, Some(49));
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
-    #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -113,7 +112,12 @@ impl Limiter {
     #[inline]
     pub fn hit(&self, key: impl AsRef<[u8]>) -> Verdict {
         let key = key.as_ref();
-        self.inner.hit(self.inner.shards.hash(key), key, 1, self.inner.now())
+        let mut verdict = UNCOUNTED;
+        let hash = self.inner.shards.hash(key);
+        // On its way while the clock is read and the lock is taken.
+        self.inner.shards.prefetch(hash);
+        self.inner.hit(hash, key, 1, self.inner.now(), &mut verdict);
+        verdict
     }
 
     /// The same at a time that the caller has read already.
@@ -130,7 +134,11 @@ impl Limiter {
     #[inline]
     pub fn hit_at(&self, key: impl AsRef<[u8]>, now: Timestamp) -> Verdict {
         let key = key.as_ref();
-        self.inner.hit(self.inner.shards.hash(key), key, 1, now)
+        let mut verdict = UNCOUNTED;
+        let hash = self.inner.shards.hash(key);
+        self.inner.shards.prefetch(hash);
+        self.inner.hit(hash, key, 1, now, &mut verdict);
+        verdict
     }
 
     /// The start of every other question about `key`: see [`Ask`].
@@ -144,7 +152,6 @@ impl Limiter {
     /// assert_eq!(limiter.of("alice").peek().remaining, Some(3));
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
-    #[must_use]
     pub fn of<'a, K: AsRef<[u8]> + ?Sized>(&'a self, key: &'a K) -> Ask<'a> {
         Ask::new(self, key.as_ref())
     }
@@ -236,16 +243,12 @@ impl Inner {
         }
     }
 
-    #[inline]
-    fn hit(&self, hash: u64, key: &[u8], cost: u64, now: Timestamp) -> Verdict {
-        let mut verdict = UNCOUNTED;
-        match self.shards.hit(hash, cost, now, &mut verdict) {
-            Some(overflowed) => {
-                self.tell(OpKind::Hit, Some(key), cost, &verdict, now, overflowed);
-            }
-            None => self.hit_long(hash, key, cost, now, &mut verdict),
+    /// A hit; the verdict is written where the caller wants it.
+    fn hit(&self, hash: u64, key: &[u8], cost: u64, now: Timestamp, verdict: &mut Verdict) {
+        match self.shards.hit(hash, cost, now, verdict) {
+            Some(overflowed) => self.tell(OpKind::Hit, Some(key), cost, verdict, now, overflowed),
+            None => self.hit_long(hash, key, cost, now, verdict),
         }
-        verdict
     }
 
     #[cold]

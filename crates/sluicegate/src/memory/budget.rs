@@ -25,6 +25,11 @@ impl Budget {
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
+    /// Whether there is one, as far as can be told.
+    pub(super) fn has_room(&self) -> bool {
+        self.used() < self.most
+    }
+
     pub(super) fn charge(&self) {
         self.used.fetch_add(1, Ordering::Relaxed);
     }

@@ -24,7 +24,7 @@ pub(super) struct Lock {
     taken: AtomicBool,
 }
 
-const LOOKS: u32 = 100;
+const LOOKS: u32 = 7;
 const YIELDS: u32 = 10;
 const NAP: Duration = Duration::from_micros(50);
 
@@ -62,11 +62,14 @@ impl Lock {
         use lock_api::RawMutex;
 
         for round in 0u32.. {
-            for _ in 0..LOOKS {
+            // Each look takes the line from whoever is about to let go: ever fewer of them.
+            for look in 0..LOOKS {
+                for _ in 0..1 << look {
+                    std::hint::spin_loop();
+                }
                 if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
                     return;
                 }
-                std::hint::spin_loop();
             }
             if round < YIELDS {
                 std::thread::yield_now();

@@ -1,6 +1,7 @@
 //! The embedded store: everything in this process's memory, at 20 to 30 bytes an identity.
 
 mod budget;
+mod hash;
 mod lock;
 mod prefetch;
 mod shard;
@@ -15,10 +16,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use siphasher::sip::SipHasher13;
 
 use crate::snapshot::{Restored, Sink};
 use budget::Budget;
+use hash::HashKey;
+pub(crate) use prefetch::prefetch;
 pub(crate) use shards::{Answered, Shards, Target, UNCOUNTED, apply_together};
 
 /// The most entries that a store keeps unless told: about half a gigabyte of them.
@@ -65,8 +67,7 @@ pub struct Memory {
 
 /// What all tables of a store have in common.
 pub(crate) struct Store {
-    hasher: SipHasher13,
-    key: [u64; 2],
+    key: HashKey,
     budget: Budget,
     limiters: Mutex<Vec<Weak<dyn Section>>>,
     /// What this store was restored from, until all of it has been taken over.
@@ -111,10 +112,8 @@ impl Memory {
     }
 
     pub(crate) fn with_key(most: usize, key: [u64; 2]) -> Self {
-        let hasher = SipHasher13::new_with_keys(key[0], key[1]);
         let store = Store {
-            hasher,
-            key,
+            key: HashKey { words: key },
             budget: Budget::new(most),
             limiters: Mutex::default(),
             restored: Mutex::default(),
@@ -156,11 +155,11 @@ impl Store {
     /// The hash that stands for some bytes.
     #[inline]
     pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
-        self.hasher.hash(bytes)
+        self.key.hash(bytes)
     }
 
     pub(crate) const fn key(&self) -> [u64; 2] {
-        self.key
+        self.key.words
     }
 
     /// The limiters that are alive.

@@ -37,6 +37,12 @@ impl Hint {
     }
 }
 
+/// Sends for the first line of some bytes.
+#[inline]
+pub(crate) fn prefetch(bytes: &[u8]) {
+    send_for(bytes.as_ptr() as usize);
+}
+
 /// Asks for the line at an address; any number will do.
 #[inline]
 fn send_for(address: usize) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_all};
 use sluicegate_core::change::Keep;
 use sluicegate_core::op::{Op, Refusal};
-use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
 use super::lock::{Mutex, MutexGuard};
@@ -97,17 +97,18 @@ impl Shards {
         match way {
             Short::Decided | Short::Added => Some(false),
             Short::TakeLong => None,
-            Short::NoRoom => self.no_room(verdict),
+            Short::NoRoom => self.no_room(now, verdict),
         }
     }
 
     #[cold]
-    fn no_room(&self, verdict: &mut Verdict) -> Option<bool> {
+    fn no_room(&self, now: Timestamp, verdict: &mut Verdict) -> Option<bool> {
         *verdict = match self.overflow {
             Overflow::Shared => return None,
             Overflow::Deny => denied(),
             Overflow::Allow => UNCOUNTED,
         };
+        self.reclaim_next(now);
         Some(true)
     }
 
@@ -125,6 +126,7 @@ impl Shards {
 
     /// Moves every identity to another plan.
     pub(crate) fn change(&self, rule: &Arc<Rule>, keep: Keep, now: Timestamp) {
+        let now = now.min(NOW_MAX);
         let plan = rule.plan_at(now);
         for (index, shard) in self.shards.iter().enumerate() {
             let mut shard = shard.0.lock();
@@ -147,8 +149,9 @@ impl Shards {
             let identities = padded.0.lock().identities(now);
             for some in identities.chunks(AT_A_TIME) {
                 let shard = padded.0.lock();
+                let plan = shard.plan_to_look(now);
                 let accounts: Vec<(u64, Account)> =
-                    some.iter().map(|hash| (*hash, shard.look(*hash, now))).collect();
+                    some.iter().map(|hash| (*hash, shard.look(&plan, *hash, now))).collect();
                 drop(shard);
                 for (hash, account) in accounts.into_iter().filter(|(_, account)| !account.is_new())
                 {
@@ -166,8 +169,8 @@ impl Shards {
         let budget = &self.store.budget;
         shard.plan_with_care(budget, now);
         if !account.is_new() && shard.reserve_at(budget, now) {
-            budget.release(1);
             shard.put(budget, hash, account, Touched::Yes, now);
+            budget.release(1);
             self.hints[index].follow(shard.table());
         }
     }
@@ -186,8 +189,26 @@ impl Shards {
 
     fn sweep_one(&self, index: usize, now: Timestamp) {
         let mut shard = self.shards[index].0.lock();
-        shard.sweep(&self.store.budget, now);
+        shard.sweep(&self.store.budget, now.min(NOW_MAX));
         self.hints[index].follow(shard.table());
+    }
+
+    /// There was no room for a newcomer, and its own shard had none to give: the next one may have. So who comes again
+    /// gets in once something has run out anywhere, and each try costs one look.
+    fn reclaim_next(&self, now: Timestamp) {
+        let index = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+        let mut shard = self.shards[index].0.lock();
+        shard.reclaim_at(&self.store.budget, now.min(NOW_MAX));
+        self.hints[index].follow(shard.table());
+    }
+}
+
+impl Drop for Shards {
+    /// What it kept is counted no longer: others may have the room.
+    fn drop(&mut self) {
+        let kept: usize =
+            self.shards.iter_mut().map(|padded| padded.0.get_mut().table().used()).sum();
+        self.store.budget.release(kept);
     }
 }
 
@@ -220,6 +241,8 @@ struct Seated<'a> {
     plan: Arc<Plan>,
     account: Account,
     reserved: bool,
+    /// How many steps all those have together who were named before it.
+    before: usize,
 }
 
 /// Carries out `op` on several identities: all or nothing.
@@ -228,25 +251,31 @@ pub(crate) fn apply_together(
     op: Op,
     now: Timestamp,
 ) -> Result<Answered, Refusal> {
+    let now = now.min(NOW_MAX);
     let mut targets = targets.to_vec();
+    let mut uncounted = Vec::new();
     let mut overflowed = false;
     // Each round, whoever has no room of its own is sent to the shared identity, which always has.
     loop {
-        let place = match try_together(&targets, op, now) {
+        let place = match try_together(&targets, &uncounted, op, now) {
             Ok(answer) => return answer.map(|answer| Answered { answer, overflowed }),
             Err(place) => place,
         };
         overflowed = true;
-        let alone = targets.len() == 1;
         let Some(target) = targets.get_mut(place) else { continue };
+        target.shards.reclaim_next(now);
         match target.shards.overflow {
             Overflow::Shared => target.hash = SHARED,
-            Overflow::Deny => return Ok(Answered { answer: denied().into(), overflowed }),
-            Overflow::Allow if alone => {
+            // Nothing is always granted.
+            Overflow::Deny if op.leaves_no_trace() && !matches!(op, Op::Peek { cost: 1.. }) => {
                 return Ok(Answered { answer: UNCOUNTED.into(), overflowed });
             }
+            Overflow::Deny => return Ok(Answered { answer: denied().into(), overflowed }),
             Overflow::Allow => {
-                targets.remove(place);
+                uncounted.push(place);
+                if uncounted.len() == targets.len() {
+                    return Ok(Answered { answer: UNCOUNTED.into(), overflowed });
+                }
             }
         }
     }
@@ -255,46 +284,84 @@ pub(crate) fn apply_together(
 /// The same; or which identity has no room.
 fn try_together(
     targets: &[Target<'_>],
+    uncounted: &[usize],
     op: Op,
     now: Timestamp,
 ) -> Result<Result<Answer, Refusal>, usize> {
     let no_trace = op.leaves_no_trace();
     let mut locks = lock_all(targets);
     let mut seated: Vec<Seated<'_>> = Vec::with_capacity(targets.len());
+    let mut steps = 0;
+    // First room for everybody, while all are in their lanes: a lane that is empty for the moment is not a newcomer's.
     for (place, target) in targets.iter().enumerate() {
         let Target { shards, hash, .. } = *target;
         let padded = &shards.shards[index(hash)];
         let lock = locks.iter().position(|(at, _)| std::ptr::eq(*at, padded)).unwrap_or(0);
-        let repeated = |one: &Seated<'_>| one.lock == lock && one.target.hash == hash;
-        if seated.iter().any(repeated) {
-            continue;
-        }
         let shard = &mut locks[lock].1;
         let budget = &shards.store.budget;
-        let plan = shard.plan_with_care(budget, now).clone();
+        let plan = match no_trace {
+            true => shard.plan_to_look(now),
+            false => shard.plan_with_care(budget, now).clone(),
+        };
+        let before = steps;
+        steps += plan.steps.len();
+        let repeated = |one: &Seated<'_>| one.lock == lock && one.target.hash == hash;
+        if uncounted.contains(&place) || seated.iter().any(repeated) {
+            continue;
+        }
         let known = hash == SHARED || shard.knows(hash, now) == Known::Yes;
-        let reserved = !known;
-        if reserved && !shard.reserve_at(budget, now) {
-            if no_trace {
-                seated.iter().for_each(Seated::release);
-            } else {
-                put_back(seated, &mut locks, Touched::No, now);
-            }
+        let settles = matches!(op, Op::Cancel { .. } | Op::Commit { .. });
+        let reserves = !known && !no_trace && !settles;
+        let has_room = match reserves {
+            true => shard.reserve_at(budget, now),
+            // Who is not known holds nothing of its own: what it has to settle was held by the shared identity.
+            false if settles => known || shards.overflow != Overflow::Shared,
+            false => known || budget.has_room(),
+        };
+        if !has_room {
+            seated.iter().for_each(Seated::release);
             return Err(place);
         }
-        let account = if no_trace { shard.look(hash, now) } else { shard.take(hash, now) };
-        seated.push(Seated { target: *target, lock, plan, account, reserved });
+        let account = Account::default();
+        seated.push(Seated { target: *target, lock, plan, account, reserved: reserves, before });
+    }
+    for one in &mut seated {
+        let shard = &mut locks[one.lock].1;
+        let hash = one.target.hash;
+        one.account = match no_trace {
+            true => shard.look(&one.plan, hash, now),
+            false => shard.take(hash, now),
+        };
     }
     let mut parts: Vec<Part<'_>> = seated.iter_mut().map(Seated::part).collect();
-    let answer = apply_to_all(&mut parts, op, now);
+    let mut answer = apply_to_all(&mut parts, op, now);
     drop(parts);
+    if let Ok(answer) = &mut answer {
+        let decided_by = &mut answer.verdict.decided_by;
+        *decided_by = decided_by.and_then(|place| place_in_row(&seated, place));
+    }
     let touched = if answer.is_ok() { Touched::Yes } else { Touched::No };
-    if no_trace {
-        seated.iter().for_each(Seated::release);
-    } else {
+    let due: Vec<&Shards> = seated
+        .iter()
+        .filter_map(|one| locks[one.lock].1.sweep_due().then_some(one.target.shards))
+        .collect();
+    if !no_trace {
         put_back(seated, &mut locks, touched, now);
     }
+    drop(locks);
+    due.into_iter().for_each(|shards| shards.sweep_next(now));
     Ok(answer)
+}
+
+/// A place among the steps of those who were asked, as one among the steps of all who were named.
+fn place_in_row(seated: &[Seated<'_>], mut place: usize) -> Option<usize> {
+    for one in seated {
+        if place < one.plan.steps.len() {
+            return Some(one.before + place);
+        }
+        place -= one.plan.steps.len();
+    }
+    None
 }
 
 type Locked<'a> = (&'a Padded, MutexGuard<'a, Shard>);
@@ -309,17 +376,18 @@ fn lock_all<'a>(targets: &[Target<'a>]) -> Vec<Locked<'a>> {
 }
 
 fn put_back(seated: Vec<Seated<'_>>, locks: &mut [Locked<'_>], touched: Touched, now: Timestamp) {
-    for one in seated {
-        one.release();
-        let Seated { target: Target { shards, hash, .. }, lock, account, .. } = one;
+    for Seated { target: Target { shards, hash, .. }, lock, account, reserved, .. } in seated {
         let shard = &mut locks[lock].1;
-        shard.put(&shards.store.budget, hash, account, touched, now);
+        let budget = &shards.store.budget;
+        shard.put(budget, hash, account, touched, now);
+        // It has its own lane from here on, or needs none. Not before: somebody else would take what was set aside.
+        budget.release(usize::from(reserved));
         shards.hints[index(hash)].follow(shard.table());
     }
 }
 
 impl Seated<'_> {
-    /// The lane set aside is not needed any more: it has its own from here on, or needs none.
+    /// Gives up the lane that was set aside.
     fn release(&self) {
         self.target.shards.store.budget.release(usize::from(self.reserved));
     }

@@ -25,7 +25,7 @@ const BUCKETS_MIN: usize = 1;
 /// A hash table from names to words. A name is never 0 with an empty word.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    buckets: Vec<Bucket>,
+    buckets: Box<[Bucket]>,
     /// Lanes that are not empty, live or not.
     used: usize,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Table {
 #[repr(align(64))]
 struct Bucket {
     names: [u64; LANES],
-    words: [u64; LANES],
+    words: [Word; LANES],
 }
 
 /// A lane of the table, until the table is changed.
@@ -60,28 +60,24 @@ pub(super) enum Seat {
 // === impl Table ===
 
 impl Table {
-    /// Where `name` is at `now`, or where it may be put.
+    /// What `name` has in its home bucket, where nearly everybody is found. It may have run out.
     #[inline]
-    pub(super) fn seat(&self, name: u64, now: Since) -> Seat {
+    pub(super) fn at_home(&mut self, name: u64) -> Option<&mut Word> {
         let home = self.home(name);
-        if let Some(bucket) = self.buckets.get(home)
-            && let Some(lane) = bucket.names.iter().position(|other| *other == name)
-            && Word(bucket.words[lane]).is_live(now)
-        {
-            return Seat::Taken(Lane { bucket: home, lane });
-        }
-        self.search(name, now)
+        let bucket = self.buckets.get_mut(home)?;
+        let lanes = bucket.names.iter().zip(&mut bucket.words);
+        lanes.into_iter().find(|(other, _)| **other == name).map(|(_, word)| word)
     }
 
-    #[inline(never)]
-    fn search(&self, name: u64, now: Since) -> Seat {
+    /// Where `name` is at `now`, or where it may be put.
+    pub(super) fn seat(&self, name: u64, now: Since) -> Seat {
         let mut free = None;
         let mut index = self.home(name);
         // A table is never full, so there is an empty lane somewhere; the count is for the reader's peace.
         for _ in 0..self.buckets.len() {
             let Some(bucket) = self.buckets.get(index) else { break };
             for lane in 0..LANES {
-                let word = Word(bucket.words[lane]);
+                let word = bucket.words[lane];
                 let here = Lane { bucket: index, lane };
                 if bucket.names[lane] == name && !word.is_empty() {
                     return if word.is_live(now) {
@@ -113,16 +109,16 @@ impl Table {
 
     #[inline]
     pub(super) fn word(&self, lane: Lane) -> Word {
-        self.buckets.get(lane.bucket).map_or(Word::EMPTY, |bucket| Word(bucket.words[lane.lane]))
+        self.buckets.get(lane.bucket).map_or(Word::EMPTY, |bucket| bucket.words[lane.lane])
     }
 
     /// Puts `word` into a lane, under `name`.
     #[inline]
     pub(super) fn put(&mut self, lane: Lane, name: u64, word: Word) {
         if let Some(bucket) = self.buckets.get_mut(lane.bucket) {
-            self.used += usize::from(bucket.words[lane.lane] == 0);
+            self.used += usize::from(bucket.words[lane.lane].is_empty());
             bucket.names[lane.lane] = name;
-            bucket.words[lane.lane] = word.0;
+            bucket.words[lane.lane] = word;
         }
     }
 
@@ -155,17 +151,20 @@ impl Table {
         }
     }
 
-    /// Whether it is more than twice as large as what is live would need.
+    /// Whether it is more than twice as large as what is live would need, or used and nothing is.
     pub(super) fn is_sparse(&self, now: Since) -> bool {
-        let needed = buckets_for(self.live(now).count());
-        self.buckets.len() > 2 * needed.max(BUCKETS_MIN)
+        let live = self.live(now).count();
+        let needed = buckets_for(live).max(BUCKETS_MIN);
+        self.buckets.len() > 2 * needed || live == 0 && self.used > 0
     }
 
     /// Replaces every word that is not empty.
-    pub(super) fn replace(&mut self, mut with: impl FnMut(Word) -> Word) {
-        for word in self.buckets.iter_mut().flat_map(|bucket| &mut bucket.words) {
-            if *word != 0 {
-                *word = with(Word(*word)).0;
+    pub(super) fn replace(&mut self, mut with: impl FnMut(u64, Word) -> Word) {
+        for bucket in &mut self.buckets {
+            for (name, word) in bucket.names.iter().zip(&mut bucket.words) {
+                if !word.is_empty() {
+                    *word = with(*name, *word);
+                }
             }
         }
     }
@@ -176,17 +175,17 @@ impl Table {
     }
 
     fn with_room(lanes: usize) -> Self {
-        let empty = Bucket { names: [0; LANES], words: [0; LANES] };
-        Self { buckets: vec![empty; buckets_for(lanes)], used: 0 }
+        let empty = Bucket { names: [0; LANES], words: [Word::EMPTY; LANES] };
+        Self { buckets: vec![empty; buckets_for(lanes)].into(), used: 0 }
     }
 
     /// Adds a name that is not there, to a table that has room.
     fn add(&mut self, name: u64, word: Word) {
         let mut index = self.home(name);
         while let Some(bucket) = self.buckets.get_mut(index) {
-            if let Some(lane) = bucket.words.iter().position(|word| *word == 0) {
+            if let Some(lane) = bucket.words.iter().position(|word| word.is_empty()) {
                 bucket.names[lane] = name;
-                bucket.words[lane] = word.0;
+                bucket.words[lane] = word;
                 self.used += 1;
                 return;
             }
@@ -197,7 +196,7 @@ impl Table {
     fn all(&self) -> impl Iterator<Item = (u64, Word)> + '_ {
         self.buckets.iter().flat_map(|bucket| {
             let lanes = bucket.names.iter().zip(&bucket.words);
-            lanes.filter(|(_, word)| **word != 0).map(|(name, word)| (*name, Word(*word)))
+            lanes.filter(|(_, word)| !word.is_empty()).map(|(name, word)| (*name, *word))
         })
     }
 

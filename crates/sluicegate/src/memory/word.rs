@@ -57,7 +57,7 @@ impl Word {
     pub(super) const GONE: Self = Self(1);
 
     /// A packed state, if it fits.
-    #[inline]
+    #[inline(always)]
     pub(super) fn packed(packed: Packed, epoch: Epoch) -> Option<Self> {
         let us = packed.expires_at.as_micros().checked_sub(epoch.0).filter(|us| *us > 0)?;
         let fits = |tag: u64, time: u64| {
@@ -66,10 +66,19 @@ impl Word {
         if fits(MICROS, us) {
             return Some(Self::join(MICROS, us, packed.number));
         }
+        Self::packed_coarsely(us, packed.number)
+    }
+
+    /// The same, at a whole millisecond or second.
+    #[inline(never)]
+    fn packed_coarsely(us: u64, number: u64) -> Option<Self> {
+        let fits = |tag: u64, time: u64| {
+            time >> TIME_BITS[tag as usize] == 0 && number >> NUMBER_BITS[tag as usize] == 0
+        };
         for tag in [MILLIS, SECONDS] {
             let unit = UNIT_US[tag as usize];
-            if us % unit == 0 && fits(tag, us / unit) {
-                return Some(Self::join(tag, us / unit, packed.number));
+            if us.is_multiple_of(unit) && fits(tag, us / unit) {
+                return Some(Self::join(tag, us / unit, number));
             }
         }
         None
@@ -96,6 +105,15 @@ impl Word {
         }
         let expires_at = Timestamp::from_micros(epoch.0.saturating_add(self.until().0));
         Content::Packed(Packed { expires_at, number })
+    }
+
+    /// The most common content: live, to the microsecond, with no number beside it.
+    #[inline]
+    pub(super) fn whole_micros(self, epoch: Epoch, now: Timestamp) -> Option<Packed> {
+        // The tag of microseconds is 0, and so is the number: what is left is the time.
+        let us = self.0.rotate_right(NUMBER_BITS[0]);
+        let expires_at = Timestamp::from_micros(epoch.0.wrapping_add(us));
+        (us >> TIME_BITS[0] == 0 && expires_at > now).then_some(Packed { expires_at, number: 0 })
     }
 
     /// Where the whole state is, if this is one.
@@ -161,6 +179,11 @@ impl Epoch {
     pub(super) fn suits(self, now: Timestamp) -> bool {
         let now = now.as_micros();
         self.0 <= now && now - self.0 < Self::SUITS_US
+    }
+
+    /// The moment so long after.
+    pub(super) fn at(self, since: Since) -> Timestamp {
+        Timestamp::from_micros(self.0.saturating_add(since.0))
     }
 
     #[inline]

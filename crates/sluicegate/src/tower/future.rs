@@ -17,6 +17,19 @@ pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit).
     ///
     /// Dropped while it waits, it gives the turn back; dropped later, its slots.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use sluicegate::tower::{RateLimit, ResponseFuture};
+    /// use tower::Service;
+    ///
+    /// fn start<S, B, R>(limited: &mut RateLimit<S>, request: Request<B>) -> ResponseFuture<S, B>
+    /// where
+    ///     S: Service<Request<B>, Response = Response<R>> + Clone,
+    /// {
+    ///     limited.call(request)
+    /// }
+    /// ```
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, B>
     where
@@ -35,7 +48,7 @@ pin_project! {
     where
         S: Service<Request<B>>,
     {
-        /// Until its turn; `call` is `None` once it has been made.
+        /// Until its turn.
         Waiting { turn: Waits, call: Option<Call<S, B>> },
         /// Until the service is ready.
         Starting { passed: Option<Passed>, call: Option<Call<S, B>> },

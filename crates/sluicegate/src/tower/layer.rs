@@ -14,6 +14,10 @@ use crate::http::Style;
 
 /// How long a request is made to wait for its turn at most, unless [`RateLimitLayer::within`] tells otherwise: most clients
 /// and proxies have given up after half a minute.
+///
+/// ```
+/// assert_eq!(sluicegate::tower::WAIT_MAX.as_secs(), 30);
+/// ```
 pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Limits a service: see the [module](super).
@@ -75,6 +79,16 @@ pub(super) struct Gate {
 
 impl RateLimitLayer {
     /// `limiter` has a say on every request, under the key that [`key`](super::key) finds.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::TokenBucket;
+    /// use sluicegate::tower::RateLimitLayer;
+    /// use sluicegate::tower::key::header;
+    ///
+    /// let layer = RateLimitLayer::new(Limiter::new(TokenBucket::per_second(10))?, header("x-user"));
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
     pub fn new(limiter: Limiter, key: impl Identify + 'static) -> Self {
         let gates = vec![Gate { limiter, key: Arc::new(key) }];
         let config = Config {

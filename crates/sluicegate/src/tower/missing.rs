@@ -7,6 +7,17 @@ use bytes::Bytes;
 /// Whose budget a request uses under [`Missing::Shared`].
 ///
 /// No header holds these bytes, and no address does. Nothing is gained by sending them.
+///
+/// ```
+/// use sluicegate::Limiter;
+/// use sluicegate::limit::TokenBucket;
+/// use sluicegate::tower::MISSING_KEY;
+///
+/// // What is left for those who do not say who they are?
+/// let limiter = Limiter::new(TokenBucket::per_second(10))?;
+/// assert_eq!(limiter.of(MISSING_KEY).peek().remaining, Some(10));
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
 pub const MISSING_KEY: &[u8] = b"\0nobody";
 
 /// What happens to a request that has no key.

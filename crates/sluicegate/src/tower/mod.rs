@@ -35,7 +35,8 @@
 //! **At a time.** A slot of a concurrency limit is held until the response body has ended or is dropped, not only until
 //! its headers are there. A lease that ends before frees the slot earlier: let it be longer than the longest response.
 //! That costs nothing on a memory store, which does not outlive its process; every slot is given back when its
-//! response is dropped. An upgraded connection has left its response behind, and with it its slot.
+//! response is dropped. An upgraded connection has left its response behind, and with it its slot. A request that waits for
+//! its turn holds its slots meanwhile.
 //!
 //! **Slots and turns in one limiter** are possible, but a turn that comes with a slot is not given back, and is
 //! waited for on tokio's clock, not the limiter's. Two limiters on one layer have neither flaw.

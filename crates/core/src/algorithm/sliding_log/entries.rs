@@ -68,6 +68,12 @@ impl Entries {
         self.denied_sum
     }
 
+    /// The oldest entry.
+    #[must_use]
+    pub fn first(&self) -> Option<Entry> {
+        self.iter().next()
+    }
+
     /// The time of the latest entry.
     #[must_use]
     pub fn last(&self) -> Option<Timestamp> {
@@ -173,11 +179,20 @@ impl Entries {
         (self.sum, self.denied_sum) = sums;
     }
 
-    /// Grows by a quarter: doubling would leave half of a large log unused.
+    /// Makes room for an entry: first where others were dropped, if that is worth the moving; else grows by an
+    /// eighth. Doubling would leave half of a large log unused, and so would waiting for half of it to be dropped.
     fn make_room(&mut self) {
         const ENTRY_BYTES_MAX: usize = 20;
-        if self.bytes.capacity().saturating_sub(self.bytes.len()) < ENTRY_BYTES_MAX {
-            self.bytes.reserve_exact((self.bytes.len() / 4).max(ENTRY_BYTES_MAX));
+        const GROW_BY: usize = 8;
+        let room = |bytes: &Vec<u8>| bytes.capacity().saturating_sub(bytes.len());
+        if room(&self.bytes) >= ENTRY_BYTES_MAX {
+            return;
+        }
+        if self.head > self.bytes.len() / (2 * GROW_BY) {
+            self.move_to_front();
+        }
+        if room(&self.bytes) < ENTRY_BYTES_MAX {
+            self.bytes.reserve_exact((self.bytes.len() / GROW_BY).max(ENTRY_BYTES_MAX));
         }
     }
 
@@ -186,9 +201,13 @@ impl Entries {
         if self.is_empty() {
             *self = Self::default();
         } else if self.head > self.bytes.len() / 2 {
-            self.bytes.drain(..self.head.min(self.bytes.len()));
-            self.head = 0;
+            self.move_to_front();
         }
+    }
+
+    fn move_to_front(&mut self) {
+        self.bytes.drain(..self.head.min(self.bytes.len()));
+        self.head = 0;
     }
 }
 

@@ -303,15 +303,24 @@ impl Algorithm for SlidingLog {
     fn remaining(&self, state: &LogState, now: Timestamp) -> i64 {
         let now = now.max(state.seen);
         let left = |window: Window| {
+            let oldest = state.entries.first();
+            let all_inside = oldest.is_none_or(|entry| entry.at.after(window.length) > now);
             let held = |counted: &dyn Fn(&Entry) -> bool| {
                 let inside = |entry: &Entry| entry.at.after(window.length) > now && counted(entry);
                 let weights = state.entries.iter().filter(inside).map(|entry| entry.weight);
                 weights.fold(0u64, u64::saturating_add)
             };
             let most = signed(window.most);
-            let used = most.saturating_sub(signed(held(&|entry| !entry.denied)));
+            // Nearly always the sums are known: the longest window holds all that is kept.
+            let (own, all) = if all_inside {
+                let (sum, denied) = (state.entries.sum(), state.entries.denied_sum());
+                (sum.saturating_sub(denied), sum)
+            } else {
+                (held(&|entry| !entry.denied), held(&|_| true))
+            };
+            let used = most.saturating_sub(signed(own));
             // Denied attempts keep out, but they are no debt.
-            let open = most.saturating_sub(signed(held(&|_| true))).max(0);
+            let open = most.saturating_sub(signed(all)).max(0);
             used.min(open)
         };
         within(self.windows().map(left).min().unwrap_or(0))

@@ -63,12 +63,41 @@ impl Shard {
         now: Timestamp,
         verdict: &mut Verdict,
     ) -> Short {
+        // Known, under one bucket, in a lane that is found at once: no step further than needed.
+        let plan = &*self.plan;
+        if let Some(bucket) = &plan.bucket
+            && cost > 0
+            && let Some(lane) = self.table.at_home(name(hash, 0))
+            && let Some(packed) = lane.whole_micros(self.epoch, now)
+            && let Some(hit) = bucket.hit(Some(packed), cost, now)
+        {
+            if let Some(packed) = hit.kept {
+                match Word::packed(packed, self.epoch) {
+                    Some(word) => *lane = word,
+                    None => return Short::TakeLong,
+                }
+            }
+            *verdict = Verdict::of_one(&hit.decision());
+            return Short::Decided;
+        }
+        self.hit_any(budget, hash, cost, now, verdict)
+    }
+
+    #[inline(never)]
+    fn hit_any(
+        &mut self,
+        budget: &Budget,
+        hash: u64,
+        cost: u64,
+        now: Timestamp,
+        verdict: &mut Verdict,
+    ) -> Short {
         if !self.plan.holds_at(now) && !self.epoch.suits(now) {
             // The table is looked after first, under the plan that its states were made by.
             return Short::TakeLong;
         }
         let plan = self.plan_at(now);
-        if cost == 0 || cost > plan.short_cost_max {
+        if !plan.serves(cost) {
             return Short::TakeLong;
         }
         if plan.steps.len() > 1 {

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use sluicegate_core::account::Account;
 use sluicegate_core::change::Keep;
+use sluicegate_core::limit::State;
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::continued;
 
-use super::{Budget, COLUMN_BITS, Shard, Slab, Table, Touched};
-use crate::memory::word::{Epoch, Since, Word};
+use super::{Budget, COLUMN_BITS, Shard, Slab, Touched, Whole, columns};
+use crate::memory::word::{Content, Epoch, Since, Word};
 use crate::plan::Plan;
 
 /// The fewest operations between two looks for memory to give back.
@@ -17,6 +18,13 @@ pub(super) const SWEEP_EVERY_MIN: u32 = 1_024;
 const WORTH_RECLAIMING: usize = 8;
 /// How many lanes are looked at to guess when that will be.
 const SAMPLE: usize = 64;
+const COLUMN_MASK: u64 = (1 << COLUMN_BITS) - 1;
+
+/// Everybody, taken out; and the lanes they had, which are counted until all are put back.
+struct All {
+    accounts: Vec<(u64, Account)>,
+    lanes: usize,
+}
 
 impl Shard {
     /// Makes the table anew, with room for `more`.
@@ -29,6 +37,11 @@ impl Shard {
             }
         });
         budget.release(used.saturating_sub(self.table.used()));
+    }
+
+    /// The same as [`Shard::reclaim`], at `now`.
+    pub(crate) fn reclaim_at(&mut self, budget: &Budget, now: Timestamp) {
+        self.reclaim(budget, self.epoch.since(now));
     }
 
     /// At the cap: drops what has run out, unless there cannot be enough of it to be worth the time. So a
@@ -62,17 +75,31 @@ impl Shard {
         let since = self.epoch.since(now);
         if self.table.is_sparse(since) {
             self.renew(budget, 0, since);
+        } else if self.slab.len() > 0 {
+            self.drop_run_out(since);
         }
         if self.slab.is_sparse() {
             self.pack_slab(since);
         }
     }
 
+    /// Gives up whole states that have run out; their lanes stay.
+    fn drop_run_out(&mut self, since: Since) {
+        let slab = &mut self.slab;
+        self.table.replace(|_, word| match word.place() {
+            Some(place) if !word.is_live(since) => {
+                slab.take(place);
+                Word::GONE
+            }
+            _ => word,
+        });
+    }
+
     /// Moves the whole states together.
     fn pack_slab(&mut self, since: Since) {
         let mut packed = Slab::default();
         let slab = &mut self.slab;
-        self.table.replace(|word| {
+        self.table.replace(|_, word| {
             let Some(whole) = word.place().and_then(|place| slab.take(place)) else {
                 return word;
             };
@@ -94,8 +121,8 @@ impl Shard {
     pub(crate) fn change(&mut self, budget: &Budget, new: &Arc<Plan>, keep: Keep, now: Timestamp) {
         let old = self.plan_with_care(budget, now).clone();
         let from = continued(&new.rule.limits, &old.rule.limits);
-        let mut all = self.take_all(budget, now);
-        for (_, account) in &mut all {
+        let mut all = self.take_all(now);
+        for (_, account) in &mut all.accounts {
             account.change(&old.steps, &new.steps, &from, keep, now);
         }
         self.plan = new.clone();
@@ -103,25 +130,38 @@ impl Shard {
     }
 
     /// Counts times from another epoch.
+    ///
+    /// Whatever fits is moved as it stands: under this plan, which is that of now, a state of another time might not be understood.
     pub(super) fn count_from(&mut self, budget: &Budget, epoch: Epoch, now: Timestamp) {
-        let all = self.take_all(budget, now);
-        self.epoch = epoch;
+        self.renew(budget, 0, self.epoch.since(now));
+        let old = std::mem::replace(&mut self.epoch, epoch);
         self.renew_after = Since::default();
-        self.put_all(budget, all, now);
+        let (plan, slab) = (&self.plan, &mut self.slab);
+        self.table.replace(|name, word| match word.content(old) {
+            Content::Whole(place) => Word::whole(place, old.at(word.until()), epoch),
+            Content::Packed(packed) => Word::packed(packed, epoch).unwrap_or_else(|| {
+                let mut columns = columns(&plan.steps);
+                let limit = columns.find(|(_, column)| *column == name & COLUMN_MASK);
+                let state = limit.map_or(State::New, |(limit, _)| limit.unpack(packed));
+                Word::whole(slab.keep(Whole::State(state)), packed.expires_at, epoch)
+            }),
+        });
     }
 
-    fn take_all(&mut self, budget: &Budget, now: Timestamp) -> Vec<(u64, Account)> {
+    fn take_all(&mut self, now: Timestamp) -> All {
         let identities = self.identities(now);
-        let all = identities.into_iter().map(|hash| (hash, self.take(hash, now))).collect();
-        budget.release(self.table.used());
-        self.table = Table::default();
+        let accounts = identities.into_iter().map(|hash| (hash, self.take(hash, now))).collect();
+        let lanes = std::mem::take(&mut self.table).used();
         self.slab = Slab::default();
-        all
+        All { accounts, lanes }
     }
 
-    fn put_all(&mut self, budget: &Budget, all: Vec<(u64, Account)>, now: Timestamp) {
-        for (hash, account) in all {
+    fn put_all(&mut self, budget: &Budget, all: All, now: Timestamp) {
+        self.renew_after = Since::default();
+        for (hash, account) in all.accounts {
             self.put(budget, hash, account, Touched::Yes, now);
         }
+        // Not before: newcomers elsewhere would take the room of those who are out for the moment.
+        budget.release(all.lanes);
     }
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::request::Parts;
-use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::{Outcome, Verdict};
 
 use self::held::{Guard, Held};
@@ -67,10 +67,10 @@ pub(super) fn admit(config: &Arc<Config>, wanted: Wanted) -> Admission {
     };
     if question.is_plain() {
         let said = question.hit();
-        return match said.is_allowed() {
-            true => Admission::Passed(Passed { said: Some(said), slots: Vec::new() }),
-            false => Admission::Denied(said),
-        };
+        if !said.is_allowed() {
+            return Admission::Denied(said);
+        }
+        return Admission::Passed(Passed { said: Some(said), slots: Vec::new() });
     }
     if question.waits_for_slots() {
         return Admission::Waits(Box::pin(admit_patiently(config.clone(), wanted)));
@@ -93,17 +93,17 @@ async fn admit_patiently(config: Arc<Config>, wanted: Wanted) -> Result<Passed, 
         return Ok(Passed { said: None, slots: Vec::new() });
     };
     let deadline = question.now().after(span(question.patience));
-    let left = |limiter: &Limiter| duration(deadline.since(limiter.now()));
+    let left = || duration(deadline.since(question.now()));
     let mut slots = Vec::new();
     for part in question.parts.iter().filter(|part| part.manner == Manner::Slots) {
-        let slot = part.ask(question.cost).within(left(part.limiter)).permit_async().await;
+        let slot = part.permit_async(question.cost, left()).await;
         let denied = slot.is_err();
         slots.push(slot);
         if denied {
             break;
         }
     }
-    let patience = duration(deadline.since(question.now()));
+    let patience = left();
     let (said, held) = question.decide(slots, patience)?;
     wait(said, held).await
 }
@@ -160,19 +160,18 @@ impl Wanted {
 impl<'a> Question<'a> {
     /// `None` if nobody has a say.
     fn new(config: &'a Config, wanted: &'a Wanted) -> Option<Self> {
-        let (cost, patient) = (wanted.cost, config.patience.is_some());
+        let patient = config.patience.is_some();
         let part = |(place, key): &'a (usize, Vec<u8>)| {
             let limiter = &config.gates.get(*place)?.limiter;
             // Asked anew for every request: limits may have been changed.
             let policies = limiter.policies();
-            // What costs nothing passes everywhere, and neither waits nor holds anything.
-            let manner = if cost == 0 { Manner::Police } else { Manner::of(&policies, patient) };
+            let manner = Manner::of(&policies, patient);
             Some(Part { limiter, key, policies, manner })
         };
         let mut parts: Vec<_> = wanted.keys.iter().filter_map(part).collect();
         parts.sort_by_key(|part| part.manner);
         let patience = config.patience.unwrap_or(WAIT_MAX);
-        (!parts.is_empty()).then_some(Self { parts, cost, patience, patient })
+        (!parts.is_empty()).then_some(Self { parts, cost: wanted.cost, patience, patient })
     }
 
     /// By the first limiter's clock, as [`Together`] has it.
@@ -187,9 +186,7 @@ impl<'a> Question<'a> {
     }
 
     fn waits_for_slots(&self) -> bool {
-        self.patient
-            && !self.patience.is_zero()
-            && self.parts.iter().any(|part| part.manner == Manner::Slots)
+        self.patient && self.parts.iter().any(|part| part.manner == Manner::Slots)
     }
 
     fn hit(self) -> Said {
@@ -228,12 +225,15 @@ impl<'a> Question<'a> {
             let answer = match group {
                 [part] if part.manner == Manner::Slots => {
                     let slot = slots.next().unwrap_or_else(|| part.permit(self.cost, patience));
-                    slot.map(|permit| Guard::slot(permit, part.limiter))
+                    slot.and_then(|permit| {
+                        in_time(permit.verdict(), patience)?;
+                        Ok(Guard::slot(permit, part.limiter))
+                    })
                 }
                 [part] if part.manner == Manner::Turns => {
                     part.ask(self.cost).within(patience).book().map(Guard::Turn)
                 }
-                parts => Reserved::new(parts, self.cost, patience, now).map(Guard::Reserved),
+                parts => Reserved::new(parts, self.cost, now).map(Guard::Reserved),
             };
             let guard = answer.map_err(|denied| said::denial(denied, place))?;
             let policies = || group.iter().flat_map(|part| &part.policies);
@@ -274,22 +274,33 @@ impl<'a> Part<'a> {
 
     /// A slot, at once.
     fn permit(&self, cost: u64, patience: Duration) -> Result<Permit, Denied> {
-        let ask = self.ask(cost);
+        self.look(cost, patience)?;
+        self.ask(cost).permit()
+    }
+
+    /// A slot, as soon as there is one.
+    async fn permit_async(&self, cost: u64, patience: Duration) -> Result<Permit, Denied> {
+        self.look(cost, patience)?;
+        self.ask(cost).within(patience).permit_async().await
+    }
+
+    /// The turn of a limit beside the slots comes with them and is not given back: looks whether it would be in time.
+    fn look(&self, cost: u64, patience: Duration) -> Result<(), Denied> {
         if self.policies.iter().any(makes_wait) {
-            // The turn of a limit beside the slots comes with them and is not given back: look before taking it.
-            let seen = ask.peek();
-            let patience = span(patience);
-            if let Outcome::Allow { wait } = seen.outcome
-                && wait > patience
-            {
-                let retry_after = Span::from_micros(wait.as_micros() - patience.as_micros());
-                return Err(Denied::NotNow(Verdict {
-                    outcome: Outcome::Deny { retry_after },
-                    ..seen
-                }));
-            }
+            in_time(&self.ask(cost).peek(), patience)?;
         }
-        ask.permit()
+        Ok(())
+    }
+}
+
+/// Denies what would have to wait too long.
+fn in_time(verdict: &Verdict, patience: Duration) -> Result<(), Denied> {
+    match verdict.outcome {
+        Outcome::Allow { wait } if wait > span(patience) => {
+            let retry_after = wait.less(span(patience));
+            Err(Denied::NotNow(Verdict { outcome: Outcome::Deny { retry_after }, ..*verdict }))
+        }
+        _ => Ok(()),
     }
 }
 

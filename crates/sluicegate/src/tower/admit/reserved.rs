@@ -1,15 +1,14 @@
 //! What limiters that police have set aside for a request that is not yet sure to go.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::{Op, RESERVE_TTL};
-use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 
+use super::super::layer::WAIT_MAX;
 use super::{Part, together};
-use crate::clock::span;
 use crate::{Denied, Limiter, Together};
 
 /// A reservation with several limiters, all or nothing. Dropped without [`Reserved::commit`], it is given back.
@@ -21,21 +20,17 @@ pub(super) struct Reserved {
     settled: bool,
 }
 
+// It lasts longer than anybody waits who has one. Whoever is woken later still is charged when it goes. (With a patience of its own
+// a layer books everything and reserves nothing.)
+const _: () = assert!(WAIT_MAX.as_micros() < RESERVE_TTL.as_micros() as u128);
+
 // === impl Reserved ===
 
 impl Reserved {
-    /// For a request that goes within `patience`, or not at all.
-    pub(super) fn new(
-        parts: &[Part<'_>],
-        cost: u64,
-        patience: Duration,
-        now: Timestamp,
-    ) -> Result<Self, Denied> {
+    /// For a request that goes within [`WAIT_MAX`], or not at all.
+    pub(super) fn new(parts: &[Part<'_>], cost: u64, now: Timestamp) -> Result<Self, Denied> {
         let holder = new_holder();
-        // Long enough for whoever is woken late; after that it would be given back, and charged when it goes.
-        let patience = span(patience).as_micros();
-        let ttl = Span::from_micros(RESERVE_TTL.as_micros().saturating_add(patience));
-        let op = Op::Reserve { cost, ttl, holder };
+        let op = Op::Reserve { cost, ttl: RESERVE_TTL, holder };
         let verdict = together(parts).cost(cost).at(now).ask(op)?.verdict;
         Denied::unless_allowed(verdict)?;
         let owned = |part: &Part<'_>| (part.limiter.clone(), part.key.to_vec());

@@ -37,9 +37,10 @@ impl Said {
     /// The answer to a denied request.
     pub(in crate::tower) fn denial(&self, style: &Style, grpc: bool) -> Response<Bytes> {
         let told = self.told();
-        let denial = match grpc {
-            true => told.grpc_denial(style).map(|response| response.map(|()| Bytes::new())),
-            false => told.denial(style).map(|response| response.map(Bytes::from)),
+        let denial = if grpc {
+            told.grpc_denial(style).map(|response| response.map(|()| Bytes::new()))
+        } else {
+            told.denial(style).map(|response| response.map(Bytes::from))
         };
         // There is always one: nobody asks about what was allowed.
         denial.unwrap_or_default()

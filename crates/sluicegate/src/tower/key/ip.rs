@@ -15,6 +15,17 @@ use super::Identify;
 /// (`::ffff:192.0.2.7`, as a dual-stack socket tells it) is an IPv4 address.
 ///
 /// The key is the address in its usual form, or the network: `192.0.2.7`, `2001:db8:1:2::/64`.
+///
+/// ```
+/// use sluicegate::Limiter;
+/// use sluicegate::limit::TokenBucket;
+/// use sluicegate::tower::RateLimitLayer;
+/// use sluicegate::tower::key::peer;
+///
+/// let by_site = peer().v6_prefix(48);
+/// let layer = RateLimitLayer::new(Limiter::new(TokenBucket::per_second(10))?, by_site);
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
 pub struct Ip {
     find: Box<Find>,
     v4_bits: u32,

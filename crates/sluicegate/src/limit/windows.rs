@@ -1,0 +1,263 @@
+//! Windows: counts that start anew, counts that slide, and a log of every hit.
+
+use std::time::Duration;
+
+use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow as CoreFixedWindow};
+use sluicegate_core::algorithm::sliding_log::SlidingLog as CoreSlidingLog;
+use sluicegate_core::algorithm::sliding_window::{Rounding, SlidingWindow as CoreSlidingWindow};
+use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_rules::calendar::{Calendar, CalendarUnit};
+use sluicegate_rules::limit::Limit;
+
+use super::rated::{DAY, Rate, rated};
+use super::{IntoLimit, LimitError};
+use crate::clock::span;
+
+/// So many in each window, and a new count with each.
+///
+/// ```
+/// use sluicegate::Limiter;
+/// use sluicegate::limit::FixedWindow;
+///
+/// let limiter = Limiter::new(FixedWindow::per_month(100_000).in_zone("America/New_York"))?;
+/// assert_eq!(limiter.hit("alice").remaining, Some(99_999));
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FixedWindow {
+    rate: Rate,
+    name: Option<String>,
+    align: Windows,
+    unit: Option<CalendarUnit>,
+}
+rated!(FixedWindow { align: Windows::Clock, unit: None });
+
+/// Where windows begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Windows {
+    Clock,
+    FirstHit,
+    Zone(String),
+}
+
+/// Exactly so many in any rolling window: remembers every hit.
+///
+/// ```
+/// use sluicegate::Limiter;
+/// use sluicegate::limit::SlidingLog;
+///
+/// let limiter = Limiter::new(SlidingLog::per_minute(5).count_denied())?;
+/// assert_eq!(limiter.hit("login:alice").remaining, Some(4));
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlidingLog {
+    rate: Rate,
+    name: Option<String>,
+    more: Vec<Rate>,
+    count_denied: bool,
+    min_gap: Duration,
+}
+rated!(SlidingLog { more: Vec::new(), count_denied: false, min_gap: Duration::ZERO });
+
+/// About so many in any rolling window, from two counts.
+///
+/// ```
+/// use sluicegate::Limiter;
+/// use sluicegate::limit::SlidingWindow;
+///
+/// let limiter = Limiter::new(SlidingWindow::per_minute(100))?;
+/// assert_eq!(limiter.hit("alice").remaining, Some(99));
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlidingWindow {
+    rate: Rate,
+    name: Option<String>,
+    rounding: Rounding,
+}
+rated!(SlidingWindow { rounding: Rounding::Floor });
+
+// === impl FixedWindow ===
+
+impl FixedWindow {
+    /// So many per week, from Monday where a zone is given.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    ///
+    /// let limiter = sluicegate::Limiter::new(FixedWindow::per_week(10).in_zone("Asia/Tokyo"))?;
+    /// assert!(limiter.hit("alice").is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub const fn per_week(count: u64) -> Self {
+        Self::per(count, Duration::from_secs(7 * 86_400))
+    }
+
+    /// So many per calendar month; of UTC unless [`FixedWindow::in_zone`] tells another zone.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    ///
+    /// let limiter = sluicegate::Limiter::new(FixedWindow::per_month(10))?;
+    /// assert!(limiter.hit("alice").is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn per_month(count: u64) -> Self {
+        let nominal = Self::per(count, Duration::from_secs(30 * 86_400));
+        Self { unit: Some(CalendarUnit::Month), ..nominal }.in_zone("UTC")
+    }
+
+    /// So many per calendar year; of UTC unless [`FixedWindow::in_zone`] tells another zone.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    ///
+    /// let limiter = sluicegate::Limiter::new(FixedWindow::per_year(10))?;
+    /// assert!(limiter.hit("alice").is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn per_year(count: u64) -> Self {
+        let nominal = Self::per(count, Duration::from_secs(365 * 86_400));
+        Self { unit: Some(CalendarUnit::Year), ..nominal }.in_zone("UTC")
+    }
+
+    /// Windows of the calendar in a time zone, named as in the IANA database: days, weeks, months or years.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    ///
+    /// let limiter = sluicegate::Limiter::new(FixedWindow::per_day(10).in_zone("Europe/Berlin"))?;
+    /// assert!(limiter.hit("alice").is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn in_zone(self, zone: impl Into<String>) -> Self {
+        Self { align: Windows::Zone(zone.into()), ..self }
+    }
+
+    /// Windows that begin with the first hit, for each key at another time.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    ///
+    /// let limiter = sluicegate::Limiter::new(FixedWindow::per_hour(10).from_first_hit())?;
+    /// assert_eq!(limiter.hit("alice").reset_after, sluicegate::Span::from_secs(3_600));
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn from_first_hit(self) -> Self {
+        Self { align: Windows::FirstHit, ..self }
+    }
+
+    /// The unit of the calendar that the period stands for.
+    fn calendar_unit(&self) -> Result<CalendarUnit, LimitError> {
+        match (self.unit, self.rate.period.as_secs() / 86_400) {
+            (Some(unit), _) => Ok(unit),
+            (None, 1) if self.rate.period == DAY => Ok(CalendarUnit::Day),
+            (None, 7) if self.rate.period == 7 * DAY => Ok(CalendarUnit::Week),
+            _ => Err(LimitError::NoCalendarUnit { period_us: span(self.rate.period).as_micros() }),
+        }
+    }
+}
+
+impl IntoLimit for FixedWindow {
+    fn into_limit(self) -> Result<Limit, LimitError> {
+        let rate = self.rate.exact()?;
+        let align = match &self.align {
+            Windows::Clock => Align::Clock,
+            Windows::FirstHit => Align::FirstHit,
+            Windows::Zone(zone) => {
+                let calendar = Calendar::new(zone, self.calendar_unit()?)?;
+                return Ok(Limit::calendar(self.name, rate, calendar));
+            }
+        };
+        let window = CoreFixedWindow::new(rate, align);
+        Ok(Limit::fixed(self.name, CoreLimit::FixedWindow(window)))
+    }
+}
+
+// === impl SlidingLog ===
+
+impl SlidingLog {
+    /// Another window on the same log: never more than so many in any of this length either.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::limit::SlidingLog;
+    ///
+    /// let limit = SlidingLog::per_minute(10).and_per(2, Duration::from_secs(3));
+    /// assert_eq!(sluicegate::Limiter::new(limit)?.hit("alice").remaining, Some(1));
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn and_per(mut self, count: u64, period: Duration) -> Self {
+        self.more.push(Rate { count, period });
+        self
+    }
+
+    /// Denied attempts occupy the log too: who keeps hammering stays out.
+    ///
+    /// ```
+    /// use sluicegate::limit::SlidingLog;
+    ///
+    /// let limiter = sluicegate::Limiter::new(SlidingLog::per_minute(5).count_denied())?;
+    /// assert!(limiter.hit("login:alice").is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub const fn count_denied(mut self) -> Self {
+        self.count_denied = true;
+        self
+    }
+
+    /// Denies a hit that comes sooner than this after the one before.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate::limit::SlidingLog;
+    ///
+    /// let limit = SlidingLog::per_minute(5).min_gap(Duration::from_millis(200));
+    /// let limiter = sluicegate::Limiter::new(limit)?;
+    /// assert!(limiter.hit("alice").is_allowed());
+    /// assert!(!limiter.hit("alice").is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub const fn min_gap(mut self, gap: Duration) -> Self {
+        self.min_gap = gap;
+        self
+    }
+}
+
+impl IntoLimit for SlidingLog {
+    fn into_limit(self) -> Result<Limit, LimitError> {
+        let all = std::iter::once(self.rate).chain(self.more);
+        let rates = all.map(Rate::exact).collect::<Result<Vec<_>, _>>()?;
+        let mut log = CoreSlidingLog::new(&rates)?.with_min_gap(span(self.min_gap));
+        if self.count_denied {
+            log = log.counting_denied()?;
+        }
+        Ok(Limit::fixed(self.name, CoreLimit::SlidingLog(log)))
+    }
+}
+
+// === impl SlidingWindow ===
+
+impl SlidingWindow {
+    /// What happens to a fraction of a hit in the estimate: it does not count unless told.
+    ///
+    /// ```
+    /// use sluicegate::limit::{Rounding, SlidingWindow};
+    ///
+    /// let strict = SlidingWindow::per_minute(100).rounding(Rounding::Up);
+    /// assert!(sluicegate::Limiter::new(strict)?.hit("alice").is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub const fn rounding(mut self, rounding: Rounding) -> Self {
+        self.rounding = rounding;
+        self
+    }
+}
+
+impl IntoLimit for SlidingWindow {
+    fn into_limit(self) -> Result<Limit, LimitError> {
+        let window = CoreSlidingWindow::new(self.rate.exact()?, self.rounding);
+        Ok(Limit::fixed(self.name, CoreLimit::SlidingWindow(window)))
+    }
+}

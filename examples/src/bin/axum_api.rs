@@ -1,0 +1,67 @@
+//! An axum API, limited for each user and in all.
+//!
+//! A customer is known by its API key and may ask three times an hour; whoever has none is known by its address. All together
+//! may ask five times an hour. Both limits agree or nobody is charged: Bob, whom the global limit denies, keeps what he
+//! has. `/health` is nobody's business.
+//!
+//! ```console
+//! cargo run -p sluicegate-examples --bin axum_api
+//! cargo run -p sluicegate-examples --bin axum_api -- --serve 127.0.0.1:8080
+//! curl -i -H 'x-api-key: alice' http://127.0.0.1:8080/hello
+//! ```
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use axum::routing::get;
+use sluicegate::limit::TokenBucket;
+use sluicegate::tower::RateLimitLayer;
+use sluicegate::tower::key::{Everybody, first_of, header, peer_ip};
+use sluicegate::{LimitError, Limiter};
+use sluicegate_examples::{Stay, listen};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let app = Router::new()
+        .route("/hello", get(async || "hello\n"))
+        .route("/health", get(async || "fine\n"))
+        .layer(limits()?)
+        // Without this axum does not tell where its peers come from.
+        .into_make_service_with_connect_info::<SocketAddr>();
+
+    let (listener, stay) = listen().await?;
+    let address = listener.local_addr()?;
+    let server = axum::serve(listener, app).into_future();
+    match stay {
+        Stay::Yes => server.await?,
+        Stay::No => tokio::select! {
+            ended = server => ended?,
+            shown = show(address) => shown?,
+        },
+    }
+    Ok(())
+}
+
+fn limits() -> Result<RateLimitLayer, LimitError> {
+    let per_user = Limiter::new(TokenBucket::per_hour(3).named("user"))?;
+    let global = Limiter::new(TokenBucket::per_hour(5).named("global"))?;
+    let by_address = peer_ip(|extensions| Some(extensions.get::<ConnectInfo<SocketAddr>>()?.0));
+    let user = first_of((header("x-api-key"), by_address));
+    Ok(RateLimitLayer::new(per_user, user)
+        .and(global, Everybody)
+        .skip(|request| request.uri.path() == "/health"))
+}
+
+/// Calls the API as several users would.
+async fn show(api: SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
+    for user in ["alice", "alice", "alice", "alice", "somebody", "bob", "bob"] {
+        let key = Some(("x-api-key", user)).filter(|_| user != "somebody");
+        let reply = sluicegate_examples::get(api, "/hello", key.as_slice()).await?;
+        let remaining = reply.header("x-ratelimit-remaining");
+        println!("{user}: {} {}, {remaining} left", reply.status, reply.body.trim());
+    }
+    let health = sluicegate_examples::get(api, "/health", &[]).await?;
+    println!("health: {} {}", health.status, health.body.trim());
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! What the examples share, so that each can keep to its idea: where to serve, and a client to try it with.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A socket for a server, and whether the example was told to stay: `--serve 127.0.0.1:8080`.
+///
+/// Untold, any free port of this machine does: the example calls itself and ends.
+///
+/// # Errors
+/// When the address is none, or taken.
+pub async fn listen() -> io::Result<(TcpListener, Stay)> {
+    let mut arguments = std::env::args().skip(1);
+    match (arguments.next().as_deref(), arguments.next()) {
+        (Some("--serve"), Some(address)) => {
+            let listener = TcpListener::bind(&address).await?;
+            println!("serving on {}", listener.local_addr()?);
+            Ok((listener, Stay::Yes))
+        }
+        (None, None) => Ok((TcpListener::bind("127.0.0.1:0").await?, Stay::No)),
+        _ => Err(io::Error::other("usage: [--serve ADDRESS]")),
+    }
+}
+
+/// Whether a server stays, for clients of somebody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stay {
+    /// It does.
+    Yes,
+    /// It ends when it has shown what it does.
+    No,
+}
+
+/// What a server answered.
+#[derive(Debug)]
+pub struct Reply {
+    /// The status, such as 200.
+    pub status: u16,
+    head: String,
+    /// The text after the headers.
+    pub body: String,
+}
+
+/// The smallest client there is: one GET, one connection.
+///
+/// # Errors
+/// When the server cannot be reached, or does not speak HTTP.
+pub async fn get(server: SocketAddr, path: &str, headers: &[(&str, &str)]) -> io::Result<Reply> {
+    let mut request = format!("GET {path} HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\n");
+    for (name, value) in headers {
+        request += &format!("{name}: {value}\r\n");
+    }
+    request += "\r\n";
+    let mut connection = TcpStream::connect(server).await?;
+    connection.write_all(request.as_bytes()).await?;
+    let mut reply = String::new();
+    connection.read_to_string(&mut reply).await?;
+
+    let no_http = || io::Error::other(format!("not HTTP: `{reply}`"));
+    let (head, body) = reply.split_once("\r\n\r\n").ok_or_else(no_http)?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(no_http)?;
+    Ok(Reply { status, head: head.to_owned(), body: body.to_owned() })
+}
+
+impl Reply {
+    /// The value of a header; a dash if there is none.
+    #[must_use]
+    pub fn header(&self, name: &str) -> &str {
+        let headers = self.head.lines().filter_map(|line| line.split_once(": "));
+        let mut found = headers.filter(|(found, _)| found.eq_ignore_ascii_case(name));
+        found.next().map_or("-", |(_, value)| value)
+    }
+}

@@ -1,0 +1,167 @@
+//! Runs every example and looks at what it prints.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// No example takes a second; a machine that is busy may take longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An example that runs, and its lines as they come. Ends with this value.
+struct Running {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Running {
+    fn start(program: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines() {
+                let _ = sender.send(line.unwrap());
+            }
+        });
+        Self { child, lines }
+    }
+
+    fn line(&self) -> Option<String> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Some(line),
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("it does not end"),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// All lines of an example that ends well.
+fn output(program: &str) -> Vec<String> {
+    let mut running = Running::start(program, &[]);
+    let lines = std::iter::from_fn(|| running.line()).collect();
+    assert!(running.child.wait().unwrap().success());
+    lines
+}
+
+#[test]
+fn plain_loop() {
+    let expected = [
+        "alice: taken, 2 left",
+        "alice: taken, 1 left",
+        "alice: taken, 0 left",
+        "alice: come back in 20 s",
+        "alice: come back in 20 s",
+        "bob: taken, 2 left",
+    ];
+    assert_eq!(output(env!("CARGO_BIN_EXE_plain_loop")), expected);
+}
+
+#[test]
+fn worker_pool() {
+    let lines = output(env!("CARGO_BIN_EXE_worker_pool"));
+    assert_eq!(lines[0], "8 workers wrote 24 reports");
+    let seen = lines[2].split(' ').nth(2).unwrap();
+    assert!((1..=3).contains(&seen.parse::<u64>().unwrap()), "{lines:?}");
+    assert_eq!(lines[3], "3 slots are free again");
+}
+
+#[test]
+fn pacing_client() {
+    let lines = output(env!("CARGO_BIN_EXE_pacing_client"));
+    assert!(lines[0].starts_with("hasty: 200 requests, "), "{lines:?}");
+    assert_ne!(lines[0], "hasty: 200 requests, 0 denied");
+    assert_eq!(lines[1], "polite: 40 requests, 0 denied");
+}
+
+#[test]
+fn axum_api() {
+    let lines = output(env!("CARGO_BIN_EXE_axum_api"));
+    let expected = [
+        "alice: 200 hello, 2 left",
+        "alice: 200 hello, 1 left",
+        "alice: 200 hello, 0 left",
+        r#"alice: 429 {"error":{"code":"rate_limited","message":"Request quota exceeded. Wait 20 minutes"#,
+        "somebody: 200 hello, 1 left",
+        "bob: 200 hello, 0 left",
+        r#"bob: 429 {"error":{"code":"rate_limited","message":"Request quota exceeded. Wait 12 minutes"#,
+        "health: 200 fine",
+    ];
+    assert_eq!(lines.len(), expected.len());
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.starts_with(expected), "{line}");
+    }
+    assert!(lines[3].contains(r#""limit":"user""#) && lines[6].contains(r#""limit":"global""#));
+}
+
+#[test]
+fn tonic_service() {
+    let expected = [
+        "call 1: Serving, 2 left",
+        "call 2: Serving, 1 left",
+        "call 3: Serving, 0 left",
+        "call 4: ResourceExhausted: Request quota exceeded. Wait 20 minutes and try again. \
+         (retry-after 1200, pushback -1)",
+    ];
+    assert_eq!(output(env!("CARGO_BIN_EXE_tonic_service")), expected);
+}
+
+#[test]
+fn llm_budget() {
+    let expected = [
+        "summarise: reserved 4000, used 1250, 8750 left",
+        "translate: reserved 6000, used 5600, 3150 left",
+        "time out: reserved 3000, failed, 3150 left",
+        "write a book: 8000 tokens are over the limit: try again in 29.1s",
+        "explain: reserved 3000, used 3900, -750 left",
+        "one word: 10 tokens are over the limit: try again in 4.56s",
+    ];
+    assert_eq!(output(env!("CARGO_BIN_EXE_llm_budget")), expected);
+}
+
+#[test]
+fn live_change() {
+    let expected = [
+        "10 become 20, keep Used: 12 left",
+        "10 become 20, keep Remaining: 2 left",
+        "10 become 20, keep Proportion: 4 left",
+        "10 become 20, keep Nothing: 20 left",
+        "10 become 5, keep Used: -3 left",
+        "alice may go: false",
+        "bob may go: true",
+        "0 a day: the rate's number must be at least 1, got `0`",
+        "still: -3 left",
+    ];
+    assert_eq!(output(env!("CARGO_BIN_EXE_live_change")), expected);
+}
+
+#[test]
+fn servers_stay_if_told() {
+    for program in [env!("CARGO_BIN_EXE_axum_api"), env!("CARGO_BIN_EXE_tonic_service")] {
+        let running = Running::start(program, &["--serve", "127.0.0.1:0"]);
+        let line = running.line().unwrap();
+        let address = line.strip_prefix("serving on ").unwrap();
+        std::net::TcpStream::connect(address).unwrap();
+    }
+}
+
+#[test]
+fn every_example_is_in_the_list() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin");
+    let list = include_str!("../README.md");
+    for file in std::fs::read_dir(folder).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let name = name.strip_suffix(".rs").unwrap();
+        assert!(list.contains(&format!("--bin {name}`")), "`{name}` is not in README.md");
+    }
+}
