@@ -53,6 +53,17 @@ pub(crate) enum Meant {
     Denial,
 }
 
+/// In which order ids are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// At random, from memory that nobody has touched for long: the bench's own reading of the id is part of what is timed,
+    /// and with a million ids the greater part.
+    Random,
+    /// One after the other, so that the id itself is at hand when it is asked for, as in the buffer of a request that was
+    /// just received. Where a store keeps it is as far away as before.
+    InTurn,
+}
+
 /// One thing to measure.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cell {
@@ -64,6 +75,8 @@ pub(crate) struct Cell {
     pub(crate) family: Family,
     /// How many ids there are, all of them live.
     pub(crate) ids: usize,
+    /// In which order they are asked for.
+    pub(crate) order: Order,
     /// How many threads check at once, on the same store.
     pub(crate) threads: usize,
     /// The right answer.
@@ -77,6 +90,7 @@ pub(crate) const HOT_1: Cell = Cell {
     title: "one hot key",
     family: Family::Hot,
     ids: 1,
+    order: Order::Random,
     threads: 1,
     meant: Meant::Admission,
     checks: 2_000_000,
@@ -88,6 +102,7 @@ pub(crate) const K100_1: Cell = Cell {
     title: "100 thousand ids",
     family: Family::Thousands,
     ids: 100_000,
+    order: Order::Random,
     threads: 1,
     meant: Meant::Admission,
     checks: 1_000_000,
@@ -123,13 +138,26 @@ pub(crate) const M10_1: Cell = Cell {
 };
 pub(crate) const M10_2: Cell = Cell { name: "10M/2", threads: 2, ..M10_1 };
 
+pub(crate) const K100_TURN: Cell = Cell {
+    name: "100k-in-turn/1",
+    title: "100 thousand ids, each at hand",
+    order: Order::InTurn,
+    ..K100_1
+};
+pub(crate) const M1_TURN: Cell = Cell {
+    name: "1M-in-turn/1",
+    title: "1 million ids, each at hand",
+    order: Order::InTurn,
+    ..M1_1
+};
+
 /// Every cell, in the order in which the table shows them.
-pub(crate) const CELLS: [Cell; 10] =
-    [HOT_1, HOT_2, K100_1, K100_2, DENIAL, EACH, M1_1, M1_2, M10_1, M10_2];
+pub(crate) const CELLS: [Cell; 12] =
+    [HOT_1, HOT_2, K100_1, K100_TURN, K100_2, DENIAL, EACH, M1_1, M1_TURN, M1_2, M10_1, M10_2];
 
 /// Those in which everybody runs.
-pub(crate) const COMMON: [Cell; 9] =
-    [HOT_1, HOT_2, K100_1, K100_2, DENIAL, M1_1, M1_2, M10_1, M10_2];
+pub(crate) const COMMON: [Cell; 11] =
+    [HOT_1, HOT_2, K100_1, K100_TURN, K100_2, DENIAL, M1_1, M1_TURN, M1_2, M10_1, M10_2];
 
 // === impl Cell ===
 
@@ -158,7 +186,8 @@ impl Cell {
 
     /// The same cell with one thread, if this one has more.
     pub(crate) fn alone(&self) -> Option<Self> {
-        let same = |other: &Self| other.family == self.family && other.meant == self.meant;
+        let kind = |cell: &Self| (cell.family, cell.meant, cell.order);
+        let same = |other: &Self| kind(other) == kind(self);
         CELLS.into_iter().find(|other| self.threads > 1 && other.threads == 1 && same(other))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::cell::Order;
+
 /// How long an id is: `user:` and twelve digits.
 pub(crate) const LENGTH: usize = 17;
 
@@ -11,6 +13,8 @@ pub(crate) const LENGTH: usize = 17;
 pub(crate) struct Picks<'a> {
     ids: &'a [String],
     state: u64,
+    order: Order,
+    place: usize,
 }
 
 /// All the ids of a cell.
@@ -35,13 +39,17 @@ pub(crate) fn write(buffer: &mut String, number: usize) {
 
 impl<'a> Picks<'a> {
     /// A different order for every seed.
-    pub(crate) fn new(ids: &'a [String], seed: u64) -> Self {
-        Self { ids, state: (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) }
+    pub(crate) fn new(ids: &'a [String], seed: u64, order: Order) -> Self {
+        Self { ids, state: (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15), order, place: 0 }
     }
 
     /// The next id.
     #[inline]
     pub(crate) fn next(&mut self) -> &'a String {
+        if self.order == Order::InTurn {
+            self.place = if self.place + 1 < self.ids.len() { self.place + 1 } else { 0 };
+            return &self.ids[self.place];
+        }
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
@@ -72,7 +80,7 @@ mod tests {
     fn every_id_is_asked_for_about_as_often() {
         let ids = build(1_000);
         let mut seen = vec![0u32; ids.len()];
-        let mut picks = Picks::new(&ids, 7);
+        let mut picks = Picks::new(&ids, 7, Order::Random);
         for _ in 0..100_000 {
             let number: usize = picks.next()[5..].parse().unwrap();
             seen[number] += 1;

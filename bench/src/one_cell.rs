@@ -64,7 +64,7 @@ pub(crate) fn run<C: Contestant>(cell: &Cell, checks: usize) -> Result<Sample, S
         return Err(format!("{filled} of {hits} hits were admitted while filling"));
     }
 
-    let laps = race(&contestant, &ids, cell.threads, checks);
+    let laps = race(&contestant, &ids, cell, checks);
     // The hot key is hit all the time; the others were hit once, and must not have been forgotten.
     if cell.ids > 1 && began.elapsed() >= rule.period {
         return Err("filling and running took longer than a hit is remembered".to_owned());
@@ -90,10 +90,11 @@ pub(crate) fn run<C: Contestant>(cell: &Cell, checks: usize) -> Result<Sample, S
 }
 
 /// All threads at once. One thread runs in the same way, so that the two differ in nothing but company.
-fn race<C: Contestant>(contestant: &C, ids: &[String], threads: usize, checks: usize) -> Vec<Lap> {
+fn race<C: Contestant>(contestant: &C, ids: &[String], cell: &Cell, checks: usize) -> Vec<Lap> {
+    let threads = cell.threads;
     let start = Barrier::new(threads);
     let lap = |seed| {
-        let mut picks = Picks::new(ids, seed);
+        let mut picks = Picks::new(ids, seed, cell.order);
         contestant.run(&mut picks, WARM_UP);
         start.wait();
         timed(contestant, &mut picks, checks)

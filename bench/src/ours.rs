@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sluicegate::limit::{FixedWindow, TokenBucket};
 use sluicegate::{Limiter, Timestamp, Verdict};
 
-use crate::cell::{DENIAL, HOT_1, K100_1, K100_2, M1_1, M10_1, Rule};
+use crate::cell::{DENIAL, HOT_1, K100_1, K100_2, K100_TURN, M1_1, M1_TURN, M10_1, Rule};
 use crate::contestant::{Contestant, Done};
 use crate::ids::Picks;
 use crate::report::bars::{BATCH_16, GIVEN_NOW, OURS};
@@ -30,10 +30,13 @@ pub(crate) fn entries() -> Vec<Entry> {
         Entry::new::<Headline>(OURS),
         Entry { cells: &[HOT_1, K100_1, M1_1], ..Entry::new::<Bare>("ours-bare") },
         Entry {
-            cells: &[HOT_1, K100_1, K100_2, DENIAL, M1_1, M10_1],
+            cells: &[HOT_1, K100_1, K100_TURN, K100_2, DENIAL, M1_1, M1_TURN, M10_1],
             ..Entry::new::<GivenNow<algorithms::Token>>(GIVEN_NOW)
         },
-        Entry { cells: &[K100_1, M1_1, M10_1], ..Entry::new::<Batch16>(BATCH_16) },
+        Entry {
+            cells: &[K100_1, K100_TURN, M1_1, M1_TURN, M10_1],
+            ..Entry::new::<Batch16>(BATCH_16)
+        },
         Entry { cells: &[K100_1, M1_1], ..Entry::new::<TwoLimits>("ours-two-limits") },
     ];
     entries.extend(algorithms::entries());

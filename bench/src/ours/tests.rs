@@ -35,5 +35,5 @@ fn admits_the_burst_of_each_id_and_no_more() {
 fn a_batch_that_is_not_full_asks_no_more_than_it_was_told() {
     let ids = ids::build(3);
     let contestant = Batch16::new(MANY, ids.len());
-    assert_eq!(contestant.run(&mut Picks::new(&ids, 1), 37), 37);
+    assert_eq!(contestant.run(&mut Picks::new(&ids, 1, crate::cell::Order::Random), 37), 37);
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::grid;
 use super::speed::scaling;
-use crate::cell::{Cell, DENIAL, HOT_1, HOT_2, K100_1, K100_2, M1_1, M10_1};
+use crate::cell::{Cell, DENIAL, HOT_1, HOT_2, K100_1, K100_2, K100_TURN, M1_1, M1_TURN, M10_1};
 use crate::plan::LOG_USERS;
 use crate::results::{Results, SpeedKey, WALL};
 use crate::roster::BASE;
@@ -63,7 +63,7 @@ pub(crate) struct Outcome {
     pub(crate) verdict: &'static str,
 }
 
-const BARS: [Bar; 15] = [
+const BARS: [Bar; 21] = [
     at_least("hot key, 1 thread", Measure::Faster(HOT_1, OURS), 1.0),
     at_least("hot key, 2 threads", Measure::Faster(HOT_2, OURS), 1.0),
     at_least("100k ids", Measure::Faster(K100_1, OURS), 1.3),
@@ -72,6 +72,12 @@ const BARS: [Bar; 15] = [
     at_least("1M ids, given now", Measure::Faster(M1_1, GIVEN_NOW), 1.8),
     at_least("100k ids, batches of 16", Measure::Faster(K100_1, BATCH_16), 2.0),
     at_least("1M ids, batches of 16", Measure::Faster(M1_1, BATCH_16), 2.0),
+    at_least("100k ids at hand", Measure::Faster(K100_TURN, OURS), 1.3),
+    at_least("1M ids at hand", Measure::Faster(M1_TURN, OURS), 1.3),
+    at_least("100k ids at hand, given now", Measure::Faster(K100_TURN, GIVEN_NOW), 1.8),
+    at_least("1M ids at hand, given now", Measure::Faster(M1_TURN, GIVEN_NOW), 1.8),
+    at_least("100k ids at hand, batches of 16", Measure::Faster(K100_TURN, BATCH_16), 2.0),
+    at_least("1M ids at hand, batches of 16", Measure::Faster(M1_TURN, BATCH_16), 2.0),
     at_least("100k ids, 2 threads over 1", Measure::Scaling(K100_2, OURS), 1.7),
     at_most(
         "given now, 10M ids over 100k",

@@ -76,7 +76,7 @@ impl OnMemory {
             op => ask.ask(op).map_err(|refusal| refusal.to_string())?,
         };
         let policies = self.limiter.policies();
-        let names: Vec<String> = policies.into_iter().map(|policy| policy.name).collect();
+        let names: Vec<String> = policies.iter().map(|policy| policy.name.clone()).collect();
         Ok(Printed::new(&answer, &names))
     }
 }

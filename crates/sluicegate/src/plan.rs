@@ -20,7 +20,7 @@ pub const LIMITS_MAX: usize = 32;
 pub(crate) struct Rule {
     pub(crate) limits: Vec<Limit>,
     pub(crate) mode: Mode,
-    pub(crate) policies: Vec<Policy>,
+    pub(crate) policies: Arc<[Policy]>,
     /// The plan that was last worked out, so that shards share it.
     latest: Mutex<Weak<Plan>>,
 }
@@ -60,6 +60,7 @@ impl Rule {
                 enforced: mode != Mode::Shadow,
             });
         }
+        let policies = policies.into();
         Ok(Self { limits, mode, policies, latest: Mutex::new(Weak::new()) })
     }
 

@@ -24,6 +24,7 @@ use desk::Desk;
 pub use holds::HOLDS_MAX;
 use holds::Holds;
 
+use crate::algorithm::concurrency::Holder;
 use crate::change::Keep;
 use crate::limit::{Limit, State};
 use crate::mode::Step;
@@ -175,6 +176,34 @@ impl Account {
         };
         self.cells = new.iter().zip(from).map(carry).collect();
         self.holds.follow(from);
+    }
+
+    /// Starts the leases of the slots anew that are held under an id; how many slots that are. Nothing is charged.
+    ///
+    /// ```
+    /// use sluicegate_core::account::Account;
+    /// use sluicegate_core::algorithm::concurrency::Holder;
+    /// use sluicegate_core::time::Timestamp;
+    ///
+    /// assert_eq!(Account::default().renew(&[], Holder(7), Timestamp::EPOCH), 0);
+    /// ```
+    pub fn renew(&mut self, plan: &[Step], holder: Holder, now: Timestamp) -> u64 {
+        let now = now.min(NOW_MAX);
+        self.open(plan, now);
+        let mut renewed = 0u64;
+        for (step, cell) in plan.iter().zip(&mut self.cells).filter(|(step, _)| step.has_slots()) {
+            let both =
+                [(Some(&step.limit), &mut cell.plain), (step.boost.as_ref(), &mut cell.boost)];
+            for (limit, state) in both {
+                let held = matches!(&*state, State::Slots(slots) if slots.holds(holder));
+                if let (Some(limit), true) = (limit, held) {
+                    limit.hold(state, holder, 0, now);
+                    renewed = renewed.saturating_add(1);
+                }
+            }
+        }
+        self.close(plan, now);
+        renewed
     }
 
     /// The state that a step's limit keeps.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use sluicegate_core::mode::{Gate, Mode};
 use sluicegate_rules::limit::Limit;
 
@@ -206,7 +206,8 @@ impl Builder {
             shards,
             time,
             listener: self.listener,
-            rule: Mutex::new(rule),
+            rule: RwLock::new(rule),
+            changing: Mutex::new(()),
             gate: Mutex::new(Gate::default()),
             waiters: wait::Waiters::default(),
         };

@@ -39,10 +39,11 @@ impl Limiter {
         let limits: Vec<Limit> =
             limits.into_iter().map(IntoLimit::into_limit).collect::<Result<_, _>>()?;
         // One change at a time: the lock is held until everybody has moved.
-        let mut rule = self.inner.rule.lock();
-        let new = Arc::new(Rule::new(limits, rule.mode)?);
+        let _changing = self.inner.changing.lock();
+        let mode = self.inner.rule.read().mode;
+        let new = Arc::new(Rule::new(limits, mode)?);
         self.inner.shards.change(&new, keep, self.now());
-        *rule = new;
+        *self.inner.rule.write() = new;
         Ok(())
     }
 
@@ -66,7 +67,7 @@ impl Limiter {
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn set_load(&self, thousandths: u64) {
-        let mode = self.inner.rule.lock().mode;
+        let mode = self.inner.rule.read().mode;
         if let Mode::Elastic { gate: levels, .. } = mode {
             let now = self.now();
             let mut gate = self.inner.gate.lock();

@@ -7,7 +7,6 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 
 use super::Limiter;
-use crate::denied::Denied;
 
 /// A slot of a concurrency limit, given back on drop: see [`Ask::permit`](crate::Ask::permit).
 ///
@@ -89,10 +88,11 @@ impl Permit {
     /// ```
     ///
     /// # Errors
-    /// When the lease had ended and somebody else has the slot now.
-    pub fn renew(&self) -> Result<(), Denied> {
-        let op = Op::Hit { cost: self.held.cost, holder: Some(self.held.holder) };
-        Denied::unless_allowed(self.held.ask(op, self.held.limiter.now())?.verdict)
+    /// When the lease had ended: somebody else may have the slot now.
+    pub fn renew(&self) -> Result<(), Refusal> {
+        let Held { limiter, hash, holder, .. } = &self.held;
+        let renewed = limiter.inner.shards.renew(*hash, *holder, limiter.now());
+        if renewed { Ok(()) } else { Err(Refusal::UnknownHolder) }
     }
 }
 

@@ -11,7 +11,7 @@ mod wait;
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use sluicegate_core::account::{Answer, Moment};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::mode::Gate;
@@ -56,7 +56,9 @@ struct Inner {
     shards: Shards,
     time: Time,
     listener: Option<Box<dyn Listener>>,
-    rule: Mutex<Arc<Rule>>,
+    rule: RwLock<Arc<Rule>>,
+    /// Held while the limits are changed, or written down with the states that belong to them.
+    changing: Mutex<()>,
     gate: Mutex<Gate>,
     waiters: wait::Waiters,
 }
@@ -199,8 +201,8 @@ impl Limiter {
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     #[must_use]
-    pub fn policies(&self) -> Vec<Policy> {
-        self.inner.rule.lock().policies.clone()
+    pub fn policies(&self) -> Arc<[Policy]> {
+        self.inner.rule.read().policies.clone()
     }
 
     /// Gives back memory that is not needed any more.
@@ -300,7 +302,7 @@ impl Inner {
 }
 
 /// An id that nobody else has.
-fn new_holder() -> Holder {
+pub(crate) fn new_holder() -> Holder {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
     // Odd multiples of a large odd number: far from each other, and never twice in 2^64 calls.
@@ -309,7 +311,7 @@ fn new_holder() -> Holder {
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let rule = self.rule.lock().clone();
+        let rule = self.rule.read().clone();
         f.debug_struct("Limiter").field("name", &self.name).field("limits", &rule.limits).finish()
     }
 }

@@ -19,7 +19,8 @@ impl Section for Inner {
 
     fn write_to(&self, sink: &mut Sink<'_>) -> io::Result<()> {
         // No change of limits meanwhile: states and limits belong together.
-        let rule = self.rule.lock();
+        let _changing = self.changing.lock();
+        let rule = self.rule.read().clone();
         sink.limiter(&self.name, rule.mode, &rule.limits)?;
         self.shards
             .each_account(self.now(), |hash, account| sink.entry(&Entry { hash, account }))?;
@@ -37,7 +38,7 @@ struct Written {
 impl Inner {
     /// Takes over what a snapshot has of this limiter.
     pub(super) fn take_over(&self, restored: &mut Restored, now: Timestamp) {
-        let rule = self.rule.lock().clone();
+        let rule = self.rule.read().clone();
         let plan = rule.plan_at(now);
         let written = |mode: Mode, limits: Vec<Limit>| {
             let steps = limits.iter().filter_map(|limit| Step::new(limit.at(now), mode).ok());

@@ -153,7 +153,7 @@ impl<'a> Together<'a> {
     /// ```
     #[must_use]
     pub fn policies(&self) -> Vec<Policy> {
-        self.asked.iter().flat_map(|(limiter, _)| limiter.policies()).collect()
+        self.asked.iter().flat_map(|(limiter, _)| limiter.policies().to_vec()).collect()
     }
 
     fn weight(&self) -> u64 {

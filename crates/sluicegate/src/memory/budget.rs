@@ -1,6 +1,6 @@
 //! How much all tables of a store may keep together.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use super::sync::{AtomicUsize, Ordering};
 
 /// Lanes in use, and how many there may be.
 ///
@@ -15,7 +15,7 @@ pub(super) struct Budget {
 // === impl Budget ===
 
 impl Budget {
-    pub(super) const fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize) -> Self {
         Self { used: AtomicUsize::new(0), most }
     }
 

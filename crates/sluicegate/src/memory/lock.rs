@@ -8,10 +8,11 @@
 //! The price: when the thread that holds it is suspended by the operating system, those who wait may notice its return
 //! up to [`NAP`] late.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::lock_api;
+
+use super::sync::{AtomicBool, Ordering, nap, spin_loop, yield_now};
 
 /// A mutex with this lock.
 pub(super) type Mutex<T> = lock_api::Mutex<Lock, T>;
@@ -24,7 +25,7 @@ pub(super) struct Lock {
     taken: AtomicBool,
 }
 
-const LOOKS: u32 = 7;
+const LOOKS: u32 = if cfg!(loom) { 1 } else { 7 };
 const YIELDS: u32 = 10;
 const NAP: Duration = Duration::from_micros(50);
 
@@ -65,17 +66,20 @@ impl Lock {
             // Each look takes the line from whoever is about to let go: ever fewer of them.
             for look in 0..LOOKS {
                 for _ in 0..1 << look {
-                    std::hint::spin_loop();
+                    spin_loop();
                 }
                 if !self.taken.load(Ordering::Relaxed) && self.try_lock() {
                     return;
                 }
             }
             if round < YIELDS {
-                std::thread::yield_now();
+                yield_now();
             } else {
-                std::thread::park_timeout(NAP);
+                nap(NAP);
             }
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

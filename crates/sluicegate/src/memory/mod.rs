@@ -3,10 +3,13 @@
 mod budget;
 mod hash;
 mod lock;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod prefetch;
 mod shard;
 mod shards;
 mod slab;
+mod sync;
 mod table;
 #[cfg(test)]
 mod tests;

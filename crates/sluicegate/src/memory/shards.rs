@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_all};
+use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::change::Keep;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
@@ -17,7 +18,7 @@ use crate::plan::{Plan, Rule};
 
 /// The highest bits of a hash name its shard. More shards would make small stores large: 256 cost
 /// 48 KB, and two threads meet on one of them every 256th time.
-const SHARD_BITS: u32 = 8;
+const SHARD_BITS: u32 = if cfg!(loom) { 2 } else { 8 };
 /// Whom newcomers share an identity with when there is no room for their own.
 const SHARED: u64 = u64::MAX;
 /// How many identities are looked at under one lock when all are.
@@ -122,6 +123,17 @@ impl Shards {
     pub(crate) fn apply(&self, hash: u64, op: Op, moment: Moment) -> Result<Answered, Refusal> {
         let Moment { now, spare_capacity } = moment;
         apply_together(&[Target { shards: self, hash, spare_capacity }], op, now)
+    }
+
+    /// Starts the leases of the slots anew that are held under an id; whether there are any.
+    pub(crate) fn renew(&self, hash: u64, holder: Holder, now: Timestamp) -> bool {
+        let mut shard = self.shards[index(hash)].0.lock();
+        let budget = &self.store.budget;
+        let plan = shard.plan_with_care(budget, now).clone();
+        let mut account = shard.take(hash, now);
+        let renewed = account.renew(&plan.steps, holder, now);
+        shard.put(budget, hash, account, Touched::Yes, now);
+        renewed > 0
     }
 
     /// Moves every identity to another plan.

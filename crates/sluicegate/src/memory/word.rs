@@ -113,7 +113,9 @@ impl Word {
         // The tag of microseconds is 0, and so is the number: what is left is the time.
         let us = self.0.rotate_right(NUMBER_BITS[0]);
         let expires_at = Timestamp::from_micros(epoch.0.wrapping_add(us));
-        (us >> TIME_BITS[0] == 0 && expires_at > now).then_some(Packed { expires_at, number: 0 })
+        // Less one, so that an empty lane is none of them: it would be live before the epoch.
+        let fits = us.wrapping_sub(1) >> TIME_BITS[0] == 0;
+        (fits && expires_at > now).then_some(Packed { expires_at, number: 0 })
     }
 
     /// Where the whole state is, if this is one.

@@ -27,6 +27,7 @@ impl Shard {
         for place in &places {
             assert!(self.slab.get(*place).is_some(), "a lane leads to nothing");
         }
+        assert_eq!(self.table.used(), self.table.counted(), "lanes counted as they were taken");
         assert_eq!(self.slab.len(), places.len(), "a state that no lane leads to");
         Kept { used: self.table.used(), lanes: self.table.lanes(), whole: self.slab.len() }
     }

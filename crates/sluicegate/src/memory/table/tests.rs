@@ -45,6 +45,13 @@ fn found(table: &Table, name: u64, now: Since) -> Option<Word> {
     }
 }
 
+impl Table {
+    /// Lanes that are not empty, one by one.
+    pub(crate) fn counted(&self) -> usize {
+        self.all().count()
+    }
+}
+
 // === any operations in any order ===
 
 /// What is done to the table.

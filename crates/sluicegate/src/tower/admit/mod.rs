@@ -123,7 +123,7 @@ struct Question<'a> {
 struct Part<'a> {
     limiter: &'a Limiter,
     key: &'a [u8],
-    policies: Vec<Policy>,
+    policies: Arc<[Policy]>,
     manner: Manner,
 }
 
@@ -236,7 +236,7 @@ impl<'a> Question<'a> {
                 parts => Reserved::new(parts, self.cost, now).map(Guard::Reserved),
             };
             let guard = answer.map_err(|denied| said::denial(denied, place))?;
-            let policies = || group.iter().flat_map(|part| &part.policies);
+            let policies = || group.iter().flat_map(|part| part.policies.iter());
             let enforced = policies().any(|policy| policy.enforced);
             heard.push(Heard { verdict: *guard.verdict(), place, enforced });
             place += policies().count();
@@ -255,7 +255,7 @@ impl<'a> Question<'a> {
     fn say(self, verdict: Verdict, now: Timestamp) -> Said {
         let policies = match <[Part<'_>; 1]>::try_from(self.parts) {
             Ok([part]) => part.policies,
-            Err(parts) => parts.into_iter().flat_map(|part| part.policies).collect(),
+            Err(parts) => parts.iter().flat_map(|part| part.policies.iter().cloned()).collect(),
         };
         Said { verdict, policies, now }
     }

@@ -1,7 +1,5 @@
 //! What limiters that police have set aside for a request that is not yet sure to go.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::{Op, RESERVE_TTL};
 use sluicegate_core::time::Timestamp;
@@ -9,6 +7,7 @@ use sluicegate_core::verdict::Verdict;
 
 use super::super::layer::WAIT_MAX;
 use super::{Part, together};
+use crate::limiter::new_holder;
 use crate::{Denied, Limiter, Together};
 
 /// A reservation with several limiters, all or nothing. Dropped without [`Reserved::commit`], it is given back.
@@ -61,10 +60,4 @@ impl Drop for Reserved {
     fn drop(&mut self) {
         self.settle(Op::Cancel { holder: self.holder });
     }
-}
-
-/// An id that nobody else has: those that limiters choose are the same multiples, counted from 0.
-fn new_holder() -> Holder {
-    static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
-    Holder(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }

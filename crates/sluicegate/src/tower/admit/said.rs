@@ -11,7 +11,7 @@ use crate::{Denied, Policy};
 /// A verdict with all it takes to tell it.
 pub(in crate::tower) struct Said {
     pub(super) verdict: Verdict,
-    pub(super) policies: Vec<Policy>,
+    pub(super) policies: std::sync::Arc<[Policy]>,
     pub(super) now: Timestamp,
 }
 
@@ -52,7 +52,7 @@ impl Said {
     }
 
     const fn told(&self) -> Told<'_> {
-        Told { verdict: &self.verdict, policies: self.policies.as_slice(), now: self.now }
+        Told { verdict: &self.verdict, policies: &self.policies, now: self.now }
     }
 }
 

@@ -263,3 +263,17 @@ fn a_limiter_that_is_dropped_leaves_its_room_to_others() {
     assert_eq!(other.entries(), 0);
     assert!(other.hit(who(1, 1), 1, NOON).is_allowed());
 }
+
+#[test]
+fn who_has_the_name_of_an_empty_lane_is_somebody_all_the_same() {
+    // Also before the table's time begins, when an empty lane ends in the future.
+    for now in [NOON, NOON - DAY - 1, NOON - DAY - SECOND, NOON - 3 * DAY] {
+        let world = World::roomy(vec![limit(TokenBucket::per_second(1).burst(3))]);
+        world.hit(who(0, 1), 1, NOON);
+        for left in [2, 1, 0] {
+            assert_eq!(world.hit(0, 1, now).remaining, Some(left));
+            world.audit();
+        }
+        assert!(!world.hit(0, 1, now).is_allowed());
+    }
+}

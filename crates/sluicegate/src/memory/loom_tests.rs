@@ -1,0 +1,362 @@
+//! Every way in which a few threads can meet in the store, tried one by one: the real lock, the real count of entries, the
+//! real shards, on loom's atomics.
+//!
+//! ```console
+//! RUSTFLAGS="--cfg loom" cargo test -p sluicegate --release --lib --target-dir target/loom loom_
+//! ```
+//!
+//! Loom also tries what the memory order of each atomic allows: a release that ought to be there and is not is found.
+
+use std::sync::Arc;
+
+use ::loom::cell::UnsafeCell;
+use ::loom::model::Builder;
+use ::loom::sync::atomic::{AtomicUsize, Ordering};
+use ::loom::thread;
+use sluicegate_core::account::Moment;
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::change::Keep;
+use sluicegate_core::mode::Mode;
+use sluicegate_core::op::Op;
+use sluicegate_core::time::Timestamp;
+
+use super::budget::Budget;
+use super::lock::Mutex;
+use super::shards::{Shards, Target, UNCOUNTED, apply_together};
+use super::{Memory, Overflow};
+use crate::limit::{Concurrency, FixedWindow, IntoLimit};
+use crate::plan::Rule;
+
+const NOW: Timestamp = Timestamp::from_micros(1_717_416_000_000_000);
+const LATER: Timestamp = Timestamp::from_micros(1_717_416_000_000_000 + 2 * 86_400_000_000);
+
+/// All ways to interleave, where there are few; with at most so many switches where there are many.
+fn every_way(switches: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = switches;
+    builder.check(model);
+}
+
+/// Runs both, and waits for them.
+fn both(one: impl FnOnce() + 'static, other: impl FnOnce() + 'static) {
+    let thread = thread::spawn(one);
+    other();
+    thread.join().unwrap();
+}
+
+// === the lock ===
+
+#[test]
+fn loom_nobody_is_inside_with_another() {
+    every_way(None, || {
+        let number = Arc::new(Mutex::new(UnsafeCell::new(0)));
+        // Loom itself complains if two are in the cell, or one does not see what the other left.
+        let add = |number: &Mutex<UnsafeCell<u32>>| number.lock().with_mut(|n| add_one(n));
+        add(&number);
+        let (one, other) = (number.clone(), number.clone());
+        both(
+            move || {
+                add(&one);
+                add(&one);
+            },
+            move || add(&other),
+        );
+        number.lock().with(|n| assert_eq!(read(n), 4));
+    });
+}
+
+#[test]
+fn loom_nobody_of_three_is_inside_with_another() {
+    every_way(Some(3), || {
+        let number = Arc::new(Mutex::new(UnsafeCell::new(0)));
+        let add = |number: &Mutex<UnsafeCell<u32>>| number.lock().with_mut(|n| add_one(n));
+        add(&number);
+        let more: Vec<_> = (0..2)
+            .map(|_| {
+                let number = number.clone();
+                thread::spawn(move || add(&number))
+            })
+            .collect();
+        add(&number);
+        more.into_iter().for_each(|thread| thread.join().unwrap());
+        number.lock().with(|n| assert_eq!(read(n), 4));
+    });
+}
+
+#[test]
+fn loom_who_only_tries_gets_in_alone_or_not_at_all() {
+    every_way(None, || {
+        let number = Arc::new(Mutex::new(UnsafeCell::new(0)));
+        drop(number.lock());
+        let try_to_add = |number: &Mutex<UnsafeCell<u32>>| {
+            number.try_lock().map_or(0, |n| {
+                n.with_mut(|n| add_one(n));
+                1
+            })
+        };
+        let inside = Arc::new(AtomicUsize::new(0));
+        let (one, other) = (number.clone(), number.clone());
+        let (one_inside, other_inside) = (inside.clone(), inside.clone());
+        both(
+            move || {
+                one_inside.fetch_add(try_to_add(&one), Ordering::Relaxed);
+            },
+            move || {
+                other_inside.fetch_add(try_to_add(&other), Ordering::Relaxed);
+            },
+        );
+        let inside = inside.load(Ordering::Relaxed);
+        assert!(inside >= 1, "one of them came first");
+        number.lock().with(|n| assert_eq!(read(n) as usize, inside));
+    });
+}
+
+#[allow(unsafe_code, reason = "loom's cell hands out a pointer, and checks who else has one")]
+fn add_one(number: *mut u32) {
+    // SAFETY: loom has made sure that nobody else is in the cell.
+    unsafe { *number += 1 };
+}
+
+#[allow(unsafe_code, reason = "loom's cell hands out a pointer, and checks who else has one")]
+fn read(number: *const u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { *number }
+}
+
+// === the count of entries ===
+
+#[test]
+fn loom_newcomers_never_have_more_lanes_than_there_may_be() {
+    every_way(None, || {
+        let budget = Arc::new(Budget::new(1));
+        let lanes = Arc::new(AtomicUsize::new(0));
+        let come = |budget: Arc<Budget>, lanes: Arc<AtomicUsize>| {
+            move || {
+                if budget.reserve() {
+                    budget.charge();
+                    assert_eq!(lanes.fetch_add(1, Ordering::Relaxed), 0, "two in one lane");
+                    budget.release(1);
+                }
+            }
+        };
+        both(come(budget.clone(), lanes.clone()), come(budget.clone(), lanes.clone()));
+        let lanes = lanes.load(Ordering::Relaxed);
+        assert_eq!((lanes, budget.used()), (1, 1), "and one of them got in");
+    });
+}
+
+#[test]
+fn loom_a_lane_given_up_is_there_for_one() {
+    every_way(Some(3), || {
+        let budget = Arc::new(Budget::new(1));
+        budget.charge();
+        let got_in = Arc::new(AtomicUsize::new(0));
+        let come = |budget: Arc<Budget>, got_in: Arc<AtomicUsize>| {
+            move || {
+                got_in.fetch_add(usize::from(budget.reserve()), Ordering::Relaxed);
+            }
+        };
+        let one = thread::spawn(come(budget.clone(), got_in.clone()));
+        let other = thread::spawn(come(budget.clone(), got_in.clone()));
+        budget.release(1);
+        one.join().unwrap();
+        other.join().unwrap();
+        let got_in = got_in.load(Ordering::Relaxed);
+        assert!(got_in <= 1);
+        assert_eq!(budget.used(), got_in);
+    });
+}
+
+// === shards ===
+
+/// A limiter without its clock.
+fn limiter(memory: &Memory, limit: impl IntoLimit) -> Arc<Shards> {
+    let rule = Arc::new(Rule::new(vec![limit.into_limit().unwrap()], Mode::Hard).unwrap());
+    let shards = Shards::new(memory.store.clone(), &rule, Overflow::Deny, NOW);
+    // Locks are made when they are first used, and that must be before there are threads.
+    for hash in [who(0), who(1), who(2), who(3)] {
+        let _ = peek(&shards, hash);
+    }
+    Arc::new(shards)
+}
+
+/// One identity in each of the shards, of which there are four here.
+const fn who(shard: u64) -> u64 {
+    shard << 62 | 7
+}
+
+fn hit(shards: &Shards, hash: u64, now: Timestamp) -> bool {
+    let mut verdict = UNCOUNTED;
+    match shards.hit(hash, 1, now, &mut verdict) {
+        Some(_) => verdict.is_allowed(),
+        None => hit_long(shards, hash, now),
+    }
+}
+
+fn hit_long(shards: &Shards, hash: u64, now: Timestamp) -> bool {
+    let op = Op::Hit { cost: 1, holder: Some(Holder(hash)) };
+    shards.apply(hash, op, Moment::at(now)).unwrap().answer.verdict.is_allowed()
+}
+
+fn peek(shards: &Shards, hash: u64) -> Option<i64> {
+    let op = Op::Peek { cost: 0 };
+    shards.apply(hash, op, Moment::at(NOW)).unwrap().answer.verdict.remaining
+}
+
+fn together(all: &[(&Shards, u64)]) -> bool {
+    let all: Vec<Target<'_>> = all
+        .iter()
+        .map(|(shards, hash)| Target { shards, hash: *hash, spare_capacity: false })
+        .collect();
+    let op = Op::Hit { cost: 1, holder: None };
+    apply_together(&all, op, NOW).unwrap().answer.verdict.is_allowed()
+}
+
+#[test]
+fn loom_two_hits_on_one_key_pass_once_if_once_is_the_limit() {
+    every_way(None, || {
+        let shards = limiter(&Memory::with_key(10, [1, 2]), FixedWindow::per_day(1));
+        let passed = Arc::new(AtomicUsize::new(0));
+        let ask = |shards: Arc<Shards>, passed: Arc<AtomicUsize>| {
+            move || {
+                passed.fetch_add(usize::from(hit(&shards, who(1), NOW)), Ordering::Relaxed);
+            }
+        };
+        both(ask(shards.clone(), passed.clone()), ask(shards, passed.clone()));
+        assert_eq!(passed.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// Two newcomers at once, and room for one of them.
+fn last_place(come: impl Fn(&Shards, u64) -> bool + Copy + Send + Sync + 'static) {
+    every_way(None, move || {
+        let memory = Memory::with_key(1, [1, 2]);
+        let shards = limiter(&memory, FixedWindow::per_day(5));
+        let (one, other) = (shards.clone(), shards.clone());
+        both(
+            move || {
+                come(&one, who(1));
+            },
+            move || {
+                come(&other, who(2));
+            },
+        );
+        // Both may have been in each other's way; then the next one gets in.
+        let entries = memory.entries();
+        assert!(entries <= 1, "{entries} where there may be 1");
+        assert_eq!(entries == 0, come(&shards, who(0)));
+        assert_eq!(memory.entries(), 1);
+    });
+}
+
+#[test]
+fn loom_two_newcomers_do_not_both_get_the_last_place() {
+    last_place(|shards, who| hit(shards, who, NOW));
+}
+
+#[test]
+fn loom_nor_do_they_by_the_long_way() {
+    last_place(|shards, who| hit_long(shards, who, NOW));
+}
+
+#[test]
+fn loom_a_newcomer_does_not_get_the_place_of_one_whose_limit_is_changed() {
+    every_way(None, || {
+        let memory = Memory::with_key(1, [1, 2]);
+        let shards = limiter(&memory, FixedWindow::per_day(5));
+        assert!(hit(&shards, who(1), NOW));
+        let (one, other) = (shards.clone(), shards);
+        both(
+            move || {
+                let limit = FixedWindow::per_day(9).into_limit().unwrap();
+                let rule = Arc::new(Rule::new(vec![limit], Mode::Hard).unwrap());
+                one.change(&rule, Keep::Used, NOW);
+            },
+            move || assert!(!hit(&other, who(2), NOW), "there was no place"),
+        );
+        assert_eq!(memory.entries(), 1);
+    });
+}
+
+#[test]
+fn loom_what_is_swept_away_is_counted_once() {
+    every_way(None, || {
+        let memory = Memory::with_key(10, [1, 2]);
+        let shards = limiter(&memory, FixedWindow::per_day(5));
+        assert!(hit(&shards, who(1), NOW));
+        let (one, other) = (shards.clone(), shards);
+        // Both find it run out.
+        both(
+            move || one.sweep(LATER),
+            move || {
+                hit(&other, who(1), LATER);
+            },
+        );
+        assert_eq!(memory.entries(), 1);
+    });
+}
+
+#[test]
+fn loom_requests_over_two_limiters_in_opposite_orders_come_to_an_end_and_are_charged_whole() {
+    every_way(None, || {
+        let memory = Memory::with_key(10, [1, 2]);
+        let users = limiter(&memory, FixedWindow::per_day(5));
+        let addresses = limiter(&memory, FixedWindow::per_day(1));
+        let passed = Arc::new(AtomicUsize::new(0));
+        let (one, other) = ((users.clone(), addresses.clone()), (users.clone(), addresses.clone()));
+        let (first, second) = (passed.clone(), passed.clone());
+        both(
+            move || {
+                let allowed = together(&[(&one.0, who(1)), (&one.1, who(1))]);
+                first.fetch_add(usize::from(allowed), Ordering::Relaxed);
+            },
+            move || {
+                let allowed = together(&[(&other.1, who(1)), (&other.0, who(1))]);
+                second.fetch_add(usize::from(allowed), Ordering::Relaxed);
+            },
+        );
+        assert_eq!(passed.load(Ordering::Relaxed), 1);
+        assert_eq!((peek(&users, who(1)), peek(&addresses, who(1))), (Some(4), Some(0)));
+        assert_eq!(memory.entries(), 2);
+    });
+}
+
+#[test]
+fn loom_requests_over_two_shards_in_opposite_orders_beside_a_plain_hit() {
+    every_way(Some(2), || {
+        let memory = Memory::with_key(10, [1, 2]);
+        let shards = limiter(&memory, FixedWindow::per_day(5));
+        let (one, other, third) = (shards.clone(), shards.clone(), shards.clone());
+        let more = [
+            thread::spawn(move || assert!(together(&[(&one, who(1)), (&one, who(2))]))),
+            thread::spawn(move || assert!(together(&[(&other, who(2)), (&other, who(1))]))),
+        ];
+        assert!(hit(&third, who(2), NOW));
+        more.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!((peek(&shards, who(1)), peek(&shards, who(2))), (Some(3), Some(2)));
+        assert_eq!(memory.entries(), 2);
+    });
+}
+
+#[test]
+fn loom_a_slot_is_held_by_one_at_a_time() {
+    every_way(None, || {
+        let shards = limiter(&Memory::with_key(10, [1, 2]), Concurrency::at_most(1));
+        let holding = Arc::new(AtomicUsize::new(0));
+        let hold = |shards: Arc<Shards>, holding: Arc<AtomicUsize>, holder: Holder| {
+            move || {
+                let take = Op::Hit { cost: 1, holder: Some(holder) };
+                let taken = shards.apply(who(1), take, Moment::at(NOW)).unwrap();
+                if taken.answer.verdict.is_allowed() {
+                    assert_eq!(holding.fetch_add(1, Ordering::Relaxed), 0);
+                    holding.fetch_sub(1, Ordering::Relaxed);
+                    shards.apply(who(1), Op::Cancel { holder }, Moment::at(NOW)).unwrap();
+                }
+            }
+        };
+        both(
+            hold(shards.clone(), holding.clone(), Holder(1)),
+            hold(shards, holding.clone(), Holder(2)),
+        );
+    });
+}
