@@ -34,6 +34,7 @@ const LATER: Timestamp = Timestamp::from_micros(1_717_416_000_000_000 + 2 * 86_4
 fn every_way(switches: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = switches;
+    builder.max_branches = 20_000;
     builder.check(model);
 }
 
@@ -265,7 +266,7 @@ fn loom_a_newcomer_does_not_get_the_place_of_one_whose_limit_is_changed() {
         let memory = Memory::with_key(1, [1, 2]);
         let shards = limiter(&memory, FixedWindow::per_day(5));
         assert!(hit(&shards, who(1), NOW));
-        let (one, other) = (shards.clone(), shards);
+        let (one, other) = (shards.clone(), shards.clone());
         both(
             move || {
                 let limit = FixedWindow::per_day(9).into_limit().unwrap();
@@ -284,7 +285,7 @@ fn loom_what_is_swept_away_is_counted_once() {
         let memory = Memory::with_key(10, [1, 2]);
         let shards = limiter(&memory, FixedWindow::per_day(5));
         assert!(hit(&shards, who(1), NOW));
-        let (one, other) = (shards.clone(), shards);
+        let (one, other) = (shards.clone(), shards.clone());
         // Both find it run out.
         both(
             move || one.sweep(LATER),

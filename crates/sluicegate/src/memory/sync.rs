@@ -53,8 +53,13 @@ impl AtomicBool {
         self.made().store(value, order);
     }
 
+    /// Writes only what is another value.
+    ///
+    /// A swap writes right after what it read, so one that finds the lock taken cannot undo a letting go that came meanwhile. Loom does
+    /// not know that: it would have the two writes in either order.
     pub(super) fn swap(&self, value: bool, order: Ordering) -> bool {
-        self.made().swap(value, order)
+        let swapped = self.made().compare_exchange(!value, value, order, Ordering::Relaxed);
+        swapped.unwrap_or_else(|same| same)
     }
 
     fn made(&self) -> &loom::sync::atomic::AtomicBool {

@@ -1,5 +1,7 @@
 //! What is told about a request.
 
+use std::sync::Arc;
+
 use ::http::{HeaderMap, Response};
 use bytes::Bytes;
 use sluicegate_core::time::{Span, Timestamp};
@@ -11,7 +13,7 @@ use crate::{Denied, Policy};
 /// A verdict with all it takes to tell it.
 pub(in crate::tower) struct Said {
     pub(super) verdict: Verdict,
-    pub(super) policies: std::sync::Arc<[Policy]>,
+    pub(super) policies: Arc<[Policy]>,
     pub(super) now: Timestamp,
 }
 
@@ -51,7 +53,7 @@ impl Said {
         self.told().write_headers(style, headers);
     }
 
-    const fn told(&self) -> Told<'_> {
+    fn told(&self) -> Told<'_> {
         Told { verdict: &self.verdict, policies: &self.policies, now: self.now }
     }
 }
