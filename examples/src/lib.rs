@@ -75,3 +75,12 @@ impl Reply {
         found.next().map_or("-", |(_, value)| value)
     }
 }
+
+/// The code in the documentation compiles.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../docs/guide/embedding.md")]
+    pub(super) mod embedding {}
+    #[doc = include_str!("../../README.md")]
+    pub(super) mod readme {}
+}

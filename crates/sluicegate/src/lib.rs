@@ -79,9 +79,9 @@
 //!
 //! # What it costs
 //!
-//! Memory: 20 to 30 bytes an identity, and nothing for who is as good as new ([many](guide::many)). Time: a decision
-//! takes one lock, which is shared with one identity in 256, and no allocation on its common way. `bench/` in the
-//! repository measures both, beside other limiters and on your machine.
+//! Memory: 20 to 30 bytes for each limit of an identity, and nothing for who is as good as new ([many](guide::many)).
+//! Time: a decision takes one lock, which an identity shares with one in 256 others. `bench/` in the repository measures
+//! both, beside other limiters and on your machine.
 //!
 //! The first limiter of a process takes a moment to build, in which the clock is measured
 //! ([`SystemClock`](clock::SystemClock)).

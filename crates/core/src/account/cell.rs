@@ -7,7 +7,7 @@ use crate::algorithm::concurrency::Holder;
 use crate::arithmetic::{signed, within};
 use crate::limit::{Limit, State};
 use crate::mode::Step;
-use crate::time::{Span, Timestamp};
+use crate::time::{NOW_MAX, Span, Timestamp};
 use crate::verdict::{Decision, Outcome};
 
 /// The state of one step: of its limit, and of the boosted one beside it if it is elastic.
@@ -117,14 +117,9 @@ impl Cell {
         charged: bool,
         now: Timestamp,
     ) -> Decision {
-        let outcome = match pass {
-            Pass::Plain(slot) | Pass::Boosted(slot) => Outcome::Allow { wait: slot.since(now) },
-            Pass::Later(at) => Outcome::Deny { retry_after: at.since(now) },
-            Pass::Never(max_cost) => Outcome::Never { max_cost },
-        };
         let remaining = step.remaining(&self.plain, now);
         Decision {
-            outcome,
+            outcome: pass.outcome(now),
             enforced: step.enforced,
             remaining,
             reset_after: step.limit.full_after(&self.plain, now),
@@ -153,6 +148,14 @@ impl Pass {
         matches!(self, Self::Plain(_) | Self::Boosted(_))
     }
 
+    fn outcome(&self, now: Timestamp) -> Outcome {
+        match self {
+            Self::Plain(slot) | Self::Boosted(slot) => Outcome::Allow { wait: slot.since(now) },
+            Self::Later(at) => Outcome::Deny { retry_after: at.since(now) },
+            Self::Never(max_cost) => Outcome::Never { max_cost: *max_cost },
+        }
+    }
+
     /// When its turn comes, if it does.
     pub(super) const fn turn(&self) -> Option<Timestamp> {
         match self {
@@ -163,6 +166,40 @@ impl Pass {
 }
 
 // === impl Step ===
+
+/// A plan of one step needs no account to be hit.
+impl Step {
+    /// Whether [`Step::hit_alone`] serves hits of this cost: on one hard limit that no id is needed for.
+    #[must_use]
+    pub fn is_hit_alone(&self, cost: u64) -> bool {
+        let hard = self.enforced && self.plain.is_none() && self.boost.is_none();
+        hard && cost > 0 && !self.has_slots() && !self.limit.wavers(cost)
+    }
+
+    /// A hit on the state of this step, by itself: what [`super::Account`] does for a plan of one.
+    pub fn hit_alone(&self, state: &mut State, cost: u64, now: Timestamp) -> Decision {
+        let now = now.min(NOW_MAX);
+        self.limit.open(state, now);
+        let want = Want { cost, patience: None, holder: None };
+        let mut pass = ask(&self.limit, state, want, now);
+        if let Some(slot) = pass.turn() {
+            self.limit.spend(state, cost, slot, now);
+        } else if self.counts_denied() && !matches!(pass, Pass::Never(_)) {
+            self.limit.log_denied(state, cost, now);
+            pass = ask(&self.limit, state, want, now);
+        }
+        let decision = Decision {
+            outcome: pass.outcome(now),
+            enforced: true,
+            remaining: self.limit.remaining(state, now),
+            reset_after: self.limit.full_after(state, now),
+            soft: false,
+            elastic: false,
+        };
+        self.limit.close(state, now);
+        decision
+    }
+}
 
 impl Step {
     /// Whether this step is charged when the request passes: an enforced one always, a shadow

@@ -7,9 +7,9 @@
 //! A slot of a concurrency limit cannot be booked, since nobody knows when it will be free. Who waits for one is
 //! woken when a [`Permit`] is dropped, or at the end of the lease that is in the way.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
@@ -50,21 +50,20 @@ pub struct Booking {
     verdict: Verdict,
     turn: Timestamp,
     jitter: Duration,
+    /// A slot that was taken with it stays taken.
+    keeps_slot: bool,
 }
 
-/// Those who wait for a slot to be given back.
+/// Those who wait for a slot to be given back, in the order they came.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
-    waiting: Mutex<VecDeque<Waiting>>,
+    waiting: Mutex<BTreeMap<Place, Waker>>,
     count: AtomicUsize,
+    next: AtomicU64,
 }
 
-#[derive(Debug)]
-struct Waiting {
-    hash: u64,
-    holder: Holder,
-    waker: Waker,
-}
+/// A place in the queue for a slot of one identity: whose, and how many came before.
+type Place = (u64, u64);
 
 // === impl Ask ===
 
@@ -182,7 +181,8 @@ impl Booking {
             Outcome::Deny { .. } | Outcome::Never { .. } => Span::ZERO,
         };
         let held = Held::new(ask.limiter.clone(), ask.hash(), holder, ask.cost);
-        Self { held, verdict, turn: now.after(wait), jitter: ask.jitter }
+        let turn = now.after(wait);
+        Self { held, verdict, turn, jitter: ask.jitter, keeps_slot: false }
     }
 
     /// What the limiter said.
@@ -255,17 +255,25 @@ impl Booking {
         self.turn.after(Span::from_micros(random % most.saturating_add(1)))
     }
 
-    /// The turn has come: it cannot be given back any more, and need not be remembered.
+    /// The turn has come: it cannot be given back any more, and need not be remembered. A slot that came with it is
+    /// held on, as one that was hit.
     fn used(&mut self) -> Verdict {
-        let now = self.held.limiter.now().max(self.turn);
-        self.held.cancel_at(now);
+        let policies = self.held.limiter.policies();
+        self.keeps_slot = policies.iter().any(|policy| policy.algorithm == "concurrency");
+        if !self.keeps_slot {
+            let now = self.held.limiter.now().max(self.turn);
+            self.held.cancel_at(now);
+        }
         self.verdict
     }
 }
 
 impl Drop for Booking {
     fn drop(&mut self) {
-        self.held.cancel();
+        if !self.keeps_slot {
+            self.held.cancel();
+            self.held.limiter.inner.waiters.wake(self.held.hash, self.held.cost);
+        }
     }
 }
 
@@ -274,35 +282,47 @@ impl Drop for Booking {
 impl Waiters {
     /// Wakes whoever has waited longest for a slot of this identity.
     pub(super) fn wake_one(&self, hash: u64) {
-        if self.count.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let mut waiting = self.waiting.lock();
-        let first = waiting.iter().position(|one| one.hash == hash);
-        let woken = first.and_then(|place| waiting.remove(place));
-        self.count.store(waiting.len(), Ordering::SeqCst);
-        drop(waiting);
-        if let Some(one) = woken {
-            one.waker.wake();
+        self.wake(hash, 1);
+    }
+
+    /// Wakes those who have waited longest for a slot of this identity: as many as there may be slots for.
+    pub(super) fn wake(&self, hash: u64, slots: u64) {
+        for _ in 0..slots {
+            if self.count.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            let mut waiting = self.waiting.lock();
+            let first = waiting.range((hash, 0)..=(hash, u64::MAX)).next().map(|(place, _)| *place);
+            let woken = first.and_then(|place| waiting.remove(&place));
+            self.count.store(waiting.len(), Ordering::SeqCst);
+            drop(waiting);
+            let Some(waker) = woken else { return };
+            waker.wake();
         }
     }
 
-    fn add(&self, hash: u64, holder: Holder, waker: &Waker) {
+    /// A place behind all others.
+    fn place(&self, hash: u64) -> Place {
+        (hash, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether it was waiting already.
+    fn add(&self, place: Place, waker: &Waker) -> bool {
         let mut waiting = self.waiting.lock();
-        match waiting.iter_mut().find(|one| one.holder == holder) {
-            Some(one) => one.waker.clone_from(waker),
-            None => waiting.push_back(Waiting { hash, holder, waker: waker.clone() }),
-        }
+        let before = waiting.insert(place, waker.clone());
         self.count.store(waiting.len(), Ordering::SeqCst);
+        drop(waiting);
+        // Dropped where no lock is held, as it may be the last that is left of somebody else who waits here.
+        before.is_some()
     }
 
     /// Whether it was still waiting; if not, it had been woken.
-    fn remove(&self, holder: Holder) -> bool {
+    fn remove(&self, place: Place) -> bool {
         let mut waiting = self.waiting.lock();
-        let before = waiting.len();
-        waiting.retain(|one| one.holder != holder);
+        let before = waiting.remove(&place);
         self.count.store(waiting.len(), Ordering::SeqCst);
-        waiting.len() < before
+        drop(waiting);
+        before.is_some()
     }
 }
 
@@ -311,32 +331,39 @@ impl Waiters {
 /// Somebody who waits for a slot.
 struct SlotWait<'a> {
     inner: &'a Inner,
-    hash: u64,
+    place: Place,
     holder: Holder,
     deadline: Timestamp,
     queued: bool,
+    /// How often it was woken: so many slots were given back that nobody else was told of.
+    told: u64,
 }
 
 impl<'a> SlotWait<'a> {
     fn new(ask: &Ask<'a>) -> Self {
+        let inner = &*ask.limiter.inner;
         Self {
-            inner: &ask.limiter.inner,
-            hash: ask.hash(),
+            inner,
+            place: inner.waiters.place(ask.hash()),
             holder: ask.holder.unwrap_or_else(super::new_holder),
             deadline: ask.when().after(ask.patience),
             queued: false,
+            told: 0,
         }
     }
 
     /// The permit, or that there will be none in time; else until when to wait before looking again.
     fn look(&mut self, ask: &Ask<'_>, waker: &Waker) -> Result<Result<Permit, Denied>, Timestamp> {
         let ask = Ask { holder: Some(self.holder), now: None, ..*ask };
-        // In the queue before looking: a slot that is given back in between wakes us.
-        self.inner.waiters.add(self.hash, self.holder, waker);
-        self.queued = true;
+        // In the queue before looking: a slot that is given back in between wakes us. And at the old place: who
+        // was woken and came too late is still the first.
+        let waited = self.inner.waiters.add(self.place, waker);
+        if std::mem::replace(&mut self.queued, true) && !waited {
+            self.told = self.told.saturating_add(1);
+        }
         let denied = match ask.permit() {
             Ok(permit) => {
-                self.leave();
+                self.leave(ask.cost);
                 return Ok(Ok(permit));
             }
             Err(denied) => denied,
@@ -348,19 +375,20 @@ impl<'a> SlotWait<'a> {
         }
     }
 
-    fn leave(&mut self) {
+    /// Leaves the queue with so many slots. Those behind are told of the others that it was told of.
+    fn leave(&mut self, with: u64) {
         if std::mem::take(&mut self.queued) {
-            self.inner.waiters.remove(self.holder);
+            if !self.inner.waiters.remove(self.place) {
+                self.told = self.told.saturating_add(1);
+            }
+            self.inner.waiters.wake(self.place.0, self.told.saturating_sub(with));
         }
     }
 }
 
 impl Drop for SlotWait<'_> {
     fn drop(&mut self) {
-        // Woken, but gone before it looked: the next in the queue has to be.
-        if self.queued && !self.inner.waiters.remove(self.holder) {
-            self.inner.waiters.wake_one(self.hash);
-        }
+        self.leave(0);
     }
 }
 

@@ -34,7 +34,6 @@ const LATER: Timestamp = Timestamp::from_micros(1_717_416_000_000_000 + 2 * 86_4
 fn every_way(switches: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = switches;
-    builder.max_branches = 20_000;
     builder.check(model);
 }
 
@@ -62,24 +61,6 @@ fn loom_nobody_is_inside_with_another() {
             },
             move || add(&other),
         );
-        number.lock().with(|n| assert_eq!(read(n), 4));
-    });
-}
-
-#[test]
-fn loom_nobody_of_three_is_inside_with_another() {
-    every_way(Some(3), || {
-        let number = Arc::new(Mutex::new(UnsafeCell::new(0)));
-        let add = |number: &Mutex<UnsafeCell<u32>>| number.lock().with_mut(|n| add_one(n));
-        add(&number);
-        let more: Vec<_> = (0..2)
-            .map(|_| {
-                let number = number.clone();
-                thread::spawn(move || add(&number))
-            })
-            .collect();
-        add(&number);
-        more.into_iter().for_each(|thread| thread.join().unwrap());
         number.lock().with(|n| assert_eq!(read(n), 4));
     });
 }

@@ -43,6 +43,10 @@ impl Slab {
         self.places.get(place as usize).and_then(Option::as_ref)
     }
 
+    pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut Whole> {
+        self.places.get_mut(place as usize).and_then(Option::as_mut)
+    }
+
     /// Gives up a place.
     pub(super) fn take(&mut self, place: u32) -> Option<Whole> {
         let whole = self.places.get_mut(place as usize).and_then(Option::take)?;

@@ -10,12 +10,17 @@
 //! };
 //!
 //! let memory = Memory::new();
-//! logins(&memory)?.of("alice").cost(4).hit();
-//! assert!(memory.save(&path).is_ok());
-//! # Ok::<(), sluicegate::LimitError>(())
+//! let limiter = logins(&memory)?;
+//! limiter.of("alice").cost(4).hit();
+//! memory.save(&path)?;
+//!
+//! let memory = Memory::restore(&path)?;
+//! assert_eq!(logins(&memory)?.of("alice").peek().remaining, Some(1));
+//! # std::fs::remove_file(path)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! (The limiter must be alive when its store is saved: keep it. [`Memory::restore`] shows the way back.)
+//! A limiter must be alive when its store is saved: who has been dropped has nothing to save.
 //!
 //! # What a snapshot is
 //!

@@ -179,11 +179,11 @@ impl Entries {
         (self.sum, self.denied_sum) = sums;
     }
 
-    /// Makes room for an entry: first where others were dropped, if that is worth the moving; else grows by an
-    /// eighth. Doubling would leave half of a large log unused, and so would waiting for half of it to be dropped.
+    /// Makes room for an entry: first where others were dropped, if that is worth the moving; else grows by a
+    /// sixteenth. Doubling would leave half of a large log unused, and so would waiting for half of it to be dropped.
     fn make_room(&mut self) {
         const ENTRY_BYTES_MAX: usize = 20;
-        const GROW_BY: usize = 8;
+        const GROW_BY: usize = 16;
         let room = |bytes: &Vec<u8>| bytes.capacity().saturating_sub(bytes.len());
         if room(&self.bytes) >= ENTRY_BYTES_MAX {
             return;

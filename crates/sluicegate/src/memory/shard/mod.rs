@@ -228,12 +228,7 @@ impl Shard {
             self.forget(hash, column, since);
             return;
         }
-        let packed = limit.pack(&state).and_then(|packed| Word::packed(packed, self.epoch));
-        let word = packed.unwrap_or_else(|| {
-            let expires_at = limit.expires_at(&state);
-            let place = self.slab.keep(Whole::State(state));
-            Word::whole(place, expires_at, self.epoch)
-        });
+        let word = short::word_of(&mut self.slab, self.epoch, limit, state);
         self.write(budget, name(hash, column), word, since);
     }
 

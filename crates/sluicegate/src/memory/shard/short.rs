@@ -3,13 +3,15 @@
 //! It gives the answers of the long way ([`Shard::take`], core's account, [`Shard::put`]) without building an
 //! account; a property compares the two.
 
+use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::packed::{Packed, PlainHit, Stands};
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Verdict, judge};
 
 use super::{Budget, Shard, column, name};
+use crate::memory::slab::{Slab, Whole};
 use crate::memory::table::Seat;
-use crate::memory::word::{Content, Since, Word};
+use crate::memory::word::{Content, Epoch, Since, Word};
 
 /// The most limits of a plan that goes the short way.
 const SHORT_STEPS_MAX: usize = 4;
@@ -97,12 +99,33 @@ impl Shard {
             return Short::TakeLong;
         }
         let plan = self.plan_at(now);
-        if !plan.serves(cost) {
-            return Short::TakeLong;
-        }
+        let serves = plan.serves(cost);
         if plan.steps.len() > 1 {
-            return self.hit_several(budget, hash, cost, now, verdict);
+            return match serves {
+                true => self.hit_several(budget, hash, cost, now, verdict),
+                false => Short::TakeLong,
+            };
         }
+        let plainly = match serves {
+            true => self.hit_plainly(budget, hash, cost, now, verdict),
+            false => Short::TakeLong,
+        };
+        match plainly {
+            Short::TakeLong => self.hit_alone(budget, hash, cost, now, verdict),
+            way => way,
+        }
+    }
+
+    /// One limit, a packed state, nothing out of the ordinary.
+    #[inline]
+    fn hit_plainly(
+        &mut self,
+        budget: &Budget,
+        hash: u64,
+        cost: u64,
+        now: Timestamp,
+        verdict: &mut Verdict,
+    ) -> Short {
         let since = self.epoch.since(now);
         let name = name(hash, 0);
         let seat = self.table.seat(name, since);
@@ -119,6 +142,65 @@ impl Shard {
             return Short::Decided;
         }
         if self.add(budget, name, word, seat, since) { Short::Added } else { Short::NoRoom }
+    }
+
+    /// One limit whose state is kept whole, or will be: a log, a smooth limiter, a debt.
+    #[inline(never)]
+    fn hit_alone(
+        &mut self,
+        budget: &Budget,
+        hash: u64,
+        cost: u64,
+        now: Timestamp,
+        verdict: &mut Verdict,
+    ) -> Short {
+        let Some(step) = self.plan.steps.first().filter(|step| step.is_hit_alone(cost)) else {
+            return Short::TakeLong;
+        };
+        let since = self.epoch.since(now);
+        let name = name(hash, 0);
+        let seat = self.table.seat(name, since);
+        let Seat::Taken(lane) = seat else {
+            let mut state = State::New;
+            *verdict = Verdict::of_one(&step.hit_alone(&mut state, cost, now));
+            if state == State::New {
+                return Short::Decided;
+            }
+            let word = word_of(&mut self.slab, self.epoch, step.limit(), state);
+            return match self.add(budget, name, word, seat, since) {
+                true => Short::Added,
+                false => {
+                    self.drop_whole(word);
+                    Short::NoRoom
+                }
+            };
+        };
+        let word = match self.table.word(lane).content(self.epoch) {
+            Content::Packed(packed) => {
+                let mut state = step.limit().unpack(packed);
+                *verdict = Verdict::of_one(&step.hit_alone(&mut state, cost, now));
+                word_of(&mut self.slab, self.epoch, step.limit(), state)
+            }
+            Content::Whole(place) => {
+                let Some(Whole::State(state)) = self.slab.get_mut(place) else {
+                    return Short::TakeLong;
+                };
+                *verdict = Verdict::of_one(&step.hit_alone(state, cost, now));
+                let limit = step.limit();
+                let packed = limit.pack(state).and_then(|packed| Word::packed(packed, self.epoch));
+                match packed {
+                    None if *state != State::New => {
+                        Word::whole(place, limit.expires_at(state), self.epoch)
+                    }
+                    other => {
+                        self.slab.take(place);
+                        other.unwrap_or(Word::GONE)
+                    }
+                }
+            }
+        };
+        self.table.put(lane, name, word);
+        Short::Decided
     }
 
     /// Gives a newcomer its lane, if there is room.
@@ -209,4 +291,16 @@ impl Shard {
             budget.reserve()
         }
     }
+}
+
+/// The word for a state, which is kept whole if it cannot be packed.
+pub(super) fn word_of(slab: &mut Slab, epoch: Epoch, limit: &Limit, state: State) -> Word {
+    if state == State::New {
+        return Word::GONE;
+    }
+    let packed = limit.pack(&state).and_then(|packed| Word::packed(packed, epoch));
+    packed.unwrap_or_else(|| {
+        let expires_at = limit.expires_at(&state);
+        Word::whole(slab.keep(Whole::State(state)), expires_at, epoch)
+    })
 }
