@@ -94,8 +94,8 @@ impl Shard {
         now: Timestamp,
         verdict: &mut Verdict,
     ) -> Short {
-        if !self.plan.holds_at(now) && !self.epoch.suits(now) {
-            // The table is looked after first, under the plan that its states were made by.
+        if !self.epoch.suits(now) {
+            // The long way looks after the table first, under the plan that its states were made by.
             return Short::TakeLong;
         }
         let plan = self.plan_at(now);
@@ -179,6 +179,9 @@ impl Shard {
             Content::Packed(packed) => {
                 let mut state = step.limit().unpack(packed);
                 *verdict = Verdict::of_one(&step.hit_alone(&mut state, cost, now));
+                if !verdict.is_allowed() {
+                    return Short::Decided;
+                }
                 word_of(&mut self.slab, self.epoch, step.limit(), state)
             }
             Content::Whole(place) => {
