@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use sluicegate_config::limit::limits;
 use sluicegate_config::mode::mode;
+use sluicegate_core::time::NOW_MAX;
 use sluicegate_lab::line::Line;
 use sluicegate_lab::on_memory::OnMemory;
 use sluicegate_lab::trial::Trial;
@@ -180,7 +181,7 @@ proptest! {
     ) {
         let mut now = start as i64;
         let lines = turns.iter().enumerate().flat_map(|(place, (step, asked))| {
-            now += step;
+            now = (now + step).min(NOW_MAX.as_micros() as i64);
             let change = format!(
                 r#"{{"at_us":{now},"op":"set_limit","limit":"{limit}","keep":"{keep}"}}"#
             );

@@ -106,7 +106,7 @@ fn never_more_than_the_limit_pass_whoever_gives_up() {
     for (kind, limit) in every_turn().into_iter().enumerate() {
         for seed in 1..40 {
             let starts = starts_at_random(limit.clone(), seed);
-            assert!(starts.len() > 30, "there is something to see");
+            assert!(starts.len() > 10, "limit {kind}, seed {seed}: {}", starts.len());
             // Late is not more: who is polled late was booked for earlier. So look at all that passed until then.
             for (from, (begin, _)) in starts.iter().enumerate() {
                 let mut passed = 0;
@@ -131,7 +131,7 @@ fn never_more_than_the_limit_pass_whoever_gives_up() {
 #[test]
 fn turns_of_a_queue_are_one_span_apart_whoever_gives_up() {
     let clock = ManualClock::new();
-    let limiter = limiter(LeakyBucket::per_second(1).queue(50), &clock);
+    let limiter = limiter(LeakyBucket::per_second(1).queue(80), &clock);
     let mut dice = Dice(7);
     let mut all: Vec<Booking> = (0..40).map(|_| limiter.of("alice").book().unwrap()).collect();
     for _ in 0..30 {

@@ -5,7 +5,7 @@
 
 use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::packed::{Packed, PlainHit, Stands};
-use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_core::verdict::{Verdict, judge};
 
 use super::{Budget, Shard, column, name};
@@ -94,8 +94,9 @@ impl Shard {
         now: Timestamp,
         verdict: &mut Verdict,
     ) -> Short {
-        if !self.epoch.suits(now) {
-            // The long way looks after the table first, under the plan that its states were made by.
+        let now = now.min(NOW_MAX);
+        if !self.plan.holds_at(now) && !self.epoch.suits(now) {
+            // The table is looked after first, under the plan that its states were made by.
             return Short::TakeLong;
         }
         let plan = self.plan_at(now);
@@ -157,6 +158,10 @@ impl Shard {
         let Some(step) = self.plan.steps.first().filter(|step| step.is_hit_alone(cost)) else {
             return Short::TakeLong;
         };
+        if !self.epoch.suits(now) {
+            // What does not fit may do so once the table is looked after.
+            return Short::TakeLong;
+        }
         let since = self.epoch.since(now);
         let name = name(hash, 0);
         let seat = self.table.seat(name, since);
@@ -188,7 +193,13 @@ impl Shard {
                 let Some(Whole::State(state)) = self.slab.get_mut(place) else {
                     return Short::TakeLong;
                 };
+                // A denial leaves what it found, should the clock step back; only a log is too large to be copied for that.
+                let before = (!matches!(state, State::Log(_))).then(|| state.clone());
                 *verdict = Verdict::of_one(&step.hit_alone(state, cost, now));
+                if let (Some(before), false) = (before, verdict.is_allowed()) {
+                    *state = before;
+                    return Short::Decided;
+                }
                 let limit = step.limit();
                 let packed = limit.pack(state).and_then(|packed| Word::packed(packed, self.epoch));
                 match packed {
