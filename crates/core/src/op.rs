@@ -159,6 +159,30 @@ impl Op {
         )
     }
 
+    /// The cost that it names; 0 where it names none.
+    ///
+    /// ```
+    /// use sluicegate_core::op::Op;
+    ///
+    /// assert_eq!(Op::Charge { cost: 7 }.cost(), 7);
+    /// assert_eq!(Op::Drain.cost(), 0);
+    /// ```
+    #[must_use]
+    pub const fn cost(&self) -> u64 {
+        match self {
+            Self::Hit { cost, .. }
+            | Self::Acquire { cost, .. }
+            | Self::Peek { cost }
+            | Self::Take { cost }
+            | Self::Charge { cost }
+            | Self::Refund { cost }
+            | Self::Add { cost, .. }
+            | Self::Reserve { cost, .. }
+            | Self::Commit { cost, .. } => *cost,
+            Self::Drain | Self::Reset | Self::Cancel { .. } => 0,
+        }
+    }
+
     /// Which operation this is.
     #[must_use]
     pub const fn kind(&self) -> OpKind {

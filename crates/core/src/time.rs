@@ -144,6 +144,19 @@ impl Span {
         self.0 == 0
     }
 
+    /// This span as the standard library has it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sluicegate_core::time::Span;
+    ///
+    /// assert_eq!(Span::from_millis(1_500).to_duration(), Duration::from_millis(1_500));
+    /// ```
+    #[must_use]
+    pub const fn to_duration(self) -> std::time::Duration {
+        std::time::Duration::from_micros(self.0)
+    }
+
     /// This span less `other`; nothing if that is longer.
     #[inline]
     #[must_use]

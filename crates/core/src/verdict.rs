@@ -150,6 +150,41 @@ impl Verdict {
         self.outcome.is_allowed()
     }
 
+    /// How long a denied caller has to wait; `None` if it was admitted, or waiting does not help.
+    ///
+    /// ```
+    /// use sluicegate_core::time::Span;
+    /// use sluicegate_core::verdict::{Decision, Outcome, judge};
+    ///
+    /// let retry_after = Span::from_secs(1);
+    /// let decision = Decision {
+    ///     outcome: Outcome::Deny { retry_after },
+    ///     enforced: true,
+    ///     remaining: Some(0),
+    ///     reset_after: Span::from_secs(9),
+    ///     soft: false,
+    ///     elastic: false,
+    /// };
+    /// assert_eq!(judge(&[decision]).retry_after(), Some(retry_after));
+    /// assert_eq!(judge(&[decision]).wait(), Span::ZERO);
+    /// ```
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Span> {
+        match self.outcome {
+            Outcome::Deny { retry_after } => Some(retry_after),
+            Outcome::Allow { .. } | Outcome::Never { .. } => None,
+        }
+    }
+
+    /// How long an admitted caller has to wait for its turn: nothing, unless the call waits or the limit shapes.
+    #[must_use]
+    pub const fn wait(&self) -> Span {
+        match self.outcome {
+            Outcome::Allow { wait } => wait,
+            Outcome::Deny { .. } | Outcome::Never { .. } => Span::ZERO,
+        }
+    }
+
     /// What a plan of one enforced limit says: [`judge`], cut short.
     ///
     /// ```

@@ -102,6 +102,7 @@ pub mod snapshot;
 pub mod tower;
 
 pub use sluicegate_core::account::Answer;
+pub use sluicegate_core::algorithm::concurrency::Holder;
 pub use sluicegate_core::change::Keep;
 pub use sluicegate_core::mode::{GateLevels, Mode};
 pub use sluicegate_core::op::{Op, OpKind, Refusal};
@@ -110,7 +111,7 @@ pub use sluicegate_core::verdict::{Outcome, Verdict};
 
 pub use denied::Denied;
 pub use limit::LimitError;
-pub use limiter::{Ask, Booking, Builder, Limiter, Permit, Reservation, TOGETHER_MAX, Together};
+pub use limiter::{Ask, Booking, Builder, Limiter, Permit, Reservation, Together};
 pub use listener::{Event, Listener};
 pub use memory::{ENTRIES_MAX, Memory, Overflow};
 pub use plan::LIMITS_MAX;

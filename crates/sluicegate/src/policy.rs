@@ -7,7 +7,7 @@ use sluicegate_core::time::Span;
 ///
 /// ```
 /// use sluicegate::Policy;
-/// use sluicegate_core::time::Span;
+/// use sluicegate::Span;
 ///
 /// // A bucket of 50 that is refilled at 10/s.
 /// let burst = Policy {

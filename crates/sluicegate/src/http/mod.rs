@@ -75,7 +75,7 @@ use crate::Policy;
 /// use http::{HeaderMap, StatusCode};
 /// use sluicegate::Policy;
 /// use sluicegate::http::{Style, Told};
-/// use sluicegate_core::time::{Span, Timestamp};
+/// use sluicegate::{Span, Timestamp};
 /// use sluicegate_core::verdict::{Outcome, Verdict};
 ///
 /// let verdict = Verdict {

@@ -21,13 +21,13 @@ mod smooth;
 mod unrated;
 mod windows;
 
-use sluicegate_core::quota::QuotaError;
 use sluicegate_rules::calendar::CalendarError;
-use sluicegate_rules::limit::Limit;
 
 pub use buckets::{LeakyBucket, TokenBucket};
 pub use sluicegate_core::algorithm::sliding_window::Rounding;
 pub use sluicegate_core::algorithm::token_bucket::Refill;
+pub use sluicegate_core::quota::QuotaError;
+pub use sluicegate_rules::limit::Limit;
 pub use smooth::{SmoothBursty, WarmUp};
 pub use unrated::{Concurrency, Cycle, Unlimited};
 pub use windows::{FixedWindow, SlidingLog, SlidingWindow};
@@ -77,6 +77,13 @@ pub enum LimitError {
 impl IntoLimit for Limit {
     fn into_limit(self) -> Result<Limit, LimitError> {
         Ok(self)
+    }
+}
+
+/// So that limits of several kinds can stand in one list: `[bucket.into_limit(), window.into_limit()]`.
+impl IntoLimit for Result<Limit, LimitError> {
+    fn into_limit(self) -> Result<Limit, LimitError> {
+        self
     }
 }
 

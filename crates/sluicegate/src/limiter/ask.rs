@@ -366,6 +366,6 @@ impl Ask<'_> {
     }
 
     pub(super) fn ask_at(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
-        self.limiter.inner.apply(self.hash(), Some(self.key), op, self.cost, now)
+        self.limiter.inner.apply(self.hash(), Some(self.key), op, now)
     }
 }

@@ -63,6 +63,26 @@ impl Builder {
         self
     }
 
+    /// Adds the limits of a YAML text: one mapping, or a list of them, as `sluicegate try --limit` takes it.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .yaml("[{ name: burst, algorithm: token_bucket, rate: 10/s, burst: 50 }]")
+    ///     .build()?;
+    /// assert_eq!(limiter.hit("alice").remaining, Some(49));
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    #[cfg(feature = "config")]
+    pub fn yaml(mut self, text: &str) -> Self {
+        match sluicegate_config::limit::limits("limits", text) {
+            Ok(limits) => self.limits.extend(limits.into_iter().map(Ok)),
+            Err(problems) => self.limits.push(Err(LimitError::Text(problems.to_string()))),
+        }
+        self
+    }
+
     /// How strictly the limits are enforced; hard unless told.
     ///
     /// ```

@@ -47,6 +47,32 @@ impl Limiter {
         Ok(())
     }
 
+    /// Changes how strictly the limits are enforced: from shadow to hard, once their verdicts have been watched.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    /// use sluicegate::{Limiter, Mode};
+    ///
+    /// let limiter =
+    ///     Limiter::builder().limit(FixedWindow::per_day(1)).mode(Mode::Shadow).build()?;
+    /// limiter.hit("alice");
+    /// assert!(limiter.hit("alice").is_allowed());
+    /// limiter.set_mode(Mode::Hard)?;
+    /// assert!(!limiter.hit("alice").is_allowed());
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the mode has no meaning for one of the limits; then nothing has changed.
+    pub fn set_mode(&self, mode: Mode) -> Result<(), LimitError> {
+        let _changing = self.inner.changing.lock();
+        let limits = self.inner.rule.read().limits.clone();
+        let new = Arc::new(Rule::new(limits, mode)?);
+        self.inner.shards.change(&new, Keep::Used, self.now());
+        *self.inner.rule.write() = new;
+        Ok(())
+    }
+
     /// Tells an elastic limiter how loaded what it protects is, in thousandths of its capacity.
     ///
     /// A signal is believed for 10 seconds.

@@ -162,7 +162,7 @@ impl Held {
     }
 
     pub(super) fn ask(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
-        self.limiter.inner.apply(self.hash, None, op, self.cost, now)
+        self.limiter.inner.apply(self.hash, None, op, now)
     }
 
     /// Gives back what can be, once.

@@ -22,7 +22,7 @@ use sluicegate_core::verdict::Verdict;
 pub use ask::Ask;
 pub use builder::Builder;
 pub use guard::{Permit, Reservation};
-pub use together::{TOGETHER_MAX, Together};
+pub use together::Together;
 pub use wait::Booking;
 
 use crate::clock::{Clock, SystemClock};
@@ -79,6 +79,26 @@ impl Limiter {
     /// When the limit's numbers cannot be held; the message says which and what could be.
     pub fn new(limit: impl IntoLimit) -> Result<Self, LimitError> {
         Self::builder().limit(limit).build()
+    }
+
+    /// A limiter with the limits of a YAML text, as `sluicegate try --limit` takes it.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    ///
+    /// let limiter = Limiter::from_yaml("{ algorithm: token_bucket, rate: 10/s, burst: 50 }")?;
+    /// assert_eq!(limiter.hit("alice").remaining, Some(49));
+    ///
+    /// let error = Limiter::from_yaml("{ algorithm: token_bukket, rate: 10/s }").unwrap_err();
+    /// assert!(error.to_string().contains("token_bucket"), "{error}");
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Every problem of the text, each with its place, the value and the remedy.
+    #[cfg(feature = "config")]
+    pub fn from_yaml(text: &str) -> Result<Self, LimitError> {
+        Self::builder().yaml(text).build()
     }
 
     /// A limiter with more to say about it.
@@ -205,6 +225,22 @@ impl Limiter {
         self.inner.rule.read().policies.clone()
     }
 
+    /// The limit that decided, as the outside may be told of it.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::FixedWindow;
+    ///
+    /// let limiter = Limiter::new(FixedWindow::per_hour(2).named("hourly"))?;
+    /// let verdict = limiter.hit("alice");
+    /// assert_eq!(limiter.decided_by(&verdict).unwrap().name, "hourly");
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    #[must_use]
+    pub fn decided_by(&self, verdict: &Verdict) -> Option<Policy> {
+        self.policies().get(verdict.decided_by?).cloned()
+    }
+
     /// Gives back memory that is not needed any more.
     ///
     /// There is no need to call it as long as there is traffic, which does the same by and by.
@@ -258,7 +294,7 @@ impl Inner {
         // Without an id a slot is held until its lease ends: the id is one that nobody will name again.
         let op = Op::Hit { cost, holder: Some(new_holder()) };
         // A hit that brings its own id is not refused by any algorithm.
-        if let Ok(answer) = self.apply(hash, Some(key), op, cost, now) {
+        if let Ok(answer) = self.apply(hash, Some(key), op, now) {
             *verdict = answer.verdict;
         }
     }
@@ -268,12 +304,11 @@ impl Inner {
         hash: u64,
         key: Option<&[u8]>,
         op: Op,
-        cost: u64,
         now: Timestamp,
     ) -> Result<Answer, Refusal> {
         let moment = Moment { now, spare_capacity: self.gate.lock().is_open(now) };
         let Answered { answer, overflowed } = self.shards.apply(hash, op, moment)?;
-        self.tell(op.kind(), key, cost, &answer.verdict, now, overflowed);
+        self.tell(op.kind(), key, op.cost(), &answer.verdict, now, overflowed);
         Ok(answer)
     }
 

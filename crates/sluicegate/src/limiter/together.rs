@@ -9,9 +9,6 @@ use super::{Limiter, new_holder};
 use crate::memory::{Answered, Target, apply_together};
 use crate::policy::Policy;
 
-/// The most limiters that one decision takes in.
-pub const TOGETHER_MAX: usize = 16;
-
 /// A request that several limiters have a say in: all agree, or nobody is charged.
 ///
 /// ```
@@ -32,7 +29,7 @@ pub const TOGETHER_MAX: usize = 16;
 #[derive(Debug, Clone, Default)]
 #[must_use = "nothing is asked yet"]
 pub struct Together<'a> {
-    asked: Vec<(&'a Limiter, u64)>,
+    asked: Vec<(&'a Limiter, Vec<u8>)>,
     cost: Option<u64>,
     now: Option<Timestamp>,
 }
@@ -47,12 +44,9 @@ impl<'a> Together<'a> {
 
     /// The limits of `limiter` on `key` have a say too.
     ///
-    /// The time is that of the first limiter's clock. More than [`TOGETHER_MAX`] have no say: split such a
-    /// request, or give a limiter more limits.
+    /// The time is that of the first limiter's clock. The same identity named twice is charged once.
     pub fn and(mut self, limiter: &'a Limiter, key: impl AsRef<[u8]>) -> Self {
-        if self.asked.len() < TOGETHER_MAX {
-            self.asked.push((limiter, limiter.inner.shards.hash(key.as_ref())));
-        }
+        self.asked.push((limiter, key.as_ref().to_vec()));
         self
     }
 
@@ -130,16 +124,14 @@ impl<'a> Together<'a> {
     pub fn ask(&self, op: Op) -> Result<Answer, Refusal> {
         let now = self.now.or_else(|| self.asked.first().map(|(limiter, _)| limiter.now()));
         let now = now.unwrap_or_default();
-        let target = |(limiter, hash): &(&'a Limiter, u64)| Target {
+        let target = |(limiter, key): &(&'a Limiter, Vec<u8>)| Target {
             shards: &limiter.inner.shards,
-            hash: *hash,
+            hash: limiter.inner.shards.hash(key),
             spare_capacity: limiter.inner.gate.lock().is_open(now),
         };
         let targets: Vec<Target<'_>> = self.asked.iter().map(target).collect();
         let Answered { answer, overflowed } = apply_together(&targets, op, now)?;
-        for (limiter, _) in &self.asked {
-            limiter.inner.tell(op.kind(), None, self.weight(), &answer.verdict, now, overflowed);
-        }
+        self.tell(op, &answer.verdict, now, overflowed);
         Ok(answer)
     }
 
@@ -154,6 +146,18 @@ impl<'a> Together<'a> {
     #[must_use]
     pub fn policies(&self) -> Vec<Policy> {
         self.asked.iter().flat_map(|(limiter, _)| limiter.policies().to_vec()).collect()
+    }
+
+    /// Each limiter's listener hears the verdict, and whether it was a limit of its own that decided.
+    fn tell(&self, op: Op, verdict: &Verdict, now: Timestamp, overflowed: bool) {
+        let mut first = 0;
+        for (limiter, key) in &self.asked {
+            let own = limiter.policies().len();
+            let place = verdict.decided_by.and_then(|place| place.checked_sub(first));
+            let verdict = Verdict { decided_by: place.filter(|place| *place < own), ..*verdict };
+            limiter.inner.tell(op.kind(), Some(key), op.cost(), &verdict, now, overflowed);
+            first += own;
+        }
     }
 
     fn weight(&self) -> u64 {

@@ -28,7 +28,7 @@ pub(super) use self::said::Said;
 use super::layer::{Config, WAIT_MAX};
 use super::missing::{MISSING_KEY, Missing};
 use crate::clock::{duration, span};
-use crate::{Ask, Denied, Limiter, Permit, Policy, TOGETHER_MAX, Together};
+use crate::{Ask, Denied, Limiter, Permit, Policy, Together};
 
 /// What becomes of a request.
 pub(super) enum Admission {
@@ -181,8 +181,7 @@ impl<'a> Question<'a> {
 
     /// Whether one hit on all of them is all there is to do.
     fn is_plain(&self) -> bool {
-        self.parts.len() <= TOGETHER_MAX
-            && self.parts.iter().all(|part| part.manner == Manner::Police)
+        self.parts.iter().all(|part| part.manner == Manner::Police)
     }
 
     fn waits_for_slots(&self) -> bool {
@@ -249,7 +248,7 @@ impl<'a> Question<'a> {
     fn groups(&self) -> impl Iterator<Item = &[Part<'a>]> {
         let police = self.parts.partition_point(|part| part.manner == Manner::Police);
         let (police, others) = self.parts.split_at(police);
-        police.chunks(TOGETHER_MAX).chain(others.chunks(1))
+        police.chunks(police.len().max(1)).chain(others.chunks(1))
     }
 
     fn say(self, verdict: Verdict, now: Timestamp) -> Said {
