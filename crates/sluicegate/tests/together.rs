@@ -240,8 +240,6 @@ fn one_place_for_two_is_given_to_neither_unless_both_pass() {
 
 // === many ===
 
-const MANY: usize = 40;
-
 #[test]
 fn however_many_there_are_all_are_heard() {
     const MANY: usize = 40;

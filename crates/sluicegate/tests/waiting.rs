@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sluicegate::clock::ManualClock;
 use sluicegate::limit::{FixedWindow, LeakyBucket, SlidingLog, TokenBucket};
-use sluicegate::{Ask, Booking, Denied, Limiter, Memory, Op, Outcome, Refusal, Span, Verdict};
+use sluicegate::{Ask, Booking, Denied, Limiter, Memory, Op, Outcome, Span, Verdict};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_rules::limit::Limit;
 use support::{
@@ -279,25 +279,6 @@ fn what_can_never_pass_is_not_waited_for() {
     assert_eq!(denied.retry_after(), None);
     let Denied::NotNow(verdict) = denied else { panic!() };
     assert_eq!(verdict.outcome, Outcome::Never { max_cost: 3 });
-}
-
-#[test]
-fn ten_thousand_may_wait_for_one_identity_and_no_more() {
-    let clock = ManualClock::new();
-    let limiter = limiter(LeakyBucket::per_second(1).queue(20_000), &clock);
-    let mut all: Vec<Booking> = Vec::new();
-    while all.len() < 2 * sluicegate_core::account::HOLDS_MAX {
-        match limiter.of("alice").book() {
-            Ok(booking) => all.push(booking),
-            Err(denied) => {
-                let most = sluicegate_core::account::HOLDS_MAX;
-                assert_eq!(denied, Denied::Refused(Refusal::TooManyHolds { most }));
-                break;
-            }
-        }
-    }
-    // The first did not wait: it makes room for one more.
-    assert_eq!(all.len(), sluicegate_core::account::HOLDS_MAX + 1);
 }
 
 // === jitter ===
