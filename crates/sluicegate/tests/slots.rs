@@ -155,6 +155,18 @@ fn several_slots_given_back_at_once_wake_several() {
 }
 
 #[test]
+#[ignore = "a slot of the shared identity wakes only those who wait under the same key"]
+fn a_slot_that_newcomers_share_wakes_whoever_waits_for_it() {
+    let clock = ManualClock::new();
+    let limiter = limiter_in(&Memory::with_entries(0), at_most(1), &clock);
+    let held = limiter.of("alice").permit().unwrap();
+    let mut waiting = slot(limiter.of("bob"));
+    assert!(waiting.waits(), "all newcomers share one slot");
+    drop(held);
+    assert!(waiting.is_woken() && waiting.done().is_ok());
+}
+
+#[test]
 fn a_booking_that_is_given_up_frees_its_slot_and_wakes() {
     let clock = ManualClock::new();
     let limiter = Limiter::builder()

@@ -194,9 +194,13 @@ impl Shard {
                     return Short::TakeLong;
                 };
                 // A denial leaves what it found, should the clock step back; only a log is too large to be copied for that.
+                let over = step.limit().expires_at(state) <= now;
                 let before = (!matches!(state, State::Log(_))).then(|| state.clone());
                 *verdict = Verdict::of_one(&step.hit_alone(state, cost, now));
-                if let (Some(before), false) = (before, verdict.is_allowed()) {
+                // What was over may have begun anew, though: a life does so with a denial too.
+                if let (Some(before), false) = (before, verdict.is_allowed())
+                    && (!over || *state == State::New)
+                {
                     *state = before;
                     return Short::Decided;
                 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Shard, Since};
+use super::{Shard, Since, Timestamp};
 
 /// How much a shard keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,6 +16,11 @@ pub(crate) struct Kept {
 }
 
 impl Shard {
+    /// How many lanes are live.
+    pub(crate) fn live(&self, now: Timestamp) -> usize {
+        self.table.live(self.epoch.since(now)).count()
+    }
+
     /// How much it keeps, once it is sure that every whole state has one lane that leads to it, and every such lane
     /// leads to one.
     pub(crate) fn audit(&self) -> Kept {

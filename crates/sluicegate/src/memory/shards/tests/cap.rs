@@ -147,16 +147,39 @@ fn newcomers_get_in_as_others_run_out() {
 
 #[test]
 fn limits_that_are_changed_to_shorter_ones_let_newcomers_in_sooner() {
-    let world = daily(5, 1_000, Overflow::Deny);
+    let two = |length| {
+        let window = |count| limit(FixedWindow::per(count, Duration::from_secs(length)));
+        vec![window(5), window(9)]
+    };
+    let world = World::new(two(86_400), 1_000, Overflow::Deny);
     for number in 0..3_000 {
         world.hit(anybody(number), 1, NOON);
     }
     // Everybody has looked for room by now, and knows that there will be none today.
-    let short = vec![limit(FixedWindow::per(5, Duration::from_secs(1)))];
-    world.shards.change(&rule(short, Mode::Hard), Keep::Used, at(NOON));
+    world.shards.change(&rule(two(1), Mode::Hard), Keep::Used, at(NOON));
     let later = NOON + 2 * SECOND;
     let admitted = (10_000..13_000).filter(|n| world.hit(anybody(*n), 1, later).is_allowed());
-    assert!(admitted.count() >= 1_000 - 1_000 / 8);
+    assert!(admitted.count() >= 450, "of 500 that have room");
+}
+
+#[test]
+fn whoever_is_in_gets_what_it_needs_though_there_is_no_room() {
+    let limits = || vec![limit(TokenBucket::per_second(1)), limit(FixedWindow::per_day(9))];
+    for long in [false, true] {
+        let world = World::new(limits(), 1, Overflow::Deny);
+        for left in [8, 7, 6] {
+            // The bucket has run out each time, and the window tells that it is no newcomer.
+            let now = NOON + (9 - left) * 2 * SECOND;
+            world.shards.sweep(at(now));
+            let verdict = match long {
+                true => world.hit_long(who(1, 1), 1, now),
+                false => world.hit(who(1, 1), 1, now),
+            };
+            assert!(verdict.is_allowed());
+            assert_eq!(world.audit().used, 2);
+        }
+        assert!(!world.hit(who(1, 2), 1, NOON).is_allowed());
+    }
 }
 
 // === what a newcomer costs ===

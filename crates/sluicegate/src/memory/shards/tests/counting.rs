@@ -202,6 +202,7 @@ fn an_identity_with_something_pending_has_one_lane_whatever_its_plan() {
     world.reserve(who(1, 1), 2, 7, NOON).unwrap();
     let kept = world.audit();
     assert_eq!((kept.used, kept.whole), (4, 1), "three lanes are gone, and can be used again");
+    assert_eq!(world.shards.live(NOON), 1);
     assert_eq!(world.hit(who(1, 1), 1, NOON).remaining, Some(6), "by the long way");
     world.ask(who(1, 1), Op::Commit { cost: 1, holder: Holder(7) }, NOON).unwrap();
     let kept = world.audit();

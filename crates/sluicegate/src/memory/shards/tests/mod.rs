@@ -129,6 +129,10 @@ impl Shards {
         all
     }
 
+    fn live(&self, now: u64) -> usize {
+        self.shards.iter().map(|padded| padded.0.lock().live(at(now))).sum()
+    }
+
     /// Where the table of each shard is: another place whenever it was made anew.
     fn places(&self) -> Vec<(usize, usize)> {
         self.shards.iter().map(|padded| padded.0.lock().table().extent()).collect()

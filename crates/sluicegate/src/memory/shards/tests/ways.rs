@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::{DAY, NOON, SECOND, UNCOUNTED, World, at, limit, who};
 use crate::limit::{
-    Cycle, FixedWindow, LeakyBucket, Refill, Rounding, SlidingWindow, TokenBucket, Unlimited,
+    Concurrency, Cycle, FixedWindow, LeakyBucket, Refill, Rounding, SlidingLog, SlidingWindow,
+    SmoothBursty, TokenBucket, Unlimited, WarmUp,
 };
 use crate::memory::tests::cases;
 use sluicegate_rules::limit::Limit;
@@ -38,7 +39,22 @@ fn short_limits() -> Vec<Limit> {
         limit(SlidingWindow::per_minute(500_000)),
         limit(Cycle::of(5).every(ten)),
         limit(Unlimited),
+        limit(Concurrency::at_most(3)),
     ]
+}
+
+/// Also those that a denial leaves a trace in: it is logged, or a life begins with it.
+fn all_limits() -> Vec<Limit> {
+    let more = [
+        limit(TokenBucket::per_second(5).burst(10).initial(3)),
+        limit(SmoothBursty::per_second(5)),
+        limit(WarmUp::per_second(5).over(Duration::from_secs(4))),
+        limit(SlidingLog::per(5, Duration::from_secs(10))),
+        limit(SlidingLog::per_minute(10).and_per(2, Duration::from_secs(3))),
+        limit(SlidingLog::per_minute(9).min_gap(Duration::from_millis(200))),
+        limit(SlidingLog::per(3, Duration::from_secs(10)).count_denied()),
+    ];
+    short_limits().into_iter().chain(more).collect()
 }
 
 /// How time goes on; to the edges of calendar days now and then.
@@ -63,8 +79,13 @@ fn cost() -> impl Strategy<Value = u64> {
     prop_oneof![8 => Just(1u64), 4 => 0..12u64, 1 => 0..30_000u64, 1 => 0..1u64 << 53]
 }
 
-fn plan() -> impl Strategy<Value = Vec<Limit>> {
-    prop::collection::vec(prop::sample::select(short_limits()), 1..5)
+/// One limit half of the time: it has more ways to go.
+fn plan(of: Vec<Limit>) -> impl Strategy<Value = Vec<Limit>> {
+    let most = prop::sample::select(vec![1, 1, 1, 2, 3, 4]);
+    (most, prop::collection::vec(prop::sample::select(of), 4)).prop_map(|(most, mut limits)| {
+        limits.truncate(most);
+        limits
+    })
 }
 
 fn start() -> impl Strategy<Value = u64> {
@@ -88,7 +109,7 @@ proptest! {
 
     #[test]
     fn both_ways_lead_to_the_same_answers_and_states(
-        limits in plan(),
+        limits in plan(all_limits()),
         start in start(),
         turns in prop::collection::vec((step(), 0..3usize, cost()), 1..80),
     ) {
@@ -113,7 +134,7 @@ proptest! {
     /// a shard of his own.
     #[test]
     fn both_ways_lead_to_the_same_states_when_the_clock_goes_back(
-        limits in plan(),
+        limits in plan(short_limits()),
         start in start(),
         turns in prop::collection::vec((step_or_back(), 0..3usize, cost()), 1..80),
     ) {
@@ -148,6 +169,15 @@ fn a_plan_of_more_than_four_limits_goes_the_long_way() {
     }
     assert!(!world.hit(who(1, 1), 1, NOON).is_allowed());
     assert_eq!(world.audit().used, 5);
+}
+
+#[test]
+fn a_life_that_is_over_begins_anew_with_a_denial() {
+    // Kept whole, a state's time is counted in seconds: for up to one it is there though it is over.
+    let world = World::roomy(vec![limit(TokenBucket::per_second(5).burst(10).initial(3))]);
+    assert!(world.hit(who(1, 1), 1, NOON + 1).is_allowed());
+    assert!(!world.hit(who(1, 1), 4, NOON + 1 + DAY).is_allowed(), "three to begin with");
+    assert!(world.hit(who(1, 1), 4, NOON + 1 + DAY + SECOND / 5).is_allowed(), "one more since");
 }
 
 #[test]
