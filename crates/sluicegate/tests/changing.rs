@@ -172,7 +172,6 @@ fn guards_live_through_a_change_of_mode() {
 }
 
 #[test]
-#[ignore = "set_limits wakes nobody yet"]
 fn who_waits_for_a_slot_is_woken_when_there_are_more() {
     let clock = ManualClock::new();
     let limiter = limiter(Concurrency::at_most(1), &clock);
@@ -186,7 +185,6 @@ fn who_waits_for_a_slot_is_woken_when_there_are_more() {
 }
 
 #[test]
-#[ignore = "a slot that is freed by its id, or by a reset, wakes nobody yet"]
 fn who_waits_for_a_slot_is_woken_however_it_is_freed() {
     let clock = ManualClock::new();
     let limiter = limiter(Concurrency::at_most(1), &clock);

@@ -107,7 +107,6 @@ fn a_lease_that_has_ended_is_not_renewed() {
 }
 
 #[test]
-#[ignore = "Shards::renew does not look at the shared identity yet"]
 fn a_permit_of_the_shared_identity_is_renewed_and_given_back() {
     let clock = ManualClock::new();
     let limiter = Limiter::builder()

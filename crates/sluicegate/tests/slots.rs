@@ -142,7 +142,6 @@ fn who_could_not_use_what_was_given_back_passes_it_on_when_it_goes() {
 }
 
 #[test]
-#[ignore = "Permit::drop wakes one, whatever its cost"]
 fn several_slots_given_back_at_once_wake_several() {
     let clock = ManualClock::new();
     let limiter = limiter(at_most(3), &clock);
@@ -155,7 +154,6 @@ fn several_slots_given_back_at_once_wake_several() {
 }
 
 #[test]
-#[ignore = "a slot of the shared identity wakes only those who wait under the same key"]
 fn a_slot_that_newcomers_share_wakes_whoever_waits_for_it() {
     let clock = ManualClock::new();
     let limiter = limiter_in(&Memory::with_entries(0), at_most(1), &clock);

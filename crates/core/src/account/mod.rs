@@ -206,6 +206,21 @@ impl Account {
         renewed
     }
 
+    /// Forgets a booking whose turn has come: nothing of it can be given back any more. A slot that is held
+    /// under the same id stays held.
+    ///
+    /// ```
+    /// use sluicegate_core::account::Account;
+    /// use sluicegate_core::algorithm::concurrency::Holder;
+    ///
+    /// let mut account = Account::default();
+    /// account.forget(Holder(7));
+    /// assert!(account.is_new());
+    /// ```
+    pub fn forget(&mut self, holder: Holder) {
+        self.holds.take(holder);
+    }
+
     /// The state that a step's limit keeps.
     #[must_use]
     pub fn state(&self, step: usize) -> Option<&State> {

@@ -294,7 +294,7 @@ impl Ask<'_> {
         let now = self.when();
         let answer = self.ask_at(Op::Hit { cost: self.cost, holder: Some(holder) }, now)?;
         Denied::unless_allowed(answer.verdict)?;
-        Ok(Permit::new(self.limiter.clone(), self.hash(), holder, self.cost, answer.verdict))
+        Ok(Permit::new(self.limiter.clone(), self.hash(), holder, answer.verdict))
     }
 
     /// Charges an estimate, to be settled with [`Reservation::commit`] within a minute.
@@ -332,7 +332,7 @@ impl Ask<'_> {
         let op = Op::Reserve { cost: self.cost, ttl: span(ttl), holder };
         let verdict = self.ask(op)?.verdict;
         Denied::unless_allowed(verdict)?;
-        Ok(Reservation::new(self.limiter.clone(), self.hash(), holder, self.cost, verdict))
+        Ok(Reservation::new(self.limiter.clone(), self.hash(), holder, verdict))
     }
 
     /// Books a turn ahead, to be waited for or given up: see [`Booking`].

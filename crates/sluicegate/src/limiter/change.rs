@@ -44,6 +44,7 @@ impl Limiter {
         let new = Arc::new(Rule::new(limits, mode)?);
         self.inner.shards.change(&new, keep, self.now());
         *self.inner.rule.write() = new;
+        self.inner.waiters.wake_all();
         Ok(())
     }
 
@@ -70,6 +71,7 @@ impl Limiter {
         let new = Arc::new(Rule::new(limits, mode)?);
         self.inner.shards.change(&new, Keep::Used, self.now());
         *self.inner.rule.write() = new;
+        self.inner.waiters.wake_all();
         Ok(())
     }
 

@@ -35,21 +35,14 @@ pub(super) struct Held {
     pub(super) limiter: Limiter,
     pub(super) hash: u64,
     pub(super) holder: Holder,
-    pub(super) cost: u64,
     let_go: bool,
 }
 
 // === impl Permit ===
 
 impl Permit {
-    pub(super) fn new(
-        limiter: Limiter,
-        hash: u64,
-        holder: Holder,
-        cost: u64,
-        verdict: Verdict,
-    ) -> Self {
-        Self { held: Held::new(limiter, hash, holder, cost), verdict }
+    pub(super) fn new(limiter: Limiter, hash: u64, holder: Holder, verdict: Verdict) -> Self {
+        Self { held: Held::new(limiter, hash, holder), verdict }
     }
 
     /// What the limiter said.
@@ -99,21 +92,14 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.held.cancel();
-        self.held.limiter.inner.waiters.wake_one(self.held.hash);
     }
 }
 
 // === impl Reservation ===
 
 impl Reservation {
-    pub(super) fn new(
-        limiter: Limiter,
-        hash: u64,
-        holder: Holder,
-        cost: u64,
-        verdict: Verdict,
-    ) -> Self {
-        Self { held: Held::new(limiter, hash, holder, cost), verdict }
+    pub(super) fn new(limiter: Limiter, hash: u64, holder: Holder, verdict: Verdict) -> Self {
+        Self { held: Held::new(limiter, hash, holder), verdict }
     }
 
     /// What the limiter said.
@@ -157,12 +143,19 @@ impl Drop for Reservation {
 // === impl Held ===
 
 impl Held {
-    pub(super) const fn new(limiter: Limiter, hash: u64, holder: Holder, cost: u64) -> Self {
-        Self { limiter, hash, holder, cost, let_go: false }
+    pub(super) const fn new(limiter: Limiter, hash: u64, holder: Holder) -> Self {
+        Self { limiter, hash, holder, let_go: false }
     }
 
     pub(super) fn ask(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
         self.limiter.inner.apply(self.hash, None, op, now)
+    }
+
+    /// It was used, and is over: nothing is given back, and a slot that came with it stays held.
+    pub(super) fn forget_at(&mut self, now: Timestamp) {
+        if !std::mem::replace(&mut self.let_go, true) {
+            self.limiter.inner.shards.forget(self.hash, self.holder, now);
+        }
     }
 
     /// Gives back what can be, once.

@@ -309,6 +309,14 @@ impl Inner {
         let moment = Moment { now, spare_capacity: self.gate.lock().is_open(now) };
         let Answered { answer, overflowed } = self.shards.apply(hash, op, moment)?;
         self.tell(op.kind(), key, op.cost(), &answer.verdict, now, overflowed);
+        // Whoever frees a slot, by whatever name: those who wait for it are told.
+        match op {
+            // It was a slot that all newcomers share: any of them may wait for it.
+            Op::Cancel { .. } if overflowed => self.waiters.wake_all(),
+            Op::Cancel { .. } => self.waiters.wake(hash, answer.returned.unwrap_or(0).max(1)),
+            Op::Reset => self.waiters.wake(hash, u64::MAX),
+            _ => {}
+        }
         Ok(answer)
     }
 
@@ -338,10 +346,15 @@ impl Inner {
 
 /// An id that nobody else has.
 pub(crate) fn new_holder() -> Holder {
+    use std::hash::{BuildHasher, RandomState};
+    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(0);
+
+    // Another start in every process: a snapshot may hold ids of the one before.
+    static NEXT: OnceLock<AtomicU64> = OnceLock::new();
+    let next = NEXT.get_or_init(|| AtomicU64::new(RandomState::new().hash_one(0u8)));
     // Odd multiples of a large odd number: far from each other, and never twice in 2^64 calls.
-    Holder(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    Holder(next.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
 impl std::fmt::Debug for Inner {

@@ -50,8 +50,6 @@ pub struct Booking {
     verdict: Verdict,
     turn: Timestamp,
     jitter: Duration,
-    /// A slot that was taken with it stays taken.
-    keeps_slot: bool,
 }
 
 /// Those who wait for a slot to be given back, in the order they came.
@@ -180,9 +178,9 @@ impl Booking {
             Outcome::Allow { wait } => wait,
             Outcome::Deny { .. } | Outcome::Never { .. } => Span::ZERO,
         };
-        let held = Held::new(ask.limiter.clone(), ask.hash(), holder, ask.cost);
+        let held = Held::new(ask.limiter.clone(), ask.hash(), holder);
         let turn = now.after(wait);
-        Self { held, verdict, turn, jitter: ask.jitter, keeps_slot: false }
+        Self { held, verdict, turn, jitter: ask.jitter }
     }
 
     /// What the limiter said.
@@ -258,31 +256,29 @@ impl Booking {
     /// The turn has come: it cannot be given back any more, and need not be remembered. A slot that came with it is
     /// held on, as one that was hit.
     fn used(&mut self) -> Verdict {
-        let policies = self.held.limiter.policies();
-        self.keeps_slot = policies.iter().any(|policy| policy.algorithm == "concurrency");
-        if !self.keeps_slot {
-            let now = self.held.limiter.now().max(self.turn);
-            self.held.cancel_at(now);
-        }
+        let now = self.held.limiter.now().max(self.turn);
+        self.held.forget_at(now);
         self.verdict
     }
 }
 
 impl Drop for Booking {
     fn drop(&mut self) {
-        if !self.keeps_slot {
-            self.held.cancel();
-            self.held.limiter.inner.waiters.wake(self.held.hash, self.held.cost);
-        }
+        self.held.cancel();
     }
 }
 
 // === impl Waiters ===
 
 impl Waiters {
-    /// Wakes whoever has waited longest for a slot of this identity.
-    pub(super) fn wake_one(&self, hash: u64) {
-        self.wake(hash, 1);
+    /// Wakes everybody: there may be more slots than before.
+    pub(super) fn wake_all(&self) {
+        let mut waiting = self.waiting.lock();
+        let all = std::mem::take(&mut *waiting);
+        self.count.store(0, Ordering::SeqCst);
+        drop(waiting);
+        // Whoever looks in vain takes its place again.
+        all.into_values().for_each(Waker::wake);
     }
 
     /// Wakes those who have waited longest for a slot of this identity: as many as there may be slots for.

@@ -127,6 +127,28 @@ impl Shards {
 
     /// Starts the leases of the slots anew that are held under an id; whether there are any.
     pub(crate) fn renew(&self, hash: u64, holder: Holder, now: Timestamp) -> bool {
+        let now = now.min(NOW_MAX);
+        // There may have been no room for it: then its slot is one that all newcomers share.
+        self.renew_at(hash, holder, now)
+            || self.overflow == Overflow::Shared && self.renew_at(SHARED, holder, now)
+    }
+
+    /// Forgets a booking whose turn has come.
+    pub(crate) fn forget(&self, hash: u64, holder: Holder, now: Timestamp) {
+        let now = now.min(NOW_MAX);
+        // There may have been no room for it: then all newcomers share what it was booked with.
+        let shared = (self.overflow == Overflow::Shared).then_some(SHARED);
+        for hash in std::iter::once(hash).chain(shared) {
+            let mut shard = self.shards[index(hash)].0.lock();
+            let budget = &self.store.budget;
+            shard.plan_with_care(budget, now);
+            let mut account = shard.take(hash, now);
+            account.forget(holder);
+            shard.put(budget, hash, account, Touched::Yes, now);
+        }
+    }
+
+    fn renew_at(&self, hash: u64, holder: Holder, now: Timestamp) -> bool {
         let mut shard = self.shards[index(hash)].0.lock();
         let budget = &self.store.budget;
         let plan = shard.plan_with_care(budget, now).clone();
