@@ -136,8 +136,6 @@ impl Limiter {
         let key = key.as_ref();
         let mut verdict = UNCOUNTED;
         let hash = self.inner.shards.hash(key);
-        // On its way while the clock is read and the lock is taken.
-        self.inner.shards.prefetch(hash);
         self.inner.hit(hash, key, 1, self.inner.now(), &mut verdict);
         verdict
     }
@@ -158,7 +156,6 @@ impl Limiter {
         let key = key.as_ref();
         let mut verdict = UNCOUNTED;
         let hash = self.inner.shards.hash(key);
-        self.inner.shards.prefetch(hash);
         self.inner.hit(hash, key, 1, now, &mut verdict);
         verdict
     }

@@ -1,5 +1,5 @@
-//! Every way in which a few threads can meet in the store, tried one by one: the real lock, the real count of entries, the
-//! real shards, on loom's atomics.
+//! Every way in which a few threads can meet in the store, tried one by one: the real count of entries and the
+//! real shards, on loom's lock and atomics.
 //!
 //! ```console
 //! RUSTFLAGS="--cfg loom" cargo test -p sluicegate --release --lib --target-dir target/loom loom_
@@ -9,7 +9,6 @@
 
 use std::sync::Arc;
 
-use ::loom::cell::UnsafeCell;
 use ::loom::model::Builder;
 use ::loom::sync::atomic::{AtomicUsize, Ordering};
 use ::loom::thread;
@@ -21,7 +20,6 @@ use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
 
 use super::budget::Budget;
-use super::lock::Mutex;
 use super::shards::{Shards, Target, UNCOUNTED, apply_together};
 use super::{Memory, Overflow};
 use crate::limit::{Concurrency, FixedWindow, IntoLimit};
@@ -42,67 +40,6 @@ fn both(one: impl FnOnce() + 'static, other: impl FnOnce() + 'static) {
     let thread = thread::spawn(one);
     other();
     thread.join().unwrap();
-}
-
-// === the lock ===
-
-#[test]
-fn loom_nobody_is_inside_with_another() {
-    every_way(None, || {
-        let number = Arc::new(Mutex::new(UnsafeCell::new(0)));
-        // Loom itself complains if two are in the cell, or one does not see what the other left.
-        let add = |number: &Mutex<UnsafeCell<u32>>| number.lock().with_mut(|n| add_one(n));
-        add(&number);
-        let (one, other) = (number.clone(), number.clone());
-        both(
-            move || {
-                add(&one);
-                add(&one);
-            },
-            move || add(&other),
-        );
-        number.lock().with(|n| assert_eq!(read(n), 4));
-    });
-}
-
-#[test]
-fn loom_who_only_tries_gets_in_alone_or_not_at_all() {
-    every_way(None, || {
-        let number = Arc::new(Mutex::new(UnsafeCell::new(0)));
-        drop(number.lock());
-        let try_to_add = |number: &Mutex<UnsafeCell<u32>>| {
-            number.try_lock().map_or(0, |n| {
-                n.with_mut(|n| add_one(n));
-                1
-            })
-        };
-        let inside = Arc::new(AtomicUsize::new(0));
-        let (one, other) = (number.clone(), number.clone());
-        let (one_inside, other_inside) = (inside.clone(), inside.clone());
-        both(
-            move || {
-                one_inside.fetch_add(try_to_add(&one), Ordering::Relaxed);
-            },
-            move || {
-                other_inside.fetch_add(try_to_add(&other), Ordering::Relaxed);
-            },
-        );
-        let inside = inside.load(Ordering::Relaxed);
-        assert!(inside >= 1, "one of them came first");
-        number.lock().with(|n| assert_eq!(read(n) as usize, inside));
-    });
-}
-
-#[allow(unsafe_code, reason = "loom's cell hands out a pointer, and checks who else has one")]
-fn add_one(number: *mut u32) {
-    // SAFETY: loom has made sure that nobody else is in the cell.
-    unsafe { *number += 1 };
-}
-
-#[allow(unsafe_code, reason = "loom's cell hands out a pointer, and checks who else has one")]
-fn read(number: *const u32) -> u32 {
-    // SAFETY: as above.
-    unsafe { *number }
 }
 
 // === the count of entries ===
@@ -129,7 +66,7 @@ fn loom_newcomers_never_have_more_lanes_than_there_may_be() {
 
 #[test]
 fn loom_a_lane_given_up_is_there_for_one() {
-    every_way(Some(3), || {
+    every_way(None, || {
         let budget = Arc::new(Budget::new(1));
         budget.charge();
         let got_in = Arc::new(AtomicUsize::new(0));
@@ -305,7 +242,7 @@ fn loom_requests_over_two_limiters_in_opposite_orders_come_to_an_end_and_are_cha
 
 #[test]
 fn loom_requests_over_two_shards_in_opposite_orders_beside_a_plain_hit() {
-    every_way(Some(2), || {
+    every_way(None, || {
         let memory = Memory::with_key(10, [1, 2]);
         let shards = limiter(&memory, FixedWindow::per_day(5));
         let (one, other, third) = (shards.clone(), shards.clone(), shards.clone());

@@ -2,7 +2,6 @@
 
 mod budget;
 mod hash;
-mod lock;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod prefetch;

@@ -51,7 +51,7 @@ fn send_for(address: usize) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // A prefetch is a hint: it reads nothing into the program and does not fault, whatever the address. There
         // is no safe way to ask for it.
-        #[allow(unsafe_code, reason = "measured: see `docs/DESIGN.md`, the memory store")]
+        #[allow(unsafe_code, reason = "measured: see `docs/DESIGN.md`, why one line of `unsafe`")]
         // SAFETY: as said above; the pointer is never dereferenced.
         unsafe {
             _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance::<i8>(address));

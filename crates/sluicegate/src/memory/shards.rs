@@ -10,9 +10,9 @@ use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
-use super::lock::{Mutex, MutexGuard};
 use super::prefetch::Hint;
 use super::shard::{Known, Shard, Short, Touched};
+use super::sync::{Mutex, MutexGuard};
 use super::{Overflow, Store};
 use crate::plan::{Plan, Rule};
 

@@ -182,9 +182,14 @@ fn a_life_that_is_over_begins_anew_with_a_denial() {
 
 #[test]
 fn a_clock_that_was_set_back_takes_nothing_from_who_did_not_ask_meanwhile() {
-    let berlin = FixedWindow::per_day(5).in_zone("Europe/Berlin");
-    for looks in [false, true] {
-        let world = World::roomy(vec![limit(berlin.clone())]);
+    let kinds = [
+        limit(FixedWindow::per_day(5).in_zone("Europe/Berlin")),
+        limit(TokenBucket::per_day(5)),
+        // Kept whole.
+        limit(SlidingLog::per(5, Duration::from_secs(86_400))),
+    ];
+    for (kind, looks) in kinds.into_iter().flat_map(|kind| [(kind.clone(), false), (kind, true)]) {
+        let world = World::roomy(vec![kind]);
         assert!(world.hit(who(1, 1), 5, NOON).is_allowed());
         let back = NOON - 40 * DAY;
         if looks {
@@ -192,6 +197,8 @@ fn a_clock_that_was_set_back_takes_nothing_from_who_did_not_ask_meanwhile() {
         }
         world.hit(who(1, 2), 1, back);
         assert!(!world.hit(who(1, 1), 1, NOON).is_allowed(), "the day is used up");
+        world.shards.sweep(at(NOON + DAY));
+        assert_eq!(world.audit().used, 0, "and it is over when it would have been");
     }
 }
 
@@ -205,13 +212,18 @@ fn a_peek_into_the_future_leaves_no_trace() {
 }
 
 #[test]
-fn a_look_into_the_distant_past_leaves_no_trace() {
-    let world = World::roomy(vec![limit(FixedWindow::per_day(1))]);
-    assert!(world.hit(who(1, 1), 1, NOON).is_allowed());
-    for then in [0, NOON - 400 * DAY, NOON - 2 * DAY, NOON + 9 * 365 * DAY, 1 << 52] {
-        let _ = world.peek(who(1, 2), 1, then);
+fn a_look_at_a_distant_time_leaves_no_trace() {
+    let long_ago = [0, NOON - 400 * DAY, NOON - 2 * DAY];
+    let far_ahead = [NOON + 9 * 365 * DAY, NOON + 40 * 365 * DAY, 1 << 52];
+    for then in long_ago.into_iter().chain(far_ahead) {
+        let world = World::roomy(vec![limit(FixedWindow::per_day(1))]);
+        assert!(world.hit(who(1, 1), 1, NOON).is_allowed());
+        for looks in [who(1, 1), who(1, 2)] {
+            let _ = world.peek(looks, 1, then);
+            let _ = world.hit(looks, 0, then);
+        }
         assert!(!world.peek(who(1, 1), 1, NOON).is_allowed(), "after a look at {then}");
-        world.audit();
+        assert_eq!(world.audit().used, 1);
     }
 }
 
@@ -220,8 +232,12 @@ fn time_is_cut_at_the_latest_moment_that_can_be_named() {
     let latest = (1 << 52) - 1;
     let world = World::roomy(vec![limit(TokenBucket::per_second(1))]);
     for later in [0, 1, DAY, 400 * DAY] {
-        let allowed = world.hit(who(1, later), 1, latest + later).is_allowed();
-        assert!(allowed);
-        assert!(!world.hit(who(1, later), 1, latest + later).is_allowed(), "{later} too late");
+        let (one, other, now) = (who(1, later), who(2, later), latest + later);
+        assert!(world.hit(one, 1, now).is_allowed());
+        assert!(!world.hit(one, 1, now).is_allowed(), "{later} too late");
+        assert!(world.hit_long(other, 1, now).is_allowed());
+        assert!(!world.hit_long(other, 1, now).is_allowed(), "{later} too late");
+        world.shards.sweep(at(now));
+        assert!(!world.hit(one, 1, now).is_allowed(), "{later} too late");
     }
 }
