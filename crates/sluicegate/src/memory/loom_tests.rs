@@ -9,9 +9,8 @@
 
 use std::sync::Arc;
 
-use ::loom::model::Builder;
-use ::loom::sync::atomic::{AtomicUsize, Ordering};
-use ::loom::thread;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
 use sluicegate_core::account::Moment;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::change::Keep;
@@ -28,13 +27,6 @@ use crate::plan::Rule;
 const NOW: Timestamp = Timestamp::from_micros(1_717_416_000_000_000);
 const LATER: Timestamp = Timestamp::from_micros(1_717_416_000_000_000 + 2 * 86_400_000_000);
 
-/// All ways to interleave, where there are few; with at most so many switches where there are many.
-fn every_way(switches: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = switches;
-    builder.check(model);
-}
-
 /// Runs both, and waits for them.
 fn both(one: impl FnOnce() + 'static, other: impl FnOnce() + 'static) {
     let thread = thread::spawn(one);
@@ -46,7 +38,7 @@ fn both(one: impl FnOnce() + 'static, other: impl FnOnce() + 'static) {
 
 #[test]
 fn loom_newcomers_never_have_more_lanes_than_there_may_be() {
-    every_way(None, || {
+    loom::model(|| {
         let budget = Arc::new(Budget::new(1));
         let lanes = Arc::new(AtomicUsize::new(0));
         let come = |budget: Arc<Budget>, lanes: Arc<AtomicUsize>| {
@@ -66,7 +58,7 @@ fn loom_newcomers_never_have_more_lanes_than_there_may_be() {
 
 #[test]
 fn loom_a_lane_given_up_is_there_for_one() {
-    every_way(None, || {
+    loom::model(|| {
         let budget = Arc::new(Budget::new(1));
         budget.charge();
         let got_in = Arc::new(AtomicUsize::new(0));
@@ -133,7 +125,7 @@ fn together(all: &[(&Shards, u64)]) -> bool {
 
 #[test]
 fn loom_two_hits_on_one_key_pass_once_if_once_is_the_limit() {
-    every_way(None, || {
+    loom::model(|| {
         let shards = limiter(&Memory::with_key(10, [1, 2]), FixedWindow::per_day(1));
         let passed = Arc::new(AtomicUsize::new(0));
         let ask = |shards: Arc<Shards>, passed: Arc<AtomicUsize>| {
@@ -148,7 +140,7 @@ fn loom_two_hits_on_one_key_pass_once_if_once_is_the_limit() {
 
 /// Two newcomers at once, and room for one of them.
 fn last_place(come: impl Fn(&Shards, u64) -> bool + Copy + Send + Sync + 'static) {
-    every_way(None, move || {
+    loom::model(move || {
         let memory = Memory::with_key(1, [1, 2]);
         let shards = limiter(&memory, FixedWindow::per_day(5));
         let (one, other) = (shards.clone(), shards.clone());
@@ -179,8 +171,26 @@ fn loom_nor_do_they_by_the_long_way() {
 }
 
 #[test]
+fn loom_nor_do_three_get_two_places() {
+    loom::model(|| {
+        let memory = Memory::with_key(2, [1, 2]);
+        let shards = limiter(&memory, FixedWindow::per_day(5));
+        let (one, other) = (shards.clone(), shards.clone());
+        let more = [
+            thread::spawn(move || hit(&one, who(1), NOW)),
+            thread::spawn(move || hit_long(&other, who(2), NOW)),
+        ];
+        let got_in = usize::from(hit(&shards, who(3), NOW));
+        let got_in =
+            got_in + more.map(|one| usize::from(one.join().unwrap())).iter().sum::<usize>();
+        assert!((1..=2).contains(&got_in));
+        assert_eq!(memory.entries(), got_in);
+    });
+}
+
+#[test]
 fn loom_a_newcomer_does_not_get_the_place_of_one_whose_limit_is_changed() {
-    every_way(None, || {
+    loom::model(|| {
         let memory = Memory::with_key(1, [1, 2]);
         let shards = limiter(&memory, FixedWindow::per_day(5));
         assert!(hit(&shards, who(1), NOW));
@@ -199,7 +209,7 @@ fn loom_a_newcomer_does_not_get_the_place_of_one_whose_limit_is_changed() {
 
 #[test]
 fn loom_what_is_swept_away_is_counted_once() {
-    every_way(None, || {
+    loom::model(|| {
         let memory = Memory::with_key(10, [1, 2]);
         let shards = limiter(&memory, FixedWindow::per_day(5));
         assert!(hit(&shards, who(1), NOW));
@@ -217,7 +227,7 @@ fn loom_what_is_swept_away_is_counted_once() {
 
 #[test]
 fn loom_requests_over_two_limiters_in_opposite_orders_come_to_an_end_and_are_charged_whole() {
-    every_way(None, || {
+    loom::model(|| {
         let memory = Memory::with_key(10, [1, 2]);
         let users = limiter(&memory, FixedWindow::per_day(5));
         let addresses = limiter(&memory, FixedWindow::per_day(1));
@@ -242,7 +252,7 @@ fn loom_requests_over_two_limiters_in_opposite_orders_come_to_an_end_and_are_cha
 
 #[test]
 fn loom_requests_over_two_shards_in_opposite_orders_beside_a_plain_hit() {
-    every_way(None, || {
+    loom::model(|| {
         let memory = Memory::with_key(10, [1, 2]);
         let shards = limiter(&memory, FixedWindow::per_day(5));
         let (one, other, third) = (shards.clone(), shards.clone(), shards.clone());
@@ -259,7 +269,7 @@ fn loom_requests_over_two_shards_in_opposite_orders_beside_a_plain_hit() {
 
 #[test]
 fn loom_a_slot_is_held_by_one_at_a_time() {
-    every_way(None, || {
+    loom::model(|| {
         let shards = limiter(&Memory::with_key(10, [1, 2]), Concurrency::at_most(1));
         let holding = Arc::new(AtomicUsize::new(0));
         let hold = |shards: Arc<Shards>, holding: Arc<AtomicUsize>, holder: Holder| {

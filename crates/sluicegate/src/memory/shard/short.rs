@@ -145,7 +145,8 @@ impl Shard {
         if self.add(budget, name, word, seat, since) { Short::Added } else { Short::NoRoom }
     }
 
-    /// One limit whose state is kept whole, or will be: a log, a smooth limiter, a debt.
+    /// One limit whose state is kept whole, or will be: a log, a smooth limiter, a debt; or a clock that was set back. What
+    /// the core makes of the state is kept, also when it denies: it may have been moved to the new time.
     #[inline(never)]
     fn hit_alone(
         &mut self,
@@ -184,26 +185,13 @@ impl Shard {
             Content::Packed(packed) => {
                 let mut state = step.limit().unpack(packed);
                 *verdict = Verdict::of_one(&step.hit_alone(&mut state, cost, now));
-                if !verdict.is_allowed() {
-                    return Short::Decided;
-                }
                 word_of(&mut self.slab, self.epoch, step.limit(), state)
             }
             Content::Whole(place) => {
                 let Some(Whole::State(state)) = self.slab.get_mut(place) else {
                     return Short::TakeLong;
                 };
-                // A denial leaves what it found, should the clock step back; only a log is too large to be copied for that.
-                let over = step.limit().expires_at(state) <= now;
-                let before = (!matches!(state, State::Log(_))).then(|| state.clone());
                 *verdict = Verdict::of_one(&step.hit_alone(state, cost, now));
-                // What was over may have begun anew, though: a life does so with a denial too.
-                if let (Some(before), false) = (before, verdict.is_allowed())
-                    && (!over || *state == State::New)
-                {
-                    *state = before;
-                    return Short::Decided;
-                }
                 let limit = step.limit();
                 let packed = limit.pack(state).and_then(|packed| Word::packed(packed, self.epoch));
                 match packed {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{DAY, NOON, SECOND, UNCOUNTED, World, at, limit, who};
+use super::{DAY, NOON, SECOND, World, at, limit, who};
 use crate::limit::{
     Concurrency, Cycle, FixedWindow, LeakyBucket, Refill, Rounding, SlidingLog, SlidingWindow,
     SmoothBursty, TokenBucket, Unlimited, WarmUp,
@@ -69,12 +69,6 @@ fn step() -> impl Strategy<Value = i64> {
     ]
 }
 
-/// And how it goes back, by a little or because the clock was set.
-fn step_or_back() -> impl Strategy<Value = i64> {
-    let (second, day) = (SECOND as i64, DAY as i64);
-    prop_oneof![6 => step(), 1 => -second..0, 1 => -90 * second..0, 1 => -40 * day..0]
-}
-
 fn cost() -> impl Strategy<Value = u64> {
     prop_oneof![8 => Just(1u64), 4 => 0..12u64, 1 => 0..30_000u64, 1 => 0..1u64 << 53]
 }
@@ -121,37 +115,6 @@ proptest! {
             now += step as u64;
             let hash = all[number];
             prop_assert_eq!(short.hit(hash, cost, now), long.hit_long(hash, cost, now));
-            same(&short, &long, all, now)?;
-        }
-        for later in LATER {
-            same(&short, &long, all, now + later)?;
-        }
-    }
-
-    /// Two things are the same from then on only, and not for a clock that goes back. Whoever is denied the long way is
-    /// rolled on to that moment, and the short way leaves him as he was: so nobody is asked the long way here whom
-    /// the short way denied. And whether a state that has run out is still there depends on who took its lane: so each has
-    /// a shard of his own.
-    #[test]
-    fn both_ways_lead_to_the_same_states_when_the_clock_goes_back(
-        limits in plan(short_limits()),
-        start in start(),
-        turns in prop::collection::vec((step_or_back(), 0..3usize, cost()), 1..80),
-    ) {
-        let (short, long) = (World::roomy(limits.clone()), World::roomy(limits));
-        let all = [who(7, 0), who(8, 1), who(9, 2)];
-        let mut now = start;
-        for (step, number, cost) in turns {
-            now = now.saturating_add_signed(step);
-            let hash = all[number];
-            let mut verdict = UNCOUNTED;
-            let went_short = short.shards.hit(hash, cost, at(now), &mut verdict).is_some();
-            let expected = match went_short && !verdict.is_allowed() {
-                true => long.peek(hash, cost, now),
-                false => long.hit_long(hash, cost, now),
-            };
-            let told = if went_short { verdict } else { short.hit_long(hash, cost, now) };
-            prop_assert_eq!(told, expected);
             same(&short, &long, all, now)?;
         }
         for later in LATER {
