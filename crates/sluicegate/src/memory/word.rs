@@ -135,6 +135,11 @@ impl Word {
         self.until() > now
     }
 
+    /// Whether it is needed for so long that it cannot be told.
+    pub(super) fn is_never(self) -> bool {
+        self.until() == Since(u64::MAX)
+    }
+
     #[inline]
     pub(super) fn is_empty(self) -> bool {
         self == Self::EMPTY

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sluicegate_core::account::Account;
 use sluicegate_core::change::Keep;
-use sluicegate_core::limit::State;
+use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::continued;
 
@@ -72,6 +72,9 @@ impl Shard {
 
     /// Gives memory back that is not needed any more.
     pub(crate) fn sweep(&mut self, budget: &Budget, now: Timestamp) {
+        if !self.epoch.suits(now) {
+            self.count_from(budget, Epoch::around(now), now);
+        }
         let since = self.epoch.since(now);
         if self.table.is_sparse(since) {
             self.renew(budget, 0, since);
@@ -136,13 +139,23 @@ impl Shard {
         self.renew(budget, 0, self.epoch.since(now));
         let old = std::mem::replace(&mut self.epoch, epoch);
         self.renew_after = Since::default();
+        let today = self.plan_to_look(now);
         let (plan, slab) = (&self.plan, &mut self.slab);
         self.table.replace(|name, word| match word.content(old) {
+            // It was too far ahead to be told, and may be near now.
+            Content::Whole(place) if word.is_never() => {
+                let expires_at = match slab.get(place) {
+                    Some(Whole::State(state)) => {
+                        limit_of(&today, name).map(|l| l.expires_at(state))
+                    }
+                    Some(Whole::Account(account)) => Some(account.expires_at(&today.steps)),
+                    None => None,
+                };
+                Word::whole(place, expires_at.unwrap_or_default(), epoch)
+            }
             Content::Whole(place) => Word::whole(place, old.at(word.until()), epoch),
             Content::Packed(packed) => Word::packed(packed, epoch).unwrap_or_else(|| {
-                let mut columns = columns(&plan.steps);
-                let limit = columns.find(|(_, column)| *column == name & COLUMN_MASK);
-                let state = limit.map_or(State::New, |(limit, _)| limit.unpack(packed));
+                let state = limit_of(plan, name).map_or(State::New, |limit| limit.unpack(packed));
                 Word::whole(slab.keep(Whole::State(state)), packed.expires_at, epoch)
             }),
         });
@@ -164,4 +177,9 @@ impl Shard {
         // Not before: newcomers elsewhere would take the room of those who are out for the moment.
         budget.release(all.lanes);
     }
+}
+
+/// The limit that a lane of this name belongs to.
+fn limit_of(plan: &Plan, name: u64) -> Option<&Limit> {
+    columns(&plan.steps).find(|(_, column)| *column == name & COLUMN_MASK).map(|(limit, _)| limit)
 }

@@ -150,3 +150,13 @@ fn a_slab_that_has_become_sparse_is_packed_and_nobody_loses_by_it() {
     }
     assert_eq!(world.audit().whole, 0);
 }
+
+#[test]
+fn what_was_too_far_ahead_to_be_told_is_given_back_all_the_same() {
+    // The clock was in 1970 for a moment, and nobody who was there before ever comes again.
+    let world = World::roomy(vec![limit(TokenBucket::per_second(1))]);
+    world.hit(who(1, 1), 1, NOON);
+    world.hit(who(1, 2), 1, 0);
+    world.shards.sweep(at(NOON + DAY));
+    assert!(is_small(world.audit()), "{:?}", world.audit());
+}
