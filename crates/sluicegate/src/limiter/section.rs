@@ -1,4 +1,4 @@
-//! A limiter's part of a snapshot.
+//! What a store wants of its limiter: its part of a snapshot, and room that it does not need.
 
 use std::io;
 use std::sync::Arc;
@@ -25,6 +25,10 @@ impl Section for Inner {
         self.shards
             .each_account(self.now(), |hash, account| sink.entry(&Entry { hash, account }))?;
         sink.end()
+    }
+
+    fn reclaim(&self) {
+        self.shards.reclaim(self.now());
     }
 }
 

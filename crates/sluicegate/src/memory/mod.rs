@@ -15,6 +15,7 @@ mod tests;
 mod word;
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -72,14 +73,19 @@ pub(crate) struct Store {
     key: HashKey,
     budget: Budget,
     limiters: Mutex<Vec<Weak<dyn Section>>>,
+    /// Which of them is asked next for room that it does not need.
+    turn: AtomicUsize,
     /// What this store was restored from, until all of it has been taken over.
     restored: Mutex<Option<Restored>>,
 }
 
-/// A limiter, as a snapshot sees it.
+/// A limiter, as its store sees it.
 pub(crate) trait Section: Send + Sync {
     fn name(&self) -> &str;
     fn write_to(&self, sink: &mut Sink<'_>) -> std::io::Result<()>;
+
+    /// Drops what has run out, where that is worth the time: another limiter needs the room.
+    fn reclaim(&self);
 }
 
 // === impl Memory ===
@@ -118,6 +124,7 @@ impl Memory {
             key: HashKey { words: key },
             budget: Budget::new(most),
             limiters: Mutex::default(),
+            turn: AtomicUsize::new(0),
             restored: Mutex::default(),
         };
         Self { store: Arc::new(store) }
@@ -167,6 +174,13 @@ impl Store {
     /// The limiters that are alive.
     pub(crate) fn limiters(&self) -> Vec<Arc<dyn Section>> {
         self.limiters.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// One limiter after the other.
+    fn next_limiter(&self) -> Option<Arc<dyn Section>> {
+        let limiters = self.limiters.lock();
+        let place = self.turn.fetch_add(1, Ordering::Relaxed).checked_rem(limiters.len())?;
+        limiters.get(place)?.upgrade()
     }
 
     pub(crate) fn add_limiter(&self, limiter: &Arc<dyn Section>) {

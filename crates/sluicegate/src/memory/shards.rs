@@ -227,10 +227,27 @@ impl Shards {
         self.hints[index].follow(shard.table());
     }
 
-    /// There was no room for a newcomer, and its own shard had none to give: the next one may have. So who comes again
-    /// gets in once something has run out anywhere, and each try costs one look.
+    /// There was no room for a newcomer, and its own shard had none to give: the next one may have, and after all of them
+    /// another limiter of the store. So who comes again gets in once something has run out anywhere, and each try costs a look
+    /// or two.
     fn reclaim_next(&self, now: Timestamp) {
         let index = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+        self.reclaim_one(index, now);
+        if index == 0
+            && let Some(limiter) = self.store.next_limiter()
+        {
+            limiter.reclaim();
+        }
+    }
+
+    /// Drops what has run out, where that is worth the time.
+    pub(crate) fn reclaim(&self, now: Timestamp) {
+        for index in 0..self.shards.len() {
+            self.reclaim_one(index, now);
+        }
+    }
+
+    fn reclaim_one(&self, index: usize, now: Timestamp) {
         let mut shard = self.shards[index].0.lock();
         shard.reclaim_at(&self.store.budget, now.min(NOW_MAX));
         self.hints[index].follow(shard.table());
