@@ -12,13 +12,13 @@
 //!   let (rate, burst) = (rate?, burst?);
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::fmt::{self, Display};
 
 use crate::problem::{Position, Report, Reported, quoted, shortened};
 use crate::suggest;
 use crate::units::UnitError;
-use crate::yaml::{self, Content, Node};
+use crate::yaml::{self, Content, Node, Pair};
 
 /// A value of a document, and the way to it.
 #[derive(Debug, Clone, Copy)]
@@ -57,8 +57,20 @@ struct Entry<'a> {
     key: &'a str,
     key_at: Position,
     value: &'a Node,
+    /// Whether it was taken over from another mapping.
+    merged: bool,
     taken: bool,
 }
+
+/// Where each key of a mapping stands among those read so far.
+///
+/// Nearly all mappings are small, and looking through a few words is faster than hashing them.
+enum Places<'a> {
+    Few,
+    Many(HashMap<&'a str, usize>),
+}
+
+const FEW_KEYS: usize = 32;
 
 /// The one document of a text; `example` is what a good one looks like.
 pub(crate) fn document(text: &str, example: &str, report: &mut Report) -> Result<Node, Reported> {
@@ -88,6 +100,11 @@ impl<'a> Value<'a> {
         Self { node, path }
     }
 
+    /// A value somewhere in a document.
+    pub(crate) const fn new(node: &'a Node, path: Path<'a>) -> Self {
+        Self { node, path }
+    }
+
     pub(crate) const fn node(&self) -> &'a Node {
         self.node
     }
@@ -103,14 +120,24 @@ impl<'a> Value<'a> {
 
     /// The text of a scalar; `example` is what a good one looks like.
     pub(crate) fn text(&self, example: &str, report: &mut Report) -> Result<&'a str, Reported> {
+        self.scalar().ok_or_else(|| {
+            let got = self.node.described();
+            let message = format!("must be one value, got {got}; write it like `{example}`");
+            self.refuse(report, message)
+        })
+    }
+
+    /// The text of a scalar, if it is one and not nothing.
+    fn scalar(&self) -> Option<&'a str> {
         match &self.node.content {
-            Content::Scalar { text, .. } if !self.node.is_null() => Ok(text),
-            _ => {
-                let got = self.node.described();
-                let message = format!("must be one value, got {got}; write it like `{example}`");
-                Err(self.refuse(report, message))
-            }
+            Content::Scalar { text, .. } if !self.node.is_null() => Some(text),
+            _ => None,
         }
+    }
+
+    /// What was read, or what is wrong with it.
+    fn judge<T>(&self, read: Result<T, UnitError>, report: &mut Report) -> Result<T, Reported> {
+        read.map_err(|error| self.refuse(report, error.into_message()))
     }
 
     /// A scalar, read.
@@ -121,7 +148,7 @@ impl<'a> Value<'a> {
         report: &mut Report,
     ) -> Result<T, Reported> {
         let text = self.text(example, report)?;
-        read(text).map_err(|error| self.refuse(report, error.into_message()))
+        self.judge(read(text), report)
     }
 
     /// The items of a sequence; `None` if it is something else.
@@ -150,8 +177,8 @@ impl<'a> Value<'a> {
         };
         let mut fields =
             Fields { at: self.node.at, path: &self.path, entries: Vec::with_capacity(pairs.len()) };
-        let mut first_lines = HashMap::new();
-        for (key_node, value) in pairs.iter() {
+        let mut places = Places::new(pairs.len());
+        for Pair { key: key_node, value, merged } in pairs.iter() {
             let Content::Scalar { text: key, .. } = &key_node.content else {
                 let got = key_node.described();
                 let message =
@@ -159,16 +186,44 @@ impl<'a> Value<'a> {
                 report.add(key_node.at, self.path, message);
                 continue;
             };
-            let key_at = key_node.at;
-            if let Some(line) = first_lines.get(key) {
-                let message = format!("is given twice, first on line {line}; remove one");
-                report.add(key_at, Path::Key(&self.path, key), message);
-                continue;
+            let entry =
+                Entry { key, key_at: key_node.at, value, merged: *merged, taken: false };
+            let place = places.of(key, &fields.entries);
+            match place.and_then(|place| fields.entries.get_mut(place)) {
+                None => fields.entries.push(entry),
+                // What is written here counts more than what was taken over, wherever it stands.
+                Some(first) if first.merged => *first = entry,
+                Some(_) if *merged => {}
+                Some(first) => {
+                    let line = first.key_at.line;
+                    let message = format!("is given twice, first on line {line}; remove one");
+                    report.add(entry.key_at, Path::Key(&self.path, key), message);
+                }
             }
-            first_lines.insert(key, key_at.line);
-            fields.entries.push(Entry { key, key_at, value, taken: false });
         }
         Ok(fields)
+    }
+}
+
+// === impl Places ===
+
+impl<'a> Places<'a> {
+    fn new(keys: usize) -> Self {
+        if keys <= FEW_KEYS { Self::Few } else { Self::Many(HashMap::with_capacity(keys)) }
+    }
+
+    /// The place of an equal key; if there is none, the next place is this one's.
+    fn of(&mut self, key: &'a str, entries: &[Entry<'a>]) -> Option<usize> {
+        match self {
+            Self::Few => entries.iter().position(|entry| entry.key == key),
+            Self::Many(places) => match places.entry(key) {
+                hash_map::Entry::Occupied(place) => Some(*place.get()),
+                hash_map::Entry::Vacant(vacant) => {
+                    vacant.insert(entries.len());
+                    None
+                }
+            },
+        }
     }
 }
 
@@ -209,10 +264,13 @@ impl<'a> Fields<'a> {
         report: &mut Report,
     ) -> Result<Option<T>, Reported> {
         match self.filled(field.name, field.example, report)? {
-            Some(value) => {
-                let example = format!("{}: {}", field.name, field.example);
-                value.read(&example, field.read, report).map(Some)
-            }
+            Some(value) => match value.scalar() {
+                Some(text) => value.judge((field.read)(text), report).map(Some),
+                None => {
+                    let example = format!("{}: {}", field.name, field.example);
+                    value.text(&example, report).map(|_| None)
+                }
+            },
             None => Ok(None),
         }
     }
@@ -223,10 +281,12 @@ impl<'a> Fields<'a> {
         field: &Field<T>,
         report: &mut Report,
     ) -> Result<T, Reported> {
-        let remedy = format!("add it, like `{}: {}`", field.name, field.example);
         match self.optional(field, report)? {
             Some(value) => Ok(value),
-            None => Err(self.missing(field.name, &remedy, report)),
+            None => {
+                let remedy = format!("add it, like `{}: {}`", field.name, field.example);
+                Err(self.missing(field.name, &remedy, report))
+            }
         }
     }
 
@@ -344,6 +404,24 @@ mod tests {
         let mut told: Vec<_> = told.lines().collect();
         told.sort_unstable();
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn what_is_written_counts_more_than_what_is_taken_over() {
+        assert_eq!(read("{ <<: { size: 5 } }"), "[5]");
+        assert_eq!(read("{ <<: { size: 5 }, size: 7 }"), "[7]");
+        assert_eq!(read("{ size: 7, <<: { size: 5 } }"), "[7]");
+        assert_eq!(read("{ <<: [{ size: 5 }, { size: 6 }] }"), "[5]");
+        let twice = read("{ size: 7, <<: { size: 5 }, size: 8 }");
+        assert_eq!(twice, "x:1:29: size: is given twice, first on line 1; remove one");
+    }
+
+    #[test]
+    fn many_keys_are_looked_up_too() {
+        let strangers: String = (0..100).map(|key| format!("k{key}: 1\n")).collect();
+        let told = read(&format!("size: 1\n{strangers}k7: 2\n<<: {{ size: 5 }}\n"));
+        assert_eq!(told.lines().count(), 101);
+        assert!(told.contains("k7: is given twice, first on line 9; remove one"), "{told}");
     }
 
     #[test]

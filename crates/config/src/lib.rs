@@ -24,10 +24,13 @@
 #![forbid(unsafe_code)]
 
 mod fields;
+pub mod files;
 pub mod limit;
 pub mod mode;
 pub mod problem;
 pub mod quota;
+pub mod rules;
 pub mod suggest;
 pub mod units;
+pub mod watch;
 mod yaml;

@@ -119,7 +119,7 @@ fn limit_of(value: &Value<'_>, names: &mut Names, report: &mut Report) -> Result
 
 const NAME: Field<String> = Field { name: "name", example: "burst", read: name };
 
-fn name(text: &str) -> Result<String, UnitError> {
+pub(crate) fn name(text: &str) -> Result<String, UnitError> {
     let (wrong, remedy) = if text.trim().is_empty() {
         ("must not be empty", "write a word, or leave the field out")
     } else if text.chars().count() > NAME_CHARS_MAX {

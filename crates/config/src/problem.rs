@@ -3,6 +3,7 @@
 //! Every message names the place, the value and the remedy, in lower case and without a full stop.
 //! Reading goes on after a problem, so that all of them are told at once.
 
+use std::collections::HashSet;
 use std::fmt::{self, Display};
 
 /// The most problems that are told at once; a file with more has one cause, not many.
@@ -43,17 +44,18 @@ pub struct Problem {
 pub struct Problems(Vec<Problem>);
 
 /// A place in a text, both counted from 1; the column in characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Position {
     pub(crate) line: usize,
     pub(crate) column: usize,
 }
 
-/// The problems found so far in one source.
+/// The problems found so far in one source, and what is only probably wrong.
 #[derive(Debug)]
 pub(crate) struct Report {
     source: String,
     problems: Vec<Problem>,
+    warnings: Vec<Problem>,
 }
 
 /// Proof that a problem was reported: only [`Report::add`] makes one.
@@ -205,25 +207,28 @@ impl std::error::Error for Problems {}
 
 impl Report {
     pub(crate) fn new(source: &str) -> Self {
-        Self { source: source.to_owned(), problems: Vec::new() }
+        Self { source: source.to_owned(), problems: Vec::new(), warnings: Vec::new() }
     }
 
     /// Adds a problem; the one after the most that are told says only that there are more.
     pub(crate) fn add(&mut self, at: Position, path: impl Display, message: String) -> Reported {
-        let problem = |path: String, message: String| Problem {
-            source: self.source.clone(),
-            at,
-            path,
-            message,
-        };
-        let count = self.problems.len();
-        if count < PROBLEMS_MAX {
-            self.problems.push(problem(path.to_string(), message));
-        } else if count == PROBLEMS_MAX {
-            let more = format!("more than {PROBLEMS_MAX} problems; solve those above first");
-            self.problems.push(problem(String::new(), more));
-        }
+        push(&mut self.problems, &self.source, at, path, message, MORE_PROBLEMS);
         Reported(())
+    }
+
+    /// Adds what is only probably wrong.
+    pub(crate) fn warn(&mut self, at: Position, path: impl Display, message: String) {
+        push(&mut self.warnings, &self.source, at, path, message, MORE_WARNINGS);
+    }
+
+    /// How many problems there are so far; it does not grow for ever.
+    pub(crate) const fn count(&self) -> usize {
+        self.problems.len()
+    }
+
+    /// The name of the source.
+    pub(crate) fn source(&self) -> &str {
+        &self.source
     }
 
     /// What was read, if nothing was wrong with it.
@@ -232,17 +237,105 @@ impl Report {
         match read {
             Ok(value) if problems.is_empty() => Ok(value),
             _ => {
-                // Stable: problems of one place stay in the order they were found. The remark that
-                // there are more stays last.
-                let told = problems.len().min(PROBLEMS_MAX);
-                if let Some(told) = problems.get_mut(..told) {
-                    told.sort_by_key(|problem| problem.at);
-                }
+                sort(&mut problems);
                 Err(Problems(problems))
             }
         }
     }
 }
+
+/// The problems and the warnings of several sources, in their order; no problems, no `Problems`.
+pub(crate) fn gathered(reports: Vec<Report>) -> (Option<Problems>, Vec<Problem>) {
+    let (mut problems, mut warnings) = (Vec::new(), Vec::new());
+    for mut report in reports {
+        sort(&mut report.problems);
+        sort(&mut report.warnings);
+        problems.extend(report.problems);
+        warnings.extend(report.warnings);
+    }
+    cut(&mut problems, MORE_PROBLEMS);
+    cut(&mut warnings, MORE_WARNINGS);
+    let found = !problems.is_empty();
+    (found.then_some(Problems(problems)), warnings)
+}
+
+const MORE_PROBLEMS: &str = "problems; solve those above first";
+const MORE_WARNINGS: &str = "warnings; look into those above first";
+
+fn cut(list: &mut Vec<Problem>, more: &str) {
+    if let Some(first_left_out) = list.get(PROBLEMS_MAX) {
+        let message = format!("more than {PROBLEMS_MAX} {more}");
+        let remark = Problem { path: String::new(), message, ..first_left_out.clone() };
+        list.truncate(PROBLEMS_MAX);
+        list.push(remark);
+    }
+}
+
+fn push(
+    list: &mut Vec<Problem>,
+    source: &str,
+    at: Position,
+    path: impl Display,
+    message: String,
+    more: &str,
+) {
+    let (path, message) = match list.len() {
+        ..PROBLEMS_MAX => (path.to_string(), message),
+        PROBLEMS_MAX => (String::new(), format!("more than {PROBLEMS_MAX} {more}")),
+        _ => return,
+    };
+    list.push(Problem { source: source.to_owned(), at, path, message });
+}
+
+/// In the order of the text. Stable: problems of one place stay in the order they were found. The
+/// remark that there are more stays last.
+fn sort(problems: &mut Vec<Problem>) {
+    let told = problems.len().min(PROBLEMS_MAX);
+    if let Some(told) = problems.get_mut(..told) {
+        told.sort_by_key(|problem| problem.at);
+    }
+    // What an alias stands for is read as often as it is met, and is wrong in one place.
+    let mut told = HashSet::new();
+    problems.retain(|problem| told.insert((problem.at, problem.message.clone())));
+}
+
+/// A problem with the line that it is about, and a mark under the place.
+///
+/// ```
+/// use sluicegate_config::problem::with_source;
+///
+/// let text = "elastic: { up_to: 2x, below: 70%, above: high }";
+/// let problems = sluicegate_config::mode::mode("--mode", text).unwrap_err();
+/// let shown = with_source(problems.iter().next().unwrap(), text);
+/// assert_eq!(
+///     shown,
+///     "--mode:1:42: elastic.above: must be a whole percentage, got `high`; write it like `10%`\n  \
+///      |\n1 | elastic: { up_to: 2x, below: 70%, above: high }\n  | \
+///                                                              ^"
+/// );
+/// ```
+#[must_use]
+pub fn with_source(problem: &Problem, text: &str) -> String {
+    let mut shown = problem.to_string();
+    let Some(line) = text.lines().nth(problem.at.line.saturating_sub(1)) else {
+        return shown;
+    };
+    let column = problem.at.column.saturating_sub(1);
+    let line: Vec<char> = line.trim_end().chars().collect();
+    // Of a long line the part around the place.
+    let from = if line.len() <= LINE_CHARS_MAX { 0 } else { column.saturating_sub(LINE_CHARS_MAX / 2) };
+    let part: String = line.iter().skip(from).take(LINE_CHARS_MAX).collect();
+    // A tab is as wide as one character here, and is often what is wrong: it should be seen.
+    let part = on_one_line(&part.replace('\t', "→"));
+    let number = problem.at.line.to_string();
+    let margin = " ".repeat(number.len());
+    let place = " ".repeat(column.saturating_sub(from));
+    shown.push_str(&format!("\n{margin} |\n{number} | {part}\n{margin} | {place}^"));
+    shown
+}
+
+/// The most characters of a line that are shown.
+const LINE_CHARS_MAX: usize = 120;
 
 #[cfg(test)]
 mod tests {
@@ -282,6 +375,51 @@ mod tests {
         assert_eq!(problems.iter().count(), PROBLEMS_MAX + 1);
         let last = problems.iter().last().unwrap();
         assert_eq!(last.to_string(), "x:4000:1: more than 1000 problems; solve those above first");
+    }
+
+    #[test]
+    fn sources_are_told_in_their_order_and_equal_problems_once() {
+        let mut first = Report::new("a");
+        first.add(at(2, 1), "x", "bad".to_owned());
+        first.add(at(1, 1), "x", "worse".to_owned());
+        first.add(at(2, 1), "y", "bad".to_owned());
+        first.warn(at(9, 9), "x", "odd".to_owned());
+        let mut second = Report::new("b");
+        second.add(at(1, 1), "", "bad".to_owned());
+        let (problems, warnings) = gathered(vec![first, second]);
+        assert_eq!(
+            problems.unwrap().to_string(),
+            "a:1:1: x: worse\na:2:1: x: bad\nb:1:1: bad"
+        );
+        assert_eq!(warnings.len(), 1);
+        assert_eq!(gathered(vec![Report::new("a")]), (None, Vec::new()));
+        let many = |source: &str| {
+            let mut report = Report::new(source);
+            for line in 1..=700 {
+                report.add(at(line, 1), "", "bad".to_owned());
+            }
+            report
+        };
+        let (problems, _) = gathered(vec![many("a"), many("b")]);
+        assert_eq!(problems.unwrap().iter().count(), PROBLEMS_MAX + 1);
+    }
+
+    #[test]
+    fn the_line_is_shown_with_a_mark() {
+        let mut report = Report::new("x");
+        report.add(at(2, 3), "", "bad".to_owned());
+        report.add(at(9, 3), "", "beyond".to_owned());
+        report.add(at(3, 200), "", "far".to_owned());
+        let text = format!("a\n\tb: c \n{}", "x".repeat(300));
+        let (problems, _) = gathered(vec![report]);
+        let shown: Vec<_> =
+            problems.unwrap().iter().map(|problem| with_source(problem, &text)).collect();
+        assert_eq!(shown[0], "x:2:3: bad\n  |\n2 | →b: c\n  |   ^");
+        assert_eq!(
+            shown[1],
+            format!("x:3:200: far\n  |\n3 | {}\n  | {}^", "x".repeat(120), " ".repeat(60))
+        );
+        assert_eq!(shown[2], "x:9:3: beyond");
     }
 
     #[test]

@@ -10,9 +10,13 @@
 //! memory, but whoever walks the tree meets the node again each time; so an alias counts as all the
 //! nodes it stands for, and a few lines of aliases to aliases cannot hold anybody up.
 //!
-//! Departures from YAML 1.2, all on the strict side: characters that YAML forbids are refused (the
+//! A mapping may take over the pairs of others (`<<: *base`, or a list of them), as in YAML 1.1: they
+//! stand in the place of the `<<`, marked, and whoever reads the mapping says which of two equal keys
+//! counts.
+//!
+//! Departures from YAML 1.2 beside that, all on the strict side: characters that YAML forbids are refused (the
 //! parser would take a NUL for the end of the text), and so are tags beyond those of the core
-//! schema, of which only `!!str` means something: a text that is not null.
+//! schema, of which `!!str` means a text that is not null, and the others that quotes do not count.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -26,7 +30,7 @@ pub(crate) const TEXT_BYTES_MAX: usize = 64 << 20;
 /// How deeply sequences and mappings may be nested.
 pub(crate) const DEPTH_MAX: usize = 64;
 /// The most nodes of a text, aliases counted as all that they stand for.
-pub(crate) const NODES_MAX: usize = 1_000_000;
+pub(crate) const NODES_MAX: usize = 16_000_000;
 
 /// A value and where it was written; cheap to clone.
 ///
@@ -45,14 +49,23 @@ pub(crate) enum Content {
         style: Style,
     },
     Sequence(Rc<[Node]>),
-    /// Keys and values in their order, duplicates included.
-    Mapping(Rc<[(Node, Node)]>),
+    /// In their order, duplicates included.
+    Mapping(Rc<[Pair]>),
+}
+
+/// A key of a mapping and its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub(crate) key: Node,
+    pub(crate) value: Node,
+    /// Whether it was taken over from another mapping.
+    pub(crate) merged: bool,
 }
 
 /// How a scalar was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Bare: `null` is null.
+    /// Bare, or tagged as something that is no text: `null` is null.
     Plain,
     /// In quotes, as a block, or tagged `!!str`: `"null"` is a word.
     Quoted,
@@ -79,6 +92,32 @@ pub(crate) fn document(text: &str) -> Result<Option<Node>, Unreadable> {
     }
 }
 
+/// The first document of a text, if there is one, and where a second begins: what follows is not read, and may be
+/// anything.
+pub(crate) fn first_document(text: &str) -> Result<(Option<Node>, Option<Position>), Unreadable> {
+    refuse_long(text)?;
+    refuse_unprintable(text)?;
+    let mut parser = Parser::new_from_str(text);
+    let mut builder = Builder { nodes_max: NODES_MAX, ..Builder::default() };
+    let mut begins = None;
+    while let Some(event) = parser.next_event() {
+        let (event, span) = event.map_err(|error| not_yaml(&error, text))?;
+        let at = position(&span.start);
+        match event {
+            Event::DocumentStart(_) => begins = Some(at),
+            Event::DocumentEnd => break,
+            event => builder.take(event, at)?,
+        }
+    }
+    let second = match parser.next_event() {
+        Some(Ok((Event::DocumentStart(_), span))) => Some(position(&span.start)),
+        Some(Err(error)) => Some(within(text, position(error.marker()))),
+        _ => None,
+    };
+    let root = builder.root.take();
+    Ok((root.or_else(|| begins.map(null)), second))
+}
+
 /// A document of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Document {
@@ -89,12 +128,16 @@ pub(crate) struct Document {
 
 /// Every document of a text, in order.
 pub(crate) fn documents(text: &str) -> Result<Vec<Document>, Unreadable> {
+    documents_within(text, NODES_MAX)
+}
+
+fn documents_within(text: &str, nodes_max: usize) -> Result<Vec<Document>, Unreadable> {
     refuse_long(text)?;
     refuse_unprintable(text)?;
     let mut parser = Parser::new_from_str(text);
     let mut documents = Vec::new();
     let mut begins = START;
-    let mut builder = Builder::default();
+    let mut builder = Builder { nodes_max, ..Builder::default() };
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| not_yaml(&error, text))?;
         let at = position(&span.start);
@@ -124,6 +167,11 @@ impl Node {
         }
     }
 
+    /// Whether this, as a key, takes over the pairs of its value.
+    fn is_merge(&self) -> bool {
+        matches!(&self.content, Content::Scalar { text, style: Style::Plain } if &**text == "<<")
+    }
+
     /// What it is, for a message about it being something else.
     pub(crate) fn described(&self) -> String {
         match &self.content {
@@ -143,19 +191,24 @@ const START: Position = Position { line: 1, column: 1 };
 struct Builder {
     /// The sequences and mappings that are not closed yet, outermost first.
     open: Vec<Open>,
+    /// The nodes in them; a mapping's are keys and values in turn.
+    items: Vec<Node>,
+    words: Words,
     anchors: HashMap<usize, Built>,
     root: Option<Node>,
     /// Nodes so far, an alias counted as all that it stands for.
     nodes: usize,
+    nodes_max: usize,
 }
 
-/// A sequence or mapping being filled; a mapping's items are keys and values in turn.
+/// A sequence or mapping being filled.
 #[derive(Debug)]
 struct Open {
     at: Position,
     anchor: usize,
     mapping: bool,
-    items: Vec<Node>,
+    /// Where its nodes begin among all.
+    first: usize,
     nodes: usize,
     height: usize,
 }
@@ -175,9 +228,14 @@ impl Builder {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 self.count(1, at)?;
-                let plain = style == ScalarStyle::Plain && !is_text(tag.as_deref(), at)?;
-                let style = if plain { Style::Plain } else { Style::Quoted };
-                let text = Rc::from(&*text);
+                let tagged = tag.as_deref().map(|tag| is_text(tag, at)).transpose()?;
+                let style = match tagged {
+                    Some(true) => Style::Quoted,
+                    Some(false) => Style::Plain,
+                    None if style == ScalarStyle::Plain => Style::Plain,
+                    None => Style::Quoted,
+                };
+                let text = self.words.share(&text);
                 let content = Content::Scalar { text, style };
                 let node = Node { at, content };
                 self.close(anchor, Built { node, nodes: 1, height: 0 })
@@ -185,7 +243,11 @@ impl Builder {
             Event::SequenceStart(anchor, tag) => self.open(anchor, tag.as_deref(), false, at),
             Event::MappingStart(anchor, tag) => self.open(anchor, tag.as_deref(), true, at),
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
-                Some(open) => self.close(open.anchor, open.built()),
+                Some(open) => {
+                    let items = self.items.drain(open.first.min(self.items.len())..);
+                    let built = open.built(items)?;
+                    self.close(open.anchor, built)
+                }
                 None => Ok(()),
             },
             Event::Alias(anchor) => match self.anchors.get(&anchor) {
@@ -212,9 +274,10 @@ impl Builder {
         mapping: bool,
         at: Position,
     ) -> Result<(), Unreadable> {
-        is_text(tag, at)?;
+        tag.map(|tag| is_text(tag, at)).transpose()?;
         self.count(1, at)?;
-        self.open.push(Open { at, anchor, mapping, items: Vec::new(), nodes: 1, height: 1 });
+        let first = self.items.len();
+        self.open.push(Open { at, anchor, mapping, first, nodes: 1, height: 1 });
         // Refused here and not when it is closed, so that no text makes us go deeper first.
         self.refuse_deep(0, at)
     }
@@ -222,29 +285,30 @@ impl Builder {
     /// Puts a finished node where it belongs.
     fn close(&mut self, anchor: usize, built: Built) -> Result<(), Unreadable> {
         self.refuse_deep(built.height, built.node.at)?;
+        if anchor > 0 {
+            self.anchors.insert(anchor, built.clone());
+        }
         match self.open.last_mut() {
             Some(parent) => {
                 // The sum stays within what `count` has let pass.
                 parent.nodes = parent.nodes.saturating_add(built.nodes);
                 parent.height = parent.height.max(built.height.saturating_add(1));
-                parent.items.push(built.node.clone());
+                self.items.push(built.node);
             }
-            None => self.root = Some(built.node.clone()),
-        }
-        if anchor > 0 {
-            self.anchors.insert(anchor, built);
+            None => self.root = Some(built.node),
         }
         Ok(())
     }
 
     fn count(&mut self, nodes: usize, at: Position) -> Result<(), Unreadable> {
         self.nodes = self.nodes.saturating_add(nodes);
-        if self.nodes <= NODES_MAX {
+        if self.nodes <= self.nodes_max {
             return Ok(());
         }
         let message = format!(
-            "more than {NODES_MAX} values, each alias counted as all that it stands for; split \
-             the file, or write fewer aliases of aliases"
+            "more than {} values, each alias counted as all that it stands for; split \
+             the file, or write fewer aliases of aliases",
+            self.nodes_max
         );
         Err(unreadable(at, message))
     }
@@ -259,25 +323,89 @@ impl Builder {
 }
 
 impl Open {
-    fn built(self) -> Built {
+    fn built(
+        &self,
+        mut items: impl ExactSizeIterator<Item = Node>,
+    ) -> Result<Built, Unreadable> {
         let content = if self.mapping {
-            let mut items = self.items.into_iter();
             let mut pairs = Vec::with_capacity(items.len() / 2);
             while let (Some(key), Some(value)) = (items.next(), items.next()) {
-                pairs.push((key, value));
+                if key.is_merge() {
+                    merge(&value, &mut pairs)?;
+                } else {
+                    pairs.push(Pair { key, value, merged: false });
+                }
             }
             Content::Mapping(pairs.into())
         } else {
-            Content::Sequence(self.items.into())
+            Content::Sequence(items.collect())
         };
         let node = Node { at: self.at, content };
-        Built { node, nodes: self.nodes, height: self.height }
+        Ok(Built { node, nodes: self.nodes, height: self.height })
     }
 }
 
-/// Whether a tag says that a scalar is a text whatever it looks like.
-fn is_text(tag: Option<&Tag>, at: Position) -> Result<bool, Unreadable> {
-    let Some(tag) = tag else { return Ok(false) };
+/// The words of a text so far: rules repeat a few of them many times, and share them.
+///
+/// Each word has one place by its letters; another word of the same place takes it over.
+#[derive(Debug, Default)]
+struct Words {
+    places: Vec<Rc<str>>,
+}
+
+/// How many words are remembered.
+const WORDS_MAX: usize = 256;
+/// The longest that is: longer ones are seldom repeated.
+const WORD_BYTES_MAX: usize = 24;
+
+impl Words {
+    fn share(&mut self, text: &str) -> Rc<str> {
+        if text.len() > WORD_BYTES_MAX {
+            return Rc::from(text);
+        }
+        if self.places.is_empty() {
+            self.places = vec![Rc::from(""); WORDS_MAX];
+        }
+        let mix = |sum: usize, byte: u8| sum.wrapping_mul(31).wrapping_add(usize::from(byte));
+        let place = text.bytes().fold(text.len(), mix) % WORDS_MAX;
+        match self.places.get_mut(place) {
+            Some(known) if **known == *text => Rc::clone(known),
+            Some(known) => {
+                *known = Rc::from(text);
+                Rc::clone(known)
+            }
+            None => Rc::from(text),
+        }
+    }
+}
+
+/// Adds what a `<<` stands for. No more nodes than were counted: an alias counts in full where it
+/// stands, and the pairs take its place.
+fn merge(value: &Node, pairs: &mut Vec<Pair>) -> Result<(), Unreadable> {
+    let mut take = |node: &Node| match &node.content {
+        Content::Mapping(base) => {
+            pairs.extend(base.iter().map(|pair| Pair { merged: true, ..pair.clone() }));
+            Ok(())
+        }
+        _ => {
+            let got = node.described();
+            let message = format!(
+                "map merge requires map or sequence of maps as the value, got {got}; write it like \
+                 `<<: *base`"
+            );
+            Err(unreadable(node.at, message))
+        }
+    };
+    match &value.content {
+        // The first of several counts most, so it comes last.
+        Content::Sequence(items) => items.iter().rev().try_for_each(take),
+        _ => take(value),
+    }
+}
+
+/// Whether a tag says that a scalar is a text whatever it looks like, or that it is what it looks like even in
+/// quotes.
+fn is_text(tag: &Tag, at: Position) -> Result<bool, Unreadable> {
     let known = ["str", "int", "float", "bool", "null", "seq", "map"];
     // A lone `!` is YAML's own way to say "a text".
     if tag.handle.is_empty() && tag.suffix == "!" {
@@ -307,6 +435,11 @@ fn refuse_unprintable(text: &str) -> Result<(), Unreadable> {
         let control = letter.is_control() && !matches!(letter, '\t' | '\n' | '\r' | '\u{85}');
         control || matches!(letter, '\u{fffe}' | '\u{ffff}')
     };
+    // Nearly all texts are plain ASCII, which is looked through much faster by bytes.
+    let plain = |byte: u8| matches!(byte, b' '..=b'~') | matches!(byte, b'\t' | b'\n' | b'\r');
+    if text.as_bytes().chunks(64).all(|bytes| bytes.iter().fold(true, |all, b| all & plain(*b))) {
+        return Ok(());
+    }
     let Some((index, letter)) = text.char_indices().find(|(_, letter)| forbidden(*letter)) else {
         return Ok(());
     };
@@ -333,9 +466,24 @@ fn unreadable(at: Position, message: String) -> Unreadable {
 
 fn not_yaml(error: &saphyr_parser::ScanError, text: &str) -> Unreadable {
     let info = lower_first(error.info());
-    let message =
-        format!("not YAML: {info}; check the indentation, quotes and brackets before this place");
-    unreadable(within(text, position(error.marker())), message)
+    let at = within(text, position(error.marker()));
+    let remedy = match tab_near(text, at) {
+        Some(line) => format!("there is a tab on line {line}: write blanks in its place"),
+        None => "check the indentation, quotes and brackets before this place".to_owned(),
+    };
+    unreadable(at, format!("not YAML: {info}; {remedy}"))
+}
+
+/// The line of a tab where YAML wants blanks, at or just before a place.
+fn tab_near(text: &str, at: Position) -> Option<usize> {
+    let indented = |line: &str| {
+        let blank = line.len() - line.trim_start().len();
+        let after_colon = line.contains(":\t") || line.contains("-\t");
+        after_colon || line.get(..blank).is_some_and(|blank| blank.contains('\t'))
+    };
+    let first = at.line.saturating_sub(2);
+    let lines = text.lines().enumerate().skip(first).take(at.line.saturating_sub(first));
+    lines.filter(|(_, line)| indented(line)).map(|(index, _)| index + 1).last()
 }
 
 /// The parser places what is missing at the end on a line after the last; nobody has such a line.

@@ -71,6 +71,9 @@ impl Limit {
             (Kernel::Slots(new), Kernel::Slots(old), State::Slots(s)) => {
                 State::Slots(Box::new(new.carry(old, s, keep, now)))
             }
+            (Kernel::Tally(new), Kernel::Tally(old), State::Tally(s)) => {
+                State::Tally(new.carry(old, s, keep, now))
+            }
             // A token bucket refilled another way.
             (Kernel::Meter(new), Kernel::Steps(old), State::Steps(s)) => {
                 State::Meter(meter_from_steps(new, old, s, keep, now))
@@ -86,6 +89,10 @@ impl Limit {
 
     /// Units in use, each begun one counting as whole.
     fn used(&self, state: &State, now: Timestamp) -> u64 {
+        // What lies beyond the limit does not show in what is left of it.
+        if let State::Tally(tally) = state {
+            return tally.count;
+        }
         let Some(capacity) = self.capacity() else {
             return 0;
         };

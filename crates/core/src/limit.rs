@@ -9,6 +9,7 @@ use crate::algorithm::sliding_log::{LogState, SlidingLog};
 use crate::algorithm::sliding_window::{CounterState, SlidingWindow};
 use crate::algorithm::smooth::SmoothBursty;
 use crate::algorithm::steps::{Steps, StepsState};
+use crate::algorithm::tally::{Tally, TallyState};
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::warm_up::{WarmUp, WarmUpState};
 use crate::algorithm::{Algorithm, Slot, Ticket, Trace};
@@ -39,6 +40,8 @@ pub enum Limit {
     Cycle(Cycle),
     /// So many at a time.
     Concurrency(Concurrency),
+    /// So many per window, the denied counted too: Envoy's form.
+    Tally(Tally),
 }
 
 /// What a limit keeps of one identity.
@@ -62,6 +65,8 @@ pub enum State {
     WarmUp(WarmUpState),
     /// Concurrency limit.
     Slots(Box<SlotsState>),
+    /// The counter of Envoy's form.
+    Tally(TallyState),
     /// What had been used when the limit was closed.
     Spent(u64),
 }
@@ -77,6 +82,7 @@ pub(crate) enum Kernel<'a> {
     Log(&'a SlidingLog),
     WarmUp(&'a WarmUp),
     Slots(&'a Concurrency),
+    Tally(&'a Tally),
 }
 
 /// Runs one expression for whichever kernel and state belong together.
@@ -89,6 +95,7 @@ macro_rules! with_kernel {
             (Kernel::Log($kernel), State::Log($inner)) => $body,
             (Kernel::WarmUp($kernel), State::WarmUp($inner)) => $body,
             (Kernel::Slots($kernel), State::Slots($inner)) => $body,
+            (Kernel::Tally($kernel), State::Tally($inner)) => $body,
             _ => $otherwise,
         }
     };
@@ -112,6 +119,7 @@ impl Limit {
             Self::WarmUp(_) => "warm_up",
             Self::Cycle(_) => "cycle",
             Self::Concurrency(_) => "concurrency",
+            Self::Tally(_) => "tally",
         }
     }
 
@@ -126,6 +134,7 @@ impl Limit {
             Kernel::Counter(counter) => Some(counter.rate().count()),
             Kernel::Log(log) => Some(log.capacity()),
             Kernel::Slots(slots) => Some(slots.max()),
+            Kernel::Tally(tally) => Some(tally.limit()),
         }
     }
 
@@ -143,6 +152,7 @@ impl Limit {
             Self::WarmUp(warm_up) => Kernel::WarmUp(warm_up),
             Self::Cycle(cycle) => Kernel::Steps(&cycle.kernel),
             Self::Concurrency(slots) => Kernel::Slots(slots),
+            Self::Tally(tally) => Kernel::Tally(tally),
         }
     }
 }
@@ -168,6 +178,7 @@ impl Limit {
             Kernel::Log(kernel) => State::Log(Box::new(kernel.fresh(now))),
             Kernel::WarmUp(kernel) => State::WarmUp(kernel.fresh(now)),
             Kernel::Slots(kernel) => State::Slots(Box::new(kernel.fresh(now))),
+            Kernel::Tally(kernel) => State::Tally(kernel.fresh(now)),
         };
     }
 
@@ -222,6 +233,24 @@ impl Limit {
     /// cycle asked for more than it holds, whose slot moves away once it is full.
     pub(crate) fn wavers(&self, cost: u64) -> bool {
         matches!(self, Self::Cycle(cycle) if cost > cycle.permits())
+    }
+
+    /// Whether this limit counts a hit first and compares afterwards: it is charged whatever it says itself, and whatever
+    /// the other limits of its plan say. Such a limit has an opinion on a cost of 0 too.
+    ///
+    /// ```
+    /// use sluicegate_core::algorithm::tally::Tally;
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_core::time::Span;
+    ///
+    /// let tally = Limit::Tally(Tally::new(10, Span::from_secs(60)).unwrap());
+    /// assert!(tally.counts_first());
+    /// assert!(!Limit::Closed.counts_first());
+    /// ```
+    #[inline]
+    #[must_use]
+    pub const fn counts_first(&self) -> bool {
+        matches!(self, Self::Tally(_))
     }
 
     /// How long a plain hit waits: for ever if the limit shapes (its queue is bounded), else not at all.

@@ -12,6 +12,7 @@ use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_bucket::LeakyBucket;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::smooth::SmoothBursty;
+use crate::algorithm::tally::Tally;
 use crate::algorithm::warm_up::WarmUp;
 use crate::arithmetic::muldiv;
 use crate::limit::Limit;
@@ -170,6 +171,7 @@ impl Limit {
             Self::Concurrency(slots) => {
                 Self::Concurrency(Concurrency::new(grow(slots.max()), slots.lease())?)
             }
+            Self::Tally(tally) => Self::Tally(Tally::new(grow(tally.limit()), tally.period())?),
             Self::SmoothBursty(_) | Self::WarmUp(_) => {
                 return Err(QuotaError::Unfit {
                     mode: "soft",
@@ -225,6 +227,14 @@ impl Limit {
             Self::Cycle(cycle) => Self::Cycle(Cycle::new(times(cycle.permits()), cycle.period())?),
             Self::Concurrency(slots) => {
                 Self::Concurrency(Concurrency::new(times(slots.max()), slots.lease())?)
+            }
+            Self::Tally(_) => {
+                return Err(QuotaError::Unfit {
+                    mode: "elastic",
+                    algorithm: self.algorithm(),
+                    remedy: "it counts all that comes, so what was admitted above the limit would be \
+                             held against it once the load rises; use `hard`, or a fixed window",
+                });
             }
         })
     }

@@ -286,6 +286,15 @@ impl Limit {
             (Self::SmoothBursty(_) | Self::WarmUp(_), OpKind::ForceAdd) => {
                 Some("what is stored has a fixed maximum; raise it with `set_limit`")
             }
+            (Self::Tally(_), OpKind::ForceAdd) => {
+                Some("a count cannot go below nothing; raise the limit with `set_limit`")
+            }
+            (Self::Tally(_), OpKind::Acquire) => Some(
+                "it counts what comes when it comes, and nobody can wait for a turn; use `hit`, or a fixed window",
+            ),
+            (Self::Tally(_), OpKind::Reserve | OpKind::Commit | OpKind::Cancel) => Some(
+                "what came has come, and is not settled later; use `hit`, and `refund` to give back",
+            ),
             _ => None,
         }
     }

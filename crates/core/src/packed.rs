@@ -10,18 +10,20 @@
 //! | meter | its mark, rounded up | the mark's fraction | with extra units, in debt, a hole, or an identity that does not start full |
 //! | steps | when it is full | units used | above its capacity, a hole, or an identity that does not start full |
 //! | counter | when both counts are over | both counts | with bookings |
+//! | tally | the end of its window | its count | |
 //!
 //! [`Step::hit_plainly`] is the short way through a decision for the common case: a hit on a hard limit with
 //! a packed state, nothing owed and the clock going on. It is a few additions and comparisons; for
 //! anything out of the ordinary it has no answer, and the long way ([`crate::account::Account`]) has to be taken. Where it has one
 //! it is the same (`tests/packed.rs` compares the two).
 
+mod counts;
+
 use std::num::NonZeroU64;
 
 use crate::algorithm::Algorithm;
 use crate::algorithm::meter::{Meter, MeterState};
 use crate::algorithm::period::Period;
-use crate::algorithm::sliding_window::{CounterState, SlidingWindow};
 use crate::algorithm::steps::{Steps, StepsState};
 use crate::arithmetic::{EXACT_MAX, signed};
 use crate::limit::{Kernel, Limit, State};
@@ -48,7 +50,8 @@ pub struct PlainHit {
     pub after: Span,
     /// How the limit stands then.
     pub stands: Stands,
-    /// What is to be kept from now on, if it may go. `None` where nothing is kept at all.
+    /// What is to be kept from now on: if it may go, or in any case by a limit that counts first
+    /// ([`Limit::counts_first`]). `None` where nothing is kept, or what was kept stays.
     pub kept: Option<Packed>,
 }
 
@@ -108,6 +111,7 @@ impl Limit {
             (Kernel::Meter(kernel), State::Meter(state)) => kernel.pack(state),
             (Kernel::Steps(kernel), State::Steps(state)) => kernel.pack(state),
             (Kernel::Counter(kernel), State::Counter(state)) => kernel.pack(state),
+            (Kernel::Tally(kernel), State::Tally(state)) => kernel.pack(state),
             _ => None,
         }
     }
@@ -121,6 +125,7 @@ impl Limit {
             Kernel::Meter(kernel) => State::Meter(kernel.unpack(packed)),
             Kernel::Steps(kernel) => State::Steps(kernel.unpack(packed)),
             Kernel::Counter(kernel) => State::Counter(kernel.unpack(packed)),
+            Kernel::Tally(kernel) => State::Tally(kernel.unpack(packed)),
             _ => State::New,
         }
     }
@@ -134,7 +139,7 @@ impl Step {
     #[must_use]
     pub fn plain_cost_max(&self) -> Option<u64> {
         let packs = match self.limit.kernel() {
-            Kernel::Open | Kernel::Counter(_) => true,
+            Kernel::Open | Kernel::Counter(_) | Kernel::Tally(_) => true,
             Kernel::Meter(meter) => !meter.starts_short(),
             Kernel::Steps(steps) => !steps.starts_short() && steps.refill == steps.capacity,
             Kernel::Closed | Kernel::Log(_) | Kernel::WarmUp(_) | Kernel::Slots(_) => false,
@@ -155,6 +160,7 @@ impl Step {
             Kernel::Meter(kernel) => kernel.hit_plainly(kept, cost, now),
             Kernel::Steps(kernel) => kernel.hit_plainly(kept, cost, now),
             Kernel::Counter(kernel) => kernel.hit_plainly(kept, cost, now),
+            Kernel::Tally(kernel) => kernel.hit_plainly(kept, cost, now),
             Kernel::Open => Some(PlainHit {
                 allowed: true,
                 after: Span::ZERO,
@@ -384,73 +390,5 @@ impl Steps {
                 }
             }
         }
-    }
-}
-
-// === impl Pack: counter ===
-
-impl Pack for SlidingWindow {
-    #[inline]
-    fn pack(&self, state: &CounterState) -> Option<Packed> {
-        let bits = self.count_bits();
-        let (previous, current) = (state.previous, state.current);
-        let small = (previous | current).checked_shr(bits).unwrap_or(0) == 0;
-        let told_by_counts = state.next == 0 && state.seen.is_none() && small;
-        let expires_at = self.expires_at(state);
-        let held = expires_at > Timestamp::EPOCH && expires_at < Timestamp::MAX;
-        let number = previous.checked_shl(bits)? | current;
-        (told_by_counts && held && number > 0).then_some(Packed { expires_at, number })
-    }
-
-    #[inline]
-    fn unpack(&self, packed: Packed) -> CounterState {
-        let bits = self.count_bits();
-        let previous = packed.number.checked_shr(bits).unwrap_or(0).min(EXACT_MAX);
-        let current = packed.number ^ previous.checked_shl(bits).unwrap_or(0);
-        let windows = if current > 0 { 2 } else { 1 };
-        let length = self.window_span().as_micros().saturating_mul(windows);
-        let start = packed.expires_at.before(Span::from_micros(length));
-        let current = current.min(EXACT_MAX);
-        CounterState { start, previous, current, next: 0, seen: None }
-    }
-
-    /// The counts are those of the window that holds `now`, or of the one before.
-    #[inline]
-    fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
-        let mut state = match kept {
-            Some(packed) => self.unpack(packed),
-            None => self.fresh(now),
-        };
-        let window = self.window_span();
-        if now.since(state.start) >= window {
-            state = self.one_later(&state);
-        }
-        let most = self.rate().count();
-        if now < state.start || now.since(state.start) >= window || cost > most {
-            return None;
-        }
-        let held = self.estimate(&state, now);
-        let left = signed(most).saturating_sub(signed(held));
-        let fits = held.saturating_add(cost) <= most;
-        if fits {
-            state.current = state.current.saturating_add(cost);
-        }
-        let reset_after = self.full_at(&state, now).since(now);
-        if !fits {
-            let after = self.fits_at(&state, cost, now).since(now);
-            let stands = Stands { remaining: Some(left), reset_after };
-            return Some(PlainHit { allowed: false, after, stands, kept: None });
-        }
-        let kept = self.pack(&state)?;
-        let left = u64::try_from(left).unwrap_or(0).saturating_sub(cost);
-        Some(PlainHit::admitted(Span::ZERO, left, kept, reset_after))
-    }
-}
-
-impl SlidingWindow {
-    /// The bits that hold any count up to the limit; at most half of what a number has.
-    const fn count_bits(&self) -> u32 {
-        let bits = u64::BITS.saturating_sub(self.rate().count().leading_zeros());
-        if bits > 31 { 31 } else { bits }
     }
 }

@@ -8,7 +8,7 @@ use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::token_bucket::Refill;
 use sluicegate_core::limit::Limit;
 use support::limits::{
-    bucket, calendar, counter, cycle, leaky, log, slots, smooth, stepped, warm_up, window,
+    bucket, calendar, counter, cycle, leaky, log, slots, smooth, stepped, tally, warm_up, window,
     window_from_first_hit,
 };
 use support::{DAY, HOUR, MINUTE, SECOND, World, acquire, acquire_as, cases, hit, hit_as, us};
@@ -56,6 +56,7 @@ fn any_limit() -> impl Strategy<Value = Limit> {
         (n.clone(), p.clone()).prop_map(|(n, p)| window(n, p)),
         (n.clone(), p.clone()).prop_map(|(n, p)| window_from_first_hit(n, p)),
         (n.clone(), p.clone()).prop_map(|(n, p)| cycle(n, p)),
+        (n.clone(), p.clone()).prop_map(|(n, p)| tally(n, p)),
         (n.clone(), p.clone(), 0u64..4).prop_map(|(n, p, q)| leaky(n, p, q)),
         (n.clone(), p.clone(), 0u64..40).prop_map(|(n, p, b)| smooth(n, p, b)),
         (n.clone(), p.clone(), 1u64..60).prop_map(|(n, p, w)| warm_up(n, p, w, 3_000)),

@@ -4,25 +4,51 @@
 mod support;
 
 use proptest::prelude::*;
-use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_all};
+use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_all, apply_to_each};
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{Mode, Step};
 use sluicegate_core::op::{Op, Refusal};
-use support::limits::{bucket, slots, small_counting, window};
+use sluicegate_core::verdict::{Outcome, Verdict};
+use support::limits::{bucket, cycle, slots, small_counting, tally, window};
 use support::plans::{any_slots, deeds, mode, op, plan};
-use support::{World, acquire_as, at, cancel, cases, commit, hit, hit_as, peek, reserve, step};
+use support::{World, acquire_as, at, cancel, cases, commit, hit, hit_as, peek, reserve, step, us};
 
 /// Asks all of these worlds as the identities of one request.
 fn ask_all(worlds: &mut [World], op: Op, moment: Moment) -> Result<Answer, Refusal> {
-    let mut parts: Vec<Part<'_>> = worlds
-        .iter_mut()
-        .map(|World { plan, account, .. }| Part {
-            plan,
-            account,
-            spare_capacity: moment.spare_capacity,
-        })
-        .collect();
-    apply_to_all(&mut parts, op, moment.now)
+    apply_to_all(&mut parts(worlds, moment), op, moment.now)
+}
+
+/// The same, with what each of them said.
+fn ask_each(
+    worlds: &mut [World],
+    op: Op,
+    moment: Moment,
+    each: &mut Vec<Verdict>,
+) -> Result<Answer, Refusal> {
+    apply_to_each(&mut parts(worlds, moment), op, moment.now, each)
+}
+
+fn parts(worlds: &mut [World], moment: Moment) -> Vec<Part<'_>> {
+    let spare_capacity = moment.spare_capacity;
+    let worlds = worlds.iter_mut();
+    worlds
+        .map(|World { plan, account, .. }| Part { plan, account, spare_capacity, cost: None })
+        .collect()
+}
+
+/// The strictest of several outcomes; everyone waits for the last turn.
+fn strictest(each: &[Verdict]) -> Outcome {
+    let nevers = each.iter().filter_map(|said| match said.outcome {
+        Outcome::Never { max_cost } => Some(max_cost),
+        _ => None,
+    });
+    let longest = each.iter().filter_map(Verdict::retry_after).max();
+    let wait = each.iter().map(Verdict::wait).max().unwrap_or_default();
+    match (nevers.min(), longest) {
+        (Some(max_cost), _) => Outcome::Never { max_cost },
+        (None, Some(retry_after)) => Outcome::Deny { retry_after },
+        (None, None) => Outcome::Allow { wait },
+    }
 }
 
 fn ask(worlds: &mut [World], op: Op, now: u64) -> Result<Answer, Refusal> {
@@ -67,6 +93,78 @@ proptest! {
         let row: Vec<_> = states.map(|state| state.cloned().unwrap_or_default()).collect();
         let whole: Vec<_> = (0..plan.len()).map(|i| whole.state(i).cloned().unwrap_or_default()).collect();
         prop_assert_eq!(whole, row);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(2_000))]
+
+    #[test]
+    fn the_whole_is_as_strict_as_the_strictest_of_its_parts(
+        plan in plan(), cuts in prop::collection::vec(any::<bool>(), 6), deeds in deeds(40),
+    ) {
+        let (mut whole, mut parts) = (split(&plan, &cuts), split(&plan, &cuts));
+        let mut each = Vec::new();
+        for deed in deeds {
+            let joint = ask_all(&mut whole, deed.op, deed.moment);
+            prop_assert_eq!(ask_each(&mut parts, deed.op, deed.moment, &mut each), joint, "{:?}", deed);
+            let Ok(joint) = joint else {
+                prop_assert!(each.is_empty(), "refused");
+                continue;
+            };
+            prop_assert_eq!(each.len(), parts.len());
+            // A cycle asked for more than it holds is ready for a while only, and a log that counts denials counts those of
+            // others: together they may have to wait for longer than each of them.
+            let waits_longer = |step: &Step| match step.limit() {
+                Limit::Cycle(cycle) => deed.op.cost() > cycle.permits(),
+                Limit::SlidingLog(log) => log.counts_denied(),
+                _ => false,
+            };
+            match (joint.verdict.outcome, strictest(&each)) {
+                (Outcome::Deny { retry_after }, Outcome::Deny { retry_after: of_one })
+                    if plan.iter().any(waits_longer) => prop_assert!(retry_after >= of_one),
+                (outcome, strictest) => prop_assert_eq!(outcome, strictest, "{:?}", deed),
+            }
+            if joint.verdict.is_allowed() {
+                prop_assert_eq!(joint.verdict.soft, each.iter().any(|said| said.soft));
+                prop_assert_eq!(joint.verdict.elastic, each.iter().any(|said| said.elastic));
+            }
+            for (said, part) in each.iter().zip(&parts) {
+                prop_assert!(said.decided_by.is_some_and(|place| place < part.plan.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn each_part_says_what_it_would_have_said_on_its_own(
+        plan in plan(), cuts in prop::collection::vec(any::<bool>(), 6), deeds in deeds(20),
+        cost in 0u64..8, peeks in any::<bool>(), open in any::<bool>(),
+    ) {
+        let mut parts = split(&plan, &cuts);
+        let mut now = support::plans::START;
+        for deed in deeds {
+            now = deed.moment.now.as_micros();
+            let _ = ask_all(&mut parts, deed.op, deed.moment);
+        }
+        let moment = Moment { now: at(now), spare_capacity: open };
+        let op = if peeks { peek(cost) } else { hit_as(cost, 99) };
+        let mut alone = parts.clone();
+        let mut each = Vec::new();
+        ask_each(&mut parts, op, moment, &mut each).expect("a hit with an id is not refused");
+        for (said, alone) in each.iter().zip(&mut alone) {
+            alone.open = open;
+            let own = alone.answer(op, now).expect("nor is that of one of them").verdict;
+            prop_assert_eq!(said.is_allowed(), own.is_allowed());
+            // A log that counts denials does not count what can never pass, whoever says so.
+            let logs = |step: &Step| matches!(step.limit(), Limit::SlidingLog(log) if log.counts_denied());
+            if !plan.iter().any(logs) {
+                prop_assert_eq!(said.outcome, own.outcome);
+            }
+            // What is left tells whether it was charged, which is up to the others too.
+            if peeks {
+                prop_assert_eq!(*said, own);
+            }
+        }
     }
 }
 
@@ -305,4 +403,59 @@ fn a_slot_needs_an_id_whoever_has_it() {
     let mut parts = [hard(bucket(1, 10, 1)), hard(slots(3, 1_000))];
     assert_eq!(ask(&mut parts, hit(1), 0), Err(Refusal::NeedsHolder));
     assert!(allows(&mut parts, hit_as(1, 4), 0));
+}
+
+#[test]
+fn who_agreed_says_so_and_is_not_charged_when_another_denies() {
+    let mut parts = [hard(window(5, 100)), hard(window(1, 100)), hard(tally(5, 100))];
+    let mut each = Vec::new();
+    let mut ask = |cost| {
+        let answer = ask_each(&mut parts, hit(cost), Moment::at(at(7)), &mut each);
+        let told: Vec<_> = each.iter().map(|said| (said.is_allowed(), said.remaining)).collect();
+        (answer.expect("no limit here refuses it").verdict.decided_by, told)
+    };
+    let left = |n: i64| (true, Some(n));
+    assert_eq!(ask(1), (Some(1), vec![left(4), left(0), left(4)]));
+    assert_eq!(ask(1), (Some(1), vec![left(4), (false, Some(0)), left(3)]));
+    assert_eq!(ask(0), (Some(1), vec![left(4), left(0), left(3)]));
+}
+
+#[test]
+fn the_limit_of_a_part_is_named_by_its_place_in_that_part() {
+    let mut parts = [
+        World::of(vec![step(bucket(1, 10, 9), Mode::Hard), step(bucket(1, 10, 8), Mode::Hard)]),
+        World::of(vec![step(bucket(1, 10, 2), Mode::Hard), step(bucket(1, 10, 7), Mode::Hard)]),
+    ];
+    let mut each = Vec::new();
+    let joint = ask_each(&mut parts, hit(2), Moment::at(at(100)), &mut each);
+    assert_eq!(joint.map(|answer| answer.verdict.decided_by), Ok(Some(2)));
+    assert_eq!(each.iter().map(|said| said.decided_by).collect::<Vec<_>>(), [Some(1), Some(0)]);
+}
+
+#[test]
+fn a_part_asked_for_more_than_its_cycle_holds_waits_for_its_own_limits_only() {
+    let wants = acquire_as(3, 5, 7);
+    let mut parts = [hard(cycle(2, 10)), hard(bucket(1, 100, 3))];
+    ask(&mut parts[1..], hit(3), 0).expect("no limit here refuses it");
+    let mut each = Vec::new();
+    let joint = ask_each(&mut parts, wants, Moment::at(at(0)), &mut each).expect("nor this");
+    let own = parts.each_ref().map(|part| part.clone().answer(wants, 0).map(|said| said.verdict));
+    assert_eq!(
+        own.map(|said| said.map(|said| said.outcome)),
+        [Ok(each[0].outcome), Ok(each[1].outcome)]
+    );
+    let longest = each.iter().filter_map(Verdict::retry_after).max();
+    assert!(joint.verdict.retry_after() >= longest && longest > Some(us(0)));
+}
+
+#[test]
+fn what_was_said_before_is_forgotten() {
+    let mut parts = [hard(window(5, 100)), hard(window(1, 100))];
+    let mut each = Vec::new();
+    ask_each(&mut parts, hit(1), Moment::at(at(0)), &mut each).expect("no limit here refuses it");
+    assert_eq!(each.len(), 2);
+    ask_each(&mut parts[..1], Op::Drain, Moment::at(at(0)), &mut each).expect("nor this");
+    assert_eq!((each.len(), each[0].remaining), (1, Some(0)));
+    let refused = ask_each(&mut parts, cancel(7), Moment::at(at(0)), &mut each);
+    assert_eq!((refused, each.len()), (Err(Refusal::UnknownHolder), 0));
 }

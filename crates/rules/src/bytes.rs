@@ -12,7 +12,7 @@ const CLOSED: u8 = 1;
 const CALENDAR: u8 = 2;
 
 /// What a closed limit may have been, and will be again.
-const ALGORITHMS: [&str; 10] = [
+const ALGORITHMS: [&str; 11] = [
     "token_bucket",
     "leaky_bucket",
     "fixed_window",
@@ -23,6 +23,7 @@ const ALGORITHMS: [&str; 10] = [
     "cycle",
     "concurrency",
     "unlimited",
+    "tally",
 ];
 const UNITS: [CalendarUnit; 4] =
     [CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year];

@@ -137,6 +137,16 @@ impl Clock for &'static SystemClock {
     }
 }
 
+impl Clock for std::sync::Arc<dyn Clock> {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+
+    fn wakes(&self, at: Timestamp, waker: &Waker) -> bool {
+        (**self).wakes(at, waker)
+    }
+}
+
 fn system_us() -> u64 {
     #[allow(clippy::disallowed_methods, reason = "this is the engine's clock")]
     let now = std::time::SystemTime::now();

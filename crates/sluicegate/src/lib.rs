@@ -88,6 +88,8 @@
 
 pub mod clock;
 mod denied;
+mod engine;
+pub mod estimate;
 pub mod guide;
 #[cfg(feature = "http")]
 pub mod http;
@@ -108,8 +110,12 @@ pub use sluicegate_core::mode::{GateLevels, Mode};
 pub use sluicegate_core::op::{Op, OpKind, Refusal};
 pub use sluicegate_core::time::{Span, Timestamp};
 pub use sluicegate_core::verdict::{Outcome, Verdict};
+pub use sluicegate_rules as rules;
 
 pub use denied::Denied;
+#[cfg(feature = "config")]
+pub use engine::{Change, Follower, Following, LOOK_EVERY, RulesError, rules_of};
+pub use engine::{Checked, Engine, EngineBuilder, Reloaded, Snapshot, Status};
 pub use limit::LimitError;
 pub use limiter::{Ask, Booking, Builder, Limiter, Permit, Reservation, Together};
 pub use listener::{Event, Listener};

@@ -21,6 +21,8 @@ pub(crate) struct Rule {
     pub(crate) limits: Vec<Limit>,
     pub(crate) mode: Mode,
     pub(crate) policies: Arc<[Policy]>,
+    /// How often it was changed: states are moved to a later one, never back.
+    pub(crate) generation: u64,
     /// The plan that was last worked out, so that shards share it.
     latest: Mutex<Weak<Plan>>,
 }
@@ -61,7 +63,19 @@ impl Rule {
             });
         }
         let policies = policies.into();
-        Ok(Self { limits, mode, policies, latest: Mutex::new(Weak::new()) })
+        Ok(Self { limits, mode, policies, generation: 0, latest: Mutex::new(Weak::new()) })
+    }
+
+    /// A rule that lets nothing pass.
+    pub(crate) fn closed() -> Self {
+        let limits = vec![Limit::fixed(None, CoreLimit::Closed)];
+        let (policies, latest) = (Arc::default(), Mutex::default());
+        Self { limits, mode: Mode::Hard, policies, generation: 0, latest }
+    }
+
+    /// The same, so often changed.
+    pub(crate) fn with_generation(self, generation: u64) -> Self {
+        Self { generation, ..self }
     }
 
     /// The plan at `now`.
@@ -119,6 +133,7 @@ fn window(limit: &CoreLimit) -> Option<Span> {
     match limit {
         CoreLimit::FixedWindow(window) => return Some(window.rate().period()),
         CoreLimit::SlidingWindow(window) => return Some(window.rate().period()),
+        CoreLimit::Tally(tally) => return Some(tally.period()),
         CoreLimit::SlidingLog(log) => {
             let tightest = log.rates().min_by_key(|(most, _)| *most);
             return tightest.map(|(_, length)| length);

@@ -234,10 +234,10 @@ fn messages_say_what_it_is_and_what_to_do() {
     assert_eq!(told(b""), format!("FILE: this is no snapshot of a sluicegate store; {empty}"));
     assert_eq!(
         told(b"SLUICEG\n\x07\0\0\0"),
-        format!("FILE: a snapshot of version `7`, and this program reads version `1`; {empty}")
+        format!("FILE: a snapshot of version `7`, and this program reads version `2`; {empty}")
     );
     assert_eq!(
-        told(b"SLUICEG\n\x01\0\0\0\0\0"),
+        told(b"SLUICEG\n\x02\0\0\0\0\0"),
         format!("FILE: the snapshot is cut short; {empty}")
     );
     let missing = Memory::restore(folder.0.join("nothing")).unwrap_err();

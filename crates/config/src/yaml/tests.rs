@@ -14,7 +14,10 @@ fn shown(node: &Node) -> String {
         Content::Mapping(pairs) => {
             let pairs: Vec<_> = pairs
                 .iter()
-                .map(|(key, value)| format!("{}: {}", shown(key), shown(value)))
+                .map(|Pair { key, value, merged }| {
+                    let mark = if *merged { "<" } else { "" };
+                    format!("{mark}{}: {}", shown(key), shown(value))
+                })
                 .collect();
             format!("{{{}}}", pairs.join(", "))
         }
@@ -58,6 +61,35 @@ fn nodes_know_where_they_stand() {
     ];
     for (text, expected) in table {
         assert_eq!(tree(text), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn mappings_take_over_others() {
+    let table = [
+        ("{<<: {a: 1}, b: 2}", "{<a@1:7: 1@1:10, b@1:14: 2@1:17}@1:1"),
+        ("{b: 2, <<: {b: 1}}", "{b@1:2: 2@1:5, <b@1:13: 1@1:16}@1:1"),
+        ("{<<: [{a: 1}, {a: 2}]}", "{<a@1:16: 2@1:19, <a@1:8: 1@1:11}@1:1"),
+        ("- &x {a: 1}\n- {<<: *x}", "[{a@1:7: 1@1:10}@1:3, {<a@1:7: 1@1:10}@2:3]@1:1"),
+        (
+            "- &x {a: 1}\n- &y {<<: *x, b: 2}\n- {<<: *y}",
+            "[{a@1:7: 1@1:10}@1:3, {<a@1:7: 1@1:10, b@2:15: 2@2:18}@2:3, {<a@1:7: 1@1:10, <b@2:15: \
+             2@2:18}@3:3]@1:1",
+        ),
+        ("{<<: {}}", "{}@1:1"),
+        ("{'<<': {a: 1}}", "{\"<<\"@1:2: {a@1:9: 1@1:12}@1:8}@1:1"),
+    ];
+    for (text, expected) in table {
+        assert_eq!(tree(text), expected, "{text:?}");
+    }
+    for (text, got, column) in
+        [("{<<: 5}", "`5`", 6), ("{<<: }", "nothing", 5), ("{<<: [{}, [a]]}", "a list", 11)]
+    {
+        let message = format!(
+            "1:{column}: map merge requires map or sequence of maps as the value, got {got}; write \
+             it like `<<: *base`"
+        );
+        assert_eq!(tree(text), message);
     }
 }
 
@@ -144,15 +176,26 @@ fn nodes_are_bounded_and_aliases_count_in_full() {
         let before = level - 1;
         laughs.push_str(&format!("- &a{level} [{}]\n", vec![format!("*a{before}"); 9].join(", ")));
     }
-    let message = "more than 1000000 values, each alias counted as all that it stands for; split \
-                   the file, or write fewer aliases of aliases";
-    assert!(tree(&laughs).ends_with(message), "{}", tree(&laughs));
+    let message = "values, each alias counted as all that it stands for; split the file, or write \
+                   fewer aliases of aliases";
+    assert!(tree(&laughs).ends_with(&format!("more than 16000000 {message}")), "{}", tree(&laughs));
 
+    let within = |text: &str| match documents_within(text, 1_000) {
+        Ok(_) => String::new(),
+        Err(error) => error.message,
+    };
     let list = |items: usize| format!("[{}]", "a,".repeat(items));
-    assert!(documents(&list(NODES_MAX - 1)).is_ok());
-    assert!(tree(&list(NODES_MAX)).ends_with(message));
+    assert_eq!(within(&list(999)), "");
+    assert_eq!(within(&list(1_000)), format!("more than 1000 {message}"));
     // Also over several documents.
-    assert!(documents(&"--- a\n".repeat(NODES_MAX + 1)).is_err());
+    assert_eq!(within(&"--- a\n".repeat(1_001)), format!("more than 1000 {message}"));
+    // What is merged counts where it stands.
+    let merged = |times: usize| {
+        let base: String = (0..100).map(|key| format!("k{key}: v, ")).collect();
+        format!("- &b {{{base}}}\n{}", "- { <<: *b }\n".repeat(times))
+    };
+    assert_eq!(within(&merged(3)), "");
+    assert_eq!(within(&merged(4)), format!("more than 1000 {message}"));
     // A long scalar is shared, not copied: 100,000 aliases of a mebibyte.
     let long = format!("- &a {}\n{}", "x".repeat(1 << 20), "- *a\n".repeat(100_000));
     assert!(documents(&long).is_ok());
@@ -218,6 +261,7 @@ fn yamlish() -> impl Strategy<Value = String> {
         "@",
         "`",
         "<<",
+        "<<: ",
         "=",
         "😀",
         "\"a\\\n",
@@ -243,7 +287,7 @@ fn check(text: &str) {
         match &node.content {
             Content::Scalar { .. } => {}
             Content::Sequence(items) => items.iter().for_each(|item| walk(item, depth + 1, lines)),
-            Content::Mapping(pairs) => pairs.iter().for_each(|(key, value)| {
+            Content::Mapping(pairs) => pairs.iter().for_each(|Pair { key, value, .. }| {
                 walk(key, depth + 1, lines);
                 walk(value, depth + 1, lines);
             }),

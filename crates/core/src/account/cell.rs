@@ -44,7 +44,8 @@ pub(super) enum Pass {
 impl Cell {
     pub(super) fn pass(&self, step: &Step, want: Want, moment: Moment) -> Pass {
         let now = moment.now;
-        if want.cost == 0 || self.renews(want) {
+        // Nothing is always granted, except by a limit that compares after counting.
+        if want.cost == 0 && !step.limit.counts_first() || self.renews(want) {
             return Pass::Plain(now);
         }
         let plain = ask(&step.limit, &self.plain, want, now);
@@ -85,6 +86,7 @@ impl Cell {
             Pass::Plain(slot) => (slot, want.cost),
             // What is above the plain limit is not held against it once the gate closes.
             Pass::Boosted(slot) => (slot, step.limit.available(&self.plain, want.cost, now)),
+            Pass::Later(_) | Pass::Never(_) if step.limit.counts_first() => (now, want.cost),
             Pass::Later(_) | Pass::Never(_) => return Receipt::default(),
         };
         let plain = (cost > 0).then(|| {
@@ -118,12 +120,15 @@ impl Cell {
         now: Timestamp,
     ) -> Decision {
         let remaining = step.remaining(&self.plain, now);
+        let above = remaining.is_some_and(|left| left < 0);
+        // What a tally has beyond its limit is no debt.
+        let least = if step.limit.counts_first() { 0 } else { i64::MIN };
         Decision {
             outcome: pass.outcome(now),
             enforced: step.enforced,
-            remaining,
+            remaining: remaining.map(|left| left.max(least)),
             reset_after: step.limit.full_after(&self.plain, now),
-            soft: charged && step.plain.is_some() && remaining.is_some_and(|left| left < 0),
+            soft: charged && pass.is_yes() && step.plain.is_some() && above,
             elastic: charged && matches!(pass, Pass::Boosted(_)),
         }
     }
@@ -148,7 +153,7 @@ impl Pass {
         matches!(self, Self::Plain(_) | Self::Boosted(_))
     }
 
-    fn outcome(&self, now: Timestamp) -> Outcome {
+    pub(super) fn outcome(&self, now: Timestamp) -> Outcome {
         match self {
             Self::Plain(slot) | Self::Boosted(slot) => Outcome::Allow { wait: slot.since(now) },
             Self::Later(at) => Outcome::Deny { retry_after: at.since(now) },
@@ -184,6 +189,8 @@ impl Step {
         let mut pass = ask(&self.limit, state, want, now);
         if let Some(slot) = pass.turn() {
             self.limit.spend(state, cost, slot, now);
+        } else if self.limit.counts_first() {
+            self.limit.spend(state, cost, now, now);
         } else if self.counts_denied() && !matches!(pass, Pass::Never(_)) {
             self.limit.log_denied(state, cost, now);
             pass = ask(&self.limit, state, want, now);

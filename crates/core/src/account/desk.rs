@@ -22,22 +22,72 @@ pub(super) struct Desk<'d, 'a> {
     pub(super) parts: &'d mut [Part<'a>],
 }
 
+/// An answer, and what each step in the row had to say.
+pub(super) struct Judged {
+    pub(super) answer: Answer,
+    pub(super) decisions: Vec<Decision>,
+    /// What was wanted, where that was asked of every limit.
+    want: Option<Want>,
+}
+
 impl Desk<'_, '_> {
     pub(super) fn apply(&mut self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
+        self.apply_and(op, now, |_, _| {})
+    }
+
+    /// The same, with the verdict of every part on its own.
+    pub(super) fn apply_to_each(
+        &mut self,
+        op: Op,
+        now: Timestamp,
+        each: &mut Vec<Verdict>,
+    ) -> Result<Answer, Refusal> {
+        self.apply_and(op, now, |desk, judged| desk.judge_each(judged, now.min(NOW_MAX), each))
+    }
+
+    /// Carries out `op`, and lets `tell` see how it was judged while the states are open.
+    fn apply_and(
+        &mut self,
+        op: Op,
+        now: Timestamp,
+        tell: impl FnOnce(&mut Self, &Judged),
+    ) -> Result<Answer, Refusal> {
         let now = now.min(NOW_MAX);
         self.refuse_unsupported(op.kind())?;
         self.check_holder(&op, now)?;
         for part in &mut *self.parts {
             part.account.open(part.plan, now);
         }
-        let answer = self.carry_out(op, now);
+        let judged = self.carry_out(op, now);
+        if let Ok(judged) = &judged {
+            tell(self, judged);
+        }
         for part in &mut *self.parts {
             part.account.close(part.plan, now);
         }
-        answer
+        judged.map(|judged| judged.answer)
+    }
+
+    /// Each part judged by its own steps, which is what it would have said on its own to the same states.
+    fn judge_each(&mut self, judged: &Judged, now: Timestamp, each: &mut Vec<Verdict>) {
+        let mut rest = judged.decisions.as_slice();
+        for part in &mut *self.parts {
+            let (own, others) = rest.split_at_checked(part.plan.len()).unwrap_or((rest, &[]));
+            rest = others;
+            let verdict = judge(own);
+            let alone = Desk { parts: std::slice::from_mut(part) };
+            each.push(match judged.want {
+                Some(want) => alone.all_ready(want, now, verdict),
+                None => verdict,
+            });
+        }
     }
 
     fn refuse_unsupported(&self, op: OpKind) -> Result<(), Refusal> {
+        // A slot is freed, whoever stands beside it and has nothing to cancel.
+        if op == OpKind::Cancel && self.plan().any(Step::has_slots) {
+            return Ok(());
+        }
         for step in self.plan() {
             if let Some(reason) = step.limit.refuses(op) {
                 let algorithm = step.limit.algorithm();
@@ -47,52 +97,52 @@ impl Desk<'_, '_> {
         Ok(())
     }
 
-    fn carry_out(&mut self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
+    fn carry_out(&mut self, op: Op, now: Timestamp) -> Result<Judged, Refusal> {
         match op {
             Op::Hit { cost, holder } => {
                 let want = Want { cost, patience: None, holder };
-                Ok(self.admit(want, now).0.into())
+                Ok(self.admit(want, now).0)
             }
             Op::Peek { cost } => {
                 let want = Want { cost, patience: None, holder: None };
-                let verdict = judge(&self.look(want, now));
-                Ok(self.all_ready(want, now, verdict).into())
+                Ok(self.judge_wanted(want, self.look(want, now), now))
             }
             Op::Acquire { cost, patience, holder } => {
                 let want = Want { cost, patience: Some(patience), holder };
-                let (verdict, receipts) = self.admit(want, now);
-                if let (Some(holder), Outcome::Allow { wait }) = (holder, verdict.outcome) {
+                let (judged, receipts) = self.admit(want, now);
+                let outcome = judged.answer.verdict.outcome;
+                if let (Some(holder), Outcome::Allow { wait }) = (holder, outcome) {
                     let kind = Kind::Booking { made: now, turn: now.after(wait) };
                     // A slot is freed by its holder; there is nothing else to remember of it.
                     let booked = |part: &Part<'_>| part.plan.iter().any(|step| !step.has_slots());
                     self.hold((holder, kind, cost), &receipts, now, booked);
                 }
-                Ok(verdict.into())
+                Ok(judged)
             }
             Op::Reserve { cost, ttl, holder } => {
                 let want = Want { cost, patience: None, holder: Some(holder) };
-                let (verdict, receipts) = self.admit(want, now);
-                if verdict.outcome.is_allowed() {
+                let (judged, receipts) = self.admit(want, now);
+                if judged.answer.verdict.is_allowed() {
                     let kind = Kind::Reservation { deadline: now.after(ttl), ttl };
                     self.hold((holder, kind, cost), &receipts, now, |_| true);
                 }
-                Ok(verdict.into())
+                Ok(judged)
             }
             Op::Take { cost } => Ok(self.take(cost, now)),
             Op::Drain => Ok(self.drain(now)),
             Op::Charge { cost } => {
-                self.each(|limit, state| {
+                self.each_for(cost, |limit, state, cost| {
                     limit.spend(state, cost, now, now);
                 });
-                Ok(judge(&self.in_debt(now)).into())
+                Ok(Judged::by(self.in_debt(now)))
             }
             Op::Refund { cost } | Op::Add { cost, force: false } => {
-                self.each(|limit, state| limit.put(state, cost, now));
-                Ok(judge(&self.as_it_stands(now)).into())
+                self.each_for(cost, |limit, state, cost| limit.put(state, cost, now));
+                Ok(Judged::by(self.as_it_stands(now)))
             }
             Op::Add { cost, force: true } => {
-                self.each(|limit, state| limit.put_beyond(state, cost, now));
-                Ok(judge(&self.as_it_stands(now)).into())
+                self.each_for(cost, |limit, state, cost| limit.put_beyond(state, cost, now));
+                Ok(Judged::by(self.as_it_stands(now)))
             }
             Op::Reset => {
                 self.each(|limit, state| {
@@ -103,7 +153,7 @@ impl Desk<'_, '_> {
                 for part in &mut *self.parts {
                     part.account.holds.void(now);
                 }
-                Ok(judge(&self.as_it_stands(now)).into())
+                Ok(Judged::by(self.as_it_stands(now)))
             }
             Op::Commit { cost, holder } => self.commit(cost, holder, now),
             Op::Cancel { holder } => self.cancel(holder, now),
@@ -114,7 +164,7 @@ impl Desk<'_, '_> {
 /// Asking and charging.
 impl<'a> Desk<'_, 'a> {
     /// Charges what is wanted if every enforced limit agrees; a receipt for each step in the row.
-    fn admit(&mut self, want: Want, now: Timestamp) -> (Verdict, Vec<Receipt>) {
+    fn admit(&mut self, want: Want, now: Timestamp) -> (Judged, Vec<Receipt>) {
         let passes = self.passes(want, now);
         let obeyed = || passes.iter().filter(|(step, _)| step.enforced);
         let allowed = obeyed().all(|(_, pass)| pass.is_yes());
@@ -126,13 +176,14 @@ impl<'a> Desk<'_, 'a> {
         let mut receipts = vec![Receipt::default(); passes.len()];
         let mut decisions = Vec::with_capacity(passes.len());
         let cells = self.parts.iter_mut().flat_map(|part| {
-            let moment = part.at(now);
-            part.account.cells.iter_mut().map(move |cell| (cell, moment))
+            let (moment, want) = (part.at(now), part.wants(want));
+            part.account.cells.iter_mut().map(move |cell| (cell, moment, want))
         });
-        for (((step, pass), (cell, moment)), receipt) in passes.iter().zip(cells).zip(&mut receipts)
-        {
+        let asked = passes.iter().zip(cells).zip(&mut receipts);
+        for (((step, pass), (cell, moment, want)), receipt) in asked {
             let mut pass = *pass;
-            let charged = want.cost > 0 && allowed && step.goes_through(&passes);
+            let goes = step.limit.counts_first() || allowed && step.goes_through(&passes);
+            let charged = want.cost > 0 && goes;
             if charged {
                 *receipt = cell.charge(step, want, pass, now).with_turn(turn);
             } else if want.cost > 0 && logged && step.counts_denied() {
@@ -141,7 +192,21 @@ impl<'a> Desk<'_, 'a> {
             }
             decisions.push(cell.decision(step, pass, charged, now));
         }
-        (self.all_ready(want, now, judge(&decisions)), receipts)
+        let mut judged = self.judge_wanted(want, decisions, now);
+        // A log that counted what others deny was asked again, so that the wait is true. That it agreed is its own word.
+        for ((_, pass), decision) in passes.iter().zip(&mut judged.decisions) {
+            if pass.is_yes() {
+                decision.outcome = pass.outcome(now);
+            }
+        }
+        (judged, receipts)
+    }
+
+    /// What all limits together say to what was asked of each.
+    fn judge_wanted(&self, want: Want, decisions: Vec<Decision>, now: Timestamp) -> Judged {
+        let mut judged = Judged { want: Some(want), ..Judged::by(decisions) };
+        judged.answer.verdict = self.all_ready(want, now, judged.answer.verdict);
+        judged
     }
 
     /// Leaves a hold with each account that is to keep one, with the receipts of its own steps.
@@ -156,6 +221,7 @@ impl<'a> Desk<'_, 'a> {
         for part in &mut *self.parts {
             let receipts = rest.by_ref().take(part.plan.len()).collect();
             if kept(part) {
+                let cost = part.cost.unwrap_or(cost);
                 part.account.holds.add(Hold { holder, kind, cost, receipts }, now);
             }
         }
@@ -164,7 +230,11 @@ impl<'a> Desk<'_, 'a> {
     /// The verdict with its waits made true where a limit may be ready only for a while: look again at
     /// the moment that the others ask for, until they agree.
     fn all_ready(&self, want: Want, now: Timestamp, verdict: Verdict) -> Verdict {
-        if !self.plan().any(|step| step.limit.wavers(want.cost)) {
+        let wavers = |part: &Part<'_>| {
+            let cost = part.wants(want).cost;
+            part.plan.iter().any(|step| step.limit.wavers(cost))
+        };
+        if !self.parts.iter().any(wavers) {
             return verdict;
         }
         let agreed = |outcome: Outcome, of: fn(&Verdict) -> Option<Outcome>| {
@@ -209,33 +279,32 @@ impl<'a> Desk<'_, 'a> {
 
     /// What every limit says to this, without a trace.
     fn look(&self, want: Want, now: Timestamp) -> Vec<Decision> {
-        let said = |(step, cell, moment): (&Step, &Cell, Moment)| {
+        let said = |(step, cell, moment, want): (&Step, &Cell, Moment, Want)| {
             cell.decision(step, cell.pass(step, want, moment), false, now)
         };
-        self.steps_at(now).map(said).collect()
+        self.steps_for(want, now).map(said).collect()
     }
 
     fn passes(&self, want: Want, now: Timestamp) -> Vec<(&'a Step, Pass)> {
-        let pass =
-            |(step, cell, moment): (&'a Step, &Cell, Moment)| (step, cell.pass(step, want, moment));
-        self.steps_at(now).map(pass).collect()
+        let pass = |(step, cell, moment, want): (&'a Step, &Cell, Moment, Want)| {
+            (step, cell.pass(step, want, moment))
+        };
+        self.steps_for(want, now).map(pass).collect()
     }
 
-    fn take(&mut self, cost: u64, now: Timestamp) -> Answer {
+    fn take(&mut self, cost: u64, now: Timestamp) -> Judged {
         let obeyed = self.steps_at(now).filter(|(step, ..)| step.enforced);
         let available = obeyed.map(|(step, cell, moment)| cell.available(step, cost, moment));
         let amount = available.min().unwrap_or(cost);
         if amount == 0 {
             let want = Want { cost: cost.min(1), patience: None, holder: None };
-            let verdict = judge(&self.look(want, now));
-            return Answer { verdict, taken: Some(0), returned: None };
+            return Judged::by(self.look(want, now)).taking(0);
         }
         let want = Want { cost: amount, patience: None, holder: None };
-        let verdict = self.admit(want, now).0;
-        Answer { verdict, taken: Some(amount), returned: None }
+        self.admit(want, now).0.taking(amount)
     }
 
-    fn drain(&mut self, now: Timestamp) -> Answer {
+    fn drain(&mut self, now: Timestamp) -> Judged {
         let left = |(step, cell): (&Step, &Cell)| {
             // What a soft limit has beyond itself is not its to be drained of.
             step.limit.left(&cell.plain, now).map(|left| left.saturating_sub(step.slack))
@@ -246,8 +315,7 @@ impl<'a> Desk<'_, 'a> {
                 limit.spend(state, amount, now, now);
             });
         }
-        let verdict = judge(&self.as_it_stands(now));
-        Answer { verdict, taken: Some(amount), returned: None }
+        Judged::by(self.as_it_stands(now)).taking(amount)
     }
 }
 
@@ -267,6 +335,29 @@ impl<'a> Desk<'_, 'a> {
             let moment = part.at(now);
             part.plan.iter().zip(&part.account.cells).map(move |(step, cell)| (step, cell, moment))
         })
+    }
+
+    /// The same, each with what is wanted of its part.
+    fn steps_for(
+        &self,
+        want: Want,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (&'a Step, &Cell, Moment, Want)> {
+        self.parts.iter().flat_map(move |part| {
+            let (moment, want) = (part.at(now), part.wants(want));
+            let steps = part.plan.iter().zip(&part.account.cells);
+            steps.map(move |(step, cell)| (step, cell, moment, want))
+        })
+    }
+
+    /// Each limit, with what is asked of its part.
+    fn each_for(&mut self, cost: u64, mut act: impl FnMut(&Limit, &mut State, u64)) {
+        for part in &mut *self.parts {
+            let cost = part.cost.unwrap_or(cost);
+            part.account.each(part.plan, &mut |limit: &Limit, state: &mut State| {
+                act(limit, state, cost);
+            });
+        }
     }
 
     fn each(&mut self, mut act: impl FnMut(&Limit, &mut State)) {
@@ -290,9 +381,30 @@ impl<'a> Desk<'_, 'a> {
     }
 }
 
+impl Judged {
+    pub(super) fn by(decisions: Vec<Decision>) -> Self {
+        Self { answer: judge(&decisions).into(), decisions, want: None }
+    }
+
+    fn taking(mut self, amount: u64) -> Self {
+        self.answer.taken = Some(amount);
+        self
+    }
+
+    pub(super) fn returning(mut self, amount: u64) -> Self {
+        self.answer.returned = Some(amount);
+        self
+    }
+}
+
 impl Part<'_> {
     const fn at(&self, now: Timestamp) -> Moment {
         Moment { now, spare_capacity: self.spare_capacity }
+    }
+
+    /// What is wanted of this part.
+    fn wants(&self, want: Want) -> Want {
+        Want { cost: self.cost.unwrap_or(want.cost), ..want }
     }
 }
 

@@ -6,11 +6,12 @@
 //!
 //! 1. *open* every state of the plan at `now`;
 //! 2. ask every limit; all that are enforced must agree;
-//! 3. charge all of them, or none (a log that counts denied attempts logs this one), and *close*.
+//! 3. charge all of them, or none (a log that counts denied attempts logs this one, and a tally counts
+//!    everything), and *close*.
 //!
 //! A request may stand for several identities at once: this user, this address, everybody. Each has an
 //! account and a plan of its own, and the answer is that of one account under all plans in a row
-//! ([`apply_to_all`]).
+//! ([`apply_to_all`]). What each of them said on its own is told on request ([`apply_to_each`]).
 
 mod apart;
 mod bytes;
@@ -88,6 +89,9 @@ pub struct Part<'a> {
     pub account: &'a mut Account,
     /// Whether its elastic limits are open ([`crate::mode::Gate`]).
     pub spare_capacity: bool,
+    /// What it is asked for in place of the operation's cost, where that is not the same for all: by a hit, peek, acquire,
+    /// reserve, charge, refund or add. The others have one amount for all.
+    pub cost: Option<u64>,
 }
 
 /// Carries out `op` on all parts: all or nothing.
@@ -113,8 +117,8 @@ pub struct Part<'a> {
 /// let (mut alice, mut bob, mut all) = (Account::default(), Account::default(), Account::default());
 ///
 /// let mut allowed = |user, cost| {
-///     let user = Part { plan: &per_user, account: user, spare_capacity: false };
-///     let everybody = Part { plan: &in_all, account: &mut all, spare_capacity: false };
+///     let user = Part { plan: &per_user, account: user, spare_capacity: false, cost: None };
+///     let everybody = Part { plan: &in_all, account: &mut all, spare_capacity: false, cost: None };
 ///     let op = Op::Hit { cost, holder: None };
 ///     let answer = apply_to_all(&mut [user, everybody], op, Timestamp::EPOCH);
 ///     answer.unwrap().verdict.outcome.is_allowed()
@@ -128,11 +132,61 @@ pub struct Part<'a> {
 /// When a limit of a plan has no meaning for the operation, or its id is not what it needs to be.
 /// Then nothing has changed.
 pub fn apply_to_all(parts: &mut [Part<'_>], op: Op, now: Timestamp) -> Result<Answer, Refusal> {
+    at_desk(parts, op, |desk| desk.apply(op, now))
+}
+
+/// The same as [`apply_to_all`], and in `each` what every part said, in their order: judged by its own steps alone, so
+/// that [`Verdict::decided_by`] counts from the first of them.
+///
+/// A part says what its limits said to the cost. Where another one denies, a part that agreed says so
+/// though it was not charged; only a limit that counts first ([`Limit::counts_first`]) was. After an operation that is not about being
+/// admitted a part says how it stands. What was in `each` before is gone, also when the operation is refused.
+///
+/// ```
+/// use sluicegate_core::account::{Account, Part, apply_to_each};
+/// use sluicegate_core::algorithm::tally::Tally;
+/// use sluicegate_core::limit::Limit;
+/// use sluicegate_core::mode::{Mode, Step};
+/// use sluicegate_core::op::Op;
+/// use sluicegate_core::time::{Span, Timestamp};
+///
+/// let a_minute = |count| {
+///     let tally = Tally::new(count, Span::from_secs(60)).unwrap();
+///     [Step::new(Limit::Tally(tally), Mode::Hard).unwrap()]
+/// };
+/// let (per_user, per_path) = (a_minute(5), a_minute(1));
+/// let (mut user, mut path) = (Account::default(), Account::default());
+///
+/// let mut each = Vec::new();
+/// for _ in 0..2 {
+///     let user = Part { plan: &per_user, account: &mut user, spare_capacity: false, cost: None };
+///     let path = Part { plan: &per_path, account: &mut path, spare_capacity: false, cost: Some(1) };
+///     let hit = Op::Hit { cost: 1, holder: None };
+///     apply_to_each(&mut [user, path], hit, Timestamp::EPOCH, &mut each).unwrap();
+/// }
+/// assert!(each[0].is_allowed() && !each[1].is_allowed());
+/// assert_eq!(each[0].remaining, Some(3), "counted all the same");
+/// ```
+///
+/// # Errors
+/// As [`apply_to_all`].
+pub fn apply_to_each(
+    parts: &mut [Part<'_>],
+    op: Op,
+    now: Timestamp,
+    each: &mut Vec<Verdict>,
+) -> Result<Answer, Refusal> {
+    each.clear();
+    at_desk(parts, op, |desk| desk.apply_to_each(op, now, each))
+}
+
+/// Asks at a desk with these parts, or with copies of them where nothing is to be left behind.
+fn at_desk<R>(parts: &mut [Part<'_>], op: Op, ask: impl FnOnce(&mut Desk<'_, '_>) -> R) -> R {
     let mut desk = Desk { parts };
     if op.leaves_no_trace() {
-        return desk.with_copies(|part| part.account.clone(), |mut copy| copy.apply(op, now));
+        return desk.with_copies(|part| part.account.clone(), |mut copy| ask(&mut copy));
     }
-    desk.apply(op, now)
+    ask(&mut desk)
 }
 
 // === impl Account ===
@@ -145,7 +199,11 @@ impl Account {
     /// Then nothing has changed.
     pub fn apply(&mut self, plan: &[Step], op: Op, moment: Moment) -> Result<Answer, Refusal> {
         let spare_capacity = moment.spare_capacity;
-        apply_to_all(&mut [Part { plan, account: self, spare_capacity }], op, moment.now)
+        apply_to_all(
+            &mut [Part { plan, account: self, spare_capacity, cost: None }],
+            op,
+            moment.now,
+        )
     }
 
     /// Moves to another plan. `from` names, for each new step, the old one it continues, if any.

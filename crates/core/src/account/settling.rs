@@ -1,14 +1,13 @@
 //! What comes after a charge: settling, cancelling, running out.
 
-use super::desk::Desk;
+use super::desk::{Desk, Judged};
 use super::holds::{Hold, Kind, Receipt};
-use super::{Account, Answer, Part};
+use super::{Account, Part};
 use crate::algorithm::concurrency::Holder;
 use crate::limit::State;
 use crate::mode::Step;
 use crate::op::{Op, Refusal};
 use crate::time::Timestamp;
-use crate::verdict::judge;
 
 impl Desk<'_, '_> {
     pub(super) fn commit(
@@ -16,16 +15,15 @@ impl Desk<'_, '_> {
         actual: u64,
         holder: Holder,
         now: Timestamp,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Judged, Refusal> {
         let mut returned = None;
         for part in &mut *self.parts {
             returned = least(returned, part.account.commit(part.plan, actual, holder, now));
         }
-        let verdict = judge(&self.in_debt(now));
-        Ok(Answer { verdict, taken: None, returned: Some(returned.unwrap_or(0)) })
+        Ok(Judged::by(self.in_debt(now)).returning(returned.unwrap_or(0)))
     }
 
-    pub(super) fn cancel(&mut self, holder: Holder, now: Timestamp) -> Result<Answer, Refusal> {
+    pub(super) fn cancel(&mut self, holder: Holder, now: Timestamp) -> Result<Judged, Refusal> {
         let (mut held, mut returned, mut freed) = (false, None, None);
         for part in &mut *self.parts {
             freed = freed.max(part.account.free(part.plan, holder));
@@ -38,8 +36,7 @@ impl Desk<'_, '_> {
         // What a slot was worth is told only where nothing was booked beside it.
         let returned =
             if held { returned.unwrap_or(0) } else { freed.ok_or(Refusal::UnknownHolder)? };
-        let verdict = judge(&self.as_it_stands(now));
-        Ok(Answer { verdict, taken: None, returned: Some(returned) })
+        Ok(Judged::by(self.as_it_stands(now)).returning(returned))
     }
 
     /// Refuses what needs an id and has none, or one that cannot be used.

@@ -1,4 +1,4 @@
-//! The nine algorithms, on six kernels.
+//! The ten algorithms, on seven kernels.
 //!
 //! | kernel | state | serves |
 //! |---|---|---|
@@ -6,6 +6,7 @@
 //! | [`steps`] | a level and the period it belongs to | interval and aligned token bucket, fixed window, cycle |
 //! | [`sliding_window`] | two counts | sliding window counter |
 //! | [`sliding_log`] | every admitted hit | sliding window log |
+//! | [`tally`] | one count, of the denied too | the counter of Envoy's form |
 //! | [`warm_up`] | a mark and how cold it is | smooth warming up |
 //! | [`concurrency`] | who holds a slot until when | concurrency limit |
 //!
@@ -23,6 +24,7 @@ pub mod sliding_log;
 pub mod sliding_window;
 pub mod smooth;
 pub mod steps;
+pub mod tally;
 pub mod token_bucket;
 pub mod warm_up;
 
@@ -87,7 +89,7 @@ pub(crate) trait Algorithm {
     /// From when on the state is as good as a fresh one.
     fn expires_at(&self, state: &Self::State) -> Timestamp;
 
-    /// When `cost` (at least 1) would get its turn if booked now.
+    /// When `cost` (at least 1, except for a limit that asks for nothing too) would get its turn if booked now.
     fn slot(&self, state: &Self::State, cost: u64, now: Timestamp) -> Slot;
 
     /// From when on a caller who waits at most `patience` for its turn is let in.

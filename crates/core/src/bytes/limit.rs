@@ -9,6 +9,7 @@ use crate::algorithm::sliding_log::{LOG_WINDOWS_MAX, SlidingLog};
 use crate::algorithm::sliding_window::{Rounding, SlidingWindow};
 use crate::algorithm::smooth::SmoothBursty;
 use crate::algorithm::steps::{EDGES_MAX, Edges};
+use crate::algorithm::tally::Tally;
 use crate::algorithm::token_bucket::{Refill, TokenBucket};
 use crate::algorithm::warm_up::WarmUp;
 use crate::limit::Limit;
@@ -33,6 +34,7 @@ impl Limit {
             Self::WarmUp(warm_up) => with_kind(8, warm_up, out),
             Self::Cycle(cycle) => with_kind(9, cycle, out),
             Self::Concurrency(slots) => with_kind(10, slots, out),
+            Self::Tally(tally) => with_kind(11, tally, out),
         }
     }
 
@@ -61,6 +63,7 @@ impl Limit {
             8 => Self::WarmUp(Written::read_from(bytes)?),
             9 => Self::Cycle(Written::read_from(bytes)?),
             10 => Self::Concurrency(Written::read_from(bytes)?),
+            11 => Self::Tally(Written::read_from(bytes)?),
             _ => return None,
         })
     }
@@ -240,6 +243,18 @@ impl Written for Concurrency {
     fn read_from(bytes: &mut &[u8]) -> Option<Self> {
         let max = read_number(bytes)?;
         Self::new(max, Span::read_from(bytes)?).ok()
+    }
+}
+
+impl Written for Tally {
+    fn write_to(&self, out: &mut Vec<u8>) {
+        write_number(out, self.limit());
+        self.period().write_to(out);
+    }
+
+    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+        let limit = read_number(bytes)?;
+        Self::new(limit, Span::read_from(bytes)?).ok()
     }
 }
 

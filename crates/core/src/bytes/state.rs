@@ -6,6 +6,7 @@ use crate::algorithm::meter::MeterState;
 use crate::algorithm::sliding_log::{Entries, LogState};
 use crate::algorithm::sliding_window::CounterState;
 use crate::algorithm::steps::StepsState;
+use crate::algorithm::tally::TallyState;
 use crate::algorithm::warm_up::WarmUpState;
 use crate::algorithm::{Ticket, Trace};
 use crate::limit::State;
@@ -29,6 +30,7 @@ impl State {
                 out.push(7);
                 write_number(out, *used);
             }
+            Self::Tally(state) => with_kind(8, state, out),
         }
     }
 
@@ -54,6 +56,7 @@ impl State {
             5 => Self::WarmUp(Written::read_from(bytes)?),
             6 => Self::Slots(Box::new(Written::read_from(bytes)?)),
             7 => Self::Spent(read_number(bytes)?),
+            8 => Self::Tally(Written::read_from(bytes)?),
             _ => return None,
         })
     }
@@ -171,6 +174,17 @@ impl Written for Lease {
             slots: read_number(bytes).filter(|slots| *slots > 0)?,
             until: Timestamp::read_from(bytes)?,
         })
+    }
+}
+
+impl Written for TallyState {
+    fn write_to(&self, out: &mut Vec<u8>) {
+        self.start.write_to(out);
+        write_number(out, self.count);
+    }
+
+    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+        Some(Self { start: Timestamp::read_from(bytes)?, count: amount(bytes)? })
     }
 }
 

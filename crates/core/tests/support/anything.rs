@@ -9,6 +9,7 @@ use sluicegate_core::algorithm::sliding_log::SlidingLog;
 use sluicegate_core::algorithm::sliding_window::{Rounding, SlidingWindow};
 use sluicegate_core::algorithm::smooth::SmoothBursty;
 use sluicegate_core::algorithm::steps::Edges;
+use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
 use sluicegate_core::algorithm::warm_up::WarmUp;
 use sluicegate_core::limit::Limit;
@@ -37,7 +38,7 @@ pub(crate) fn number() -> impl Strategy<Value = u64> {
 /// Any limit that its constructors let pass.
 pub(crate) fn limit() -> impl Strategy<Value = Option<Limit>> {
     let numbers = (number(), number(), number(), number(), number());
-    (0u8..14, numbers, prop::collection::vec((number(), number()), 0..10)).prop_map(build)
+    (0u8..15, numbers, prop::collection::vec((number(), number()), 0..10)).prop_map(build)
 }
 
 pub(crate) type Numbers = (u64, u64, u64, u64, u64);
@@ -79,6 +80,7 @@ pub(crate) fn build(
         11 => {
             Limit::WarmUp(WarmUp::new(rate.ok()?, us(c % 4_000_000_000), 1_000 + d % 99_001).ok()?)
         }
+        14 => Limit::Tally(Tally::new(a, us(b)).ok()?),
         12 => Limit::Cycle(Cycle::new(a, us(b)).ok()?),
         _ => Limit::Concurrency(Concurrency::new(a % 2_000_000, us(b)).ok()?),
     })

@@ -9,6 +9,7 @@ use sluicegate_core::algorithm::sliding_log::SlidingLog;
 use sluicegate_core::algorithm::sliding_window::{Rounding, SlidingWindow};
 use sluicegate_core::algorithm::smooth::SmoothBursty;
 use sluicegate_core::algorithm::steps::Edges;
+use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
 use sluicegate_core::algorithm::warm_up::WarmUp;
 use sluicegate_core::limit::Limit;
@@ -68,6 +69,10 @@ pub(crate) fn cycle(permits: u64, period: u64) -> Limit {
 
 pub(crate) fn slots(max: u64, lease: u64) -> Limit {
     Limit::Concurrency(Concurrency::new(max, us(lease)).expect(HELD))
+}
+
+pub(crate) fn tally(limit: u64, period: u64) -> Limit {
+    Limit::Tally(Tally::new(limit, us(period)).expect(HELD))
 }
 
 /// Any limit that is held by nobody's id, small enough for a model that walks microsecond by microsecond.

@@ -8,7 +8,7 @@ use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{GateLevels, Mode, Step};
 use sluicegate_core::op::Op;
 
-use super::limits::{calendar, log, slots, small};
+use super::limits::{calendar, log, slots, small, tally};
 use super::{DAY, at, rate, us};
 
 /// When the deeds begin.
@@ -26,7 +26,10 @@ pub(crate) fn plan() -> impl Strategy<Value = Vec<Step>> {
     let without_slots = prop::collection::vec(step(any_limit()), 1..6);
     // A slot refuses most operations, for the whole plan.
     let with_slots = prop::collection::vec(step(prop_oneof![any_limit(), any_slots()]), 1..6);
-    prop_oneof![4 => without_slots, 1 => with_slots]
+    // So does a tally, and it counts what others deny.
+    let with_tallies = prop_oneof![2 => any_limit(), 3 => any_tally(), 1 => any_slots()];
+    let with_tallies = prop::collection::vec(step(with_tallies), 1..6);
+    prop_oneof![4 => without_slots, 1 => with_slots, 1 => with_tallies]
 }
 
 fn step(limit: impl Strategy<Value = Limit>) -> impl Strategy<Value = Step> {
@@ -64,6 +67,10 @@ pub(crate) fn any_limit() -> impl Strategy<Value = Limit> {
 
 pub(crate) fn any_slots() -> impl Strategy<Value = Limit> {
     (1u64..5, 1u64..30).prop_map(|(max, lease)| slots(max, lease))
+}
+
+pub(crate) fn any_tally() -> impl Strategy<Value = Limit> {
+    (0u64..8, 1u64..20).prop_map(|(most, period)| tally(most, period))
 }
 
 fn short_bucket((n, p, burst, initial, refill, forget): (u64, u64, u64, u64, u8, u64)) -> Limit {

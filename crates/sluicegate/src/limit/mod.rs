@@ -70,6 +70,13 @@ pub enum LimitError {
     },
     /// Limits as text that cannot be read: every problem with its place, value and remedy.
     Text(String),
+    /// A limit of a rule.
+    InRule {
+        /// Which rule.
+        rule: String,
+        /// What is wrong with it.
+        error: QuotaError,
+    },
 }
 
 // === impl IntoLimit ===
@@ -100,6 +107,7 @@ impl std::fmt::Display for LimitError {
                  use `per_day`, `per_week`, `per_month` or `per_year`, or leave out the zone"
             ),
             Self::Text(problems) => f.write_str(problems),
+            Self::InRule { rule, error } => write!(f, "rule `{rule}`: {error}"),
         }
     }
 }

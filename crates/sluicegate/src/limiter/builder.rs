@@ -10,7 +10,7 @@ use super::{Inner, Limiter, Time, section, wait};
 use crate::clock::{Clock, SystemClock};
 use crate::limit::{IntoLimit, LimitError};
 use crate::listener::Listener;
-use crate::memory::{Memory, Overflow, Shards};
+use crate::memory::{Memory, Overflow, ShardCount, Shards};
 use crate::plan::Rule;
 
 /// A limiter in the making: see [`Limiter::builder`].
@@ -215,12 +215,10 @@ impl Builder {
             Some(clock) => Time::Other(clock),
             None => Time::System(SystemClock::get()),
         };
-        let now = match &time {
-            Time::System(clock) => clock.read(),
-            Time::Other(clock) => clock.now(),
-        };
+        let now = time.now();
         let store = self.memory.unwrap_or_default().store;
-        let shards = Shards::new(store, &rule, self.overflow, now);
+        let bits = ShardCount::Many.bits(&self.name, &store);
+        let shards = Shards::new(store, &rule, self.overflow, bits, now);
         let inner = Inner {
             name: self.name,
             shards,

@@ -40,8 +40,8 @@ impl Limiter {
             limits.into_iter().map(IntoLimit::into_limit).collect::<Result<_, _>>()?;
         // One change at a time: the lock is held until everybody has moved.
         let _changing = self.inner.changing.lock();
-        let mode = self.inner.rule.read().mode;
-        let new = Arc::new(Rule::new(limits, mode)?);
+        let old = self.inner.rule.read().clone();
+        let new = Arc::new(Rule::new(limits, old.mode)?.with_generation(old.generation + 1));
         self.inner.shards.change(&new, keep, self.now());
         *self.inner.rule.write() = new;
         self.inner.waiters.wake_all();
@@ -67,8 +67,9 @@ impl Limiter {
     /// When the mode has no meaning for one of the limits; then nothing has changed.
     pub fn set_mode(&self, mode: Mode) -> Result<(), LimitError> {
         let _changing = self.inner.changing.lock();
-        let limits = self.inner.rule.read().limits.clone();
-        let new = Arc::new(Rule::new(limits, mode)?);
+        let old = self.inner.rule.read().clone();
+        let new = Rule::new(old.limits.clone(), mode)?.with_generation(old.generation + 1);
+        let new = Arc::new(new);
         self.inner.shards.change(&new, Keep::Used, self.now());
         *self.inner.rule.write() = new;
         self.inner.waiters.wake_all();

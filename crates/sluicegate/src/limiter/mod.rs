@@ -5,6 +5,7 @@ mod batch;
 mod builder;
 mod change;
 mod guard;
+mod ruled;
 mod section;
 mod together;
 mod wait;
@@ -22,6 +23,7 @@ use sluicegate_core::verdict::Verdict;
 pub use ask::Ask;
 pub use builder::Builder;
 pub use guard::{Permit, Reservation};
+pub(crate) use ruled::{Asked, ask_each};
 pub use together::Together;
 pub use wait::Booking;
 
@@ -267,15 +269,24 @@ impl Limiter {
     }
 }
 
+// === impl Time ===
+
+impl Time {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        match self {
+            Self::System(clock) => clock.read(),
+            Self::Other(clock) => clock.now(),
+        }
+    }
+}
+
 // === impl Inner ===
 
 impl Inner {
     #[inline]
     fn now(&self) -> Timestamp {
-        match &self.time {
-            Time::System(clock) => clock.read(),
-            Time::Other(clock) => clock.now(),
-        }
+        self.time.now()
     }
 
     /// A hit; the verdict is written where the caller wants it.

@@ -21,7 +21,7 @@ impl Section for Inner {
         // No change of limits meanwhile: states and limits belong together.
         let _changing = self.changing.lock();
         let rule = self.rule.read().clone();
-        sink.limiter(&self.name, rule.mode, &rule.limits)?;
+        sink.limiter(&self.name, self.shards.bits(), rule.mode, &rule.limits)?;
         self.shards
             .each_account(self.now(), |hash, account| sink.entry(&Entry { hash, account }))?;
         sink.end()

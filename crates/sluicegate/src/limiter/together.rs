@@ -128,6 +128,8 @@ impl<'a> Together<'a> {
             shards: &limiter.inner.shards,
             hash: limiter.inner.shards.hash(key),
             spare_capacity: limiter.inner.gate.lock().is_open(now),
+            rule: None,
+            cost: None,
         };
         let targets: Vec<Target<'_>> = self.asked.iter().map(target).collect();
         let Answered { answer, overflowed } = apply_together(&targets, op, now)?;

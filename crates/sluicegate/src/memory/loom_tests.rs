@@ -19,7 +19,7 @@ use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
 
 use super::budget::Budget;
-use super::shards::{Shards, Target, UNCOUNTED, apply_together};
+use super::shards::{SHARD_BITS, Shards, Target, UNCOUNTED, apply_together};
 use super::{Memory, Overflow};
 use crate::limit::{Concurrency, FixedWindow, IntoLimit};
 use crate::plan::Rule;
@@ -83,7 +83,7 @@ fn loom_a_lane_given_up_is_there_for_one() {
 /// A limiter without its clock.
 fn limiter(memory: &Memory, limit: impl IntoLimit) -> Arc<Shards> {
     let rule = Arc::new(Rule::new(vec![limit.into_limit().unwrap()], Mode::Hard).unwrap());
-    let shards = Shards::new(memory.store.clone(), &rule, Overflow::Deny, NOW);
+    let shards = Shards::new(memory.store.clone(), &rule, Overflow::Deny, SHARD_BITS, NOW);
     // Locks are made when they are first used, and that must be before there are threads.
     for hash in [who(0), who(1), who(2), who(3)] {
         let _ = peek(&shards, hash);
@@ -117,7 +117,13 @@ fn peek(shards: &Shards, hash: u64) -> Option<i64> {
 fn together(all: &[(&Shards, u64)]) -> bool {
     let all: Vec<Target<'_>> = all
         .iter()
-        .map(|(shards, hash)| Target { shards, hash: *hash, spare_capacity: false })
+        .map(|(shards, hash)| Target {
+            shards,
+            hash: *hash,
+            spare_capacity: false,
+            rule: None,
+            cost: None,
+        })
         .collect();
     let op = Op::Hit { cost: 1, holder: None };
     apply_together(&all, op, NOW).unwrap().answer.verdict.is_allowed()
@@ -201,7 +207,8 @@ fn loom_a_newcomer_does_not_get_the_place_of_one_whose_limit_is_changed() {
         both(
             move || {
                 let limit = FixedWindow::per_day(9).into_limit().unwrap();
-                let rule = Arc::new(Rule::new(vec![limit], Mode::Hard).unwrap());
+                let rule = Rule::new(vec![limit], Mode::Hard).unwrap().with_generation(1);
+                let rule = Arc::new(rule);
                 one.change(&rule, Keep::Used, NOW);
             },
             move || assert!(!hit(&other, who(2), NOW), "there was no place"),

@@ -24,25 +24,13 @@ use crate::snapshot::{Restored, Sink};
 use budget::Budget;
 use hash::HashKey;
 pub(crate) use prefetch::prefetch;
-pub(crate) use shards::{Answered, Shards, Target, UNCOUNTED, apply_together};
+pub(crate) use shards::{
+    Answered, ShardCount, Shards, Target, UNCOUNTED, apply_together, apply_together_to_each,
+};
+pub use sluicegate_rules::rule::Overflow;
 
 /// The most entries that a store keeps unless told: about half a gigabyte of them.
 pub const ENTRIES_MAX: usize = 16_000_000;
-
-/// What happens to an identity for which there is no room.
-///
-/// A live entry is never dropped for a newcomer: whoever is over a limit stays over it, however many others
-/// come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Overflow {
-    /// All newcomers share one more identity, with the same limits.
-    #[default]
-    Shared,
-    /// Newcomers are denied.
-    Deny,
-    /// Newcomers pass uncounted.
-    Allow,
-}
 
 /// A store in this process's memory.
 ///
@@ -185,12 +173,22 @@ impl Store {
 
     pub(crate) fn add_limiter(&self, limiter: &Arc<dyn Section>) {
         let mut limiters = self.limiters.lock();
-        limiters.retain(|limiter| limiter.strong_count() > 0);
+        // Those that are gone are left out whenever the list would have to grow, so that many limiters take no longer each.
+        if limiters.len() == limiters.capacity() {
+            limiters.retain(|limiter| limiter.strong_count() > 0);
+            let live = limiters.len();
+            limiters.reserve(live.max(4));
+        }
         limiters.push(Arc::downgrade(limiter));
     }
 
     pub(crate) fn remember(&self, restored: Restored) {
         *self.restored.lock() = Some(restored);
+    }
+
+    /// How many of the highest bits are known of the hashes that a restored limiter had.
+    pub(crate) fn restored_bits(&self, name: &str) -> Option<u32> {
+        self.restored.lock().as_ref()?.bits(name)
     }
 
     pub(crate) fn with_restored(&self, take_over: impl FnOnce(&mut Restored)) {

@@ -1,24 +1,29 @@
 //! All shards of one limiter: which lock an identity is behind, and every operation on it.
 
+mod together;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_all};
+use sluicegate_core::account::{Account, Answer, Moment};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::change::Keep;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
+pub(crate) use together::{Target, apply_together, apply_together_to_each};
+
 use super::prefetch::Hint;
-use super::shard::{Known, Shard, Short, Touched};
-use super::sync::{Mutex, MutexGuard};
+use super::shard::{Shard, Short, Touched};
+use super::sync::Mutex;
 use super::{Overflow, Store};
-use crate::plan::{Plan, Rule};
+use crate::plan::Rule;
 
 /// The highest bits of a hash name its shard. More shards would make small stores large: 256 cost
 /// 48 KB, and two threads meet on one of them every 256th time.
-const SHARD_BITS: u32 = if cfg!(loom) { 2 } else { 8 };
+pub(super) const SHARD_BITS: u32 = if cfg!(loom) { 2 } else { 8 };
+const FEW_SHARD_BITS: u32 = 2;
 /// Whom newcomers share an identity with when there is no room for their own.
 const SHARED: u64 = u64::MAX;
 /// How many identities are looked at under one lock when all are.
@@ -31,10 +36,27 @@ const NO_ROOM_RETRY_AFTER: Span = Span::from_secs(1);
 pub(crate) struct Shards {
     shards: Box<[Padded]>,
     hints: Box<[Hint]>,
+    /// How many bits of a hash name its shard.
+    bits: u32,
     store: Arc<Store>,
     overflow: Overflow,
     /// Which shard is looked through next for memory to give back.
     hand: AtomicUsize,
+}
+
+/// In how many shards the memory of a limiter is cut.
+///
+/// A table knows an identity by 56 bits of its hash and its shard by as many more as name one of them. So with fewer shards two
+/// identities are more easily taken for one: among a million under one rule with a probability of 2 in a million, as among ten million with
+/// all shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ShardCount {
+    /// One: there is hardly more than one identity.
+    One,
+    /// A few: one limiter among many.
+    Few,
+    /// As many as are useful.
+    Many,
 }
 
 /// Two cache lines of its own, since processors fetch them in pairs: neighbours do not slow each other down.
@@ -56,13 +78,15 @@ impl Shards {
         store: Arc<Store>,
         rule: &Arc<Rule>,
         overflow: Overflow,
+        bits: u32,
         now: Timestamp,
     ) -> Self {
         let plan = rule.plan_at(now);
         let shard = |_| Padded(Mutex::new(Shard::new(plan.clone(), now)));
         Self {
-            shards: (0..1 << SHARD_BITS).map(shard).collect(),
-            hints: (0..1 << SHARD_BITS).map(|_| Hint::default()).collect(),
+            shards: (0..1 << bits).map(shard).collect(),
+            hints: (0..1 << bits).map(|_| Hint::default()).collect(),
+            bits,
             store,
             overflow,
             hand: AtomicUsize::new(0),
@@ -84,8 +108,24 @@ impl Shards {
         now: Timestamp,
         verdict: &mut Verdict,
     ) -> Option<bool> {
-        let index = index(hash);
+        self.hit_under(None, hash, cost, now, verdict)
+    }
+
+    /// The same, judged by a rule or a later one.
+    #[inline]
+    pub(crate) fn hit_under(
+        &self,
+        rule: Option<&Arc<Rule>>,
+        hash: u64,
+        cost: u64,
+        now: Timestamp,
+        verdict: &mut Verdict,
+    ) -> Option<bool> {
+        let index = self.index(hash);
         let mut shard = self.shards[index].0.lock();
+        if let Some(rule) = rule {
+            shard.follow(&self.store.budget, rule, now);
+        }
         let way = shard.hit(&self.store.budget, hash, cost, now, verdict);
         if way == Short::Added {
             self.hints[index].follow(shard.table());
@@ -116,13 +156,17 @@ impl Shards {
     /// Sends for the memory that a decision on `hash` will read first.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        self.hints[index(hash)].prefetch(hash << 8);
+        self.hints[self.index(hash)].prefetch(hash << 8);
     }
 
     /// Carries out any operation.
     pub(crate) fn apply(&self, hash: u64, op: Op, moment: Moment) -> Result<Answered, Refusal> {
         let Moment { now, spare_capacity } = moment;
-        apply_together(&[Target { shards: self, hash, spare_capacity }], op, now)
+        apply_together(
+            &[Target { shards: self, hash, spare_capacity, rule: None, cost: None }],
+            op,
+            now,
+        )
     }
 
     /// Starts the leases of the slots anew that are held under an id; whether there are any.
@@ -139,7 +183,7 @@ impl Shards {
         // There may have been no room for it: then all newcomers share what it was booked with.
         let shared = (self.overflow == Overflow::Shared).then_some(SHARED);
         for hash in std::iter::once(hash).chain(shared) {
-            let mut shard = self.shards[index(hash)].0.lock();
+            let mut shard = self.shards[self.index(hash)].0.lock();
             let budget = &self.store.budget;
             shard.plan_with_care(budget, now);
             let mut account = shard.take(hash, now);
@@ -149,7 +193,7 @@ impl Shards {
     }
 
     fn renew_at(&self, hash: u64, holder: Holder, now: Timestamp) -> bool {
-        let mut shard = self.shards[index(hash)].0.lock();
+        let mut shard = self.shards[self.index(hash)].0.lock();
         let budget = &self.store.budget;
         let plan = shard.plan_with_care(budget, now).clone();
         let mut account = shard.take(hash, now);
@@ -164,9 +208,16 @@ impl Shards {
         let plan = rule.plan_at(now);
         for (index, shard) in self.shards.iter().enumerate() {
             let mut shard = shard.0.lock();
-            shard.change(&self.store.budget, &plan, keep, now);
+            if shard.generation() < rule.generation {
+                shard.change(&self.store.budget, &plan, keep, now);
+            }
             self.hints[index].follow(shard.table());
         }
+    }
+
+    /// How many bits of a hash name its shard.
+    pub(crate) const fn bits(&self) -> u32 {
+        self.bits
     }
 
     pub(crate) fn store(&self) -> &Arc<Store> {
@@ -189,7 +240,7 @@ impl Shards {
                 drop(shard);
                 for (hash, account) in accounts.into_iter().filter(|(_, account)| !account.is_new())
                 {
-                    each(full_hash(index, hash), account)?;
+                    each(self.full_hash(index, hash), account)?;
                 }
             }
         }
@@ -198,7 +249,7 @@ impl Shards {
 
     /// Keeps an account from a snapshot, if there is room.
     pub(crate) fn put_restored(&self, hash: u64, account: Account, now: Timestamp) {
-        let index = index(hash);
+        let index = self.index(hash);
         let mut shard = self.shards[index].0.lock();
         let budget = &self.store.budget;
         shard.plan_with_care(budget, now);
@@ -216,7 +267,7 @@ impl Shards {
         }
     }
 
-    fn sweep_next(&self, now: Timestamp) {
+    pub(crate) fn sweep_next(&self, now: Timestamp) {
         let index = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         self.sweep_one(index, now);
     }
@@ -263,189 +314,29 @@ impl Drop for Shards {
     }
 }
 
-#[inline]
-fn index(hash: u64) -> usize {
-    (hash >> (u64::BITS - SHARD_BITS)) as usize
+impl Shards {
+    /// The shard of an identity.
+    #[inline]
+    fn index(&self, hash: u64) -> usize {
+        // In two steps: no bit at all may be meant, and a shift by all bits has no meaning.
+        (hash >> (u64::BITS - 1 - self.bits) >> 1) as usize
+    }
+
+    /// The hash of an identity, from the shard it is in and what the shard's table has of it.
+    fn full_hash(&self, shard: usize, rest: u64) -> u64 {
+        (shard as u64) << (u64::BITS - 1 - self.bits) << 1 | rest
+    }
 }
 
-/// The hash of an identity, from the shard it is in and what the shard's table has of it.
-fn full_hash(shard: usize, rest: u64) -> u64 {
-    (shard as u64) << (u64::BITS - SHARD_BITS) | rest
-}
-
-// === one operation on identities of several limiters ===
-
-/// One identity of a request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Target<'a> {
-    pub(crate) shards: &'a Shards,
-    pub(crate) hash: u64,
-    /// Whether its limiter's elastic limits are open.
-    pub(crate) spare_capacity: bool,
-}
-
-/// The same, behind its lock and taken out.
-struct Seated<'a> {
-    target: Target<'a>,
-    /// Which of the locks it is behind.
-    lock: usize,
-    plan: Arc<Plan>,
-    account: Account,
-    reserved: bool,
-    /// How many steps all those have together who were named before it.
-    before: usize,
-}
-
-/// Carries out `op` on several identities: all or nothing.
-pub(crate) fn apply_together(
-    targets: &[Target<'_>],
-    op: Op,
-    now: Timestamp,
-) -> Result<Answered, Refusal> {
-    let now = now.min(NOW_MAX);
-    let mut targets = targets.to_vec();
-    let mut uncounted = Vec::new();
-    let mut overflowed = false;
-    // Each round, whoever has no room of its own is sent to the shared identity, which always has.
-    loop {
-        let place = match try_together(&targets, &uncounted, op, now) {
-            Ok(answer) => return answer.map(|answer| Answered { answer, overflowed }),
-            Err(place) => place,
+impl ShardCount {
+    /// How many bits of a hash name the shard of a limiter of this name. What a snapshot knows fewer bits of is kept in fewer shards.
+    pub(crate) fn bits(self, name: &str, store: &Store) -> u32 {
+        let most = match self {
+            Self::One => 0,
+            Self::Few => FEW_SHARD_BITS,
+            Self::Many => SHARD_BITS,
         };
-        overflowed = true;
-        let Some(target) = targets.get_mut(place) else { continue };
-        target.shards.reclaim_next(now);
-        match target.shards.overflow {
-            Overflow::Shared => target.hash = SHARED,
-            // Nothing is always granted.
-            Overflow::Deny if op.leaves_no_trace() && !matches!(op, Op::Peek { cost: 1.. }) => {
-                return Ok(Answered { answer: UNCOUNTED.into(), overflowed });
-            }
-            Overflow::Deny => return Ok(Answered { answer: denied().into(), overflowed }),
-            Overflow::Allow => {
-                uncounted.push(place);
-                if uncounted.len() == targets.len() {
-                    return Ok(Answered { answer: UNCOUNTED.into(), overflowed });
-                }
-            }
-        }
-    }
-}
-
-/// The same; or which identity has no room.
-fn try_together(
-    targets: &[Target<'_>],
-    uncounted: &[usize],
-    op: Op,
-    now: Timestamp,
-) -> Result<Result<Answer, Refusal>, usize> {
-    let no_trace = op.leaves_no_trace();
-    let mut locks = lock_all(targets);
-    let mut seated: Vec<Seated<'_>> = Vec::with_capacity(targets.len());
-    let mut steps = 0;
-    // First room for everybody, while all are in their lanes: a lane that is empty for the moment is not a newcomer's.
-    for (place, target) in targets.iter().enumerate() {
-        let Target { shards, hash, .. } = *target;
-        let padded = &shards.shards[index(hash)];
-        let lock = locks.iter().position(|(at, _)| std::ptr::eq(*at, padded)).unwrap_or(0);
-        let shard = &mut locks[lock].1;
-        let budget = &shards.store.budget;
-        let plan = match no_trace {
-            true => shard.plan_to_look(now),
-            false => shard.plan_with_care(budget, now).clone(),
-        };
-        let before = steps;
-        steps += plan.steps.len();
-        let repeated = |one: &Seated<'_>| one.lock == lock && one.target.hash == hash;
-        if uncounted.contains(&place) || seated.iter().any(repeated) {
-            continue;
-        }
-        let known = hash == SHARED || shard.knows(hash, now) == Known::Yes;
-        let settles = matches!(op, Op::Cancel { .. } | Op::Commit { .. });
-        let reserves = !known && !no_trace && !settles;
-        let has_room = match reserves {
-            true => shard.reserve_at(budget, now),
-            // Who is not known holds nothing of its own: what it has to settle was held by the shared identity.
-            false if settles => known || shards.overflow != Overflow::Shared,
-            false => known || budget.has_room(),
-        };
-        if !has_room {
-            seated.iter().for_each(Seated::release);
-            return Err(place);
-        }
-        let account = Account::default();
-        seated.push(Seated { target: *target, lock, plan, account, reserved: reserves, before });
-    }
-    for one in &mut seated {
-        let shard = &mut locks[one.lock].1;
-        let hash = one.target.hash;
-        one.account = match no_trace {
-            true => shard.look(&one.plan, hash, now),
-            false => shard.take(hash, now),
-        };
-    }
-    let mut parts: Vec<Part<'_>> = seated.iter_mut().map(Seated::part).collect();
-    let mut answer = apply_to_all(&mut parts, op, now);
-    drop(parts);
-    if let Ok(answer) = &mut answer {
-        let decided_by = &mut answer.verdict.decided_by;
-        *decided_by = decided_by.and_then(|place| place_in_row(&seated, place));
-    }
-    let touched = if answer.is_ok() { Touched::Yes } else { Touched::No };
-    let due: Vec<&Shards> = seated
-        .iter()
-        .filter_map(|one| locks[one.lock].1.sweep_due().then_some(one.target.shards))
-        .collect();
-    if !no_trace {
-        put_back(seated, &mut locks, touched, now);
-    }
-    drop(locks);
-    due.into_iter().for_each(|shards| shards.sweep_next(now));
-    Ok(answer)
-}
-
-/// A place among the steps of those who were asked, as one among the steps of all who were named.
-fn place_in_row(seated: &[Seated<'_>], mut place: usize) -> Option<usize> {
-    for one in seated {
-        if place < one.plan.steps.len() {
-            return Some(one.before + place);
-        }
-        place -= one.plan.steps.len();
-    }
-    None
-}
-
-type Locked<'a> = (&'a Padded, MutexGuard<'a, Shard>);
-
-/// The locks of all targets, each once, in one order for everybody: nobody waits for somebody who waits for him.
-fn lock_all<'a>(targets: &[Target<'a>]) -> Vec<Locked<'a>> {
-    let mut all: Vec<&Padded> =
-        targets.iter().map(|target| &target.shards.shards[index(target.hash)]).collect();
-    all.sort_unstable_by_key(|padded| std::ptr::from_ref(*padded));
-    all.dedup_by_key(|padded| std::ptr::from_ref(*padded));
-    all.into_iter().map(|padded| (padded, padded.0.lock())).collect()
-}
-
-fn put_back(seated: Vec<Seated<'_>>, locks: &mut [Locked<'_>], touched: Touched, now: Timestamp) {
-    for Seated { target: Target { shards, hash, .. }, lock, account, reserved, .. } in seated {
-        let shard = &mut locks[lock].1;
-        let budget = &shards.store.budget;
-        shard.put(budget, hash, account, touched, now);
-        // It has its own lane from here on, or needs none. Not before: somebody else would take what was set aside.
-        budget.release(usize::from(reserved));
-        shards.hints[index(hash)].follow(shard.table());
-    }
-}
-
-impl Seated<'_> {
-    /// Gives up the lane that was set aside.
-    fn release(&self) {
-        self.target.shards.store.budget.release(usize::from(self.reserved));
-    }
-
-    fn part(&mut self) -> Part<'_> {
-        let spare_capacity = self.target.spare_capacity;
-        Part { plan: &self.plan.steps, account: &mut self.account, spare_capacity }
+        store.restored_bits(name).map_or(most, |known| most.min(known))
     }
 }
 

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   "SLUICEG\n"  version u32  0 u32  hash key 2 × u64  limiters u64
-//!   each limiter:  name  mode  limits u64, each limit
+//!   each limiter:  name  bits u64  mode  limits u64, each limit
 //!                  each identity: length u32, hash u64, account      then a length of 0
 //!   checksum u64 over everything before
 //! ```
 //!
 //! Numbers are little-endian; a text is its length as u64 and its bytes; modes, limits and accounts are as the crates write them that
-//! know them, behind their length.
+//! know them, behind their length. Of a hash the lowest 56 bits are known and as many of the highest as `bits` says, which told the
+//! limiter's shards apart.
 
 use std::hash::Hasher;
 use std::io::{self, Read, Write};
@@ -21,7 +22,7 @@ use sluicegate_rules::limit::Limit;
 use crate::plan::LIMITS_MAX;
 
 pub(super) const MAGIC: [u8; 8] = *b"SLUICEG\n";
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// No name, limit or account is longer.
 const BYTES_MAX: u64 = 1 << 28;
 
@@ -30,6 +31,15 @@ const BYTES_MAX: u64 = 1 << 28;
 pub(crate) struct Entry {
     pub(crate) hash: u64,
     pub(crate) account: Account,
+}
+
+/// What a limiter was like.
+pub(super) struct Head {
+    pub(super) name: String,
+    /// How many of the highest bits of its hashes are known.
+    pub(super) bits: u32,
+    pub(super) mode: Mode,
+    pub(super) limits: Vec<Limit>,
 }
 
 /// Where a snapshot is written to, with its checksum so far.
@@ -70,8 +80,15 @@ impl<'a> Sink<'a> {
     }
 
     /// The start of a limiter.
-    pub(crate) fn limiter(&mut self, name: &str, mode: Mode, limits: &[Limit]) -> io::Result<()> {
+    pub(crate) fn limiter(
+        &mut self,
+        name: &str,
+        bits: u32,
+        mode: Mode,
+        limits: &[Limit],
+    ) -> io::Result<()> {
         self.framed(name.as_bytes())?;
+        self.number(u64::from(bits))?;
         let mut bytes = Vec::new();
         mode.write(&mut bytes);
         self.framed(&bytes)?;
@@ -141,9 +158,10 @@ impl<R: Read> Source<R> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// The rules of a limiter, and its name; `None` if they make no sense.
-    pub(super) fn limiter(&mut self) -> io::Result<Option<(String, Mode, Vec<Limit>)>> {
+    /// What a limiter is like; `None` if that makes no sense.
+    pub(super) fn limiter(&mut self) -> io::Result<Option<Head>> {
         let Ok(name) = String::from_utf8(self.framed()?) else { return Ok(None) };
+        let Ok(bits) = u32::try_from(self.number()?) else { return Ok(None) };
         let mode = Mode::read(&mut self.framed()?.as_slice());
         let count = self.number()?;
         if count > LIMITS_MAX as u64 {
@@ -156,7 +174,7 @@ impl<R: Read> Source<R> {
                 None => return Ok(None),
             }
         }
-        Ok(mode.map(|mode| (name, mode, limits)))
+        Ok(mode.map(|mode| Head { name, bits, mode, limits }))
     }
 
     /// The next identity, `None` at the end; the inner `None` if it makes no sense.

@@ -9,15 +9,15 @@ use sluicegate_core::mode::Mode;
 use sluicegate_rules::limit::Limit;
 
 use super::SnapshotError;
-use super::format::{Entry, MAGIC, Source, VERSION};
+use super::format::{Entry, Head, MAGIC, Source, VERSION};
 use crate::memory::{ENTRIES_MAX, Memory};
 
 /// A snapshot that was found intact, until its limiters have been built.
 #[derive(Debug)]
 pub(crate) struct Restored {
     file: File,
-    /// Where each limiter begins.
-    limiters: HashMap<String, u64>,
+    /// Where each limiter begins, and how many of the highest bits of its hashes are known.
+    limiters: HashMap<String, (u64, u32)>,
 }
 
 // === impl Memory ===
@@ -100,11 +100,11 @@ fn check(file: File, path: &Path) -> Result<([u64; 2], Restored), SnapshotError>
     let mut limiters = HashMap::new();
     for _ in 0..count {
         let offset = source.offset;
-        let (name, ..) = source.limiter().map_err(&io)?.ok_or_else(corrupted)?;
+        let Head { name, bits, .. } = source.limiter().map_err(&io)?.ok_or_else(corrupted)?;
         while let Some(entry) = source.entry().map_err(&io)? {
             entry.ok_or_else(corrupted)?;
         }
-        limiters.insert(name, offset);
+        limiters.insert(name, (offset, bits));
     }
     let intact = source.is_intact().map_err(&io)? && source.is_over().map_err(&io)?;
     if !intact {
@@ -124,7 +124,7 @@ impl Restored {
         rule: impl FnOnce(Mode, Vec<Limit>) -> T,
         mut each: impl FnMut(&T, Entry),
     ) {
-        let Some(offset) = self.limiters.remove(name) else { return };
+        let Some((offset, _)) = self.limiters.remove(name) else { return };
         let mut file = &self.file;
         if file.seek(SeekFrom::Start(offset)).is_err() {
             return;
@@ -132,11 +132,16 @@ impl Restored {
         // All of it was read once; a disk that fails now leaves out the rest, and nobody is let in who would not be
         // on an empty start.
         let mut source = Source::new(BufReader::new(file), offset);
-        let Ok(Some((_, mode, limits))) = source.limiter() else { return };
+        let Ok(Some(Head { mode, limits, .. })) = source.limiter() else { return };
         let rule = rule(mode, limits);
         while let Ok(Some(Some(entry))) = source.entry() {
             each(&rule, entry);
         }
+    }
+
+    /// How many of the highest bits are known of the hashes that the limiter of this name had, if there was one.
+    pub(crate) fn bits(&self, name: &str) -> Option<u32> {
+        self.limiters.get(name).map(|(_, bits)| *bits)
     }
 
     /// Whether every limiter has been built.

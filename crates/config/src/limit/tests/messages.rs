@@ -105,8 +105,9 @@ fn each_mistake_has_its_message() {
             "3:1: rate: is given twice, first on line 2; remove one",
         ),
         (
-            "algorithm: unlimited\n<<: {}",
-            "2:1: <<: unknown field, got `<<`; the fields here are `algorithm` and `name`",
+            "algorithm: unlimited\n<<: { burst: 5 }",
+            "2:7: burst: belongs to `token_bucket`, got it with `unlimited`; remove it, the fields \
+             here are `algorithm` and `name`",
         ),
         // name
         (

@@ -102,6 +102,12 @@ impl Shard {
         if self.plan.holds_at(now) { self.plan.clone() } else { self.plan.rule.plan_at(now) }
     }
 
+    /// How often the rule was changed that the states are kept under.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.plan.rule.generation
+    }
+
     pub(crate) fn table(&self) -> &Table {
         &self.table
     }

@@ -35,6 +35,7 @@ struct Asked {
     kept: Option<Packed>,
     known: bool,
     hit: PlainHit,
+    /// What will be written.
     word: Option<Word>,
 }
 
@@ -247,26 +248,27 @@ impl Shard {
             }
             *asked = Asked { kept, known: matches!(seat, Seat::Taken(_)), hit, word };
         }
-        if all.iter().all(|asked| asked.hit.allowed) {
-            let newcomer = all.iter().all(|asked| !asked.known);
-            if newcomer && !self.reserve(budget, since) {
-                return Short::NoRoom;
-            }
-            for (index, asked) in all.iter().enumerate() {
-                if let Some(word) = asked.word {
-                    self.write(budget, name(hash, column(index)), word, since);
-                }
-            }
-            budget.release(usize::from(newcomer));
-        } else {
-            // Nobody is charged: those who agreed say how they stand as it is.
-            for (step, asked) in self.plan.steps.iter().zip(&mut *all) {
+        if !all.iter().all(|asked| asked.hit.allowed) {
+            // Nobody is charged but those who count first. Of the others, who agreed say how they stand as it is.
+            let steps = self.plan.steps.iter().zip(&mut *all);
+            for (step, asked) in steps.filter(|(step, _)| !step.limit().counts_first()) {
+                asked.word = None;
                 if asked.hit.allowed {
                     asked.hit.stands = step.stands(asked.kept, now);
                 }
             }
         }
-        let added = all.iter().any(|asked| asked.hit.allowed && !asked.known);
+        let newcomer = all.iter().all(|asked| !asked.known);
+        if newcomer && !self.reserve(budget, since) {
+            return Short::NoRoom;
+        }
+        for (index, asked) in all.iter().enumerate() {
+            if let Some(word) = asked.word {
+                self.write(budget, name(hash, column(index)), word, since);
+            }
+        }
+        budget.release(usize::from(newcomer));
+        let added = all.iter().any(|asked| asked.word.is_some() && !asked.known);
         let mut decisions = [UNASKED.hit.decision(); SHORT_STEPS_MAX];
         for (decision, asked) in decisions.iter_mut().zip(&*all) {
             *decision = asked.hit.decision();

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use sluicegate_core::account::Account;
 use sluicegate_core::change::Keep;
 use sluicegate_core::limit::{Limit, State};
-use sluicegate_core::time::Timestamp;
+use sluicegate_core::time::{NOW_MAX, Timestamp};
 use sluicegate_rules::limit::continued;
 
 use super::{Budget, COLUMN_BITS, Shard, Slab, Touched, Whole, columns};
 use crate::memory::word::{Content, Epoch, Since, Word};
-use crate::plan::Plan;
+use crate::plan::{Plan, Rule};
 
 /// The fewest operations between two looks for memory to give back.
 pub(super) const SWEEP_EVERY_MIN: u32 = 1_024;
@@ -68,6 +68,15 @@ impl Shard {
         let lanes = u32::try_from(self.table.lanes()).unwrap_or(u32::MAX);
         self.until_sweep = lanes.max(SWEEP_EVERY_MIN);
         true
+    }
+
+    /// Moves to the limits of a rule, if that is later than the one the states are kept under.
+    #[inline]
+    pub(crate) fn follow(&mut self, budget: &Budget, rule: &Arc<Rule>, now: Timestamp) {
+        if self.generation() < rule.generation {
+            let now = now.min(NOW_MAX);
+            self.change(budget, &rule.plan_at(now), Keep::Used, now);
+        }
     }
 
     /// Gives memory back that is not needed any more.

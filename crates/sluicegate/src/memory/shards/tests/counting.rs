@@ -9,12 +9,12 @@ use sluicegate_core::op::Op;
 use sluicegate_core::time::Span;
 use sluicegate_rules::limit::Limit;
 
-use super::{DAY, NOON, Overflow, SECOND, World, at, limit, rule, together, who};
+use super::{DAY, NOON, Overflow, SECOND, World, at, limit, rule, together, try_rule, who};
 use crate::limit::{
     Concurrency, Cycle, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, SmoothBursty,
     TokenBucket, Unlimited, WarmUp,
 };
-use crate::memory::shards::{SHARED, Shards};
+use crate::memory::shards::{SHARD_BITS, SHARED, Shards};
 use crate::memory::tests::cases;
 use crate::plan::LIMITS_MAX;
 
@@ -123,9 +123,9 @@ proptest! {
         // Some modes have no meaning for some limits.
         prop_assume!(crate::plan::Rule::new(first.clone(), mode).is_ok());
         let mut one = World::new(vec![limit(Unlimited)], most, overflow);
-        one.shards = Shards::new(one.store.clone(), &rule(first, mode), overflow, at(NOON));
+        one.shards = Shards::new(one.store.clone(), &rule(first, mode), overflow, SHARD_BITS, at(NOON));
         let other = World {
-            shards: Shards::new(one.store.clone(), &rule(second, Mode::Hard), overflow, at(NOON)),
+            shards: Shards::new(one.store.clone(), &rule(second, Mode::Hard), overflow, SHARD_BITS, at(NOON)),
             store: one.store.clone(),
         };
         let check = || {
@@ -147,8 +147,8 @@ proptest! {
                     let _ = together(&all, op, now);
                 }
                 Deed::Change { limits, keep } => {
-                    if let Ok(new) = crate::plan::Rule::new(limits, mode) {
-                        one.shards.change(&std::sync::Arc::new(new), keep, at(now));
+                    if let Ok(new) = try_rule(limits, mode) {
+                        one.shards.change(&new, keep, at(now));
                     }
                 }
                 Deed::Sweep => one.shards.sweep(at(now)),
@@ -234,7 +234,8 @@ fn the_most_limits_that_there_can_be_with_a_boost_each_have_a_lane_each() {
     let mode = Mode::Elastic { up_to: 2_000, gate };
     let limits = (0..LIMITS_MAX as u64).map(|n| limit(FixedWindow::per_day(100 - n))).collect();
     let mut world = World::roomy(vec![limit(Unlimited)]);
-    world.shards = Shards::new(world.store.clone(), &rule(limits, mode), Overflow::Deny, at(NOON));
+    world.shards =
+        Shards::new(world.store.clone(), &rule(limits, mode), Overflow::Deny, SHARD_BITS, at(NOON));
     for left in (60..69).rev() {
         assert_eq!(world.hit(who(1, 1), 1, NOON).remaining, Some(left));
         assert_eq!(world.audit().used, 2 * LIMITS_MAX);
@@ -252,6 +253,7 @@ fn a_limiter_that_is_dropped_leaves_its_room_to_others() {
             world.store.clone(),
             &rule(vec![limit(FixedWindow::per_day(5))], Mode::Hard),
             Overflow::Deny,
+            SHARD_BITS,
             at(NOON),
         ),
         store: world.store.clone(),

@@ -2,20 +2,23 @@
 
 mod cap;
 mod counting;
+mod each;
 mod giving_back;
 mod ways;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_core::account::{Answer, Moment};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::op::{Op, Refusal};
+use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::limit::Limit;
 
-use super::{Answered, Overflow, Shards, Target, UNCOUNTED, apply_together};
+use super::{Answered, Overflow, SHARD_BITS, Shards, Target, UNCOUNTED, apply_together};
 use crate::limit::IntoLimit;
 use crate::memory::shard::Kept;
 use crate::memory::{Memory, Store};
@@ -44,8 +47,15 @@ fn limit(limit: impl IntoLimit) -> Limit {
     limit.into_limit().unwrap()
 }
 
+/// A rule that is later than all that were made before.
 fn rule(limits: Vec<Limit>, mode: Mode) -> Arc<Rule> {
-    Arc::new(Rule::new(limits, mode).unwrap())
+    try_rule(limits, mode).unwrap()
+}
+
+fn try_rule(limits: Vec<Limit>, mode: Mode) -> Result<Arc<Rule>, QuotaError> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let generation = NEXT.fetch_add(1, Ordering::Relaxed);
+    Rule::new(limits, mode).map(|rule| Arc::new(rule.with_generation(generation)))
 }
 
 /// A limiter without its clock, alone on its store.
@@ -57,7 +67,8 @@ struct World {
 impl World {
     fn new(limits: Vec<Limit>, most: usize, overflow: Overflow) -> Self {
         let store = Memory::with_key(most, [1, 2]).store;
-        let shards = Shards::new(store.clone(), &rule(limits, Mode::Hard), overflow, at(NOON));
+        let shards =
+            Shards::new(store.clone(), &rule(limits, Mode::Hard), overflow, SHARD_BITS, at(NOON));
         Self { shards, store }
     }
 
@@ -112,7 +123,13 @@ impl World {
 fn together(all: &[(&World, u64)], op: Op, now: u64) -> Result<Answered, Refusal> {
     let targets: Vec<Target<'_>> = all
         .iter()
-        .map(|(world, hash)| Target { shards: &world.shards, hash: *hash, spare_capacity: false })
+        .map(|(world, hash)| Target {
+            shards: &world.shards,
+            hash: *hash,
+            spare_capacity: false,
+            rule: None,
+            cost: None,
+        })
         .collect();
     apply_together(&targets, op, at(now))
 }

@@ -4,13 +4,22 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use sluicegate_core::op::Op;
+
 use super::{DAY, NOON, SECOND, World, at, limit, who};
 use crate::limit::{
     Concurrency, Cycle, FixedWindow, LeakyBucket, Refill, Rounding, SlidingLog, SlidingWindow,
     SmoothBursty, TokenBucket, Unlimited, WarmUp,
 };
 use crate::memory::tests::cases;
+use sluicegate_core::algorithm::tally::Tally;
+use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::time::Span;
 use sluicegate_rules::limit::Limit;
+
+fn tally(most: u64, period: Span) -> Limit {
+    Limit::fixed(None, CoreLimit::Tally(Tally::new(most, period).unwrap()))
+}
 
 /// Limits whose hits go the short way, as a rule or now and then.
 fn short_limits() -> Vec<Limit> {
@@ -40,6 +49,12 @@ fn short_limits() -> Vec<Limit> {
         limit(Cycle::of(5).every(ten)),
         limit(Unlimited),
         limit(Concurrency::at_most(3)),
+        tally(5, Span::from_secs(10)),
+        tally(9, Span::from_secs(86_400)),
+        // To the microsecond there is little room beside the time for a count.
+        tally(100_000, Span::from_micros(1_500)),
+        tally(u64::from(u32::MAX), Span::from_secs(1)),
+        tally(0, Span::from_secs(60)),
     ]
 }
 
@@ -121,6 +136,43 @@ proptest! {
             same(&short, &long, all, now + later)?;
         }
     }
+}
+
+#[test]
+fn what_a_tally_denies_is_counted_on_every_way() {
+    let minute = Span::from_secs(60);
+    let plans = [
+        vec![tally(10, minute)],
+        vec![limit(TokenBucket::per_day(100)), tally(10, minute)],
+        vec![limit(SlidingLog::per_hour(100)), tally(10, minute)],
+    ];
+    for limits in plans {
+        let world = World::roomy(limits);
+        assert!(world.hit(who(1, 1), 8, NOON).is_allowed());
+        assert!(!world.hit(who(1, 1), 5, NOON).is_allowed(), "13");
+        assert!(!world.hit(who(1, 1), 2, NOON).is_allowed(), "and not 10, but 15");
+        assert!(!world.hit(who(1, 1), 11, NOON).is_allowed(), "never, and counted");
+        assert!(!world.hit(who(1, 1), 0, NOON).is_allowed(), "beyond the limit");
+        world.ask(who(1, 1), Op::Refund { cost: 16 }, NOON).unwrap();
+        assert!(world.hit(who(1, 1), 0, NOON).is_allowed(), "at the limit");
+        assert!(!world.hit(who(1, 1), 1, NOON).is_allowed());
+        let next = world.hit(who(1, 1), 10, NOON + 60 * SECOND);
+        assert_eq!((next.is_allowed(), next.remaining), (true, Some(0)), "nothing is carried over");
+        world.audit();
+    }
+}
+
+#[test]
+fn a_tally_counts_what_another_limit_denies() {
+    let limits = vec![tally(5, Span::from_secs(60)), limit(FixedWindow::per_day(2))];
+    let world = World::roomy(limits);
+    for passes in [true, true, false, false] {
+        assert_eq!(world.hit(who(1, 1), 1, NOON).is_allowed(), passes);
+    }
+    // Four of five are counted by the one, two of two by the other, which two more are given back to.
+    world.ask(who(1, 1), Op::Refund { cost: 2 }, NOON).unwrap();
+    assert_eq!(world.hit(who(1, 1), 2, NOON).remaining, Some(0));
+    assert_eq!(world.hit(who(1, 1), 2, NOON).decided_by, Some(1), "a day is longer");
 }
 
 #[test]

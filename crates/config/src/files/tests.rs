@@ -1,0 +1,1 @@
+//! Directories as people have them.

@@ -1,0 +1,262 @@
+//! A descriptor, and those below it.
+
+use sluicegate_rules::domain::{Counter, Node, Pattern};
+
+use super::keys::{Form, Key, Level};
+use super::place::{Names, Place};
+use super::reader::{Found, Reader, Told};
+use super::spot::Spot;
+use super::{DEPTH_MAX, KEY_CHARS_MAX, VALUE_CHARS_MAX};
+use crate::problem::{quoted, shortened};
+use crate::yaml::{Content, Pair};
+
+impl Reader<'_> {
+    /// Reads a list of descriptors, `depth` levels below the file.
+    pub(super) fn descriptors(
+        &mut self,
+        list: &Spot<'_, '_>,
+        depth: usize,
+    ) -> (Vec<Node>, Vec<Place>) {
+        let Content::Sequence(items) = &list.node.content else {
+            if !list.node.is_null() {
+                let must = "`descriptors` must be a list";
+                let remedy = "begin each descriptor with a dash, like `- key: user_id`";
+                self.mistyped(list, "[]config.YamlDescriptor", must, remedy);
+            }
+            return (Vec::new(), Vec::new());
+        };
+        if self.form == Form::Native && depth > DEPTH_MAX {
+            let message = format!(
+                "descriptors are nested more than {DEPTH_MAX} deep; a request has as many entries: \
+                 put several into one"
+            );
+            self.refuse(list, message);
+            return (Vec::new(), Vec::new());
+        }
+        let mut nodes = Vec::with_capacity(items.len());
+        let mut places = Vec::with_capacity(items.len());
+        for (index, item) in list.items().enumerate() {
+            if !matches!(item.node.content, Content::Mapping(_)) {
+                self.no_mapping(&item);
+            } else if let Some((node, place)) = self.descriptor(&item, index, depth) {
+                nodes.push(node);
+                places.push(place);
+            }
+        }
+        (nodes, places)
+    }
+
+    fn descriptor(
+        &mut self,
+        spot: &Spot<'_, '_>,
+        index: usize,
+        depth: usize,
+    ) -> Option<(Node, Place)> {
+        let found = self.known(spot, Level::Descriptor);
+        let key = self.key_of(spot, &found);
+        let value = self.pattern(spot, &found, VALUE_CHARS_MAX);
+        let counter = match (&key, &value) {
+            (Ok(key), Ok(value)) => self.counter(spot, &found, key, value),
+            _ => Err(Told),
+        };
+        let value_to_metric = self.flag(spot, &found, Key::ValueToMetric);
+        let mut names = Names::default();
+        let rule = self.rule(spot, &found, &mut names).unwrap_or_default();
+        let (descriptors, below) = match found.get(Key::Descriptors) {
+            Some(pair) => self.descriptors(&spot.field(pair), depth.saturating_add(1)),
+            None => (Vec::new(), Vec::new()),
+        };
+        let limited = found.get(Key::RateLimit).or(found.get(Key::Limits)).is_some();
+        let childless = found.get(Key::Descriptors).is_none_or(|pair| pair.value.is_null());
+        self.without_effect(spot, &found, limited, childless);
+        // What could not be read was told; the rest stands, so that what is wrong elsewhere is told too.
+        let node = Node {
+            key: key.ok()?.to_owned(),
+            value: value.ok()?,
+            counter: counter.unwrap_or_default(),
+            value_to_metric: value_to_metric.unwrap_or_default(),
+            rule,
+            descriptors,
+        };
+        let names = (names != Names::default()).then(|| Box::new(names));
+        let place = Place { source: self.source, at: spot.at(), index, names, below };
+        Some((node, place))
+    }
+
+    /// The key of a descriptor or of an entry in a list.
+    pub(super) fn key_of<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+    ) -> Result<&'t str, Told> {
+        let Some(pair) = found.get(Key::Key) else {
+            let message = "descriptor has empty key, got none; add it, like `key: user_id`";
+            return Err(self.refuse(spot, message.to_owned()));
+        };
+        let below = spot.field(pair);
+        let key = self.text(&below)?;
+        if key.is_empty() {
+            let message = "descriptor has empty key; write a name, like `key: user_id`";
+            return Err(self.refuse(&below, message.to_owned()));
+        }
+        if self.form == Form::Native && key.contains('*') {
+            let got = quoted(key);
+            let message = format!(
+                "must not contain `*`, got {got}; a key is compared as it is, write the `*` in \
+                 `value`"
+            );
+            return Err(self.refuse(&below, message));
+        }
+        self.not_long(&below, key, KEY_CHARS_MAX)
+    }
+
+    /// A text that is not too long.
+    pub(super) fn not_long<'t>(
+        &mut self,
+        spot: &Spot<'_, '_>,
+        text: &'t str,
+        chars_max: usize,
+    ) -> Result<&'t str, Told> {
+        if text.len() <= chars_max || text.chars().count() <= chars_max {
+            return Ok(text);
+        }
+        let (count, got) = (text.chars().count(), quoted(text));
+        let message = format!(
+            "must have at most {chars_max} characters, got {count}: {got}; write a shorter one"
+        );
+        Err(self.refuse(spot, message))
+    }
+
+    pub(super) fn flag<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+        key: Key,
+    ) -> Result<bool, Told> {
+        found.get(key).map_or(Ok(false), |pair| self.truth(&spot.field(pair)))
+    }
+
+    /// Who shares a counter.
+    fn counter<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+        key: &str,
+        value: &Pattern,
+    ) -> Result<Counter, Told> {
+        let share_threshold = self.flag(spot, found, Key::ShareThreshold);
+        let native = self.native_counter(spot, found, value);
+        if share_threshold? {
+            let wild = value.is_glob() || key.contains('*');
+            if !wild {
+                return Err(self.not_wild(spot, found, key, value));
+            }
+            if native.is_ok_and(|native| native.is_some()) {
+                let message = "stands beside `shared` or `prefix`, got both; keep one of them";
+                return Err(self.refuse_key(spot, found, Key::ShareThreshold, message));
+            }
+            return Ok(Counter::Shared);
+        }
+        Ok(native?.unwrap_or_default())
+    }
+
+    fn not_wild<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+        key: &str,
+        value: &Pattern,
+    ) -> Told {
+        let name = shortened(&super::composite(key, value));
+        let or_shared = match (self.form, value) {
+            (Form::Native, Pattern::Text(_)) | (Form::Envoy, _) => "",
+            (Form::Native, _) => ", write `shared: true`",
+        };
+        let message = format!(
+            "share_threshold can only be used with wildcard values (containing '*'), but found key \
+             '{name}'; add a `*` to `value`, or remove it{or_shared}"
+        );
+        self.refuse_key(spot, found, Key::ShareThreshold, &message)
+    }
+
+    /// Tells that something is wrong with the value of a key that is there.
+    pub(super) fn refuse_key<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+        key: Key,
+        message: &str,
+    ) -> Told {
+        match found.get(key) {
+            Some(pair) => self.refuse(&spot.field(pair), message.to_owned()),
+            None => self.refuse(spot, message.to_owned()),
+        }
+    }
+
+    /// Tells of settings that have nothing to act on.
+    fn without_effect<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+        limited: bool,
+        childless: bool,
+    ) {
+        let tell = |reader: &mut Self, pair: &'t Pair, message: &str| {
+            // In Envoy's form to switch off what is not there is no mistake.
+            let idle = reader.form == Form::Envoy && is_off(pair);
+            if !idle {
+                reader.slip(pair.key.at, &spot.field(pair).path, message.to_owned());
+            }
+        };
+        if limited {
+            return;
+        }
+        let message = match self.form {
+            Form::Envoy => "has no effect without `rate_limit`; add one, or remove this",
+            Form::Native => {
+                "has no effect without `limits` or `rate_limit`; add one of them, or remove this"
+            }
+        };
+        for key in ON_LIMITS {
+            if let Some(pair) = found.get(key) {
+                tell(self, pair, message);
+            }
+        }
+        let message = "has no effect without a limit here or below; add one, or remove this";
+        for key in ON_IDENTITIES {
+            if let Some(pair) = found.get(key).filter(|_| childless) {
+                tell(self, pair, message);
+            }
+        }
+    }
+}
+
+/// What says something about the limits of a descriptor.
+const ON_LIMITS: [Key; 12] = [
+    Key::Id,
+    Key::Mode,
+    Key::ShadowMode,
+    Key::QuotaMode,
+    Key::Cost,
+    Key::Replaces,
+    Key::Consistency,
+    Key::OnStoreFailure,
+    Key::OnLimit,
+    Key::Overflow,
+    Key::DetailedMetric,
+    Key::Metadata,
+];
+
+/// What says something about the limits of a descriptor and of those below it.
+const ON_IDENTITIES: [Key; 4] =
+    [Key::Shared, Key::ShareThreshold, Key::Prefix, Key::ValueToMetric];
+
+fn is_off(pair: &Pair) -> bool {
+    use super::scalar::{Meaning, meaning};
+    match &pair.value.content {
+        Content::Scalar { text, .. } => {
+            matches!(meaning(text), Meaning::Bool(false) | Meaning::Null)
+        }
+        Content::Sequence(_) | Content::Mapping(_) => false,
+    }
+}

@@ -1,0 +1,113 @@
+//! From files to domains.
+
+use std::collections::HashMap;
+
+use sluicegate_rules::domain::{Domain, Joint, Listed, Node};
+
+use super::Options;
+use super::file::FileRead;
+use super::keys::Form;
+use super::lists::Entry;
+use super::place::Place;
+use super::{level, lint};
+use crate::problem::{Position, Report, quoted, shortened};
+
+/// A domain with where everything in it was written.
+pub(super) struct Gathered {
+    pub(super) domain: Domain,
+    pub(super) allow: Vec<Entry>,
+    pub(super) deny: Vec<Entry>,
+    pub(super) places: Vec<Place>,
+    /// The source that it is first met in, and where.
+    pub(super) source: usize,
+    pub(super) at: Position,
+    /// Whether any of its files is of our own form.
+    pub(super) form: Form,
+}
+
+/// Puts the files of each domain together, and holds their rules against each other.
+pub(super) fn gathered(
+    files: impl Iterator<Item = (usize, FileRead)>,
+    options: &Options,
+    reports: &mut [Report],
+) -> Vec<Domain> {
+    let mut domains: Vec<Gathered> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    for (source, file) in files {
+        let first = known.get(&file.domain).and_then(|place| domains.get_mut(*place));
+        match first {
+            Some(first) if options.merge_domains => first.merge(file),
+            first => {
+                if let Some(first) = first {
+                    duplicate(first, source, &file, reports);
+                }
+                known.entry(file.domain.clone()).or_insert(domains.len());
+                domains.push(Gathered::new(source, file));
+            }
+        }
+    }
+    for domain in &domains {
+        level::check(domain, reports);
+        lint::check(domain, reports);
+    }
+    domains.into_iter().map(Gathered::finish).collect()
+}
+
+impl Gathered {
+    fn new(source: usize, file: FileRead) -> Self {
+        let mut domain = Domain::new(file.domain);
+        domain.joint = joint(file.form);
+        domain.descriptors = file.descriptors;
+        let (at, form) = (file.at, file.form);
+        let (allow, deny, places) = (file.allow, file.deny, file.places);
+        Self { domain, allow, deny, places, source, at, form }
+    }
+
+    fn merge(&mut self, file: FileRead) {
+        if file.form == Form::Native {
+            self.form = Form::Native;
+            self.domain.joint = joint(Form::Native);
+        }
+        self.domain.descriptors.extend(file.descriptors);
+        self.places.extend(file.places);
+        self.allow.extend(file.allow);
+        self.deny.extend(file.deny);
+    }
+
+    fn finish(mut self) -> Domain {
+        let listed = |entries: Vec<Entry>| -> Vec<Listed> {
+            entries.into_iter().map(|entry| entry.listed).collect()
+        };
+        self.domain.allow = listed(self.allow);
+        self.domain.deny = listed(self.deny);
+        self.domain
+    }
+
+    /// Whether anything is limited.
+    pub(super) fn has_rules(&self) -> bool {
+        fn any(nodes: &[Node]) -> bool {
+            nodes.iter().any(|node| node.rule.is_some() || any(&node.descriptors))
+        }
+        any(&self.domain.descriptors)
+    }
+}
+
+const fn joint(form: Form) -> Joint {
+    match form {
+        Form::Envoy => Joint::Joined,
+        Form::Native => Joint::Apart,
+    }
+}
+
+fn duplicate(first: &Gathered, source: usize, file: &FileRead, reports: &mut [Report]) {
+    let other = reports.get(first.source).map(|report| quoted(report.source()));
+    let (other, line) = (other.unwrap_or_default(), first.at.line);
+    let name = shortened(&file.domain);
+    let message = format!(
+        "duplicate domain '{name}' in config file, it is in {other} on line {line} too; name one of \
+         them differently, or set `MERGE_DOMAIN_CONFIG=true` to merge them"
+    );
+    if let Some(report) = reports.get_mut(source) {
+        report.add(file.at, "domain", message);
+    }
+}

@@ -1,0 +1,116 @@
+//! One file: its domain, its form, and what stands in it.
+
+use sluicegate_rules::domain::Node as Descriptor;
+
+use super::keys::{Form, Key, Level};
+use super::lists::Entry;
+use super::place::Place;
+use super::reader::{Reader, Told};
+use super::spot::Spot;
+use super::{KEY_CHARS_MAX, Source};
+use crate::fields::Path;
+use crate::problem::{Position, Report};
+use crate::yaml::{self, Content, Node};
+
+/// What stands in a file.
+pub(super) struct FileRead {
+    /// The name of its domain, and where it is written.
+    pub(super) domain: String,
+    pub(super) at: Position,
+    pub(super) form: Form,
+    pub(super) allow: Vec<Entry>,
+    pub(super) deny: Vec<Entry>,
+    pub(super) descriptors: Vec<Descriptor>,
+    pub(super) places: Vec<Place>,
+}
+
+const START: Position = Position { line: 1, column: 1 };
+
+/// Reads a file. What is wrong with it is in the report; what can be read all the same is returned,
+/// so that it is held against other files.
+pub(super) fn read(index: usize, source: &Source, report: &mut Report) -> Option<FileRead> {
+    let (root, second) = match yaml::first_document(&source.text) {
+        Ok(read) => read,
+        Err(error) => {
+            let message = format!("error loading config file: {}", error.message);
+            report.add(error.at, Path::Root, message);
+            return None;
+        }
+    };
+    let form = root.as_ref().map_or(Form::Envoy, form_of);
+    let mut reader = Reader { form, source: index, replaced: false, report };
+    if let Some(at) = second {
+        let message = "a second document begins here and only the first is read; write a file for \
+                       each domain";
+        reader.slip(at, &Path::Root, message.to_owned());
+    }
+    let root = root.filter(|root| !root.is_null());
+    match &root {
+        Some(root) => reader.file(&Spot::root(root)),
+        None => {
+            let message = "config file cannot have empty domain, the file holds nothing; write \
+                           `domain: shop` and its `descriptors`, or remove the file";
+            reader.report.add(START, Path::Root, message.to_owned());
+            None
+        }
+    }
+}
+
+impl Reader<'_> {
+    fn file(&mut self, root: &Spot<'_, '_>) -> Option<FileRead> {
+        if !matches!(root.node.content, Content::Mapping(_)) {
+            let must = "a file of rules must be a mapping";
+            let remedy = "begin it with `domain: shop` (mind the blank after the colon)";
+            self.mistyped(root, "map[interface {}]interface {}", must, remedy);
+            return None;
+        }
+        let found = self.known(root, Level::Root);
+        let domain = match found.get(Key::Domain) {
+            Some(pair) => self.domain(&root.field(pair)),
+            None => {
+                let message = "config file cannot have empty domain, got none; add it, like \
+                               `domain: shop`";
+                Err(self.refuse(root, message.to_owned()))
+            }
+        };
+        let mut list = |key: Key| {
+            found.get(key).map_or_else(Vec::new, |pair| self.list(&root.field(pair)))
+        };
+        let (allow, deny) = (list(Key::Allow), list(Key::Deny));
+        let (descriptors, places) = match found.get(Key::Descriptors) {
+            Some(pair) => self.descriptors(&root.field(pair), 1),
+            None => (Vec::new(), Vec::new()),
+        };
+        let at = found.get(Key::Domain).map_or(START, |pair| pair.value.at);
+        let (domain, form) = (domain.ok()?, self.form);
+        Some(FileRead { domain, at, form, allow, deny, descriptors, places })
+    }
+
+    fn domain(&mut self, spot: &Spot<'_, '_>) -> Result<String, Told> {
+        let name = self.text(spot)?;
+        if name.is_empty() {
+            let message = "config file cannot have empty domain; write a name, like `domain: shop`";
+            return Err(self.refuse(spot, message.to_owned()));
+        }
+        self.not_long(spot, name, KEY_CHARS_MAX).map(str::to_owned)
+    }
+}
+
+/// Whether a file uses any of our own keys.
+fn form_of(node: &Node) -> Form {
+    let Content::Mapping(pairs) = &node.content else { return Form::Envoy };
+    for pair in pairs.iter() {
+        let Content::Scalar { text, .. } = &pair.key.content else { continue };
+        match Key::of(text) {
+            Some(key) if key.form() == Form::Native => return Form::Native,
+            Some(Key::Descriptors) => {
+                let Content::Sequence(items) = &pair.value.content else { continue };
+                if items.iter().any(|item| form_of(item) == Form::Native) {
+                    return Form::Native;
+                }
+            }
+            _ => {}
+        }
+    }
+    Form::Envoy
+}

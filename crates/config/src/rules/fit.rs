@@ -1,0 +1,215 @@
+//! Whether what is said about limits fits them, and each other.
+
+use sluicegate_core::algorithm::fixed_window::Align;
+use sluicegate_core::algorithm::tally::Tally;
+use sluicegate_core::algorithm::token_bucket::Refill;
+use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::quota::QuotaError;
+use sluicegate_core::time::Timestamp;
+use sluicegate_rules::limit::{Limit, names};
+use sluicegate_rules::rule::{Consistency, Limits, OnLimit, Rule};
+
+use super::keys::{Form, Key};
+use super::reader::{Found, Reader, Told};
+use super::spot::Spot;
+use crate::quota::explain;
+
+/// A limit of a rule: how it is written, and what core makes of it.
+struct Judged<'a> {
+    /// All limits of the rule, and the place of this one; what it is called depends on the others.
+    limits: &'a [Limit],
+    place: usize,
+    algorithm: &'static str,
+    limit: CoreLimit,
+}
+
+impl Judged<'_> {
+    fn called(&self) -> String {
+        if self.limits.is_empty() {
+            return "rate_limit".to_owned();
+        }
+        called(self.limits, self.place)
+    }
+}
+
+fn called(limits: &[Limit], place: usize) -> String {
+    names(limits).into_iter().nth(place).unwrap_or_default()
+}
+
+impl Reader<'_> {
+    /// Tells what does not fit together in a rule.
+    pub(super) fn fit<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+        rule: &Rule,
+    ) -> Result<(), Told> {
+        if let Limits::Native(limits) = &rule.limits {
+            self.closed(spot, found, limits);
+        }
+        // What Envoy's form can say fits.
+        if self.form == Form::Envoy {
+            return Ok(());
+        }
+        let judged = judged(&rule.limits);
+        let mut fits = self.modes(spot, found, rule, &judged);
+        let mut tell = |reader: &mut Self, key: Key, told: Option<String>| {
+            if let Some(message) = told {
+                fits = Err(reader.refuse_key(spot, found, key, &message));
+            }
+        };
+        tell(self, Key::Consistency, judged.iter().find_map(|one| unshared(rule.consistency, one)));
+        let waiting = judged.iter().find_map(|one| unwaiting(rule.on_limit, one));
+        tell(self, Key::OnLimit, waiting.or_else(|| shadowed(rule)));
+        fits
+    }
+
+    /// Warns of limits that let nothing pass.
+    fn closed<'t>(&mut self, spot: &Spot<'t, '_>, found: &Found<'t>, limits: &[Limit]) {
+        for (place, limit) in limits.iter().enumerate() {
+            if limit.is_calendar() || limit.at(Timestamp::EPOCH) != CoreLimit::Closed {
+                continue;
+            }
+            let Some(pair) = found.get(Key::Limits) else { continue };
+            let called = called(limits, place);
+            let message = format!(
+                "`{called}` lets nothing pass, so every request is denied; write a number above 0, or \
+                 a `deny` list"
+            );
+            self.report.warn(pair.value.at, spot.field(pair).path, message);
+        }
+    }
+
+    /// Each limit with its mode, and what a hit weighs against what it can ever hold.
+    fn modes<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+        rule: &Rule,
+        judged: &[Judged<'_>],
+    ) -> Result<(), Told> {
+        let mut fits = Ok(());
+        for one in judged {
+            let step = match Step::new(one.limit, rule.mode) {
+                Ok(step) => step,
+                Err(error) => {
+                    let message = explain(&as_written(error, one.algorithm));
+                    fits = Err(self.refuse_key(spot, found, Key::Mode, &message));
+                    continue;
+                }
+            };
+            let most = [Some(step.limit()), step.boost()]
+                .into_iter()
+                .flatten()
+                .map(CoreLimit::capacity)
+                .fold(Some(0), |most, capacity| Some(most?.max(capacity?)));
+            let Some(most) = most.filter(|most| (1..rule.cost).contains(most)) else { continue };
+            let (cost, called) = (rule.cost, one.called());
+            let message = format!(
+                "`{called}` can never admit a hit, since it holds at most `{most}`, got `{cost}`; \
+                 lower the cost, or raise the limit"
+            );
+            fits = Err(self.refuse_key(spot, found, Key::Cost, &message));
+        }
+        fits
+    }
+}
+
+fn judged(limits: &Limits) -> Vec<Judged<'_>> {
+    let one = |algorithm: &'static str, limit| {
+        vec![Judged { limits: &[], place: 0, algorithm, limit }]
+    };
+    match limits {
+        Limits::Unlimited => one("unlimited", CoreLimit::Unlimited),
+        Limits::Envoy { requests_per_unit, unit } => {
+            let tally = Tally::new(u64::from(*requests_per_unit), unit.span());
+            tally.map_or_else(|_| Vec::new(), |tally| one("rate_limit", CoreLimit::Tally(tally)))
+        }
+        Limits::Native(limits) => limits
+            .iter()
+            .enumerate()
+            .map(|(place, limit)| Judged {
+                limits,
+                place,
+                algorithm: limit.algorithm(),
+                limit: limit.at(Timestamp::EPOCH),
+            })
+            .collect(),
+    }
+}
+
+/// Core's name for what stands behind `rate_limit` is not one that anybody wrote.
+fn as_written(error: QuotaError, algorithm: &'static str) -> QuotaError {
+    match error {
+        QuotaError::Unfit { mode, remedy, .. } => QuotaError::Unfit { mode, algorithm, remedy },
+        other => other,
+    }
+}
+
+/// Why a limit cannot be shared between nodes in this way.
+fn unshared(consistency: Consistency, one: &Judged<'_>) -> Option<String> {
+    let (word, fits, those) = match consistency {
+        Consistency::Strict => return None,
+        Consistency::Leased => {
+            let fits = match one.limit {
+                CoreLimit::TokenBucket(bucket) => bucket.refill() == Refill::Greedy,
+                CoreLimit::FixedWindow(_) | CoreLimit::SlidingWindow(_) => true,
+                CoreLimit::Closed => {
+                    matches!(one.algorithm, "token_bucket" | "fixed_window" | "sliding_window")
+                }
+                _ => false,
+            };
+            ("leased", fits, "a greedy `token_bucket`, a `fixed_window` or a `sliding_window`")
+        }
+        Consistency::Eventual { .. } => {
+            let fits = match one.limit {
+                CoreLimit::FixedWindow(window) => window.align() != Align::FirstHit,
+                CoreLimit::SlidingWindow(_) => true,
+                CoreLimit::Closed => matches!(one.algorithm, "fixed_window" | "sliding_window"),
+                _ => false,
+            };
+            let those = "a `fixed_window` aligned to the clock or the calendar, or a \
+                         `sliding_window`";
+            ("eventual", fits, those)
+        }
+    };
+    if fits {
+        return None;
+    }
+    let (called, algorithm) = (one.called(), one.algorithm);
+    let which = if called == algorithm { String::new() } else { format!(" (`{called}`)") };
+    Some(format!(
+        "`{word}` needs {those}, got `{algorithm}`{which}; write `strict`, or another algorithm"
+    ))
+}
+
+/// Why nobody can wait, or be kept, for a limit.
+fn unwaiting(on_limit: OnLimit, one: &Judged<'_>) -> Option<String> {
+    let (word, reason) = match (on_limit, one.algorithm) {
+        (OnLimit::Deny, _) => return None,
+        (OnLimit::Shape, "unlimited") => ("shape", "it denies nobody"),
+        (OnLimit::Queue, "unlimited") => ("queue", "it denies nobody"),
+        (OnLimit::Shape, "concurrency") => {
+            ("shape", "nobody knows when a slot will be free")
+        }
+        (OnLimit::Shape, "rate_limit") => {
+            ("shape", "it counts what comes when it comes, so that nobody can wait for a turn")
+        }
+        _ => return None,
+    };
+    let algorithm = one.algorithm;
+    let instead = match algorithm {
+        "rate_limit" => "write `limits` in its place",
+        _ => "write `deny`, or another limit",
+    };
+    Some(format!("`{word}` has no meaning for `{algorithm}`: {reason}; {instead}"))
+}
+
+/// A shadow denies nobody, so nobody has to wait.
+fn shadowed(rule: &Rule) -> Option<String> {
+    let shaped = rule.on_limit == OnLimit::Shape && rule.mode == Mode::Shadow;
+    let message = "`shape` has no meaning in the mode `shadow`, which denies nobody; remove one of \
+                   them";
+    shaped.then(|| message.to_owned())
+}

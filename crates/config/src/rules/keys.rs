@@ -1,0 +1,220 @@
+//! Every key of a file of rules, and the level that it belongs to.
+
+use crate::suggest;
+
+/// As many keys as there can be.
+pub(super) const KEYS_MAX: usize = 32;
+
+macro_rules! keys {
+    ($($key:ident $name:literal $form:ident [$($level:ident)*],)*) => {
+        /// A key of a file of rules.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Key { $($key),* }
+
+        /// In the order that messages list them.
+        const KEYS: &[Key] = &[$(Key::$key),*];
+
+        impl Key {
+            pub(super) fn of(name: &str) -> Option<Self> {
+                Some(match name {
+                    $($name => Self::$key,)*
+                    _ => return None,
+                })
+            }
+
+            pub(super) const fn name(self) -> &'static str {
+                match self { $(Self::$key => $name),* }
+            }
+
+            /// The form that has it: each of Envoy's is one of ours too.
+            pub(super) const fn form(self) -> Form {
+                match self { $(Self::$key => Form::$form),* }
+            }
+
+            const fn levels(self) -> &'static [Level] {
+                match self { $(Self::$key => &[$(Level::$level),*]),* }
+            }
+        }
+    };
+}
+
+/// How a file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As envoyproxy/ratelimit reads it.
+    Envoy,
+    /// With our own keys, and without mercy.
+    Native,
+}
+
+/// The mappings that a file of rules is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    Root,
+    Descriptor,
+    RateLimit,
+    Replaced,
+    Listed,
+}
+
+keys! {
+    Domain "domain" Envoy [Root],
+    Descriptors "descriptors" Envoy [Root Descriptor],
+    Allow "allow" Native [Root],
+    Deny "deny" Native [Root],
+    Key "key" Envoy [Descriptor Listed],
+    Value "value" Envoy [Descriptor Listed],
+    Regex "regex" Native [Descriptor Listed],
+    Cidr "cidr" Native [Descriptor Listed],
+    RateLimit "rate_limit" Envoy [Descriptor],
+    Limits "limits" Native [Descriptor],
+    Unit "unit" Envoy [RateLimit],
+    RequestsPerUnit "requests_per_unit" Envoy [RateLimit],
+    Unlimited "unlimited" Envoy [RateLimit],
+    Name "name" Envoy [RateLimit Replaced],
+    Id "id" Native [Descriptor],
+    Mode "mode" Native [Descriptor],
+    ShadowMode "shadow_mode" Envoy [Descriptor],
+    QuotaMode "quota_mode" Envoy [Descriptor],
+    Cost "cost" Native [Descriptor],
+    Shared "shared" Native [Descriptor],
+    ShareThreshold "share_threshold" Envoy [Descriptor],
+    Prefix "prefix" Native [Descriptor],
+    Replaces "replaces" Envoy [RateLimit],
+    Consistency "consistency" Native [Descriptor],
+    OnStoreFailure "on_store_failure" Native [Descriptor],
+    OnLimit "on_limit" Native [Descriptor],
+    Overflow "overflow" Native [Descriptor],
+    DetailedMetric "detailed_metric" Envoy [Descriptor],
+    ValueToMetric "value_to_metric" Envoy [Descriptor],
+    Metadata "metadata" Envoy [Descriptor],
+}
+
+const _: () = assert!(KEYS.len() <= KEYS_MAX);
+
+impl Key {
+    /// Whether it belongs to a level of a file of this form.
+    pub(super) fn belongs(self, level: Level, form: Form) -> bool {
+        match (self, form) {
+            // Envoy's stands inside `rate_limit` and holds mappings; ours holds plain ids.
+            (Self::Replaces, Form::Native) => matches!(level, Level::Descriptor | Level::RateLimit),
+            (_, Form::Native) => self.levels().contains(&level),
+            (_, Form::Envoy) => self.form() == Form::Envoy && self.levels().contains(&level),
+        }
+    }
+
+    /// Where it belongs, in words.
+    pub(super) fn home(self) -> &'static str {
+        match self.levels().first() {
+            Some(Level::Root) => "the top of the file",
+            Some(Level::RateLimit) => "`rate_limit`",
+            Some(Level::Replaced) => "`replaces`",
+            Some(Level::Descriptor | Level::Listed) | None => "a descriptor",
+        }
+    }
+}
+
+/// The remedy for a key that nobody knows: the nearest one, and those there are.
+pub(super) fn remedy(word: &str, level: Level, form: Form) -> String {
+    let lowered = word.to_lowercase();
+    if let Some((_, advice)) = ADVICE.iter().find(|(known, _)| *known == lowered) {
+        return (*advice).to_owned();
+    }
+    let here: Vec<&str> = names(|key| key.belongs(level, form));
+    let known = SLIPS.iter().find(|(slip, _)| *slip == lowered).map(|(_, meant)| *meant);
+    let meant = known
+        .or_else(|| suggest::nearest(word, here.iter().copied()))
+        .or_else(|| suggest::nearest(word, names(|key| key.belongs(level, Form::Native))))
+        .or_else(|| suggest::nearest(word, names(|_| true)));
+    let all = format!("the keys here are {}", suggest::all_of(&here));
+    let Some(key) = meant.and_then(Key::of) else { return all };
+    let (meant, home) = (key.name(), key.home());
+    let hint = if key.belongs(level, Form::Native) {
+        format!("did you mean `{meant}`?")
+    } else {
+        format!("did you mean `{meant}` of {home}?")
+    };
+    // Where there are many, the nearest says enough.
+    if here.len() <= FEW_KEYS { format!("{hint} {all}") } else { hint }
+}
+
+const FEW_KEYS: usize = 6;
+
+fn names(wanted: impl Fn(Key) -> bool) -> Vec<&'static str> {
+    KEYS.iter().copied().filter(|key| wanted(*key)).map(Key::name).collect()
+}
+
+/// What people write, too far from what they mean to be found by its letters.
+const SLIPS: [(&str, &str); 16] = [
+    ("req_per_unit", "requests_per_unit"),
+    ("reqs_per_unit", "requests_per_unit"),
+    ("rpu", "requests_per_unit"),
+    ("requests", "requests_per_unit"),
+    ("requests_per_second", "requests_per_unit"),
+    ("requests_per_minute", "requests_per_unit"),
+    ("per", "unit"),
+    ("interval", "unit"),
+    ("shadow", "shadow_mode"),
+    ("quota", "quota_mode"),
+    ("limit", "limits"),
+    ("ip", "cidr"),
+    ("network", "cidr"),
+    ("pattern", "regex"),
+    ("whitelist", "allow"),
+    ("blacklist", "deny"),
+];
+
+/// What people look for and do not find, and what to write instead.
+const ADVICE: [(&str, &str); 8] = [
+    (
+        "unit_multiplier",
+        "for other times than one unit write `limits`, like `limits: [{ algorithm: fixed_window, \
+         rate: 5 per 30s }]`",
+    ),
+    ("algorithm", IN_LIMITS),
+    ("rate", IN_LIMITS),
+    ("rates", IN_LIMITS),
+    ("burst", IN_LIMITS),
+    ("window", IN_LIMITS),
+    ("max", IN_LIMITS),
+    ("queue", IN_LIMITS),
+];
+
+const IN_LIMITS: &str = "it belongs to a limit in `limits`, like `limits: [{ algorithm: \
+                         token_bucket, rate: 10/s, burst: 50 }]`";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_known_by_their_names() {
+        for key in KEYS {
+            assert_eq!(Key::of(key.name()), Some(*key));
+        }
+        assert_eq!(Key::of("keys"), None);
+        for (_, meant) in SLIPS {
+            assert!(Key::of(meant).is_some(), "{meant}");
+        }
+    }
+
+    #[test]
+    fn strangers_get_the_nearest_key() {
+        let table = [
+            ("descriptiors", Level::Root, "did you mean `descriptors`? "),
+            ("request_per_unit", Level::RateLimit, "did you mean `requests_per_unit`? "),
+            ("requestsPerUnit", Level::RateLimit, "did you mean `requests_per_unit`? "),
+            ("req_per_unit", Level::RateLimit, "did you mean `requests_per_unit`? "),
+            ("ratelimit", Level::Descriptor, "did you mean `rate_limit`?"),
+            ("limts", Level::Descriptor, "did you mean `limits`?"),
+            ("units", Level::Descriptor, "did you mean `unit` of `rate_limit`?"),
+            ("unit_multiplier", Level::RateLimit, "for other times than one unit write `limits`"),
+            ("burst", Level::RateLimit, "it belongs to a limit in `limits`"),
+            ("zzzzz", Level::Root, "the keys here are `domain` and `descriptors`"),
+        ];
+        for (word, level, begins) in table {
+            let remedy = remedy(word, level, Form::Envoy);
+            assert!(remedy.starts_with(begins), "{word}: {remedy}");
+        }
+    }
+}

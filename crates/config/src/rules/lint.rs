@@ -1,0 +1,134 @@
+//! What is surely not meant, though nothing is wrong with it by itself.
+
+use std::collections::HashMap;
+
+use sluicegate_rules::domain::Node;
+
+use super::domains::Gathered;
+use super::glob::covers;
+use super::lists::Entry;
+use super::place::Place;
+use crate::problem::{Report, quoted};
+
+/// Warns of what has no effect in a domain as a whole.
+pub(super) fn check(gathered: &Gathered, reports: &mut [Report]) {
+    let listed = !gathered.allow.is_empty() || !gathered.deny.is_empty();
+    // What could not be read is not missing.
+    let read = reports.iter().all(|report| report.count() == 0);
+    if read && !listed && !gathered.has_rules() {
+        let message = "has no rules, so nothing in it is limited; add `descriptors` with limits, or \
+                       remove the file";
+        if let Some(report) = reports.get_mut(gathered.source) {
+            report.warn(gathered.at, "domain", message.to_owned());
+        }
+    }
+    if listed {
+        let mut lists = Lists::new(gathered, reports);
+        lists.allowed(&gathered.allow);
+        lists.nodes(&gathered.domain.descriptors, &gathered.places, "");
+    }
+}
+
+/// The most entries that rules are compared with.
+const WORK_MAX: usize = 5_000_000;
+
+struct Lists<'a, 'r> {
+    deny: HashMap<&'a str, Vec<&'a Entry>>,
+    allow: HashMap<&'a str, Vec<&'a Entry>>,
+    reports: &'r mut [Report],
+    work_left: usize,
+}
+
+impl<'a, 'r> Lists<'a, 'r> {
+    fn new(gathered: &'a Gathered, reports: &'r mut [Report]) -> Self {
+        let (deny, allow) = (by_key(&gathered.deny), by_key(&gathered.allow));
+        Self { deny, allow, reports, work_left: WORK_MAX }
+    }
+
+    /// Entries of `allow` that `deny` takes back.
+    fn allowed(&mut self, allow: &'a [Entry]) {
+        for entry in allow {
+            let denied = self.deny.get(&*entry.listed.key).into_iter().flatten();
+            let mut denied = denied.take(self.work_left);
+            let found = denied.find(|deny| covers(&deny.listed.value, &entry.listed.value));
+            let compared = self.deny.get(&*entry.listed.key).map_or(0, Vec::len);
+            self.work_left = self.work_left.saturating_sub(compared);
+            let Some(deny) = found.copied() else { continue };
+            let where_else = self.place_of(deny, entry.source);
+            let message = format!(
+                "has no effect, {where_else} covers it, and `deny` wins over `allow`; remove one of \
+                 them"
+            );
+            if let Some(report) = self.reports.get_mut(entry.source) {
+                report.warn(entry.at, &entry.path, message);
+            }
+        }
+    }
+
+    /// Rules for whom a list has decided.
+    fn nodes(&mut self, nodes: &'a [Node], places: &'a [Place], above: &str) {
+        for (node, place) in nodes.iter().zip(places) {
+            let path = || format!("{above}descriptors[{}]", place.index);
+            let (denied, allowed) =
+                (listed(&self.deny, node, self.work_left), listed(&self.allow, node, self.work_left));
+            let compared = |lists: &HashMap<&str, Vec<&Entry>>| {
+                lists.get(&*node.key).map_or(0, Vec::len)
+            };
+            let work = compared(&self.deny).saturating_add(compared(&self.allow));
+            self.work_left = self.work_left.saturating_sub(work);
+            let message = match (denied, allowed) {
+                (Some(entry), _) => {
+                    let where_else = self.place_of(entry, place.source);
+                    format!(
+                        "has no effect, {where_else} denies all that it matches; remove one of them"
+                    )
+                }
+                (None, Some(entry)) => {
+                    let where_else = self.place_of(entry, place.source);
+                    format!(
+                        "has no effect, {where_else} lets all that it matches pass uncounted; remove \
+                         one of them"
+                    )
+                }
+                (None, None) => {
+                    if !node.descriptors.is_empty() {
+                        let above = format!("{}.", path());
+                        self.nodes(&node.descriptors, &place.below, &above);
+                    }
+                    continue;
+                }
+            };
+            if let Some(report) = self.reports.get_mut(place.source) {
+                report.warn(place.at, path(), message);
+            }
+        }
+    }
+
+    fn place_of(&self, entry: &Entry, source: usize) -> String {
+        let (path, line) = (&entry.path, entry.at.line);
+        match self.reports.get(entry.source) {
+            Some(report) if entry.source != source => {
+                format!("`{path}` in {} on line {line}", quoted(report.source()))
+            }
+            _ => format!("`{path}` on line {line}"),
+        }
+    }
+}
+
+fn by_key(entries: &[Entry]) -> HashMap<&str, Vec<&Entry>> {
+    let mut lists: HashMap<&str, Vec<&Entry>> = HashMap::new();
+    for entry in entries {
+        lists.entry(&entry.listed.key).or_default().push(entry);
+    }
+    lists
+}
+
+/// The entry that takes all that a node matches.
+fn listed<'a>(
+    lists: &HashMap<&str, Vec<&'a Entry>>,
+    node: &Node,
+    most: usize,
+) -> Option<&'a Entry> {
+    let mut entries = lists.get(&*node.key)?.iter().take(most);
+    entries.find(|entry| covers(&entry.listed.value, &node.value)).copied()
+}

@@ -1,0 +1,107 @@
+//! `metadata`: free data, as it is written.
+
+use sluicegate_rules::metadata::Metadata;
+
+use super::keys::Form;
+use super::reader::{Reader, Told};
+use super::scalar::{Meaning, meaning};
+use super::spot::Spot;
+use crate::problem::quoted;
+use crate::yaml::{Content, Pair, Style};
+
+impl Reader<'_> {
+    /// A mapping of anything; nothing is none.
+    pub(super) fn metadata(&mut self, spot: &Spot<'_, '_>) -> Result<Option<Metadata>, Told> {
+        match &spot.node.content {
+            Content::Mapping(pairs) => self.map(spot, pairs).map(Some),
+            _ if spot.node.is_null() => Ok(None),
+            _ => {
+                let got = spot.node.described();
+                let message = format!(
+                    "error loading config file: `metadata` must be a mapping, got {got}; write it \
+                     like `metadata: {{ tier: gold }}`"
+                );
+                Err(self.refuse(spot, message))
+            }
+        }
+    }
+
+    fn map<'t>(&mut self, spot: &Spot<'t, '_>, pairs: &'t [Pair]) -> Result<Metadata, Told> {
+        let mut map: Vec<(String, Metadata)> = Vec::with_capacity(pairs.len());
+        let mut read = Ok(());
+        let mut places = std::collections::HashMap::new();
+        // What is written counts more than what is taken over.
+        let native = self.form == Form::Native;
+        let merged = pairs.iter().filter(|pair| native && pair.merged);
+        for pair in merged.chain(pairs.iter().filter(|pair| !(native && pair.merged))) {
+            let Content::Scalar { text, .. } = &pair.key.content else {
+                let got = pair.key.described();
+                let message =
+                    format!("error parsing metadata: a name must be one word, got {got}; write it so");
+                self.report.add(pair.key.at, spot.path, message);
+                read = Err(Told);
+                continue;
+            };
+            let below = spot.field(pair);
+            let value = match self.data(&below) {
+                Ok(value) => value,
+                Err(told) => {
+                    read = Err(told);
+                    continue;
+                }
+            };
+            match places.insert(text, (map.len(), pair)) {
+                None => map.push((text.to_string(), value)),
+                Some((place, first)) => {
+                    if !first.merged {
+                        let line = first.key.at.line;
+                        let message = format!("is given twice, first on line {line}; remove one");
+                        self.slip(pair.key.at, &below.path, message);
+                    }
+                    places.insert(text, (place, pair));
+                    if let Some((_, known)) = map.get_mut(place) {
+                        *known = value;
+                    }
+                }
+            }
+        }
+        read.map(|()| Metadata::Map(map))
+    }
+
+    fn data(&mut self, spot: &Spot<'_, '_>) -> Result<Metadata, Told> {
+        match &spot.node.content {
+            Content::Scalar { text, style: Style::Quoted } => Ok(Metadata::Text(text.to_string())),
+            Content::Scalar { text, style: Style::Plain } => match meaning(text) {
+                Meaning::Null => Ok(Metadata::Null),
+                Meaning::Bool(truth) => Ok(Metadata::Bool(truth)),
+                // Envoy's protocol knows no other numbers, so neither can we.
+                #[allow(clippy::cast_precision_loss)]
+                Meaning::Int(number) => Ok(Metadata::Number(number as f64)),
+                #[allow(clippy::cast_precision_loss)]
+                Meaning::Large(number) => Ok(Metadata::Number(number as f64)),
+                Meaning::Float(number) if number.is_finite() => Ok(Metadata::Number(number)),
+                Meaning::Float(_) => {
+                    let got = quoted(text);
+                    let message = format!(
+                        "error parsing metadata: this is no number that can be sent, got {got}; for \
+                         a text put it in quotes"
+                    );
+                    Err(self.refuse(spot, message))
+                }
+                Meaning::Text => Ok(Metadata::Text(text.to_string())),
+            },
+            Content::Sequence(_) => {
+                let mut list = Vec::new();
+                let mut read = Ok(());
+                for item in spot.items() {
+                    match self.data(&item) {
+                        Ok(value) => list.push(value),
+                        Err(told) => read = Err(told),
+                    }
+                }
+                read.map(|()| Metadata::List(list))
+            }
+            Content::Mapping(pairs) => self.map(spot, pairs),
+        }
+    }
+}

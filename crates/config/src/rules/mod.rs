@@ -1,0 +1,138 @@
+//! The files of rules: what a person types, turned into domains.
+//!
+//! A file that uses none of our own keys is read as envoyproxy/ratelimit reads it, to the letter:
+//! what is accepted there is accepted here, what is refused there is refused here, and each message
+//! contains the words that are used there. What is accepted there although it is surely a mistake
+//! comes as a warning. A file that uses one of our own keys has no such past, and mistakes of that kind are
+//! errors in it.
+
+mod descriptor;
+mod domains;
+mod file;
+mod fit;
+mod glob;
+mod keys;
+mod level;
+mod lint;
+mod lists;
+mod metadata;
+mod pattern;
+mod place;
+mod rate_limit;
+mod reader;
+mod rule;
+mod scalar;
+mod spot;
+
+use std::fmt::{self, Display};
+
+use sluicegate_rules::domain::{Domain, Pattern};
+
+use crate::problem::{self, Problem, Problems, Report};
+
+/// The longest key, and the longest name of a domain, in characters.
+///
+/// ```
+/// assert_eq!(sluicegate_config::rules::KEY_CHARS_MAX, 1_024);
+/// ```
+pub const KEY_CHARS_MAX: usize = 1_024;
+/// The longest value, in characters.
+///
+/// ```
+/// assert_eq!(sluicegate_config::rules::VALUE_CHARS_MAX, 1_024);
+/// ```
+pub const VALUE_CHARS_MAX: usize = 1_024;
+/// How deeply descriptors may be nested in a file of our own form; in one of Envoy's form it is as deeply as
+/// YAML may be, 31 levels.
+///
+/// ```
+/// assert_eq!(sluicegate_config::rules::DEPTH_MAX, 16);
+/// ```
+pub const DEPTH_MAX: usize = 16;
+
+/// One file.
+///
+/// ```
+/// use sluicegate_config::rules::Source;
+///
+/// let source = Source { name: "shop.yaml".to_owned(), text: "domain: shop".to_owned() };
+/// assert_eq!(source.name, "shop.yaml");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// What messages call it.
+    pub name: String,
+    /// What it holds.
+    pub text: String,
+}
+
+/// What is not said in the files themselves.
+///
+/// ```
+/// assert!(!sluicegate_config::rules::Options::default().merge_domains);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Whether several files may hold rules of one domain (`MERGE_DOMAIN_CONFIG`).
+    pub merge_domains: bool,
+}
+
+/// What was read.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The domains, in the order in which they are first met.
+    pub domains: Vec<Domain>,
+    /// What is probably not meant, in the order of the files.
+    pub warnings: Vec<Problem>,
+}
+
+/// What came instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invalid {
+    /// All that is wrong, in the order of the files.
+    pub problems: Problems,
+    /// What is probably not meant, in the order of the files.
+    pub warnings: Vec<Problem>,
+}
+
+/// Reads rules.
+///
+/// # Errors
+/// Everything that is wrong with any of the files, all at once.
+pub fn load(sources: &[Source], options: &Options) -> Result<Loaded, Invalid> {
+    let mut reports: Vec<Report> =
+        sources.iter().map(|source| Report::new(&source.name)).collect();
+    let files: Vec<_> = sources
+        .iter()
+        .zip(&mut reports)
+        .enumerate()
+        .filter_map(|(index, (source, report))| Some((index, file::read(index, source, report)?)))
+        .collect();
+    let domains = domains::gathered(files.into_iter(), options, &mut reports);
+    match problem::gathered(reports) {
+        (None, warnings) => Ok(Loaded { domains, warnings }),
+        (Some(problems), warnings) => Err(Invalid { problems, warnings }),
+    }
+}
+
+/// What envoyproxy/ratelimit calls a descriptor.
+fn composite(key: &str, value: &Pattern) -> String {
+    match value {
+        Pattern::Any => key.to_owned(),
+        Pattern::Text(value) => format!("{key}_{value}"),
+        Pattern::Regex(regex) => format!("{key}_{}", regex.as_str()),
+        Pattern::Networks(networks) => {
+            let shown: Vec<String> = networks.iter().take(8).map(ToString::to_string).collect();
+            format!("{key}_{}", shown.join(","))
+        }
+    }
+}
+
+/// The problems, one a line.
+impl Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.problems.fmt(f)
+    }
+}
+
+impl std::error::Error for Invalid {}

@@ -1,0 +1,252 @@
+//! The values that a descriptor, or an entry of a list, matches, and who shares a counter.
+
+use regex::{Regex, RegexBuilder};
+use sluicegate_rules::domain::{Counter, Pattern};
+use sluicegate_rules::network::{Network, NetworkError, Prefix};
+
+use super::keys::{Form, Key};
+use super::reader::{Found, Reader, Told};
+use super::spot::Spot;
+use crate::fields::{Field, unknown};
+use crate::problem::{on_one_line, quoted};
+use crate::units::{self, UnitError};
+use crate::yaml::{Content, Pair};
+
+/// The most memory that a regular expression may take.
+const REGEX_BYTES_MAX: usize = 1 << 20;
+
+impl Reader<'_> {
+    /// The pattern of a mapping with `value`, `regex` or `cidr`.
+    pub(super) fn pattern<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+        value_chars_max: usize,
+    ) -> Result<Pattern, Told> {
+        let mut read = Vec::new();
+        if let Some(pair) = found.get(Key::Value) {
+            let text = self.text(&spot.field(pair));
+            let text = text.and_then(|text| self.not_long(&spot.field(pair), text, value_chars_max));
+            match text {
+                Ok("") => {}
+                Ok(text) => read.push((pair, Ok(Pattern::Text(text.to_owned())))),
+                Err(told) => read.push((pair, Err(told))),
+            }
+        }
+        if let Some(pair) = found.get(Key::Regex) {
+            read.push((pair, self.regex(&spot.field(pair), value_chars_max)));
+        }
+        if let Some(pair) = found.get(Key::Cidr) {
+            read.push((pair, self.networks(&spot.field(pair))));
+        }
+        if let [_, (second, _), ..] = read.as_slice() {
+            let message = "stands beside another of `value`, `regex` and `cidr`, got both; keep one \
+                           of them";
+            return Err(self.refuse_pair(spot, second, message));
+        }
+        read.pop().map_or(Ok(Pattern::Any), |(_, pattern)| pattern)
+    }
+
+    /// Tells that something is wrong with a pair as a whole.
+    pub(super) fn refuse_pair<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        pair: &'t Pair,
+        message: &str,
+    ) -> Told {
+        self.report.add(pair.key.at, spot.field(pair).path, message.to_owned());
+        Told
+    }
+
+    fn regex(&mut self, spot: &Spot<'_, '_>, chars_max: usize) -> Result<Pattern, Told> {
+        let text = self.filled(spot, "regex: '^/v[0-9]+/'")?;
+        let text = self.not_long(spot, text, chars_max)?;
+        compiled(text).map(Pattern::Regex).map_err(|message| self.refuse(spot, message))
+    }
+
+    /// One network, or a list of them.
+    fn networks(&mut self, spot: &Spot<'_, '_>) -> Result<Pattern, Told> {
+        const EXAMPLE: &str = "cidr: 10.0.0.0/8";
+        let mut networks = Vec::new();
+        let Content::Sequence(items) = &spot.node.content else {
+            networks.push(self.network(spot, EXAMPLE)?);
+            return Ok(Pattern::Networks(networks));
+        };
+        let mut read = Ok(());
+        for item in spot.items() {
+            match self.network(&item, "10.0.0.0/8") {
+                Ok(network) => networks.push(network),
+                Err(told) => read = Err(told),
+            }
+        }
+        if items.is_empty() {
+            let message = format!("must hold at least one network, got none; write it like `{EXAMPLE}`");
+            return Err(self.refuse(spot, message));
+        }
+        read.map(|()| Pattern::Networks(networks))
+    }
+
+    fn network(&mut self, spot: &Spot<'_, '_>, example: &str) -> Result<Network, Told> {
+        let text = self.filled(spot, example)?;
+        network_of(text).map_err(|message| self.refuse(spot, message))
+    }
+
+    /// A text that is there.
+    pub(super) fn filled<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        example: &str,
+    ) -> Result<&'t str, Told> {
+        match &spot.node.content {
+            Content::Scalar { text, .. } if !spot.node.is_null() && !text.is_empty() => Ok(text),
+            _ => {
+                let got = spot.node.described();
+                let message = format!("must be one value, got {got}; write it like `{example}`");
+                Err(self.refuse(spot, message))
+            }
+        }
+    }
+
+    /// What `shared` and `prefix` say of counters; `None` if neither is there.
+    pub(super) fn native_counter<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+        value: &Pattern,
+    ) -> Result<Option<Counter>, Told> {
+        if self.form == Form::Envoy {
+            return Ok(None);
+        }
+        let shared = self.flag(spot, found, Key::Shared);
+        let prefix = found.get(Key::Prefix).map(|pair| self.prefix(&spot.field(pair))).transpose();
+        let (shared, prefix) = (shared?, prefix?);
+        let exact = matches!(value, Pattern::Text(_)) && !value.is_glob();
+        let (key, counter) = match (shared, prefix) {
+            (true, Some(_)) => {
+                let message = "stands beside `shared`, got both; keep one of them";
+                return Err(self.refuse_key(spot, found, Key::Prefix, message));
+            }
+            (true, None) => (Key::Shared, Counter::Shared),
+            (false, Some(prefix)) => (Key::Prefix, Counter::PerNetwork(prefix)),
+            (false, None) => return Ok(None),
+        };
+        if exact {
+            let message = "has no effect where `value` is one text: it has one counter anyway; \
+                           remove it, or match several values";
+            return Err(self.refuse_key(spot, found, key, message));
+        }
+        Ok(Some(counter))
+    }
+
+    fn prefix(&mut self, spot: &Spot<'_, '_>) -> Result<Prefix, Told> {
+        const EXAMPLE: &str = "{ v4: 24, v6: 64 }";
+        let value = spot.value();
+        let mut fields =
+            value.fields("`prefix`", EXAMPLE, self.report).map_err(|_reported| Told)?;
+        let v4 = fields.optional(&V4, self.report);
+        let v6 = fields.optional(&V6, self.report);
+        let finished = fields.finish(self.report, |key| unknown(key, &["v4", "v6"]));
+        match (v4, v6, finished) {
+            (Ok(None), Ok(None), Ok(())) => {
+                let message =
+                    format!("must have `v4` or `v6`, got neither; write it like `prefix: {EXAMPLE}`");
+                Err(self.refuse(spot, message))
+            }
+            (Ok(v4), Ok(v6), Ok(())) => {
+                Ok(Prefix { v4: v4.unwrap_or(V4_MAX), v6: v6.unwrap_or(V6_MAX) })
+            }
+            _ => Err(Told),
+        }
+    }
+}
+
+const V4_MAX: u8 = 32;
+const V6_MAX: u8 = 128;
+const V4: Field<u8> = Field { name: "v4", example: "24", read: |text| bits(text, V4_MAX) };
+const V6: Field<u8> = Field { name: "v6", example: "64", read: |text| bits(text, V6_MAX) };
+
+fn bits(text: &str, most: u8) -> Result<u8, UnitError> {
+    let number = units::whole(text.strip_prefix('/').unwrap_or(text))?;
+    u8::try_from(number).ok().filter(|number| *number <= most).ok_or_else(|| {
+        let got = quoted(text);
+        UnitError::new(format!("must be from `0` to `{most}` bits, got {got}; write a smaller one"))
+    })
+}
+
+/// The network of a text, or what is wrong with it.
+fn network_of(text: &str) -> Result<Network, String> {
+    text.parse().map_err(|error| {
+        let got = quoted(text);
+        match error {
+            NetworkError::NoAddress => {
+                format!("is no address or network, got {got}; write it like `10.0.0.0/8` or `fd00::/8`")
+            }
+            NetworkError::BadLength { most } => format!(
+                "the number behind the `/` must be from `0` to `{most}`, got {got}; write it like \
+                 `/{}`",
+                if most == V4_MAX { 24 } else { 64 }
+            ),
+            NetworkError::BitsBeyond { network } => format!(
+                "has bits set behind its prefix, got {got}; write `{network}` for the whole network, \
+                 or a longer prefix"
+            ),
+            other => format!("{other}, got {got}; write it like `10.0.0.0/8`"),
+        }
+    })
+}
+
+/// The expression of a text, or what is wrong with it.
+fn compiled(text: &str) -> Result<Regex, String> {
+    RegexBuilder::new(text).size_limit(REGEX_BYTES_MAX).build().map_err(|error| {
+        let got = quoted(text);
+        match error {
+            regex::Error::CompiledTooBig(_) => format!(
+                "takes more than 1 MiB of memory, got {got}; write smaller numbers in `{{…}}`, or \
+                 fewer classes like `\\w`"
+            ),
+            other => {
+                let (wrong, place) = explained(&other.to_string());
+                format!(
+                    "invalid regular expression, {wrong}{place}, got {got}; check the brackets, and \
+                     put a `\\` before what is meant as it is"
+                )
+            }
+        }
+    })
+}
+
+/// What the parser has to say, from a drawing of several lines: the pattern, a `^` under the place, the error.
+fn explained(drawing: &str) -> (String, String) {
+    let wrong = drawing.lines().rev().find_map(|line| line.strip_prefix("error: "));
+    let place = drawing.lines().find_map(|line| {
+        let spaces = line.strip_suffix(|c| c == '^')?.trim_end_matches('^');
+        spaces.chars().all(|c| c == ' ').then(|| spaces.len().saturating_sub(3))
+    });
+    let wrong = wrong.map_or_else(|| on_one_line(drawing), on_one_line);
+    (wrong, place.map_or_else(String::new, |place| format!(" at character {place}")))
+}
+
+const _: () = assert!(REGEX_BYTES_MAX == 1 << 20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_are_explained() {
+        let table = [
+            ("^/v[0-9+/", "unclosed character class at character 4"),
+            ("a(b", "unclosed group at character 2"),
+            ("*", "repetition operator missing expression at character 1"),
+            ("a{2,1}", "invalid repetition count range"),
+        ];
+        for (text, expected) in table {
+            let message = compiled(text).unwrap_err();
+            let begins = format!("invalid regular expression, {expected}");
+            assert!(message.starts_with(&begins), "{message}");
+        }
+        let large = compiled("(\\w{1000}){1000}").unwrap_err();
+        assert!(large.starts_with("takes more than 1 MiB"), "{large}");
+        assert!(compiled("^/v[0-9]+/").is_ok());
+    }
+}

@@ -1,0 +1,396 @@
+//! Reading mappings and scalars of a file of rules.
+//!
+//! envoyproxy/ratelimit reads a file twice: once to look at every key and the kind of every value, wherever they
+//! stand, and once into its own types. What each of them refuses is refused here with the same words; where
+//! both would, the first is told. Of two equal keys the later counts there; here that is a warning,
+//! and in a file of our own form, where nobody relies on it, an error.
+
+use super::keys::{self, Form, KEYS_MAX, Key, Level};
+use super::scalar::{Meaning, meaning};
+use super::spot::Spot;
+use crate::fields::Path;
+use crate::problem::{Position, Report, quoted};
+use crate::yaml::{Content, Node, Pair, Style};
+
+/// Reads one file.
+pub(super) struct Reader<'r> {
+    pub(super) form: Form,
+    /// Which of the sources.
+    pub(super) source: usize,
+    /// Whether what is read is replaced by something later, so that envoyproxy/ratelimit looks at its types only.
+    pub(super) replaced: bool,
+    pub(super) report: &'r mut Report,
+}
+
+/// The pairs of a mapping that mean something, by their keys.
+pub(super) struct Found<'t> {
+    pairs: [Option<&'t Pair>; KEYS_MAX],
+    /// Earlier ones of `rate_limit`, which in Envoy's form are not replaced by a later one but completed.
+    pub(super) earlier: Vec<&'t Pair>,
+}
+
+impl<'t> Found<'t> {
+    pub(super) fn get(&self, key: Key) -> Option<&'t Pair> {
+        self.pairs.get(key as usize).copied().flatten()
+    }
+}
+
+/// A problem was found, and told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Told;
+
+impl Reader<'_> {
+    /// Tells of what is surely a mistake, though envoyproxy/ratelimit accepts it.
+    pub(super) fn slip(&mut self, at: Position, path: &Path<'_>, message: String) {
+        match self.form {
+            Form::Envoy => self.report.warn(at, path, message),
+            Form::Native => {
+                self.report.add(at, path, message);
+            }
+        }
+    }
+
+    pub(super) fn refuse(&mut self, value: &Spot<'_, '_>, message: String) -> Told {
+        self.report.add(value.node.at, value.path, message);
+        Told
+    }
+
+    /// The pairs of a mapping that mean something; of several of one key the last.
+    pub(super) fn known<'t>(&mut self, mapping: &Spot<'t, '_>, level: Level) -> Found<'t> {
+        let mut found = Found { pairs: [None; KEYS_MAX], earlier: Vec::new() };
+        let Content::Mapping(pairs) = &mapping.node.content else { return found };
+        for pair in in_order(pairs, self.form) {
+            let Some(key) = self.key(mapping, pair, level) else { continue };
+            let Some(slot) = found.pairs.get_mut(key as usize) else { continue };
+            if let Some(earlier) = slot.replace(pair) {
+                self.again(mapping, key, pair, earlier);
+                self.types_of(mapping, key, earlier);
+                if self.form == Form::Envoy && key == Key::RateLimit {
+                    found.earlier.push(earlier);
+                }
+            }
+        }
+        found
+    }
+
+    /// Looks at the type of a value that does not count; in Envoy's form a wrong one is refused all the same.
+    fn types_of<'t>(&mut self, mapping: &Spot<'t, '_>, key: Key, pair: &'t Pair) {
+        let fraction = matches!(&pair.value.content, Content::Scalar { text, style: Style::Plain }
+            if matches!(meaning(text), Meaning::Float(_) | Meaning::Large(_)));
+        if self.form == Form::Native || fraction {
+            return;
+        }
+        let value = mapping.field(pair);
+        match key {
+            Key::RequestsPerUnit => drop(self.number(&value)),
+            Key::Unlimited
+            | Key::ShadowMode
+            | Key::QuotaMode
+            | Key::DetailedMetric
+            | Key::ValueToMetric
+            | Key::ShareThreshold => drop(self.truth(&value)),
+            _ => {}
+        }
+    }
+
+    /// Tells that a key is given once more.
+    fn again<'t>(&mut self, mapping: &Spot<'t, '_>, key: Key, pair: &'t Pair, earlier: &Pair) {
+        // To write a key beside a template that has it is what templates are for.
+        if earlier.merged {
+            return;
+        }
+        let line = earlier.key.at.line;
+        let counts = match (self.form, key) {
+            (Form::Native, _) => "",
+            (Form::Envoy, Key::RateLimit) => ", and their fields are mixed",
+            (Form::Envoy, _) => ", and only the last counts",
+        };
+        let message = format!("is given twice, first on line {line}{counts}; remove one");
+        self.slip(pair.key.at, &mapping.field(pair).path, message);
+    }
+
+    /// The key of a pair, if it means something at this level.
+    fn key<'t>(&mut self, mapping: &Spot<'t, '_>, pair: &'t Pair, level: Level) -> Option<Key> {
+        // A known word is a text, however it is written.
+        let key = match &pair.key.content {
+            Content::Scalar { text, .. } => Key::of(text),
+            Content::Sequence(_) | Content::Mapping(_) => None,
+        };
+        if let Some(key) = key.filter(|key| key.belongs(level, self.form)) {
+            return Some(key);
+        }
+        let text = self.key_text(mapping, pair)?;
+        let value = mapping.field(pair);
+        match key {
+            Some(key) if self.form == Form::Native || key.form() == Form::Envoy => {
+                let (home, name) = (key.home(), key.name());
+                let message = format!(
+                    "has no effect here, `{name}` belongs to {home}; move it there (check the \
+                     indentation), or remove it"
+                );
+                self.slip(pair.key.at, &value.path, message);
+                if key != Key::Metadata && self.form == Form::Envoy {
+                    let _ = self.look_through(&value);
+                }
+            }
+            _ => self.stranger(&value, pair, text, level),
+        }
+        None
+    }
+
+    fn stranger(&mut self, value: &Spot<'_, '_>, pair: &Pair, text: &str, level: Level) {
+        let remedy = keys::remedy(text, level, self.form);
+        let name = crate::problem::shortened(text);
+        let message = format!("config error, unknown key '{name}'; {remedy}");
+        if self.replaced {
+            self.report.warn(pair.key.at, value.path, message);
+        } else {
+            self.report.add(pair.key.at, value.path, message);
+        }
+    }
+
+    /// The text of a key, if it has one.
+    fn key_text<'t>(&mut self, mapping: &Spot<'t, '_>, pair: &'t Pair) -> Option<&'t str> {
+        let Content::Scalar { text, style } = &pair.key.content else {
+            let got = pair.key.described();
+            let message = format!(
+                "error loading config file: invalid map key, a key must be one word, got {got}; \
+                 check the brackets and colons"
+            );
+            self.report.add(pair.key.at, &mapping.path, message);
+            return None;
+        };
+        if *style == Style::Plain && self.form == Form::Envoy {
+            match meaning(text) {
+                Meaning::Text => {}
+                other => {
+                    let shown = other.in_go(text);
+                    let got = quoted(text);
+                    let message = format!(
+                        "config error, key is not of type string: {shown}, got {got}; write the \
+                         name of a key"
+                    );
+                    self.report.add(pair.key.at, &mapping.field(pair).path, message);
+                    return None;
+                }
+            }
+        }
+        Some(text)
+    }
+}
+
+/// In a file of our own form what is written counts more than what is taken over, wherever it stands.
+fn in_order(pairs: &[Pair], form: Form) -> impl Iterator<Item = &Pair> {
+    let first = move |pair: &&Pair| form == Form::Native && pair.merged;
+    pairs.iter().filter(first).chain(pairs.iter().filter(move |pair| !first(pair)))
+}
+
+// === what is looked at wherever it stands ===
+
+impl Reader<'_> {
+    /// Looks at the keys and the kinds of all values below a value that has no other meaning.
+    fn look_through(&mut self, value: &Spot<'_, '_>) -> Result<(), Told> {
+        match &value.node.content {
+            Content::Scalar { text, style: Style::Plain } => self.no_fraction(value, text),
+            Content::Scalar { .. } => Ok(()),
+            Content::Sequence(_) => {
+                let mut looked = Ok(());
+                for item in value.items() {
+                    looked = self.look_through_item(&item).and(looked);
+                }
+                looked
+            }
+            Content::Mapping(pairs) => {
+                let mut looked = Ok(());
+                for pair in pairs.iter() {
+                    looked = self.look_through_pair(value, pair).and(looked);
+                }
+                looked
+            }
+        }
+    }
+
+    fn look_through_item(&mut self, item: &Spot<'_, '_>) -> Result<(), Told> {
+        match &item.node.content {
+            Content::Mapping(_) => self.look_through(item),
+            _ => Err(self.no_mapping(item)),
+        }
+    }
+
+    fn look_through_pair<'t>(&mut self, mapping: &Spot<'t, '_>, pair: &'t Pair) -> Result<(), Told> {
+        let Some(text) = self.key_text(mapping, pair) else { return Err(Told) };
+        let value = mapping.field(pair);
+        match Key::of(text).filter(|key| key.form() == Form::Envoy) {
+            Some(Key::Metadata) => Ok(()),
+            Some(_) => self.look_through(&value),
+            None => {
+                self.stranger(&value, pair, text, Level::Descriptor);
+                Err(Told)
+            }
+        }
+    }
+
+    /// An item of a list that should be a mapping.
+    pub(super) fn no_mapping(&mut self, item: &Spot<'_, '_>) -> Told {
+        let shown = crate::problem::shortened(&in_go(item.node));
+        let remedy = match &item.node.content {
+            Content::Scalar { .. } if item.node.is_null() => "remove the lone `-`",
+            Content::Scalar { .. } => "write it like `- key: …` (mind the blank after the colon)",
+            _ => "check the indentation and the dashes",
+        };
+        let message = format!(
+            "config error, yaml file contains list of type other than map: {shown}; {remedy}"
+        );
+        self.refuse(item, message)
+    }
+
+    /// Numbers with a fraction, and numbers beyond 64 bits, are refused wherever they stand.
+    fn no_fraction(&mut self, value: &Spot<'_, '_>, text: &str) -> Result<(), Told> {
+        if self.form == Form::Native {
+            return Ok(());
+        }
+        match meaning(text) {
+            Meaning::Float(_) | Meaning::Large(_) => {
+                let (got, text) = (quoted(text), crate::problem::shortened(text));
+                let message = format!(
+                    "error checking config, this is a number with a fraction or beyond 64 bits, got \
+                     {got}; put it in quotes to mean the text, like `'{text}'`"
+                );
+                Err(self.refuse(value, message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A value as Go prints it.
+fn in_go(node: &Node) -> String {
+    match &node.content {
+        Content::Scalar { text, style: Style::Quoted } => text.to_string(),
+        Content::Scalar { text, style: Style::Plain } => meaning(text).in_go(text),
+        Content::Sequence(items) => {
+            // What is longer is cut anyway.
+            let shown: Vec<String> = items.iter().take(32).map(in_go).collect();
+            format!("[{}]", shown.join(" "))
+        }
+        Content::Mapping(pairs) => {
+            let shown: Vec<String> = pairs
+                .iter()
+                .take(32)
+                .map(|pair| format!("{}:{}", in_go(&pair.key), in_go(&pair.value)))
+                .collect();
+            format!("map[{}]", shown.join(" "))
+        }
+    }
+}
+
+// === scalars ===
+
+/// The largest number of requests.
+const REQUESTS_MAX: u32 = u32::MAX;
+
+impl Reader<'_> {
+    /// A text; nothing is the empty one.
+    pub(super) fn text<'t>(&mut self, value: &Spot<'t, '_>) -> Result<&'t str, Told> {
+        match &value.node.content {
+            Content::Scalar { text, style: Style::Quoted } => Ok(text),
+            Content::Scalar { .. } if value.node.is_null() => Ok(""),
+            Content::Scalar { text, .. } => self.no_fraction(value, text).map(|()| &**text),
+            _ => Err(self.mistyped(value, "string", "must be one value", "write one value")),
+        }
+    }
+
+    /// True or false; nothing is false.
+    pub(super) fn truth(&mut self, value: &Spot<'_, '_>) -> Result<bool, Told> {
+        let must = "must be `true` or `false`";
+        let remedy = match &value.node.content {
+            Content::Scalar { text, style: Style::Plain } => {
+                self.no_fraction(value, text)?;
+                match meaning(text) {
+                    Meaning::Bool(truth) => return Ok(truth),
+                    Meaning::Null => return Ok(false),
+                    _ => "write `true` or `false`",
+                }
+            }
+            Content::Scalar { text, style: Style::Quoted }
+                if matches!(meaning(text), Meaning::Bool(_)) =>
+            {
+                "remove the quotes"
+            }
+            _ => "write `true` or `false`",
+        };
+        Err(self.mistyped(value, "bool", must, remedy))
+    }
+
+    /// A whole number of 32 bits; nothing is 0.
+    pub(super) fn number(&mut self, value: &Spot<'_, '_>) -> Result<u32, Told> {
+        let must = format!("must be a whole number from `0` to `{REQUESTS_MAX}`");
+        let remedy = match &value.node.content {
+            Content::Scalar { text, style: Style::Plain } => match meaning(text) {
+                Meaning::Int(number) => match u32::try_from(number) {
+                    Ok(number) => return Ok(number),
+                    Err(_) if number < 0 => "write `0` to let nothing pass, or a positive number",
+                    Err(_) => "write a smaller number, or `unlimited: true` for no limit",
+                },
+                Meaning::Null => return Ok(0),
+                Meaning::Float(_) | Meaning::Large(_) => {
+                    let got = quoted(text);
+                    let message = format!(
+                        "error checking config, {must}, got {got}; write it without a fraction or \
+                         an exponent"
+                    );
+                    return Err(self.refuse(value, message));
+                }
+                Meaning::Bool(_) | Meaning::Text => "write it like `requests_per_unit: 100`",
+            },
+            Content::Scalar { text, style: Style::Quoted }
+                if matches!(meaning(text), Meaning::Int(0..)) =>
+            {
+                "remove the quotes"
+            }
+            _ => "write it like `requests_per_unit: 100`",
+        };
+        Err(self.mistyped(value, "uint32", &must, remedy))
+    }
+
+    /// A value of another type than it must have, in the words of yaml.v2, unless there is something more telling below
+    /// it.
+    pub(super) fn mistyped(
+        &mut self,
+        value: &Spot<'_, '_>,
+        go_type: &str,
+        must: &str,
+        remedy: &str,
+    ) -> Told {
+        let got = match &value.node.content {
+            Content::Scalar { text, style } => {
+                let tag = match style {
+                    Style::Plain => meaning(text).tag(),
+                    Style::Quoted => "!!str",
+                };
+                format!("{tag} `{}`", cut(text))
+            }
+            Content::Sequence(_) => "!!seq".to_owned(),
+            Content::Mapping(_) => "!!map".to_owned(),
+        };
+        let root = matches!(value.path, Path::Root);
+        if self.form == Form::Envoy && !root && self.look_through(value).is_err() {
+            return Told;
+        }
+        let message = format!(
+            "error loading config file: {must}, cannot unmarshal {got} into {go_type}; {remedy}"
+        );
+        self.refuse(value, message)
+    }
+}
+
+/// A value as yaml.v2 cuts it.
+fn cut(text: &str) -> String {
+    let shown = if text.len() > 10 {
+        let end = (0..=7).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        format!("{}...", text.get(..end).unwrap_or_default())
+    } else {
+        text.to_owned()
+    };
+    crate::problem::on_one_line(&shown)
+}

@@ -1,0 +1,343 @@
+//! The rule of a descriptor: its limits, and what is said about them.
+
+use sluicegate_core::mode::Mode;
+use sluicegate_core::time::Span;
+use sluicegate_rules::metadata::Metadata;
+use sluicegate_rules::rule::{
+    Consistency, Limits, OnLimit, OnStoreFailure, Overflow, Rare, Rule, SYNC_INTERVAL,
+};
+
+use super::keys::Key;
+use super::place::Names;
+use super::rate_limit::RateLimit;
+use super::reader::{Found, Reader, Told};
+use super::spot::Spot;
+use crate::fields::{Field, unknown};
+use crate::limit;
+use crate::mode::mode_of;
+use crate::problem::{Position, quoted};
+use crate::suggest;
+use crate::units::{self, UnitError, show_span};
+use crate::yaml::{Content, Pair};
+
+/// What is said about limits, as far as it is said.
+struct Settings<'t> {
+    mode: Mode,
+    consistency: Consistency,
+    on_store_failure: Option<OnStoreFailure>,
+    on_limit: OnLimit,
+    overflow: Overflow,
+    cost: u64,
+    id: Option<(String, Position)>,
+    replaces: Vec<(&'t str, Position)>,
+    quota_mode: bool,
+    detailed_metric: bool,
+    metadata: Option<Metadata>,
+}
+
+impl Reader<'_> {
+    /// Reads the rule of a descriptor, if it has one.
+    pub(super) fn rule<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+        names: &mut Names,
+    ) -> Result<Option<Rule>, Told> {
+        let mut rate_limits = found.earlier.clone();
+        rate_limits.extend(found.get(Key::RateLimit));
+        let rate_limit = self.rate_limit(spot, &rate_limits);
+        let limits = found.get(Key::Limits).map(|pair| self.limits(&spot.field(pair))).transpose();
+        let settings = self.settings(spot, found);
+        if let (Some(_), Some(pair)) = (found.get(Key::RateLimit), found.get(Key::Limits)) {
+            let message = "stands beside `rate_limit`, got both; keep one of them: `rate_limit` \
+                           counts as envoyproxy/ratelimit does, `limits` count only what passes";
+            return Err(self.refuse_pair(spot, pair, message));
+        }
+        let (rate_limit, limits, settings) = (rate_limit?, limits?, settings?);
+        let rule = match (rate_limit, limits) {
+            (Some(rate_limit), _) => self.of_rate_limit(spot, found, rate_limit, settings, names)?,
+            (None, Some(limits)) => made(Rule::new(limits), settings, names),
+            (None, None) => return Ok(None),
+        };
+        self.fit(spot, found, &rule).map(|()| Some(rule))
+    }
+
+    fn limits(&mut self, spot: &Spot<'_, '_>) -> Result<Limits, Told> {
+        let limits = limit::limits_of(&spot.value(), self.report);
+        limits.map(|limits| Limits::Native(limits.into())).map_err(|_reported| Told)
+    }
+
+    fn of_rate_limit<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+        rate_limit: RateLimit<'t>,
+        mut settings: Settings<'t>,
+        names: &mut Names,
+    ) -> Result<Rule, Told> {
+        let RateLimit { limits, name, replaces } = rate_limit;
+        if !name.is_empty() && settings.id.is_some() {
+            let message = "stands beside `rate_limit.name`, got both; keep one of them";
+            return Err(self.refuse_key(spot, found, Key::Id, message));
+        }
+        if !replaces.is_empty() && !settings.replaces.is_empty() {
+            let message = "stands beside `rate_limit.replaces`, got both; keep one of them";
+            return Err(self.refuse_key(spot, found, Key::Replaces, message));
+        }
+        settings.replaces.extend(replaces);
+        let mut rule = made(Rule::new(limits), settings, names);
+        if !name.is_empty() {
+            rule.name = Some(name.into());
+        }
+        Ok(rule)
+    }
+}
+
+/// The rule with all that is said about it.
+fn made(mut rule: Rule, settings: Settings<'_>, names: &mut Names) -> Rule {
+    let Settings { replaces, metadata, id, .. } = settings;
+    rule.mode = settings.mode;
+    rule.consistency = settings.consistency;
+    rule.on_store_failure = settings.on_store_failure.unwrap_or(rule.on_store_failure);
+    rule.on_limit = settings.on_limit;
+    rule.overflow = settings.overflow;
+    rule.cost = settings.cost;
+    rule.quota_mode = settings.quota_mode;
+    rule.detailed_metric = settings.detailed_metric;
+    names.id = id.as_ref().map(|(_, at)| *at);
+    names.replaces = replaces.iter().map(|(_, at)| *at).collect();
+    rule.name = id.map(|(id, _)| id.into());
+    if !replaces.is_empty() || metadata.is_some() {
+        let replaces = replaces.into_iter().map(|(name, _)| name.into()).collect();
+        rule.rare = Some(Box::new(Rare { replaces, metadata }));
+    }
+    rule
+}
+
+// === settings ===
+
+const ID: Field<String> = Field { name: "id", example: "login", read: limit::name };
+const COST: Field<u64> = Field { name: "cost", example: "5", read: cost };
+const ON_STORE_FAILURE: Field<OnStoreFailure> = Field {
+    name: "on_store_failure",
+    example: "local",
+    read: |text| {
+        units::choice(
+            text,
+            &[
+                ("local", OnStoreFailure::Local),
+                ("allow", OnStoreFailure::Allow),
+                ("deny", OnStoreFailure::Deny),
+                ("error", OnStoreFailure::Error),
+            ],
+        )
+    },
+};
+const ON_LIMIT: Field<OnLimit> = Field {
+    name: "on_limit",
+    example: "deny",
+    read: |text| {
+        let words =
+            [("deny", OnLimit::Deny), ("shape", OnLimit::Shape), ("queue", OnLimit::Queue)];
+        units::choice(text, &words)
+    },
+};
+const OVERFLOW: Field<Overflow> = Field {
+    name: "overflow",
+    example: "shared",
+    read: |text| {
+        let words =
+            [("shared", Overflow::Shared), ("deny", Overflow::Deny), ("allow", Overflow::Allow)];
+        units::choice(text, &words)
+    },
+};
+const SYNC: Field<Span> = Field { name: "sync_interval", example: "50ms", read: sync_interval };
+
+fn cost(text: &str) -> Result<u64, UnitError> {
+    match units::whole(text)? {
+        0 => {
+            let got = quoted(text);
+            Err(UnitError::new(format!(
+                "must be at least `1`, got {got}; a hit that weighs nothing needs no limit"
+            )))
+        }
+        cost => Ok(cost),
+    }
+}
+
+/// Nodes that tell each other more often do nothing else, and what they say hourly is history.
+const SYNC_SHORTEST: Span = Span::from_millis(1);
+const SYNC_LONGEST: Span = Span::from_secs(60);
+
+fn sync_interval(text: &str) -> Result<Span, UnitError> {
+    let span = units::span(text)?;
+    if (SYNC_SHORTEST..=SYNC_LONGEST).contains(&span) {
+        return Ok(span);
+    }
+    let (shortest, longest) = (show_span(SYNC_SHORTEST), show_span(SYNC_LONGEST));
+    let got = quoted(text);
+    Err(UnitError::new(format!(
+        "must last from `{shortest}` to `{longest}`, got {got}; leave it out for `100ms`"
+    )))
+}
+
+impl Reader<'_> {
+    /// Reads all that is said about limits, so that each mistake in it is told.
+    fn settings<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+    ) -> Result<Settings<'t>, Told> {
+        let mode = self.mode(spot, found);
+        let consistency = self.consistency(spot, found);
+        let on_store_failure = self.setting(spot, found, Key::OnStoreFailure, &ON_STORE_FAILURE);
+        let on_limit = self.setting(spot, found, Key::OnLimit, &ON_LIMIT);
+        let overflow = self.setting(spot, found, Key::Overflow, &OVERFLOW);
+        let cost = self.setting(spot, found, Key::Cost, &COST);
+        let id = self.setting(spot, found, Key::Id, &ID);
+        let replaces = match found.get(Key::Replaces) {
+            Some(pair) => self.ids(&spot.field(pair)),
+            None => Ok(Vec::new()),
+        };
+        let quota_mode = self.flag(spot, found, Key::QuotaMode);
+        let detailed_metric = self.flag(spot, found, Key::DetailedMetric);
+        let metadata = match found.get(Key::Metadata) {
+            Some(pair) => self.metadata(&spot.field(pair)),
+            None => Ok(None),
+        };
+        let id_at = found.get(Key::Id).map_or(spot.at(), |pair| pair.value.at);
+        Ok(Settings {
+            mode: mode?,
+            consistency: consistency?,
+            on_store_failure: on_store_failure?,
+            on_limit: on_limit?.unwrap_or_default(),
+            overflow: overflow?.unwrap_or_default(),
+            cost: cost?.unwrap_or(1),
+            id: id?.map(|id| (id, id_at)),
+            replaces: replaces?,
+            quota_mode: quota_mode?,
+            detailed_metric: detailed_metric?,
+            metadata: metadata?,
+        })
+    }
+
+    /// A setting that is one word or number.
+    fn setting<'t, T>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+        key: Key,
+        field: &Field<T>,
+    ) -> Result<Option<T>, Told> {
+        let Some(pair) = found.get(key) else { return Ok(None) };
+        let example = || format!("{}: {}", field.name, field.example);
+        let below = spot.field(pair);
+        let read = match &pair.value.content {
+            Content::Scalar { text, .. } if !pair.value.is_null() => (field.read)(text),
+            _ => return Err(self.not_one(&below, &example())),
+        };
+        read.map(Some).map_err(|error| self.refuse(&below, error.into_message()))
+    }
+
+    fn not_one(&mut self, spot: &Spot<'_, '_>, example: &str) -> Told {
+        let got = spot.node.described();
+        self.refuse(spot, format!("must be one value, got {got}; write it like `{example}`"))
+    }
+
+    fn mode<'t>(&mut self, spot: &Spot<'t, '_>, found: &Found<'t>) -> Result<Mode, Told> {
+        let shadow = self.flag(spot, found, Key::ShadowMode);
+        let Some(pair) = found.get(Key::Mode) else {
+            return shadow.map(|shadow| if shadow { Mode::Shadow } else { Mode::Hard });
+        };
+        let mode = mode_of(&spot.field(pair).value(), self.report).map_err(|_reported| Told);
+        if found.get(Key::ShadowMode).is_some() {
+            let message = "stands beside `shadow_mode`, got both; keep one of them";
+            return Err(self.refuse_pair(spot, pair, message));
+        }
+        mode
+    }
+
+    fn consistency<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+    ) -> Result<Consistency, Told> {
+        let Some(pair) = found.get(Key::Consistency) else { return Ok(Consistency::Strict) };
+        let below = spot.field(pair);
+        match &pair.value.content {
+            Content::Scalar { text, .. } if !pair.value.is_null() => match &**text {
+                "strict" => Ok(Consistency::Strict),
+                "leased" => Ok(Consistency::Leased),
+                "eventual" => Ok(Consistency::Eventual { sync_interval: SYNC_INTERVAL }),
+                other => Err(self.refuse(&below, unknown_consistency(&quoted(other), other))),
+            },
+            Content::Mapping(pairs) => self.eventual(&below, pairs),
+            _ => {
+                let got = pair.value.described();
+                Err(self.refuse(&below, unknown_consistency(&got, "")))
+            }
+        }
+    }
+
+    /// `{ eventual: { sync_interval } }`.
+    fn eventual<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        pairs: &'t [Pair],
+    ) -> Result<Consistency, Told> {
+        let [pair] = pairs else {
+            return Err(self.refuse(spot, unknown_consistency("a mapping", "")));
+        };
+        let below = spot.field(pair);
+        match &pair.key.content {
+            Content::Scalar { text, .. } if &**text == "eventual" => {}
+            Content::Scalar { text, .. } if matches!(&**text, "strict" | "leased") => {
+                let message = format!("takes no value, got one; write just `consistency: {text}`");
+                return Err(self.refuse_pair(spot, pair, &message));
+            }
+            Content::Scalar { text, .. } => {
+                let message = unknown_consistency(&quoted(text), text);
+                return Err(self.refuse_pair(spot, pair, &message));
+            }
+            _ => return Err(self.refuse(spot, unknown_consistency("a mapping", ""))),
+        }
+        if pair.value.is_null() {
+            return Ok(Consistency::Eventual { sync_interval: SYNC_INTERVAL });
+        }
+        let value = below.value();
+        let told = |_reported| Told;
+        let example = "{ sync_interval: 50ms }";
+        let mut fields = value.fields("`eventual`", example, self.report).map_err(told)?;
+        let interval = fields.optional(&SYNC, self.report);
+        fields.finish(self.report, |key| unknown(key, &[SYNC.name])).map_err(told)?;
+        let sync_interval = interval.map_err(told)?.unwrap_or(SYNC_INTERVAL);
+        Ok(Consistency::Eventual { sync_interval })
+    }
+
+    /// The ids in our own form of `replaces`.
+    fn ids<'t>(&mut self, list: &Spot<'t, '_>) -> Result<Vec<(&'t str, Position)>, Told> {
+        const EXAMPLE: &str = "replaces: [login]";
+        if !matches!(list.node.content, Content::Sequence(_)) {
+            let got = list.node.described();
+            let message = format!("must be a list of ids, got {got}; write it like `{EXAMPLE}`");
+            return Err(self.refuse(list, message));
+        }
+        let mut ids = Vec::new();
+        let mut read = Ok(());
+        for item in list.items() {
+            match self.filled(&item, EXAMPLE) {
+                Ok(id) => ids.push((id, item.at())),
+                Err(told) => read = Err(told),
+            }
+        }
+        read.map(|()| ids)
+    }
+}
+
+fn unknown_consistency(got: &str, word: &str) -> String {
+    let hint = suggest::hint(word, ["strict", "leased", "eventual"]);
+    format!(
+        "unknown consistency, got {got}; {hint}write `strict`, `leased`, `eventual` or `{{ eventual: \
+         {{ sync_interval: 50ms }} }}`"
+    )
+}

@@ -1,0 +1,188 @@
+//! Files of rules that may change: looked at again and again, and read when they have come to rest.
+//!
+//! A look compares what the file system says of each file: which file it really is, behind all links, how long, and when it
+//! was changed. That sees an edit, a file that was put in the place of another, one that was added or removed, and the exchange of the
+//! link through which Kubernetes mounts a ConfigMap; on every file system, and without a handle to lose. A
+//! change is read only when the next look finds it unchanged, so that nobody gets half of a file that is being written.
+//!
+//! When to look is for the caller to say.
+
+use std::fs::{self, Metadata};
+use std::path::{Path, PathBuf};
+
+use crate::files::{self, FileError, ReadOptions};
+use crate::rules::Source;
+
+/// Files that may change.
+///
+/// ```
+/// use sluicegate_config::files::ReadOptions;
+/// use sluicegate_config::watch::{Look, Watch};
+///
+/// let mut watch = Watch::new(["src/lib.rs"], ReadOptions::default());
+/// assert_eq!(watch.read()?.len(), 1);
+/// assert!(matches!(watch.look(), Look::Same));
+/// # Ok::<(), sluicegate_config::files::FileError>(())
+/// ```
+#[derive(Debug)]
+pub struct Watch {
+    paths: Vec<PathBuf>,
+    options: ReadOptions,
+    /// What the files were like when they were read.
+    read: Stamps,
+    /// What they were like at the last look, if that was something else.
+    changing: Option<Stamps>,
+    /// What was read.
+    texts: Vec<Source>,
+    /// Whether to read again though nothing seems to have changed: a file can be written twice in one tick of the file
+    /// system's clock, and look the same.
+    doubtful: bool,
+}
+
+/// What a look came to.
+#[derive(Debug)]
+pub enum Look {
+    /// Nothing has changed.
+    Same,
+    /// Something has, and may still be changing: look again soon.
+    Changing,
+    /// Something has, and this is what there is now.
+    Changed(Result<Vec<Source>, FileError>),
+}
+
+/// What the file system says of each file, or that it says nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Stamps(Vec<(PathBuf, Option<Stamp>)>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stamp {
+    /// Which file it is, behind all links.
+    real: PathBuf,
+    length: u64,
+    /// When it was changed, and which file it is, as far as this system tells.
+    marks: [i64; 5],
+}
+
+// === impl Watch ===
+
+impl Watch {
+    /// Watches these files and directories; nothing has been read yet.
+    #[must_use]
+    pub fn new<P: Into<PathBuf>>(
+        paths: impl IntoIterator<Item = P>,
+        options: ReadOptions,
+    ) -> Self {
+        Self {
+            paths: paths.into_iter().map(Into::into).collect(),
+            options,
+            read: Stamps::default(),
+            changing: None,
+            texts: Vec::new(),
+            doubtful: false,
+        }
+    }
+
+    /// Reads the files as they are now.
+    ///
+    /// # Errors
+    /// When one cannot be read. The next look tries again if anything has changed.
+    pub fn read(&mut self) -> Result<Vec<Source>, FileError> {
+        self.adopt(self.stamps());
+        let texts = self.texts()?;
+        self.texts.clone_from(&texts);
+        Ok(texts)
+    }
+
+    /// Looks whether anything has changed since the files were read.
+    pub fn look(&mut self) -> Look {
+        let stamps = self.stamps();
+        if stamps == self.read {
+            self.changing = None;
+            return if self.doubtful { self.look_closely() } else { Look::Same };
+        }
+        if self.changing.as_ref() != Some(&stamps) {
+            self.changing = Some(stamps);
+            return Look::Changing;
+        }
+        let texts = self.texts();
+        if self.stamps() != stamps {
+            return Look::Changing;
+        }
+        self.adopt(stamps);
+        self.compare(texts)
+    }
+
+    fn look_closely(&mut self) -> Look {
+        self.doubtful = false;
+        let texts = self.texts();
+        self.compare(texts)
+    }
+
+    /// A file that was touched, or moved, holds what it held before.
+    fn compare(&mut self, texts: Result<Vec<Source>, FileError>) -> Look {
+        match texts {
+            Ok(texts) if texts == self.texts => Look::Same,
+            Ok(texts) => {
+                self.texts.clone_from(&texts);
+                Look::Changed(Ok(texts))
+            }
+            Err(error) => {
+                // Whatever comes after this is a change.
+                self.texts.clear();
+                Look::Changed(Err(error))
+            }
+        }
+    }
+
+    fn adopt(&mut self, stamps: Stamps) {
+        self.read = stamps;
+        self.changing = None;
+        self.doubtful = true;
+    }
+
+    fn texts(&self) -> Result<Vec<Source>, FileError> {
+        let mut texts = Vec::new();
+        for path in &self.paths {
+            texts.extend(files::read(path, &self.options)?);
+        }
+        Ok(texts)
+    }
+
+    fn stamps(&self) -> Stamps {
+        let mut stamps = Vec::new();
+        for path in &self.paths {
+            match files::paths(path, &self.options) {
+                Ok(paths) => stamps.extend(paths.into_iter().map(|path| {
+                    let stamp = stamp(&path);
+                    (path, stamp)
+                })),
+                Err(error) => stamps.push((error.path().to_owned(), None)),
+            }
+        }
+        Stamps(stamps)
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let real = fs::canonicalize(path).ok()?;
+    let metadata = fs::metadata(&real).ok()?;
+    Some(Stamp { real, length: metadata.len(), marks: marks(&metadata) })
+}
+
+#[cfg(unix)]
+fn marks(metadata: &Metadata) -> [i64; 5] {
+    use std::os::unix::fs::MetadataExt;
+
+    let number = metadata.ino().cast_signed();
+    [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec(), number]
+}
+
+#[cfg(not(unix))]
+fn marks(metadata: &Metadata) -> [i64; 5] {
+    let since = metadata.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    let nanos = since.map_or(0, |since| since.as_nanos() as i64);
+    [nanos, 0, 0, 0, 0]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! The tally: a window that counts first and compares afterwards, as envoyproxy/ratelimit does.
+//!
+//! ```text
+//!   5 a minute    :00                          :60
+//!   hits of 2      2    4    6    8             2
+//!                  yes  yes  no   no            yes
+//!                            `----`- counted all the same
+//! ```
+//!
+//! Windows are aligned to the epoch. A hit is added to the count, and passes if the count is within the limit
+//! *then*; so a denied hit is counted too, and a client that keeps knocking stays out until the window ends, also
+//! for smaller costs than the one that was denied. A cost of 0 is a question and not nothing: it passes
+//! while the count is within the limit, at the limit too, and not beyond. What lies beyond is no
+//! debt: nothing is left of the limit, never less than nothing, and the next window starts from 0.
+//!
+//! This is the one limit that other limits of a plan have no power over: it counts whatever they say. Where it departs from its
+//! model: time is counted in microseconds, not in whole seconds; the count is cut at the exact bound instead of
+//! wrapping; a clock that steps back does not open the window before once more; a cost above the limit is told that it can
+//! never pass.
+
+use std::num::NonZeroU64;
+
+use super::{Algorithm, Slot, Ticket, Trace, clock_slack};
+use crate::arithmetic::{EXACT_MAX, cut_amount, signed, within};
+use crate::change::Keep;
+use crate::quota::{QuotaError, length, proportion};
+use crate::time::{Span, Timestamp};
+
+/// A window that counts what it denies.
+///
+/// ```
+/// use sluicegate_core::account::{Account, Moment};
+/// use sluicegate_core::algorithm::tally::Tally;
+/// use sluicegate_core::limit::Limit;
+/// use sluicegate_core::mode::{Mode, Step};
+/// use sluicegate_core::op::Op;
+/// use sluicegate_core::time::{Span, Timestamp};
+///
+/// let ten_a_minute = Limit::Tally(Tally::new(10, Span::from_secs(60)).unwrap());
+/// let plan = [Step::new(ten_a_minute, Mode::Hard).unwrap()];
+/// let mut account = Account::default();
+/// let mut allowed = |cost| {
+///     let hit = Op::Hit { cost, holder: None };
+///     account.apply(&plan, hit, Moment::at(Timestamp::EPOCH)).unwrap().verdict.is_allowed()
+/// };
+/// assert!(allowed(8));
+/// assert!(!allowed(5), "13 are more than 10");
+/// assert!(!allowed(1), "and 14 too: what was denied counts");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    limit: u64,
+    period: NonZeroU64,
+}
+
+/// The count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TallyState {
+    /// When its window began.
+    pub start: Timestamp,
+    /// Hits of it, the denied ones too.
+    pub count: u64,
+}
+
+// === impl Tally ===
+
+impl Tally {
+    /// At most `limit`, which may be 0, per window of `period`.
+    ///
+    /// ```
+    /// use sluicegate_core::algorithm::tally::Tally;
+    /// use sluicegate_core::time::Span;
+    ///
+    /// assert!(Tally::new(0, Span::from_secs(1)).is_ok());
+    /// assert!(Tally::new(u64::MAX, Span::from_secs(1)).is_err());
+    /// assert!(Tally::new(1, Span::ZERO).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// When `limit` is above [`EXACT_MAX`], or `period` is empty or above [`SPAN_MAX`](crate::time::SPAN_MAX).
+    pub fn new(limit: u64, period: Span) -> Result<Self, QuotaError> {
+        if limit > EXACT_MAX {
+            let what = "the tally's limit";
+            return Err(QuotaError::TooMuch { what, amount: limit, most: EXACT_MAX });
+        }
+        Ok(Self { limit, period: length("the tally's period", period)? })
+    }
+
+    /// How many pass in a window.
+    ///
+    /// ```
+    /// use sluicegate_core::algorithm::tally::Tally;
+    /// use sluicegate_core::time::Span;
+    ///
+    /// assert_eq!(Tally::new(10, Span::from_secs(60)).unwrap().limit(), 10);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// How long a window lasts.
+    ///
+    /// ```
+    /// use sluicegate_core::algorithm::tally::Tally;
+    /// use sluicegate_core::time::Span;
+    ///
+    /// assert_eq!(Tally::new(10, Span::from_secs(60)).unwrap().period(), Span::from_secs(60));
+    /// ```
+    #[inline]
+    #[must_use]
+    pub const fn period(&self) -> Span {
+        Span::from_micros(self.period.get())
+    }
+
+    /// When the window of a state ends.
+    fn end(&self, state: &TallyState) -> Timestamp {
+        state.start.after(self.period())
+    }
+
+    /// Whether `cost` passes on top of `count`. The sum is compared before it is cut at the bound: a
+    /// limit as high as that does not admit for ever.
+    #[inline]
+    pub(crate) const fn admits(&self, count: u64, cost: u64) -> bool {
+        count.saturating_add(cost) <= self.limit
+    }
+}
+
+impl Algorithm for Tally {
+    type State = TallyState;
+
+    fn fresh(&self, now: Timestamp) -> TallyState {
+        TallyState { start: now.aligned(self.period()), count: 0 }
+    }
+
+    fn settle(&self, state: &mut TallyState, now: Timestamp) {
+        if state.start > now.after(clock_slack(self.period())) {
+            state.start = now.aligned(self.period());
+        } else if now >= self.end(state) {
+            *state = self.fresh(now);
+        }
+    }
+
+    fn expires_at(&self, state: &TallyState) -> Timestamp {
+        if state.count == 0 { Timestamp::EPOCH } else { self.end(state) }
+    }
+
+    /// Also for a cost of 0, which passes unless the count is beyond the limit.
+    fn slot(&self, state: &TallyState, cost: u64, now: Timestamp) -> Slot {
+        if cost > self.limit {
+            return Slot::Never { max_cost: self.limit };
+        }
+        Slot::At(if self.admits(state.count, cost) { now } else { self.end(state).max(now) })
+    }
+
+    fn spend(&self, state: &mut TallyState, cost: u64, at: Timestamp, _now: Timestamp) -> Ticket {
+        state.count = cut_amount(state.count.saturating_add(cost));
+        Ticket { charged: cost, slot: at, trace: Trace::Nowhere }
+    }
+
+    fn put(&self, state: &mut TallyState, amount: u64, _now: Timestamp) {
+        state.count = state.count.saturating_sub(amount);
+    }
+
+    /// Bookings are refused.
+    fn unbook(&self, _state: &mut TallyState, _ticket: &Ticket, _now: Timestamp) -> u64 {
+        0
+    }
+
+    /// So are reservations.
+    fn unspend(&self, _: &mut TallyState, _ticket: &Ticket, _amount: u64, _now: Timestamp) -> u64 {
+        0
+    }
+
+    fn remaining(&self, state: &TallyState, _now: Timestamp) -> i64 {
+        signed(self.limit.saturating_sub(state.count))
+    }
+
+    fn debt_paid_at(&self, _state: &TallyState, now: Timestamp) -> Timestamp {
+        now
+    }
+
+    fn full_at(&self, state: &TallyState, now: Timestamp) -> Timestamp {
+        if state.count == 0 { now } else { self.end(state).max(now) }
+    }
+
+    fn carry(&self, old: &Self, state: &TallyState, keep: Keep, now: Timestamp) -> TallyState {
+        let count = match keep {
+            Keep::Nothing => return self.fresh(now),
+            Keep::Used => state.count,
+            // Who is beyond the limit stays as far beyond it.
+            Keep::Remaining => {
+                let left = signed(old.limit).saturating_sub(signed(state.count));
+                u64::try_from(within(signed(self.limit).saturating_sub(left))).unwrap_or(0)
+            }
+            // Whatever was used of nothing is all of it.
+            Keep::Proportion if old.limit == 0 => state.count.max(self.limit),
+            Keep::Proportion => proportion(state.count, old.limit, self.limit),
+        };
+        let same = self.period == old.period;
+        let start = if same { state.start } else { now.aligned(self.period()) };
+        TallyState { start, count }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! The limits that are told by counts: two of them in the sliding window, one in the tally.
+
+use super::{Pack, Packed, PlainHit, Stands};
+use crate::algorithm::Algorithm;
+use crate::algorithm::sliding_window::{CounterState, SlidingWindow};
+use crate::algorithm::tally::{Tally, TallyState};
+use crate::arithmetic::{EXACT_MAX, cut_amount, signed};
+use crate::time::{Span, Timestamp};
+
+// === impl Pack: counter ===
+
+impl Pack for SlidingWindow {
+    #[inline]
+    fn pack(&self, state: &CounterState) -> Option<Packed> {
+        let bits = self.count_bits();
+        let (previous, current) = (state.previous, state.current);
+        let small = (previous | current).checked_shr(bits).unwrap_or(0) == 0;
+        let told_by_counts = state.next == 0 && state.seen.is_none() && small;
+        let expires_at = self.expires_at(state);
+        let held = expires_at > Timestamp::EPOCH && expires_at < Timestamp::MAX;
+        let number = previous.checked_shl(bits)? | current;
+        (told_by_counts && held && number > 0).then_some(Packed { expires_at, number })
+    }
+
+    #[inline]
+    fn unpack(&self, packed: Packed) -> CounterState {
+        let bits = self.count_bits();
+        let previous = packed.number.checked_shr(bits).unwrap_or(0).min(EXACT_MAX);
+        let current = packed.number ^ previous.checked_shl(bits).unwrap_or(0);
+        let windows = if current > 0 { 2 } else { 1 };
+        let length = self.window_span().as_micros().saturating_mul(windows);
+        let start = packed.expires_at.before(Span::from_micros(length));
+        let current = current.min(EXACT_MAX);
+        CounterState { start, previous, current, next: 0, seen: None }
+    }
+
+    /// The counts are those of the window that holds `now`, or of the one before.
+    #[inline]
+    fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
+        let mut state = match kept {
+            Some(packed) => self.unpack(packed),
+            None => self.fresh(now),
+        };
+        let window = self.window_span();
+        if now.since(state.start) >= window {
+            state = self.one_later(&state);
+        }
+        let most = self.rate().count();
+        if now < state.start || now.since(state.start) >= window || cost > most {
+            return None;
+        }
+        let held = self.estimate(&state, now);
+        let left = signed(most).saturating_sub(signed(held));
+        let fits = held.saturating_add(cost) <= most;
+        if fits {
+            state.current = state.current.saturating_add(cost);
+        }
+        let reset_after = self.full_at(&state, now).since(now);
+        if !fits {
+            let after = self.fits_at(&state, cost, now).since(now);
+            let stands = Stands { remaining: Some(left), reset_after };
+            return Some(PlainHit { allowed: false, after, stands, kept: None });
+        }
+        let kept = self.pack(&state)?;
+        let left = u64::try_from(left).unwrap_or(0).saturating_sub(cost);
+        Some(PlainHit::admitted(Span::ZERO, left, kept, reset_after))
+    }
+}
+
+impl SlidingWindow {
+    /// The bits that hold any count up to the limit; at most half of what a number has.
+    const fn count_bits(&self) -> u32 {
+        let bits = u64::BITS.saturating_sub(self.rate().count().leading_zeros());
+        if bits > 31 { 31 } else { bits }
+    }
+}
+
+// === impl Pack: tally ===
+
+impl Pack for Tally {
+    #[inline]
+    fn pack(&self, state: &TallyState) -> Option<Packed> {
+        let expires_at = self.expires_at(state);
+        let held = expires_at > Timestamp::EPOCH && expires_at < Timestamp::MAX;
+        held.then_some(Packed { expires_at, number: state.count })
+    }
+
+    #[inline]
+    fn unpack(&self, packed: Packed) -> TallyState {
+        let start = packed.expires_at.before(self.period());
+        TallyState { start, count: cut_amount(packed.number) }
+    }
+
+    /// The window holds `now`. A denial is counted, so it has something to keep as well.
+    #[inline]
+    fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
+        let (count, end) = match kept {
+            Some(packed) => (packed.number, packed.expires_at),
+            None => (0, now.aligned(self.period()).after(self.period())),
+        };
+        let in_window = now < end && end.before(self.period()) <= now;
+        if !in_window || cost > self.limit() {
+            return None;
+        }
+        let reset_after = end.since(now);
+        let number = cut_amount(count.saturating_add(cost));
+        let allowed = self.admits(count, cost);
+        let remaining = Some(signed(self.limit().saturating_sub(number)));
+        Some(PlainHit {
+            allowed,
+            after: if allowed { Span::ZERO } else { reset_after },
+            stands: Stands { remaining, reset_after },
+            kept: Some(Packed { expires_at: end, number }),
+        })
+    }
+}

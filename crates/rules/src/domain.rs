@@ -1,0 +1,177 @@
+//! The rules of a domain as they were written: a tree of descriptors.
+//!
+//! This is what a loader hands over; [`crate::set::RuleSet`] makes of it what requests are matched by.
+
+use crate::network::{Network, Prefix};
+use crate::rule::Rule;
+use regex::Regex;
+
+/// The rules of one domain.
+///
+/// ```
+/// use sluicegate_rules::domain::{Domain, Node};
+/// use sluicegate_rules::request::Entry;
+/// use sluicegate_rules::rule::{Limits, Rule};
+/// use sluicegate_rules::set::RuleSet;
+/// use sluicegate_rules::unit::Unit;
+///
+/// let mut users = Node::any("user_id");
+/// users.rule = Some(Rule::new(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute }));
+/// let domain = Domain { descriptors: vec![users], ..Domain::new("shop") };
+/// let rules = RuleSet::new(vec![domain])?;
+/// assert!(rules.find("shop", &[Entry::new("user_id", "42")]).is_some());
+/// # Ok::<(), sluicegate_rules::set::RuleSetError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Domain {
+    /// Its name.
+    pub name: String,
+    /// Where a key ends and a value begins.
+    pub joint: Joint,
+    /// Whoever one of these matches passes everything, uncounted.
+    pub allow: Vec<Listed>,
+    /// Whoever one of these matches passes nothing; it wins over `allow`.
+    pub deny: Vec<Listed>,
+    /// The first entries of descriptors, in the order of the file.
+    pub descriptors: Vec<Node>,
+}
+
+/// Where a key ends and a value begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Joint {
+    /// A key is one text and a value another.
+    #[default]
+    Apart,
+    /// They are compared as one text, `key_value`, as in envoyproxy/ratelimit: a rule for key `a` and value `b_c` is one for key `a_b`
+    /// and value `c` too, and a `*` in a key stands for anything. Counters are kept apart all the same.
+    Joined,
+}
+
+/// One entry of a descriptor in the tree.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// The key that an entry must have.
+    pub key: String,
+    /// The value that it must have.
+    pub value: Pattern,
+    /// Who shares a counter.
+    pub counter: Counter,
+    /// Whether the rule's metrics are told apart by the value of this entry.
+    pub value_to_metric: bool,
+    /// What is enforced when this is the last entry.
+    pub rule: Option<Rule>,
+    /// The entries that may come next, in the order of the file.
+    pub descriptors: Vec<Self>,
+}
+
+/// The values that a node matches.
+///
+/// Of several nodes that match an entry, an exact text wins, then the longest network, then the first glob or regular expression
+/// in the order of the file, then the node that takes any value.
+#[derive(Debug, Clone)]
+pub enum Pattern {
+    /// Any.
+    Any,
+    /// This text; each `*` in it stands for any number of characters.
+    Text(String),
+    /// Values that the expression finds a match in.
+    Regex(Regex),
+    /// Addresses in one of these networks.
+    Networks(Vec<Network>),
+}
+
+/// Who shares a counter at a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Counter {
+    /// Each value has its own.
+    #[default]
+    PerValue,
+    /// All values that the node matches share one.
+    Shared,
+    /// Addresses of one network share one.
+    PerNetwork(Prefix),
+}
+
+/// An entry of an `allow` or `deny` list.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// The key that an entry must have.
+    pub key: String,
+    /// The value that it must have.
+    pub value: Pattern,
+}
+
+impl Domain {
+    /// A domain without rules.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            joint: Joint::Apart,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            descriptors: Vec::new(),
+        }
+    }
+}
+
+impl Node {
+    /// A node that matches any value of a key, without a rule.
+    ///
+    /// ```
+    /// use sluicegate_rules::domain::{Node, Pattern};
+    ///
+    /// assert!(matches!(Node::any("user_id").value, Pattern::Any));
+    /// ```
+    #[must_use]
+    pub fn any(key: impl Into<String>) -> Self {
+        Self::new(key, Pattern::Any)
+    }
+
+    /// A node that matches a text, in which each `*` stands for any number of characters; without a rule.
+    ///
+    /// ```
+    /// use sluicegate_rules::domain::{Node, Pattern};
+    ///
+    /// assert!(matches!(Node::text("path", "/login*").value, Pattern::Text(_)));
+    /// ```
+    #[must_use]
+    pub fn text(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self::new(key, Pattern::Text(value.into()))
+    }
+
+    /// A node without a rule.
+    ///
+    /// ```
+    /// use sluicegate_rules::domain::{Node, Pattern};
+    ///
+    /// let node = Node::new("remote_address", Pattern::Networks(vec!["10.0.0.0/8".parse().unwrap()]));
+    /// assert!(node.rule.is_none());
+    /// ```
+    #[must_use]
+    pub fn new(key: impl Into<String>, value: Pattern) -> Self {
+        Self {
+            key: key.into(),
+            value,
+            counter: Counter::PerValue,
+            value_to_metric: false,
+            rule: None,
+            descriptors: Vec::new(),
+        }
+    }
+}
+
+impl Pattern {
+    /// Whether it is a text with a `*` in it.
+    ///
+    /// ```
+    /// use sluicegate_rules::domain::Pattern;
+    ///
+    /// assert!(Pattern::Text("/login*".to_owned()).is_glob());
+    /// assert!(!Pattern::Any.is_glob());
+    /// ```
+    #[must_use]
+    pub fn is_glob(&self) -> bool {
+        matches!(self, Self::Text(text) if text.contains('*'))
+    }
+}

@@ -1,0 +1,132 @@
+//! Why a request is under the rules that it is under, step by step, without counting anything.
+//!
+//! The looks are those of [`RuleSet::find_in`](crate::set::RuleSet::find_in) itself, so what is told here is what happens.
+
+use crate::request::{Entry, Request};
+use crate::set::{How, RuleNo, RuleSet, Way};
+
+/// What became of one descriptor.
+///
+/// ```
+/// use sluicegate_rules::domain::{Domain, Node};
+/// use sluicegate_rules::explain::End;
+/// use sluicegate_rules::request::{Descriptor, Entry, Request};
+/// use sluicegate_rules::set::RuleSet;
+///
+/// let domain = Domain { descriptors: vec![Node::any("user_id")], ..Domain::new("shop") };
+/// let rules = RuleSet::new(vec![domain])?;
+/// let entries = [Entry::new("user_id", "42")];
+/// let descriptors = [Descriptor::of(&entries)];
+/// let told = rules.explain(&Request { domain: "shop", descriptors: &descriptors, hits: 1 });
+/// assert_eq!(told[0].end, End::NoLimit);
+/// # Ok::<(), sluicegate_rules::set::RuleSetError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explained<'a> {
+    /// A look for each entry, until one led nowhere.
+    pub looks: Vec<Look<'a>>,
+    /// Where that ended.
+    pub end: End,
+}
+
+/// The look for one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look<'a> {
+    /// The entry.
+    pub entry: Entry<'a>,
+    /// What it led to.
+    pub met: Option<Met>,
+    /// What is configured at this place, as it is written: the first few, and how many more there are.
+    pub configured: (Vec<String>, usize),
+}
+
+/// What an entry led to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Met {
+    /// The node, as it is written: `path=/login*`.
+    pub node: String,
+    /// Why it was taken.
+    pub how: How,
+    /// What stands for the value in the identity, if that is not the value itself.
+    pub counted_as: Option<String>,
+}
+
+/// Where the way of a descriptor ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// At a rule.
+    Rule(RuleNo),
+    /// At a limit that came with the request: the rules were not asked.
+    Override,
+    /// Nobody has rules for this domain.
+    UnknownDomain,
+    /// The descriptor has no entries.
+    NoEntries,
+    /// An entry matched nothing.
+    NoMatch,
+    /// All entries matched, and what they led to has no limit.
+    NoLimit,
+    /// There were entries left, and nothing follows where the others led to.
+    TooManyEntries,
+}
+
+/// How much is told of what is configured at a place.
+const CONFIGURED_MAX: usize = 8;
+
+impl RuleSet {
+    /// Tells for each descriptor of a request which way it takes.
+    #[must_use]
+    pub fn explain<'a>(&self, request: &Request<'a>) -> Vec<Explained<'a>> {
+        let told = |descriptor: &crate::request::Descriptor<'a>| {
+            let ended = |end| Explained { looks: Vec::new(), end };
+            match self.domain(request.domain) {
+                None => ended(End::UnknownDomain),
+                Some(_) if descriptor.limit.is_some() => ended(End::Override),
+                Some(_) if descriptor.entries.is_empty() => ended(End::NoEntries),
+                Some(domain) => {
+                    let mut way = Way::default();
+                    let rule = self.find_in(domain, descriptor.entries, &mut way);
+                    let looks = self.looks(domain, descriptor.entries, &way);
+                    let all_met = looks.iter().all(|look| look.met.is_some());
+                    let end = match rule {
+                        Some(no) => End::Rule(no),
+                        None if !all_met => End::NoMatch,
+                        None if looks.len() < descriptor.entries.len() => End::TooManyEntries,
+                        None => End::NoLimit,
+                    };
+                    Explained { looks, end }
+                }
+            }
+        };
+        request.descriptors.iter().map(told).collect()
+    }
+
+    fn looks<'a>(
+        &self,
+        domain: crate::set::DomainNo,
+        entries: &[Entry<'a>],
+        way: &Way,
+    ) -> Vec<Look<'a>> {
+        let mut looks = Vec::new();
+        let mut level = Some(self.first_level(domain));
+        let mut joined = Vec::new();
+        for (place, entry) in entries.iter().enumerate() {
+            let Some(here) = level else { break };
+            let found = self.step(here, entry, &mut joined);
+            debug_assert_eq!(found.map(|(node, _)| node), way.node(place));
+            let met = found.map(|(node, how)| Met {
+                node: self.written_at(node),
+                how,
+                counted_as: self.counted_as(node, entry.value),
+            });
+            let configured = self.configured(here, CONFIGURED_MAX);
+            let gone_on = met.is_some();
+            looks.push(Look { entry: *entry, met, configured });
+            if !gone_on {
+                break;
+            }
+            level = found.and_then(|(node, _)| self.level_after(node));
+        }
+        looks
+    }
+}

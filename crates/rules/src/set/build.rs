@@ -1,0 +1,233 @@
+//! From trees as they were written to the lists that requests are matched by.
+
+use std::collections::HashSet;
+
+use super::glob::Glob;
+use super::patterns::Patterns;
+use super::table::{Table, hash};
+use super::{
+    DEPTH_MAX, Kind, Level, LevelNo, NEAR, NONE, Node, Placed, Root, RuleSet, RuleSetError,
+};
+use crate::domain::{Domain, Joint, Listed, Node as Written, Pattern};
+
+pub(super) fn build(domains: Vec<Domain>) -> Result<RuleSet, RuleSetError> {
+    let mut builder = Builder::default();
+    let mut roots: Vec<Root> = Vec::with_capacity(domains.len());
+    let mut names = HashSet::with_capacity(domains.len());
+    for domain in domains {
+        if !names.insert(domain.name.clone()) {
+            return Err(RuleSetError::DuplicateDomain { name: domain.name });
+        }
+        let mut place =
+            Place { domain: number(roots.len())?, joint: domain.joint, parent: NONE, depth: 1 };
+        let level = builder.level(domain.descriptors, place)?;
+        place.joint = Joint::Apart;
+        let mut list = |listed: Vec<Listed>| match listed.is_empty() {
+            true => Ok(None),
+            false => builder.level(listed.into_iter().map(leaf).collect(), place).map(Some),
+        };
+        let (allow, deny) = (list(domain.allow)?, list(domain.deny)?);
+        roots.push(Root { name: domain.name.into(), level, allow, deny });
+    }
+    builder.finish(roots)
+}
+
+fn leaf(listed: Listed) -> Written {
+    Written::new(listed.key, listed.value)
+}
+
+#[derive(Debug, Default)]
+struct Builder {
+    /// Those with nodes that are found by trying.
+    levels: Vec<Level>,
+    /// How many others there are.
+    plain_levels: usize,
+    nodes: Vec<Node>,
+    texts: String,
+    /// The hashes of the nodes that are found by their text.
+    hashes: Vec<(u64, u32)>,
+    rules: Vec<Placed>,
+    longest: usize,
+}
+
+/// Where nodes stand.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    domain: u32,
+    joint: Joint,
+    parent: u32,
+    depth: usize,
+}
+
+impl Builder {
+    /// Adds a level with everything below it.
+    fn level(&mut self, written: Vec<Written>, place: Place) -> Result<LevelNo, RuleSetError> {
+        let no = self.level_no(&written, place.joint)?;
+        let mut level = Level::default();
+        for node in written {
+            if place.depth > DEPTH_MAX {
+                return Err(RuleSetError::TooDeep { way: node.key });
+            }
+            let number = self.node(&node, no, place)?;
+            match &node.value {
+                Pattern::Regex(regex) => {
+                    level.patterns.add_expression(&node.key, regex.clone(), number);
+                }
+                Pattern::Networks(all) => {
+                    for network in all {
+                        level.networks.add(&node.key, *network, number);
+                    }
+                }
+                Pattern::Any | Pattern::Text(_) => {
+                    self.by_text(number, &node, place, &mut level.patterns);
+                }
+            }
+            if !node.descriptors.is_empty() {
+                let below = Place { parent: number, depth: place.depth + 1, ..place };
+                self.nodes[number as usize].level = self.level(node.descriptors, below)?;
+            }
+            if let Some(rule) = node.rule {
+                self.nodes[number as usize].rule = self::number(self.rules.len())?;
+                self.rules.push(Placed { rule, node: number, domain: place.domain });
+            }
+        }
+        level.patterns.finish();
+        level.networks.finish().map_err(|(key, network)| RuleSetError::DuplicateDescriptor {
+            way: format!("{key}={network}"),
+        })?;
+        if let Some(place) = no.tried() {
+            self.levels[place] = level;
+        }
+        Ok(no)
+    }
+
+    /// The number of a level with these nodes.
+    fn level_no(&mut self, written: &[Written], joint: Joint) -> Result<LevelNo, RuleSetError> {
+        let is_tried = |node: &Written| match (&node.value, joint) {
+            (Pattern::Regex(_) | Pattern::Networks(_), _) => true,
+            (Pattern::Text(_), _) if node.value.is_glob() => true,
+            (Pattern::Any | Pattern::Text(_), Joint::Joined) => node.key.contains('*'),
+            (Pattern::Any | Pattern::Text(_), Joint::Apart) => false,
+        };
+        let tried = written.iter().any(is_tried);
+        let place = if tried { self.levels.len() } else { self.plain_levels };
+        match tried {
+            // What belongs there comes when everything below it is there.
+            true => self.levels.push(Level::default()),
+            false => self.plain_levels += 1,
+        }
+        LevelNo::new(place, joint, tried).ok_or(RuleSetError::TooMany)
+    }
+
+    fn node(
+        &mut self,
+        written: &Written,
+        level: LevelNo,
+        place: Place,
+    ) -> Result<u32, RuleSetError> {
+        let no = number(self.nodes.len())?;
+        let start = self.texts.len();
+        self.texts.push_str(&written.key);
+        match &written.value {
+            Pattern::Any => {}
+            Pattern::Text(text) => self.value(text),
+            Pattern::Regex(regex) => self.value(regex.as_str()),
+            Pattern::Networks(networks) => {
+                let texts: Vec<String> = networks.iter().map(ToString::to_string).collect();
+                self.value(&texts.join(","));
+            }
+        }
+        let text = &self.texts.as_bytes()[start..];
+        let mut near = [0; NEAR];
+        near.iter_mut().zip(text).for_each(|(near, byte)| *near = *byte);
+        self.nodes.push(Node {
+            near,
+            text_start: number(start)?,
+            text_length: number(text.len())?,
+            key_length: number(written.key.len())?,
+            of_level: level,
+            parent: place.parent,
+            level: LevelNo::NONE,
+            rule: NONE,
+            kind: match written.value {
+                Pattern::Any | Pattern::Text(_) => Kind::Text,
+                Pattern::Regex(_) => Kind::Regex,
+                Pattern::Networks(_) => Kind::Networks,
+            },
+            counter: written.counter,
+            value_to_metric: written.value_to_metric,
+        });
+        Ok(no)
+    }
+
+    fn value(&mut self, text: &str) {
+        self.texts.push('_');
+        self.texts.push_str(text);
+    }
+
+    /// A node that is found by its text; by trying as well, if there is a star in it.
+    fn by_text(&mut self, no: u32, written: &Written, place: Place, patterns: &mut Patterns) {
+        let node = &self.nodes[no as usize];
+        let start = node.text_start as usize;
+        let text = &self.texts[start..start + node.text_length as usize];
+        self.hashes.push((hash(node.of_level.0, text.as_bytes()), no));
+        self.longest = self.longest.max(text.len());
+        let (glob, key_length) = match place.joint {
+            Joint::Joined => (Glob::new(text, 0), None),
+            // A star in the key is a letter like any other here.
+            Joint::Apart => (Glob::new(text, written.key.len()), Some(written.key.len())),
+        };
+        if let Some(glob) = glob {
+            patterns.add_glob(glob, key_length, no);
+        }
+    }
+
+    fn finish(mut self, roots: Vec<Root>) -> Result<RuleSet, RuleSetError> {
+        let names = roots.iter().zip(0..).map(|(root, no)| (hash(NONE, root.name.as_bytes()), no));
+        let domain_table = Table::new(names.collect::<Vec<_>>().into_iter());
+        let mut set = RuleSet {
+            domain_table,
+            domains: roots.into(),
+            replacing: self.rules.iter().any(|placed| !placed.rule.replaces().is_empty()),
+            levels: self.levels.into(),
+            nodes: self.nodes.into(),
+            texts: self.texts.into(),
+            table: Table::default(),
+            rules: self.rules.into(),
+            longest: self.longest,
+        };
+        // Before there is a table: many that are the same would stand in each other's way in it.
+        self.hashes.sort_unstable();
+        if let Some(node) = set.twin(&self.hashes) {
+            let (key, value) = set.written(node);
+            let value = value.map(|value| format!("={value}")).unwrap_or_default();
+            return Err(RuleSetError::DuplicateDescriptor { way: format!("{key}{value}") });
+        }
+        set.table = Table::new(self.hashes.into_iter());
+        Ok(set)
+    }
+}
+
+impl RuleSet {
+    /// A node that the same entries lead to as to one before it; `hashes` are in order.
+    fn twin(&self, hashes: &[(u64, u32)]) -> Option<&Node> {
+        let same = |node: &Node, other: &Node| {
+            other.of_level == node.of_level
+                && (node.of_level.joint() == Joint::Joined || other.key_length == node.key_length)
+                && self.text(other) == self.text(node)
+        };
+        for alike in hashes.chunk_by(|(one, _), (other, _)| one == other) {
+            let node = |(_, no): &(u64, u32)| &self.nodes[*no as usize];
+            for (place, later) in alike.iter().enumerate() {
+                if alike[..place].iter().any(|earlier| same(node(earlier), node(later))) {
+                    return Some(node(later));
+                }
+            }
+        }
+        None
+    }
+}
+
+fn number(count: usize) -> Result<u32, RuleSetError> {
+    u32::try_from(count).ok().filter(|number| *number != NONE).ok_or(RuleSetError::TooMany)
+}

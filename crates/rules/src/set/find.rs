@@ -1,0 +1,155 @@
+//! From the entries of a descriptor to the rule that it is under.
+
+use super::patterns::Joined;
+use super::table::hash;
+use super::{DomainNo, LevelNo, NEAR, NONE, Node, RuleNo, RuleSet};
+use crate::domain::Joint;
+use crate::plan::{List, Listed};
+use crate::request::{Descriptor, Entry};
+
+/// The way through the tree that a descriptor took; it can be used again, and then needs no more memory.
+#[derive(Debug, Clone, Default)]
+pub struct Way {
+    pub(super) nodes: Vec<u32>,
+    joined: Vec<u8>,
+}
+
+/// Why a node was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// Its value is that of the entry.
+    Exact,
+    /// It has the longest network that holds the address.
+    Network,
+    /// It is the first pattern of the file that matches.
+    Pattern,
+    /// It takes any value.
+    AnyValue,
+}
+
+impl RuleSet {
+    /// The place of a domain.
+    #[inline]
+    #[must_use]
+    pub fn domain(&self, name: &str) -> Option<DomainNo> {
+        let mut candidates = self.domain_table.candidates(hash(NONE, name.as_bytes()));
+        candidates.find(|no| *self.domains[*no as usize].name == *name).map(DomainNo)
+    }
+
+    /// The place of the rule that a descriptor with these entries is under, and the way to it.
+    ///
+    /// # Panics
+    /// When the domain is of another set.
+    #[inline]
+    pub fn find_in(
+        &self,
+        domain: DomainNo,
+        entries: &[Entry<'_>],
+        way: &mut Way,
+    ) -> Option<RuleNo> {
+        way.nodes.clear();
+        let mut level = self.domains[domain.0 as usize].level;
+        let mut rule = NONE;
+        for entry in entries {
+            // Where the one before led nowhere, there is none.
+            if level == LevelNo::NONE {
+                return None;
+            }
+            let (number, _) = self.step(level, entry, &mut way.joined)?;
+            way.nodes.push(number);
+            let node = &self.nodes[number as usize];
+            (level, rule) = (node.level, node.rule);
+        }
+        if rule == NONE { None } else { Some(RuleNo(rule)) }
+    }
+
+    /// The entry of a request that is on one of the lists.
+    pub(crate) fn listed(
+        &self,
+        domain: DomainNo,
+        descriptors: &[Descriptor<'_>],
+        way: &mut Way,
+    ) -> Option<Listed> {
+        let root = &self.domains[domain.0 as usize];
+        let mut on = |list, level: Option<LevelNo>| {
+            let level = level?;
+            let entries = descriptors.iter().enumerate().flat_map(|(place, descriptor)| {
+                descriptor.entries.iter().enumerate().map(move |(at, entry)| ((place, at), entry))
+            });
+            for (at, entry) in entries {
+                if self.step(level, entry, &mut way.joined).is_some() {
+                    return Some(Listed { list, at });
+                }
+            }
+            None
+        };
+        on(List::Deny, root.deny).or_else(|| on(List::Allow, root.allow))
+    }
+
+    /// Whether any rule replaces others.
+    pub(crate) const fn is_replacing(&self) -> bool {
+        self.replacing
+    }
+
+    /// The node of a level that an entry leads to.
+    #[inline]
+    pub(crate) fn step(
+        &self,
+        level: LevelNo,
+        entry: &Entry<'_>,
+        joined: &mut Vec<u8>,
+    ) -> Option<(u32, How)> {
+        joined.clear();
+        joined.extend_from_slice(entry.key.as_bytes());
+        joined.push(b'_');
+        joined.extend_from_slice(entry.value.as_bytes());
+        if let Some(node) = self.of_text(level, joined, entry.key.len()) {
+            return Some((node, How::Exact));
+        }
+        if let Some(place) = level.tried() {
+            let level = &self.levels[place];
+            if let Some(node) = level.networks.longest(entry.key, entry.value) {
+                return Some((node, How::Network));
+            }
+            let joined = Joined { text: joined, key: entry.key, value: entry.value };
+            if let Some(node) = level.patterns.first(joined) {
+                return Some((node, How::Pattern));
+            }
+        }
+        let any = self.of_text(level, entry.key.as_bytes(), entry.key.len());
+        any.map(|node| (node, How::AnyValue))
+    }
+
+    /// The node of a level that has this text, and if that matters, a key of this length.
+    #[inline]
+    fn of_text(&self, level: LevelNo, text: &[u8], key_length: usize) -> Option<u32> {
+        if text.len() > self.longest {
+            return None;
+        }
+        let fits = |node: &Node| {
+            node.of_level == level
+                && (level.joint() == Joint::Joined || node.key_length as usize == key_length)
+                && self.has_text(node, text)
+        };
+        let mut candidates = self.table.candidates(hash(level.0, text));
+        candidates.find(|number| fits(&self.nodes[*number as usize]))
+    }
+
+    #[inline]
+    fn has_text(&self, node: &Node, text: &[u8]) -> bool {
+        node.text_length as usize == text.len()
+            && match node.near.get(..text.len()) {
+                Some(near) => near == text,
+                None => node.near == text[..NEAR] && self.text(node).as_bytes() == text,
+            }
+    }
+}
+
+// === impl Way ===
+
+impl Way {
+    /// The node that an entry led to.
+    pub(crate) fn node(&self, place: usize) -> Option<u32> {
+        self.nodes.get(place).copied()
+    }
+}

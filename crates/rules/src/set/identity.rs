@@ -1,0 +1,119 @@
+//! Whose counter it is, and what metrics call it.
+
+use super::networks::address;
+use super::{DomainNo, Kind, Node, RuleNo, RuleSet, Way};
+use crate::domain::Counter;
+use crate::request::Entry;
+
+/// What stands for a value in an identity.
+const VALUE: u8 = 0;
+/// The node: all of its values share a counter.
+const NODE: u8 = 1;
+/// The node and a network: other nodes may have a say in other addresses of the same network.
+const NETWORK: u8 = 2;
+
+impl RuleSet {
+    /// Appends the identity of whoever took this way: the domain and the entries, those that share a counter alike.
+    ///
+    /// Every part is preceded by its length, so no two identities are the same bytes, and none is under two rules.
+    ///
+    /// # Panics
+    /// When the domain or the way is of another set.
+    pub fn write_identity(
+        &self,
+        domain: DomainNo,
+        entries: &[Entry<'_>],
+        way: &Way,
+        out: &mut Vec<u8>,
+    ) {
+        write_part(self.domains[domain.0 as usize].name.as_bytes(), out);
+        for (entry, node) in entries.iter().zip(&way.nodes) {
+            write_part(entry.key.as_bytes(), out);
+            self.write_value(&self.nodes[*node as usize], entry.value, out);
+        }
+    }
+
+    fn write_value(&self, node: &Node, value: &str, out: &mut Vec<u8>) {
+        match node.counter {
+            Counter::PerValue => {}
+            Counter::Shared => {
+                out.push(NODE);
+                return self.write_node(node, out);
+            }
+            // What is no address stands for itself.
+            Counter::PerNetwork(prefix) => {
+                if let Some(address) = address(value) {
+                    let (family, bits, length) = prefix.network_of(address).parts();
+                    out.extend([NETWORK, family as u8, length]);
+                    out.extend(bits.to_be_bytes());
+                    return self.write_node(node, out);
+                }
+            }
+        }
+        out.push(VALUE);
+        write_part(value.as_bytes(), out);
+    }
+
+    /// What tells a node from the others of its level and key, and stays the same when rules are loaded anew.
+    fn write_node(&self, node: &Node, out: &mut Vec<u8>) {
+        out.push(node.kind as u8);
+        let text = self.text(node);
+        let text = match node.kind {
+            Kind::Text | Kind::Regex => text,
+            // No two nodes have a network in common: the first is enough, however long the list is and whatever is added to it.
+            Kind::Networks => text.split(',').next().unwrap_or_default(),
+        };
+        write_part(text.as_bytes(), out);
+    }
+
+    /// What stands for a value in an identity, if that is not the value itself.
+    pub(crate) fn counted_as(&self, node: u32, value: &str) -> Option<String> {
+        match self.nodes[node as usize].counter {
+            Counter::PerValue => None,
+            Counter::Shared => Some(self.written_at(node)),
+            Counter::PerNetwork(prefix) => {
+                address(value).map(|address| prefix.network_of(address).to_string())
+            }
+        }
+    }
+
+    /// Appends what envoyproxy/ratelimit's metrics call whoever took this way: `shop.user_id.path_/login*`.
+    ///
+    /// # Panics
+    /// When the rule or the way is of another set.
+    pub fn write_stat_key(&self, no: RuleNo, entries: &[Entry<'_>], way: &Way, out: &mut String) {
+        let detailed = self.rule(no).detailed_metric;
+        let shares = |node: &u32| self.nodes[*node as usize].counter == Counter::Shared;
+        // As there: of an entry without a value the joint is left, but not beside a node whose values share a counter.
+        let joint_stays = detailed && !way.nodes.iter().any(shares);
+        out.push_str(self.domain_of(no));
+        for (entry, number) in entries.iter().zip(&way.nodes) {
+            let node = &self.nodes[*number as usize];
+            out.push('.');
+            if (detailed || node.value_to_metric) && !shares(number) {
+                out.push_str(entry.key);
+                if joint_stays || !entry.value.is_empty() {
+                    out.push('_');
+                    out.push_str(entry.value);
+                }
+            } else {
+                out.push_str(self.text(node));
+            }
+        }
+    }
+}
+
+/// Appends the identity of entries that no rule has a say in.
+pub(crate) fn write_plain(domain: &str, entries: &[Entry<'_>], out: &mut Vec<u8>) {
+    write_part(domain.as_bytes(), out);
+    for entry in entries {
+        write_part(entry.key.as_bytes(), out);
+        out.push(VALUE);
+        write_part(entry.value.as_bytes(), out);
+    }
+}
+
+fn write_part(part: &[u8], out: &mut Vec<u8>) {
+    out.extend((part.len() as u32).to_le_bytes());
+    out.extend(part);
+}

@@ -1,0 +1,451 @@
+//! All rules, compiled: what requests are matched by.
+//!
+//! Nodes of all trees lie in one list and their texts in one string; a table finds a node by its level and text (`table`). An
+//! entry of a descriptor is looked up at the level that the entry before it led to, in this order:
+//!
+//! ```text
+//!   1. exactly       user_id=42          one look into the table
+//!   2. networks      cidr: 10.0.0.0/8    the longest that holds the address
+//!   3. patterns      /login*, a regex    the first in the order of the file
+//!   4. any value     user_id             one more look into the table
+//! ```
+//!
+//! The first that is found is the way; there is no turning back from it. The rule of the node that the last entry leads to is the one
+//! that counts; if there is none there, nothing is limited.
+//!
+//! What is compiled never changes. A reload compiles another set and puts it in the place of this one.
+
+mod build;
+mod find;
+mod glob;
+mod identity;
+mod networks;
+mod patterns;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::{self, Display};
+
+pub use find::{How, Way};
+pub(crate) use identity::write_plain;
+
+use self::networks::Networks;
+use self::patterns::Patterns;
+use self::table::Table;
+use crate::domain::{Counter, Domain, Joint};
+use crate::request::Entry;
+use crate::rule::{Limits, Rule};
+
+/// How many entries a descriptor of a rule may have.
+///
+/// ```
+/// assert_eq!(sluicegate_rules::set::DEPTH_MAX, 32);
+/// ```
+pub const DEPTH_MAX: usize = 32;
+
+/// All rules, as requests are matched by them.
+///
+/// ```
+/// use sluicegate_rules::domain::{Domain, Node};
+/// use sluicegate_rules::request::Entry;
+/// use sluicegate_rules::rule::{Limits, Rule};
+/// use sluicegate_rules::set::RuleSet;
+/// use sluicegate_rules::unit::Unit;
+///
+/// let limited = |node: Node, requests_per_unit| {
+///     let rule = Rule::new(Limits::Envoy { requests_per_unit, unit: Unit::Minute });
+///     Node { rule: Some(rule), ..node }
+/// };
+/// let descriptors = vec![limited(Node::any("user_id"), 20), limited(Node::text("user_id", "42"), 500)];
+/// let rules = RuleSet::new(vec![Domain { descriptors, ..Domain::new("shop") }])?;
+///
+/// let rule_of = |user| rules.find("shop", &[Entry::new("user_id", user)]).map(|found| found.rule.limits.clone());
+/// assert_eq!(rule_of("42"), Some(Limits::Envoy { requests_per_unit: 500, unit: Unit::Minute }));
+/// assert_eq!(rule_of("43"), Some(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute }));
+/// # Ok::<(), sluicegate_rules::set::RuleSetError>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct RuleSet {
+    domains: Box<[Root]>,
+    domain_table: Table,
+    levels: Box<[Level]>,
+    nodes: Box<[Node]>,
+    texts: Box<str>,
+    table: Table,
+    rules: Box<[Placed]>,
+    /// How long the longest text of all nodes is.
+    longest: usize,
+    /// Whether any rule replaces others.
+    replacing: bool,
+}
+
+/// A rule's place in its set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RuleNo(u32);
+
+/// A domain's place in its set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DomainNo(u32);
+
+/// The rule that somebody is under.
+#[derive(Debug)]
+pub struct Found<'a> {
+    /// The rule.
+    pub rule: &'a Rule,
+    /// Its place in the set.
+    pub no: RuleNo,
+    /// The way to it.
+    pub way: Way,
+}
+
+/// Why there is no such set.
+///
+/// ```
+/// use sluicegate_rules::domain::Domain;
+/// use sluicegate_rules::set::RuleSet;
+///
+/// let error = RuleSet::new(vec![Domain::new("shop"), Domain::new("shop")]).unwrap_err();
+/// assert_eq!(error.to_string(), "duplicate domain `shop`");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RuleSetError {
+    /// Two domains of one name.
+    DuplicateDomain {
+        /// The name.
+        name: String,
+    },
+    /// Two descriptors with one key and value, at one place.
+    DuplicateDescriptor {
+        /// The way to them.
+        way: String,
+    },
+    /// Descriptors nested deeper than [`DEPTH_MAX`].
+    TooDeep {
+        /// The way to them.
+        way: String,
+    },
+    /// More text or more descriptors than can be counted with 32 bits.
+    TooMany,
+}
+
+#[derive(Debug)]
+struct Root {
+    name: Box<str>,
+    level: LevelNo,
+    /// The lists, each a level of its own.
+    allow: Option<LevelNo>,
+    deny: Option<LevelNo>,
+}
+
+/// The number of a level: the nodes that may follow one node.
+///
+/// What must be known of most levels is in the number itself, so that no memory is read for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LevelNo(u32);
+
+/// The nodes of a level that the table does not find. Few levels have such nodes, and the others need no memory.
+#[derive(Debug, Default)]
+struct Level {
+    patterns: Patterns,
+    networks: Networks,
+}
+
+/// A node. It fills one cache line, and as long as its text is short, a look that finds it reads no other memory than this and a
+/// slot of the table.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Node {
+    /// How its text begins; zeros behind its end.
+    near: [u8; NEAR],
+    /// Where its text begins: the key, and where there is a value, `_` and the value.
+    text_start: u32,
+    text_length: u32,
+    key_length: u32,
+    /// The level that it stands on.
+    of_level: LevelNo,
+    parent: u32,
+    /// The level that it leads to, or [`LevelNo::NONE`].
+    level: LevelNo,
+    /// Its rule, or [`NONE`].
+    rule: u32,
+    kind: Kind,
+    counter: Counter,
+    value_to_metric: bool,
+}
+
+/// What a node's text is. Two of different kinds may have the same text and are not the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A key, or a key and a value: it is found by it.
+    Text,
+    /// A key and an expression.
+    Regex,
+    /// A key and networks with commas between them.
+    Networks,
+}
+
+/// No node or rule has this number.
+const NONE: u32 = u32::MAX;
+
+/// How much of a text stands in the node itself.
+const NEAR: usize = 28;
+
+const _: () = assert!(size_of::<Node>() == 64);
+
+#[derive(Debug)]
+struct Placed {
+    rule: Rule,
+    node: u32,
+    domain: u32,
+}
+
+// === impl RuleSet ===
+
+impl RuleSet {
+    /// Compiles the rules of some domains.
+    ///
+    /// # Errors
+    /// When two of them are for the same, or they are nested too deeply.
+    pub fn new(domains: Vec<Domain>) -> Result<Self, RuleSetError> {
+        build::build(domains)
+    }
+
+    /// The rule that a descriptor with these entries is under.
+    #[must_use]
+    pub fn find(&self, domain: &str, entries: &[Entry<'_>]) -> Option<Found<'_>> {
+        let mut way = Way::default();
+        let no = self.find_in(self.domain(domain)?, entries, &mut way)?;
+        Some(Found { rule: self.rule(no), no, way })
+    }
+
+    /// A rule.
+    ///
+    /// # Panics
+    /// When the number is of another set.
+    #[must_use]
+    pub fn rule(&self, no: RuleNo) -> &Rule {
+        &self.rules[no.0 as usize].rule
+    }
+
+    /// The places of all rules, in the order of the files.
+    pub fn rules(&self) -> impl ExactSizeIterator<Item = RuleNo> + use<> {
+        (0..self.rules.len()).map(|no| RuleNo(no as u32))
+    }
+
+    /// The names of all domains, in the order of the files.
+    pub fn domains(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.domains.iter().map(|root| &*root.name)
+    }
+
+    /// The domain that a rule belongs to.
+    ///
+    /// # Panics
+    /// When the number is of another set.
+    #[must_use]
+    pub fn domain_of(&self, no: RuleNo) -> &str {
+        &self.domains[self.rules[no.0 as usize].domain as usize].name
+    }
+
+    /// What a rule is called: its name, or the way to it, `shop/user_id/path=/login*`.
+    ///
+    /// # Panics
+    /// When the number is of another set.
+    #[must_use]
+    pub fn id(&self, no: RuleNo) -> String {
+        match &self.rule(no).name {
+            Some(name) => format!("{}/{name}", self.domain_of(no)),
+            None => self.way_to(no),
+        }
+    }
+
+    /// The way to a rule: `shop/user_id/path=/login*`.
+    ///
+    /// # Panics
+    /// When the number is of another set.
+    #[must_use]
+    pub fn way_to(&self, no: RuleNo) -> String {
+        let mut way = self.domain_of(no).to_owned();
+        for node in self.nodes_to(self.rules[no.0 as usize].node) {
+            let (key, value) = self.written(node);
+            way.push('/');
+            way.push_str(key);
+            if let Some(value) = value {
+                way.push('=');
+                way.push_str(value);
+            }
+        }
+        way
+    }
+
+    /// What a rule is known by when the rules are replaced: its name, or the way to it, so that no two rules of a set have the same.
+    /// Nobody is meant to read it.
+    ///
+    /// # Panics
+    /// When the number is of another set.
+    #[must_use]
+    pub fn lasting_key(&self, no: RuleNo) -> String {
+        let mut key = String::new();
+        let mut add = |mark: char, text: &str| {
+            key.push(mark);
+            key.push_str(&text.len().to_string());
+            key.push(':');
+            key.push_str(text);
+        };
+        add('d', self.domain_of(no));
+        if let (Some(name), Limits::Native(_)) = (&self.rule(no).name, &self.rule(no).limits) {
+            add('n', name);
+            return key;
+        }
+        for node in self.nodes_to(self.rules[no.0 as usize].node) {
+            let (name, value) = self.written(node);
+            add('k', name);
+            if let Some(value) = value {
+                let mark = match node.kind {
+                    Kind::Text => 'v',
+                    Kind::Regex => 'r',
+                    Kind::Networks => 'c',
+                };
+                add(mark, value);
+            }
+        }
+        key
+    }
+
+    /// Whether every request under a rule is counted together: nothing on the way to it tells one from another.
+    ///
+    /// # Panics
+    /// When the number is of another set.
+    #[must_use]
+    pub fn is_one_identity(&self, no: RuleNo) -> bool {
+        let node = self.rules[no.0 as usize].node;
+        self.nodes_to(node).all(|node| {
+            let value = self.written(node).1;
+            let exact = value.is_some_and(|value| !value.contains('*')) && node.kind == Kind::Text;
+            // Where key and value are one text, the same node is found by several keys, and those are told apart.
+            let joined = node.of_level.joint() == Joint::Joined;
+            !joined && (node.counter == Counter::Shared || exact)
+        })
+    }
+
+    /// How many bytes all of it takes, about: what the lists hold, without what rules keep elsewhere.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.nodes)
+            + size_of_val(&*self.levels)
+            + size_of_val(&*self.rules)
+            + self.texts.len()
+            + self.table.bytes()
+    }
+}
+
+/// Nodes.
+impl RuleSet {
+    fn text(&self, node: &Node) -> &str {
+        let start = node.text_start as usize;
+        &self.texts[start..start + node.text_length as usize]
+    }
+
+    /// The key and the value of a node, as they were written.
+    fn written(&self, node: &Node) -> (&str, Option<&str>) {
+        let (key, rest) = self.text(node).split_at(node.key_length as usize);
+        (key, rest.get(1..))
+    }
+
+    /// The key and the value of a node in one text: `path=/login*`.
+    pub(crate) fn written_at(&self, node: u32) -> String {
+        let (key, value) = self.written(&self.nodes[node as usize]);
+        value.map_or_else(|| key.to_owned(), |value| format!("{key}={value}"))
+    }
+
+    pub(crate) fn first_level(&self, domain: DomainNo) -> LevelNo {
+        self.domains[domain.0 as usize].level
+    }
+
+    /// The level that a node leads to.
+    pub(crate) fn level_after(&self, node: u32) -> Option<LevelNo> {
+        Some(self.nodes[node as usize].level).filter(|level| *level != LevelNo::NONE)
+    }
+
+    /// What stands on a level: the first few, and how many more there are.
+    pub(crate) fn configured(&self, level: LevelNo, most: usize) -> (Vec<String>, usize) {
+        let here = || (0..).zip(&self.nodes).filter(|(_, node)| node.of_level == level);
+        let some: Vec<String> = here().take(most).map(|(no, _)| self.written_at(no)).collect();
+        let more = here().count() - some.len();
+        (some, more)
+    }
+
+    /// The nodes on the way to one, and itself.
+    fn nodes_to(&self, last: u32) -> impl Iterator<Item = &Node> {
+        let mut way: Vec<&Node> = Vec::new();
+        let mut next = self.nodes.get(last as usize);
+        while let Some(node) = next {
+            way.push(node);
+            next = self.nodes.get(node.parent as usize);
+        }
+        way.into_iter().rev()
+    }
+}
+
+// === impl LevelNo ===
+
+impl LevelNo {
+    /// No level has this number.
+    const NONE: Self = Self(u32::MAX);
+    /// Set in the number of a level with nodes that are found by trying; what is left of the number is its place in `levels`.
+    const TRIED: u32 = 1 << 31;
+    /// Set in the number of a level where key and value are one text.
+    const JOINED: u32 = 1 << 30;
+
+    /// The number of the level at this place among those that are tried, or among those that are not.
+    fn new(place: usize, joint: Joint, tried: bool) -> Option<Self> {
+        let place = u32::try_from(place).ok().filter(|place| *place < Self::JOINED - 1)?;
+        let joined = if joint == Joint::Joined { Self::JOINED } else { 0 };
+        Some(Self(place | joined | if tried { Self::TRIED } else { 0 }))
+    }
+
+    #[inline]
+    const fn joint(self) -> Joint {
+        if self.0 & Self::JOINED == 0 { Joint::Apart } else { Joint::Joined }
+    }
+
+    /// Its place in `levels`, if it has one.
+    #[inline]
+    const fn tried(self) -> Option<usize> {
+        if self.0 & Self::TRIED == 0 { None } else { Some((self.0 & (Self::JOINED - 1)) as usize) }
+    }
+}
+
+// === impl RuleNo ===
+
+impl RuleNo {
+    /// Its place among all rules of its set, from 0.
+    ///
+    /// ```
+    /// use sluicegate_rules::set::RuleSet;
+    ///
+    /// assert_eq!(RuleSet::default().rules().next().map(|no| no.index()), None);
+    /// ```
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+// === impl RuleSetError ===
+
+impl Display for RuleSetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DuplicateDomain { name } => write!(f, "duplicate domain `{name}`"),
+            Self::DuplicateDescriptor { way } => write!(f, "duplicate descriptor `{way}`"),
+            Self::TooDeep { way } => {
+                write!(f, "more than {DEPTH_MAX} descriptors inside each other in `{way}`")
+            }
+            Self::TooMany => f.write_str("more descriptors than can be counted with 32 bits"),
+        }
+    }
+}
+
+impl std::error::Error for RuleSetError {}

@@ -1,0 +1,281 @@
+//! A request, asked of all rules that it is under.
+//!
+//! ```text
+//!   on a list?            deny: nothing passes · allow: everything passes, uncounted
+//!   Envoy's form          each by itself, in order; charged whatever the others say
+//!   the others            together, and only if the request may go so far: all or nothing
+//!   the whole request     denied by any rule, but by rules in quota mode only if all of them deny
+//! ```
+
+use std::sync::atomic::Ordering;
+
+use sluicegate_core::arithmetic::EXACT_MAX;
+use sluicegate_core::op::Op;
+use sluicegate_core::time::Timestamp;
+use sluicegate_core::verdict::{Outcome, Verdict};
+use sluicegate_rules::plan::{DomainIs, List, Listed, Plan, Step, Under};
+use sluicegate_rules::request::{Override, Request};
+use sluicegate_rules::rule::{Limits, Rule as Written};
+use sluicegate_rules::set::RuleNo;
+
+use super::Snapshot;
+use crate::limiter::{Asked, Limiter, ask_each};
+use crate::memory::UNCOUNTED;
+
+/// What became of a request. It can be used again, and then needs no more memory.
+#[derive(Debug, Clone, Default)]
+pub struct Checked {
+    /// Whether it may go.
+    pub allowed: bool,
+    /// What was said of each descriptor, in their order.
+    pub statuses: Vec<Status>,
+    plan: Plan,
+    each: Vec<Verdict>,
+}
+
+/// What was said of one descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status {
+    /// What it is under.
+    pub under: Under,
+    /// What its limits say; of one that is under nothing, that it may go.
+    pub verdict: Verdict,
+}
+
+/// What is wanted of the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Want {
+    Hit,
+    Peek,
+    Refund,
+}
+
+/// Traffic looks after memory once in so many microseconds, if it comes just then.
+const LOOK_AFTER_EVERY: u64 = 1_024;
+
+// === impl Snapshot ===
+
+impl Snapshot<'_> {
+    /// May this request go at `now`? If so, everything that it is under is charged.
+    pub fn check(&self, request: &Request<'_>, now: Timestamp, checked: &mut Checked) {
+        self.ask(Want::Hit, request, now, checked);
+        self.look_after_memory(now);
+    }
+
+    /// Would it go at `now`? Nothing is charged.
+    pub fn peek(&self, request: &Request<'_>, now: Timestamp, checked: &mut Checked) {
+        self.ask(Want::Peek, request, now, checked);
+    }
+
+    /// Gives back the hits of a request that was charged and did not happen.
+    pub fn refund(&self, request: &Request<'_>, now: Timestamp, checked: &mut Checked) {
+        self.ask(Want::Refund, request, now, checked);
+    }
+
+    fn ask(&self, want: Want, request: &Request<'_>, now: Timestamp, checked: &mut Checked) {
+        let Checked { allowed, statuses, plan, each } = checked;
+        self.live.rules.plan(request, plan);
+        statuses.clear();
+        statuses.extend(plan.steps().iter().map(Status::free));
+        *allowed = true;
+        if let Some(Listed { list, at: (descriptor, _) }) = plan.listed() {
+            if list == List::Deny && want != Want::Refund {
+                *allowed = false;
+                if let Some(status) = statuses.get_mut(descriptor) {
+                    status.verdict.outcome = Outcome::Never { max_cost: 0 };
+                }
+            }
+            return;
+        }
+        let mut together = 0;
+        for (step, status) in plan.steps().iter().zip(statuses.iter_mut()) {
+            match self.manner(step) {
+                Manner::Free => {}
+                Manner::Override(limit) => {
+                    status.verdict =
+                        self.ask_override(want, limit, plan.identity(step), step.cost, now);
+                }
+                Manner::Alone(no) => {
+                    let (limiter, rule) = self.live.seat(no, &self.engine.store);
+                    let key = plan.identity(step);
+                    let asked = Asked { limiter, rule: Some(rule), key };
+                    status.verdict = ask_alone(want, &asked, step.cost, now);
+                }
+                Manner::Together(_) => together += 1,
+            }
+        }
+        *allowed = self.is_allowed(statuses);
+        if together > 0 {
+            let want = if *allowed || want == Want::Refund { want } else { Want::Peek };
+            self.ask_together(want, together, plan, statuses, each, now);
+            *allowed = self.is_allowed(statuses);
+        }
+    }
+
+    /// How a step is asked.
+    fn manner(&self, step: &Step) -> Manner {
+        match step.under {
+            Under::Nothing | Under::Replaced(_) => Manner::Free,
+            Under::Override(limit) => Manner::Override(limit),
+            Under::Rule(no) => match self.live.rules.rule(no) {
+                Written { limits: Limits::Unlimited, .. } => Manner::Free,
+                Written { limits: Limits::Envoy { .. }, .. } => Manner::Alone(no),
+                // Whether it denies says nothing about the request as long as another of its kind does not.
+                Written { quota_mode: true, .. } => Manner::Alone(no),
+                _ => Manner::Together(no),
+            },
+        }
+    }
+
+    /// Those that are charged only if all agree. They may have different costs: then each group of one cost is asked by itself, the
+    /// later ones only if the earlier have agreed.
+    fn ask_together(
+        &self,
+        want: Want,
+        count: usize,
+        plan: &Plan,
+        statuses: &mut [Status],
+        each: &mut Vec<Verdict>,
+        now: Timestamp,
+    ) {
+        let steps = || {
+            plan.steps().iter().enumerate().filter_map(|(place, step)| match self.manner(step) {
+                Manner::Together(no) => Some((place, step, no)),
+                _ => None,
+            })
+        };
+        let asked = |step: &Step, no| {
+            let (limiter, rule) = self.live.seat(no, &self.engine.store);
+            (limiter, rule, step.cost)
+        };
+        if count == 1 {
+            for (place, step, no) in steps() {
+                let (limiter, rule, cost) = asked(step, no);
+                let asked = Asked { limiter, rule: Some(rule), key: plan.identity(step) };
+                statuses[place].verdict = ask_alone(want, &asked, cost, now);
+            }
+            return;
+        }
+        let all: Vec<(Asked<'_>, u64)> = steps()
+            .map(|(_, step, no)| {
+                let (limiter, rule, cost) = asked(step, no);
+                (Asked { limiter, rule: Some(rule), key: plan.identity(step) }, cost)
+            })
+            .collect();
+        ask_each(&all, want.op(), now, each);
+        for ((place, ..), verdict) in steps().zip(each.iter()) {
+            statuses[place].verdict = *verdict;
+        }
+    }
+
+    /// A limit that came with the request: the counter knows no limit, so the verdict is made here.
+    fn ask_override(
+        &self,
+        want: Want,
+        limit: Override,
+        key: &[u8],
+        cost: u64,
+        now: Timestamp,
+    ) -> Verdict {
+        let limiter = self.engine.overrides.of(limit.unit, &self.engine.store);
+        // A look at a cost would say how it stands before it.
+        let ahead = if want == Want::Peek { cost } else { 0 };
+        let verdict = ask_alone(want, &Asked { limiter, rule: None, key }, cost, now);
+        let left = u64::try_from(verdict.remaining.unwrap_or(0)).unwrap_or(0);
+        let came = EXACT_MAX.saturating_sub(left);
+        let most = u64::from(limit.requests_per_unit);
+        let outcome = match came.saturating_add(ahead) <= most || want == Want::Refund {
+            true => Outcome::Allow { wait: Default::default() },
+            false if cost > most => Outcome::Never { max_cost: most },
+            false => Outcome::Deny { retry_after: verdict.reset_after },
+        };
+        let remaining = i64::try_from(most.saturating_sub(came)).ok();
+        Verdict { outcome, remaining, ..verdict }
+    }
+
+    /// Whether the request may go, as far as it was asked: denied by any rule, but by rules in quota mode only if all of them
+    /// deny.
+    fn is_allowed(&self, statuses: &[Status]) -> bool {
+        let (mut quotas, mut exhausted) = (0u32, 0u32);
+        for status in statuses {
+            let denied = !status.verdict.is_allowed();
+            if self.is_quota(status) {
+                quotas += 1;
+                exhausted += u32::from(denied);
+            } else if denied {
+                return false;
+            }
+        }
+        quotas == 0 || exhausted < quotas
+    }
+
+    fn is_quota(&self, status: &Status) -> bool {
+        match status.under {
+            Under::Rule(no) => self.live.rules.rule(no).quota_mode,
+            Under::Nothing | Under::Replaced(_) | Under::Override(_) => false,
+        }
+    }
+
+    /// Now and then somebody gives back what a rule that nobody asks for any more has no use for.
+    fn look_after_memory(&self, now: Timestamp) {
+        // By chance, since a counter of all requests would be in everybody's way.
+        if now.as_micros().is_multiple_of(LOOK_AFTER_EVERY) {
+            self.live.sweep_one(self.engine.hand.fetch_add(1, Ordering::Relaxed));
+        }
+    }
+}
+
+/// How a step is asked.
+#[derive(Debug, Clone, Copy)]
+enum Manner {
+    /// Not at all.
+    Free,
+    /// By the counter of its unit.
+    Override(Override),
+    /// By itself, and charged whatever the others say.
+    Alone(RuleNo),
+    /// With the others: all or nothing.
+    Together(RuleNo),
+}
+
+fn ask_alone(want: Want, asked: &Asked<'_>, cost: u64, now: Timestamp) -> Verdict {
+    match want {
+        Want::Hit => asked.hit(cost, now),
+        Want::Peek => asked.ask(Op::Peek { cost }, now),
+        Want::Refund => asked.ask(Op::Refund { cost }, now),
+    }
+}
+
+impl Want {
+    fn op(self) -> fn(u64) -> Op {
+        match self {
+            Self::Hit => |cost| Op::Hit { cost, holder: Some(Limiter::new_holder()) },
+            Self::Peek => |cost| Op::Peek { cost },
+            Self::Refund => |cost| Op::Refund { cost },
+        }
+    }
+}
+
+// === impl Checked ===
+
+impl Checked {
+    /// Whether anything is known of the domain that was asked for.
+    #[must_use]
+    pub const fn domain(&self) -> DomainIs {
+        self.plan.domain()
+    }
+
+    /// The entry that is on one of the domain's lists, if there is one.
+    #[must_use]
+    pub const fn listed(&self) -> Option<Listed> {
+        self.plan.listed()
+    }
+}
+
+// === impl Status ===
+
+impl Status {
+    const fn free(step: &Step) -> Self {
+        Self { under: step.under, verdict: UNCOUNTED }
+    }
+}

@@ -1,0 +1,219 @@
+//! Rules from files, followed while they change.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use sluicegate_config::files::FileError;
+use sluicegate_config::problem::Problem;
+use sluicegate_config::rules::{Invalid, Loaded, Options, Source, load};
+use sluicegate_config::watch::{Look, Watch};
+use sluicegate_rules::set::RuleSet;
+
+use super::{Engine, Reloaded};
+
+/// How often files are looked at. A change is taken over at the second look that finds it.
+pub const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// What came of a change of the files.
+#[derive(Debug)]
+pub enum Change {
+    /// The rules are others now.
+    Taken {
+        /// What that changed.
+        reloaded: Reloaded,
+        /// What is probably not meant.
+        warnings: Vec<Problem>,
+    },
+    /// Something is wrong with them; the rules are as they were.
+    Refused(RulesError),
+}
+
+/// Why there are no rules.
+///
+/// ```
+/// use sluicegate::rules_of;
+///
+/// let error = rules_of("domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: hours } }]").unwrap_err();
+/// assert!(error.to_string().contains("did you mean `hour`?"), "{error}");
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RulesError {
+    /// A file cannot be read.
+    Unreadable(FileError),
+    /// What is in the files is wrong.
+    Invalid(Invalid),
+    /// The rules cannot be enforced together.
+    Unfit(String),
+}
+
+/// Follows files: see [`Engine::follow`].
+#[derive(Debug)]
+pub struct Follower {
+    engine: Engine,
+    watch: Watch,
+    options: Options,
+}
+
+/// A thread that follows files, until this is dropped.
+#[derive(Debug)]
+#[must_use = "the files are followed until this is dropped"]
+pub struct Following {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Stop {
+    stopped: Mutex<bool>,
+    told: Condvar,
+}
+
+/// The rules of a text, as a file of them would be read.
+///
+/// ```
+/// use sluicegate::{Engine, rules_of};
+///
+/// let rules = rules_of(
+///     "domain: shop
+/// descriptors:
+///   - key: user_id
+///     limits: { algorithm: token_bucket, rate: 10/s, burst: 50 }
+/// ",
+/// )?;
+/// let engine = Engine::new(rules)?;
+/// assert_eq!(engine.snapshot().rules().domains().collect::<Vec<_>>(), ["shop"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn rules_of(text: &str) -> Result<RuleSet, RulesError> {
+    let source = Source { name: "rules".to_owned(), text: text.to_owned() };
+    Ok(compiled(&[source], &Options::default())?.0)
+}
+
+fn compiled(sources: &[Source], options: &Options) -> Result<(RuleSet, Vec<Problem>), RulesError> {
+    let Loaded { domains, warnings } = load(sources, options).map_err(RulesError::Invalid)?;
+    let rules = RuleSet::new(domains).map_err(|error| RulesError::Unfit(error.to_string()))?;
+    Ok((rules, warnings))
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Takes the rules from files, and from now on whenever they change: each [`Follower::look`] looks whether they have.
+    ///
+    /// The rules that the engine has are replaced at once. [`Follower::start`] looks in a thread of its own.
+    ///
+    /// ```no_run
+    /// use sluicegate::{Change, Engine, LOOK_EVERY};
+    /// use sluicegate_config::files::ReadOptions;
+    /// use sluicegate_config::watch::Watch;
+    ///
+    /// let engine = Engine::new(Default::default())?;
+    /// let watch = Watch::new(["rules/"], ReadOptions::default());
+    /// let (follower, _warnings) = engine.follow(watch, Default::default())?;
+    /// let following = follower.start(LOOK_EVERY, |change| match change {
+    ///     Change::Taken { reloaded, .. } => eprintln!("rules reloaded: {reloaded:?}"),
+    ///     Change::Refused(error) => eprintln!("rules kept as they were:\n{error}"),
+    /// })?;
+    /// # drop(following);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the files cannot be read, or something is wrong with them; then the engine's rules are as they were.
+    pub fn follow(
+        &self,
+        mut watch: Watch,
+        options: Options,
+    ) -> Result<(Follower, Vec<Problem>), RulesError> {
+        let sources = watch.read().map_err(RulesError::Unreadable)?;
+        let (rules, warnings) = compiled(&sources, &options)?;
+        self.reload(rules).map_err(|error| RulesError::Unfit(error.to_string()))?;
+        Ok((Follower { engine: self.clone(), watch, options }, warnings))
+    }
+}
+
+// === impl Follower ===
+
+impl Follower {
+    /// Looks at the files once; what came of it, if they have changed.
+    pub fn look(&mut self) -> Option<Change> {
+        let sources = match self.watch.look() {
+            Look::Same | Look::Changing => return None,
+            Look::Changed(sources) => sources,
+        };
+        Some(self.take_over(sources).unwrap_or_else(Change::Refused))
+    }
+
+    fn take_over(&self, sources: Result<Vec<Source>, FileError>) -> Result<Change, RulesError> {
+        let sources = sources.map_err(RulesError::Unreadable)?;
+        let (rules, warnings) = compiled(&sources, &self.options)?;
+        let reloaded = self.engine.reload(rules);
+        let reloaded = reloaded.map_err(|error| RulesError::Unfit(error.to_string()))?;
+        Ok(Change::Taken { reloaded, warnings })
+    }
+
+    /// Looks again and again, in a thread of its own, and tells what came of it.
+    ///
+    /// # Errors
+    /// When the system has no thread to give.
+    pub fn start(
+        mut self,
+        every: Duration,
+        mut tell: impl FnMut(Change) + Send + 'static,
+    ) -> std::io::Result<Following> {
+        let stop = Arc::new(Stop::default());
+        let told = stop.clone();
+        let follow = move || {
+            while !told.wait(every) {
+                if let Some(change) = self.look() {
+                    tell(change);
+                }
+            }
+        };
+        let thread =
+            std::thread::Builder::new().name("sluicegate-rules".to_owned()).spawn(follow)?;
+        Ok(Following { stop, thread: Some(thread) })
+    }
+}
+
+impl Stop {
+    /// Waits for a while; whether it is over.
+    fn wait(&self, a_while: Duration) -> bool {
+        let mut stopped = self.stopped.lock();
+        if !*stopped {
+            self.told.wait_for(&mut stopped, a_while);
+        }
+        *stopped
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        *self.stop.stopped.lock() = true;
+        self.stop.told.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It ends by itself; if it has panicked, that was told there.
+            let _ = thread.join();
+        }
+    }
+}
+
+// === impl RulesError ===
+
+impl std::fmt::Display for RulesError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreadable(error) => error.fmt(f),
+            Self::Invalid(invalid) => invalid.fmt(f),
+            Self::Unfit(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for RulesError {}

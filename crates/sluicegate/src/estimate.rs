@@ -1,0 +1,145 @@
+//! How much memory an identity takes in the embedded store, before there is one.
+//!
+//! ```text
+//!   a lane        16 bytes, in a table that is 8/15 to 4/5 full            20 to 30 bytes
+//!   kept whole    what does not fit a lane lies beside it, in a list
+//!                 that grows by a quarter                                  + a state, and up to 1/4
+//!   a log         whole, and its entries in a ring that grows by 1/16      + 1 to 8 bytes a hit
+//!   slots         whole, and its leases in a list that doubles             + 24 bytes a lease
+//! ```
+//!
+//! There is a lane for each limit, and one more beside an elastic one. *Typical* is somebody who has used half of what may be
+//! used, in tables that are as full as they are on average; *most* is somebody who has used all of it, just after the
+//! tables have grown. Whoever is as good as new takes nothing. `tests/estimate.rs` compares this with what is really
+//! allocated; what the allocator itself adds is not counted, nor the 48 KB that a limiter takes without anybody in it.
+
+use sluicegate_core::algorithm::concurrency::{Lease, SlotsState};
+use sluicegate_core::algorithm::sliding_log::{LogState, SlidingLog};
+use sluicegate_core::limit::{Limit as CoreLimit, State};
+use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::packed::Packed;
+use sluicegate_core::time::Timestamp;
+use sluicegate_rules::limit::Limit;
+
+/// Bytes of the embedded store that one identity takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Estimate {
+    /// For who has used half of what may be used.
+    pub typical: u64,
+    /// For who has used all of it, at the worst moment.
+    pub most: u64,
+}
+
+/// What one identity under these limits takes in the embedded store.
+///
+/// ```
+/// use sluicegate::estimate::bytes_per_identity;
+/// use sluicegate::limit::{IntoLimit, SlidingLog, TokenBucket};
+/// use sluicegate::Mode;
+///
+/// let bucket = bytes_per_identity(&[TokenBucket::per_second(10).into_limit()?], Mode::Hard);
+/// assert_eq!((bucket.typical, bucket.most), (25, 30));
+///
+/// let log = bytes_per_identity(&[SlidingLog::per_hour(500).into_limit()?], Mode::Hard);
+/// assert!(log.most > 2_000, "a log keeps every hit");
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+#[must_use]
+pub fn bytes_per_identity(limits: &[Limit], mode: Mode) -> Estimate {
+    let mut all = Estimate::default();
+    for limit in limits {
+        let limit = limit.at(NOW);
+        // A mode that has no meaning for a limit was refused before anybody came here.
+        let Ok(step) = Step::new(limit, mode) else { continue };
+        for limit in [Some(step.limit()), step.boost()].into_iter().flatten() {
+            let one = of_one(limit);
+            all.typical = all.typical.saturating_add(one.typical);
+            all.most = all.most.saturating_add(one.most);
+        }
+    }
+    all
+}
+
+/// Some moment of our days that is no whole millisecond, as most are not.
+const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_123_457);
+
+/// A lane takes 16 bytes, and from 16 / (4/5) to 16 / (8/15) of the table; the mean of many sizes is near the geometric one.
+const LANE: Estimate = Estimate { typical: 25, most: 30 };
+
+fn of_one(limit: &CoreLimit) -> Estimate {
+    match limit {
+        CoreLimit::Unlimited | CoreLimit::Closed => Estimate::default(),
+        CoreLimit::SlidingLog(log) => {
+            let (admitted, kept) = log_entries(log);
+            let (half, all) = (ring(log, admitted.div_ceil(2)), ring(log, kept));
+            // It grows by a sixteenth, or by twenty bytes.
+            let (half, all) = (half + (half / 32).max(20), all + (all / 16).max(20));
+            let state = size_of::<LogState>() as u64;
+            beside(state.saturating_add(half), state.saturating_add(all))
+        }
+        CoreLimit::Concurrency(slots) => {
+            let bytes = |held: u64| size_of::<SlotsState>() as u64 + leases(held);
+            beside(bytes(slots.max().div_ceil(2)), bytes(slots.max()))
+        }
+        _ => of_numbers(limit),
+    }
+}
+
+/// A limit whose state is a few numbers: in the lane, if they fit.
+fn of_numbers(limit: &CoreLimit) -> Estimate {
+    let capacity = limit.capacity().unwrap_or(1).max(1);
+    let half = capacity.div_ceil(2);
+    let whole = beside(0, 0);
+    let typical = if fits_a_lane(limit, half) { LANE } else { whole };
+    let always = [1, half, capacity].into_iter().all(|used| fits_a_lane(limit, used));
+    let most = if always { LANE } else { whole };
+    Estimate { typical: typical.typical, most: most.most }
+}
+
+/// A state kept whole, and what it holds elsewhere: typically, and at most.
+fn beside(typical: u64, most: u64) -> Estimate {
+    let state = size_of::<State>() as u64;
+    Estimate {
+        // The list of states grows by a quarter, so an eighth of it is unused on average.
+        typical: LANE.typical.saturating_add(state + state / 8).saturating_add(typical),
+        most: LANE.most.saturating_add(state + state / 4).saturating_add(most),
+    }
+}
+
+/// Whether the state of somebody who has used this much fits the eight bytes of a lane.
+fn fits_a_lane(limit: &CoreLimit, used: u64) -> bool {
+    let mut state = State::New;
+    limit.open(&mut state, NOW);
+    limit.spend(&mut state, used, NOW, NOW);
+    let Some(Packed { expires_at, number }) = limit.pack(&state) else { return false };
+    let ahead = expires_at.since(NOW).as_micros();
+    // As `memory/word.rs` has it: the longest time and the largest number that fit beside each other, in each unit.
+    [(1, 48, 14), (1_000, 38, 24), (1_000_000, 28, 34)].into_iter().any(|(unit, time, bits)| {
+        let even = expires_at.as_micros().is_multiple_of(unit);
+        even && (ahead / unit) >> time == 0 && number >> bits == 0
+    })
+}
+
+/// How many hits of cost 1 a log admits, and how many it may hold.
+fn log_entries(log: &SlidingLog) -> (u64, u64) {
+    let longest = log.rates().max_by_key(|(_, length)| *length);
+    let admitted = longest.map_or(0, |(most, _)| most);
+    // Denied ones are kept too, while they are fewer than twice as many.
+    (admitted, if log.counts_denied() { admitted.saturating_mul(3) } else { admitted })
+}
+
+/// The bytes that so many hits take, if all that may be admitted are spread evenly over the longest window.
+fn ring(log: &SlidingLog, hits: u64) -> u64 {
+    let longest = log.rates().map(|(_, length)| length.as_micros()).max().unwrap_or(0);
+    let gap = longest / log_entries(log).0.max(1);
+    // A difference of times has two bits of flags beside it, and lies in groups of seven bits.
+    let bits = u64::from(64 - gap.leading_zeros()) + 2;
+    bits.div_ceil(7).saturating_mul(hits)
+}
+
+/// The bytes of a list of leases, one slot each.
+fn leases(held: u64) -> u64 {
+    // It doubles, from four on.
+    let room = held.checked_next_power_of_two().unwrap_or(held).max(4);
+    room.saturating_mul(size_of::<Lease>() as u64)
+}

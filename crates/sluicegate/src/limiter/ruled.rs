@@ -1,0 +1,133 @@
+//! A limiter as one rule of a set: its limits come with whoever asks.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use sluicegate_core::change::Keep;
+use sluicegate_core::mode::Gate;
+use sluicegate_core::op::Op;
+use sluicegate_core::time::Timestamp;
+use sluicegate_core::verdict::Verdict;
+use sluicegate_rules::rule::Overflow;
+
+use super::{Holder, Inner, Limiter, Time, new_holder, section, wait};
+use crate::clock::{Clock, SystemClock};
+use crate::memory::{Memory, ShardCount, Shards, Target, UNCOUNTED, apply_together_to_each};
+use crate::plan::Rule;
+
+/// One identity of a limiter, and the rule that it is to be judged by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) limiter: &'a Limiter,
+    /// `None` where the limiter's limits never change.
+    pub(crate) rule: Option<&'a Arc<Rule>>,
+    pub(crate) key: &'a [u8],
+}
+
+// === impl Limiter ===
+
+impl Limiter {
+    /// The limiter of a rule.
+    pub(crate) fn of_rule(
+        name: String,
+        rule: Arc<Rule>,
+        overflow: Overflow,
+        shards: ShardCount,
+        memory: &Memory,
+        clock: Option<Arc<dyn Clock>>,
+    ) -> Self {
+        let time = match clock {
+            Some(clock) => Time::Other(Box::new(clock)),
+            None => Time::System(SystemClock::get()),
+        };
+        let now = time.now();
+        let bits = shards.bits(&name, &memory.store);
+        let inner = Arc::new(Inner {
+            name,
+            shards: Shards::new(memory.store.clone(), &rule, overflow, bits, now),
+            time,
+            listener: None,
+            rule: RwLock::new(rule),
+            changing: Mutex::new(()),
+            gate: Mutex::new(Gate::default()),
+            waiters: wait::Waiters::default(),
+        });
+        section::introduce(&inner, now);
+        Self { inner }
+    }
+
+    /// While this is held, nobody changes the limits or writes down what belongs to them.
+    pub(crate) fn hold_changes(&self) -> MutexGuard<'_, ()> {
+        self.inner.changing.lock()
+    }
+
+    /// Moves everybody to the limits of a newer rule, who has not been moved yet. To be called with changes held.
+    pub(crate) fn follow(&self, rule: &Arc<Rule>, now: Timestamp) {
+        self.inner.shards.change(rule, Keep::Used, now);
+        *self.inner.rule.write() = rule.clone();
+        self.inner.waiters.wake_all();
+    }
+
+    /// Gives back what one part of its memory has no use for.
+    pub(crate) fn sweep_next(&self) {
+        self.inner.shards.sweep_next(self.now());
+    }
+
+    /// An id that nobody else has.
+    pub(crate) fn new_holder() -> Holder {
+        new_holder()
+    }
+}
+
+// === impl Asked ===
+
+impl Asked<'_> {
+    /// A hit.
+    #[inline]
+    pub(crate) fn hit(&self, cost: u64, now: Timestamp) -> Verdict {
+        let inner = &self.limiter.inner;
+        let mut verdict = UNCOUNTED;
+        let hash = inner.shards.hash(self.key);
+        match inner.shards.hit_under(self.rule, hash, cost, now, &mut verdict) {
+            Some(_) => verdict,
+            None => self.ask(Op::Hit { cost, holder: Some(new_holder()) }, now),
+        }
+    }
+
+    /// Any operation. What has no meaning for a limit of the rule leaves it as it was, and passes.
+    pub(crate) fn ask(&self, op: Op, now: Timestamp) -> Verdict {
+        let mut each = Vec::new();
+        let one = [(*self, op.cost())];
+        let _ = apply_together_to_each(&targets(&one, now), op, now, &mut each);
+        each.first().copied().unwrap_or(UNCOUNTED)
+    }
+
+    fn target(&self, cost: u64, now: Timestamp) -> Target<'_> {
+        let inner = &self.limiter.inner;
+        Target {
+            shards: &inner.shards,
+            hash: inner.shards.hash(self.key),
+            spare_capacity: inner.gate.lock().is_open(now),
+            rule: self.rule,
+            cost: Some(cost),
+        }
+    }
+}
+
+/// Asks several at once, each with its own cost: all or nothing. What each said is written to `each`.
+pub(crate) fn ask_each(
+    asked: &[(Asked<'_>, u64)],
+    op: fn(u64) -> Op,
+    now: Timestamp,
+    each: &mut Vec<Verdict>,
+) {
+    each.clear();
+    let cost = asked.iter().map(|(_, cost)| *cost).max().unwrap_or(0);
+    // What has no meaning for one of the limits leaves all as they were, and passes.
+    let _ = apply_together_to_each(&targets(asked, now), op(cost), now, each);
+    each.resize(asked.len(), UNCOUNTED);
+}
+
+fn targets<'a>(asked: &'a [(Asked<'a>, u64)], now: Timestamp) -> Vec<Target<'a>> {
+    asked.iter().map(|(asked, cost)| asked.target(*cost, now)).collect()
+}
