@@ -1,5 +1,10 @@
 //! The binary `sluicegate`. Each command is a module; none holds logic that a test could want.
 
+mod checking;
+mod explaining;
+mod output;
+mod reading;
+mod rule;
 mod trying;
 
 use std::process::ExitCode;
@@ -9,7 +14,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 /// A distributed rate limiter: may this request go through now, and if not, when?
 #[derive(Debug, Parser)]
 #[command(name = "sluicegate", version, propagate_version = true)]
-#[command(after_help = "Exit codes: 0 fine, 1 invalid, 2 broken.\n\
+#[command(after_help = "Exit codes: 0 fine, 1 invalid or denied, 2 broken.\n\
     Start here:  sluicegate try --example token_bucket")]
 struct Cli {
     #[command(subcommand)]
@@ -18,6 +23,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Check rules: everything that is wrong with them, or what they would enforce.
+    Check(checking::CheckArgs),
+    /// Explain which rule a request is under, and why. Nothing is counted.
+    Explain(explaining::ExplainArgs),
     /// Try a limit on virtual time: operations in, answers out.
     Try(trying::TryArgs),
 }
@@ -26,6 +35,8 @@ fn main() -> ExitCode {
     let matches = command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
+        Command::Check(args) => checking::run(&args),
+        Command::Explain(args) => explaining::run(&args),
         Command::Try(args) => trying::run(&args),
     };
     match outcome {

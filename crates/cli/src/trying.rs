@@ -16,6 +16,8 @@ use sluicegate_lab::picture::Recorder;
 use sluicegate_lab::script::Script;
 use sluicegate_lab::trial::Trial;
 
+use crate::output::written;
+
 /// The longest line that is read.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
@@ -38,7 +40,7 @@ pub(crate) struct TryArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "example")]
     script: Option<PathBuf>,
     /// Show an algorithm at work: token_bucket, leaky_bucket, fixed_window, sliding_log,
-    /// sliding_window, smooth_bursty, warm_up, cycle, concurrency, unlimited
+    /// sliding_window, smooth_bursty, warm_up, cycle, concurrency, tally, unlimited
     #[arg(long, value_name = "ALGORITHM")]
     example: Option<String>,
     /// Draw what was asked, admitted and left into this file (SVG)
@@ -228,15 +230,6 @@ fn read(path: &Path) -> anyhow::Result<String> {
         .read_to_string(&mut text)
         .with_context(|| format!("cannot read `{}`", path.display()))?;
     Ok(text)
-}
-
-/// Whether the reader is still there: `head` closing the pipe is no error.
-fn written(result: io::Result<()>) -> anyhow::Result<bool> {
-    match result {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(error).context("cannot write to standard output"),
-    }
 }
 
 /// A worked example for each algorithm, with the answers that it really gives.

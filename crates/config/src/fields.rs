@@ -186,8 +186,7 @@ impl<'a> Value<'a> {
                 report.add(key_node.at, self.path, message);
                 continue;
             };
-            let entry =
-                Entry { key, key_at: key_node.at, value, merged: *merged, taken: false };
+            let entry = Entry { key, key_at: key_node.at, value, merged: *merged, taken: false };
             let place = places.of(key, &fields.entries);
             match place.and_then(|place| fields.entries.get_mut(place)) {
                 None => fields.entries.push(entry),

@@ -68,10 +68,7 @@ struct Stamp {
 impl Watch {
     /// Watches these files and directories; nothing has been read yet.
     #[must_use]
-    pub fn new<P: Into<PathBuf>>(
-        paths: impl IntoIterator<Item = P>,
-        options: ReadOptions,
-    ) -> Self {
+    pub fn new<P: Into<PathBuf>>(paths: impl IntoIterator<Item = P>, options: ReadOptions) -> Self {
         Self {
             paths: paths.into_iter().map(Into::into).collect(),
             options,
@@ -179,7 +176,8 @@ fn marks(metadata: &Metadata) -> [i64; 5] {
 
 #[cfg(not(unix))]
 fn marks(metadata: &Metadata) -> [i64; 5] {
-    let since = metadata.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    let since =
+        metadata.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
     let nanos = since.map_or(0, |since| since.as_nanos() as i64);
     [nanos, 0, 0, 0, 0]
 }

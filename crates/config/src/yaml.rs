@@ -18,11 +18,16 @@
 //! parser would take a NUL for the end of the text), and so are tags beyond those of the core
 //! schema, of which `!!str` means a text that is not null, and the others that quotes do not count.
 
+mod refused;
+mod words;
+
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 
+use self::refused::{refuse_long, refuse_unprintable};
+use self::words::Words;
 use crate::problem::{Position, on_one_line, quoted};
 
 /// The longest text that is read.
@@ -323,10 +328,7 @@ impl Builder {
 }
 
 impl Open {
-    fn built(
-        &self,
-        mut items: impl ExactSizeIterator<Item = Node>,
-    ) -> Result<Built, Unreadable> {
+    fn built(&self, mut items: impl ExactSizeIterator<Item = Node>) -> Result<Built, Unreadable> {
         let content = if self.mapping {
             let mut pairs = Vec::with_capacity(items.len() / 2);
             while let (Some(key), Some(value)) = (items.next(), items.next()) {
@@ -342,40 +344,6 @@ impl Open {
         };
         let node = Node { at: self.at, content };
         Ok(Built { node, nodes: self.nodes, height: self.height })
-    }
-}
-
-/// The words of a text so far: rules repeat a few of them many times, and share them.
-///
-/// Each word has one place by its letters; another word of the same place takes it over.
-#[derive(Debug, Default)]
-struct Words {
-    places: Vec<Rc<str>>,
-}
-
-/// How many words are remembered.
-const WORDS_MAX: usize = 256;
-/// The longest that is: longer ones are seldom repeated.
-const WORD_BYTES_MAX: usize = 24;
-
-impl Words {
-    fn share(&mut self, text: &str) -> Rc<str> {
-        if text.len() > WORD_BYTES_MAX {
-            return Rc::from(text);
-        }
-        if self.places.is_empty() {
-            self.places = vec![Rc::from(""); WORDS_MAX];
-        }
-        let mix = |sum: usize, byte: u8| sum.wrapping_mul(31).wrapping_add(usize::from(byte));
-        let place = text.bytes().fold(text.len(), mix) % WORDS_MAX;
-        match self.places.get_mut(place) {
-            Some(known) if **known == *text => Rc::clone(known),
-            Some(known) => {
-                *known = Rc::from(text);
-                Rc::clone(known)
-            }
-            None => Rc::from(text),
-        }
     }
 }
 
@@ -416,46 +384,6 @@ fn is_text(tag: &Tag, at: Position) -> Result<bool, Unreadable> {
     }
     let name = quoted(&format!("{}{}", tag.handle, tag.suffix));
     Err(unreadable(at, format!("a tag has no meaning here, got {name}; remove it")))
-}
-
-// === what is refused before parsing ===
-
-fn refuse_long(text: &str) -> Result<(), Unreadable> {
-    if text.len() <= TEXT_BYTES_MAX {
-        return Ok(());
-    }
-    let most = TEXT_BYTES_MAX >> 20;
-    let message = format!("longer than {most} MiB; split the file");
-    Err(unreadable(START, message))
-}
-
-/// YAML's printable characters, and no others: the parser takes a NUL for the end.
-fn refuse_unprintable(text: &str) -> Result<(), Unreadable> {
-    let forbidden = |letter: char| {
-        let control = letter.is_control() && !matches!(letter, '\t' | '\n' | '\r' | '\u{85}');
-        control || matches!(letter, '\u{fffe}' | '\u{ffff}')
-    };
-    // Nearly all texts are plain ASCII, which is looked through much faster by bytes.
-    let plain = |byte: u8| matches!(byte, b' '..=b'~') | matches!(byte, b'\t' | b'\n' | b'\r');
-    if text.as_bytes().chunks(64).all(|bytes| bytes.iter().fold(true, |all, b| all & plain(*b))) {
-        return Ok(());
-    }
-    let Some((index, letter)) = text.char_indices().find(|(_, letter)| forbidden(*letter)) else {
-        return Ok(());
-    };
-    let before = text.get(..index).unwrap_or_default();
-    let line_start = before.rfind(['\n', '\r']).map_or(0, |last| last + 1);
-    let lines = before.replace("\r\n", "\n");
-    let at = Position {
-        line: lines.matches(['\n', '\r']).count() + 1,
-        column: before.get(line_start..).unwrap_or_default().chars().count() + 1,
-    };
-    let name = letter.escape_unicode();
-    let message = format!(
-        "a character that YAML forbids, got `{name}`; remove it, or write it escaped in double \
-         quotes"
-    );
-    Err(unreadable(at, message))
 }
 
 // === small things ===

@@ -11,7 +11,7 @@ use sluicegate_core::mode::{GateLevels, Mode, Step};
 use sluicegate_core::op::Op;
 use sluicegate_core::verdict::Outcome;
 use support::anything;
-use support::limits::{calendar, cycle, log, slots, small};
+use support::limits::{calendar, cycle, log, slots, small, tally};
 use support::{DAY, HOUR, World, acquire_as, cancel, cases, hit_as, rate, reserve, step, us};
 
 fn mode() -> impl Strategy<Value = Mode> {
@@ -159,6 +159,26 @@ proptest! {
     }
 
     #[test]
+    fn who_waits_is_admitted_also_where_a_tally_counts_what_others_deny(
+        tallies in prop::collection::vec((1u64..12, 1u64..40, prop::option::of(1u64..120)), 1..3),
+        beside in prop::collection::vec(steps(any_limit()), 0..3),
+        history in history(),
+        cost in 1u64..6,
+        first in any::<bool>(),
+    ) {
+        let tally = |(most, period, soft): (u64, u64, Option<u64>)| {
+            let mode = soft.map_or(Mode::Hard, |percent| Mode::Soft { percent });
+            step(tally(most, period), mode)
+        };
+        let mut plan: Vec<Step> = tallies.into_iter().map(tally).chain(beside).collect();
+        if first {
+            plan.reverse();
+        }
+        let (world, now) = played(plan, false, &history);
+        law(&world, asks(cost, None), now, false)?;
+    }
+
+    #[test]
     fn never_names_the_largest_cost_that_ever_passes(
         plan in prop::collection::vec(steps(any_limit()), 1..6),
         history in history(),
@@ -206,16 +226,17 @@ proptest! {
         patience in prop::option::of(anything::number()),
     ) {
         // A bucket that starts short may be forgotten while the others of its plan are waited for: the one
-        // exception to the law. On its own it has laws below. A tally uses up what it agreed to while others deny, so their
-        // promise is not its own; that it keeps its own is told in `tally.rs`.
+        // exception to the law. On its own it has laws below.
         let short = |limit: &Limit| match limit {
             Limit::TokenBucket(bucket) => bucket.initial() < bucket.burst(),
-            Limit::Tally(_) => true,
             _ => false,
         };
         let plan = plan.into_iter().flatten().filter(|limit| !short(limit));
         let plan: Vec<Step> = plan.map(|limit| step(limit, Mode::Hard)).collect();
-        let denials_count = |step: &Step| matches!(step.limit(), Limit::SlidingLog(log) if log.counts_denied());
+        let denials_count = |step: &Step| match step.limit() {
+            Limit::SlidingLog(log) => log.counts_denied(),
+            limit => limit.counts_first(),
+        };
         let sooner = !has_calendar(&plan) && !plan.iter().any(denials_count);
         let mut world = World::of(plan);
         let mut now = start;
@@ -225,7 +246,9 @@ proptest! {
             let cost = if all { capacity.unwrap_or(cost) } else { cost };
             world.ask(hit_as(cost, id as u64), now);
         }
-        let op = asks(cost, patience);
+        // Nobody waits for a tally.
+        let waits = !world.plan.iter().any(|step| step.limit().counts_first());
+        let op = asks(cost, patience.filter(|_| waits));
         let retry = world.would(op, now).retry_after();
         // Beyond the latest `now` there is nothing to come back at.
         if retry.is_some_and(|retry| now + retry < (1 << 52)) {

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 use sluicegate_core::account::Answer;
-use sluicegate_core::verdict::Outcome;
+use sluicegate_core::time::Span;
+use sluicegate_core::verdict::{Outcome, Verdict};
 
 /// One answer. Its fields are the printed ones, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -79,6 +80,15 @@ impl Printed {
             elastic: verdict.elastic,
             would_allow: verdict.shadow.map(|shadow| shadow.is_allowed()),
         }
+    }
+
+    /// The same for an operation that is not about being let in: how it stands, whatever would be let in now.
+    #[must_use]
+    pub fn standing(answer: &Answer, names: &[String]) -> Self {
+        let free = Outcome::Allow { wait: Span::ZERO };
+        let verdict = &answer.verdict;
+        let verdict = Verdict { outcome: free, shadow: verdict.shadow.map(|_| free), ..*verdict };
+        Self::new(&Answer { verdict, ..*answer }, names)
     }
 
     /// The answer as one line of JSON.

@@ -18,7 +18,7 @@ macro_rules! example {
 }
 
 /// All examples, in the order of the guide.
-pub const EXAMPLES: [Example; 10] = [
+pub const EXAMPLES: [Example; 11] = [
     example!("token_bucket"),
     example!("leaky_bucket"),
     example!("fixed_window"),
@@ -28,6 +28,7 @@ pub const EXAMPLES: [Example; 10] = [
     example!("warm_up"),
     example!("cycle"),
     example!("concurrency"),
+    example!("tally"),
     example!("unlimited"),
 ];
 

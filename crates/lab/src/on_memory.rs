@@ -77,7 +77,7 @@ impl OnMemory {
         };
         let policies = self.limiter.policies();
         let names: Vec<String> = policies.iter().map(|policy| policy.name.clone()).collect();
-        Ok(Printed::new(&answer, &names))
+        Ok(line.ask.printed(&answer, &names))
     }
 }
 

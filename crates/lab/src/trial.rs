@@ -88,7 +88,7 @@ impl Trial {
         let moment = Moment { now, spare_capacity: self.gate.is_open(now) };
         let answer =
             person.account.apply(&plan, op, moment).map_err(|refusal| refusal.to_string())?;
-        Ok(Printed::new(&answer, &self.names))
+        Ok(line.ask.printed(&answer, &self.names))
     }
 
     /// What is left for `key` at another moment, without a trace.

@@ -122,6 +122,27 @@ impl Limit {
         matches!(self.allows, Allows::Calendar(..))
     }
 
+    /// The calendar that its windows follow, if they follow one.
+    ///
+    /// ```
+    /// use sluicegate_core::quota::Rate;
+    /// use sluicegate_core::time::Span;
+    /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
+    /// use sluicegate_rules::limit::Limit;
+    ///
+    /// let rate = Rate::new(10_000, Span::from_secs(86_400)).unwrap();
+    /// let berlin = Calendar::new("Europe/Berlin", CalendarUnit::Day).unwrap();
+    /// let limit = Limit::calendar(None, rate, berlin);
+    /// assert_eq!(limit.followed_calendar().map(Calendar::zone_name), Some("Europe/Berlin"));
+    /// ```
+    #[must_use]
+    pub const fn followed_calendar(&self) -> Option<&Calendar> {
+        match &self.allows {
+            Allows::Calendar(_, calendar) => Some(calendar),
+            Allows::Fixed(_) => None,
+        }
+    }
+
     /// The limit that decides at `now`.
     ///
     /// ```

@@ -15,6 +15,7 @@ use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
 use sluicegate_core::algorithm::leaky_bucket::LeakyBucket;
 use sluicegate_core::algorithm::sliding_window::SlidingWindow;
 use sluicegate_core::algorithm::smooth::{MAX_BURST as SMOOTH_MAX_BURST, SmoothBursty};
+use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::algorithm::token_bucket::TokenBucket;
 use sluicegate_core::algorithm::warm_up::{COLD_FACTOR as COLD, WarmUp};
 use sluicegate_core::arithmetic::EXACT_MAX;
@@ -49,7 +50,7 @@ pub(super) enum Allows {
 }
 
 /// Every algorithm, in the order that messages list them.
-pub(super) const FORMS: [Form; 10] = [
+pub(super) const FORMS: [Form; 11] = [
     Form {
         name: "token_bucket",
         fields: &["rate", "burst", "initial", "refill", "forget_after"],
@@ -71,6 +72,7 @@ pub(super) const FORMS: [Form; 10] = [
     Form { name: "warm_up", fields: &["rate", "warm_up", "cold_factor"], read: warm_up },
     Form { name: "cycle", fields: &["permits", "period"], read: cycle },
     Form { name: "concurrency", fields: &["max", "lease"], read: concurrency },
+    Form { name: "tally", fields: &["rate"], read: tally },
     Form { name: "unlimited", fields: &[], read: |_, _| Ok(Allows::Fixed(Limit::Unlimited)) },
 ];
 
@@ -317,4 +319,12 @@ fn concurrency(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, R
     })?;
     lease?;
     Ok(Allows::Fixed(counted(counts, Limit::Concurrency(slots))))
+}
+
+/// A number of 0 does not close it: such a tally lets a cost of 0 pass until something else came, as Envoy's does.
+fn tally(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Reported> {
+    let rate = fields.required(&RATE, report)?;
+    let tally = Tally::new(rate.count(), rate.period())
+        .map_err(|error| refuse(fields, &RATE, &error, "write a lower one", report))?;
+    Ok(Allows::Fixed(Limit::Tally(tally)))
 }

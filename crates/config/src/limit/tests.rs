@@ -5,8 +5,10 @@ use sluicegate_core::algorithm::leaky_bucket::LeakyBucket;
 use sluicegate_core::algorithm::sliding_log::SlidingLog;
 use sluicegate_core::algorithm::sliding_window::{Rounding, SlidingWindow};
 use sluicegate_core::algorithm::smooth::SmoothBursty;
+use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
 use sluicegate_core::algorithm::warm_up::WarmUp;
+use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::limit::Limit as CoreLimit;
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::{Span, Timestamp};
@@ -46,6 +48,8 @@ fn every_algorithm_is_read() {
     let counter = |rounding| CoreLimit::SlidingWindow(SlidingWindow::new(ten, rounding));
     let smooth = |max_burst| SmoothBursty::new(ten, max_burst).unwrap();
     let warm = |factor| CoreLimit::WarmUp(WarmUp::new(ten, minute, factor).unwrap());
+    let tally = |limit, period| CoreLimit::Tally(Tally::new(limit, period).unwrap());
+    let long = Span::from_secs(142 * 365 * 86_400);
     let table = [
         ("algorithm: unlimited", CoreLimit::Unlimited),
         ("algorithm: token_bucket, rate: 10/s", CoreLimit::TokenBucket(bucket(10))),
@@ -120,6 +124,11 @@ fn every_algorithm_is_read() {
             "algorithm: concurrency, max: 10, lease: 30s",
             CoreLimit::Concurrency(Concurrency::new(10, Span::from_secs(30)).unwrap()),
         ),
+        ("algorithm: tally, rate: 600/m", tally(600, minute)),
+        ("algorithm: tally, rate: 5 per 500ms", tally(5, Span::from_millis(500))),
+        ("algorithm: tally, rate: 9007199254740991/142years", tally(EXACT_MAX, long)),
+        // Nothing passes, and it counts all the same.
+        ("algorithm: tally, rate: 0/s", tally(0, second)),
     ];
     for (fields, expected) in table {
         let limit = limit(fields);

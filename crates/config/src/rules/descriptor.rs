@@ -89,7 +89,7 @@ impl Reader<'_> {
         spot: &Spot<'t, '_>,
         found: &Found<'t>,
     ) -> Result<&'t str, Told> {
-        let Some(pair) = found.get(Key::Key) else {
+        let Some(pair) = found.get(Key::Entry) else {
             let message = "descriptor has empty key, got none; add it, like `key: user_id`";
             return Err(self.refuse(spot, message.to_owned()));
         };
@@ -248,8 +248,7 @@ const ON_LIMITS: [Key; 12] = [
 ];
 
 /// What says something about the limits of a descriptor and of those below it.
-const ON_IDENTITIES: [Key; 4] =
-    [Key::Shared, Key::ShareThreshold, Key::Prefix, Key::ValueToMetric];
+const ON_IDENTITIES: [Key; 4] = [Key::Shared, Key::ShareThreshold, Key::Prefix, Key::ValueToMetric];
 
 fn is_off(pair: &Pair) -> bool {
     use super::scalar::{Meaning, meaning};

@@ -73,9 +73,8 @@ impl Reader<'_> {
                 Err(self.refuse(root, message.to_owned()))
             }
         };
-        let mut list = |key: Key| {
-            found.get(key).map_or_else(Vec::new, |pair| self.list(&root.field(pair)))
-        };
+        let mut list =
+            |key: Key| found.get(key).map_or_else(Vec::new, |pair| self.list(&root.field(pair)));
         let (allow, deny) = (list(Key::Allow), list(Key::Deny));
         let (descriptors, places) = match found.get(Key::Descriptors) {
             Some(pair) => self.descriptors(&root.field(pair), 1),

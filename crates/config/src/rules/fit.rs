@@ -99,11 +99,8 @@ impl Reader<'_> {
                     continue;
                 }
             };
-            let most = [Some(step.limit()), step.boost()]
-                .into_iter()
-                .flatten()
-                .map(CoreLimit::capacity)
-                .fold(Some(0), |most, capacity| Some(most?.max(capacity?)));
+            let most = holds(step.limit()).max(step.boost().and_then(holds));
+            // A closed limit holds nothing, which is told elsewhere.
             let Some(most) = most.filter(|most| (1..rule.cost).contains(most)) else { continue };
             let (cost, called) = (rule.cost, one.called());
             let message = format!(
@@ -116,10 +113,17 @@ impl Reader<'_> {
     }
 }
 
+/// The most that a limit can ever admit at once; `None` where later callers pay for what is above.
+fn holds(limit: &CoreLimit) -> Option<u64> {
+    match limit {
+        CoreLimit::SmoothBursty(_) | CoreLimit::WarmUp(_) | CoreLimit::Cycle(_) => None,
+        limit => limit.capacity(),
+    }
+}
+
 fn judged(limits: &Limits) -> Vec<Judged<'_>> {
-    let one = |algorithm: &'static str, limit| {
-        vec![Judged { limits: &[], place: 0, algorithm, limit }]
-    };
+    let one =
+        |algorithm: &'static str, limit| vec![Judged { limits: &[], place: 0, algorithm, limit }];
     match limits {
         Limits::Unlimited => one("unlimited", CoreLimit::Unlimited),
         Limits::Envoy { requests_per_unit, unit } => {
@@ -190,9 +194,7 @@ fn unwaiting(on_limit: OnLimit, one: &Judged<'_>) -> Option<String> {
         (OnLimit::Deny, _) => return None,
         (OnLimit::Shape, "unlimited") => ("shape", "it denies nobody"),
         (OnLimit::Queue, "unlimited") => ("queue", "it denies nobody"),
-        (OnLimit::Shape, "concurrency") => {
-            ("shape", "nobody knows when a slot will be free")
-        }
+        (OnLimit::Shape, "concurrency") => ("shape", "nobody knows when a slot will be free"),
         (OnLimit::Shape, "rate_limit") => {
             ("shape", "it counts what comes when it comes, so that nobody can wait for a turn")
         }

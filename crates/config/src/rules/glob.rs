@@ -81,9 +81,8 @@ mod tests {
     #[test]
     fn patterns_cover_others() {
         let text = |text: &str| Pattern::Text(text.to_owned());
-        let nets = |all: &[&str]| {
-            Pattern::Networks(all.iter().map(|one| one.parse().unwrap()).collect())
-        };
+        let nets =
+            |all: &[&str]| Pattern::Networks(all.iter().map(|one| one.parse().unwrap()).collect());
         let regex = Pattern::Regex(regex::Regex::new("^a").unwrap());
         assert!(covers(&Pattern::Any, &regex));
         assert!(covers(&text("a*"), &text("ab*")) && !covers(&text("ab*"), &text("a*")));
@@ -92,7 +91,9 @@ mod tests {
         assert!(covers(&nets(&["10.0.0.0/8"]), &nets(&["10.1.0.0/16", "10.2.0.0/16"])));
         assert!(!covers(&nets(&["10.0.0.0/8"]), &nets(&["10.1.0.0/16", "11.0.0.0/16"])));
         assert!(covers(&nets(&["10.0.0.0/8"]), &text("10.9.9.9")));
-        assert!(!covers(&nets(&["10.0.0.0/8"]), &text("ten")) && !covers(&text("a"), &Pattern::Any));
+        assert!(
+            !covers(&nets(&["10.0.0.0/8"]), &text("ten")) && !covers(&text("a"), &Pattern::Any)
+        );
     }
 
     proptest! {

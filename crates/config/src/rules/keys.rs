@@ -62,7 +62,7 @@ keys! {
     Descriptors "descriptors" Envoy [Root Descriptor],
     Allow "allow" Native [Root],
     Deny "deny" Native [Root],
-    Key "key" Envoy [Descriptor Listed],
+    Entry "key" Envoy [Descriptor Listed],
     Value "value" Envoy [Descriptor Listed],
     Regex "regex" Native [Descriptor Listed],
     Cidr "cidr" Native [Descriptor Listed],

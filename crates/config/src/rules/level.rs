@@ -10,6 +10,7 @@ use sluicegate_rules::network::Network;
 use super::domains::Gathered;
 use super::glob;
 use super::keys::Form;
+use super::lists::Entry;
 use super::place::Place;
 use crate::problem::{Position, Report, quoted, shortened};
 use crate::suggest;
@@ -28,6 +29,8 @@ pub(super) fn check(gathered: &Gathered, reports: &mut [Report]) {
     let domain = Way::Domain(&gathered.domain.name);
     check.level(&gathered.domain.descriptors, &gathered.places, &domain);
     check.targets();
+    check.lists(&gathered.allow);
+    check.lists(&gathered.deny);
 }
 
 /// The most comparisons of characters, roughly, to find patterns that can never match.
@@ -42,8 +45,8 @@ struct Check<'a, 'r> {
     names: HashSet<&'a str>,
     /// The rules with an id.
     ids: HashMap<&'a str, (usize, Position)>,
-    /// The names of rules that rules name, where, and of which source.
-    replaces: Vec<(&'a str, usize, Position)>,
+    /// The names of rules that rules name, in which source, and where.
+    replaces: Vec<(&'a str, usize, Position, String)>,
 }
 
 /// The way to a level.
@@ -69,6 +72,7 @@ impl<'a> Check<'a, '_> {
         self.covered(nodes, places, way);
         for (node, place) in nodes.iter().zip(places) {
             self.name(node, place, way);
+            self.no_star(node, place, way);
             if !node.descriptors.is_empty() {
                 let below = Way::Below(way, node, place);
                 self.level(&node.descriptors, &place.below, &below);
@@ -83,12 +87,14 @@ impl<'a> Check<'a, '_> {
         }
         let mut firsts: HashMap<Identity<'a>, &'a Place> = HashMap::with_capacity(nodes.len());
         for (node, place) in nodes.iter().zip(places) {
-            identities(node, self.joint, |identity| match firsts.entry(identity) {
-                hash_map::Entry::Vacant(vacant) => {
-                    vacant.insert(place);
-                }
-                hash_map::Entry::Occupied(first) => {
-                    self.duplicate(node, place, first.get(), first.key(), way);
+            identities(&node.key, &node.value, self.joint, |identity| {
+                match firsts.entry(identity) {
+                    hash_map::Entry::Vacant(vacant) => {
+                        vacant.insert(place);
+                    }
+                    hash_map::Entry::Occupied(first) => {
+                        self.duplicate(node, place, first.get(), first.key(), way);
+                    }
                 }
             });
         }
@@ -132,6 +138,45 @@ impl<'a> Check<'a, '_> {
         }
     }
 
+    /// Tells of entries that a list has twice.
+    fn lists(&mut self, entries: &'a [Entry]) {
+        let mut firsts: HashMap<Identity<'a>, &'a Entry> = HashMap::with_capacity(entries.len());
+        for entry in entries {
+            let listed = &entry.listed;
+            identities(&listed.key, &listed.value, Joint::Apart, |identity| {
+                let first = *firsts.entry(identity).or_insert(entry);
+                if std::ptr::eq(first, entry) {
+                    return;
+                }
+                let line = first.at.line;
+                let file = self.reports.get(first.source).map(|report| quoted(report.source()));
+                let file = file.filter(|_| first.source != entry.source);
+                let file = file.map_or_else(String::new, |file| format!(" of {file}"));
+                let message =
+                    format!("is listed twice, first on line {line}{file}; remove one of them");
+                if let Some(report) = self.reports.get_mut(entry.source) {
+                    report.add(entry.at, &entry.path, message);
+                }
+            });
+        }
+    }
+
+    /// In a domain of our own form a key is compared as it is, also in its files of Envoy's form.
+    fn no_star(&mut self, node: &Node, place: &Place, way: &Way<'_>) {
+        if self.joint == Joint::Joined || !node.key.contains('*') {
+            return;
+        }
+        let got = quoted(&node.key);
+        let message = format!(
+            "must not contain `*` in a domain with keys of our own form, got {got}; write the `*` in \
+             `value`"
+        );
+        let path = format!("{}.key", way.path(place));
+        if let Some(report) = self.reports.get_mut(place.source) {
+            report.add(place.at, path, message);
+        }
+    }
+
     // === names ===
 
     fn name(&mut self, node: &'a Node, place: &'a Place, way: &Way<'_>) {
@@ -140,8 +185,10 @@ impl<'a> Check<'a, '_> {
             self.names.insert(name);
         }
         let Some(names) = &place.names else { return };
-        let replaced = rule.replaces().iter().zip(&names.replaces);
-        self.replaces.extend(replaced.map(|(name, at)| (&**name, place.source, *at)));
+        for (name, at) in rule.replaces().iter().zip(&names.replaces) {
+            let path = format!("{}.replaces", way.path(place));
+            self.replaces.push((name, place.source, *at, path));
+        }
         let (Some(at), Some(id)) = (names.id, rule.name.as_deref()) else { return };
         match self.ids.entry(id) {
             hash_map::Entry::Vacant(vacant) => {
@@ -167,7 +214,7 @@ impl<'a> Check<'a, '_> {
 
     /// Tells of names in `replaces` that no rule has.
     fn targets(&mut self) {
-        for (name, source, at) in std::mem::take(&mut self.replaces) {
+        for (name, source, at, path) in std::mem::take(&mut self.replaces) {
             if self.names.contains(name) {
                 continue;
             }
@@ -179,9 +226,9 @@ impl<'a> Check<'a, '_> {
                  remove it"
             );
             match self.form {
-                Form::Envoy => report.warn(at, "replaces", message),
+                Form::Envoy => report.warn(at, path, message),
                 Form::Native => {
-                    report.add(at, "replaces", message);
+                    report.add(at, path, message);
                 }
             }
         }
@@ -303,9 +350,13 @@ fn is_default(node: &Node) -> bool {
 }
 
 /// What a descriptor is the only one to be; of a list of networks each.
-fn identities<'a>(node: &'a Node, joint: Joint, mut each: impl FnMut(Identity<'a>)) {
-    let key = &*node.key;
-    match (joint, &node.value) {
+fn identities<'a>(
+    key: &'a str,
+    value: &'a Pattern,
+    joint: Joint,
+    mut each: impl FnMut(Identity<'a>),
+) {
+    match (joint, value) {
         (Joint::Joined, Pattern::Any) => each(Identity::Joined(Cow::Borrowed(key))),
         (Joint::Joined, Pattern::Text(value)) => {
             each(Identity::Joined(Cow::Owned(format!("{key}_{value}"))));

@@ -69,11 +69,12 @@ impl<'a, 'r> Lists<'a, 'r> {
     fn nodes(&mut self, nodes: &'a [Node], places: &'a [Place], above: &str) {
         for (node, place) in nodes.iter().zip(places) {
             let path = || format!("{above}descriptors[{}]", place.index);
-            let (denied, allowed) =
-                (listed(&self.deny, node, self.work_left), listed(&self.allow, node, self.work_left));
-            let compared = |lists: &HashMap<&str, Vec<&Entry>>| {
-                lists.get(&*node.key).map_or(0, Vec::len)
-            };
+            let (denied, allowed) = (
+                listed(&self.deny, node, self.work_left),
+                listed(&self.allow, node, self.work_left),
+            );
+            let compared =
+                |lists: &HashMap<&str, Vec<&Entry>>| lists.get(&*node.key).map_or(0, Vec::len);
             let work = compared(&self.deny).saturating_add(compared(&self.allow));
             self.work_left = self.work_left.saturating_sub(work);
             let message = match (denied, allowed) {

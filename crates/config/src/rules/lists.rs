@@ -30,8 +30,9 @@ impl Reader<'_> {
         for item in spot.items() {
             if !matches!(item.node.content, Content::Mapping(_)) {
                 let got = item.node.described();
-                let message =
-                    format!("must be a mapping, got {got}; write it like `{{ key: user_id, value: mallory }}`");
+                let message = format!(
+                    "must be a mapping, got {got}; write it like `{{ key: user_id, value: mallory }}`"
+                );
                 self.refuse(&item, message);
                 continue;
             }

@@ -36,8 +36,9 @@ impl Reader<'_> {
         for pair in merged.chain(pairs.iter().filter(|pair| !(native && pair.merged))) {
             let Content::Scalar { text, .. } = &pair.key.content else {
                 let got = pair.key.described();
-                let message =
-                    format!("error parsing metadata: a name must be one word, got {got}; write it so");
+                let message = format!(
+                    "error parsing metadata: a name must be one word, got {got}; write it so"
+                );
                 self.report.add(pair.key.at, spot.path, message);
                 read = Err(Told);
                 continue;

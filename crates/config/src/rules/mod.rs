@@ -78,6 +78,21 @@ pub struct Options {
 }
 
 /// What was read.
+///
+/// ```
+/// use sluicegate_config::rules::{Options, Source, load};
+///
+/// let text = "domain: shop\ndescriptors: [{ key: user_id, rate_limit: { unit: minute } }]\n";
+/// let source = Source { name: "shop.yaml".to_owned(), text: text.to_owned() };
+/// let loaded = load(&[source], &Options::default())?;
+/// assert_eq!(loaded.domains[0].name, "shop");
+/// assert_eq!(
+///     loaded.warnings[0].message(),
+///     "`requests_per_unit` is missing, which is 0, so every request is denied; write how many may \
+///      pass, or `unlimited: true`"
+/// );
+/// # Ok::<(), sluicegate_config::rules::Invalid>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Loaded {
     /// The domains, in the order in which they are first met.
@@ -87,6 +102,15 @@ pub struct Loaded {
 }
 
 /// What came instead.
+///
+/// ```
+/// use sluicegate_config::rules::{Options, Source, load};
+///
+/// let source = Source { name: "shop.yaml".to_owned(), text: "domian: shop".to_owned() };
+/// let invalid = load(&[source], &Options::default()).unwrap_err();
+/// assert_eq!(invalid.problems.iter().count(), 2);
+/// assert!(invalid.to_string().contains("did you mean `domain`?"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
     /// All that is wrong, in the order of the files.
@@ -97,11 +121,32 @@ pub struct Invalid {
 
 /// Reads rules.
 ///
+/// ```
+/// use sluicegate_config::rules::{Options, Source, load};
+///
+/// let text = "
+/// domain: shop
+/// descriptors:
+///   - key: user_id
+///     limits:
+///       - { name: burst, algorithm: token_bucket, rate: 10/s, burst: 50 }
+///       - { name: daily, algorithm: fixed_window, rate: 10000/day }
+///     consistency: leased
+///   - key: path
+///     value: /login*
+///     rate_limit: { unit: minute, requests_per_unit: 5 }
+/// ";
+/// let source = Source { name: "shop.yaml".to_owned(), text: text.to_owned() };
+/// let loaded = load(&[source], &Options::default())?;
+/// assert_eq!(loaded.domains[0].descriptors.len(), 2);
+/// assert!(loaded.warnings.is_empty());
+/// # Ok::<(), sluicegate_config::rules::Invalid>(())
+/// ```
+///
 /// # Errors
 /// Everything that is wrong with any of the files, all at once.
 pub fn load(sources: &[Source], options: &Options) -> Result<Loaded, Invalid> {
-    let mut reports: Vec<Report> =
-        sources.iter().map(|source| Report::new(&source.name)).collect();
+    let mut reports: Vec<Report> = sources.iter().map(|source| Report::new(&source.name)).collect();
     let files: Vec<_> = sources
         .iter()
         .zip(&mut reports)
@@ -136,3 +181,6 @@ impl Display for Invalid {
 }
 
 impl std::error::Error for Invalid {}
+
+#[cfg(test)]
+mod tests;

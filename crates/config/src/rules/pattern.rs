@@ -26,7 +26,8 @@ impl Reader<'_> {
         let mut read = Vec::new();
         if let Some(pair) = found.get(Key::Value) {
             let text = self.text(&spot.field(pair));
-            let text = text.and_then(|text| self.not_long(&spot.field(pair), text, value_chars_max));
+            let text =
+                text.and_then(|text| self.not_long(&spot.field(pair), text, value_chars_max));
             match text {
                 Ok("") => {}
                 Ok(text) => read.push((pair, Ok(Pattern::Text(text.to_owned())))),
@@ -80,7 +81,8 @@ impl Reader<'_> {
             }
         }
         if items.is_empty() {
-            let message = format!("must hold at least one network, got none; write it like `{EXAMPLE}`");
+            let message =
+                format!("must hold at least one network, got none; write it like `{EXAMPLE}`");
             return Err(self.refuse(spot, message));
         }
         read.map(|()| Pattern::Networks(networks))
@@ -148,8 +150,9 @@ impl Reader<'_> {
         let finished = fields.finish(self.report, |key| unknown(key, &["v4", "v6"]));
         match (v4, v6, finished) {
             (Ok(None), Ok(None), Ok(())) => {
-                let message =
-                    format!("must have `v4` or `v6`, got neither; write it like `prefix: {EXAMPLE}`");
+                let message = format!(
+                    "must have `v4` or `v6`, got neither; write it like `prefix: {EXAMPLE}`"
+                );
                 Err(self.refuse(spot, message))
             }
             (Ok(v4), Ok(v6), Ok(())) => {

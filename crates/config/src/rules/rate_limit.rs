@@ -224,9 +224,8 @@ impl Reader<'_> {
     fn no_unit<'t>(&mut self, spot: &Spot<'t, '_>, written: &Written<'t>) -> Told {
         let text = written.unit_text;
         let (name, got) = (shortened(text), quoted(text));
-        let hint = unit_meant(text).map_or_else(String::new, |unit| {
-            format!("did you mean `{}`? ", unit.name())
-        });
+        let hint = unit_meant(text)
+            .map_or_else(String::new, |unit| format!("did you mean `{}`? ", unit.name()));
         let units = suggest::one_of(&Unit::ALL.map(Unit::name));
         let others = match self.form {
             Form::Native if written.unit.is_some() => ", or `limits` for other times",

@@ -157,7 +157,7 @@ impl Reader<'_> {
                 "error loading config file: invalid map key, a key must be one word, got {got}; \
                  check the brackets and colons"
             );
-            self.report.add(pair.key.at, &mapping.path, message);
+            self.report.add(pair.key.at, mapping.path, message);
             return None;
         };
         if *style == Style::Plain && self.form == Form::Envoy {
@@ -170,7 +170,7 @@ impl Reader<'_> {
                         "config error, key is not of type string: {shown}, got {got}; write the \
                          name of a key"
                     );
-                    self.report.add(pair.key.at, &mapping.field(pair).path, message);
+                    self.report.add(pair.key.at, mapping.field(pair).path, message);
                     return None;
                 }
             }
@@ -217,7 +217,11 @@ impl Reader<'_> {
         }
     }
 
-    fn look_through_pair<'t>(&mut self, mapping: &Spot<'t, '_>, pair: &'t Pair) -> Result<(), Told> {
+    fn look_through_pair<'t>(
+        &mut self,
+        mapping: &Spot<'t, '_>,
+        pair: &'t Pair,
+    ) -> Result<(), Told> {
         let Some(text) = self.key_text(mapping, pair) else { return Err(Told) };
         let value = mapping.field(pair);
         match Key::of(text).filter(|key| key.form() == Form::Envoy) {

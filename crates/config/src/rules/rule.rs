@@ -55,7 +55,9 @@ impl Reader<'_> {
         }
         let (rate_limit, limits, settings) = (rate_limit?, limits?, settings?);
         let rule = match (rate_limit, limits) {
-            (Some(rate_limit), _) => self.of_rate_limit(spot, found, rate_limit, settings, names)?,
+            (Some(rate_limit), _) => {
+                self.of_rate_limit(spot, found, rate_limit, settings, names)?
+            }
             (None, Some(limits)) => made(Rule::new(limits), settings, names),
             (None, None) => return Ok(None),
         };
@@ -137,8 +139,7 @@ const ON_LIMIT: Field<OnLimit> = Field {
     name: "on_limit",
     example: "deny",
     read: |text| {
-        let words =
-            [("deny", OnLimit::Deny), ("shape", OnLimit::Shape), ("queue", OnLimit::Queue)];
+        let words = [("deny", OnLimit::Deny), ("shape", OnLimit::Shape), ("queue", OnLimit::Queue)];
         units::choice(text, &words)
     },
 };

@@ -126,7 +126,11 @@ impl Meaning {
             Self::Large(value) => value.to_string(),
             Self::Float(value) if value.is_nan() => "NaN".to_owned(),
             Self::Float(value) if value.is_infinite() => {
-                if value > 0.0 { "+Inf".to_owned() } else { "-Inf".to_owned() }
+                if value > 0.0 {
+                    "+Inf".to_owned()
+                } else {
+                    "-Inf".to_owned()
+                }
             }
             Self::Float(value) => {
                 let size = value.abs();

@@ -83,7 +83,7 @@ fn mappings_take_over_others() {
         assert_eq!(tree(text), expected, "{text:?}");
     }
     for (text, got, column) in
-        [("{<<: 5}", "`5`", 6), ("{<<: }", "nothing", 5), ("{<<: [{}, [a]]}", "a list", 11)]
+        [("{<<: 5}", "`5`", 6), ("{<<: }", "nothing", 4), ("{<<: [{}, [a]]}", "a list", 11)]
     {
         let message = format!(
             "1:{column}: map merge requires map or sequence of maps as the value, got {got}; write \

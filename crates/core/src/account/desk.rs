@@ -190,10 +190,14 @@ impl<'a> Desk<'_, 'a> {
                 step.limit.log_denied(&mut cell.plain, want.cost, now);
                 pass = cell.pass(step, want, moment);
             }
-            decisions.push(cell.decision(step, pass, charged, now));
+            let mut decision = cell.decision(step, pass, charged, now);
+            if charged && !allowed && step.enforced {
+                decision.outcome = cell.pass(step, want, moment).outcome(now);
+            }
+            decisions.push(decision);
         }
         let mut judged = self.judge_wanted(want, decisions, now);
-        // A log that counted what others deny was asked again, so that the wait is true. That it agreed is its own word.
+        // Who counted what others deny was asked again, so that the wait is true. That it agreed is its own word.
         for ((_, pass), decision) in passes.iter().zip(&mut judged.decisions) {
             if pass.is_yes() {
                 decision.outcome = pass.outcome(now);

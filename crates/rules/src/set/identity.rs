@@ -2,7 +2,7 @@
 
 use super::networks::address;
 use super::{DomainNo, Kind, Node, RuleNo, RuleSet, Way};
-use crate::domain::Counter;
+use crate::domain::{Counter, Joint};
 use crate::request::Entry;
 
 /// What stands for a value in an identity.
@@ -97,8 +97,25 @@ impl RuleSet {
                     out.push_str(entry.value);
                 }
             } else {
-                out.push_str(self.text(node));
+                self.write_configured(node, entry.key, out);
             }
+        }
+    }
+}
+
+impl RuleSet {
+    /// Appends the text of a node. Where key and value are one text, a pattern may have been written for another key than the entry has: as there,
+    /// the entry's key comes first then.
+    fn write_configured(&self, node: &Node, key: &str, out: &mut String) {
+        let text = self.text(node);
+        let joined = node.of_level.joint() == Joint::Joined;
+        if joined && text.contains('*') {
+            let rest = text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
+            out.push_str(key);
+            out.push('_');
+            out.push_str(rest.unwrap_or(text));
+        } else {
+            out.push_str(text);
         }
     }
 }

@@ -3,8 +3,8 @@
 use super::*;
 
 const ALGORITHMS: &str = "choose `token_bucket`, `leaky_bucket`, `fixed_window`, `sliding_log`, \
-                          `sliding_window`, `smooth_bursty`, `warm_up`, `cycle`, `concurrency` or \
-                          `unlimited`";
+                          `sliding_window`, `smooth_bursty`, `warm_up`, `cycle`, \
+                          `concurrency`, `tally` or `unlimited`";
 
 #[test]
 fn documents_that_are_no_limits_are_refused() {
@@ -278,6 +278,17 @@ fn each_mistake_has_its_message() {
         (
             "algorithm: concurrency\nmax: 5000000\nlease: 30s",
             "2:6: max: must be at most `1000000`, got `5000000`; write less",
+        ),
+        // tally
+        ("algorithm: tally", "1:1: rate: is missing; add it, like `rate: 10/s`"),
+        (
+            "algorithm: tally\nrate: 10/s\nburst: 5",
+            "3:1: burst: belongs to `token_bucket`, got it with `tally`; remove it, the fields here \
+             are `algorithm`, `name` and `rate`",
+        ),
+        (
+            "algorithm: tallly\nrate: 10/s",
+            "1:12: algorithm: unknown algorithm, got `tallly`; did you mean `tally`? ALGORITHMS",
         ),
     ];
     for (text, expected) in table {

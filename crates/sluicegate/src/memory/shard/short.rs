@@ -249,9 +249,15 @@ impl Shard {
             *asked = Asked { kept, known: matches!(seat, Seat::Taken(_)), hit, word };
         }
         if !all.iter().all(|asked| asked.hit.allowed) {
-            // Nobody is charged but those who count first. Of the others, who agreed say how they stand as it is.
-            let steps = self.plan.steps.iter().zip(&mut *all);
-            for (step, asked) in steps.filter(|(step, _)| !step.limit().counts_first()) {
+            // Nobody is charged but those who count first, and they are asked again, so that the wait is true. Of the
+            // others, who agreed say how they stand as it is.
+            for (step, asked) in self.plan.steps.iter().zip(&mut *all) {
+                if step.limit().counts_first() {
+                    let again = step.hit_plainly(asked.hit.kept, cost, now);
+                    let Some(again) = again else { return Short::TakeLong };
+                    asked.hit = PlainHit { allowed: again.allowed, after: again.after, ..asked.hit };
+                    continue;
+                }
                 asked.word = None;
                 if asked.hit.allowed {
                     asked.hit.stands = step.stands(asked.kept, now);

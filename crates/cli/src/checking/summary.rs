@@ -1,0 +1,157 @@
+//! What some rules would enforce, for a person: a table for each domain.
+
+use sluicegate_rules::domain::{Domain, Listed};
+use sluicegate_rules::rule::Limits;
+
+use crate::rule::place::{Placed, contents, written};
+use crate::rule::words::{counted, counters, grouped, limits, memory, plainly, settings};
+
+/// With more rules than this in a domain, only the first are shown.
+const RULES_MANY: usize = 50;
+const RULES_SHOWN: usize = 20;
+/// Of a list, and of descriptors that are exempt.
+const LISTED_SHOWN: usize = 8;
+/// A longer way stands on a line of its own.
+const WAY_WIDTH_MAX: usize = 32;
+/// How much is said on one line.
+const LINE_WIDTH_MAX: usize = 84;
+
+/// How much is shown of what is long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HowMuch {
+    Some,
+    All,
+}
+
+/// How many there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Totals {
+    pub(crate) domains: usize,
+    pub(crate) rules: usize,
+    pub(crate) limits: usize,
+}
+
+/// A table for each domain, and what the figures mean.
+pub(crate) fn summary(domains: &[Domain], how_much: HowMuch) -> String {
+    let mut out = String::new();
+    for domain in domains {
+        out.push_str(&table(domain, how_much));
+        out.push('\n');
+    }
+    if domains.iter().any(|domain| !contents(domain).rules.is_empty()) {
+        out.push_str(
+            "MB: what a million keys of a rule take in the embedded memory store, typically and at most\n",
+        );
+    }
+    out
+}
+
+/// "1 domain, 2 rules, 3 limits".
+pub(crate) fn totals(domains: &[Domain]) -> String {
+    let Totals { domains, rules, limits } = Totals::of(domains);
+    let (domains, rules) = (counted(domains, "domain"), counted(rules, "rule"));
+    format!("{domains}, {rules}, {}", counted(limits, "limit"))
+}
+
+fn table(domain: &Domain, how_much: HowMuch) -> String {
+    let contents = contents(domain);
+    let all = contents.rules.len();
+    let rules = match how_much {
+        HowMuch::Some if all > RULES_MANY => &contents.rules[..RULES_SHOWN],
+        _ => contents.rules.as_slice(),
+    };
+    let mut rows: Vec<(String, Vec<String>)> = rules.iter().map(row).collect();
+    if rules.len() < all {
+        let more = format!("and {} more (`--all` shows them)", grouped((all - rules.len()) as u64));
+        rows.push((more, Vec::new()));
+    }
+    let lists = [
+        ("no limit", contents.exempt.iter().map(|way| plainly(way)).collect()),
+        ("allow list", listed(&domain.allow)),
+        ("deny list", listed(&domain.deny)),
+    ];
+    for (name, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
+        rows.push((name.to_owned(), shortened(items, how_much)));
+    }
+    let mut out = format!("domain {}: {}\n\n", plainly(&domain.name), counted(all, "rule"));
+    let fits = |(left, right): &&(String, Vec<String>)| {
+        left.chars().count() <= WAY_WIDTH_MAX && !right.is_empty()
+    };
+    let width = rows.iter().filter(fits).map(|(left, _)| left.chars().count()).max().unwrap_or(0);
+    rows.iter().for_each(|(left, right)| push_row(&mut out, left, right, width));
+    out
+}
+
+fn push_row(out: &mut String, left: &str, right: &[String], width: usize) {
+    let mut left = left;
+    if left.chars().count() > width {
+        out.push_str(&format!("  {left}\n"));
+        left = "";
+    }
+    for line in right {
+        out.push_str(&format!("  {left:width$}  {line}\n"));
+        left = "";
+    }
+}
+
+/// The way to a rule, and what there is to say of it.
+fn row(placed: &Placed<'_>) -> (String, Vec<String>) {
+    let mut lines = limits(&placed.rule.limits);
+    let mut more = match &placed.rule.name {
+        Some(name) => vec![format!("named `{name}`")],
+        None => Vec::new(),
+    };
+    if !matches!(placed.rule.limits, Limits::Unlimited) {
+        more.extend(settings(placed.rule));
+        let estimate = placed.estimate();
+        // The figure says nothing without what it is for.
+        more.push(match placed.is_one_counter() || estimate.most == 0 {
+            true => counters(placed),
+            false => format!("{} · {}", counters(placed), memory(estimate)),
+        });
+    }
+    lines.extend(joined(more));
+    (plainly(&placed.way()), lines.iter().map(|line| plainly(line)).collect())
+}
+
+/// Some remarks, as many on a line as fit.
+fn joined(remarks: Vec<String>) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for remark in remarks {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + remark.chars().count() < LINE_WIDTH_MAX => {
+                line.push_str(&format!(" · {remark}"));
+            }
+            _ => lines.push(remark),
+        }
+    }
+    lines
+}
+
+fn listed(list: &[Listed]) -> Vec<String> {
+    list.iter().map(|one| plainly(&written(&one.key, &one.value))).collect()
+}
+
+fn shortened(mut items: Vec<String>, how_much: HowMuch) -> Vec<String> {
+    let more = items.len().saturating_sub(LISTED_SHOWN);
+    if how_much == HowMuch::Some && more > 0 {
+        items.truncate(LISTED_SHOWN);
+        items.push(format!("and {} more (`--all` shows them)", grouped(more as u64)));
+    }
+    items
+}
+
+// === impl Totals ===
+
+impl Totals {
+    pub(crate) fn of(domains: &[Domain]) -> Self {
+        let mut totals = Self { domains: domains.len(), ..Self::default() };
+        for domain in domains {
+            let contents = contents(domain);
+            totals.rules += contents.rules.len();
+            totals.limits +=
+                contents.rules.iter().map(|one| limits(&one.rule.limits).len()).sum::<usize>();
+        }
+        totals
+    }
+}

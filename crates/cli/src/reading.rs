@@ -1,0 +1,93 @@
+//! Files of rules, as the commands take them: where they are, and how they are read.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use sluicegate_config::files::{ReadOptions, read};
+use sluicegate_config::problem::Problem;
+use sluicegate_config::rules::{Loaded, Options, Source, load};
+use sluicegate_config::units::truth;
+use sluicegate_rules::set::RuleSet;
+
+/// How files of rules are read.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReadArgs {
+    /// Several files may hold rules of one domain (also: MERGE_DOMAIN_CONFIG=true)
+    #[arg(long)]
+    pub(crate) merge_domains: bool,
+    /// Read files and directories whose names begin with a dot, too
+    #[arg(long)]
+    pub(crate) include_dot_files: bool,
+}
+
+/// Files, and what became of them.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) sources: Vec<Source>,
+    pub(crate) read: Result<Good, Vec<Problem>>,
+    pub(crate) warnings: Vec<Problem>,
+    /// What is wrong with no place in a file.
+    pub(crate) remarks: Vec<String>,
+}
+
+/// Rules that can be enforced.
+#[derive(Debug)]
+pub(crate) struct Good {
+    pub(crate) loaded: Loaded,
+    pub(crate) set: RuleSet,
+}
+
+/// Reads all files of some paths, as one configuration.
+///
+/// An error means that something is broken: what is wrong with the rules is part of the answer.
+pub(crate) fn rules(paths: &[PathBuf], args: &ReadArgs) -> anyhow::Result<Rules> {
+    let options = ReadOptions { ignore_dot_files: !args.include_dot_files };
+    let (mut sources, mut broken, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
+    for path in paths {
+        match read(path, &options) {
+            Ok(found) if found.is_empty() => remarks.push(no_files(path, args)),
+            Ok(found) => sources.extend(found),
+            Err(error) => broken.push(error.to_string()),
+        }
+    }
+    if !broken.is_empty() {
+        bail!("{}", broken.join("\nsluicegate: "));
+    }
+    let merge_domains = args.merge_domains || merged_by_environment()?;
+    let (read, warnings) = match load(&sources, &Options { merge_domains }) {
+        Ok(mut loaded) => {
+            let warnings = std::mem::take(&mut loaded.warnings);
+            let set = RuleSet::new(loaded.domains.clone());
+            let set = set.context("the rules cannot be compiled")?;
+            (Ok(Good { loaded, set }), warnings)
+        }
+        Err(invalid) => (Err(invalid.problems.iter().cloned().collect()), invalid.warnings),
+    };
+    Ok(Rules { sources, read, warnings, remarks })
+}
+
+fn no_files(path: &std::path::Path, args: &ReadArgs) -> String {
+    let path = path.display();
+    let hint = match args.include_dot_files {
+        true => "",
+        false => {
+            "; those whose names begin with a dot are left out, unless `--include-dot-files` is given"
+        }
+    };
+    format!("{path}: there are no files in it, so nothing is limited{hint}")
+}
+
+fn merged_by_environment() -> anyhow::Result<bool> {
+    const NAME: &str = "MERGE_DOMAIN_CONFIG";
+    match std::env::var(NAME) {
+        Ok(text) if text.is_empty() => Ok(false),
+        // As envoyproxy/ratelimit reads it.
+        Ok(text) => match text.as_str() {
+            "1" | "t" | "T" | "TRUE" | "True" => Ok(true),
+            "0" | "f" | "F" | "FALSE" | "False" => Ok(false),
+            text => truth(text).map_err(|error| anyhow::anyhow!("{NAME}: {error}")),
+        },
+        Err(std::env::VarError::NotPresent) => Ok(false),
+        Err(error) => Err(error).context(NAME),
+    }
+}

@@ -1,0 +1,172 @@
+//! What a rule says, for a program. A limit's fields are called as they are written in a file.
+
+use serde_json::{Map, Value, json};
+use sluicegate_config::units::{show_factor, show_rate, show_span};
+use sluicegate_core::algorithm::fixed_window::Align;
+use sluicegate_core::algorithm::sliding_window::Rounding;
+use sluicegate_core::algorithm::token_bucket::Refill;
+use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::mode::Mode;
+use sluicegate_core::time::Timestamp;
+use sluicegate_rules::domain::{Counter, Node};
+use sluicegate_rules::limit::Limit;
+use sluicegate_rules::rule::{Consistency, Limits, Rule};
+use sluicegate_rules::unit::Unit;
+
+use super::place::{Placed, varies};
+use super::words;
+
+/// A rule with everything that is known of it.
+pub(crate) fn rule(placed: &Placed<'_>) -> Value {
+    let rule = placed.rule;
+    let estimate = placed.estimate();
+    let millions = |bytes: u64| bytes.saturating_mul(1_000_000);
+    json!({
+        "id": placed.id(),
+        "way": placed.way(),
+        "name": rule.name,
+        "limits": limits(&rule.limits),
+        "mode": mode(rule.mode),
+        "cost": rule.cost,
+        "consistency": consistency(rule.consistency),
+        "on_store_failure": words::on_store_failure(rule.on_store_failure),
+        "on_limit": words::on_limit(rule.on_limit),
+        "overflow": words::overflow(rule.overflow),
+        "quota_mode": rule.quota_mode,
+        "replaces": rule.replaces(),
+        "counters": counters(rule, &placed.nodes),
+        "one_counter": placed.is_one_counter(),
+        "bytes_per_million_keys": {
+            "typical": millions(estimate.typical),
+            "most": millions(estimate.most),
+        },
+    })
+}
+
+/// What a rule limits.
+pub(crate) fn limits(limits: &Limits) -> Value {
+    match limits {
+        Limits::Unlimited => json!([{ "unlimited": true, "in_words": "unlimited, not counted" }]),
+        Limits::Envoy { requests_per_unit, unit } => json!([envoy(*requests_per_unit, *unit)]),
+        Limits::Native(limits) => limits.iter().map(limit).collect(),
+    }
+}
+
+/// A limit of Envoy's form.
+pub(crate) fn envoy(requests_per_unit: u32, unit: Unit) -> Value {
+    json!({
+        "requests_per_unit": requests_per_unit,
+        "unit": unit.name(),
+        "in_words": words::envoy(requests_per_unit, unit),
+    })
+}
+
+fn limit(limit: &Limit) -> Value {
+    let mut all = Map::new();
+    if let Some(name) = limit.name() {
+        all.insert("name".to_owned(), json!(name));
+    }
+    all.insert("algorithm".to_owned(), json!(limit.algorithm()));
+    if let Value::Object(fields) = fields(limit) {
+        all.extend(fields);
+    }
+    all.insert("in_words".to_owned(), json!(words::limit_in_words(limit)));
+    Value::Object(all)
+}
+
+fn fields(limit: &Limit) -> Value {
+    match limit.at(Timestamp::EPOCH) {
+        CoreLimit::Unlimited => json!({}),
+        CoreLimit::Closed => json!({ "closed": true }),
+        CoreLimit::TokenBucket(bucket) => json!({
+            "rate": words::per(bucket.rate()),
+            "burst": bucket.burst(),
+            "initial": bucket.initial(),
+            "refill": match bucket.refill() {
+                Refill::Greedy => "greedy",
+                Refill::Interval => "interval",
+                Refill::Aligned => "aligned",
+            },
+        }),
+        CoreLimit::LeakyBucket(bucket) => {
+            json!({ "rate": words::per(bucket.rate()), "queue": bucket.queue() })
+        }
+        CoreLimit::FixedWindow(window) => {
+            let rate = words::per(window.rate());
+            match (window.align(), words::zone(limit)) {
+                (_, Some(zone)) => json!({ "rate": rate, "align": "calendar", "zone": zone }),
+                (Align::FirstHit, _) => json!({ "rate": rate, "align": "first_hit" }),
+                _ => json!({ "rate": rate, "align": "clock" }),
+            }
+        }
+        CoreLimit::SlidingLog(log) => json!({
+            "rates": log.rates().map(|(count, length)| show_rate(count, length)).collect::<Vec<_>>(),
+            "count_denied": log.counts_denied(),
+            "min_gap": show_span(log.min_gap()),
+        }),
+        CoreLimit::SlidingWindow(window) => json!({
+            "rate": words::per(window.rate()),
+            "rounding": match window.rounding() {
+                Rounding::Floor => "floor",
+                Rounding::Up => "up",
+            },
+        }),
+        CoreLimit::SmoothBursty(smooth) => json!({
+            "rate": words::per(smooth.rate()),
+            "max_burst": show_span(smooth.max_burst()),
+        }),
+        CoreLimit::WarmUp(warm) => json!({
+            "rate": words::per(warm.rate()),
+            "warm_up": show_span(warm.warm_up()),
+            "cold_factor": show_factor(warm.cold_factor()),
+        }),
+        CoreLimit::Cycle(cycle) => {
+            json!({ "permits": cycle.permits(), "period": show_span(cycle.period()) })
+        }
+        CoreLimit::Concurrency(slots) => {
+            json!({ "max": slots.max(), "lease": show_span(slots.lease()) })
+        }
+        CoreLimit::Tally(tally) => json!({ "rate": show_rate(tally.limit(), tally.period()) }),
+    }
+}
+
+fn mode(mode: Mode) -> Value {
+    match mode {
+        Mode::Hard => json!("hard"),
+        Mode::Shadow => json!("shadow"),
+        Mode::Soft { percent } => json!({ "soft": format!("{percent}%") }),
+        Mode::Elastic { up_to, gate } => {
+            // Levels are written in whole percent.
+            let percent = |thousandths: u64| format!("{}%", thousandths / 10);
+            json!({ "elastic": {
+                "up_to": format!("{}x", show_factor(up_to)),
+                "below": percent(gate.below()),
+                "above": percent(gate.above()),
+            } })
+        }
+    }
+}
+
+fn consistency(consistency: Consistency) -> Value {
+    match consistency {
+        Consistency::Strict => json!("strict"),
+        Consistency::Leased => json!("leased"),
+        Consistency::Eventual { sync_interval } => {
+            json!({ "eventual": { "sync_interval": show_span(sync_interval) } })
+        }
+    }
+}
+
+/// What tells one counter of a rule from another.
+fn counters(rule: &Rule, nodes: &[&Node]) -> Value {
+    if matches!(rule.limits, Limits::Unlimited) {
+        return json!([]);
+    }
+    let each = nodes.iter().filter(|node| varies(node)).map(|node| match node.counter {
+        Counter::PerNetwork(prefix) => {
+            json!({ "key": node.key, "prefix": { "v4": prefix.v4, "v6": prefix.v6 } })
+        }
+        Counter::PerValue | Counter::Shared => json!({ "key": node.key }),
+    });
+    each.collect()
+}

@@ -1,0 +1,329 @@
+//! What a rule says, in words.
+
+use sluicegate::estimate::Estimate;
+use sluicegate_config::units::{show_factor, show_rate, show_span};
+use sluicegate_core::algorithm::fixed_window::Align;
+use sluicegate_core::algorithm::sliding_window::Rounding;
+use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
+use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::mode::Mode;
+use sluicegate_core::quota::Rate;
+use sluicegate_core::time::Timestamp;
+use sluicegate_rules::calendar::Calendar;
+use sluicegate_rules::domain::Counter;
+use sluicegate_rules::limit::Limit;
+use sluicegate_rules::rule::{Consistency, Limits, OnLimit, OnStoreFailure, Overflow, Rule};
+use sluicegate_rules::unit::Unit;
+
+use super::place::{Placed, varies, written};
+
+/// What a rule limits, one limit a line.
+pub(crate) fn limits(limits: &Limits) -> Vec<String> {
+    match limits {
+        Limits::Unlimited => vec!["unlimited, not counted".to_owned()],
+        Limits::Envoy { requests_per_unit, unit } => vec![envoy(*requests_per_unit, *unit)],
+        Limits::Native(limits) => limits.iter().map(named).collect(),
+    }
+}
+
+/// A limit of Envoy's form.
+pub(crate) fn envoy(requests_per_unit: u32, unit: Unit) -> String {
+    let unit = unit.name();
+    match requests_per_unit {
+        0 => format!("0 per {unit}: nothing passes (Envoy)"),
+        number => {
+            format!("{} per {unit}, counted even when denied (Envoy)", grouped(number.into()))
+        }
+    }
+}
+
+fn named(limit: &Limit) -> String {
+    let says = limit_in_words(limit);
+    limit.name().map_or_else(|| says.clone(), |name| format!("{name}: {says}"))
+}
+
+/// A limit without its name.
+pub(crate) fn limit_in_words(limit: &Limit) -> String {
+    let name = limit.algorithm().replace('_', " ");
+    let says = match limit.at(Timestamp::EPOCH) {
+        CoreLimit::Unlimited => return "unlimited, not counted".to_owned(),
+        CoreLimit::Closed => "closed: nothing passes".to_owned(),
+        CoreLimit::TokenBucket(bucket) => token_bucket(&bucket),
+        CoreLimit::LeakyBucket(bucket) => {
+            format!("{} queue {}", per(bucket.rate()), bucket.queue())
+        }
+        CoreLimit::FixedWindow(window) => {
+            let rate = per(window.rate());
+            match (window.align(), zone(limit)) {
+                (_, Some(zone)) => format!("{rate} {zone}"),
+                (Align::FirstHit, _) => format!("{rate} from the first hit"),
+                _ => rate,
+            }
+        }
+        CoreLimit::SlidingLog(log) => {
+            let rates: Vec<String> =
+                log.rates().map(|(count, period)| show_rate(count, period)).collect();
+            let denied = if log.counts_denied() { ", denied ones counted" } else { "" };
+            let gap = match log.min_gap() {
+                gap if gap.is_zero() => String::new(),
+                gap => format!(", at least {} apart", show_span(gap)),
+            };
+            format!("{}{denied}{gap}", rates.join(" and "))
+        }
+        CoreLimit::SlidingWindow(window) => match window.rounding() {
+            Rounding::Floor => per(window.rate()),
+            Rounding::Up => format!("{} rounded up", per(window.rate())),
+        },
+        CoreLimit::SmoothBursty(smooth) => {
+            format!("{}, {} stored", per(smooth.rate()), show_span(smooth.max_burst()))
+        }
+        CoreLimit::WarmUp(warm) => {
+            let (over, cold) = (show_span(warm.warm_up()), show_factor(warm.cold_factor()));
+            format!("{} within {over}, {cold}x slower when cold", per(warm.rate()))
+        }
+        CoreLimit::Cycle(cycle) => {
+            format!("{} every {}", cycle.permits(), show_span(cycle.period()))
+        }
+        CoreLimit::Concurrency(slots) => {
+            format!("{} at a time, each for at most {}", slots.max(), show_span(slots.lease()))
+        }
+        CoreLimit::Tally(tally) => show_rate(tally.limit(), tally.period()),
+    };
+    format!("{name} {says}")
+}
+
+fn token_bucket(bucket: &TokenBucket) -> String {
+    let mut says = format!("{} burst {}", per(bucket.rate()), bucket.burst());
+    let period = show_span(bucket.rate().period());
+    match bucket.refill() {
+        Refill::Greedy => {}
+        Refill::Interval => says.push_str(&format!(", refilled every {period}")),
+        Refill::Aligned => says.push_str(&format!(", refilled every {period} by the clock")),
+    }
+    if bucket.initial() != bucket.burst() {
+        says.push_str(&format!(", {} at first", bucket.initial()));
+    }
+    says
+}
+
+pub(crate) fn per(rate: Rate) -> String {
+    show_rate(rate.count(), rate.period())
+}
+
+/// The time zone of a limit whose windows follow a calendar.
+pub(crate) fn zone(limit: &Limit) -> Option<&str> {
+    limit.followed_calendar().map(Calendar::zone_name)
+}
+
+/// How a rule is enforced; what goes without saying is left out, except for the mode and the consistency.
+pub(crate) fn settings(rule: &Rule) -> Vec<String> {
+    let mut all = vec![mode(rule.mode), consistency(rule.consistency)];
+    if rule.cost != 1 {
+        all.push(format!("a hit costs {}", grouped(rule.cost)));
+    }
+    if rule.on_store_failure != Rule::new(rule.limits.clone()).on_store_failure {
+        all.push(format!("without the store: {}", on_store_failure(rule.on_store_failure)));
+    }
+    if rule.on_limit != OnLimit::Deny {
+        all.push(format!("above the limit: {}", on_limit(rule.on_limit)));
+    }
+    if rule.overflow != Overflow::Shared {
+        all.push(format!("without room: {}", overflow(rule.overflow)));
+    }
+    if rule.quota_mode {
+        all.push("quota mode".to_owned());
+    }
+    if !rule.replaces().is_empty() {
+        let names: Vec<String> = rule.replaces().iter().map(|name| format!("`{name}`")).collect();
+        all.push(format!("replaces {}", names.join(", ")));
+    }
+    all
+}
+
+pub(crate) fn mode(mode: Mode) -> String {
+    match mode {
+        Mode::Hard => "hard".to_owned(),
+        Mode::Shadow => "shadow: never denies".to_owned(),
+        Mode::Soft { percent } => format!("soft {percent}%"),
+        Mode::Elastic { up_to, gate } => {
+            let (below, above) = (show_percent(gate.below()), show_percent(gate.above()));
+            format!("elastic {}x below {below} load, closed above {above}", show_factor(up_to))
+        }
+    }
+}
+
+/// Thousandths as a percentage.
+fn show_percent(thousandths: u64) -> String {
+    format!("{}%", show_factor(thousandths.saturating_mul(100)))
+}
+
+fn consistency(consistency: Consistency) -> String {
+    match consistency {
+        Consistency::Strict => "strict".to_owned(),
+        Consistency::Leased => "leased".to_owned(),
+        Consistency::Eventual { sync_interval } => {
+            format!("eventual, synced every {}", show_span(sync_interval))
+        }
+    }
+}
+
+/// As it is written in a file.
+pub(crate) const fn on_store_failure(on: OnStoreFailure) -> &'static str {
+    match on {
+        OnStoreFailure::Local => "local",
+        OnStoreFailure::Allow => "allow",
+        OnStoreFailure::Deny => "deny",
+        OnStoreFailure::Error => "error",
+    }
+}
+
+/// As it is written in a file.
+pub(crate) const fn on_limit(on: OnLimit) -> &'static str {
+    match on {
+        OnLimit::Deny => "deny",
+        OnLimit::Shape => "shape",
+        OnLimit::Queue => "queue",
+    }
+}
+
+/// As it is written in a file.
+pub(crate) const fn overflow(overflow: Overflow) -> &'static str {
+    match overflow {
+        Overflow::Shared => "shared",
+        Overflow::Deny => "deny",
+        Overflow::Allow => "allow",
+    }
+}
+
+/// Who shares a counter under a rule.
+pub(crate) fn counters(placed: &Placed<'_>) -> String {
+    if matches!(placed.rule.limits, Limits::Unlimited) {
+        return "no counter".to_owned();
+    }
+    let told = placed.nodes.iter().filter(|node| varies(node));
+    let each = told.map(|node| match node.counter {
+        Counter::PerNetwork(prefix) => {
+            format!("network of {} (/{}, IPv6 /{})", node.key, prefix.v4, prefix.v6)
+        }
+        Counter::PerValue | Counter::Shared => node.key.clone(),
+    });
+    let each: Vec<String> = each.collect();
+    let shared = placed.nodes.iter().filter(|node| node.counter == Counter::Shared);
+    let together: Vec<String> =
+        shared.map(|node| format!("`{}`", written(&node.key, &node.value))).collect();
+    let says = match each.is_empty() {
+        true => "one counter".to_owned(),
+        false => format!("a counter for each {}", each.join(" and ")),
+    };
+    match together.is_empty() {
+        true if each.is_empty() => "one counter for all".to_owned(),
+        true => says,
+        false => format!("{says}, shared by all of {}", together.join(" and ")),
+    }
+}
+
+/// What a million keys take: bytes for one are megabytes for a million.
+pub(crate) fn memory(estimate: Estimate) -> String {
+    let Estimate { typical, most } = estimate;
+    match most {
+        0..1_000 => format!("{typical} to {most} MB"),
+        1_000..1_000_000 => format!("{} to {} GB", tenths(typical), tenths(most)),
+        _ => format!("{} to {} TB", tenths(typical / 1_000), tenths(most / 1_000)),
+    }
+}
+
+/// Thousandths as a number with one decimal, rounded up.
+fn tenths(thousandths: u64) -> String {
+    let tenths = thousandths.div_ceil(100);
+    format!("{}.{}", grouped(tenths / 10), tenths % 10)
+}
+
+/// Text on one line, without anything that would do something to a terminal.
+pub(crate) fn plainly(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter.is_control() {
+            true => shown.extend(letter.escape_default()),
+            false => shown.push(letter),
+        }
+    }
+    shown
+}
+
+/// A number with its thousands apart: `10,000`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// "1 rule", "10,000 rules".
+pub(crate) fn counted(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", grouped(number as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicegate_config::limit::limits;
+
+    #[test]
+    fn every_algorithm_has_its_words() {
+        let table = [
+            ("token_bucket, rate: 10/s, burst: 50", "token bucket 10/s burst 50"),
+            (
+                "token_bucket, rate: 5/m, burst: 9, initial: 2, refill: interval",
+                "token bucket 5/m burst 9, refilled every 1m, 2 at first",
+            ),
+            ("leaky_bucket, rate: 10/s, queue: 20", "leaky bucket 10/s queue 20"),
+            ("fixed_window, rate: 10/h", "fixed window 10/h"),
+            ("fixed_window, rate: 10/h, align: first_hit", "fixed window 10/h from the first hit"),
+            (
+                "fixed_window, rate: 10000/day, align: calendar, zone: Europe/Berlin",
+                "fixed window 10000/day Europe/Berlin",
+            ),
+            ("sliding_log, rate: 5/m", "sliding log 5/m"),
+            (
+                "sliding_log, rates: [10/m, 2 per 3s], count_denied: true, min_gap: 200ms",
+                "sliding log 10/m and 2/3s, denied ones counted, at least 200ms apart",
+            ),
+            ("sliding_window, rate: 100/m, rounding: up", "sliding window 100/m rounded up"),
+            ("smooth_bursty, rate: 5/s", "smooth bursty 5/s, 1s stored"),
+            ("warm_up, rate: 5/s, warm_up: 10s", "warm up 5/s within 10s, 3x slower when cold"),
+            ("cycle, permits: 50, period: 1s", "cycle 50 every 1s"),
+            ("concurrency, max: 10, lease: 30s", "concurrency 10 at a time, each for at most 30s"),
+            ("unlimited", "unlimited, not counted"),
+            ("fixed_window, rate: 0/s", "fixed window closed: nothing passes"),
+        ];
+        for (text, words) in table {
+            let limit = limits("test", &format!("{{ algorithm: {text} }}")).unwrap();
+            assert_eq!(limit_in_words(&limit[0]), words);
+        }
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        for (number, shown) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")]
+        {
+            assert_eq!(grouped(number), shown);
+        }
+    }
+
+    #[test]
+    fn a_zone_is_found_whatever_the_limit_is_called() {
+        for zone in ["UTC", "America/Argentina/ComodRivadavia", "Etc/GMT+3"] {
+            let text = format!(
+                "{{ name: UTC, algorithm: fixed_window, rate: 1/day, align: calendar, zone: {zone} }}"
+            );
+            let limit = limits("test", &text).unwrap();
+            assert_eq!(super::zone(&limit[0]), Some(zone));
+        }
+    }
+}

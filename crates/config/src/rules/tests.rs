@@ -1,0 +1,67 @@
+//! Files of rules, and what becomes of them.
+
+mod envoy;
+mod lints;
+mod merged;
+mod native;
+mod random;
+mod twice;
+
+use super::*;
+use sluicegate_rules::domain::Node;
+use sluicegate_rules::rule::Rule;
+
+fn source(name: &str, text: &str) -> Source {
+    Source { name: name.to_owned(), text: text.to_owned() }
+}
+
+/// What is wrong with a file, without its name.
+fn told(text: &str) -> Vec<String> {
+    match load(&[source("x", text)], &Options::default()) {
+        Ok(_) => Vec::new(),
+        Err(invalid) => invalid.problems.iter().map(without_name).collect(),
+    }
+}
+
+/// What a file is warned of, without its name.
+fn warned(text: &str) -> Vec<String> {
+    match load(&[source("x", text)], &Options::default()) {
+        Ok(loaded) => loaded.warnings.iter().map(without_name).collect(),
+        Err(invalid) => panic!("{text}\n{invalid}"),
+    }
+}
+
+fn without_name(problem: &Problem) -> String {
+    let line = problem.to_string();
+    line.strip_prefix("x:").unwrap_or(&line).to_owned()
+}
+
+/// The one domain of a file.
+fn domain(text: &str) -> Domain {
+    match load(&[source("x", text)], &Options::default()) {
+        Ok(mut loaded) => loaded.domains.remove(0),
+        Err(invalid) => panic!("{text}\n{invalid}"),
+    }
+}
+
+/// The one descriptor of a domain, from its fields.
+fn node(fields: &str) -> Node {
+    domain(&one(fields)).descriptors.remove(0)
+}
+
+fn rule(fields: &str) -> Rule {
+    node(fields).rule.unwrap()
+}
+
+/// A file with one descriptor of these fields.
+fn one(fields: &str) -> String {
+    format!("domain: d\ndescriptors:\n- {{ {fields} }}\n")
+}
+
+/// What is wrong with a descriptor of these fields, without where it is; it is one thing.
+fn wrong(fields: &str) -> String {
+    let told = told(&one(fields));
+    assert_eq!(told.len(), 1, "{fields}: {told:?}");
+    let (_, message) = told[0].split_once(": descriptors[0]").unwrap();
+    message.strip_prefix('.').unwrap_or(message).to_owned()
+}

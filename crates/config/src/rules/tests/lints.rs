@@ -1,0 +1,108 @@
+//! What is surely not meant.
+
+use super::*;
+
+const LIMIT: &str = "rate_limit: { unit: day, requests_per_unit: 5 }";
+const BUCKET: &str = "limits: { algorithm: token_bucket, rate: 10/s }";
+
+fn lines(top: &str, descriptors: &[&str], limit: &str) -> String {
+    let mut text = format!("domain: d\n{top}descriptors:\n");
+    for descriptor in descriptors {
+        text.push_str(&format!("- {{ {descriptor}, {limit} }}\n"));
+    }
+    text
+}
+
+#[test]
+fn patterns_that_can_never_match_are_warned_of() {
+    let never =
+        |line: usize| format!("can never match, the pattern on line {line} takes every value");
+    type Case<'a> = (&'a [&'a str], &'a [(usize, usize)]);
+    let table: [Case<'_>; 8] = [
+        (&["key: k, value: 'a*'", "key: k, value: 'ab*'"], &[(4, 3)]),
+        (&["key: k, value: 'ab*'", "key: k, value: 'a*'"], &[]),
+        (&["key: k, value: '*'", "key: k"], &[(4, 3)]),
+        (&["key: k", "key: k, value: '*'"], &[(3, 4)]),
+        (&["key: k, value: 'a*'", "key: k"], &[]),
+        (&["key: k, value: 'a*c*'", "key: k, value: 'abc*d'"], &[(4, 3)]),
+        (&["key: k, value: '*x'", "key: k, value: 'a*x'", "key: j, value: 'a*x'"], &[(4, 3)]),
+        (&["key: k, value: 'a*'", "key: k, value: abc"], &[]),
+    ];
+    for (descriptors, expected) in table {
+        for (top, limit) in [("", LIMIT), ("", BUCKET)] {
+            let warned = warned(&lines(top, descriptors, limit));
+            assert_eq!(warned.len(), expected.len(), "{descriptors:?}: {warned:?}");
+            for (line, first) in expected {
+                let begins = format!("{line}:3: descriptors[{}]: {}", line - 3, never(*first));
+                assert!(warned.iter().any(|told| told.starts_with(&begins)), "{warned:?}");
+            }
+        }
+    }
+    // In Envoy's form a key and a value are one text.
+    let joined = warned(&lines("", &["key: a, value: '*'", "key: a_b, value: 'c*'"], LIMIT));
+    assert_eq!(joined.len(), 1, "{joined:?}");
+    assert!(
+        warned(&lines("", &["key: a, value: '*'", "key: a_b, value: 'c*'"], BUCKET)).is_empty()
+    );
+}
+
+#[test]
+fn many_patterns_are_looked_through_in_time() {
+    let descriptors: Vec<String> =
+        (0..3_000).map(|n| format!("key: k, value: '*{n}*{}*'", n / 2)).collect();
+    let descriptors: Vec<&str> = descriptors.iter().map(String::as_str).collect();
+    assert!(!warned(&lines("", &descriptors, LIMIT)).is_empty());
+}
+
+#[test]
+fn lists_that_decide_are_warned_of() {
+    let lists = "allow:\n- { key: ip, cidr: 10.1.0.0/16 }\n- { key: user, value: root }\ndeny:\n- { key: \
+                 ip, cidr: 10.0.0.0/8 }\n- { key: user, value: 'mal*' }\n";
+    let text = lines(
+        lists,
+        &["key: user, value: mallory", "key: user, value: root", "key: user", "key: other"],
+        BUCKET,
+    );
+    assert_eq!(
+        warned(&text),
+        [
+            "3:3: allow[0]: has no effect, `deny[0]` on line 6 covers it, and `deny` wins over `allow`; \
+             remove one of them",
+            "9:3: descriptors[0]: has no effect, `deny[1]` on line 7 denies all that it matches; remove \
+             one of them",
+            "10:3: descriptors[1]: has no effect, `allow[1]` on line 4 lets all that it matches pass \
+             uncounted; remove one of them",
+        ]
+    );
+    let nested = format!(
+        "domain: d\ndeny: [{{ key: user, value: x }}]\ndescriptors:\n- {{ key: a, descriptors: [{{ key: \
+         user, value: x, {BUCKET} }}] }}\n"
+    );
+    assert!(warned(&nested)[0].contains("descriptors[0].descriptors[0]: has no effect, `deny[0]`"));
+}
+
+#[test]
+fn limits_that_let_nothing_pass_are_warned_of() {
+    let closed = "limits: [{ algorithm: token_bucket, rate: 10/s }, { name: none, algorithm: \
+                  fixed_window, rate: 0/day }]";
+    let warned = warned(&lines("", &["key: k"], closed));
+    assert_eq!(warned.len(), 1);
+    assert!(warned[0].contains("descriptors[0].limits: `none` lets nothing pass"), "{warned:?}");
+}
+
+#[test]
+fn a_domain_without_rules_is_warned_of() {
+    for text in ["domain: d", "domain: d\ndescriptors: [{ key: k }]"] {
+        let warned = warned(text);
+        assert_eq!(warned.len(), 1);
+        assert!(warned[0].starts_with("1:9: domain: has no rules"), "{warned:?}");
+    }
+    assert!(warned("domain: d\ndeny: [{ key: k }]").is_empty());
+}
+
+#[test]
+fn names_that_nobody_has_are_warned_of_in_envoys_form() {
+    let rule = "rate_limit: { unit: day, requests_per_unit: 5, replaces: [{ name: other }] }";
+    let warned = warned(&lines("", &["key: k"], rule));
+    assert!(warned[0].contains("no rule of this domain is called so, got `other`"), "{warned:?}");
+}
