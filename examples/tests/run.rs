@@ -68,6 +68,25 @@ fn plain_loop() {
 }
 
 #[test]
+fn rules_from_files() {
+    let lines = output(env!("CARGO_BIN_EXE_rules_from_files"));
+    let expected = [
+        "alice: may go, 2 left",
+        "alice: may go, 1 left",
+        "1 rule changed",
+        "alice: may go, 2 left",
+        "bob: may go, 4 left",
+        "the rules stay as they were:",
+    ];
+    assert_eq!(lines[..6], expected);
+    let told = |line: &String| {
+        line.starts_with("shop.yaml:4:40: ") && line.contains("did you mean `rate`?")
+    };
+    assert!(lines[6..].iter().any(told), "{lines:?}");
+    assert_eq!(lines.last().unwrap(), "alice: may go, 1 left");
+}
+
+#[test]
 fn worker_pool() {
     let lines = output(env!("CARGO_BIN_EXE_worker_pool"));
     assert_eq!(lines[0], "8 workers wrote 24 reports");

@@ -8,6 +8,7 @@
 //! | [`several`] | several limits as one, several limiters as one |
 //! | [`waiting`] | waiting for a turn, so many at a time |
 //! | [`settling`] | reserve and commit, refunds, bonuses, debts |
+//! | [`rules`] | rules for requests: who is under which limits; files of them |
 //! | [`changing`] | other limits while everybody goes on; limits in the shadow |
 //! | [`testing`] | your own code under test; metrics |
 //! | [`many`] | batches, memory, snapshots |
@@ -28,6 +29,9 @@ pub mod http {}
 
 #[doc = include_str!("guide/many.md")]
 pub mod many {}
+
+#[doc = include_str!("guide/rules.md")]
+pub mod rules {}
 
 #[doc = include_str!("guide/settling.md")]
 pub mod settling {}

@@ -63,7 +63,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The [guide] goes on: [live changes](guide::changing), [testing and metrics](guide::testing),
+//! The [guide] goes on: [rules](guide::rules), which say who is under which limits, [live changes](guide::changing), [testing and metrics](guide::testing),
 //! [batches, memory and snapshots](guide::many), and a layer for axum and tonic.
 //!
 //! # Features
@@ -75,7 +75,7 @@
 //! | `tokio` | waiting without blocking a thread: `acquire().await`, `permit_async().await` |
 //! | `http` | the one table from a verdict to a status, headers and a body |
 //! | `tower` | a layer for axum, tonic and other tower services; `http` and `tokio` come with it |
-//! | `config` | the crate that reads limits from YAML; so far nothing here makes use of it |
+//! | `config` | limits and rules from YAML, and files of them followed while they change: `Limiter::from_yaml`, `rules_of`, `Engine::follow` |
 //!
 //! # What it costs
 //!
@@ -103,6 +103,8 @@ pub mod snapshot;
 #[cfg(feature = "tower")]
 pub mod tower;
 
+#[cfg(feature = "config")]
+pub use sluicegate_config as config;
 pub use sluicegate_core::account::Answer;
 pub use sluicegate_core::algorithm::concurrency::Holder;
 pub use sluicegate_core::change::Keep;

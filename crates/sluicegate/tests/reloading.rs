@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine_support::{ask, check, engine, peek, rules, told};
+use sluicegate::config::files::ReadOptions;
+use sluicegate::config::watch::Watch;
 use sluicegate::rules::plan::Under;
 use sluicegate::{Change, Engine, Follower, Memory, Reloaded};
-use sluicegate_config::files::ReadOptions;
-use sluicegate_config::watch::Watch;
 
 fn users(limits: &str) -> String {
     format!("domain: shop\ndescriptors:\n  - key: user\n    {limits}\n")

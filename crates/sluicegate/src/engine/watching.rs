@@ -110,8 +110,8 @@ impl Engine {
     ///
     /// ```no_run
     /// use sluicegate::{Change, Engine, LOOK_EVERY};
-    /// use sluicegate_config::files::ReadOptions;
-    /// use sluicegate_config::watch::Watch;
+    /// use sluicegate::config::files::ReadOptions;
+    /// use sluicegate::config::watch::Watch;
     ///
     /// let engine = Engine::new(Default::default())?;
     /// let watch = Watch::new(["rules/"], ReadOptions::default());

@@ -14,6 +14,7 @@
 //! | the same, cold at first | `WarmUp::per_second(5).over(Duration::from_secs(10))` |
 //! | 50 permits every second, bookable ahead | `Cycle::of(50).every(Duration::from_secs(1))` |
 //! | 10 at a time | `Concurrency::at_most(10)` |
+//! | 100 a minute as Envoy counts them, the denied too | `Tally::per_minute(100)` |
 
 mod buckets;
 mod rated;
@@ -30,7 +31,7 @@ pub use sluicegate_core::quota::QuotaError;
 pub use sluicegate_rules::limit::Limit;
 pub use smooth::{SmoothBursty, WarmUp};
 pub use unrated::{Concurrency, Cycle, Unlimited};
-pub use windows::{FixedWindow, SlidingLog, SlidingWindow};
+pub use windows::{FixedWindow, SlidingLog, SlidingWindow, Tally};
 
 /// Something that can be made into a limit: the types of this module, and limits that were read from a file.
 pub trait IntoLimit {

@@ -1,10 +1,11 @@
-//! Windows: counts that start anew, counts that slide, and a log of every hit.
+//! Windows: counts that start anew, counts that slide, a log of every hit, and a tally of all that came.
 
 use std::time::Duration;
 
 use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow as CoreFixedWindow};
 use sluicegate_core::algorithm::sliding_log::SlidingLog as CoreSlidingLog;
 use sluicegate_core::algorithm::sliding_window::{Rounding, SlidingWindow as CoreSlidingWindow};
+use sluicegate_core::algorithm::tally::Tally as CoreTally;
 use sluicegate_core::limit::Limit as CoreLimit;
 use sluicegate_rules::calendar::{Calendar, CalendarUnit};
 use sluicegate_rules::limit::Limit;
@@ -77,6 +78,29 @@ pub struct SlidingWindow {
     rounding: Rounding,
 }
 rated!(SlidingWindow { rounding: Rounding::Floor });
+
+/// So many in each window of the clock, counted as Envoy's rate limit service does: first counted, then compared, so
+/// that what is denied counts too.
+///
+/// It counts whatever other limits say. A cost of 0 is denied where more came than may pass, and a number of 0 is
+/// not a mistake: then nothing passes but a cost of 0.
+///
+/// ```
+/// use sluicegate::Limiter;
+/// use sluicegate::limit::Tally;
+///
+/// let limiter = Limiter::new(Tally::per_day(10))?;
+/// assert!(limiter.of("alice").cost(8).hit().is_allowed());
+/// assert!(!limiter.of("alice").cost(5).hit().is_allowed(), "13 are more than 10");
+/// assert!(!limiter.of("alice").hit().is_allowed(), "and so are 14");
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tally {
+    rate: Rate,
+    name: Option<String>,
+}
+rated!(Tally {});
 
 // === impl FixedWindow ===
 
@@ -259,5 +283,14 @@ impl IntoLimit for SlidingWindow {
     fn into_limit(self) -> Result<Limit, LimitError> {
         let window = CoreSlidingWindow::new(self.rate.exact()?, self.rounding);
         Ok(Limit::fixed(self.name, CoreLimit::SlidingWindow(window)))
+    }
+}
+
+// === impl Tally ===
+
+impl IntoLimit for Tally {
+    fn into_limit(self) -> Result<Limit, LimitError> {
+        let tally = CoreTally::new(self.rate.count, span(self.rate.period))?;
+        Ok(Limit::fixed(self.name, CoreLimit::Tally(tally)))
     }
 }

@@ -255,7 +255,8 @@ impl Shard {
                 if step.limit().counts_first() {
                     let again = step.hit_plainly(asked.hit.kept, cost, now);
                     let Some(again) = again else { return Short::TakeLong };
-                    asked.hit = PlainHit { allowed: again.allowed, after: again.after, ..asked.hit };
+                    asked.hit =
+                        PlainHit { allowed: again.allowed, after: again.after, ..asked.hit };
                     continue;
                 }
                 asked.word = None;

@@ -1,0 +1,75 @@
+//! Rules from files, changed while they are in use.
+//!
+//! A directory of rules is followed. First everybody has 3 requests a day; alice uses 2 of them; then the file is edited: everybody has 5, and alice
+//! has 3 left. An edit with a mistake changes nothing, and is told with its place and the remedy.
+//!
+//! Time stands still here, and the files are looked at when it is time to, so that the lines are the same whenever it is run. A service would call
+//! `follower.start(LOOK_EVERY, ...)` once.
+//!
+//! ```console
+//! cargo run -p sluicegate-examples --bin rules_from_files
+//! ```
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use sluicegate::clock::ManualClock;
+use sluicegate::config::files::ReadOptions;
+use sluicegate::config::watch::Watch;
+use sluicegate::rules::request::{Descriptor, Entry, Request};
+use sluicegate::{Change, Engine, Follower};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = std::env::temp_dir().join(format!("sluicegate-rules-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    let shown = show(&folder);
+    fs::remove_dir_all(&folder)?;
+    shown
+}
+
+fn show(folder: &Path) -> Result<(), Box<dyn Error>> {
+    write(folder, "rate: 3/day")?;
+    let engine = Engine::builder(Default::default()).clock(ManualClock::new()).build()?;
+    let watch = Watch::new([folder], ReadOptions::default());
+    let (mut follower, _warnings) = engine.follow(watch, Default::default())?;
+    ask(&engine, "alice");
+    ask(&engine, "alice");
+
+    write(folder, "rate: 5/day")?;
+    follow(&mut follower, folder);
+    ask(&engine, "alice");
+    ask(&engine, "bob");
+
+    write(folder, "rat: 7/day")?;
+    follow(&mut follower, folder);
+    ask(&engine, "alice");
+    Ok(())
+}
+
+fn write(folder: &Path, rate: &str) -> std::io::Result<()> {
+    let limits = format!("{{ algorithm: fixed_window, {rate} }}");
+    let rules = format!("domain: shop\ndescriptors:\n  - key: user\n    limits: {limits}\n");
+    fs::write(folder.join("shop.yaml"), rules)
+}
+
+/// A change is taken over at the second look that finds it.
+fn follow(follower: &mut Follower, folder: &Path) {
+    let change = follower.look().or_else(|| follower.look());
+    match change {
+        None => println!("nothing has changed"),
+        Some(Change::Taken { reloaded, .. }) => println!("{} rule changed", reloaded.changed),
+        Some(Change::Refused(error)) => {
+            let folder = format!("{}/", folder.display());
+            println!("the rules stay as they were:\n{}", error.to_string().replace(&folder, ""));
+        }
+    }
+}
+
+fn ask(engine: &Engine, user: &str) {
+    let entries = [Entry::new("user", user)];
+    let descriptors = [Descriptor::of(&entries)];
+    let checked = engine.check(&Request { domain: "shop", descriptors: &descriptors, hits: 1 });
+    let left = checked.statuses[0].verdict.remaining.unwrap_or_default();
+    println!("{user}: {}, {left} left", if checked.allowed { "may go" } else { "may not" });
+}
