@@ -295,7 +295,8 @@ impl RuleSet {
         };
         add('d', self.domain_of(no));
         if let (Some(name), Limits::Native(_)) = (&self.rule(no).name, &self.rule(no).limits) {
-            add('n', name);
+            // Under a rule for one identity there is less room than under one for many.
+            add(if self.is_one_identity(no) { 'o' } else { 'n' }, name);
             return key;
         }
         for node in self.nodes_to(self.rules[no.0 as usize].node) {

@@ -96,7 +96,7 @@ impl Snapshot<'_> {
                         self.ask_override(want, limit, plan.identity(step), step.cost, now);
                 }
                 Manner::Alone(no) => {
-                    let (limiter, rule) = self.live.seat(no, &self.engine.store);
+                    let (limiter, rule) = self.live.seat(no, self.engine);
                     let key = plan.identity(step);
                     let asked = Asked { limiter, rule: Some(rule), key };
                     status.verdict = ask_alone(want, &asked, step.cost, now);
@@ -145,7 +145,7 @@ impl Snapshot<'_> {
             })
         };
         let asked = |step: &Step, no| {
-            let (limiter, rule) = self.live.seat(no, &self.engine.store);
+            let (limiter, rule) = self.live.seat(no, self.engine);
             (limiter, rule, step.cost)
         };
         if count == 1 {

@@ -12,7 +12,7 @@ use sluicegate_rules::rule::{Limits, Overflow, Rule as Written};
 use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
-use super::Parts;
+use super::{Inner, Parts};
 use crate::limit::LimitError;
 use crate::limiter::Limiter;
 use crate::memory::ShardCount;
@@ -85,15 +85,23 @@ impl Live {
 
     /// A rule's limiter, and the rule to be asked by it.
     #[inline]
-    pub(super) fn seat(&self, no: RuleNo, parts: &Parts) -> (&Limiter, &Arc<Rule>) {
+    pub(super) fn seat(&self, no: RuleNo, engine: &Inner) -> (&Limiter, &Arc<Rule>) {
         let seat = &self.seats[no.index()];
         match (seat.kept.limiter.get(), seat.rule.get()) {
             (Some(limiter), Some(rule)) => (limiter, rule),
-            _ => self.take_seat(no, parts),
+            _ => self.take_seat_late(no, engine),
         }
     }
 
     #[cold]
+    fn take_seat_late(&self, no: RuleNo, engine: &Inner) -> (&Limiter, &Arc<Rule>) {
+        let (limiter, rule) = self.take_seat(no, &engine.store);
+        if let Some((load, at)) = *engine.load.lock() {
+            limiter.hear(load, at);
+        }
+        (limiter, rule)
+    }
+
     fn take_seat(&self, no: RuleNo, parts: &Parts) -> (&Limiter, &Arc<Rule>) {
         let rule = self.rule(no);
         let limiter = self.seats[no.index()].kept.limiter.get_or_init(|| {

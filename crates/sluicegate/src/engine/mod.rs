@@ -65,6 +65,8 @@ struct Inner {
     store: Parts,
     /// Held while the rules are replaced.
     reloading: Mutex<()>,
+    /// The last load that was heard of, and when.
+    load: Mutex<Option<(u64, Timestamp)>>,
     /// Which rule's memory is looked after next.
     hand: AtomicUsize,
 }
@@ -169,6 +171,41 @@ impl Engine {
         checked
     }
 
+    /// Tells elastic rules how loaded what they protect is, in thousandths of its capacity.
+    ///
+    /// A signal is believed for 10 seconds.
+    ///
+    /// ```
+    /// # #[cfg(feature = "config")] {
+    /// use sluicegate::rules::request::{Descriptor, Entry, Request};
+    /// use sluicegate::{Engine, rules_of};
+    ///
+    /// let engine = Engine::new(rules_of(
+    ///     "
+    /// domain: shop
+    /// descriptors:
+    ///   - key: user
+    ///     limits: { algorithm: fixed_window, rate: 1/year }
+    ///     mode: { elastic: { up_to: 2x, below: 70%, above: 85% } }
+    /// ",
+    /// )?)?;
+    /// let entries = [Entry::new("user", "alice")];
+    /// let descriptors = [Descriptor::of(&entries)];
+    /// let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+    /// assert!(engine.check(&request).allowed);
+    /// assert!(!engine.check(&request).allowed);
+    /// engine.set_load(500);
+    /// assert!(engine.check(&request).allowed);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_load(&self, thousandths: u64) {
+        let now = self.now();
+        *self.inner.load.lock() = Some((thousandths, now));
+        let live = self.inner.live.load_full();
+        live.limiters().for_each(|limiter| limiter.hear(thousandths, now));
+    }
+
     /// The rules as they are at this moment.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<'_> {
@@ -265,6 +302,7 @@ impl EngineBuilder {
             overrides,
             store,
             reloading: Mutex::new(()),
+            load: Mutex::new(None),
             hand: AtomicUsize::new(0),
         };
         Ok(Engine { inner: Arc::new(inner) })

@@ -69,14 +69,14 @@ impl Engine {
         let live = Arc::new(Live { rules, seats });
         let moved: Vec<_> = moved
             .iter()
-            .filter_map(|no| Some((live.seats[no.index()].kept.limiter()?, live.rule(*no))))
+            .filter_map(|no| Some((live.seats[no.index()].kept.limiter()?, *no)))
             .collect();
         // Nobody writes states down under limits that they do not belong to any more.
         let _held: Vec<_> = moved.iter().map(|(limiter, _)| limiter.hold_changes()).collect();
         self.inner.live.store(live.clone());
         let now = self.now();
-        for (limiter, rule) in &moved {
-            limiter.follow(rule, now);
+        for (limiter, no) in &moved {
+            limiter.follow(live.rule(*no), live.rules.rule(*no).overflow, now);
         }
         Ok(reloaded)
     }
@@ -117,12 +117,12 @@ fn join(old: &Live, rules: &RuleSet) -> Joined {
     Joined { seats: seats.into(), moved, reloaded }
 }
 
-/// Whether states are judged alike.
+/// Whether everybody is judged alike.
 fn is_same(old: &Written, new: &Written) -> bool {
     let limits = match (&old.limits, &new.limits) {
         // The name of a limit is part of what the outside is told.
         (Limits::Envoy { .. }, Limits::Envoy { .. }) => old.name == new.name,
         _ => true,
     };
-    limits && old.limits == new.limits && old.mode == new.mode
+    limits && old.limits == new.limits && old.mode == new.mode && old.overflow == new.overflow
 }

@@ -96,11 +96,6 @@ impl Limiter {
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn set_load(&self, thousandths: u64) {
-        let mode = self.inner.rule.read().mode;
-        if let Mode::Elastic { gate: levels, .. } = mode {
-            let now = self.now();
-            let mut gate = self.inner.gate.lock();
-            *gate = gate.heard(&levels, thousandths, now);
-        }
+        self.hear(thousandths, self.now());
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use sluicegate_core::change::Keep;
-use sluicegate_core::mode::Gate;
+use sluicegate_core::mode::{Gate, Mode};
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
@@ -62,10 +62,20 @@ impl Limiter {
     }
 
     /// Moves everybody to the limits of a newer rule, who has not been moved yet. To be called with changes held.
-    pub(crate) fn follow(&self, rule: &Arc<Rule>, now: Timestamp) {
+    pub(crate) fn follow(&self, rule: &Arc<Rule>, overflow: Overflow, now: Timestamp) {
+        self.inner.shards.set_overflow(overflow);
         self.inner.shards.change(rule, Keep::Used, now);
         *self.inner.rule.write() = rule.clone();
         self.inner.waiters.wake_all();
+    }
+
+    /// Hears what the load was at a moment, if its limits are elastic.
+    pub(crate) fn hear(&self, load: u64, at: Timestamp) {
+        let mode = self.inner.rule.read().mode;
+        if let Mode::Elastic { gate: levels, .. } = mode {
+            let mut gate = self.inner.gate.lock();
+            *gate = gate.heard(&levels, load, at);
+        }
     }
 
     /// Gives back what one part of its memory has no use for.

@@ -3,7 +3,7 @@
 mod together;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use sluicegate_core::account::{Account, Answer, Moment};
 use sluicegate_core::algorithm::concurrency::Holder;
@@ -39,7 +39,8 @@ pub(crate) struct Shards {
     /// How many bits of a hash name its shard.
     bits: u32,
     store: Arc<Store>,
-    overflow: Overflow,
+    /// An [`Overflow`], which may be changed.
+    overflow: AtomicU8,
     /// Which shard is looked through next for memory to give back.
     hand: AtomicUsize,
 }
@@ -88,7 +89,7 @@ impl Shards {
             hints: (0..1 << bits).map(|_| Hint::default()).collect(),
             bits,
             store,
-            overflow,
+            overflow: AtomicU8::new(overflow as u8),
             hand: AtomicUsize::new(0),
         }
     }
@@ -144,7 +145,7 @@ impl Shards {
 
     #[cold]
     fn no_room(&self, now: Timestamp, verdict: &mut Verdict) -> Option<bool> {
-        *verdict = match self.overflow {
+        *verdict = match self.overflow() {
             Overflow::Shared => return None,
             Overflow::Deny => denied(),
             Overflow::Allow => UNCOUNTED,
@@ -174,14 +175,14 @@ impl Shards {
         let now = now.min(NOW_MAX);
         // There may have been no room for it: then its slot is one that all newcomers share.
         self.renew_at(hash, holder, now)
-            || self.overflow == Overflow::Shared && self.renew_at(SHARED, holder, now)
+            || self.overflow() == Overflow::Shared && self.renew_at(SHARED, holder, now)
     }
 
     /// Forgets a booking whose turn has come.
     pub(crate) fn forget(&self, hash: u64, holder: Holder, now: Timestamp) {
         let now = now.min(NOW_MAX);
         // There may have been no room for it: then all newcomers share what it was booked with.
-        let shared = (self.overflow == Overflow::Shared).then_some(SHARED);
+        let shared = (self.overflow() == Overflow::Shared).then_some(SHARED);
         for hash in std::iter::once(hash).chain(shared) {
             let mut shard = self.shards[self.index(hash)].0.lock();
             let budget = &self.store.budget;
@@ -213,6 +214,20 @@ impl Shards {
             }
             self.hints[index].follow(shard.table());
         }
+    }
+
+    /// What happens to newcomers for whom there is no room.
+    pub(crate) fn overflow(&self) -> Overflow {
+        match self.overflow.load(Ordering::Relaxed) {
+            deny if deny == Overflow::Deny as u8 => Overflow::Deny,
+            allow if allow == Overflow::Allow as u8 => Overflow::Allow,
+            _ => Overflow::Shared,
+        }
+    }
+
+    /// Changes what happens to newcomers for whom there is no room.
+    pub(crate) fn set_overflow(&self, overflow: Overflow) {
+        self.overflow.store(overflow as u8, Ordering::Relaxed);
     }
 
     /// How many bits of a hash name its shard.

@@ -119,7 +119,7 @@ impl<'a> Request<'a> {
             self.overflowed = true;
             let Some(target) = self.targets.get_mut(place) else { continue };
             target.shards.reclaim_next(now);
-            match target.shards.overflow {
+            match target.shards.overflow() {
                 Overflow::Shared => target.hash = SHARED,
                 Overflow::Deny => return Ok(Ended::NoRoom(place)),
                 Overflow::Allow => self.left_out.push((place, UNCOUNTED)),
@@ -165,7 +165,7 @@ impl<'a> Request<'a> {
             let has_room = match reserves {
                 true => shard.reserve_at(budget, now),
                 // Who is not known holds nothing of its own: what it has to settle was held by the shared identity.
-                false if settles => known || shards.overflow != Overflow::Shared,
+                false if settles => known || shards.overflow() != Overflow::Shared,
                 false => known || budget.has_room(),
             };
             if !has_room {
