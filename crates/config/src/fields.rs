@@ -317,7 +317,8 @@ impl<'a> Fields<'a> {
     ) -> Result<(), Reported> {
         let mut finished = Ok(());
         for entry in self.entries.iter().filter(|entry| !entry.taken) {
-            let message = explain(entry.key);
+            let full = report.is_full();
+            let message = if full { String::new() } else { explain(entry.key) };
             let path = Path::Key(self.path, entry.key);
             finished = Err(report.add(entry.key_at, path, message));
         }

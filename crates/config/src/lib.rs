@@ -31,6 +31,7 @@ pub mod mode;
 pub mod problem;
 pub mod quota;
 pub mod rules;
+pub mod schema;
 pub mod suggest;
 pub mod units;
 pub mod watch;

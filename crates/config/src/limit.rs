@@ -8,7 +8,7 @@
 //! Here is what all limits share: the list, the name, the choice of the algorithm, and what is left
 //! over. The fields of each algorithm are read in `algorithms`.
 
-mod algorithms;
+pub(crate) mod algorithms;
 
 use std::collections::HashMap;
 
@@ -117,7 +117,7 @@ fn limit_of(value: &Value<'_>, names: &mut Names, report: &mut Report) -> Result
 
 // === the name ===
 
-const NAME: Field<String> = Field { name: "name", example: "burst", read: name };
+pub(crate) const NAME: Field<String> = Field { name: "name", example: "burst", read: name };
 
 pub(crate) fn name(text: &str) -> Result<String, UnitError> {
     let (wrong, remedy) = if text.trim().is_empty() {
@@ -158,7 +158,7 @@ fn name_of(
 
 // === the algorithm ===
 
-const ALGORITHM: Field<&'static Form> =
+pub(crate) const ALGORITHM: Field<&'static Form> =
     Field { name: "algorithm", example: "token_bucket", read: form };
 
 fn form(text: &str) -> Result<&'static Form, UnitError> {

@@ -80,11 +80,12 @@ const MODES: [&str; 4] = ["hard", "shadow", "soft", "elastic"];
 const SOFT_EXAMPLE: &str = "10%";
 const ELASTIC_EXAMPLE: &str = "{ up_to: 2x, below: 70%, above: 85% }";
 
-const SOFT: Field<u64> = Field { name: "soft", example: SOFT_EXAMPLE, read: soft_percent };
-const ELASTIC: &str = "elastic";
-const UP_TO: Field<u64> = Field { name: "up_to", example: "2x", read: up_to };
-const BELOW: Field<u64> = Field { name: "below", example: "70%", read: units::percent };
-const ABOVE: Field<u64> = Field { name: "above", example: "85%", read: units::percent };
+pub(crate) const SOFT: Field<u64> =
+    Field { name: "soft", example: SOFT_EXAMPLE, read: soft_percent };
+pub(crate) const ELASTIC: &str = "elastic";
+pub(crate) const UP_TO: Field<u64> = Field { name: "up_to", example: "2x", read: up_to };
+pub(crate) const BELOW: Field<u64> = Field { name: "below", example: "70%", read: units::percent };
+pub(crate) const ABOVE: Field<u64> = Field { name: "above", example: "85%", read: units::percent };
 
 fn mode_with_numbers(
     value: &Value<'_>,

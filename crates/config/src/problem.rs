@@ -226,6 +226,16 @@ impl Report {
         self.problems.len()
     }
 
+    /// Whether more problems are not told, so that nobody has to look for words to tell them with.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.problems.len() > PROBLEMS_MAX
+    }
+
+    /// Whether more warnings are not told.
+    pub(crate) const fn is_full_of_warnings(&self) -> bool {
+        self.warnings.len() > PROBLEMS_MAX
+    }
+
     /// The name of the source.
     pub(crate) fn source(&self) -> &str {
         &self.source

@@ -217,8 +217,8 @@ const SPAN_REMEDY: &str = "write it like `200ms`, `30s` or `1day`";
 const RATE_REMEDY: &str = "write it like `10/s`, `600/m` or `5 per 30s`";
 
 #[derive(Debug, Clone, Copy)]
-struct Unit {
-    names: &'static [&'static str],
+pub(crate) struct Unit {
+    pub(crate) names: &'static [&'static str],
     micros: u64,
     calendar: Option<CalendarUnit>,
 }
@@ -227,7 +227,7 @@ const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
 
 /// The first name of each is the one that messages use.
-const UNITS: [Unit; 9] = [
+pub(crate) const UNITS: [Unit; 9] = [
     // The sign for micro comes in two characters that look the same.
     plain(&["us", "µs", "μs", "microsecond", "microseconds"], 1),
     plain(&["ms", "millisecond", "milliseconds"], 1_000),

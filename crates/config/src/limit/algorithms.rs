@@ -4,8 +4,8 @@
 //! limit. Where the rate is 0, or was unreadable, a stand-in takes its place, so that the other
 //! fields are held against core's bounds all the same.
 
-mod known;
-mod log;
+pub(crate) mod known;
+pub(crate) mod log;
 
 pub(super) use known::{check_values, field_names};
 
@@ -35,10 +35,10 @@ use crate::units::WrittenRate;
 
 /// An algorithm as it is written.
 #[derive(Debug)]
-pub(super) struct Form {
-    pub(super) name: &'static str,
+pub(crate) struct Form {
+    pub(crate) name: &'static str,
     /// Its own fields, beside those of every limit.
-    pub(super) fields: &'static [&'static str],
+    pub(crate) fields: &'static [&'static str],
     pub(super) read: fn(&mut Fields<'_>, &mut Report) -> Result<Allows, Reported>,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Allows {
 }
 
 /// Every algorithm, in the order that messages list them.
-pub(super) const FORMS: [Form; 11] = [
+pub(crate) const FORMS: [Form; 11] = [
     Form {
         name: "token_bucket",
         fields: &["rate", "burst", "initial", "refill", "forget_after"],

@@ -90,6 +90,9 @@ impl Reader<'_> {
         found: &Found<'t>,
     ) -> Result<&'t str, Told> {
         let Some(pair) = found.get(Key::Entry) else {
+            if found.is_misspelt(Key::Entry) {
+                return Err(Told);
+            }
             let message = "descriptor has empty key, got none; add it, like `key: user_id`";
             return Err(self.refuse(spot, message.to_owned()));
         };
@@ -232,7 +235,7 @@ impl Reader<'_> {
 }
 
 /// What says something about the limits of a descriptor.
-const ON_LIMITS: [Key; 12] = [
+pub(crate) const ON_LIMITS: [Key; 12] = [
     Key::Id,
     Key::Mode,
     Key::ShadowMode,
@@ -248,7 +251,8 @@ const ON_LIMITS: [Key; 12] = [
 ];
 
 /// What says something about the limits of a descriptor and of those below it.
-const ON_IDENTITIES: [Key; 4] = [Key::Shared, Key::ShareThreshold, Key::Prefix, Key::ValueToMetric];
+pub(crate) const ON_IDENTITIES: [Key; 4] =
+    [Key::Shared, Key::ShareThreshold, Key::Prefix, Key::ValueToMetric];
 
 fn is_off(pair: &Pair) -> bool {
     use super::scalar::{Meaning, meaning};

@@ -67,6 +67,7 @@ impl Reader<'_> {
         let found = self.known(root, Level::Root);
         let domain = match found.get(Key::Domain) {
             Some(pair) => self.domain(&root.field(pair)),
+            None if found.is_misspelt(Key::Domain) => Err(Told),
             None => {
                 let message = "config file cannot have empty domain, got none; add it, like \
                                `domain: shop`";

@@ -5,6 +5,7 @@ use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::algorithm::token_bucket::Refill;
 use sluicegate_core::limit::Limit as CoreLimit;
 use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::op::OpKind;
 use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::{Limit, names};
@@ -68,7 +69,12 @@ impl Reader<'_> {
     /// Warns of limits that let nothing pass.
     fn closed<'t>(&mut self, spot: &Spot<'t, '_>, found: &Found<'t>, limits: &[Limit]) {
         for (place, limit) in limits.iter().enumerate() {
-            if limit.is_calendar() || limit.at(Timestamp::EPOCH) != CoreLimit::Closed {
+            let open = match limit.at(Timestamp::EPOCH) {
+                CoreLimit::Closed => false,
+                CoreLimit::Tally(tally) => tally.limit() > 0,
+                _ => true,
+            };
+            if open {
                 continue;
             }
             let Some(pair) = found.get(Key::Limits) else { continue };
@@ -190,12 +196,14 @@ fn unshared(consistency: Consistency, one: &Judged<'_>) -> Option<String> {
 
 /// Why nobody can wait, or be kept, for a limit.
 fn unwaiting(on_limit: OnLimit, one: &Judged<'_>) -> Option<String> {
-    let (word, reason) = match (on_limit, one.algorithm) {
+    let (word, reason) = match (on_limit, one.limit) {
         (OnLimit::Deny, _) => return None,
-        (OnLimit::Shape, "unlimited") => ("shape", "it denies nobody"),
-        (OnLimit::Queue, "unlimited") => ("queue", "it denies nobody"),
-        (OnLimit::Shape, "concurrency") => ("shape", "nobody knows when a slot will be free"),
-        (OnLimit::Shape, "rate_limit") => {
+        (OnLimit::Shape, CoreLimit::Unlimited) => ("shape", "it denies nobody"),
+        (OnLimit::Queue, CoreLimit::Unlimited) => ("queue", "it denies nobody"),
+        (OnLimit::Shape, CoreLimit::Concurrency(_)) => {
+            ("shape", "nobody knows when a slot will be free")
+        }
+        (OnLimit::Shape, limit) if limit.refuses(OpKind::Acquire).is_some() => {
             ("shape", "it counts what comes when it comes, so that nobody can wait for a turn")
         }
         _ => return None,

@@ -9,10 +9,10 @@ macro_rules! keys {
     ($($key:ident $name:literal $form:ident [$($level:ident)*],)*) => {
         /// A key of a file of rules.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(super) enum Key { $($key),* }
+        pub(crate) enum Key { $($key),* }
 
         /// In the order that messages list them.
-        const KEYS: &[Key] = &[$(Key::$key),*];
+        pub(crate) const KEYS: &[Key] = &[$(Key::$key),*];
 
         impl Key {
             pub(super) fn of(name: &str) -> Option<Self> {
@@ -22,12 +22,12 @@ macro_rules! keys {
                 })
             }
 
-            pub(super) const fn name(self) -> &'static str {
+            pub(crate) const fn name(self) -> &'static str {
                 match self { $(Self::$key => $name),* }
             }
 
             /// The form that has it: each of Envoy's is one of ours too.
-            pub(super) const fn form(self) -> Form {
+            pub(crate) const fn form(self) -> Form {
                 match self { $(Self::$key => Form::$form),* }
             }
 
@@ -40,7 +40,7 @@ macro_rules! keys {
 
 /// How a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(crate) enum Form {
     /// As envoyproxy/ratelimit reads it.
     Envoy,
     /// With our own keys, and without mercy.
@@ -49,7 +49,7 @@ pub(super) enum Form {
 
 /// The mappings that a file of rules is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Level {
+pub(crate) enum Level {
     Root,
     Descriptor,
     RateLimit,
@@ -94,7 +94,7 @@ const _: () = assert!(KEYS.len() <= KEYS_MAX);
 
 impl Key {
     /// Whether it belongs to a level of a file of this form.
-    pub(super) fn belongs(self, level: Level, form: Form) -> bool {
+    pub(crate) fn belongs(self, level: Level, form: Form) -> bool {
         match (self, form) {
             // Envoy's stands inside `rate_limit` and holds mappings; ours holds plain ids.
             (Self::Replaces, Form::Native) => matches!(level, Level::Descriptor | Level::RateLimit),

@@ -36,6 +36,9 @@ pub(super) fn check(gathered: &Gathered, reports: &mut [Report]) {
 /// The most comparisons of characters, roughly, to find patterns that can never match.
 const WORK_MAX: usize = 20_000_000;
 
+/// The most names that one is compared with to find what was meant.
+const NAMES_COMPARED_MAX: usize = 100;
+
 struct Check<'a, 'r> {
     joint: Joint,
     form: Form,
@@ -219,7 +222,14 @@ impl<'a> Check<'a, '_> {
                 continue;
             }
             let Some(report) = self.reports.get_mut(source) else { continue };
-            let hint = suggest::hint(name, self.names.iter().copied());
+            let full = match self.form {
+                Form::Envoy => report.is_full_of_warnings(),
+                Form::Native => report.is_full(),
+            };
+            if full {
+                continue;
+            }
+            let hint = suggest::hint(name, self.names.iter().copied().take(NAMES_COMPARED_MAX));
             let got = quoted(name);
             let message = format!(
                 "no rule of this domain is called so, got {got}; {hint}name one that exists, or \
@@ -293,10 +303,8 @@ impl<'a> Check<'a, '_> {
     fn covering(&mut self, text: &str, earlier: &Beginnings<'_, 'a>) -> Option<&'a Place> {
         let beginning = beginning(text);
         for length in &earlier.lengths {
-            let begin = beginning.get(..*length).unwrap_or_default();
-            if begin.len() < *length {
-                continue;
-            }
+            let Some(begin) = beginning.get(..*length) else { continue };
+            self.work_left = self.work_left.checked_sub(length / 16 + 1)?;
             for (wide, place) in earlier.globs.get(begin).into_iter().flatten() {
                 let work = wide.len().saturating_mul(text.len()) / 16 + 1;
                 self.work_left = self.work_left.checked_sub(work)?;

@@ -10,6 +10,7 @@ use super::scalar::{Meaning, meaning};
 use super::spot::Spot;
 use crate::fields::Path;
 use crate::problem::{Position, Report, quoted};
+use crate::suggest;
 use crate::yaml::{Content, Node, Pair, Style};
 
 /// Reads one file.
@@ -27,11 +28,21 @@ pub(super) struct Found<'t> {
     pairs: [Option<&'t Pair>; KEYS_MAX],
     /// Earlier ones of `rate_limit`, which in Envoy's form are not replaced by a later one but completed.
     pub(super) earlier: Vec<&'t Pair>,
+    /// The first keys that nobody knows.
+    strangers: Vec<&'t str>,
 }
+
+/// The most unknown keys of a mapping among which one that is missed is looked for.
+const STRANGERS_MAX: usize = 8;
 
 impl<'t> Found<'t> {
     pub(super) fn get(&self, key: Key) -> Option<&'t Pair> {
         self.pairs.get(key as usize).copied().flatten()
+    }
+
+    /// Whether a key that is not there is probably one of those that nobody knows, and was told of.
+    pub(super) fn is_misspelt(&self, key: Key) -> bool {
+        self.strangers.iter().any(|word| suggest::nearest(word, [key.name()]).is_some())
     }
 }
 
@@ -57,10 +68,17 @@ impl Reader<'_> {
 
     /// The pairs of a mapping that mean something; of several of one key the last.
     pub(super) fn known<'t>(&mut self, mapping: &Spot<'t, '_>, level: Level) -> Found<'t> {
-        let mut found = Found { pairs: [None; KEYS_MAX], earlier: Vec::new() };
+        let mut found = Found { pairs: [None; KEYS_MAX], earlier: Vec::new(), strangers: Vec::new() };
         let Content::Mapping(pairs) = &mapping.node.content else { return found };
         for pair in in_order(pairs, self.form) {
-            let Some(key) = self.key(mapping, pair, level) else { continue };
+            let Some(key) = self.key(mapping, pair, level) else {
+                if let Content::Scalar { text, .. } = &pair.key.content
+                    && found.strangers.len() < STRANGERS_MAX
+                {
+                    found.strangers.push(text);
+                }
+                continue;
+            };
             let Some(slot) = found.pairs.get_mut(key as usize) else { continue };
             if let Some(earlier) = slot.replace(pair) {
                 self.again(mapping, key, pair, earlier);
@@ -139,6 +157,9 @@ impl Reader<'_> {
     }
 
     fn stranger(&mut self, value: &Spot<'_, '_>, pair: &Pair, text: &str, level: Level) {
+        if self.report.is_full() {
+            return;
+        }
         let remedy = keys::remedy(text, level, self.form);
         let name = crate::problem::shortened(text);
         let message = format!("config error, unknown key '{name}'; {remedy}");
@@ -291,7 +312,7 @@ fn in_go(node: &Node) -> String {
 // === scalars ===
 
 /// The largest number of requests.
-const REQUESTS_MAX: u32 = u32::MAX;
+pub(crate) const REQUESTS_MAX: u32 = u32::MAX;
 
 impl Reader<'_> {
     /// A text; nothing is the empty one.

@@ -118,41 +118,30 @@ fn made(mut rule: Rule, settings: Settings<'_>, names: &mut Names) -> Rule {
 
 // === settings ===
 
-const ID: Field<String> = Field { name: "id", example: "login", read: limit::name };
-const COST: Field<u64> = Field { name: "cost", example: "5", read: cost };
-const ON_STORE_FAILURE: Field<OnStoreFailure> = Field {
+pub(crate) const ID: Field<String> = Field { name: "id", example: "login", read: limit::name };
+pub(crate) const COST: Field<u64> = Field { name: "cost", example: "5", read: cost };
+pub(crate) const ON_STORE_FAILURE: Field<OnStoreFailure> = Field {
     name: "on_store_failure",
     example: "local",
-    read: |text| {
-        units::choice(
-            text,
-            &[
-                ("local", OnStoreFailure::Local),
-                ("allow", OnStoreFailure::Allow),
-                ("deny", OnStoreFailure::Deny),
-                ("error", OnStoreFailure::Error),
-            ],
-        )
-    },
+    read: |text| units::choice(text, &ON_STORE_FAILURES),
 };
-const ON_LIMIT: Field<OnLimit> = Field {
-    name: "on_limit",
-    example: "deny",
-    read: |text| {
-        let words = [("deny", OnLimit::Deny), ("shape", OnLimit::Shape), ("queue", OnLimit::Queue)];
-        units::choice(text, &words)
-    },
-};
-const OVERFLOW: Field<Overflow> = Field {
-    name: "overflow",
-    example: "shared",
-    read: |text| {
-        let words =
-            [("shared", Overflow::Shared), ("deny", Overflow::Deny), ("allow", Overflow::Allow)];
-        units::choice(text, &words)
-    },
-};
-const SYNC: Field<Span> = Field { name: "sync_interval", example: "50ms", read: sync_interval };
+pub(crate) const ON_LIMIT: Field<OnLimit> =
+    Field { name: "on_limit", example: "deny", read: |text| units::choice(text, &ON_LIMITS) };
+pub(crate) const OVERFLOW: Field<Overflow> =
+    Field { name: "overflow", example: "shared", read: |text| units::choice(text, &OVERFLOWS) };
+
+pub(crate) const ON_STORE_FAILURES: [(&str, OnStoreFailure); 4] = [
+    ("local", OnStoreFailure::Local),
+    ("allow", OnStoreFailure::Allow),
+    ("deny", OnStoreFailure::Deny),
+    ("error", OnStoreFailure::Error),
+];
+pub(crate) const ON_LIMITS: [(&str, OnLimit); 3] =
+    [("deny", OnLimit::Deny), ("shape", OnLimit::Shape), ("queue", OnLimit::Queue)];
+pub(crate) const OVERFLOWS: [(&str, Overflow); 3] =
+    [("shared", Overflow::Shared), ("deny", Overflow::Deny), ("allow", Overflow::Allow)];
+
+pub(crate) const SYNC: Field<Span> = Field { name: "sync_interval", example: "50ms", read: sync_interval };
 
 fn cost(text: &str) -> Result<u64, UnitError> {
     match units::whole(text)? {

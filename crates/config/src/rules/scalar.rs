@@ -5,7 +5,7 @@
 
 /// What a bare scalar means.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Meaning {
+pub(crate) enum Meaning {
     Null,
     Bool(bool),
     Int(i64),
@@ -16,7 +16,7 @@ pub(super) enum Meaning {
 }
 
 /// The meaning of a scalar without quotes.
-pub(super) fn meaning(text: &str) -> Meaning {
+pub(crate) fn meaning(text: &str) -> Meaning {
     match text.as_bytes().first() {
         None | Some(b'~' | b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O') => {
             word(text).unwrap_or(Meaning::Text)

@@ -19,35 +19,36 @@ pub(super) const fn field<T>(
     Field { name, example, read }
 }
 
-pub(super) const RATE: Field<WrittenRate> = field("rate", "10/s", units::rate);
-pub(super) const BURST: Field<u64> = field("burst", "50", burst);
-pub(super) const INITIAL: Field<u64> = field("initial", "0", units::whole);
-pub(super) const REFILL: Field<Refill> =
+pub(crate) const RATE: Field<WrittenRate> = field("rate", "10/s", units::rate);
+pub(crate) const BURST: Field<u64> = field("burst", "50", burst);
+pub(crate) const INITIAL: Field<u64> = field("initial", "0", units::whole);
+pub(crate) const REFILL: Field<Refill> =
     field("refill", "greedy", |text| units::choice(text, &REFILLS));
-pub(super) const FORGET_AFTER: Field<Span> = field("forget_after", "24h", units::span);
-pub(super) const QUEUE: Field<u64> = field("queue", "20", units::whole);
-pub(super) const ALIGN: Field<Aligned> =
+pub(crate) const FORGET_AFTER: Field<Span> = field("forget_after", "24h", units::span);
+pub(crate) const QUEUE: Field<u64> = field("queue", "20", units::whole);
+pub(crate) const ALIGN: Field<Aligned> =
     field("align", "clock", |text| units::choice(text, &ALIGNS));
-pub(super) const ZONE: Field<String> = field("zone", "Europe/Berlin", zone);
-pub(super) const ROUNDING: Field<Rounding> =
+pub(crate) const ZONE: Field<String> = field("zone", "Europe/Berlin", zone);
+pub(crate) const ROUNDING: Field<Rounding> =
     field("rounding", "floor", |text| units::choice(text, &ROUNDINGS));
-pub(super) const MAX_BURST: Field<Span> = field("max_burst", "1s", units::span_or_zero);
-pub(super) const WARM_UP: Field<Span> = field("warm_up", "10s", warm_up);
-pub(super) const COLD_FACTOR: Field<u64> = field("cold_factor", "3", cold_factor);
-pub(super) const PERMITS: Field<u64> = field("permits", "50", units::whole);
-pub(super) const PERIOD: Field<Span> = field("period", "500ms", units::span);
-pub(super) const MAX: Field<u64> = field("max", "10", units::whole);
-pub(super) const LEASE: Field<Span> = field("lease", "30s", units::span);
+pub(crate) const MAX_BURST: Field<Span> = field("max_burst", "1s", units::span_or_zero);
+pub(crate) const WARM_UP: Field<Span> = field("warm_up", "10s", warm_up);
+pub(crate) const COLD_FACTOR: Field<u64> = field("cold_factor", "3", cold_factor);
+pub(crate) const PERMITS: Field<u64> = field("permits", "50", units::whole);
+pub(crate) const PERIOD: Field<Span> = field("period", "500ms", units::span);
+pub(crate) const MAX: Field<u64> = field("max", "10", units::whole);
+pub(crate) const LEASE: Field<Span> = field("lease", "30s", units::span);
 
-const REFILLS: [(&str, Refill); 3] =
+pub(crate) const REFILLS: [(&str, Refill); 3] =
     [("greedy", Refill::Greedy), ("interval", Refill::Interval), ("aligned", Refill::Aligned)];
-const ALIGNS: [(&str, Aligned); 3] =
+pub(crate) const ALIGNS: [(&str, Aligned); 3] =
     [("clock", Aligned::Clock), ("first_hit", Aligned::FirstHit), ("calendar", Aligned::Calendar)];
-const ROUNDINGS: [(&str, Rounding); 2] = [("floor", Rounding::Floor), ("up", Rounding::Up)];
+pub(crate) const ROUNDINGS: [(&str, Rounding); 2] =
+    [("floor", Rounding::Floor), ("up", Rounding::Up)];
 
 /// Where a window begins, as it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Aligned {
+pub(crate) enum Aligned {
     Clock,
     FirstHit,
     Calendar,
@@ -99,7 +100,7 @@ fn zone(text: &str) -> Result<String, UnitError> {
 // === where the algorithm is not known ===
 
 /// Every field of any limit, each once.
-pub(in crate::limit) fn field_names() -> Vec<&'static str> {
+pub(crate) fn field_names() -> Vec<&'static str> {
     let mut names = vec!["algorithm", "name"];
     for name in FORMS.iter().flat_map(|form| form.fields) {
         if !names.contains(name) {

@@ -12,10 +12,10 @@ use crate::problem::{Report, Reported};
 use crate::quota::what_is_wrong;
 use crate::units::{self, WrittenRate};
 
-const RATES: &str = "rates";
+pub(crate) const RATES: &str = "rates";
 const RATES_EXAMPLE: &str = "[10/m, 2 per 3s]";
-const COUNT_DENIED: Field<bool> = field("count_denied", "true", units::truth);
-const MIN_GAP: Field<Span> = field("min_gap", "200ms", units::span_or_zero);
+pub(crate) const COUNT_DENIED: Field<bool> = field("count_denied", "true", units::truth);
+pub(crate) const MIN_GAP: Field<Span> = field("min_gap", "200ms", units::span_or_zero);
 
 pub(super) fn sliding_log(
     fields: &mut Fields<'_>,

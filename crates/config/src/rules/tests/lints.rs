@@ -88,6 +88,8 @@ fn limits_that_let_nothing_pass_are_warned_of() {
     let warned = warned(&lines("", &["key: k"], closed));
     assert_eq!(warned.len(), 1);
     assert!(warned[0].contains("descriptors[0].limits: `none` lets nothing pass"), "{warned:?}");
+    let tally = lines("", &["key: k"], "limits: { algorithm: tally, rate: 0/s }");
+    assert!(super::warned(&tally)[0].contains("`tally` lets nothing pass"));
 }
 
 #[test]

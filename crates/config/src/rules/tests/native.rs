@@ -272,6 +272,7 @@ fn settings_must_fit_the_limits() {
             "`shape` has no meaning for `concurrency`",
         ),
         (limit("unlimited"), "on_limit: shape", "`shape` has no meaning for `unlimited`"),
+        (limit("tally, rate: 5/m"), "on_limit: shape", "`shape` has no meaning for `tally`"),
         (limit("unlimited"), "on_limit: queue", "`queue` has no meaning for `unlimited`"),
         (rate_limit(), "on_limit: shape", "`shape` has no meaning for `rate_limit`"),
         (
