@@ -17,7 +17,7 @@ use sluicegate_lab::line::Line;
 use sluicegate_lab::on_memory::OnMemory;
 use sluicegate_lab::trial::Trial;
 
-const LIMITS: [&str; 30] = [
+const LIMITS: [&str; 35] = [
     "{ algorithm: token_bucket, rate: 5/s, burst: 2 }",
     "{ algorithm: token_bucket, rate: 3/s, burst: 9 }",
     "{ algorithm: token_bucket, rate: 7/m }",
@@ -48,6 +48,19 @@ const LIMITS: [&str; 30] = [
     "{ algorithm: cycle, permits: 5, period: 10s }",
     "{ algorithm: concurrency, max: 3, lease: 10s }",
     "{ algorithm: unlimited }",
+    TALLIES[0],
+    TALLIES[1],
+    TALLIES[2],
+    TALLIES[3],
+    TALLIES[4],
+];
+
+const TALLIES: [&str; 5] = [
+    "{ algorithm: tally, rate: 5 per 10s }",
+    "{ algorithm: tally, rate: 3/m }",
+    "{ algorithm: tally, rate: 0/m }",
+    "{ algorithm: tally, rate: 100000 per 1500us }",
+    "{ algorithm: tally, rate: 9007199254740991/day }",
 ];
 
 const MODES: [&str; 6] = [
@@ -122,8 +135,15 @@ fn on_or_far() -> impl Strategy<Value = i64> {
     prop_oneof![20 => on(), 1 => 0..400_000_000_000_000i64]
 }
 
+/// Any limits; in a third of all cases with a tally among them, which counts what the others deny.
 fn some_limits() -> impl Strategy<Value = Vec<&'static str>> {
-    prop::collection::vec(prop::sample::select(&LIMITS[..]), 1..4)
+    let limits = |count| prop::collection::vec(prop::sample::select(&LIMITS[..]), count);
+    let with_tally = (limits(1..3), prop::sample::select(&TALLIES[..]), any::<bool>());
+    let with_tally = with_tally.prop_map(|(mut limits, tally, first)| {
+        limits.insert(if first { 0 } else { limits.len() }, tally);
+        limits
+    });
+    prop_oneof![2 => limits(1..4), 1 => with_tally]
 }
 
 fn some_mode() -> impl Strategy<Value = &'static str> {

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use sluicegate_config::problem::PROBLEMS_MAX;
+use sluicegate_config::schema::schema;
 
 use crate::output::written;
 use crate::reading::{ReadArgs, Rules, rules};
@@ -22,7 +23,8 @@ use crate::rule::words::counted;
 #[command(after_help = "Examples:\n  \
     sluicegate check rules.yaml                  one file\n  \
     sluicegate check /srv/runtime/config         every file of a directory, as envoyproxy/ratelimit reads it\n  \
-    sluicegate check --strict --json rules/ | jq '.domains[].rules[].id'\n\n\
+    sluicegate check --strict --json rules/ | jq '.domains[].rules[].id'\n  \
+    sluicegate check --schema > rules.schema.json    for an editor that completes and checks\n\n\
     Several paths are one configuration. What is wrong goes to standard error, as `file:line:column: place: message`.\n\
     Exit codes: 0 valid, 1 invalid (with --strict also if there are warnings), 2 broken, such as a file that cannot be read.")]
 pub(crate) struct CheckArgs {
@@ -40,10 +42,17 @@ pub(crate) struct CheckArgs {
     /// Print one JSON object with everything
     #[arg(long)]
     json: bool,
+    /// Print the JSON Schema of the format, for editors
+    #[arg(long, conflicts_with_all = ["paths", "strict", "all", "json"])]
+    schema: bool,
 }
 
 /// Runs `check`.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    if args.schema {
+        written(io::stdout().lock().write_all(schema().as_bytes()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.paths.is_empty() {
         bail!(
             "no rules given: name files or directories, as in `sluicegate check rules.yaml`; \

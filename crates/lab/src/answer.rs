@@ -82,12 +82,13 @@ impl Printed {
         }
     }
 
-    /// The same for an operation that is not about being let in: how it stands, whatever would be let in now.
+    /// The same after a change of the limits: how it stands then. A look at a tally is denied beyond its limit; a change
+    /// is not.
     #[must_use]
-    pub fn standing(answer: &Answer, names: &[String]) -> Self {
+    pub(crate) fn after_change(answer: &Answer, names: &[String]) -> Self {
         let free = Outcome::Allow { wait: Span::ZERO };
-        let verdict = &answer.verdict;
-        let verdict = Verdict { outcome: free, shadow: verdict.shadow.map(|_| free), ..*verdict };
+        let shadow = answer.verdict.shadow.map(|_| free);
+        let verdict = Verdict { outcome: free, shadow, ..answer.verdict };
         Self::new(&Answer { verdict, ..*answer }, names)
     }
 

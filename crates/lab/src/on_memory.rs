@@ -77,7 +77,10 @@ impl OnMemory {
         };
         let policies = self.limiter.policies();
         let names: Vec<String> = policies.iter().map(|policy| policy.name.clone()).collect();
-        Ok(line.ask.printed(&answer, &names))
+        Ok(match line.ask {
+            Ask::SetLimit { .. } => Printed::after_change(&answer, &names),
+            _ => Printed::new(&answer, &names),
+        })
     }
 }
 

@@ -88,7 +88,10 @@ impl Trial {
         let moment = Moment { now, spare_capacity: self.gate.is_open(now) };
         let answer =
             person.account.apply(&plan, op, moment).map_err(|refusal| refusal.to_string())?;
-        Ok(line.ask.printed(&answer, &self.names))
+        Ok(match line.ask {
+            Ask::SetLimit { .. } => Printed::after_change(&answer, &self.names),
+            _ => Printed::new(&answer, &self.names),
+        })
     }
 
     /// What is left for `key` at another moment, without a trace.

@@ -165,8 +165,10 @@ impl Reader<'_> {
 
 pub(crate) const V4_MAX: u8 = 32;
 pub(crate) const V6_MAX: u8 = 128;
-pub(crate) const V4: Field<u8> = Field { name: "v4", example: "24", read: |text| bits(text, V4_MAX) };
-pub(crate) const V6: Field<u8> = Field { name: "v6", example: "64", read: |text| bits(text, V6_MAX) };
+pub(crate) const V4: Field<u8> =
+    Field { name: "v4", example: "24", read: |text| bits(text, V4_MAX) };
+pub(crate) const V6: Field<u8> =
+    Field { name: "v6", example: "64", read: |text| bits(text, V6_MAX) };
 
 fn bits(text: &str, most: u8) -> Result<u8, UnitError> {
     let number = units::whole(text.strip_prefix('/').unwrap_or(text))?;

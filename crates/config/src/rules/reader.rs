@@ -68,7 +68,8 @@ impl Reader<'_> {
 
     /// The pairs of a mapping that mean something; of several of one key the last.
     pub(super) fn known<'t>(&mut self, mapping: &Spot<'t, '_>, level: Level) -> Found<'t> {
-        let mut found = Found { pairs: [None; KEYS_MAX], earlier: Vec::new(), strangers: Vec::new() };
+        let mut found =
+            Found { pairs: [None; KEYS_MAX], earlier: Vec::new(), strangers: Vec::new() };
         let Content::Mapping(pairs) = &mapping.node.content else { return found };
         for pair in in_order(pairs, self.form) {
             let Some(key) = self.key(mapping, pair, level) else {

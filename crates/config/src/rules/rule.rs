@@ -141,7 +141,8 @@ pub(crate) const ON_LIMITS: [(&str, OnLimit); 3] =
 pub(crate) const OVERFLOWS: [(&str, Overflow); 3] =
     [("shared", Overflow::Shared), ("deny", Overflow::Deny), ("allow", Overflow::Allow)];
 
-pub(crate) const SYNC: Field<Span> = Field { name: "sync_interval", example: "50ms", read: sync_interval };
+pub(crate) const SYNC: Field<Span> =
+    Field { name: "sync_interval", example: "50ms", read: sync_interval };
 
 fn cost(text: &str) -> Result<u64, UnitError> {
     match units::whole(text)? {

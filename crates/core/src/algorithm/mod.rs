@@ -6,7 +6,7 @@
 //! | [`steps`] | a level and the period it belongs to | interval and aligned token bucket, fixed window, cycle |
 //! | [`sliding_window`] | two counts | sliding window counter |
 //! | [`sliding_log`] | every admitted hit | sliding window log |
-//! | [`tally`] | one count, of the denied too | the counter of Envoy's form |
+//! | [`tally`] | one count, of the denied too | tally: the counter of Envoy's form |
 //! | [`warm_up`] | a mark and how cold it is | smooth warming up |
 //! | [`concurrency`] | who holds a slot until when | concurrency limit |
 //!
