@@ -291,7 +291,7 @@ fn every_example_of_the_guide_is_valid() {
     let mut count = 0;
     for block in guide.split("```yaml\n").skip(1) {
         let text = block.split("```").next().unwrap();
-        let text = match text.starts_with("domain:") {
+        let text = match text.starts_with("domain:") || text.contains("\ndomain:") {
             true => text.to_owned(),
             false => format!("domain: guide\ndescriptors:\n{text}"),
         };

@@ -1,5 +1,6 @@
 //! What a limiter enforces: as it is configured, and as it stands at a moment.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -23,6 +24,8 @@ pub(crate) struct Rule {
     pub(crate) policies: Arc<[Policy]>,
     /// How often it was changed: states are moved to a later one, never back.
     pub(crate) generation: u64,
+    /// Which rule of a request it is: in the shadow, the limits of one are counted together and apart from those of others.
+    number: usize,
     /// The plan that was last worked out, so that shards share it.
     latest: Mutex<Weak<Plan>>,
 }
@@ -63,19 +66,25 @@ impl Rule {
             });
         }
         let policies = policies.into();
-        Ok(Self { limits, mode, policies, generation: 0, latest: Mutex::new(Weak::new()) })
+        let (number, latest) = (new_number(), Mutex::default());
+        Ok(Self { limits, mode, policies, generation: 0, number, latest })
     }
 
     /// A rule that lets nothing pass.
     pub(crate) fn closed() -> Self {
         let limits = vec![Limit::fixed(None, CoreLimit::Closed)];
         let (policies, latest) = (Arc::default(), Mutex::default());
-        Self { limits, mode: Mode::Hard, policies, generation: 0, latest }
+        Self { limits, mode: Mode::Hard, policies, generation: 0, number: new_number(), latest }
     }
 
-    /// The same, so often changed.
-    pub(crate) fn with_generation(self, generation: u64) -> Self {
-        Self { generation, ..self }
+    /// The same rule in the place of one that was changed.
+    pub(crate) fn after(self, old: &Self) -> Self {
+        self.known_as(old.number, old.generation + 1)
+    }
+
+    /// The same, as the rule of this number, so often changed.
+    pub(crate) fn known_as(self, number: usize, generation: u64) -> Self {
+        Self { number, generation, ..self }
     }
 
     /// The plan at `now`.
@@ -88,6 +97,12 @@ impl Rule {
         *latest = Arc::downgrade(&plan);
         plan
     }
+}
+
+/// A number that no other rule of this process has.
+pub(crate) fn new_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 // === impl Plan ===
@@ -104,7 +119,7 @@ impl Plan {
                 until = until.min(end);
             }
             // The mode fitted when the rule was made, and a calendar's edges do not change that.
-            steps.extend(Step::new(stands, rule.mode));
+            steps.extend(Step::new(stands, rule.mode).map(|step| step.of_rule(rule.number)));
         }
         let short = steps.iter().map(|step| step.plain_cost_max().unwrap_or(0)).min();
         let short_cost_max = short.unwrap_or(0);

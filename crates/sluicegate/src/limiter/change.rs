@@ -41,7 +41,7 @@ impl Limiter {
         // One change at a time: the lock is held until everybody has moved.
         let _changing = self.inner.changing.lock();
         let old = self.inner.rule.read().clone();
-        let new = Arc::new(Rule::new(limits, old.mode)?.with_generation(old.generation + 1));
+        let new = Arc::new(Rule::new(limits, old.mode)?.after(&old));
         self.inner.shards.change(&new, keep, self.now());
         *self.inner.rule.write() = new;
         self.inner.waiters.wake_all();
@@ -68,8 +68,7 @@ impl Limiter {
     pub fn set_mode(&self, mode: Mode) -> Result<(), LimitError> {
         let _changing = self.inner.changing.lock();
         let old = self.inner.rule.read().clone();
-        let new = Rule::new(old.limits.clone(), mode)?.with_generation(old.generation + 1);
-        let new = Arc::new(new);
+        let new = Arc::new(Rule::new(old.limits.clone(), mode)?.after(&old));
         self.inner.shards.change(&new, Keep::Used, self.now());
         *self.inner.rule.write() = new;
         self.inner.waiters.wake_all();
