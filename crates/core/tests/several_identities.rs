@@ -114,11 +114,11 @@ proptest! {
             };
             prop_assert_eq!(each.len(), parts.len());
             // A cycle asked for more than it holds is ready for a while only, and a log that counts denials counts those of
-            // others: together they may have to wait for longer than each of them.
+            // others, as a tally does: together they may have to wait for longer than each of them.
             let waits_longer = |step: &Step| match step.limit() {
                 Limit::Cycle(cycle) => deed.op.cost() > cycle.permits(),
                 Limit::SlidingLog(log) => log.counts_denied(),
-                _ => false,
+                limit => limit.counts_first(),
             };
             match (joint.verdict.outcome, strictest(&each)) {
                 (Outcome::Deny { retry_after }, Outcome::Deny { retry_after: of_one })

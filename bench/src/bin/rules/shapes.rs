@@ -1,0 +1,174 @@
+//! Rules of several shapes, and descriptors that lead to them.
+
+use std::fmt::Write as _;
+
+use sluicegate_rules::domain::{Counter, Domain, Joint, Node, Pattern};
+use sluicegate_rules::request::Entry;
+use sluicegate_rules::rule::{Limits, Rule};
+use sluicegate_rules::unit::Unit;
+
+/// Rules of one kind, as many as are wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// How it is called.
+    pub(crate) name: &'static str,
+    /// How many rules are measured.
+    pub(crate) counts: &'static [usize],
+    /// The rules.
+    pub(crate) domain: fn(usize) -> Domain,
+    /// Writes the three entries that lead to one of so many rules.
+    pub(crate) ask: fn(usize, usize, &mut Asked),
+}
+
+/// The values of three entries; the keys are always the same.
+#[derive(Debug, Default)]
+pub(crate) struct Asked([String; 3]);
+
+const KEYS: [&str; 3] = ["tenant", "user_id", "path"];
+const ALL: &[usize] = &[10, 1_000, 10_000, 100_000];
+
+/// Every shape.
+pub(crate) const SHAPES: [Shape; 4] = [
+    // Ten tenants, all else below them: what is common is in the cache.
+    Shape { name: "exact", counts: ALL, domain: exact, ask: ask_exact },
+    // A way of its own for every rule: nothing is common, three nodes for each.
+    Shape { name: "exact-apart", counts: ALL, domain: apart, ask: ask_apart },
+    // Exact values, globs, networks, expressions and any value.
+    Shape { name: "mixture", counts: ALL, domain: mixture, ask: ask_mixture },
+    // All on one level.
+    Shape { name: "globs", counts: &[10, 1_000, 10_000], domain: globs, ask: ask_globs },
+];
+
+// === impl Asked ===
+
+impl Asked {
+    /// The entries.
+    #[inline]
+    pub(crate) fn entries(&self) -> [Entry<'_>; 3] {
+        let [tenant, user, path] = &self.0;
+        [Entry::new(KEYS[0], tenant), Entry::new(KEYS[1], user), Entry::new(KEYS[2], path)]
+    }
+
+    /// Writes words with a number each; it makes no difference to the time which number it is.
+    #[inline]
+    fn write(&mut self, words: [(&str, usize, &str); 3]) {
+        for (text, (before, number, after)) in self.0.iter_mut().zip(words) {
+            text.clear();
+            let mut digits = *b"00000";
+            let mut rest = number;
+            for digit in digits.iter_mut().rev() {
+                *digit = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
+            text.push_str(before);
+            text.extend(digits.iter().map(|digit| char::from(*digit)));
+            text.push_str(after);
+        }
+    }
+}
+
+fn limited(node: Node) -> Node {
+    let limits = Limits::Envoy { requests_per_unit: 100, unit: Unit::Minute };
+    Node { rule: Some(Rule::new(limits)), ..node }
+}
+
+fn value(before: &str, number: usize, after: &str) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write!(text, "{before}{number:05}{after}");
+    text
+}
+
+fn above(node: Node, descriptors: Vec<Node>) -> Node {
+    Node { descriptors, ..node }
+}
+
+fn domain(descriptors: Vec<Node>) -> Domain {
+    Domain { joint: Joint::Joined, descriptors, ..Domain::new("shop") }
+}
+
+// === exact ===
+
+/// Which tenant, user and path a rule is for.
+fn place(number: usize) -> (usize, usize, usize) {
+    (number % 10, number / 10 % 10, number / 100)
+}
+
+fn exact(count: usize) -> Domain {
+    let path = |number| limited(Node::text(KEYS[2], value("/area/", place(number).2, "/item")));
+    let user = |tenant: usize, user: usize| {
+        let numbers = (0..count).filter(|n| place(*n).0 == tenant && place(*n).1 == user);
+        above(Node::text(KEYS[1], value("user", user, "")), numbers.map(path).collect())
+    };
+    let tenant = |tenant: usize| {
+        let users = (0..10).map(|number| user(tenant, number)).collect();
+        above(Node::text(KEYS[0], value("tenant", tenant, "")), users)
+    };
+    domain((0..10).map(tenant).collect())
+}
+
+fn ask_exact(number: usize, _count: usize, asked: &mut Asked) {
+    let (tenant, user, path) = place(number);
+    asked.write([("tenant", tenant, ""), ("user", user, ""), ("/area/", path, "/item")]);
+}
+
+// === exact, with nothing in common ===
+
+fn apart(count: usize) -> Domain {
+    let chain = |number| {
+        let path = limited(Node::text(KEYS[2], value("/area/", number, "/item")));
+        let user = above(Node::text(KEYS[1], value("user", number, "")), vec![path]);
+        above(Node::text(KEYS[0], value("tenant", number, "")), vec![user])
+    };
+    domain((0..count).map(chain).collect())
+}
+
+fn ask_apart(number: usize, _count: usize, asked: &mut Asked) {
+    asked.write([("tenant", number, ""), ("user", number, ""), ("/area/", number, "/item")]);
+}
+
+// === a mixture ===
+
+/// Of ten rules: five exact, two for any user, one glob, one expression, one network; a quarter of them shares a level.
+fn mixture(count: usize) -> Domain {
+    let rule = |number: usize| {
+        let path = |text: String| limited(Node::text(KEYS[2], text));
+        let exactly = path(value("/area/", number, "/item"));
+        let (user, path) = match number % 10 {
+            0..5 => (Node::text(KEYS[1], value("user", number, "")), exactly),
+            5 | 6 => (Node::any(KEYS[1]), exactly),
+            7 => (Node::any(KEYS[1]), path(value("/area/", number, "/*"))),
+            8 => {
+                let regex = regex::Regex::new("^/area/[0-9]+/item$").expect("an expression");
+                (Node::any(KEYS[1]), limited(Node::new(KEYS[2], Pattern::Regex(regex))))
+            }
+            _ => {
+                let network = "10.0.0.0/8".parse().expect("a network");
+                let shared = Node { counter: Counter::Shared, ..Node::any(KEYS[1]) };
+                (shared, limited(Node::new(KEYS[2], Pattern::Networks(vec![network]))))
+            }
+        };
+        above(Node::text(KEYS[0], value("tenant", number, "")), vec![above(user, vec![path])])
+    };
+    Domain { joint: Joint::Apart, ..domain((0..count).map(rule).collect()) }
+}
+
+fn ask_mixture(number: usize, _count: usize, asked: &mut Asked) {
+    let path = if number % 10 == 9 { ("10.1.2.", 0, "") } else { ("/area/", number, "/item") };
+    asked.write([("tenant", number, ""), ("user", number, ""), path]);
+    if number % 10 == 9 {
+        asked.0[2].truncate("10.1.2.0".len());
+    }
+}
+
+// === globs ===
+
+fn globs(count: usize) -> Domain {
+    let path = |number| limited(Node::text(KEYS[2], value("/area/", number, "/*")));
+    let user = above(Node::any(KEYS[1]), (0..count).map(path).collect());
+    domain(vec![above(Node::any(KEYS[0]), vec![user])])
+}
+
+fn ask_globs(number: usize, _count: usize, asked: &mut Asked) {
+    asked.write([("tenant", number % 7, ""), ("user", number, ""), ("/area/", number, "/item")]);
+}

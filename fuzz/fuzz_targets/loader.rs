@@ -1,0 +1,55 @@
+//! Bytes as files of rules, one or several: whatever they are, the loading ends with rules that can be compiled or with problems
+//! that have a place in one of the texts.
+#![no_main]
+
+mod place;
+
+use std::collections::HashMap;
+
+use libfuzzer_sys::fuzz_target;
+use sluicegate_config::problem::Problem;
+use sluicegate_config::rules::{Options, Source, load};
+use sluicegate_rules::request::{Descriptor, Entry, Request};
+use sluicegate_rules::set::RuleSet;
+
+/// Stands between two files. In YAML it is a comment.
+const BETWEEN: &str = "#----\n";
+
+fuzz_target!(|text: &str| {
+    check(&[source(0, text)], false);
+    if text.contains(BETWEEN) {
+        let files: Vec<Source> =
+            text.split(BETWEEN).zip(0..).map(|(t, no)| source(no, t)).collect();
+        check(&files, false);
+        check(&files, true);
+    }
+});
+
+fn source(no: usize, text: &str) -> Source {
+    Source { name: format!("file{no}.yaml"), text: text.to_owned() }
+}
+
+fn check(sources: &[Source], merge_domains: bool) {
+    let texts: HashMap<&str, &str> = sources.iter().map(|s| (&*s.name, &*s.text)).collect();
+    let has_a_place = |problem: &Problem| match texts.get(problem.source()) {
+        Some(text) => place::check(problem, problem.source(), text),
+        None => panic!("`{}` is no source: {problem}", problem.source()),
+    };
+    match load(sources, &Options { merge_domains }) {
+        Ok(loaded) => {
+            loaded.warnings.iter().for_each(has_a_place);
+            let set = RuleSet::new(loaded.domains).expect("what loads can be compiled");
+            // Whatever the rules are, they can be asked and told.
+            let entries = [Entry::new("key", "value"), Entry::new("user_id", "10.0.0.1")];
+            let descriptors = [Descriptor::of(&entries), Descriptor::of(&entries[1..])];
+            for domain in set.domains() {
+                let _ = set.explain(&Request { domain, descriptors: &descriptors, hits: 1 });
+            }
+            set.rules().for_each(|no| drop(set.way_to(no)));
+        }
+        Err(invalid) => {
+            assert!(invalid.problems.iter().count() > 0);
+            invalid.problems.iter().chain(&invalid.warnings).for_each(has_a_place);
+        }
+    }
+}
