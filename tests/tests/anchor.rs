@@ -95,7 +95,7 @@ fn message_difference(errors: &Value, ours: &str) -> Vec<String> {
 fn request_differences(case: &Value, rules: &RuleSet) -> Vec<String> {
     let mut found = Vec::new();
     // Whose counter it is, by us and by them: who shares one here must share one there.
-    let mut counters: HashMap<Vec<u8>, String> = HashMap::new();
+    let mut counters: HashMap<Vec<u8>, Value> = HashMap::new();
     for asked in case["requests"].as_array().into_iter().flatten() {
         let (domain, texts) = (asked["domain"].as_str().unwrap(), entries_of(&asked["entries"]));
         let entries: Vec<Entry<'_>> = texts.iter().map(|(k, v)| Entry::new(k, v)).collect();
@@ -125,8 +125,8 @@ fn request_differences(case: &Value, rules: &RuleSet) -> Vec<String> {
         if let (Some((_, way)), Some((_, Some(counter)))) = (&ours, &theirs) {
             let mut identity = Vec::new();
             rules.write_identity(rules.domain(domain).unwrap(), &entries, way, &mut identity);
-            let known = counters.entry(identity).or_insert_with(|| counter.to_string());
-            if *known != counter.to_string() {
+            let known = counters.entry(identity).or_insert_with(|| counter.clone());
+            if known != counter {
                 found.push(format!("{domain} {texts:?}: shares a counter with us, not with them"));
             }
         }

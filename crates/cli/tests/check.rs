@@ -27,8 +27,7 @@ fn parsed(run: &Run) -> Value {
 fn the_schema_is_the_one_that_is_published() {
     let run = sluicegate(&["check", "--schema"], "");
     assert_eq!(run.code, 0, "{}", run.stderr);
-    let published =
-        std::fs::read_to_string(support::root().join("docs/rules.schema.json")).unwrap();
+    let published = std::fs::read_to_string(root().join("docs/rules.schema.json")).unwrap();
     assert_eq!(run.stdout, published);
     assert_eq!(sluicegate(&["check", "--schema", "rules.yaml"], "").code, 2, "one or the other");
 }

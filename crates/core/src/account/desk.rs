@@ -55,6 +55,13 @@ impl Desk<'_, '_> {
         let now = now.min(NOW_MAX);
         self.refuse_unsupported(op.kind())?;
         self.check_holder(&op, now)?;
+        // Nothing leaves no trace, also beside others who are asked for something: no life begins with it.
+        let asks_nothing = |(_, part): &(usize, &Part<'_>)| part.asks_nothing(op);
+        let asked_nothing: Vec<(usize, Account)> = (0..)
+            .zip(&*self.parts)
+            .filter(asks_nothing)
+            .map(|(place, part)| (place, part.account.clone()))
+            .collect();
         for part in &mut *self.parts {
             part.account.open(part.plan, now);
         }
@@ -64,6 +71,11 @@ impl Desk<'_, '_> {
         }
         for part in &mut *self.parts {
             part.account.close(part.plan, now);
+        }
+        for (place, before) in asked_nothing {
+            if let Some(part) = self.parts.get_mut(place) {
+                *part.account = before;
+            }
         }
         judged.map(|judged| judged.answer)
     }
@@ -404,6 +416,19 @@ impl Judged {
 impl Part<'_> {
     const fn at(&self, now: Timestamp) -> Moment {
         Moment { now, spare_capacity: self.spare_capacity }
+    }
+
+    /// Whether this part is asked for nothing, where the others may not be.
+    const fn asks_nothing(&self, op: Op) -> bool {
+        let has_own_cost = matches!(
+            op,
+            Op::Hit { .. }
+                | Op::Acquire { holder: None, .. }
+                | Op::Charge { .. }
+                | Op::Refund { .. }
+                | Op::Add { .. }
+        );
+        has_own_cost && matches!(self.cost, Some(0))
     }
 
     /// What is wanted of this part.
