@@ -5,13 +5,16 @@ mod support;
 
 use proptest::prelude::*;
 use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_all, apply_to_each};
+use sluicegate_core::algorithm::token_bucket::TokenBucket;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{Mode, Step};
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::verdict::{Outcome, Verdict};
 use support::limits::{bucket, cycle, slots, small_counting, tally, window};
 use support::plans::{any_slots, deeds, mode, op, plan};
-use support::{World, acquire_as, at, cancel, cases, commit, hit, hit_as, peek, reserve, step, us};
+use support::{
+    World, acquire_as, at, cancel, cases, commit, hit, hit_as, peek, rate, reserve, step, us,
+};
 
 /// Asks all of these worlds as the identities of one request.
 fn ask_all(worlds: &mut [World], op: Op, moment: Moment) -> Result<Answer, Refusal> {
@@ -285,6 +288,24 @@ fn a_rule_in_the_shadow_is_counted_for_all_its_identities_or_for_none() {
     assert!(allows(&mut parts, hit(1), 0));
     assert!(allows(&mut parts, hit(1), 0), "a shadow denies nobody");
     assert_eq!(parts.each_ref().map(|part| left(part, 0)), [4, 0], "the second was not counted");
+}
+
+#[test]
+fn nothing_leaves_no_trace_beside_others() {
+    let short = TokenBucket::new(rate(1, 10), 4).and_then(|bucket| bucket.with_initial(0));
+    let mut slow = hard(Limit::TokenBucket(short.expect("a limit within the bounds")));
+    let mut other = hard(window(9, 100));
+    for op in [hit(1), Op::Charge { cost: 1 }, Op::Refund { cost: 1 }] {
+        let parts = [(&mut slow, Some(0)), (&mut other, None)];
+        let mut parts = parts.map(|(world, cost)| Part {
+            plan: &world.plan,
+            account: &mut world.account,
+            spare_capacity: false,
+            cost,
+        });
+        assert!(apply_to_all(&mut parts, op, at(100)).is_ok());
+        assert!(slow.account.is_new(), "{op:?}: its life has not begun");
+    }
 }
 
 #[test]

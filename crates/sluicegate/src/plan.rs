@@ -48,11 +48,7 @@ pub(crate) struct Plan {
 impl Rule {
     /// These limits under this mode.
     pub(crate) fn new(limits: Vec<Limit>, mode: Mode) -> Result<Self, QuotaError> {
-        if limits.is_empty() || limits.len() > LIMITS_MAX {
-            let what = "the number of limits";
-            let (given, most) = (limits.len() as u64, LIMITS_MAX as u64);
-            return Err(QuotaError::OutOfRange { what, given, least: 1, most });
-        }
+        check_count(limits.len())?;
         let mut policies = Vec::with_capacity(limits.len());
         for (limit, name) in limits.iter().zip(names(&limits)) {
             let at_first = limit.at(Timestamp::EPOCH);
@@ -79,12 +75,17 @@ impl Rule {
 
     /// The same rule in the place of one that was changed.
     pub(crate) fn after(self, old: &Self) -> Self {
-        self.known_as(old.number, old.generation + 1)
+        self.with_number(old.number).with_generation(old.generation + 1)
     }
 
-    /// The same, as the rule of this number, so often changed.
-    pub(crate) fn known_as(self, number: usize, generation: u64) -> Self {
-        Self { number, generation, ..self }
+    /// The same, so often changed.
+    pub(crate) fn with_generation(self, generation: u64) -> Self {
+        Self { generation, ..self }
+    }
+
+    /// The same, as the rule of this number.
+    pub(crate) fn with_number(self, number: usize) -> Self {
+        Self { number, ..self }
     }
 
     /// The plan at `now`.
@@ -97,6 +98,15 @@ impl Rule {
         *latest = Arc::downgrade(&plan);
         plan
     }
+}
+
+/// That a rule may have so many limits.
+pub(crate) fn check_count(limits: usize) -> Result<(), QuotaError> {
+    if (1..=LIMITS_MAX).contains(&limits) {
+        return Ok(());
+    }
+    let (what, given, most) = ("the number of limits", limits as u64, LIMITS_MAX as u64);
+    Err(QuotaError::OutOfRange { what, given, least: 1, most })
 }
 
 /// A number that no other rule of this process has.

@@ -7,9 +7,9 @@ mod engine_support;
 
 use std::time::Duration;
 
-use engine_support::{ask, ask_in, check, engine, peek, refund, told};
-use sluicegate::Outcome;
+use engine_support::{ask, ask_in, check, engine, peek, refund, rules, told};
 use sluicegate::rules::plan::{DomainIs, List, Under};
+use sluicegate::{Engine, Outcome};
 
 const ENVOY: &str = "
 domain: shop
@@ -278,4 +278,128 @@ descriptors:
     assert_eq!(check(&engine, "user=a x3"), "yes 70");
     assert_eq!(check(&engine, "user=a x18446744073709551615"), "no 70!", "saturates, never wraps");
     assert_eq!(check(&engine, "user=a x0"), "yes 70");
+}
+
+// === regressions: from the comparison in `engine_model.rs`, and from reading for it ===
+
+#[test]
+fn rules_in_the_shadow_are_counted_apart() {
+    let (engine, _) = engine(
+        "
+domain: shop
+descriptors:
+  - { key: user, mode: shadow, limits: { algorithm: fixed_window, rate: 1/day } }
+  - { key: tenant, mode: shadow, limits: { algorithm: fixed_window, rate: 9/day } }
+",
+    );
+    for left in ["0 8", "0 7", "0 6"] {
+        assert_eq!(check(&engine, "user=a | tenant=t"), format!("yes {left}"));
+    }
+}
+
+#[test]
+fn who_is_named_twice_is_charged_once_and_for_the_most() {
+    for quota in ["", "quota_mode: true, "] {
+        let (engine, _) = engine(&format!(
+            "
+domain: shop
+descriptors:
+  - {{ key: user, {quota}limits: {{ algorithm: fixed_window, rate: 9/day }} }}
+  - {{ key: path, value: /*, {quota}share_threshold: true, limits: {{ algorithm: fixed_window, rate: 9/day }} }}
+"
+        ));
+        assert_eq!(
+            check(&engine, "user=a x0 | user=a x3"),
+            "yes 6 6",
+            "nothing hides behind nothing"
+        );
+        assert_eq!(check(&engine, "user=a x10 | user=a x1"), "no 6! 6!");
+        assert_eq!(check(&engine, "path=/1 x1 | path=/2 x4 | user=a"), "yes 5 5 5");
+        assert_eq!(refund(&engine, "user=a x1 | user=a x2"), "yes 7 7");
+    }
+}
+
+#[test]
+fn who_cannot_take_a_refund_does_not_keep_others_from_theirs() {
+    let (engine, _) = engine(
+        "
+domain: shop
+descriptors:
+  - { key: user, limits: { algorithm: fixed_window, rate: 9/day } }
+  - { key: slot, limits: { algorithm: concurrency, max: 9, lease: 1m } }
+",
+    );
+    assert_eq!(check(&engine, "user=a x5 | slot=s"), "yes 4 8");
+    assert_eq!(refund(&engine, "user=a x5 | slot=s"), "yes 9 -");
+}
+
+#[test]
+fn nothing_leaves_no_trace_beside_others() {
+    let (engine, clock) = engine(
+        "
+domain: shop
+descriptors:
+  - { key: slow, limits: { algorithm: token_bucket, rate: 1/m, burst: 4, initial: 0 } }
+  - { key: user, limits: { algorithm: fixed_window, rate: 9/day } }
+",
+    );
+    assert_eq!(check(&engine, "slow=s x0 | user=a"), "yes 0 8");
+    assert_eq!(engine.memory().entries(), 1);
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(check(&engine, "slow=s"), "no 0!", "its life begins here");
+}
+
+#[test]
+fn who_asks_for_nothing_needs_no_room() {
+    let text = "
+domain: shop
+descriptors:
+  - { key: user, overflow: deny, limits: { algorithm: fixed_window, rate: 9/day } }
+";
+    let memory = sluicegate::Memory::with_entries(1);
+    let engine = Engine::builder(rules(text)).memory(&memory).build().unwrap();
+    assert_eq!(check(&engine, "user=a"), "yes 8");
+    assert_eq!(check(&engine, "user=b x0"), "yes -");
+    assert_eq!(check(&engine, "user=a | user=b x0"), "yes 7 -");
+    assert_eq!(check(&engine, "user=a | user=b"), "no 7 -!");
+}
+
+/// What was counted is known to the wait, also where it is another limit that denies.
+#[test]
+fn a_tally_beside_another_limit_of_a_rule() {
+    use sluicegate::Span;
+    use sluicegate::rules::domain::{Domain, Node};
+    use sluicegate::rules::limit::Limit;
+    use sluicegate::rules::rule::{Limits, Rule};
+    use sluicegate::rules::set::RuleSet;
+    use sluicegate_core::algorithm::concurrency::Concurrency;
+    use sluicegate_core::algorithm::tally::Tally;
+    use sluicegate_core::limit::Limit as CoreLimit;
+
+    let tally = CoreLimit::Tally(Tally::new(2, Span::from_secs(3_600)).unwrap());
+    let slots = CoreLimit::Concurrency(Concurrency::new(1, Span::from_secs(60)).unwrap());
+    let limits = [tally, slots].map(|limit| Limit::fixed(None, limit));
+    let rule = Rule::new(Limits::Native(limits.into()));
+    let users = Node { rule: Some(rule), ..Node::any("user") };
+    let rules = RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }]);
+    let engine = Engine::builder(rules.unwrap())
+        .clock(sluicegate::clock::ManualClock::new())
+        .build()
+        .unwrap();
+    assert!(ask("user=a", |request| engine.check(request)).allowed);
+    let denied = ask("user=a", |request| engine.check(request)).statuses[0].verdict.outcome;
+    assert_eq!(denied, Outcome::Deny { retry_after: Span::from_secs(3_600) }, "not 60");
+}
+
+#[test]
+fn a_rule_without_limits_is_refused() {
+    use sluicegate::rules::domain::{Domain, Node};
+    use sluicegate::rules::rule::{Limits, Rule};
+    use sluicegate::rules::set::RuleSet;
+
+    let rule = Rule::new(Limits::Native([].into()));
+    let users = Node { rule: Some(rule), ..Node::any("user") };
+    let domain = Domain { descriptors: vec![users], ..Domain::new("shop") };
+    let refused = Engine::new(RuleSet::new(vec![domain]).unwrap()).unwrap_err().to_string();
+    assert_eq!(refused, "rule `shop/user`: the number of limits must be from `1` to `32`, got `0`");
 }

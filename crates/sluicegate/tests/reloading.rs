@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine_support::{ask, check, engine, peek, rules, told};
+use sluicegate::clock::ManualClock;
 use sluicegate::config::files::ReadOptions;
 use sluicegate::config::watch::Watch;
 use sluicegate::rules::plan::Under;
@@ -178,6 +179,82 @@ fn many_rules_keep_their_counts_apart_and_through_a_reload() {
         let both = format!("tenant=t{tenant} | tenant=t{tenant},user=u");
         assert_eq!(peek(&engine, &both), format!("yes {} {}", 150 + tenant, 140 + tenant));
     }
+}
+
+#[test]
+fn a_rule_that_becomes_elastic_knows_of_the_last_load() {
+    let mode = |mode: &str| {
+        users(&format!("limits: {{ algorithm: fixed_window, rate: 1/day }}\n    mode: {mode}"))
+    };
+    let elastic = mode("{ elastic: { up_to: 2x, below: 70%, above: 85% } }");
+    let (engine, _) = engine(&mode("hard"));
+    assert!(check(&engine, "user=a").starts_with("yes"));
+    engine.set_load(500);
+    engine.reload(rules(&elastic)).unwrap();
+    assert!(check(&engine, "user=b").starts_with("yes"));
+    assert!(check(&engine, "user=b").starts_with("yes"), "twice as much");
+}
+
+#[test]
+fn a_load_in_between_leaves_a_rule_open_that_nobody_has_asked_for() {
+    let text = users(
+        "limits: { algorithm: fixed_window, rate: 1/day }\n    mode: { elastic: { up_to: 2x, below: 70%, above: 85% } }",
+    );
+    let (engine, _) = engine(&text);
+    engine.set_load(500);
+    engine.set_load(800);
+    assert!(check(&engine, "user=a").starts_with("yes"));
+    assert!(check(&engine, "user=a").starts_with("yes"));
+}
+
+#[test]
+fn in_envoys_form_a_name_is_only_what_a_rule_is_called() {
+    let named = |name: &str| {
+        users(&format!("rate_limit: {{ name: {name}, unit: day, requests_per_unit: 10 }}"))
+    };
+    let (engine, _) = engine(&named("one"));
+    check(&engine, "user=a x8");
+    engine.reload(rules(&named("two"))).unwrap();
+    assert_eq!(peek(&engine, "user=a"), "yes 2");
+}
+
+/// Somebody with an older set may be the first to come to a rule.
+#[test]
+fn whoever_comes_first_with_older_rules_is_saved_under_those_of_its_states() {
+    let folder = Folder::new("late");
+    let path = folder.0.join("saved");
+    let newer = users("limits: { algorithm: token_bucket, rate: 10/day }");
+    let clock = ManualClock::new();
+    let start = |text: &str, memory: &Memory| {
+        Engine::builder(rules(text)).memory(memory).clock(clock.clone()).build().unwrap()
+    };
+    let memory = Memory::new();
+    let first = start(&window(10), &memory);
+    let before = first.snapshot();
+    first.reload(rules(&newer)).unwrap();
+    let mut checked = sluicegate::Checked::default();
+    ask("user=a x3", |request| {
+        before.check(request, first.now(), &mut checked);
+        checked.clone()
+    });
+    assert_eq!(check(&first, "user=a x4"), "yes 6", "another algorithm begins anew");
+    memory.save(&path).unwrap();
+    let second = start(&newer, &Memory::restore(&path).unwrap());
+    assert_eq!(peek(&second, "user=a"), "yes 6");
+}
+
+#[test]
+fn a_rule_that_was_gone_and_is_back_is_saved_once() {
+    let folder = Folder::new("back");
+    let memory = Memory::new();
+    let engine = Engine::builder(rules(&window(10))).memory(&memory).build().unwrap();
+    check(&engine, "user=a");
+    let before = engine.snapshot();
+    engine.reload(rules("domain: other")).unwrap();
+    engine.reload(rules(&window(10))).unwrap();
+    check(&engine, "user=a");
+    assert_eq!(memory.save(folder.0.join("saved")).unwrap().identities, 1, "of the new one");
+    drop(before);
 }
 
 // === under load ===

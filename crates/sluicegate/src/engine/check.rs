@@ -88,32 +88,41 @@ impl Snapshot<'_> {
             return;
         }
         let mut together = 0;
-        for (step, status) in plan.steps().iter().zip(statuses.iter_mut()) {
-            match self.manner(step) {
-                Manner::Free => {}
+        for (place, step) in plan.steps().iter().enumerate() {
+            statuses[place].verdict = match self.manner(want, step) {
+                Manner::Free => continue,
+                Manner::Together(_) => {
+                    together += 1;
+                    continue;
+                }
                 Manner::Override(limit) => {
-                    status.verdict =
-                        self.ask_override(want, limit, plan.identity(step), step.cost, now);
+                    self.ask_override(want, limit, plan.identity(step), step.cost, now)
                 }
-                Manner::Alone(no) => {
-                    let (limiter, rule) = self.live.seat(no, self.engine);
-                    let key = plan.identity(step);
-                    let asked = Asked { limiter, rule: Some(rule), key };
-                    status.verdict = ask_alone(want, &asked, step.cost, now);
-                }
-                Manner::Together(_) => together += 1,
-            }
+                Manner::Alone(no) => ask_alone(want, &self.asked(plan, step, no), step.cost, now),
+                Manner::Once(no) => match first_alike(plan, place) {
+                    first if first < place => statuses[first].verdict,
+                    _ => {
+                        let cost = most_of(plan, place);
+                        ask_alone(want, &self.asked(plan, step, no), cost, now)
+                    }
+                },
+            };
         }
         *allowed = self.is_allowed(statuses);
         if together > 0 {
-            let want = if *allowed || want == Want::Refund { want } else { Want::Peek };
+            let want = if *allowed { want } else { Want::Peek };
             self.ask_together(want, together, plan, statuses, each, now);
             *allowed = self.is_allowed(statuses);
         }
     }
 
+    fn asked<'a>(&'a self, plan: &'a Plan, step: &Step, no: RuleNo) -> Asked<'a> {
+        let (limiter, rule) = self.live.seat(no, self.engine);
+        Asked { limiter, rule: Some(rule), key: plan.identity(step) }
+    }
+
     /// How a step is asked.
-    fn manner(&self, step: &Step) -> Manner {
+    fn manner(&self, want: Want, step: &Step) -> Manner {
         match step.under {
             Under::Nothing | Under::Replaced(_) => Manner::Free,
             Under::Override(limit) => Manner::Override(limit),
@@ -121,14 +130,15 @@ impl Snapshot<'_> {
                 Written { limits: Limits::Unlimited, .. } => Manner::Free,
                 Written { limits: Limits::Envoy { .. }, .. } => Manner::Alone(no),
                 // Whether it denies says nothing about the request as long as another of its kind does not.
-                Written { quota_mode: true, .. } => Manner::Alone(no),
+                Written { quota_mode: true, .. } => Manner::Once(no),
+                // Nobody has to agree to what is given back, and who cannot take it does not keep the others from theirs.
+                _ if want == Want::Refund => Manner::Once(no),
                 _ => Manner::Together(no),
             },
         }
     }
 
-    /// Those that are charged only if all agree. They may have different costs: then each group of one cost is asked by itself, the
-    /// later ones only if the earlier have agreed.
+    /// Those that are charged only if all agree, each with its own cost; who is named more than once, once and with the largest.
     fn ask_together(
         &self,
         want: Want,
@@ -139,32 +149,33 @@ impl Snapshot<'_> {
         now: Timestamp,
     ) {
         let steps = || {
-            plan.steps().iter().enumerate().filter_map(|(place, step)| match self.manner(step) {
+            let all = plan.steps().iter().enumerate();
+            all.filter_map(|(place, step)| match self.manner(want, step) {
                 Manner::Together(no) => Some((place, step, no)),
                 _ => None,
             })
         };
-        let asked = |step: &Step, no| {
-            let (limiter, rule) = self.live.seat(no, self.engine);
-            (limiter, rule, step.cost)
-        };
-        if count == 1 {
-            for (place, step, no) in steps() {
-                let (limiter, rule, cost) = asked(step, no);
-                let asked = Asked { limiter, rule: Some(rule), key: plan.identity(step) };
-                statuses[place].verdict = ask_alone(want, &asked, cost, now);
-            }
-            return;
+        let mut all: Vec<(Asked<'_>, u64)> = Vec::new();
+        if count > 1 {
+            all.reserve(count);
+            let firsts = steps().filter(|(place, ..)| first_alike(plan, *place) == *place);
+            all.extend(
+                firsts.map(|(place, step, no)| (self.asked(plan, step, no), most_of(plan, place))),
+            );
         }
-        let all: Vec<(Asked<'_>, u64)> = steps()
-            .map(|(_, step, no)| {
-                let (limiter, rule, cost) = asked(step, no);
-                (Asked { limiter, rule: Some(rule), key: plan.identity(step) }, cost)
-            })
-            .collect();
-        ask_each(&all, want.op(), now, each);
-        for ((place, ..), verdict) in steps().zip(each.iter()) {
-            statuses[place].verdict = *verdict;
+        if all.len() > 1 {
+            ask_each(&all, want.op(), now, each);
+        } else {
+            let Some((place, step, no)) = steps().next() else { return };
+            each.clear();
+            each.push(ask_alone(want, &self.asked(plan, step, no), most_of(plan, place), now));
+        }
+        let mut said = each.iter();
+        for (place, ..) in steps() {
+            let first = first_alike(plan, place);
+            let again = (first < place).then(|| statuses[first].verdict);
+            let verdict = again.or_else(|| said.next().copied());
+            statuses[place].verdict = verdict.unwrap_or(UNCOUNTED);
         }
     }
 
@@ -220,7 +231,8 @@ impl Snapshot<'_> {
     fn look_after_memory(&self, now: Timestamp) {
         // By chance, since a counter of all requests would be in everybody's way.
         if now.as_micros().is_multiple_of(LOOK_AFTER_EVERY) {
-            self.live.sweep_one(self.engine.hand.fetch_add(1, Ordering::Relaxed));
+            let turn = self.engine.hand.fetch_add(1, Ordering::Relaxed);
+            self.live.sweep_one(&self.engine.overrides, turn);
         }
     }
 }
@@ -232,10 +244,29 @@ enum Manner {
     Free,
     /// By the counter of its unit.
     Override(Override),
-    /// By itself, and charged whatever the others say.
+    /// By itself, and charged whatever the others say; as often as it is named.
     Alone(RuleNo),
+    /// By itself, and whatever the others say; however often it is named.
+    Once(RuleNo),
     /// With the others: all or nothing.
     Together(RuleNo),
+}
+
+/// The first step that is about the same counter of the same rule.
+fn first_alike(plan: &Plan, place: usize) -> usize {
+    let (all, step) = (plan.steps(), &plan.steps()[place]);
+    all[..place].iter().position(|other| is_alike(plan, other, step)).unwrap_or(place)
+}
+
+/// The largest cost of a step and those behind it that are about the same.
+fn most_of(plan: &Plan, place: usize) -> u64 {
+    let (all, step) = (plan.steps(), &plan.steps()[place]);
+    let later = all[place + 1..].iter().filter(|other| is_alike(plan, other, step));
+    later.map(|other| other.cost).max().unwrap_or(0).max(step.cost)
+}
+
+fn is_alike(plan: &Plan, one: &Step, other: &Step) -> bool {
+    one.under == other.under && plan.identity(one) == plan.identity(other)
 }
 
 fn ask_alone(want: Want, asked: &Asked<'_>, cost: u64, now: Timestamp) -> Verdict {

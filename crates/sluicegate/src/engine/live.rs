@@ -1,11 +1,13 @@
 //! A set of rules with what is kept of everybody under each.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::limit::Limit as CoreLimit;
-use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::mode::{Gate, GateLevels, Mode, Step};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::Limit;
 use sluicegate_rules::rule::{Limits, Overflow, Rule as Written};
@@ -16,7 +18,7 @@ use super::{Inner, Parts};
 use crate::limit::LimitError;
 use crate::limiter::Limiter;
 use crate::memory::ShardCount;
-use crate::plan::Rule;
+use crate::plan::{Rule, check_count, new_number};
 
 /// Up to how many rules each has as much room for threads as a limiter of its own.
 const MANY_SHARDS_MAX: usize = 100;
@@ -25,6 +27,8 @@ const MANY_SHARDS_MAX: usize = 100;
 pub(super) struct Live {
     pub(super) rules: RuleSet,
     pub(super) seats: Box<[Seat]>,
+    /// The rules that have an ear for the load.
+    elastic: Box<[(RuleNo, GateLevels)]>,
 }
 
 /// A rule at work.
@@ -32,16 +36,23 @@ pub(super) struct Live {
 pub(super) struct Seat {
     /// Everybody's states; those of a rule that goes on after a reload are the same.
     pub(super) kept: Arc<Kept>,
-    /// The rule as the states are judged by it, once it was needed.
+    /// The rule as the states are judged by it, once it was needed. When it is there, the limiter is at it, or at a later one, or
+    /// is being moved to it by whoever reloads.
     rule: OnceLock<Arc<Rule>>,
     /// How often the rule was changed.
     pub(super) generation: u64,
 }
 
 /// The limiter of a rule, once somebody came. A rule that nobody asks for takes next to nothing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Kept {
     limiter: OnceLock<Limiter>,
+    /// Which rule of a request it is.
+    number: usize,
+    /// What was heard of the load, if the rule has an ear for it; from the first signal on, whether somebody came or not.
+    gate: OnceLock<Arc<Mutex<Gate>>>,
+    /// Whether the rule is gone. Whoever is on its way may still ask for it.
+    retired: AtomicBool,
 }
 
 /// Counters for limits that come with the request, one limiter for each unit: they only count, and what is
@@ -58,7 +69,30 @@ impl Live {
     pub(super) fn first(rules: RuleSet) -> Result<Self, LimitError> {
         check_all(&rules)?;
         let seats = rules.rules().map(|_| Seat::default()).collect();
-        Ok(Self { rules, seats })
+        Ok(Self::new(rules, seats))
+    }
+
+    pub(super) fn new(rules: RuleSet, seats: Box<[Seat]>) -> Self {
+        let elastic = rules.rules().filter_map(|no| match rules.rule(no).mode {
+            Mode::Elastic { gate, .. } => Some((no, gate)),
+            Mode::Hard | Mode::Soft { .. } | Mode::Shadow => None,
+        });
+        Self { elastic: elastic.collect(), rules, seats }
+    }
+
+    /// Elastic rules hear what the load was at a moment.
+    pub(super) fn hear(&self, load: u64, at: Timestamp) {
+        for (no, levels) in &self.elastic {
+            let mut gate = self.seats[no.index()].kept.gate().lock();
+            *gate = gate.heard(levels, load, at);
+        }
+    }
+
+    /// A rule that was not elastic before knows of the last signal, if there was one, and of no other.
+    pub(super) fn hear_first(&self, no: RuleNo, load: Option<(u64, Timestamp)>) {
+        let Mode::Elastic { gate: levels, .. } = self.rules.rule(no).mode else { return };
+        let heard = load.map(|(load, at)| Gate::default().heard(&levels, load, at));
+        *self.seats[no.index()].kept.gate().lock() = heard.unwrap_or_default();
     }
 
     /// Seats the rules that a restored store has something of, so that the next snapshot has it too.
@@ -75,10 +109,14 @@ impl Live {
         self.seats.iter().filter_map(|seat| seat.kept.limiter.get())
     }
 
-    /// Gives back what the limiter of one rule, whose turn it is, has no use for.
-    pub(super) fn sweep_one(&self, turn: usize) {
-        let Some(place) = turn.checked_rem(self.seats.len()) else { return };
-        if let Some(limiter) = self.seats[place].kept.limiter.get() {
+    /// Gives back what one limiter, whose turn it is, has no use for.
+    pub(super) fn sweep_one(&self, overrides: &Overrides, turn: usize) {
+        let place = turn % (self.seats.len() + overrides.units.len());
+        let limiter = match place.checked_sub(self.seats.len()) {
+            None => self.seats[place].kept.limiter.get(),
+            Some(unit) => overrides.units[unit].get(),
+        };
+        if let Some(limiter) = limiter {
             limiter.sweep_next();
         }
     }
@@ -89,44 +127,45 @@ impl Live {
         let seat = &self.seats[no.index()];
         match (seat.kept.limiter.get(), seat.rule.get()) {
             (Some(limiter), Some(rule)) => (limiter, rule),
-            _ => self.take_seat_late(no, engine),
+            _ => self.take_seat(no, &engine.store),
         }
     }
 
     #[cold]
-    fn take_seat_late(&self, no: RuleNo, engine: &Inner) -> (&Limiter, &Arc<Rule>) {
-        let (limiter, rule) = self.take_seat(no, &engine.store);
-        if let Some((load, at)) = *engine.load.lock() {
-            limiter.hear(load, at);
-        }
-        (limiter, rule)
-    }
-
     fn take_seat(&self, no: RuleNo, parts: &Parts) -> (&Limiter, &Arc<Rule>) {
-        let rule = self.rule(no);
-        let limiter = self.seats[no.index()].kept.limiter.get_or_init(|| {
+        let Seat { kept, rule, .. } = &self.seats[no.index()];
+        let this = rule.get().cloned().unwrap_or_else(|| self.new_rule(no));
+        let overflow = self.rules.rule(no).overflow;
+        let limiter = kept.limiter.get_or_init(|| {
             let shards = match self.rules.is_one_identity(no) {
                 true => ShardCount::One,
                 // With 48 KB each, a hundred rules take 5 MB before anybody has come.
                 false if self.seats.len() > MANY_SHARDS_MAX => ShardCount::Few,
                 false => ShardCount::Many,
             };
-            let overflow = self.rules.rule(no).overflow;
-            parts.limiter(self.rules.lasting_key(no), rule.clone(), overflow, shards)
+            let (name, gate) = (self.rules.lasting_key(no), kept.gate().clone());
+            parts.limiter(name, this.clone(), overflow, shards, gate)
         });
-        (limiter, rule)
+        // Somebody who was on its way with older rules may have been first.
+        limiter.catch_up(&this, overflow);
+        // Either this sees that the rule is gone, or whoever removes it sees the limiter.
+        if kept.retired.load(Ordering::SeqCst) {
+            limiter.retire();
+        }
+        (limiter, rule.get_or_init(|| this))
     }
 
-    /// A rule as states are judged by it.
+    /// A rule as states are judged by it. To be called by whoever moves its limiter there.
     pub(super) fn rule(&self, no: RuleNo) -> &Arc<Rule> {
-        let seat = &self.seats[no.index()];
-        seat.rule.get_or_init(|| {
-            let written = self.rules.rule(no);
-            let rule = Rule::new(limits_of(written), written.mode);
-            // It was checked when the rules were taken over.
-            let rule = rule.unwrap_or_else(|_| Rule::closed());
-            Arc::new(rule.with_generation(seat.generation))
-        })
+        self.seats[no.index()].rule.get_or_init(|| self.new_rule(no))
+    }
+
+    fn new_rule(&self, no: RuleNo) -> Arc<Rule> {
+        let (seat, written) = (&self.seats[no.index()], self.rules.rule(no));
+        let rule = Rule::new(limits_of(written), written.mode);
+        // It was checked when the rules were taken over.
+        let rule = rule.unwrap_or_else(|_| Rule::closed());
+        Arc::new(rule.with_number(seat.kept.number).with_generation(seat.generation))
     }
 }
 
@@ -147,6 +186,25 @@ impl Kept {
     pub(super) fn limiter(&self) -> Option<&Limiter> {
         self.limiter.get()
     }
+
+    /// The rule is gone: what is kept of it is not saved any more.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::SeqCst);
+        if let Some(limiter) = self.limiter.get() {
+            limiter.retire();
+        }
+    }
+
+    fn gate(&self) -> &Arc<Mutex<Gate>> {
+        self.gate.get_or_init(Arc::default)
+    }
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        let (limiter, gate) = (OnceLock::new(), OnceLock::new());
+        Self { limiter, gate, number: new_number(), retired: AtomicBool::new(false) }
+    }
 }
 
 /// That every rule can be enforced.
@@ -156,9 +214,11 @@ pub(super) fn check_all(rules: &RuleSet) -> Result<(), LimitError> {
         if matches!(written.limits, Limits::Unlimited) {
             continue;
         }
-        for limit in limits_of(written) {
-            Step::new(limit.at(Timestamp::EPOCH), written.mode)
-                .map_err(|error| LimitError::InRule { rule: rules.id(no), error })?;
+        let in_rule = |error| LimitError::InRule { rule: rules.id(no), error };
+        let limits = limits_of(written);
+        check_count(limits.len()).map_err(in_rule)?;
+        for limit in limits {
+            Step::new(limit.at(Timestamp::EPOCH), written.mode).map_err(in_rule)?;
         }
     }
     Ok(())
@@ -170,8 +230,8 @@ pub(super) fn limits_of(written: &Written) -> Vec<Limit> {
         Limits::Unlimited => vec![Limit::fixed(None, CoreLimit::Unlimited)],
         Limits::Native(limits) => limits.to_vec(),
         Limits::Envoy { requests_per_unit, unit } => {
-            let name = written.name.as_ref().map(|name| name.to_string());
-            vec![Limit::fixed(name, tally(u64::from(*requests_per_unit), *unit))]
+            // Without the rule's name: it is known by the way to it, and goes on when it is called something else.
+            vec![Limit::fixed(None, tally(u64::from(*requests_per_unit), *unit))]
         }
     }
 }
@@ -191,7 +251,8 @@ impl Overrides {
         self.units[place].get_or_init(|| {
             let limit = Limit::fixed(None, tally(EXACT_MAX, unit));
             let rule = Rule::new(vec![limit], Mode::Hard).unwrap_or_else(|_| Rule::closed());
-            parts.limiter(override_name(unit), Arc::new(rule), Overflow::Shared, ShardCount::Many)
+            let (name, rule) = (override_name(unit), Arc::new(rule));
+            parts.limiter(name, rule, Overflow::Shared, ShardCount::Many, Arc::default())
         })
     }
 
@@ -227,7 +288,9 @@ impl Parts {
         rule: Arc<Rule>,
         overflow: Overflow,
         shards: ShardCount,
+        gate: Arc<Mutex<Gate>>,
     ) -> Limiter {
-        Limiter::of_rule(name, rule, overflow, shards, &self.memory, self.clock.clone())
+        let clock = self.clock.clone();
+        Limiter::of_rule(name, rule, overflow, shards, &self.memory, clock, gate)
     }
 }

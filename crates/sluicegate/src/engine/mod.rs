@@ -173,7 +173,7 @@ impl Engine {
 
     /// Tells elastic rules how loaded what they protect is, in thousandths of its capacity.
     ///
-    /// A signal is believed for 10 seconds.
+    /// A signal is believed for 10 seconds. A rule that is loaded later, or becomes elastic then, knows of the last one.
     ///
     /// ```
     /// # #[cfg(feature = "config")] {
@@ -201,9 +201,10 @@ impl Engine {
     /// ```
     pub fn set_load(&self, thousandths: u64) {
         let now = self.now();
-        *self.inner.load.lock() = Some((thousandths, now));
-        let live = self.inner.live.load_full();
-        live.limiters().for_each(|limiter| limiter.hear(thousandths, now));
+        // Held until all have heard it: rules that are loaded meanwhile come before it or after it.
+        let mut load = self.inner.load.lock();
+        *load = Some((thousandths, now));
+        self.inner.live.load().hear(thousandths, now);
     }
 
     /// The rules as they are at this moment.

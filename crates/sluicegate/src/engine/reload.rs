@@ -9,7 +9,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sluicegate_rules::rule::{Limits, Rule as Written};
+use sluicegate_core::mode::Mode;
+use sluicegate_rules::rule::Rule as Written;
 use sluicegate_rules::set::{RuleNo, RuleSet};
 
 use super::Engine;
@@ -65,20 +66,32 @@ impl Engine {
         // One at a time, until everybody has moved.
         let _reloading = self.inner.reloading.lock();
         let old = self.inner.live.load_full();
-        let Joined { seats, moved, reloaded } = join(&old, &rules);
-        let live = Arc::new(Live { rules, seats });
+        let Joined { seats, moved, newly_elastic, removed, reloaded } = join(&old, &rules);
+        let live = Arc::new(Live::new(rules, seats));
+        // A limiter that somebody makes from here on, by the old rules, is moved by the first who comes with the new ones.
         let moved: Vec<_> = moved
-            .iter()
-            .filter_map(|no| Some((live.seats[no.index()].kept.limiter()?, *no)))
+            .into_iter()
+            .filter_map(|no| {
+                let limiter = live.seats[no.index()].kept.limiter()?;
+                Some((limiter, live.rule(no), live.rules.rule(no).overflow))
+            })
             .collect();
-        // Nobody writes states down under limits that they do not belong to any more.
-        let _held: Vec<_> = moved.iter().map(|(limiter, _)| limiter.hold_changes()).collect();
-        self.inner.live.store(live.clone());
+        // Nobody writes states down under limits that they do not belong to any more. Nobody else holds more than one of these
+        // locks, or waits for one while it holds another.
+        let _held: Vec<_> = moved.iter().map(|(limiter, ..)| limiter.hold_changes()).collect();
+        self.exchange(&live, &newly_elastic);
+        removed.iter().for_each(|no| old.seats[no.index()].kept.retire());
         let now = self.now();
-        for (limiter, no) in &moved {
-            limiter.follow(live.rule(*no), live.rules.rule(*no).overflow, now);
+        for (limiter, rule, overflow) in &moved {
+            limiter.follow(rule, *overflow, now);
         }
         Ok(reloaded)
+    }
+
+    fn exchange(&self, live: &Arc<Live>, newly_elastic: &[RuleNo]) {
+        let load = self.inner.load.lock();
+        newly_elastic.iter().for_each(|no| live.hear_first(*no, *load));
+        self.inner.live.store(live.clone());
     }
 }
 
@@ -87,18 +100,28 @@ struct Joined {
     seats: Box<[Seat]>,
     /// The new rules whose limits are not those of the old ones.
     moved: Vec<RuleNo>,
+    /// The new rules that are elastic and were not.
+    newly_elastic: Vec<RuleNo>,
+    /// The old rules that are no more.
+    removed: Vec<RuleNo>,
     reloaded: Reloaded,
 }
 
 fn join(old: &Live, rules: &RuleSet) -> Joined {
     let mut before: HashMap<String, RuleNo> =
         old.rules.rules().map(|no| (old.rules.lasting_key(no), no)).collect();
-    let mut moved = Vec::new();
+    let (mut moved, mut newly_elastic) = (Vec::new(), Vec::new());
     let mut reloaded = Reloaded::default();
     let mut seats = Vec::with_capacity(rules.rules().len());
+    let is_elastic = |rule: &Written| matches!(rule.mode, Mode::Elastic { .. });
     for no in rules.rules() {
         // What is taken is not there for another of the same name.
-        let Some(was) = before.remove(&rules.lasting_key(no)) else {
+        let was = before.remove(&rules.lasting_key(no));
+        let was_elastic = was.is_some_and(|was| is_elastic(old.rules.rule(was)));
+        if is_elastic(rules.rule(no)) && !was_elastic {
+            newly_elastic.push(no);
+        }
+        let Some(was) = was else {
             reloaded.added += 1;
             seats.push(Seat::default());
             continue;
@@ -114,15 +137,11 @@ fn join(old: &Live, rules: &RuleSet) -> Joined {
         }
     }
     reloaded.removed = before.len();
-    Joined { seats: seats.into(), moved, reloaded }
+    let removed = before.into_values().collect();
+    Joined { seats: seats.into(), moved, newly_elastic, removed, reloaded }
 }
 
 /// Whether everybody is judged alike.
 fn is_same(old: &Written, new: &Written) -> bool {
-    let limits = match (&old.limits, &new.limits) {
-        // The name of a limit is part of what the outside is told.
-        (Limits::Envoy { .. }, Limits::Envoy { .. }) => old.name == new.name,
-        _ => true,
-    };
-    limits && old.limits == new.limits && old.mode == new.mode && old.overflow == new.overflow
+    old.limits == new.limits && old.mode == new.mode && old.overflow == new.overflow
 }

@@ -1,9 +1,10 @@
 //! What there is to say about a limiter before it is one.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
-use sluicegate_core::mode::{Gate, Mode};
+use sluicegate_core::mode::Mode;
 use sluicegate_rules::limit::Limit;
 
 use super::{Inner, Limiter, Time, section, wait};
@@ -226,8 +227,9 @@ impl Builder {
             listener: self.listener,
             rule: RwLock::new(rule),
             changing: Mutex::new(()),
-            gate: Mutex::new(Gate::default()),
+            gate: Arc::default(),
             waiters: wait::Waiters::default(),
+            retired: AtomicBool::new(false),
         };
         let inner = Arc::new(inner);
         section::introduce(&inner, now);

@@ -11,6 +11,7 @@ mod together;
 mod wait;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
 use sluicegate_core::account::{Answer, Moment};
@@ -61,8 +62,11 @@ struct Inner {
     rule: RwLock<Arc<Rule>>,
     /// Held while the limits are changed, or written down with the states that belong to them.
     changing: Mutex<()>,
-    gate: Mutex<Gate>,
+    /// Shared with the rule that it is the limiter of, if it is.
+    gate: Arc<Mutex<Gate>>,
     waiters: wait::Waiters,
+    /// Whether it is not to be saved any more.
+    retired: AtomicBool,
 }
 
 /// The clock; the usual one without a detour.

@@ -1,6 +1,7 @@
 //! A limiter as one rule of a set: its limits come with whoever asks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use sluicegate_core::change::Keep;
@@ -12,7 +13,9 @@ use sluicegate_rules::rule::Overflow;
 
 use super::{Holder, Inner, Limiter, Time, new_holder, section, wait};
 use crate::clock::{Clock, SystemClock};
-use crate::memory::{Memory, ShardCount, Shards, Target, UNCOUNTED, apply_together_to_each};
+use crate::memory::{
+    Memory, ShardCount, Shards, Target, UNCOUNTED, apply_together, apply_together_to_each,
+};
 use crate::plan::Rule;
 
 /// One identity of a limiter, and the rule that it is to be judged by.
@@ -35,6 +38,7 @@ impl Limiter {
         shards: ShardCount,
         memory: &Memory,
         clock: Option<Arc<dyn Clock>>,
+        gate: Arc<Mutex<Gate>>,
     ) -> Self {
         let time = match clock {
             Some(clock) => Time::Other(Box::new(clock)),
@@ -49,8 +53,9 @@ impl Limiter {
             listener: None,
             rule: RwLock::new(rule),
             changing: Mutex::new(()),
-            gate: Mutex::new(Gate::default()),
+            gate,
             waiters: wait::Waiters::default(),
+            retired: AtomicBool::new(false),
         });
         section::introduce(&inner, now);
         Self { inner }
@@ -67,6 +72,23 @@ impl Limiter {
         self.inner.shards.change(rule, Keep::Used, now);
         *self.inner.rule.write() = rule.clone();
         self.inner.waiters.wake_all();
+    }
+
+    /// The same for a limiter that was made by somebody who came with an older rule, after the newer one had been loaded.
+    pub(crate) fn catch_up(&self, rule: &Arc<Rule>, overflow: Overflow) {
+        let is_older = || self.inner.rule.read().generation < rule.generation;
+        if is_older() {
+            // Nobody asks under the newer rule before, so no state of it is written down as one of the older.
+            let _changing = self.hold_changes();
+            if is_older() {
+                self.follow(rule, overflow, self.now());
+            }
+        }
+    }
+
+    /// From now on nothing of it is saved: its rule is gone, and another may have its name.
+    pub(crate) fn retire(&self) {
+        self.inner.retired.store(true, Ordering::Release);
     }
 
     /// Hears what the load was at a moment, if its limits are elastic.
@@ -106,10 +128,8 @@ impl Asked<'_> {
 
     /// Any operation. What has no meaning for a limit of the rule leaves it as it was, and passes.
     pub(crate) fn ask(&self, op: Op, now: Timestamp) -> Verdict {
-        let mut each = Vec::new();
-        let one = [(*self, op.cost())];
-        let _ = apply_together_to_each(&targets(&one, now), op, now, &mut each);
-        each.first().copied().unwrap_or(UNCOUNTED)
+        let answered = apply_together(&[self.target(op.cost(), now)], op, now);
+        answered.map_or(UNCOUNTED, |answered| answered.answer.verdict)
     }
 
     fn target(&self, cost: u64, now: Timestamp) -> Target<'_> {
@@ -133,7 +153,7 @@ pub(crate) fn ask_each(
 ) {
     each.clear();
     let cost = asked.iter().map(|(_, cost)| *cost).max().unwrap_or(0);
-    // What has no meaning for one of the limits leaves all as they were, and passes.
+    // A hit that brings its own id and a peek are not refused by any algorithm.
     let _ = apply_together_to_each(&targets(asked, now), op(cost), now, each);
     each.resize(asked.len(), UNCOUNTED);
 }

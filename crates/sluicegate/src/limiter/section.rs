@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sluicegate_core::change::Keep;
 use sluicegate_core::mode::{Mode, Step};
@@ -25,6 +26,10 @@ impl Section for Inner {
         self.shards
             .each_account(self.now(), |hash, account| sink.entry(&Entry { hash, account }))?;
         sink.end()
+    }
+
+    fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
     }
 
     fn reclaim(&self) {

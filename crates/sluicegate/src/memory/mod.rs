@@ -72,6 +72,9 @@ pub(crate) trait Section: Send + Sync {
     fn name(&self) -> &str;
     fn write_to(&self, sink: &mut Sink<'_>) -> std::io::Result<()>;
 
+    /// Whether it is not to be saved any more: it is alive only for those who are on their way.
+    fn is_retired(&self) -> bool;
+
     /// Drops what has run out, where that is worth the time: another limiter needs the room.
     fn reclaim(&self);
 }
@@ -159,9 +162,11 @@ impl Store {
         self.key.words
     }
 
-    /// The limiters that are alive.
+    /// The limiters that are alive and to be saved.
     pub(crate) fn limiters(&self) -> Vec<Arc<dyn Section>> {
-        self.limiters.lock().iter().filter_map(Weak::upgrade).collect()
+        let alive: Vec<_> = self.limiters.lock().iter().filter_map(Weak::upgrade).collect();
+        // Not under the lock: the last of a limiter may be dropped here.
+        alive.into_iter().filter(|limiter| !limiter.is_retired()).collect()
     }
 
     /// One limiter after the other.

@@ -1,6 +1,7 @@
 //! Rule sets and requests of few letters, so that they meet.
 
 use proptest::prelude::*;
+use proptest::sample::Index;
 use regex::Regex;
 use sluicegate_core::algorithm::concurrency::Concurrency;
 use sluicegate_core::algorithm::cycle::Cycle;
@@ -25,7 +26,7 @@ use sluicegate_rules::rule::{Limits, Rare, Rule};
 use sluicegate_rules::set::RuleSet;
 use sluicegate_rules::unit::Unit;
 
-use super::matching::{Entries, WrittenValue, written};
+use super::matching::{Entries, WrittenValue, domain_of, fits, ways, written};
 
 /// What is asked.
 #[derive(Debug, Clone)]
@@ -37,12 +38,36 @@ pub struct Asked {
 
 #[derive(Debug, Clone)]
 pub struct Described {
+    /// The rule that it is to be under, if there are any, and the values for that.
+    aim: Option<(Index, Index)>,
     pub entries: Entries,
     pub hits: Option<u64>,
     pub limit: Option<Override>,
 }
 
 impl Asked {
+    /// The same, with entries that rules of these may match.
+    pub fn aimed(&self, domains: &[Domain]) -> Self {
+        let mut asked = self.clone();
+        if self.domain == "two" && domains.len() == 1 {
+            asked.domain = "one";
+        }
+        let Some(domain) = domain_of(domains, asked.domain) else { return asked };
+        let mut ways = ways(domain);
+        ways.retain(|way| way.last().is_some_and(|node| node.rule.is_some()));
+        for one in &mut asked.descriptors {
+            let Some((rule, value)) = one.aim.filter(|_| !ways.is_empty()) else { continue };
+            let entry = |node: &&Node| {
+                let key = KEYS.into_iter().find(|key| **key == node.key).unwrap();
+                let fit: Vec<_> =
+                    VALUES.into_iter().filter(|value| fits(&node.value, value)).collect();
+                (key, fit[value.index(fit.len().min(2))])
+            };
+            one.entries = ways[rule.index(ways.len())].iter().map(entry).collect();
+        }
+        asked
+    }
+
     /// The same as a request.
     pub fn with<R>(&self, ask: impl FnOnce(&Request<'_>) -> R) -> R {
         let entries: Vec<Vec<Entry<'_>>> = self
@@ -78,13 +103,19 @@ pub fn asked() -> impl Strategy<Value = Asked> {
 fn described() -> impl Strategy<Value = Described> {
     let entries = (1usize..=9).prop_flat_map(|length| {
         let length = [1, 1, 1, 1, 1, 2, 2, 2, 3][length - 1];
-        prop::collection::vec((key(), value()), length)
+        prop::collection::vec((key(), prop::sample::select(VALUES.to_vec())), length)
     });
+    let aim = prop::option::weighted(0.9, any::<(Index, Index)>());
     let limit = (0u32..4, unit())
         .prop_map(|(requests_per_unit, unit)| Override { requests_per_unit, unit });
-    let limit = prop_oneof![9 => Just(None), 1 => limit.prop_map(Some)];
+    let limit = prop_oneof![15 => Just(None), 1 => limit.prop_map(Some)];
     let hits = prop_oneof![3 => Just(None), 1 => hits().prop_map(Some)];
-    (entries, hits, limit).prop_map(|(entries, hits, limit)| Described { entries, hits, limit })
+    (aim, entries, hits, limit).prop_map(|(aim, entries, hits, limit)| Described {
+        aim,
+        entries,
+        hits,
+        limit,
+    })
 }
 
 pub fn hits() -> impl Strategy<Value = u64> {
@@ -98,30 +129,27 @@ pub fn hits() -> impl Strategy<Value = u64> {
     ]
 }
 
-fn key() -> impl Strategy<Value = &'static str> {
-    prop_oneof![4 => Just("a"), 2 => Just("b"), 2 => Just("ip")]
-}
+const KEYS: [&str; 3] = ["a", "b", "ip"];
 
-fn value() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(vec![
-        "x",
-        "x",
-        "x",
-        "y",
-        "y",
-        "xy",
-        "xxy",
-        "",
-        "x*",
-        "10.0.0.1",
-        "10.0.0.1",
-        "10.0.0.9",
-        "10.1.0.1",
-        "::ffff:10.0.0.1",
-        "2001:db8::1",
-        "2001:db8:0:1::1",
-        "192.0.2.1",
-    ])
+const VALUES: [&str; 14] = [
+    "x",
+    "y",
+    "xy",
+    "10.0.0.1",
+    "10.0.0.9",
+    "2001:db8::1",
+    "xxy",
+    "",
+    "x*",
+    "10.1.0.1",
+    "::ffff:10.0.0.1",
+    "2001:db8:0:1::1",
+    "192.0.2.1",
+    "2001:db8::2",
+];
+
+fn key() -> impl Strategy<Value = &'static str> {
+    prop_oneof![4 => Just(KEYS[0]), 2 => Just(KEYS[1]), 2 => Just(KEYS[2])]
 }
 
 fn unit() -> impl Strategy<Value = Unit> {
@@ -232,7 +260,10 @@ pub fn name() -> impl Strategy<Value = Box<str>> {
 }
 
 pub fn limits() -> impl Strategy<Value = Limits> {
-    let native = prop::collection::vec(limit(), 1..=3);
+    let native = prop_oneof![
+        3 => prop::collection::vec(limit(), 1),
+        2 => prop::collection::vec(limit(), 2..=3),
+    ];
     prop_oneof![
         1 => Just(Limits::Unlimited),
         6 => (0u32..6, unit())
@@ -258,6 +289,8 @@ pub fn numbers() -> impl Strategy<Value = Numbers> {
 pub fn limit_of(name: Option<String>, algorithm: usize, (n, p, b): Numbers) -> Limit {
     let (rate, span) = (Rate::new(n, Span::from_micros(p)).unwrap(), Span::from_micros(p));
     let bucket = TokenBucket::new(rate, b).unwrap();
+    // A new one need not be a full one.
+    let bucket = if b < 4 { bucket } else { bucket.with_initial(b - 4).unwrap() };
     let stepped = |refill| CoreLimit::TokenBucket(bucket.with_refill(refill).unwrap());
     let window = |align| CoreLimit::FixedWindow(FixedWindow::new(rate, align));
     let counter = |rounding| CoreLimit::SlidingWindow(SlidingWindow::new(rate, rounding));
@@ -290,10 +323,10 @@ pub fn limit_of(name: Option<String>, algorithm: usize, (n, p, b): Numbers) -> L
 
 pub fn mode() -> impl Strategy<Value = Mode> {
     prop_oneof![
-        6 => Just(Mode::Hard),
+        5 => Just(Mode::Hard),
         2 => Just(Mode::Shadow),
-        2 => prop::sample::select(vec![34, 100]).prop_map(|percent| Mode::Soft { percent }),
-        3 => (0u64..2).prop_map(|wide| Mode::Elastic {
+        3 => prop::sample::select(vec![34, 100]).prop_map(|percent| Mode::Soft { percent }),
+        4 => (0u64..2).prop_map(|wide| Mode::Elastic {
             up_to: 2_000,
             gate: GateLevels::new(300, 600 + 200 * wide).unwrap(),
         }),
@@ -357,7 +390,7 @@ fn tidy_rule(rule: &mut Rule, names: &mut Vec<Box<str>>) {
         }
         None => true,
     };
-    *limits = limits.iter().cloned().filter(|limit| keep(limit)).collect();
+    *limits = limits.iter().filter(|limit| keep(limit)).cloned().collect();
     let fits = |limit: &Limit| Step::new(limit.at(Timestamp::EPOCH), rule.mode).is_ok();
     if !limits.iter().all(fits) {
         rule.mode = Mode::Hard;

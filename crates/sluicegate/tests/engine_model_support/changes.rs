@@ -22,8 +22,8 @@ pub enum Deed {
     Edit(Vec<(Index, Edit)>),
     Replace(Vec<Domain>),
     Sweep,
-    /// Saved, and another engine made of it.
-    Restart,
+    /// Saved, and another engine made of it, with rules that may be others.
+    Restart(Vec<(Index, Edit)>),
 }
 
 /// What is done to one node of all.
@@ -45,7 +45,12 @@ pub enum Edit {
 }
 
 pub fn deeds() -> impl Strategy<Value = Vec<Deed>> {
-    prop::collection::vec(deed(), 1..40)
+    let first = prop::option::of(Just(Deed::Load(100)));
+    (first, prop::collection::vec(deed(), 1..80)).prop_map(|(first, deeds)| {
+        let mut all = Vec::from_iter(first);
+        all.extend(deeds);
+        all
+    })
 }
 
 fn deed() -> impl Strategy<Value = Deed> {
@@ -58,14 +63,14 @@ fn deed() -> impl Strategy<Value = Deed> {
     ];
     let want = prop_oneof![6 => Just(Want::Check), 2 => Just(Want::Peek), 1 => Just(Want::Refund)];
     prop_oneof![
-        20 => (want, asked()).prop_map(|(want, asked)| Deed::Ask(want, asked)),
+        30 => (want, asked()).prop_map(|(want, asked)| Deed::Ask(want, asked)),
         4 => us.prop_map(Deed::Advance),
         1 => prop_oneof![0u64..50, 0u64..2_000_000].prop_map(Deed::Back),
-        2 => prop::sample::select(vec![100, 299, 300, 500, 700, 900]).prop_map(Deed::Load),
+        3 => prop::sample::select(vec![100, 100, 100, 299, 300, 500, 700, 900]).prop_map(Deed::Load),
         2 => prop::collection::vec((any::<Index>(), edit()), 1..=3).prop_map(Deed::Edit),
         1 => rule_set().prop_map(Deed::Replace),
         1 => Just(Deed::Sweep),
-        1 => Just(Deed::Restart),
+        1 => prop::collection::vec((any::<Index>(), edit()), 0..=1).prop_map(Deed::Restart),
     ]
 }
 

@@ -80,24 +80,38 @@ pub fn meet<'a>(domain: &'a Domain, entries: &Entries) -> Option<Met<'a>> {
 
 /// All rules of a set.
 pub fn all(domains: &[Domain]) -> Vec<Placed<'_>> {
-    fn below<'a>(domain: &'a Domain, way: &[&'a Node], into: &mut Vec<Placed<'a>>) {
+    let mut rules = Vec::new();
+    for domain in domains {
+        for way in ways(domain) {
+            let rule = way.last().and_then(|node| node.rule.as_ref());
+            rules.extend(rule.map(|rule| placed(domain, &way, rule)));
+        }
+    }
+    rules
+}
+
+/// The ways to all nodes.
+pub fn ways(domain: &Domain) -> Vec<Vec<&Node>> {
+    fn below<'a>(domain: &'a Domain, way: &[&'a Node], into: &mut Vec<Vec<&'a Node>>) {
         let level = way.last().map_or(&domain.descriptors, |node| &node.descriptors);
         for node in level {
             let mut way = way.to_vec();
             way.push(node);
-            if let Some(rule) = &node.rule {
-                into.push(placed(domain, &way, rule));
-            }
+            into.push(way.clone());
             below(domain, &way, into);
         }
     }
     let mut into = Vec::new();
-    domains.iter().for_each(|domain| below(domain, &[], &mut into));
+    below(domain, &[], &mut into);
     into
 }
 
+pub fn fits(pattern: &Pattern, value: &str) -> bool {
+    matches(pattern, value).is_some()
+}
+
 pub fn is_listed(list: &[Listed], (key, value): (&str, &str)) -> bool {
-    list.iter().any(|listed| listed.key == key && matches(&listed.value, value).is_some())
+    list.iter().any(|listed| listed.key == key && fits(&listed.value, value))
 }
 
 fn placed<'a>(domain: &Domain, way: &[&'a Node], rule: &'a Rule) -> Placed<'a> {

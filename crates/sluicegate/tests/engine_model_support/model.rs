@@ -55,6 +55,8 @@ pub struct Model {
     gates: HashMap<Lasting, Gate>,
     load: Option<(u64, Timestamp)>,
     holders: u64,
+    /// The latest moment at which something ran out.
+    ran_out: Timestamp,
 }
 
 const FREE: Verdict = Verdict {
@@ -76,6 +78,7 @@ impl Model {
             gates: HashMap::new(),
             load: None,
             holders: 0,
+            ran_out: Timestamp::EPOCH,
         }
     }
 
@@ -222,16 +225,19 @@ impl Model {
                 each.iter().map(|(who, _)| steps(&rule(who).1, rule(who).0, now)).collect();
             let open: Vec<bool> =
                 each.iter().map(|(who, _)| self.is_open(&who.0, &rule(who).1, now)).collect();
-            let mut accounts: Vec<Account> =
-                each.iter().map(|(who, _)| self.accounts.remove(who).unwrap_or_default()).collect();
+            let kept = |(who, _): &(Who, u64)| self.accounts.get(who).cloned().unwrap_or_default();
+            let mut accounts: Vec<Account> = each.iter().map(kept).collect();
             let mut parts: Vec<Part<'_>> = Vec::new();
             for (place, account) in accounts.iter_mut().enumerate() {
                 let (plan, cost) = (plans[place].as_slice(), Some(each[place].1));
                 parts.push(Part { plan, account, spare_capacity: open[place], cost });
             }
             apply_to_each(&mut parts, op, now, &mut verdicts).unwrap();
-            for ((who, _), account) in each.iter().zip(accounts) {
-                self.accounts.insert(who.clone(), account);
+            // Cost 0 leaves no trace.
+            for ((who, cost), account) in each.iter().zip(accounts) {
+                if *cost > 0 {
+                    self.accounts.insert(who.clone(), account);
+                }
             }
         }
         for (place, who, _) in asked {
@@ -315,17 +321,27 @@ impl Model {
         self.domains = domains;
     }
 
+    /// Whether all rules that anything is kept of are in another set too.
+    pub fn all_go_on(&self, domains: &[Domain]) -> bool {
+        let new = all(domains);
+        self.accounts.keys().all(|who| new.iter().any(|placed| placed.lasting == who.0))
+    }
+
     /// Another process goes on from what was saved: nobody has told it of a load.
     pub fn restart(&mut self) {
         self.gates.clear();
         self.load = None;
     }
 
-    /// How far the clock may go back from `now`, `target` at most: not to before a moment at which something has run out, since the store
-    /// may have forgotten it by then, or not.
-    pub fn back(&self, target: Timestamp, now: Timestamp) -> Timestamp {
+    /// The clock may not go back to before this: something has run out then, and the store may have forgotten it since, or not.
+    pub fn earliest(&self) -> Timestamp {
+        self.ran_out
+    }
+
+    /// The clock went on.
+    pub fn advanced(&mut self, now: Timestamp) {
         let placed = all(&self.domains);
-        let mut latest = target;
+        let mut latest = self.ran_out;
         let mut look = |steps: &[Step], account: &Account| {
             for (step, (plain, boost)) in steps.iter().zip(account.clone().into_states().unwrap()) {
                 let boost = step.boost().map(|limit| limit.expires_at(&boost));
@@ -343,7 +359,7 @@ impl Model {
         for ((_, _, unit), (last, account)) in &self.overrides {
             look(&[tally(*last, *unit)], account);
         }
-        latest
+        self.ran_out = latest;
     }
 }
 

@@ -121,6 +121,10 @@ impl<'a> Request<'a> {
             target.shards.reclaim_next(now);
             match target.shards.overflow() {
                 Overflow::Shared => target.hash = SHARED,
+                // Nothing is always granted, whatever the others are asked for.
+                Overflow::Deny if target.cost == Some(0) => {
+                    self.left_out.push((place, UNCOUNTED));
+                }
                 Overflow::Deny => return Ok(Ended::NoRoom(place)),
                 Overflow::Allow => self.left_out.push((place, UNCOUNTED)),
             }
@@ -155,13 +159,19 @@ impl<'a> Request<'a> {
             };
             let before = steps;
             steps += plan.steps.len();
-            let repeated = |one: &Seated<'_>| one.lock == lock && one.target.hash == hash;
-            if self.leaves_out(place).is_some() || seated.iter().any(repeated) {
+            if self.leaves_out(place).is_some() {
+                continue;
+            }
+            let repeated = |one: &&mut Seated<'_>| one.lock == lock && one.target.hash == hash;
+            if let Some(one) = seated.iter_mut().find(repeated) {
+                // Once, for the most that is asked of it: a smaller cost in front must not hide a larger one.
+                one.target.cost = one.target.cost.max(target.cost);
                 continue;
             }
             let known = hash == SHARED || shard.knows(hash, now) == Known::Yes;
             let settles = matches!(op, Op::Cancel { .. } | Op::Commit { .. });
-            let reserves = !known && !no_trace && !settles;
+            let asks_nothing = target.cost == Some(0);
+            let reserves = !known && !no_trace && !settles && !asks_nothing;
             let has_room = match reserves {
                 true => shard.reserve_at(budget, now),
                 // Who is not known holds nothing of its own: what it has to settle was held by the shared identity.
