@@ -9,6 +9,7 @@ use super::{
     DEPTH_MAX, Kind, Level, LevelNo, NEAR, NONE, Node, Placed, Root, RuleSet, RuleSetError,
 };
 use crate::domain::{Domain, Joint, Listed, Node as Written, Pattern};
+use crate::rule::Limits;
 
 pub(super) fn build(domains: Vec<Domain>) -> Result<RuleSet, RuleSetError> {
     let mut builder = Builder::default();
@@ -64,6 +65,7 @@ impl Builder {
     fn level(&mut self, written: Vec<Written>, place: Place) -> Result<LevelNo, RuleSetError> {
         let no = self.level_no(&written, place.joint)?;
         let mut level = Level::default();
+        let mut expressions = HashSet::new();
         for node in written {
             if place.depth > DEPTH_MAX {
                 return Err(RuleSetError::TooDeep { way: node.key });
@@ -71,6 +73,10 @@ impl Builder {
             let number = self.node(&node, no, place)?;
             match &node.value {
                 Pattern::Regex(regex) => {
+                    if !expressions.insert((node.key.clone(), regex.as_str().to_owned())) {
+                        let way = format!("{}={regex}", node.key);
+                        return Err(RuleSetError::DuplicateDescriptor { way });
+                    }
                     level.patterns.add_expression(&node.key, regex.clone(), number);
                 }
                 Pattern::Networks(all) => {
@@ -204,11 +210,24 @@ impl Builder {
             return Err(RuleSetError::DuplicateDescriptor { way: format!("{key}{value}") });
         }
         set.table = Table::new(self.hashes.into_iter());
+        if let Some(name) = set.repeated_name() {
+            return Err(RuleSetError::DuplicateName { name });
+        }
         Ok(set)
     }
 }
 
 impl RuleSet {
+    /// A name that two rules of a domain have, by which each should be known when the rules are replaced.
+    fn repeated_name(&self) -> Option<String> {
+        let named =
+            self.rules.iter().filter(|placed| matches!(placed.rule.limits, Limits::Native(_)));
+        let mut names =
+            named.filter_map(|placed| Some((placed.domain, placed.rule.name.as_ref()?)));
+        let mut seen = HashSet::new();
+        names.find(|name| !seen.insert(*name)).map(|(_, name)| name.to_string())
+    }
+
     /// A node that the same entries lead to as to one before it; `hashes` are in order.
     fn twin(&self, hashes: &[(u64, u32)]) -> Option<&Node> {
         let same = |node: &Node, other: &Node| {

@@ -121,6 +121,11 @@ pub enum RuleSetError {
         /// The way to them.
         way: String,
     },
+    /// Two rules of one domain with one name. (Those of Envoy's form may have it: they are known by the way to them.)
+    DuplicateName {
+        /// The name.
+        name: String,
+    },
     /// Descriptors nested deeper than [`DEPTH_MAX`].
     TooDeep {
         /// The way to them.
@@ -441,6 +446,7 @@ impl Display for RuleSetError {
         match self {
             Self::DuplicateDomain { name } => write!(f, "duplicate domain `{name}`"),
             Self::DuplicateDescriptor { way } => write!(f, "duplicate descriptor `{way}`"),
+            Self::DuplicateName { name } => write!(f, "two rules are called `{name}`"),
             Self::TooDeep { way } => {
                 write!(f, "more than {DEPTH_MAX} descriptors inside each other in `{way}`")
             }

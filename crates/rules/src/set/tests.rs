@@ -135,6 +135,25 @@ fn names_tell_rules_apart() {
 }
 
 #[test]
+fn what_a_rule_is_known_by_is_its_own() {
+    let expression = || Node::new("a", Pattern::Regex(regex::Regex::new("^x").unwrap()));
+    let told = refused(Joint::Apart, vec![expression(), expression()]);
+    assert_eq!(told, "duplicate descriptor `a=^x`");
+    let other = Node { key: "b".to_owned(), ..expression() };
+    assert!(RuleSet::new(vec![domain(Joint::Apart, vec![expression(), other])]).is_ok());
+
+    let named = |key: &str, limits: Limits| {
+        let rule = Rule { name: Some("first".into()), ..Rule::new(limits) };
+        Node { rule: Some(rule), ..any(key) }
+    };
+    let native = |key| named(key, Limits::Native(Box::default()));
+    let told = refused(Joint::Apart, vec![native("a"), native("b")]);
+    assert_eq!(told, "two rules are called `first`");
+    let envoy = |key| named(key, Limits::Envoy { requests_per_unit: 1, unit: Unit::Hour });
+    assert!(RuleSet::new(vec![domain(Joint::Apart, vec![envoy("a"), envoy("b")])]).is_ok());
+}
+
+#[test]
 fn texts_of_any_length_are_told_apart() {
     // Some stand in the node as a whole, some only begin there.
     let value = |length: usize, last: char| format!("{}{last}", "v".repeat(length));

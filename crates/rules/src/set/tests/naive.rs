@@ -209,7 +209,7 @@ pub(super) fn drop_twins(level: &mut Vec<Node>, joint: Joint) {
 /// What no two nodes of a level may have in common.
 fn names(node: &Node, joint: Joint) -> Vec<(String, Option<String>)> {
     match (&node.value, joint) {
-        (Pattern::Regex(_), _) => Vec::new(),
+        (Pattern::Regex(regex), _) => vec![(node.key.clone(), Some(format!("like {regex}")))],
         (Pattern::Networks(networks), _) => networks
             .iter()
             .map(|network| (node.key.clone(), Some(format!("in {network}"))))
