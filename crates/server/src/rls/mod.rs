@@ -1,0 +1,10 @@
+//! Envoy's rate limit service, version 3: what is asked, and what is answered.
+//!
+//! Messages are read and written here by hand: a request borrows from the bytes that it came in, and an answer goes straight into those that
+//! leave. `tests/wire.rs` compares both with generated code, on good messages and on broken ones.
+
+pub mod answer;
+pub mod ask;
+pub mod service;
+mod told;
+mod wire;

@@ -1,0 +1,232 @@
+//! From what Envoy asks to what it is answered: read, check, write.
+
+use sluicegate::rules::plan::Under;
+use sluicegate::rules::request::{Descriptor, Override, Request};
+use sluicegate::rules::rule::Limits;
+use sluicegate::rules::unit::Unit;
+use sluicegate::{Checked, Engine, Snapshot, Span, Status, Timestamp};
+use smallvec::SmallVec;
+
+use super::answer::{Code, CurrentLimit, DescriptorStatus, put_overall, put_status};
+use super::ask::{Ask, Asked, Most};
+use super::told::told_limit;
+
+/// Answers Envoy by the rules of an engine.
+///
+/// ```
+/// use sluicegate::{Engine, rules_of};
+/// use sluicegate_server::rls::answer::Code;
+/// use sluicegate_server::rls::service::Service;
+///
+/// let rules = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }]";
+/// let service = Service::new(Engine::new(rules_of(rules)?)?);
+///
+/// let asked = b"\x0a\x04shop\x12\x0c\x0a\x0a\x0a\x04user\x12\x0242";
+/// let mut answer = Vec::new();
+/// assert_eq!(service.answer(asked, &mut Default::default(), &mut answer)?, Code::Ok);
+/// assert_eq!(service.answer(asked, &mut Default::default(), &mut answer)?, Code::OverLimit);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Service {
+    engine: Engine,
+    most: Most,
+}
+
+/// What can be used again from one request to the next.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    checked: Checked,
+    refunded: Checked,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Whose fault it is, as gRPC counts it.
+    pub status: GrpcStatus,
+    /// What to tell whoever asked.
+    pub message: String,
+}
+
+/// The statuses of gRPC that an answer may fail with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrpcStatus {
+    /// As envoyproxy/ratelimit answers what it cannot make sense of.
+    Unknown = 2,
+    /// The request is none.
+    InvalidArgument = 3,
+}
+
+type Descriptors<'a> = SmallVec<[Descriptor<'a>; 8]>;
+
+// === impl Service ===
+
+impl Service {
+    /// A service that enforces an engine's rules.
+    #[must_use]
+    pub fn new(engine: Engine) -> Self {
+        Self { engine, most: Most::default() }
+    }
+
+    /// Reads a request, checks it, and appends the answer to `out`.
+    ///
+    /// # Errors
+    /// When the request is none; then nothing was counted and nothing written.
+    pub fn answer(
+        &self,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<Code, Failure> {
+        let ask = Ask::read(bytes, self.most).map_err(Failure::invalid)?;
+        if ask.domain.is_empty() {
+            return Err(Failure::unknown("rate limit domain must not be empty"));
+        }
+        if ask.descriptors.is_empty() {
+            return Err(Failure::unknown("rate limit descriptor list must not be empty"));
+        }
+        let rules = self.engine.snapshot();
+        let now = self.engine.now();
+        let limits = limits_of(&ask, &rules)?;
+        // Hits that are given back are nobody's business but their own.
+        let (charged, refunded) = descriptors_of(&ask, &limits);
+        let hits = u64::from(ask.hits_addend.max(1));
+        let request = |descriptors| Request { domain: ask.domain, descriptors, hits };
+        rules.check(&request(&charged), now, &mut scratch.checked);
+        if !refunded.is_empty() {
+            rules.refund(&request(&refunded), now, &mut scratch.refunded);
+        }
+        let code = if scratch.checked.allowed { Code::Ok } else { Code::OverLimit };
+        put_overall(code, out);
+        let mut charged = scratch.checked.statuses.iter();
+        let mut refunded = scratch.refunded.statuses.iter();
+        for asked in &ask.descriptors {
+            let status = if asked.is_negative_hits { refunded.next() } else { charged.next() };
+            if let Some(status) = status {
+                put_told(status, &rules, now, out);
+            }
+        }
+        Ok(code)
+    }
+
+    /// The engine whose rules it enforces.
+    #[must_use]
+    pub const fn engine(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+/// The limits that came with the descriptors. Where nobody has rules for the domain they mean nothing, whatever they say.
+fn limits_of(
+    ask: &Ask<'_>,
+    rules: &Snapshot<'_>,
+) -> Result<SmallVec<[Option<Override>; 8]>, Failure> {
+    let known = rules.rules().domain(ask.domain).is_some();
+    let limit = |asked: &Asked| match asked.limit.filter(|_| known) {
+        None => Ok(None),
+        Some(limit) => match Unit::of_number(limit.unit) {
+            Some(unit) => Ok(Some(Override { requests_per_unit: limit.requests_per_unit, unit })),
+            None => Err(Failure::invalid(format!(
+                "the limit of a descriptor has no unit, got `{}`; send 1 (second) to 7 (week)",
+                limit.unit
+            ))),
+        },
+    };
+    ask.descriptors.iter().map(limit).collect()
+}
+
+/// What is to be charged, and what is to be given back.
+fn descriptors_of<'a>(
+    ask: &'a Ask<'_>,
+    limits: &[Option<Override>],
+) -> (Descriptors<'a>, Descriptors<'a>) {
+    let (mut charged, mut refunded) = (Descriptors::new(), Descriptors::new());
+    for (asked, limit) in ask.descriptors.iter().zip(limits) {
+        let entries = ask.entries(asked);
+        let descriptor = Descriptor { entries, hits: asked.hits_addend, limit: *limit };
+        let list = if asked.is_negative_hits { &mut refunded } else { &mut charged };
+        list.push(descriptor);
+    }
+    (charged, refunded)
+}
+
+/// Appends what is said of one descriptor.
+fn put_told(status: &Status, rules: &Snapshot<'_>, now: Timestamp, out: &mut Vec<u8>) {
+    let code = if status.verdict.is_allowed() { Code::Ok } else { Code::OverLimit };
+    let bare = DescriptorStatus { code, limit: None, limit_remaining: 0, reset_after_s: None };
+    let left =
+        status.verdict.remaining.map_or(0, |left| u32::try_from(left.max(0)).unwrap_or(u32::MAX));
+    let counted = |limit, reset_after_s| DescriptorStatus {
+        limit: Some(limit),
+        limit_remaining: left,
+        reset_after_s: Some(reset_after_s),
+        ..bare
+    };
+    let unlimited = DescriptorStatus { limit_remaining: u32::MAX, ..bare };
+    let by_unit = |requests_per_unit, unit: Unit, name| {
+        let limit = CurrentLimit { requests_per_unit, unit: unit.number(), name };
+        counted(limit, to_the_end(unit.span(), now))
+    };
+    let told = match status.under {
+        // On a list, or under nothing at all.
+        _ if status.verdict.remaining.is_none() && !is_unlimited(status, rules) => bare,
+        Under::Nothing => bare,
+        Under::Override(limit) => by_unit(limit.requests_per_unit, limit.unit, ""),
+        Under::Rule(no) | Under::Replaced(no) => {
+            let rule = rules.rules().rule(no);
+            let name = rule.name.as_deref().unwrap_or_default();
+            match &rule.limits {
+                Limits::Unlimited => unlimited,
+                _ if matches!(status.under, Under::Replaced(_)) => bare,
+                Limits::Envoy { requests_per_unit, unit } => {
+                    by_unit(*requests_per_unit, *unit, name)
+                }
+                Limits::Native(limits) => match told_limit(limits, status.verdict.decided_by) {
+                    Some(limit) => counted(limit, seconds(status.verdict.reset_after)),
+                    None => bare,
+                },
+            }
+        }
+    };
+    put_status(&told, out);
+}
+
+fn is_unlimited(status: &Status, rules: &Snapshot<'_>) -> bool {
+    match status.under {
+        Under::Rule(no) | Under::Replaced(no) => rules.rules().rule(no).limits == Limits::Unlimited,
+        Under::Nothing | Under::Override(_) => false,
+    }
+}
+
+/// Until the window of a unit is over: from a whole second on, as envoyproxy/ratelimit counts.
+fn to_the_end(unit: Span, now: Timestamp) -> u64 {
+    const MICROS: u64 = 1_000_000;
+    let (unit, now) = (unit.as_micros() / MICROS, now.as_micros() / MICROS);
+    unit - now % unit
+}
+
+/// Whole seconds, rounded up.
+fn seconds(span: Span) -> u64 {
+    span.as_micros().div_ceil(1_000_000)
+}
+
+// === impl Failure ===
+
+impl Failure {
+    fn unknown(message: &str) -> Self {
+        Self { status: GrpcStatus::Unknown, message: message.to_owned() }
+    }
+
+    fn invalid(message: impl ToString) -> Self {
+        Self { status: GrpcStatus::InvalidArgument, message: message.to_string() }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
