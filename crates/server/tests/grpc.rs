@@ -1,0 +1,165 @@
+//! Envoy's rate limit service over a real connection, asked by a real client.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use sluicegate::{Engine, rules_of};
+use sluicegate_server::grpc::{Bounds, serve};
+use sluicegate_server::rls::service::Service;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+
+const RULES: &str = "
+domain: shop
+descriptors:
+  - { key: user, rate_limit: { unit: year, requests_per_unit: 3 } }
+";
+
+struct Server {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<std::io::Result<()>>,
+}
+
+async fn server(bounds: Bounds) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let service = Service::new(Engine::new(rules_of(RULES).unwrap()).unwrap());
+    let (stop, stopped) = oneshot::channel();
+    let stopped = async {
+        let _ = stopped.await;
+    };
+    let ended = tokio::spawn(serve(listener, service, bounds, stopped));
+    Server { address, stop, ended }
+}
+
+impl Server {
+    async fn client(&self) -> RateLimitServiceClient<Channel> {
+        RateLimitServiceClient::connect(format!("http://{}", self.address)).await.unwrap()
+    }
+
+    /// Ends, once all its connections have.
+    async fn end(self) {
+        self.stop.send(()).unwrap();
+        self.ended.await.unwrap().unwrap();
+    }
+}
+
+fn request(user: &str) -> RateLimitRequest {
+    let entry = Entry { key: "user".to_owned(), value: user.to_owned() };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
+    RateLimitRequest { domain: "shop".to_owned(), descriptors: vec![descriptor], hits_addend: 1 }
+}
+
+#[tokio::test]
+async fn a_client_is_answered_until_the_limit_and_beyond() {
+    let server = server(Bounds::default()).await;
+    let mut client = server.client().await;
+    for (left, code) in [(2, Code::Ok), (1, Code::Ok), (0, Code::Ok), (0, Code::OverLimit)] {
+        let answer = client.should_rate_limit(request("alice")).await.unwrap().into_inner();
+        assert_eq!((answer.overall_code(), answer.statuses[0].limit_remaining), (code, left));
+    }
+    let answer = client.should_rate_limit(request("bob")).await.unwrap().into_inner();
+    assert_eq!(answer.overall_code(), Code::Ok);
+    drop(client);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn calls_at_once_are_counted_each_once() {
+    let server = server(Bounds::default()).await;
+    let client = server.client().await;
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..500 {
+        let mut client = client.clone();
+        calls.spawn(async move {
+            client.should_rate_limit(request("carol")).await.unwrap().into_inner().overall_code()
+        });
+    }
+    let codes = calls.join_all().await;
+    assert_eq!(codes.iter().filter(|code| **code == Code::Ok).count(), 3);
+    drop(client);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_told() {
+    let bounds = Bounds { message_bytes: 4_096, ..Bounds::default() };
+    let server = server(bounds).await;
+    let mut client = server.client().await;
+    let mut failed = async |request: RateLimitRequest| {
+        let status = client.should_rate_limit(request).await.unwrap_err();
+        (status.code(), status.message().to_owned())
+    };
+    let (code, message) = failed(RateLimitRequest { domain: String::new(), ..request("a") }).await;
+    assert_eq!((code, &*message), (tonic::Code::Unknown, "rate limit domain must not be empty"));
+    let (code, message) = failed(RateLimitRequest { descriptors: vec![], ..request("a") }).await;
+    assert_eq!(
+        (code, &*message),
+        (tonic::Code::Unknown, "rate limit descriptor list must not be empty")
+    );
+    let (code, message) = failed(request(&"a".repeat(5_000))).await;
+    assert_eq!(code, tonic::Code::ResourceExhausted, "{message}");
+    let fine = client.should_rate_limit(request("after all that")).await;
+    assert!(fine.is_ok(), "the connection is still good");
+    drop(client);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn another_method_is_not_there() {
+    let server = server(Bounds::default()).await;
+    let channel = Channel::from_shared(format!("http://{}", server.address)).unwrap();
+    let mut grpc = tonic::client::Grpc::new(channel.connect().await.unwrap());
+    grpc.ready().await.unwrap();
+    let path = tonic::codegen::http::uri::PathAndQuery::from_static("/no.such/Method");
+    let codec = tonic_prost::ProstCodec::<RateLimitRequest, RateLimitRequest>::default();
+    let status = grpc.unary(tonic::Request::new(request("a")), path, codec).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unimplemented);
+    assert!(status.message().contains("/no.such/Method"), "{status}");
+    drop(grpc);
+    server.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_says_nothing_is_let_go() {
+    let bounds = Bounds { patience: Duration::from_secs(5), ..Bounds::default() };
+    let server = server(bounds).await;
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    // The clock of the runtime moves on by itself while everybody waits.
+    let mut heard = Vec::new();
+    silent.read_to_end(&mut heard).await.unwrap();
+    server.end().await;
+}
+
+#[tokio::test]
+async fn what_is_not_http_2_is_let_go() {
+    let server = server(Bounds::default()).await;
+    let mut other = TcpStream::connect(server.address).await.unwrap();
+    other.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut heard = Vec::new();
+    // Closed, or reset: either way it is over.
+    let _ = other.read_to_end(&mut heard).await;
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_stops_brings_what_has_begun_to_its_end() {
+    let server = server(Bounds::default()).await;
+    let mut client = server.client().await;
+    client.should_rate_limit(request("dave")).await.unwrap();
+    server.stop.send(()).unwrap();
+    // It ends though the client is still there.
+    server.ended.await.unwrap().unwrap();
+    assert!(client.should_rate_limit(request("dave")).await.is_err());
+}
