@@ -122,7 +122,7 @@ async fn another_method_is_not_there() {
     let channel = Channel::from_shared(format!("http://{}", server.address)).unwrap();
     let mut grpc = tonic::client::Grpc::new(channel.connect().await.unwrap());
     grpc.ready().await.unwrap();
-    let path = tonic::codegen::http::uri::PathAndQuery::from_static("/no.such/Method");
+    let path = http::uri::PathAndQuery::from_static("/no.such/Method");
     let codec = tonic_prost::ProstCodec::<RateLimitRequest, RateLimitRequest>::default();
     let status = grpc.unary(tonic::Request::new(request("a")), path, codec).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unimplemented);
