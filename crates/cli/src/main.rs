@@ -5,6 +5,7 @@ mod explaining;
 mod output;
 mod reading;
 mod rule;
+mod serving;
 mod trying;
 
 use std::process::ExitCode;
@@ -15,7 +16,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "sluicegate", version, propagate_version = true)]
 #[command(after_help = "Exit codes: 0 fine, 1 invalid or denied, 2 broken.\n\
-    Start here:  sluicegate try --example token_bucket")]
+    Start here:  sluicegate serve")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -27,6 +28,8 @@ enum Command {
     Check(checking::CheckArgs),
     /// Explain which rule a request is under, and why. Nothing is counted.
     Explain(explaining::ExplainArgs),
+    /// Serve: Envoy's rate limit service, and the same as JSON.
+    Serve(serving::ServeArgs),
     /// Try a limit on virtual time: operations in, answers out.
     Try(trying::TryArgs),
 }
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Check(args) => checking::run(&args),
         Command::Explain(args) => explaining::run(&args),
+        Command::Serve(args) => serving::run(&args),
         Command::Try(args) => trying::run(&args),
     };
     match outcome {

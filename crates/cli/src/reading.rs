@@ -37,11 +37,23 @@ pub(crate) struct Good {
     pub(crate) set: RuleSet,
 }
 
+impl ReadArgs {
+    /// Which files are read.
+    pub(crate) fn files(&self) -> ReadOptions {
+        ReadOptions { ignore_dot_files: !self.include_dot_files }
+    }
+
+    /// Whether several files may hold rules of one domain.
+    pub(crate) fn merges(&self) -> anyhow::Result<bool> {
+        Ok(self.merge_domains || merged_by_environment()?)
+    }
+}
+
 /// Reads all files of some paths, as one configuration.
 ///
 /// An error means that something is broken: what is wrong with the rules is part of the answer.
 pub(crate) fn rules(paths: &[PathBuf], args: &ReadArgs) -> anyhow::Result<Rules> {
-    let options = ReadOptions { ignore_dot_files: !args.include_dot_files };
+    let options = args.files();
     let (mut sources, mut broken, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
     for path in paths {
         match read(path, &options) {
@@ -53,7 +65,7 @@ pub(crate) fn rules(paths: &[PathBuf], args: &ReadArgs) -> anyhow::Result<Rules>
     if !broken.is_empty() {
         bail!("{}", broken.join("\nsluicegate: "));
     }
-    let merge_domains = args.merge_domains || merged_by_environment()?;
+    let merge_domains = args.merges()?;
     let (read, warnings) = match load(&sources, &Options { merge_domains }) {
         Ok(mut loaded) => {
             let warnings = std::mem::take(&mut loaded.warnings);

@@ -19,6 +19,7 @@ use sluicegate::clock::ManualClock;
 use sluicegate::config::rules::{Options, Source, load};
 use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, Timestamp};
+use sluicegate_server::rls::json;
 use sluicegate_server::rls::service::{Scratch, Service};
 
 #[test]
@@ -43,8 +44,15 @@ fn envoy_is_answered_as_it_was_there() {
             asked += 1;
             let mut answer = Vec::new();
             let bytes = request(&both["call"]).encode_to_vec();
+            let by_json = json::request(as_json(&both["call"]).as_bytes()).unwrap();
+            let by_json = RateLimitRequest::decode(&*by_json).unwrap();
+            assert_eq!(by_json, request(&both["call"]), "{name}");
             let ours = match service.answer(&bytes, &mut scratch, &mut answer) {
-                Ok(_) => told(&RateLimitResponse::decode(&*answer).unwrap()),
+                Ok(_) => {
+                    let told = told(&RateLimitResponse::decode(&*answer).unwrap());
+                    assert_eq!(json::response(&answer).unwrap(), told, "{name}");
+                    told
+                }
                 Err(failure) => json!(failure.message),
             };
             let theirs = match theirs["error"].is_null() {
@@ -94,6 +102,20 @@ fn request(call: &Value) -> RateLimitRequest {
         descriptors: call["descriptors"].as_array().into_iter().flatten().map(descriptor).collect(),
         hits_addend: call["hits_addend"].as_u64().unwrap_or(0).try_into().unwrap(),
     }
+}
+
+/// A call as JSON.
+fn as_json(call: &Value) -> String {
+    let descriptor = |one: &Value| {
+        let entries = one["entries"].as_array().into_iter().flatten();
+        let entries: Vec<Value> =
+            entries.map(|entry| json!({ "key": entry[0], "value": entry[1] })).collect();
+        json!({ "entries": entries, "limit": one["override"], "hitsAddend": one["hits_addend"] })
+    };
+    let descriptors = call["descriptors"].as_array().into_iter().flatten();
+    let descriptors: Vec<Value> = descriptors.map(descriptor).collect();
+    let (domain, hits) = (&call["domain"], &call["hits_addend"]);
+    json!({ "domain": domain, "descriptors": descriptors, "hitsAddend": hits }).to_string()
 }
 
 /// As JSON, in which what is 0 or empty goes without saying.

@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod ask;
+pub mod json;
 pub mod service;
 mod told;
 mod wire;
