@@ -317,33 +317,55 @@ fn sort(problems: &mut Vec<Problem>) {
 /// let text = "elastic: { up_to: 2x, below: 70%, above: high }";
 /// let problems = sluicegate_config::mode::mode("--mode", text).unwrap_err();
 /// let shown = with_source(problems.iter().next().unwrap(), text);
-/// let lines: Vec<&str> = shown.lines().skip(2).collect();
-/// assert_eq!(lines[0], "1 | elastic: { up_to: 2x, below: 70%, above: high }");
-/// assert_eq!(lines[1], "  |                                          ^");
+/// let lines: Vec<&str> = shown.lines().skip(1).collect();
+/// assert_eq!(lines[0], "    1 | elastic: { up_to: 2x, below: 70%, above: high }");
+/// assert_eq!(lines[1], "      |                                          ^");
 /// ```
 #[must_use]
 pub fn with_source(problem: &Problem, text: &str) -> String {
-    let mut shown = problem.to_string();
-    let Some(line) = text.lines().nth(problem.at.line.saturating_sub(1)) else {
-        return shown;
-    };
-    let column = problem.at.column.saturating_sub(1);
-    let line: Vec<char> = line.trim_end().chars().collect();
-    // Of a long line the part around the place.
-    let from =
-        if line.len() <= LINE_CHARS_MAX { 0 } else { column.saturating_sub(LINE_CHARS_MAX / 2) };
-    let part: String = line.iter().skip(from).take(LINE_CHARS_MAX).collect();
-    // A tab is as wide as one character here, and is often what is wrong: it should be seen.
-    let part = on_one_line(&part.replace('\t', "→"));
-    let number = problem.at.line.to_string();
-    let margin = " ".repeat(number.len());
-    let place = " ".repeat(column.saturating_sub(from));
-    shown.push_str(&format!("\n{margin} |\n{number} | {part}\n{margin} | {place}^"));
-    shown
+    let line = text.lines().nth(problem.at.line.saturating_sub(1)).unwrap_or_default();
+    format!("{problem}\n{}", excerpt(problem, line))
 }
 
-/// The most characters of a line that are shown.
-const LINE_CHARS_MAX: usize = 120;
+/// The line that a problem is about, with a mark below the place; nothing if there is nothing to see on it.
+///
+/// For whoever has many problems of one text, and has looked for its lines once.
+///
+/// ```
+/// let problems = sluicegate_config::mode::mode("--mode", "hrad").unwrap_err();
+/// let shown = sluicegate_config::problem::excerpt(problems.iter().next().unwrap(), "hrad");
+/// assert_eq!(shown, "    1 | hrad\n      | ^\n");
+/// ```
+#[must_use]
+pub fn excerpt(problem: &Problem, line: &str) -> String {
+    let before = problem.at.column.saturating_sub(1);
+    let length = line.chars().count();
+    // Of a long line the part around the place.
+    let start = if length > 2 * AROUND_MAX { before.saturating_sub(AROUND_MAX) } else { 0 };
+    let part: String = line.chars().skip(start).take(2 * AROUND_MAX).map(plain).collect();
+    let part = part.trim_end();
+    if part.is_empty() {
+        return String::new();
+    }
+    let cut = if start > 0 { "…" } else { "" };
+    let goes_on = if length > start.saturating_add(2 * AROUND_MAX) { "…" } else { "" };
+    let number = format!("{:>5}", problem.at.line);
+    let margin = " ".repeat(number.len());
+    let place = " ".repeat(before.saturating_sub(start).saturating_add(cut.chars().count()));
+    format!("{number} | {cut}{part}{goes_on}\n{margin} | {place}^\n")
+}
+
+/// How much of a line is shown on either side of the place.
+const AROUND_MAX: usize = 60;
+
+/// A character that takes one place on a terminal and does nothing to it. A tab is often what is wrong: it should be seen.
+const fn plain(letter: char) -> char {
+    match letter {
+        '\t' => '→',
+        '\0'..='\x1f' | '\x7f'..='\u{9f}' => '\u{fffd}',
+        letter => letter,
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -409,22 +431,31 @@ mod tests {
         assert_eq!(problems.unwrap().iter().count(), PROBLEMS_MAX + 1);
     }
 
+    fn shown(line: usize, column: usize, text: &str) -> String {
+        let mut report = Report::new("x");
+        report.add(at(line, column), "", "bad".to_owned());
+        let problems = report.finish(Ok(())).unwrap_err();
+        with_source(problems.iter().next().unwrap(), text)
+    }
+
     #[test]
     fn the_line_is_shown_with_a_mark() {
-        let mut report = Report::new("x");
-        report.add(at(2, 3), "", "bad".to_owned());
-        report.add(at(9, 3), "", "beyond".to_owned());
-        report.add(at(3, 200), "", "far".to_owned());
-        let text = format!("a\n\tb: c \n{}", "x".repeat(300));
-        let (problems, _) = gathered(vec![report]);
-        let shown: Vec<_> =
-            problems.unwrap().iter().map(|problem| with_source(problem, &text)).collect();
-        assert_eq!(shown[0], "x:2:3: bad\n  |\n2 | →b: c\n  |   ^");
-        assert_eq!(
-            shown[1],
-            format!("x:3:200: far\n  |\n3 | {}\n  | {}^", "x".repeat(120), " ".repeat(60))
-        );
-        assert_eq!(shown[2], "x:9:3: beyond");
+        let told = shown(2, 3, "a\n\tb: c \u{7}");
+        assert_eq!(told, "x:2:3: bad\n    2 | →b: c \u{fffd}\n      |   ^\n");
+        let behind = shown(1, 3, "ab");
+        assert_eq!(behind, "x:1:3: bad\n    1 | ab\n      |   ^\n", "behind the end");
+        assert_eq!(shown(9, 3, "a"), "x:9:3: bad\n", "there is no such line");
+        assert_eq!(shown(2, 1, "a\n\nb"), "x:2:1: bad\n", "there is nothing to see");
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_the_place() {
+        let told = shown(1, 501, &format!("{}here{}", "x".repeat(500), "y".repeat(500)));
+        let mut lines = told.lines().skip(1);
+        let (line, mark) = (lines.next().unwrap(), lines.next().unwrap());
+        assert!(line.chars().count() < 140, "{line}");
+        let column = mark.chars().position(|letter| letter == '^').unwrap();
+        assert_eq!(line.chars().nth(column), Some('h'), "{told}");
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn told(folder: &Path, case: &Path) -> String {
     };
     let mut told: Vec<String> = problems.iter().map(|problem| shown(problem, &sources)).collect();
     told.extend(warnings.iter().map(|warning| format!("warning: {}", shown(warning, &sources))));
-    told.iter().map(|one| format!("{one}\n")).collect()
+    told.concat()
 }
 
 fn shown(problem: &Problem, sources: &[Source]) -> String {
