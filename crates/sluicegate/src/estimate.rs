@@ -17,9 +17,10 @@ use sluicegate_core::algorithm::concurrency::{Lease, SlotsState};
 use sluicegate_core::algorithm::sliding_log::{LogState, SlidingLog};
 use sluicegate_core::limit::{Limit as CoreLimit, State};
 use sluicegate_core::mode::{Mode, Step};
-use sluicegate_core::packed::Packed;
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::Limit;
+
+use crate::memory::fits_a_word;
 
 /// Bytes of the embedded store that one identity takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -111,13 +112,7 @@ fn fits_a_lane(limit: &CoreLimit, used: u64) -> bool {
     let mut state = State::New;
     limit.open(&mut state, NOW);
     limit.spend(&mut state, used, NOW, NOW);
-    let Some(Packed { expires_at, number }) = limit.pack(&state) else { return false };
-    let ahead = expires_at.since(NOW).as_micros();
-    // As `memory/word.rs` has it: the longest time and the largest number that fit beside each other, in each unit.
-    [(1, 48, 14), (1_000, 38, 24), (1_000_000, 28, 34)].into_iter().any(|(unit, time, bits)| {
-        let even = expires_at.as_micros().is_multiple_of(unit);
-        even && (ahead / unit) >> time == 0 && number >> bits == 0
-    })
+    limit.pack(&state).is_some_and(|packed| fits_a_word(packed, NOW))
 }
 
 /// How many hits of cost 1 a log admits, and how many it may hold.

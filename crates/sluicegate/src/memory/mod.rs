@@ -27,7 +27,10 @@ pub(crate) use prefetch::prefetch;
 pub(crate) use shards::{
     Answered, ShardCount, Shards, Target, UNCOUNTED, apply_together, apply_together_to_each,
 };
+use sluicegate_core::packed::Packed;
+use sluicegate_core::time::Timestamp;
 pub use sluicegate_rules::rule::Overflow;
+use word::{Epoch, Word};
 
 /// The most entries that a store keeps unless told: about half a gigabyte of them.
 pub const ENTRIES_MAX: usize = 16_000_000;
@@ -77,6 +80,11 @@ pub(crate) trait Section: Send + Sync {
 
     /// Drops what has run out, where that is worth the time: another limiter needs the room.
     fn reclaim(&self);
+}
+
+/// Whether a state fits the eight bytes of a lane, in a store first used at `now`.
+pub(crate) fn fits_a_word(packed: Packed, now: Timestamp) -> bool {
+    Word::packed(packed, Epoch::around(now)).is_some()
 }
 
 // === impl Memory ===
