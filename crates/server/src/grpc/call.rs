@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::status::Status;
 use super::{Bounds, frame};
 use crate::rls::service::{Scratch, Service};
+use crate::telemetry::Door;
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -49,7 +50,9 @@ async fn called(
     }
     let mut out = Vec::with_capacity(ANSWER_BYTES);
     frame::begin(&mut out);
-    SCRATCH.with_borrow_mut(|scratch| service.answer(&message, scratch, &mut out))?;
+    SCRATCH.with_borrow_mut(|scratch| {
+        service.answer(Door::ShouldRateLimit, &message, scratch, &mut out)
+    })?;
     frame::end(&mut out);
     Ok(out)
 }

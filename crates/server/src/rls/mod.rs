@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod ask;
 pub mod json;
+pub mod options;
 pub mod service;
 mod told;
 mod wire;

@@ -1,6 +1,8 @@
 //! From what Envoy asks to what it is answered: read, check, write.
 
-use sluicegate::rules::plan::Under;
+use std::sync::Arc;
+
+use sluicegate::rules::plan::{DomainIs, Under};
 use sluicegate::rules::request::{Descriptor, Override, Request};
 use sluicegate::rules::rule::Limits;
 use sluicegate::rules::unit::Unit;
@@ -8,8 +10,11 @@ use sluicegate::{Checked, Engine, Snapshot, Span, Status, Timestamp};
 use smallvec::SmallVec;
 
 use super::answer::{Code, CurrentLimit, DescriptorStatus, put_overall, put_status};
-use super::ask::{Ask, Asked, Most};
+use super::ask::{Ask, Asked};
+use super::options::Options;
 use super::told::told_limit;
+use crate::health::Health;
+use crate::telemetry::{Door, Fault, Happening, Telemetry};
 
 /// Answers Envoy by the rules of an engine.
 ///
@@ -17,20 +22,30 @@ use super::told::told_limit;
 /// use sluicegate::{Engine, rules_of};
 /// use sluicegate_server::rls::answer::Code;
 /// use sluicegate_server::rls::service::Service;
+/// use sluicegate_server::telemetry::Door;
 ///
 /// let rules = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }]";
 /// let service = Service::new(Engine::new(rules_of(rules)?)?);
 ///
 /// let asked = b"\x0a\x04shop\x12\x0c\x0a\x0a\x0a\x04user\x12\x0242";
 /// let mut answer = Vec::new();
-/// assert_eq!(service.answer(asked, &mut Default::default(), &mut answer)?, Code::Ok);
-/// assert_eq!(service.answer(asked, &mut Default::default(), &mut answer)?, Code::OverLimit);
+/// assert_eq!(service.answer(Door::Json, asked, &mut Default::default(), &mut answer)?, Code::Ok);
+/// assert_eq!(service.answer(Door::Json, asked, &mut Default::default(), &mut answer)?, Code::OverLimit);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Clones are the same service.
 #[derive(Debug, Clone)]
 pub struct Service {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
     engine: Engine,
-    most: Most,
+    options: Options,
+    health: Health,
+    telemetry: Telemetry,
 }
 
 /// What can be used again from one request to the next.
@@ -63,31 +78,62 @@ type Descriptors<'a> = SmallVec<[Descriptor<'a>; 8]>;
 // === impl Service ===
 
 impl Service {
-    /// A service that enforces an engine's rules.
+    /// A service that enforces an engine's rules, in good health.
     #[must_use]
     pub fn new(engine: Engine) -> Self {
-        Self { engine, most: Most::default() }
+        let health = Health::default();
+        health.rules_loaded(engine.snapshot().rules().domains().count());
+        Self::with(engine, Options::default(), health)
     }
 
-    /// Reads a request, checks it, and appends the answer to `out`.
+    /// The same with more to say about it; it refuses to answer until it has heard that rules were loaded.
+    #[must_use]
+    pub fn with(engine: Engine, options: Options, health: Health) -> Self {
+        Self { inner: Arc::new(Inner { engine, options, health, telemetry: Telemetry::default() }) }
+    }
+
+    /// Reads a request that came in by a door, checks it, and appends the answer to `out`.
     ///
     /// # Errors
-    /// When the request is none; then nothing was counted and nothing written.
+    /// When the request is none, or there are no rules; then no limit has counted anything and nothing was written.
     pub fn answer(
         &self,
+        door: Door,
         bytes: &[u8],
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
-        let ask = Ask::read(bytes, self.most).map_err(Failure::invalid)?;
+        let begun = self.inner.engine.now();
+        let answered = self.answered(begun, bytes, scratch, out);
+        match &answered {
+            Ok(_) => {
+                let took = self.inner.engine.now().since(begun);
+                self.inner.telemetry.answered(door, took);
+            }
+            Err(failure) => self.inner.telemetry.failed(door, failure.fault()),
+        }
+        answered
+    }
+
+    fn answered(
+        &self,
+        now: Timestamp,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<Code, Failure> {
+        let Inner { engine, options, health, telemetry } = &*self.inner;
+        let ask = Ask::read(bytes, options.most).map_err(Failure::invalid)?;
         if ask.domain.is_empty() {
             return Err(Failure::unknown("rate limit domain must not be empty"));
         }
         if ask.descriptors.is_empty() {
             return Err(Failure::unknown("rate limit descriptor list must not be empty"));
         }
-        let rules = self.engine.snapshot();
-        let now = self.engine.now();
+        if !health.has_rules() {
+            return Err(Failure::unknown("no rate limit configuration loaded"));
+        }
+        let rules = engine.snapshot();
         let limits = limits_of(&ask, &rules)?;
         // Hits that are given back are nobody's business but their own.
         let (charged, refunded) = descriptors_of(&ask, &limits);
@@ -96,6 +142,9 @@ impl Service {
         rules.check(&request(&charged), now, &mut scratch.checked);
         if !refunded.is_empty() {
             rules.refund(&request(&refunded), now, &mut scratch.refunded);
+        }
+        if scratch.checked.domain() == DomainIs::Unknown {
+            telemetry.happened(Happening::UnknownDomain);
         }
         let code = if scratch.checked.allowed { Code::Ok } else { Code::OverLimit };
         put_overall(code, out);
@@ -112,8 +161,26 @@ impl Service {
 
     /// The engine whose rules it enforces.
     #[must_use]
-    pub const fn engine(&self) -> &Engine {
-        &self.engine
+    pub fn engine(&self) -> &Engine {
+        &self.inner.engine
+    }
+
+    /// How Envoy is answered.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.inner.options
+    }
+
+    /// Whether it is fit to be asked.
+    #[must_use]
+    pub fn health(&self) -> &Health {
+        &self.inner.health
+    }
+
+    /// What it counts about itself.
+    #[must_use]
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.inner.telemetry
     }
 }
 
@@ -220,6 +287,13 @@ impl Failure {
 
     fn invalid(message: impl ToString) -> Self {
         Self { status: GrpcStatus::InvalidArgument, message: message.to_string() }
+    }
+
+    const fn fault(&self) -> Fault {
+        match self.status {
+            GrpcStatus::Unknown => Fault::Service,
+            GrpcStatus::InvalidArgument => Fault::Invalid,
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use crate::rls::answer::Code;
 use crate::rls::json;
 use crate::rls::service::{Scratch, Service};
+use crate::telemetry::Door;
 
 /// The longest body of a request.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
@@ -44,7 +45,8 @@ async fn rate_limit(State(service): State<Arc<Service>>, body: Bytes) -> Respons
     let bad = || (StatusCode::BAD_REQUEST, "Bad Request\n").into_response();
     let Ok(request) = json::request(&body) else { return bad() };
     let mut answer = Vec::new();
-    let Ok(code) = service.answer(&request, &mut Scratch::default(), &mut answer) else {
+    let Ok(code) = service.answer(Door::Json, &request, &mut Scratch::default(), &mut answer)
+    else {
         return bad();
     };
     let Ok(told) = json::response(&answer) else { return bad() };

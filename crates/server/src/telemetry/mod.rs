@@ -1,0 +1,232 @@
+//! What the service counts about itself. What became of hits under each rule, the engine counts.
+//!
+//! Counting must not make threads wait for each other: each has a stripe of its own, as far as there are enough of them, and
+//! whoever wants a number adds them up.
+
+mod stripes;
+
+use sluicegate::Span;
+
+use stripes::Stripes;
+
+/// Where a call came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// `ShouldRateLimit` over gRPC.
+    ShouldRateLimit,
+    /// `/json`.
+    Json,
+    /// `/v1/check`.
+    Check,
+    /// `/v1/peek`.
+    Peek,
+    /// `/v1/refund`.
+    Refund,
+    /// `/v1/explain`.
+    Explain,
+    /// `/v1/keys/…`.
+    Keys,
+}
+
+/// Why a call got no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// What came was no request.
+    Invalid,
+    /// It was a request, and there is no answer to it, such as one without a domain.
+    Service,
+    /// There were too many at once.
+    Overload,
+    /// It took too long to come.
+    Late,
+}
+
+/// What else happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Happening {
+    /// A request named a domain that nobody has rules for.
+    UnknownDomain,
+    /// A denial was turned into an admission, since the whole service only watches.
+    GlobalShadow,
+    /// Rules were loaded.
+    RulesLoaded,
+    /// Rules were not loaded, since they are invalid or unreadable.
+    RulesRefused,
+    /// A connection was accepted.
+    ConnectionOpened,
+    /// A connection has ended.
+    ConnectionClosed,
+    /// A connection was refused, since there are as many as there may be.
+    ConnectionRefused,
+}
+
+/// What the service counts about itself.
+///
+/// ```
+/// use sluicegate::Span;
+/// use sluicegate_server::telemetry::{Door, Fault, Happening, Telemetry};
+///
+/// let telemetry = Telemetry::default();
+/// telemetry.answered(Door::Json, Span::from_micros(30));
+/// telemetry.failed(Door::Json, Fault::Invalid);
+/// telemetry.happened(Happening::UnknownDomain);
+/// assert_eq!(telemetry.calls(Door::Json), 2);
+/// assert_eq!(telemetry.failures(Door::Json, Fault::Invalid), 1);
+/// assert_eq!(telemetry.times(Happening::UnknownDomain), 1);
+/// ```
+#[derive(Debug, Default)]
+pub struct Telemetry {
+    stripes: Stripes,
+}
+
+/// The upper ends of the classes of response times, in microseconds; one more class is beyond the last.
+pub const TOOK_MICROS: [u64; 14] =
+    [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000, 1_000_000];
+
+/// How long the answers of a door took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Took {
+    /// How many there were in each class of [`TOOK_MICROS`], and beyond.
+    pub classes: [u64; TOOK_MICROS.len() + 1],
+    /// All together, in microseconds.
+    pub sum_micros: u64,
+}
+
+// === impl Telemetry ===
+
+impl Telemetry {
+    /// A call was answered, whatever the answer.
+    #[inline]
+    pub fn answered(&self, door: Door, took: Span) {
+        let micros = took.as_micros();
+        let class = TOOK_MICROS.partition_point(|most| *most < micros);
+        self.stripes.add_three([
+            (Place::class(door, class), 1),
+            (Place::sum(door), micros),
+            (Place::calls(door), 1),
+        ]);
+    }
+
+    /// A call got no answer.
+    pub fn failed(&self, door: Door, fault: Fault) {
+        self.stripes.add(Place::calls(door), 1);
+        self.stripes.add(Place::fault(door, fault), 1);
+    }
+
+    /// Something else happened.
+    pub fn happened(&self, what: Happening) {
+        self.stripes.add(Place::happening(what), 1);
+    }
+
+    /// How many calls came in, answered or not.
+    #[must_use]
+    pub fn calls(&self, door: Door) -> u64 {
+        self.stripes.sum(Place::calls(door))
+    }
+
+    /// How many got no answer for this reason.
+    #[must_use]
+    pub fn failures(&self, door: Door, fault: Fault) -> u64 {
+        self.stripes.sum(Place::fault(door, fault))
+    }
+
+    /// How long answers took.
+    #[must_use]
+    pub fn took(&self, door: Door) -> Took {
+        let classes = std::array::from_fn(|class| self.stripes.sum(Place::class(door, class)));
+        Took { classes, sum_micros: self.stripes.sum(Place::sum(door)) }
+    }
+
+    /// How often something happened.
+    #[must_use]
+    pub fn times(&self, what: Happening) -> u64 {
+        self.stripes.sum(Place::happening(what))
+    }
+}
+
+// === places ===
+
+/// Where in a stripe a number is.
+struct Place;
+
+impl Place {
+    const CLASSES: usize = TOOK_MICROS.len() + 1;
+    const OF_A_DOOR: usize = 2 + Fault::ALL.len() + Self::CLASSES;
+    const ALL: usize = Door::ALL.len() * Self::OF_A_DOOR + Happening::ALL.len();
+
+    const fn calls(door: Door) -> usize {
+        door as usize * Self::OF_A_DOOR
+    }
+
+    const fn sum(door: Door) -> usize {
+        Self::calls(door) + 1
+    }
+
+    const fn fault(door: Door, fault: Fault) -> usize {
+        Self::calls(door) + 2 + fault as usize
+    }
+
+    const fn class(door: Door, class: usize) -> usize {
+        Self::calls(door) + 2 + Fault::ALL.len() + class
+    }
+
+    const fn happening(what: Happening) -> usize {
+        Door::ALL.len() * Self::OF_A_DOOR + what as usize
+    }
+}
+
+impl Door {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::ShouldRateLimit,
+        Self::Json,
+        Self::Check,
+        Self::Peek,
+        Self::Refund,
+        Self::Explain,
+        Self::Keys,
+    ];
+
+    /// As metrics call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ShouldRateLimit => "ShouldRateLimit",
+            Self::Json => "json",
+            Self::Check => "check",
+            Self::Peek => "peek",
+            Self::Refund => "refund",
+            Self::Explain => "explain",
+            Self::Keys => "keys",
+        }
+    }
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Invalid, Self::Service, Self::Overload, Self::Late];
+
+    /// As metrics call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Service => "service_error",
+            Self::Overload => "overload",
+            Self::Late => "late",
+        }
+    }
+}
+
+impl Happening {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::UnknownDomain,
+        Self::GlobalShadow,
+        Self::RulesLoaded,
+        Self::RulesRefused,
+        Self::ConnectionOpened,
+        Self::ConnectionClosed,
+        Self::ConnectionRefused,
+    ];
+}
