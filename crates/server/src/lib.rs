@@ -19,3 +19,4 @@ pub mod health;
 pub mod http;
 pub mod rls;
 pub mod telemetry;
+pub mod token;
