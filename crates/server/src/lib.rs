@@ -18,5 +18,6 @@ pub mod grpc;
 pub mod health;
 pub mod http;
 pub mod rls;
+pub mod settings;
 pub mod telemetry;
 pub mod token;

@@ -1,7 +1,7 @@
 //! `RateLimitResponse`: what Envoy is answered.
 //!
 //! ```text
-//!   RateLimitResponse  overall_code = 1, statuses = 2, response_headers_to_add = 3
+//!   RateLimitResponse  overall_code = 1, statuses = 2, response_headers_to_add = 3, request_headers_to_add = 4, dynamic_metadata = 6
 //!   DescriptorStatus   code = 1, current_limit = 2 { requests_per_unit = 1, unit = 2, name = 3 }, limit_remaining = 3,
 //!                      duration_until_reset = 4 { seconds = 1 }
 //!   HeaderValue        key = 1, value = 2
@@ -69,7 +69,16 @@ pub fn put_status(status: &DescriptorStatus<'_>, out: &mut Vec<u8>) {
 
 /// Appends a header for whoever asked Envoy.
 pub fn put_response_header(key: &str, value: &str, out: &mut Vec<u8>) {
-    put_message(3, out, |out| {
+    put_header(3, key, value, out);
+}
+
+/// Appends a header for whoever Envoy asks next.
+pub fn put_request_header(key: &str, value: &str, out: &mut Vec<u8>) {
+    put_header(4, key, value, out);
+}
+
+fn put_header(field: u32, key: &str, value: &str, out: &mut Vec<u8>) {
+    put_message(field, out, |out| {
         put_bytes(1, key.as_bytes(), out);
         put_bytes(2, value.as_bytes(), out);
     });

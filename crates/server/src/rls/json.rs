@@ -101,6 +101,11 @@ fn limit(value: &Value) -> Result<Vec<u8>, NotAsked> {
 /// As Envoy's protocol calls them; there is none for a week.
 const UNITS: [&str; 7] = ["UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"];
 
+/// The name of the unit of a limit that comes with a request.
+pub(super) fn unit_of_a_request(number: i32) -> Option<&'static str> {
+    UNITS.get(usize::try_from(number).ok()?).copied()
+}
+
 fn unit(value: &Value) -> Result<u64, NotAsked> {
     match value {
         Value::String(name) => {
@@ -163,6 +168,7 @@ fn stranger(name: &str) -> NotAsked {
 /// When the bytes are none.
 pub fn response(bytes: &[u8]) -> Result<Value, WireError> {
     let (mut told, mut statuses) = (Map::new(), Vec::new());
+    let (mut to_client, mut to_upstream, mut metadata) = (Vec::new(), Vec::new(), None);
     let mut reader = Reader::new(bytes);
     while let Some((number, kind)) = reader.field()? {
         match (number, kind) {
@@ -170,13 +176,107 @@ pub fn response(bytes: &[u8]) -> Result<Value, WireError> {
                 told.insert("overallCode".into(), code(reader.varint()?));
             }
             (2, Kind::Bytes) => statuses.push(status(reader.bytes()?)?),
+            (3, Kind::Bytes) => to_client.push(header(reader.bytes()?)?),
+            (4, Kind::Bytes) => to_upstream.push(header(reader.bytes()?)?),
+            (6, Kind::Bytes) => metadata = Some(structure(reader.bytes()?)?),
             _ => reader.skip(number, kind)?,
         }
     }
-    if !statuses.is_empty() {
-        told.insert("statuses".into(), statuses.into());
+    let lists = [
+        ("statuses", statuses),
+        ("responseHeadersToAdd", to_client),
+        ("requestHeadersToAdd", to_upstream),
+    ];
+    for (name, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+        told.insert(name.into(), list.into());
+    }
+    if let Some(metadata) = metadata {
+        told.insert("dynamicMetadata".into(), metadata);
     }
     Ok(told.into())
+}
+
+fn header(bytes: &[u8]) -> Result<Value, WireError> {
+    let mut told = Map::new();
+    let mut reader = Reader::new(bytes);
+    while let Some((number, kind)) = reader.field()? {
+        match (number, kind) {
+            (1, Kind::Bytes) => told.insert("key".into(), reader.text()?.into()),
+            (2, Kind::Bytes) => told.insert("value".into(), reader.text()?.into()),
+            _ => {
+                reader.skip(number, kind)?;
+                None
+            }
+        };
+    }
+    Ok(told.into())
+}
+
+/// A `google.protobuf.Struct` is an object.
+fn structure(bytes: &[u8]) -> Result<Value, WireError> {
+    let mut object = Map::new();
+    let mut reader = Reader::new(bytes);
+    while let Some((number, kind)) = reader.field()? {
+        match (number, kind) {
+            (1, Kind::Bytes) => {
+                let (name, value) = field_of_structure(reader.bytes()?)?;
+                object.insert(name, value);
+            }
+            _ => reader.skip(number, kind)?,
+        }
+    }
+    Ok(object.into())
+}
+
+fn field_of_structure(bytes: &[u8]) -> Result<(String, Value), WireError> {
+    let (mut name, mut value) = (String::new(), Value::Null);
+    let mut reader = Reader::new(bytes);
+    while let Some((number, kind)) = reader.field()? {
+        match (number, kind) {
+            (1, Kind::Bytes) => name = reader.text()?.to_owned(),
+            (2, Kind::Bytes) => value = any_value(reader.bytes()?)?,
+            _ => reader.skip(number, kind)?,
+        }
+    }
+    Ok((name, value))
+}
+
+fn any_value(bytes: &[u8]) -> Result<Value, WireError> {
+    let mut value = Value::Null;
+    let mut reader = Reader::new(bytes);
+    while let Some((number, kind)) = reader.field()? {
+        match (number, kind) {
+            (2, Kind::Fixed64) => value = whole_or_not(reader.double()?),
+            (3, Kind::Bytes) => value = reader.text()?.into(),
+            (4, Kind::Varint) => value = (reader.varint()? != 0).into(),
+            (5, Kind::Bytes) => value = structure(reader.bytes()?)?,
+            (6, Kind::Bytes) => value = values(reader.bytes()?)?,
+            _ => reader.skip(number, kind)?,
+        }
+    }
+    Ok(value)
+}
+
+fn values(bytes: &[u8]) -> Result<Value, WireError> {
+    let mut all = Vec::new();
+    let mut reader = Reader::new(bytes);
+    while let Some((number, kind)) = reader.field()? {
+        match (number, kind) {
+            (1, Kind::Bytes) => all.push(any_value(reader.bytes()?)?),
+            _ => reader.skip(number, kind)?,
+        }
+    }
+    Ok(all.into())
+}
+
+/// Without `.0` where there is nothing behind the point.
+fn whole_or_not(number: f64) -> Value {
+    // Up to here every whole number is exact in both.
+    const EXACT: f64 = (1_u64 << 53) as f64;
+    if number.fract() == 0.0 && number.abs() <= EXACT {
+        return (number as i64).into();
+    }
+    number.into()
 }
 
 fn status(bytes: &[u8]) -> Result<Value, WireError> {

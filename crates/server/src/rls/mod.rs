@@ -5,7 +5,9 @@
 
 pub mod answer;
 pub mod ask;
+mod headers;
 pub mod json;
+mod metadata;
 pub mod options;
 pub mod service;
 mod told;

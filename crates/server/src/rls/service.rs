@@ -6,11 +6,13 @@ use sluicegate::rules::plan::{DomainIs, Under};
 use sluicegate::rules::request::{Descriptor, Override, Request};
 use sluicegate::rules::rule::Limits;
 use sluicegate::rules::unit::Unit;
-use sluicegate::{Checked, Engine, Snapshot, Span, Status, Timestamp};
+use sluicegate::{Checked, Engine, Outcome, Snapshot, Span, Status, Timestamp};
 use smallvec::SmallVec;
 
 use super::answer::{Code, CurrentLimit, DescriptorStatus, put_overall, put_status};
 use super::ask::{Ask, Asked};
+use super::headers::Telling;
+use super::metadata;
 use super::options::Options;
 use super::told::told_limit;
 use crate::health::Health;
@@ -146,17 +148,59 @@ impl Service {
         if scratch.checked.domain() == DomainIs::Unknown {
             telemetry.happened(Happening::UnknownDomain);
         }
-        let code = if scratch.checked.allowed { Code::Ok } else { Code::OverLimit };
+        let code = self.code_of(&rules, &scratch.checked);
         put_overall(code, out);
+        let mut telling = Telling::default();
         let mut charged = scratch.checked.statuses.iter();
         let mut refunded = scratch.refunded.statuses.iter();
         for asked in &ask.descriptors {
             let status = if asked.is_negative_hits { refunded.next() } else { charged.next() };
             if let Some(status) = status {
-                put_told(status, &rules, now, out);
+                let told = told(status, &rules, now);
+                put_status(&told, out);
+                telling.look_at(&told, self.is_quota(&rules, status));
             }
         }
+        if options.response_headers.is_some() || options.request_headers.is_some() {
+            let denied = code == Code::OverLimit;
+            let retry_after_s = if denied { retry_after_s(&scratch.checked) } else { None };
+            telling.put(options, retry_after_s, out);
+        }
+        if options.dynamic_metadata {
+            put_metadata(&ask, &rules, &scratch.checked, code, out);
+        }
         Ok(code)
+    }
+
+    /// What is said to the whole request, as this service is set.
+    #[must_use]
+    pub fn code_of(&self, rules: &Snapshot<'_>, checked: &Checked) -> Code {
+        let Inner { options, telemetry, .. } = &*self.inner;
+        let allowed = match options.quota_mode {
+            false => checked.allowed,
+            true => !self.all_quotas_deny(rules, checked),
+        };
+        if !allowed && options.shadow_mode {
+            telemetry.happened(Happening::GlobalShadow);
+        }
+        if allowed || options.shadow_mode { Code::Ok } else { Code::OverLimit }
+    }
+
+    /// With every rule in quota mode, also what is under none counts as a quota, and one that never denies.
+    fn all_quotas_deny(&self, rules: &Snapshot<'_>, checked: &Checked) -> bool {
+        let mut quotas = checked.statuses.iter().filter(|status| self.is_quota(rules, status));
+        let denied = |status: &&Status| !status.verdict.is_allowed();
+        // A list is no quota.
+        checked.listed().is_some() && !checked.allowed
+            || quotas.clone().next().is_some() && quotas.all(|status| denied(&status))
+    }
+
+    fn is_quota(&self, rules: &Snapshot<'_>, status: &Status) -> bool {
+        match status.under {
+            _ if self.inner.options.quota_mode => !is_unlimited(status, rules),
+            Under::Rule(no) => rules.rules().rule(no).quota_mode,
+            Under::Nothing | Under::Replaced(_) | Under::Override(_) => false,
+        }
     }
 
     /// The engine whose rules it enforces.
@@ -218,8 +262,40 @@ fn descriptors_of<'a>(
     (charged, refunded)
 }
 
-/// Appends what is said of one descriptor.
-fn put_told(status: &Status, rules: &Snapshot<'_>, now: Timestamp, out: &mut Vec<u8>) {
+/// How long a client has to wait that was denied: as long as the strictest says; nothing if that does not help.
+fn retry_after_s(checked: &Checked) -> Option<u64> {
+    let waits = checked.statuses.iter().filter_map(|status| match status.verdict.outcome {
+        Outcome::Allow { .. } => None,
+        Outcome::Deny { retry_after } => Some(Some(retry_after)),
+        Outcome::Never { .. } => Some(None),
+    });
+    let longest = waits.reduce(|one, other| Some(one?.max(other?)))?;
+    Some(seconds(longest?).max(1))
+}
+
+fn put_metadata(
+    ask: &Ask<'_>,
+    rules: &Snapshot<'_>,
+    checked: &Checked,
+    code: Code,
+    out: &mut Vec<u8>,
+) {
+    let rule_of = |status: &Status| match status.under {
+        Under::Rule(no) => Some(no),
+        Under::Nothing | Under::Replaced(_) | Under::Override(_) => None,
+    };
+    let passed = checked.statuses.iter().filter(|status| status.verdict.is_allowed());
+    let passed = passed.filter_map(|status| rules.rules().rule(rule_of(status)?).metadata());
+    let mut denials = checked.statuses.iter().filter(|status| !status.verdict.is_allowed());
+    let denied_by = match code {
+        Code::Ok => None,
+        Code::OverLimit => denials.find_map(rule_of).map(|no| rules.rules().id(no)),
+    };
+    metadata::put(ask, passed, denied_by.as_deref(), out);
+}
+
+/// What is said of one descriptor.
+fn told<'a>(status: &Status, rules: &'a Snapshot<'_>, now: Timestamp) -> DescriptorStatus<'a> {
     let code = if status.verdict.is_allowed() { Code::Ok } else { Code::OverLimit };
     let bare = DescriptorStatus { code, limit: None, limit_remaining: 0, reset_after_s: None };
     let left =
@@ -235,7 +311,7 @@ fn put_told(status: &Status, rules: &Snapshot<'_>, now: Timestamp, out: &mut Vec
         let limit = CurrentLimit { requests_per_unit, unit: unit.number(), name };
         counted(limit, to_the_end(unit.span(), now))
     };
-    let told = match status.under {
+    match status.under {
         // On a list, or under nothing at all.
         _ if status.verdict.remaining.is_none() && !is_unlimited(status, rules) => bare,
         Under::Nothing => bare,
@@ -255,8 +331,7 @@ fn put_told(status: &Status, rules: &Snapshot<'_>, now: Timestamp, out: &mut Vec
                 },
             }
         }
-    };
-    put_status(&told, out);
+    }
 }
 
 fn is_unlimited(status: &Status, rules: &Snapshot<'_>) -> bool {

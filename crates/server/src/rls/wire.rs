@@ -127,6 +127,13 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A floating number.
+    pub(super) fn double(&mut self) -> Result<f64, WireError> {
+        let (number, rest) = self.rest.split_first_chunk().ok_or(WireError::CutShort)?;
+        self.rest = rest;
+        Ok(f64::from_le_bytes(*number))
+    }
+
     fn take(&mut self, count: usize) -> Result<(), WireError> {
         self.rest = self.rest.get(count..).ok_or(WireError::CutShort)?;
         Ok(())
@@ -180,6 +187,18 @@ pub(super) fn put_number(field: u32, number: u64, out: &mut Vec<u8>) {
         put_varint(u64::from(field << 3), out);
         put_varint(number, out);
     }
+}
+
+/// Appends a field that holds a number, also if it is 0: where one of several fields is there, that says which.
+pub(super) fn put_number_always(field: u32, number: u64, out: &mut Vec<u8>) {
+    put_varint(u64::from(field << 3), out);
+    put_varint(number, out);
+}
+
+/// Appends a field that holds a floating number.
+pub(super) fn put_double(field: u32, number: f64, out: &mut Vec<u8>) {
+    put_varint(u64::from(field << 3 | 1), out);
+    out.extend_from_slice(&number.to_le_bytes());
 }
 
 /// Appends a field that holds bytes.

@@ -1,0 +1,439 @@
+//! Everything that the service can be told, from flags and from the environment.
+//!
+//! A flag stands above our own variable of the same meaning (`SLUICEGATE_…`), that above the variable of envoyproxy/ratelimit, and that above
+//! the default. All that is wrong is told at once. What is set and has no effect here is told as a warning.
+
+mod go;
+mod shown;
+mod strangers;
+mod vars;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sluicegate::config::suggest::nearest;
+use sluicegate::http::{Reset, Style};
+
+use crate::rls::options::{HeaderNames, Options};
+use crate::token::Token;
+use vars::Reader;
+pub use vars::Vars;
+
+/// Everything that the service can be told.
+///
+/// ```
+/// use sluicegate_server::settings::{Settings, Vars};
+///
+/// let (settings, warnings) = Settings::read(&Vars::of([("GRPC_HOST", "0.0.0.0"), ("REDIS_URL", "localhost:6379")]))?;
+/// assert_eq!(settings.grpc.to_string(), "0.0.0.0:8081");
+/// assert!(warnings[0].starts_with("REDIS_URL is set and has no effect"));
+///
+/// let wrong = Settings::read(&Vars::of([("GRPC_PORT", "many")])).unwrap_err();
+/// assert_eq!(wrong.to_string(), "GRPC_PORT: must be a whole number from 0 to 65535, got `many`");
+/// # Ok::<(), sluicegate_server::settings::Wrong>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Where people and scripts ask.
+    pub http: SocketAddr,
+    /// Where Envoy asks.
+    pub grpc: GrpcAddress,
+    /// Where operators ask.
+    pub admin: SocketAddr,
+    /// What operators have to show.
+    pub admin_token: Option<Token>,
+    /// Where the rules are; nowhere for those of an example.
+    pub rules: Vec<PathBuf>,
+    /// Whether several files may hold rules of one domain.
+    pub merge_domains: bool,
+    /// Whether files whose names begin with a dot are left out.
+    pub ignore_dot_files: bool,
+    /// Whether to start, unready, while there are no valid rules.
+    pub start_without_rules: bool,
+    /// Whether it is of no use without rules of at least one domain.
+    pub needs_a_domain: bool,
+    /// From which part of a limit on hits are counted as near to it.
+    pub near_limit_ratio: f32,
+    /// How Envoy is answered.
+    pub rls: Options,
+    /// How the headers of answers over HTTP are written.
+    pub style: Style,
+    /// Whether errors over HTTP are `application/problem+json` instead of the envelope.
+    pub problem_json: bool,
+    /// The certificate of the gRPC address, if it speaks TLS.
+    pub tls: Option<TlsFiles>,
+    /// How old a connection of Envoy's may become, and how long what goes on at the end may take.
+    pub connection_age: (Duration, Duration),
+    /// Connections at a time, of each address.
+    pub connections_max: usize,
+    /// Calls at a time, over all connections of an address.
+    pub in_flight_max: usize,
+    /// How long to go on after the signal to end, so that load balancers notice; and how long what has begun may take then.
+    pub drain: (Duration, Duration),
+    /// Where what is counted outlives the process.
+    pub snapshot: Option<PathBuf>,
+    /// How often that is written, beside at the end.
+    pub snapshot_every: Duration,
+    /// The most identities that are kept; beyond, the rules' `overflow` says what happens.
+    pub identities_max: u64,
+    /// What is logged.
+    pub log: Log,
+    /// Where traces go, if anywhere.
+    pub tracing: Option<Tracing>,
+}
+
+/// Where Envoy asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GrpcAddress {
+    /// Over TCP.
+    Tcp(SocketAddr),
+    /// On a socket of this machine.
+    Unix(PathBuf),
+}
+
+/// The files of TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, with those between it and the root.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Who has to have signed the certificate of a client; without it, clients need none.
+    pub client_ca: Option<PathBuf>,
+    /// The name that the certificate of a client must have.
+    pub client_san: Option<String>,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// The least level, in lower case.
+    pub level: &'static str,
+    /// Whether each line is a JSON object.
+    pub json: bool,
+    /// Lines a second from each place in the program.
+    pub per_second: u32,
+}
+
+/// Where traces go.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tracing {
+    /// The collector, as `OTEL_EXPORTER_OTLP_ENDPOINT` has it.
+    pub endpoint: String,
+    /// As the collector calls us.
+    pub service_name: String,
+    /// The group of services that this one is of.
+    pub service_namespace: String,
+    /// Which of several alike it is.
+    pub service_instance: Option<String>,
+    /// How many of all calls are traced, from 0 to 1.
+    pub sampling_rate: f32,
+}
+
+/// All that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wrong(Vec<String>);
+
+/// Our own variables; the environment may hold no other that begins so.
+const OWN: &[&str] = &[
+    "SLUICEGATE_ADMIN",
+    "SLUICEGATE_ADMIN_TOKEN",
+    "SLUICEGATE_CLIENT_CA",
+    "SLUICEGATE_CLIENT_SAN",
+    "SLUICEGATE_DRAIN_DELAY",
+    "SLUICEGATE_DRAIN_TIMEOUT",
+    "SLUICEGATE_ERRORS",
+    "SLUICEGATE_GRPC",
+    "SLUICEGATE_HEADERS",
+    "SLUICEGATE_HTTP",
+    "SLUICEGATE_LOG_FORMAT",
+    "SLUICEGATE_LOG_LEVEL",
+    "SLUICEGATE_LOG_PER_SECOND",
+    "SLUICEGATE_MAX_CONNECTIONS",
+    "SLUICEGATE_MAX_IDENTITIES",
+    "SLUICEGATE_MAX_IN_FLIGHT",
+    "SLUICEGATE_RESET",
+    "SLUICEGATE_RULES",
+    "SLUICEGATE_SHADOW",
+    "SLUICEGATE_SNAPSHOT",
+    "SLUICEGATE_SNAPSHOT_EVERY",
+    "SLUICEGATE_START_WITHOUT_RULES",
+    "SLUICEGATE_TLS_CERT",
+    "SLUICEGATE_TLS_KEY",
+    "SLUICEGATE_TRACES",
+];
+
+// === impl Settings ===
+
+impl Settings {
+    /// Reads them; with them come warnings about what has no effect.
+    ///
+    /// # Errors
+    /// All that is wrong with them.
+    pub fn read(vars: &Vars) -> Result<(Self, Vec<String>), Wrong> {
+        let mut reader = Reader::new(vars);
+        let settings = Self::of(&mut reader);
+        let mut problems = reader.problems;
+        problems.extend(unknown(vars));
+        problems.extend(settings.at_odds());
+        if problems.is_empty() {
+            Ok((settings, strangers::warnings(vars)))
+        } else {
+            Err(Wrong(problems))
+        }
+    }
+
+    fn of(read: &mut Reader<'_>) -> Self {
+        let day = Duration::from_secs(24 * 60 * 60);
+        let mut or = |name: &str, default: Duration| read.duration(name).unwrap_or(default);
+        let connection_age = (
+            or("GRPC_MAX_CONNECTION_AGE", day),
+            or("GRPC_MAX_CONNECTION_AGE_GRACE", Duration::from_secs(60 * 60)),
+        );
+        let drain = (
+            or("SLUICEGATE_DRAIN_DELAY", Duration::ZERO),
+            or("SLUICEGATE_DRAIN_TIMEOUT", Duration::from_secs(30)),
+        );
+        let snapshot_every = or("SLUICEGATE_SNAPSHOT_EVERY", Duration::ZERO);
+        let mut count =
+            |name: &str, most: u64, default: u64| read.number(name, 1, most).unwrap_or(default);
+        let connections_max = count("SLUICEGATE_MAX_CONNECTIONS", 1 << 20, 10_000) as usize;
+        let in_flight_max = count("SLUICEGATE_MAX_IN_FLIGHT", 1 << 24, 10_000) as usize;
+        let most = sluicegate::ENTRIES_MAX as u64;
+        let identities_max = count("SLUICEGATE_MAX_IDENTITIES", most, most);
+        Self {
+            http: address(read, "SLUICEGATE_HTTP", "HOST", "PORT", 8080),
+            grpc: grpc(read),
+            admin: address(read, "SLUICEGATE_ADMIN", "DEBUG_HOST", "DEBUG_PORT", 6070),
+            admin_token: read
+                .read("SLUICEGATE_ADMIN_TOKEN", "more than blanks", |text| Token::new(text).ok()),
+            rules: rules(read),
+            merge_domains: read.is("MERGE_DOMAIN_CONFIG"),
+            ignore_dot_files: read.truth("RUNTIME_IGNOREDOTFILES").unwrap_or(true),
+            start_without_rules: read.is("SLUICEGATE_START_WITHOUT_RULES")
+                || read.is("FORCE_START_WITHOUT_INITIAL_CONFIG"),
+            needs_a_domain: read.is("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
+            near_limit_ratio: read.ratio("NEAR_LIMIT_RATIO").unwrap_or(0.8),
+            rls: rls(read),
+            style: style(read),
+            problem_json: read
+                .choice("SLUICEGATE_ERRORS", &[("envelope", false), ("problem", true)])
+                .unwrap_or(false),
+            tls: tls(read),
+            connection_age,
+            connections_max,
+            in_flight_max,
+            drain,
+            snapshot: read.path("SLUICEGATE_SNAPSHOT"),
+            snapshot_every,
+            identities_max,
+            log: log(read),
+            tracing: tracing(read),
+        }
+    }
+
+    /// What is right by itself and wrong together.
+    fn at_odds(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if !self.admin.ip().is_loopback() && self.admin_token.is_none() {
+            problems.push(format!(
+                "the admin address `{}` can be reached from outside and has no token: set \
+                 SLUICEGATE_ADMIN_TOKEN, or choose an address such as `127.0.0.1:6070`",
+                self.admin
+            ));
+        }
+        problems
+    }
+}
+
+/// Names that begin as ours do and are none.
+fn unknown(vars: &Vars) -> impl Iterator<Item = String> {
+    let ours = vars.names().filter(|name| name.starts_with("SLUICEGATE_"));
+    ours.filter(|name| !OWN.contains(name) && !name.starts_with("SLUICEGATE_TEST_")).map(|name| {
+        let known: Vec<String> = OWN.iter().map(|known| known.to_ascii_lowercase()).collect();
+        let near = nearest(name, known.iter().map(String::as_str));
+        let hint = near.map(|near| format!("; did you mean `{}`?", near.to_ascii_uppercase()));
+        let hint = hint.unwrap_or_default();
+        format!("{name}: there is no such setting{hint}")
+    })
+}
+
+/// An address: ours in one piece, or a host and a port.
+fn address(read: &mut Reader<'_>, own: &str, host: &str, port: &str, default: u16) -> SocketAddr {
+    let ip = read.host(host).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let port = read.number(port, 0, u16::MAX.into()).unwrap_or(default.into());
+    // It was held to the bounds above.
+    let apart = SocketAddr::new(ip, u16::try_from(port).unwrap_or(default));
+    read.address(own).unwrap_or(apart)
+}
+
+fn grpc(read: &mut Reader<'_>) -> GrpcAddress {
+    if let Some(path) = read.text("SLUICEGATE_GRPC").and_then(|text| text.strip_prefix("unix:")) {
+        return GrpcAddress::Unix(path.into());
+    }
+    let tcp = address(read, "SLUICEGATE_GRPC", "GRPC_HOST", "GRPC_PORT", 8081);
+    match read.path("GRPC_UDS") {
+        Some(path) if read.text("SLUICEGATE_GRPC").is_none() => GrpcAddress::Unix(path),
+        _ => GrpcAddress::Tcp(tcp),
+    }
+}
+
+/// Ours, with `:` between several; or the directory that envoyproxy/ratelimit would read.
+fn rules(read: &mut Reader<'_>) -> Vec<PathBuf> {
+    if let Some(paths) = read.text("SLUICEGATE_RULES") {
+        return std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty()).collect();
+    }
+    let names = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"];
+    if names.iter().all(|name| read.text(name).is_none()) {
+        return Vec::new();
+    }
+    let mut path = PathBuf::from(read.text(names[0]).unwrap_or("/srv/runtime_data/current"));
+    path.push(read.text(names[1]).unwrap_or_default());
+    path.push(read.text(names[2]).unwrap_or("config"));
+    vec![path]
+}
+
+fn rls(read: &mut Reader<'_>) -> Options {
+    let mut headers = |which: &str| {
+        let default = HeaderNames::default();
+        let name = |read: &Reader<'_>, part: &str, default: String| {
+            read.text(&format!("{which}_{part}_HEADER")).map_or(default, str::to_owned)
+        };
+        let switch = match which {
+            "LIMIT" => "LIMIT_RESPONSE_HEADERS_ENABLED",
+            _ => "LIMIT_REQUEST_HEADERS_ENABLED",
+        };
+        read.is(switch).then(|| HeaderNames {
+            limit: name(read, "LIMIT", default.limit),
+            remaining: name(read, "REMAINING", default.remaining),
+            reset: name(read, "RESET", default.reset),
+        })
+    };
+    let (response_headers, request_headers) = (headers("LIMIT"), headers("LIMIT_REQUEST"));
+    Options {
+        shadow_mode: read.is("SLUICEGATE_SHADOW") || read.is("SHADOW_MODE"),
+        quota_mode: read.is("QUOTA_MODE"),
+        dynamic_metadata: read.is("RESPONSE_DYNAMIC_METADATA"),
+        response_headers,
+        request_headers,
+        ..Options::default()
+    }
+}
+
+fn style(read: &mut Reader<'_>) -> Style {
+    let dialects = [
+        ("both", (true, true)),
+        ("x-ratelimit", (true, false)),
+        ("ietf", (false, true)),
+        ("none", (false, false)),
+    ];
+    let (x_headers, ietf_fields) =
+        read.choice("SLUICEGATE_HEADERS", &dialects).unwrap_or((true, true));
+    let resets = [
+        ("unix-seconds", Reset::UnixSeconds),
+        ("unix-millis", Reset::UnixMillis),
+        ("seconds-to-go", Reset::SecondsToGo),
+    ];
+    let reset = read.choice("SLUICEGATE_RESET", &resets).unwrap_or_default();
+    Style { x_headers, ietf_fields, reset, ..Style::default() }
+}
+
+/// Our own names switch it on by being there; there it has a switch.
+fn tls(read: &mut Reader<'_>) -> Option<TlsFiles> {
+    let anchors = read.is("GRPC_SERVER_USE_TLS");
+    let path =
+        |own: &str, theirs: &str| read.path(own).or_else(|| read.path(theirs).filter(|_| anchors));
+    let cert = path("SLUICEGATE_TLS_CERT", "GRPC_SERVER_TLS_CERT");
+    let key = path("SLUICEGATE_TLS_KEY", "GRPC_SERVER_TLS_KEY");
+    let client_ca = path("SLUICEGATE_CLIENT_CA", "GRPC_CLIENT_TLS_CACERT");
+    let client_san =
+        read.text("SLUICEGATE_CLIENT_SAN").or_else(|| read.text("GRPC_CLIENT_TLS_SAN"));
+    let client_san = client_san.map(str::to_owned);
+    match (cert, key) {
+        (Some(cert), Some(key)) => {
+            if client_san.is_some() && client_ca.is_none() {
+                read.problems.push(
+                    "a name of clients (SLUICEGATE_CLIENT_SAN) means nothing without who signs them: \
+                     set SLUICEGATE_CLIENT_CA"
+                        .to_owned(),
+                );
+            }
+            Some(TlsFiles { cert, key, client_ca, client_san })
+        }
+        (None, None) if !anchors && client_ca.is_none() && client_san.is_none() => None,
+        _ => {
+            read.problems.push(
+                "TLS needs a certificate and its key: set both SLUICEGATE_TLS_CERT and \
+                 SLUICEGATE_TLS_KEY (or GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY)"
+                    .to_owned(),
+            );
+            None
+        }
+    }
+}
+
+fn log(read: &mut Reader<'_>) -> Log {
+    let levels = [
+        ("trace", "trace"),
+        ("debug", "debug"),
+        ("info", "info"),
+        ("warn", "warn"),
+        ("warning", "warn"),
+        ("error", "error"),
+        ("fatal", "error"),
+        ("panic", "error"),
+    ];
+    let formats = [("text", false), ("json", true)];
+    let level = read.choice("LOG_LEVEL", &levels);
+    let json = read.choice("LOG_FORMAT", &formats);
+    let per_second = read.number("SLUICEGATE_LOG_PER_SECOND", 1, 1_000_000);
+    Log {
+        level: read.choice("SLUICEGATE_LOG_LEVEL", &levels).or(level).unwrap_or("info"),
+        json: read.choice("SLUICEGATE_LOG_FORMAT", &formats).or(json).unwrap_or(false),
+        per_second: per_second.and_then(|number| number.try_into().ok()).unwrap_or(100),
+    }
+}
+
+fn tracing(read: &mut Reader<'_>) -> Option<Tracing> {
+    let own = read.text("SLUICEGATE_TRACES");
+    if own.is_none() && !read.is("TRACING_ENABLED") {
+        return None;
+    }
+    if read.text("TRACING_EXPORTER_PROTOCOL") == Some("grpc") && own.is_none() {
+        read.problems.push(
+            "TRACING_EXPORTER_PROTOCOL: must be `http`, got `grpc`; collectors take both, over HTTP on \
+             port 4318"
+                .to_owned(),
+        );
+    }
+    let endpoint = own.or_else(|| read.text("OTEL_EXPORTER_OTLP_ENDPOINT"));
+    Some(Tracing {
+        endpoint: endpoint.unwrap_or("http://127.0.0.1:4318").to_owned(),
+        service_name: read.text("TRACING_SERVICE_NAME").unwrap_or("RateLimit").to_owned(),
+        service_namespace: read.text("TRACING_SERVICE_NAMESPACE").unwrap_or_default().to_owned(),
+        service_instance: read.text("TRACING_SERVICE_INSTANCE_ID").map(str::to_owned),
+        sampling_rate: read.ratio("TRACING_SAMPLING_RATE").unwrap_or(1.0),
+    })
+}
+
+// === impl GrpcAddress ===
+
+impl std::fmt::Display for GrpcAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+// === impl Wrong ===
+
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+impl std::error::Error for Wrong {}

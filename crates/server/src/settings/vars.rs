@@ -1,0 +1,161 @@
+//! Named values from flags and the environment, read with everything that is wrong gathered.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::go;
+
+/// Named texts: variables of the environment, and flags that stand above them.
+///
+/// ```
+/// use sluicegate_server::settings::Vars;
+///
+/// let mut vars = Vars::of([("SLUICEGATE_HTTP", "127.0.0.1:1"), ("PORT", "2")]);
+/// vars.set_flag("--http", "SLUICEGATE_HTTP", "127.0.0.1:3");
+/// assert_eq!(vars.get("SLUICEGATE_HTTP"), Some("127.0.0.1:3"));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Vars {
+    all: BTreeMap<String, Var>,
+}
+
+#[derive(Debug, Clone)]
+struct Var {
+    text: String,
+    /// The flag that it came with; without one it is of the environment.
+    flag: Option<&'static str>,
+}
+
+/// Reads values, and gathers what is wrong with them.
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
+    vars: &'a Vars,
+    pub(super) problems: Vec<String>,
+}
+
+// === impl Vars ===
+
+impl Vars {
+    /// The variables of this process. One that is not UTF-8 is none of ours.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let all = std::env::vars_os();
+        Self::of(
+            all.filter_map(|(name, text)| {
+                Some((name.into_string().ok()?, text.into_string().ok()?))
+            }),
+        )
+    }
+
+    /// These variables.
+    pub fn of(all: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
+        let var = |text: String| Var { text, flag: None };
+        let all = all.into_iter().map(|(name, text)| (name.into(), var(text.into())));
+        Self { all: all.collect() }
+    }
+
+    /// A flag was given: it stands above the variable that means the same.
+    pub fn set_flag(&mut self, flag: &'static str, name: &str, text: impl Into<String>) {
+        self.all.insert(name.to_owned(), Var { text: text.into(), flag: Some(flag) });
+    }
+
+    /// The text of a name. One that is empty is as good as none.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.all.get(name).map(|var| var.text.as_str()).filter(|text| !text.is_empty())
+    }
+
+    /// The names that hold something.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.all.iter().filter(|(_, var)| !var.text.is_empty()).map(|(name, _)| name.as_str())
+    }
+
+    fn source<'a>(&self, name: &'a str) -> &'a str {
+        self.all.get(name).and_then(|var| var.flag).unwrap_or(name)
+    }
+}
+
+// === impl Reader ===
+
+impl<'a> Reader<'a> {
+    pub(super) const fn new(vars: &'a Vars) -> Self {
+        Self { vars, problems: Vec::new() }
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        self.vars.get(name)
+    }
+
+    pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.text(name).map(PathBuf::from)
+    }
+
+    /// Yes or no, as Go reads it.
+    pub(super) fn truth(&mut self, name: &str) -> Option<bool> {
+        self.read(name, "`true` or `false`", go::truth)
+    }
+
+    pub(super) fn is(&mut self, name: &str) -> bool {
+        self.truth(name).unwrap_or(false)
+    }
+
+    /// A whole number within bounds.
+    pub(super) fn number(&mut self, name: &str, least: u64, most: u64) -> Option<u64> {
+        let read = |text: &str| text.parse().ok().filter(|number| (least..=most).contains(number));
+        self.read(name, &format!("a whole number from {least} to {most}"), read)
+    }
+
+    /// A part of one.
+    pub(super) fn ratio(&mut self, name: &str) -> Option<f32> {
+        let read = |text: &str| text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+        self.read(name, "a number from 0 to 1, such as `0.8`", read)
+    }
+
+    /// A time, as Go writes it.
+    pub(super) fn duration(&mut self, name: &str) -> Option<Duration> {
+        self.read(name, "a time such as `90s`, `1h30m` or `500ms`", go::duration)
+    }
+
+    /// An address with its port.
+    pub(super) fn address(&mut self, name: &str) -> Option<SocketAddr> {
+        let read = |text: &str| SocketAddr::from_str(text).ok();
+        self.read(name, "an address and a port, such as `127.0.0.1:8080` or `[::1]:0`", read)
+    }
+
+    pub(super) fn host(&mut self, name: &str) -> Option<IpAddr> {
+        let read = |text: &str| match text {
+            "localhost" => Some(IpAddr::from([127, 0, 0, 1])),
+            text => text.parse().ok(),
+        };
+        self.read(name, "an IP address, such as `0.0.0.0`", read)
+    }
+
+    /// One of some words.
+    pub(super) fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Option<T> {
+        let words: Vec<String> = choices.iter().map(|(word, _)| format!("`{word}`")).collect();
+        let read = |text: &str| {
+            let found = choices.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
+            found.map(|(_, choice)| *choice)
+        };
+        self.read(name, &format!("one of {}", words.join(", ")), read)
+    }
+
+    /// Reads a text, or tells what it should have been.
+    pub(super) fn read<T>(
+        &mut self,
+        name: &str,
+        should_be: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        let text = self.vars.get(name)?;
+        let value = read(text.trim());
+        if value.is_none() {
+            let source = self.vars.source(name);
+            self.problems.push(format!("{source}: must be {should_be}, got `{text}`"));
+        }
+        value
+    }
+}

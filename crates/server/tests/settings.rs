@@ -1,0 +1,164 @@
+//! What the service is told by flags and the environment: which stands above which, what is wrong, what has no effect.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sluicegate_server::settings::{GrpcAddress, Settings, Vars};
+
+fn read(vars: &[(&str, &str)]) -> Settings {
+    let read = Settings::read(&Vars::of(vars.iter().copied()));
+    let (settings, warnings) = read.expect("all of it is right");
+    assert_eq!(warnings, Vec::<String>::new());
+    settings
+}
+
+fn wrong(vars: &[(&str, &str)]) -> String {
+    let read = Settings::read(&Vars::of(vars.iter().copied()));
+    read.expect_err("something is wrong").to_string()
+}
+
+#[test]
+fn without_a_word_it_listens_to_this_machine_only() {
+    let settings = read(&[]);
+    assert_eq!(settings.http.to_string(), "127.0.0.1:8080");
+    assert_eq!(settings.grpc.to_string(), "127.0.0.1:8081");
+    assert_eq!(settings.admin.to_string(), "127.0.0.1:6070");
+    assert_eq!(settings.rules, Vec::<PathBuf>::new());
+    assert!(!settings.rls.shadow_mode && settings.rls.response_headers.is_none());
+}
+
+#[test]
+fn a_flag_stands_above_our_variable_and_that_above_theirs() {
+    let mut vars = Vars::of([("HOST", "0.0.0.0"), ("PORT", "1")]);
+    let http = |vars: &Vars| Settings::read(vars).unwrap().0.http.to_string();
+    assert_eq!(http(&vars), "0.0.0.0:1");
+    vars = Vars::of([("HOST", "0.0.0.0"), ("SLUICEGATE_HTTP", "127.0.0.1:2")]);
+    assert_eq!(http(&vars), "127.0.0.1:2");
+    vars.set_flag("--http", "SLUICEGATE_HTTP", "127.0.0.1:3");
+    assert_eq!(http(&vars), "127.0.0.1:3");
+}
+
+#[test]
+fn variables_of_envoyproxy_ratelimit_mean_what_they_mean_there() {
+    let settings = read(&[
+        ("GRPC_UDS", "/run/ratelimit.sock"),
+        ("GRPC_MAX_CONNECTION_AGE", "1h30m"),
+        ("RUNTIME_ROOT", "/data"),
+        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+        ("MERGE_DOMAIN_CONFIG", "1"),
+        ("RUNTIME_IGNOREDOTFILES", "false"),
+        ("RUNTIME_WATCH_ROOT", "false"),
+        ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
+        ("LIMIT_RESET_HEADER", "X-Reset"),
+        ("NEAR_LIMIT_RATIO", "0.5"),
+        ("SHADOW_MODE", "true"),
+        ("QUOTA_MODE", "T"),
+        ("RESPONSE_DYNAMIC_METADATA", "True"),
+        ("LOG_LEVEL", "DEBUG"),
+        ("LOG_FORMAT", "json"),
+        ("USE_STATSD", "false"),
+        ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+        ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true"),
+    ]);
+    assert_eq!(settings.grpc, GrpcAddress::Unix("/run/ratelimit.sock".into()));
+    assert_eq!(settings.connection_age.0, Duration::from_secs(5_400));
+    assert_eq!(settings.rules, [PathBuf::from("/data/ratelimit/config")]);
+    assert!(settings.merge_domains && !settings.ignore_dot_files);
+    let headers = settings.rls.response_headers.unwrap();
+    assert_eq!(headers.limit, "RateLimit-Limit");
+    assert_eq!(headers.reset, "X-Reset");
+    assert!(settings.rls.shadow_mode && settings.rls.quota_mode && settings.rls.dynamic_metadata);
+    assert_eq!((settings.log.level, settings.log.json), ("debug", true));
+    assert!(settings.start_without_rules && settings.needs_a_domain);
+    assert_eq!(settings.near_limit_ratio, 0.5);
+}
+
+#[test]
+fn what_is_set_and_has_no_effect_is_told() {
+    let vars = Vars::of([
+        ("REDIS_URL", "localhost:6379"),
+        ("BACKEND_TYPE", "memcache"),
+        ("USE_STATSD", "true"),
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("LOCAL_CACHE_SIZE_IN_BYTES", "1000"),
+        ("GRPC_VERBOSITY", "none of ours"),
+    ]);
+    let (_, warnings) = Settings::read(&vars).unwrap();
+    let names: Vec<&str> = warnings.iter().filter_map(|told| told.split(' ').next()).collect();
+    assert_eq!(
+        names,
+        ["BACKEND_TYPE", "CONFIG_TYPE", "LOCAL_CACHE_SIZE_IN_BYTES", "REDIS_URL", "USE_STATSD"]
+    );
+    assert!(warnings[3].contains("each process counts by itself"), "{}", warnings[3]);
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    let told = wrong(&[
+        ("PORT", "http"),
+        ("SLUICEGATE_GRPC", "localhost"),
+        ("SHADOW_MODE", "maybe"),
+        ("GRPC_MAX_CONNECTION_AGE", "1 day"),
+        ("SLUICEGATE_HEADERS", "all"),
+        ("SLUICEGATE_SNAPSHOTS", "/tmp/x"),
+    ]);
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines.len(), 6, "{told}");
+    for part in [
+        "PORT: must be a whole number from 0 to 65535, got `http`",
+        "SLUICEGATE_GRPC: must be an address and a port, such as `127.0.0.1:8080` or `[::1]:0`, got `localhost`",
+        "SHADOW_MODE: must be `true` or `false`, got `maybe`",
+        "GRPC_MAX_CONNECTION_AGE: must be a time such as `90s`, `1h30m` or `500ms`, got `1 day`",
+        "SLUICEGATE_HEADERS: must be one of `both`, `x-ratelimit`, `ietf`, `none`, got `all`",
+        "SLUICEGATE_SNAPSHOTS: there is no such setting; did you mean `SLUICEGATE_SNAPSHOT`?",
+    ] {
+        assert!(lines.contains(&part), "{part}\nis not in\n{told}");
+    }
+}
+
+#[test]
+fn a_flag_that_is_wrong_is_called_by_its_own_name() {
+    let mut vars = Vars::default();
+    vars.set_flag("--http", "SLUICEGATE_HTTP", "nowhere");
+    let told = Settings::read(&vars).unwrap_err().to_string();
+    assert!(told.starts_with("--http: must be an address"), "{told}");
+}
+
+#[test]
+fn operators_need_a_token_where_others_can_reach() {
+    let told = wrong(&[("SLUICEGATE_ADMIN", "0.0.0.0:6070")]);
+    assert!(told.contains("set SLUICEGATE_ADMIN_TOKEN"), "{told}");
+    let settings = read(&[("DEBUG_HOST", "0.0.0.0"), ("SLUICEGATE_ADMIN_TOKEN", "secret")]);
+    assert_eq!(settings.admin.to_string(), "0.0.0.0:6070");
+    assert!(!format!("{settings:?}").contains("secret"));
+}
+
+#[test]
+fn tls_is_whole_or_not_at_all() {
+    assert!(read(&[("GRPC_SERVER_TLS_CERT", "a"), ("GRPC_SERVER_TLS_KEY", "b")]).tls.is_none());
+    let all = [
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_SERVER_TLS_CERT", "a"),
+        ("GRPC_SERVER_TLS_KEY", "b"),
+    ];
+    assert_eq!(read(&all).tls.unwrap().cert, PathBuf::from("a"));
+    assert!(wrong(&[("GRPC_SERVER_USE_TLS", "true")]).contains("needs a certificate and its key"));
+    assert!(wrong(&[("SLUICEGATE_TLS_CERT", "a")]).contains("needs a certificate and its key"));
+    let lonely = [
+        ("SLUICEGATE_TLS_CERT", "a"),
+        ("SLUICEGATE_TLS_KEY", "b"),
+        ("SLUICEGATE_CLIENT_SAN", "envoy"),
+    ];
+    assert!(wrong(&lonely).contains("set SLUICEGATE_CLIENT_CA"));
+}
+
+#[test]
+fn secrets_are_hidden_in_what_is_shown() {
+    let settings = read(&[
+        ("SLUICEGATE_TRACES", "http://name:pass@collector:4318"),
+        ("SLUICEGATE_ADMIN_TOKEN", "open sesame"),
+    ]);
+    let shown = settings.to_json().to_string();
+    assert!(!shown.contains("pass@") && !shown.contains("sesame"), "{shown}");
+    assert!(shown.contains("http://hidden@collector:4318"), "{shown}");
+}
