@@ -35,7 +35,7 @@ fn check(sources: &[Source], merge_domains: bool) {
         Some(text) => place::check(problem, problem.source(), text),
         None => panic!("`{}` is no source: {problem}", problem.source()),
     };
-    match load(sources, &Options { merge_domains }) {
+    match load(sources, &Options { merge_domains, ..Options::default() }) {
         Ok(loaded) => {
             loaded.warnings.iter().for_each(has_a_place);
             let set = RuleSet::new(loaded.domains).expect("what loads can be compiled");

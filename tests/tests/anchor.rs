@@ -61,7 +61,7 @@ fn differences_of(case: &Value) -> Vec<String> {
         .map(|(name, text)| Source { name: name.clone(), text: text.as_str().unwrap().to_owned() })
         .collect();
     let merge_domains = case["merge"].as_bool().unwrap_or(false);
-    let loaded = load(&sources, &Options { merge_domains });
+    let loaded = load(&sources, &Options { merge_domains, ..Options::default() });
     match (case.get("errors"), loaded) {
         (Some(errors), Err(invalid)) => message_difference(errors, &invalid.to_string()),
         (Some(errors), Ok(_)) => vec![format!("we take it, they said {errors}")],

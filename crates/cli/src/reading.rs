@@ -66,7 +66,7 @@ pub(crate) fn rules(paths: &[PathBuf], args: &ReadArgs) -> anyhow::Result<Rules>
         bail!("{}", broken.join("\nsluicegate: "));
     }
     let merge_domains = args.merges()?;
-    let (read, warnings) = match load(&sources, &Options { merge_domains }) {
+    let (read, warnings) = match load(&sources, &Options { merge_domains, ..Options::default() }) {
         Ok(mut loaded) => {
             let warnings = std::mem::take(&mut loaded.warnings);
             let set = RuleSet::new(loaded.domains.clone());

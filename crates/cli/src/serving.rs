@@ -45,7 +45,7 @@ pub(crate) struct ServeArgs {
 /// Runs `serve`.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let engine = Engine::new(Default::default())?;
-    let options = Options { merge_domains: args.reading.merges()? };
+    let options = Options { merge_domains: args.reading.merges()?, ..Options::default() };
     let _following = match start(&engine, options, args) {
         Ok(following) => following,
         Err(RulesError::Unreadable(error)) => return Err(error.into()),

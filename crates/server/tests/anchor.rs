@@ -78,7 +78,10 @@ fn service(case: &Value) -> Service {
     };
     let sources: Vec<Source> = case["files"].as_object().unwrap().iter().map(source).collect();
     let merge_domains = case["merge"].as_bool().unwrap_or(false);
-    let rules = RuleSet::new(load(&sources, &Options { merge_domains }).unwrap().domains).unwrap();
+    let rules = RuleSet::new(
+        load(&sources, &Options { merge_domains, ..Options::default() }).unwrap().domains,
+    )
+    .unwrap();
     let clock = ManualClock::new();
     clock.set(Timestamp::from_micros(1_000_000_000 * 1_000_000));
     Service::new(Engine::builder(rules).clock(clock).build().unwrap())

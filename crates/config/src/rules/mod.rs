@@ -26,7 +26,7 @@ mod spot;
 
 use std::fmt::{self, Display};
 
-use sluicegate_rules::domain::{Domain, Pattern};
+use sluicegate_rules::domain::{Domain, Node, Pattern};
 
 use crate::problem::{self, Problem, Problems, Report};
 
@@ -75,6 +75,8 @@ pub struct Source {
 pub struct Options {
     /// Whether several files may hold rules of one domain (`MERGE_DOMAIN_CONFIG`).
     pub merge_domains: bool,
+    /// Whether every rule is in quota mode, whatever it says of itself (`QUOTA_MODE`).
+    pub quota_mode: bool,
 }
 
 /// What was read.
@@ -153,10 +155,22 @@ pub fn load(sources: &[Source], options: &Options) -> Result<Loaded, Invalid> {
         .enumerate()
         .filter_map(|(index, (source, report))| Some((index, file::read(index, source, report)?)))
         .collect();
-    let domains = domains::gathered(files.into_iter(), options, &mut reports);
+    let mut domains = domains::gathered(files.into_iter(), options, &mut reports);
+    if options.quota_mode {
+        domains.iter_mut().for_each(|domain| put_into_quota_mode(&mut domain.descriptors));
+    }
     match problem::gathered(reports) {
         (None, warnings) => Ok(Loaded { domains, warnings }),
         (Some(problems), warnings) => Err(Invalid { problems, warnings }),
+    }
+}
+
+fn put_into_quota_mode(nodes: &mut [Node]) {
+    for node in nodes {
+        if let Some(rule) = &mut node.rule {
+            rule.quota_mode = true;
+        }
+        put_into_quota_mode(&mut node.descriptors);
     }
 }
 

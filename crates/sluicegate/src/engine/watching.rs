@@ -61,14 +61,23 @@ pub struct Follower {
 #[derive(Debug)]
 #[must_use = "the files are followed until this is dropped"]
 pub struct Following {
-    stop: Arc<Stop>,
+    wanted: Arc<Wanted>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// What is wanted of the thread, beside looking now and then.
 #[derive(Debug, Default)]
-struct Stop {
-    stopped: Mutex<bool>,
+struct Wanted {
+    next: Mutex<Next>,
     told: Condvar,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Next {
+    #[default]
+    Look,
+    Reread,
+    Stop,
 }
 
 /// The rules of a text, as a file of them would be read.
@@ -136,6 +145,14 @@ impl Engine {
         self.reload(rules).map_err(|error| RulesError::Unfit(error.to_string()))?;
         Ok((Follower { engine: self.clone(), watch, options }, warnings))
     }
+
+    /// The same for files that are not there yet, or wrong: the engine's rules stay as they are until the files change.
+    #[must_use]
+    pub fn follow_changes(&self, mut watch: Watch, options: Options) -> Follower {
+        // What is wrong with them now is known.
+        let _ = watch.read();
+        Follower { engine: self.clone(), watch, options }
+    }
 }
 
 // === impl Follower ===
@@ -148,6 +165,12 @@ impl Follower {
             Look::Changed(sources) => sources,
         };
         Some(self.take_over(sources).unwrap_or_else(Change::Refused))
+    }
+
+    /// Reads the files whether they have changed or not.
+    pub fn reread(&mut self) -> Change {
+        let sources = self.watch.read();
+        self.take_over(sources).unwrap_or_else(Change::Refused)
     }
 
     fn take_over(&self, sources: Result<Vec<Source>, FileError>) -> Result<Change, RulesError> {
@@ -167,36 +190,58 @@ impl Follower {
         every: Duration,
         mut tell: impl FnMut(Change) + Send + 'static,
     ) -> std::io::Result<Following> {
-        let stop = Arc::new(Stop::default());
-        let told = stop.clone();
+        let wanted = Arc::new(Wanted::default());
+        let told = wanted.clone();
         let follow = move || {
-            while !told.wait(every) {
-                if let Some(change) = self.look() {
+            loop {
+                let change = match told.wait(every) {
+                    Next::Look => self.look(),
+                    Next::Reread => Some(self.reread()),
+                    Next::Stop => return,
+                };
+                if let Some(change) = change {
                     tell(change);
                 }
             }
         };
         let thread =
             std::thread::Builder::new().name("sluicegate-rules".to_owned()).spawn(follow)?;
-        Ok(Following { stop, thread: Some(thread) })
+        Ok(Following { wanted, thread: Some(thread) })
     }
 }
 
-impl Stop {
-    /// Waits for a while; whether it is over.
-    fn wait(&self, a_while: Duration) -> bool {
-        let mut stopped = self.stopped.lock();
-        if !*stopped {
-            self.told.wait_for(&mut stopped, a_while);
+impl Following {
+    /// Reads the files soon, whether they have changed or not; what came of it is told as of any change.
+    pub fn reread(&self) {
+        self.wanted.tell(Next::Reread);
+    }
+}
+
+impl Wanted {
+    /// Waits for a while, unless something is wanted at once.
+    fn wait(&self, a_while: Duration) -> Next {
+        let mut next = self.next.lock();
+        if *next == Next::Look {
+            self.told.wait_for(&mut next, a_while);
         }
-        *stopped
+        match *next {
+            Next::Stop => Next::Stop,
+            Next::Look | Next::Reread => std::mem::take(&mut *next),
+        }
+    }
+
+    fn tell(&self, wanted: Next) {
+        let mut next = self.next.lock();
+        if *next != Next::Stop {
+            *next = wanted;
+        }
+        self.told.notify_all();
     }
 }
 
 impl Drop for Following {
     fn drop(&mut self) {
-        *self.stop.stopped.lock() = true;
-        self.stop.told.notify_all();
+        self.wanted.tell(Next::Stop);
         if let Some(thread) = self.thread.take() {
             // It ends by itself; if it has panicked, that was told there.
             let _ = thread.join();

@@ -8,18 +8,19 @@ use super::*;
 fn check(text: &str) {
     let sources = [source("x", text), source("y", "domain: d\ndescriptors: [{ key: k }]")];
     for merge_domains in [false, true] {
-        let (problems, warnings) = match load(&sources, &Options { merge_domains }) {
-            Ok(loaded) => {
-                // What is loaded needs no further check.
-                let set = RuleSet::new(loaded.domains);
-                assert!(set.is_ok(), "{text:?}: {:?}", set.err());
-                (Vec::new(), loaded.warnings)
-            }
-            Err(invalid) => {
-                assert!(invalid.problems.iter().count() > 0);
-                (invalid.problems.iter().cloned().collect(), invalid.warnings)
-            }
-        };
+        let (problems, warnings) =
+            match load(&sources, &Options { merge_domains, ..Options::default() }) {
+                Ok(loaded) => {
+                    // What is loaded needs no further check.
+                    let set = RuleSet::new(loaded.domains);
+                    assert!(set.is_ok(), "{text:?}: {:?}", set.err());
+                    (Vec::new(), loaded.warnings)
+                }
+                Err(invalid) => {
+                    assert!(invalid.problems.iter().count() > 0);
+                    (invalid.problems.iter().cloned().collect(), invalid.warnings)
+                }
+            };
         for problem in problems.iter().chain(&warnings) {
             let text = if problem.source() == "x" { text } else { &*sources[1].text };
             in_the_text(problem, text);

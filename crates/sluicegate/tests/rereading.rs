@@ -1,0 +1,80 @@
+//! Files of rules that are read again because somebody asked for it, or that come late.
+
+#![cfg(feature = "config")]
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sluicegate::config::files::ReadOptions;
+use sluicegate::config::watch::Watch;
+use sluicegate::{Change, Engine};
+
+const SHOP: &str = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unlimited: true } }]\n";
+
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("sluicegate-{name}-{}", std::process::id())))
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::write(&self.0, text).unwrap();
+    }
+
+    fn watch(&self) -> Watch {
+        Watch::new([&self.0], ReadOptions::default())
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn domains(engine: &Engine) -> usize {
+    engine.snapshot().rules().domains().count()
+}
+
+#[test]
+fn files_that_come_late_are_taken_when_they_are_right() {
+    let file = File::new("late");
+    let engine = Engine::new(Default::default()).unwrap();
+    let mut follower = engine.follow_changes(file.watch(), Default::default());
+    assert!(follower.look().is_none(), "that there is none is known");
+
+    file.write("domain: [");
+    let told = [follower.look(), follower.look()];
+    assert!(matches!(told, [None, Some(Change::Refused(_))]), "{told:?}");
+    assert_eq!(domains(&engine), 0);
+
+    file.write(SHOP);
+    let told = [follower.look(), follower.look()];
+    assert!(matches!(told, [None, Some(Change::Taken { .. })]), "{told:?}");
+    assert_eq!(domains(&engine), 1);
+}
+
+#[test]
+fn whoever_asks_has_them_read_at_once_and_is_told_also_when_nothing_changed() {
+    let file = File::new("asked");
+    file.write(SHOP);
+    let engine = Engine::new(Default::default()).unwrap();
+    let (mut follower, _) = engine.follow(file.watch(), Default::default()).unwrap();
+    let Change::Taken { reloaded, .. } = follower.reread() else { panic!("refused") };
+    assert_eq!((reloaded.same, reloaded.changed), (1, 0));
+
+    let (sender, changes) = std::sync::mpsc::channel();
+    // It would look once a day, if nobody asked.
+    let following = follower.start(Duration::from_secs(86_400), move |change| {
+        let _ = sender.send(matches!(change, Change::Taken { .. }));
+    });
+    let following = following.unwrap();
+    following.reread();
+    assert_eq!(changes.recv(), Ok(true));
+    file.write("domain: [");
+    following.reread();
+    assert_eq!(changes.recv(), Ok(false), "and a bad one is refused");
+    assert_eq!(domains(&engine), 1);
+}
