@@ -149,8 +149,9 @@ impl Engine {
     /// The same for files that are not there yet, or wrong: the engine's rules stay as they are until the files change.
     #[must_use]
     pub fn follow_changes(&self, mut watch: Watch, options: Options) -> Follower {
-        // What is wrong with them now is known.
+        // What is wrong with them now is known; the look is the second one, which comes after each reading.
         let _ = watch.read();
+        let _ = watch.look();
         Follower { engine: self.clone(), watch, options }
     }
 }
