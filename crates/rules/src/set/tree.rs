@@ -76,10 +76,16 @@ impl<'a> Configured<'a> {
         self.set.written(self.node()).1
     }
 
+    /// Whether its value is a text, in which each `*` stands for any number of characters.
+    #[must_use]
+    pub fn is_text(&self) -> bool {
+        self.node().kind == Kind::Text && self.value().is_some()
+    }
+
     /// Whether it takes one value only.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        self.node().kind == Kind::Text && self.value().is_some_and(|value| !value.contains('*'))
+        self.is_text() && self.value().is_some_and(|value| !value.contains('*'))
     }
 
     /// Who shares a counter.
