@@ -1,6 +1,7 @@
 //! What a rule says now: the engine's own verdict, in words.
 
 use sluicegate_config::units::show_span;
+use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
 use sluicegate_core::verdict::{Outcome, Verdict};
 use sluicegate_rules::limit::names;
@@ -43,7 +44,7 @@ pub(crate) enum Room {
 
 impl Now {
     /// What the engine said for these limits, when it was asked for so much.
-    pub(crate) fn of(limits: &Limits, verdict: Verdict, cost: u64) -> Self {
+    pub(crate) fn of(limits: &Limits, mode: Mode, verdict: Verdict, cost: u64) -> Self {
         let name = match limits {
             Limits::Native(limits) => {
                 verdict.decided_by.and_then(|place| names(limits).into_iter().nth(place))
@@ -56,7 +57,10 @@ impl Now {
             _ => Room::Enough,
         };
         let said = Said { limit: name.as_deref(), remaining: verdict.remaining, cost, room };
-        let (word, more) = told(&verdict, said);
+        let (word, mut more) = told(&verdict, said);
+        if let Some(why) = above(limits, mode, &verdict, cost) {
+            more.push_str(&format!(", and {why}"));
+        }
         Self { verdict, room, word, more }
     }
 
@@ -77,14 +81,28 @@ fn told(verdict: &Verdict, said: Said<'_>) -> (&'static str, String) {
             format!("since it is in the shadow; enforced it would be {word}: {why}"),
         );
     }
-    let (word, mut more) = outcome(verdict.outcome, said);
-    if verdict.soft {
-        more.push_str(", above the limit because it is soft");
+    outcome(verdict.outcome, said)
+}
+
+/// Why it passes although it is more than what is left. A look leaves what is left as it is, so the verdict does not say it.
+fn above(limits: &Limits, mode: Mode, verdict: &Verdict, cost: u64) -> Option<&'static str> {
+    let left = verdict.remaining.filter(|_| verdict.is_allowed() && cost > 0)?;
+    if left >= i64::try_from(cost).unwrap_or(i64::MAX) {
+        return None;
     }
-    if verdict.elastic {
-        more.push_str(", above the plain limit because there is spare capacity");
+    match mode {
+        Mode::Soft { .. } => Some("goes above the limit because it is soft"),
+        Mode::Elastic { .. } if !grants_any_cost(limits) => {
+            Some("goes above the plain limit because there is spare capacity")
+        }
+        Mode::Elastic { .. } | Mode::Hard | Mode::Shadow => None,
     }
-    (word, more)
+}
+
+/// Whether a limit is among them that has the next caller pay: there is nothing to go above.
+fn grants_any_cost(limits: &Limits) -> bool {
+    let Limits::Native(limits) = limits else { return false };
+    limits.iter().any(|limit| matches!(limit.algorithm(), "smooth_bursty" | "warm_up"))
 }
 
 fn outcome(outcome: Outcome, said: Said<'_>) -> (&'static str, String) {
@@ -190,7 +208,7 @@ mod tests {
                 soft,
                 12,
                 true,
-                "allowed, 10 left of `fixed_window` before it, above the limit because it is soft",
+                "allowed, 10 left of `fixed_window` before it, and goes above the limit because it is soft",
             ),
             (
                 "rate_limit: { unit: minute, requests_per_unit: 0 }",

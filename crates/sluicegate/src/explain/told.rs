@@ -1,6 +1,7 @@
 //! Everything there is to tell about a request, before it is written down.
 
 use serde_json::Value;
+use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::explain::{End, Explained, Look};
@@ -149,7 +150,8 @@ pub(super) fn told<'a>(snapshot: &Snapshot<'_>, request: &Request<'a>, now: Time
 /// What the engine says, and what it was asked for at each descriptor.
 ///
 /// A counter of Envoy's form that is named more than once counts each time, so the later ones find what the earlier ones left.
-/// A look leaves nothing behind; so it is asked there for all that will have come by then.
+/// A look leaves nothing behind; so it is asked there for all that will have come by then. The other counters are asked once, for the
+/// most that is wanted of them.
 fn asked(
     snapshot: &Snapshot<'_>,
     request: &Request<'_>,
@@ -161,18 +163,26 @@ fn asked(
     let mut descriptors = request.descriptors.to_vec();
     for (place, step) in plan.steps().iter().enumerate().filter(|(_, step)| is_tally(set, step)) {
         let earlier = plan.steps()[..place].iter().zip(request.descriptors);
-        let same = earlier.filter(|(other, _)| is_same_tally(plan, other, step));
+        let same = earlier.filter(|(other, _)| is_same(plan, other, step));
         let before = same.fold(0u64, |sum, (_, one)| sum.saturating_add(hits(one)));
         if before > 0 {
-            let all = before.saturating_add(hits(&descriptors[place]));
-            descriptors[place].hits = Some(all);
+            descriptors[place].hits = Some(before.saturating_add(hits(&descriptors[place])));
         }
     }
     let request = Request { descriptors: &descriptors, ..*request };
-    let (mut checked, mut plan) = (Checked::default(), Plan::default());
+    let mut checked = Checked::default();
     snapshot.peek(&request, now, &mut checked);
-    set.plan(&request, &mut plan);
-    (checked, plan.steps().iter().map(|step| step.cost).collect())
+    let mut summed = Plan::default();
+    set.plan(&request, &mut summed);
+    let cost = |step: &Step| match is_tally(set, step) {
+        true => step.cost,
+        false => {
+            let same = summed.steps().iter().filter(|other| is_same(&summed, other, step));
+            same.map(|other| other.cost).max().unwrap_or(step.cost)
+        }
+    };
+    let costs = summed.steps().iter().map(cost).collect();
+    (checked, costs)
 }
 
 /// Whether it counts whatever the others say, as often as it is named.
@@ -184,7 +194,8 @@ fn is_tally(set: &RuleSet, step: &Step) -> bool {
     }
 }
 
-fn is_same_tally(plan: &Plan, one: &Step, other: &Step) -> bool {
+/// Whether they are about one counter.
+fn is_same(plan: &Plan, one: &Step, other: &Step) -> bool {
     let same_limit = match (one.under, other.under) {
         // Whatever number came with it.
         (Under::Override(one), Under::Override(other)) => one.unit == other.unit,
@@ -232,11 +243,14 @@ fn came_with(limit: Override, domain: &str, entries: &[Entry<'_>]) -> UnderRule 
 /// What the engine said, in words.
 fn said(set: &RuleSet, step: &Step, verdict: Verdict, cost: u64) -> Now {
     match step.under {
-        Under::Rule(no) | Under::Replaced(no) => Now::of(&set.rule(no).limits, verdict, cost),
-        Under::Override(Override { requests_per_unit, unit }) => {
-            Now::of(&Limits::Envoy { requests_per_unit, unit }, verdict, cost)
+        Under::Rule(no) | Under::Replaced(no) => {
+            let rule = set.rule(no);
+            Now::of(&rule.limits, rule.mode, verdict, cost)
         }
-        Under::Nothing => Now::of(&Limits::Unlimited, verdict, cost),
+        Under::Override(Override { requests_per_unit, unit }) => {
+            Now::of(&Limits::Envoy { requests_per_unit, unit }, Mode::Hard, verdict, cost)
+        }
+        Under::Nothing => Now::of(&Limits::Unlimited, Mode::Hard, verdict, cost),
     }
 }
 
