@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use sluicegate::explain::rule::words::counted;
 use sluicegate_config::problem::PROBLEMS_MAX;
 use sluicegate_config::schema::schema;
 
 use crate::output::written;
 use crate::reading::{ReadArgs, Rules, rules};
-use crate::rule::words::counted;
 
 /// Arguments of `check`.
 #[derive(Debug, clap::Args)]
@@ -78,13 +78,13 @@ fn text(rules: &Rules, args: &CheckArgs) -> (String, String) {
     match &rules.read {
         Ok(good) => {
             let how_much = if args.all { summary::HowMuch::All } else { summary::HowMuch::Some };
-            let mut out = summary::summary(&good.loaded.domains, how_much);
+            let mut out = summary::summary(good, how_much);
             let warnings = match warned {
                 0 => String::new(),
                 _ => format!(", {}", counted(warned, "warning")),
             };
             let verdict = if args.strict && warned > 0 { "invalid by --strict" } else { "valid" };
-            let totals = summary::totals(&good.loaded.domains);
+            let totals = summary::totals(good);
             out.push_str(&format!("{verdict}: {totals}{warnings}\n"));
             (out, remarks)
         }

@@ -1,24 +1,20 @@
 //! `sluicegate explain`: which rule is a request under, and why?
 
 mod descriptor;
-mod hints;
-mod json;
-mod judging;
-mod text;
-mod told;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use sluicegate::Engine;
+use sluicegate::explain::explain;
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
 
 use crate::checking::shown;
 use crate::output::written;
 use crate::reading::{ReadArgs, rules};
 use descriptor::{Typed, entries, limit};
-use told::told;
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]
@@ -27,8 +23,9 @@ use told::told;
     sluicegate explain --rules rules.yaml shop user_id=42,path=/login remote_address=192.0.2.7\n  \
     sluicegate explain --rules rules.yaml --hits 60 shop user_id=42\n\n\
     A descriptor is `key=value` pairs with commas between them; several descriptors are one request. For a `,` or `\\`\n\
-    that is meant, and for a `=` in a key, write a backslash before it. Nothing is counted.\n\
-    Exit codes: 0 the first such request would be allowed, 1 it would be denied or the rules are invalid, 2 broken.")]
+    that is meant, and for a `=` in a key, write a backslash before it. Nothing is counted,\n\
+    and nothing has been before: what is told of `now` is what the first such request would get.\n\
+    Exit codes: 0 it would be allowed, 1 it would be denied or the rules are invalid, 2 broken.")]
 pub(crate) struct ExplainArgs {
     /// Whose rules
     #[arg(value_name = "DOMAIN")]
@@ -73,13 +70,14 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let typed = args.descriptors.iter().map(|text| entries(text)).collect::<Result<Vec<_>, _>>();
     let typed = typed.map_err(anyhow::Error::msg)?;
     let rules = rules(&args.rules, &args.reading)?;
-    let Ok(good) = &rules.read else {
+    if rules.read.is_err() {
         eprint!("{}", shown(&rules));
         eprintln!("invalid rules: see `sluicegate check`");
-        return Ok(ExitCode::FAILURE);
-    };
+    }
+    let Ok(good) = rules.read else { return Ok(ExitCode::FAILURE) };
     // What only looks wrong is the business of `check`; that there is nothing at all is not.
     rules.remarks.iter().for_each(|remark| eprintln!("warning: {remark}"));
+    let engine = Engine::new(good.set).context("the rules cannot be enforced")?;
     let borrowed: Vec<Vec<Entry<'_>>> = typed.iter().map(|all| borrowed(all)).collect();
     let mut descriptors: Vec<Descriptor<'_>> =
         borrowed.iter().map(|entries| Descriptor::of(entries)).collect();
@@ -87,10 +85,10 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         last.limit = args.limit;
     }
     let request = Request { domain, descriptors: &descriptors, hits: args.hits };
-    let told = told(good, &request, &args.descriptors);
-    let out = if args.json { json::explained(&told) } else { text::explained(&told) };
+    let told = explain(&engine.snapshot(), &request, engine.now());
+    let out = if args.json { format!("{}\n", told.to_json()) } else { told.to_text() };
     written(io::stdout().lock().write_all(out.as_bytes()))?;
-    Ok(if told.verdict.allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if told.allowed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn borrowed(typed: &[Typed]) -> Vec<Entry<'_>> {

@@ -4,7 +4,6 @@ mod checking;
 mod explaining;
 mod output;
 mod reading;
-mod rule;
 mod serving;
 mod trying;
 

@@ -42,7 +42,7 @@ fn every_look_is_told_and_the_plan() {
             "  limit       sliding log 5/m, denied ones counted, at least 200ms apart\n",
             "  cost        1\n",
             "  counter of  shop · user_id=42 · path=/login/now\n",
-            "a first request: allowed\n",
+            "now: allowed\n",
         ],
     );
 }
@@ -55,7 +55,7 @@ fn several_descriptors_are_one_request() {
         0,
         &[
             "domain shop, 3 hits\n",
-            "  first       allowed, 47 left of `burst`\n",
+            "  now         allowed, 50 left of `burst` before it\n",
             "remote_address in 2001:db8:1:2::/64\n",
             "addresses of 2001:db8:1:2::/64 share a counter\n",
         ],
@@ -72,7 +72,7 @@ fn without_a_rule_the_reason_is_told() {
         0,
         &[
             "`user_id=42` matched, but it has no limit of its own and the descriptor ends there; `path=/login*`, `path` could follow",
-            "a first request: allowed, not counted: nothing limits it\n",
+            "now: allowed, not counted: nothing limits it\n",
         ],
     );
     assert_says(
@@ -114,7 +114,7 @@ fn an_unknown_domain_is_told_with_what_may_have_been_meant() {
 #[test]
 fn who_would_be_denied_exits_1() {
     let run = shop(&["shop", "user_id=mallory"]);
-    assert_says(&run, 1, &["a first request: denied: `user_id=mallory` is on the deny list\n"]);
+    assert_says(&run, 1, &["now: denied: `user_id=mallory` is on the deny list\n"]);
     let run = shop(&["shop", "user_id=42", "remote_address=10.1.2.3"]);
     assert_says(
         &run,
@@ -125,9 +125,7 @@ fn who_would_be_denied_exits_1() {
     assert_says(
         &run,
         1,
-        &[
-            "a first request: always denied by shop/user_id: it costs 60, and `burst` can hold at most 50\n",
-        ],
+        &["now: always denied by shop/user_id: it costs 60, and `burst` can hold at most 50\n"],
     );
     let folder = Folder::new();
     let none = folder.file(
@@ -163,7 +161,7 @@ fn a_limit_may_come_with_the_last_descriptor() {
         &[
             "the limit that came with it",
             "5 per minute, counted even when denied (Envoy)",
-            "allowed, 4 left",
+            "allowed, 5 left before it",
         ],
     );
     let run = shop(&["--limit", "5/fortnight", "shop", "user_id=42"]);
@@ -215,7 +213,7 @@ fn json_has_everything() {
     assert_eq!(one["looks"][1]["met"]["how"], "pattern");
     assert_eq!(one["under"]["rule"]["id"], "shop/user_id/path=/login*");
     assert_eq!(one["under"]["counter"], serde_json::json!(["shop", "user_id=42", "path=/login"]));
-    assert_eq!(one["under"]["first"]["remaining"], 4);
+    assert_eq!(one["under"]["now"]["remaining"], 5);
     let run = shop(&["--json", "shop", "user_id=mallory"]);
     let all: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(
@@ -250,5 +248,6 @@ fn networks_patterns_and_exact_values_are_told_apart() {
     takes("ip=10.1.9.9", "taken       ip=10.1.0.0/16: the longest network that holds 10.1.9.9\n");
     takes("ip=10.1.2.3", "taken       ip=10.1.2.3: exactly this value\n");
     takes("ip=192.0.2.1", "`ip` is configured there, but not for this value");
+    takes(r"a\=b=x\,y", "descriptor a\\=b=x\\,y\n");
     takes(r"a\=b=x\,y", "taken       a=b=^x,: the first pattern in the file that matches\n");
 }

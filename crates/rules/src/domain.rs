@@ -2,6 +2,8 @@
 //!
 //! This is what a loader hands over; [`crate::set::RuleSet`] makes of it what requests are matched by.
 
+use std::fmt::{self, Display};
+
 use crate::network::{Network, Prefix};
 use crate::rule::Rule;
 use regex::Regex;
@@ -173,5 +175,21 @@ impl Pattern {
     #[must_use]
     pub fn is_glob(&self) -> bool {
         matches!(self, Self::Text(text) if text.contains('*'))
+    }
+}
+
+impl Display for Listed {
+    /// The key and the values in one text: `path=/login*`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)?;
+        match &self.value {
+            Pattern::Any => Ok(()),
+            Pattern::Text(text) => write!(f, "={text}"),
+            Pattern::Regex(regex) => write!(f, "={regex}"),
+            Pattern::Networks(networks) => {
+                let all: Vec<String> = networks.iter().map(ToString::to_string).collect();
+                write!(f, "={}", all.join(","))
+            }
+        }
     }
 }

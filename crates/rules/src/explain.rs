@@ -3,7 +3,7 @@
 //! The looks are those of [`RuleSet::find_in`](crate::set::RuleSet::find_in) itself, so what is told here is what happens.
 
 use crate::request::{Entry, Request};
-use crate::set::{How, RuleNo, RuleSet, Way};
+use crate::set::{Configured, How, RuleNo, RuleSet, Way};
 
 /// What became of one descriptor.
 ///
@@ -119,7 +119,11 @@ impl RuleSet {
                 how,
                 counted_as: self.counted_as(node, entry.value),
             });
-            let configured = self.configured(here, CONFIGURED_MAX);
+            let configured =
+                match place.checked_sub(1).and_then(|before| self.followed(way).nth(before)) {
+                    Some(before) => first_few(before.below()),
+                    None => first_few(self.top(domain)),
+                };
             let gone_on = met.is_some();
             looks.push(Look { entry: *entry, met, configured });
             if !gone_on {
@@ -129,4 +133,10 @@ impl RuleSet {
         }
         looks
     }
+}
+
+/// The first few as they are written, and how many more there are.
+fn first_few<'a>(mut all: impl Iterator<Item = Configured<'a>>) -> (Vec<String>, usize) {
+    let some = all.by_ref().take(CONFIGURED_MAX).map(|one| one.to_string()).collect();
+    (some, all.count())
 }

@@ -76,6 +76,7 @@
 //! | `http` | the one table from a verdict to a status, headers and a body |
 //! | `tower` | a layer for axum, tonic and other tower services; `http` and `tokio` come with it |
 //! | `config` | limits and rules from YAML, and files of them followed while they change: `Limiter::from_yaml`, `rules_of`, `Engine::follow` |
+//! | `explain` | which rules a request is under and what it would get now, in words and as JSON; `config` comes with it |
 //!
 //! # What it costs
 //!
@@ -90,6 +91,8 @@ pub mod clock;
 mod denied;
 mod engine;
 pub mod estimate;
+#[cfg(feature = "explain")]
+pub mod explain;
 pub mod guide;
 #[cfg(feature = "http")]
 pub mod http;

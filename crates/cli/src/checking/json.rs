@@ -1,21 +1,26 @@
 //! What was checked, for a program.
 
 use serde_json::{Value, json};
+use sluicegate::explain::rule::contents;
+use sluicegate::explain::rule::json::rule;
 use sluicegate_config::problem::Problem;
 use sluicegate_rules::domain::{Domain, Listed};
+use sluicegate_rules::set::RuleSet;
 
 use super::summary::Totals;
 use crate::reading::Rules;
-use crate::rule::json::rule;
-use crate::rule::place::{contents, written};
 
 /// Everything, in one object.
 pub(crate) fn checked(rules: &Rules, valid: bool) -> String {
-    let (domains, problems) = match &rules.read {
-        Ok(good) => (good.loaded.domains.as_slice(), [].as_slice()),
-        Err(problems) => ([].as_slice(), problems.as_slice()),
+    let (good, problems) = match &rules.read {
+        Ok(good) => (Some(good), [].as_slice()),
+        Err(problems) => (None, problems.as_slice()),
     };
-    let totals = Totals::of(domains);
+    let totals = good.map(Totals::of).unwrap_or_default();
+    let domains = good.into_iter().flat_map(|good| {
+        let all = good.loaded.domains.iter();
+        all.map(|one| domain(&good.set, one))
+    });
     let remarks = rules.remarks.iter().map(|remark| json!({ "message": remark }));
     let warnings = rules.warnings.iter().map(problem);
     let all = json!({
@@ -24,7 +29,7 @@ pub(crate) fn checked(rules: &Rules, valid: bool) -> String {
         "problems": problems.iter().map(problem).collect::<Value>(),
         "warnings": remarks.chain(warnings).collect::<Value>(),
         "totals": { "domains": totals.domains, "rules": totals.rules, "limits": totals.limits },
-        "domains": domains.iter().map(domain).collect::<Value>(),
+        "domains": domains.collect::<Value>(),
     });
     format!("{all}\n")
 }
@@ -39,8 +44,8 @@ fn problem(problem: &Problem) -> Value {
     })
 }
 
-fn domain(domain: &Domain) -> Value {
-    let contents = contents(domain);
+fn domain(set: &RuleSet, domain: &Domain) -> Value {
+    let contents = contents(set, &domain.name);
     json!({
         "domain": domain.name,
         "rules": contents.rules.iter().map(rule).collect::<Value>(),
@@ -51,5 +56,5 @@ fn domain(domain: &Domain) -> Value {
 }
 
 fn listed(list: &[Listed]) -> Vec<String> {
-    list.iter().map(|one| written(&one.key, &one.value)).collect()
+    list.iter().map(ToString::to_string).collect()
 }

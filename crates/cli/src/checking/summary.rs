@@ -1,10 +1,14 @@
 //! What some rules would enforce, for a person: a table for each domain.
 
+use sluicegate::explain::rule::words::{
+    counted, counters, grouped, limits, memory, plainly, settings,
+};
+use sluicegate::explain::rule::{Placed, contents};
 use sluicegate_rules::domain::{Domain, Listed};
 use sluicegate_rules::rule::Limits;
+use sluicegate_rules::set::RuleSet;
 
-use crate::rule::place::{Placed, contents, written};
-use crate::rule::words::{counted, counters, grouped, limits, memory, plainly, settings};
+use crate::reading::Good;
 
 /// With more rules than this in a domain, only the first are shown.
 const RULES_MANY: usize = 50;
@@ -32,13 +36,13 @@ pub(crate) struct Totals {
 }
 
 /// A table for each domain, and what the figures mean.
-pub(crate) fn summary(domains: &[Domain], how_much: HowMuch) -> String {
+pub(crate) fn summary(good: &Good, how_much: HowMuch) -> String {
     let mut out = String::new();
-    for domain in domains {
-        out.push_str(&table(domain, how_much));
+    for domain in &good.loaded.domains {
+        out.push_str(&table(&good.set, domain, how_much));
         out.push('\n');
     }
-    if domains.iter().any(|domain| !contents(domain).rules.is_empty()) {
+    if good.set.rules().len() > 0 {
         out.push_str(
             "MB: what a million keys of a rule take in the embedded memory store, typically and at most\n",
         );
@@ -47,14 +51,14 @@ pub(crate) fn summary(domains: &[Domain], how_much: HowMuch) -> String {
 }
 
 /// "1 domain, 2 rules, 3 limits".
-pub(crate) fn totals(domains: &[Domain]) -> String {
-    let Totals { domains, rules, limits } = Totals::of(domains);
+pub(crate) fn totals(good: &Good) -> String {
+    let Totals { domains, rules, limits } = Totals::of(good);
     let (domains, rules) = (counted(domains, "domain"), counted(rules, "rule"));
     format!("{domains}, {rules}, {}", counted(limits, "limit"))
 }
 
-fn table(domain: &Domain, how_much: HowMuch) -> String {
-    let contents = contents(domain);
+fn table(set: &RuleSet, domain: &Domain, how_much: HowMuch) -> String {
+    let contents = contents(set, &domain.name);
     let all = contents.rules.len();
     let rules = match how_much {
         HowMuch::Some if all > RULES_MANY => &contents.rules[..RULES_SHOWN],
@@ -96,13 +100,13 @@ fn push_row(out: &mut String, left: &str, right: &[String], width: usize) {
 
 /// The way to a rule, and what there is to say of it.
 fn row(placed: &Placed<'_>) -> (String, Vec<String>) {
-    let mut lines = limits(&placed.rule.limits);
-    let mut more = match &placed.rule.name {
+    let mut lines = limits(&placed.rule().limits);
+    let mut more = match &placed.rule().name {
         Some(name) => vec![format!("named `{name}`")],
         None => Vec::new(),
     };
-    if !matches!(placed.rule.limits, Limits::Unlimited) {
-        more.extend(settings(placed.rule));
+    if !matches!(placed.rule().limits, Limits::Unlimited) {
+        more.extend(settings(placed.rule()));
         let estimate = placed.estimate();
         // The figure says nothing without what it is for.
         more.push(match placed.is_one_counter() || estimate.most == 0 {
@@ -129,7 +133,7 @@ fn joined(remarks: Vec<String>) -> Vec<String> {
 }
 
 fn listed(list: &[Listed]) -> Vec<String> {
-    list.iter().map(|one| plainly(&written(&one.key, &one.value))).collect()
+    list.iter().map(|one| plainly(&one.to_string())).collect()
 }
 
 fn shortened(mut items: Vec<String>, how_much: HowMuch) -> Vec<String> {
@@ -144,14 +148,8 @@ fn shortened(mut items: Vec<String>, how_much: HowMuch) -> Vec<String> {
 // === impl Totals ===
 
 impl Totals {
-    pub(crate) fn of(domains: &[Domain]) -> Self {
-        let mut totals = Self { domains: domains.len(), ..Self::default() };
-        for domain in domains {
-            let contents = contents(domain);
-            totals.rules += contents.rules.len();
-            totals.limits +=
-                contents.rules.iter().map(|one| limits(&one.rule.limits).len()).sum::<usize>();
-        }
-        totals
+    pub(crate) fn of(good: &Good) -> Self {
+        let each = good.set.rules().map(|no| limits(&good.set.rule(no).limits).len());
+        Self { domains: good.set.domains().len(), rules: each.len(), limits: each.sum() }
     }
 }

@@ -21,14 +21,16 @@ pub(super) fn build(domains: Vec<Domain>) -> Result<RuleSet, RuleSetError> {
         }
         let mut place =
             Place { domain: number(roots.len())?, joint: domain.joint, parent: NONE, depth: 1 };
+        let first = number(builder.nodes.len())?;
         let level = builder.level(domain.descriptors, place)?;
+        let nodes = first..number(builder.nodes.len())?;
         place.joint = Joint::Apart;
         let mut list = |listed: Vec<Listed>| match listed.is_empty() {
             true => Ok(None),
             false => builder.level(listed.into_iter().map(leaf).collect(), place).map(Some),
         };
         let (allow, deny) = (list(domain.allow)?, list(domain.deny)?);
-        roots.push(Root { name: domain.name.into(), level, allow, deny });
+        roots.push(Root { name: domain.name.into(), level, nodes, allow, deny });
     }
     builder.finish(roots)
 }

@@ -24,11 +24,14 @@ mod patterns;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 use std::fmt::{self, Display};
+use std::ops::Range;
 
 pub use find::{How, Way};
 pub(crate) use identity::write_plain;
+pub use tree::Configured;
 
 use self::networks::Networks;
 use self::patterns::Patterns;
@@ -139,6 +142,8 @@ pub enum RuleSetError {
 struct Root {
     name: Box<str>,
     level: LevelNo,
+    /// All nodes of its tree.
+    nodes: Range<u32>,
     /// The lists, each a level of its own.
     allow: Option<LevelNo>,
     deny: Option<LevelNo>,
@@ -372,14 +377,6 @@ impl RuleSet {
     /// The level that a node leads to.
     pub(crate) fn level_after(&self, node: u32) -> Option<LevelNo> {
         Some(self.nodes[node as usize].level).filter(|level| *level != LevelNo::NONE)
-    }
-
-    /// What stands on a level: the first few, and how many more there are.
-    pub(crate) fn configured(&self, level: LevelNo, most: usize) -> (Vec<String>, usize) {
-        let here = || (0..).zip(&self.nodes).filter(|(_, node)| node.of_level == level);
-        let some: Vec<String> = here().take(most).map(|(no, _)| self.written_at(no)).collect();
-        let more = here().count() - some.len();
-        (some, more)
     }
 
     /// The nodes on the way to one, and itself.

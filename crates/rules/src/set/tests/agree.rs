@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::naive::{self, Counted};
-use super::rules::domain::Domain;
+use super::rules::domain::{Domain, Listed, Node};
 use super::rules::explain::End;
 use super::rules::plan::{Plan, Under};
 use super::rules::request::{Descriptor, Entry, Request};
-use super::rules::set::{RuleNo, RuleSet};
+use super::rules::set::{Configured, RuleNo, RuleSet};
 use super::trees::{Bytes, Entries};
 
 const REQUESTS: usize = 8;
@@ -33,6 +33,8 @@ pub(super) fn check(bytes: &[u8]) {
     };
     assert!(!naive::has_twins(&domain), "twins in {domain:#?}");
 
+    let top: Vec<Configured<'_>> = set.domain("d").into_iter().flat_map(|d| set.top(d)).collect();
+    compare_trees(&set, &domain.descriptors, &top);
     let asked: Vec<Vec<Entry<'_>>> = asked.iter().map(borrowed).collect();
     for entries in &asked {
         compare_ways(&domain, &set, entries);
@@ -42,6 +44,24 @@ pub(super) fn check(bytes: &[u8]) {
 
 fn borrowed(entries: &Entries) -> Vec<Entry<'_>> {
     entries.iter().map(|(key, value)| Entry::new(key, value)).collect()
+}
+
+/// What was written can be read back.
+fn compare_trees(set: &RuleSet, written: &[Node], read: &[Configured<'_>]) {
+    assert_eq!(written.len(), read.len(), "{written:#?} {read:#?}");
+    for (node, one) in written.iter().zip(read) {
+        let listed = Listed { key: node.key.clone(), value: node.value.clone() };
+        assert_eq!(one.to_string(), listed.to_string());
+        assert_eq!((one.key(), one.counter()), (node.key.as_str(), node.counter));
+        assert_eq!(one.rule().map(|no| set.rule(no)), node.rule.as_ref());
+        if let Some(no) = one.rule() {
+            let way = set.descriptors_to(no);
+            assert_eq!(way.last().map(ToString::to_string), Some(one.to_string()));
+            let way: Vec<String> = way.iter().map(ToString::to_string).collect();
+            assert_eq!(set.way_to(no), format!("d/{}", way.join("/")));
+        }
+        compare_trees(set, &node.descriptors, &one.below().collect::<Vec<_>>());
+    }
 }
 
 /// The same rule, and for each entry the same node for the same reason.

@@ -4,11 +4,11 @@ use sluicegate_rules::explain::{Look, Met};
 use sluicegate_rules::plan::List;
 use sluicegate_rules::set::How;
 
-use super::told::{One, Told, UnderRule};
-use crate::rule::words::{counted, envoy, grouped, limits, plainly, settings};
+use super::rule::words::{counted, grouped, plainly};
+use super::told::{One, Told};
 
 /// Everything, from the first look to the verdict.
-pub(crate) fn explained(told: &Told<'_>) -> String {
+pub(super) fn explained(told: &Told<'_>) -> String {
     let hits = counted(usize::try_from(told.hits).unwrap_or(usize::MAX), "hit");
     let mut out = format!("domain {}, {hits}\n", plainly(told.domain));
     if let Some(listed) = &told.listed {
@@ -23,12 +23,15 @@ pub(crate) fn explained(told: &Told<'_>) -> String {
         Some(hint) => out.push_str(&format!("\n  {}\n", plainly(hint))),
         None => told.descriptors.iter().for_each(|one| out.push_str(&descriptor(one))),
     }
-    out.push_str(&format!("\na first request: {}\n", plainly(&told.verdict.why)));
+    out.push_str(&format!("\nnow: {}\n", plainly(&told.why)));
     out
 }
 
 fn descriptor(one: &One<'_>) -> String {
-    let mut out = format!("\ndescriptor {}\n\n", plainly(one.text));
+    let mut out = match one.text.as_str() {
+        "" => "\na descriptor without entries\n\n".to_owned(),
+        text => format!("\ndescriptor {}\n\n", plainly(text)),
+    };
     for look in &one.looks {
         out.push_str(&look_in_words(look));
     }
@@ -42,11 +45,9 @@ fn descriptor(one: &One<'_>) -> String {
     }
     let Some(under) = &one.under else { return out };
     row("rule", &under.id);
-    for limit in limits_of(under) {
-        row("limit", &limit);
-    }
-    if let Some(placed) = &under.placed {
-        row("settings", &settings(placed.rule).join(" · "));
+    under.limits.iter().for_each(|limit| row("limit", limit));
+    if let Some(settings) = &under.settings {
+        row("settings", settings);
     }
     row("cost", &grouped(one.cost));
     if !under.counter.is_empty() {
@@ -55,18 +56,10 @@ fn descriptor(one: &One<'_>) -> String {
     if let Some(by) = &under.replaced_by {
         row("replaced", &format!("it does not count in this request: {by} replaces it"));
     }
-    if let Some(first) = &under.first {
-        row("first", &first.in_words());
+    if let Some(now) = &under.now {
+        row("now", &now.in_words());
     }
     out
-}
-
-fn limits_of(under: &UnderRule<'_>) -> Vec<String> {
-    match (&under.came_with, &under.placed) {
-        (Some(limit), _) => vec![envoy(limit.requests_per_unit, limit.unit)],
-        (None, Some(placed)) => limits(&placed.rule.limits),
-        (None, None) => Vec::new(),
-    }
 }
 
 fn look_in_words(look: &Look<'_>) -> String {

@@ -8,17 +8,31 @@ use sluicegate_core::algorithm::token_bucket::Refill;
 use sluicegate_core::limit::Limit as CoreLimit;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Timestamp;
-use sluicegate_rules::domain::{Counter, Node};
+use sluicegate_rules::domain::Counter;
 use sluicegate_rules::limit::Limit;
-use sluicegate_rules::rule::{Consistency, Limits, Rule};
+use sluicegate_rules::rule::{Consistency, Limits};
 use sluicegate_rules::unit::Unit;
 
-use super::place::{Placed, varies};
-use super::words;
+use super::{Placed, varies, words};
 
 /// A rule with everything that is known of it.
-pub(crate) fn rule(placed: &Placed<'_>) -> Value {
-    let rule = placed.rule;
+///
+/// ```
+/// use sluicegate::explain::rule::{contents, json};
+///
+/// let rules = sluicegate::rules_of(
+///     "
+/// domain: shop
+/// descriptors: [{ key: user_id, limits: { algorithm: token_bucket, rate: 10/s, burst: 50 } }]
+/// ",
+/// )?;
+/// let rule = json::rule(&contents(&rules, "shop").rules[0]);
+/// assert_eq!((&rule["id"], &rule["limits"][0]["burst"]), (&"shop/user_id".into(), &50.into()));
+/// # Ok::<(), sluicegate::RulesError>(())
+/// ```
+#[must_use]
+pub fn rule(placed: &Placed<'_>) -> Value {
+    let rule = placed.rule();
     let estimate = placed.estimate();
     let millions = |bytes: u64| bytes.saturating_mul(1_000_000);
     json!({
@@ -34,7 +48,7 @@ pub(crate) fn rule(placed: &Placed<'_>) -> Value {
         "overflow": words::overflow(rule.overflow),
         "quota_mode": rule.quota_mode,
         "replaces": rule.replaces(),
-        "counters": counters(rule, &placed.nodes),
+        "counters": counters(placed),
         "one_counter": placed.is_one_counter(),
         "bytes_per_million_keys": {
             "typical": millions(estimate.typical),
@@ -44,7 +58,7 @@ pub(crate) fn rule(placed: &Placed<'_>) -> Value {
 }
 
 /// What a rule limits.
-pub(crate) fn limits(limits: &Limits) -> Value {
+fn limits(limits: &Limits) -> Value {
     match limits {
         Limits::Unlimited => json!([{ "unlimited": true, "in_words": "unlimited, not counted" }]),
         Limits::Envoy { requests_per_unit, unit } => json!([envoy(*requests_per_unit, *unit)]),
@@ -158,15 +172,15 @@ fn consistency(consistency: Consistency) -> Value {
 }
 
 /// What tells one counter of a rule from another.
-fn counters(rule: &Rule, nodes: &[&Node]) -> Value {
-    if matches!(rule.limits, Limits::Unlimited) {
+fn counters(placed: &Placed<'_>) -> Value {
+    if matches!(placed.rule().limits, Limits::Unlimited) {
         return json!([]);
     }
-    let each = nodes.iter().filter(|node| varies(node)).map(|node| match node.counter {
+    let each = placed.nodes().iter().filter(|node| varies(node)).map(|node| match node.counter() {
         Counter::PerNetwork(prefix) => {
-            json!({ "key": node.key, "prefix": { "v4": prefix.v4, "v6": prefix.v6 } })
+            json!({ "key": node.key(), "prefix": { "v4": prefix.v4, "v6": prefix.v6 } })
         }
-        Counter::PerValue | Counter::Shared => json!({ "key": node.key }),
+        Counter::PerValue | Counter::Shared => json!({ "key": node.key() }),
     });
     each.collect()
 }

@@ -1,6 +1,5 @@
 //! What a rule says, in words.
 
-use sluicegate::estimate::Estimate;
 use sluicegate_config::units::{show_factor, show_rate, show_span};
 use sluicegate_core::algorithm::fixed_window::Align;
 use sluicegate_core::algorithm::sliding_window::Rounding;
@@ -15,10 +14,26 @@ use sluicegate_rules::limit::Limit;
 use sluicegate_rules::rule::{Consistency, Limits, OnLimit, OnStoreFailure, Overflow, Rule};
 use sluicegate_rules::unit::Unit;
 
-use super::place::{Placed, varies, written};
+use super::{Placed, varies};
+use crate::estimate::Estimate;
 
 /// What a rule limits, one limit a line.
-pub(crate) fn limits(limits: &Limits) -> Vec<String> {
+///
+/// ```
+/// use sluicegate::explain::rule::{contents, words};
+///
+/// let rules = sluicegate::rules_of(
+///     "
+/// domain: shop
+/// descriptors: [{ key: user_id, limits: { algorithm: token_bucket, rate: 10/s, burst: 50 } }]
+/// ",
+/// )?;
+/// let rule = &contents(&rules, "shop").rules[0];
+/// assert_eq!(words::limits(&rule.rule().limits), ["token bucket 10/s burst 50"]);
+/// # Ok::<(), sluicegate::RulesError>(())
+/// ```
+#[must_use]
+pub fn limits(limits: &Limits) -> Vec<String> {
     match limits {
         Limits::Unlimited => vec!["unlimited, not counted".to_owned()],
         Limits::Envoy { requests_per_unit, unit } => vec![envoy(*requests_per_unit, *unit)],
@@ -116,7 +131,22 @@ pub(crate) fn zone(limit: &Limit) -> Option<&str> {
 }
 
 /// How a rule is enforced; what goes without saying is left out, except for the mode and the consistency.
-pub(crate) fn settings(rule: &Rule) -> Vec<String> {
+///
+/// ```
+/// use sluicegate::explain::rule::{contents, words};
+///
+/// let rules = sluicegate::rules_of(
+///     "
+/// domain: shop
+/// descriptors: [{ key: user_id, limits: { algorithm: token_bucket, rate: 10/s, burst: 50 } }]
+/// ",
+/// )?;
+/// let rule = &contents(&rules, "shop").rules[0];
+/// assert_eq!(words::settings(rule.rule()), ["hard", "strict"]);
+/// # Ok::<(), sluicegate::RulesError>(())
+/// ```
+#[must_use]
+pub fn settings(rule: &Rule) -> Vec<String> {
     let mut all = vec![mode(rule.mode), consistency(rule.consistency)];
     if rule.cost != 1 {
         all.push(format!("a hit costs {}", grouped(rule.cost)));
@@ -196,21 +226,35 @@ pub(crate) const fn overflow(overflow: Overflow) -> &'static str {
 }
 
 /// Who shares a counter under a rule.
-pub(crate) fn counters(placed: &Placed<'_>) -> String {
-    if matches!(placed.rule.limits, Limits::Unlimited) {
+///
+/// ```
+/// use sluicegate::explain::rule::{contents, words};
+///
+/// let rules = sluicegate::rules_of(
+///     "
+/// domain: shop
+/// descriptors: [{ key: user_id, limits: { algorithm: token_bucket, rate: 10/s, burst: 50 } }]
+/// ",
+/// )?;
+/// let rule = &contents(&rules, "shop").rules[0];
+/// assert_eq!(words::counters(rule), "a counter for each user_id");
+/// # Ok::<(), sluicegate::RulesError>(())
+/// ```
+#[must_use]
+pub fn counters(placed: &Placed<'_>) -> String {
+    if matches!(placed.rule().limits, Limits::Unlimited) {
         return "no counter".to_owned();
     }
-    let told = placed.nodes.iter().filter(|node| varies(node));
-    let each = told.map(|node| match node.counter {
+    let told = placed.nodes().iter().filter(|node| varies(node));
+    let each = told.map(|node| match node.counter() {
         Counter::PerNetwork(prefix) => {
-            format!("network of {} (/{}, IPv6 /{})", node.key, prefix.v4, prefix.v6)
+            format!("network of {} (/{}, IPv6 /{})", node.key(), prefix.v4, prefix.v6)
         }
-        Counter::PerValue | Counter::Shared => node.key.clone(),
+        Counter::PerValue | Counter::Shared => node.key().to_owned(),
     });
     let each: Vec<String> = each.collect();
-    let shared = placed.nodes.iter().filter(|node| node.counter == Counter::Shared);
-    let together: Vec<String> =
-        shared.map(|node| format!("`{}`", written(&node.key, &node.value))).collect();
+    let shared = placed.nodes().iter().filter(|node| node.counter() == Counter::Shared);
+    let together: Vec<String> = shared.map(|node| format!("`{}`", node)).collect();
     let says = match each.is_empty() {
         true => "one counter".to_owned(),
         false => format!("a counter for each {}", each.join(" and ")),
@@ -223,7 +267,15 @@ pub(crate) fn counters(placed: &Placed<'_>) -> String {
 }
 
 /// What a million keys take: bytes for one are megabytes for a million.
-pub(crate) fn memory(estimate: Estimate) -> String {
+///
+/// ```
+/// use sluicegate::estimate::Estimate;
+/// use sluicegate::explain::rule::words::memory;
+///
+/// assert_eq!(memory(Estimate { typical: 25, most: 30 }), "25 to 30 MB");
+/// ```
+#[must_use]
+pub fn memory(estimate: Estimate) -> String {
     let Estimate { typical, most } = estimate;
     match most {
         0..1_000 => format!("{typical} to {most} MB"),
@@ -239,7 +291,12 @@ fn tenths(thousandths: u64) -> String {
 }
 
 /// Text on one line, without anything that would do something to a terminal.
-pub(crate) fn plainly(text: &str) -> String {
+///
+/// ```
+/// assert_eq!(sluicegate::explain::rule::words::plainly("a\nb"), "a\\nb");
+/// ```
+#[must_use]
+pub fn plainly(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter.is_control() {
@@ -251,7 +308,12 @@ pub(crate) fn plainly(text: &str) -> String {
 }
 
 /// A number with its thousands apart: `10,000`.
-pub(crate) fn grouped(number: u64) -> String {
+///
+/// ```
+/// assert_eq!(sluicegate::explain::rule::words::grouped(10_000), "10,000");
+/// ```
+#[must_use]
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
@@ -264,7 +326,12 @@ pub(crate) fn grouped(number: u64) -> String {
 }
 
 /// "1 rule", "10,000 rules".
-pub(crate) fn counted(number: usize, what: &str) -> String {
+///
+/// ```
+/// assert_eq!(sluicegate::explain::rule::words::counted(1, "rule"), "1 rule");
+/// ```
+#[must_use]
+pub fn counted(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {what}{plural}", grouped(number as u64))
 }

@@ -1,15 +1,17 @@
 //! A request, explained for a program.
 
 use serde_json::{Value, json};
+use sluicegate_core::time::Span;
+use sluicegate_core::verdict::{Outcome, Verdict};
 use sluicegate_rules::explain::{End, Look};
 use sluicegate_rules::plan::List;
 use sluicegate_rules::set::How;
 
+use super::now::Now;
 use super::told::{One, Told, UnderRule};
-use crate::rule::json::{envoy, rule};
 
 /// Everything, in one object.
-pub(crate) fn explained(told: &Told<'_>) -> String {
+pub(super) fn explained(told: &Told<'_>) -> Value {
     let listed = told.listed.as_ref().map(|listed| {
         let list = match listed.list {
             List::Allow => "allow",
@@ -17,17 +19,16 @@ pub(crate) fn explained(told: &Told<'_>) -> String {
         };
         json!({ "list": list, "descriptor": listed.descriptor, "entry": listed.entry })
     });
-    let all = json!({
+    json!({
         "domain": told.domain,
         "hits": told.hits,
         "known_domain": told.unknown_domain.is_none(),
         "hint": told.unknown_domain,
         "descriptors": told.descriptors.iter().map(descriptor).collect::<Value>(),
         "listed": listed,
-        "allowed": told.verdict.allowed,
-        "why": told.verdict.why,
-    });
-    format!("{all}\n")
+        "allowed": told.allowed,
+        "why": told.why,
+    })
 }
 
 fn descriptor(one: &One<'_>) -> Value {
@@ -72,16 +73,36 @@ const fn end(end: End) -> &'static str {
     }
 }
 
-fn under(under: &UnderRule<'_>) -> Value {
+fn under(under: &UnderRule) -> Value {
     json!({
-        "rule": under.placed.as_ref().map(rule),
-        "override": under.came_with.map(|limit| envoy(limit.requests_per_unit, limit.unit)),
+        "rule": under.rule,
+        "override": under.came_with,
         "counter": under.counter,
         "replaced_by": under.replaced_by,
-        "first": under.first.as_ref().map(|first| json!({
-            "allowed": first.allowed,
-            "remaining": first.remaining,
-            "in_words": first.in_words(),
-        })),
+        "now": under.now.as_ref().map(now),
     })
+}
+
+/// What stands there now, before the request, and what the request would be told.
+fn now(now: &Now) -> Value {
+    let Verdict { outcome, remaining, reset_after, .. } = now.verdict;
+    let (wait, retry_after, max_cost) = match outcome {
+        Outcome::Allow { wait } => (Some(millis(wait)), None, None),
+        Outcome::Deny { retry_after } => (None, Some(millis(retry_after)), None),
+        Outcome::Never { max_cost } => (None, None, Some(max_cost)),
+    };
+    json!({
+        "allowed": outcome.is_allowed(),
+        "remaining": remaining,
+        "wait_ms": wait,
+        "retry_after_ms": retry_after,
+        "max_cost": max_cost,
+        "reset_after_ms": millis(reset_after),
+        "in_words": now.in_words(),
+    })
+}
+
+/// Rounded up: whoever comes earlier comes too early.
+const fn millis(span: Span) -> u64 {
+    span.as_micros().div_ceil(1_000)
 }

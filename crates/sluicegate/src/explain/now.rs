@@ -1,0 +1,262 @@
+//! What a rule says now: the engine's own verdict, in words.
+
+use sluicegate_config::units::show_span;
+use sluicegate_core::mode::Mode;
+use sluicegate_core::time::Span;
+use sluicegate_core::verdict::{Outcome, Verdict};
+use sluicegate_rules::limit::names;
+use sluicegate_rules::rule::Limits;
+
+use super::rule::words::grouped;
+
+/// What a rule says to a request that has not been counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Now {
+    pub(crate) verdict: Verdict,
+    pub(crate) room: Room,
+    /// "allowed", "denied", "always denied".
+    pub(crate) word: &'static str,
+    /// Why, or what else there is to say.
+    pub(crate) more: String,
+}
+
+/// Who says it, and to what.
+#[derive(Debug, Clone, Copy)]
+struct Said<'a> {
+    /// The limit that decided; those of Envoy's form have no name.
+    limit: Option<&'a str>,
+    /// What stands there before the request: the least of all limits.
+    remaining: Option<i64>,
+    /// What the request asks of the counter.
+    cost: u64,
+    room: Room,
+}
+
+/// Whether there was room for a counter at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    Enough,
+    /// The store is full: what is said is what is said to newcomers.
+    None,
+}
+
+// === impl Now ===
+
+impl Now {
+    /// What the engine said for these limits, when it was asked for so much.
+    pub(crate) fn of(limits: &Limits, mode: Mode, verdict: Verdict, cost: u64) -> Self {
+        let name = match limits {
+            Limits::Native(limits) => {
+                verdict.decided_by.and_then(|place| names(limits).into_iter().nth(place))
+            }
+            Limits::Unlimited | Limits::Envoy { .. } => None,
+        };
+        // Where a limit was asked, one of them decided.
+        let room = match (limits, verdict.decided_by) {
+            (Limits::Envoy { .. } | Limits::Native(_), None) => Room::None,
+            _ => Room::Enough,
+        };
+        let said = Said { limit: name.as_deref(), remaining: verdict.remaining, cost, room };
+        let (word, mut more) = told(&verdict, said);
+        if let Some(why) = above(limits, mode, &verdict, cost) {
+            more.push_str(&format!(", and {why}"));
+        }
+        Self { verdict, room, word, more }
+    }
+
+    /// "allowed, 5 left of `burst` before it".
+    pub(crate) fn in_words(&self) -> String {
+        match self.verdict.is_allowed() {
+            true => format!("{}, {}", self.word, self.more),
+            false => format!("{}: {}", self.word, self.more),
+        }
+    }
+}
+
+fn told(verdict: &Verdict, said: Said<'_>) -> (&'static str, String) {
+    if let Some(shadow) = verdict.shadow.filter(|outcome| !outcome.is_allowed()) {
+        let (word, why) = outcome(shadow, said);
+        return (
+            "allowed",
+            format!("since it is in the shadow; enforced it would be {word}: {why}"),
+        );
+    }
+    outcome(verdict.outcome, said)
+}
+
+/// Why it passes although it is more than what is left. A look leaves what is left as it is, so the verdict does not say it.
+fn above(limits: &Limits, mode: Mode, verdict: &Verdict, cost: u64) -> Option<&'static str> {
+    let left = verdict.remaining.filter(|_| verdict.is_allowed() && cost > 0)?;
+    if left >= i64::try_from(cost).unwrap_or(i64::MAX) {
+        return None;
+    }
+    match mode {
+        Mode::Soft { .. } => Some("goes above the limit because it is soft"),
+        Mode::Elastic { .. } if !grants_any_cost(limits) => {
+            Some("goes above the plain limit because there is spare capacity")
+        }
+        Mode::Elastic { .. } | Mode::Hard | Mode::Shadow => None,
+    }
+}
+
+/// Whether a limit is among them that has the next caller pay: there is nothing to go above.
+fn grants_any_cost(limits: &Limits) -> bool {
+    let Limits::Native(limits) = limits else { return false };
+    limits.iter().any(|limit| matches!(limit.algorithm(), "smooth_bursty" | "warm_up"))
+}
+
+fn outcome(outcome: Outcome, said: Said<'_>) -> (&'static str, String) {
+    let it = said.limit.map_or_else(|| "the limit".to_owned(), |name| format!("`{name}`"));
+    match outcome {
+        Outcome::Allow { wait } if !wait.is_zero() => {
+            ("allowed", format!("after waiting {} for its turn", shown(wait)))
+        }
+        Outcome::Allow { .. } => {
+            let of = said.limit.map(|name| format!(" of `{name}`")).unwrap_or_default();
+            let says = match (said.remaining, said.room) {
+                (Some(left), _) => format!("{}{of} before it", amount(left)),
+                (None, Room::Enough) => "not counted".to_owned(),
+                (None, Room::None) => {
+                    "not counted: there is no room, and newcomers pass".to_owned()
+                }
+            };
+            ("allowed", says)
+        }
+        Outcome::Deny { retry_after } => {
+            let after = shown(retry_after);
+            let says = match (said.remaining, said.room) {
+                (_, Room::None) => {
+                    format!("there is no room for newcomers; ask again after {after}")
+                }
+                (Some(left), _) => format!("{}, and {it} lets it pass after {after}", amount(left)),
+                (None, _) => format!("{it} lets it pass after {after}"),
+            };
+            ("denied", says)
+        }
+        Outcome::Never { max_cost: 0 } => match said.limit {
+            None => ("always denied", "`requests_per_unit` is 0".to_owned()),
+            Some(name) => ("always denied", format!("the rate of `{name}` is 0")),
+        },
+        Outcome::Never { max_cost } => {
+            let (cost, most) = (grouped(said.cost), grouped(max_cost));
+            ("always denied", format!("it costs {cost}, and {it} can hold at most {most}"))
+        }
+    }
+}
+
+/// "5 left".
+fn amount(left: i64) -> String {
+    let number = grouped(left.unsigned_abs());
+    if left < 0 { format!("{number} owed") } else { format!("{number} left") }
+}
+
+/// A time to wait. From a second on nobody wants to know the microseconds.
+fn shown(span: Span) -> String {
+    match span.as_micros() {
+        us @ 1_000_000.. => show_span(Span::from_millis(us.div_ceil(1_000))),
+        _ => show_span(span),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, Memory, Overflow, rules_of};
+    use sluicegate_rules::request::{Descriptor, Entry, Request};
+    use sluicegate_rules::set::RuleSet;
+
+    fn said_by(engine: &Engine, user: &str, hits: u64) -> (bool, String) {
+        let entries = [Entry::new("user", user)];
+        let descriptors = [Descriptor::of(&entries)];
+        let request = Request { domain: "shop", descriptors: &descriptors, hits };
+        let told = super::super::explain(&engine.snapshot(), &request, engine.now());
+        let words = &told.to_json()["descriptors"][0]["under"]["now"]["in_words"];
+        (told.allowed(), words.as_str().unwrap().to_owned())
+    }
+
+    fn rules(says: &str) -> RuleSet {
+        rules_of(&format!("domain: shop\ndescriptors: [{{ key: user, {says} }}]\n")).unwrap()
+    }
+
+    fn said(says: &str, hits: u64) -> (bool, String) {
+        said_by(&Engine::new(rules(says)).unwrap(), "42", hits)
+    }
+
+    #[test]
+    fn each_outcome_has_its_words() {
+        let bucket = "limits: { name: burst, algorithm: token_bucket, rate: 10/s, burst: 50 }";
+        let slots = "limits: { algorithm: concurrency, max: 2, lease: 30s }";
+        let soft = "limits: { algorithm: fixed_window, rate: 10/year }, mode: { soft: 50% }";
+        let shadow = "shadow_mode: true, rate_limit: { unit: day, requests_per_unit: 0 }";
+        let table = [
+            (bucket, 1, true, "allowed, 50 left of `burst` before it"),
+            (bucket, 60, false, "always denied: it costs 60, and `burst` can hold at most 50"),
+            (slots, 1, true, "allowed, 2 left of `concurrency` before it"),
+            (
+                "limits: { algorithm: fixed_window, rate: 0/s }",
+                1,
+                false,
+                "always denied: the rate of `fixed_window` is 0",
+            ),
+            (
+                "limits: { algorithm: token_bucket, rate: 10/s, initial: 0 }",
+                1,
+                false,
+                "denied: 0 left, and `token_bucket` lets it pass after 100ms",
+            ),
+            (
+                soft,
+                12,
+                true,
+                "allowed, 10 left of `fixed_window` before it, and goes above the limit because it is soft",
+            ),
+            (
+                "rate_limit: { unit: minute, requests_per_unit: 0 }",
+                1,
+                false,
+                "always denied: `requests_per_unit` is 0",
+            ),
+            (
+                shadow,
+                1,
+                true,
+                "allowed, since it is in the shadow; enforced it would be always denied: \
+                 `requests_per_unit` is 0",
+            ),
+            ("rate_limit: { unlimited: true }", 9, true, "allowed, not counted"),
+        ];
+        for (rule, hits, allowed, words) in table {
+            assert_eq!(said(rule, hits), (allowed, words.to_owned()), "{rule}");
+        }
+    }
+
+    #[test]
+    fn a_store_without_room_is_told() {
+        for (overflow, allowed, words) in [
+            ("deny", false, "denied: there is no room for newcomers; ask again after "),
+            ("allow", true, "allowed, not counted: there is no room, and newcomers pass"),
+        ] {
+            let says = format!(
+                "overflow: {overflow}, limits: {{ algorithm: fixed_window, rate: 9/year }}"
+            );
+            let memory = Memory::with_entries(1);
+            let engine = Engine::builder(rules(&says)).memory(&memory).build().unwrap();
+            let entries = [Entry::new("user", "first")];
+            let descriptors = [Descriptor::of(&entries)];
+            let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+            assert!(engine.check(&request).allowed);
+            let (is_allowed, said) = said_by(&engine, "second", 1);
+            assert_eq!(is_allowed, allowed, "{said}");
+            assert!(said.starts_with(words), "{said}");
+            assert!(said_by(&engine, "first", 1).1.starts_with("allowed, 8 left"));
+        }
+        assert_eq!(Overflow::default(), Overflow::Shared, "what is said of no room is not usual");
+    }
+
+    #[test]
+    fn a_debt_and_a_long_wait_are_shown_shortly() {
+        assert_eq!((amount(-1_000), amount(1_000)), ("1,000 owed".into(), "1,000 left".into()));
+        assert_eq!(shown(Span::from_micros(1_234_567)), "1235ms");
+        assert_eq!(shown(Span::from_micros(1_500)), "1500us");
+    }
+}
