@@ -325,8 +325,8 @@ fn told<'a>(status: &Status, rules: &'a Snapshot<'_>, now: Timestamp) -> Descrip
                 Limits::Envoy { requests_per_unit, unit } => {
                     by_unit(*requests_per_unit, *unit, name)
                 }
-                Limits::Native(limits) => match told_limit(limits, status.verdict.decided_by) {
-                    Some(limit) => counted(limit, seconds(status.verdict.reset_after)),
+                Limits::Native(limits) => match told_limit(limits, &status.verdict) {
+                    Some((limit, reset_after)) => counted(limit, seconds(reset_after)),
                     None => bare,
                 },
             }
