@@ -65,3 +65,26 @@ descriptors:
     clock.advance(Duration::from_secs(3));
     assert_eq!(told(&hit()), ("yearly", 1, YEAR - 3));
 }
+
+#[test]
+fn what_is_not_text_is_limited_like_everything_else() {
+    let (service, _) = service(
+        "domain: shop
+descriptors:
+  - { key: user, rate_limit: { unit: year, requests_per_unit: 1 } }
+  - { key: address, rate_limit: { unit: year, requests_per_unit: 3 } }",
+    );
+    let code = |entries: &[(&str, &[u8])]| asked(&service, entries).overall_code();
+    // In Latin-1, cut off in the middle of a character, and nothing but noise.
+    for name in [&b"Jos\xe9"[..], b"Mari\xc3", b"\xff\xfe\x80\xc3\x28"] {
+        let user = ("user", name);
+        assert_eq!(code(&[user]), Code::Ok, "{name:?}");
+        assert_eq!(code(&[user]), Code::OverLimit, "{name:?}");
+    }
+    // Nor does it hide who sent it.
+    let codes: Vec<Code> = (0..4u8)
+        .map(|number| code(&[("user", &[b'a' + number, 0xff]), ("address", b"192.0.2.1")]))
+        .collect();
+    assert_eq!(codes, [Code::Ok, Code::Ok, Code::Ok, Code::OverLimit]);
+    assert_eq!(code(&[("user", "José".as_bytes())]), Code::Ok, "somebody else");
+}
