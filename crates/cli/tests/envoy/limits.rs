@@ -1,9 +1,12 @@
 //! Who may go on, and who may not.
 
+use std::thread;
+
 use serde_json::json;
 
 use crate::bed::Bed;
 use crate::config::{Front, header, with};
+use crate::support::http;
 
 const ALICE: (&str, &str) = ("x-user", "alice");
 const BOB: (&str, &str) = ("x-user", "bob");
@@ -23,6 +26,20 @@ fn each_user_has_a_limit_of_its_own() {
     // Who is nobody is under no rule: Envoy does not even ask.
     assert_eq!(bed.statuses(&[]), [200; 5]);
     assert_eq!(bed.envoy.counted("cluster.sluicegate.upstream_rq_completed"), 6);
+}
+
+#[test]
+fn requests_at_once_are_counted_each_once() {
+    let rules =
+        "  - { key: user, limits: [{ algorithm: token_bucket, rate: 50/100years, burst: 50 }] }";
+    let bed = Bed::start(rules, &[Front::by_route([header("x-user", "user")])]);
+    let statuses = thread::scope(|scope| {
+        let clients = [(); 4].map(|()| scope.spawn(|| bed.statuses::<25>(&[ALICE])));
+        clients.map(|client| client.join().unwrap()).concat()
+    });
+    let passed = statuses.iter().filter(|status| **status == 200).count();
+    let denied = statuses.iter().filter(|status| **status == 429).count();
+    assert_eq!((passed, denied, bed.upstream.reached()), (50, 50, 50));
 }
 
 /// A request under two rules, one of which has nothing left.
@@ -102,11 +119,10 @@ fn hits_are_given_back() {
 #[test]
 fn what_an_answer_turned_out_to_cost_is_charged_afterwards() {
     let rules = "  - { key: user, rate_limit: { unit: year, requests_per_unit: 10 } }";
-    let look = with(header("x-user", "user"), "hits_addend", json!({ "number": 1 }));
     let spent =
         with(header("x-user", "user"), "hits_addend", json!({ "format": "%RESP(x-cost)%" }));
     let spent = with(spent, "apply_on_stream_done", json!(true));
-    let mut bed = Bed::start(rules, &[Front::new([look, spent])]);
+    let bed = Bed::start(rules, &[Front::new([header("x-user", "user"), spent])]);
     let answer = bed.get(&[ALICE, ("x-will-cost", "8")]);
     assert_eq!((answer.status, answer.header("x-cost")), (200, Some("8")));
     // It is charged when the answer is out already: the service has then been asked twice.
@@ -150,4 +166,13 @@ fn grpc_is_told_in_its_own_words() {
     let (unavailable, resource_exhausted) = ("14".to_owned(), "8".to_owned());
     assert_eq!(told(0), (200, Some(unavailable)));
     assert_eq!(told(1), (200, Some(resource_exhausted)));
+}
+
+#[test]
+fn who_sends_what_is_not_text_is_limited_too() {
+    let rules = "  - { key: user, rate_limit: { unit: year, requests_per_unit: 1 } }";
+    let bed = Bed::start(rules, &[Front::by_route([header("x-user", "user")])]);
+    let latin_1: (&str, &[u8]) = ("x-user", b"Jos\xe9");
+    let status = |()| http::get(&bed.envoy.listeners[0], "/", &[latin_1]).status;
+    assert_eq!([(); 3].map(status), [200, 429, 429]);
 }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Process {
     child: Child,
     name: &'static str,
-    lines: Receiver<String>,
+    /// Behind a lock only so that threads of a test can share what holds this.
+    lines: Mutex<Receiver<String>>,
     heard: Vec<String>,
 }
 
@@ -24,13 +26,13 @@ impl Process {
         let (said, lines) = channel();
         listen(child.stdout.take().unwrap(), said.clone());
         listen(child.stderr.take().unwrap(), said);
-        Self { child, name, lines, heard: Vec::new() }
+        Self { child, name, lines: Mutex::new(lines), heard: Vec::new() }
     }
 
     /// The next line with this text in it: waits until it is said.
     pub fn says(&mut self, text: &str) -> String {
         loop {
-            let Ok(line) = self.lines.recv_timeout(PATIENCE) else {
+            let Ok(line) = self.lines.get_mut().unwrap().recv_timeout(PATIENCE) else {
                 let (name, heard) = (self.name, self.heard.join("\n"));
                 panic!("{name} ended, or fell silent, before it said `{text}`. It said:\n{heard}");
             };
