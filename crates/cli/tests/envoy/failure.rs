@@ -27,3 +27,12 @@ fn without_the_service_envoy_does_as_it_was_told_and_it_asks_again_when_it_is_ba
     assert_eq!(statuses(&bed, CLOSED), [200, 200, 429]);
     assert_eq!(statuses(&bed, OPEN), [429; 3]);
 }
+
+#[test]
+fn a_question_that_the_service_refuses_is_a_failure_like_any_other() {
+    let rules = "  - { key: user, rate_limit: { unit: year, requests_per_unit: 0 } }";
+    let too_many = || Front::new((0..257).map(|_| header("x-user", "user")));
+    let bed = Bed::start(rules, &[too_many(), too_many().with("failure_mode_deny", true)]);
+    assert_eq!([OPEN, CLOSED].map(|front| bed.get_at(front, &[ALICE]).status), [200, 500]);
+    assert_eq!(bed.envoy.counted("cluster.upstream.ratelimit.error"), 2);
+}
