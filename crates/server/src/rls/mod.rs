@@ -7,6 +7,7 @@ pub mod answer;
 pub mod ask;
 mod headers;
 pub mod json;
+mod mend;
 mod metadata;
 pub mod options;
 pub mod service;

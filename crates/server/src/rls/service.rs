@@ -10,8 +10,9 @@ use sluicegate::{Checked, Engine, Outcome, Snapshot, Span, Status, Timestamp};
 use smallvec::SmallVec;
 
 use super::answer::{Code, CurrentLimit, DescriptorStatus, put_overall, put_status};
-use super::ask::{Ask, Asked};
+use super::ask::{Ask, Asked, WireError};
 use super::headers::Telling;
+use super::mend;
 use super::metadata;
 use super::options::Options;
 use super::told::told_limit;
@@ -125,7 +126,15 @@ impl Service {
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
         let Inner { engine, options, health, telemetry } = &*self.inner;
-        let ask = Ask::read(bytes, options.most).map_err(Failure::invalid)?;
+        let mended;
+        let ask = match Ask::read(bytes, options.most) {
+            Err(WireError::NotText) => {
+                mended = mend::mended(bytes).map_err(Failure::invalid)?;
+                Ask::read(&mended, options.most)
+            }
+            read => read,
+        };
+        let ask = ask.map_err(Failure::invalid)?;
         if ask.domain.is_empty() {
             return Err(Failure::unknown("rate limit domain must not be empty"));
         }
@@ -325,8 +334,8 @@ fn told<'a>(status: &Status, rules: &'a Snapshot<'_>, now: Timestamp) -> Descrip
                 Limits::Envoy { requests_per_unit, unit } => {
                     by_unit(*requests_per_unit, *unit, name)
                 }
-                Limits::Native(limits) => match told_limit(limits, status.verdict.decided_by) {
-                    Some(limit) => counted(limit, seconds(status.verdict.reset_after)),
+                Limits::Native(limits) => match told_limit(limits, &status.verdict) {
+                    Some((limit, reset_after)) => counted(limit, seconds(reset_after)),
                     None => bare,
                 },
             }

@@ -4,17 +4,41 @@ use sluicegate::rules::limit::Limit;
 use sluicegate::rules::unit::Unit;
 use sluicegate::{Span, Timestamp};
 use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::verdict::Verdict;
 
 use super::answer::CurrentLimit;
 
-/// The limit that decided: its number, its unit if it is exactly one, and its name.
-pub(super) fn told_limit(limits: &[Limit], decided_by: Option<usize>) -> Option<CurrentLimit<'_>> {
-    let limit = limits.get(decided_by?)?;
-    let (count, period) = number_of(&limit.at(Timestamp::EPOCH))?;
+/// The limit that decided (its number, its unit if it is exactly one, and its name), and the time until it is full.
+pub(super) fn told_limit<'a>(
+    limits: &'a [Limit],
+    verdict: &Verdict,
+) -> Option<(CurrentLimit<'a>, Span)> {
+    let limit = limits.get(verdict.decided_by?)?;
+    let as_it_is = limit.at(Timestamp::EPOCH);
+    let (count, period) = number_of(&as_it_is)?;
     let requests_per_unit = u32::try_from(count).unwrap_or(u32::MAX);
     let unit = Unit::ALL.into_iter().find(|unit| Some(unit.span()) == period);
     let unit = unit.map_or(0, Unit::number);
-    Some(CurrentLimit { requests_per_unit, unit, name: limit.name().unwrap_or_default() })
+    let told = CurrentLimit { requests_per_unit, unit, name: limit.name().unwrap_or_default() };
+    let alone = limits.len() == 1;
+    let whole = period.filter(|_| !alone).and_then(|period| {
+        let capacity = u128::from(as_it_is.capacity()?);
+        let micros = (u128::from(period.as_micros()) * capacity).div_ceil(u128::from(count).max(1));
+        u64::try_from(micros).ok().map(Span::from_micros)
+    });
+    Some((told, reset_after(verdict, whole)))
+}
+
+/// A verdict knows the longest reset of its plan, which may be another limit's: it is cut at the time in which the whole of the one that decided comes
+/// back. The same is done for clients of the library, in its `http`.
+fn reset_after(verdict: &Verdict, whole: Option<Span>) -> Span {
+    let in_debt = verdict.remaining.is_some_and(|left| left < 0);
+    match whole {
+        Some(whole) if !in_debt => {
+            verdict.reset_after.min(whole).max(verdict.retry_after().unwrap_or_default())
+        }
+        _ => verdict.reset_after,
+    }
 }
 
 /// How many, and in which time, if there is one.

@@ -50,6 +50,11 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
+    /// How many bytes are still to be read.
+    pub(super) const fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     /// The number and the kind of the next field; `None` at the end.
     #[inline]
     pub(super) fn field(&mut self) -> Result<Option<(u32, Kind)>, WireError> {
