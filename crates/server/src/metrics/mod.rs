@@ -130,7 +130,8 @@ fn put_state(page: &mut Page, service: &Service) {
     page.gauge("sluicegate_ready", help).one(u8::from(state.is_ready()));
 
     let memory = service.engine().memory();
-    let help = "Counters in the store, those that have run out and were not cleared yet among them.";
+    let help =
+        "Counters in the store, those that have run out and were not cleared yet among them.";
     page.gauge("sluicegate_store_entries", help).one(memory.entries());
     let help = "How many counters there may be; beyond, newcomers share or are denied, as their rule says.";
     page.gauge("sluicegate_store_entries_max", help).one(memory.entries_max());

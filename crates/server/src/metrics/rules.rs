@@ -5,9 +5,9 @@
 //! asks for them finds them, with one label more: `rule` has what the rule is called everywhere else. Values that clients send are
 //! never part of it, `detailed_metric` or not: whoever chooses them could make as many series as he likes.
 
-use sluicegate::Snapshot;
 use sluicegate::rules::rule::Limits;
 use sluicegate::rules::set::{RuleNo, RuleSet};
+use sluicegate::{Snapshot, Stats};
 
 use super::page::{Labels, Page};
 use super::stat_name::sanitised;
@@ -33,21 +33,17 @@ const FAMILIES: [(&str, &str, Number); 5] = [
         "Hits that came under the rule, whatever became of them.",
         |stats| stats.total_hits,
     ),
-    (
-        "ratelimit_service_rate_limit_over_limit",
-        "Hits above the limit of the rule.",
-        |stats| stats.over_limit,
-    ),
+    ("ratelimit_service_rate_limit_over_limit", "Hits above the limit of the rule.", |stats| {
+        stats.over_limit
+    }),
     (
         "ratelimit_service_rate_limit_near_limit",
         "Hits below the limit of the rule, and near it.",
         |stats| stats.near_limit,
     ),
-    (
-        "ratelimit_service_rate_limit_within_limit",
-        "Hits that the rule let pass.",
-        |stats| stats.within_limit,
-    ),
+    ("ratelimit_service_rate_limit_within_limit", "Hits that the rule let pass.", |stats| {
+        stats.within_limit
+    }),
     (
         "ratelimit_service_rate_limit_shadow_mode",
         "Hits above the limit of a rule that only watches.",
@@ -119,9 +115,14 @@ fn labels(set: &RuleSet, no: RuleNo) -> Labels {
 }
 
 fn add(sum: &mut Stats, more: &Stats) {
-    sum.total_hits += more.total_hits;
-    sum.over_limit += more.over_limit;
-    sum.near_limit += more.near_limit;
-    sum.within_limit += more.within_limit;
-    sum.shadow_mode += more.shadow_mode;
+    let Stats { total_hits, over_limit, near_limit, within_limit, shadow_mode } = sum;
+    for (sum, more) in [
+        (total_hits, more.total_hits),
+        (over_limit, more.over_limit),
+        (near_limit, more.near_limit),
+        (within_limit, more.within_limit),
+        (shadow_mode, more.shadow_mode),
+    ] {
+        *sum = sum.wrapping_add(more);
+    }
 }
