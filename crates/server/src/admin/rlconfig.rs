@@ -9,10 +9,10 @@
 use std::fmt::Write;
 
 use sluicegate::Timestamp;
+use sluicegate::config::units::{show_rate, show_span};
 use sluicegate::rules::limit::Limit;
 use sluicegate::rules::rule::Limits;
 use sluicegate::rules::set::{RuleNo, RuleSet};
-use sluicegate_config::units::{show_rate, show_span};
 use sluicegate_core::limit::Limit as CoreLimit;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::quota::Rate;
