@@ -8,6 +8,7 @@ use metrics_support::Scrape;
 use serde_json::{Value, json};
 use sluicegate::clock::ManualClock;
 use sluicegate::rules::domain::{Domain, Node};
+use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::rules::rule::{Limits, Rule};
 use sluicegate::rules::set::RuleSet;
 use sluicegate::rules::unit::Unit;
@@ -239,7 +240,13 @@ fn beyond_ten_thousand_rules_are_added_up() {
     let (hits, other) = ("ratelimit_service_rate_limit_total_hits", [("rule", "other")]);
     assert_eq!(scrape(&service).value(hits, &other), Some(0.0));
     // The first is missing, and hit at last.
-    (1..10_003).for_each(|no| hit(&service, &format!("k={no}"), 1));
+    for no in 1..10_003 {
+        let value = no.to_string();
+        let entries = [Entry::new("k", &value)];
+        let descriptors = [Descriptor::of(&entries)];
+        let request = Request { domain: "m", descriptors: &descriptors, hits: 1 };
+        assert!(service.engine().check(&request).allowed);
+    }
     let before = scrape(&service);
     assert_eq!(before.with(hits, &[("domain", "m")]).count(), 10_000);
     assert_eq!(before.value(hits, &other), Some(2.0));
@@ -296,4 +303,21 @@ fn the_service_tells_about_itself() {
     assert_eq!(scrape.value("ratelimit_service_should_rate_limit_error", &failed), Some(1.0));
     service.health().drain();
     assert_eq!(self::scrape(&service).value("sluicegate_ready", &[]), Some(0.0));
+}
+
+#[test]
+fn every_metric_has_its_line_in_the_guide_and_every_line_its_metric() {
+    let guide = include_str!("../../../docs/guide/metrics.md");
+    let (_, table) = guide.split_once("## Every metric").unwrap();
+    let named = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let named: Vec<&str> = named.collect();
+    let scrape = scrape(&service(RuleSet::default()));
+    for name in scrape.kinds.keys() {
+        assert!(named.contains(&&**name), "{name} is not in the guide");
+    }
+    for name in named {
+        // Not every system tells about its processes.
+        let told = scrape.kinds.contains_key(name) || name.starts_with("process_");
+        assert!(told, "{name} is in the guide only");
+    }
 }

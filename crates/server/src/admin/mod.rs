@@ -1,7 +1,7 @@
 //! For operators, on a port of its own: how the service is, what its rules are, what it counts, and how it was started.
 //!
-//! Whoever may ask here learns about the rules; nothing can be changed. With a token everything but [`/live`, `/ready`](PATHS) is
-//! shown to whoever knows it.
+//! Whoever may ask here learns about the rules; nothing can be changed. With a token, everything but `/live` and `/ready` is shown only
+//! to whoever knows it.
 
 mod answer;
 mod index;

@@ -1,6 +1,6 @@
 //! Prometheus' text format, read strictly: whatever a scraper could object to is a panic.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 
 pub(crate) type Labels = BTreeMap<String, String>;
 
@@ -68,7 +68,7 @@ impl Scrape {
     }
 
     fn check_series(&self) {
-        let mut seen = BTreeSet::new();
+        let mut seen = HashSet::new();
         for sample in &self.samples {
             assert!(seen.insert((&sample.name, &sample.labels)), "twice: {sample:?}");
             assert!(sample.value.is_finite() && sample.value >= 0.0, "{sample:?}");
