@@ -2,6 +2,7 @@
 //!
 //! - [`grpc`] is the way to the outside, one method over HTTP/2.
 //! - [`http`] is `/json` and `/healthcheck`.
+//! - [`admin`] is for operators: the service's state, its rules, and its [`metrics`].
 //! - [`health`] knows whether the service is fit to be asked, and [`telemetry`] counts what it does.
 //! - [`rls`] is Envoy's rate limit service: its messages, read without a copy and written without a detour.
 
@@ -14,9 +15,11 @@
 /// ```
 pub const EXAMPLE_RULES: &str = include_str!("../examples/rules.yaml");
 
+pub mod admin;
 pub mod grpc;
 pub mod health;
 pub mod http;
+pub mod metrics;
 pub mod rls;
 pub mod settings;
 pub mod telemetry;

@@ -289,6 +289,27 @@ impl RuleSet {
         way
     }
 
+    /// The entries that lead to a rule, each as one text, as metrics have them: `user_id`, `path_/login*`.
+    ///
+    /// ```
+    /// use sluicegate_rules::domain::{Domain, Node};
+    /// use sluicegate_rules::rule::{Limits, Rule};
+    /// use sluicegate_rules::set::RuleSet;
+    ///
+    /// let login = Node { rule: Some(Rule::new(Limits::Unlimited)), ..Node::text("path", "/login*") };
+    /// let user = Node { descriptors: vec![login], ..Node::any("user_id") };
+    /// let rules = RuleSet::new(vec![Domain { descriptors: vec![user], ..Domain::new("shop") }])?;
+    /// let no = rules.rules().next().unwrap();
+    /// assert!(rules.texts_to(no).eq(["user_id", "path_/login*"]));
+    /// # Ok::<(), sluicegate_rules::set::RuleSetError>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the number is of another set.
+    pub fn texts_to(&self, no: RuleNo) -> impl Iterator<Item = &str> {
+        self.nodes_to(self.rules[no.0 as usize].node).map(|node| self.text(node))
+    }
+
     /// What a rule is known by when the rules are replaced: its name, or the way to it, so that no two rules of a set have the same.
     /// Nobody is meant to read it.
     ///

@@ -80,8 +80,12 @@ pub struct Telemetry {
 }
 
 /// The upper ends of the classes of response times, in microseconds; one more class is beyond the last.
-pub const TOOK_MICROS: [u64; 14] =
-    [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000, 1_000_000];
+///
+/// From 5 ms on they are those of envoyproxy/ratelimit, so that what asks for `le="0.25"` there finds it here.
+pub const TOOK_MICROS: [u64; 20] = [
+    5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000,
+    500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000,
+];
 
 /// How long the answers of a door took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -141,6 +145,25 @@ impl Telemetry {
     #[must_use]
     pub fn times(&self, what: Happening) -> u64 {
         self.stripes.sum(Place::happening(what))
+    }
+}
+
+// === impl Took ===
+
+impl Took {
+    /// How many there were.
+    ///
+    /// ```
+    /// use sluicegate::Span;
+    /// use sluicegate_server::telemetry::{Door, Telemetry};
+    ///
+    /// let telemetry = Telemetry::default();
+    /// telemetry.answered(Door::Check, Span::from_secs(60));
+    /// assert_eq!(telemetry.took(Door::Check).count(), 1);
+    /// ```
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.classes.iter().sum()
     }
 }
 

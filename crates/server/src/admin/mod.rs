@@ -1,0 +1,152 @@
+//! For operators, on a port of its own: how the service is, what its rules are, what it counts, and how it was started.
+//!
+//! Whoever may ask here learns about the rules; nothing can be changed. With a token, everything but `/live` and `/ready` is shown only
+//! to whoever knows it.
+
+mod answer;
+mod index;
+mod rlconfig;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+pub use index::PATHS;
+
+use self::answer::{error, prefers, text};
+use crate::metrics;
+use crate::rls::service::Service;
+use crate::token::Token;
+
+/// What is to be told beside what the service knows.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// What has to be shown; without one the door is open, which is for loopback alone.
+    pub token: Option<Token>,
+    /// The configuration as it is in effect, without its secrets.
+    pub config: Value,
+}
+
+/// How many long pages are written at the same time; more wait.
+const WRITING_MAX: usize = 2;
+
+#[derive(Debug)]
+struct Inner {
+    service: Service,
+    options: Options,
+    writing: Arc<Semaphore>,
+}
+
+type Admin = State<Arc<Inner>>;
+
+/// Everything that operators are answered.
+///
+/// ```
+/// use sluicegate::Engine;
+/// use sluicegate_server::admin::{Options, router};
+/// use sluicegate_server::rls::service::Service;
+/// use sluicegate_server::token::Token;
+///
+/// let service = Service::new(Engine::new(Default::default())?);
+/// let options = Options { token: Some(Token::new("open sesame")?), ..Options::default() };
+/// let app: axum::Router = router(service, options);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn router(service: Service, options: Options) -> Router {
+    let writing = Arc::new(Semaphore::new(WRITING_MAX));
+    let inner = Arc::new(Inner { service, options, writing });
+    Router::new()
+        .route("/", get(index::page))
+        .route("/live", get(async || text("ok\n")))
+        .route("/ready", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/stats", get(stats))
+        .route("/rlconfig", get(rlconfig))
+        .route("/config", get(config))
+        .route("/debug/pprof", any(answer::pprof))
+        .route("/debug/pprof/", any(answer::pprof))
+        .route("/debug/pprof/{*rest}", any(answer::pprof))
+        .method_not_allowed_fallback(answer::bad_method)
+        .fallback(answer::not_found)
+        .layer(from_fn_with_state(inner.clone(), guard))
+        .with_state(inner)
+}
+
+/// Who does not show the token learns no more than whether the service is well: that is what probes ask, and they have no token.
+async fn guard(State(admin): Admin, request: Request, next: Next) -> Response {
+    let token = admin.options.token.as_ref();
+    let open = matches!(request.uri().path(), "/live" | "/ready");
+    if open || token.is_none_or(|token| token.is_shown_in(request.headers())) {
+        return next.run(request).await;
+    }
+    answer::unauthorized()
+}
+
+async fn ready(State(admin): Admin, headers: HeaderMap) -> Response {
+    let why_not = admin.service.health().state().why_not_ready();
+    let status = why_not.map_or(StatusCode::OK, |_| StatusCode::SERVICE_UNAVAILABLE);
+    let told = match why_not {
+        _ if prefers(&headers, "application/json") => {
+            answer::json(&json!({ "ready": why_not.is_none(), "reason": why_not }))
+        }
+        Some(why) => text(format!("{why}\n")),
+        None => text("ok\n"),
+    };
+    (status, told).into_response()
+}
+
+async fn metrics(State(admin): Admin) -> Response {
+    let told = admin.written(metrics::text).await;
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], told).into_response()
+}
+
+/// The same as `/metrics` for people: a line each, without what only machines read.
+async fn stats(State(admin): Admin) -> Response {
+    let told = admin.written(|service| {
+        let all = metrics::text(service);
+        let lines = all.lines().filter(|line| !line.starts_with('#') && !line.contains("_bucket{"));
+        let mut told = String::with_capacity(all.len());
+        for (name, value) in lines.filter_map(|line| line.rsplit_once(' ')) {
+            told.extend([name, ": ", value, "\n"]);
+        }
+        told
+    });
+    text(told.await)
+}
+
+async fn rlconfig(State(admin): Admin) -> Response {
+    text(admin.written(|service| rlconfig::lines(service.engine().snapshot().rules())).await)
+}
+
+async fn config(State(admin): Admin) -> Response {
+    answer::json(&admin.options.config)
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// A page that may be long, written where nobody waits for it who asks for a limit.
+    async fn written(
+        &self,
+        write: impl FnOnce(&Service) -> String + Send + 'static,
+    ) -> Result<String, Response> {
+        let (service, writing) = (self.service.clone(), self.writing.clone());
+        // It is never closed, and what is written never panics; if it did, that is what is told.
+        let turn = writing.acquire_owned().await;
+        let told = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            write(&service)
+        });
+        told.await.map_err(|_| {
+            let told = "the page could not be written; the log says more";
+            error(StatusCode::INTERNAL_SERVER_ERROR, "internal", told)
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! What the service counts, as Prometheus reads it.
+//!
+//! Names that envoyproxy/ratelimit has are those that it has (`ratelimit_…`), so that dashboards and alerts go on to work; the others
+//! begin with `sluicegate_`. What a client can choose never becomes a label, so the number of series is bounded by the rules.
+
+mod page;
+mod process;
+mod rules;
+mod stat_name;
+
+pub(crate) use page::CONTENT_TYPE;
+
+use self::page::{Labels, Page};
+use crate::rls::service::Service;
+use crate::telemetry::{Door, Fault, Happening, Telemetry};
+
+/// Everything, in Prometheus' text format.
+///
+/// It takes no lock that an answer waits for.
+///
+/// ```
+/// use sluicegate::Engine;
+/// use sluicegate_server::metrics;
+/// use sluicegate_server::rls::service::Service;
+///
+/// let service = Service::new(Engine::new(Default::default())?);
+/// assert!(metrics::text(&service).contains("\nsluicegate_ready 1\n"));
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+#[must_use]
+pub fn text(service: &Service) -> String {
+    let mut page = Page::default();
+    let telemetry = service.telemetry();
+    put_envoy(&mut page, telemetry);
+    rules::put(&mut page, &service.engine().snapshot());
+    put_doors(&mut page, telemetry);
+    put_connections(&mut page, telemetry);
+    put_state(&mut page, service);
+    process::put(&mut page);
+    page.into_text()
+}
+
+/// What envoyproxy/ratelimit counts beside its rules.
+fn put_envoy(page: &mut Page, telemetry: &Telemetry) {
+    let grpc = [Door::ShouldRateLimit].map(|door| (door, Labels::new("grpc_method", door.name())));
+    let mut family = page.counter("ratelimit_service_total_requests", "Calls over gRPC.");
+    for (door, labels) in &grpc {
+        family.of(labels, telemetry.calls(*door));
+    }
+    let (name, help) =
+        ("ratelimit_service_response_time_seconds", "How long answers over gRPC took.");
+    let mut family = page.histogram(name, help);
+    for (door, labels) in &grpc {
+        family.took(labels, &telemetry.took(*door));
+    }
+    let (name, help) = (
+        "ratelimit_service_should_rate_limit_error",
+        "Calls of Envoy's rate limit service that got no answer, over gRPC or /json.",
+    );
+    let mut family = page.counter(name, help);
+    for fault in Fault::ALL {
+        let calls = [Door::ShouldRateLimit, Door::Json].map(|door| telemetry.failures(door, fault));
+        family.of(&Labels::new("err_type", fault.name()), calls.iter().sum::<u64>());
+    }
+    let happenings = [
+        (
+            Happening::RulesLoaded,
+            "ratelimit_service_config_load_success",
+            "How often rules were loaded.",
+        ),
+        (
+            Happening::RulesRefused,
+            "ratelimit_service_config_load_error",
+            "How often rules were not loaded, since they are invalid or unreadable.",
+        ),
+        (
+            Happening::GlobalShadow,
+            "ratelimit_service_global_shadow_mode",
+            "Denials that were turned into admissions, since the whole service only watches.",
+        ),
+        (
+            Happening::UnknownDomain,
+            "ratelimit_service_rate_limit_domain_not_found",
+            "Requests of a domain that nobody has rules for.",
+        ),
+    ];
+    for (what, name, help) in happenings {
+        page.counter(name, help).one(telemetry.times(what));
+    }
+}
+
+/// Calls, door by door.
+fn put_doors(page: &mut Page, telemetry: &Telemetry) {
+    let doors = Door::ALL.map(|door| (door, Labels::new("door", door.name())));
+    let mut family = page.counter("sluicegate_calls_total", "Calls, answered or not.");
+    for (door, labels) in &doors {
+        family.of(labels, telemetry.calls(*door));
+    }
+    let mut family =
+        page.counter("sluicegate_call_failures_total", "Calls that got no answer, by reason.");
+    for (door, labels) in &doors {
+        for fault in Fault::ALL {
+            let labels = labels.clone().and("reason", fault.name());
+            family.of(&labels, telemetry.failures(*door, fault));
+        }
+    }
+    let mut family = page.histogram("sluicegate_response_time_seconds", "How long answers took.");
+    // Those over gRPC are told by the name that they have in envoyproxy/ratelimit.
+    for (door, labels) in doors.iter().filter(|(door, _)| *door != Door::ShouldRateLimit) {
+        family.took(labels, &telemetry.took(*door));
+    }
+}
+
+fn put_connections(page: &mut Page, telemetry: &Telemetry) {
+    // In this order, whoever comes and goes meanwhile is not counted as one less than none.
+    let closed = telemetry.times(Happening::ConnectionClosed);
+    let opened = telemetry.times(Happening::ConnectionOpened);
+    page.gauge("sluicegate_connections_open", "Connections that are open.")
+        .one(opened.saturating_sub(closed));
+    page.counter("sluicegate_connections_total", "Connections that were accepted.").one(opened);
+    let help = "Connections that were refused, since there were as many as there may be.";
+    page.counter("sluicegate_connections_refused_total", help)
+        .one(telemetry.times(Happening::ConnectionRefused));
+}
+
+/// How things stand.
+fn put_state(page: &mut Page, service: &Service) {
+    let state = service.health().state();
+    let help = "Whether whoever asks gets an answer by rules: 1, or 0; /ready says why not.";
+    page.gauge("sluicegate_ready", help).one(u8::from(state.is_ready()));
+
+    let memory = service.engine().memory();
+    let help =
+        "Counters in the store, those that have run out and were not cleared yet among them.";
+    page.gauge("sluicegate_store_entries", help).one(memory.entries());
+    let help = "How many counters there may be; beyond, newcomers share or are denied, as their rule says.";
+    page.gauge("sluicegate_store_entries_max", help).one(memory.entries_max());
+
+    let rules = service.engine().snapshot();
+    let rules = rules.rules();
+    page.gauge("sluicegate_rules", "Rules that are loaded.").one(rules.rules().len());
+    page.gauge("sluicegate_domains", "Domains that have rules.").one(rules.domains().len());
+    let help = "What the rules take in memory, without what is counted under them.";
+    page.gauge("sluicegate_rules_bytes", help).one(rules.bytes());
+    page.gauge("sluicegate_build_info", "Always 1; the version is in the label.")
+        .of(&Labels::new("version", env!("CARGO_PKG_VERSION")), 1);
+}

@@ -1,0 +1,165 @@
+//! Prometheus' text format, version 0.0.4.
+//!
+//! A family is a name with its help and its kind, told once; then come its samples, one a line:
+//!
+//! ```text
+//!   # HELP sluicegate_rules Rules that are loaded.
+//!   # TYPE sluicegate_rules gauge
+//!   sluicegate_rules 12
+//! ```
+
+use std::fmt::{self, Display, Write};
+
+use crate::telemetry::{TOOK_MICROS, Took};
+
+/// The `Content-Type` of what [`Page`] writes.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What was written so far.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    text: String,
+}
+
+/// A family that samples are added to.
+#[derive(Debug)]
+pub(super) struct Family<'a> {
+    name: &'static str,
+    text: &'a mut String,
+}
+
+/// Labels and their values, as they stand between the braces.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct Labels(String);
+
+/// Microseconds, told as seconds to the last digit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seconds(pub(super) u64);
+
+// === impl Page ===
+
+impl Page {
+    pub(super) fn counter(&mut self, name: &'static str, help: &str) -> Family<'_> {
+        self.family(name, "counter", help)
+    }
+
+    pub(super) fn gauge(&mut self, name: &'static str, help: &str) -> Family<'_> {
+        self.family(name, "gauge", help)
+    }
+
+    pub(super) fn histogram(&mut self, name: &'static str, help: &str) -> Family<'_> {
+        self.family(name, "histogram", help)
+    }
+
+    fn family(&mut self, name: &'static str, kind: &str, help: &str) -> Family<'_> {
+        put(&mut self.text, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+        Family { name, text: &mut self.text }
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+}
+
+// === impl Family ===
+
+impl Family<'_> {
+    /// The only one of its family.
+    pub(super) fn one(&mut self, value: impl Display) {
+        self.sample("", "", value);
+    }
+
+    /// One of several.
+    pub(super) fn of(&mut self, labels: &Labels, value: impl Display) {
+        self.sample("", &labels.0, value);
+    }
+
+    /// How many took at most so long. The number of all is that of the classes, not counted for itself, so that they agree
+    /// while calls come in.
+    pub(super) fn took(&mut self, labels: &Labels, took: &Took) {
+        let mut sum = 0;
+        for (most, class) in TOOK_MICROS.iter().zip(took.classes) {
+            sum += class;
+            let labels = labels.clone().and("le", &Seconds(*most).to_string());
+            self.sample("_bucket", &labels.0, sum);
+        }
+        self.sample("_bucket", &labels.clone().and("le", "+Inf").0, took.count());
+        self.sample("_sum", &labels.0, Seconds(took.sum_micros));
+        self.sample("_count", &labels.0, took.count());
+    }
+
+    fn sample(&mut self, ending: &str, labels: &str, value: impl Display) {
+        let name = self.name;
+        match labels {
+            "" => put(self.text, format_args!("{name}{ending} {value}\n")),
+            labels => put(self.text, format_args!("{name}{ending}{{{labels}}} {value}\n")),
+        }
+    }
+}
+
+// === impl Labels ===
+
+impl Labels {
+    /// One label more. Without a value it would mean the same as without the label.
+    #[must_use]
+    pub(super) fn and(mut self, name: &str, value: &str) -> Self {
+        if value.is_empty() {
+            return self;
+        }
+        let comma = if self.0.is_empty() { "" } else { "," };
+        put(&mut self.0, format_args!("{comma}{name}=\""));
+        for letter in value.chars() {
+            match letter {
+                '\\' => self.0.push_str("\\\\"),
+                '"' => self.0.push_str("\\\""),
+                '\n' => self.0.push_str("\\n"),
+                other => self.0.push(other),
+            }
+        }
+        self.0.push('"');
+        self
+    }
+
+    /// A single label.
+    pub(super) fn new(name: &str, value: &str) -> Self {
+        Self::default().and(name, value)
+    }
+}
+
+// === impl Seconds ===
+
+impl Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MICROS: u64 = 1_000_000;
+        let (whole, rest) = (self.0 / MICROS, self.0 % MICROS);
+        match rest {
+            0 => write!(f, "{whole}"),
+            rest => f.write_str(format!("{whole}.{rest:06}").trim_end_matches('0')),
+        }
+    }
+}
+
+/// A text takes whatever is written to it.
+fn put(text: &mut String, what: fmt::Arguments<'_>) {
+    let _ = text.write_fmt(what);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_exact() {
+        let table = [(0, "0"), (5, "0.000005"), (250_000, "0.25"), (1_000_000, "1")];
+        for (micros, shown) in table {
+            assert_eq!(Seconds(micros).to_string(), shown);
+        }
+        assert_eq!(Seconds(u64::MAX).to_string(), "18446744073709.551615");
+    }
+
+    #[test]
+    fn what_would_end_a_value_is_escaped() {
+        let labels = Labels::new("a", "x\"y\\z\n").and("none", "").and("b", "é");
+        assert_eq!(labels.0, "a=\"x\\\"y\\\\z\\n\",b=\"é\"");
+    }
+}

@@ -1,0 +1,323 @@
+//! What Prometheus reads, and that it is what envoyproxy/ratelimit would have told.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+
+mod metrics_support;
+
+use metrics_support::Scrape;
+use serde_json::{Value, json};
+use sluicegate::clock::ManualClock;
+use sluicegate::rules::domain::{Domain, Node};
+use sluicegate::rules::request::{Descriptor, Entry, Request};
+use sluicegate::rules::rule::{Limits, Rule};
+use sluicegate::rules::set::RuleSet;
+use sluicegate::rules::unit::Unit;
+use sluicegate::{Engine, Span, rules_of};
+use sluicegate_server::metrics;
+use sluicegate_server::rls::json;
+use sluicegate_server::rls::service::Service;
+use sluicegate_server::telemetry::{Door, Fault, Happening};
+
+fn service(rules: RuleSet) -> Service {
+    Service::new(Engine::builder(rules).clock(ManualClock::new()).build().unwrap())
+}
+
+fn scrape(service: &Service) -> Scrape {
+    Scrape::read(&metrics::text(service))
+}
+
+fn ask(service: &Service, asked: &Value) {
+    let bytes = json::request(asked.to_string().as_bytes()).unwrap();
+    let _ = service.answer(Door::ShouldRateLimit, &bytes, &mut Default::default(), &mut vec![]);
+}
+
+/// Asks of domain `m`, for `key=value` with commas between them.
+fn hit(service: &Service, entries: &str, hits: u32) {
+    ask(service, &asking(entries, hits));
+}
+
+fn asking(entries: &str, hits: u32) -> Value {
+    let entry = |both: &str| {
+        let (key, value) = both.split_once('=').unwrap();
+        json!({ "key": key, "value": value })
+    };
+    let entries: Vec<Value> = entries.split(", ").map(entry).collect();
+    json!({ "domain": "m", "descriptors": [{ "entries": entries }], "hitsAddend": hits })
+}
+
+/// From a run of envoyproxy/ratelimit 3fb7025 with `USE_PROMETHEUS=true`: its rules, calls and numbers, without those that have
+/// values of clients in their labels.
+mod anchor {
+    pub(super) const RULES: &str = r#"
+domain: m
+descriptors:
+  - key: k1
+    rate_limit: { unit: hour, requests_per_unit: 5 }
+    descriptors:
+      - key: k2
+        rate_limit: { unit: hour, requests_per_unit: 2 }
+        descriptors:
+          - key: k3
+            rate_limit: { unit: hour, requests_per_unit: 2 }
+            descriptors:
+              - { key: k4, rate_limit: { unit: hour, requests_per_unit: 2 } }
+  - { key: v, value: fix, rate_limit: { unit: hour, requests_per_unit: 5 } }
+  - { key: g, value: "x*", rate_limit: { unit: hour, requests_per_unit: 5 } }
+  - { key: st, value: "s*", share_threshold: true, rate_limit: { unit: hour, requests_per_unit: 5 } }
+  - { key: sh, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
+  - { key: q, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
+  - { key: u, rate_limit: { unlimited: true } }
+  - { key: odd.key, rate_limit: { unit: hour, requests_per_unit: 5 } }
+  - { key: "odd key-é", rate_limit: { unit: hour, requests_per_unit: 5 } }
+"#;
+
+    pub(super) const CALLS: [(&str, u32); 15] = [
+        ("k1=a", 1),
+        ("k1=a, k2=b", 1),
+        ("k1=a, k2=b, k3=c", 3),
+        ("k1=a, k2=b, k3=c, k4=d", 1),
+        ("v=fix", 1),
+        ("g=xyz", 1),
+        ("st=sa", 1),
+        ("st=sb", 1),
+        ("sh=1", 3),
+        ("q=1", 3),
+        ("u=1", 1),
+        ("odd.key=1", 1),
+        ("odd key-é=1", 1),
+        ("k1=a", 4),
+        ("k1=a", 1),
+    ];
+
+    /// `key1`, `key2`; total_hits, over_limit, near_limit, within_limit, shadow_mode.
+    pub(super) const SERIES: [(&str, &str, [f64; 5]); 9] = [
+        ("k1", "", [6.0, 1.0, 1.0, 5.0, 0.0]),
+        ("k1", "k2", [5.0, 1.0, 1.0, 2.0, 0.0]),
+        ("v_fix", "", [1.0, 0.0, 0.0, 1.0, 0.0]),
+        ("g_x*", "", [1.0, 0.0, 0.0, 1.0, 0.0]),
+        ("st_s*", "", [2.0, 0.0, 0.0, 2.0, 0.0]),
+        ("sh", "", [3.0, 2.0, 1.0, 0.0, 2.0]),
+        ("q", "", [3.0, 2.0, 1.0, 0.0, 0.0]),
+        ("odd", "key", [1.0, 0.0, 0.0, 1.0, 0.0]),
+        ("odd key-é", "", [1.0, 0.0, 0.0, 1.0, 0.0]),
+    ];
+}
+
+const FAMILIES: [&str; 5] =
+    ["total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode"];
+
+#[test]
+fn dashboards_of_envoys_own_service_find_what_they_look_for() {
+    let service = service(rules_of(anchor::RULES).unwrap());
+    anchor::CALLS.iter().for_each(|(entries, hits)| hit(&service, entries, *hits));
+    let scrape = scrape(&service);
+    let mut theirs: Vec<(&str, &str)> = Vec::new();
+    for (key1, key2, numbers) in anchor::SERIES {
+        for (family, number) in FAMILIES.into_iter().zip(numbers) {
+            let name = format!("ratelimit_service_rate_limit_{family}");
+            // What they add up is apart here, by `rule`: asking for the sum is what dashboards do.
+            let labels = [("domain", "m"), ("key1", key1)];
+            let found = scrape.with(&name, &labels);
+            let found = found.filter(|one| one.labels.get("key2").map_or("", |key| key) == key2);
+            let found: Vec<f64> = found.map(|one| one.value).collect();
+            assert!(!found.is_empty(), "{name} {key1} {key2}");
+            assert_eq!(found.iter().sum::<f64>(), number, "{name} {key1} {key2}");
+        }
+        theirs.push((key1, key2));
+    }
+    for sample in scrape.with("ratelimit_service_rate_limit_total_hits", &[("domain", "m")]) {
+        let key = |name: &str| sample.labels.get(name).map_or("", |key| key);
+        assert!(theirs.contains(&(key("key1"), key("key2"))), "not there: {sample:?}");
+    }
+    let calls =
+        scrape.value("ratelimit_service_total_requests", &[("grpc_method", "ShouldRateLimit")]);
+    assert_eq!(calls, Some(15.0));
+    let took = "ratelimit_service_response_time_seconds";
+    for le in
+        ["0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "+Inf"]
+    {
+        let labels = [("grpc_method", "ShouldRateLimit"), ("le", le)];
+        assert_eq!(scrape.value(&format!("{took}_bucket"), &labels), Some(15.0), "{le}");
+    }
+}
+
+#[test]
+fn a_rule_is_called_as_everywhere_else() {
+    let rules = "
+domain: m
+descriptors:
+  - { key: user, limits: { algorithm: fixed_window, rate: 1/year }, id: users }
+  - { key: team, limits: { algorithm: fixed_window, rate: 1/year } }
+";
+    let service = service(rules_of(rules).unwrap());
+    (0..3).for_each(|_| hit(&service, "user=alice", 1));
+    let scrape = scrape(&service);
+    let over = |rule| scrape.value("ratelimit_service_rate_limit_over_limit", &[("rule", rule)]);
+    assert_eq!(over("m/users"), Some(2.0));
+    assert_eq!(over("m/team"), Some(0.0), "a rule is there before it is hit");
+}
+
+#[test]
+fn nothing_that_a_client_sends_becomes_a_label() {
+    let rules = "
+domain: m
+descriptors:
+  - { key: det, detailed_metric: true, rate_limit: { unit: hour, requests_per_unit: 5 } }
+  - { key: vtm, value_to_metric: true, rate_limit: { unit: hour, requests_per_unit: 5 } }
+";
+    let service = service(rules_of(rules).unwrap());
+    hit(&service, "det=secret", 1);
+    hit(&service, "vtm=secret", 1);
+    let mut asked = asking("secret=secret", 5);
+    asked["descriptors"][0]["limit"] = json!({ "requestsPerUnit": 2, "unit": "HOUR" });
+    ask(&service, &asked);
+    asked["domain"] = json!("secret");
+    ask(&service, &asked);
+    let scrape = scrape(&service);
+    assert!(!metrics::text(&service).contains("secret"));
+    let hits = |rule| scrape.value("ratelimit_service_rate_limit_total_hits", &[("rule", rule)]);
+    assert_eq!([hits("m/det"), hits("m/vtm")], [Some(1.0); 2]);
+    assert_eq!(hits("override"), Some(5.0), "limits that came along are counted together");
+    let unknown = scrape.value("ratelimit_service_rate_limit_domain_not_found", &[]);
+    assert_eq!(unknown, Some(1.0));
+}
+
+#[test]
+fn no_name_of_a_rule_breaks_the_format() {
+    let names = ["a\"b", "a\\b", "a\nb", "a}b", "{a=\"b\"} 1", "a..b", ".", "é", " ", "a\u{0}b"];
+    let nodes = names.iter().map(|name| envoy(Node::text(*name, *name))).collect();
+    let nameless = Domain { descriptors: nodes, ..Domain::new("d\"\n\\") };
+    // Names of Envoy's form may come twice, and so may the first two keys.
+    let deep = |last| Node { descriptors: vec![named(last)], ..Node::any("b") };
+    let deep = |first, last| Node { descriptors: vec![deep(last)], ..Node::any(first) };
+    let same =
+        Domain { descriptors: vec![deep("a", "c"), deep("a.b", "d")], ..Domain::new("twice") };
+    let service = service(RuleSet::new(vec![nameless, same]).unwrap());
+    for key in ["a b c", "a.b b d"] {
+        let entries: Vec<Value> =
+            key.split(' ').map(|key| json!({ "key": key, "value": "1" })).collect();
+        ask(&service, &json!({ "domain": "twice", "descriptors": [{ "entries": entries }] }));
+    }
+    let scrape = scrape(&service);
+    let hits = "ratelimit_service_rate_limit_total_hits";
+    assert_eq!(scrape.with(hits, &[("domain", "d\"\n\\")]).count(), names.len());
+    assert_eq!(scrape.value(hits, &[("domain", "twice")]), Some(2.0), "one name, one series");
+}
+
+fn envoy(node: Node) -> Node {
+    let rule = Rule::new(Limits::Envoy { requests_per_unit: 1, unit: Unit::Year });
+    Node { rule: Some(rule), ..node }
+}
+
+fn named(key: &str) -> Node {
+    let mut node = envoy(Node::any(key));
+    node.rule.as_mut().unwrap().name = Some("same".into());
+    node
+}
+
+/// So many rules, each for one value of a key.
+fn many(count: usize) -> Service {
+    let nodes = (0..count).map(|no| envoy(Node::text("k", no.to_string()))).collect();
+    service(RuleSet::new(vec![Domain { descriptors: nodes, ..Domain::new("m") }]).unwrap())
+}
+
+#[test]
+fn few_rules_are_all_there_and_of_many_only_those_that_were_hit() {
+    let listed = |service: &Service| {
+        scrape(service).with("ratelimit_service_rate_limit_total_hits", &[("domain", "m")]).count()
+    };
+    assert_eq!(listed(&many(1_000)), 1_000);
+    let service = many(1_001);
+    assert_eq!(listed(&service), 0);
+    hit(&service, "k=7", 1);
+    hit(&service, "k=1000", 1);
+    assert_eq!(listed(&service), 2);
+}
+
+#[test]
+fn beyond_ten_thousand_rules_are_added_up() {
+    let service = many(10_003);
+    let (hits, other) = ("ratelimit_service_rate_limit_total_hits", [("rule", "other")]);
+    assert_eq!(scrape(&service).value(hits, &other), Some(0.0));
+    // The first is missing, and hit at last.
+    for no in 1..10_003 {
+        let value = no.to_string();
+        let entries = [Entry::new("k", &value)];
+        let descriptors = [Descriptor::of(&entries)];
+        let request = Request { domain: "m", descriptors: &descriptors, hits: 1 };
+        assert!(service.engine().check(&request).allowed);
+    }
+    let before = scrape(&service);
+    assert_eq!(before.with(hits, &[("domain", "m")]).count(), 10_000);
+    assert_eq!(before.value(hits, &other), Some(2.0));
+    hit(&service, "k=0", 1);
+    hit(&service, "k=10002", 1);
+    let after = scrape(&service);
+    assert_eq!(after.with(hits, &[("domain", "m")]).count(), 10_000);
+    assert_eq!(after.value(hits, &other), Some(4.0));
+    assert_eq!(after.with(hits, &[]).map(|one| one.value).sum::<f64>(), 10_004.0, "all of them");
+}
+
+#[test]
+fn the_service_tells_about_itself() {
+    let service = service(rules_of(anchor::RULES).unwrap());
+    let telemetry = service.telemetry();
+    telemetry.answered(Door::Check, Span::from_micros(25));
+    telemetry.answered(Door::Check, Span::from_micros(26));
+    telemetry.answered(Door::Check, Span::from_secs(11));
+    telemetry.failed(Door::Check, Fault::Overload);
+    telemetry.failed(Door::Json, Fault::Service);
+    for what in Happening::ALL {
+        telemetry.happened(what);
+    }
+    telemetry.happened(Happening::ConnectionOpened);
+    hit(&service, "k1=a", 1);
+    let scrape = scrape(&service);
+    let check = [("door", "check")];
+    assert_eq!(scrape.value("sluicegate_calls_total", &check), Some(4.0));
+    let overload = [("door", "check"), ("reason", "overload")];
+    assert_eq!(scrape.value("sluicegate_call_failures_total", &overload), Some(1.0));
+    let bucket = |le| {
+        scrape.value("sluicegate_response_time_seconds_bucket", &[("door", "check"), ("le", le)])
+    };
+    let buckets = ["0.00001", "0.000025", "0.00005", "10", "+Inf"].map(bucket);
+    assert_eq!(buckets, [0.0, 1.0, 2.0, 2.0, 3.0].map(Some));
+    assert_eq!(scrape.value("sluicegate_response_time_seconds_sum", &check), Some(11.000051));
+    assert_eq!(scrape.value("sluicegate_response_time_seconds_count", &check), Some(3.0));
+    for (name, value) in [
+        ("ratelimit_service_config_load_success", 1.0),
+        ("ratelimit_service_config_load_error", 1.0),
+        ("ratelimit_service_global_shadow_mode", 1.0),
+        ("sluicegate_connections_open", 1.0),
+        ("sluicegate_connections_total", 2.0),
+        ("sluicegate_connections_refused_total", 1.0),
+        ("sluicegate_store_entries", 1.0),
+        ("sluicegate_rules", 12.0),
+        ("sluicegate_domains", 1.0),
+        ("sluicegate_ready", 1.0),
+        ("sluicegate_build_info", 1.0),
+    ] {
+        assert_eq!(scrape.value(name, &[]), Some(value), "{name}");
+    }
+    let failed = [("err_type", "service_error")];
+    assert_eq!(scrape.value("ratelimit_service_should_rate_limit_error", &failed), Some(1.0));
+    service.health().drain();
+    assert_eq!(self::scrape(&service).value("sluicegate_ready", &[]), Some(0.0));
+}
+
+#[test]
+fn every_metric_has_its_line_in_the_guide_and_every_line_its_metric() {
+    let guide = include_str!("../../../docs/guide/metrics.md");
+    let (_, table) = guide.split_once("## Every metric").unwrap();
+    let named = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let named: Vec<&str> = named.collect();
+    let scrape = scrape(&service(RuleSet::default()));
+    for name in scrape.kinds.keys() {
+        assert!(named.contains(&&**name), "{name} is not in the guide");
+    }
+    for name in named {
+        // Not every system tells about its processes.
+        let told = scrape.kinds.contains_key(name) || name.starts_with("process_");
+        assert!(told, "{name} is in the guide only");
+    }
+}
