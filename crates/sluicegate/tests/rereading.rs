@@ -78,3 +78,31 @@ fn whoever_asks_has_them_read_at_once_and_is_told_also_when_nothing_changed() {
     assert_eq!(changes.recv(), Ok(false), "and a bad one is refused");
     assert_eq!(domains(&engine), 1);
 }
+
+#[test]
+fn what_was_restored_before_there_were_rules_is_saved_again() {
+    use sluicegate::Memory;
+    use sluicegate::rules::request::{Descriptor, Entry, Request};
+
+    const RULES: &str = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 9 } }]\n";
+    let (rules, saved) = (File::new("restored-rules"), File::new("restored"));
+    rules.write(RULES);
+    let start = |memory: &Memory| {
+        let engine = Engine::builder(Default::default()).memory(memory).build().unwrap();
+        engine.follow(rules.watch(), Default::default()).unwrap();
+        engine
+    };
+    let memory = Memory::new();
+    let entries = [Entry::new("user", "alice")];
+    let descriptors = [Descriptor::of(&entries)];
+    let request = Request { domain: "shop", descriptors: &descriptors, hits: 4 };
+    let engine = start(&memory);
+    assert!(engine.check(&request).allowed);
+    memory.save(&saved.0).unwrap();
+    // Nobody asks while this one is there.
+    let memory = Memory::restore(&saved.0).unwrap();
+    let _engine = start(&memory);
+    assert_eq!(memory.save(&saved.0).unwrap().identities, 1);
+    let engine = start(&Memory::restore(&saved.0).unwrap());
+    assert_eq!(engine.peek(&request).statuses[0].verdict.remaining, Some(5));
+}

@@ -104,6 +104,9 @@ impl Live {
 
     /// Seats the rules that a restored store has something of, so that the next snapshot has it too.
     pub(super) fn take_over_restored(&self, parts: &Parts) {
+        if !parts.memory.store.has_restored() {
+            return;
+        }
         for no in self.rules.rules() {
             if parts.is_restored(&self.rules.lasting_key(no)) {
                 self.take_seat(no, parts);

@@ -85,6 +85,8 @@ impl Engine {
         for (limiter, rule, overflow) in &moved {
             limiter.follow(rule, *overflow, now);
         }
+        // What was restored before there were rules for it.
+        live.take_over_restored(&self.inner.store);
         Ok(reloaded)
     }
 

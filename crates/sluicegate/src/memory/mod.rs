@@ -200,6 +200,11 @@ impl Store {
     }
 
     /// How many of the highest bits are known of the hashes that a restored limiter had.
+    /// Whether something of a snapshot is left that no limiter has taken over yet.
+    pub(crate) fn has_restored(&self) -> bool {
+        self.restored.lock().is_some()
+    }
+
     pub(crate) fn restored_bits(&self, name: &str) -> Option<u32> {
         self.restored.lock().as_ref()?.bits(name)
     }
