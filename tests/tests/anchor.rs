@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sluicegate::clock::ManualClock;
-use sluicegate::{Engine, Outcome};
+use sluicegate::{Engine, Outcome, Stats};
 use sluicegate_config::rules::{Options, Source, load};
 use sluicegate_rules::plan::Under;
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate_rules::rule::{Limits, Rule};
-use sluicegate_rules::set::RuleSet;
+use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
 mod departures;
@@ -54,14 +54,32 @@ fn we_answer_as_it_did_or_say_why_not() {
     assert!(wrong.is_empty(), "{} cases differ:\n{few}", wrong.len());
 }
 
-fn differences_of(case: &Value) -> Vec<String> {
-    let files = case["files"].as_object().unwrap();
-    let sources: Vec<Source> = files
-        .iter()
-        .map(|(name, text)| Source { name: name.clone(), text: text.as_str().unwrap().to_owned() })
+/// `anchor/stats.jsonl` holds what it counted meanwhile, by the names of its metrics.
+#[test]
+fn we_count_as_it_did_or_say_why_not() {
+    let counted: HashMap<String, Value> = include_str!("../anchor/stats.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|case| (case["name"].as_str().unwrap().to_owned(), case["counted"].clone()))
         .collect();
+    let (mut count, mut wrong) = (0, Vec::new());
+    for line in include_str!("../anchor/cases.jsonl").lines() {
+        let case: Value = serde_json::from_str(line).unwrap();
+        let name = case["name"].as_str().unwrap();
+        let Some(theirs) = counted.get(name) else { continue };
+        count += 1;
+        let (ours, theirs) = counts_of(&case, theirs);
+        if ours != theirs && departures::reason(name).is_none() {
+            wrong.push(format!("{name}: they {theirs:?}, we {ours:?}"));
+        }
+    }
+    assert_eq!(count, counted.len(), "every case is known");
+    assert!(wrong.is_empty(), "{} cases differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn differences_of(case: &Value) -> Vec<String> {
     let merge_domains = case["merge"].as_bool().unwrap_or(false);
-    let loaded = load(&sources, &Options { merge_domains });
+    let loaded = load(&sources_of(case), &Options { merge_domains });
     match (case.get("errors"), loaded) {
         (Some(errors), Err(invalid)) => message_difference(errors, &invalid.to_string()),
         (Some(errors), Ok(_)) => vec![format!("we take it, they said {errors}")],
@@ -73,6 +91,13 @@ fn differences_of(case: &Value) -> Vec<String> {
             found
         }
     }
+}
+
+fn sources_of(case: &Value) -> Vec<Source> {
+    let files = case["files"].as_object().unwrap().iter();
+    files
+        .map(|(name, text)| Source { name: name.clone(), text: text.as_str().unwrap().to_owned() })
+        .collect()
 }
 
 /// One of their texts must be found in ours; of what their parser of YAML said, that it was that.
@@ -270,4 +295,66 @@ fn unit_of(under: Under, rules: &RuleSet) -> u64 {
     };
     let length = Duration::from_micros(unit.span().as_micros()).as_secs();
     length - NOW_S % length
+}
+
+// === what is counted ===
+
+/// What we count of a case, and what they did: by rule, and together under the last key what no rule of ours is called.
+fn counts_of(case: &Value, theirs: &Value) -> (Counts, Counts) {
+    let rules =
+        RuleSet::new(load(&sources_of(case), &Options::default()).unwrap().domains).unwrap();
+    let clock = ManualClock::new();
+    clock.set(sluicegate::Timestamp::from_micros(NOW_S * 1_000_000));
+    let engine = Engine::builder(rules).clock(clock).build().unwrap();
+    let mut called: HashMap<String, RuleNo> = HashMap::new();
+    for both in case["calls"].as_array().unwrap() {
+        let _ = answer(&engine, &both["call"]);
+        called.extend(stat_names(&both["call"], engine.snapshot().rules()));
+    }
+    let snapshot = engine.snapshot();
+    let mut ours = Counts::new();
+    for no in snapshot.rules().rules() {
+        add(&mut ours, Some(no.index()), snapshot.stats(no));
+    }
+    add(&mut ours, None, snapshot.override_stats());
+    let mut due = Counts::new();
+    for (name, counted) in theirs.as_object().unwrap() {
+        let count = |name| counted[name].as_u64().unwrap_or(0);
+        let stats = Stats {
+            total_hits: count("total_hits"),
+            over_limit: count("over_limit"),
+            near_limit: count("near_limit"),
+            within_limit: count("within_limit"),
+            shadow_mode: count("shadow_mode"),
+        };
+        add(&mut due, called.get(name).map(|no| no.index()), stats);
+    }
+    (ours, due)
+}
+
+type Counts = BTreeMap<Option<usize>, [u64; 5]>;
+
+fn add(counts: &mut Counts, place: Option<usize>, stats: Stats) {
+    let Stats { total_hits, over_limit, near_limit, within_limit, shadow_mode } = stats;
+    let all = [total_hits, over_limit, near_limit, within_limit, shadow_mode];
+    if all.iter().any(|count| *count > 0) {
+        let sums = counts.entry(place).or_default();
+        sums.iter_mut().zip(all).for_each(|(sum, count)| *sum += count);
+    }
+}
+
+/// What their metrics call the rules that a call is under.
+fn stat_names(call: &Value, rules: &RuleSet) -> Vec<(String, RuleNo)> {
+    let mut names = Vec::new();
+    let plain = |one: &&Value| matches!(one.get("override"), None | Some(Value::Null));
+    for one in call["descriptors"].as_array().into_iter().flatten().filter(plain) {
+        let texts = entries_of(&one["entries"]);
+        let entries: Vec<Entry<'_>> = texts.iter().map(|(k, v)| Entry::new(k, v)).collect();
+        if let Some(found) = rules.find(call["domain"].as_str().unwrap(), &entries) {
+            let mut name = String::new();
+            rules.write_stat_key(found.no, &entries, &found.way, &mut name);
+            names.push((name.replace([':', '|'], "_"), found.no));
+        }
+    }
+    names
 }

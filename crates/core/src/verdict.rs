@@ -105,7 +105,7 @@ pub fn judge(decisions: &[Decision]) -> Verdict {
         decided_by,
         remaining: speaking().filter_map(|(_, d)| d.remaining).min(),
         reset_after: speaking().map(|(_, d)| d.reset_after).max().unwrap_or_default(),
-        beyond: speaking().map(|(_, d)| d.beyond).max().unwrap_or(0),
+        beyond: decisions.iter().map(|d| d.beyond).max().unwrap_or(0),
         // A limit that counts first may say so of what others deny.
         soft: outcome.is_allowed() && enforced().any(|(_, d)| d.soft),
         elastic: outcome.is_allowed() && enforced().any(|(_, d)| d.elastic),

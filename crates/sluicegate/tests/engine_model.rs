@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use engine_model_support::anything::{Asked, rule_set};
 use engine_model_support::changes::{Deed, deeds, edited};
+use engine_model_support::matching::{Lasting, all};
 use engine_model_support::model::{IsUnder, Model, Told, Want};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
@@ -16,7 +17,7 @@ use sluicegate::clock::{Clock, ManualClock};
 use sluicegate::rules::domain::Domain;
 use sluicegate::rules::plan::Under;
 use sluicegate::rules::set::RuleSet;
-use sluicegate::{Engine, Memory, Span};
+use sluicegate::{Engine, Memory, Span, Stats, Status};
 
 /// So many cases, the same ones every time; `PROPTEST_CASES` asks for more, and for others each time.
 fn cases(at_least: u32) -> ProptestConfig {
@@ -41,6 +42,7 @@ fn told(engine: &Engine, want: Want, asked: &Asked) -> Told {
         Want::Check => engine.check(request),
         Want::Peek => engine.peek(request),
         Want::Refund => engine.refund(request),
+        Want::Reset => engine.reset(request),
     });
     let snapshot = engine.snapshot();
     let rules = snapshot.rules();
@@ -75,6 +77,7 @@ fn run(domains: Vec<Domain>, deeds: &[Deed]) -> Result<(), TestCaseError> {
                 let asked = &asked.aimed(&model.domains);
                 let (said, expected) = (told(&engine, *want, asked), model.ask(*want, asked, now));
                 prop_assert_eq!(said, expected, "deed {}: {:?} {:?}", place, want, asked);
+                inspected_as_told(&engine, asked)?;
             }
             Deed::Advance(us) => {
                 clock.set(now.after(Span::from_micros(*us)));
@@ -111,7 +114,44 @@ fn run(domains: Vec<Domain>, deeds: &[Deed]) -> Result<(), TestCaseError> {
                 model.restart();
             }
         }
+        counted_alike(&engine, &model)?;
     }
+    Ok(())
+}
+
+/// The limits one by one say what they say together.
+fn inspected_as_told(engine: &Engine, asked: &Asked) -> Result<(), TestCaseError> {
+    let peeked = asked.with(|request| engine.peek(request));
+    let inspected = asked.with(|request| engine.snapshot().inspect(request, engine.now()));
+    prop_assert_eq!(inspected.len(), peeked.statuses.len());
+    for (inspected, Status { under, verdict }) in inspected.iter().zip(&peeked.statuses) {
+        prop_assert_eq!(inspected.under, *under);
+        // What was not asked, because of a list, is inspected all the same.
+        if peeked.listed().is_none() {
+            let limits = || inspected.limits.iter();
+            let least = limits().filter_map(|limit| limit.remaining).min();
+            let longest = limits().map(|limit| limit.reset_after).max().unwrap_or_default();
+            prop_assert_eq!((least, longest), (verdict.remaining, verdict.reset_after));
+        }
+    }
+    Ok(())
+}
+
+fn counted_alike(engine: &Engine, model: &Model) -> Result<(), TestCaseError> {
+    let snapshot = engine.snapshot();
+    prop_assert_eq!(snapshot.override_stats(), model.counts.overrides);
+    let rules = snapshot.rules();
+    let mut counted: Vec<_> =
+        rules.rules().map(|no| (rules.way_to(no), snapshot.stats(no))).collect();
+    let due = |lasting: &Lasting| model.counts.rules.get(lasting).copied().unwrap_or_default();
+    let placed = all(&model.domains);
+    let mut due: Vec<_> = placed.into_iter().map(|one| (one.way, due(&one.lasting))).collect();
+    // Text and pattern may be written alike, and then two rules have one way.
+    let by_all =
+        |(way, stats): &(String, Stats)| (way.clone(), stats.total_hits, stats.within_limit);
+    counted.sort_by_key(by_all);
+    due.sort_by_key(by_all);
+    prop_assert_eq!(counted, due);
     Ok(())
 }
 

@@ -61,7 +61,12 @@ fn deed() -> impl Strategy<Value = Deed> {
         2 => 0u64..70_000_000,
         1 => Just(86_400_000_000),
     ];
-    let want = prop_oneof![6 => Just(Want::Check), 2 => Just(Want::Peek), 1 => Just(Want::Refund)];
+    let want = prop_oneof![
+        12 => Just(Want::Check),
+        4 => Just(Want::Peek),
+        2 => Just(Want::Refund),
+        1 => Just(Want::Reset),
+    ];
     prop_oneof![
         30 => (want, asked()).prop_map(|(want, asked)| Deed::Ask(want, asked)),
         4 => us.prop_map(Deed::Advance),

@@ -7,5 +7,6 @@
 
 pub mod anything;
 pub mod changes;
+pub mod counted;
 pub mod matching;
 pub mod model;

@@ -18,6 +18,7 @@ use sluicegate_rules::rule::{Limits, Rule};
 use sluicegate_rules::unit::Unit;
 
 use super::anything::Asked;
+use super::counted::{Counts, on_counter, on_rule};
 use super::matching::{Counted, Entries, Lasting, Met, all, domain_of, is_listed, meet};
 
 /// What is wanted.
@@ -26,6 +27,14 @@ pub enum Want {
     Check,
     Peek,
     Refund,
+    Reset,
+}
+
+impl Want {
+    /// Whether nobody has to agree.
+    const fn is_free(self) -> bool {
+        matches!(self, Self::Refund | Self::Reset)
+    }
 }
 
 /// What a descriptor is under; a rule by the way to it.
@@ -49,6 +58,7 @@ type Who = (Lasting, Vec<(String, Counted)>);
 #[derive(Debug)]
 pub struct Model {
     pub domains: Vec<Domain>,
+    pub counts: Counts,
     accounts: HashMap<Who, Account>,
     /// The counter of an identity and unit, under the limit that came last.
     overrides: HashMap<(String, Entries, Unit), (u32, Account)>,
@@ -74,6 +84,7 @@ impl Model {
     pub fn new(domains: Vec<Domain>) -> Self {
         Self {
             domains,
+            counts: Counts::default(),
             accounts: HashMap::new(),
             overrides: HashMap::new(),
             gates: HashMap::new(),
@@ -117,7 +128,7 @@ impl Model {
             };
             statuses.push((under, FREE));
         }
-        if let Some(domain) = domain {
+        if let Some(domain) = domain.filter(|_| want != Want::Reset) {
             let entries = || {
                 let each = asked.descriptors.iter().enumerate();
                 each.flat_map(|(place, one)| one.entries.iter().map(move |entry| (place, *entry)))
@@ -176,10 +187,34 @@ impl Model {
         }
         let allowed = is_allowed(&statuses);
         if !together.is_empty() {
-            let want = if allowed || want == Want::Refund { want } else { Want::Peek };
-            self.ask_together(want, domains, &together, &mut statuses, now);
+            let asked_as = if allowed || want.is_free() { want } else { Want::Peek };
+            self.ask_together(asked_as, domains, &together, &mut statuses, now);
+        }
+        if want == Want::Check {
+            self.count_native(&whose, &statuses, now);
         }
         Told { allowed: is_allowed(&statuses), statuses }
+    }
+
+    /// Each once, for the most that it was named with, by what it said itself.
+    fn count_native(
+        &mut self,
+        whose: &[Option<(Who, u64)>],
+        statuses: &[(IsUnder, Verdict)],
+        now: Timestamp,
+    ) {
+        let mut counted: Vec<&Who> = Vec::new();
+        for (one, (under, verdict)) in whose.iter().zip(statuses) {
+            let (Some((who, _)), IsUnder::Rule(_, rule)) = (one, under) else { continue };
+            if !matches!(rule.limits, Limits::Native(_)) || counted.contains(&who) {
+                continue;
+            }
+            counted.push(who);
+            let alike = whose.iter().flatten().filter(|(other, _)| other == who);
+            let most = alike.map(|(_, cost)| *cost).max().unwrap();
+            let stats = self.counts.rules.entry(who.0.clone()).or_default();
+            on_rule(stats, rule, most, verdict, now);
+        }
     }
 
     fn ask_one(
@@ -196,7 +231,12 @@ impl Model {
         let account = self.accounts.entry(who.clone()).or_default();
         let answer = account.apply(&steps(&rule, number, now), op, Moment { now, spare_capacity });
         // What has no meaning for a limit leaves it as it was.
-        answer.map_or(FREE, |answer| answer.verdict)
+        let verdict = answer.map_or(FREE, |answer| answer.verdict);
+        if let (Want::Check, Limits::Envoy { requests_per_unit, .. }) = (want, &rule.limits) {
+            let stats = self.counts.rules.entry(who.0.clone()).or_default();
+            on_counter(stats, *requests_per_unit, cost, account, &verdict);
+        }
+        verdict
     }
 
     fn ask_together(
@@ -216,7 +256,7 @@ impl Model {
         }
         let rule = |who: &Who| of_lasting(domains, &who.0);
         let mut verdicts = Vec::new();
-        if want == Want::Refund || each.len() == 1 {
+        if want.is_free() || each.len() == 1 {
             for (who, cost) in &each {
                 verdicts.push(self.ask_one(want, domains, who, *cost, now));
             }
@@ -261,7 +301,12 @@ impl Model {
         let old = [tally(*last, limit.unit)];
         account.change(&old, &new, &[Some(0)], Keep::Used, now);
         *last = limit.requests_per_unit;
-        account.apply(&new, op, Moment::at(now)).unwrap().verdict
+        let verdict = account.apply(&new, op, Moment::at(now)).unwrap().verdict;
+        if want == Want::Check {
+            let stats = &mut self.counts.overrides;
+            on_counter(stats, limit.requests_per_unit, cost, account, &verdict);
+        }
+        verdict
     }
 
     fn op(&mut self, want: Want, cost: u64) -> Op {
@@ -270,6 +315,7 @@ impl Model {
             Want::Check => Op::Hit { cost, holder: Some(Holder(self.holders)) },
             Want::Peek => Op::Peek { cost },
             Want::Refund => Op::Refund { cost },
+            Want::Reset => Op::Reset,
         }
     }
 
@@ -319,6 +365,9 @@ impl Model {
             gates.insert(placed.lasting.clone(), gate);
         }
         self.gates = gates;
+        let goes_on = |lasting: &Lasting| new.iter().any(|placed| placed.lasting == *lasting);
+        self.counts.rules.retain(|lasting, _| goes_on(lasting));
+        drop(new);
         self.domains = domains;
     }
 
@@ -332,6 +381,7 @@ impl Model {
     pub fn restart(&mut self) {
         self.gates.clear();
         self.load = None;
+        self.counts = Counts::default();
     }
 
     /// The clock may not go back to before this: something has run out then, and the store may have forgotten it since, or not.

@@ -78,7 +78,7 @@ pub(super) fn all_agreed(heard: &[Heard]) -> Verdict {
         // Of limits in the shadow nobody is told while there are others.
         remaining: verdict.remaining.filter(|_| *enforced),
         reset_after: if *enforced { verdict.reset_after } else { Span::ZERO },
-        beyond: if *enforced { verdict.beyond } else { 0 },
+        beyond: verdict.beyond,
         soft: verdict.soft,
         elastic: verdict.elastic,
     };
