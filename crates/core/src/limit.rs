@@ -253,6 +253,27 @@ impl Limit {
         matches!(self, Self::Tally(_))
     }
 
+    /// How far a limit that counts first has counted beyond itself; of any other 0.
+    ///
+    /// ```
+    /// use sluicegate_core::algorithm::tally::Tally;
+    /// use sluicegate_core::limit::{Limit, State};
+    /// use sluicegate_core::time::{Span, Timestamp};
+    ///
+    /// let tally = Limit::Tally(Tally::new(10, Span::from_secs(60)).unwrap());
+    /// let (mut state, now) = (State::New, Timestamp::EPOCH);
+    /// tally.open(&mut state, now);
+    /// tally.spend(&mut state, 13, now, now);
+    /// assert_eq!(tally.beyond(&state), 3);
+    /// ```
+    #[must_use]
+    pub const fn beyond(&self, state: &State) -> u64 {
+        match (self, state) {
+            (Self::Tally(tally), State::Tally(state)) => state.count.saturating_sub(tally.limit()),
+            _ => 0,
+        }
+    }
+
     /// How long a plain hit waits: for ever if the limit shapes (its queue is bounded), else not at all.
     #[must_use]
     pub fn hit_patience(&self) -> Span {

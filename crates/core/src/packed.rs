@@ -62,6 +62,8 @@ pub struct Stands {
     pub remaining: Option<i64>,
     /// How long until the limit is full.
     pub reset_after: Span,
+    /// How far a limit that counts first has counted beyond itself.
+    pub beyond: u64,
 }
 
 /// A bucket or a queue whose units take a whole number of microseconds each, as those of most rates that people
@@ -164,7 +166,7 @@ impl Step {
             Kernel::Open => Some(PlainHit {
                 allowed: true,
                 after: Span::ZERO,
-                stands: Stands { remaining: None, reset_after: Span::ZERO },
+                stands: Stands { remaining: None, reset_after: Span::ZERO, beyond: 0 },
                 kept: None,
             }),
             Kernel::Closed | Kernel::Log(_) | Kernel::WarmUp(_) | Kernel::Slots(_) => None,
@@ -188,7 +190,8 @@ impl Step {
         let mut state = kept.map_or(State::New, |packed| self.limit.unpack(packed));
         self.limit.open(&mut state, now);
         let remaining = self.limit.remaining(&state, now);
-        Stands { remaining, reset_after: self.limit.full_after(&state, now) }
+        let beyond = self.limit.beyond(&state);
+        Stands { remaining, reset_after: self.limit.full_after(&state, now), beyond }
     }
 }
 
@@ -197,13 +200,13 @@ impl Step {
 impl PlainHit {
     #[inline]
     const fn admitted(after: Span, left: u64, kept: Packed, reset_after: Span) -> Self {
-        let stands = Stands { remaining: Some(signed(left)), reset_after };
+        let stands = Stands { remaining: Some(signed(left)), reset_after, beyond: 0 };
         Self { allowed: true, after, stands, kept: Some(kept) }
     }
 
     #[inline]
     const fn denied(after: Span, left: u64, reset_after: Span) -> Self {
-        let stands = Stands { remaining: Some(signed(left)), reset_after };
+        let stands = Stands { remaining: Some(signed(left)), reset_after, beyond: 0 };
         Self { allowed: false, after, stands, kept: None }
     }
 
@@ -220,6 +223,7 @@ impl PlainHit {
             enforced: true,
             remaining: self.stands.remaining,
             reset_after: self.stands.reset_after,
+            beyond: self.stands.beyond,
             soft: false,
             elastic: false,
         }

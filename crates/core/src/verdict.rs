@@ -33,6 +33,9 @@ pub struct Decision {
     pub remaining: Option<i64>,
     /// How long until the limit is full.
     pub reset_after: Span,
+    /// How far a limit that counts first ([`Limit::counts_first`](crate::limit::Limit::counts_first)) has counted beyond
+    /// itself; of the others 0.
+    pub beyond: u64,
     /// Admitted above the limit because it is soft.
     pub soft: bool,
     /// Admitted above the limit because there is spare capacity.
@@ -50,6 +53,8 @@ pub struct Verdict {
     pub remaining: Option<i64>,
     /// The longest that any limit takes to be full.
     pub reset_after: Span,
+    /// How far a limit that counts first has counted beyond itself: the most of any.
+    pub beyond: u64,
     /// Admitted above a soft limit.
     pub soft: bool,
     /// Admitted above the plain limit of an elastic one.
@@ -73,6 +78,7 @@ pub struct Verdict {
 ///     enforced: true,
 ///     remaining: Some(remaining),
 ///     reset_after: Span::ZERO,
+///     beyond: 0,
 ///     soft: false,
 ///     elastic: false,
 /// };
@@ -99,6 +105,7 @@ pub fn judge(decisions: &[Decision]) -> Verdict {
         decided_by,
         remaining: speaking().filter_map(|(_, d)| d.remaining).min(),
         reset_after: speaking().map(|(_, d)| d.reset_after).max().unwrap_or_default(),
+        beyond: speaking().map(|(_, d)| d.beyond).max().unwrap_or(0),
         // A limit that counts first may say so of what others deny.
         soft: outcome.is_allowed() && enforced().any(|(_, d)| d.soft),
         elastic: outcome.is_allowed() && enforced().any(|(_, d)| d.elastic),
@@ -163,6 +170,7 @@ impl Verdict {
     ///     enforced: true,
     ///     remaining: Some(0),
     ///     reset_after: Span::from_secs(9),
+    ///     beyond: 0,
     ///     soft: false,
     ///     elastic: false,
     /// };
@@ -197,6 +205,7 @@ impl Verdict {
     ///     enforced: true,
     ///     remaining: Some(0),
     ///     reset_after: Span::from_secs(9),
+    ///     beyond: 0,
     ///     soft: false,
     ///     elastic: false,
     /// };
@@ -210,6 +219,7 @@ impl Verdict {
             decided_by: Some(0),
             remaining: decision.remaining,
             reset_after: decision.reset_after,
+            beyond: decision.beyond,
             soft: decision.soft,
             elastic: decision.elastic,
             shadow: None,

@@ -117,7 +117,9 @@ pub use sluicegate_rules as rules;
 pub use denied::Denied;
 #[cfg(feature = "config")]
 pub use engine::{Change, Follower, Following, LOOK_EVERY, RulesError, rules_of};
-pub use engine::{Checked, Engine, EngineBuilder, Reloaded, Snapshot, Status};
+pub use engine::{
+    Checked, Engine, EngineBuilder, Inspected, LimitState, Reloaded, Snapshot, Stats, Status,
+};
 pub use limit::LimitError;
 pub use limiter::{Ask, Booking, Builder, Limiter, Permit, Reservation, Together};
 pub use listener::{Event, Listener};

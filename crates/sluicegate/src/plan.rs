@@ -49,19 +49,7 @@ impl Rule {
     /// These limits under this mode.
     pub(crate) fn new(limits: Vec<Limit>, mode: Mode) -> Result<Self, QuotaError> {
         check_count(limits.len())?;
-        let mut policies = Vec::with_capacity(limits.len());
-        for (limit, name) in limits.iter().zip(names(&limits)) {
-            let at_first = limit.at(Timestamp::EPOCH);
-            Step::new(at_first, mode)?;
-            policies.push(Policy {
-                name,
-                algorithm: limit.algorithm(),
-                quota: at_first.capacity(),
-                window: window(&at_first),
-                enforced: mode != Mode::Shadow,
-            });
-        }
-        let policies = policies.into();
+        let policies = policies_of(&limits, mode)?.into();
         let (number, latest) = (new_number(), Mutex::default());
         Ok(Self { limits, mode, policies, generation: 0, number, latest })
     }
@@ -98,6 +86,23 @@ impl Rule {
         *latest = Arc::downgrade(&plan);
         plan
     }
+}
+
+/// What is told about limits under a mode, which must have a meaning for each of them.
+pub(crate) fn policies_of(limits: &[Limit], mode: Mode) -> Result<Vec<Policy>, QuotaError> {
+    let mut policies = Vec::with_capacity(limits.len());
+    for (limit, name) in limits.iter().zip(names(limits)) {
+        let at_first = limit.at(Timestamp::EPOCH);
+        Step::new(at_first, mode)?;
+        policies.push(Policy {
+            name,
+            algorithm: limit.algorithm(),
+            quota: at_first.capacity(),
+            window: window(&at_first),
+            enforced: mode != Mode::Shadow,
+        });
+    }
+    Ok(policies)
 }
 
 /// That a rule may have so many limits.

@@ -20,6 +20,7 @@ fn verdict(outcome: Outcome) -> Verdict {
         decided_by: Some(0),
         remaining: Some(40),
         reset_after: Span::from_secs(1),
+        beyond: 0,
         soft: false,
         elastic: false,
         shadow: None,

@@ -17,6 +17,7 @@ fn verdict(outcome: Outcome) -> Verdict {
         decided_by: Some(0),
         remaining: Some(3),
         reset_after: Span::from_millis(1_500),
+        beyond: 0,
         soft: false,
         elastic: false,
         shadow: None,

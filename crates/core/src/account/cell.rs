@@ -128,6 +128,7 @@ impl Cell {
             enforced: step.enforced,
             remaining: remaining.map(|left| left.max(least)),
             reset_after: step.limit.full_after(&self.plain, now),
+            beyond: step.beyond(&self.plain),
             soft: charged && pass.is_yes() && step.plain.is_some() && above,
             elastic: charged && matches!(pass, Pass::Boosted(_)),
         }
@@ -200,6 +201,7 @@ impl Step {
             enforced: true,
             remaining: self.limit.remaining(state, now),
             reset_after: self.limit.full_after(state, now),
+            beyond: self.limit.beyond(state),
             soft: false,
             elastic: false,
         };
@@ -224,6 +226,13 @@ impl Step {
         }
         let left = self.limit.remaining(state, now);
         left.map(|left| within(left.saturating_sub(signed(self.slack))))
+    }
+
+    /// How far a limit that counts first has counted beyond the plain limit.
+    fn beyond(&self, state: &State) -> u64 {
+        match (&self.plain, &self.limit) {
+            (Some(plain), _) | (None, plain) => plain.beyond(state),
+        }
     }
 
     pub(super) const fn has_slots(&self) -> bool {

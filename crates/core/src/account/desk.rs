@@ -294,7 +294,7 @@ impl<'a> Desk<'_, 'a> {
     }
 
     /// What every limit says to this, without a trace.
-    fn look(&self, want: Want, now: Timestamp) -> Vec<Decision> {
+    pub(super) fn look(&self, want: Want, now: Timestamp) -> Vec<Decision> {
         let said = |(step, cell, moment, want): (&Step, &Cell, Moment, Want)| {
             cell.decision(step, cell.pass(step, want, moment), false, now)
         };

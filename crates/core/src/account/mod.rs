@@ -20,7 +20,7 @@ mod desk;
 mod holds;
 mod settling;
 
-use cell::Cell;
+use cell::{Cell, Want};
 use desk::Desk;
 pub use holds::HOLDS_MAX;
 use holds::Holds;
@@ -31,7 +31,7 @@ use crate::limit::{Limit, State};
 use crate::mode::Step;
 use crate::op::{Op, Refusal};
 use crate::time::{NOW_MAX, Timestamp};
-use crate::verdict::Verdict;
+use crate::verdict::{Decision, Verdict};
 
 /// What is kept of one identity.
 ///
@@ -204,6 +204,35 @@ impl Account {
             op,
             moment.now,
         )
+    }
+
+    /// What each step of `plan` says to a cost on its own, and how it stands. Leaves no trace.
+    ///
+    /// ```
+    /// use sluicegate_core::account::{Account, Moment};
+    /// use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_core::mode::{Mode, Step};
+    /// use sluicegate_core::quota::Rate;
+    /// use sluicegate_core::time::{Span, Timestamp};
+    ///
+    /// let window = |count, secs| {
+    ///     let rate = Rate::new(count, Span::from_secs(secs)).unwrap();
+    ///     Step::new(Limit::FixedWindow(FixedWindow::new(rate, Align::Clock)), Mode::Hard).unwrap()
+    /// };
+    /// let plan = [window(5, 1), window(100, 60)];
+    /// let said = Account::default().look(&plan, 7, Moment::at(Timestamp::EPOCH));
+    /// assert!(!said[0].outcome.is_allowed() && said[1].outcome.is_allowed());
+    /// assert_eq!((said[0].remaining, said[1].remaining), (Some(5), Some(100)));
+    /// ```
+    #[must_use]
+    pub fn look(&self, plan: &[Step], cost: u64, moment: Moment) -> Vec<Decision> {
+        let now = moment.now.min(NOW_MAX);
+        let mut copy = self.clone();
+        copy.open(plan, now);
+        let spare_capacity = moment.spare_capacity;
+        let part = Part { plan, account: &mut copy, spare_capacity, cost: None };
+        Desk { parts: &mut [part] }.look(Want { cost, patience: None, holder: None }, now)
     }
 
     /// Moves to another plan. `from` names, for each new step, the old one it continues, if any.

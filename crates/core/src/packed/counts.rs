@@ -58,7 +58,7 @@ impl Pack for SlidingWindow {
         let reset_after = self.full_at(&state, now).since(now);
         if !fits {
             let after = self.fits_at(&state, cost, now).since(now);
-            let stands = Stands { remaining: Some(left), reset_after };
+            let stands = Stands { remaining: Some(left), reset_after, beyond: 0 };
             return Some(PlainHit { allowed: false, after, stands, kept: None });
         }
         let kept = self.pack(&state)?;
@@ -106,10 +106,11 @@ impl Pack for Tally {
         let number = cut_amount(count.saturating_add(cost));
         let allowed = self.admits(count, cost);
         let remaining = Some(signed(self.limit().saturating_sub(number)));
+        let beyond = number.saturating_sub(self.limit());
         Some(PlainHit {
             allowed,
             after: if allowed { Span::ZERO } else { reset_after },
-            stands: Stands { remaining, reset_after },
+            stands: Stands { remaining, reset_after, beyond },
             kept: Some(Packed { expires_at: end, number }),
         })
     }

@@ -6,6 +6,8 @@
 //!   the others            together, and only if the request may go so far: all or nothing
 //!   the whole request     denied by any rule, but by rules in quota mode only if all of them deny
 //! ```
+//!
+//! What is given back or reset is so by each rule on its own.
 
 use std::sync::atomic::Ordering;
 
@@ -44,10 +46,11 @@ pub struct Status {
 
 /// What is wanted of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Want {
+pub(super) enum Want {
     Hit,
     Peek,
     Refund,
+    Reset,
 }
 
 /// Traffic looks after memory once in so many microseconds, if it comes just then.
@@ -72,13 +75,21 @@ impl Snapshot<'_> {
         self.ask(Want::Refund, request, now, checked);
     }
 
+    /// Makes every limit that it is under as new for who is described, also if a list has its say on requests. The statuses tell how they stand
+    /// then.
+    pub fn reset(&self, request: &Request<'_>, now: Timestamp, checked: &mut Checked) {
+        self.ask(Want::Reset, request, now, checked);
+    }
+
     fn ask(&self, want: Want, request: &Request<'_>, now: Timestamp, checked: &mut Checked) {
         let Checked { allowed, statuses, plan, each } = checked;
         self.live.rules.plan(request, plan);
         statuses.clear();
         statuses.extend(plan.steps().iter().map(Status::free));
         *allowed = true;
-        if let Some(Listed { list, at: (descriptor, _) }) = plan.listed() {
+        if let Some(Listed { list, at: (descriptor, _) }) = plan.listed()
+            && want != Want::Reset
+        {
             if list == List::Deny && want != Want::Refund {
                 *allowed = false;
                 if let Some(status) = statuses.get_mut(descriptor) {
@@ -98,12 +109,14 @@ impl Snapshot<'_> {
                 Manner::Override(limit) => {
                     self.ask_override(want, limit, plan.identity(step), step.cost, now)
                 }
-                Manner::Alone(no) => ask_alone(want, &self.asked(plan, step, no), step.cost, now),
+                Manner::Alone(no) => {
+                    ask_alone(want, &self.asked(no, plan.identity(step)), step.cost, now)
+                }
                 Manner::Once(no) => match first_alike(plan, place) {
                     first if first < place => statuses[first].verdict,
                     _ => {
                         let cost = most_of(plan, place);
-                        ask_alone(want, &self.asked(plan, step, no), cost, now)
+                        ask_alone(want, &self.asked(no, plan.identity(step)), cost, now)
                     }
                 },
             };
@@ -114,15 +127,19 @@ impl Snapshot<'_> {
             self.ask_together(want, together, plan, statuses, each, now);
             *allowed = self.is_allowed(statuses);
         }
+        if want == Want::Hit {
+            self.count(plan, statuses);
+        }
     }
 
-    fn asked<'a>(&'a self, plan: &'a Plan, step: &Step, no: RuleNo) -> Asked<'a> {
+    pub(super) fn asked<'a>(&'a self, no: RuleNo, key: &'a [u8]) -> Asked<'a> {
         let (limiter, rule) = self.live.seat(no, self.engine);
-        Asked { limiter, rule: Some(rule), key: plan.identity(step) }
+        Asked { limiter, rule: Some(rule), key }
     }
 
     /// How a step is asked.
-    fn manner(&self, want: Want, step: &Step) -> Manner {
+    #[inline]
+    pub(super) fn manner(&self, want: Want, step: &Step) -> Manner {
         match step.under {
             Under::Nothing | Under::Replaced(_) => Manner::Free,
             Under::Override(limit) => Manner::Override(limit),
@@ -132,7 +149,7 @@ impl Snapshot<'_> {
                 // Whether it denies says nothing about the request as long as another of its kind does not.
                 Written { quota_mode: true, .. } => Manner::Once(no),
                 // Nobody has to agree to what is given back, and who cannot take it does not keep the others from theirs.
-                _ if want == Want::Refund => Manner::Once(no),
+                _ if matches!(want, Want::Refund | Want::Reset) => Manner::Once(no),
                 _ => Manner::Together(no),
             },
         }
@@ -159,16 +176,17 @@ impl Snapshot<'_> {
         if count > 1 {
             all.reserve(count);
             let firsts = steps().filter(|(place, ..)| first_alike(plan, *place) == *place);
-            all.extend(
-                firsts.map(|(place, step, no)| (self.asked(plan, step, no), most_of(plan, place))),
-            );
+            all.extend(firsts.map(|(place, step, no)| {
+                (self.asked(no, plan.identity(step)), most_of(plan, place))
+            }));
         }
         if all.len() > 1 {
             ask_each(&all, want.op(), now, each);
         } else {
             let Some((place, step, no)) = steps().next() else { return };
             each.clear();
-            each.push(ask_alone(want, &self.asked(plan, step, no), most_of(plan, place), now));
+            let asked = self.asked(no, plan.identity(step));
+            each.push(ask_alone(want, &asked, most_of(plan, place), now));
         }
         let mut said = each.iter();
         for (place, ..) in steps() {
@@ -180,7 +198,7 @@ impl Snapshot<'_> {
     }
 
     /// A limit that came with the request: the counter knows no limit, so the verdict is made here.
-    fn ask_override(
+    pub(super) fn ask_override(
         &self,
         want: Want,
         limit: Override,
@@ -195,13 +213,14 @@ impl Snapshot<'_> {
         let left = u64::try_from(verdict.remaining.unwrap_or(0)).unwrap_or(0);
         let came = EXACT_MAX.saturating_sub(left);
         let most = u64::from(limit.requests_per_unit);
-        let outcome = match came.saturating_add(ahead) <= most || want == Want::Refund {
+        let gives = matches!(want, Want::Refund | Want::Reset);
+        let outcome = match came.saturating_add(ahead) <= most || gives {
             true => Outcome::Allow { wait: Default::default() },
             false if cost > most => Outcome::Never { max_cost: most },
             false => Outcome::Deny { retry_after: verdict.reset_after },
         };
         let remaining = i64::try_from(most.saturating_sub(came)).ok();
-        Verdict { outcome, remaining, ..verdict }
+        Verdict { outcome, remaining, beyond: came.saturating_sub(most), ..verdict }
     }
 
     /// Whether the request may go, as far as it was asked: denied by any rule, but by rules in quota mode only if all of them
@@ -239,7 +258,7 @@ impl Snapshot<'_> {
 
 /// How a step is asked.
 #[derive(Debug, Clone, Copy)]
-enum Manner {
+pub(super) enum Manner {
     /// Not at all.
     Free,
     /// By the counter of its unit.
@@ -253,13 +272,13 @@ enum Manner {
 }
 
 /// The first step that is about the same counter of the same rule.
-fn first_alike(plan: &Plan, place: usize) -> usize {
+pub(super) fn first_alike(plan: &Plan, place: usize) -> usize {
     let (all, step) = (plan.steps(), &plan.steps()[place]);
     all[..place].iter().position(|other| is_alike(plan, other, step)).unwrap_or(place)
 }
 
 /// The largest cost of a step and those behind it that are about the same.
-fn most_of(plan: &Plan, place: usize) -> u64 {
+pub(super) fn most_of(plan: &Plan, place: usize) -> u64 {
     let (all, step) = (plan.steps(), &plan.steps()[place]);
     let later = all[place + 1..].iter().filter(|other| is_alike(plan, other, step));
     later.map(|other| other.cost).max().unwrap_or(0).max(step.cost)
@@ -274,6 +293,7 @@ fn ask_alone(want: Want, asked: &Asked<'_>, cost: u64, now: Timestamp) -> Verdic
         Want::Hit => asked.hit(cost, now),
         Want::Peek => asked.ask(Op::Peek { cost }, now),
         Want::Refund => asked.ask(Op::Refund { cost }, now),
+        Want::Reset => asked.reset(now),
     }
 }
 
@@ -283,6 +303,7 @@ impl Want {
             Self::Hit => |cost| Op::Hit { cost, holder: Some(Limiter::new_holder()) },
             Self::Peek => |cost| Op::Peek { cost },
             Self::Refund => |cost| Op::Refund { cost },
+            Self::Reset => |_| Op::Reset,
         }
     }
 }

@@ -14,11 +14,13 @@ use sluicegate_rules::rule::{Limits, Overflow, Rule as Written};
 use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
-use super::{Inner, Parts};
+use super::stats::Counters;
+use super::{Inner, Parts, Stats};
 use crate::limit::LimitError;
 use crate::limiter::Limiter;
 use crate::memory::ShardCount;
-use crate::plan::{Rule, check_count, new_number};
+use crate::plan::{Rule, check_count, new_number, policies_of};
+use crate::policy::Policy;
 
 /// Up to how many rules each has as much room for threads as a limiter of its own.
 const MANY_SHARDS_MAX: usize = 100;
@@ -41,6 +43,8 @@ pub(super) struct Seat {
     rule: OnceLock<Arc<Rule>>,
     /// How often the rule was changed.
     pub(super) generation: u64,
+    /// What is told about its limits, once somebody wanted to know. Not that of the rule, whose states go on under another name.
+    policies: OnceLock<Box<[Policy]>>,
 }
 
 /// The limiter of a rule, once somebody came. A rule that nobody asks for takes next to nothing.
@@ -51,6 +55,8 @@ pub(super) struct Kept {
     number: usize,
     /// What was heard of the load, if the rule has an ear for it; from the first signal on, whether somebody came or not.
     gate: OnceLock<Arc<Mutex<Gate>>>,
+    /// What became of hits, from the first on.
+    counters: OnceLock<Counters>,
     /// Whether the rule is gone. Whoever is on its way may still ask for it.
     retired: AtomicBool,
 }
@@ -60,6 +66,7 @@ pub(super) struct Kept {
 #[derive(Debug, Default)]
 pub(super) struct Overrides {
     units: [OnceLock<Limiter>; Unit::ALL.len()],
+    counters: Counters,
 }
 
 // === impl Live ===
@@ -160,6 +167,23 @@ impl Live {
         self.seats[no.index()].rule.get_or_init(|| self.new_rule(no))
     }
 
+    /// What is told about the limits of a rule.
+    pub(super) fn policies(&self, no: RuleNo) -> &[Policy] {
+        self.seats[no.index()].policies.get_or_init(|| {
+            let written = self.rules.rule(no);
+            let mut policies = match written.limits {
+                Limits::Unlimited => Vec::new(),
+                // It was checked when the rules were taken over.
+                _ => policies_of(&limits_of(written), written.mode).unwrap_or_default(),
+            };
+            if let (Limits::Envoy { .. }, [only]) = (&written.limits, policies.as_mut_slice()) {
+                let name = written.name.as_deref().map(str::to_owned);
+                only.name = name.unwrap_or_else(|| self.rules.way_to(no));
+            }
+            policies.into()
+        })
+    }
+
     fn new_rule(&self, no: RuleNo) -> Arc<Rule> {
         let (seat, written) = (&self.seats[no.index()], self.rules.rule(no));
         let rule = Rule::new(limits_of(written), written.mode);
@@ -172,13 +196,23 @@ impl Live {
 impl Seat {
     /// The seat of the same rule in the next set.
     pub(super) fn kept_on(&self) -> Self {
-        Self { kept: self.kept.clone(), rule: self.rule.clone(), generation: self.generation }
+        Self { rule: self.rule.clone(), generation: self.generation, ..self.of_kept() }
     }
 
     /// The seat of this rule in the next set, where it has other limits.
     pub(super) fn changed(&self) -> Self {
-        let (kept, rule) = (self.kept.clone(), OnceLock::new());
-        Self { kept, rule, generation: self.generation + 1 }
+        Self { generation: self.generation + 1, ..self.of_kept() }
+    }
+
+    fn of_kept(&self) -> Self {
+        let (rule, policies) = (OnceLock::new(), OnceLock::new());
+        Self { kept: self.kept.clone(), rule, generation: 0, policies }
+    }
+
+    /// The limits that verdicts name by their places, if somebody came.
+    #[inline]
+    pub(super) fn known_policies(&self) -> &[Policy] {
+        self.rule.get().map_or(&[], |rule| &rule.policies)
     }
 }
 
@@ -195,6 +229,15 @@ impl Kept {
         }
     }
 
+    #[inline]
+    pub(super) fn counters(&self) -> &Counters {
+        self.counters.get_or_init(Counters::default)
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        self.counters.get().map(Counters::read).unwrap_or_default()
+    }
+
     fn gate(&self) -> &Arc<Mutex<Gate>> {
         self.gate.get_or_init(Arc::default)
     }
@@ -202,8 +245,13 @@ impl Kept {
 
 impl Default for Kept {
     fn default() -> Self {
-        let (limiter, gate) = (OnceLock::new(), OnceLock::new());
-        Self { limiter, gate, number: new_number(), retired: AtomicBool::new(false) }
+        Self {
+            limiter: OnceLock::new(),
+            number: new_number(),
+            gate: OnceLock::new(),
+            counters: OnceLock::new(),
+            retired: AtomicBool::new(false),
+        }
     }
 }
 
@@ -262,6 +310,10 @@ impl Overrides {
         known.for_each(|unit| {
             self.of(unit, parts);
         });
+    }
+
+    pub(super) const fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     pub(super) fn limiters(&self) -> impl Iterator<Item = &Limiter> {

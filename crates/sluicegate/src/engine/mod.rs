@@ -1,8 +1,11 @@
 //! Rules at work: which limits a request is under, what they say, and how the rules are replaced.
 
 mod check;
+mod counting;
+mod inspect;
 mod live;
 mod reload;
+mod stats;
 #[cfg(feature = "config")]
 mod watching;
 
@@ -17,13 +20,16 @@ use sluicegate_rules::request::Request;
 use sluicegate_rules::set::RuleSet;
 
 pub use check::{Checked, Status};
+pub use inspect::{Inspected, LimitState};
 pub use reload::Reloaded;
+pub use stats::Stats;
 #[cfg(feature = "config")]
 pub use watching::{Change, Follower, Following, LOOK_EVERY, RulesError, rules_of};
 
 use crate::clock::{Clock, SystemClock};
 use crate::limit::LimitError;
 use crate::memory::Memory;
+use counting::{NEAR_LIMIT_RATIO, Near};
 use live::{Live, Overrides};
 
 /// Enforces a set of rules on requests.
@@ -63,6 +69,7 @@ struct Inner {
     live: ArcSwap<Live>,
     overrides: Overrides,
     store: Parts,
+    near: Near,
     /// Held while the rules are replaced.
     reloading: Mutex<()>,
     /// The last load that was heard of, and when.
@@ -85,6 +92,7 @@ pub struct EngineBuilder {
     rules: RuleSet,
     memory: Option<Memory>,
     clock: Option<Arc<dyn Clock>>,
+    near_limit_ratio: Option<f32>,
 }
 
 /// The rules as they are at this moment: what is asked of one snapshot is answered by one set of rules, whatever is
@@ -168,6 +176,39 @@ impl Engine {
     pub fn refund(&self, request: &Request<'_>) -> Checked {
         let mut checked = Checked::default();
         self.snapshot().refund(request, self.now(), &mut checked);
+        checked
+    }
+
+    /// Makes every limit that this request is under as new for who it describes: full, nothing pending, every slot free.
+    ///
+    /// The statuses tell how they stand then. Lists and hits do not matter.
+    ///
+    /// ```
+    /// # #[cfg(feature = "config")] {
+    /// use sluicegate::rules::request::{Descriptor, Entry, Request};
+    /// use sluicegate::{Engine, rules_of};
+    ///
+    /// let engine = Engine::new(rules_of(
+    ///     "
+    /// domain: shop
+    /// descriptors:
+    ///   - key: user
+    ///     limits: { algorithm: fixed_window, rate: 1/year }
+    /// ",
+    /// )?)?;
+    /// let entries = [Entry::new("user", "alice")];
+    /// let descriptors = [Descriptor::of(&entries)];
+    /// let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+    /// assert!(engine.check(&request).allowed);
+    /// assert!(!engine.check(&request).allowed);
+    /// engine.reset(&request);
+    /// assert!(engine.check(&request).allowed);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reset(&self, request: &Request<'_>) -> Checked {
+        let mut checked = Checked::default();
+        self.snapshot().reset(request, self.now(), &mut checked);
         checked
     }
 
@@ -288,6 +329,18 @@ impl EngineBuilder {
         Self { clock: Some(Arc::new(clock)), ..self }
     }
 
+    /// From which share of a limit on [`Stats`] count a hit as near it: 0.8 unless told, between 0 and 1.
+    ///
+    /// ```
+    /// use sluicegate::Engine;
+    ///
+    /// let engine = Engine::builder(Default::default()).near_limit_ratio(0.95).build()?;
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn near_limit_ratio(self, ratio: f32) -> Self {
+        Self { near_limit_ratio: Some(ratio), ..self }
+    }
+
     /// The engine.
     ///
     /// # Errors
@@ -302,6 +355,7 @@ impl EngineBuilder {
             live: ArcSwap::from_pointee(live),
             overrides,
             store,
+            near: Near::from(self.near_limit_ratio.unwrap_or(NEAR_LIMIT_RATIO)),
             reloading: Mutex::new(()),
             load: Mutex::new(None),
             hand: AtomicUsize::new(0),

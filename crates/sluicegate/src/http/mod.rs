@@ -83,6 +83,7 @@ use crate::Policy;
 ///     decided_by: Some(0),
 ///     remaining: Some(0),
 ///     reset_after: Span::from_secs(60),
+///     beyond: 0,
 ///     soft: false,
 ///     elastic: false,
 ///     shadow: None,

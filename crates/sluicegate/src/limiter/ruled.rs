@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use sluicegate_core::account::Moment;
 use sluicegate_core::change::Keep;
 use sluicegate_core::mode::{Gate, Mode};
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
-use sluicegate_core::verdict::Verdict;
+use sluicegate_core::verdict::{Decision, Verdict};
 use sluicegate_rules::rule::Overflow;
 
 use super::{Holder, Inner, Limiter, Time, new_holder, section, wait};
@@ -128,18 +129,33 @@ impl Asked<'_> {
 
     /// Any operation. What has no meaning for a limit of the rule leaves it as it was, and passes.
     pub(crate) fn ask(&self, op: Op, now: Timestamp) -> Verdict {
-        let answered = apply_together(&[self.target(op.cost(), now)], op, now);
+        self.apply(self.target(Some(op.cost()), now), op, now)
+    }
+
+    /// As new. Whoever has no room of its own is so with all who share theirs.
+    pub(crate) fn reset(&self, now: Timestamp) -> Verdict {
+        self.apply(self.target(None, now), Op::Reset, now)
+    }
+
+    fn apply(&self, target: Target<'_>, op: Op, now: Timestamp) -> Verdict {
+        let answered = apply_together(&[target], op, now);
         answered.map_or(UNCOUNTED, |answered| answered.answer.verdict)
     }
 
-    fn target(&self, cost: u64, now: Timestamp) -> Target<'_> {
+    /// What each limit says to a cost on its own, and the rule that they are of. Leaves no trace.
+    pub(crate) fn look(&self, cost: u64, now: Timestamp) -> (Arc<Rule>, Vec<Decision>) {
+        let Target { shards, hash, spare_capacity, rule, .. } = self.target(Some(cost), now);
+        shards.look(rule, hash, cost, Moment { now, spare_capacity })
+    }
+
+    fn target(&self, cost: Option<u64>, now: Timestamp) -> Target<'_> {
         let inner = &self.limiter.inner;
         Target {
             shards: &inner.shards,
             hash: inner.shards.hash(self.key),
             spare_capacity: inner.gate.lock().is_open(now),
             rule: self.rule,
-            cost: Some(cost),
+            cost,
         }
     }
 }
@@ -159,5 +175,5 @@ pub(crate) fn ask_each(
 }
 
 fn targets<'a>(asked: &'a [(Asked<'a>, u64)], now: Timestamp) -> Vec<Target<'a>> {
-    asked.iter().map(|(asked, cost)| asked.target(*cost, now)).collect()
+    asked.iter().map(|(asked, cost)| asked.target(Some(*cost), now)).collect()
 }

@@ -10,12 +10,12 @@ use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::change::Keep;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
-use sluicegate_core::verdict::{Outcome, Verdict};
+use sluicegate_core::verdict::{Decision, Outcome, Verdict};
 
 pub(crate) use together::{Target, apply_together, apply_together_to_each};
 
 use super::prefetch::Hint;
-use super::shard::{Shard, Short, Touched};
+use super::shard::{Known, Shard, Short, Touched};
 use super::sync::Mutex;
 use super::{Overflow, Store};
 use crate::plan::Rule;
@@ -168,6 +168,32 @@ impl Shards {
             op,
             now,
         )
+    }
+
+    /// What each limit says to a cost of an identity, and the rule that they are of: `rule` or a later one. Leaves no trace.
+    pub(crate) fn look(
+        &self,
+        rule: Option<&Arc<Rule>>,
+        hash: u64,
+        cost: u64,
+        moment: Moment,
+    ) -> (Arc<Rule>, Vec<Decision>) {
+        let now = moment.now.min(NOW_MAX);
+        let look = |hash| {
+            let mut shard = self.shards[self.index(hash)].0.lock();
+            if let Some(rule) = rule {
+                shard.follow(&self.store.budget, rule, now);
+            }
+            let plan = shard.plan_to_look(now);
+            let known = shard.knows(hash, now) == Known::Yes;
+            (known, shard.look(&plan, hash, now), plan)
+        };
+        let (known, mut account, mut plan) = look(hash);
+        // Whoever has no room of its own shares one.
+        if !known && !self.store.budget.has_room() && self.overflow() == Overflow::Shared {
+            (_, account, plan) = look(SHARED);
+        }
+        (plan.rule.clone(), account.look(&plan.steps, cost, moment))
     }
 
     /// Starts the leases of the slots anew that are held under an id; whether there are any.
@@ -367,6 +393,7 @@ pub(crate) const UNCOUNTED: Verdict = Verdict {
     decided_by: None,
     remaining: None,
     reset_after: Span::ZERO,
+    beyond: 0,
     soft: false,
     elastic: false,
     shadow: None,

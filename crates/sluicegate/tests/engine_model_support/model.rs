@@ -64,6 +64,7 @@ const FREE: Verdict = Verdict {
     decided_by: None,
     remaining: None,
     reset_after: Span::ZERO,
+    beyond: 0,
     soft: false,
     elastic: false,
     shadow: None,

@@ -45,7 +45,7 @@ const UNASKED: Asked = Asked {
     hit: PlainHit {
         allowed: true,
         after: Span::ZERO,
-        stands: Stands { remaining: None, reset_after: Span::ZERO },
+        stands: Stands { remaining: None, reset_after: Span::ZERO, beyond: 0 },
         kept: None,
     },
     word: None,

@@ -78,6 +78,7 @@ pub(super) fn all_agreed(heard: &[Heard]) -> Verdict {
         // Of limits in the shadow nobody is told while there are others.
         remaining: verdict.remaining.filter(|_| *enforced),
         reset_after: if *enforced { verdict.reset_after } else { Span::ZERO },
+        beyond: if *enforced { verdict.beyond } else { 0 },
         soft: verdict.soft,
         elastic: verdict.elastic,
     };
@@ -87,6 +88,7 @@ pub(super) fn all_agreed(heard: &[Heard]) -> Verdict {
             enforced: false,
             remaining: None,
             reset_after: Span::ZERO,
+            beyond: 0,
             soft: false,
             elastic: false,
         })
