@@ -9,7 +9,9 @@
 //! A status has what there is to tell of it: without a limit neither `limit` nor numbers, `retry_after_ms` only if it is denied.
 
 use sluicegate::rules::plan::{List, Under};
-use sluicegate::{Checked, Inspected, LimitState, Outcome, Policy, Snapshot, Span, Status, Verdict};
+use sluicegate::{
+    Checked, Inspected, LimitState, Outcome, Policy, Snapshot, Span, Status, Verdict,
+};
 
 use super::told::policies;
 
@@ -20,7 +22,10 @@ pub(super) fn write_checked(
     rules: &Snapshot<'_>,
     out: &mut Vec<u8>,
 ) {
-    put(out, if allowed { r#""allowed":true,"statuses":["# } else { r#""allowed":false,"statuses":["# });
+    put(
+        out,
+        if allowed { r#""allowed":true,"statuses":["# } else { r#""allowed":false,"statuses":["# },
+    );
     let listed = checked.listed();
     for (place, status) in checked.statuses.iter().enumerate() {
         if place > 0 {
@@ -91,7 +96,10 @@ fn write_marks(verdict: &Verdict, out: &mut Vec<u8>) {
     }
     if let Some(outcome) = verdict.shadow {
         let allowed = outcome.is_allowed();
-        put(out, if allowed { r#","shadow":{"allowed":true"# } else { r#","shadow":{"allowed":false"# });
+        put(
+            out,
+            if allowed { r#","shadow":{"allowed":true"# } else { r#","shadow":{"allowed":false"# },
+        );
         write_outcome(outcome, out);
         out.push(b'}');
     }

@@ -15,9 +15,11 @@ use sluicegate::{Checked, Snapshot, Timestamp};
 use super::Answering;
 use super::answer::{write_checked, write_inspected};
 use super::ask::{Ask, Check, read};
+use super::openapi::Refusals;
 use super::options::Body;
 use super::receive::receive;
 use super::refusal::{JSON, PROBLEM, Refusal};
+use super::shapes::{Answered, Asked, Denied};
 use super::told::{policies, spokesman, write_numbers};
 use crate::telemetry::{Door, Happening};
 
@@ -34,14 +36,44 @@ pub(super) enum Want {
 /// How large most answers are.
 const ANSWER_BYTES: usize = 512;
 
+/// May this go? If so, everything that it is under is charged.
+#[utoipa::path(
+    post, path = "/v1/check", tag = "limits",
+    request_body(content = Asked, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
+    responses(
+        (status = 200, description = "It may; or answers to several checks, whatever they say.", body = Answered),
+        (status = 429, description = "It may not.", body = Denied, headers(
+            ("X-RateLimit-Limit" = u64, description = "The quota of the limit that decided."),
+            ("X-RateLimit-Remaining" = u64, description = "What is left of it."),
+            ("X-RateLimit-Reset" = u64, description = "When it is full, in UNIX seconds."),
+            ("X-RateLimit-Retry-After" = u64, description = "Seconds to wait."),
+            ("Retry-After" = u64, description = "The same."),
+            ("RateLimit" = String, description = "What is left of the limit that decided."),
+            ("RateLimit-Policy" = String, description = "All limits of the rule."),
+        )),
+        Refusals,
+    ),
+)]
 pub(super) async fn check(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
     app.answer(Want::Check, request).await
 }
 
+/// Would it go? Nothing is charged. Also a `false` comes with 200: nothing was denied.
+#[utoipa::path(
+    post, path = "/v1/peek", tag = "limits",
+    request_body(content = Asked, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
+    responses((status = 200, description = "Whether it would.", body = Answered), Refusals),
+)]
 pub(super) async fn peek(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
     app.answer(Want::Peek, request).await
 }
 
+/// Gives back what was charged for what did not happen.
+#[utoipa::path(
+    post, path = "/v1/refund", tag = "limits",
+    request_body(content = Asked, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
+    responses((status = 200, description = "How the limits stand now.", body = Answered), Refusals),
+)]
 pub(super) async fn refund(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
     app.answer(Want::Refund, request).await
 }

@@ -18,6 +18,15 @@ use crate::rls::service::Scratch;
 use crate::telemetry::{Door, Fault};
 
 /// 200 or 429 with the answer; 400 for whatever has none, as there.
+#[utoipa::path(
+    post, path = "/json", tag = "envoy", description = "A RateLimitRequest of Envoy in protobuf's JSON.",
+    request_body(content = Object, example = json!({ "domain": "example", "descriptors": [{ "entries": [{ "key": "user", "value": "me" }] }] })),
+    responses(
+        (status = 200, description = "It may go: a RateLimitResponse.", body = Object),
+        (status = 429, description = "It may not: a RateLimitResponse, with the headers of `/v1/check`.", body = Object),
+        (status = 400, description = "There is no answer to it.", body = String, content_type = "text/plain"),
+    ),
+)]
 pub(super) async fn rate_limit(
     State(app): State<Arc<Answering>>,
     request: HttpRequest,
@@ -62,6 +71,13 @@ pub(super) async fn rate_limit(
 }
 
 /// 200 and `OK`, or 500 and nothing.
+#[utoipa::path(
+    get, path = "/healthcheck", tag = "envoy",
+    responses(
+        (status = 200, description = "It is well.", body = String, content_type = "text/plain"),
+        (status = 500, description = "It is not, or is about to end."),
+    ),
+)]
 pub(super) async fn health(State(app): State<Arc<Answering>>) -> Response {
     match app.service.health().state().is_healthy() {
         true => "OK".into_response(),

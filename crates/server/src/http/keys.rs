@@ -8,13 +8,27 @@ use http::HeaderMap;
 
 use super::Answering;
 use super::check::Want;
+use super::openapi::{NotYours, Refusals};
 use super::options::KeysAccess;
 use super::refusal::Refusal;
+use super::shapes::{Answered, Asked, Inspected};
 
+/// How the limits of somebody stand, one by one.
+#[utoipa::path(
+    post, path = "/v1/keys/inspect", tag = "keys",
+    request_body(content = Asked, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
+    responses((status = 200, description = "How they stand.", body = Inspected), Refusals, NotYours),
+)]
 pub(super) async fn inspect(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
     app.keys(Want::Inspect, request).await
 }
 
+/// Makes the limits of somebody as new.
+#[utoipa::path(
+    post, path = "/v1/keys/reset", tag = "keys",
+    request_body(content = Asked, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
+    responses((status = 200, description = "How they stand now.", body = Answered), Refusals, NotYours),
+)]
 pub(super) async fn reset(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
     app.keys(Want::Reset, request).await
 }

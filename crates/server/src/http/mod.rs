@@ -28,6 +28,7 @@ mod options;
 mod receive;
 mod refusal;
 mod serve;
+pub mod shapes;
 mod told;
 
 use std::sync::Arc;

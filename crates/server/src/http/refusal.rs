@@ -101,7 +101,8 @@ impl Refusal {
 
     /// There is, but for another method.
     pub(super) fn wrong_method(method: &http::Method, path: &str) -> Self {
-        let message = format!("`{path}` does not answer {method}; the header Allow says what it does");
+        let message =
+            format!("`{path}` does not answer {method}; the header Allow says what it does");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
     }
 

@@ -78,7 +78,8 @@ impl<'a> CheckFields<'a> {
 }
 
 impl<'de> Fields<'de> for CheckFields<'de> {
-    const SHAPE: &'static str = r#"a check such as {"domain":"shop","descriptors":[{"user":"42"}]}"#;
+    const SHAPE: &'static str =
+        r#"a check such as {"domain":"shop","descriptors":[{"user":"42"}]}"#;
 
     fn field<A: MapAccess<'de>>(
         &mut self,

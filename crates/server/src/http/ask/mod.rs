@@ -98,7 +98,8 @@ struct Top<'a> {
 }
 
 impl<'de> Fields<'de> for Top<'de> {
-    const SHAPE: &'static str = r#"an object such as {"domain":"shop","descriptors":[{"user":"42"}]}"#;
+    const SHAPE: &'static str =
+        r#"an object such as {"domain":"shop","descriptors":[{"user":"42"}]}"#;
 
     fn field<A: MapAccess<'de>>(
         &mut self,
