@@ -105,7 +105,8 @@ async fn serve(engine: Engine, args: &ServeArgs) -> anyhow::Result<()> {
     };
     let service = Service::new(engine);
     let envoy = grpc::serve(for_grpc, service.clone(), grpc::Bounds::default(), stopped());
-    let people = http::serve(for_http, service, stopped());
+    let people_router = http::router(service.clone(), http::Options::default());
+    let people = http::serve(for_http, people_router, service, http::Bounds::default(), stopped());
     let signal = async {
         told_to_stop().await;
         stopping.send_replace(true);
