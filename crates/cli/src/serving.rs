@@ -104,7 +104,7 @@ async fn serve(engine: Engine, args: &ServeArgs) -> anyhow::Result<()> {
         }
     };
     let service = Service::new(engine);
-    let envoy = grpc::serve(for_grpc, service.clone(), grpc::Bounds::default(), stopped());
+    let envoy = grpc::serve(for_grpc, service.clone(), grpc::Options::default(), stopped());
     let people = http::serve(for_http, service, stopped());
     let signal = async {
         told_to_stop().await;

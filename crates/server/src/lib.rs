@@ -1,6 +1,6 @@
 //! Answers who asks over a network: decode, check, encode.
 //!
-//! - [`grpc`] is the way to the outside, one method over HTTP/2.
+//! - [`grpc`] is Envoy's way in, over HTTP/2, encrypted by [`tls`].
 //! - [`http`] is `/json` and `/healthcheck`.
 //! - [`health`] knows whether the service is fit to be asked, and [`telemetry`] counts what it does.
 //! - [`rls`] is Envoy's rate limit service: its messages, read without a copy and written without a detour.
@@ -19,4 +19,5 @@ pub mod health;
 pub mod http;
 pub mod rls;
 pub mod telemetry;
+pub mod tls;
 pub mod token;
