@@ -64,7 +64,8 @@ impl Buf for Answer {
         match &mut self.bytes {
             Stored::Small { from, to, .. } => {
                 // No further than the end: whoever asks for more is wrong, and gets no more.
-                *from = u8::try_from(count).map_or(*to, |count| from.saturating_add(count).min(*to));
+                *from =
+                    u8::try_from(count).map_or(*to, |count| from.saturating_add(count).min(*to));
             }
             Stored::Large(bytes) => bytes.advance(count),
         }

@@ -24,6 +24,8 @@ use crate::telemetry::Door;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
+const PATIENCE_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
+
 /// What all calls share.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -156,7 +158,8 @@ impl Call {
     /// Ends a call without an answer. What the client has not sent yet it need not send: when the rest of the call is dropped,
     /// its stream is reset.
     fn fail(self, status: Status, shared: &Shared) {
-        if let (Method::Plain(Plain::ShouldRateLimit), Some(fault)) = (self.method, status.fault()) {
+        if let (Method::Plain(Plain::ShouldRateLimit), Some(fault)) = (self.method, status.fault())
+        {
             shared.service.telemetry().failed(Door::ShouldRateLimit, fault);
         }
         refuse(status, self.respond);
@@ -221,6 +224,9 @@ fn patience(headers: &HeaderMap, most: Duration) -> Duration {
 
 impl Shared {
     pub(super) fn new(service: Service, bounds: Bounds) -> Self {
+        // Neither without a pause, nor beyond what a clock can count.
+        let patience = bounds.patience.clamp(Duration::from_millis(1), PATIENCE_MAX);
+        let bounds = Bounds { patience, ..bounds };
         let semaphore = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         Self {
             service,

@@ -19,8 +19,10 @@ pub(super) fn config(files: &Files, contents: Contents) -> Result<ServerConfig, 
     let chain = certificates(&files.cert, contents.cert)?;
     let key = key(&files.key, contents.key)?;
     let provider = Arc::new(ring::default_provider());
-    let malformed =
-        |error: rustls::Error| TlsError::Malformed { path: files.cert.clone(), why: error.to_string() };
+    let malformed = |error: rustls::Error| TlsError::Malformed {
+        path: files.cert.clone(),
+        why: error.to_string(),
+    };
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(malformed)?;
