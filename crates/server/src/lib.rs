@@ -1,6 +1,6 @@
 //! Answers who asks over a network: decode, check, encode.
 //!
-//! - [`grpc`] is the way to the outside, one method over HTTP/2.
+//! - [`grpc`] is Envoy's way in, over HTTP/2, encrypted by [`tls`].
 //! - [`http`] is `/json` and `/healthcheck`.
 //! - [`admin`] is for operators: the service's state, its rules, and its [`metrics`].
 //! - [`health`] knows whether the service is fit to be asked, and [`telemetry`] counts what it does.
@@ -23,4 +23,5 @@ pub mod metrics;
 pub mod rls;
 pub mod settings;
 pub mod telemetry;
+pub mod tls;
 pub mod token;
