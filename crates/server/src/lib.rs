@@ -3,6 +3,7 @@
 //! - [`grpc`] is the way to the outside, one method over HTTP/2.
 //! - [`http`] is `/json` and `/healthcheck`.
 //! - [`health`] knows whether the service is fit to be asked, and [`telemetry`] counts what it does.
+//! - [`logs`] tells operators what happens.
 //! - [`rls`] is Envoy's rate limit service: its messages, read without a copy and written without a detour.
 
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ pub const EXAMPLE_RULES: &str = include_str!("../examples/rules.yaml");
 pub mod grpc;
 pub mod health;
 pub mod http;
+pub mod logs;
 pub mod rls;
 pub mod telemetry;
 pub mod token;
