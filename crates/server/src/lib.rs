@@ -3,7 +3,7 @@
 //! - [`grpc`] is the way to the outside, one method over HTTP/2.
 //! - [`http`] is `/json` and `/healthcheck`.
 //! - [`health`] knows whether the service is fit to be asked, and [`telemetry`] counts what it does.
-//! - [`logs`] tells operators what happens.
+//! - [`logs`] and [`traces`] tell operators what happens, if they want to know.
 //! - [`rls`] is Envoy's rate limit service: its messages, read without a copy and written without a detour.
 
 #![forbid(unsafe_code)]
@@ -22,3 +22,4 @@ pub mod logs;
 pub mod rls;
 pub mod telemetry;
 pub mod token;
+pub mod traces;

@@ -9,4 +9,4 @@ pub mod json;
 pub mod options;
 pub mod service;
 mod told;
-mod wire;
+pub(crate) mod wire;
