@@ -4,6 +4,7 @@
 //! - [`http`] is `/json` and `/healthcheck`.
 //! - [`admin`] is for operators: the service's state, its rules, and its [`metrics`].
 //! - [`health`] knows whether the service is fit to be asked, and [`telemetry`] counts what it does.
+//! - [`logs`] and [`traces`] tell operators what happens, if they want to know.
 //! - [`rls`] is Envoy's rate limit service: its messages, read without a copy and written without a detour.
 
 #![forbid(unsafe_code)]
@@ -20,8 +21,10 @@ pub mod grpc;
 pub mod health;
 pub mod http;
 pub mod metrics;
+pub mod logs;
 pub mod rls;
 pub mod settings;
 pub mod telemetry;
 pub mod tls;
 pub mod token;
+pub mod traces;
