@@ -21,6 +21,7 @@ use super::status::Status;
 use super::{Bounds, health};
 use crate::rls::service::{Scratch, Service};
 use crate::telemetry::Door;
+use crate::traces::Span;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
@@ -68,6 +69,8 @@ struct Call {
     body: RecvStream,
     respond: SendResponse<Answer>,
     incoming: Incoming,
+    /// If somebody follows it.
+    span: Option<Span>,
 }
 
 /// Answers a call, now or later. Whoever has gone away meanwhile misses the answer; what was charged stays charged.
@@ -83,7 +86,13 @@ pub(super) fn answer(
         let path = head.uri.path();
         return refuse(Status::unimplemented(format!("there is no method `{path}`")), respond);
     };
-    let mut call = Call { method, body, respond, incoming: Incoming::default() };
+    let span = match method {
+        Method::Plain(Plain::ShouldRateLimit) => {
+            shared.service.begin_span("ShouldRateLimit", &head.headers)
+        }
+        _ => None,
+    };
+    let mut call = Call { method, body, respond, incoming: Incoming::default(), span };
     let most = shared.most();
     // Nobody need be woken: whoever waits is asked again by a task that does.
     let cx = &mut Context::from_waker(Waker::noop());
@@ -128,10 +137,15 @@ impl Call {
         since: &Since,
     ) {
         let answered = match (message, self.method) {
-            (Ok(message), Method::Plain(method)) => method.answer(&message, &shared.service, since),
+            (Ok(message), Method::Plain(method)) => {
+                method.answer(&message, &shared.service, self.span.as_mut(), since)
+            }
             (Ok(message), Method::Watch) => return self.watch(&message, shared, told()),
             (Err(status), _) => Err(status),
         };
+        if let Some(span) = self.span.take() {
+            span.end(shared.service.engine().now());
+        }
         match answered {
             Ok(answer) => {
                 // Nobody is left to be told of an error here.
@@ -260,7 +274,13 @@ impl Method {
 }
 
 impl Plain {
-    fn answer(self, message: &[u8], service: &Service, since: &Since) -> Result<Answer, Status> {
+    fn answer(
+        self,
+        message: &[u8],
+        service: &Service,
+        span: Option<&mut Span>,
+        since: &Since,
+    ) -> Result<Answer, Status> {
         thread_local! {
             // Grown once, used for every call that this thread answers.
             static SCRATCH: RefCell<(Scratch, Vec<u8>)> = RefCell::default();
@@ -269,7 +289,7 @@ impl Plain {
             frame::begin(out);
             match self {
                 Self::ShouldRateLimit => {
-                    service.answer(Door::ShouldRateLimit, message, scratch, out)?;
+                    service.answer_in(span, Door::ShouldRateLimit, message, scratch, out)?;
                 }
                 Self::Check => health::check(message, service.health(), out)?,
                 Self::List => health::list(service.health(), out),

@@ -98,6 +98,13 @@ impl Tracer {
         Self { inner: None }
     }
 
+    /// Whether it begins nothing, ever.
+    #[inline]
+    #[must_use]
+    pub const fn is_off(&self) -> bool {
+        self.inner.is_none()
+    }
+
     /// Begins the span of a call, below the span that its headers name (`traceparent`, or one of the forms of B3).
     ///
     /// Nothing when it is off, or when this trace is not to be kept: whoever began it decides, and if we did, the sampling rate.

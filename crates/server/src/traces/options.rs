@@ -153,3 +153,9 @@ impl fmt::Display for BadEndpoint {
 }
 
 impl std::error::Error for BadEndpoint {}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}:{}{}", self.host, self.port, self.path)
+    }
+}
