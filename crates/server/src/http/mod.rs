@@ -8,7 +8,7 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::any;
 use tokio::net::TcpListener;
 
 use crate::rls::answer::Code;
@@ -23,7 +23,7 @@ pub const BODY_BYTES_MAX: usize = 1 << 20;
 pub fn router(service: Service) -> Router {
     Router::new()
         .route("/json", any(rate_limit))
-        .route("/healthcheck", get(async || "OK"))
+        .route("/healthcheck", any(health))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(Arc::new(service))
 }
@@ -55,4 +55,12 @@ async fn rate_limit(State(service): State<Arc<Service>>, body: Bytes) -> Respons
         Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
     };
     (status, [(header::CONTENT_TYPE, "application/json")], told.to_string()).into_response()
+}
+
+/// 200 and `OK`, or 500 and nothing; whatever the method, as some probes have ideas of their own.
+async fn health(State(service): State<Arc<Service>>) -> Response {
+    match service.health().state().is_healthy() {
+        true => "OK".into_response(),
+        false => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }

@@ -1,0 +1,4 @@
+//! What the recorded calls are compared by.
+
+pub(crate) mod departures;
+pub(crate) mod messages;
