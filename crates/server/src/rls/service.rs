@@ -6,11 +6,12 @@ use sluicegate::rules::plan::{DomainIs, Under};
 use sluicegate::rules::request::{Descriptor, Override, Request};
 use sluicegate::rules::rule::Limits;
 use sluicegate::rules::unit::Unit;
-use sluicegate::{Checked, Engine, Outcome, Snapshot, Span, Status, Timestamp};
+use sluicegate::{Checked, Engine, Snapshot, Span, Status, Timestamp};
 use smallvec::SmallVec;
 
 use super::answer::{Code, CurrentLimit, DescriptorStatus, put_overall, put_status};
 use super::ask::{Ask, Asked};
+use super::denial::{self, rule_of};
 use super::headers::Telling;
 use super::metadata;
 use super::options::Options;
@@ -163,11 +164,14 @@ impl Service {
         }
         if options.response_headers.is_some() || options.request_headers.is_some() {
             let denied = code == Code::OverLimit;
-            let retry_after_s = if denied { retry_after_s(&scratch.checked) } else { None };
+            let is_quota = |status: &Status| self.is_quota(&rules, status);
+            let wait = denied.then(|| denial::retry_after(&scratch.checked, is_quota)).flatten();
+            // It was not now, so it is not in no time.
+            let retry_after_s = wait.map(|wait| seconds(wait).max(1));
             telling.put(options, retry_after_s, out);
         }
         if options.dynamic_metadata {
-            put_metadata(&ask, &rules, &scratch.checked, code, out);
+            self.put_metadata(&ask, &rules, &scratch.checked, code, out);
         }
         Ok(code)
     }
@@ -184,6 +188,24 @@ impl Service {
             telemetry.happened(Happening::GlobalShadow);
         }
         if allowed || options.shadow_mode { Code::Ok } else { Code::OverLimit }
+    }
+
+    fn put_metadata(
+        &self,
+        ask: &Ask<'_>,
+        rules: &Snapshot<'_>,
+        checked: &Checked,
+        code: Code,
+        out: &mut Vec<u8>,
+    ) {
+        let passed = checked.statuses.iter().filter(|status| status.verdict.is_allowed());
+        let passed = passed.filter_map(|status| rules.rules().rule(rule_of(status)?).metadata());
+        let denied_by = match code {
+            Code::Ok => None,
+            Code::OverLimit => denial::denied_by(checked, |status| self.is_quota(rules, status)),
+        };
+        let denied_by = denied_by.map(|no| rules.rules().id(no));
+        metadata::put(ask, passed, denied_by.as_deref(), out);
     }
 
     /// With every rule in quota mode, also what is under none counts as a quota, and one that never denies.
@@ -260,38 +282,6 @@ fn descriptors_of<'a>(
         list.push(descriptor);
     }
     (charged, refunded)
-}
-
-/// How long a client has to wait that was denied: as long as the strictest says; nothing if that does not help.
-fn retry_after_s(checked: &Checked) -> Option<u64> {
-    let waits = checked.statuses.iter().filter_map(|status| match status.verdict.outcome {
-        Outcome::Allow { .. } => None,
-        Outcome::Deny { retry_after } => Some(Some(retry_after)),
-        Outcome::Never { .. } => Some(None),
-    });
-    let longest = waits.reduce(|one, other| Some(one?.max(other?)))?;
-    Some(seconds(longest?).max(1))
-}
-
-fn put_metadata(
-    ask: &Ask<'_>,
-    rules: &Snapshot<'_>,
-    checked: &Checked,
-    code: Code,
-    out: &mut Vec<u8>,
-) {
-    let rule_of = |status: &Status| match status.under {
-        Under::Rule(no) => Some(no),
-        Under::Nothing | Under::Replaced(_) | Under::Override(_) => None,
-    };
-    let passed = checked.statuses.iter().filter(|status| status.verdict.is_allowed());
-    let passed = passed.filter_map(|status| rules.rules().rule(rule_of(status)?).metadata());
-    let mut denials = checked.statuses.iter().filter(|status| !status.verdict.is_allowed());
-    let denied_by = match code {
-        Code::Ok => None,
-        Code::OverLimit => denials.find_map(rule_of).map(|no| rules.rules().id(no)),
-    };
-    metadata::put(ask, passed, denied_by.as_deref(), out);
 }
 
 /// What is said of one descriptor.
