@@ -75,7 +75,7 @@ pub(crate) const DEPARTURES: &[Departure] = &[
     },
     Departure {
         why: "bytes that are no request are the fault of who sent them; there they are one of the server",
-        only: &["error"],
+        only: &[],
         calls: &[("grpc/errors", &[4, 5, 6])],
     },
     Departure {

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::UNITS;
@@ -119,8 +119,10 @@ fn limit(text: &str) -> Result<Vec<u8>, NotAsked> {
 impl Message {
     /// The fields of a message that hold something.
     fn read<'a>(&self, text: &'a str) -> Result<Vec<Field<'a>>, NotAsked> {
-        let Pairs(pairs) = serde_json::from_str(text)
-            .map_err(|error| NotAsked(format!("{} must be an object: {error}", self.what)))?;
+        let Pairs(pairs) = serde_json::from_str(text).map_err(|error| match error.is_data() {
+            true => NotAsked(format!("{} must be an object, got `{}`", self.what, clipped(text))),
+            false => NotAsked(format!("{} cannot be read: {error}", self.what)),
+        })?;
         let (mut seen, mut fields) = (0_u32, Vec::new());
         for (name, value) in pairs {
             let known = self.fields.iter().find(|(_, known)| *known == name);
@@ -160,10 +162,10 @@ impl<'de> Deserialize<'de> for Pairs<'de> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs<'de>, A::Error> {
                 let mut pairs = Vec::new();
                 while let Some(pair) = map.next_entry()? {
-                    if pairs.len() > FIELDS_MAX {
-                        return Err(A::Error::custom("more fields than there are"));
+                    // With one too many there is one that is wrong.
+                    if pairs.len() <= FIELDS_MAX {
+                        pairs.push(pair);
                     }
-                    pairs.push(pair);
                 }
                 Ok(Pairs(pairs))
             }
