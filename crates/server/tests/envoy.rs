@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
-#[path = "recorded/messages.rs"]
-mod messages;
+#[path = "recorded/request.rs"]
+mod request;
+#[path = "recorded/told.rs"]
+mod told;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use prost::Message;
@@ -46,11 +48,11 @@ fn ask(service: &Service, keys: &[&str]) -> Value {
     };
     let descriptors: Vec<Value> =
         keys.iter().map(|key| json!({ "entries": entries(key) })).collect();
-    let asked = messages::request(&json!({ "domain": "shop", "descriptors": descriptors }));
+    let asked = request::request(&json!({ "domain": "shop", "descriptors": descriptors }));
     let mut answer = Vec::new();
     let door = Door::ShouldRateLimit;
     service.answer(door, &asked.encode_to_vec(), &mut Scratch::default(), &mut answer).unwrap();
-    messages::told(&RateLimitResponse::decode(&*answer).unwrap())
+    told::told(&RateLimitResponse::decode(&*answer).unwrap())
 }
 
 fn used_up(vars: &[(&str, &str)], keys: &[&str]) -> Service {

@@ -35,7 +35,8 @@ use sluicegate_server::telemetry::Door;
 use tower::ServiceExt;
 
 use recorded::departures::DEPARTURES;
-use recorded::messages::{request, told};
+use recorded::request::request;
+use recorded::told::told;
 
 const RECORDED: &str = include_str!("../../../tests/anchor/service.jsonl");
 
