@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod ask;
+mod denial;
 mod headers;
 pub mod json;
 mod mend;

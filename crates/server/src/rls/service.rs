@@ -6,13 +6,13 @@ use http::HeaderMap;
 use sluicegate::rules::plan::{DomainIs, Under};
 use sluicegate::rules::request::{Descriptor, Override, Request};
 use sluicegate::rules::rule::Limits;
-use sluicegate::rules::set::RuleNo;
 use sluicegate::rules::unit::Unit;
-use sluicegate::{Checked, Engine, Outcome, Snapshot, Span, Status, Timestamp};
+use sluicegate::{Checked, Engine, Snapshot, Span, Status, Timestamp};
 use smallvec::SmallVec;
 
 use super::answer::{Code, CurrentLimit, DescriptorStatus, put_overall, put_status};
 use super::ask::{Ask, Asked, WireError};
+use super::denial::{self, rule_of};
 use super::headers::Telling;
 use super::mend;
 use super::metadata;
@@ -208,11 +208,14 @@ impl Service {
         }
         if options.response_headers.is_some() || options.request_headers.is_some() {
             let denied = code == Code::OverLimit;
-            let retry_after_s = if denied { retry_after_s(&scratch.checked) } else { None };
+            let is_quota = |status: &Status| self.is_quota(&rules, status);
+            let wait = denied.then(|| denial::retry_after(&scratch.checked, is_quota)).flatten();
+            // It was not now, so it is not in no time.
+            let retry_after_s = wait.map(|wait| seconds(wait).max(1));
             telling.put(options, retry_after_s, out);
         }
         if options.dynamic_metadata {
-            put_metadata(&ask, &rules, &scratch.checked, code, out);
+            self.put_metadata(&ask, &rules, &scratch.checked, code, out);
         }
         if let Some(span) = span {
             span.set("ratelimit.domain", ask.domain);
@@ -220,7 +223,7 @@ impl Service {
             self.tell_span(span, &rules, &scratch.checked, code);
         }
         if code == Code::OverLimit {
-            tell_log(&ask, &rules, &scratch.checked);
+            self.tell_log(&ask, &rules, &scratch.checked);
         }
         Ok(code)
     }
@@ -234,7 +237,7 @@ impl Service {
         code: Code,
     ) {
         span.set("ratelimit.code", if code == Code::Ok { "OK" } else { "OVER_LIMIT" });
-        if let Some(rule) = denied_by(rules, checked).filter(|_| code == Code::OverLimit) {
+        if let Some(rule) = self.denied_by(rules, checked).filter(|_| code == Code::OverLimit) {
             span.set("ratelimit.denied_by", rule);
         }
     }
@@ -256,6 +259,43 @@ impl Service {
         match self.inner.options.quota_mode {
             false => checked.allowed,
             true => !self.all_quotas_deny(rules, checked),
+        }
+    }
+
+    fn put_metadata(
+        &self,
+        ask: &Ask<'_>,
+        rules: &Snapshot<'_>,
+        checked: &Checked,
+        code: Code,
+        out: &mut Vec<u8>,
+    ) {
+        let passed = checked.statuses.iter().filter(|status| status.verdict.is_allowed());
+        let passed = passed.filter_map(|status| rules.rules().rule(rule_of(status)?).metadata());
+        let denied_by = match code {
+            Code::Ok => None,
+            Code::OverLimit => self.denied_by(rules, checked),
+        };
+        metadata::put(ask, passed, denied_by.as_deref(), out);
+    }
+
+    /// The rule that denies, by its id.
+    fn denied_by(&self, rules: &Snapshot<'_>, checked: &Checked) -> Option<String> {
+        let no = denial::denied_by(checked, |status| self.is_quota(rules, status))?;
+        Some(rules.rules().id(no))
+    }
+
+    /// A denial is worth a line to whoever wants to hear of single requests.
+    fn tell_log(&self, ask: &Ask<'_>, rules: &Snapshot<'_>, checked: &Checked) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        events::request_denied(ask.domain, self.denied_by(rules, checked).as_deref());
+        let charged = ask.descriptors.iter().filter(|asked| !asked.is_negative_hits);
+        for (asked, status) in charged.zip(&checked.statuses) {
+            if !status.verdict.is_allowed() {
+                events::keys_denied(ask.domain, ask.entries(asked));
+            }
         }
     }
 
@@ -341,60 +381,6 @@ fn descriptors_of<'a>(
         list.push(descriptor);
     }
     (charged, refunded)
-}
-
-/// How long a client has to wait that was denied: as long as the strictest says; nothing if that does not help.
-fn retry_after_s(checked: &Checked) -> Option<u64> {
-    let waits = checked.statuses.iter().filter_map(|status| match status.verdict.outcome {
-        Outcome::Allow { .. } => None,
-        Outcome::Deny { retry_after } => Some(Some(retry_after)),
-        Outcome::Never { .. } => Some(None),
-    });
-    let longest = waits.reduce(|one, other| Some(one?.max(other?)))?;
-    Some(seconds(longest?).max(1))
-}
-
-fn put_metadata(
-    ask: &Ask<'_>,
-    rules: &Snapshot<'_>,
-    checked: &Checked,
-    code: Code,
-    out: &mut Vec<u8>,
-) {
-    let passed = checked.statuses.iter().filter(|status| status.verdict.is_allowed());
-    let passed = passed.filter_map(|status| rules.rules().rule(rule_of(status)?).metadata());
-    let denied_by = match code {
-        Code::Ok => None,
-        Code::OverLimit => denied_by(rules, checked),
-    };
-    metadata::put(ask, passed, denied_by.as_deref(), out);
-}
-
-const fn rule_of(status: &Status) -> Option<RuleNo> {
-    match status.under {
-        Under::Rule(no) => Some(no),
-        Under::Nothing | Under::Replaced(_) | Under::Override(_) => None,
-    }
-}
-
-/// The first rule that denies, by its id.
-fn denied_by(rules: &Snapshot<'_>, checked: &Checked) -> Option<String> {
-    let mut denials = checked.statuses.iter().filter(|status| !status.verdict.is_allowed());
-    denials.find_map(rule_of).map(|no| rules.rules().id(no))
-}
-
-/// A denial is worth a line to whoever wants to hear of single requests.
-fn tell_log(ask: &Ask<'_>, rules: &Snapshot<'_>, checked: &Checked) {
-    if !tracing::enabled!(tracing::Level::DEBUG) {
-        return;
-    }
-    events::request_denied(ask.domain, denied_by(rules, checked).as_deref());
-    let charged = ask.descriptors.iter().filter(|asked| !asked.is_negative_hits);
-    for (asked, status) in charged.zip(&checked.statuses) {
-        if !status.verdict.is_allowed() {
-            events::keys_denied(ask.domain, ask.entries(asked));
-        }
-    }
 }
 
 /// What is said of one descriptor.
