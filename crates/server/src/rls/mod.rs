@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod ask;
 mod denial;
+mod failure;
 mod headers;
 pub mod json;
 mod mend;

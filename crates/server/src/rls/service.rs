@@ -10,14 +10,15 @@ use sluicegate::rules::unit::Unit;
 use sluicegate::{Checked, Engine, Snapshot, Span, Status, Timestamp};
 use smallvec::SmallVec;
 
-use super::answer::{Code, CurrentLimit, DescriptorStatus, put_overall, put_status};
+use super::answer::{Code, put_overall, put_status};
 use super::ask::{Ask, Asked, WireError};
 use super::denial::{self, rule_of};
+pub use super::failure::{Failure, GrpcStatus};
 use super::headers::Telling;
 use super::mend;
 use super::metadata;
 use super::options::Options;
-use super::told::told_limit;
+use super::told::{is_unlimited, seconds, told};
 use crate::health::Health;
 use crate::logs::events;
 use crate::telemetry::{Door, Fault, Happening, Telemetry};
@@ -61,32 +62,6 @@ struct Inner {
 pub struct Scratch {
     checked: Checked,
     refunded: Checked,
-}
-
-/// Why there is no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// Whose fault it is, as gRPC counts it.
-    pub status: GrpcStatus,
-    /// What to tell whoever asked.
-    pub message: String,
-}
-
-/// The statuses of gRPC that an answer may fail with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GrpcStatus {
-    /// As envoyproxy/ratelimit answers what it cannot make sense of.
-    Unknown = 2,
-    /// The request is none.
-    InvalidArgument = 3,
-}
-
-impl Scratch {
-    /// What was said of what was charged, by the last request that was answered with this.
-    #[must_use]
-    pub const fn checked(&self) -> &Checked {
-        &self.checked
-    }
 }
 
 type Descriptors<'a> = SmallVec<[Descriptor<'a>; 8]>;
@@ -382,89 +357,3 @@ fn descriptors_of<'a>(
     }
     (charged, refunded)
 }
-
-/// What is said of one descriptor.
-fn told<'a>(status: &Status, rules: &'a Snapshot<'_>, now: Timestamp) -> DescriptorStatus<'a> {
-    let code = if status.verdict.is_allowed() { Code::Ok } else { Code::OverLimit };
-    let bare = DescriptorStatus { code, limit: None, limit_remaining: 0, reset_after_s: None };
-    let left =
-        status.verdict.remaining.map_or(0, |left| u32::try_from(left.max(0)).unwrap_or(u32::MAX));
-    let counted = |limit, reset_after_s| DescriptorStatus {
-        limit: Some(limit),
-        limit_remaining: left,
-        reset_after_s: Some(reset_after_s),
-        ..bare
-    };
-    let unlimited = DescriptorStatus { limit_remaining: u32::MAX, ..bare };
-    let by_unit = |requests_per_unit, unit: Unit, name| {
-        let limit = CurrentLimit { requests_per_unit, unit: unit.number(), name };
-        counted(limit, to_the_end(unit.span(), now))
-    };
-    match status.under {
-        // On a list, or under nothing at all.
-        _ if status.verdict.remaining.is_none() && !is_unlimited(status, rules) => bare,
-        Under::Nothing => bare,
-        Under::Override(limit) => by_unit(limit.requests_per_unit, limit.unit, ""),
-        Under::Rule(no) | Under::Replaced(no) => {
-            let rule = rules.rules().rule(no);
-            let name = rule.name.as_deref().unwrap_or_default();
-            match &rule.limits {
-                Limits::Unlimited => unlimited,
-                _ if matches!(status.under, Under::Replaced(_)) => bare,
-                Limits::Envoy { requests_per_unit, unit } => {
-                    by_unit(*requests_per_unit, *unit, name)
-                }
-                Limits::Native(limits) => match told_limit(limits, &status.verdict) {
-                    Some((limit, reset_after)) => counted(limit, seconds(reset_after)),
-                    None => bare,
-                },
-            }
-        }
-    }
-}
-
-fn is_unlimited(status: &Status, rules: &Snapshot<'_>) -> bool {
-    match status.under {
-        Under::Rule(no) | Under::Replaced(no) => rules.rules().rule(no).limits == Limits::Unlimited,
-        Under::Nothing | Under::Override(_) => false,
-    }
-}
-
-/// Until the window of a unit is over: from a whole second on, as envoyproxy/ratelimit counts.
-fn to_the_end(unit: Span, now: Timestamp) -> u64 {
-    const MICROS: u64 = 1_000_000;
-    let (unit, now) = (unit.as_micros() / MICROS, now.as_micros() / MICROS);
-    unit - now % unit
-}
-
-/// Whole seconds, rounded up.
-fn seconds(span: Span) -> u64 {
-    span.as_micros().div_ceil(1_000_000)
-}
-
-// === impl Failure ===
-
-impl Failure {
-    fn unknown(message: &str) -> Self {
-        Self { status: GrpcStatus::Unknown, message: message.to_owned() }
-    }
-
-    fn invalid(message: impl ToString) -> Self {
-        Self { status: GrpcStatus::InvalidArgument, message: message.to_string() }
-    }
-
-    const fn fault(&self) -> Fault {
-        match self.status {
-            GrpcStatus::Unknown => Fault::Service,
-            GrpcStatus::InvalidArgument => Fault::Invalid,
-        }
-    }
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Failure {}
