@@ -35,6 +35,8 @@ pub(super) enum Want {
 
 /// How large most answers are.
 const ANSWER_BYTES: usize = 512;
+/// How many headers most answers have. One more, and the map takes twice the memory.
+const HEADERS: usize = 6;
 
 /// May this go? If so, everything that it is under is charged.
 #[utoipa::path(
@@ -86,11 +88,9 @@ thread_local! {
 impl Answering {
     /// Reads what is asked, has it judged, and writes what was said.
     pub(super) async fn answer(&self, want: Want, request: HttpRequest) -> Response {
+        let received = receive(request.into_body()).await;
         let begun = self.service.engine().now();
-        let answered = match receive(request.into_body()).await {
-            Ok(body) => self.answered(want, &body),
-            Err(refusal) => Err(refusal),
-        };
+        let answered = received.and_then(|body| self.answered(want, &body, begun));
         let telemetry = self.service.telemetry();
         match answered {
             Ok(response) => {
@@ -104,27 +104,31 @@ impl Answering {
         }
     }
 
-    fn answered(&self, want: Want, body: &Bytes) -> Result<Response, Refusal> {
+    fn answered(&self, want: Want, body: &Bytes, now: Timestamp) -> Result<Response, Refusal> {
         if !self.service.health().has_rules() {
             return Err(Refusal::no_rules());
         }
         let ask = read(body, &self.options.most).map_err(|not| Refusal::not_asked(&not))?;
         let rules = self.service.engine().snapshot();
-        let now = self.service.engine().now();
         let mut out = Vec::with_capacity(ANSWER_BYTES);
-        let mut headers = HeaderMap::with_capacity(12);
-        headers.insert(CONTENT_TYPE, JSON);
+        let mut headers = HeaderMap::with_capacity(HEADERS);
         let mut status = StatusCode::OK;
+        let mut content_type = JSON;
         CHECKED.with_borrow_mut(|checked| match &*ask.checks {
             [one] if !ask.many => {
                 let denied = self.one(want, one, &rules, now, checked, &mut out);
                 self.tell(want, denied, &rules, now, checked, &mut headers);
                 if denied {
                     status = self.options.style.denied;
+                    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+                    if self.options.body == Body::Problem {
+                        content_type = PROBLEM;
+                    }
                 }
             }
             _ => self.many(want, &ask, &rules, now, checked, &mut out),
         });
+        headers.insert(CONTENT_TYPE, content_type);
         let mut response = Response::new(out.into());
         *response.status_mut() = status;
         *response.headers_mut() = headers;
@@ -215,10 +219,6 @@ impl Answering {
                 let told = Told { verdict: &status.verdict, policies: &policies, now };
                 told.write_headers(style, headers);
             }
-            if self.options.body == Body::Problem {
-                headers.insert(CONTENT_TYPE, PROBLEM);
-            }
-            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         } else if want != Want::Inspect {
             // Where nothing is enforced, whoever would have been denied speaks for the others.
             let would_deny = spokesman(false, &checked.statuses).filter(|_| !checked.allowed);

@@ -51,6 +51,7 @@ pub(super) async fn get() -> Response {
         super::json::health,
         get,
     ),
+    components(schemas(Refused)),
     tags(
         (name = "limits", description = "Asking."),
         (name = "keys", description = "Looking into counters, for operators."),
