@@ -22,7 +22,7 @@ pub(super) fn with_digits<R>(mut number: u64, take: impl FnOnce(&str) -> R) -> R
 
 /// A number as the value of a header.
 pub(super) fn header(number: u64) -> HeaderValue {
-    with_digits(number, |digits| HeaderValue::from_str(digits)).unwrap_or_else(|_| number.into())
+    with_digits(number, HeaderValue::from_str).unwrap_or_else(|_| number.into())
 }
 
 #[cfg(test)]
