@@ -42,7 +42,7 @@ impl Refusal {
     }
 
     /// The body is a request that is not for this.
-    pub(super) fn invalid(message: &str) -> Self {
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
