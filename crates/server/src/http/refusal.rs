@@ -98,6 +98,13 @@ impl Refusal {
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
     }
 
+    /// A web page asks, not an operator.
+    pub(super) fn from_a_page() -> Self {
+        let message = "requests with an `Origin` come from web pages, which need the operator's token here; set \
+                       SLUICEGATE_ADMIN_TOKEN and send `Authorization: Bearer TOKEN`";
+        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
     /// There is nothing under this path.
     pub(super) fn not_found(path: &str, routes: &[&str]) -> Self {
         let path: String = path.chars().take(100).collect();
