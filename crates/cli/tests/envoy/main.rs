@@ -14,6 +14,7 @@ mod envoy;
 mod upstream;
 
 mod failure;
+mod guide;
 mod headers;
 mod limits;
 mod reload;
