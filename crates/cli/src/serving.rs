@@ -45,7 +45,7 @@ pub(crate) struct ServeArgs {
 /// Runs `serve`.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let engine = Engine::new(Default::default())?;
-    let options = Options { merge_domains: args.reading.merges()?, ..Options::default() };
+    let options = Options { merge_domains: args.reading.merges()? };
     let _following = match start(&engine, options, args) {
         Ok(following) => following,
         Err(RulesError::Unreadable(error)) => return Err(error.into()),
@@ -104,7 +104,7 @@ async fn serve(engine: Engine, args: &ServeArgs) -> anyhow::Result<()> {
         }
     };
     let service = Service::new(engine);
-    let envoy = grpc::serve(for_grpc, service.clone(), grpc::Bounds::default(), stopped());
+    let envoy = grpc::serve(for_grpc, service.clone(), grpc::Options::default(), stopped());
     let people = http::serve(for_http, service, stopped());
     let signal = async {
         told_to_stop().await;

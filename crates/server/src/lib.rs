@@ -1,9 +1,10 @@
 //! Answers who asks over a network: decode, check, encode.
 //!
-//! - [`grpc`] is the way to the outside, one method over HTTP/2.
+//! - [`grpc`] is Envoy's way in, over HTTP/2, encrypted by [`tls`].
 //! - [`http`] is `/json` and `/healthcheck`.
 //! - [`admin`] is for operators: the service's state, its rules, and its [`metrics`].
 //! - [`health`] knows whether the service is fit to be asked, and [`telemetry`] counts what it does.
+//! - [`logs`] and [`traces`] tell operators what happens, if they want to know.
 //! - [`rls`] is Envoy's rate limit service: its messages, read without a copy and written without a detour.
 
 #![forbid(unsafe_code)]
@@ -20,7 +21,10 @@ pub mod grpc;
 pub mod health;
 pub mod http;
 pub mod metrics;
+pub mod logs;
 pub mod rls;
 pub mod settings;
 pub mod telemetry;
+pub mod tls;
 pub mod token;
+pub mod traces;

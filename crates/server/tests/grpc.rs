@@ -2,64 +2,18 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
-use std::net::SocketAddr;
+mod grpc_common;
+
 use std::time::Duration;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use sluicegate::{Engine, rules_of};
-use sluicegate_server::grpc::{Bounds, serve};
-use sluicegate_server::rls::service::Service;
+use sluicegate_server::grpc::Bounds;
+use sluicegate_server::telemetry::{Fault, Happening};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-use tonic::transport::Channel;
+use tokio::net::TcpStream;
 
-const RULES: &str = "
-domain: shop
-descriptors:
-  - { key: user, rate_limit: { unit: year, requests_per_unit: 3 } }
-";
-
-struct Server {
-    address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    ended: JoinHandle<std::io::Result<()>>,
-}
-
-async fn server(bounds: Bounds) -> Server {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let service = Service::new(Engine::new(rules_of(RULES).unwrap()).unwrap());
-    let (stop, stopped) = oneshot::channel();
-    let stopped = async {
-        let _ = stopped.await;
-    };
-    let ended = tokio::spawn(serve(listener, service, bounds, stopped));
-    Server { address, stop, ended }
-}
-
-impl Server {
-    async fn client(&self) -> RateLimitServiceClient<Channel> {
-        RateLimitServiceClient::connect(format!("http://{}", self.address)).await.unwrap()
-    }
-
-    /// Ends, once all its connections have.
-    async fn end(self) {
-        self.stop.send(()).unwrap();
-        self.ended.await.unwrap().unwrap();
-    }
-}
-
-fn request(user: &str) -> RateLimitRequest {
-    let entry = Entry { key: "user".to_owned(), value: user.to_owned() };
-    let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
-    RateLimitRequest { domain: "shop".to_owned(), descriptors: vec![descriptor], hits_addend: 1 }
-}
+use grpc_common::{request, server};
 
 #[tokio::test]
 async fn a_client_is_answered_until_the_limit_and_beyond() {
@@ -110,6 +64,7 @@ async fn what_makes_no_sense_is_told() {
     );
     let (code, message) = failed(request(&"a".repeat(5_000))).await;
     assert_eq!(code, tonic::Code::ResourceExhausted, "{message}");
+    assert_eq!((server.failures(Fault::Invalid), server.failures(Fault::Service)), (1, 2));
     let fine = client.should_rate_limit(request("after all that")).await;
     assert!(fine.is_ok(), "the connection is still good");
     drop(client);
@@ -119,8 +74,7 @@ async fn what_makes_no_sense_is_told() {
 #[tokio::test]
 async fn another_method_is_not_there() {
     let server = server(Bounds::default()).await;
-    let channel = Channel::from_shared(format!("http://{}", server.address)).unwrap();
-    let mut grpc = tonic::client::Grpc::new(channel.connect().await.unwrap());
+    let mut grpc = tonic::client::Grpc::new(server.channel().await);
     grpc.ready().await.unwrap();
     let path = http::uri::PathAndQuery::from_static("/no.such/Method");
     let codec = tonic_prost::ProstCodec::<RateLimitRequest, RateLimitRequest>::default();
@@ -161,5 +115,7 @@ async fn a_server_that_stops_brings_what_has_begun_to_its_end() {
     server.stop.send(()).unwrap();
     // It ends though the client is still there.
     server.ended.await.unwrap().unwrap();
+    let times = |what| server.service.telemetry().times(what);
+    assert_eq!((times(Happening::ConnectionOpened), times(Happening::ConnectionClosed)), (1, 1));
     assert!(client.should_rate_limit(request("dave")).await.is_err());
 }

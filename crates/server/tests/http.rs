@@ -6,7 +6,9 @@ use axum::body::{Body, to_bytes};
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 use sluicegate::{Engine, rules_of};
-use sluicegate_server::http::{BODY_BYTES_MAX, router};
+use sluicegate_server::health::Health;
+use sluicegate_server::http::{BODY_BYTES_MAX, Options, router};
+use sluicegate_server::rls::options::Options as RlsOptions;
 use sluicegate_server::rls::service::Service;
 use tower::ServiceExt;
 
@@ -18,7 +20,7 @@ descriptors:
 ";
 
 fn app() -> axum::Router {
-    router(Service::new(Engine::new(rules_of(RULES).unwrap()).unwrap()))
+    router(Service::new(Engine::new(rules_of(RULES).unwrap()).unwrap()), Options::default())
 }
 
 async fn post(app: &axum::Router, body: impl Into<Body>) -> (StatusCode, String) {
@@ -103,9 +105,35 @@ async fn what_is_no_request_is_a_bad_one() {
 }
 
 #[tokio::test]
-async fn it_is_healthy() {
-    let request = Request::get("/healthcheck").body(Body::empty()).unwrap();
-    let response = app().oneshot(request).await.unwrap();
-    assert_eq!(response.status(), StatusCode::OK);
-    assert_eq!(to_bytes(response.into_body(), 100).await.unwrap(), "OK");
+async fn a_denial_carries_the_headers_of_all_dialects() {
+    let app = app();
+    for _ in 0..2 {
+        assert_eq!(post(&app, asking("user", "alice")).await.0, StatusCode::OK);
+    }
+    let request = Request::post("/json").body(asking("user", "alice").into()).unwrap();
+    let response = app.oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    let headers = response.headers();
+    assert_eq!(headers["X-RateLimit-Limit"], "2");
+    assert_eq!(headers["X-RateLimit-Remaining"], "0");
+    assert_eq!(headers["RateLimit-Policy"], r#""users";q=2;w=31536000"#);
+    assert_eq!(headers["Retry-After"], headers["X-RateLimit-Retry-After"]);
+    assert!(headers.contains_key("X-RateLimit-Reset") && headers.contains_key("RateLimit"));
+}
+
+#[tokio::test]
+async fn it_is_healthy_until_it_ends() {
+    let engine = Engine::new(rules_of(RULES).unwrap()).unwrap();
+    let health = Health::default();
+    let service = Service::with(engine, RlsOptions::default(), health.clone());
+    let app = router(service, Options::default());
+    let ask = async || {
+        let request = Request::get("/healthcheck").body(Body::empty()).unwrap();
+        let response = app.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        (status, to_bytes(response.into_body(), 100).await.unwrap())
+    };
+    assert_eq!(ask().await, (StatusCode::OK, "OK".into()));
+    health.drain();
+    assert_eq!(ask().await, (StatusCode::INTERNAL_SERVER_ERROR, "".into()));
 }

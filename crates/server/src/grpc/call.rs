@@ -1,80 +1,281 @@
 //! One call, from its headers to its trailers.
+//!
+//! Nearly always the message is there when the call is accepted. Such a call is answered at once, by the task of the connection:
+//! a task of its own would cost more than the answer. A call that has to wait gets one.
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
-use h2::RecvStream;
 use h2::server::SendResponse;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use h2::{RecvStream, SendStream};
+use http::{HeaderMap, HeaderValue, Method as Verb, Request, Response, header, request};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
+use super::answer::{Answer, Since};
+use super::frame::{self, Incoming, Most};
 use super::status::Status;
-use super::{Bounds, frame};
+use super::{Bounds, health};
 use crate::rls::service::{Scratch, Service};
 use crate::telemetry::Door;
 
-const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
-/// As long as most answers.
-const ANSWER_BYTES: usize = 128;
 
-/// Answers a call. Whoever has gone away meanwhile misses the answer; what was charged stays charged.
-pub(super) async fn answer(
+const PATIENCE_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// What all calls share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) service: Service,
+    pub(super) bounds: Bounds,
+    /// For calls that wait.
+    in_flight: Arc<Semaphore>,
+    /// For the bytes that they have brought.
+    waiting_bytes: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
+}
+
+/// What a connection tells its calls.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Told {
+    /// Calls that go on for ever should end.
+    pub(super) closing: bool,
+    /// For an answer that is given now.
+    pub(super) since: Since,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Method {
+    /// One answer, and that is it.
+    Plain(Plain),
+    /// Answers until somebody has had enough.
+    Watch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plain {
+    ShouldRateLimit,
+    Check,
+    List,
+}
+
+/// A call that has not been answered.
+struct Call {
+    method: Method,
+    body: RecvStream,
+    respond: SendResponse<Answer>,
+    incoming: Incoming,
+}
+
+/// Answers a call, now or later. Whoever has gone away meanwhile misses the answer; what was charged stays charged.
+pub(super) fn answer(
     request: Request<RecvStream>,
-    respond: SendResponse<Bytes>,
-    service: Arc<Service>,
-    bounds: Bounds,
+    respond: SendResponse<Answer>,
+    shared: &Arc<Shared>,
+    told: &watch::Sender<Told>,
+    since: &Since,
 ) {
-    let outcome = match timeout(bounds.patience, called(request, &service, bounds)).await {
-        Ok(outcome) => outcome,
+    let (head, body) = request.into_parts();
+    let Some(method) = Method::of(&head) else {
+        let path = head.uri.path();
+        return refuse(Status::unimplemented(format!("there is no method `{path}`")), respond);
+    };
+    let mut call = Call { method, body, respond, incoming: Incoming::default() };
+    let most = shared.most();
+    // Nobody need be woken: whoever waits is asked again by a task that does.
+    let cx = &mut Context::from_waker(Waker::noop());
+    match call.incoming.poll(&mut call.body, &most, cx) {
+        Poll::Ready(message) => call.conclude(message, shared, || told.subscribe(), since),
+        Poll::Pending => {
+            let Ok(seat) = shared.in_flight.clone().try_acquire_owned() else {
+                return call.fail(Status::overloaded(), shared);
+            };
+            let patience = patience(&head.headers, shared.bounds.patience);
+            // The headers are not kept while it waits.
+            drop(head);
+            tokio::spawn(wait(call, shared.clone(), told.subscribe(), patience, seat));
+        }
+    }
+}
+
+/// Waits for the message, but not for ever.
+async fn wait(
+    mut call: Call,
+    shared: Arc<Shared>,
+    told: watch::Receiver<Told>,
+    patience: Duration,
+    seat: OwnedSemaphorePermit,
+) {
+    let most = shared.most();
+    let message = match timeout(patience, call.incoming.receive(&mut call.body, &most)).await {
+        Ok(message) => message,
         Err(_) => Err(Status::too_late("the message did not come in time")),
     };
-    // Nobody is left to be told of an error here.
-    let _ = send(outcome, respond);
+    drop(seat);
+    let since = told.borrow().since.clone();
+    call.conclude(message, &shared, || told, &since);
 }
 
-async fn called(
-    request: Request<RecvStream>,
-    service: &Service,
-    bounds: Bounds,
-) -> Result<Vec<u8>, Status> {
-    if request.method() != Method::POST || request.uri().path() != SHOULD_RATE_LIMIT {
-        let path = request.uri().path();
-        return Err(Status::unimplemented(format!("there is no method `{path}`")));
-    }
-    let message = frame::receive(&mut request.into_body(), bounds.message_bytes).await?;
-    thread_local! {
-        // Grown once, used for every call that this thread answers.
-        static SCRATCH: RefCell<Scratch> = RefCell::default();
-    }
-    let mut out = Vec::with_capacity(ANSWER_BYTES);
-    frame::begin(&mut out);
-    SCRATCH.with_borrow_mut(|scratch| {
-        service.answer(Door::ShouldRateLimit, &message, scratch, &mut out)
-    })?;
-    frame::end(&mut out);
-    Ok(out)
-}
-
-fn send(
-    outcome: Result<Vec<u8>, Status>,
-    mut respond: SendResponse<Bytes>,
-) -> Result<(), h2::Error> {
-    let mut response = Response::new(());
-    response.headers_mut().insert(header::CONTENT_TYPE, CONTENT_TYPE);
-    let message = match outcome {
-        Ok(message) => message,
-        Err(status) => {
-            let headers = response.headers_mut();
-            headers.insert("grpc-status", status.code());
-            headers.insert("grpc-message", status.message());
-            return respond.send_response(response, true).map(|_| ());
+impl Call {
+    fn conclude(
+        mut self,
+        message: Result<Bytes, Status>,
+        shared: &Shared,
+        told: impl FnOnce() -> watch::Receiver<Told>,
+        since: &Since,
+    ) {
+        let answered = match (message, self.method) {
+            (Ok(message), Method::Plain(method)) => method.answer(&message, &shared.service, since),
+            (Ok(message), Method::Watch) => return self.watch(&message, shared, told()),
+            (Err(status), _) => Err(status),
+        };
+        match answered {
+            Ok(answer) => {
+                // Nobody is left to be told of an error here.
+                if let Ok(mut stream) = self.respond.send_response(response(), false)
+                    && stream.send_data(answer, false).is_ok()
+                {
+                    end(&mut stream, Ok(()));
+                }
+            }
+            Err(status) => self.fail(status, shared),
         }
-    };
-    let mut stream = respond.send_response(response, false)?;
-    stream.send_data(Bytes::from(message), false)?;
+    }
+
+    fn watch(mut self, message: &[u8], shared: &Shared, told: watch::Receiver<Told>) {
+        let Ok(seat) = shared.watches.clone().try_acquire_owned() else {
+            return self.fail(Status::exhausted("there are too many watchers already"), shared);
+        };
+        if let Ok(stream) = self.respond.send_response(response(), false) {
+            let health = shared.service.health().clone();
+            tokio::spawn(health::watch(message.to_vec(), stream, health, told, seat));
+        }
+    }
+
+    /// Ends a call without an answer. What the client has not sent yet it need not send: when the rest of the call is dropped,
+    /// its stream is reset.
+    fn fail(self, status: Status, shared: &Shared) {
+        if let (Method::Plain(Plain::ShouldRateLimit), Some(fault)) = (self.method, status.fault())
+        {
+            shared.service.telemetry().failed(Door::ShouldRateLimit, fault);
+        }
+        refuse(status, self.respond);
+    }
+}
+
+/// Ends what has been begun.
+pub(super) fn end(stream: &mut SendStream<Answer>, outcome: Result<(), Status>) {
     let mut trailers = HeaderMap::with_capacity(1);
-    trailers.insert("grpc-status", HeaderValue::from_static("0"));
-    stream.send_trailers(trailers)
+    match outcome {
+        Ok(()) => {
+            trailers.insert("grpc-status", HeaderValue::from_static("0"));
+        }
+        Err(status) => put(&status, &mut trailers),
+    }
+    let _ = stream.send_trailers(trailers);
+}
+
+fn refuse(status: Status, mut respond: SendResponse<Answer>) {
+    let mut response = response();
+    put(&status, response.headers_mut());
+    let _ = respond.send_response(response, true);
+}
+
+fn put(status: &Status, headers: &mut HeaderMap) {
+    headers.insert("grpc-status", status.code());
+    headers.insert("grpc-message", status.message());
+    if status.is_for_compression {
+        headers.insert("grpc-accept-encoding", HeaderValue::from_static("identity"));
+    }
+}
+
+fn response() -> Response<()> {
+    let mut response = Response::new(());
+    // No larger than it must be: it is made for every call.
+    *response.headers_mut() = HeaderMap::with_capacity(1);
+    response.headers_mut().insert(header::CONTENT_TYPE, CONTENT_TYPE);
+    response
+}
+
+/// How long the client is waited for: no longer than it waits itself.
+fn patience(headers: &HeaderMap, most: Duration) -> Duration {
+    let Some(text) = headers.get("grpc-timeout").and_then(|value| value.to_str().ok()) else {
+        return most;
+    };
+    let Some((number, unit)) = text.split_at_checked(text.len().saturating_sub(1)) else {
+        return most;
+    };
+    // At most eight digits, says the protocol.
+    let Some(number) = number.parse::<u32>().ok().map(u64::from) else { return most };
+    let theirs = match unit {
+        "H" => Duration::from_secs(number * 3_600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => most,
+    };
+    theirs.min(most)
+}
+
+impl Shared {
+    pub(super) fn new(service: Service, bounds: Bounds) -> Self {
+        // Neither without a pause, nor beyond what a clock can count.
+        let patience = bounds.patience.clamp(Duration::from_millis(1), PATIENCE_MAX);
+        let bounds = Bounds { patience, ..bounds };
+        let semaphore = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        Self {
+            service,
+            bounds,
+            in_flight: semaphore(bounds.in_flight),
+            waiting_bytes: semaphore(bounds.waiting_bytes),
+            watches: semaphore(bounds.watches),
+        }
+    }
+
+    fn most(&self) -> Most<'_> {
+        Most { bytes: self.bounds.message_bytes, room: &self.waiting_bytes }
+    }
+}
+
+impl Method {
+    fn of(head: &request::Parts) -> Option<Self> {
+        if head.method != Verb::POST {
+            return None;
+        }
+        match head.uri.path() {
+            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
+                Some(Self::Plain(Plain::ShouldRateLimit))
+            }
+            "/grpc.health.v1.Health/Check" => Some(Self::Plain(Plain::Check)),
+            "/grpc.health.v1.Health/List" => Some(Self::Plain(Plain::List)),
+            "/grpc.health.v1.Health/Watch" => Some(Self::Watch),
+            _ => None,
+        }
+    }
+}
+
+impl Plain {
+    fn answer(self, message: &[u8], service: &Service, since: &Since) -> Result<Answer, Status> {
+        thread_local! {
+            // Grown once, used for every call that this thread answers.
+            static SCRATCH: RefCell<(Scratch, Vec<u8>)> = RefCell::default();
+        }
+        SCRATCH.with_borrow_mut(|(scratch, out)| {
+            frame::begin(out);
+            match self {
+                Self::ShouldRateLimit => {
+                    service.answer(Door::ShouldRateLimit, message, scratch, out)?;
+                }
+                Self::Check => health::check(message, service.health(), out)?,
+                Self::List => health::list(service.health(), out),
+            }
+            frame::end(out);
+            Ok(Answer::new(out, since.clone()))
+        })
+    }
 }

@@ -1,142 +1,119 @@
-//! gRPC over HTTP/2, for the one method that is called all the time.
+//! gRPC over HTTP/2: Envoy's rate limit service, and the health of the server.
 //!
-//! One task accepts connections, each connection has a task, and so has each call on it. Everything has a bound: connections, calls at once, bytes of
-//! headers and of a message, and the time that a client may take to say what it wants. What goes beyond is answered or closed, never queued.
+//! One task accepts connections, and each connection has a task, which answers the calls that have come whole; a call that has to
+//! wait gets a task of its own. Everything has a bound ([`Bounds`]): what goes beyond is answered or closed, never queued.
 
+mod answer;
+mod bounds;
 mod call;
+mod connection;
 mod frame;
+mod health;
+mod jitter;
+mod listener;
+mod socket;
 mod status;
+#[cfg(unix)]
+mod unix;
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
-use h2::server::{Builder, Connection};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+pub use self::bounds::Bounds;
+use self::call::Shared;
+pub use self::listener::Listener;
+#[cfg(unix)]
+pub use self::unix::SocketFile;
 use crate::rls::service::Service;
+use crate::telemetry::Happening;
+use crate::tls::Tls;
 
-/// What a client may ask of the server, and for how long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
-    /// Connections at a time; who comes beyond waits to be accepted.
-    pub connections: usize,
-    /// Calls at a time on one connection.
-    pub calls: u32,
-    /// Bytes of a message.
-    pub message_bytes: usize,
-    /// Bytes of all headers of a call.
-    pub header_bytes: u32,
-    /// For the first words of a connection, and for the message of a call.
-    pub patience: Duration,
+/// How to serve.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// What a client may ask of the server.
+    pub bounds: Bounds,
+    /// Certificates, if the connections are to be encrypted. They are followed while their files change.
+    pub tls: Option<Tls>,
 }
 
-impl Default for Bounds {
-    fn default() -> Self {
-        Self {
-            connections: 10_000,
-            calls: 1_024,
-            message_bytes: 1 << 20,
-            header_bytes: 16 << 10,
-            patience: Duration::from_secs(10),
-        }
-    }
-}
-
-/// Serves until `stop` is ready; then no more is accepted, and what has begun is brought to its end.
+/// Serves until `stop` is ready; then no more is accepted, and what has begun is brought to its end, within a bound.
 ///
 /// # Errors
 /// When the listener is broken.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     service: Service,
-    bounds: Bounds,
+    options: Options,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let room = Arc::new(Semaphore::new(bounds.connections));
-    let stopping = tokio::sync::watch::Sender::new(false);
+    let Options { bounds, tls } = options;
+    let listener = listener.into();
+    let shared = Arc::new(Shared::new(service, bounds));
+    let stopping = watch::Sender::new(false);
+    let mut connections = JoinSet::new();
     let mut stop = std::pin::pin!(stop);
+    let mut following = std::pin::pin!(follow(tls.as_ref()));
     loop {
-        let next = async {
-            // First a seat, then a guest.
-            let seat = room.clone().acquire_owned().await;
-            (seat, listener.accept().await)
-        };
-        let (seat, socket) = tokio::select! {
+        let socket = tokio::select! {
             () = &mut stop => break,
-            (seat, accepted) = next => match accepted {
-                Ok((socket, _)) => (seat, socket),
-                // Of this connection, not of the listener: the next may be better.
-                Err(error) if is_passing(&error) => continue,
-                Err(error) => return Err(error),
-            },
+            // One that has ended makes room; that it panicked is no reason for the others to end.
+            Some(_) = connections.join_next() => continue,
+            () = &mut following => continue,
+            accepted = listener.accept() => accepted?,
         };
-        let (service, mut stopped) = (service.clone(), stopping.subscribe());
-        tokio::spawn(async move {
-            let gone = async move {
-                let _ = stopped.wait_for(|stopped| *stopped).await;
-            };
-            connection(socket, service, bounds, gone).await;
-            drop(seat);
+        while connections.try_join_next().is_some() {}
+        let Some(seat) = Seat::take(connections.len(), &shared) else { continue };
+        let mut stopped = stopping.subscribe();
+        let stopped = async move {
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+        };
+        let served = connection::serve(socket, tls.clone(), shared.clone(), stopped);
+        connections.spawn(async move {
+            let _seat = seat;
+            served.await;
         });
     }
     drop(listener);
     stopping.send_replace(true);
-    // All seats are free again when the last connection has ended.
-    let all = u32::try_from(bounds.connections).unwrap_or(u32::MAX);
-    let _ = room.acquire_many(all).await;
+    let all = async { while connections.join_next().await.is_some() {} };
+    // What is left then is dropped with the set.
+    let _ = timeout(bounds.drain, all).await;
     Ok(())
 }
 
-/// What went wrong with one connection before it was accepted.
-fn is_passing(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
-
-    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | WouldBlock)
+/// Follows the certificates for ever.
+async fn follow(tls: Option<&Tls>) {
+    match tls {
+        Some(tls) => tls.follow().await,
+        None => std::future::pending().await,
+    }
 }
 
-async fn connection(
-    socket: TcpStream,
-    service: Service,
-    bounds: Bounds,
-    stop: impl Future<Output = ()>,
-) {
-    // An answer is small and complete: nothing is gained by waiting for more.
-    let _ = socket.set_nodelay(true);
-    let mut builder = Builder::new();
-    builder
-        .max_concurrent_streams(bounds.calls)
-        .max_header_list_size(bounds.header_bytes)
-        .max_concurrent_reset_streams(bounds.calls as usize)
-        .max_send_buffer_size(1 << 20);
-    let Ok(Ok(connection)) = timeout(bounds.patience, builder.handshake(socket)).await else {
-        return;
-    };
-    calls(connection, service, bounds, stop).await;
+/// Counts a connection as long as it lasts, however it ends.
+struct Seat {
+    shared: Arc<Shared>,
 }
 
-async fn calls(
-    mut connection: Connection<TcpStream, bytes::Bytes>,
-    service: Service,
-    bounds: Bounds,
-    stop: impl Future<Output = ()>,
-) {
-    let service = Arc::new(service);
-    let mut stop = std::pin::pin!(stop);
-    let mut stopping = false;
-    loop {
-        let accepted = tokio::select! {
-            () = &mut stop, if !stopping => {
-                stopping = true;
-                connection.graceful_shutdown();
-                continue;
-            }
-            accepted = connection.accept() => accepted,
-        };
-        // Whoever breaks the protocol, or leaves, has no more calls.
-        let Some(Ok((request, respond))) = accepted else { return };
-        tokio::spawn(call::answer(request, respond, service.clone(), bounds));
+impl Seat {
+    /// None is free if there are as many connections as there may be.
+    fn take(connections: usize, shared: &Arc<Shared>) -> Option<Self> {
+        let telemetry = shared.service.telemetry();
+        if connections >= shared.bounds.connections {
+            telemetry.happened(Happening::ConnectionRefused);
+            return None;
+        }
+        telemetry.happened(Happening::ConnectionOpened);
+        Some(Self { shared: shared.clone() })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.shared.service.telemetry().happened(Happening::ConnectionClosed);
     }
 }

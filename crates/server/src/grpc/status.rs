@@ -1,39 +1,73 @@
 //! How a call ended, as gRPC tells it.
 
+use std::borrow::Cow;
+
 use http::HeaderValue;
 
 use crate::rls::service::{Failure, GrpcStatus};
+use crate::telemetry::Fault;
 
 /// Why a call has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Status {
     code: u8,
-    message: String,
+    message: Cow<'static, str>,
+    /// What it counts as, if it has not been counted yet.
+    fault: Option<Fault>,
+    /// The client may try again with a plain message.
+    pub(super) is_for_compression: bool,
 }
 
+type Text = Cow<'static, str>;
+
 impl Status {
-    pub(super) fn cancelled(message: impl Into<String>) -> Self {
-        Self { code: 1, message: message.into() }
+    fn new(code: u8, fault: Option<Fault>, message: impl Into<Text>) -> Self {
+        Self { code, message: message.into(), fault, is_for_compression: false }
     }
 
-    pub(super) fn too_late(message: impl Into<String>) -> Self {
-        Self { code: 4, message: message.into() }
+    pub(super) fn cancelled(message: impl Into<Text>) -> Self {
+        Self::new(1, None, message)
     }
 
-    pub(super) fn exhausted(message: impl Into<String>) -> Self {
-        Self { code: 8, message: message.into() }
+    pub(super) fn too_late(message: impl Into<Text>) -> Self {
+        Self::new(4, Some(Fault::Late), message)
     }
 
-    pub(super) fn unimplemented(message: impl Into<String>) -> Self {
-        Self { code: 12, message: message.into() }
+    pub(super) fn not_found(message: impl Into<Text>) -> Self {
+        Self::new(5, None, message)
     }
 
-    pub(super) fn internal(message: impl Into<String>) -> Self {
-        Self { code: 13, message: message.into() }
+    pub(super) fn exhausted(message: impl Into<Text>) -> Self {
+        Self::new(8, Some(Fault::Invalid), message)
+    }
+
+    pub(super) fn unimplemented(message: impl Into<Text>) -> Self {
+        Self::new(12, Some(Fault::Invalid), message)
+    }
+
+    pub(super) fn compressed() -> Self {
+        let status = Self::unimplemented("compressed messages are not read; send them plain");
+        Self { is_for_compression: true, ..status }
+    }
+
+    pub(super) fn internal(message: impl Into<Text>) -> Self {
+        Self::new(13, Some(Fault::Invalid), message)
+    }
+
+    pub(super) fn overloaded() -> Self {
+        Self::new(14, Some(Fault::Overload), "overloaded: too many calls wait; try again later")
+    }
+
+    pub(super) fn going_away() -> Self {
+        Self::new(14, None, "the connection is about to be closed; ask again on another")
     }
 
     pub(super) fn code(&self) -> HeaderValue {
         HeaderValue::from(u16::from(self.code))
+    }
+
+    pub(super) const fn fault(&self) -> Option<Fault> {
+        self.fault
     }
 
     /// The message as a header can carry it: what is not plain ASCII is written as `%XX`.
@@ -55,6 +89,7 @@ impl From<Failure> for Status {
             GrpcStatus::Unknown => 2,
             GrpcStatus::InvalidArgument => 3,
         };
-        Self { code, message: failure.message }
+        // The service has counted it.
+        Self::new(code, None, failure.message)
     }
 }

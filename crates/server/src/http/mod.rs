@@ -1,58 +1,111 @@
-//! HTTP: `/json`, which is Envoy's rate limit service for people and scripts, and `/healthcheck`; both as envoyproxy/ratelimit's.
+//! HTTP: asking in JSON, for scripts, services and people.
+//!
+//! | route | what it does | answer |
+//! |---|---|---|
+//! | `POST /v1/check` | may this go? then it is charged | 200; denied: 429 with every header, an error and the same statuses |
+//! | `POST /v1/peek` | would it go? nothing is charged | 200, also for `"allowed":false`: nothing was denied |
+//! | `POST /v1/refund` | gives back what was charged | 200 |
+//! | `POST /v1/keys/inspect`, `/reset` | how limits stand, one by one; makes them as new | 200; 401 without the token, 403 if nobody may |
+//! | `/json`, `GET /healthcheck` | as envoyproxy/ratelimit's | 200, 429, 400; 200, 500 |
+//! | `GET /openapi.json` | all of this, for machines | 200 |
+//!
+//! What is asked is the same everywhere under `/v1`: `{"domain":"shop","descriptors":[{"user":"42"}],"hits":1}`, or up to a bound of them as
+//! `{"checks":[…]}`. Those are judged one by one, in their order and at one moment, and answered with 200 and `{"answers":[…]}`, whatever each of them
+//! says. If one of them is no check, none is judged.
+//!
+//! No `Content-Type` is asked for, so that `curl -d` will do. What cannot be read gets 400 with line, column and field; what is too large 413; what comes too
+//! slowly 408; while no rules are loaded, 503.
+//!
+//! [`serve`](fn@serve) is the way to the outside, with a bound on everything that a client may take.
 
-use std::io;
+mod answer;
+mod ask;
+mod check;
+mod json;
+mod keys;
+mod openapi;
+mod options;
+mod receive;
+mod refusal;
+mod serve;
+pub mod shapes;
+mod told;
+
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
-use tokio::net::TcpListener;
+use axum::extract::{Request as HttpRequest, State};
+use axum::response::Response;
+use axum::routing::{any, get, post};
 
-use crate::rls::answer::Code;
-use crate::rls::json;
-use crate::rls::service::{Scratch, Service};
-use crate::telemetry::Door;
+pub use self::openapi::document as openapi;
+pub use self::options::{Body, KeysAccess, Most, Options};
+pub use self::receive::BODY_BYTES_MAX;
+pub use self::serve::{Bounds, Server, serve};
 
-/// The longest body of a request.
-pub const BODY_BYTES_MAX: usize = 1 << 20;
+use self::refusal::Refusal;
+use crate::rls::service::Service;
+
+/// What handlers go by.
+#[derive(Debug)]
+struct Answering {
+    service: Service,
+    options: Options,
+}
+
+/// What there is, for whoever is lost.
+const ROUTES: [&str; 8] = [
+    "/v1/check",
+    "/v1/peek",
+    "/v1/refund",
+    "/v1/keys/inspect",
+    "/v1/keys/reset",
+    "/json",
+    "/healthcheck",
+    "/openapi.json",
+];
 
 /// Everything that is answered over HTTP.
-pub fn router(service: Service) -> Router {
-    Router::new()
-        .route("/json", any(rate_limit))
-        .route("/healthcheck", get(async || "OK"))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(Arc::new(service))
-}
-
-/// Serves until `stop` is ready; then no more is accepted, and what has begun is brought to its end.
 ///
-/// # Errors
-/// When the listener is broken.
-pub async fn serve(
-    listener: TcpListener,
-    service: Service,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    axum::serve(listener, router(service)).with_graceful_shutdown(stop).await
+/// ```
+/// use axum::body::Body;
+/// use http::{Request, StatusCode};
+/// use sluicegate::{Engine, rules_of};
+/// use sluicegate_server::http::{Options, router};
+/// use sluicegate_server::rls::service::Service;
+/// use tower::ServiceExt;
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let rules = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }]";
+/// let router = router(Service::new(Engine::new(rules_of(rules)?)?), Options::default());
+/// let ask = || Request::post("/v1/check").body(Body::from(r#"{"domain":"shop","descriptors":[{"user":"42"}]}"#));
+/// assert_eq!(router.clone().oneshot(ask()?).await?.status(), StatusCode::OK);
+/// let denied = router.oneshot(ask()?).await?;
+/// assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(denied.headers()["X-RateLimit-Limit"], "1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn router(service: Service, options: Options) -> Router {
+    Router::new()
+        .route("/v1/check", post(check::check))
+        .route("/v1/peek", post(check::peek))
+        .route("/v1/refund", post(check::refund))
+        .route("/v1/keys/inspect", post(keys::inspect))
+        .route("/v1/keys/reset", post(keys::reset))
+        .route("/json", any(json::rate_limit))
+        .route("/healthcheck", get(json::health))
+        .route("/openapi.json", get(openapi::get))
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(not_found)
+        .with_state(Arc::new(Answering { service, options }))
 }
 
-/// 200 or 429 with the answer; 400 for whatever has none, as there.
-async fn rate_limit(State(service): State<Arc<Service>>, body: Bytes) -> Response {
-    let bad = || (StatusCode::BAD_REQUEST, "Bad Request\n").into_response();
-    let Ok(request) = json::request(&body) else { return bad() };
-    let mut answer = Vec::new();
-    let Ok(code) = service.answer(Door::Json, &request, &mut Scratch::default(), &mut answer)
-    else {
-        return bad();
-    };
-    let Ok(told) = json::response(&answer) else { return bad() };
-    let status = match code {
-        Code::Ok => StatusCode::OK,
-        Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
-    };
-    (status, [(header::CONTENT_TYPE, "application/json")], told.to_string()).into_response()
+async fn not_found(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
+    Refusal::not_found(request.uri().path(), &ROUTES).response(app.options.body)
+}
+
+async fn wrong_method(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
+    Refusal::wrong_method(request.method(), request.uri().path()).response(app.options.body)
 }

@@ -2,7 +2,7 @@
 //!
 //! For `/json`, which people and scripts use; so it goes by way of the bytes, and there is one place that decides.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 
 use super::wire::{Kind, Reader, WireError, put_bytes, put_message, put_number};
 
@@ -137,12 +137,24 @@ fn put_text(field: u32, value: &Value, out: &mut Vec<u8>) -> Result<(), NotAsked
     Ok(())
 }
 
+/// A whole number however JSON writes it, `1.0` and `1e3` too, in quotes or not.
 fn number(value: &Value, most: u64) -> Result<u64, NotAsked> {
     let number = match value {
-        Value::String(text) => text.parse().ok(),
-        other => other.as_u64(),
+        // In quotes it is a number as well, and nothing else: no `+`, no blanks.
+        Value::String(text) if text.trim() == text => serde_json::from_str(text).ok(),
+        Value::Number(number) => Some(number.clone()),
+        _ => None,
     };
-    number.filter(|number| *number <= most).ok_or_else(|| wrong("a field", "a whole number"))
+    let number = number.as_ref().and_then(whole).filter(|number| *number <= most);
+    number.ok_or_else(|| wrong("a field", "a whole number"))
+}
+
+fn whole(number: &Number) -> Option<u64> {
+    let exact = |float: &f64| *float >= 0.0 && float.fract() == 0.0;
+    // A wider integer: what is beyond 64 bits must not be taken for the largest that fits.
+    let float =
+        || number.as_f64().filter(exact).and_then(|float| u64::try_from(float as u128).ok());
+    number.as_u64().or_else(float)
 }
 
 fn wrong(what: &str, should_be: &str) -> NotAsked {
@@ -354,3 +366,41 @@ impl std::fmt::Display for NotAsked {
 }
 
 impl std::error::Error for NotAsked {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Go's protojson reads them, and so envoyproxy/ratelimit.
+    #[test]
+    fn whole_numbers_in_every_form() {
+        let hits = |text: &str| request(format!(r#"{{"hitsAddend":{text}}}"#).as_bytes());
+        for five in ["5", "5.0", "0.5e1", "50e-1", r#""5""#, r#""5.0""#, r#""5e0""#] {
+            assert_eq!(hits(five).as_deref(), Ok(&b"\x18\x05"[..]), "{five}");
+        }
+        assert_eq!(hits("-0").as_deref(), Ok(&b""[..]));
+        for wrong in [
+            "5.5",
+            "-1",
+            "4294967296",
+            "1e10",
+            "1e400",
+            "true",
+            "[5]",
+            "{}",
+            r#""+5""#,
+            r#"" 5""#,
+            r#""5 ""#,
+            r#""""#,
+            r#""0x5""#,
+            r#""NaN""#,
+        ] {
+            assert!(hits(wrong).is_err(), "{wrong}");
+        }
+        let of_one = |text: &str| {
+            request(format!(r#"{{"descriptors":[{{"hitsAddend":{text}}}]}}"#).as_bytes())
+        };
+        assert!(of_one("18446744073709551615").is_ok());
+        assert!(of_one("18446744073709551616").is_err(), "one more than 64 bits hold");
+    }
+}

@@ -12,4 +12,4 @@ mod metadata;
 pub mod options;
 pub mod service;
 mod told;
-mod wire;
+pub(crate) mod wire;

@@ -177,7 +177,7 @@ impl Kind {
 
 /// Appends a number.
 #[inline]
-pub(super) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
+pub(crate) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;
@@ -187,7 +187,7 @@ pub(super) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
 
 /// Appends a field that holds a number, unless it is 0, which goes without saying.
 #[inline]
-pub(super) fn put_number(field: u32, number: u64, out: &mut Vec<u8>) {
+pub(crate) fn put_number(field: u32, number: u64, out: &mut Vec<u8>) {
     if number > 0 {
         put_varint(u64::from(field << 3), out);
         put_varint(number, out);
@@ -208,7 +208,7 @@ pub(super) fn put_double(field: u32, number: f64, out: &mut Vec<u8>) {
 
 /// Appends a field that holds bytes.
 #[inline]
-pub(super) fn put_bytes(field: u32, bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn put_bytes(field: u32, bytes: &[u8], out: &mut Vec<u8>) {
     put_varint(u64::from(field << 3 | 2), out);
     put_varint(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
@@ -216,7 +216,7 @@ pub(super) fn put_bytes(field: u32, bytes: &[u8], out: &mut Vec<u8>) {
 
 /// Appends a field that holds a message, which `write` appends.
 #[inline]
-pub(super) fn put_message(field: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn put_message(field: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     put_varint(u64::from(field << 3 | 2), out);
     // Most messages are shorter than 128 bytes, and then their length is one byte.
     let length_at = out.len();

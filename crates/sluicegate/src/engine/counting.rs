@@ -176,7 +176,9 @@ impl Near {
 
     #[inline]
     fn of(self, limit: u64) -> u64 {
-        (limit as f32 * self.ratio) as u64
+        // Signed, since processors turn those into floats and back in one step.
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        ((limit as f32 * self.ratio) as i64).unsigned_abs()
     }
 }
 

@@ -1,9 +1,12 @@
-//! The envelope of an error, in JSON.
+//! The error of a denial, in JSON: in an envelope, or as a problem.
 
-use serde_json::{Map, Value, json};
+use serde_json::to_writer;
 use sluicegate_core::verdict::Outcome;
 
-use super::{Told, millis_to_go};
+use super::{Style, Told, millis_to_go};
+
+/// What the IETF draft calls the problem.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 // === impl Told ===
 
@@ -24,31 +27,98 @@ impl Told<'_> {
     /// ```
     #[must_use]
     pub fn body(&self) -> Option<String> {
-        let message = self.message()?;
-        let context = self.context();
-        let error = json!({ "code": "rate_limited", "message": message, "context": context });
-        Some(json!({ "error": error }).to_string())
+        let mut body = vec![b'{'];
+        self.write_error(&mut body).then(|| body.push(b'}'))?;
+        String::from_utf8(body).ok()
     }
 
-    fn context(&self) -> Map<String, Value> {
-        let mut context = Map::new();
-        let mut tell = |name: &str, value: Value| context.insert(name.to_owned(), value);
+    /// Appends the member `error` of such a body, for one that has more to say; whether there was a denial to write.
+    ///
+    /// ```
+    /// # use sluicegate::http::Told;
+    /// # use sluicegate_core::{time::*, verdict::*};
+    /// let mut verdict = judge(&[]);
+    /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(3) };
+    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let mut body = Vec::new();
+    /// assert!(told.write_error(&mut body));
+    /// assert!(body.starts_with(br#""error":{"code":"rate_limited","message":"Request quota exceeded"#));
+    /// ```
+    pub fn write_error(&self, out: &mut Vec<u8>) -> bool {
+        let Some(message) = self.message() else {
+            return false;
+        };
+        out.extend_from_slice(br#""error":{"code":"rate_limited","message":"#);
+        write(out, &message);
+        out.extend_from_slice(br#","context":{"#);
+        self.write_context(out);
+        out.pop();
+        out.extend_from_slice(b"}}");
+        true
+    }
+
+    /// Appends the members of a problem, as RFC 9457 and the IETF draft on these fields have it; whether there was a denial to write.
+    ///
+    /// ```
+    /// # use sluicegate::http::{Style, Told};
+    /// # use sluicegate_core::{time::*, verdict::*};
+    /// let mut verdict = judge(&[]);
+    /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(3) };
+    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let mut body = Vec::new();
+    /// assert!(told.write_problem(&Style::default(), &mut body));
+    /// assert!(body.starts_with(br#""type":"https://iana.org/assignments/http-problem-types#quota-exceeded""#));
+    /// ```
+    pub fn write_problem(&self, style: &Style, out: &mut Vec<u8>) -> bool {
+        let Some(message) = self.message() else {
+            return false;
+        };
+        out.extend_from_slice(br#""type":"#);
+        write(out, QUOTA_EXCEEDED);
+        out.extend_from_slice(br#","title":"Request quota exceeded","#);
+        write_number(out, br#""status":"#, style.denied.as_u16().into());
+        out.extend_from_slice(br#""detail":"#);
+        write(out, &message);
+        if let Some(policy) = self.decider() {
+            out.extend_from_slice(br#","violated-policies":["#);
+            write(out, &policy.name);
+            out.push(b']');
+        }
+        out.extend_from_slice(br#","code":"rate_limited","#);
+        self.write_context(out);
+        out.pop();
+        true
+    }
+
+    /// Each member ends with a comma; there is at least one.
+    fn write_context(&self, out: &mut Vec<u8>) {
         if let Some(wait) = self.retry_after() {
             let renewal_ms = self.now.after(wait).as_micros().div_ceil(1_000);
-            tell("renewal", renewal_ms.into());
+            write_number(out, br#""renewal":"#, renewal_ms);
         }
         if let Some(policy) = self.decider() {
-            tell("limit", policy.name.as_str().into());
+            out.extend_from_slice(br#""limit":"#);
+            write(out, &policy.name);
+            out.push(b',');
         }
         match self.verdict.outcome {
             Outcome::Deny { retry_after } => {
-                tell("retry_after_ms", millis_to_go(retry_after).into());
+                write_number(out, br#""retry_after_ms":"#, millis_to_go(retry_after));
             }
-            Outcome::Never { max_cost } => {
-                tell("max_cost", max_cost.into());
-            }
+            Outcome::Never { max_cost } => write_number(out, br#""max_cost":"#, max_cost),
             Outcome::Allow { .. } => {}
         }
-        context
     }
+}
+
+fn write(out: &mut Vec<u8>, text: &str) {
+    // Writing to memory cannot fail.
+    let _ = to_writer(out, text);
+}
+
+/// A member with its comma.
+fn write_number(out: &mut Vec<u8>, name: &[u8], number: u64) {
+    out.extend_from_slice(name);
+    let _ = to_writer(&mut *out, &number);
+    out.push(b',');
 }

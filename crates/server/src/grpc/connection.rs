@@ -1,0 +1,212 @@
+//! A connection, from its first words to its end.
+//!
+//! It is looked after at regular times, a patience apart: whether its client reads what it asked for, and whether there still is
+//! a client.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Ping, PingPong, RecvStream};
+use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::answer::{Answer, Unread};
+use super::call::{self, Shared, Told};
+use super::jitter::jittered;
+use super::socket::Socket;
+use crate::tls::Tls;
+
+/// What h2 takes a small piece of a message for.
+const SMALL_PIECE_BYTES: usize = 256;
+
+type Accepted = (Request<RecvStream>, SendResponse<Answer>);
+
+/// Serves a connection until it ends, or is told to.
+pub(super) async fn serve(
+    socket: Socket,
+    tls: Option<Tls>,
+    shared: Arc<Shared>,
+    stop: impl Future<Output = ()>,
+) {
+    let patience = shared.bounds.patience;
+    match tls {
+        None => talk(socket, shared, stop).await,
+        Some(tls) => {
+            if let Ok(Ok(socket)) = timeout(patience, tls.accept(socket)).await {
+                talk(socket, shared, stop).await;
+            }
+        }
+    }
+}
+
+async fn talk<S>(socket: S, shared: Arc<Shared>, stop: impl Future<Output = ()>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let bounds = &shared.bounds;
+    let calls = bounds.calls as usize;
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(bounds.calls)
+        .max_header_list_size(bounds.header_bytes)
+        // What is broken off is forgotten as soon as it is accepted, and that is soon. A client that has waited too long breaks
+        // off all its calls at once; that is no attack.
+        .max_pending_accept_reset_streams(calls)
+        .max_concurrent_reset_streams(calls)
+        .max_local_error_reset_streams(Some(calls))
+        // A small message on every call that there may be; h2's own bound ends a connection that brings some 170 at once.
+        .data_frame_budget(calls.saturating_mul(SMALL_PIECE_BYTES));
+    let Ok(Ok(connection)) = timeout(bounds.patience, builder.handshake(socket)).await else {
+        return;
+    };
+    let talk = Talk::new(connection, shared);
+    talk.run(stop).await;
+}
+
+/// A connection that is past its first words.
+struct Talk<S> {
+    connection: Connection<S, Answer>,
+    shared: Arc<Shared>,
+    unread: Unread,
+    told: watch::Sender<Told>,
+    life: Life,
+    /// When it is to be closed for its age; nothing if it is being closed already.
+    old_at: Option<Instant>,
+    /// When it is cut off, whatever is left to do.
+    end_at: Option<Instant>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
+    fn new(mut connection: Connection<S, Answer>, shared: Arc<Shared>) -> Self {
+        let unread = Unread::default();
+        let told = watch::Sender::new(Told { closing: false, since: unread.since() });
+        let now = Instant::now();
+        let life = Life::new(connection.ping_pong(), shared.bounds.idle, now);
+        let old_at = shared.bounds.age.and_then(|age| now.checked_add(jittered(age)));
+        Self { connection, shared, unread, told, life, old_at, end_at: None }
+    }
+
+    async fn run(mut self, stop: impl Future<Output = ()>) {
+        let mut stop = std::pin::pin!(stop);
+        let mut stopped = false;
+        let mut look_at = Instant::now() + self.shared.bounds.patience;
+        let mut timer = std::pin::pin!(sleep_until(self.next(look_at)));
+        let mut accepted = Vec::new();
+        loop {
+            tokio::select! {
+                // Calls first: as long as there are any, no timer is asked.
+                biased;
+                more = std::future::poll_fn(|cx| self.gather(&mut accepted, cx)) => {
+                    self.answer(&mut accepted);
+                    if !more {
+                        return;
+                    }
+                    continue;
+                }
+                () = &mut stop, if !stopped => {
+                    stopped = true;
+                    self.close();
+                }
+                () = &mut timer => {
+                    let now = Instant::now();
+                    if self.end_at.is_some_and(|end| now >= end) {
+                        return;
+                    }
+                    if self.old_at.is_some_and(|old| now >= old) {
+                        self.close();
+                        self.end_at = now.checked_add(self.shared.bounds.age_grace);
+                    }
+                    if now >= look_at {
+                        if !self.is_fine(now) {
+                            return;
+                        }
+                        look_at = now + self.shared.bounds.patience;
+                    }
+                }
+            }
+            timer.as_mut().reset(self.next(look_at));
+        }
+    }
+
+    /// All calls that have come. They are answered together, since every look for another one sends what there is to send:
+    /// one by one, each answer would be written by itself.
+    fn gather(&mut self, accepted: &mut Vec<Accepted>, cx: &mut Context<'_>) -> Poll<bool> {
+        loop {
+            match self.connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok(call))) => accepted.push(call),
+                // Whoever breaks the protocol, or leaves, has no more calls.
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(false),
+                Poll::Pending if accepted.is_empty() => return Poll::Pending,
+                Poll::Pending => return Poll::Ready(true),
+            }
+        }
+    }
+
+    fn answer(&mut self, accepted: &mut Vec<Accepted>) {
+        self.life.is_busy = true;
+        let since = self.unread.since();
+        for (request, respond) in accepted.drain(..) {
+            call::answer(request, respond, &self.shared, &self.told, &since);
+        }
+    }
+
+    /// Asks the client to come again on another connection; what has begun goes on.
+    fn close(&mut self) {
+        self.old_at = None;
+        self.connection.graceful_shutdown();
+        self.told.send_modify(|told| told.closing = true);
+    }
+
+    /// Whether the client is there and reads.
+    fn is_fine(&mut self, now: Instant) -> bool {
+        let is_stuck = self.unread.is_stuck();
+        // For the answers from now on; nobody need be woken for it.
+        self.told.send_if_modified(|told| {
+            told.since = self.unread.since();
+            false
+        });
+        !is_stuck && self.life.is_there(now)
+    }
+
+    fn next(&self, look_at: Instant) -> Instant {
+        [self.old_at, self.end_at].into_iter().flatten().fold(look_at, Instant::min)
+    }
+}
+
+/// Whether there still is a client. One that calls is there; one that does not is asked.
+struct Life {
+    ping: Option<PingPong>,
+    is_asked: bool,
+    is_busy: bool,
+    quiet_since: Instant,
+    idle: Duration,
+}
+
+impl Life {
+    fn new(ping: Option<PingPong>, idle: Duration, now: Instant) -> Self {
+        Self { ping, is_asked: false, is_busy: false, quiet_since: now, idle }
+    }
+
+    fn is_there(&mut self, now: Instant) -> bool {
+        let Some(ping) = &mut self.ping else { return true };
+        if std::mem::take(&mut self.is_busy) {
+            self.quiet_since = now;
+        }
+        if self.is_asked {
+            let cx = &mut Context::from_waker(Waker::noop());
+            let answered = matches!(ping.poll_pong(cx), Poll::Ready(Ok(_)));
+            self.is_asked = false;
+            self.quiet_since = now;
+            return answered;
+        }
+        if now.duration_since(self.quiet_since) >= self.idle {
+            self.is_asked = true;
+            return ping.send_ping(Ping::opaque()).is_ok();
+        }
+        true
+    }
+}

@@ -1,0 +1,172 @@
+//! Answers as JSON, written straight into the bytes that leave.
+//!
+//! ```text
+//!   answer   {"allowed": true, "statuses": [status, …]}
+//!            {"error": {…}, "allowed": false, "statuses": [status, …]}
+//!   status   {"allowed": true, "rule": "shop/user", "limit": "burst", "quota": 9, "remaining": 8, "reset_after_ms": 200}
+//! ```
+//!
+//! A status has what there is to tell of it: without a limit neither `limit` nor numbers, `retry_after_ms` only if it is denied.
+
+use sluicegate::rules::plan::{List, Under};
+use sluicegate::{
+    Checked, Inspected, LimitState, Outcome, Policy, Snapshot, Span, Status, Verdict,
+};
+
+use super::told::policies;
+
+/// Appends `"allowed":…,"statuses":[…]`.
+pub(super) fn write_checked(
+    allowed: bool,
+    checked: &Checked,
+    rules: &Snapshot<'_>,
+    out: &mut Vec<u8>,
+) {
+    put(
+        out,
+        if allowed { r#""allowed":true,"statuses":["# } else { r#""allowed":false,"statuses":["# },
+    );
+    let listed = checked.listed();
+    for (place, status) in checked.statuses.iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        let list = listed.filter(|listed| listed.at.0 == place).map(|listed| listed.list);
+        write_status(status, list, rules, out);
+    }
+    out.push(b']');
+}
+
+fn write_status(status: &Status, list: Option<List>, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
+    let verdict = &status.verdict;
+    put(out, if verdict.is_allowed() { r#"{"allowed":true"# } else { r#"{"allowed":false"# });
+    match list {
+        Some(List::Allow) => put(out, r#","listed":"allow""#),
+        Some(List::Deny) => put(out, r#","listed":"deny""#),
+        None => {}
+    }
+    write_under(status.under, rules, out);
+    let policies = policies(status.under, rules);
+    if let Some(policy) = verdict.decided_by.and_then(|place| policies.get(place)) {
+        text(out, r#","limit":"#, &policy.name);
+        write_quota(policy, out);
+    }
+    if let Some(left) = verdict.remaining {
+        signed(out, r#","remaining":"#, left);
+        millis(out, r#","reset_after_ms":"#, verdict.reset_after);
+    }
+    write_outcome(verdict.outcome, out);
+    write_marks(verdict, out);
+    out.push(b'}');
+}
+
+/// The rule, by name.
+fn write_under(under: Under, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
+    match under {
+        Under::Rule(no) => text(out, r#","rule":"#, &rules.rules().id(no)),
+        Under::Replaced(no) => {
+            text(out, r#","rule":"#, &rules.rules().id(no));
+            put(out, r#","replaced":true"#);
+        }
+        Under::Nothing | Under::Override(_) => {}
+    }
+}
+
+fn write_quota(policy: &Policy, out: &mut Vec<u8>) {
+    if let Some(quota) = policy.quota {
+        number(out, r#","quota":"#, quota);
+    }
+}
+
+fn write_outcome(outcome: Outcome, out: &mut Vec<u8>) {
+    match outcome {
+        Outcome::Allow { wait } if wait.is_zero() => {}
+        Outcome::Allow { wait } => millis(out, r#","wait_ms":"#, wait),
+        Outcome::Deny { retry_after } => millis(out, r#","retry_after_ms":"#, retry_after),
+        Outcome::Never { max_cost } => number(out, r#","max_cost":"#, max_cost),
+    }
+}
+
+fn write_marks(verdict: &Verdict, out: &mut Vec<u8>) {
+    if verdict.soft {
+        put(out, r#","soft":true"#);
+    }
+    if verdict.elastic {
+        put(out, r#","elastic":true"#);
+    }
+    if let Some(outcome) = verdict.shadow {
+        let allowed = outcome.is_allowed();
+        put(
+            out,
+            if allowed { r#","shadow":{"allowed":true"# } else { r#","shadow":{"allowed":false"# },
+        );
+        write_outcome(outcome, out);
+        out.push(b'}');
+    }
+}
+
+/// Appends `"keys":[…]`, one for each descriptor.
+pub(super) fn write_inspected(all: &[Inspected], rules: &Snapshot<'_>, out: &mut Vec<u8>) {
+    put(out, r#""keys":["#);
+    for (place, inspected) in all.iter().enumerate() {
+        put(out, if place > 0 { r#",{"limits":["# } else { r#"{"limits":["# });
+        for (place, state) in inspected.limits.iter().enumerate() {
+            if place > 0 {
+                out.push(b',');
+            }
+            write_limit_state(state, out);
+        }
+        out.push(b']');
+        write_under(inspected.under, rules, out);
+        out.push(b'}');
+    }
+    out.push(b']');
+}
+
+fn write_limit_state(state: &LimitState, out: &mut Vec<u8>) {
+    put(out, if state.allowed { r#"{"allowed":true"# } else { r#"{"allowed":false"# });
+    text(out, r#","limit":"#, &state.policy.name);
+    text(out, r#","algorithm":"#, state.policy.algorithm);
+    write_quota(&state.policy, out);
+    if let Some(window) = state.policy.window {
+        millis(out, r#","window_ms":"#, window);
+    }
+    if let Some(left) = state.remaining {
+        signed(out, r#","remaining":"#, left);
+    }
+    millis(out, r#","reset_after_ms":"#, state.reset_after);
+    if let Some(wait) = state.retry_after {
+        millis(out, r#","retry_after_ms":"#, wait);
+    }
+    if !state.policy.enforced {
+        put(out, r#","enforced":false"#);
+    }
+    out.push(b'}');
+}
+
+// === parts ===
+
+fn put(out: &mut Vec<u8>, json: &str) {
+    out.extend_from_slice(json.as_bytes());
+}
+
+fn text(out: &mut Vec<u8>, name: &str, value: &str) {
+    put(out, name);
+    // Writing to memory cannot fail.
+    let _ = serde_json::to_writer(out, value);
+}
+
+fn number(out: &mut Vec<u8>, name: &str, value: u64) {
+    put(out, name);
+    let _ = serde_json::to_writer(out, &value);
+}
+
+fn signed(out: &mut Vec<u8>, name: &str, value: i64) {
+    put(out, name);
+    let _ = serde_json::to_writer(out, &value);
+}
+
+/// Whole milliseconds, rounded up: whoever waits so long does not come early.
+fn millis(out: &mut Vec<u8>, name: &str, span: Span) {
+    number(out, name, span.as_micros().div_ceil(1_000));
+}

@@ -1,0 +1,142 @@
+//! What is read, and what is said of what is not.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+
+use super::{NotAsked, read};
+use crate::http::options::Most;
+
+fn not(body: &str) -> NotAsked {
+    match read(body.as_bytes(), &Most::default()) {
+        Ok(ask) => panic!("{body} is taken as {ask:?}"),
+        Err(not) => not,
+    }
+}
+
+#[test]
+fn descriptors_are_read_in_short_and_in_long() {
+    let body = r#"{"hits":9007199254740993,"domain":"sh\u006fp","descriptors":[
+        {"user":"42","hits":0,"path":"/"},
+        {"limit":{"unit":"WEEK","requests_per_unit":7},"entries":[{"value":"1","key":"hits"},{"key":"hits","value":"2"}]},
+        {"a":"b","hits":1e3},{"a":"b","hits":99999999999999999999999}]}"#;
+    let ask = read(body.as_bytes(), &Most::default()).unwrap();
+    assert!(!ask.many);
+    ask.checks[0].ask(|request| {
+        assert_eq!((request.domain, request.hits), ("shop", (1 << 53) - 1));
+        let said: Vec<String> = request
+            .descriptors
+            .iter()
+            .map(|one| {
+                let entries: Vec<String> = one
+                    .entries
+                    .iter()
+                    .map(|entry| format!("{}={}", entry.key, entry.value))
+                    .collect();
+                let limit = one.limit.map(|limit| (limit.requests_per_unit, limit.unit.name()));
+                format!("{} {:?} {limit:?}", entries.join(","), one.hits)
+            })
+            .collect();
+        assert_eq!(
+            said,
+            [
+                "user=42,path=/ Some(0) None",
+                r#"hits=1,hits=2 None Some((7, "week"))"#,
+                "a=b Some(1000) None",
+                "a=b Some(9007199254740991) None",
+            ]
+        );
+    });
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place_and_a_remedy() {
+    for (body, field, says) in [
+        ("", "", "EOF while parsing a value"),
+        ("[]", "", r#"expected an object such as {"domain":"shop""#),
+        (r#"{"domain":"shop""#, "", "EOF while parsing an object"),
+        ("{}", "", "`domain` is missing; say whose rules"),
+        (r#"{"domain":""}"#, "", "`domain` is empty"),
+        (r#"{"domain":5}"#, "domain", "must be a text, got `5`; write it in quotes: \"5\""),
+        (r#"{"domain":null}"#, "domain", "expected a text"),
+        (r#"{"domain":"s"}"#, "", "`descriptors` is missing; say who wants what"),
+        (r#"{"domain":"s","descriptors":[]}"#, "", "`descriptors` is empty"),
+        (r#"{"domain":"s","descriptors":{}}"#, "descriptors", "expected a list of descriptors"),
+        (
+            r#"{"domian":"s"}"#,
+            "domian",
+            "unknown field `domian`; did you mean `domain`? known are domain, descriptors, hits, checks",
+        ),
+        (r#"{"domain":"s","domain":"s"}"#, "domain", "comes twice"),
+        (r#"{"domain":"s","hits":-1}"#, "hits", "got `-1`; to give hits back use /v1/refund"),
+        (r#"{"domain":"s","hits":1.5}"#, "hits", "must be a whole number from 0 on, got `1.5`"),
+        (r#"{"domain":"s","hits":"1"}"#, "hits", "expected a whole number from 0 on"),
+        (r#"{"domain":"s","descriptors":[{}]}"#, "descriptors[0]", "has no entries"),
+        (
+            r#"{"domain":"s","descriptors":[{"a":"b"},7]}"#,
+            "descriptors[1]",
+            r#"expected a descriptor such as {"user":"42"}"#,
+        ),
+        (r#"{"domain":"s","descriptors":[{"a":"b","a":"c"}]}"#, "descriptors[0].a", "comes twice"),
+        (
+            r#"{"domain":"s","descriptors":[{"entries":[],"limt":{}}]}"#,
+            "descriptors[0].limt",
+            "did you mean `limit`?",
+        ),
+        (
+            r#"{"domain":"s","descriptors":[{"a":"b","entries":[]}]}"#,
+            "descriptors[0]",
+            "write all of them in one of the two forms",
+        ),
+        (
+            r#"{"domain":"s","descriptors":[{"hits":"3"}]}"#,
+            "descriptors[0].hits",
+            "expected a whole number",
+        ),
+        (
+            r#"{"domain":"s","descriptors":[{"entries":[{"key":"a"}]}]}"#,
+            "descriptors[0].entries[0]",
+            "`value` is missing",
+        ),
+        (
+            r#"{"domain":"s","descriptors":[{"entries":[{"kee":"a"}]}]}"#,
+            "descriptors[0].entries[0].kee",
+            "did you mean `key`?",
+        ),
+        (
+            r#"{"domain":"s","descriptors":[{"limit":{"unit":"fortnight"}}]}"#,
+            "descriptors[0].limit.unit",
+            "unknown unit `fortnight`; write one of second, minute",
+        ),
+        (
+            r#"{"domain":"s","descriptors":[{"limit":{"requests_per_unit":4294967296}}]}"#,
+            "descriptors[0].limit.requests_per_unit",
+            "must be at most 4294967295",
+        ),
+        (
+            r#"{"domain":"s","descriptors":[{"limit":{"unit":"day"}}]}"#,
+            "descriptors[0].limit",
+            "`requests_per_unit` is missing",
+        ),
+        (r#"{"checks":[]}"#, "", "`checks` is empty"),
+        (
+            r#"{"checks":[{"domain":"s","descriptors":[{"a":"b"}]},{"domain":"s"}]}"#,
+            "checks[1]",
+            "`descriptors` is missing",
+        ),
+        (
+            r#"{"checks":[{"checks":[]}]}"#,
+            "checks[0].checks",
+            "unknown field `checks`; known are domain",
+        ),
+        (
+            r#"{"hits":1,"checks":[{"domain":"s","descriptors":[{"a":"b"}]}]}"#,
+            "",
+            "`checks` goes alone",
+        ),
+        (r#"{"domain":"s","descriptors":[{"a":"b"}]} x"#, "", "trailing characters"),
+    ] {
+        let not = not(body);
+        assert_eq!(not.field, field, "{body}: {not}");
+        assert!(not.what.contains(says), "{body}: {not}");
+        assert!(not.line >= 1, "{body}: {not}");
+    }
+}

@@ -1,0 +1,242 @@
+//! `/v1/check`, `/v1/peek` and `/v1/refund`, and what they share with `/v1/keys/…`.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Request as HttpRequest, State};
+use axum::response::Response;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use sluicegate::http::Told;
+use sluicegate::rules::plan::DomainIs;
+use sluicegate::{Checked, Snapshot, Timestamp};
+
+use super::Answering;
+use super::answer::{write_checked, write_inspected};
+use super::ask::{Ask, Check, read};
+use super::openapi::Refusals;
+use super::options::Body;
+use super::receive::receive;
+use super::refusal::{JSON, PROBLEM, Refusal};
+use super::shapes::{Answered, Asked, Denied};
+use super::told::{policies, spokesman, write_numbers};
+use crate::telemetry::{Door, Happening};
+
+/// What is to be done with a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Want {
+    Check,
+    Peek,
+    Refund,
+    Inspect,
+    Reset,
+}
+
+/// How large most answers are.
+const ANSWER_BYTES: usize = 512;
+
+/// May this go? If so, everything that it is under is charged.
+#[utoipa::path(
+    post, path = "/v1/check", tag = "limits",
+    request_body(content = Asked, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
+    responses(
+        (status = 200, description = "It may; or answers to several checks, whatever they say.", body = Answered),
+        (status = 429, description = "It may not.", body = Denied, headers(
+            ("X-RateLimit-Limit" = u64, description = "The quota of the limit that decided."),
+            ("X-RateLimit-Remaining" = u64, description = "What is left of it."),
+            ("X-RateLimit-Reset" = u64, description = "When it is full, in UNIX seconds."),
+            ("X-RateLimit-Retry-After" = u64, description = "Seconds to wait."),
+            ("Retry-After" = u64, description = "The same."),
+            ("RateLimit" = String, description = "What is left of the limit that decided."),
+            ("RateLimit-Policy" = String, description = "All limits of the rule."),
+        )),
+        Refusals,
+    ),
+)]
+pub(super) async fn check(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
+    app.answer(Want::Check, request).await
+}
+
+/// Would it go? Nothing is charged. Also a `false` comes with 200: nothing was denied.
+#[utoipa::path(
+    post, path = "/v1/peek", tag = "limits",
+    request_body(content = Asked, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
+    responses((status = 200, description = "Whether it would.", body = Answered), Refusals),
+)]
+pub(super) async fn peek(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
+    app.answer(Want::Peek, request).await
+}
+
+/// Gives back what was charged for what did not happen.
+#[utoipa::path(
+    post, path = "/v1/refund", tag = "limits",
+    request_body(content = Asked, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
+    responses((status = 200, description = "How the limits stand now.", body = Answered), Refusals),
+)]
+pub(super) async fn refund(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
+    app.answer(Want::Refund, request).await
+}
+
+thread_local! {
+    /// Used again and again: no request asks for memory that the one before it had.
+    static CHECKED: RefCell<Checked> = RefCell::default();
+}
+
+impl Answering {
+    /// Reads what is asked, has it judged, and writes what was said.
+    pub(super) async fn answer(&self, want: Want, request: HttpRequest) -> Response {
+        let begun = self.service.engine().now();
+        let answered = match receive(request.into_body()).await {
+            Ok(body) => self.answered(want, &body),
+            Err(refusal) => Err(refusal),
+        };
+        let telemetry = self.service.telemetry();
+        match answered {
+            Ok(response) => {
+                telemetry.answered(want.door(), self.service.engine().now().since(begun));
+                response
+            }
+            Err(refusal) => {
+                telemetry.failed(want.door(), refusal.fault);
+                refusal.response(self.options.body)
+            }
+        }
+    }
+
+    fn answered(&self, want: Want, body: &Bytes) -> Result<Response, Refusal> {
+        if !self.service.health().has_rules() {
+            return Err(Refusal::no_rules());
+        }
+        let ask = read(body, &self.options.most).map_err(|not| Refusal::not_asked(&not))?;
+        let rules = self.service.engine().snapshot();
+        let now = self.service.engine().now();
+        let mut out = Vec::with_capacity(ANSWER_BYTES);
+        let mut headers = HeaderMap::with_capacity(12);
+        headers.insert(CONTENT_TYPE, JSON);
+        let mut status = StatusCode::OK;
+        CHECKED.with_borrow_mut(|checked| match &*ask.checks {
+            [one] if !ask.many => {
+                let denied = self.one(want, one, &rules, now, checked, &mut out);
+                self.tell(want, denied, &rules, now, checked, &mut headers);
+                if denied {
+                    status = self.options.style.denied;
+                }
+            }
+            _ => self.many(want, &ask, &rules, now, checked, &mut out),
+        });
+        let mut response = Response::new(out.into());
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        Ok(response)
+    }
+
+    fn many(
+        &self,
+        want: Want,
+        ask: &Ask<'_>,
+        rules: &Snapshot<'_>,
+        now: Timestamp,
+        checked: &mut Checked,
+        out: &mut Vec<u8>,
+    ) {
+        out.extend_from_slice(br#"{"answers":["#);
+        for (place, check) in ask.checks.iter().enumerate() {
+            if place > 0 {
+                out.push(b',');
+            }
+            self.one(want, check, rules, now, checked, out);
+        }
+        out.extend_from_slice(b"]}");
+    }
+
+    /// Does what is wanted, and appends the answer; whether it is a denial.
+    fn one(
+        &self,
+        want: Want,
+        check: &Check<'_>,
+        rules: &Snapshot<'_>,
+        now: Timestamp,
+        checked: &mut Checked,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        out.push(b'{');
+        match want {
+            Want::Check => check.ask(|request| rules.check(request, now, checked)),
+            Want::Peek => check.ask(|request| rules.peek(request, now, checked)),
+            Want::Refund => check.ask(|request| rules.refund(request, now, checked)),
+            Want::Reset => check.ask(|request| rules.reset(request, now, checked)),
+            Want::Inspect => {
+                let inspected = check.ask(|request| rules.inspect(request, now));
+                write_inspected(&inspected, rules, out);
+                out.push(b'}');
+                return false;
+            }
+        }
+        if checked.domain() == DomainIs::Unknown {
+            self.service.telemetry().happened(Happening::UnknownDomain);
+        }
+        let shadowed = want == Want::Check && self.service.options().shadow_mode;
+        if shadowed && !checked.allowed {
+            self.service.telemetry().happened(Happening::GlobalShadow);
+        }
+        let allowed = checked.allowed || shadowed;
+        let denied = want == Want::Check && !allowed;
+        if denied && let Some(status) = spokesman(false, &checked.statuses) {
+            let policies = policies(status.under, rules);
+            let told = Told { verdict: &status.verdict, policies: &policies, now };
+            let written = match self.options.body {
+                Body::Envelope => told.write_error(out),
+                Body::Problem => told.write_problem(&self.options.style, out),
+            };
+            if written {
+                out.push(b',');
+            }
+        }
+        write_checked(allowed, checked, rules, out);
+        out.push(b'}');
+        denied
+    }
+
+    /// Writes the headers of an answer to one check.
+    fn tell(
+        &self,
+        want: Want,
+        denied: bool,
+        rules: &Snapshot<'_>,
+        now: Timestamp,
+        checked: &Checked,
+        headers: &mut HeaderMap,
+    ) {
+        let style = &self.options.style;
+        if denied {
+            if let Some(status) = spokesman(false, &checked.statuses) {
+                let policies = policies(status.under, rules);
+                let told = Told { verdict: &status.verdict, policies: &policies, now };
+                told.write_headers(style, headers);
+            }
+            if self.options.body == Body::Problem {
+                headers.insert(CONTENT_TYPE, PROBLEM);
+            }
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        } else if want != Want::Inspect {
+            // Where nothing is enforced, whoever would have been denied speaks for the others.
+            let would_deny = spokesman(false, &checked.statuses).filter(|_| !checked.allowed);
+            let status = would_deny.or_else(|| spokesman(true, &checked.statuses));
+            if let Some(status) = status {
+                write_numbers(status, rules, now, style, headers);
+            }
+        }
+    }
+}
+
+impl Want {
+    pub(super) const fn door(self) -> Door {
+        match self {
+            Self::Check => Door::Check,
+            Self::Peek => Door::Peek,
+            Self::Refund => Door::Refund,
+            Self::Inspect | Self::Reset => Door::Keys,
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What whoever gets no answer is told.
+
+use axum::response::{IntoResponse, Response};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderName, HeaderValue, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::ask::NotAsked;
+use super::options::Body;
+use crate::telemetry::Fault;
+
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    context: Map<String, Value>,
+    header: Option<(HeaderName, HeaderValue)>,
+    /// As the service counts it.
+    pub(super) fault: Fault,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        let (message, context) = (message.into(), Map::new());
+        Self { status, code, message, context, header: None, fault: Fault::Invalid }
+    }
+
+    /// The body is no request.
+    pub(super) fn not_asked(not: &NotAsked) -> Self {
+        let mut refusal = Self::new(StatusCode::BAD_REQUEST, "invalid_request", not.to_string());
+        let place = json!({ "line": not.line, "column": not.column, "field": not.field });
+        if let Value::Object(context) = place {
+            refusal.context = context;
+        }
+        refusal
+    }
+
+    /// The body is longer than it may be.
+    pub(super) fn too_large(most: usize) -> Self {
+        let message = format!(
+            "the body has more than {most} bytes; send fewer checks at a time, in several requests"
+        );
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+    }
+
+    /// The body took too long to come.
+    pub(super) fn late() -> Self {
+        let message = "the body took too long to come; send it at once, with its length";
+        let refusal = Self::new(StatusCode::REQUEST_TIMEOUT, "body_late", message);
+        Self { fault: Fault::Late, ..refusal }
+    }
+
+    /// The body broke off.
+    pub(super) fn broken() -> Self {
+        let message = "the body broke off; send it again";
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
+    }
+
+    /// Rules were never loaded.
+    pub(super) fn no_rules() -> Self {
+        let message = "no rules are loaded; correct them, the log says what is wrong with them";
+        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_rules", message);
+        let header = Some((RETRY_AFTER, HeaderValue::from_static("1")));
+        Self { fault: Fault::Service, header, ..refusal }
+    }
+
+    /// There are too many requests at once.
+    pub(super) fn overload() -> Self {
+        let message = "too many requests at once; wait a second and try again";
+        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message);
+        let header = Some((RETRY_AFTER, HeaderValue::from_static("1")));
+        Self { fault: Fault::Overload, header, ..refusal }
+    }
+
+    /// The token was not shown.
+    pub(super) fn no_token() -> Self {
+        let message = "the operator's token is needed; send `Authorization: Bearer TOKEN`";
+        let refusal = Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message);
+        let header = Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
+        Self { header, ..refusal }
+    }
+
+    /// Nobody may.
+    pub(super) fn keys_off() -> Self {
+        let message = "looking into counters is off, since this address can be reached from other machines and no token is \
+                       set; set SLUICEGATE_ADMIN_TOKEN, or listen on loopback";
+        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
+    /// There is nothing under this path.
+    pub(super) fn not_found(path: &str, routes: &[&str]) -> Self {
+        let path: String = path.chars().take(100).collect();
+        let message = format!("nothing is under `{path}`; there are {}", routes.join(", "));
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    /// There is, but for another method.
+    pub(super) fn wrong_method(method: &http::Method, path: &str) -> Self {
+        let message =
+            format!("`{path}` does not answer {method}; the header Allow says what it does");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+    }
+
+    /// As it is sent.
+    pub(super) fn response(self, body: Body) -> Response {
+        let Self { status, code, message, context, header, .. } = self;
+        let (content_type, body) = match body {
+            Body::Envelope => {
+                let error = json!({ "code": code, "message": message, "context": context });
+                (JSON, json!({ "error": error }))
+            }
+            Body::Problem => {
+                let title = status.canonical_reason().unwrap_or_default();
+                let mut problem = json!({
+                    "type": "about:blank", "title": title, "status": status.as_u16(), "detail": message, "code": code,
+                });
+                if let Value::Object(problem) = &mut problem {
+                    problem.extend(context);
+                }
+                (PROBLEM, problem)
+            }
+        };
+        let mut response = (status, body.to_string()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, content_type);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some((name, value)) = header {
+            headers.insert(name, value);
+        }
+        response
+    }
+}

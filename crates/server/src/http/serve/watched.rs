@@ -1,0 +1,196 @@
+//! Whether a connection is alive, without a timer for each request.
+//!
+//! What happens on it is counted; a look every now and then finds whether anything has. So a request costs a few numbers, and how long a silence
+//! may last is known up to the time between two looks.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Bounds;
+
+/// What happens on a connection.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// How often anything has begun or ended.
+    moves: AtomicU64,
+    /// Requests that are being answered.
+    in_hand: AtomicUsize,
+    /// Whether a head has begun and not ended. The first is awaited from the beginning.
+    head: AtomicBool,
+    /// Whether it is HTTP/2, where bytes need not be a head.
+    frames: AtomicBool,
+}
+
+/// How long nothing has happened.
+#[derive(Debug)]
+pub(super) struct Silence {
+    look_every: Duration,
+    header_looks: u32,
+    idle_looks: u32,
+    seen: u64,
+    /// Looks that found nothing new.
+    looks: u32,
+}
+
+/// What a look has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    Fine,
+    /// Nobody asks for anything.
+    Idle,
+    /// A head takes too long, or who was idle does not leave.
+    TooLong,
+}
+
+/// A connection whose bytes are counted.
+pub(super) struct Watched<I> {
+    io: I,
+    watch: Arc<Watch>,
+    /// Whether the first bytes have come.
+    begun: bool,
+}
+
+// === impl Watch ===
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self {
+            moves: AtomicU64::new(0),
+            in_hand: AtomicUsize::new(0),
+            head: AtomicBool::new(true),
+            frames: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Watch {
+    /// A head is complete.
+    pub(super) fn request_begun(&self) {
+        self.head.store(false, Relaxed);
+        self.in_hand.fetch_add(1, Relaxed);
+        self.moves.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn request_ended(&self) {
+        self.in_hand.fetch_sub(1, Relaxed);
+        self.moves.fetch_add(1, Relaxed);
+    }
+
+    fn bytes_came(&self) {
+        // With a request in hand they are of its body, or of one that is not read before that has ended.
+        let head = self.in_hand.load(Relaxed) == 0 && !self.frames.load(Relaxed);
+        if head && !self.head.swap(true, Relaxed) {
+            self.moves.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn are_frames(&self) {
+        self.frames.store(true, Relaxed);
+        self.head.store(false, Relaxed);
+    }
+}
+
+// === impl Silence ===
+
+impl Silence {
+    pub(super) fn new(bounds: &Bounds) -> Self {
+        /// A look must cost nothing beside what is looked at.
+        const LOOK_EVERY_MIN: Duration = Duration::from_millis(10);
+
+        let look_every = (bounds.header_patience / 2).max(LOOK_EVERY_MIN);
+        let looks = |patience: Duration| {
+            let looks = patience.as_nanos().div_ceil(look_every.as_nanos());
+            u32::try_from(looks).unwrap_or(u32::MAX).max(1)
+        };
+        let (header_looks, idle_looks) = (looks(bounds.header_patience), looks(bounds.idle));
+        Self { look_every, header_looks, idle_looks, seen: 0, looks: 0 }
+    }
+
+    pub(super) const fn look_every(&self) -> Duration {
+        self.look_every
+    }
+
+    pub(super) fn look(&mut self, watch: &Watch) -> Look {
+        let moves = watch.moves.load(Relaxed);
+        // Who is being answered is in our hand, and the body has a patience of its own.
+        if moves != self.seen || watch.in_hand.load(Relaxed) > 0 {
+            self.seen = moves;
+            self.looks = 0;
+            return Look::Fine;
+        }
+        self.looks = self.looks.saturating_add(1);
+        match watch.head.load(Relaxed) {
+            true if self.looks >= self.header_looks => Look::TooLong,
+            _ if self.looks > self.idle_looks => Look::TooLong,
+            _ if self.looks == self.idle_looks => Look::Idle,
+            _ => Look::Fine,
+        }
+    }
+}
+
+// === impl Watched ===
+
+impl<I> Watched<I> {
+    pub(super) const fn new(io: I, watch: Arc<Watch>) -> Self {
+        Self { io, watch, begun: false }
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+        let came = buf.filled().get(before..).unwrap_or_default();
+        if !came.is_empty() {
+            if !self.begun {
+                self.begun = true;
+                // No method of HTTP/1.1 begins like the preface of HTTP/2.
+                if came.starts_with(b"PRI") {
+                    self.watch.are_frames();
+                }
+            }
+            self.watch.bytes_came();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,51 @@
+//! Whose numbers the headers carry, where a request has several descriptors.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+
+use http::HeaderMap;
+use sluicegate::http::{Style, Told};
+use sluicegate::rules::plan::Under;
+use sluicegate::{Outcome, Policy, Snapshot, Span, Status, Timestamp, Verdict};
+
+/// What is told of the limits that a descriptor is under, each at its place.
+pub(super) fn policies<'a>(under: Under, rules: &'a Snapshot<'_>) -> Cow<'a, [Policy]> {
+    match under {
+        Under::Rule(no) => Cow::Borrowed(rules.policies(no)),
+        Under::Override(limit) => Cow::Owned(vec![Snapshot::override_policy(limit)]),
+        Under::Nothing | Under::Replaced(_) => Cow::Borrowed(&[]),
+    }
+}
+
+/// The status that speaks for all: of a denied request the denied one with the longest wait, of an admitted one that with the least left.
+pub(super) fn spokesman(allowed: bool, statuses: &[Status]) -> Option<&Status> {
+    let first_least = |rank: fn(&Status) -> Option<(u64, Reverse<Span>, i64)>| {
+        let ranked = statuses.iter().filter_map(|status| Some((rank(status)?, status)));
+        ranked.min_by_key(|(rank, _)| *rank).map(|(_, status)| status)
+    };
+    match allowed {
+        true => first_least(|status| Some((0, Reverse(Span::ZERO), status.verdict.remaining?))),
+        false => first_least(|status| match status.verdict.outcome {
+            // Whoever can never pass waits longest.
+            Outcome::Never { max_cost } => Some((0, Reverse(Span::ZERO), max_cost as i64)),
+            Outcome::Deny { retry_after } => Some((1, Reverse(retry_after), 0)),
+            Outcome::Allow { .. } => None,
+        }),
+    }
+}
+
+/// Writes what limits there are and what is left of them, as of a request that goes.
+pub(super) fn write_numbers(
+    status: &Status,
+    rules: &Snapshot<'_>,
+    now: Timestamp,
+    style: &Style,
+    headers: &mut HeaderMap,
+) {
+    let verdict = match status.verdict.is_allowed() {
+        true => status.verdict,
+        false => Verdict { outcome: Outcome::Allow { wait: Span::ZERO }, ..status.verdict },
+    };
+    let policies = policies(status.under, rules);
+    Told { verdict: &verdict, policies: &policies, now }.write_headers(style, headers);
+}

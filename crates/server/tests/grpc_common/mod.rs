@@ -1,0 +1,109 @@
+//! A server on loopback, what to ask it, and a clock that stands still.
+
+#![allow(dead_code)] // Each test file uses some of it.
+
+pub(crate) mod plain;
+pub(crate) mod raw;
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use sluicegate::{Engine, rules_of};
+use sluicegate_server::grpc::{Bounds, Listener, Options, serve};
+use sluicegate_server::rls::service::Service;
+use sluicegate_server::telemetry::{Door, Fault, Happening};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+
+const RULES: &str = "
+domain: shop
+descriptors:
+  - { key: user, rate_limit: { unit: year, requests_per_unit: 3 } }
+";
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) service: Service,
+    pub(crate) stop: oneshot::Sender<()>,
+    pub(crate) ended: JoinHandle<std::io::Result<()>>,
+}
+
+pub(crate) fn service() -> Service {
+    Service::new(Engine::new(rules_of(RULES).unwrap()).unwrap())
+}
+
+pub(crate) async fn server(bounds: Bounds) -> Server {
+    server_with(Options { bounds, ..Options::default() }).await
+}
+
+pub(crate) async fn server_with(options: Options) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    server_at(listener.into(), address, options)
+}
+
+pub(crate) fn server_at(listener: Listener, address: SocketAddr, options: Options) -> Server {
+    let service = service();
+    let (stop, stopped) = oneshot::channel();
+    let stopped = async {
+        let _ = stopped.await;
+    };
+    let ended = tokio::spawn(serve(listener, service.clone(), options, stopped));
+    Server { address, service, stop, ended }
+}
+
+impl Server {
+    pub(crate) async fn channel(&self) -> Channel {
+        let at = Channel::from_shared(format!("http://{}", self.address)).unwrap();
+        at.connect().await.unwrap()
+    }
+
+    pub(crate) async fn client(&self) -> RateLimitServiceClient<Channel> {
+        RateLimitServiceClient::new(self.channel().await)
+    }
+
+    pub(crate) fn times(&self, what: Happening) -> u64 {
+        self.service.telemetry().times(what)
+    }
+
+    pub(crate) fn failures(&self, fault: Fault) -> u64 {
+        self.service.telemetry().failures(Door::ShouldRateLimit, fault)
+    }
+
+    /// Ends, once all its connections have.
+    pub(crate) async fn end(self) {
+        let _ = self.stop.send(());
+        self.ended.await.unwrap().unwrap();
+    }
+}
+
+pub(crate) fn request(user: &str) -> RateLimitRequest {
+    let entry = Entry { key: "user".to_owned(), value: user.to_owned() };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
+    RateLimitRequest { domain: "shop".to_owned(), descriptors: vec![descriptor], hits_addend: 1 }
+}
+
+/// The runtime's clock moves only when told to, not whenever everybody waits: they may wait for a socket.
+pub(crate) struct Clock {
+    _held: mpsc::Sender<()>,
+}
+
+impl Clock {
+    /// For tests that start paused. As long as a blocking task runs, tokio leaves the clock alone.
+    pub(crate) fn frozen() -> Self {
+        let (held, until) = mpsc::channel::<()>();
+        tokio::task::spawn_blocking(move || until.recv());
+        Self { _held: held }
+    }
+
+    pub(crate) async fn advance(&self, by: Duration) {
+        tokio::time::advance(by).await;
+    }
+}

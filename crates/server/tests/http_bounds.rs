@@ -1,0 +1,272 @@
+//! Whatever a client does, it gets no more than its share of time, connections and memory.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+
+mod http_support;
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use http_support::{app, asking};
+use sluicegate_server::http::{BODY_BYTES_MAX, Bounds, Options, Server, serve};
+use sluicegate_server::rls::service::Service;
+use sluicegate_server::telemetry::{Door, Fault, Happening};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+fn bounds() -> Bounds {
+    Bounds {
+        header_patience: Duration::from_secs(10),
+        body_patience: Duration::from_secs(7),
+        idle: Duration::from_secs(60),
+        ..Bounds::default()
+    }
+}
+
+/// A connection that needs no network, so that time can be a virtual one.
+fn connect(bounds: Bounds) -> (DuplexStream, Service, JoinHandle<()>) {
+    let (router, service, _) = app(Options::default());
+    let server = Server::new(router, service.clone(), bounds);
+    let (client, io) = duplex(1 << 16);
+    let served = tokio::spawn(async move { server.connection(io, std::future::pending()).await });
+    (client, service, served)
+}
+
+fn request(body: &str) -> String {
+    format!("POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+/// One answer.
+async fn answer(client: &mut (impl AsyncReadExt + Unpin)) -> String {
+    let mut got = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&got).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() >= length.unwrap().parse().unwrap() {
+                return text;
+            }
+        }
+        let mut piece = [0; 4_096];
+        let count = client.read(&mut piece).await.unwrap();
+        assert!(count > 0, "closed after {text:?}");
+        got.extend_from_slice(&piece[..count]);
+    }
+}
+
+async fn seconds_until_closed(client: &mut DuplexStream) -> u64 {
+    let begun = Instant::now();
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&rest), "");
+    begun.elapsed().as_secs()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_sends_nothing_or_a_head_drop_by_drop_is_closed() {
+    let (mut client, ..) = connect(bounds());
+    let waited = seconds_until_closed(&mut client).await;
+    assert!((10..=15).contains(&waited), "{waited}");
+
+    for begun in ["", "POST /v1/check HTTP/1.1\r\n"] {
+        let (mut client, _, served) = connect(bounds());
+        // After a request that was right, too.
+        client.write_all(request(&asking("user", "a")).as_bytes()).await.unwrap();
+        answer(&mut client).await;
+        client.write_all(begun.as_bytes()).await.unwrap();
+        let since = Instant::now();
+        while client.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(since.elapsed() < Duration::from_secs(20), "it goes on for ever");
+        }
+        assert!(since.elapsed() >= Duration::from_secs(10));
+        served.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_idle_is_closed_and_who_is_not_is_kept() {
+    let (mut client, ..) = connect(bounds());
+    for _ in 0..5 {
+        client.write_all(request(&asking("team", "a")).as_bytes()).await.unwrap();
+        assert!(answer(&mut client).await.starts_with("HTTP/1.1 "));
+        tokio::time::sleep(Duration::from_secs(50)).await;
+    }
+    let waited = seconds_until_closed(&mut client).await;
+    assert!((10..=15).contains(&waited), "60 to 65 after the last, not {waited}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_come_is_late() {
+    let (mut client, service, _) = connect(bounds());
+    client
+        .write_all(b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
+        .await
+        .unwrap();
+    let begun = Instant::now();
+    let told = answer(&mut client).await;
+    assert!(told.starts_with("HTTP/1.1 408 ") && told.contains("body_late"), "{told}");
+    assert_eq!(begun.elapsed().as_secs(), 7);
+    assert_eq!(service.telemetry().failures(Door::Check, Fault::Late), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_large_is_refused() {
+    let (mut client, ..) = connect(bounds());
+    let head = format!(
+        "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+        BODY_BYTES_MAX + 1
+    );
+    client.write_all(head.as_bytes()).await.unwrap();
+    let told = answer(&mut client).await;
+    assert!(told.starts_with("HTTP/1.1 413 "), "before any of it was sent: {told}");
+
+    let (mut client, ..) = connect(bounds());
+    client
+        .write_all(b"POST /v1/check HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        .await
+        .unwrap();
+    let (mut from, mut to) = tokio::io::split(client);
+    let sending = tokio::spawn(async move {
+        let chunk = format!("4000\r\n{}\r\n", " ".repeat(0x4000));
+        while to.write_all(chunk.as_bytes()).await.is_ok() {}
+    });
+    assert!(answer(&mut from).await.starts_with("HTTP/1.1 413 "), "without saying so before");
+    sending.abort();
+
+    let (mut client, ..) = connect(bounds());
+    client.write_all(b"GET /healthcheck HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+    let line = format!("x-{}: {}\r\n", "a".repeat(100), "b".repeat(1_000));
+    for _ in 0..40 {
+        let _ = client.write_all(line.as_bytes()).await;
+    }
+    let mut told = String::new();
+    let _ = client.read_to_string(&mut told).await;
+    assert!(told.starts_with("HTTP/1.1 431 "), "{told}");
+}
+
+/// A service on a real socket.
+struct Running {
+    address: std::net::SocketAddr,
+    service: Service,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<std::io::Result<()>>,
+}
+
+async fn run(router: Router, service: Service, bounds: Bounds) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let counts = service.clone();
+    let served = tokio::spawn(async move {
+        let stopped = async { drop(stopped.await) };
+        serve(listener, router, counts, bounds, stopped).await
+    });
+    Running { address, service, stop, served }
+}
+
+/// A route that says when somebody came, and answers when it is told to.
+fn slow() -> (Router, mpsc::UnboundedReceiver<oneshot::Sender<()>>) {
+    let (came, visitors) = mpsc::unbounded_channel();
+    let handler = move || {
+        let came = came.clone();
+        async move {
+            let (go, gone) = oneshot::channel();
+            came.send(go).unwrap();
+            let _ = gone.await;
+            "at last"
+        }
+    };
+    (Router::new().route("/v1/check", get(handler)), visitors)
+}
+
+const SLOWLY: &[u8] = b"GET /v1/check HTTP/1.1\r\nhost: x\r\n\r\n";
+
+#[tokio::test]
+async fn connections_beyond_the_bound_are_closed_at_once() {
+    let (router, service, _) = app(Options::default());
+    let running = run(router, service, Bounds { connections: 1, ..Bounds::default() }).await;
+    let mut first = TcpStream::connect(running.address).await.unwrap();
+    first.write_all(request(&asking("user", "a")).as_bytes()).await.unwrap();
+    answer(&mut first).await;
+    let mut second = TcpStream::connect(running.address).await.unwrap();
+    assert_eq!(second.read(&mut [0; 10]).await.unwrap_or(0), 0);
+    let telemetry = running.service.telemetry();
+    assert_eq!(telemetry.times(Happening::ConnectionRefused), 1);
+    assert_eq!(telemetry.times(Happening::ConnectionOpened), 1);
+    running.stop.send(()).unwrap();
+    running.served.await.unwrap().unwrap();
+    assert_eq!(telemetry.times(Happening::ConnectionClosed), 1);
+}
+
+#[tokio::test]
+async fn requests_beyond_the_bound_are_told_to_come_back() {
+    let ((router, mut visitors), (_, service, _)) = (slow(), app(Options::default()));
+    let running = run(router, service, Bounds { in_flight: 1, ..Bounds::default() }).await;
+    let mut first = TcpStream::connect(running.address).await.unwrap();
+    first.write_all(SLOWLY).await.unwrap();
+    let go = visitors.recv().await.unwrap();
+    let mut second = TcpStream::connect(running.address).await.unwrap();
+    second.write_all(SLOWLY).await.unwrap();
+    let told = answer(&mut second).await;
+    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("retry-after: 1\r\n"), "{told}");
+    assert_eq!(running.service.telemetry().failures(Door::Check, Fault::Overload), 1);
+    go.send(()).unwrap();
+    assert!(answer(&mut first).await.ends_with("at last"));
+    second.write_all(SLOWLY).await.unwrap();
+    visitors.recv().await.unwrap().send(()).unwrap();
+    assert!(answer(&mut second).await.ends_with("at last"), "there is room again");
+}
+
+#[tokio::test]
+async fn what_has_begun_is_brought_to_its_end() {
+    let ((router, mut visitors), (_, service, _)) = (slow(), app(Options::default()));
+    let running = run(router, service, Bounds::default()).await;
+    let mut idle = TcpStream::connect(running.address).await.unwrap();
+    let mut busy = TcpStream::connect(running.address).await.unwrap();
+    busy.write_all(SLOWLY).await.unwrap();
+    let go = visitors.recv().await.unwrap();
+    running.stop.send(()).unwrap();
+    assert_eq!(idle.read(&mut [0; 10]).await.unwrap_or(0), 0, "closed, since it asks for nothing");
+    assert!(TcpStream::connect(running.address).await.is_err(), "nobody is accepted any more");
+    go.send(()).unwrap();
+    assert!(answer(&mut busy).await.ends_with("at last"));
+    running.served.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_end_is_not_put_off_for_ever() {
+    let ((router, mut visitors), (_, service, _)) = (slow(), app(Options::default()));
+    let bounds = Bounds { drain: Duration::from_millis(1), ..Bounds::default() };
+    let running = run(router, service, bounds).await;
+    let mut busy = TcpStream::connect(running.address).await.unwrap();
+    busy.write_all(SLOWLY).await.unwrap();
+    let _never_sent = visitors.recv().await.unwrap();
+    running.stop.send(()).unwrap();
+    running.served.await.unwrap().unwrap();
+    assert_eq!(busy.read(&mut [0; 10]).await.unwrap_or(0), 0);
+}
+
+#[tokio::test]
+async fn http_2_without_a_handshake_is_answered_too() {
+    let (router, service, _) = app(Options::default());
+    let running = run(router, service, Bounds::default()).await;
+    let socket = TcpStream::connect(running.address).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(socket).await.unwrap();
+    let driven = tokio::spawn(connection);
+    let head =
+        http::Request::post(format!("http://{}/v1/check", running.address)).body(()).unwrap();
+    let (response, mut body) = client.send_request(head, false).unwrap();
+    body.send_data(asking("user", "a").into(), true).unwrap();
+    let response = response.await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["x-ratelimit-remaining"], "1");
+    drop((client, response, body));
+    running.stop.send(()).unwrap();
+    running.served.await.unwrap().unwrap();
+    driven.abort();
+}

@@ -1,0 +1,192 @@
+//! Encrypted connections: real handshakes with certificates made here.
+
+#![cfg(unix)] // Links are swapped as Kubernetes does it.
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+
+mod grpc_common;
+mod tls_common;
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+
+use sluicegate_server::grpc::{Bounds, Options};
+use sluicegate_server::telemetry::Happening;
+use sluicegate_server::tls::{LOOK_EVERY, Tls, TlsError, TlsEvent};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use grpc_common::{Clock, server_with};
+use tls_common::{Ca, Client, Dir};
+
+fn options(tls: &Tls) -> Options {
+    Options { tls: Some(tls.clone()), ..Options::default() }
+}
+
+#[tokio::test]
+async fn a_client_that_trusts_the_server_is_answered() {
+    let (dir, ca) = (Dir::new("trusted"), Ca::new());
+    let certificate = dir.put(&ca.issue("localhost"));
+    let server = server_with(options(&Tls::new(dir.files()).unwrap())).await;
+    let mut talk = Client::trusting(&ca).connect(server.address).await.unwrap();
+    assert_eq!(talk.certificate, certificate);
+    assert_eq!(talk.protocol.as_deref(), Some(&b"h2"[..]));
+    assert_eq!(talk.call().await.unwrap(), "0");
+    let refused = Client::trusting(&Ca::new()).connect(server.address).await;
+    assert!(refused.is_err(), "another CA knows nothing of it");
+    drop(talk);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn without_a_certificate_that_the_ca_vouches_for_a_client_is_refused() {
+    let (dir, ca, clients) = (Dir::new("clients"), Ca::new(), Ca::new());
+    dir.put(&ca.issue("localhost"));
+    let tls = Tls::new(dir.files_for_clients(&clients, None)).unwrap();
+    let server = server_with(options(&tls)).await;
+    let client = || Client::trusting(&ca);
+    let known = client().with(&clients.issue("envoy.mesh"));
+    assert_eq!(known.call(server.address).await.unwrap(), "0");
+    assert!(client().call(server.address).await.is_err(), "without one");
+    let stranger = client().with(&ca.issue("envoy.mesh"));
+    assert!(stranger.call(server.address).await.is_err(), "of another CA");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_client_must_have_the_name_that_is_asked_for() {
+    let (dir, ca) = (Dir::new("names"), Ca::new());
+    dir.put(&ca.issue("localhost"));
+    for name in ["envoy.mesh", "spiffe://mesh/ns/edge/sa/envoy", "10.0.0.7"] {
+        let tls = Tls::new(dir.files_for_clients(&ca, Some(name))).unwrap();
+        let server = server_with(options(&tls)).await;
+        let client = |of: &str| Client::trusting(&ca).with(&ca.issue(of));
+        assert_eq!(client(name).call(server.address).await.unwrap(), "0", "{name}");
+        for other in ["other.mesh", "spiffe://mesh/ns/edge/sa/other", "10.0.0.8"] {
+            assert!(client(other).call(server.address).await.is_err(), "{name} is not {other}");
+        }
+        server.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_certificate_is_for_new_connections_and_old_ones_go_on() {
+    let (clock, dir, ca) = (Clock::frozen(), Dir::new("renewed"), Ca::new());
+    let first = dir.put(&ca.issue("localhost"));
+    let tls = Tls::new(dir.files()).unwrap();
+    let (told, mut events) = tokio::sync::mpsc::unbounded_channel();
+    tls.on_event(move |event| told.send(format!("{event:?}")).unwrap());
+    let server = server_with(options(&tls)).await;
+    let client = Client::trusting(&ca);
+    let mut old = client.connect(server.address).await.unwrap();
+    assert_eq!(old.certificate, first);
+
+    let second = dir.put(&ca.issue("localhost"));
+    clock.advance(LOOK_EVERY).await;
+    assert_eq!(events.recv().await.unwrap(), "Reloaded");
+    let new = client.connect(server.address).await.unwrap();
+    assert_eq!(new.certificate, second);
+    assert_eq!(old.call().await.unwrap(), "0");
+
+    // A key that does not fit: the pair stays as it was, and it is told once.
+    fs::write(dir.path("..data/tls.key"), ca.issue("localhost").key).unwrap();
+    clock.advance(LOOK_EVERY).await;
+    assert!(events.recv().await.unwrap().starts_with("Refused(KeyDoesNotFit"));
+    let same = client.connect(server.address).await.unwrap();
+    assert_eq!(same.certificate, second);
+    tls.look().await;
+    assert!(events.try_recv().is_err(), "it has been told");
+
+    let third = dir.put(&ca.issue("localhost"));
+    clock.advance(LOOK_EVERY).await;
+    assert_eq!(events.recv().await.unwrap(), "Reloaded");
+    let new = client.connect(server.address).await.unwrap();
+    assert_eq!(new.certificate, third);
+    drop((old, new, same));
+    server.end().await;
+}
+
+#[test]
+fn what_cannot_be_used_is_told_with_its_place() {
+    let (dir, ca) = (Dir::new("told"), Ca::new());
+    let told = |what: &str| {
+        let error = Tls::new(dir.files()).unwrap_err().to_string();
+        assert!(error.contains(what) && error.contains("tls."), "{error}");
+    };
+    told("cannot be read");
+    let pair = ca.issue("localhost");
+    dir.put(&pair);
+    Tls::new(dir.files()).unwrap();
+    let [cert, key] = ["tls.crt", "tls.key"].map(|name| dir.path(&format!("..data/{name}")));
+    fs::write(&cert, "no certificate").unwrap();
+    told("no certificate in it");
+    fs::write(&cert, "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").unwrap();
+    told("tls.crt");
+    fs::write(&cert, &pair.cert).unwrap();
+    fs::write(&key, &pair.cert).unwrap();
+    told("no key in it");
+    fs::write(&key, &ca.issue("localhost").key).unwrap();
+    told("does not fit");
+    fs::write(&key, &pair.key).unwrap();
+    let mut files = dir.files();
+    files.client_san = Some("envoy.mesh".to_owned());
+    assert!(matches!(Tls::new(files), Err(TlsError::NameWithoutCa { .. })));
+}
+
+#[test]
+fn files_are_looked_at_by_what_is_in_them() {
+    let (dir, ca) = (Dir::new("contents"), Ca::new());
+    let pair = ca.issue("localhost");
+    dir.put(&pair);
+    let tls = Tls::new(dir.files()).unwrap();
+    assert!(!tls.reload_if_changed().unwrap());
+    dir.put(&pair);
+    assert!(!tls.reload_if_changed().unwrap(), "other files, but the same in them");
+    dir.put(&ca.issue("localhost"));
+    assert!(tls.reload_if_changed().unwrap());
+    assert!(!tls.reload_if_changed().unwrap());
+    fs::remove_file(dir.path("..data")).unwrap();
+    assert!(matches!(tls.reload_if_changed(), Err(TlsError::Unreadable { .. })));
+    assert!(!tls.reload_if_changed().unwrap(), "it has been told");
+}
+
+#[test]
+fn keys_of_the_older_kinds_are_read_too() {
+    let (dir, ca) = (Dir::new("kinds"), Ca::new());
+    let pair = ca.issue("localhost");
+    dir.put(&pair);
+    fs::write(dir.path("..data/tls.key"), pair.key_as_sec1()).unwrap();
+    Tls::new(dir.files()).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_begin_the_handshake_is_let_go_and_hinders_nobody() {
+    let (clock, dir, ca) = (Clock::frozen(), Dir::new("silent"), Ca::new());
+    dir.put(&ca.issue("localhost"));
+    let server = server_with(options(&Tls::new(dir.files()).unwrap())).await;
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    assert_eq!(Client::trusting(&ca).call(server.address).await.unwrap(), "0");
+    assert_eq!(server.times(Happening::ConnectionOpened), 2);
+    clock.advance(Bounds::default().patience).await;
+    let mut heard = Vec::new();
+    silent.read_to_end(&mut heard).await.unwrap();
+    assert!(heard.is_empty());
+    server.end().await;
+}
+
+#[test]
+fn whoever_is_told_can_be_replaced() {
+    let (dir, ca) = (Dir::new("replaced"), Ca::new());
+    dir.put(&ca.issue("localhost"));
+    let tls = Tls::new(dir.files()).unwrap();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    for name in ["first", "second"] {
+        let heard = heard.clone();
+        tls.on_event(move |event| {
+            assert!(matches!(event, TlsEvent::Reloaded));
+            heard.lock().unwrap().push(name);
+        });
+    }
+    dir.put(&ca.issue("localhost"));
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(tls.look());
+    assert_eq!(*heard.lock().unwrap(), ["second"]);
+}

@@ -1,0 +1,35 @@
+//! A whole service on a clock that stands still: it never panics, and says something of each descriptor.
+
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use prost::Message;
+use sluicegate::clock::ManualClock;
+use sluicegate::{Engine, rules_of};
+use sluicegate_server::EXAMPLE_RULES;
+use sluicegate_server::rls::ask::{Ask, Most};
+use sluicegate_server::rls::json;
+use sluicegate_server::rls::service::{Scratch, Service};
+use sluicegate_server::telemetry::Door;
+
+/// Asks a new service the same thing twice, so that a finding depends on nothing but the bytes.
+pub(crate) fn check(bytes: &[u8]) {
+    // Most noise is no request, and needs no service.
+    let Ok(ask) = Ask::read(bytes, Most::default()) else { return };
+    let rules = rules_of(EXAMPLE_RULES).expect("the example is valid");
+    let engine = Engine::builder(rules).clock(ManualClock::new()).build().expect("it fits");
+    let service = Service::new(engine);
+    let mut scratch = Scratch::default();
+    for _ in 0..2 {
+        let mut out = Vec::new();
+        match service.answer(Door::ShouldRateLimit, bytes, &mut scratch, &mut out) {
+            Ok(code) => {
+                let told = RateLimitResponse::decode(&*out).expect("an answer is a message");
+                assert_eq!(told.overall_code, code as i32);
+                assert_eq!(told.statuses.len(), ask.descriptors.len());
+                assert!(told.statuses.iter().all(|status| matches!(status.code, 1 | 2)));
+                let told = json::response(&out).expect("an answer can be written as JSON");
+                assert_eq!(told["statuses"].as_array().map(Vec::len), Some(ask.descriptors.len()));
+            }
+            Err(failure) => assert!(out.is_empty() && !failure.message.is_empty()),
+        }
+    }
+}
