@@ -21,7 +21,9 @@ fn every_flag_of_serve_is_in_the_guide() {
     let words = help.split(|c: char| !c.is_ascii_lowercase() && c != '-');
     let flags: BTreeSet<&str> = words.filter(|word| word.starts_with("--")).collect();
     for flag in flags.iter().filter(|flag| !matches!(**flag, "--help" | "--version")) {
-        assert!(guide.contains(&format!("| `{flag}")), "`{flag}` has no row in docs/guide/service.md");
+        let row = [format!("| `{flag}`"), format!("| `{flag} ")];
+        let told = row.iter().any(|row| guide.contains(row));
+        assert!(told, "`{flag}` has no row in docs/guide/service.md");
     }
     assert!(flags.len() > 10, "only {flags:?} were found");
 }
@@ -38,10 +40,11 @@ fn every_variable_is_in_the_guide() {
         for name in code.flat_map(|line| line.split('"').skip(1).step_by(2)) {
             let name_of_one = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || "_*".contains(c);
             let is_name = name.contains('_') || ["HOST", "PORT"].contains(&name);
-            if !is_name || !name.chars().all(name_of_one) || name == "LIMIT_REQUEST" {
+            let is_part = name.ends_with('_') || name == "LIMIT_REQUEST";
+            if !is_name || is_part || !name.chars().all(name_of_one) {
                 continue;
             }
-            let told = name == "SLUICEGATE_" || guide.contains(&format!("`{name}"));
+            let told = guide.contains(&format!("`{name}"));
             assert!(told, "`{name}` of {file} is not in docs/guide/service.md");
             count += 1;
         }
