@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
 use sluicegate::rules::plan::{DomainIs, Under};
 use sluicegate::rules::request::{Descriptor, Override, Request};
 use sluicegate::rules::rule::Limits;
+use sluicegate::rules::set::RuleNo;
 use sluicegate::rules::unit::Unit;
 use sluicegate::{Checked, Engine, Outcome, Snapshot, Span, Status, Timestamp};
 use smallvec::SmallVec;
@@ -17,7 +19,9 @@ use super::metadata;
 use super::options::Options;
 use super::told::told_limit;
 use crate::health::Health;
+use crate::logs::events;
 use crate::telemetry::{Door, Fault, Happening, Telemetry};
+use crate::traces::{self, Tracer};
 
 /// Answers Envoy by the rules of an engine.
 ///
@@ -49,6 +53,7 @@ struct Inner {
     options: Options,
     health: Health,
     telemetry: Telemetry,
+    tracer: Tracer,
 }
 
 /// What can be used again from one request to the next.
@@ -100,7 +105,14 @@ impl Service {
     /// The same with more to say about it; it refuses to answer until it has heard that rules were loaded.
     #[must_use]
     pub fn with(engine: Engine, options: Options, health: Health) -> Self {
-        Self { inner: Arc::new(Inner { engine, options, health, telemetry: Telemetry::default() }) }
+        Self::traced(engine, options, health, Tracer::off())
+    }
+
+    /// The same with its calls traced.
+    #[must_use]
+    pub fn traced(engine: Engine, options: Options, health: Health, tracer: Tracer) -> Self {
+        let telemetry = Telemetry::default();
+        Self { inner: Arc::new(Inner { engine, options, health, telemetry, tracer }) }
     }
 
     /// Reads a request that came in by a door, checks it, and appends the answer to `out`.
@@ -114,8 +126,23 @@ impl Service {
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
+        self.answer_in(None, door, bytes, scratch, out)
+    }
+
+    /// The same, as part of a span that is told what was asked and answered.
+    ///
+    /// # Errors
+    /// As [`Service::answer`].
+    pub fn answer_in(
+        &self,
+        span: Option<&mut traces::Span>,
+        door: Door,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<Code, Failure> {
         let begun = self.inner.engine.now();
-        let answered = self.answered(begun, bytes, scratch, out);
+        let answered = self.answered(span, begun, bytes, scratch, out);
         match &answered {
             Ok(_) => {
                 let took = self.inner.engine.now().since(begun);
@@ -128,12 +155,13 @@ impl Service {
 
     fn answered(
         &self,
+        span: Option<&mut traces::Span>,
         now: Timestamp,
         bytes: &[u8],
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
-        let Inner { engine, options, health, telemetry } = &*self.inner;
+        let Inner { engine, options, health, telemetry, .. } = &*self.inner;
         let mended;
         let ask = match Ask::read(bytes, options.most) {
             Err(WireError::NotText) => {
@@ -186,21 +214,49 @@ impl Service {
         if options.dynamic_metadata {
             put_metadata(&ask, &rules, &scratch.checked, code, out);
         }
+        if let Some(span) = span {
+            span.set("ratelimit.domain", ask.domain);
+            span.set("ratelimit.descriptors", ask.descriptors.len() as i64);
+            self.tell_span(span, &rules, &scratch.checked, code);
+        }
+        if code == Code::OverLimit {
+            tell_log(&ask, &rules, &scratch.checked);
+        }
         Ok(code)
+    }
+
+    /// A span is told what was answered.
+    pub fn tell_span(
+        &self,
+        span: &mut traces::Span,
+        rules: &Snapshot<'_>,
+        checked: &Checked,
+        code: Code,
+    ) {
+        span.set("ratelimit.code", if code == Code::Ok { "OK" } else { "OVER_LIMIT" });
+        if let Some(rule) = denied_by(rules, checked).filter(|_| code == Code::OverLimit) {
+            span.set("ratelimit.denied_by", rule);
+        }
     }
 
     /// What is said to the whole request, as this service is set.
     #[must_use]
     pub fn code_of(&self, rules: &Snapshot<'_>, checked: &Checked) -> Code {
         let Inner { options, telemetry, .. } = &*self.inner;
-        let allowed = match options.quota_mode {
-            false => checked.allowed,
-            true => !self.all_quotas_deny(rules, checked),
-        };
+        let allowed = self.would_allow(rules, checked);
         if !allowed && options.shadow_mode {
             telemetry.happened(Happening::GlobalShadow);
         }
         if allowed || options.shadow_mode { Code::Ok } else { Code::OverLimit }
+    }
+
+    /// Whether a request may go, as this service is set, if it enforces anything.
+    #[must_use]
+    pub fn would_allow(&self, rules: &Snapshot<'_>, checked: &Checked) -> bool {
+        match self.inner.options.quota_mode {
+            false => checked.allowed,
+            true => !self.all_quotas_deny(rules, checked),
+        }
     }
 
     /// With every rule in quota mode, also what is under none counts as a quota, and one that never denies.
@@ -236,6 +292,14 @@ impl Service {
     #[must_use]
     pub fn health(&self) -> &Health {
         &self.inner.health
+    }
+
+    /// Begins the span of a call, if somebody wants to see it.
+    #[inline]
+    #[must_use]
+    pub fn begin_span(&self, name: &'static str, headers: &HeaderMap) -> Option<traces::Span> {
+        let Inner { tracer, engine, .. } = &*self.inner;
+        if tracer.is_off() { None } else { tracer.begin(name, headers, engine.now()) }
     }
 
     /// What it counts about itself.
@@ -297,18 +361,40 @@ fn put_metadata(
     code: Code,
     out: &mut Vec<u8>,
 ) {
-    let rule_of = |status: &Status| match status.under {
-        Under::Rule(no) => Some(no),
-        Under::Nothing | Under::Replaced(_) | Under::Override(_) => None,
-    };
     let passed = checked.statuses.iter().filter(|status| status.verdict.is_allowed());
     let passed = passed.filter_map(|status| rules.rules().rule(rule_of(status)?).metadata());
-    let mut denials = checked.statuses.iter().filter(|status| !status.verdict.is_allowed());
     let denied_by = match code {
         Code::Ok => None,
-        Code::OverLimit => denials.find_map(rule_of).map(|no| rules.rules().id(no)),
+        Code::OverLimit => denied_by(rules, checked),
     };
     metadata::put(ask, passed, denied_by.as_deref(), out);
+}
+
+const fn rule_of(status: &Status) -> Option<RuleNo> {
+    match status.under {
+        Under::Rule(no) => Some(no),
+        Under::Nothing | Under::Replaced(_) | Under::Override(_) => None,
+    }
+}
+
+/// The first rule that denies, by its id.
+fn denied_by(rules: &Snapshot<'_>, checked: &Checked) -> Option<String> {
+    let mut denials = checked.statuses.iter().filter(|status| !status.verdict.is_allowed());
+    denials.find_map(rule_of).map(|no| rules.rules().id(no))
+}
+
+/// A denial is worth a line to whoever wants to hear of single requests.
+fn tell_log(ask: &Ask<'_>, rules: &Snapshot<'_>, checked: &Checked) {
+    if !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
+    events::request_denied(ask.domain, denied_by(rules, checked).as_deref());
+    let charged = ask.descriptors.iter().filter(|asked| !asked.is_negative_hits);
+    for (asked, status) in charged.zip(&checked.statuses) {
+        if !status.verdict.is_allowed() {
+            events::keys_denied(ask.domain, ask.entries(asked));
+        }
+    }
 }
 
 /// What is said of one descriptor.
