@@ -49,12 +49,12 @@ fn rerun(text: &str, count: &mut usize) -> String {
             page.push_str(&format!("> {more}\n"));
             lines.next();
         }
-        page.push_str(&terminal.run(&command));
-        *count += 1;
         let ends = |line: &&str| line.starts_with("```") || line.starts_with("$ ");
-        while lines.next_if(|line| !ends(line)).is_some() {}
+        let said: Vec<&str> = std::iter::from_fn(|| lines.next_if(|line| !ends(line))).collect();
+        page.push_str(&keeping_times(&said, &terminal.run(&command)));
+        *count += 1;
     }
-    keeping_times(text, &page)
+    page
 }
 
 #[test]

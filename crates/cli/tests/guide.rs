@@ -38,7 +38,8 @@ fn every_variable_is_in_the_guide() {
         let code = source.split("#[cfg(test)]").next().unwrap().lines();
         let code = code.filter(|line| !line.trim_start().starts_with("//"));
         for name in code.flat_map(|line| line.split('"').skip(1).step_by(2)) {
-            let name_of_one = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || "_*".contains(c);
+            let name_of_one =
+                |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || "_*".contains(c);
             let is_name = name.contains('_') || ["HOST", "PORT"].contains(&name);
             let is_part = name.ends_with('_') || name == "LIMIT_REQUEST";
             if !is_name || is_part || !name.chars().all(name_of_one) {
@@ -99,7 +100,8 @@ fn examples_are_shown_as_they_are() {
     };
     for (guide, example) in [("service", "service"), ("migrating", "limitador")] {
         let text = page(&format!("docs/guide/{guide}.md"));
-        let shown = text.split("```yaml\n").find(|block| block.starts_with("domain: shop")).unwrap();
+        let shown =
+            text.split("```yaml\n").find(|block| block.starts_with("domain: shop")).unwrap();
         let file = page(&format!("docs/examples/{example}.yaml"));
         assert_eq!(bare(shown.split("```").next().unwrap()), bare(&file), "{guide}");
     }

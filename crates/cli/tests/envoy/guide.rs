@@ -8,9 +8,8 @@ use crate::upstream::Upstream;
 
 /// The blocks of YAML in the guides that begin with this text.
 fn blocks(beginning: &str) -> Vec<String> {
-    let pages = ["service", "migrating"].map(|name| {
-        std::fs::read_to_string(root().join(format!("docs/guide/{name}.md"))).unwrap()
-    });
+    let pages = ["service", "migrating"]
+        .map(|name| std::fs::read_to_string(root().join(format!("docs/guide/{name}.md"))).unwrap());
     let blocks = pages.iter().flat_map(|page| page.split("```yaml\n").skip(1));
     let blocks = blocks.map(|block| block.split("```").next().unwrap().to_owned());
     blocks.filter(|block| block.starts_with(beginning)).collect()
@@ -33,7 +32,8 @@ fn indented(block: &str, by: usize) -> String {
 /// The configuration with a block before the line that says this.
 fn before(config: &str, place: &str, block: &str) -> String {
     let lines = config.lines().map(|line| {
-        let block = if line.trim() == place { indented(block, indent(line)) } else { String::new() };
+        let block =
+            if line.trim() == place { indented(block, indent(line)) } else { String::new() };
         format!("{block}{line}\n")
     });
     let changed: String = lines.collect();
@@ -48,8 +48,8 @@ fn instead(config: &str, block: &str) -> String {
     let rest = config.lines().skip(above.len());
     let by = rest.clone().next().map(indent).unwrap();
     let below = rest.skip(1).skip_while(|line| indent(line) > by);
-    let [above, below] =
-        [above, below.collect()].map(|lines| lines.iter().map(|line| format!("{line}\n")).collect::<String>());
+    let [above, below] = [above, below.collect()]
+        .map(|lines| lines.iter().map(|line| format!("{line}\n")).collect::<String>());
     above + &indented(block, by) + &below
 }
 
@@ -67,7 +67,9 @@ fn here(config: &str, service: &str, upstream: &str) -> String {
         assert!(config.contains(from), "there is no `{from}`");
         config.replace(from, to)
     });
-    format!("admin: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: 0 }} }} }}\n{config}")
+    format!(
+        "admin: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: 0 }} }} }}\n{config}"
+    )
 }
 
 #[test]
@@ -85,7 +87,10 @@ fn the_configuration_of_the_guide_limits_users_and_their_exports() {
         let header = |name| answer.header(name).unwrap_or_default().to_owned();
         (answer.status, header("x-ratelimit-limit"), header("x-ratelimit-remaining"))
     };
-    let (daily, both) = (r#"1000, 1000;w=86400;name="daily""#, r#"2, 1000;w=86400;name="daily", 2;w=86400;name="exports""#);
+    let (daily, both) = (
+        r#"1000, 1000;w=86400;name="daily""#,
+        r#"2, 1000;w=86400;name="daily", 2;w=86400;name="exports""#,
+    );
     let guide = std::fs::read_to_string(root().join("docs/guide/service.md")).unwrap();
     assert!(guide.contains(&format!("x-ratelimit-limit: {daily}\nx-ratelimit-remaining: 999\n")));
     assert_eq!(told(get("/")), (200, daily.to_owned(), "999".to_owned()));
@@ -95,7 +100,11 @@ fn the_configuration_of_the_guide_limits_users_and_their_exports() {
     // The export that was denied was not charged to the user either.
     assert_eq!(told(get("/")), (200, daily.to_owned(), "996".to_owned()));
     assert_eq!(upstream.reached(), 4);
-    assert_eq!(http::get(&envoy.listeners[0], "/export", &[]).status, 200, "nobody is under no limit");
+    assert_eq!(
+        http::get(&envoy.listeners[0], "/export", &[]).status,
+        200,
+        "nobody is under no limit"
+    );
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! The commands of a page of documentation, run one after the other, and what a reader would see.
 
-use std::collections::HashMap;
 use std::process::Command;
 
 use super::process::Process;
@@ -72,21 +71,32 @@ impl Running {
     }
 }
 
-/// The lines as they are now, except that one which differs from the page in times alone is left as it is there.
-pub fn keeping_times(page: &str, now: &str) -> String {
-    let known: HashMap<String, &str> = page.lines().map(|line| (timeless(line), line)).collect();
-    let line = |line: &str| known.get(&timeless(line)).map_or(line, |known| known).to_owned();
-    now.lines().map(|now| line(now) + "\n").collect()
+/// What is printed now, except that a line which differs from the same line of the page in times alone is left as it is there.
+pub fn keeping_times(page: &[&str], now: &str) -> String {
+    let known = page.iter().map(Some).chain(std::iter::repeat(None));
+    let lines = now.lines().zip(known).map(|(now, known)| match known {
+        Some(known) if timeless(known) == timeless(now) => format!("{known}\n"),
+        _ => format!("{now}\n"),
+    });
+    lines.collect()
 }
 
 /// A line without what depends on when it was written.
 fn timeless(line: &str) -> String {
-    const NUMBERS: [&str; 6] =
-        ["_after_ms\":", "\"renewal\":", "-reset: ", "retry-after: ", ";t=", "content-length: "];
+    const NUMBERS: [&str; 7] = [
+        "_after_ms\":",
+        "\"renewal\":",
+        "-reset: ",
+        "retry-after: ",
+        ";t=",
+        "content-length: ",
+        "pass after ",
+    ];
     let mut line = line.to_owned();
     for mark in NUMBERS {
         let parts = line.split(mark).map(str::to_owned).collect::<Vec<_>>();
-        let rest = parts[1..].iter().map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()));
+        let rest =
+            parts[1..].iter().map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()));
         line = [parts[0].as_str()].into_iter().chain(rest).collect::<Vec<_>>().join(mark);
     }
     if let (Some(from), Some(to)) = (line.find("Wait "), line.find(" and try again")) {
