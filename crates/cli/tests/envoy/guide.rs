@@ -1,5 +1,7 @@
 //! Envoy's configuration, as the guides show it.
 
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
+
 use crate::envoy::{Envoy, validated};
 use crate::support::http::{self, Answer};
 use crate::support::service::Service;
@@ -135,4 +137,47 @@ fn headers_that_clients_made_up_do_not_reach_the_upstream() {
     let reached: Vec<&str> =
         answer.body.lines().filter(|line| line.starts_with("ratelimit-remaining")).collect();
     assert_eq!(reached, ["ratelimit-remaining: 999"], "{answer:?}");
+}
+
+/// Certificates as the guide names them: a CA, the service's, and Envoy's. Their directory.
+fn certificates(folder: &Folder) -> String {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    folder.file("ca.pem", &ca.pem());
+    let service = SanType::DnsName("sluicegate.internal".try_into().unwrap());
+    let edge = SanType::URI("spiffe://cluster/edge".try_into().unwrap());
+    for (name, san) in [("server", service), ("edge", edge)] {
+        let (mut params, key) = (CertificateParams::default(), KeyPair::generate().unwrap());
+        params.subject_alt_names = vec![san];
+        folder.file(&format!("{name}.pem"), &params.signed_by(&key, &ca).unwrap().pem());
+        folder.file(&format!("{name}.key"), &key.serialize_pem());
+    }
+    folder.path().to_owned()
+}
+
+#[test]
+fn the_tls_of_the_guide_lets_those_in_who_have_the_name() {
+    let folder = Folder::new();
+    let at = certificates(&folder);
+    let rules = root().join("docs/examples/service.yaml");
+    let [tls] = blocks("transport_socket:").try_into().unwrap();
+    let tls = tls.replace("/etc/envoy/", &format!("{at}/"));
+    let config = before(&whole(), "typed_extension_protocol_options:", &tls);
+    let [cert, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| format!("{at}/{name}"));
+    for (name, is_let_in) in [("spiffe://cluster/edge", true), ("spiffe://cluster/other", false)] {
+        let environment = [
+            ("SLUICEGATE_TLS_CERT", cert.as_str()),
+            ("SLUICEGATE_TLS_KEY", &key),
+            ("SLUICEGATE_CLIENT_CA", &ca),
+            ("SLUICEGATE_CLIENT_SAN", name),
+        ];
+        let service = Service::start(rules.to_str().unwrap(), "127.0.0.1:0", &environment);
+        let upstream = Upstream::start();
+        let envoy = Envoy::start(&here(&config, &service.grpc, &upstream.address), &folder);
+        let answer = http::get(&envoy.listeners[0], "/", &[("x-user-id", b"42".as_slice())]);
+        let limit = answer.header("x-ratelimit-remaining");
+        assert_eq!((answer.status, limit), (200, is_let_in.then_some("999")), "{name}");
+        assert_eq!(envoy.counted("cluster.upstream.ratelimit.error"), u64::from(!is_let_in));
+    }
 }
