@@ -99,7 +99,7 @@ pub fn router(service: Service, options: Options) -> Router {
         .route("/v1/keys/inspect", post(keys::inspect))
         .route("/v1/keys/reset", post(keys::reset))
         .route("/json", any(json::rate_limit))
-        .route("/healthcheck", get(json::health))
+        .route("/healthcheck", any(json::health))
         .route("/openapi.json", get(openapi::get))
         .method_not_allowed_fallback(wrong_method)
         .fallback(not_found)

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use http::HeaderMap;
 use sluicegate::rules::plan::{DomainIs, Under};
 use sluicegate::rules::request::{Descriptor, Override, Request};
-use sluicegate::rules::rule::Limits;
-use sluicegate::rules::set::RuleNo;
 use sluicegate::rules::unit::Unit;
-use sluicegate::{Checked, Engine, Outcome, Snapshot, Span, Status, Timestamp};
+use sluicegate::{Checked, Engine, Snapshot, Status, Timestamp};
 use smallvec::SmallVec;
 
-use super::answer::{Code, CurrentLimit, DescriptorStatus, put_overall, put_status};
+use super::answer::{Code, put_overall, put_status};
 use super::ask::{Ask, Asked, WireError};
+use super::denial::{self, rule_of};
+pub use super::failure::{Failure, GrpcStatus};
 use super::headers::Telling;
 use super::mend;
 use super::metadata;
 use super::options::Options;
-use super::told::told_limit;
+use super::told::{is_unlimited, seconds, told};
 use crate::health::Health;
 use crate::logs::events;
-use crate::telemetry::{Door, Fault, Happening, Telemetry};
+use crate::telemetry::{Door, Happening, Telemetry};
 use crate::traces::{self, Tracer};
 
 /// Answers Envoy by the rules of an engine.
@@ -61,32 +61,6 @@ struct Inner {
 pub struct Scratch {
     checked: Checked,
     refunded: Checked,
-}
-
-/// Why there is no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// Whose fault it is, as gRPC counts it.
-    pub status: GrpcStatus,
-    /// What to tell whoever asked.
-    pub message: String,
-}
-
-/// The statuses of gRPC that an answer may fail with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GrpcStatus {
-    /// As envoyproxy/ratelimit answers what it cannot make sense of.
-    Unknown = 2,
-    /// The request is none.
-    InvalidArgument = 3,
-}
-
-impl Scratch {
-    /// What was said of what was charged, by the last request that was answered with this.
-    #[must_use]
-    pub const fn checked(&self) -> &Checked {
-        &self.checked
-    }
 }
 
 type Descriptors<'a> = SmallVec<[Descriptor<'a>; 8]>;
@@ -208,11 +182,14 @@ impl Service {
         }
         if options.response_headers.is_some() || options.request_headers.is_some() {
             let denied = code == Code::OverLimit;
-            let retry_after_s = if denied { retry_after_s(&scratch.checked) } else { None };
+            let is_quota = |status: &Status| self.is_quota(&rules, status);
+            let wait = denied.then(|| denial::retry_after(&scratch.checked, is_quota)).flatten();
+            // It was not now, so it is not in no time.
+            let retry_after_s = wait.map(|wait| seconds(wait).max(1));
             telling.put(options, retry_after_s, out);
         }
         if options.dynamic_metadata {
-            put_metadata(&ask, &rules, &scratch.checked, code, out);
+            self.put_metadata(&ask, &rules, &scratch.checked, code, out);
         }
         if let Some(span) = span {
             span.set("ratelimit.domain", ask.domain);
@@ -220,7 +197,7 @@ impl Service {
             self.tell_span(span, &rules, &scratch.checked, code);
         }
         if code == Code::OverLimit {
-            tell_log(&ask, &rules, &scratch.checked);
+            self.tell_log(&ask, &rules, &scratch.checked);
         }
         Ok(code)
     }
@@ -234,7 +211,7 @@ impl Service {
         code: Code,
     ) {
         span.set("ratelimit.code", if code == Code::Ok { "OK" } else { "OVER_LIMIT" });
-        if let Some(rule) = denied_by(rules, checked).filter(|_| code == Code::OverLimit) {
+        if let Some(rule) = self.denied_by(rules, checked).filter(|_| code == Code::OverLimit) {
             span.set("ratelimit.denied_by", rule);
         }
     }
@@ -256,6 +233,43 @@ impl Service {
         match self.inner.options.quota_mode {
             false => checked.allowed,
             true => !self.all_quotas_deny(rules, checked),
+        }
+    }
+
+    fn put_metadata(
+        &self,
+        ask: &Ask<'_>,
+        rules: &Snapshot<'_>,
+        checked: &Checked,
+        code: Code,
+        out: &mut Vec<u8>,
+    ) {
+        let passed = checked.statuses.iter().filter(|status| status.verdict.is_allowed());
+        let passed = passed.filter_map(|status| rules.rules().rule(rule_of(status)?).metadata());
+        let denied_by = match code {
+            Code::Ok => None,
+            Code::OverLimit => self.denied_by(rules, checked),
+        };
+        metadata::put(ask, passed, denied_by.as_deref(), out);
+    }
+
+    /// The rule that denies, by its id.
+    fn denied_by(&self, rules: &Snapshot<'_>, checked: &Checked) -> Option<String> {
+        let no = denial::denied_by(checked, |status| self.is_quota(rules, status))?;
+        Some(rules.rules().id(no))
+    }
+
+    /// A denial is worth a line to whoever wants to hear of single requests.
+    fn tell_log(&self, ask: &Ask<'_>, rules: &Snapshot<'_>, checked: &Checked) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        events::request_denied(ask.domain, self.denied_by(rules, checked).as_deref());
+        let charged = ask.descriptors.iter().filter(|asked| !asked.is_negative_hits);
+        for (asked, status) in charged.zip(&checked.statuses) {
+            if !status.verdict.is_allowed() {
+                events::keys_denied(ask.domain, ask.entries(asked));
+            }
         }
     }
 
@@ -343,142 +357,12 @@ fn descriptors_of<'a>(
     (charged, refunded)
 }
 
-/// How long a client has to wait that was denied: as long as the strictest says; nothing if that does not help.
-fn retry_after_s(checked: &Checked) -> Option<u64> {
-    let waits = checked.statuses.iter().filter_map(|status| match status.verdict.outcome {
-        Outcome::Allow { .. } => None,
-        Outcome::Deny { retry_after } => Some(Some(retry_after)),
-        Outcome::Never { .. } => Some(None),
-    });
-    let longest = waits.reduce(|one, other| Some(one?.max(other?)))?;
-    Some(seconds(longest?).max(1))
-}
+// === impl Scratch ===
 
-fn put_metadata(
-    ask: &Ask<'_>,
-    rules: &Snapshot<'_>,
-    checked: &Checked,
-    code: Code,
-    out: &mut Vec<u8>,
-) {
-    let passed = checked.statuses.iter().filter(|status| status.verdict.is_allowed());
-    let passed = passed.filter_map(|status| rules.rules().rule(rule_of(status)?).metadata());
-    let denied_by = match code {
-        Code::Ok => None,
-        Code::OverLimit => denied_by(rules, checked),
-    };
-    metadata::put(ask, passed, denied_by.as_deref(), out);
-}
-
-const fn rule_of(status: &Status) -> Option<RuleNo> {
-    match status.under {
-        Under::Rule(no) => Some(no),
-        Under::Nothing | Under::Replaced(_) | Under::Override(_) => None,
+impl Scratch {
+    /// What was said of what was charged, by the last request that was answered with this.
+    #[must_use]
+    pub const fn checked(&self) -> &Checked {
+        &self.checked
     }
 }
-
-/// The first rule that denies, by its id.
-fn denied_by(rules: &Snapshot<'_>, checked: &Checked) -> Option<String> {
-    let mut denials = checked.statuses.iter().filter(|status| !status.verdict.is_allowed());
-    denials.find_map(rule_of).map(|no| rules.rules().id(no))
-}
-
-/// A denial is worth a line to whoever wants to hear of single requests.
-fn tell_log(ask: &Ask<'_>, rules: &Snapshot<'_>, checked: &Checked) {
-    if !tracing::enabled!(tracing::Level::DEBUG) {
-        return;
-    }
-    events::request_denied(ask.domain, denied_by(rules, checked).as_deref());
-    let charged = ask.descriptors.iter().filter(|asked| !asked.is_negative_hits);
-    for (asked, status) in charged.zip(&checked.statuses) {
-        if !status.verdict.is_allowed() {
-            events::keys_denied(ask.domain, ask.entries(asked));
-        }
-    }
-}
-
-/// What is said of one descriptor.
-fn told<'a>(status: &Status, rules: &'a Snapshot<'_>, now: Timestamp) -> DescriptorStatus<'a> {
-    let code = if status.verdict.is_allowed() { Code::Ok } else { Code::OverLimit };
-    let bare = DescriptorStatus { code, limit: None, limit_remaining: 0, reset_after_s: None };
-    let left =
-        status.verdict.remaining.map_or(0, |left| u32::try_from(left.max(0)).unwrap_or(u32::MAX));
-    let counted = |limit, reset_after_s| DescriptorStatus {
-        limit: Some(limit),
-        limit_remaining: left,
-        reset_after_s: Some(reset_after_s),
-        ..bare
-    };
-    let unlimited = DescriptorStatus { limit_remaining: u32::MAX, ..bare };
-    let by_unit = |requests_per_unit, unit: Unit, name| {
-        let limit = CurrentLimit { requests_per_unit, unit: unit.number(), name };
-        counted(limit, to_the_end(unit.span(), now))
-    };
-    match status.under {
-        // On a list, or under nothing at all.
-        _ if status.verdict.remaining.is_none() && !is_unlimited(status, rules) => bare,
-        Under::Nothing => bare,
-        Under::Override(limit) => by_unit(limit.requests_per_unit, limit.unit, ""),
-        Under::Rule(no) | Under::Replaced(no) => {
-            let rule = rules.rules().rule(no);
-            let name = rule.name.as_deref().unwrap_or_default();
-            match &rule.limits {
-                Limits::Unlimited => unlimited,
-                _ if matches!(status.under, Under::Replaced(_)) => bare,
-                Limits::Envoy { requests_per_unit, unit } => {
-                    by_unit(*requests_per_unit, *unit, name)
-                }
-                Limits::Native(limits) => match told_limit(limits, &status.verdict) {
-                    Some((limit, reset_after)) => counted(limit, seconds(reset_after)),
-                    None => bare,
-                },
-            }
-        }
-    }
-}
-
-fn is_unlimited(status: &Status, rules: &Snapshot<'_>) -> bool {
-    match status.under {
-        Under::Rule(no) | Under::Replaced(no) => rules.rules().rule(no).limits == Limits::Unlimited,
-        Under::Nothing | Under::Override(_) => false,
-    }
-}
-
-/// Until the window of a unit is over: from a whole second on, as envoyproxy/ratelimit counts.
-fn to_the_end(unit: Span, now: Timestamp) -> u64 {
-    const MICROS: u64 = 1_000_000;
-    let (unit, now) = (unit.as_micros() / MICROS, now.as_micros() / MICROS);
-    unit - now % unit
-}
-
-/// Whole seconds, rounded up.
-fn seconds(span: Span) -> u64 {
-    span.as_micros().div_ceil(1_000_000)
-}
-
-// === impl Failure ===
-
-impl Failure {
-    fn unknown(message: &str) -> Self {
-        Self { status: GrpcStatus::Unknown, message: message.to_owned() }
-    }
-
-    fn invalid(message: impl ToString) -> Self {
-        Self { status: GrpcStatus::InvalidArgument, message: message.to_string() }
-    }
-
-    const fn fault(&self) -> Fault {
-        match self.status {
-            GrpcStatus::Unknown => Fault::Service,
-            GrpcStatus::InvalidArgument => Fault::Invalid,
-        }
-    }
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Failure {}
