@@ -1,6 +1,6 @@
 //! Envoy's configuration, as the guides show it.
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 
 use crate::envoy::{Envoy, validated};
 use crate::support::http::{self, Answer};
@@ -143,6 +143,8 @@ fn headers_that_clients_made_up_do_not_reach_the_upstream() {
 fn certificates(folder: &Folder) -> String {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // Of one name with what it signs, it would seem to be signed by itself.
+    params.distinguished_name.push(DnType::CommonName, "ca");
     let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     folder.file("ca.pem", &ca.pem());
     let service = SanType::DnsName("sluicegate.internal".try_into().unwrap());
