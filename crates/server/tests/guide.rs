@@ -28,7 +28,7 @@ fn the_table_has_the_numbers_of_the_code() {
         ("connections,", vec![grouped(of_grpc.connections), grouped(of_http.connections)]),
         ("requests at a time, over", vec![grouped(of_grpc.in_flight), grouped(of_http.in_flight)]),
         ("calls at a time on one gRPC", vec![grouped(of_grpc.calls as usize)]),
-        ("a message or body", vec![mib(of_grpc.message_bytes), mib(http::BODY_BYTES_MAX)]),
+        ("a message (gRPC), a body", vec![mib(of_grpc.message_bytes), mib(http::BODY_BYTES_MAX)]),
         ("messages that are not complete", vec![mib(of_grpc.waiting_bytes)]),
         ("the headers", vec![kib(of_grpc.header_bytes as usize), kib(of_http.header_bytes)]),
         ("descriptors", vec![grouped(asked.descriptors), grouped(checked.descriptors)]),
