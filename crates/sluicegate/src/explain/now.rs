@@ -150,17 +150,52 @@ fn amount(left: i64) -> String {
     if left < 0 { format!("{number} owed") } else { format!("{number} left") }
 }
 
-/// A time to wait. From a second on nobody wants to know the microseconds.
+/// A time to wait, rounded up: the longer it is, the less anybody wants to know of its end.
 fn shown(span: Span) -> String {
-    match span.as_micros() {
-        us @ 1_000_000.. => show_span(Span::from_millis(us.div_ceil(1_000))),
-        _ => show_span(span),
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+
+    let us = span.as_micros();
+    let seconds = us.div_ceil(1_000_000);
+    let (large, small, names) = match seconds {
+        0..=1 if us <= 1_000_000 => return show_span(span),
+        ..MINUTE => return show_span(Span::from_millis(us.div_ceil(1_000))),
+        MINUTE..HOUR => (MINUTE, 1, ["m", "s"]),
+        HOUR..DAY => (HOUR, MINUTE, ["h", "m"]),
+        DAY.. => (DAY, HOUR, ["d", "h"]),
+    };
+    let smalls = seconds.div_ceil(small);
+    let (whole, rest) = (smalls / (large / small), smalls % (large / small));
+    match rest {
+        0 => format!("{whole}{}", names[0]),
+        rest => format!("{whole}{}{rest}{}", names[0], names[1]),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_to_wait_are_rounded_up_and_short() {
+        let table = [
+            (100_000, "100ms"),
+            (1_000_000, "1s"),
+            (1_000_001, "1001ms"),
+            (59_000_000, "59s"),
+            (60_000_000, "1m"),
+            (61_000_001, "1m2s"),
+            (3_599_000_001, "1h"),
+            (35_390_678_000, "9h50m"),
+            (86_400_000_000, "1d"),
+            (90_000_000_001, "1d2h"),
+            (31_536_000_000_000, "365d"),
+        ];
+        for (us, told) in table {
+            assert_eq!(shown(Span::from_micros(us)), told, "{us}");
+        }
+    }
     use crate::{Engine, Memory, Overflow, rules_of};
     use sluicegate_rules::request::{Descriptor, Entry, Request};
     use sluicegate_rules::set::RuleSet;
