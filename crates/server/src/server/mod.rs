@@ -8,6 +8,8 @@
 mod addresses;
 mod rules;
 mod saved;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
 
 use std::fmt;
 use std::io;
@@ -136,8 +138,17 @@ impl Server {
         let router = admin::router(service.clone(), admin_options(&settings));
         let operators =
             http::serve(admin, router, service.clone(), http_bounds(&settings), stopped());
+        // Without one of its doors it is of no use, and looks as if it were: it ends, so that whoever looks after it starts it again.
+        let (envoy, people, operators) = (
+            ending_all(envoy, &stopping, "grpc"),
+            ending_all(people, &stopping, "http"),
+            ending_all(operators, &stopping, "admin"),
+        );
         let end = async {
-            stop.await;
+            tokio::select! {
+                () = stop => {}
+                () = stopped() => return service.health().drain(),
+            }
             // Whoever looks after us hears it first, and is given time to send nobody any more.
             service.health().drain();
             events::drain_begun(settings.drain.0);
@@ -169,6 +180,20 @@ impl Server {
         let (envoy, people, operators, (), ()) = served;
         envoy.and(people).and(operators)
     }
+}
+
+/// A door; when it is closed, so are the others.
+async fn ending_all(
+    door: impl Future<Output = io::Result<()>>,
+    stopping: &watch::Sender<bool>,
+    name: &'static str,
+) -> io::Result<()> {
+    let served = door.await;
+    if let Err(error) = &served {
+        events::listener_broken(name, error);
+    }
+    stopping.send_replace(true);
+    served
 }
 
 fn broken(wanted: &str, why: impl fmt::Display) -> StartError {
