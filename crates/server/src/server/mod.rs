@@ -8,7 +8,7 @@
 mod addresses;
 mod rules;
 mod saved;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

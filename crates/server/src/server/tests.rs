@@ -1,5 +1,7 @@
 //! What cannot be seen from outside.
 
+#![cfg(target_os = "linux")] // Elsewhere a listener cannot be broken like this.
+
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
