@@ -101,7 +101,8 @@ pub(crate) struct ServeArgs {
 /// Runs `serve`.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let (settings, warnings) = Settings::read(&args.vars()?)?;
-    logs::start(settings.log).context("cannot log")?;
+    // Until the end, and then for what was said last.
+    let _written = logs::start(settings.log).context("cannot log")?;
     warnings.iter().for_each(|warning| logs::events::setting_warning(warning));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.context("cannot start")?.block_on(serve(settings, args.json))

@@ -7,7 +7,9 @@ mod grpc_common;
 use std::time::Duration;
 
 use sluicegate_server::grpc::Bounds;
-use sluicegate_server::telemetry::Fault;
+use sluicegate_server::telemetry::{Fault, Happening};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use grpc_common::plain::{Plain, answered};
 use grpc_common::raw::{self, DATA, GOAWAY, HEADERS, PING, RESET, Raw, SHOULD_RATE_LIMIT};
@@ -173,4 +175,16 @@ async fn a_server_that_stops_does_not_wait_for_ever() {
     clock.advance(SECOND).await;
     assert!(client.is_closed().await);
     server.ended.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stops_does_not_wait_for_who_has_said_nothing() {
+    let server = server(bounds()).await;
+    let _silent = TcpStream::connect(server.address).await.unwrap();
+    while server.times(Happening::ConnectionOpened) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let begun = Instant::now();
+    server.end().await;
+    assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
 }

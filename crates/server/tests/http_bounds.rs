@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use http_support::{app, asking};
-use sluicegate_server::http::{BODY_BYTES_MAX, Bounds, Options, Server, serve};
+use sluicegate_server::http::{BODY_BYTES_MAX, Body, Bounds, Options, Server, routes, serve};
 use sluicegate_server::rls::service::Service;
 use sluicegate_server::telemetry::{Door, Fault, Happening};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -29,8 +29,12 @@ fn bounds() -> Bounds {
 
 /// A connection that needs no network, so that time can be a virtual one.
 fn connect(bounds: Bounds) -> (DuplexStream, Service, JoinHandle<()>) {
-    let (router, service, _) = app(Options::default());
-    let server = Server::new(router, service.clone(), bounds);
+    connect_to(Options::default(), bounds)
+}
+
+fn connect_to(options: Options, bounds: Bounds) -> (DuplexStream, Service, JoinHandle<()>) {
+    let (_, service, _) = app(Options::default());
+    let server = Server::new(routes(service.clone(), options), service.clone(), bounds);
     let (client, io) = duplex(1 << 16);
     let served = tokio::spawn(async move { server.connection(io, std::future::pending()).await });
     (client, service, served)
@@ -98,6 +102,34 @@ async fn who_is_idle_is_closed_and_who_is_not_is_kept() {
     }
     let waited = seconds_until_closed(&mut client).await;
     assert!((10..=15).contains(&waited), "60 to 65 after the last, not {waited}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn http_2_may_be_idle_as_long_however_it_began() {
+    const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0whoami??";
+
+    for first in [1, 2, 3, 24] {
+        let (mut client, _, mut served) = connect(bounds());
+        let begins = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        for piece in [&begins[..first], &begins[first..], PING] {
+            client.write_all(piece).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let begun = Instant::now();
+        (&mut served).await.unwrap();
+        assert!(begun.elapsed() > Duration::from_secs(55), "{first}: {:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn too_much_at_once_is_told_in_the_form_that_was_chosen() {
+    for (body, told) in [(Body::Envelope, r#"{"error":{"#), (Body::Problem, "problem+json")] {
+        let options = Options { body, ..Options::default() };
+        let (mut client, ..) = connect_to(options, Bounds { in_flight: 0, ..bounds() });
+        client.write_all(request(&asking("user", "a")).as_bytes()).await.unwrap();
+        let answer = answer(&mut client).await;
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains(told), "{answer}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -81,6 +81,23 @@ fn use_it(limiter: &Limiter, clock: &ManualClock) {
 }
 
 #[test]
+fn what_a_killed_process_of_the_same_number_has_left_is_not_in_the_way() {
+    let folder = Folder::new();
+    // More than all tests here save.
+    for next in 0..500 {
+        let left = format!("store.snapshot.{}-{next}.tmp", std::process::id());
+        std::fs::write(folder.0.join(left), "half a snapshot").unwrap();
+    }
+    let memory = Memory::new();
+    let limiter =
+        Limiter::builder().name("logins").limit(FixedWindow::per_day(5)).memory(&memory).build();
+    let limiter = limiter.unwrap();
+    limiter.hit("alice");
+    assert_eq!(memory.save(folder.file()).unwrap().identities, 1);
+    assert!(Memory::restore(folder.file()).is_ok());
+}
+
+#[test]
 fn a_restored_store_gives_the_same_answers() {
     for limit in every_algorithm() {
         let folder = Folder::new();

@@ -3,6 +3,7 @@
 //! It is looked after at regular times, a patience apart: whether its client reads what it asked for, and whether there still is
 //! a client.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -33,17 +34,32 @@ pub(super) async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let patience = shared.bounds.patience;
+    let mut stop = std::pin::pin!(stop);
     match tls {
         None => talk(socket, shared, stop).await,
         Some(tls) => {
-            if let Ok(Ok(socket)) = timeout(patience, tls.accept(socket)).await {
+            if let Some(socket) = first(tls.accept(socket), patience, stop.as_mut()).await {
                 talk(socket, shared, stop).await;
             }
         }
     }
 }
 
-async fn talk<S>(socket: S, shared: Arc<Shared>, stop: impl Future<Output = ()>)
+/// The first words, unless they take too long; or it is time to stop, and nobody has asked for anything.
+async fn first<T, E>(
+    words: impl Future<Output = Result<T, E>>,
+    patience: Duration,
+    stop: Pin<&mut impl Future<Output = ()>>,
+) -> Option<T> {
+    tokio::select! {
+        // What has come is heard.
+        biased;
+        words = timeout(patience, words) => words.ok()?.ok(),
+        () = stop => None,
+    }
+}
+
+async fn talk<S>(socket: S, shared: Arc<Shared>, mut stop: Pin<&mut impl Future<Output = ()>>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -60,9 +76,8 @@ where
         .max_local_error_reset_streams(Some(calls))
         // A small message on every call that there may be; h2's own bound ends a connection that brings some 170 at once.
         .data_frame_budget(calls.saturating_mul(SMALL_PIECE_BYTES));
-    let Ok(Ok(connection)) = timeout(bounds.patience, builder.handshake(socket)).await else {
-        return;
-    };
+    let words = builder.handshake(socket);
+    let Some(connection) = first(words, bounds.patience, stop.as_mut()).await else { return };
     let talk = Talk::new(connection, shared);
     talk.run(stop).await;
 }

@@ -105,10 +105,11 @@ fn is_of_the_client(error: &io::Error) -> bool {
     )
 }
 
-/// Whether the machine has run out of something that others will give back: files, memory, buffers. The standard library has
-/// names for few of them, so they are known by their numbers: ENOMEM, ENFILE, EMFILE, ENOBUFS (of BSD and of Linux).
+/// Whether the machine has run out of something that others will give back: files, memory, buffers; or whether the network of one client had a trouble that
+/// Linux tells whoever accepts. The standard library has names for few of them, so they are known by their numbers: ENOMEM, ENFILE, EMFILE, ENOBUFS
+/// (of BSD and of Linux); ENONET, EPROTO, ENOPROTOOPT, EOPNOTSUPP, EHOSTDOWN.
 fn is_of_the_hour(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(12 | 23 | 24 | 55 | 105))
+    matches!(error.raw_os_error(), Some(12 | 23 | 24 | 55 | 105 | 64 | 71 | 92 | 95 | 112))
 }
 
 #[cfg(test)]
@@ -120,6 +121,7 @@ mod tests {
         let too_many_files = io::Error::from_raw_os_error(24);
         assert!(is_of_the_hour(&too_many_files) && !is_of_the_client(&too_many_files));
         assert!(is_of_the_client(&io::ErrorKind::ConnectionAborted.into()));
+        assert!(is_of_the_hour(&io::Error::from_raw_os_error(71)), "a firewall said so");
         let no_socket = io::Error::from_raw_os_error(22);
         assert!(!is_of_the_hour(&no_socket) && !is_of_the_client(&no_socket));
     }

@@ -2,7 +2,7 @@
 //!
 //! | level | what |
 //! |---|---|
-//! | error | [`rules_problem`], [`rules_refused`], [`snapshot_failed`] |
+//! | error | [`listener_broken`], [`rules_problem`], [`rules_refused`], [`snapshot_failed`] |
 //! | warn | [`setting_warning`], [`rules_warning`], [`certificate_refused`], [`snapshot_refused`], [`traces_lost`] |
 //! | info | [`rules_taken`], [`nothing_to_reread`], [`certificate_taken`], [`drain_begun`], [`snapshot_saved`], [`snapshot_restored`], [`stopped`] |
 //! | debug | [`request_denied`]: whose it was is not told |
@@ -23,6 +23,11 @@ use tracing::{debug, error, info, trace, warn};
 /// Told to end: unready from now on, and after a while no more is accepted.
 pub fn drain_begun(delay: Duration) {
     info!(delay_s = delay.as_secs_f64(), "draining");
+}
+
+/// Nobody can get in any more; it is the end.
+pub fn listener_broken(door: &str, error: &dyn Display) {
+    error!(door, %error, "cannot listen any more: ending");
 }
 
 /// The end.

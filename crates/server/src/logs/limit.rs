@@ -55,6 +55,11 @@ impl Places {
         }
     }
 
+    /// A place was allowed to write, and could not.
+    pub(super) fn not_heard(&self, place: Identifier, lines: u64) {
+        self.place(place).suppressed.fetch_add(lines, Ordering::Relaxed);
+    }
+
     fn place(&self, id: Identifier) -> Arc<Place> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = known.get(&id) {

@@ -8,9 +8,11 @@
 //! - A line is one line, whatever a client has sent: control characters are escaped, and long values are cut.
 //! - A place in the program that has too much to say is silenced, and only it; when it may speak again it says how many lines are missing.
 //!   The limit is one of our own: a token bucket for each place.
+//! - A thread of its own writes, so that a reader that stalls stalls nothing else; lines beyond what may wait count as silenced.
 //! - [`events`] holds what the service has to say, in one place.
 //! - Everything goes through `tracing`, so what libraries say is heard too: their warnings and errors, or everything at [`Level::Trace`].
 
+mod aside;
 pub mod events;
 mod limit;
 mod line;
@@ -18,12 +20,14 @@ mod subscriber;
 mod text;
 
 use std::fmt;
+use std::io;
 use std::str::FromStr;
 
 use sluicegate::LimitError;
 use sluicegate::clock::SystemClock;
 use tracing::level_filters::LevelFilter;
 
+pub use aside::Written;
 pub use subscriber::Logs;
 
 /// What is said, and how.
@@ -89,16 +93,19 @@ pub enum StartError {
     AlreadyStarted,
     /// The limit is none.
     Limit(LimitError),
+    /// There is no thread that would write.
+    Thread(io::Error),
 }
 
-/// From now on everything that is said in this process goes to standard error.
+/// From now on everything that is said in this process goes to standard error. Nobody waits for whoever reads it: what is too much for it is left out.
 ///
 /// # Errors
 /// When it was started before.
-pub fn start(options: Options) -> Result<(), StartError> {
-    let logs = Logs::new(options, SystemClock::get(), std::io::stderr());
-    let logs = logs.map_err(StartError::Limit)?;
-    tracing::subscriber::set_global_default(logs).map_err(|_| StartError::AlreadyStarted)
+pub fn start(options: Options) -> Result<Written, StartError> {
+    let (aside, written) = aside::start(io::stderr()).map_err(StartError::Thread)?;
+    let logs = Logs::new(options, SystemClock::get(), aside).map_err(StartError::Limit)?;
+    let started = tracing::subscriber::set_global_default(logs);
+    started.map(|()| written).map_err(|_| StartError::AlreadyStarted)
 }
 
 impl Default for Options {
@@ -172,6 +179,7 @@ impl fmt::Display for StartError {
         match self {
             Self::AlreadyStarted => f.write_str("logs were started before; start them once"),
             Self::Limit(error) => write!(f, "the limit of log lines: {error}"),
+            Self::Thread(error) => write!(f, "no thread that writes log lines: {error}"),
         }
     }
 }

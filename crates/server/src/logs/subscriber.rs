@@ -88,13 +88,16 @@ impl<W: Write + Send + 'static> Subscriber for Logs<W> {
 
     fn event(&self, event: &Event<'_>) {
         let now = self.places.now();
-        let Some(suppressed) = self.places.may_speak(event.metadata().callsite(), now) else {
+        let place = event.metadata().callsite();
+        let Some(suppressed) = self.places.may_speak(place.clone(), now) else {
             return;
         };
         let line = line(event, now, suppressed, self.format, is_ours(event.metadata()));
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        // Where should one complain that nobody hears?
-        let _ = writer.write_all(line.as_bytes());
+        if writer.write_all(line.as_bytes()).is_err() {
+            // The next one that is heard tells of it.
+            self.places.not_heard(place, suppressed + 1);
+        }
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

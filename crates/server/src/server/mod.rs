@@ -8,12 +8,15 @@
 mod addresses;
 mod rules;
 mod saved;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 
 use sluicegate::{Engine, RulesError};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval_at, sleep};
 
@@ -85,9 +88,9 @@ impl Server {
         let rules = Rules::take(&service, &settings)?;
         let tls = settings.tls.clone().map(Tls::new).transpose();
         let tls = tls.map_err(|error| broken("speak TLS", error))?;
-        let grpc = listen_to_envoy(&settings.grpc).await?;
-        let http = listen(settings.http).await?;
-        let admin = listen(settings.admin).await?;
+        let grpc = listen_to_envoy(&settings.grpc)?;
+        let http = listen(settings.http)?;
+        let admin = listen(settings.admin)?;
         let addresses = Addresses::of(&settings.grpc, &grpc, &http, &admin)
             .map_err(|error| broken("tell the addresses", error))?;
         // Whoever asks for the settings wants to know the ports that it really got.
@@ -135,8 +138,17 @@ impl Server {
         let router = admin::router(service.clone(), admin_options(&settings));
         let operators =
             http::serve(admin, router, service.clone(), http_bounds(&settings), stopped());
+        // Without one of its doors it is of no use, and looks as if it were: it ends, so that whoever looks after it starts it again.
+        let (envoy, people, operators) = (
+            ending_all(envoy, &stopping, "grpc"),
+            ending_all(people, &stopping, "http"),
+            ending_all(operators, &stopping, "admin"),
+        );
         let end = async {
-            stop.await;
+            tokio::select! {
+                () = stop => {}
+                () = stopped() => return service.health().drain(),
+            }
             // Whoever looks after us hears it first, and is given time to send nobody any more.
             service.health().drain();
             events::drain_begun(settings.drain.0);
@@ -170,18 +182,44 @@ impl Server {
     }
 }
 
+/// A door; when it is closed, so are the others.
+async fn ending_all(
+    door: impl Future<Output = io::Result<()>>,
+    stopping: &watch::Sender<bool>,
+    name: &'static str,
+) -> io::Result<()> {
+    let served = door.await;
+    if let Err(error) = &served {
+        events::listener_broken(name, error);
+    }
+    stopping.send_replace(true);
+    served
+}
+
 fn broken(wanted: &str, why: impl fmt::Display) -> StartError {
     StartError::Broken { wanted: wanted.to_owned(), why: why.to_string() }
 }
 
-async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, StartError> {
-    let bound = TcpListener::bind(address).await;
-    bound.map_err(|error| broken(&format!("listen on `{address}`"), error))
+fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    bind(address).map_err(|error| broken(&format!("listen on `{address}`"), error))
 }
 
-async fn listen_to_envoy(address: &GrpcAddress) -> Result<Listener, StartError> {
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    /// Clients that have come and are not accepted yet; the system may allow fewer. Who comes beyond hears nothing and asks again a second later, so the usual
+    /// 128 make a burst of clients slow, however fast they are answered.
+    const WAITING_MAX: u32 = 4_096;
+
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // As every listener of tokio: connections that are gone do not keep the address. Elsewhere it would mean more.
+    #[cfg(not(windows))]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING_MAX)
+}
+
+fn listen_to_envoy(address: &GrpcAddress) -> Result<Listener, StartError> {
     match address {
-        GrpcAddress::Tcp(address) => Ok(Listener::Tcp(listen(*address).await?)),
+        GrpcAddress::Tcp(address) => Ok(Listener::Tcp(listen(*address)?)),
         #[cfg(unix)]
         GrpcAddress::Unix(path) => Listener::unix(path)
             .map_err(|error| broken(&format!("listen on `{}`", path.display()), error)),

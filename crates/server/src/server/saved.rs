@@ -1,6 +1,7 @@
 //! What is counted, kept while the process is not there.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sluicegate::{Engine, Memory};
 
@@ -10,13 +11,15 @@ use crate::logs::events;
 #[derive(Debug, Clone)]
 pub(super) struct Saving {
     path: PathBuf,
+    /// One at a time: what was begun first must not be put in place last.
+    turn: Arc<Mutex<()>>,
 }
 
 /// The store: as it was saved, or empty.
 pub(super) fn memory(saving: Option<&Saving>, identities_max: u64) -> Memory {
     let most = usize::try_from(identities_max).unwrap_or(usize::MAX);
     let empty = || Memory::with_entries(most);
-    let Some(Saving { path }) = saving else { return empty() };
+    let Some(Saving { path, .. }) = saving else { return empty() };
     match Memory::restore_with_entries(path, most) {
         Ok(memory) => {
             events::snapshot_restored(&path.display());
@@ -32,12 +35,13 @@ pub(super) fn memory(saving: Option<&Saving>, identities_max: u64) -> Memory {
 }
 
 impl Saving {
-    pub(super) const fn at(path: PathBuf) -> Self {
-        Self { path }
+    pub(super) fn at(path: PathBuf) -> Self {
+        Self { path, turn: Arc::default() }
     }
 
-    /// Saves all. It blocks while it writes.
+    /// Saves all. It blocks while it writes, and while another does.
     pub(super) fn save(&self, engine: &Engine) {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         match engine.memory().save(&self.path) {
             Ok(saved) => events::snapshot_saved(&self.path.display(), &saved),
             Err(error) => events::snapshot_failed(&error),

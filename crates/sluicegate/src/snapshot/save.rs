@@ -87,7 +87,14 @@ fn private(path: &Path) -> io::Result<File> {
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    match options.open(path) {
+        // Left by a process that was killed while it wrote: in a container the next one has the same number.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            std::fs::remove_file(path)?;
+            options.open(path)
+        }
+        opened => opened,
+    }
 }
 
 /// Makes the renaming last. Not every system can: then the old file may be back after a power failure.

@@ -20,7 +20,6 @@ use super::patient::Patient;
 use super::watched::Watch;
 use crate::http::Answering;
 use crate::http::check::Want;
-use crate::http::options;
 use crate::http::receive::Receiving;
 use crate::http::refusal::Refusal;
 use crate::telemetry::Door;
@@ -87,7 +86,8 @@ impl HyperService<Request<Incoming>> for Asked {
             if let Some(door) = door_of(request.uri().path()) {
                 self.shared.service.telemetry().failed(door, refusal.fault);
             }
-            let response = Some(refusal.response(options::Body::Envelope));
+            let body = self.shared.routes.checks.as_ref().map(|answering| answering.options.body);
+            let response = Some(refusal.response(body.unwrap_or_default()));
             return Answer { making: Making::Refused { response }, in_hand };
         }
         let patience = self.shared.bounds.body_patience;

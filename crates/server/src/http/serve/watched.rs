@@ -52,9 +52,12 @@ pub(super) enum Look {
 pub(super) struct Watched<I> {
     io: I,
     watch: Arc<Watch>,
-    /// Whether the first bytes have come.
-    begun: bool,
+    /// How many of the first bytes were those of HTTP/2; nothing once it is known what it is.
+    preface: Option<usize>,
 }
+
+/// No method of HTTP/1.1 begins like the preface of HTTP/2.
+const PREFACE: &[u8] = b"PRI";
 
 // === impl Watch ===
 
@@ -138,7 +141,7 @@ impl Silence {
 
 impl<I> Watched<I> {
     pub(super) const fn new(io: I, watch: Arc<Watch>) -> Self {
-        Self { io, watch, begun: false }
+        Self { io, watch, preface: Some(0) }
     }
 }
 
@@ -152,13 +155,19 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
         ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
         let came = buf.filled().get(before..).unwrap_or_default();
         if !came.is_empty() {
-            if !self.begun {
-                self.begun = true;
-                // No method of HTTP/1.1 begins like the preface of HTTP/2.
-                if came.starts_with(b"PRI") {
-                    self.watch.are_frames();
+            self.preface = self.preface.and_then(|before| {
+                // It may come in pieces.
+                let rest = PREFACE.get(before..).unwrap_or_default();
+                let more = rest.iter().zip(came).take_while(|(a, b)| a == b).count();
+                match before + more {
+                    whole if whole == PREFACE.len() => {
+                        self.watch.are_frames();
+                        None
+                    }
+                    part if more == came.len() => Some(part),
+                    _ => None,
                 }
-            }
+            });
             self.watch.bytes_came();
         }
         Poll::Ready(Ok(()))
