@@ -70,10 +70,23 @@ fn what_is_counted_outlives_the_process() {
     service.signal("TERM");
     assert_eq!(service.ends(), Some(0));
 
-    folder.file("counts", "this is no snapshot");
+    let whole = std::fs::read(&snapshot).unwrap();
+    folder.bytes("counts", &whole[..whole.len() / 2]);
     let mut service = start();
     service.has_said("not restored: everybody begins anew");
     assert_eq!(service.check("shop", "alice"), 200);
+}
+
+#[test]
+fn what_is_no_snapshot_is_not_replaced_by_one() {
+    let folder = Folder::new();
+    let rules = folder.file("rules.yaml", ONE_A_YEAR);
+    for path in [rules.as_str(), folder.path(), "/dev/null"] {
+        let run = sluicegate(&["serve", "--rules", &rules, "--snapshot", path], "");
+        assert_eq!(run.code, 2, "{path}: {}", run.stderr);
+        assert!(run.stderr.contains("this is no snapshot"), "{path}: {}", run.stderr);
+    }
+    assert_eq!(std::fs::read_to_string(rules).unwrap(), ONE_A_YEAR);
 }
 
 #[test]

@@ -73,6 +73,7 @@ impl Server {
     pub async fn start(mut settings: Settings) -> Result<Self, StartError> {
         let saving = settings.snapshot.clone().map(Saving::at);
         let memory = saved::memory(saving.as_ref(), settings.identities_max);
+        let memory = memory.map_err(|error| broken("keep counts there", error))?;
         let engine = Engine::builder(Default::default())
             .memory(&memory)
             .near_limit_ratio(settings.near_limit_ratio)
@@ -152,7 +153,8 @@ impl Server {
             // Whoever looks after us hears it first, and is given time to send nobody any more.
             service.health().drain();
             events::drain_begun(settings.drain.0);
-            sleep(settings.drain.0).await;
+            // Whoever loses patience with us before the end finds nearly all of it.
+            tokio::join!(sleep(settings.drain.0), save_aside(saving.as_ref(), &service));
             stopping.send_replace(true);
         };
         let upkeep = async {
@@ -281,8 +283,14 @@ async fn save_now_and_then(saving: Option<&Saving>, service: &Service, settings:
     let mut times = interval_at(Instant::now() + every, every);
     loop {
         times.tick().await;
-        let (saving, engine) = (saving.clone(), service.engine().clone());
-        // It writes to a disk.
+        save_aside(Some(saving), service).await;
+    }
+}
+
+/// Saves what is counted while everything else goes on: it writes to a disk.
+async fn save_aside(saving: Option<&Saving>, service: &Service) {
+    if let Some(saving) = saving.cloned() {
+        let engine = service.engine().clone();
         let _ = tokio::task::spawn_blocking(move || saving.save(&engine)).await;
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sluicegate::{Engine, Memory};
+use sluicegate::{Engine, Memory, SnapshotError};
 
 use crate::logs::events;
 
@@ -16,20 +16,36 @@ pub(super) struct Saving {
 }
 
 /// The store: as it was saved, or empty.
-pub(super) fn memory(saving: Option<&Saving>, identities_max: u64) -> Memory {
+///
+/// # Errors
+/// When something else is at the path, which the first snapshot would take the place of.
+pub(super) fn memory(
+    saving: Option<&Saving>,
+    identities_max: u64,
+) -> Result<Memory, SnapshotError> {
     let most = usize::try_from(identities_max).unwrap_or(usize::MAX);
     let empty = || Memory::with_entries(most);
-    let Some(Saving { path, .. }) = saving else { return empty() };
+    let Some(Saving { path, .. }) = saving else { return Ok(empty()) };
+    match path.metadata() {
+        // A device reads like a file that is cut short.
+        Ok(there) if !there.is_file() => {
+            return Err(SnapshotError::Foreign { path: path.clone() });
+        }
+        // Somebody has made room for it.
+        Ok(there) if there.len() == 0 => return Ok(empty()),
+        _ => {}
+    }
     match Memory::restore_with_entries(path, most) {
         Ok(memory) => {
             events::snapshot_restored(&path.display());
-            memory
+            Ok(memory)
         }
-        Err(missing) if missing.is_missing() => empty(),
+        Err(missing) if missing.is_missing() => Ok(empty()),
+        Err(foreign @ SnapshotError::Foreign { .. }) => Err(foreign),
         // Everybody begins anew, which admits more than it should: worth a warning, not worth being down for.
         Err(error) => {
             events::snapshot_refused(&error);
-            empty()
+            Ok(empty())
         }
     }
 }

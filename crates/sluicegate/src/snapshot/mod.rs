@@ -121,9 +121,12 @@ impl std::fmt::Display for SnapshotError {
                              told no more";
         match self {
             Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
-            Self::Foreign { path } => {
-                write!(f, "{}: this is no snapshot of a sluicegate store; {EMPTY}", path.display())
-            }
+            // To remove it would be bad advice: it is somebody's.
+            Self::Foreign { path } => write!(
+                f,
+                "{}: this is no snapshot of a sluicegate store; name another file",
+                path.display()
+            ),
             Self::Version { path, found } => write!(
                 f,
                 "{}: a snapshot of version `{found}`, and this program reads version `{}`; {EMPTY}",
