@@ -27,10 +27,11 @@ pub(crate) fn mutated(bytes: &[u8], seed: u32) -> Option<Vec<u8>> {
 
 fn change(fields: &mut Vec<Field>, dice: &mut Dice) {
     let at = dice.below(fields.len());
-    if let Field::Message(_, inside) = &mut fields[at] {
-        if !inside.is_empty() && dice.below(3) > 0 {
-            return change(inside, dice);
-        }
+    if let Field::Message(_, inside) = &mut fields[at]
+        && !inside.is_empty()
+        && dice.below(3) > 0
+    {
+        return change(inside, dice);
     }
     let other = dice.below(fields.len());
     match dice.below(7) {

@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
 // Every other time fields are moved about and the lengths around them put right, so that what is inside is reached.
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     match fields::mutated(&data[..size], seed) {
-        Some(bytes) if seed % 2 == 0 && bytes.len() <= max_size.min(data.len()) => {
+        Some(bytes) if seed.is_multiple_of(2) && bytes.len() <= max_size.min(data.len()) => {
             data[..bytes.len()].copy_from_slice(&bytes);
             bytes.len()
         }

@@ -1,18 +1,20 @@
 //! `sluicegate serve`: the service.
 
+mod greeting;
+mod signals;
+
+use std::env;
+use std::ffi::OsString;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use sluicegate::config::rules::Options;
-use sluicegate::config::watch::Watch;
-use sluicegate::{Change, Engine, Following, LOOK_EVERY, RulesError, rules_of};
-use sluicegate_server::rls::service::Service;
-use sluicegate_server::{EXAMPLE_RULES, grpc, http};
-use tokio::net::TcpListener;
-use tokio::sync::watch;
+use sluicegate::RulesError;
+use sluicegate_server::logs;
+use sluicegate_server::server::{Server, StartError};
+use sluicegate_server::settings::{Settings, Vars};
+use tokio::sync::mpsc;
 
 use crate::output::written;
 use crate::reading::ReadArgs;
@@ -22,19 +24,73 @@ use crate::reading::ReadArgs;
 #[command(after_help = "Examples:\n  \
     sluicegate serve                             with example rules; prints a line to try it with\n  \
     sluicegate serve --rules /etc/sluicegate     with rules of your own, followed while they change\n  \
-    sluicegate serve --grpc 0.0.0.0:8081         for an Envoy on another machine\n\n\
-    It ends on SIGTERM or Ctrl-C, when what has begun has been answered.\n\
+    sluicegate serve --grpc 0.0.0.0:8081         for an Envoy on another machine\n  \
+    sluicegate serve --snapshot counts.snapshot  counts outlive the process\n\n\
+    Each option is also a variable: `--http` is SLUICEGATE_HTTP. Those of envoyproxy/ratelimit mean what they mean\n\
+    there, and one that has no effect here is named at the start: see docs/guide/service.md.\n\n\
+    SIGHUP reads the rules again. It ends on SIGTERM or Ctrl-C, when what has begun has been answered.\n\
     Exit codes: 0 ended, 1 the rules are invalid, 2 broken, such as an address that is taken.")]
 pub(crate) struct ServeArgs {
     /// A file or directory of rules; give it again for more of the same configuration
     #[arg(long, value_name = "PATH")]
     rules: Vec<PathBuf>,
-    /// Where Envoy asks; port 0 picks a free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8081")]
-    grpc: SocketAddr,
-    /// Where people and scripts ask; port 0 picks a free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
-    http: SocketAddr,
+    /// Where Envoy asks, ADDR:PORT or unix:PATH; port 0 picks a free one [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDR")]
+    grpc: Option<String>,
+    /// Where people and scripts ask; port 0 picks a free one [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    http: Option<String>,
+    /// Where operators ask: metrics, readiness, configuration [default: 127.0.0.1:6070]
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    /// Deny nobody, count who would have been denied
+    #[arg(long)]
+    shadow: bool,
+    /// Headers of answers over HTTP: both, x-ratelimit, ietf or none [default: both]
+    #[arg(long, value_name = "DIALECT")]
+    headers: Option<String>,
+    /// How X-RateLimit-Reset counts: unix-seconds, unix-millis or seconds-to-go [default: unix-seconds]
+    #[arg(long, value_name = "HOW")]
+    reset: Option<String>,
+    /// Errors over HTTP: envelope or problem (application/problem+json) [default: envelope]
+    #[arg(long, value_name = "FORM")]
+    errors: Option<String>,
+    /// Keep what is counted in this file, over a restart
+    #[arg(long, value_name = "PATH")]
+    snapshot: Option<String>,
+    /// Write it this often too, such as 5m; without it at the end only
+    #[arg(long, value_name = "TIME")]
+    snapshot_every: Option<String>,
+    /// Keep at most so many identities [default: 16000000]
+    #[arg(long, value_name = "N")]
+    max_identities: Option<String>,
+    /// The certificate of the gRPC address, with its chain, in PEM; read again when it changes
+    #[arg(long, value_name = "PATH")]
+    tls_cert: Option<String>,
+    /// Its key
+    #[arg(long, value_name = "PATH")]
+    tls_key: Option<String>,
+    /// Clients need a certificate that one of these has signed
+    #[arg(long, value_name = "PATH")]
+    client_ca: Option<String>,
+    /// and that has this name
+    #[arg(long, value_name = "NAME")]
+    client_san: Option<String>,
+    /// Start, unready, while there are no valid rules
+    #[arg(long)]
+    start_without_rules: bool,
+    /// Go on for so long after the signal to end, unready, so that load balancers notice [default: 0]
+    #[arg(long, value_name = "TIME")]
+    drain_delay: Option<String>,
+    /// trace, debug, info, warn or error [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// text or json [default: text]
+    #[arg(long, value_name = "FORM")]
+    log_format: Option<String>,
+    /// Send traces to this OpenTelemetry collector, such as http://127.0.0.1:4318
+    #[arg(long, value_name = "URL")]
+    traces: Option<String>,
     #[command(flatten)]
     reading: ReadArgs,
     /// Print the addresses as one JSON object
@@ -44,120 +100,85 @@ pub(crate) struct ServeArgs {
 
 /// Runs `serve`.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let engine = Engine::new(Default::default())?;
-    let options = Options { merge_domains: args.reading.merges()? };
-    let _following = match start(&engine, options, args) {
-        Ok(following) => following,
-        Err(RulesError::Unreadable(error)) => return Err(error.into()),
-        Err(error) => {
+    let (settings, warnings) = Settings::read(&args.vars()?)?;
+    logs::start(settings.log).context("cannot log")?;
+    warnings.iter().for_each(|warning| logs::events::setting_warning(warning));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.context("cannot start")?.block_on(serve(settings, args.json))
+}
+
+async fn serve(settings: Settings, json: bool) -> anyhow::Result<ExitCode> {
+    let has_rules = !settings.rules.is_empty();
+    let server = match Server::start(settings).await {
+        Ok(server) => server,
+        Err(StartError::Rules(RulesError::Unreadable(error))) => return Err(error.into()),
+        Err(StartError::Rules(error)) => {
             eprintln!("{error}\ninvalid rules: see `sluicegate check`");
             return Ok(ExitCode::FAILURE);
         }
+        Err(error) => return Err(error.into()),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.context("cannot start")?.block_on(serve(engine, args))?;
+    let greeting = greeting::greeting(server.addresses(), has_rules, json);
+    // Whoever starts us may have closed its ears; that is no reason to end.
+    let _ = written(io::stdout().lock().write_all(greeting.as_bytes()));
+    let (reread, rereading) = mpsc::channel(1);
+    let signals = signals::Signals::new(reread)?;
+    server.run(signals.told_to_stop(), rereading).await.context("cannot go on")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes the rules, and follows them if they are in files.
-fn start(
-    engine: &Engine,
-    options: Options,
-    args: &ServeArgs,
-) -> Result<Option<Following>, RulesError> {
-    if args.rules.is_empty() {
-        let rules = rules_of(EXAMPLE_RULES)?;
-        engine.reload(rules).map_err(|error| RulesError::Unfit(error.to_string()))?;
-        return Ok(None);
-    }
-    let watch = Watch::new(&args.rules, args.reading.files());
-    let (follower, warnings) = engine.follow(watch, options)?;
-    warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-    let following = follower.start(LOOK_EVERY, |change| match change {
-        Change::Taken { reloaded, warnings } => {
-            warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-            eprintln!(
-                "rules reloaded: {} changed, {} added, {} removed, {} as they were",
-                reloaded.changed, reloaded.added, reloaded.removed, reloaded.same
-            );
-        }
-        Change::Refused(error) => eprintln!("{error}\nrules not reloaded: they stay as they were"),
-    });
-    following.map(Some).map_err(|error| RulesError::Unfit(format!("cannot follow files: {error}")))
-}
-
-async fn serve(engine: Engine, args: &ServeArgs) -> anyhow::Result<()> {
-    let listener = async |address: SocketAddr| {
-        let bound = TcpListener::bind(address).await;
-        bound.with_context(|| format!("cannot listen on `{address}`"))
-    };
-    let (for_grpc, for_http) = (listener(args.grpc).await?, listener(args.http).await?);
-    let (grpc_at, http_at) = (for_grpc.local_addr()?, for_http.local_addr()?);
-    // Whoever starts us may have closed its ears; that is no reason to end.
-    let _ = written(io::stdout().lock().write_all(greeting(args, grpc_at, http_at).as_bytes()));
-
-    let stopping = watch::Sender::new(false);
-    let stopped = || {
-        let mut stopping = stopping.subscribe();
-        async move {
-            let _ = stopping.wait_for(|stopping| *stopping).await;
-        }
-    };
-    let service = Service::new(engine);
-    let envoy = grpc::serve(for_grpc, service.clone(), grpc::Options::default(), stopped());
-    let people = http::serve(for_http, service, stopped());
-    let signal = async {
-        told_to_stop().await;
-        stopping.send_replace(true);
-    };
-    let (envoy, people, ()) = tokio::join!(envoy, people, signal);
-    envoy.context("gRPC has ended")?;
-    people.context("HTTP has ended")
-}
-
-fn greeting(args: &ServeArgs, grpc: SocketAddr, http: SocketAddr) -> String {
-    if args.json {
-        let addresses = serde_json::json!({ "grpc": grpc.to_string(), "http": http.to_string() });
-        return format!("{addresses}\n");
-    }
-    let mut text = format!(
-        "grpc   {grpc}   Envoy's rate limit service\nhttp   {http}   /json, /healthcheck\n"
-    );
-    match args.rules.as_slice() {
-        [] => text.push_str(&format!(
-            "rules  an example; `--rules PATH` for your own\n\n\
-             A user has three requests a minute. Paste this four times:\n\n  \
-             curl -i http://{http}/json -d '{TRY}'\n"
-        )),
-        paths => {
-            let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-            text.push_str(&format!("rules  {}\n", paths.join(", ")));
-        }
-    }
-    text
-}
-
-const TRY: &str =
-    r#"{"domain":"example","descriptors":[{"entries":[{"key":"user","value":"me"}]}]}"#;
-
-#[cfg(unix)]
-async fn told_to_stop() {
-    use tokio::signal::unix::{SignalKind, signal};
-
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
+impl ServeArgs {
+    /// The environment, with the flags above it.
+    fn vars(&self) -> anyhow::Result<Vars> {
+        let mut vars = Vars::of_process();
+        let texts = [
+            ("--grpc", "SLUICEGATE_GRPC", &self.grpc),
+            ("--http", "SLUICEGATE_HTTP", &self.http),
+            ("--admin", "SLUICEGATE_ADMIN", &self.admin),
+            ("--headers", "SLUICEGATE_HEADERS", &self.headers),
+            ("--reset", "SLUICEGATE_RESET", &self.reset),
+            ("--errors", "SLUICEGATE_ERRORS", &self.errors),
+            ("--snapshot", "SLUICEGATE_SNAPSHOT", &self.snapshot),
+            ("--snapshot-every", "SLUICEGATE_SNAPSHOT_EVERY", &self.snapshot_every),
+            ("--max-identities", "SLUICEGATE_MAX_IDENTITIES", &self.max_identities),
+            ("--tls-cert", "SLUICEGATE_TLS_CERT", &self.tls_cert),
+            ("--tls-key", "SLUICEGATE_TLS_KEY", &self.tls_key),
+            ("--client-ca", "SLUICEGATE_CLIENT_CA", &self.client_ca),
+            ("--client-san", "SLUICEGATE_CLIENT_SAN", &self.client_san),
+            ("--drain-delay", "SLUICEGATE_DRAIN_DELAY", &self.drain_delay),
+            ("--log-level", "SLUICEGATE_LOG_LEVEL", &self.log_level),
+            ("--log-format", "SLUICEGATE_LOG_FORMAT", &self.log_format),
+            ("--traces", "SLUICEGATE_TRACES", &self.traces),
+        ];
+        for (flag, name, text) in texts {
+            if let Some(text) = text {
+                vars.set_flag(flag, name, text);
             }
         }
-        Err(_) => {
-            let _ = tokio::signal::ctrl_c().await;
+        let switches = [
+            ("--shadow", "SLUICEGATE_SHADOW", self.shadow, "true"),
+            (
+                "--start-without-rules",
+                "SLUICEGATE_START_WITHOUT_RULES",
+                self.start_without_rules,
+                "true",
+            ),
+            ("--merge-domains", "MERGE_DOMAIN_CONFIG", self.reading.merge_domains, "true"),
+            (
+                "--include-dot-files",
+                "RUNTIME_IGNOREDOTFILES",
+                self.reading.include_dot_files,
+                "false",
+            ),
+        ];
+        for (flag, name, _, text) in switches.into_iter().filter(|(_, _, on, _)| *on) {
+            vars.set_flag(flag, name, text);
         }
+        if !self.rules.is_empty() {
+            let paths: OsString = env::join_paths(&self.rules).context("--rules")?;
+            let paths = paths.into_string().ok().context("--rules: a path must be UTF-8")?;
+            vars.set_flag("--rules", "SLUICEGATE_RULES", paths);
+        }
+        Ok(vars)
     }
-}
-
-#[cfg(not(unix))]
-async fn told_to_stop() {
-    let _ = tokio::signal::ctrl_c().await;
 }

@@ -1,7 +1,8 @@
 //! Answers who asks over a network: decode, check, encode.
 //!
+//! - [`server`] is the whole of it, as [`settings`] say: how it begins and how it ends.
 //! - [`grpc`] is Envoy's way in, over HTTP/2, encrypted by [`tls`].
-//! - [`http`] is `/json` and `/healthcheck`.
+//! - [`http`] is for scripts and people: `/v1/check` and so on, `/json`, `/healthcheck`.
 //! - [`admin`] is for operators: the service's state, its rules, and its [`metrics`].
 //! - [`health`] knows whether the service is fit to be asked, and [`telemetry`] counts what it does.
 //! - [`logs`] and [`traces`] tell operators what happens, if they want to know.
@@ -20,9 +21,10 @@ pub mod admin;
 pub mod grpc;
 pub mod health;
 pub mod http;
-pub mod metrics;
 pub mod logs;
+pub mod metrics;
 pub mod rls;
+pub mod server;
 pub mod settings;
 pub mod telemetry;
 pub mod tls;

@@ -4,17 +4,17 @@
 
 #[path = "../../../tests/tests/departures/mod.rs"]
 mod departures;
+#[path = "recorded/told.rs"]
+mod told;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
 };
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::UInt64Value;
 use prost::Message;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sluicegate::clock::ManualClock;
 use sluicegate::config::rules::{Options, Source, load};
 use sluicegate::rules::set::RuleSet;
@@ -51,7 +51,7 @@ fn envoy_is_answered_as_it_was_there() {
             let ours =
                 match service.answer(Door::ShouldRateLimit, &bytes, &mut scratch, &mut answer) {
                     Ok(_) => {
-                        let told = told(&RateLimitResponse::decode(&*answer).unwrap());
+                        let told = told::told(&RateLimitResponse::decode(&*answer).unwrap());
                         assert_eq!(json::response(&answer).unwrap(), told, "{name}");
                         told
                     }
@@ -121,39 +121,4 @@ fn as_json(call: &Value) -> String {
     let descriptors: Vec<Value> = descriptors.map(descriptor).collect();
     let (domain, hits) = (&call["domain"], &call["hits_addend"]);
     json!({ "domain": domain, "descriptors": descriptors, "hitsAddend": hits }).to_string()
-}
-
-/// As JSON, in which what is 0 or empty goes without saying.
-fn told(response: &RateLimitResponse) -> Value {
-    let code = |code: i32| Code::try_from(code).unwrap().as_str_name().to_owned();
-    let status = |status: &DescriptorStatus| {
-        let mut told = Map::new();
-        told.insert("code".into(), code(status.code).into());
-        if let Some(limit) = &status.current_limit {
-            let mut current = Map::new();
-            if !limit.name.is_empty() {
-                current.insert("name".into(), limit.name.clone().into());
-            }
-            if limit.requests_per_unit > 0 {
-                current.insert("requestsPerUnit".into(), limit.requests_per_unit.into());
-            }
-            let unit = Unit::try_from(limit.unit).unwrap();
-            current.insert("unit".into(), unit.as_str_name().into());
-            told.insert("currentLimit".into(), current.into());
-        }
-        if status.limit_remaining > 0 {
-            told.insert("limitRemaining".into(), status.limit_remaining.into());
-        }
-        if let Some(until) = &status.duration_until_reset {
-            told.insert("durationUntilReset".into(), format!("{}s", until.seconds).into());
-        }
-        Value::Object(told)
-    };
-    let statuses: Vec<Value> = response.statuses.iter().map(status).collect();
-    let mut told = Map::new();
-    told.insert("overallCode".into(), code(response.overall_code).into());
-    if !statuses.is_empty() {
-        told.insert("statuses".into(), statuses.into());
-    }
-    Value::Object(told)
 }

@@ -66,7 +66,12 @@ impl Collector {
 
     fn options(&self) -> Options {
         let path = format!("{}/v1/traces", self.endpoint);
-        Options { endpoint: Some(path.parse().unwrap()), delay: HOUR, ..Options::default() }
+        Options {
+            endpoint: Some(path.parse().unwrap()),
+            delay: HOUR,
+            flush: HOUR,
+            ..Options::default()
+        }
     }
 
     async fn batch(&mut self) -> Vec<Span> {

@@ -22,11 +22,16 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof![Just(String::new()), "[a-z]{1,6}", "\\PC{0,40}"]
 }
 
+/// Often nothing, which goes without saying.
+fn number<N: Arbitrary + Default + Clone>() -> impl Strategy<Value = N> {
+    prop_oneof![Just(N::default()), any::<N>()]
+}
+
 prop_compose! {
     fn descriptor()(
         entries in vec((text(), text()), 0..5),
-        limit in prop::option::of((any::<u32>(), any::<i32>())),
-        hits in prop::option::of(any::<u64>()),
+        limit in prop::option::of((number::<u32>(), number::<i32>())),
+        hits in prop::option::of(number::<u64>()),
         is_negative_hits: bool,
     ) -> RateLimitDescriptor {
         RateLimitDescriptor {
@@ -45,6 +50,17 @@ prop_compose! {
         hits_addend: u32,
     ) -> Vec<u8> {
         RateLimitRequest { domain, descriptors, hits_addend }.encode_to_vec()
+    }
+}
+
+prop_compose! {
+    /// A request with one descriptor whose fields come several times.
+    fn descriptor_in_pieces()(pieces in vec(descriptor(), 0..4)) -> Vec<u8> {
+        let inside: Vec<u8> = pieces.iter().flat_map(Message::encode_to_vec).collect();
+        let mut bytes = vec![0x12];
+        prost::encode_length_delimiter(inside.len(), &mut bytes).unwrap();
+        bytes.extend(inside);
+        bytes
     }
 }
 
@@ -111,8 +127,14 @@ proptest! {
         same(&[one, other].concat());
     }
 
+    /// Of a limit, too, each field is the last that came.
     #[test]
-    fn broken_messages(bytes in message(), damage in vec(damage(), 1..6)) {
+    fn descriptors_in_pieces(bytes in descriptor_in_pieces()) {
+        same(&bytes);
+    }
+
+    #[test]
+    fn broken_messages(bytes in prop_oneof![message(), descriptor_in_pieces()], damage in vec(damage(), 1..6)) {
         same(&damaged(bytes, &damage));
     }
 

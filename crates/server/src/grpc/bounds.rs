@@ -29,7 +29,8 @@ pub struct Bounds {
     pub header_bytes: u32,
     /// For the first words of a connection, for the message of a call, for the reading of an answer, and for a sign of life when asked for one.
     pub patience: Duration,
-    /// A connection that is quiet for so long is asked for a sign of life. It may stay as long as it gives one.
+    /// A connection that is quiet for so long is asked for a sign of life. It may stay as long as it gives one. Connections are looked at
+    /// once in a patience, so it may take that much longer.
     pub idle: Duration,
     /// A connection that is so old, give or take a tenth, is asked to come again, so that clients spread over new servers.
     pub age: Option<Duration>,

@@ -2,6 +2,9 @@
 //!
 //! Nearly always the message is there when the call is accepted. Such a call is answered at once, by the task of the connection:
 //! a task of its own would cost more than the answer. A call that has to wait gets one.
+//!
+//! Measured with 8 connections of 32 calls each, in CPU time of the server: 5.0 to 5.8 µs a call, against 10.6 to 11.4 with a task for every
+//! call, which on tokio's multi-threaded runtime wrote every answer by itself; 3.8 to 4.3 for a server that reads and decides nothing.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -21,6 +24,7 @@ use super::status::Status;
 use super::{Bounds, health};
 use crate::rls::service::{Scratch, Service};
 use crate::telemetry::Door;
+use crate::traces::Span;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
@@ -68,6 +72,8 @@ struct Call {
     body: RecvStream,
     respond: SendResponse<Answer>,
     incoming: Incoming,
+    /// If somebody follows it.
+    span: Option<Span>,
 }
 
 /// Answers a call, now or later. Whoever has gone away meanwhile misses the answer; what was charged stays charged.
@@ -83,7 +89,13 @@ pub(super) fn answer(
         let path = head.uri.path();
         return refuse(Status::unimplemented(format!("there is no method `{path}`")), respond);
     };
-    let mut call = Call { method, body, respond, incoming: Incoming::default() };
+    let span = match method {
+        Method::Plain(Plain::ShouldRateLimit) => {
+            shared.service.begin_span("ShouldRateLimit", &head.headers)
+        }
+        _ => None,
+    };
+    let mut call = Call { method, body, respond, incoming: Incoming::default(), span };
     let most = shared.most();
     // Nobody need be woken: whoever waits is asked again by a task that does.
     let cx = &mut Context::from_waker(Waker::noop());
@@ -128,10 +140,15 @@ impl Call {
         since: &Since,
     ) {
         let answered = match (message, self.method) {
-            (Ok(message), Method::Plain(method)) => method.answer(&message, &shared.service, since),
+            (Ok(message), Method::Plain(method)) => {
+                method.answer(&message, &shared.service, self.span.as_mut(), since)
+            }
             (Ok(message), Method::Watch) => return self.watch(&message, shared, told()),
             (Err(status), _) => Err(status),
         };
+        if let Some(span) = self.span.take() {
+            span.end(shared.service.engine().now());
+        }
         match answered {
             Ok(answer) => {
                 // Nobody is left to be told of an error here.
@@ -260,7 +277,13 @@ impl Method {
 }
 
 impl Plain {
-    fn answer(self, message: &[u8], service: &Service, since: &Since) -> Result<Answer, Status> {
+    fn answer(
+        self,
+        message: &[u8],
+        service: &Service,
+        span: Option<&mut Span>,
+        since: &Since,
+    ) -> Result<Answer, Status> {
         thread_local! {
             // Grown once, used for every call that this thread answers.
             static SCRATCH: RefCell<(Scratch, Vec<u8>)> = RefCell::default();
@@ -269,7 +292,7 @@ impl Plain {
             frame::begin(out);
             match self {
                 Self::ShouldRateLimit => {
-                    service.answer(Door::ShouldRateLimit, message, scratch, out)?;
+                    service.answer_in(span, Door::ShouldRateLimit, message, scratch, out)?;
                 }
                 Self::Check => health::check(message, service.health(), out)?,
                 Self::List => health::list(service.health(), out),
@@ -277,5 +300,30 @@ impl Plain {
             frame::end(out);
             Ok(Answer::new(out, since.clone()))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_waited_for_longer_than_it_waits_itself() {
+        let most = Duration::from_secs(10);
+        let waits = |text: &str| {
+            let value = HeaderValue::from_str(text).unwrap();
+            patience(
+                &HeaderMap::from_iter([(header::HeaderName::from_static("grpc-timeout"), value)]),
+                most,
+            )
+        };
+        let all = [("2S", 2_000_000_000), ("20m", 20_000_000), ("3u", 3_000), ("4n", 4), ("0S", 0)];
+        for (text, nanos) in all {
+            assert_eq!(waits(text), Duration::from_nanos(nanos), "{text}");
+        }
+        for text in ["1H", "1M", "11S", "99999999H", "", "S", "5", "-1S", "5x", "999999999999S"] {
+            assert_eq!(waits(text), most, "{text}");
+        }
+        assert_eq!(patience(&HeaderMap::new(), most), most);
     }
 }

@@ -21,7 +21,9 @@ use super::receive::receive;
 use super::refusal::{JSON, PROBLEM, Refusal};
 use super::shapes::{Answered, Asked, Denied};
 use super::told::{policies, spokesman, write_numbers};
+use crate::rls::answer::Code;
 use crate::telemetry::{Door, Happening};
+use crate::traces::Span;
 
 /// What is to be done with a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,10 +89,14 @@ impl Answering {
     /// Reads what is asked, has it judged, and writes what was said.
     pub(super) async fn answer(&self, want: Want, request: HttpRequest) -> Response {
         let begun = self.service.engine().now();
+        let mut span = self.service.begin_span(want.span_name(), request.headers());
         let answered = match receive(request.into_body()).await {
-            Ok(body) => self.answered(want, &body),
+            Ok(body) => self.answered(want, &body, span.as_mut()),
             Err(refusal) => Err(refusal),
         };
+        if let Some(span) = span {
+            span.end(self.service.engine().now());
+        }
         let telemetry = self.service.telemetry();
         match answered {
             Ok(response) => {
@@ -104,7 +110,12 @@ impl Answering {
         }
     }
 
-    fn answered(&self, want: Want, body: &Bytes) -> Result<Response, Refusal> {
+    fn answered(
+        &self,
+        want: Want,
+        body: &Bytes,
+        span: Option<&mut Span>,
+    ) -> Result<Response, Refusal> {
         if !self.service.health().has_rules() {
             return Err(Refusal::no_rules());
         }
@@ -118,6 +129,11 @@ impl Answering {
         CHECKED.with_borrow_mut(|checked| match &*ask.checks {
             [one] if !ask.many => {
                 let denied = self.one(want, one, &rules, now, checked, &mut out);
+                if let Some(span) = span {
+                    let code = if denied { Code::OverLimit } else { Code::Ok };
+                    one.ask(|request| span.set("ratelimit.domain", request.domain));
+                    self.service.tell_span(span, &rules, checked, code);
+                }
                 self.tell(want, denied, &rules, now, checked, &mut headers);
                 if denied {
                     status = self.options.style.denied;
@@ -176,11 +192,10 @@ impl Answering {
         if checked.domain() == DomainIs::Unknown {
             self.service.telemetry().happened(Happening::UnknownDomain);
         }
-        let shadowed = want == Want::Check && self.service.options().shadow_mode;
-        if shadowed && !checked.allowed {
-            self.service.telemetry().happened(Happening::GlobalShadow);
-        }
-        let allowed = checked.allowed || shadowed;
+        let allowed = match want {
+            Want::Check => self.service.code_of(rules, checked) == Code::Ok,
+            _ => self.service.would_allow(rules, checked),
+        };
         let denied = want == Want::Check && !allowed;
         if denied && let Some(status) = spokesman(false, &checked.statuses) {
             let policies = policies(status.under, rules);
@@ -231,6 +246,16 @@ impl Answering {
 }
 
 impl Want {
+    const fn span_name(self) -> &'static str {
+        match self {
+            Self::Check => "POST /v1/check",
+            Self::Peek => "POST /v1/peek",
+            Self::Refund => "POST /v1/refund",
+            Self::Inspect => "POST /v1/keys/inspect",
+            Self::Reset => "POST /v1/keys/reset",
+        }
+    }
+
     pub(super) const fn door(self) -> Door {
         match self {
             Self::Check => Door::Check,

@@ -44,7 +44,7 @@ impl Answering {
         }
     }
 
-    fn may_see_keys(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(super) fn may_see_keys(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         match &self.options.keys {
             KeysAccess::Open => Ok(()),
             KeysAccess::Token(token) if token.is_shown_in(headers) => Ok(()),

@@ -5,6 +5,7 @@
 //! | `POST /v1/check` | may this go? then it is charged | 200; denied: 429 with every header, an error and the same statuses |
 //! | `POST /v1/peek` | would it go? nothing is charged | 200, also for `"allowed":false`: nothing was denied |
 //! | `POST /v1/refund` | gives back what was charged | 200 |
+//! | `POST /v1/explain` | which rules it is under, what would happen now, and why; nothing is charged | as `/v1/keys` |
 //! | `POST /v1/keys/inspect`, `/reset` | how limits stand, one by one; makes them as new | 200; 401 without the token, 403 if nobody may |
 //! | `/json`, `GET /healthcheck` | as envoyproxy/ratelimit's | 200, 429, 400; 200, 500 |
 //! | `GET /openapi.json` | all of this, for machines | 200 |
@@ -21,6 +22,7 @@
 mod answer;
 mod ask;
 mod check;
+mod explain;
 mod json;
 mod keys;
 mod openapi;
@@ -54,10 +56,11 @@ struct Answering {
 }
 
 /// What there is, for whoever is lost.
-const ROUTES: [&str; 8] = [
+const ROUTES: [&str; 9] = [
     "/v1/check",
     "/v1/peek",
     "/v1/refund",
+    "/v1/explain",
     "/v1/keys/inspect",
     "/v1/keys/reset",
     "/json",
@@ -92,10 +95,11 @@ pub fn router(service: Service, options: Options) -> Router {
         .route("/v1/check", post(check::check))
         .route("/v1/peek", post(check::peek))
         .route("/v1/refund", post(check::refund))
+        .route("/v1/explain", post(explain::explain))
         .route("/v1/keys/inspect", post(keys::inspect))
         .route("/v1/keys/reset", post(keys::reset))
         .route("/json", any(json::rate_limit))
-        .route("/healthcheck", get(json::health))
+        .route("/healthcheck", any(json::health))
         .route("/openapi.json", get(openapi::get))
         .method_not_allowed_fallback(wrong_method)
         .fallback(not_found)

@@ -45,6 +45,7 @@ pub(super) async fn get() -> Response {
         super::check::check,
         super::check::peek,
         super::check::refund,
+        super::explain::explain,
         super::keys::inspect,
         super::keys::reset,
         super::json::rate_limit,
@@ -53,6 +54,7 @@ pub(super) async fn get() -> Response {
     ),
     tags(
         (name = "limits", description = "Asking."),
+        (name = "rules", description = "Why, for operators."),
         (name = "keys", description = "Looking into counters, for operators."),
         (name = "envoy", description = "As envoyproxy/ratelimit answers."),
         (name = "service", description = "About the service itself."),

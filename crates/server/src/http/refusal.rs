@@ -40,6 +40,11 @@ impl Refusal {
         refusal
     }
 
+    /// The body is a request that is not for this.
+    pub(super) fn invalid(message: &str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
+    }
+
     /// The body is longer than it may be.
     pub(super) fn too_large(most: usize) -> Self {
         let message = format!(

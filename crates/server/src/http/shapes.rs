@@ -206,6 +206,28 @@ pub struct Shadow {
     pub wait_ms: Option<u64>,
 }
 
+/// What would happen, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Explained {
+    /// Whose rules.
+    pub domain: String,
+    /// How many hits, for descriptors that do not say.
+    pub hits: u64,
+    /// Whether anybody has rules for the domain.
+    pub known_domain: bool,
+    /// What may have been meant.
+    pub hint: Option<String>,
+    /// Of each descriptor: the looks by which its rule was found, the rule, whose counter it is, and how it stands.
+    pub descriptors: Vec<serde_json::Value>,
+    /// The entry that is on a list, if there is one.
+    pub listed: Option<serde_json::Value>,
+    /// Whether it would go.
+    pub allowed: bool,
+    /// Why.
+    pub why: String,
+}
+
 /// What is answered to who asks how limits stand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]

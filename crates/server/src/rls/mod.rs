@@ -5,6 +5,8 @@
 
 pub mod answer;
 pub mod ask;
+mod denial;
+mod failure;
 mod headers;
 pub mod json;
 mod mend;

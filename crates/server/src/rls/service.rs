@@ -2,22 +2,27 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
 use sluicegate::rules::plan::{DomainIs, Under};
 use sluicegate::rules::request::{Descriptor, Override, Request};
 use sluicegate::rules::rule::Limits;
 use sluicegate::rules::unit::Unit;
-use sluicegate::{Checked, Engine, Outcome, Snapshot, Span, Status, Timestamp};
+use sluicegate::{Checked, Engine, Snapshot, Span, Status, Timestamp};
 use smallvec::SmallVec;
 
-use super::answer::{Code, CurrentLimit, DescriptorStatus, put_overall, put_status};
+use super::answer::{Code, put_overall, put_status};
 use super::ask::{Ask, Asked, WireError};
+use super::denial::{self, rule_of};
+pub use super::failure::{Failure, GrpcStatus};
 use super::headers::Telling;
 use super::mend;
 use super::metadata;
 use super::options::Options;
-use super::told::told_limit;
+use super::told::{is_unlimited, seconds, told};
 use crate::health::Health;
+use crate::logs::events;
 use crate::telemetry::{Door, Fault, Happening, Telemetry};
+use crate::traces::{self, Tracer};
 
 /// Answers Envoy by the rules of an engine.
 ///
@@ -49,6 +54,7 @@ struct Inner {
     options: Options,
     health: Health,
     telemetry: Telemetry,
+    tracer: Tracer,
 }
 
 /// What can be used again from one request to the next.
@@ -56,32 +62,6 @@ struct Inner {
 pub struct Scratch {
     checked: Checked,
     refunded: Checked,
-}
-
-/// Why there is no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// Whose fault it is, as gRPC counts it.
-    pub status: GrpcStatus,
-    /// What to tell whoever asked.
-    pub message: String,
-}
-
-/// The statuses of gRPC that an answer may fail with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GrpcStatus {
-    /// As envoyproxy/ratelimit answers what it cannot make sense of.
-    Unknown = 2,
-    /// The request is none.
-    InvalidArgument = 3,
-}
-
-impl Scratch {
-    /// What was said of what was charged, by the last request that was answered with this.
-    #[must_use]
-    pub const fn checked(&self) -> &Checked {
-        &self.checked
-    }
 }
 
 type Descriptors<'a> = SmallVec<[Descriptor<'a>; 8]>;
@@ -100,7 +80,14 @@ impl Service {
     /// The same with more to say about it; it refuses to answer until it has heard that rules were loaded.
     #[must_use]
     pub fn with(engine: Engine, options: Options, health: Health) -> Self {
-        Self { inner: Arc::new(Inner { engine, options, health, telemetry: Telemetry::default() }) }
+        Self::traced(engine, options, health, Tracer::off())
+    }
+
+    /// The same with its calls traced.
+    #[must_use]
+    pub fn traced(engine: Engine, options: Options, health: Health, tracer: Tracer) -> Self {
+        let telemetry = Telemetry::default();
+        Self { inner: Arc::new(Inner { engine, options, health, telemetry, tracer }) }
     }
 
     /// Reads a request that came in by a door, checks it, and appends the answer to `out`.
@@ -114,8 +101,23 @@ impl Service {
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
+        self.answer_in(None, door, bytes, scratch, out)
+    }
+
+    /// The same, as part of a span that is told what was asked and answered.
+    ///
+    /// # Errors
+    /// As [`Service::answer`].
+    pub fn answer_in(
+        &self,
+        span: Option<&mut traces::Span>,
+        door: Door,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<Code, Failure> {
         let begun = self.inner.engine.now();
-        let answered = self.answered(begun, bytes, scratch, out);
+        let answered = self.answered(span, begun, bytes, scratch, out);
         match &answered {
             Ok(_) => {
                 let took = self.inner.engine.now().since(begun);
@@ -128,12 +130,13 @@ impl Service {
 
     fn answered(
         &self,
+        span: Option<&mut traces::Span>,
         now: Timestamp,
         bytes: &[u8],
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
-        let Inner { engine, options, health, telemetry } = &*self.inner;
+        let Inner { engine, options, health, telemetry, .. } = &*self.inner;
         let mended;
         let ask = match Ask::read(bytes, options.most) {
             Err(WireError::NotText) => {
@@ -180,27 +183,95 @@ impl Service {
         }
         if options.response_headers.is_some() || options.request_headers.is_some() {
             let denied = code == Code::OverLimit;
-            let retry_after_s = if denied { retry_after_s(&scratch.checked) } else { None };
+            let is_quota = |status: &Status| self.is_quota(&rules, status);
+            let wait = denied.then(|| denial::retry_after(&scratch.checked, is_quota)).flatten();
+            // It was not now, so it is not in no time.
+            let retry_after_s = wait.map(|wait| seconds(wait).max(1));
             telling.put(options, retry_after_s, out);
         }
         if options.dynamic_metadata {
-            put_metadata(&ask, &rules, &scratch.checked, code, out);
+            self.put_metadata(&ask, &rules, &scratch.checked, code, out);
+        }
+        if let Some(span) = span {
+            span.set("ratelimit.domain", ask.domain);
+            span.set("ratelimit.descriptors", ask.descriptors.len() as i64);
+            self.tell_span(span, &rules, &scratch.checked, code);
+        }
+        if code == Code::OverLimit {
+            self.tell_log(&ask, &rules, &scratch.checked);
         }
         Ok(code)
+    }
+
+    /// A span is told what was answered.
+    pub fn tell_span(
+        &self,
+        span: &mut traces::Span,
+        rules: &Snapshot<'_>,
+        checked: &Checked,
+        code: Code,
+    ) {
+        span.set("ratelimit.code", if code == Code::Ok { "OK" } else { "OVER_LIMIT" });
+        if let Some(rule) = self.denied_by(rules, checked).filter(|_| code == Code::OverLimit) {
+            span.set("ratelimit.denied_by", rule);
+        }
     }
 
     /// What is said to the whole request, as this service is set.
     #[must_use]
     pub fn code_of(&self, rules: &Snapshot<'_>, checked: &Checked) -> Code {
         let Inner { options, telemetry, .. } = &*self.inner;
-        let allowed = match options.quota_mode {
-            false => checked.allowed,
-            true => !self.all_quotas_deny(rules, checked),
-        };
+        let allowed = self.would_allow(rules, checked);
         if !allowed && options.shadow_mode {
             telemetry.happened(Happening::GlobalShadow);
         }
         if allowed || options.shadow_mode { Code::Ok } else { Code::OverLimit }
+    }
+
+    /// Whether a request may go, as this service is set, if it enforces anything.
+    #[must_use]
+    pub fn would_allow(&self, rules: &Snapshot<'_>, checked: &Checked) -> bool {
+        match self.inner.options.quota_mode {
+            false => checked.allowed,
+            true => !self.all_quotas_deny(rules, checked),
+        }
+    }
+
+    fn put_metadata(
+        &self,
+        ask: &Ask<'_>,
+        rules: &Snapshot<'_>,
+        checked: &Checked,
+        code: Code,
+        out: &mut Vec<u8>,
+    ) {
+        let passed = checked.statuses.iter().filter(|status| status.verdict.is_allowed());
+        let passed = passed.filter_map(|status| rules.rules().rule(rule_of(status)?).metadata());
+        let denied_by = match code {
+            Code::Ok => None,
+            Code::OverLimit => self.denied_by(rules, checked),
+        };
+        metadata::put(ask, passed, denied_by.as_deref(), out);
+    }
+
+    /// The rule that denies, by its id.
+    fn denied_by(&self, rules: &Snapshot<'_>, checked: &Checked) -> Option<String> {
+        let no = denial::denied_by(checked, |status| self.is_quota(rules, status))?;
+        Some(rules.rules().id(no))
+    }
+
+    /// A denial is worth a line to whoever wants to hear of single requests.
+    fn tell_log(&self, ask: &Ask<'_>, rules: &Snapshot<'_>, checked: &Checked) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        events::request_denied(ask.domain, self.denied_by(rules, checked).as_deref());
+        let charged = ask.descriptors.iter().filter(|asked| !asked.is_negative_hits);
+        for (asked, status) in charged.zip(&checked.statuses) {
+            if !status.verdict.is_allowed() {
+                events::keys_denied(ask.domain, ask.entries(asked));
+            }
+        }
     }
 
     /// With every rule in quota mode, also what is under none counts as a quota, and one that never denies.
@@ -236,6 +307,14 @@ impl Service {
     #[must_use]
     pub fn health(&self) -> &Health {
         &self.inner.health
+    }
+
+    /// Begins the span of a call, if somebody wants to see it.
+    #[inline]
+    #[must_use]
+    pub fn begin_span(&self, name: &'static str, headers: &HeaderMap) -> Option<traces::Span> {
+        let Inner { tracer, engine, .. } = &*self.inner;
+        if tracer.is_off() { None } else { tracer.begin(name, headers, engine.now()) }
     }
 
     /// What it counts about itself.
@@ -278,121 +357,3 @@ fn descriptors_of<'a>(
     }
     (charged, refunded)
 }
-
-/// How long a client has to wait that was denied: as long as the strictest says; nothing if that does not help.
-fn retry_after_s(checked: &Checked) -> Option<u64> {
-    let waits = checked.statuses.iter().filter_map(|status| match status.verdict.outcome {
-        Outcome::Allow { .. } => None,
-        Outcome::Deny { retry_after } => Some(Some(retry_after)),
-        Outcome::Never { .. } => Some(None),
-    });
-    let longest = waits.reduce(|one, other| Some(one?.max(other?)))?;
-    Some(seconds(longest?).max(1))
-}
-
-fn put_metadata(
-    ask: &Ask<'_>,
-    rules: &Snapshot<'_>,
-    checked: &Checked,
-    code: Code,
-    out: &mut Vec<u8>,
-) {
-    let rule_of = |status: &Status| match status.under {
-        Under::Rule(no) => Some(no),
-        Under::Nothing | Under::Replaced(_) | Under::Override(_) => None,
-    };
-    let passed = checked.statuses.iter().filter(|status| status.verdict.is_allowed());
-    let passed = passed.filter_map(|status| rules.rules().rule(rule_of(status)?).metadata());
-    let mut denials = checked.statuses.iter().filter(|status| !status.verdict.is_allowed());
-    let denied_by = match code {
-        Code::Ok => None,
-        Code::OverLimit => denials.find_map(rule_of).map(|no| rules.rules().id(no)),
-    };
-    metadata::put(ask, passed, denied_by.as_deref(), out);
-}
-
-/// What is said of one descriptor.
-fn told<'a>(status: &Status, rules: &'a Snapshot<'_>, now: Timestamp) -> DescriptorStatus<'a> {
-    let code = if status.verdict.is_allowed() { Code::Ok } else { Code::OverLimit };
-    let bare = DescriptorStatus { code, limit: None, limit_remaining: 0, reset_after_s: None };
-    let left =
-        status.verdict.remaining.map_or(0, |left| u32::try_from(left.max(0)).unwrap_or(u32::MAX));
-    let counted = |limit, reset_after_s| DescriptorStatus {
-        limit: Some(limit),
-        limit_remaining: left,
-        reset_after_s: Some(reset_after_s),
-        ..bare
-    };
-    let unlimited = DescriptorStatus { limit_remaining: u32::MAX, ..bare };
-    let by_unit = |requests_per_unit, unit: Unit, name| {
-        let limit = CurrentLimit { requests_per_unit, unit: unit.number(), name };
-        counted(limit, to_the_end(unit.span(), now))
-    };
-    match status.under {
-        // On a list, or under nothing at all.
-        _ if status.verdict.remaining.is_none() && !is_unlimited(status, rules) => bare,
-        Under::Nothing => bare,
-        Under::Override(limit) => by_unit(limit.requests_per_unit, limit.unit, ""),
-        Under::Rule(no) | Under::Replaced(no) => {
-            let rule = rules.rules().rule(no);
-            let name = rule.name.as_deref().unwrap_or_default();
-            match &rule.limits {
-                Limits::Unlimited => unlimited,
-                _ if matches!(status.under, Under::Replaced(_)) => bare,
-                Limits::Envoy { requests_per_unit, unit } => {
-                    by_unit(*requests_per_unit, *unit, name)
-                }
-                Limits::Native(limits) => match told_limit(limits, &status.verdict) {
-                    Some((limit, reset_after)) => counted(limit, seconds(reset_after)),
-                    None => bare,
-                },
-            }
-        }
-    }
-}
-
-fn is_unlimited(status: &Status, rules: &Snapshot<'_>) -> bool {
-    match status.under {
-        Under::Rule(no) | Under::Replaced(no) => rules.rules().rule(no).limits == Limits::Unlimited,
-        Under::Nothing | Under::Override(_) => false,
-    }
-}
-
-/// Until the window of a unit is over: from a whole second on, as envoyproxy/ratelimit counts.
-fn to_the_end(unit: Span, now: Timestamp) -> u64 {
-    const MICROS: u64 = 1_000_000;
-    let (unit, now) = (unit.as_micros() / MICROS, now.as_micros() / MICROS);
-    unit - now % unit
-}
-
-/// Whole seconds, rounded up.
-fn seconds(span: Span) -> u64 {
-    span.as_micros().div_ceil(1_000_000)
-}
-
-// === impl Failure ===
-
-impl Failure {
-    fn unknown(message: &str) -> Self {
-        Self { status: GrpcStatus::Unknown, message: message.to_owned() }
-    }
-
-    fn invalid(message: impl ToString) -> Self {
-        Self { status: GrpcStatus::InvalidArgument, message: message.to_string() }
-    }
-
-    const fn fault(&self) -> Fault {
-        match self.status {
-            GrpcStatus::Unknown => Fault::Service,
-            GrpcStatus::InvalidArgument => Fault::Invalid,
-        }
-    }
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Failure {}

@@ -1,18 +1,80 @@
-//! A native limit in the words of Envoy's protocol, which knows a number and a unit.
+//! What the engine says of a descriptor, in the words of Envoy's protocol, which knows a number and a unit.
 
 use sluicegate::rules::limit::Limit;
+use sluicegate::rules::plan::Under;
+use sluicegate::rules::rule::Limits;
 use sluicegate::rules::unit::Unit;
-use sluicegate::{Span, Timestamp};
+use sluicegate::{Snapshot, Span, Status, Timestamp};
 use sluicegate_core::limit::Limit as CoreLimit;
 use sluicegate_core::verdict::Verdict;
 
-use super::answer::CurrentLimit;
+use super::answer::{Code, CurrentLimit, DescriptorStatus};
+
+/// What is said of one descriptor.
+pub(super) fn told<'a>(
+    status: &Status,
+    rules: &'a Snapshot<'_>,
+    now: Timestamp,
+) -> DescriptorStatus<'a> {
+    let code = if status.verdict.is_allowed() { Code::Ok } else { Code::OverLimit };
+    let bare = DescriptorStatus { code, limit: None, limit_remaining: 0, reset_after_s: None };
+    let left =
+        status.verdict.remaining.map_or(0, |left| u32::try_from(left.max(0)).unwrap_or(u32::MAX));
+    let counted = |limit, reset_after_s| DescriptorStatus {
+        limit: Some(limit),
+        limit_remaining: left,
+        reset_after_s: Some(reset_after_s),
+        ..bare
+    };
+    let unlimited = DescriptorStatus { limit_remaining: u32::MAX, ..bare };
+    let by_unit = |requests_per_unit, unit: Unit, name| {
+        let limit = CurrentLimit { requests_per_unit, unit: unit.number(), name };
+        counted(limit, to_the_end(unit.span(), now))
+    };
+    match status.under {
+        // On a list, or under nothing at all.
+        _ if status.verdict.remaining.is_none() && !is_unlimited(status, rules) => bare,
+        Under::Nothing => bare,
+        Under::Override(limit) => by_unit(limit.requests_per_unit, limit.unit, ""),
+        Under::Rule(no) | Under::Replaced(no) => {
+            let rule = rules.rules().rule(no);
+            let name = rule.name.as_deref().unwrap_or_default();
+            match &rule.limits {
+                Limits::Unlimited => unlimited,
+                _ if matches!(status.under, Under::Replaced(_)) => bare,
+                Limits::Envoy { requests_per_unit, unit } => {
+                    by_unit(*requests_per_unit, *unit, name)
+                }
+                Limits::Native(limits) => match told_limit(limits, &status.verdict) {
+                    Some((limit, reset_after)) => counted(limit, seconds(reset_after)),
+                    None => bare,
+                },
+            }
+        }
+    }
+}
+
+pub(super) fn is_unlimited(status: &Status, rules: &Snapshot<'_>) -> bool {
+    match status.under {
+        Under::Rule(no) | Under::Replaced(no) => rules.rules().rule(no).limits == Limits::Unlimited,
+        Under::Nothing | Under::Override(_) => false,
+    }
+}
+
+/// Until the window of a unit is over: from a whole second on, as envoyproxy/ratelimit counts.
+fn to_the_end(unit: Span, now: Timestamp) -> u64 {
+    const MICROS: u64 = 1_000_000;
+    let (unit, now) = (unit.as_micros() / MICROS, now.as_micros() / MICROS);
+    unit - now % unit
+}
+
+/// Whole seconds, rounded up.
+pub(super) fn seconds(span: Span) -> u64 {
+    span.as_micros().div_ceil(1_000_000)
+}
 
 /// The limit that decided (its number, its unit if it is exactly one, and its name), and the time until it is full.
-pub(super) fn told_limit<'a>(
-    limits: &'a [Limit],
-    verdict: &Verdict,
-) -> Option<(CurrentLimit<'a>, Span)> {
+fn told_limit<'a>(limits: &'a [Limit], verdict: &Verdict) -> Option<(CurrentLimit<'a>, Span)> {
     let limit = limits.get(verdict.decided_by?)?;
     let as_it_is = limit.at(Timestamp::EPOCH);
     let (count, period) = number_of(&as_it_is)?;

@@ -15,8 +15,11 @@ use std::time::Duration;
 use sluicegate::config::suggest::nearest;
 use sluicegate::http::{Reset, Style};
 
+use crate::logs::{self, Format, Level};
 use crate::rls::options::{HeaderNames, Options};
+use crate::tls;
 use crate::token::Token;
+use crate::traces;
 use vars::Reader;
 pub use vars::Vars;
 
@@ -33,7 +36,7 @@ pub use vars::Vars;
 /// assert_eq!(wrong.to_string(), "GRPC_PORT: must be a whole number from 0 to 65535, got `many`");
 /// # Ok::<(), sluicegate_server::settings::Wrong>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// Where people and scripts ask.
     pub http: SocketAddr,
@@ -62,7 +65,7 @@ pub struct Settings {
     /// Whether errors over HTTP are `application/problem+json` instead of the envelope.
     pub problem_json: bool,
     /// The certificate of the gRPC address, if it speaks TLS.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<tls::Files>,
     /// How old a connection of Envoy's may become, and how long what goes on at the end may take.
     pub connection_age: (Duration, Duration),
     /// Connections at a time, of each address.
@@ -78,9 +81,9 @@ pub struct Settings {
     /// The most identities that are kept; beyond, the rules' `overflow` says what happens.
     pub identities_max: u64,
     /// What is logged.
-    pub log: Log,
+    pub log: logs::Options,
     /// Where traces go, if anywhere.
-    pub tracing: Option<Tracing>,
+    pub traces: Option<traces::Options>,
 }
 
 /// Where Envoy asks.
@@ -90,45 +93,6 @@ pub enum GrpcAddress {
     Tcp(SocketAddr),
     /// On a socket of this machine.
     Unix(PathBuf),
-}
-
-/// The files of TLS.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// The certificate, with those between it and the root.
-    pub cert: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-    /// Who has to have signed the certificate of a client; without it, clients need none.
-    pub client_ca: Option<PathBuf>,
-    /// The name that the certificate of a client must have.
-    pub client_san: Option<String>,
-}
-
-/// What is logged, and how.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Log {
-    /// The least level, in lower case.
-    pub level: &'static str,
-    /// Whether each line is a JSON object.
-    pub json: bool,
-    /// Lines a second from each place in the program.
-    pub per_second: u32,
-}
-
-/// Where traces go.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Tracing {
-    /// The collector, as `OTEL_EXPORTER_OTLP_ENDPOINT` has it.
-    pub endpoint: String,
-    /// As the collector calls us.
-    pub service_name: String,
-    /// The group of services that this one is of.
-    pub service_namespace: String,
-    /// Which of several alike it is.
-    pub service_instance: Option<String>,
-    /// How many of all calls are traced, from 0 to 1.
-    pub sampling_rate: f32,
 }
 
 /// All that is wrong.
@@ -220,7 +184,7 @@ impl Settings {
             problem_json: read
                 .choice("SLUICEGATE_ERRORS", &[("envelope", false), ("problem", true)])
                 .unwrap_or(false),
-            tls: tls(read),
+            tls: tls_files(read),
             connection_age,
             connections_max,
             in_flight_max,
@@ -229,7 +193,7 @@ impl Settings {
             snapshot_every,
             identities_max,
             log: log(read),
-            tracing: tracing(read),
+            traces: traces(read),
         }
     }
 
@@ -340,7 +304,7 @@ fn style(read: &mut Reader<'_>) -> Style {
 }
 
 /// Our own names switch it on by being there; there it has a switch.
-fn tls(read: &mut Reader<'_>) -> Option<TlsFiles> {
+fn tls_files(read: &mut Reader<'_>) -> Option<tls::Files> {
     let anchors = read.is("GRPC_SERVER_USE_TLS");
     let path =
         |own: &str, theirs: &str| read.path(own).or_else(|| read.path(theirs).filter(|_| anchors));
@@ -359,7 +323,7 @@ fn tls(read: &mut Reader<'_>) -> Option<TlsFiles> {
                         .to_owned(),
                 );
             }
-            Some(TlsFiles { cert, key, client_ca, client_san })
+            Some(tls::Files { cert, key, client_ca, client_san })
         }
         (None, None) if !anchors && client_ca.is_none() && client_san.is_none() => None,
         _ => {
@@ -373,48 +337,38 @@ fn tls(read: &mut Reader<'_>) -> Option<TlsFiles> {
     }
 }
 
-fn log(read: &mut Reader<'_>) -> Log {
+fn log(read: &mut Reader<'_>) -> logs::Options {
     let levels = [
-        ("trace", "trace"),
-        ("debug", "debug"),
-        ("info", "info"),
-        ("warn", "warn"),
-        ("warning", "warn"),
-        ("error", "error"),
-        ("fatal", "error"),
-        ("panic", "error"),
+        ("trace", Level::Trace),
+        ("debug", Level::Debug),
+        ("info", Level::Info),
+        ("warn", Level::Warn),
+        ("warning", Level::Warn),
+        ("error", Level::Error),
+        ("fatal", Level::Fatal),
+        ("panic", Level::Fatal),
     ];
-    let formats = [("text", false), ("json", true)];
+    let formats = [("text", Format::Text), ("json", Format::Json)];
     let level = read.choice("LOG_LEVEL", &levels);
-    let json = read.choice("LOG_FORMAT", &formats);
-    let per_second = read.number("SLUICEGATE_LOG_PER_SECOND", 1, 1_000_000);
-    Log {
-        level: read.choice("SLUICEGATE_LOG_LEVEL", &levels).or(level).unwrap_or("info"),
-        json: read.choice("SLUICEGATE_LOG_FORMAT", &formats).or(json).unwrap_or(false),
+    let format = read.choice("LOG_FORMAT", &formats);
+    let per_second = read.number("SLUICEGATE_LOG_PER_SECOND", 0, 1_000_000);
+    logs::Options {
+        level: read.choice("SLUICEGATE_LOG_LEVEL", &levels).or(level).unwrap_or(Level::Info),
+        format: read.choice("SLUICEGATE_LOG_FORMAT", &formats).or(format).unwrap_or_default(),
         per_second: per_second.and_then(|number| number.try_into().ok()).unwrap_or(100),
     }
 }
 
-fn tracing(read: &mut Reader<'_>) -> Option<Tracing> {
+/// Our own name is where the collector is, and switches them on.
+fn traces(read: &mut Reader<'_>) -> Option<traces::Options> {
     let own = read.text("SLUICEGATE_TRACES");
-    if own.is_none() && !read.is("TRACING_ENABLED") {
-        return None;
-    }
-    if read.text("TRACING_EXPORTER_PROTOCOL") == Some("grpc") && own.is_none() {
-        read.problems.push(
-            "TRACING_EXPORTER_PROTOCOL: must be `http`, got `grpc`; collectors take both, over HTTP on \
-             port 4318"
-                .to_owned(),
-        );
-    }
-    let endpoint = own.or_else(|| read.text("OTEL_EXPORTER_OTLP_ENDPOINT"));
-    Some(Tracing {
-        endpoint: endpoint.unwrap_or("http://127.0.0.1:4318").to_owned(),
-        service_name: read.text("TRACING_SERVICE_NAME").unwrap_or("RateLimit").to_owned(),
-        service_namespace: read.text("TRACING_SERVICE_NAMESPACE").unwrap_or_default().to_owned(),
-        service_instance: read.text("TRACING_SERVICE_INSTANCE_ID").map(str::to_owned),
-        sampling_rate: read.ratio("TRACING_SAMPLING_RATE").unwrap_or(1.0),
-    })
+    let variable = |name: &str| match (name, own) {
+        ("TRACING_ENABLED", Some(_)) => Some("true".to_owned()),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", Some(endpoint)) => Some(endpoint.to_owned()),
+        _ => read.text(name).map(str::to_owned),
+    };
+    let options = traces::Options::from_env(variable);
+    options.map_err(|error| read.problems.push(error.to_string())).ok().flatten()
 }
 
 // === impl GrpcAddress ===

@@ -68,27 +68,17 @@ impl Settings {
             "snapshot_every_s": seconds(&self.snapshot_every),
             "identities_max": self.identities_max,
             "log": {
-                "level": self.log.level,
-                "format": if self.log.json { "json" } else { "text" },
+                "level": format!("{:?}", self.log.level).to_lowercase(),
+                "format": format!("{:?}", self.log.format).to_lowercase(),
                 "per_second": self.log.per_second,
             },
-            "traces": self.tracing.as_ref().map(|tracing| json!({
-                "endpoint": without_password(&tracing.endpoint),
-                "service_name": tracing.service_name,
-                "service_namespace": tracing.service_namespace,
-                "service_instance": tracing.service_instance,
-                "sampling_rate": (f64::from(tracing.sampling_rate) * 1e6).round() / 1e6,
+            "traces": self.traces.as_ref().map(|traces| json!({
+                "endpoint": traces.endpoint.as_ref().map(ToString::to_string),
+                "protocol": format!("{:?}", traces.protocol).to_lowercase(),
+                "resource": traces.resource,
+                "sampling_rate": traces.sampling_rate,
+                "headers": if traces.headers.is_empty() { "none" } else { "hidden" },
             })),
         })
-    }
-}
-
-/// An address may hold a name and a password: `http://name:password@host`.
-fn without_password(url: &str) -> String {
-    match (url.split_once("://"), url.rfind('@')) {
-        (Some((scheme, _)), Some(at)) if at > scheme.len() => {
-            format!("{scheme}://hidden@{}", &url[at + 1..])
-        }
-        _ => url.to_owned(),
     }
 }

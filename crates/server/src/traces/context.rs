@@ -8,7 +8,7 @@
 //!
 //! The first form that is there and valid counts. What is not valid is as if it were not there.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 /// Where a call comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,10 +19,17 @@ pub(super) struct Parent {
     pub(super) sampled: Option<bool>,
 }
 
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const B3: HeaderName = HeaderName::from_static("b3");
+const B3_TRACE: HeaderName = HeaderName::from_static("x-b3-traceid");
+const B3_SPAN: HeaderName = HeaderName::from_static("x-b3-spanid");
+const B3_SAMPLED: HeaderName = HeaderName::from_static("x-b3-sampled");
+const B3_FLAGS: HeaderName = HeaderName::from_static("x-b3-flags");
+
 pub(super) fn parent(headers: &HeaderMap) -> Parent {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let w3c = text("traceparent").and_then(w3c);
-    let single = || text("b3").and_then(single);
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let w3c = text(TRACEPARENT).and_then(w3c);
+    let single = || text(B3).and_then(single);
     w3c.or_else(single).or_else(|| several(text)).unwrap_or_default()
 }
 
@@ -64,12 +71,12 @@ fn single(text: &str) -> Option<Parent> {
     Some(Parent { trace: Some(long(first)?), span: Some(short(span)?), sampled })
 }
 
-fn several<'a>(text: impl Fn(&str) -> Option<&'a str>) -> Option<Parent> {
-    let debug = text("x-b3-flags").filter(|flags| *flags == "1").map(|_| true);
-    let sampled = debug.or_else(|| text("x-b3-sampled").and_then(decided));
-    let trace = text("x-b3-traceid").and_then(long);
+fn several<'a>(text: impl Fn(HeaderName) -> Option<&'a str>) -> Option<Parent> {
+    let debug = text(B3_FLAGS).filter(|flags| *flags == "1").map(|_| true);
+    let sampled = debug.or_else(|| text(B3_SAMPLED).and_then(decided));
+    let trace = text(B3_TRACE).and_then(long);
     // One without the other is neither.
-    let both = trace.zip(text("x-b3-spanid").and_then(short));
+    let both = trace.zip(text(B3_SPAN).and_then(short));
     let (trace, span) = both.unzip();
     (trace.is_some() || sampled.is_some()).then_some(Parent { trace, span, sampled })
 }
@@ -109,7 +116,7 @@ mod tests {
 
     fn of(headers: &[(&'static str, &str)]) -> Parent {
         let headers = headers.iter().map(|(name, value)| {
-            (http::HeaderName::from_static(name), http::HeaderValue::from_str(value).unwrap())
+            (HeaderName::from_static(name), http::HeaderValue::from_str(value).unwrap())
         });
         parent(&headers.collect())
     }

@@ -274,7 +274,7 @@ mod tests {
             (
                 "OTEL_EXPORTER_OTLP_ENDPOINT",
                 "collector:4318",
-                "must be a URL that begins with http://, got `collector:4318`",
+                "must be a URL that begins with http:// (a collector on the way can add TLS), got `collector:4318`",
             ),
             (
                 "OTEL_EXPORTER_OTLP_HEADERS",

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A request never waits for any of it. The protocol (OTLP over HTTP or gRPC, as protobuf) is written by hand: it takes four small messages, and
-//! the official packages would bring 26 others, threads of their own and no way to see what was lost. `tests/traces.rs` reads what is sent with
+//! the official packages would bring some twenty others, threads of their own and no way to see what was lost. `tests/traces.rs` reads what is sent with
 //! generated code.
 //!
 //! What a span tells: its name, how long it took, and what is [`set`](Span::set) — the domain, the number of descriptors, the answer and the
@@ -37,18 +37,30 @@ pub use span::{Span, Value};
 
 use span::Ended;
 
+/// What the attributes of a call's span are called.
+pub mod attribute {
+    /// Whose rules.
+    pub const DOMAIN: &str = "ratelimit.domain";
+    /// How many descriptors were asked about.
+    pub const DESCRIPTORS: &str = "ratelimit.descriptors";
+    /// The answer: `OK` or `OVER_LIMIT`.
+    pub const CODE: &str = "ratelimit.code";
+    /// The rule that denied.
+    pub const RULE: &str = "ratelimit.rule";
+}
+
 /// Begins spans. Clones are the same.
 ///
 /// ```
 /// use http::HeaderMap;
 /// use sluicegate::Timestamp;
-/// use sluicegate_server::traces::{Options, Tracer, start};
+/// use sluicegate_server::traces::{Options, Tracer, attribute, start};
 ///
 /// assert!(Tracer::off().begin("ShouldRateLimit", &HeaderMap::new(), Timestamp::EPOCH).is_none());
 ///
 /// let (tracer, _exporter) = start(Options::default());
 /// let mut span = tracer.begin("ShouldRateLimit", &HeaderMap::new(), Timestamp::EPOCH).unwrap();
-/// span.set("ratelimit.domain", "shop");
+/// span.set(attribute::DOMAIN, "shop");
 /// span.end(Timestamp::from_micros(25));
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -96,6 +108,13 @@ impl Tracer {
     #[must_use]
     pub const fn off() -> Self {
         Self { inner: None }
+    }
+
+    /// Whether it begins nothing, ever.
+    #[inline]
+    #[must_use]
+    pub const fn is_off(&self) -> bool {
+        self.inner.is_none()
     }
 
     /// Begins the span of a call, below the span that its headers name (`traceparent`, or one of the forms of B3).

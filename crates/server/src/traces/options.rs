@@ -49,7 +49,10 @@ pub enum Protocol {
 ///
 /// assert!("http://collector:4318/v1/traces".parse::<Endpoint>().is_ok());
 /// let error = "https://collector".parse::<Endpoint>().unwrap_err();
-/// assert_eq!(error.to_string(), "must be a URL that begins with http://, got `https://collector`");
+/// assert_eq!(
+///     error.to_string(),
+///     "must be a URL that begins with http:// (a collector on the way can add TLS), got `https://collector`"
+/// );
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
@@ -148,8 +151,15 @@ impl FromStr for Endpoint {
 
 impl fmt::Display for BadEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "must be a URL that begins with http://, got `{}`", self.text)
+        let way_out = "(a collector on the way can add TLS)";
+        write!(f, "must be a URL that begins with http:// {way_out}, got `{}`", self.text)
     }
 }
 
 impl std::error::Error for BadEndpoint {}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}:{}{}", self.host, self.port, self.path)
+    }
+}

@@ -105,5 +105,9 @@ impl Clock {
 
     pub(crate) async fn advance(&self, by: Duration) {
         tokio::time::advance(by).await;
+        // Whoever waited for this time has its turn before we go on.
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
     }
 }

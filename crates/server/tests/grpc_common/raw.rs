@@ -60,11 +60,6 @@ impl Raw {
         self.socket.write_all(bytes).await.unwrap();
     }
 
-    /// Writes without waiting for anybody to read; whether there was room.
-    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> bool {
-        self.socket.try_write(bytes).is_ok()
-    }
-
     /// The next frame; nothing when the connection is closed.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
@@ -92,6 +87,19 @@ impl Raw {
             frames.push(frame);
         }
         frames
+    }
+
+    /// Whether the connection is closed; if it is not, the server gives a sign of life.
+    pub(crate) async fn is_closed(&mut self) -> bool {
+        // Nobody may be there to be written to.
+        let _ = self.socket.write_all(&frame(PING, 0, 0, b"anybody?")).await;
+        loop {
+            match self.next().await {
+                None => return true,
+                Some(frame) if frame.kind == PING && frame.payload == b"anybody?" => return false,
+                Some(_) => {}
+            }
+        }
     }
 
     pub(crate) async fn pong(&mut self, ping: &Frame) {

@@ -1,0 +1,58 @@
+//! Why there is no answer.
+
+use std::fmt;
+
+use crate::telemetry::Fault;
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Whose fault it is, as gRPC counts it.
+    pub status: GrpcStatus,
+    /// What to tell whoever asked.
+    pub message: String,
+}
+
+/// The statuses of gRPC that an answer may fail with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrpcStatus {
+    /// As envoyproxy/ratelimit answers what it cannot make sense of.
+    Unknown = 2,
+    /// The request is none.
+    InvalidArgument = 3,
+}
+
+impl Scratch {
+    /// What was said of what was charged, by the last request that was answered with this.
+    #[must_use]
+    pub const fn checked(&self) -> &Checked {
+        &self.checked
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    pub(super) fn unknown(message: &str) -> Self {
+        Self { status: GrpcStatus::Unknown, message: message.to_owned() }
+    }
+
+    pub(super) fn invalid(message: impl ToString) -> Self {
+        Self { status: GrpcStatus::InvalidArgument, message: message.to_string() }
+    }
+
+    pub(super) const fn fault(&self) -> Fault {
+        match self.status {
+            GrpcStatus::Unknown => Fault::Service,
+            GrpcStatus::InvalidArgument => Fault::Invalid,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

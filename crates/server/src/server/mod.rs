@@ -1,0 +1,260 @@
+//! The whole service: how it begins, what listens, and how it ends.
+//!
+//! ```text
+//!   begin   what was saved -> the rules -> the addresses
+//!   end     unready -> the delay for load balancers -> no more is accepted -> what has begun is answered -> what is counted is saved
+//! ```
+
+mod addresses;
+mod rules;
+mod saved;
+
+use std::fmt;
+use std::io;
+
+use sluicegate::{Engine, RulesError};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, interval_at, sleep};
+
+pub use addresses::Addresses;
+use rules::Rules;
+use saved::Saving;
+
+use crate::admin;
+use crate::grpc::{self, Listener};
+use crate::health::Health;
+use crate::http::{self, Body, KeysAccess};
+use crate::logs::events;
+use crate::rls::service::Service;
+use crate::settings::{GrpcAddress, Settings};
+use crate::tls::{Tls, TlsEvent};
+use crate::traces::{self, Exporter, Tracer};
+
+/// A service that has its rules and its addresses, and does not answer yet.
+#[derive(Debug)]
+pub struct Server {
+    settings: Settings,
+    service: Service,
+    rules: Rules,
+    saving: Option<Saving>,
+    tls: Option<Tls>,
+    exporter: Option<Exporter>,
+    grpc: Listener,
+    http: TcpListener,
+    admin: TcpListener,
+    addresses: Addresses,
+}
+
+/// Why it does not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The rules are wrong, or cannot be read.
+    Rules(RulesError),
+    /// Something else is in the way.
+    Broken {
+        /// What was wanted.
+        wanted: String,
+        /// Why it cannot be.
+        why: String,
+    },
+}
+
+// === impl Server ===
+
+impl Server {
+    /// Restores what was saved, takes the rules, and takes the addresses.
+    ///
+    /// # Errors
+    /// When the rules are wrong, or an address or a file cannot be had.
+    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+        let saving = settings.snapshot.clone().map(Saving::at);
+        let memory = saved::memory(saving.as_ref(), settings.identities_max);
+        let engine = Engine::builder(Default::default())
+            .memory(&memory)
+            .near_limit_ratio(settings.near_limit_ratio)
+            .build();
+        let engine = engine.map_err(|error| broken("make an engine", error))?;
+        let health =
+            if settings.needs_a_domain { Health::with_a_domain() } else { Health::default() };
+        let (tracer, exporter) = match settings.traces.clone().map(traces::start) {
+            Some((tracer, exporter)) => (tracer, Some(exporter)),
+            None => (Tracer::off(), None),
+        };
+        let service = Service::traced(engine, settings.rls.clone(), health, tracer);
+        let rules = Rules::take(&service, &settings)?;
+        let tls = settings.tls.clone().map(Tls::new).transpose();
+        let tls = tls.map_err(|error| broken("speak TLS", error))?;
+        let grpc = listen_to_envoy(&settings.grpc).await?;
+        let http = listen(settings.http).await?;
+        let admin = listen(settings.admin).await?;
+        let addresses = Addresses::of(&settings.grpc, &grpc, &http, &admin)
+            .map_err(|error| broken("tell the addresses", error))?;
+        Ok(Self { settings, service, rules, saving, tls, exporter, grpc, http, admin, addresses })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// What answers.
+    #[must_use]
+    pub const fn service(&self) -> &Service {
+        &self.service
+    }
+
+    /// Answers until `stop` is ready, and then ends in good order. Whoever sends to `reread` has the rules read again.
+    ///
+    /// # Errors
+    /// When a listener breaks.
+    pub async fn run(
+        self,
+        stop: impl Future<Output = ()>,
+        mut reread: mpsc::Receiver<()>,
+    ) -> io::Result<()> {
+        let Self { settings, service, rules, saving, tls, exporter, grpc, http, admin, .. } = self;
+        let stopping = watch::Sender::new(false);
+        let stopped = || {
+            let mut stopping = stopping.subscribe();
+            async move {
+                let _ = stopping.wait_for(|stopping| *stopping).await;
+            }
+        };
+        if let Some(tls) = &tls {
+            let cert = settings.tls.as_ref().map(|files| files.cert.clone()).unwrap_or_default();
+            tls.on_event(move |event| tell_of_tls(&cert.display(), event));
+        }
+        let envoy = grpc::serve(grpc, service.clone(), grpc_options(&settings, tls), stopped());
+        let router = http::router(service.clone(), http_options(&settings));
+        let people = http::serve(http, router, service.clone(), http_bounds(&settings), stopped());
+        let router = admin::router(service.clone(), admin_options(&settings));
+        let operators =
+            http::serve(admin, router, service.clone(), http_bounds(&settings), stopped());
+        let end = async {
+            stop.await;
+            // Whoever looks after us hears it first, and is given time to send nobody any more.
+            service.health().drain();
+            events::drain_begun(settings.drain.0);
+            sleep(settings.drain.0).await;
+            stopping.send_replace(true);
+        };
+        let upkeep = async {
+            let read_again = async {
+                while reread.recv().await.is_some() {
+                    rules.reread();
+                }
+            };
+            tokio::join!(read_again, save_now_and_then(saving.as_ref(), &service, &settings));
+            std::future::pending::<()>().await;
+        };
+        let exported = async {
+            if let Some(exporter) = exporter {
+                traces::export(exporter, stopped()).await;
+            }
+        };
+        let served = tokio::select! {
+            served = async { tokio::join!(envoy, people, operators, end, exported) } => served,
+            () = upkeep => return Ok(()),
+        };
+        if let Some(saving) = &saving {
+            saving.save(service.engine());
+        }
+        events::stopped();
+        let (envoy, people, operators, (), ()) = served;
+        envoy.and(people).and(operators)
+    }
+}
+
+fn broken(wanted: &str, why: impl fmt::Display) -> StartError {
+    StartError::Broken { wanted: wanted.to_owned(), why: why.to_string() }
+}
+
+async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, StartError> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| broken(&format!("listen on `{address}`"), error))
+}
+
+async fn listen_to_envoy(address: &GrpcAddress) -> Result<Listener, StartError> {
+    match address {
+        GrpcAddress::Tcp(address) => Ok(Listener::Tcp(listen(*address).await?)),
+        #[cfg(unix)]
+        GrpcAddress::Unix(path) => Listener::unix(path)
+            .map_err(|error| broken(&format!("listen on `{}`", path.display()), error)),
+        #[cfg(not(unix))]
+        GrpcAddress::Unix(path) => Err(broken(
+            &format!("listen on `{}`", path.display()),
+            "this system has no such sockets",
+        )),
+    }
+}
+
+fn grpc_options(settings: &Settings, tls: Option<Tls>) -> grpc::Options {
+    let (age, age_grace) = settings.connection_age;
+    let bounds = grpc::Bounds {
+        connections: settings.connections_max,
+        in_flight: settings.in_flight_max,
+        age: (!age.is_zero()).then_some(age),
+        age_grace,
+        drain: settings.drain.1,
+        ..grpc::Bounds::default()
+    };
+    grpc::Options { bounds, tls }
+}
+
+fn http_options(settings: &Settings) -> http::Options {
+    let keys = match &settings.admin_token {
+        Some(token) => KeysAccess::Token(token.clone()),
+        None if settings.http.ip().is_loopback() => KeysAccess::Open,
+        None => KeysAccess::Off,
+    };
+    let body = if settings.problem_json { Body::Problem } else { Body::Envelope };
+    http::Options { style: settings.style, body, keys, ..http::Options::default() }
+}
+
+fn http_bounds(settings: &Settings) -> http::Bounds {
+    http::Bounds {
+        connections: settings.connections_max,
+        in_flight: settings.in_flight_max,
+        drain: settings.drain.1,
+        ..http::Bounds::default()
+    }
+}
+
+fn admin_options(settings: &Settings) -> admin::Options {
+    admin::Options { token: settings.admin_token.clone(), config: settings.to_json() }
+}
+
+fn tell_of_tls(path: &dyn fmt::Display, event: &TlsEvent) {
+    match event {
+        TlsEvent::Reloaded => events::certificate_taken(path),
+        TlsEvent::Refused(error) => events::certificate_refused(path, error),
+    }
+}
+
+/// Saves what is counted every so often, for ever; never if that is 0.
+async fn save_now_and_then(saving: Option<&Saving>, service: &Service, settings: &Settings) {
+    let every = settings.snapshot_every;
+    let Some(saving) = saving.filter(|_| !every.is_zero()) else { return };
+    let mut times = interval_at(Instant::now() + every, every);
+    loop {
+        times.tick().await;
+        let (saving, engine) = (saving.clone(), service.engine().clone());
+        // It writes to a disk.
+        let _ = tokio::task::spawn_blocking(move || saving.save(&engine)).await;
+    }
+}
+
+// === impl StartError ===
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rules(error) => error.fmt(f),
+            Self::Broken { wanted, why } => write!(f, "cannot {wanted}: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}

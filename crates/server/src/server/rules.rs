@@ -1,0 +1,90 @@
+//! The rules of the service: where they come from, and who hears of it when they change.
+
+use sluicegate::config::files::ReadOptions;
+use sluicegate::config::problem::Problem;
+use sluicegate::config::rules::Options;
+use sluicegate::config::watch::Watch;
+use sluicegate::{Change, Following, LOOK_EVERY, RulesError, rules_of};
+
+use super::{StartError, broken};
+use crate::EXAMPLE_RULES;
+use crate::logs::events;
+use crate::rls::service::Service;
+use crate::settings::Settings;
+use crate::telemetry::Happening;
+
+/// Rules that are followed while they change, if they are in files.
+#[derive(Debug)]
+pub(super) struct Rules {
+    following: Option<Following>,
+}
+
+impl Rules {
+    /// Takes the rules, and follows them from now on.
+    pub(super) fn take(service: &Service, settings: &Settings) -> Result<Self, StartError> {
+        if settings.rules.is_empty() {
+            take_example(service).map_err(StartError::Rules)?;
+            return Ok(Self { following: None });
+        }
+        let files = ReadOptions { ignore_dot_files: settings.ignore_dot_files };
+        let watch = || Watch::new(&settings.rules, files);
+        let options =
+            Options { merge_domains: settings.merge_domains, quota_mode: settings.rls.quota_mode };
+        let engine = service.engine();
+        let follower = match engine.follow(watch(), options) {
+            Ok((follower, warnings)) => {
+                loaded(service, &warnings);
+                follower
+            }
+            Err(problem) if settings.start_without_rules => {
+                refused(service, &problem);
+                engine.follow_changes(watch(), options)
+            }
+            Err(problem) => return Err(StartError::Rules(problem)),
+        };
+        let told = service.clone();
+        let following = follower.start(LOOK_EVERY, move |change| tell(&told, change));
+        let following = following.map_err(|error| broken("follow the rules", error))?;
+        Ok(Self { following: Some(following) })
+    }
+
+    /// Has them read again.
+    pub(super) fn reread(&self) {
+        match &self.following {
+            Some(following) => following.reread(),
+            None => events::nothing_to_reread(),
+        }
+    }
+}
+
+fn take_example(service: &Service) -> Result<(), RulesError> {
+    let reloaded = service.engine().reload(rules_of(EXAMPLE_RULES)?);
+    reloaded.map_err(|error| RulesError::Unfit(error.to_string()))?;
+    loaded(service, &[]);
+    Ok(())
+}
+
+fn tell(service: &Service, change: Change) {
+    match change {
+        Change::Taken { reloaded, warnings } => {
+            loaded(service, &warnings);
+            events::rules_taken(&reloaded);
+        }
+        Change::Refused(problem) => {
+            refused(service, &problem);
+        }
+    }
+}
+
+fn loaded(service: &Service, warnings: &[Problem]) {
+    service.telemetry().happened(Happening::RulesLoaded);
+    service.health().rules_loaded(service.engine().snapshot().rules().domains().count());
+    warnings.iter().for_each(|warning| events::rules_warning(warning));
+}
+
+fn refused(service: &Service, problem: &RulesError) {
+    service.telemetry().happened(Happening::RulesRefused);
+    // Each problem has a line of its own, in a log as in a terminal.
+    problem.to_string().lines().for_each(|line| events::rules_problem(&line));
+    events::rules_refused();
+}
