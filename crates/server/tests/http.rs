@@ -110,7 +110,7 @@ async fn a_denial_carries_the_headers_of_all_dialects() {
     for _ in 0..2 {
         assert_eq!(post(&app, asking("user", "alice")).await.0, StatusCode::OK);
     }
-    let request = Request::post("/json").body(asking("user", "alice").into()).unwrap();
+    let request = Request::post("/json").body(Body::from(asking("user", "alice"))).unwrap();
     let response = app.oneshot(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     let headers = response.headers();

@@ -9,6 +9,7 @@
 //! A status has what there is to tell of it: without a limit neither `limit` nor numbers, `retry_after_ms` only if it is denied.
 
 use sluicegate::rules::plan::{List, Under};
+use sluicegate::rules::set::RuleNo;
 use sluicegate::{
     Checked, Inspected, LimitState, Outcome, Policy, Snapshot, Span, Status, Verdict,
 };
@@ -63,12 +64,26 @@ fn write_status(status: &Status, list: Option<List>, rules: &Snapshot<'_>, out: 
 /// The rule, by name.
 fn write_under(under: Under, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
     match under {
-        Under::Rule(no) => text(out, r#","rule":"#, &rules.rules().id(no)),
+        Under::Rule(no) => write_id(no, rules, out),
         Under::Replaced(no) => {
-            text(out, r#","rule":"#, &rules.rules().id(no));
+            write_id(no, rules, out);
             put(out, r#","replaced":true"#);
         }
         Under::Nothing | Under::Override(_) => {}
+    }
+}
+
+/// As [`id`](sluicegate::rules::set::RuleSet::id) has it; nearly always without a text in between.
+fn write_id(no: RuleNo, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
+    let rules = rules.rules();
+    let domain = rules.domain_of(no);
+    match &rules.rule(no).name {
+        Some(name) if is_plain(name) && is_plain(domain) => {
+            for piece in [r#","rule":""#, domain, "/", name, "\""] {
+                put(out, piece);
+            }
+        }
+        _ => text(out, r#","rule":"#, &rules.id(no)),
     }
 }
 
@@ -154,6 +169,11 @@ fn text(out: &mut Vec<u8>, name: &str, value: &str) {
     put(out, name);
     // Writing to memory cannot fail.
     let _ = serde_json::to_writer(out, value);
+}
+
+/// Whether a text is the same in JSON.
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')
 }
 
 fn number(out: &mut Vec<u8>, name: &str, value: u64) {

@@ -37,6 +37,8 @@ pub(super) enum Want {
 
 /// How large most answers are.
 const ANSWER_BYTES: usize = 512;
+/// How many headers most answers have. One more, and the map takes twice the memory.
+const HEADERS: usize = 6;
 
 /// May this go? If so, everything that it is under is charged.
 #[utoipa::path(
@@ -88,12 +90,10 @@ thread_local! {
 impl Answering {
     /// Reads what is asked, has it judged, and writes what was said.
     pub(super) async fn answer(&self, want: Want, request: HttpRequest) -> Response {
-        let begun = self.service.engine().now();
         let mut span = self.service.begin_span(want.span_name(), request.headers());
-        let answered = match receive(request.into_body()).await {
-            Ok(body) => self.answered(want, &body, span.as_mut()),
-            Err(refusal) => Err(refusal),
-        };
+        let received = receive(request.into_body()).await;
+        let begun = self.service.engine().now();
+        let answered = received.and_then(|body| self.answered(want, &body, begun, span.as_mut()));
         if let Some(span) = span {
             span.end(self.service.engine().now());
         }
@@ -114,6 +114,7 @@ impl Answering {
         &self,
         want: Want,
         body: &Bytes,
+        now: Timestamp,
         span: Option<&mut Span>,
     ) -> Result<Response, Refusal> {
         if !self.service.health().has_rules() {
@@ -121,11 +122,10 @@ impl Answering {
         }
         let ask = read(body, &self.options.most).map_err(|not| Refusal::not_asked(&not))?;
         let rules = self.service.engine().snapshot();
-        let now = self.service.engine().now();
         let mut out = Vec::with_capacity(ANSWER_BYTES);
-        let mut headers = HeaderMap::with_capacity(12);
-        headers.insert(CONTENT_TYPE, JSON);
+        let mut headers = HeaderMap::with_capacity(HEADERS);
         let mut status = StatusCode::OK;
+        let mut content_type = JSON;
         CHECKED.with_borrow_mut(|checked| match &*ask.checks {
             [one] if !ask.many => {
                 let denied = self.one(want, one, &rules, now, checked, &mut out);
@@ -137,10 +137,15 @@ impl Answering {
                 self.tell(want, denied, &rules, now, checked, &mut headers);
                 if denied {
                     status = self.options.style.denied;
+                    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+                    if self.options.body == Body::Problem {
+                        content_type = PROBLEM;
+                    }
                 }
             }
             _ => self.many(want, &ask, &rules, now, checked, &mut out),
         });
+        headers.insert(CONTENT_TYPE, content_type);
         let mut response = Response::new(out.into());
         *response.status_mut() = status;
         *response.headers_mut() = headers;
@@ -230,10 +235,6 @@ impl Answering {
                 let told = Told { verdict: &status.verdict, policies: &policies, now };
                 told.write_headers(style, headers);
             }
-            if self.options.body == Body::Problem {
-                headers.insert(CONTENT_TYPE, PROBLEM);
-            }
-            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         } else if want != Want::Inspect {
             // Where nothing is enforced, whoever would have been denied speaks for the others.
             let would_deny = spokesman(false, &checked.statuses).filter(|_| !checked.allowed);

@@ -52,6 +52,7 @@ pub(super) async fn get() -> Response {
         super::json::health,
         get,
     ),
+    components(schemas(Refused)),
     tags(
         (name = "limits", description = "Asking."),
         (name = "rules", description = "Why, for operators."),

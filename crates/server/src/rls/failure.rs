@@ -22,14 +22,6 @@ pub enum GrpcStatus {
     InvalidArgument = 3,
 }
 
-impl Scratch {
-    /// What was said of what was charged, by the last request that was answered with this.
-    #[must_use]
-    pub const fn checked(&self) -> &Checked {
-        &self.checked
-    }
-}
-
 // === impl Failure ===
 
 impl Failure {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 use sluicegate::rules::plan::{DomainIs, Under};
 use sluicegate::rules::request::{Descriptor, Override, Request};
-use sluicegate::rules::rule::Limits;
 use sluicegate::rules::unit::Unit;
-use sluicegate::{Checked, Engine, Snapshot, Span, Status, Timestamp};
+use sluicegate::{Checked, Engine, Snapshot, Status, Timestamp};
 use smallvec::SmallVec;
 
 use super::answer::{Code, put_overall, put_status};
@@ -21,7 +20,7 @@ use super::options::Options;
 use super::told::{is_unlimited, seconds, told};
 use crate::health::Health;
 use crate::logs::events;
-use crate::telemetry::{Door, Fault, Happening, Telemetry};
+use crate::telemetry::{Door, Happening, Telemetry};
 use crate::traces::{self, Tracer};
 
 /// Answers Envoy by the rules of an engine.
@@ -356,4 +355,14 @@ fn descriptors_of<'a>(
         list.push(descriptor);
     }
     (charged, refunded)
+}
+
+// === impl Scratch ===
+
+impl Scratch {
+    /// What was said of what was charged, by the last request that was answered with this.
+    #[must_use]
+    pub const fn checked(&self) -> &Checked {
+        &self.checked
+    }
 }

@@ -14,7 +14,7 @@ use sluicegate_server::rls::options::Options as RlsOptions;
 use sluicegate_server::rls::service::Service;
 use tower::ServiceExt;
 
-pub const RULES: &str = "
+pub(crate) const RULES: &str = "
 domain: shop
 deny: [{ key: user, value: mallory }]
 descriptors:
@@ -29,26 +29,26 @@ descriptors:
 ";
 
 /// 20 seconds into a minute.
-pub const NOW_S: u64 = 1_700_000_000;
+pub(crate) const NOW_S: u64 = 1_700_000_000;
 
-pub fn engine() -> (Engine, ManualClock) {
+pub(crate) fn engine() -> (Engine, ManualClock) {
     engine_of(RULES)
 }
 
-pub fn engine_of(rules: &str) -> (Engine, ManualClock) {
+pub(crate) fn engine_of(rules: &str) -> (Engine, ManualClock) {
     let clock = ManualClock::new();
     clock.set(Timestamp::from_micros(NOW_S * 1_000_000));
     let engine = Engine::builder(rules_of(rules).unwrap()).clock(clock.clone()).build().unwrap();
     (engine, clock)
 }
 
-pub fn app(options: Options) -> (Router, Service, ManualClock) {
+pub(crate) fn app(options: Options) -> (Router, Service, ManualClock) {
     let (engine, clock) = engine();
     let service = Service::new(engine);
     (router(service.clone(), options), service, clock)
 }
 
-pub fn in_shadow() -> (Router, Service) {
+pub(crate) fn in_shadow() -> (Router, Service) {
     let options = RlsOptions { shadow_mode: true, ..RlsOptions::default() };
     let health = Health::default();
     health.rules_loaded(1);
@@ -56,19 +56,19 @@ pub fn in_shadow() -> (Router, Service) {
     (router(service.clone(), Options::default()), service)
 }
 
-pub struct Told {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub text: String,
+pub(crate) struct Told {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
 }
 
 impl Told {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {}", self.text))
     }
 
     /// What is told about limits, a line each.
-    pub fn limits(&self) -> String {
+    pub(crate) fn limits(&self) -> String {
         let about = |name: &str| name.contains("ratelimit") || name == "retry-after";
         let told = self.headers.iter().filter(|(name, _)| about(name.as_str()));
         let mut told: Vec<String> =
@@ -78,18 +78,18 @@ impl Told {
     }
 }
 
-pub async fn send(app: &Router, request: Request<Body>) -> Told {
+pub(crate) async fn send(app: &Router, request: Request<Body>) -> Told {
     let response = app.clone().oneshot(request).await.unwrap();
     let (status, headers) = (response.status(), response.headers().clone());
     let body = to_bytes(response.into_body(), 1 << 24).await.unwrap();
     Told { status, headers, text: String::from_utf8(body.to_vec()).unwrap() }
 }
 
-pub async fn post(app: &Router, path: &str, body: impl Into<Body>) -> Told {
+pub(crate) async fn post(app: &Router, path: &str, body: impl Into<Body>) -> Told {
     send(app, Request::post(path).body(body.into()).unwrap()).await
 }
 
 /// Of one descriptor, in short.
-pub fn asking(key: &str, value: &str) -> String {
+pub(crate) fn asking(key: &str, value: &str) -> String {
     format!(r#"{{"domain":"shop","descriptors":[{{"{key}":"{value}"}}]}}"#)
 }

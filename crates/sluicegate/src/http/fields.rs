@@ -1,8 +1,6 @@
 //! The IETF fields: lists of strings with parameters, as RFC 9651 writes them.
 
-use std::fmt::Write as _;
-
-use super::{escape, seconds_to_go};
+use super::{escape, number, seconds_to_go};
 use crate::Policy;
 
 /// The largest integer of a structured field: fifteen digits.
@@ -11,16 +9,19 @@ const INTEGER_MAX: u64 = 999_999_999_999_999;
 const NAME_CHARS_MAX: usize = 64;
 /// The longest list of policies. Clients and proxies give all headers together 8 KiB or so.
 const LIST_BYTES_MAX: usize = 2_048;
+/// Room for what follows a name, nearly always.
+const PARAMETERS_BYTES: usize = 40;
 
 // The first policy always fits: each character of its name takes at most four bytes, written as `%XX`.
 const _: () = assert!(NAME_CHARS_MAX * 4 * 3 + 100 < LIST_BYTES_MAX);
 
 /// An item of `RateLimit`: what is left of one policy, and for how many seconds.
 pub(super) fn service_limit(name: &str, left: u64, seconds: Option<u64>) -> String {
-    let mut item = string(name);
-    push_integer(&mut item, "r", left);
+    let mut item = String::with_capacity(name.len() + PARAMETERS_BYTES);
+    push_string(&mut item, name);
+    push_integer(&mut item, ";r=", left);
     if let Some(seconds) = seconds {
-        push_integer(&mut item, "t", seconds);
+        push_integer(&mut item, ";t=", seconds);
     }
     item
 }
@@ -30,49 +31,54 @@ pub(super) fn service_limit(name: &str, left: u64, seconds: Option<u64>) -> Stri
 pub(super) fn quota_policies<'a>(policies: impl Iterator<Item = &'a Policy>) -> Option<String> {
     let mut list = String::new();
     for policy in policies {
-        let Some(item) = quota_policy(policy) else {
+        let Some(quota) = policy.quota else {
             continue;
         };
-        if list.len() + item.len() + 2 > LIST_BYTES_MAX {
-            break;
-        }
-        if !list.is_empty() {
+        list.reserve(policy.name.len() + PARAMETERS_BYTES);
+        let so_far = list.len();
+        if so_far > 0 {
             list.push_str(", ");
         }
-        list.push_str(&item);
+        push_quota_policy(&mut list, policy, quota);
+        if list.len() > LIST_BYTES_MAX {
+            list.truncate(so_far);
+            break;
+        }
     }
     (!list.is_empty()).then_some(list)
 }
 
-fn quota_policy(policy: &Policy) -> Option<String> {
-    let mut item = string(&policy.name);
-    push_integer(&mut item, "q", policy.quota?);
+fn push_quota_policy(list: &mut String, policy: &Policy, quota: u64) {
+    push_string(list, &policy.name);
+    push_integer(list, ";q=", quota);
     if policy.algorithm == "concurrency" {
-        item.push_str(r#";qu="concurrent-requests""#);
+        list.push_str(r#";qu="concurrent-requests""#);
     }
     // Rounded up, a window of 10 ms would be a hundred times too long; one above a second, less than twice.
     if let Some(window) = policy.window.filter(|window| window.as_micros() >= 1_000_000) {
-        push_integer(&mut item, "w", seconds_to_go(window));
+        push_integer(list, ";w=", seconds_to_go(window));
     }
-    Some(item)
 }
 
-/// A quoted string, whatever the text: only printable ASCII may stand in it.
-fn string(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for c in text.chars().take(NAME_CHARS_MAX) {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            ' '..='~' => quoted.push(c),
-            _ => escape::push_percent(c.encode_utf8(&mut [0; 4]).as_bytes(), &mut quoted),
+/// Appends a quoted string, whatever the text: only printable ASCII may stand in it.
+fn push_string(out: &mut String, text: &str) {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    out.push('"');
+    if text.len() <= NAME_CHARS_MAX && text.as_bytes().iter().all(is_plain) {
+        out.push_str(text);
+    } else {
+        for c in text.chars().take(NAME_CHARS_MAX) {
+            match c {
+                '"' | '\\' => out.extend(['\\', c]),
+                ' '..='~' => out.push(c),
+                _ => escape::push_percent(c.encode_utf8(&mut [0; 4]).as_bytes(), out),
+            }
         }
     }
-    quoted.push('"');
-    quoted
+    out.push('"');
 }
 
-fn push_integer(item: &mut String, key: &str, value: u64) {
-    // Writing to a string cannot fail.
-    let _ = write!(item, ";{key}={}", value.min(INTEGER_MAX));
+fn push_integer(out: &mut String, name: &str, value: u64) {
+    out.push_str(name);
+    number::with_digits(value.min(INTEGER_MAX), |digits| out.push_str(digits));
 }

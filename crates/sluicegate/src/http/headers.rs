@@ -4,7 +4,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sluicegate_core::time::Span;
 
-use super::{Reset, Style, Told, fields, seconds_to_go, seconds_to_wait};
+use super::{Reset, Style, Told, fields, number, seconds_to_go, seconds_to_wait};
 use crate::Policy;
 
 const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -47,7 +47,7 @@ impl<'a> Told<'a> {
             }
         }
         if let Some(wait) = self.retry_after() {
-            let seconds = HeaderValue::from(seconds_to_wait(wait));
+            let seconds = number::header(seconds_to_wait(wait));
             if style.x_headers {
                 put(headers, X_RETRY_AFTER, seconds.clone());
             }
@@ -79,13 +79,16 @@ impl<'a> Told<'a> {
     }
 
     fn write_numbers(&self, numbers: &Numbers<'_>, reset: Reset, headers: &mut HeaderMap) {
-        if !self.is_denied() && has_less(headers, numbers.remaining) {
-            return;
+        // Most are the first to write.
+        if !headers.is_empty() {
+            if !self.is_denied() && has_less(headers, numbers.remaining) {
+                return;
+            }
+            // One of another limiter would not belong to ours.
+            headers.remove(X_RESET);
         }
-        put(headers, X_LIMIT, HeaderValue::from(numbers.quota));
-        put(headers, X_REMAINING, HeaderValue::from(numbers.remaining));
-        // One of another limiter would not belong to these two.
-        headers.remove(X_RESET);
+        put(headers, X_LIMIT, number::header(numbers.quota));
+        put(headers, X_REMAINING, number::header(numbers.remaining));
         if let Some(reset_after) = numbers.reset_after {
             let at_us = self.now.after(reset_after).as_micros();
             let told = match reset {
@@ -93,7 +96,7 @@ impl<'a> Told<'a> {
                 Reset::UnixMillis => at_us.div_ceil(1_000),
                 Reset::SecondsToGo => seconds_to_go(reset_after),
             };
-            put(headers, X_RESET, HeaderValue::from(told));
+            put(headers, X_RESET, number::header(told));
         }
     }
 
@@ -107,7 +110,8 @@ impl<'a> Told<'a> {
 
     /// Adds to what the upstream says; a denial has no upstream.
     fn write_field(&self, name: HeaderName, list: String, headers: &mut HeaderMap) {
-        let Ok(value) = HeaderValue::try_from(list) else {
+        // Copied, so that it takes no more memory than it needs.
+        let Ok(value) = HeaderValue::from_str(&list) else {
             return;
         };
         if self.is_denied() {

@@ -57,6 +57,7 @@ mod escape;
 mod fields;
 mod grpc;
 mod headers;
+mod number;
 mod style;
 mod words;
 

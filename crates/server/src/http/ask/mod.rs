@@ -60,7 +60,9 @@ struct Described {
 /// Reads what is asked.
 pub(super) fn read<'a>(body: &'a [u8], most: &Most) -> Result<Ask<'a>, NotAsked> {
     let mut reading = Reading::new(most);
-    let mut json = serde_json::Deserializer::from_slice(body);
+    // Once for all of it: texts need no second look then.
+    let text = str::from_utf8(body).map_err(|error| NotAsked::not_utf8(body, &error))?;
+    let mut json = serde_json::Deserializer::from_str(text);
     let mut top = Top::default();
     let read = Object { fields: &mut top, reading: &mut reading }.read(&mut json);
     match read.and_then(|()| json.end()) {

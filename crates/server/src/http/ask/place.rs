@@ -1,6 +1,7 @@
 //! Where reading has come to an end, and why.
 
 use std::fmt::{self, Write as _};
+use std::str::Utf8Error;
 
 use serde::de::Error;
 use smallvec::SmallVec;
@@ -78,6 +79,16 @@ impl<'m> Reading<'m> {
 impl Step {
     pub(super) fn field(name: &str) -> Self {
         Self::Field(name.chars().take(40).collect())
+    }
+}
+
+impl NotAsked {
+    pub(super) fn not_utf8(body: &[u8], error: &Utf8Error) -> Self {
+        let good = body.get(..error.valid_up_to()).unwrap_or_default();
+        let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+        let column = 1 + good.iter().rev().take_while(|byte| **byte != b'\n').count();
+        let what = "no UTF-8; write what is not with `\\u` escapes".to_owned();
+        Self { what, field: String::new(), line, column }
     }
 }
 

@@ -168,7 +168,11 @@ fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
     const HEADER_BYTES_MIN: usize = 8 << 10;
 
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().max_buf_size(bounds.header_bytes.max(HEADER_BYTES_MIN)).pipeline_flush(true);
+    builder
+        .http1()
+        .max_buf_size(bounds.header_bytes.max(HEADER_BYTES_MIN))
+        // Answers are small: copied behind their heads, they leave as one piece.
+        .writev(false);
     builder
         .http2()
         .max_concurrent_streams(bounds.streams())
