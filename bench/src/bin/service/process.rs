@@ -17,9 +17,9 @@ pub(crate) struct Times {
 pub(crate) fn times(pid: u32) -> anyhow::Result<Times> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     let stat = stat.with_context(|| format!("the server, process {pid}, has ended"))?;
-    // Its name may have blanks and brackets; after it come the state, then numbers: user and system time are the 12th and 13th.
+    // Its name may have blanks and brackets; after it come the state, then numbers: user and system time are the 12th and 13th of them.
     let (_, rest) = stat.rsplit_once(')').context("`/proc/PID/stat` has no name")?;
-    let numbers = rest.split_whitespace().skip(12).take(2);
+    let numbers = rest.split_whitespace().skip(11).take(2);
     let ticks: u64 = numbers.filter_map(|number| number.parse::<u64>().ok()).sum();
     let mut waited = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {

@@ -8,6 +8,8 @@ use super::slot::Answer;
 
 /// So many failures, and nobody has to wait for more.
 const HOPELESS: u64 = 100;
+/// Longer than anybody waits.
+const MINUTE_NS: u64 = 60_000_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -21,8 +23,7 @@ pub(crate) struct Tally {
 
 impl Default for Tally {
     fn default() -> Self {
-        // Three digits are always possible.
-        let took = Histogram::new(3).expect("a histogram of three digits");
+        let took = Histogram::new_with_bounds(1, MINUTE_NS, 3).expect("bounds that make sense");
         Self { ok: 0, over: 0, failed: 0, first_failure: None, took }
     }
 }
