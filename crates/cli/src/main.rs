@@ -27,8 +27,8 @@ enum Command {
     Check(checking::CheckArgs),
     /// Explain which rule a request is under, and why. Nothing is counted.
     Explain(explaining::ExplainArgs),
-    /// Serve: Envoy's rate limit service, and the same as JSON.
-    Serve(serving::ServeArgs),
+    /// Serve: Envoy's rate limit service, checks over HTTP, and metrics.
+    Serve(Box<serving::ServeArgs>),
     /// Try a limit on virtual time: operations in, answers out.
     Try(trying::TryArgs),
 }

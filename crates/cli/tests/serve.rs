@@ -4,87 +4,151 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 
-use serde_json::Value;
+use support::http::get;
+use support::service::Service;
 use support::{Folder, sluicegate};
 
-/// A service that runs; ends with this value.
-struct Running {
-    child: Child,
-    http: String,
-}
-
-impl Running {
-    fn start(more: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
-        command.args(["serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--json"]);
-        let mut child = command.args(more).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let told: Value = serde_json::from_str(&line).unwrap();
-        assert!(told["grpc"].as_str().unwrap().starts_with("127.0.0.1:"), "{told}");
-        Self { child, http: told["http"].as_str().unwrap().to_owned() }
-    }
-
-    /// The status line, and everything after it.
-    fn ask(&self, request: &str) -> (String, String) {
-        let mut connection = TcpStream::connect(&self.http).unwrap();
-        connection.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer).unwrap();
-        let (status, rest) = answer.split_once("\r\n").unwrap();
-        (status.to_owned(), rest.to_owned())
-    }
-
-    fn json(&self, domain: &str, key: &str) -> String {
-        let body = format!(
-            r#"{{"domain":"{domain}","descriptors":[{{"entries":[{{"key":"{key}","value":"me"}}]}}]}}"#
-        );
-        let length = body.len();
-        let request = format!(
-            "POST /json HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-        );
-        self.ask(&request).0
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+/// Nothing of it comes back while a test runs.
+const ONE_A_YEAR: &str = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }]\n";
+const TWO_A_YEAR: &str = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 2 } }]\n";
 
 #[test]
 fn without_rules_the_fourth_request_of_a_minute_is_denied() {
-    let service = Running::start(&[]);
-    let (status, rest) =
-        service.ask("GET /healthcheck HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-    assert!(status.contains("200") && rest.ends_with("OK"), "{status} {rest}");
+    let service = Service::with(&[], &[]);
+    assert_eq!(get(&service.http, "/healthcheck", &[]).body, "OK");
     // A minute may turn in between: then three more pass, and not a fourth.
-    let statuses: Vec<String> = (0..8).map(|_| service.json("example", "user")).collect();
-    assert!(statuses[0].contains("200"), "{statuses:?}");
-    assert!(statuses[7].contains("429"), "{statuses:?}");
+    let statuses: Vec<u16> = (0..8).map(|_| service.check("example", "me")).collect();
+    assert_eq!((statuses[0], statuses[7]), (200, 429), "{statuses:?}");
+    let metrics = service.admin("/metrics").body;
+    let counted = r#"total_hits{domain="example",key1="user",rule="example/user"} 8"#;
+    assert!(metrics.contains(counted), "{metrics}");
 }
 
 #[test]
 fn it_serves_the_rules_that_it_is_given_and_ends_when_told() {
     let folder = Folder::new();
-    let rules = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }]\n";
-    let path = folder.file("rules.yaml", rules);
-    let mut service = Running::start(&["--rules", &path]);
-    let statuses = [(); 2].map(|()| service.json("shop", "user"));
-    assert!(statuses[0].contains("200") && statuses[1].contains("429"), "{statuses:?}");
-    let id = service.child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
-    assert_eq!(service.child.wait().unwrap().code(), Some(0));
+    let rules = folder.file("rules.yaml", ONE_A_YEAR);
+    let mut service = Service::with(&["--rules", &rules], &[]);
+    assert_eq!([(); 2].map(|()| service.check("shop", "alice")), [200, 429]);
+    service.signal("TERM");
+    assert_eq!(service.ends(), Some(0));
 }
 
 #[test]
-fn what_is_wrong_is_told_at_once() {
+fn a_hang_up_has_the_rules_read_again() {
+    let folder = Folder::new();
+    let rules = folder.file("rules.yaml", ONE_A_YEAR);
+    let mut service = Service::with(&["--rules", &rules], &[]);
+    assert_eq!([(); 2].map(|()| service.check("shop", "alice")), [200, 429]);
+    folder.file("rules.yaml", "domain: [");
+    service.signal("HUP");
+    service.says("rules not loaded");
+    assert_eq!(service.check("shop", "bob"), 200, "the old ones go on");
+    folder.file("rules.yaml", "domain: shop\n");
+    service.signal("HUP");
+    service.says("rules reloaded");
+    assert_eq!(service.check("shop", "alice"), 200, "nothing is limited any more");
+}
+
+#[test]
+fn what_is_counted_outlives_the_process() {
+    let folder = Folder::new();
+    let rules = folder.file("rules.yaml", TWO_A_YEAR);
+    let snapshot = format!("{}/counts", folder.path());
+    let start = || Service::with(&["--rules", &rules, "--snapshot", &snapshot], &[]);
+    let mut service = start();
+    assert_eq!(service.check("shop", "alice"), 200);
+    service.signal("TERM");
+    service.says("snapshot saved");
+    assert_eq!(service.ends(), Some(0));
+
+    let mut service = start();
+    assert_eq!([(); 2].map(|()| service.check("shop", "alice")), [200, 429]);
+    assert_eq!(service.check("shop", "bob"), 200);
+    service.signal("TERM");
+    assert_eq!(service.ends(), Some(0));
+
+    folder.file("counts", "this is no snapshot");
+    let mut service = start();
+    service.says("not restored: everybody begins anew");
+    assert_eq!(service.check("shop", "alice"), 200);
+}
+
+#[test]
+fn while_it_drains_it_answers_and_is_not_ready() {
+    let folder = Folder::new();
+    let rules = folder.file("rules.yaml", ONE_A_YEAR);
+    let mut service = Service::with(&["--rules", &rules, "--drain-delay", "1h"], &[]);
+    assert_eq!(service.admin("/ready").status, 200);
+    service.signal("TERM");
+    service.says("draining");
+    let ready = service.admin("/ready");
+    assert_eq!((ready.status, ready.body.trim()), (503, "shutting down"));
+    assert_eq!(service.admin("/live").status, 200);
+    assert_eq!(get(&service.http, "/healthcheck", &[]).status, 500);
+    assert_eq!(service.check("shop", "alice"), 200);
+}
+
+#[test]
+fn without_valid_rules_it_starts_only_if_it_may_and_then_unready() {
+    let folder = Folder::new();
+    let rules = folder.file("rules.yaml", "domain: [");
+    let args = ["--rules", rules.as_str()];
+    let run = sluicegate(&["serve", args[0], args[1]], "");
+    assert_eq!(run.code, 1, "{}", run.stderr);
+
+    let force = [("FORCE_START_WITHOUT_INITIAL_CONFIG", "true")];
+    let mut service = Service::with(&args, &force);
+    assert_eq!(service.admin("/ready").status, 503);
+    assert_eq!(service.check("shop", "alice"), 503);
+    folder.file("rules.yaml", ONE_A_YEAR);
+    service.says("rules reloaded");
+    assert_eq!(service.admin("/ready").status, 200);
+    assert_eq!(service.check("shop", "alice"), 200);
+}
+
+#[test]
+fn operators_of_other_machines_need_a_token() {
+    let run = sluicegate(&["serve", "--admin", "0.0.0.0:0"], "");
+    assert_eq!(run.code, 2);
+    assert!(run.stderr.contains("set SLUICEGATE_ADMIN_TOKEN"), "{}", run.stderr);
+
+    let service = Service::with(&[], &[("SLUICEGATE_ADMIN_TOKEN", "open sesame")]);
+    assert_eq!(service.admin("/metrics").status, 401);
+    assert_eq!(service.admin("/ready").status, 200);
+    let shown = get(&service.admin, "/config", &[("authorization", b"Bearer open sesame")]);
+    assert_eq!(shown.status, 200);
+    assert!(!shown.body.contains("sesame"), "{}", shown.body);
+}
+
+#[test]
+fn what_has_no_effect_is_named_and_what_is_wrong_is_told() {
+    let mut service = Service::with(&[], &[("REDIS_URL", "localhost:6379")]);
+    service.says("REDIS_URL is set and has no effect");
+    let run = sluicegate(&["serve", "--http", "nowhere", "--headers", "all"], "");
+    assert_eq!(run.code, 2);
+    for part in ["--http: must be an address", "--headers: must be one of `both`"] {
+        assert!(run.stderr.contains(part), "{}", run.stderr);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_socket_of_this_machine_is_there_as_long_as_the_service() {
+    let folder = Folder::new();
+    let socket = format!("{}/grpc.sock", folder.path());
+    let mut service = Service::with(&["--grpc", &format!("unix:{socket}")], &[]);
+    assert_eq!(service.grpc, format!("unix:{socket}"));
+    assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    service.signal("TERM");
+    assert_eq!(service.ends(), Some(0));
+    assert!(!Path::new(&socket).exists());
+}
+
+#[test]
+fn what_is_wrong_with_rules_and_addresses_is_told_at_once() {
     let folder = Folder::new();
     let path = folder.file("rules.yaml", "domain: shop\ndescriptiors: []\n");
     let run = sluicegate(&["serve", "--rules", &path], "");
@@ -96,7 +160,7 @@ fn what_is_wrong_is_told_at_once() {
     );
     let run = sluicegate(&["serve", "--rules", "no/such/file"], "");
     assert_eq!(run.code, 2, "{}", run.stderr);
-    let service = Running::start(&[]);
+    let service = Service::with(&[], &[]);
     let run = sluicegate(&["serve", "--grpc", "127.0.0.1:0", "--http", &service.http], "");
     assert_eq!(run.code, 2);
     assert!(run.stderr.contains(&format!("cannot listen on `{}`", service.http)), "{}", run.stderr);

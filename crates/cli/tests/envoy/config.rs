@@ -7,6 +7,7 @@ pub struct Front {
     filter: Value,
     before: Vec<Value>,
     route_limits: Vec<Value>,
+    log: Vec<Value>,
 }
 
 impl Front {
@@ -24,7 +25,7 @@ impl Front {
             },
             "rate_limits": rate_limits,
         });
-        Self { filter, before: Vec::new(), route_limits: Vec::new() }
+        Self { filter, before: Vec::new(), route_limits: Vec::new(), log: Vec::new() }
     }
 
     /// The same, with descriptors as routes have them (`route.rate_limits`): the older place, and the usual one.
@@ -46,6 +47,18 @@ impl Front {
         self
     }
 
+    /// Logs each request with a line of this format.
+    pub fn logging(mut self, format: &str) -> Self {
+        self.log.push(json!({
+            "name": "log",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
+                "log_format": { "text_format_source": { "inline_string": format!("{format}\n") } },
+            },
+        }));
+        self
+    }
+
     fn listener(&self, number: usize) -> Value {
         let named = |name: &str, config: &Value| json!({ "name": name, "typed_config": config });
         let mut filters: Vec<Value> =
@@ -60,6 +73,7 @@ impl Front {
             "stat_prefix": "front",
             "route_config": { "virtual_hosts": [{ "name": "all", "domains": ["*"], "routes": routes }] },
             "http_filters": filters,
+            "access_log": self.log,
         });
         json!({
             "name": format!("front {number}"),

@@ -10,7 +10,7 @@ use crate::support::{Folder, http, root};
 
 /// An Envoy; ends with this value.
 pub struct Envoy {
-    _process: Process,
+    process: Process,
     admin: String,
     /// Where it listens, in the order of the configuration.
     pub listeners: Vec<String>,
@@ -23,7 +23,14 @@ impl Envoy {
         let admin = format!("{}/admin", folder.path());
         let mut command = Command::new(program());
         command.args(["--config-path", &config, "--admin-address-path", &admin]);
-        command.args(["--concurrency", "1", "--use-dynamic-base-id", "--disable-hot-restart"]);
+        command.args([
+            "--file-flush-interval-msec",
+            "1",
+            "--concurrency",
+            "1",
+            "--use-dynamic-base-id",
+            "--disable-hot-restart",
+        ]);
         command.args(["--log-level", "warning", "--component-log-level", "main:info"]);
         let mut process = Process::start("envoy", &mut command);
         process.says("starting main dispatch loop");
@@ -34,7 +41,12 @@ impl Envoy {
         let listeners = listeners["listener_statuses"].as_array().unwrap();
         let listeners =
             listeners.iter().map(|listener| address(&listener["local_address"])).collect();
-        Self { _process: process, admin, listeners }
+        Self { process, admin, listeners }
+    }
+
+    /// The next line with this text in it: waits until it is said.
+    pub fn says(&mut self, text: &str) -> String {
+        self.process.says(text)
     }
 
     /// One of its own counters.

@@ -13,6 +13,7 @@ mod config;
 mod envoy;
 mod upstream;
 
+mod added;
 mod failure;
 mod headers;
 mod limits;

@@ -29,8 +29,21 @@ pub fn get(address: &str, path: &str, headers: &[(&str, &[u8])]) -> Answer {
         request.extend([key.as_bytes(), b": ", value, b"\r\n"].concat());
     }
     request.extend(b"\r\n");
+    asked(address, &request)
+}
+
+/// Sends a text.
+pub fn post(address: &str, path: &str, body: &str) -> Answer {
+    let length = body.len();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    asked(address, request.as_bytes())
+}
+
+fn asked(address: &str, request: &[u8]) -> Answer {
     let mut connection = TcpStream::connect(address).unwrap();
-    connection.write_all(&request).unwrap();
+    connection.write_all(request).unwrap();
     let mut bytes = Vec::new();
     connection.read_to_end(&mut bytes).unwrap();
     parsed(&String::from_utf8_lossy(&bytes))

@@ -43,6 +43,15 @@ impl Process {
         }
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for its end; the exit code.
+    pub fn ends(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
     /// Ends it at once, as a crash would.
     pub fn kill(&mut self) {
         let _ = self.child.kill();

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use super::http::{Answer, get, post};
 use super::process::Process;
 
 /// A service; ends with this value.
@@ -11,27 +12,52 @@ pub struct Service {
     process: Process,
     pub grpc: String,
     pub http: String,
+    pub admin: String,
 }
 
 impl Service {
     /// Starts one with rules, at an address for gRPC whose port may be 0, with variables of the environment.
     pub fn start(rules: &str, grpc: &str, environment: &[(&str, &str)]) -> Self {
+        Self::with(&["--grpc", grpc, "--rules", rules], environment)
+    }
+
+    /// Starts one with these arguments and variables, at free ports.
+    pub fn with(args: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
-        command.args([
-            "serve",
-            "--json",
-            "--http",
-            "127.0.0.1:0",
-            "--grpc",
-            grpc,
-            "--rules",
-            rules,
-        ]);
-        command.envs(environment.iter().copied());
+        command.args(["serve", "--json"]);
+        for door in ["--http", "--grpc", "--admin"] {
+            if !args.contains(&door) {
+                command.args([door, "127.0.0.1:0"]);
+            }
+        }
+        command.args(args).envs(environment.iter().copied());
         let mut process = Process::start("sluicegate", &mut command);
         let told: Value = serde_json::from_str(&process.says("{")).unwrap();
         let address = |name: &str| told[name].as_str().unwrap().to_owned();
-        Self { grpc: address("grpc"), http: address("http"), process }
+        Self { grpc: address("grpc"), http: address("http"), admin: address("admin"), process }
+    }
+
+    /// Asks over HTTP whether one more of a user may go; the status.
+    pub fn check(&self, domain: &str, user: &str) -> u16 {
+        let body = format!(r#"{{"domain":"{domain}","descriptors":[{{"user":"{user}"}}]}}"#);
+        post(&self.http, "/v1/check", &body).status
+    }
+
+    /// What operators are told.
+    pub fn admin(&self, path: &str) -> Answer {
+        get(&self.admin, path, &[])
+    }
+
+    /// Sends a signal, such as `HUP`.
+    pub fn signal(&self, name: &str) {
+        let id = self.process.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{name}"), &id]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for its end; the exit code.
+    pub fn ends(&mut self) -> Option<i32> {
+        self.process.ends()
     }
 
     /// The next line with this text in it: waits until it is said.

@@ -18,16 +18,17 @@ pub(super) struct Refusal {
     status: StatusCode,
     code: &'static str,
     message: String,
-    context: Map<String, Value>,
-    header: Option<(HeaderName, HeaderValue)>,
+    /// Few have one.
+    context: Option<Box<Map<String, Value>>>,
+    header: Option<(HeaderName, &'static str)>,
     /// As the service counts it.
     pub(super) fault: Fault,
 }
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        let (message, context) = (message.into(), Map::new());
-        Self { status, code, message, context, header: None, fault: Fault::Invalid }
+        let (message, fault) = (message.into(), Fault::Invalid);
+        Self { status, code, message, context: None, header: None, fault }
     }
 
     /// The body is no request.
@@ -35,7 +36,7 @@ impl Refusal {
         let mut refusal = Self::new(StatusCode::BAD_REQUEST, "invalid_request", not.to_string());
         let place = json!({ "line": not.line, "column": not.column, "field": not.field });
         if let Value::Object(context) = place {
-            refusal.context = context;
+            refusal.context = Some(Box::new(context));
         }
         refusal
     }
@@ -70,7 +71,7 @@ impl Refusal {
     pub(super) fn no_rules() -> Self {
         let message = "no rules are loaded; correct them, the log says what is wrong with them";
         let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_rules", message);
-        let header = Some((RETRY_AFTER, HeaderValue::from_static("1")));
+        let header = Some((RETRY_AFTER, "1"));
         Self { fault: Fault::Service, header, ..refusal }
     }
 
@@ -78,7 +79,7 @@ impl Refusal {
     pub(super) fn overload() -> Self {
         let message = "too many requests at once; wait a second and try again";
         let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message);
-        let header = Some((RETRY_AFTER, HeaderValue::from_static("1")));
+        let header = Some((RETRY_AFTER, "1"));
         Self { fault: Fault::Overload, header, ..refusal }
     }
 
@@ -86,7 +87,7 @@ impl Refusal {
     pub(super) fn no_token() -> Self {
         let message = "the operator's token is needed; send `Authorization: Bearer TOKEN`";
         let refusal = Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message);
-        let header = Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
+        let header = Some((WWW_AUTHENTICATE, "Bearer"));
         Self { header, ..refusal }
     }
 
@@ -114,6 +115,7 @@ impl Refusal {
     /// As it is sent.
     pub(super) fn response(self, body: Body) -> Response {
         let Self { status, code, message, context, header, .. } = self;
+        let context = context.map_or_else(Map::new, |context| *context);
         let (content_type, body) = match body {
             Body::Envelope => {
                 let error = json!({ "code": code, "message": message, "context": context });
@@ -135,7 +137,7 @@ impl Refusal {
         headers.insert(CONTENT_TYPE, content_type);
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some((name, value)) = header {
-            headers.insert(name, value);
+            headers.insert(name, HeaderValue::from_static(value));
         }
         response
     }

@@ -19,18 +19,19 @@ pub(super) fn policies<'a>(under: Under, rules: &'a Snapshot<'_>) -> Cow<'a, [Po
 
 /// The status that speaks for all: of a denied request the denied one with the longest wait, of an admitted one that with the least left.
 pub(super) fn spokesman(allowed: bool, statuses: &[Status]) -> Option<&Status> {
-    let first_least = |rank: fn(&Status) -> Option<(u64, Reverse<Span>, i64)>| {
-        let ranked = statuses.iter().filter_map(|status| Some((rank(status)?, status)));
-        ranked.min_by_key(|(rank, _)| *rank).map(|(_, status)| status)
-    };
-    match allowed {
-        true => first_least(|status| Some((0, Reverse(Span::ZERO), status.verdict.remaining?))),
-        false => first_least(|status| match status.verdict.outcome {
-            // Whoever can never pass waits longest.
-            Outcome::Never { max_cost } => Some((0, Reverse(Span::ZERO), max_cost as i64)),
-            Outcome::Deny { retry_after } => Some((1, Reverse(retry_after), 0)),
-            Outcome::Allow { .. } => None,
-        }),
+    let ranked = statuses.iter().filter_map(|status| Some((rank(allowed, status)?, status)));
+    ranked.min_by_key(|(rank, _)| *rank).map(|(_, status)| status)
+}
+
+/// The least speaks.
+fn rank(allowed: bool, status: &Status) -> Option<(u8, Reverse<Span>, i64)> {
+    let none = Reverse(Span::ZERO);
+    match status.verdict.outcome {
+        _ if allowed => Some((0, none, status.verdict.remaining?)),
+        // Whoever can never pass waits longest.
+        Outcome::Never { max_cost } => Some((0, none, i64::try_from(max_cost).unwrap_or(i64::MAX))),
+        Outcome::Deny { retry_after } => Some((1, Reverse(retry_after), 0)),
+        Outcome::Allow { .. } => None,
     }
 }
 
