@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) profile: bool,
     /// Print one JSON document, every single reading included, instead of the tables
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["soak", "profile"])]
     pub(crate) json: bool,
 
     #[command(subcommand)]

@@ -37,7 +37,7 @@ pub(crate) struct Outcome {
 const RLS: Key = (Case::Rls, SLUICEGATE);
 const HTTP: Key = (Case::Http, SLUICEGATE);
 
-const BARS: [Bar; 7] = [
+const BARS: [Bar; 6] = [
     Bar {
         name: "RLS: CPU per request, of the stub's",
         goal: Goal::AtMost(1.3),
@@ -80,13 +80,6 @@ const BARS: [Bar; 7] = [
         unit: "x",
         measured: |results| results.ratios(HTTP, (Case::Http, THROTTLECRAB), p99),
         whose: &[HTTP, (Case::Http, THROTTLECRAB)],
-    },
-    Bar {
-        name: "RLS: p99 at equal load, of throttlecrab-server's",
-        goal: Goal::AtMost(1.0),
-        unit: "x",
-        measured: |results| results.ratios(RLS, (Case::Rls, THROTTLECRAB), p99),
-        whose: &[RLS, (Case::Rls, THROTTLECRAB)],
     },
 ];
 

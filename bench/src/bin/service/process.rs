@@ -47,8 +47,7 @@ pub(crate) fn resident(pid: u32) -> anyhow::Result<u64> {
 pub(crate) fn stolen() -> (u64, u64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();
-    let ticks: Vec<u64> =
-        line.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
     // user, nice, system, idle, iowait, irq, softirq, steal; guest time is already in the first two.
     (ticks.get(7).copied().unwrap_or(0), ticks.iter().take(8).sum())
 }

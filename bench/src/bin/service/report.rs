@@ -95,7 +95,7 @@ fn table(results: &Results, keys: &[Key]) -> String {
         "requests/s".to_owned(),
         format!("x {base_name}"),
         "p50/p99 µs".to_owned(),
-        "busy".to_owned(),
+        "busy, load".to_owned(),
         "paced: p50 µs".to_owned(),
         "p99 µs".to_owned(),
         "p99.9 µs".to_owned(),
@@ -139,7 +139,11 @@ fn row(results: &Results, key: Key, base: Option<Key>) -> Vec<String> {
             median(|reading| reading.full.p50_us),
             median(|reading| reading.full.p99_us)
         ),
-        format!("{:.0} %", 100.0 * median(|reading| reading.full.busy)),
+        format!(
+            "{:.0} %, {:.0} %",
+            100.0 * median(|reading| reading.full.busy),
+            100.0 * median(|reading| reading.full.load_busy)
+        ),
         format!("{:.0}", median(|reading| paced(reading, |part| part.p50_us))),
         spread(|reading| paced(reading, |part| part.p99_us), 0),
         format!("{:.0}", median(|reading| paced(reading, |part| part.p999_us))),

@@ -121,8 +121,7 @@ fn read(one: &Contestant, args: &Args) -> anyhow::Result<Reading> {
     let (connections, streams) = one.case.connections();
     // These two say yes to everything.
     let probe = !matches!(one.start, Start::Own("stub" | "hello"));
-    let work =
-        Work::Measure { keys: args.keys, seconds: args.seconds(), rate: args.rate, probe };
+    let work = Work::Measure { keys: args.keys, seconds: args.seconds(), rate: args.rate, probe };
     let (wire, address, pid) = (one.wire, server.address(one.case)?, server.pid());
     let job = Job { wire, address, pid, connections, streams, work };
     let output = load::command(&job)?.stdin(Stdio::null()).output().context("cannot start load")?;

@@ -88,10 +88,9 @@ pub(crate) fn request(wire: Wire, who: Who) -> Vec<u8> {
     match wire {
         Wire::Rls => framed(&rls(&user)),
         Wire::Throttle => framed(&throttle(&user, who)),
-        Wire::Check => posted(
-            wire,
-            &format!(r#"{{"domain":"bench","descriptors":[{{"user_id":"{user}"}}]}}"#),
-        ),
+        Wire::Check => {
+            posted(wire, &format!(r#"{{"domain":"bench","descriptors":[{{"user_id":"{user}"}}]}}"#))
+        }
         Wire::HttpThrottle => {
             let (burst, count, period) = limit(who);
             let body = format!(
@@ -156,7 +155,22 @@ fn posted(wire: Wire, body: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use sluicegate_server::rls::ask::{Ask, Most};
+
     use super::*;
+    use crate::rounds::RULES;
+
+    #[test]
+    fn what_is_asked_is_what_the_rules_are_for() {
+        for (who, value) in [(Who::Key(42), "user_0000042"), (Who::Probe, "user_9999999")] {
+            let bytes = request(Wire::Rls, who);
+            let ask = Ask::read(&bytes[5..], Most::default()).unwrap();
+            let entries = ask.entries(&ask.descriptors[0]);
+            assert_eq!((ask.domain, entries[0].key, entries[0].value), ("bench", "user_id", value));
+        }
+        assert!(RULES.contains("user_9999999"));
+        assert!(sluicegate::rules_of(RULES).is_ok());
+    }
 
     #[test]
     fn digits_are_written_over() {

@@ -35,11 +35,8 @@ pub(crate) async fn connect(
     spawn_local(async { _ = work.await });
     let uri: Uri = format!("http://{address}{}", wire.path()).parse()?;
     let template = Template::of(wire);
-    let stream = || Stream {
-        connection: connection.clone(),
-        uri: uri.clone(),
-        template: template.clone(),
-    };
+    let stream =
+        || Stream { connection: connection.clone(), uri: uri.clone(), template: template.clone() };
     Ok((0..streams).map(|_| stream()).collect())
 }
 

@@ -21,7 +21,21 @@ const OWNERS: [(&str, &[&str]); 8] = [
     ("http (headers)", &["http::", "fnv"]),
     ("tokio, mio", &["tokio", "mio::", "slab"]),
     ("bytes", &["bytes::", "<bytes"]),
-    ("memory: malloc, free", &["malloc", "_int_", "cfree", "free", "realloc", "calloc", "unlink_chunk", "__rustc::__rust", "__rdl", "alloc::"]),
+    (
+        "memory: malloc, free",
+        &[
+            "malloc",
+            "_int_",
+            "cfree",
+            "free",
+            "realloc",
+            "calloc",
+            "unlink_chunk",
+            "__rustc::__rust",
+            "__rdl",
+            "alloc::",
+        ],
+    ),
     ("copying and comparing", &["__mem", "mem"]),
 ];
 
@@ -49,7 +63,8 @@ pub(super) fn table(args: &Args) -> anyhow::Result<Option<String>> {
             [name.to_owned()].into_iter().chain(cells).collect()
         })
         .collect();
-    let head: Vec<&str> = ["whose code"].into_iter().chain(ours.iter().map(|one| one.case.name())).collect();
+    let head: Vec<&str> =
+        ["whose code"].into_iter().chain(ours.iter().map(|one| one.case.name())).collect();
     Ok(Some(format!("The server under load, by samples:\n\n{}", grid::render(&head, 1, &rows))))
 }
 

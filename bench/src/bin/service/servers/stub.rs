@@ -7,7 +7,8 @@ use http::{HeaderMap, HeaderValue, Request, Response, header};
 use tokio::net::TcpStream;
 
 /// A message of 18 bytes: code 1, and one status: code 1, a limit of 3 a minute, 2 are left, 42 s to its reset.
-const ANSWER: &[u8] = b"\0\0\0\0\x12\x08\x01\x12\x0e\x08\x01\x12\x04\x08\x03\x10\x02\x18\x02\x22\x02\x08\x2a";
+const ANSWER: &[u8] =
+    b"\0\0\0\0\x12\x08\x01\x12\x0e\x08\x01\x12\x04\x08\x03\x10\x02\x18\x02\x22\x02\x08\x2a";
 
 pub(super) async fn serve() -> anyhow::Result<()> {
     let (listener, address) = super::listener().await?;
