@@ -6,6 +6,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
+use support::terminal::{Terminal, keeping_times};
 use support::{root, shell};
 
 fn pages() -> Vec<PathBuf> {
@@ -27,8 +28,10 @@ fn pages() -> Vec<PathBuf> {
 
 /// The page with each command of a ```` ```console ```` block followed by what it prints now.
 ///
-/// A command begins with `$ `, its further lines with `> `; blocks without one are left alone.
+/// A command begins with `$ `, its further lines with `> `; blocks without one are left alone. All of a page are run in one terminal: a
+/// service that is started there is there for those that follow.
 fn rerun(text: &str, count: &mut usize) -> String {
+    let mut terminal = Terminal::default();
     let mut page = String::new();
     let mut lines = text.lines().peekable();
     let mut inside = false;
@@ -46,11 +49,10 @@ fn rerun(text: &str, count: &mut usize) -> String {
             page.push_str(&format!("> {more}\n"));
             lines.next();
         }
-        let run = shell(&command, &root());
-        page.push_str(&(run.stdout + &run.stderr));
-        *count += 1;
         let ends = |line: &&str| line.starts_with("```") || line.starts_with("$ ");
-        while lines.next_if(|line| !ends(line)).is_some() {}
+        let said: Vec<&str> = std::iter::from_fn(|| lines.next_if(|line| !ends(line))).collect();
+        page.push_str(&keeping_times(&said, &terminal.run(&command)));
+        *count += 1;
     }
     page
 }

@@ -72,7 +72,7 @@ fn what_is_counted_outlives_the_process() {
 
     folder.file("counts", "this is no snapshot");
     let mut service = start();
-    service.says("not restored: everybody begins anew");
+    service.has_said("not restored: everybody begins anew");
     assert_eq!(service.check("shop", "alice"), 200);
 }
 
@@ -126,7 +126,7 @@ fn operators_of_other_machines_need_a_token() {
 #[test]
 fn what_has_no_effect_is_named_and_what_is_wrong_is_told() {
     let mut service = Service::with(&[], &[("REDIS_URL", "localhost:6379")]);
-    service.says("REDIS_URL is set and has no effect");
+    service.has_said("REDIS_URL is set and has no effect");
     let run = sluicegate(&["serve", "--http", "nowhere", "--headers", "all"], "");
     assert_eq!(run.code, 2);
     for part in ["--http: must be an address", "--headers: must be one of `both`"] {

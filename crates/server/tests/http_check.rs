@@ -256,11 +256,40 @@ async fn counters_are_for_operators() {
             "rule": "shop/team",
         })
     );
+    let from_a_page = Request::post("/v1/keys/reset").header("origin", "https://evil.test");
+    let told = send(&open, from_a_page.body(asking("team", "a").into()).unwrap()).await;
+    assert_eq!(told.status, StatusCode::FORBIDDEN, "a page in a browser is no operator");
     let told = post(&open, "/v1/keys/reset", asking("team", "a")).await.json();
     assert_eq!(told["statuses"][0]["remaining"], 3);
     let many = format!(r#"{{"checks":[{}]}}"#, asking("nobody", "a"));
     let told = post(&open, "/v1/keys/inspect", many).await.json();
     assert_eq!(told, json!({ "answers": [{ "keys": [{ "limits": [] }] }] }));
+}
+
+#[tokio::test]
+async fn what_would_happen_is_explained_and_not_counted() {
+    let (closed, ..) = app(Options::default());
+    let told = post(&closed, "/v1/explain", asking("user", "a")).await;
+    assert_eq!(told.status, StatusCode::FORBIDDEN, "it shows the rules");
+
+    let (open, service, _) = app(Options { keys: KeysAccess::Open, ..Options::default() });
+    let explain = async || post(&open, "/v1/explain", asking("user", "a")).await.json();
+    for _ in 0..5 {
+        let told = explain().await;
+        assert_eq!((&told["allowed"], &told["known_domain"]), (&json!(true), &json!(true)));
+        assert_eq!(told["descriptors"][0]["under"]["rule"]["id"], "shop/user");
+    }
+    while post(&open, "/v1/check", asking("user", "a")).await.status == StatusCode::OK {}
+    let told = explain().await;
+    assert_eq!(told["allowed"], false);
+    assert!(told["why"].as_str().unwrap().contains("shop/user"), "{told}");
+    assert_eq!(service.telemetry().calls(Door::Explain), 6);
+
+    let descriptors = vec![r#"{"user":"a"}"#; 33].join(",");
+    let many = format!(r#"{{"domain":"shop","descriptors":[{descriptors}]}}"#);
+    let told = post(&open, "/v1/explain", many).await;
+    assert_eq!(told.status, StatusCode::BAD_REQUEST);
+    assert!(told.text.contains("at most 32 are explained at a time, got 33"), "{}", told.text);
 }
 
 #[tokio::test]

@@ -82,12 +82,11 @@ fn what_clients_send_stays_on_its_line() {
     let evil = "x\n2026-11-15T12:00:00.123Z ERROR all is lost\u{1b}[2J\u{2028}\"} {";
     for format in [Format::Text, Format::Json] {
         let text = written(Options { format, ..at(Level::Debug) }, noon(), || {
-            events::request_denied("grpc", evil, Some("rule"));
-            events::request_invalid("http", &evil);
+            events::request_denied(evil, Some("rule"));
             warn!(target: "sluicegate", "{evil}");
             info!(target: "sluicegate", evil = ?evil);
         });
-        assert_eq!(text.lines().count(), 4, "{text}");
+        assert_eq!(text.lines().count(), 3, "{text}");
         assert!(text.chars().all(|c| c == '\n' || !(c.is_control() || c == '\u{2028}')), "{text}");
     }
 }
@@ -152,11 +151,11 @@ fn without_a_limit_everything_is_said() {
 fn keys_are_told_only_where_everything_is() {
     use sluicegate::rules::request::Entry;
     let say = || {
-        events::request_denied("grpc", "shop", Some("users"));
+        events::request_denied("shop", Some("users"));
         events::keys_denied("shop", &[Entry::new("user", "alice")]);
     };
     let debug = written(at(Level::Debug), noon(), say);
-    assert!(debug.ends_with("request denied door=grpc domain=shop rule=users\n"), "{debug}");
+    assert!(debug.ends_with("request denied domain=shop rule=users\n"), "{debug}");
     assert!(!debug.contains("alice"));
     let trace = written(at(Level::Trace), noon(), say);
     assert!(trace.contains("keys=\"user=alice\""), "{trace}");

@@ -28,7 +28,7 @@ use sluicegate::config::rules::{Options, Source, load};
 use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, Timestamp};
 use sluicegate_server::health::Health;
-use sluicegate_server::http::{self, router};
+use sluicegate_server::http::{Options as HttpOptions, router};
 use sluicegate_server::rls::service::{Scratch, Service};
 use sluicegate_server::settings::{Settings, Vars};
 use sluicegate_server::telemetry::Door;
@@ -94,7 +94,7 @@ async fn asked(case: &Value, files: &Value) -> Vec<(Value, Value)> {
         return vec![(theirs, ours)];
     };
     let service = service.unwrap();
-    let app = router(service.clone(), http::Options::default());
+    let app = router(service.clone(), HttpOptions::default());
     let mut both = Vec::new();
     for call in calls {
         let at = call["at"].as_u64().or(case["at"].as_u64()).unwrap();

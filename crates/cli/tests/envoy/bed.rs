@@ -31,7 +31,8 @@ impl Bed {
         let rules = folder.file("rules.yaml", &rules(descriptors));
         let service = Service::start(&rules, &format!("{}:0", service_host()), environment);
         let upstream = Upstream::start();
-        let envoy = Envoy::start(&config(fronts, &service.grpc, &upstream.address), &folder);
+        let config = config(fronts, &service.grpc, &upstream.address);
+        let envoy = Envoy::start(&config.to_string(), &folder);
         Self { envoy, service, upstream, folder }
     }
 

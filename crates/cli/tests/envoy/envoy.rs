@@ -18,8 +18,9 @@ pub struct Envoy {
 
 impl Envoy {
     /// Starts one, whose ports should all be 0. When this returns it accepts connections.
-    pub fn start(config: &Value, folder: &Folder) -> Self {
-        let config = folder.file("envoy.json", &config.to_string());
+    pub fn start(config: &str, folder: &Folder) -> Self {
+        // Every JSON is YAML.
+        let config = folder.file("envoy.yaml", config);
         let admin = format!("{}/admin", folder.path());
         let mut command = Command::new(program());
         command.args(["--config-path", &config, "--admin-address-path", &admin]);
@@ -63,6 +64,16 @@ impl Envoy {
         let there = (0..LOOKS_MAX).any(|_| self.counted(name) >= count);
         assert!(there, "{name} has not come to {count}, it is {}", self.counted(name));
     }
+}
+
+/// Has Envoy look at a configuration, which must be valid.
+pub fn validated(config: &str, folder: &Folder) {
+    let path = folder.file("envoy.yaml", config);
+    let mut command = Command::new(program());
+    command.args(["--mode", "validate", "--config-path", &path, "--log-level", "error"]);
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}\n{config}");
 }
 
 fn address(local: &Value) -> String {

@@ -15,6 +15,7 @@ mod upstream;
 
 mod added;
 mod failure;
+mod guide;
 mod headers;
 mod limits;
 mod reload;

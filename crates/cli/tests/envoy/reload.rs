@@ -43,7 +43,7 @@ fn no_request_fails_while_rules_are_exchanged_and_the_new_ones_hold() {
         let ending = Ending(&stop);
         for (limit, statuses) in [(4, [200, 200, 429]), (6, [200, 429, 429])] {
             let said = bed.reload(&rules(limit));
-            assert!(said.contains("1 changed, 0 added, 0 removed, 1 as they were"), "{said}");
+            assert!(said.contains("changed=1 added=0 removed=0 same=1"), "{said}");
             // What was counted stays, denied requests among it: that is Envoy's way.
             assert_eq!(bed.statuses(&[("x-user", "alice")]), statuses, "{limit} a year");
         }

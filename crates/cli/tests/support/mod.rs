@@ -5,6 +5,7 @@
 pub mod http;
 pub mod process;
 pub mod service;
+pub mod terminal;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -28,9 +29,13 @@ pub fn sluicegate(args: &[&str], stdin: &str) -> Run {
 
 /// A command line, with `sluicegate` on the path.
 pub fn shell(line: &str, folder: &Path) -> Run {
+    fed(on_path(Command::new("bash").args(["-c", line]).current_dir(folder)), "")
+}
+
+fn on_path(command: &mut Command) -> &mut Command {
     let binary = Path::new(env!("CARGO_BIN_EXE_sluicegate")).parent().unwrap();
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
-    fed(Command::new("bash").args(["-c", line]).env("PATH", path).current_dir(folder), "")
+    command.env("PATH", path)
 }
 
 fn fed(command: &mut Command, stdin: &str) -> Run {

@@ -29,6 +29,12 @@ impl Process {
         Self { child, name, lines: Mutex::new(lines), heard: Vec::new() }
     }
 
+    /// A line with this text in it, whether it was said already or is waited for.
+    pub fn has_said(&mut self, text: &str) -> String {
+        let before = self.heard.iter().find(|line| line.contains(text)).cloned();
+        before.unwrap_or_else(|| self.says(text))
+    }
+
     /// The next line with this text in it: waits until it is said.
     pub fn says(&mut self, text: &str) -> String {
         loop {

@@ -60,6 +60,11 @@ impl Service {
         self.process.ends()
     }
 
+    /// A line with this text in it, whether it was said already, at the start, or is waited for.
+    pub fn has_said(&mut self, text: &str) -> String {
+        self.process.has_said(text)
+    }
+
     /// The next line with this text in it: waits until it is said.
     pub fn says(&mut self, text: &str) -> String {
         self.process.says(text)

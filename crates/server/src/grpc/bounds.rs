@@ -21,7 +21,8 @@ pub struct Bounds {
     pub in_flight: usize,
     /// Watchers of the health at a time, on all connections.
     pub watches: usize,
-    /// Bytes of a message.
+    /// Bytes of a message. As many as gRPC takes by default: a call that is refused for its length passes every limit, if Envoy lets pass what it cannot ask
+    /// about, and a client can make it long by its headers.
     pub message_bytes: usize,
     /// Bytes of all messages that are not complete yet, on all connections.
     pub waiting_bytes: usize,
@@ -47,7 +48,7 @@ impl Default for Bounds {
             calls: 1_024,
             in_flight: 10_000,
             watches: 1_000,
-            message_bytes: 1 << 20,
+            message_bytes: 4 << 20,
             waiting_bytes: 64 << 20,
             header_bytes: 16 << 10,
             patience: Duration::from_secs(10),

@@ -6,7 +6,9 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
+use serde_json::{Value, json};
 use sluicegate::explain::explain as explained;
+use sluicegate::rules::request::Request;
 
 use super::Answering;
 use super::ask::read;
@@ -56,19 +58,24 @@ impl Answering {
             return Err(Refusal::no_rules());
         }
         let ask = read(body, &self.options.most).map_err(|not| Refusal::not_asked(&not))?;
-        let [check] = &*ask.checks else {
-            return Err(Refusal::invalid(
-                "one request is explained at a time, got several `checks`",
-            ));
-        };
-        let engine = self.service.engine();
-        check.ask(|request| match request.descriptors.len() {
-            0..=DESCRIPTORS_MAX => {
-                Ok(explained(&engine.snapshot(), request, engine.now()).to_json().to_string())
-            }
-            many => Err(Refusal::invalid(&format!(
+        let descriptors = |request: &Request<'_>| request.descriptors.len();
+        let many: usize = ask.checks.iter().map(|check| check.ask(descriptors)).sum();
+        if many > DESCRIPTORS_MAX {
+            return Err(Refusal::invalid(format!(
                 "`descriptors`: at most {DESCRIPTORS_MAX} are explained at a time, got {many}"
-            ))),
+            )));
+        }
+        let engine = self.service.engine();
+        let (rules, now) = (engine.snapshot(), engine.now());
+        let all = ask.checks.iter();
+        let mut answers =
+            all.map(|check| check.ask(|request| explained(&rules, request, now).to_json()));
+        Ok(match (ask.many, answers.next()) {
+            (false, Some(one)) => one.to_string(),
+            (_, first) => {
+                let answers: Vec<Value> = first.into_iter().chain(answers).collect();
+                json!({ "answers": answers }).to_string()
+            }
         })
     }
 }

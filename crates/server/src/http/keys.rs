@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use http::HeaderMap;
+use http::header::ORIGIN;
 
 use super::Answering;
 use super::check::Want;
@@ -46,6 +47,8 @@ impl Answering {
 
     pub(super) fn may_see_keys(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         match &self.options.keys {
+            // A page that a browser of this machine happens to show is not an operator.
+            KeysAccess::Open if headers.contains_key(ORIGIN) => Err(Refusal::from_a_page()),
             KeysAccess::Open => Ok(()),
             KeysAccess::Token(token) if token.is_shown_in(headers) => Ok(()),
             KeysAccess::Token(_) => Err(Refusal::no_token()),

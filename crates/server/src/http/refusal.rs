@@ -42,7 +42,7 @@ impl Refusal {
     }
 
     /// The body is a request that is not for this.
-    pub(super) fn invalid(message: &str) -> Self {
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
@@ -95,6 +95,13 @@ impl Refusal {
     pub(super) fn keys_off() -> Self {
         let message = "looking into counters is off, since this address can be reached from other machines and no token is \
                        set; set SLUICEGATE_ADMIN_TOKEN, or listen on loopback";
+        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
+    /// A web page asks, not an operator.
+    pub(super) fn from_a_page() -> Self {
+        let message = "requests with an `Origin` come from web pages, which need the operator's token here; set \
+                       SLUICEGATE_ADMIN_TOKEN and send `Authorization: Bearer TOKEN`";
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
     }
 

@@ -206,10 +206,28 @@ pub struct Shadow {
     pub wait_ms: Option<u64>,
 }
 
+/// What is answered to who asks for reasons.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Explained {
+    /// To one check.
+    One(Reasons),
+    /// To several, in their order.
+    Many(ManyReasons),
+}
+
+/// What is answered to several checks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ManyReasons {
+    /// In the order of the checks.
+    pub answers: Vec<Reasons>,
+}
+
 /// What would happen, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Explained {
+pub struct Reasons {
     /// Whose rules.
     pub domain: String,
     /// How many hits, for descriptors that do not say.

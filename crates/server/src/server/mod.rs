@@ -67,7 +67,7 @@ impl Server {
     ///
     /// # Errors
     /// When the rules are wrong, or an address or a file cannot be had.
-    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+    pub async fn start(mut settings: Settings) -> Result<Self, StartError> {
         let saving = settings.snapshot.clone().map(Saving::at);
         let memory = saved::memory(saving.as_ref(), settings.identities_max);
         let engine = Engine::builder(Default::default())
@@ -90,6 +90,9 @@ impl Server {
         let admin = listen(settings.admin).await?;
         let addresses = Addresses::of(&settings.grpc, &grpc, &http, &admin)
             .map_err(|error| broken("tell the addresses", error))?;
+        // Whoever asks for the settings wants to know the ports that it really got.
+        let Addresses { grpc: grpc_at, http: http_at, admin: admin_at } = addresses.clone();
+        (settings.grpc, settings.http, settings.admin) = (grpc_at, http_at, admin_at);
         Ok(Self { settings, service, rules, saving, tls, exporter, grpc, http, admin, addresses })
     }
 

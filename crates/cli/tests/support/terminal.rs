@@ -1,0 +1,106 @@
+//! The commands of a page of documentation, run one after the other, and what a reader would see.
+
+use std::process::Command;
+
+use super::process::Process;
+use super::{on_path, root, shell};
+
+/// Where a page says that a service listens: the word in its greeting, and the address.
+const SHOWN: [(&str, &str); 3] =
+    [("grpc", "127.0.0.1:8081"), ("http", "127.0.0.1:8080"), ("admin", "127.0.0.1:6070")];
+
+/// A terminal; what runs in the background ends with this value.
+#[derive(Default)]
+pub struct Terminal {
+    service: Option<Running>,
+}
+
+/// A service on ports of its own, so that a page can speak of the usual ones while others have them.
+struct Running {
+    _process: Process,
+    /// Where it really listens, in the order of `SHOWN`.
+    addresses: [String; 3],
+}
+
+impl Terminal {
+    /// What a command prints. One that ends with `&` is a service, and goes on until there is another or the page ends.
+    pub fn run(&mut self, command: &str) -> String {
+        if let Some(service) = command.strip_suffix(" &") {
+            let (running, greeting) = Running::start(service);
+            self.service = Some(running);
+            return self.as_shown(&greeting);
+        }
+        let run = shell(&self.as_it_is(command), &root());
+        self.as_shown(&(run.stdout + &run.stderr))
+    }
+
+    fn as_it_is(&self, command: &str) -> String {
+        self.addresses().fold(command.to_owned(), |command, (shown, real)| {
+            let (_, port) = shown.split_once(':').unwrap();
+            command.replace(&format!("localhost:{port}"), real)
+        })
+    }
+
+    fn as_shown(&self, printed: &str) -> String {
+        let mut text = printed.replace('\r', "");
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        self.addresses().fold(text, |text, (shown, real)| text.replace(real, shown))
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let real = self.service.iter().flat_map(|service| &service.addresses);
+        SHOWN.iter().zip(real).map(|((_, shown), real)| (*shown, real.as_str()))
+    }
+}
+
+impl Running {
+    /// The service, and its greeting.
+    fn start(command: &str) -> (Self, String) {
+        let mut bash = Command::new("bash");
+        on_path(bash.args(["-c", &format!("exec {command}")]).current_dir(root()));
+        for (name, _) in SHOWN {
+            bash.env(format!("SLUICEGATE_{}", name.to_uppercase()), "127.0.0.1:0");
+        }
+        let mut process = Process::start("sluicegate", &mut bash);
+        let lines = SHOWN.map(|(name, _)| process.says(&format!("{name:<6} 127.0.0.1:")));
+        let address = |line: &String| line.split_whitespace().nth(1).unwrap().to_owned();
+        let addresses = lines.each_ref().map(address);
+        (Self { _process: process, addresses }, lines.map(|line| line + "\n").concat())
+    }
+}
+
+/// What is printed now, except that a line which differs from the same line of the page in times alone is left as it is there.
+pub fn keeping_times(page: &[&str], now: &str) -> String {
+    let known = page.iter().map(Some).chain(std::iter::repeat(None));
+    let lines = now.lines().zip(known).map(|(now, known)| match known {
+        Some(known) if timeless(known) == timeless(now) => format!("{known}\n"),
+        _ => format!("{now}\n"),
+    });
+    lines.collect()
+}
+
+/// A line without what depends on when it was written.
+fn timeless(line: &str) -> String {
+    const NUMBERS: [&str; 7] = [
+        "_after_ms\":",
+        "\"renewal\":",
+        "-reset: ",
+        "retry-after: ",
+        ";t=",
+        "content-length: ",
+        "pass after ",
+    ];
+    let mut line = line.to_owned();
+    for mark in NUMBERS {
+        let parts = line.split(mark).map(str::to_owned).collect::<Vec<_>>();
+        let rest =
+            parts[1..].iter().map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()));
+        line = [parts[0].as_str()].into_iter().chain(rest).collect::<Vec<_>>().join(mark);
+    }
+    if let (Some(from), Some(to)) = (line.find("Wait "), line.find(" and try again")) {
+        line.replace_range(from..to, "Wait");
+    }
+    if line.starts_with("date: ") { "date: ".to_owned() } else { line }
+}
