@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tokio::task::{JoinSet, LocalSet, spawn_local, yield_now};
+use tokio::time::sleep;
 
 use crate::process;
 use crate::reading::{Part, Reading};
@@ -51,6 +52,17 @@ pub(crate) enum Work {
     /// At a rate, with keys that nobody has seen.
     Soak { seconds: u32, rate: u32 },
 }
+
+/// How a request is kept back until it is due.
+#[derive(Debug, Clone, Copy)]
+enum Pace {
+    /// Without sleep: no timer is fine enough.
+    Exact,
+    /// By a timer, many at a time.
+    Rough,
+}
+
+const ROUGHLY: Duration = Duration::from_millis(5);
 
 /// Has a job done by a process of its own; the parent's side.
 pub(crate) fn command(job: &Job) -> anyhow::Result<std::process::Command> {
@@ -82,7 +94,7 @@ async fn done(job: &Job) -> anyhow::Result<Reading> {
         Work::Soak { seconds, rate } => {
             let keys = Keys::fresh();
             let time = Duration::from_secs(seconds.into());
-            let (_, full) = timed(job, paced(slots, keys, rate, time)).await?;
+            let (_, full) = timed(job, paced(slots, keys, rate, time, Pace::Rough)).await?;
             Ok(Reading { full, paced: None, resident: process::resident(job.pid)? })
         }
     }
@@ -99,7 +111,7 @@ async fn measured(
     let (slots, filled) = closed(slots, Keys::each(keys), None).await;
     filled.must_be_right()?;
     let (slots, full) = timed(job, closed(slots, Keys::random(keys), Some(time))).await?;
-    let (_, even) = timed(job, paced(slots, Keys::random(keys), rate, time)).await?;
+    let (_, even) = timed(job, paced(slots, Keys::random(keys), rate, time, Pace::Exact)).await?;
     Ok(Reading { full, paced: Some(even), resident: process::resident(job.pid)? })
 }
 
@@ -174,16 +186,25 @@ async fn closed(slots: Vec<Slot>, keys: Keys, time: Option<Duration>) -> (Vec<Sl
 }
 
 /// A request is due at regular times. If no slot is free it waits, and that counts.
-async fn paced(slots: Vec<Slot>, mut keys: Keys, rate: u32, time: Duration) -> (Vec<Slot>, Tally) {
+async fn paced(
+    slots: Vec<Slot>,
+    mut keys: Keys,
+    rate: u32,
+    time: Duration,
+    pace: Pace,
+) -> (Vec<Slot>, Tally) {
     let count = slots.len();
     let free = Rc::new(RefCell::new(VecDeque::from(slots)));
     let tally = Rc::new(RefCell::new(Tally::default()));
     let began = Instant::now();
     for number in 0..u64::from(rate) * time.as_secs() {
         let due = began + Duration::from_nanos(number * 1_000_000_000 / u64::from(rate));
-        // No timer is fine enough; the core is ours, and the network is looked after at every turn.
         while Instant::now() < due {
-            yield_now().await;
+            match pace {
+                // The core is ours, and the network is looked after at every turn.
+                Pace::Exact => yield_now().await,
+                Pace::Rough => sleep(ROUGHLY).await,
+            }
         }
         let mut slot = loop {
             // The one that was free the longest, so that all connections take part.
