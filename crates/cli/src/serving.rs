@@ -118,11 +118,12 @@ async fn serve(settings: Settings, json: bool) -> anyhow::Result<ExitCode> {
         }
         Err(error) => return Err(error.into()),
     };
+    // Before the first words: whoever has read them may have had enough.
+    let (reread, rereading) = mpsc::channel(1);
+    let signals = signals::Signals::new(reread)?;
     let greeting = greeting::greeting(server.addresses(), has_rules, json);
     // Whoever starts us may have closed its ears; that is no reason to end.
     let _ = written(io::stdout().lock().write_all(greeting.as_bytes()));
-    let (reread, rereading) = mpsc::channel(1);
-    let signals = signals::Signals::new(reread)?;
     server.run(signals.told_to_stop(), rereading).await.context("cannot go on")?;
     Ok(ExitCode::SUCCESS)
 }

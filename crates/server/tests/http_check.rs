@@ -277,12 +277,12 @@ async fn what_would_happen_is_explained_and_not_counted() {
     for _ in 0..5 {
         let told = explain().await;
         assert_eq!((&told["allowed"], &told["known_domain"]), (&json!(true), &json!(true)));
-        assert_eq!(told["descriptors"][0]["under"]["rule"]["id"], "shop/user");
+        assert_eq!(told["descriptors"][0]["under"]["rule"]["id"], "shop/users");
     }
     while post(&open, "/v1/check", asking("user", "a")).await.status == StatusCode::OK {}
     let told = explain().await;
     assert_eq!(told["allowed"], false);
-    assert!(told["why"].as_str().unwrap().contains("shop/user"), "{told}");
+    assert!(told["why"].as_str().unwrap().contains("shop/users"), "{told}");
     assert_eq!(service.telemetry().calls(Door::Explain), 6);
 
     let descriptors = vec![r#"{"user":"a"}"#; 33].join(",");

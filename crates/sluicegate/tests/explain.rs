@@ -178,6 +178,10 @@ fn compare(engine: &Engine, other: &Engine, want: Want, asked: &Asked) {
             let refund = |engine: &Engine| asked.with(|request| engine.refund(request));
             (refund(engine), refund(other))
         }
+        Want::Reset => {
+            let reset = |engine: &Engine| asked.with(|request| engine.reset(request));
+            (reset(engine), reset(other))
+        }
         Want::Check | Want::Peek => (
             asked.with(|request| explain_and_check(engine, request)),
             asked.with(|request| other.check(request)),

@@ -8,6 +8,8 @@ use tokio::sync::mpsc;
 pub(super) struct Signals {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
 }
 
 impl Signals {
@@ -23,7 +25,8 @@ impl Signals {
                 let _ = reread.try_send(());
             }
         });
-        Ok(Self { terminate: signal(SignalKind::terminate())? })
+        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
+        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
     }
 
     #[cfg(not(unix))]
@@ -36,7 +39,7 @@ impl Signals {
     pub(super) async fn told_to_stop(mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
+            _ = self.interrupt.recv() => {}
         }
     }
 

@@ -83,7 +83,7 @@ pub fn keeping_times(page: &[&str], now: &str) -> String {
 
 /// A line without what depends on when it was written.
 fn timeless(line: &str) -> String {
-    const NUMBERS: [&str; 7] = [
+    const TIMES: [&str; 7] = [
         "_after_ms\":",
         "\"renewal\":",
         "-reset: ",
@@ -93,10 +93,11 @@ fn timeless(line: &str) -> String {
         "pass after ",
     ];
     let mut line = line.to_owned();
-    for mark in NUMBERS {
+    for mark in TIMES {
         let parts = line.split(mark).map(str::to_owned).collect::<Vec<_>>();
-        let rest =
-            parts[1..].iter().map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()));
+        let rest = parts[1..]
+            .iter()
+            .map(|part| part.trim_start_matches(|c: char| c.is_ascii_alphanumeric()));
         line = [parts[0].as_str()].into_iter().chain(rest).collect::<Vec<_>>().join(mark);
     }
     if let (Some(from), Some(to)) = (line.find("Wait "), line.find(" and try again")) {

@@ -90,8 +90,18 @@ thread_local! {
 impl Answering {
     /// Reads what is asked, has it judged, and writes what was said.
     pub(super) async fn answer(&self, want: Want, request: HttpRequest) -> Response {
-        let mut span = self.service.begin_span(want.span_name(), request.headers());
+        let span = self.service.begin_span(want.span_name(), request.headers());
         let received = receive(request.into_body()).await;
+        self.conclude(want, received, span)
+    }
+
+    /// The same of a body that is here, or will never be.
+    pub(super) fn conclude(
+        &self,
+        want: Want,
+        received: Result<Bytes, Refusal>,
+        mut span: Option<Span>,
+    ) -> Response {
         let begun = self.service.engine().now();
         let answered = received.and_then(|body| self.answered(want, &body, begun, span.as_mut()));
         if let Some(span) = span {
@@ -247,7 +257,7 @@ impl Answering {
 }
 
 impl Want {
-    const fn span_name(self) -> &'static str {
+    pub(super) const fn span_name(self) -> &'static str {
         match self {
             Self::Check => "POST /v1/check",
             Self::Peek => "POST /v1/peek",

@@ -55,6 +55,20 @@ struct Answering {
     options: Options,
 }
 
+/// Everything that is answered at an address.
+#[derive(Debug, Clone)]
+pub struct Routes {
+    router: Router,
+    /// Answers `POST /v1/check` without a router's detours, which cost as much as the check.
+    checks: Option<Arc<Answering>>,
+}
+
+impl From<Router> for Routes {
+    fn from(router: Router) -> Self {
+        Self { router, checks: None }
+    }
+}
+
 /// What there is, for whoever is lost.
 const ROUTES: [&str; 9] = [
     "/v1/check",
@@ -91,7 +105,14 @@ const ROUTES: [&str; 9] = [
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn router(service: Service, options: Options) -> Router {
-    Router::new()
+    routes(service, options).router
+}
+
+/// The same, with a shorter way for what is asked most.
+#[must_use]
+pub fn routes(service: Service, options: Options) -> Routes {
+    let answering = Arc::new(Answering { service, options });
+    let router = Router::new()
         .route("/v1/check", post(check::check))
         .route("/v1/peek", post(check::peek))
         .route("/v1/refund", post(check::refund))
@@ -103,7 +124,8 @@ pub fn router(service: Service, options: Options) -> Router {
         .route("/openapi.json", get(openapi::get))
         .method_not_allowed_fallback(wrong_method)
         .fallback(not_found)
-        .with_state(Arc::new(Answering { service, options }))
+        .with_state(answering.clone());
+    Routes { router, checks: Some(answering) }
 }
 
 async fn not_found(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {

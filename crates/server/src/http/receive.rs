@@ -3,10 +3,11 @@
 use std::error::Error;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes};
 use bytes::BytesMut;
-use http_body::Body as _;
+use http_body::Body as HttpBody;
 
 use super::refusal::Refusal;
 use super::serve::Late;
@@ -14,45 +15,99 @@ use super::serve::Late;
 /// The longest body of a request.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// All of it. Nearly always it came with the head, and is not copied.
-pub(super) async fn receive(mut body: Body) -> Result<Bytes, Refusal> {
-    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
-        return Err(Refusal::too_large(BODY_BYTES_MAX));
+/// A body that is coming in.
+#[derive(Debug)]
+pub(super) struct Receiving<B> {
+    body: B,
+    /// What has come. Nearly always the first piece is all, and is not copied.
+    so_far: SoFar,
+}
+
+#[derive(Debug)]
+enum SoFar {
+    Nothing,
+    One(Bytes),
+    More(BytesMut),
+}
+
+/// All of it.
+pub(super) async fn receive(body: Body) -> Result<Bytes, Refusal> {
+    let mut receiving = Receiving::new(body);
+    poll_fn(|cx| receiving.poll(cx)).await
+}
+
+impl<B> Receiving<B>
+where
+    B: HttpBody<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
+{
+    pub(super) const fn new(body: B) -> Self {
+        Self { body, so_far: SoFar::Nothing }
     }
-    let first = next(&mut body).await?.unwrap_or_default();
-    if body.is_end_stream() && first.len() <= BODY_BYTES_MAX {
-        return Ok(first);
-    }
-    let mut all = BytesMut::from(first);
-    while let Some(more) = next(&mut body).await? {
-        if all.len() + more.len() > BODY_BYTES_MAX {
-            return Err(Refusal::too_large(BODY_BYTES_MAX));
+
+    /// All of it, once it is here.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Refusal>> {
+        if self.body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+            return Poll::Ready(Err(Refusal::too_large(BODY_BYTES_MAX)));
         }
-        all.extend_from_slice(&more);
-    }
-    match all.len() <= BODY_BYTES_MAX {
-        true => Ok(all.freeze()),
-        false => Err(Refusal::too_large(BODY_BYTES_MAX)),
+        loop {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                None => return Poll::Ready(Ok(self.so_far.take())),
+                Some(Ok(frame)) => {
+                    // Trailers have nothing to tell us.
+                    let Ok(data) = frame.into_data() else { continue };
+                    if self.so_far.len() + data.len() > BODY_BYTES_MAX {
+                        return Poll::Ready(Err(Refusal::too_large(BODY_BYTES_MAX)));
+                    }
+                    self.so_far.push(data);
+                    if self.body.is_end_stream() {
+                        return Poll::Ready(Ok(self.so_far.take()));
+                    }
+                }
+                Some(Err(error)) => {
+                    let late = is_late(&*error.into());
+                    let refusal = if late { Refusal::late() } else { Refusal::broken() };
+                    return Poll::Ready(Err(refusal));
+                }
+            }
+        }
     }
 }
 
-async fn next(body: &mut Body) -> Result<Option<Bytes>, Refusal> {
-    loop {
-        match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
-            None => return Ok(None),
-            Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) => return Ok(Some(data)),
-                // Trailers have nothing to tell us.
-                Err(_) => continue,
-            },
-            Some(Err(error)) if is_late(&error) => return Err(Refusal::late()),
-            Some(Err(_)) => return Err(Refusal::broken()),
+impl SoFar {
+    fn len(&self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::One(bytes) => bytes.len(),
+            Self::More(bytes) => bytes.len(),
+        }
+    }
+
+    fn push(&mut self, more: Bytes) {
+        *self = match std::mem::replace(self, Self::Nothing) {
+            Self::Nothing => Self::One(more),
+            Self::One(first) => {
+                let mut all = BytesMut::from(first);
+                all.extend_from_slice(&more);
+                Self::More(all)
+            }
+            Self::More(mut all) => {
+                all.extend_from_slice(&more);
+                Self::More(all)
+            }
+        };
+    }
+
+    fn take(&mut self) -> Bytes {
+        match std::mem::replace(self, Self::Nothing) {
+            Self::Nothing => Bytes::new(),
+            Self::One(bytes) => bytes,
+            Self::More(bytes) => bytes.freeze(),
         }
     }
 }
 
-fn is_late(error: &axum::Error) -> bool {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+fn is_late(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
     while let Some(error) = cause {
         if error.is::<Late>() {
             return true;

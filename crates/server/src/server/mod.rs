@@ -130,8 +130,8 @@ impl Server {
             tls.on_event(move |event| tell_of_tls(&cert.display(), event));
         }
         let envoy = grpc::serve(grpc, service.clone(), grpc_options(&settings, tls), stopped());
-        let router = http::router(service.clone(), http_options(&settings));
-        let people = http::serve(http, router, service.clone(), http_bounds(&settings), stopped());
+        let routes = http::routes(service.clone(), http_options(&settings));
+        let people = http::serve(http, routes, service.clone(), http_bounds(&settings), stopped());
         let router = admin::router(service.clone(), admin_options(&settings));
         let operators =
             http::serve(admin, router, service.clone(), http_bounds(&settings), stopped());

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use axum::body::Body;
 use axum::response::Response;
 use axum::routing::future::RouteFuture;
-use http::Request;
+use http::{Method, Request};
 use hyper::body::Incoming;
 use hyper::service::Service as HyperService;
 use pin_project_lite::pin_project;
@@ -18,9 +18,13 @@ use tower_service::Service as _;
 use super::Shared;
 use super::patient::Patient;
 use super::watched::Watch;
+use crate::http::Answering;
+use crate::http::check::Want;
 use crate::http::options;
+use crate::http::receive::Receiving;
 use crate::http::refusal::Refusal;
 use crate::telemetry::Door;
+use crate::traces::Span;
 
 /// What is asked on one connection.
 pub(super) struct Asked {
@@ -38,10 +42,28 @@ pin_project! {
     /// An answer in the making.
     pub(super) struct Answer {
         #[pin]
-        routed: Option<RouteFuture<Infallible>>,
-        refused: Option<Response>,
+        making: Making,
         in_hand: InHand,
     }
+}
+
+pin_project! {
+    #[project = MakingNow]
+    enum Making {
+        /// By the router.
+        Routed { #[pin] routed: RouteFuture<Infallible> },
+        /// By the shorter way.
+        Checked { check: Option<Checking> },
+        /// At once.
+        Refused { response: Option<Response> },
+    }
+}
+
+/// A check whose body is coming in.
+struct Checking {
+    answering: Arc<Answering>,
+    receiving: Receiving<Patient>,
+    span: Option<Span>,
 }
 
 impl Asked {
@@ -65,14 +87,30 @@ impl HyperService<Request<Incoming>> for Asked {
             if let Some(door) = door_of(request.uri().path()) {
                 self.shared.service.telemetry().failed(door, refusal.fault);
             }
-            let refused = Some(refusal.response(options::Body::Envelope));
-            return Answer { routed: None, refused, in_hand };
+            let response = Some(refusal.response(options::Body::Envelope));
+            return Answer { making: Making::Refused { response }, in_hand };
         }
         let patience = self.shared.bounds.body_patience;
-        let request = request.map(|body| Body::new(Patient::new(body, patience)));
-        let routed = Some(self.shared.router.clone().call(request));
-        Answer { routed, refused: None, in_hand }
+        let making = match &self.shared.routes.checks {
+            Some(answering) if is_check(&request) => {
+                let service = &answering.service;
+                let span = service.begin_span(Want::Check.span_name(), request.headers());
+                let receiving = Receiving::new(Patient::new(request.into_body(), patience));
+                let check = Checking { answering: answering.clone(), receiving, span };
+                Making::Checked { check: Some(check) }
+            }
+            _ => {
+                let request = request.map(|body| Body::new(Patient::new(body, patience)));
+                Making::Routed { routed: self.shared.routes.router.clone().call(request) }
+            }
+        };
+        Answer { making, in_hand }
     }
+}
+
+/// What is asked most. Anything that is not quite that is left to the router.
+fn is_check<B>(request: &Request<B>) -> bool {
+    request.method() == Method::POST && request.uri().path() == "/v1/check"
 }
 
 /// Where a request would have come in.
@@ -92,13 +130,22 @@ impl Future for Answer {
     type Output = Result<Response, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let response = match this.routed.as_pin_mut() {
-            Some(routed) => ready!(routed.poll(cx)),
-            // Once: nobody polls what is ready.
-            None => Ok(this.refused.take().unwrap_or_default()),
+        // Once it is ready nobody polls it again.
+        let response = match self.project().making.project() {
+            MakingNow::Routed { routed } => return routed.poll(cx),
+            MakingNow::Checked { check } => match check.as_mut() {
+                Some(checking) => {
+                    let received = ready!(checking.receiving.poll(cx));
+                    check.take().map(|checking| {
+                        let Checking { answering, span, .. } = checking;
+                        answering.conclude(Want::Check, received, span)
+                    })
+                }
+                None => None,
+            },
+            MakingNow::Refused { response } => response.take(),
         };
-        Poll::Ready(response)
+        Poll::Ready(Ok(response.unwrap_or_default()))
     }
 }
 

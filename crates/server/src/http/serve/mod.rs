@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -27,6 +26,7 @@ pub(super) use self::patient::Late;
 
 use self::answering::Asked;
 use self::watched::{Look, Silence, Watch, Watched};
+use super::Routes;
 use crate::rls::service::Service;
 use crate::telemetry::Happening;
 
@@ -38,12 +38,12 @@ use crate::telemetry::Happening;
 /// When the listener is broken.
 pub async fn serve(
     listener: TcpListener,
-    router: Router,
+    routes: impl Into<Routes>,
     service: Service,
     bounds: Bounds,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    Server::new(router, service, bounds).serve(listener, stop).await
+    Server::new(routes, service, bounds).serve(listener, stop).await
 }
 
 /// Serves connections, wherever they come from. Clones count together.
@@ -54,7 +54,7 @@ pub struct Server {
 
 #[derive(Debug)]
 struct Shared {
-    router: Router,
+    routes: Routes,
     service: Service,
     bounds: Bounds,
     in_flight: AtomicUsize,
@@ -66,11 +66,11 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 // === impl Server ===
 
 impl Server {
-    /// Answers by this router, and counts on this service.
+    /// Answers by these routes, and counts on this service.
     #[must_use]
-    pub fn new(router: Router, service: Service, bounds: Bounds) -> Self {
-        let in_flight = AtomicUsize::new(0);
-        Self { shared: Arc::new(Shared { router, service, bounds, in_flight }) }
+    pub fn new(routes: impl Into<Routes>, service: Service, bounds: Bounds) -> Self {
+        let (routes, in_flight) = (routes.into(), AtomicUsize::new(0));
+        Self { shared: Arc::new(Shared { routes, service, bounds, in_flight }) }
     }
 
     /// Serves until `stop` is ready.
