@@ -135,8 +135,14 @@ impl Bar {
         let verdict = match spread {
             None => "not measured".to_owned(),
             Some(spread) => {
-                let verdict = self.goal.verdict(spread.median);
-                if disturbed { format!("{verdict} (disturbed)") } else { verdict }
+                let mut verdict = self.goal.verdict(spread.median);
+                if self.goal.reached(spread.min) != self.goal.reached(spread.max) {
+                    verdict.push_str("; rounds differ");
+                }
+                if disturbed {
+                    verdict.push_str(" (disturbed)");
+                }
+                verdict
             }
         };
         let goal = match self.goal {
@@ -156,13 +162,20 @@ impl Bar {
 // === impl Goal ===
 
 impl Goal {
+    fn reached(self, number: f64) -> bool {
+        match self {
+            Self::AtLeast(least) => number >= least,
+            Self::AtMost(most) => number <= most,
+        }
+    }
+
     /// How far it is from it, if it is not reached.
     fn verdict(self, number: f64) -> String {
-        let (reached, of_the_bar) = match self {
-            Self::AtLeast(least) => (number >= least, number / least),
-            Self::AtMost(most) => (number <= most, number / most),
-        };
-        if reached { "PASS".to_owned() } else { format!("not reached: {of_the_bar:.2} of the bar") }
+        let (Self::AtLeast(bar) | Self::AtMost(bar)) = self;
+        match self.reached(number) {
+            true => "PASS".to_owned(),
+            false => format!("not reached: {:.2} of the bar", number / bar),
+        }
     }
 }
 
