@@ -1,0 +1,207 @@
+//! The service's part of a call, on the bytes of real requests, in this process.
+//!
+//! Each *stage* does all that the one before it does and one thing more, so that what it adds is the difference.
+//!
+//! ```text
+//!   request -> decode -> plan -> check -> whole call = check + encode + telemetry
+//! ```
+
+use std::hint::black_box;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::ValueEnum;
+use sluicegate::rules::plan::Plan;
+use sluicegate::rules::request::{Descriptor, Request};
+use sluicegate::{Checked, Engine, rules_of};
+use sluicegate_server::rls::answer::Code;
+use sluicegate_server::rls::ask::{Ask, Most};
+use sluicegate_server::rls::service::{Scratch, Service};
+use sluicegate_server::telemetry::{Door, Telemetry};
+
+use crate::args::Args;
+use crate::grid;
+use crate::load::{Keys, Template, Who, Wire};
+use crate::rounds::RULES;
+use crate::stats::Spread;
+use crate::thread_time::ThreadTime;
+
+/// How far a call goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stage {
+    /// The bytes of the request are written.
+    Request,
+    /// And read.
+    Decode,
+    /// And the rules are found that it is under.
+    Plan,
+    /// And it is charged.
+    Check,
+    /// And the answer is written, and all is counted: `Service::answer`.
+    Whole,
+    /// What telemetry costs, alone: the clock twice, and counting.
+    Telemetry,
+}
+
+const CALLS: u64 = 300_000;
+/// Under valgrind everything takes some fifty times as long.
+const CALLS_COUNTED: u64 = 20_000;
+const ROUNDS: usize = 7;
+const KEYS: u64 = 100_000;
+/// The head of a message in gRPC.
+const HEAD: usize = 5;
+/// The bar.
+const CALL_NS_MAX: f64 = 1_000.0;
+
+/// What each part costs.
+pub(super) fn table(args: &Args) -> anyhow::Result<String> {
+    let bench = Bench::new()?;
+    let mut readings: [Vec<f64>; 6] = Default::default();
+    let calls = if args.quick { CALLS / 4 } else { CALLS };
+    for _ in 0..ROUNDS {
+        for (stage, readings) in Stage::ALL.into_iter().zip(&mut readings) {
+            let before = ThreadTime::read();
+            bench.timed(stage, calls);
+            let took = ThreadTime::read().since(before).on_cpu;
+            readings.push(took.as_nanos() as f64 / calls as f64);
+        }
+    }
+    let ns = readings.map(|readings| Spread::of(readings).map_or(f64::NAN, |spread| spread.median));
+    let instructions = counted()?;
+    let mut rows = Vec::new();
+    let mut row = |name: &str, of: fn([f64; 6]) -> f64| {
+        let count = instructions.map_or("-".to_owned(), |all| format!("{:.0}", of(all)));
+        rows.push(vec![name.to_owned(), format!("{:.0}", of(ns)), count]);
+    };
+    row("decode", |[request, decode, ..]| decode - request);
+    row("plan", |[_, decode, plan, ..]| plan - decode);
+    row("decide", |[_, _, plan, check, ..]| check - plan);
+    row("encode, and what is between", |[_, _, _, check, whole, telemetry]| {
+        whole - check - telemetry
+    });
+    row("telemetry, the clock twice", |all| all[5]);
+    row("**a call**", |[request, .., whole, _]| whole - request);
+    let mut text = format!(
+        "The service's part of a call: one descriptor, {KEYS} live keys at random, one thread, no network.\n\n"
+    );
+    text.push_str(&grid::render(&["part", "CPU ns", "instructions"], 1, &rows));
+    let call = ns[4] - ns[0];
+    let verdict = if call < CALL_NS_MAX { "PASS" } else { "not reached" };
+    text.push_str(&format!("\n{verdict}: a call takes {call:.0} ns; the bar is 1 µs\n"));
+    Ok(text)
+}
+
+/// The child's side, for valgrind.
+pub(crate) fn child(stage: Stage, calls: u64) -> anyhow::Result<ExitCode> {
+    Bench::new()?.timed(stage, calls);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Instructions of each stage per call, by the difference of two runs; nothing without valgrind.
+fn counted() -> anyhow::Result<Option<[f64; 6]>> {
+    let there = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
+    if there.is_err() {
+        return Ok(None);
+    }
+    let mut counts = [0.0; 6];
+    for (stage, count) in Stage::ALL.into_iter().zip(&mut counts) {
+        let (once, twice) =
+            (instructions(stage, CALLS_COUNTED)?, instructions(stage, 2 * CALLS_COUNTED)?);
+        *count = (twice - once) / CALLS_COUNTED as f64;
+    }
+    Ok(Some(counts))
+}
+
+fn instructions(stage: Stage, calls: u64) -> anyhow::Result<f64> {
+    let this = std::env::current_exe().context("this program's own path")?;
+    let name = stage.to_possible_value().context("a stage without a name")?;
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg("--toggle-collect=*profile*Bench*timed*")
+        .arg(this)
+        .args(["calls", name.get_name(), &calls.to_string()])
+        .output()
+        .context("cannot start valgrind")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "valgrind: {said}");
+    let line = said.lines().find_map(|line| line.split_once("Collected : "));
+    match line.and_then(|(_, number)| number.trim().parse().ok()) {
+        Some(number) => Ok(number),
+        None => bail!("valgrind counted nothing: {said}"),
+    }
+}
+
+/// A service whose keys are all live.
+struct Bench {
+    service: Service,
+    engine: Engine,
+    telemetry: Telemetry,
+}
+
+impl Bench {
+    fn new() -> anyhow::Result<Self> {
+        let engine = Engine::new(rules_of(RULES)?)?;
+        let service = Service::new(engine.clone());
+        let (mut scratch, mut out) = (Scratch::default(), Vec::new());
+        let mut template = Template::of(Wire::Rls);
+        for key in Keys::each(KEYS) {
+            out.clear();
+            let bytes = &template.filled(Who::Key(key))[HEAD..];
+            let code = service.answer(Door::ShouldRateLimit, bytes, &mut scratch, &mut out)?;
+            ensure!(code == Code::Ok, "key {key} was denied");
+        }
+        Ok(Self { service, engine, telemetry: Telemetry::default() })
+    }
+
+    /// By its name valgrind knows what to count.
+    #[inline(never)]
+    fn timed(&self, stage: Stage, calls: u64) {
+        let mut template = Template::of(Wire::Rls);
+        let (mut scratch, mut out) = (Scratch::default(), Vec::with_capacity(128));
+        let (mut plan, mut checked) = (Plan::default(), Checked::default());
+        // In a call, reading the clock is telemetry's part.
+        let now = self.engine.now();
+        for key in Keys::random(KEYS).take(calls as usize) {
+            let bytes = black_box(&template.filled(Who::Key(key))[HEAD..]);
+            match stage {
+                Stage::Request => {}
+                Stage::Whole => {
+                    out.clear();
+                    let door = Door::ShouldRateLimit;
+                    let code = self.service.answer(door, bytes, &mut scratch, &mut out);
+                    assert_eq!(black_box(code), Ok(Code::Ok));
+                    black_box(&out);
+                }
+                Stage::Telemetry => {
+                    let begun = self.engine.now();
+                    let took = black_box(&self.engine).now().since(begun);
+                    self.telemetry.answered(Door::ShouldRateLimit, took);
+                }
+                Stage::Decode | Stage::Plan | Stage::Check => {
+                    let Ok(ask) = Ask::read(bytes, Most::default()) else { return };
+                    if stage == Stage::Decode {
+                        // Looked at where it lies: moving it would count.
+                        black_box(&ask);
+                        continue;
+                    }
+                    let descriptors = [Descriptor::of(ask.entries(&ask.descriptors[0]))];
+                    let request =
+                        Request { domain: ask.domain, descriptors: &descriptors, hits: 1 };
+                    let rules = self.engine.snapshot();
+                    if stage == Stage::Plan {
+                        rules.rules().plan(&request, &mut plan);
+                        black_box(&plan);
+                    } else {
+                        rules.check(&request, now, &mut checked);
+                        assert!(black_box(&checked).allowed);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Stage {
+    const ALL: [Self; 6] =
+        [Self::Request, Self::Decode, Self::Plan, Self::Check, Self::Whole, Self::Telemetry];
+}
