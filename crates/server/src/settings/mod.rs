@@ -3,7 +3,7 @@
 //! A flag stands above our own variable of the same meaning (`SLUICEGATE_…`), that above the variable of envoyproxy/ratelimit, and that above
 //! the default. All that is wrong is told at once. What is set and has no effect here is told as a warning.
 
-mod go;
+pub(crate) mod go;
 mod shown;
 mod strangers;
 mod vars;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::options::{Endpoint, Options, Protocol};
+use crate::settings::go;
 
 /// An environment variable that says nothing useful.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,11 +140,7 @@ impl<F: Fn(&str) -> Option<String>> Env<F> {
 
 /// As Go reads it, and so envoyproxy/ratelimit.
 fn bool_of(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(format!("must be true or false, got `{text}`")),
-    }
+    go::truth(text).ok_or_else(|| format!("must be true or false, got `{text}`"))
 }
 
 fn protocol_of(text: &str) -> Result<Protocol, String> {
