@@ -6,6 +6,7 @@ mod grpc_common;
 
 use std::time::Duration;
 
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use sluicegate_server::grpc::Bounds;
@@ -42,6 +43,24 @@ async fn calls_at_once_are_counted_each_once() {
     }
     let codes = calls.join_all().await;
     assert_eq!(codes.iter().filter(|code| **code == Code::Ok).count(), 3);
+    drop(client);
+    server.end().await;
+}
+
+/// envoyproxy/ratelimit ends its process on this.
+#[tokio::test]
+async fn a_limit_whose_unit_does_not_exist_is_refused_and_harms_nobody() {
+    let server = server(Bounds::default()).await;
+    let mut client = server.client().await;
+    for unit in [0, 8, 99, -1] {
+        let mut asked = request("mallory");
+        asked.descriptors[0].limit = Some(RateLimitOverride { requests_per_unit: 5, unit });
+        let status = client.should_rate_limit(asked).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::InvalidArgument, "{unit}");
+        assert!(status.message().contains(&format!("got `{unit}`")), "{}", status.message());
+    }
+    let answer = client.should_rate_limit(request("mallory")).await.unwrap().into_inner();
+    assert_eq!(answer.statuses[0].limit_remaining, 2, "nothing was counted before");
     drop(client);
     server.end().await;
 }
