@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::state::{Pace, When};
+use super::state::{Pace, Sent, When};
 use super::told::Told;
 
 /// What a layer and its services know, of each API.
@@ -42,7 +42,8 @@ pub(super) struct Bounds {
 #[derive(Debug)]
 pub(super) struct Permit {
     lane: Arc<Lane>,
-    is_answered: bool,
+    /// Until it is answered.
+    call: Option<Sent>,
 }
 
 /// A call was not made, since it would have had to wait for too long, or behind too many.
@@ -105,24 +106,20 @@ impl Lane {
             // From here on nothing is missed.
             news.as_mut().enable();
             match self.go(deadline)? {
-                When::Now => return Ok(Permit { lane: self.clone(), is_answered: false }),
+                Ok(call) => return Ok(Permit { lane: self.clone(), call: Some(call) }),
                 // What comes to be known may change it.
-                When::At(at) => drop(timeout_at(at, news).await),
-                When::Answered => {
-                    timeout_at(deadline, news).await.map_err(|_| WouldWait { wait: None })?;
-                }
+                Err(at) => drop(timeout_at(at, news).await),
             }
         }
     }
 
-    /// When a call may go, if that is in time. If it is now, it goes.
-    fn go(&self, deadline: Instant) -> Result<When, WouldWait> {
+    /// Makes the call that is next, or says when, if that is in time.
+    fn go(&self, deadline: Instant) -> Result<Result<Sent, Instant>, WouldWait> {
         let (mut pace, now) = (self.pace.lock(), Instant::now());
-        let when = in_time(pace.when(now), deadline)?;
-        if when == When::Now {
-            pace.sent(now);
+        match in_time(pace.when(now), deadline)? {
+            When::Now => Ok(Ok(pace.sent(now))),
+            When::At(at) => Ok(Err(at)),
         }
-        Ok(when)
     }
 }
 
@@ -156,15 +153,16 @@ impl Drop for Waiting<'_> {
 impl Permit {
     /// It was answered.
     pub(super) fn answered(mut self, told: &Told) {
-        self.is_answered = true;
-        self.lane.pace.lock().answered(told, Instant::now());
+        if let Some(call) = self.call.take() {
+            self.lane.pace.lock().answered(call, told, Instant::now());
+        }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if !self.is_answered {
-            self.lane.pace.lock().lost();
+        if let Some(call) = self.call.take() {
+            self.lane.pace.lock().lost(call, Instant::now());
         }
         self.lane.news.notify_waiters();
     }

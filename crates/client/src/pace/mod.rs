@@ -12,11 +12,11 @@
 //!
 //! let (mut pace, now) = (Pace::new(), Instant::now());
 //! assert_eq!(pace.when(now), When::Now);
-//! pace.sent(now);
+//! let call = pace.sent(now);
 //!
 //! let mut headers = HeaderMap::new();
 //! headers.insert("ratelimit", r#""default";r=0;t=30"#.parse()?);
-//! pace.answered(&Told::of(StatusCode::OK, &headers), now);
+//! pace.answered(call, &Told::of(StatusCode::OK, &headers), now);
 //! assert_eq!(pace.when(now), When::At(now + Duration::from_secs(30)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -37,5 +37,5 @@ mod windows;
 pub use lane::WouldWait;
 #[cfg(feature = "tower")]
 pub use layer::{Again, Once, Paced, PacedError, PacedLayer, Retrying};
-pub use state::{Pace, When};
+pub use state::{Pace, Sent, When};
 pub use told::{Told, Window};

@@ -1,33 +1,33 @@
 //! When the next call may go: (what is known, what was told, now) -> when.
 //!
 //! ```text
-//!            told: too many, or nothing left of what has no known quota
-//!   free -------------------------------------------------------------> held, until the time told
-//!     ^                                                                  |
-//!     |   it is answered: not too many                                   v
-//!     +------------------------------------------------ one goes, the others wait for its answer
+//!                    told: too many
+//!   free ----------------------------------------> held, until the time told
+//!     ^                                              |
+//!     |   it is answered: not too many               v
+//!     +--------------------- one goes, the others wait for its answer
 //! ```
-//! Beside that, no window ever gives more than it has left, and none is left before its end.
+//! Beside that, no window gives more than it has left. One that is over has its whole quota again; if nobody told how much that is, one goes first here too.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::told::Told;
-use super::windows::{self, Kept, TOLD_MAX};
+use super::windows::{self, Kept, Opens, TOLD_MAX};
 
 /// What is known of an API, and what follows from it.
 ///
-/// Ask [`when`](Self::when) before each call, say [`sent`](Self::sent) when it goes, and then [`answered`](Self::answered) or [`lost`](Self::lost), once.
+/// Ask [`when`](Self::when) before each call, say [`sent`](Self::sent) when it goes, and then [`answered`](Self::answered) or [`lost`](Self::lost).
 #[derive(Debug, Clone, Default)]
 pub struct Pace {
     /// From which share of a quota on what is left is spread.
     spread_below_percent: Option<u32>,
     windows: Vec<Kept>,
     held_until: Option<Instant>,
-    /// The next of those that are spread.
-    next_at: Option<Instant>,
     trial: Trial,
+    calls: u64,
+    last_sent: Option<Instant>,
     under_way: u64,
     denials_in_a_row: u32,
 }
@@ -37,10 +37,16 @@ pub struct Pace {
 pub enum When {
     /// At once.
     Now,
-    /// Not before this, and by what is known now.
+    /// Not before this, by what is known now. An answer may change it.
     At(Instant),
-    /// Not before one that is under way has been answered.
-    Answered,
+}
+
+/// A call that is under way.
+#[derive(Debug)]
+#[must_use = "a call is answered, or lost"]
+pub struct Sent {
+    number: u64,
+    at: Instant,
 }
 
 /// Whether the API is being tried out.
@@ -58,8 +64,8 @@ enum Trial {
 const UNTOLD: Duration = Duration::from_secs(1);
 const UNTOLD_MAX: Duration = Duration::from_secs(60);
 
-/// One more tries when the first takes so long: answers of some APIs take a minute.
-const TRIAL: Duration = Duration::from_secs(1);
+/// One more goes when an answer that others wait for takes so long: with some APIs it takes a minute.
+const ANSWER: Duration = Duration::from_secs(1);
 
 // === impl Pace ===
 
@@ -79,64 +85,67 @@ impl Pace {
     /// When the next call may go.
     pub fn when(&mut self, now: Instant) -> When {
         self.pass_to(now);
-        let mut at = self.held_until.max(self.next_at);
-        let mut waits_for_answer = false;
-        for kept in self.windows.iter().filter(|kept| kept.left == 0) {
-            match kept.ends {
-                Some(ends) => at = at.max(Some(ends.last)),
-                // If none is under way, nobody will tell: one has to try.
-                None => waits_for_answer |= self.under_way > 0,
-            }
-        }
-        if let Trial::Since(sent) = self.trial {
-            at = at.max(Some(sent + TRIAL));
-        }
-        match at.filter(|at| *at > now) {
+        let trial = match self.trial {
+            Trial::Since(sent) => Some(sent + ANSWER),
+            Trial::Due | Trial::None => None,
+        };
+        let windows = self.windows.iter().filter_map(|kept| self.opens(kept)).max();
+        match self.held_until.max(trial).max(windows).filter(|at| *at > now) {
             Some(at) => When::At(at),
-            None if waits_for_answer => When::Answered,
             None => When::Now,
         }
     }
 
-    /// A call goes now.
-    pub fn sent(&mut self, now: Instant) {
-        self.under_way = self.under_way.saturating_add(1);
-        if self.trial != Trial::None {
-            self.trial = Trial::Since(now);
-        }
-        for kept in &mut self.windows {
-            kept.left = kept.left.saturating_sub(1);
-            let Some(ends) = kept.ends else { continue };
-            if self.spread_below_percent.is_some_and(|percent| kept.is_below(percent)) {
-                let parts = u32::try_from(kept.left.saturating_add(1)).unwrap_or(u32::MAX);
-                let part = ends.last.saturating_duration_since(now) / parts;
-                self.next_at = self.next_at.max(Some(now + part));
+    /// When a window lets the next call pass; nothing if it does.
+    fn opens(&self, kept: &Kept) -> Option<Instant> {
+        let under_way = self.under_way;
+        match kept.opens(under_way) {
+            Opens::Now => kept.spread(self.spread_below_percent?, under_way, self.last_sent?),
+            Opens::At(at) => Some(at),
+            Opens::Told(since) => {
+                Some(self.last_sent.map_or(since, |sent| since.max(sent)) + ANSWER)
             }
         }
     }
 
+    /// A call goes now.
+    pub fn sent(&mut self, now: Instant) -> Sent {
+        self.calls += 1;
+        self.under_way += 1;
+        self.last_sent = Some(now);
+        if self.trial != Trial::None {
+            self.trial = Trial::Since(now);
+        }
+        Sent { number: self.calls, at: now }
+    }
+
     /// A call was answered.
-    pub fn answered(&mut self, told: &Told, now: Instant) {
+    pub fn answered(&mut self, call: Sent, told: &Told, now: Instant) {
         self.under_way = self.under_way.saturating_sub(1);
         self.pass_to(now);
-        match told.denied {
-            true => self.hold(told, now),
-            false => {
-                self.denials_in_a_row = 0;
-                if let Trial::Since(_) = self.trial {
-                    self.trial = Trial::None;
-                }
+        if told.denied {
+            self.hold(told, now);
+        } else {
+            self.denials_in_a_row = 0;
+            if let Trial::Since(_) = self.trial {
+                self.trial = Trial::None;
             }
+            // An API that does not speak of a limit any more has none.
+            self.windows.retain(|kept| !kept.is_over() || told.speaks_of(kept.name()));
+        }
+        for kept in self.windows.iter_mut().filter(|kept| !told.speaks_of(kept.name())) {
+            kept.miss(now);
         }
         // What a denial has nothing left of is what it told the time of.
         for window in told.windows.iter().filter(|window| !told.denied || window.remaining > 0) {
-            windows::heard(&mut self.windows, window, self.under_way, now);
+            windows::heard(&mut self.windows, window, (call.number, call.at), now);
         }
     }
 
     /// A call was not answered, or nobody waited for it.
-    pub fn lost(&mut self) {
+    pub fn lost(&mut self, _: Sent, now: Instant) {
         self.under_way = self.under_way.saturating_sub(1);
+        self.windows.iter_mut().for_each(|kept| kept.miss(now));
         if let Trial::Since(_) = self.trial {
             self.trial = Trial::Due;
         }
@@ -145,30 +154,24 @@ impl Pace {
     /// Whether nothing is known that a new one does not know.
     pub fn is_idle(&mut self, now: Instant) -> bool {
         self.pass_to(now);
-        let is_open = self.windows.iter().all(|kept| kept.ends.is_none());
-        self.under_way == 0 && self.held_until.is_none() && is_open
+        let is_over = self.windows.iter().all(Kept::is_over);
+        self.under_way == 0 && self.held_until.is_none() && is_over
     }
 
     fn hold(&mut self, told: &Told, now: Instant) {
-        let spent = told.windows.iter().filter(|window| window.remaining == 0);
-        let resets = spent.map(|window| window.reset_after).max();
-        let untold = UNTOLD * 2_u32.saturating_pow(self.denials_in_a_row.min(16));
+        let spent = || told.windows.iter().filter(|window| window.remaining == 0);
+        let resets = spent().map(|window| window.reset_after).max();
+        let untold = UNTOLD * 2_u32.pow(self.denials_in_a_row.min(16));
         let wait = told.retry_after.or(resets).unwrap_or(untold.min(UNTOLD_MAX));
         self.held_until = self.held_until.max(Some(now + wait.min(TOLD_MAX)));
         self.denials_in_a_row = self.denials_in_a_row.saturating_add(1);
         self.trial = Trial::Due;
-        let denied = |name: &str| {
-            told.windows.iter().any(|window| window.name == name && window.remaining == 0)
-        };
-        self.windows.retain(|kept| !denied(kept.name()));
+        self.windows.retain(|kept| !spent().any(|window| window.name == kept.name()));
     }
 
     /// Forgets what is over.
     fn pass_to(&mut self, now: Instant) {
         self.held_until = self.held_until.filter(|at| *at > now);
-        self.next_at = self.next_at.filter(|at| *at > now);
-        if windows::roll(&mut self.windows, self.under_way, now) && self.trial == Trial::None {
-            self.trial = Trial::Due;
-        }
+        self.windows.iter_mut().for_each(|kept| kept.pass_to(now));
     }
 }

@@ -6,13 +6,20 @@ use http::{HeaderMap, StatusCode};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
-use super::{Pace, Told, When, Window};
+use super::{Pace, Sent, Told, When, Window};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn told(remaining: u64, reset_after: Duration) -> Told {
-    let window = Window { name: String::new(), quota: None, remaining, reset_after };
-    Told { windows: vec![window], ..Told::default() }
+fn window(name: &str, remaining: u64, reset_after: Duration) -> Window {
+    Window { name: name.to_owned(), quota: None, remaining, reset_after }
+}
+
+fn told(windows: &[Window]) -> Told {
+    Told { windows: windows.to_vec(), ..Told::default() }
+}
+
+fn left(remaining: u64, reset_after: Duration) -> Told {
+    told(&[window("", remaining, reset_after)])
 }
 
 fn denied(retry_after: Option<Duration>) -> Told {
@@ -27,32 +34,44 @@ fn at_a_standstill(test: impl FnOnce(Instant)) {
 }
 
 /// Sends as many as may go now, up to a number.
-fn send(pace: &mut Pace, now: Instant, most: u64) -> u64 {
-    let mut sent = 0;
-    while sent < most && pace.when(now) == When::Now {
-        pace.sent(now);
-        sent += 1;
+fn send(pace: &mut Pace, now: Instant, most: usize) -> Vec<Sent> {
+    let mut sent = Vec::new();
+    while sent.len() < most && pace.when(now) == When::Now {
+        sent.push(pace.sent(now));
     }
     sent
+}
+
+/// One call that is answered at once.
+fn call(pace: &mut Pace, told: &Told, now: Instant) {
+    let call = pace.sent(now);
+    pace.answered(call, told, now);
 }
 
 #[test]
 fn no_more_than_is_left_and_one_first_after_the_reset() {
     at_a_standstill(|now| {
         let mut pace = Pace::new();
-        assert_eq!(send(&mut pace, now, 5), 5, "nothing is known");
+        let mut calls = send(&mut pace, now, 5);
+        assert_eq!(calls.len(), 5, "nothing is known");
         // Four are under way, and may not be counted yet.
-        pace.answered(&told(10, 60 * SECOND), now);
-        assert_eq!(send(&mut pace, now, 99), 6);
+        pace.answered(calls.remove(2), &left(10, 60 * SECOND), now);
+        calls.extend(send(&mut pace, now, 99));
+        assert_eq!(calls.len(), 4 + 6);
         assert_eq!(pace.when(now), When::At(now + 60 * SECOND));
-        // An answer that was overtaken says nothing new.
-        pace.answered(&told(12, 60 * SECOND), now);
-        assert_eq!(pace.when(now), When::At(now + 60 * SECOND));
+        // An answer that was overtaken says no more than that its call was counted.
+        pace.answered(calls.remove(0), &left(19, 60 * SECOND), now);
+        calls.extend(send(&mut pace, now, 99));
+        assert_eq!(calls.len(), 10);
+        for call in calls {
+            pace.answered(call, &left(0, 60 * SECOND), now);
+        }
         let later = now + 60 * SECOND;
-        assert_eq!(send(&mut pace, later, 99), 1);
+        let mut trial = send(&mut pace, later, 99);
+        assert_eq!(trial.len(), 1);
         assert_eq!(pace.when(later), When::At(later + SECOND), "one more, if it is not answered");
-        pace.answered(&Told::default(), later);
-        assert_eq!(send(&mut pace, later, 99), 99, "nothing is known again");
+        pace.answered(trial.remove(0), &Told::default(), later);
+        assert_eq!(send(&mut pace, later, 99).len(), 99, "nothing is known again");
     });
 }
 
@@ -60,38 +79,30 @@ fn no_more_than_is_left_and_one_first_after_the_reset() {
 fn a_known_quota_is_there_again_after_the_reset() {
     at_a_standstill(|now| {
         let mut pace = Pace::new();
-        pace.sent(now);
-        let window = |remaining, reset_after| Window {
-            name: "w".into(),
-            quota: Some(3),
-            remaining,
-            reset_after,
-        };
-        let told = |remaining| Told { windows: vec![window(remaining, SECOND)], ..Told::default() };
-        pace.answered(&told(0), now);
-        assert_eq!(send(&mut pace, now, 9), 0);
-        let later = now + SECOND;
-        assert_eq!(send(&mut pace, later, 9), 3);
-        assert_eq!(pace.when(later), When::Answered);
-        pace.lost();
-        pace.lost();
-        pace.lost();
-        assert_eq!(send(&mut pace, later, 9), 1, "nobody is left who could tell: one tries");
-        pace.answered(&told(2), later);
-        assert_eq!(send(&mut pace, later, 9), 2);
+        let of_three =
+            |remaining| told(&[Window { quota: Some(3), ..window("w", remaining, 10 * SECOND) }]);
+        call(&mut pace, &of_three(0), now);
+        assert_eq!(send(&mut pace, now, 9).len(), 0);
+        let later = now + 10 * SECOND;
+        let calls = send(&mut pace, later, 9);
+        assert_eq!((calls.len(), pace.when(later)), (3, When::At(later + SECOND)));
+        calls.into_iter().for_each(|call| pace.lost(call, later));
+        let mut tries = send(&mut pace, later, 9);
+        assert_eq!(tries.len(), 1, "nobody is left who could tell: one tries");
+        pace.answered(tries.remove(0), &of_three(2), later);
+        assert_eq!(send(&mut pace, later, 9).len(), 2);
     });
 }
 
 #[test]
 fn what_refills_bit_by_bit_does_not_stop() {
     at_a_standstill(|start| {
-        // A bucket of 50 at ten a second, of which half are left: as fast as it refills, nobody waits.
+        // A bucket at ten a second, of which half are left: as fast as it refills, nobody waits.
         let mut pace = Pace::new();
         for tenth in 0..1_000 {
             let now = start + tenth * SECOND / 10;
             assert_eq!(pace.when(now), When::Now, "at {tenth}");
-            pace.sent(now);
-            pace.answered(&told(25, 3 * SECOND), now);
+            call(&mut pace, &left(25, 3 * SECOND), now);
         }
     });
 }
@@ -101,15 +112,15 @@ fn denials_without_a_word_make_it_wait_longer_each_time() {
     at_a_standstill(|mut now| {
         let mut pace = Pace::new();
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
-            assert_eq!(send(&mut pace, now, 1), 1);
-            pace.answered(&denied(None), now);
+            assert_eq!(pace.when(now), When::Now);
+            call(&mut pace, &denied(None), now);
             assert_eq!(pace.when(now), When::At(now + seconds * SECOND));
             now += seconds * SECOND;
         }
-        assert_eq!(send(&mut pace, now, 9), 1);
-        pace.answered(&Told::default(), now);
-        pace.sent(now);
-        pace.answered(&denied(None), now);
+        let mut trial = send(&mut pace, now, 9);
+        assert_eq!(trial.len(), 1);
+        pace.answered(trial.remove(0), &Told::default(), now);
+        call(&mut pace, &denied(None), now);
         assert_eq!(pace.when(now), When::At(now + SECOND));
     });
 }
@@ -117,22 +128,17 @@ fn denials_without_a_word_make_it_wait_longer_each_time() {
 #[test]
 fn limits_with_names_hold_apart() {
     at_a_standstill(|now| {
-        let window = |name: &str, remaining, seconds| Window {
-            name: name.to_owned(),
-            quota: None,
-            remaining,
-            reset_after: seconds * SECOND,
-        };
-        let told = |windows: &[Window]| Told { windows: windows.to_vec(), ..Told::default() };
         let mut pace = Pace::new();
-        pace.sent(now);
-        pace.answered(&told(&[window("burst", 0, 1), window("daily", 5, 9_000)]), now);
+        let first = [window("burst", 0, SECOND), window("daily", 5, 9_000 * SECOND)];
+        call(&mut pace, &told(&first), now);
         assert_eq!(pace.when(now), When::At(now + SECOND));
-        assert_eq!(send(&mut pace, now + SECOND, 9), 1);
-        pace.answered(&told(&[window("burst", 9, 1), window("daily", 0, 8_999)]), now + SECOND);
+        let mut trial = send(&mut pace, now + SECOND, 9);
+        assert_eq!(trial.len(), 1);
+        let second = [window("burst", 9, SECOND), window("daily", 0, 8_999 * SECOND)];
+        pace.answered(trial.remove(0), &told(&second), now + SECOND);
         assert_eq!(pace.when(now + SECOND), When::At(now + 9_000 * SECOND));
         for name in 0..1_000 {
-            pace.answered(&told(&[window(&name.to_string(), 1, 10)]), now + SECOND);
+            call(&mut pace, &told(&[window(&name.to_string(), 1, 10 * SECOND)]), now + SECOND);
         }
         assert!(!pace.is_idle(now + SECOND) && pace.is_idle(now + 86_400 * SECOND));
     });
@@ -142,28 +148,18 @@ fn limits_with_names_hold_apart() {
 fn what_is_left_is_spread_if_that_is_wanted() {
     at_a_standstill(|start| {
         let mut pace = Pace::spreading_below(100);
-        pace.sent(start);
-        pace.answered(&told(10, 10 * SECOND), start);
+        let first = pace.sent(start);
+        pace.answered(first, &left(9, 10 * SECOND), start);
         let (mut now, mut sent) = (start, Vec::new());
         while now < start + 10 * SECOND {
             match pace.when(now) {
-                When::Now => {
-                    sent.push((now - start).as_millis());
-                    pace.sent(now);
-                }
+                When::Now => sent.push((now, pace.sent(now))),
                 When::At(at) => now = at,
-                When::Answered => panic!("everything is known"),
             }
         }
-        assert_eq!(sent, (0..10).map(|second| second * 1_000).collect::<Vec<_>>());
+        let seconds: Vec<_> = sent.iter().map(|(at, _)| (*at - start).as_millis()).collect();
+        assert_eq!(seconds, (1..10).map(|second| second * 1_000).collect::<Vec<_>>());
     });
-}
-
-/// A call that is under way.
-#[derive(Debug)]
-struct Call {
-    returns: Instant,
-    answer: Told,
 }
 
 /// A fixed window, counting from the beginning.
@@ -196,85 +192,84 @@ impl Api {
     }
 }
 
+/// A call on its way: to the API, or back.
+enum OnItsWay {
+    There(Sent, u64),
+    Back(Sent, Told),
+}
+
 proptest! {
-    /// Calls reach the API at once and are answered after a while: once it has answered, it turns nobody away.
+    /// Calls take a while to reach the API and to come back, and overtake each other: once it has answered, it turns nobody away.
     #[test]
     fn who_is_alone_with_an_api_is_never_turned_away(
         quota in 1_u64..20,
-        window_s in 1_u32..5,
+        window_s in 3_u32..8,
         tells_quota: bool,
         spread in proptest::option::of(0_u32..=100),
-        delays_ms in proptest::collection::vec(0_u64..700, 1..200),
+        delays_ms in proptest::collection::vec((0_u64..400, 0_u64..400), 1..200),
     ) {
         at_a_standstill(|start| {
             let mut pace = spread.map_or_else(Pace::new, Pace::spreading_below);
             let window = window_s * SECOND;
             let mut api = Api { quota, window, start, used: (0, 0), denied: 0, tells_quota };
-            pace.sent(start);
-            let first = api.call(start);
-            pace.answered(&first, start);
-            let (mut now, mut under_way) = (start, Vec::<Call>::new());
-            let mut wakes_max = 20_000;
-            for delay in delays_ms {
+            let first = pace.sent(start);
+            pace.answered(first, &api.call(start), start);
+            let (mut now, mut on_their_way) = (start, Vec::<(Instant, OnItsWay)>::new());
+            for (there, back) in delays_ms {
                 loop {
-                    wakes_max -= 1;
-                    assert!(wakes_max > 0, "it never goes");
-                    let next = under_way.iter().map(|call| call.returns).min();
-                    match pace.when(now) {
-                        When::Now => break,
-                        When::At(at) if next.is_none_or(|next| at <= next) => now = at,
-                        _ => now = next.expect("somebody has to be under way"),
+                    let next = on_their_way.iter().map(|(at, _)| *at).min();
+                    let when = pace.when(now);
+                    match (when, next) {
+                        (When::Now, _) => break,
+                        (When::At(at), Some(next)) => now = at.min(next),
+                        (When::At(at), None) => now = at,
                     }
-                    under_way.sort_by_key(|call| call.returns);
-                    while under_way.first().is_some_and(|call| call.returns <= now) {
-                        let call = under_way.remove(0);
-                        pace.answered(&call.answer, now);
+                    while let Some(place) = on_their_way.iter().position(|(at, _)| *at <= now) {
+                        match on_their_way.remove(place).1 {
+                            OnItsWay::There(call, back) => {
+                                let (told, at) = (api.call(now), now + Duration::from_millis(back));
+                                assert_eq!(api.denied, 0, "after {:?}", now - start);
+                                on_their_way.push((at, OnItsWay::Back(call, told)));
+                            }
+                            OnItsWay::Back(call, told) => pace.answered(call, &told, now),
+                        }
                     }
                 }
-                pace.sent(now);
-                let returns = now + Duration::from_millis(delay);
-                under_way.push(Call { returns, answer: api.call(now) });
-                assert_eq!(api.denied, 0, "after {:?}", now - start);
+                let at = now + Duration::from_millis(there);
+                on_their_way.push((at, OnItsWay::There(pace.sent(now), back)));
             }
         });
     }
 
-    /// Whatever is told, in whatever order: not before the time, and not more than is left.
+    /// Whatever is told: not before the time, and not more than is left.
     #[test]
     fn never_before_the_time_and_never_more_than_is_left(
-        steps in proptest::collection::vec((0_u8..4, 0_u64..5, 0_u64..30, 0_u64..3_000), 1..300),
+        steps in proptest::collection::vec((0_u8..4, 0_usize..5, 0_u64..30, 0_u64..3_000), 1..300),
     ) {
         at_a_standstill(|start| {
             let (mut pace, mut now) = (Pace::new(), start);
             let mut held_until = start;
-            // What was told last of the window, and how many went since then.
-            let mut window: Option<(u64, Instant)> = None;
-            for (kind, remaining, seconds, step_ms) in steps {
+            let mut window: Option<(usize, Instant)> = None;
+            for (kind, number, seconds, step_ms) in steps {
                 now += Duration::from_millis(step_ms);
                 let end = now + Duration::from_secs(seconds);
                 match kind {
                     0 => {
-                        pace.sent(now);
-                        pace.answered(&denied(Some(end - now)), now);
+                        call(&mut pace, &denied(Some(end - now)), now);
                         held_until = held_until.max(end);
                     }
                     1 => {
-                        // One that was sent in time, and is answered now.
-                        pace.sent(now);
-                        pace.answered(&told(remaining, end - now), now);
-                        window = match window.filter(|(_, known)| *known > now) {
-                            Some((left, known)) if end <= known => Some((left.min(remaining), known)),
-                            _ => Some((remaining, end)),
-                        };
+                        call(&mut pace, &left(number as u64, end - now), now);
+                        window = Some((number, end));
                     }
                     2 => {
-                        let went = send(&mut pace, now, remaining);
-                        assert!(went == 0 || now >= held_until, "before the time");
-                        if let Some((left, end)) = &mut window && now < *end {
-                            assert!(went <= *left, "{went} of {left}");
-                            *left -= went;
+                        let went = send(&mut pace, now, number);
+                        assert!(went.is_empty() || now >= held_until, "before the time");
+                        if let Some((left, _)) = window.as_mut().filter(|(_, end)| now < *end) {
+                            assert!(went.len() <= *left, "{} of {left}", went.len());
+                            *left -= went.len();
                         }
-                        (0..went).for_each(|_| pace.lost());
+                        went.into_iter().for_each(|call| pace.lost(call, now));
                     }
                     _ => {}
                 }
@@ -296,8 +291,7 @@ proptest! {
         let told = Told::of(StatusCode::from_u16(status).unwrap(), &headers);
         at_a_standstill(|now| {
             let mut pace = Pace::new();
-            pace.sent(now);
-            pace.answered(&told, now);
+            call(&mut pace, &told, now);
             let _ = pace.when(now);
         });
     }

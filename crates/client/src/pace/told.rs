@@ -61,6 +61,10 @@ impl Told {
         }
         Self { denied, retry_after: retry_after.filter(|_| denied), windows }
     }
+
+    pub(super) fn speaks_of(&self, name: &str) -> bool {
+        self.windows.iter().any(|window| window.name == name)
+    }
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
