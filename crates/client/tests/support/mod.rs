@@ -64,7 +64,7 @@ fn number() -> usize {
 // === a real service, on tokio's clock ===
 
 #[derive(Debug)]
-struct TokioClock(Instant);
+pub(crate) struct TokioClock(pub(crate) Instant);
 
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
