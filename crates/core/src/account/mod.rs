@@ -90,7 +90,7 @@ pub struct Part<'a> {
     /// Whether its elastic limits are open ([`crate::mode::Gate`]).
     pub spare_capacity: bool,
     /// What it is asked for in place of the operation's cost, where that is not the same for all: by a hit, peek, acquire,
-    /// reserve, charge, refund or add. The others have one amount for all.
+    /// reserve, commit, charge, refund or add. The others have one amount for all.
     pub cost: Option<u64>,
 }
 
