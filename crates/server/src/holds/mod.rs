@@ -10,6 +10,8 @@ mod ticket;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
 use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Engine, HoldError, Holder, Snapshot, Span, Timestamp, Waited};
 
@@ -53,6 +55,18 @@ pub struct Holds {
     pending: Pending,
     waiting: AtomicUsize,
     waiting_max: usize,
+    answers: Once<Kept>,
+}
+
+/// An answer that is kept for whoever asks again, as it left.
+#[derive(Debug, Clone, Default)]
+pub struct Kept {
+    /// The status, over HTTP.
+    pub status: StatusCode,
+    /// The headers, over HTTP.
+    pub headers: HeaderMap,
+    /// The rest.
+    pub body: Bytes,
 }
 
 /// Why nothing is held, or nothing was settled. Nothing has changed.
@@ -82,7 +96,7 @@ impl Holds {
     #[must_use]
     pub fn with(reservations_max: u64, waiting_max: usize) -> Self {
         let pending = Pending::new(reservations_max);
-        Self { pending, waiting: AtomicUsize::new(0), waiting_max }
+        Self { pending, waiting: AtomicUsize::new(0), waiting_max, answers: Once::default() }
     }
 
     /// Reserves; the ticket if it may go.
@@ -190,6 +204,12 @@ impl Holds {
         Ok((waited, ticket))
     }
 
+    /// Answers that are kept for whoever asks again.
+    #[must_use]
+    pub const fn answers(&self) -> &Once<Kept> {
+        &self.answers
+    }
+
     /// How many reservations are not settled or forgotten, at most.
     #[must_use]
     pub fn reservations(&self) -> u64 {
@@ -224,6 +244,21 @@ struct WaitSeat<'a>(&'a Holds);
 impl Drop for WaitSeat<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl Kept ===
+
+impl Kept {
+    /// How many bytes it takes, or a little more.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        /// A header's place in a map, and how it is found.
+        const BESIDE: usize = 80;
+
+        let headers =
+            self.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + BESIDE);
+        self.body.len() + headers.sum::<usize>()
     }
 }
 
