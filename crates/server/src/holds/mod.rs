@@ -234,7 +234,7 @@ impl Holds {
 
 impl Default for Holds {
     fn default() -> Self {
-        Self::with(1_000_000, 10_000)
+        Self::with(1_000_000, 5_000)
     }
 }
 

@@ -87,7 +87,19 @@ impl Service {
     /// The same with its calls traced.
     #[must_use]
     pub fn traced(engine: Engine, options: Options, health: Health, tracer: Tracer) -> Self {
-        let (telemetry, holds) = (Telemetry::default(), Holds::default());
+        Self::complete(engine, options, health, tracer, Holds::default())
+    }
+
+    /// The same with its own bounds on what is held for later.
+    #[must_use]
+    pub fn complete(
+        engine: Engine,
+        options: Options,
+        health: Health,
+        tracer: Tracer,
+        holds: Holds,
+    ) -> Self {
+        let telemetry = Telemetry::default();
         Self { inner: Arc::new(Inner { engine, options, health, telemetry, tracer, holds }) }
     }
 
