@@ -22,6 +22,14 @@ pub enum Door {
     Peek,
     /// `/v1/refund`.
     Refund,
+    /// `/v1/reserve`.
+    Reserve,
+    /// `/v1/commit`.
+    Commit,
+    /// `/v1/cancel`.
+    Cancel,
+    /// `/v1/wait`.
+    Wait,
     /// `/v1/explain`.
     Explain,
     /// `/v1/keys/…`.
@@ -200,12 +208,16 @@ impl Place {
 
 impl Door {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 11] = [
         Self::ShouldRateLimit,
         Self::Json,
         Self::Check,
         Self::Peek,
         Self::Refund,
+        Self::Reserve,
+        Self::Commit,
+        Self::Cancel,
+        Self::Wait,
         Self::Explain,
         Self::Keys,
     ];
@@ -219,6 +231,10 @@ impl Door {
             Self::Check => "check",
             Self::Peek => "peek",
             Self::Refund => "refund",
+            Self::Reserve => "reserve",
+            Self::Commit => "commit",
+            Self::Cancel => "cancel",
+            Self::Wait => "wait",
             Self::Explain => "explain",
             Self::Keys => "keys",
         }
