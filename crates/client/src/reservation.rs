@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::asking::Wanted;
+use serde_json::Value;
+
 use crate::client::Client;
 use crate::decision::{Asked, Decision, Status};
 use crate::error::Error;
@@ -21,8 +22,8 @@ pub enum Reserved {
 
 /// Something that is charged and not settled yet: [`commit`](Self::commit) what was used, or [`cancel`](Self::cancel).
 ///
-/// Dropped without either, it is cancelled in the background if there is a tokio runtime then; otherwise, and if that fails, the service settles it
-/// by itself when [`expires_after`](Self::expires_after) is over.
+/// Dropped without either, it is cancelled in the background if there is a tokio runtime then; otherwise, and if that fails, the service gives it back
+/// by itself after [`expires_after`](Self::expires_after).
 ///
 /// ```no_run
 /// # async fn example(client: sluicegate_client::Client) -> Result<(), sluicegate_client::Error> {
@@ -47,7 +48,7 @@ pub struct Reservation {
     /// Nothing if nobody could be asked, or it is settled.
     token: Option<String>,
     who: String,
-    expires_after: Duration,
+    expires_after: Option<Duration>,
     decision: Decision,
 }
 
@@ -80,12 +81,41 @@ impl Client {
                 let (token, expires_after) = (answer.reservation.take(), answer.expires_after());
                 (token, expires_after, self.heard(who.clone(), request, answer.into()))
             }
-            Err(error) => (None, ttl, self.by_policy(request, error)?),
+            Err(error) => (None, None, self.by_policy(request, error)?),
         };
         Ok(match decision.allowed {
             true => Reserved::Held(Reservation::new(self, token, who, expires_after, decision)),
             false => Reserved::Denied(decision),
         })
+    }
+
+    /// Settles a reservation by its name, such as one that [another](Reservation::into_token) made: so much was used.
+    ///
+    /// # Errors
+    /// When there is none of this name or it is settled (`unknown_reservation`), or the service does not answer.
+    pub async fn commit(&self, token: &str, used: u64) -> Result<Settled, Error> {
+        let body = format!(r#"{{"reservation":{},"hits":{used}}}"#, Value::from(token));
+        self.settle("commit", "/v1/commit", body).await
+    }
+
+    /// Gives a reservation back by its name.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub async fn cancel(&self, token: &str) -> Result<Settled, Error> {
+        let body = format!(r#"{{"reservation":{}}}"#, Value::from(token));
+        self.settle("cancel", "/v1/cancel", body).await
+    }
+
+    async fn settle(
+        &self,
+        name: &'static str,
+        path: &'static str,
+        body: String,
+    ) -> Result<Settled, Error> {
+        let settled = self.ask::<wire::Settled>(self.wanted(name, path, body)).await?;
+        let returned = settled.returned;
+        Ok(Settled { returned, statuses: settled.statuses(), source: Asked::Service })
     }
 }
 
@@ -117,7 +147,7 @@ impl Reservation {
         client: &Client,
         token: Option<String>,
         who: String,
-        expires_after: Duration,
+        expires_after: Option<Duration>,
         decision: Decision,
     ) -> Self {
         Self { client: client.clone(), token, who, expires_after, decision }
@@ -129,20 +159,21 @@ impl Reservation {
         &self.decision
     }
 
-    /// How long after it was reserved it can be settled.
+    /// How long after it was reserved the service gives it back by itself. Who commits later than that is charged in full.
     #[must_use]
-    pub const fn expires_after(&self) -> Duration {
+    pub const fn expires_after(&self) -> Option<Duration> {
         self.expires_after
     }
 
     /// So much was used: the rest is given back, or what is more is charged, also where nothing is left.
     ///
     /// # Errors
-    /// When it has run out (`unknown_reservation`), or the service does not answer. It is left to run out then: it may have been settled.
+    /// When there is none any more (`unknown_reservation`), or the service does not answer: then it is left to run out, since it may have been settled.
     pub async fn commit(mut self, used: u64) -> Result<Settled, Error> {
-        let token = self.token.take();
-        self.settle(token, |token| format!(r#"{{"reservation":"{token}","hits":{used}}}"#), COMMIT)
-            .await
+        match self.let_go() {
+            Some(token) => self.client.commit(&token, used).await,
+            None => Ok(NOTHING),
+        }
     }
 
     /// Nothing was used: everything is given back.
@@ -150,50 +181,35 @@ impl Reservation {
     /// # Errors
     /// As [`commit`](Self::commit).
     pub async fn cancel(mut self) -> Result<Settled, Error> {
-        let token = self.token.take();
-        self.settle(token, |token| format!(r#"{{"reservation":"{token}"}}"#), CANCEL).await
+        match self.let_go() {
+            Some(token) => self.client.cancel(&token).await,
+            None => Ok(NOTHING),
+        }
     }
 
-    /// Its name, for somebody else to settle; this one does not any more. `None` if nobody could be asked when it was reserved.
+    /// Its name, for somebody else to settle by [`Client::commit`] or [`Client::cancel`]; this one does not any more. `None` if nobody could be asked when
+    /// it was reserved.
     #[must_use = "nobody else knows it"]
     pub fn into_token(mut self) -> Option<String> {
         self.token.take()
     }
 
-    async fn settle(
-        &self,
-        token: Option<String>,
-        body: impl Fn(&str) -> String,
-        (name, path): (&'static str, &'static str),
-    ) -> Result<Settled, Error> {
-        let Some(token) = token else {
-            return Ok(Settled { returned: 0, statuses: Vec::new(), source: Asked::Policy });
-        };
-        let Wanted { timeout, tries, .. } = self.client.wanted(name, path, String::new());
-        let wanted = Wanted { name, path, body: body(&token), timeout, tries };
-        // It may have been given back even if that is not answered.
+    /// Whoever was denied may pass now, even if that it is settled is not answered.
+    fn let_go(&mut self) -> Option<String> {
         self.client.forget(&self.who);
-        let settled = self.client.ask::<wire::Settled>(wanted).await?;
-        let returned = settled.returned;
-        Ok(Settled { returned, statuses: settled.statuses(), source: Asked::Service })
+        self.token.take()
     }
 }
 
-const COMMIT: (&str, &str) = ("commit", "/v1/commit");
-const CANCEL: (&str, &str) = ("cancel", "/v1/cancel");
+/// What becomes of what nobody could be asked about.
+const NOTHING: Settled = Settled { returned: 0, statuses: Vec::new(), source: Asked::Policy };
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let Some(token) = self.token.take() else { return };
+        let Some(token) = self.let_go() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let left = Self::new(
-            &self.client,
-            Some(token),
-            std::mem::take(&mut self.who),
-            self.expires_after,
-            self.decision.clone(),
-        );
+        let client = self.client.clone();
         // That it fails matters to nobody: it runs out.
-        drop(runtime.spawn(left.cancel()));
+        drop(runtime.spawn(async move { client.cancel(&token).await }));
     }
 }

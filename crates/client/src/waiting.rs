@@ -23,10 +23,10 @@ pub struct Waited {
 }
 
 impl Client {
-    /// Waits at the service until it is this one's turn, for `patience` at most. If the turn would not come by then, it is denied at once, and nothing is
+    /// Waits at the service until it is this one's turn, for `patience` at most (which may be ten minutes). If the turn would not come by then, it is denied at once, and nothing is
     /// charged. Whoever drops the future gives its turn back.
     ///
-    /// It is asked once: to be asked again would be to queue up again.
+    /// It is sent once: to ask again would be to queue up again.
     ///
     /// ```no_run
     /// # async fn example(client: sluicegate_client::Client) -> Result<(), sluicegate_client::Error> {

@@ -46,8 +46,8 @@ struct OneStatus {
 }
 
 impl Answer {
-    pub(crate) fn expires_after(&self) -> Duration {
-        Duration::from_millis(self.expires_after_ms.unwrap_or_default())
+    pub(crate) fn expires_after(&self) -> Option<Duration> {
+        self.expires_after_ms.map(Duration::from_millis)
     }
 
     pub(crate) fn waited(&self) -> Duration {
