@@ -63,6 +63,9 @@ pub(crate) enum Again {
 /// Connections that are quiet for longer are closed: the service does so after two minutes.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
+/// More quiet ones are closed at once: after a burst nobody needs them.
+const IDLE_LINKS_MAX: usize = 100;
+
 /// The longest answer that is read.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -73,6 +76,7 @@ impl Post {
         let links = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_MAX)
+            .pool_max_idle_per_host(IDLE_LINKS_MAX)
             .build(connector);
         Self { links, address }
     }

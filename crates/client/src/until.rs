@@ -16,7 +16,8 @@ const SPREAD_MIN: Duration = Duration::from_millis(5);
 impl Client {
     /// Asks, waits as long as it is told, and asks again, until it may go or `patience` would be over.
     ///
-    /// It never asks earlier than told, and up to a [share](crate::Builder::spread) later. A denial comes at once when waiting does not help, or not soon enough. Where
+    /// It never asks earlier than told, and up to a [share](crate::Builder::spread) later. A denial comes at once when waiting does not help, or not soon enough, or when
+    /// it is [`WhenAway`](crate::WhenAway) that denies. Where
     /// limits shape (`wait`), it returns when the turn has come; if that would be after `patience`, at once, and `wait` says how long it is still.
     ///
     /// [`wait`](Self::wait) lets the service do the waiting: it is fair among those who wait, and costs one request instead of several.
