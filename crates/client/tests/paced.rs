@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -139,15 +140,71 @@ async fn beyond_the_most_keys_they_share_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_429_holds_the_others_back_and_goes_to_its_caller() {
-    let (api, count) = says(429, &[("retry-after", "20")]);
-    let client = PacedLayer::new().wait_max(30 * SECOND).layer(api);
+    let mut waits = BTreeSet::new();
+    for _ in 0..10 {
+        let (api, count) = says(429, &[("retry-after", "20")]);
+        let client = PacedLayer::new().wait_max(30 * SECOND).layer(api);
+        let begun = Instant::now();
+        let first = client.clone().oneshot(call("me")).await.unwrap();
+        let denied = StatusCode::TOO_MANY_REQUESTS;
+        assert_eq!((first.status(), begun.elapsed()), (denied, Duration::ZERO));
+        client.clone().oneshot(call("me")).await.unwrap();
+        assert_eq!(count.load(Ordering::Relaxed), 2);
+        waits.insert(begun.elapsed());
+    }
+    // Never earlier, a tenth later at most, and not all at once.
+    assert!(waits.iter().all(|wait| (20 * SECOND..=22 * SECOND).contains(wait)), "{waits:?}");
+    assert!(waits.len() > 5, "{waits:?}");
+}
+
+/// An API that does as it is told: after how many milliseconds it answers, with which status, and what it says of coming back.
+fn obedient() -> Api {
+    let api = service_fn(|call: Call| async move {
+        let told = |name: &str| call.headers()[name].to_str().unwrap().parse::<u16>().unwrap();
+        sleep(Duration::from_millis(told("x-millis").into())).await;
+        let answer = Response::builder().status(told("x-status"));
+        Ok(answer.header("retry-after", told("x-retry-after")).body(Body::empty()).unwrap())
+    });
+    BoxCloneSyncService::new(api)
+}
+
+fn told(millis: u16, status: u16, retry_after: u16) -> Call {
+    Request::get("https://api.example.org/")
+        .header("x-millis", millis)
+        .header("x-status", status)
+        .header("x-retry-after", retry_after)
+        .body(String::new())
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_goes_first_and_its_answer_lets_the_others_go() {
+    let client = PacedLayer::new().layer(obedient());
     let begun = Instant::now();
-    let first = client.clone().oneshot(call("me")).await.unwrap();
-    assert_eq!((first.status(), begun.elapsed()), (StatusCode::TOO_MANY_REQUESTS, Duration::ZERO));
-    client.clone().oneshot(call("me")).await.unwrap();
-    // Never earlier, and a tenth later at most.
-    assert!((20 * SECOND..=22 * SECOND).contains(&begun.elapsed()), "{:?}", begun.elapsed());
-    assert_eq!(count.load(Ordering::Relaxed), 2);
+    client.clone().oneshot(told(0, 429, 10)).await.unwrap();
+    let calls = (0..3).map(|_| tokio::spawn(client.clone().oneshot(told(300, 200, 0))));
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap().unwrap();
+    }
+    // Ten seconds, a tenth of that at most, then one and after it the others together.
+    let took = begun.elapsed();
+    assert!((SECOND * 106 / 10..=SECOND * 116 / 10).contains(&took), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_be_in_time_does_not_queue_up_behind_who_can() {
+    let client = PacedLayer::new().retrying(1).layer(obedient());
+    let begun = Instant::now();
+    let late = tokio::spawn(client.clone().oneshot(told(25_000, 429, 0)));
+    sleep(SECOND / 10).await;
+    let turned_away = tokio::spawn(client.clone().oneshot(told(1_400, 429, 29)));
+    sleep(5 * SECOND).await;
+    // It may go after 30.5 to 33.4 seconds, which is in time for one that came after 5.1.
+    let in_time = tokio::spawn(client.clone().oneshot(told(0, 200, 0)));
+    let answer = late.await.unwrap().unwrap();
+    assert_eq!((answer.status(), begun.elapsed()), (StatusCode::TOO_MANY_REQUESTS, 25 * SECOND));
+    assert!(in_time.await.unwrap().is_ok());
+    turned_away.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use sluicegate_client::{Asked, Client};
@@ -34,6 +35,22 @@ async fn waits_as_told_and_a_little_longer_and_never_asks_in_vain() {
     // A tenth longer at most, each.
     assert!(begun.elapsed() <= 19 * SECOND * 11 / 10, "{:?}", begun.elapsed());
     assert_eq!(client.counts().sent, 1 + 2 * 19, "one denial each");
+}
+
+#[tokio::test(start_paused = true)]
+async fn chance_spreads_those_who_were_told_the_same() {
+    let mut waits = BTreeSet::new();
+    for _ in 0..20 {
+        // Without a memory that would make up for coming too early.
+        let client = client_of(service_in_process(RULES)).remember(0, SECOND).build().unwrap();
+        client.check(&of("user", "alice")).await.unwrap();
+        let begun = Instant::now();
+        assert!(client.until_allowed(&of("user", "alice"), 60 * SECOND).await.unwrap().allowed);
+        assert_eq!(client.counts().sent, 3, "told once, and right");
+        waits.insert(begun.elapsed());
+    }
+    assert!(waits.len() > 10, "{waits:?}");
+    assert!(waits.iter().all(|wait| (SECOND..=SECOND * 11 / 10).contains(wait)), "{waits:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -95,6 +95,26 @@ fn a_known_quota_is_there_again_after_the_reset() {
 }
 
 #[test]
+fn calls_that_nothing_is_known_of_are_taken_off() {
+    at_a_standstill(|now| {
+        let mut pace = Pace::new();
+        call(&mut pace, &left(5, 60 * SECOND), now);
+        // Two get lost, and to one the answer does not speak of limits.
+        send(&mut pace, now, 2).into_iter().for_each(|call| pace.lost(call, now));
+        call(&mut pace, &Told::default(), now);
+        assert_eq!(send(&mut pace, now, 9).len(), 2);
+
+        // One that is lost near the end may be in the next window already.
+        let mut pace = Pace::new();
+        let window = Window { quota: Some(3), ..window("", 3, 10 * SECOND) };
+        call(&mut pace, &told(&[window]), now);
+        let before = now + 10 * SECOND - SECOND / 2;
+        send(&mut pace, before, 1).into_iter().for_each(|call| pace.lost(call, before));
+        assert_eq!(send(&mut pace, now + 10 * SECOND, 9).len(), 2);
+    });
+}
+
+#[test]
 fn what_refills_bit_by_bit_does_not_stop() {
     at_a_standstill(|start| {
         // A bucket at ten a second, of which half are left: as fast as it refills, nobody waits.
