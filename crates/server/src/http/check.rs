@@ -229,7 +229,7 @@ impl Answering {
     }
 
     /// Writes the headers of an answer to one check.
-    fn tell(
+    pub(super) fn tell(
         &self,
         want: Want,
         denied: bool,

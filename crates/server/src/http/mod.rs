@@ -7,6 +7,7 @@
 //! | `POST /v1/refund` | gives back what was charged | 200 |
 //! | `POST /v1/explain` | which rules it is under, what would happen now, and why; nothing is charged | as `/v1/keys` |
 //! | `POST /v1/keys/inspect`, `/reset` | how limits stand, one by one; makes them as new | 200; 401 without the token, 403 if nobody may |
+//! | `/v1/forward-auth`, `/v1/forward-auth/DOMAIN` | may the request go that a proxy tells of in headers? | 200 without a body; denied: as the rules say |
 //! | `/json`, `GET /healthcheck` | as envoyproxy/ratelimit's | 200, 429, 400; 200, 500 |
 //! | `GET /openapi.json` | all of this, for machines | 200 |
 //!
@@ -23,6 +24,7 @@ mod answer;
 mod ask;
 mod check;
 mod explain;
+mod forward_auth;
 mod json;
 mod keys;
 mod openapi;
@@ -40,6 +42,7 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use axum::routing::{any, get, post};
 
+pub use self::forward_auth::Peer;
 pub use self::openapi::document as openapi;
 pub use self::options::{Body, KeysAccess, Most, Options};
 pub use self::receive::BODY_BYTES_MAX;
@@ -70,13 +73,14 @@ impl From<Router> for Routes {
 }
 
 /// What there is, for whoever is lost.
-const ROUTES: [&str; 9] = [
+const ROUTES: [&str; 10] = [
     "/v1/check",
     "/v1/peek",
     "/v1/refund",
     "/v1/explain",
     "/v1/keys/inspect",
     "/v1/keys/reset",
+    forward_auth::PATH,
     "/json",
     "/healthcheck",
     "/openapi.json",
@@ -119,6 +123,9 @@ pub fn routes(service: Service, options: Options) -> Routes {
         .route("/v1/explain", post(explain::explain))
         .route("/v1/keys/inspect", post(keys::inspect))
         .route("/v1/keys/reset", post(keys::reset))
+        .route(forward_auth::PATH, any(forward_auth::forward_auth))
+        .route("/v1/forward-auth/{*domain}", any(forward_auth::forward_auth))
+        .route("/v1/forward-auth/", any(forward_auth::forward_auth))
         .route("/json", any(json::rate_limit))
         .route("/healthcheck", any(json::health))
         .route("/openapi.json", get(openapi::get))

@@ -26,6 +26,8 @@ pub enum Door {
     Explain,
     /// `/v1/keys/…`.
     Keys,
+    /// `/v1/forward-auth`.
+    ForwardAuth,
 }
 
 /// Why a call got no answer.
@@ -200,7 +202,7 @@ impl Place {
 
 impl Door {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::ShouldRateLimit,
         Self::Json,
         Self::Check,
@@ -208,6 +210,7 @@ impl Door {
         Self::Refund,
         Self::Explain,
         Self::Keys,
+        Self::ForwardAuth,
     ];
 
     /// As metrics call it.
@@ -221,6 +224,7 @@ impl Door {
             Self::Refund => "refund",
             Self::Explain => "explain",
             Self::Keys => "keys",
+            Self::ForwardAuth => "forward_auth",
         }
     }
 }
