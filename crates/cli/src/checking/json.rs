@@ -6,6 +6,7 @@ use sluicegate::explain::rule::json::rule;
 use sluicegate_config::problem::Problem;
 use sluicegate_rules::domain::{Domain, Listed};
 use sluicegate_rules::forward_auth::ForwardAuth;
+use sluicegate_rules::mapping::Part;
 use sluicegate_rules::set::RuleSet;
 
 use super::summary::Totals;
@@ -59,7 +60,7 @@ fn domain(set: &RuleSet, domain: &Domain) -> Value {
 
 fn forward_auth(auth: &ForwardAuth) -> Value {
     let networks = auth.trusted_proxies.networks().iter().map(ToString::to_string);
-    let descriptor = |entries: &Vec<(Box<str>, _)>| -> Value {
+    let descriptor = |entries: &Vec<(Box<str>, Part)>| -> Value {
         let entries = entries.iter().map(|(key, part)| (key.to_string(), json!(part.to_string())));
         Value::Object(entries.collect())
     };

@@ -6,6 +6,7 @@ use sluicegate::explain::rule::words::{
 use sluicegate::explain::rule::{Placed, contents};
 use sluicegate_rules::domain::{Domain, Listed};
 use sluicegate_rules::forward_auth::ForwardAuth;
+use sluicegate_rules::mapping::Part;
 use sluicegate_rules::rule::Limits;
 use sluicegate_rules::set::RuleSet;
 
@@ -140,8 +141,9 @@ fn listed(list: &[Listed]) -> Vec<String> {
 
 /// What is made of a request, one descriptor a line, and who may ask.
 fn forward_auth(auth: &ForwardAuth) -> Vec<String> {
-    let entry = |(key, part): &(Box<str>, _)| format!("{key}: {part}");
-    let descriptor = |entries: &Vec<_>| entries.iter().map(entry).collect::<Vec<_>>().join(", ");
+    let entry = |(key, part): &(Box<str>, Part)| format!("{key}: {part}");
+    let descriptor =
+        |entries: &Vec<(Box<str>, Part)>| entries.iter().map(entry).collect::<Vec<_>>().join(", ");
     let mut lines: Vec<String> = auth.mapping.descriptors.iter().map(descriptor).collect();
     let networks = auth.trusted_proxies.networks().iter().map(ToString::to_string);
     let mut more = vec![format!("for proxies in {}", networks.collect::<Vec<_>>().join(", "))];
