@@ -11,10 +11,10 @@ use http::{Method, Request, StatusCode};
 use http_support::{Told, engine_of, send};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sluicegate::Engine;
 use sluicegate::clock::ManualClock;
 use sluicegate::config::rules::{Options as LoadOptions, Source, load};
 use sluicegate::rules::set::RuleSet;
+use sluicegate::{Engine, rules_of};
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{Body, Bounds, Options, Peer, Server, router, routes};
 use sluicegate_server::rls::options::Options as RlsOptions;
@@ -359,6 +359,34 @@ async fn the_peer_is_that_of_the_connection() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
         served.await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn the_peer_is_known_over_http_2_too() {
+    let (_, service, _) = app();
+    let server =
+        Server::new(routes(service.clone(), Options::default()), service, Bounds::default());
+    let (client, io) = duplex(1 << 16);
+    let peer = "10.0.0.1".parse().unwrap();
+    tokio::spawn(async move { server.connection_from(peer, io, std::future::pending()).await });
+    let (mut client, connection) = h2::client::handshake(client).await.unwrap();
+    tokio::spawn(connection);
+    for (cost, status) in [("2", 200), ("1", 429)] {
+        let request = Request::get("http://x/v1/forward-auth").header("x-cost", cost).body(());
+        let (answer, _) = client.send_request(request.unwrap(), true).unwrap();
+        assert_eq!(answer.await.unwrap().status().as_u16(), status);
+    }
+}
+
+#[tokio::test]
+async fn what_is_loaded_anew_counts_at_once() {
+    let (app, service, _) = app();
+    let there = || asking("192.0.2.1", "/v1/forward-auth", &[]);
+    assert_eq!(send(&app, there()).await.status, StatusCode::FORBIDDEN);
+    let anew = WEB.replace("[10.0.0.0/8, ::1]", "192.0.2.0/24");
+    service.engine().reload(rules_of(&anew).unwrap()).unwrap();
+    assert_eq!(send(&app, there()).await.status, StatusCode::OK);
+    assert_eq!(ask(&app, &[]).await.status, StatusCode::FORBIDDEN);
 }
 
 proptest! {

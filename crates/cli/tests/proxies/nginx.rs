@@ -7,8 +7,8 @@ use crate::bed::{Bed, assert_seconds, error, expected, told};
 use crate::client::{ALICE, BOB, HERE};
 use crate::page::{Page, replaced};
 use crate::ports;
-use crate::support::{Folder, root};
 use crate::support::process::Process;
+use crate::support::{Folder, root};
 
 /// An nginx; ends with this value.
 struct Nginx {
@@ -139,6 +139,12 @@ fn what_the_server_forbids_stays_forbidden() {
     let answer = HERE.get(&nginx.address, "/forbidden", &[]);
     assert_eq!((answer.status, answer.body.as_str()), (403, "GET /forbidden "));
     assert_eq!(told(&answer), expected("per-address", 3, 2));
+
+    // Also where nginx puts pages of its own in the place of what its server says.
+    let intercepting = with(server(&page), "proxy_intercept_errors on;\n", "auth_request /limits;");
+    let nginx = Nginx::start(&intercepting, &bed);
+    let answer = HERE.get(&nginx.address, "/forbidden", &[]);
+    assert_eq!((answer.status, answer.header("retry-after")), (403, None), "{answer:?}");
 }
 
 #[test]

@@ -124,7 +124,7 @@ pub fn routes(service: Service, options: Options) -> Routes {
         .route("/v1/keys/inspect", post(keys::inspect))
         .route("/v1/keys/reset", post(keys::reset))
         .route(forward_auth::PATH, any(forward_auth::forward_auth))
-        .route("/v1/forward-auth/{*domain}", any(forward_auth::forward_auth))
+        .route("/v1/forward-auth/{*domain}", any(forward_auth::forward_auth_of))
         .route("/v1/forward-auth/", any(forward_auth::forward_auth))
         .route("/json", any(json::rate_limit))
         .route("/healthcheck", any(json::health))

@@ -4,18 +4,20 @@
 //! What the request is, the proxy tells in headers; what is made of it, the rules say (`forward_auth`). Only proxies that the rules trust are believed:
 //! to everybody else the answer is 403, whatever the limits.
 
+mod asked;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{Request as HttpRequest, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request as HttpRequest, State};
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use sluicegate::http::{Style, Told};
-use sluicegate::rules::forward_auth::ForwardAuth;
-use sluicegate::rules::mapping::{Attributes, Headers};
 use sluicegate::{Checked, Snapshot, Timestamp};
 
+use self::asked::{Lines, attributes, chosen, untrusted};
 use super::Answering;
 use super::answer::write_checked;
 use super::check::Want;
@@ -71,15 +73,26 @@ pub(super) async fn forward_auth(
     State(app): State<Arc<Answering>>,
     request: HttpRequest,
 ) -> Response {
-    app.forward(&request)
+    app.forward(Ok(None), &request)
+}
+
+/// The same of a domain that stands behind the path.
+pub(super) async fn forward_auth_of(
+    State(app): State<Arc<Answering>>,
+    domain: Result<Path<String>, PathRejection>,
+    request: HttpRequest,
+) -> Response {
+    let no_text = |_| Refusal::invalid("the domain in the path is no text; write it in UTF-8");
+    app.forward(domain.map(|Path(domain)| Some(domain)).map_err(no_text), &request)
 }
 
 impl Answering {
-    fn forward(&self, request: &HttpRequest) -> Response {
+    fn forward(&self, domain: Result<Option<String>, Refusal>, request: &HttpRequest) -> Response {
         let engine = self.service.engine();
         let mut span = self.service.begin_span(PATH, request.headers());
         let begun = engine.now();
-        let answered = self.forwarded(request, begun, span.as_mut());
+        let answered = domain
+            .and_then(|domain| self.forwarded(domain.as_deref(), request, begun, span.as_mut()));
         if let Some(span) = span {
             span.end(engine.now());
         }
@@ -98,6 +111,7 @@ impl Answering {
 
     fn forwarded(
         &self,
+        domain: Option<&str>,
         request: &HttpRequest,
         now: Timestamp,
         span: Option<&mut Span>,
@@ -106,8 +120,7 @@ impl Answering {
             return Err(Refusal::no_rules());
         }
         let rules = self.service.engine().snapshot();
-        let named = domain_of(request.uri().path())?;
-        let (domain, auth) = chosen(&rules, named.as_deref())?;
+        let (domain, auth) = chosen(&rules, domain)?;
         let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
         let peer = peer.filter(|peer| auth.trusted_proxies.trust(*peer)).ok_or_else(|| {
             let peer = peer.map_or_else(|| "nowhere".to_owned(), |p| p.to_canonical().to_string());
@@ -174,126 +187,6 @@ impl Answering {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         *response.body_mut() = out.into();
     }
-}
-
-// === which domain ===
-
-/// The domain in a path, if there is one.
-fn domain_of(path: &str) -> Result<Option<String>, Refusal> {
-    let Some(escaped) = path.strip_prefix(PATH).and_then(|rest| rest.strip_prefix('/')) else {
-        return Ok(None);
-    };
-    let mut bytes = Vec::with_capacity(escaped.len());
-    let mut rest = escaped.as_bytes();
-    while let Some((byte, behind)) = rest.split_first() {
-        let digits = behind.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let escape = digits.filter(|digits| *byte == b'%' && !digits.starts_with('+'));
-        match escape.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(decoded) => {
-                bytes.push(decoded);
-                rest = behind.get(2..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*byte);
-                rest = behind;
-            }
-        }
-    }
-    match String::from_utf8(bytes) {
-        Ok(domain) => Ok(Some(domain).filter(|domain| !domain.is_empty())),
-        Err(_) => Err(Refusal::invalid("the domain in the path is no text; write it in UTF-8")),
-    }
-}
-
-/// The domain that is meant, and how it answers proxies.
-fn chosen<'r>(
-    rules: &'r Snapshot<'_>,
-    named: Option<&str>,
-) -> Result<(&'r str, &'r ForwardAuth), Refusal> {
-    /// The most domains that a message lists.
-    const SHOWN: usize = 10;
-
-    let rules = rules.rules();
-    let found = match named {
-        Some(domain) => rules.forward_auth(domain),
-        None => {
-            let mut all = rules.forward_auths();
-            all.next().filter(|_| all.next().is_none())
-        }
-    };
-    found.ok_or_else(|| {
-        let routes: Vec<String> =
-            rules.forward_auths().take(SHOWN).map(|(domain, _)| format!("{PATH}/{domain}")).collect();
-        let message = match (routes.as_slice(), named) {
-            ([], _) => "no domain of the rules has `forward_auth`, so it is not known who asks; add it to one, such as \
-                        `forward_auth: { descriptors: [{ remote_address: client_ip }] }`"
-                .to_owned(),
-            (routes, Some(domain)) => {
-                let domain: String = domain.chars().take(100).collect();
-                format!("domain `{domain}` has no `forward_auth` in the rules; there are {}", routes.join(", "))
-            }
-            (routes, None) => {
-                format!("several domains have `forward_auth`; ask one of them: {}", routes.join(", "))
-            }
-        };
-        Refusal::invalid(message)
-    })
-}
-
-fn untrusted(peer: &str, domain: &str) -> Refusal {
-    let message = format!(
-        "a proxy at {peer} is not believed about its clients; if it is yours, add its network to `trusted_proxies` in \
-         `forward_auth` of domain `{domain}`"
-    );
-    Refusal::new(StatusCode::FORBIDDEN, "untrusted_proxy", message)
-}
-
-// === what the proxy tells ===
-
-/// Headers as rules look at them.
-struct Lines<'a>(&'a HeaderMap);
-
-impl Headers for Lines<'_> {
-    fn each_line<'a>(&'a self, name: &str, each: &mut dyn FnMut(&'a [u8])) {
-        self.0.get_all(name).iter().for_each(|value| each(value.as_bytes()));
-    }
-}
-
-fn attributes<'a>(
-    lines: &'a Lines<'_>,
-    auth: &ForwardAuth,
-    peer: IpAddr,
-) -> Result<Attributes<'a>, Refusal> {
-    Ok(Attributes {
-        client_ip: Some(auth.trusted_proxies.client_ip(peer, lines)),
-        method: told(lines, &["X-Forwarded-Method", "X-Original-Method"])?,
-        scheme: told(lines, &["X-Forwarded-Proto"])?,
-        host: told(lines, &["X-Forwarded-Host"])?,
-        uri: told(lines, &["X-Forwarded-Uri", "X-Original-URI"])?,
-        headers: lines,
-    })
-}
-
-/// What headers of one meaning say.
-///
-/// A proxy sets those that it knows, and hands on what a client made up of the others: if they differ, nobody can tell which is the proxy's.
-fn told<'a>(lines: &'a Lines<'_>, names: &[&str]) -> Result<Option<&'a [u8]>, Refusal> {
-    let mut said: Option<&[u8]> = None;
-    let mut differ = false;
-    for name in names {
-        lines.each_line(name, &mut |line| {
-            differ |= *said.get_or_insert(line) != line;
-        });
-    }
-    if differ {
-        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let message = format!(
-            "{} came more than once and not with one value, so it is not known which is the proxy's; have the proxy set one and remove the rest",
-            names.join(" or ")
-        );
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, "conflicting_headers", message));
-    }
-    Ok(said)
 }
 
 /// The error of a denial as the value of a header: JSON in ASCII.
