@@ -47,8 +47,8 @@ pub const DESCRIPTORS_MAX: usize = 64;
 ///     ],
 ///     hits: None,
 /// };
-/// let headers = [("x-user", b"42".as_slice())];
-/// let request = Attributes { uri: Some(b"/login?next=/"), ..Attributes::of(&headers.as_slice()) };
+/// let headers: &[(&str, &[u8])] = &[("x-user", b"42")];
+/// let request = Attributes { uri: Some(b"/login?next=/"), ..Attributes::of(&headers) };
 /// let described = mapping.describe(&request)?;
 /// described.ask("web", |request| {
 ///     assert_eq!(request.descriptors.len(), 1, "nobody knows the address");
