@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::ports;
 use crate::support::Folder;
 use crate::support::http::Answer;
 use crate::support::service::Service;
@@ -19,7 +20,8 @@ impl Bed {
     pub fn start(rules: &str) -> Self {
         let folder = Folder::new();
         let rules = folder.file("rules.yaml", rules);
-        let service = Service::with(&["--rules", &rules], &[]);
+        // When it is gone, nobody else is to be found at its address.
+        let service = Service::with(&["--http", &ports::free(), "--rules", &rules], &[]);
         Self { service, upstream: Upstream::start(), folder }
     }
 }

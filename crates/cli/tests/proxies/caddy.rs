@@ -178,3 +178,26 @@ fn without_sluicegate_everybody_passes_if_told() {
     let answer = HERE.get(&caddy.address, "/open", &[]);
     assert_eq!((answer.status, answer.body.as_str()), (200, "GET /open "));
 }
+
+#[test]
+fn behind_another_proxy_the_client_is_found() {
+    let page = page();
+    // Alice is the other proxy.
+    let bed = Bed::start(&page.rules().replace("[127.0.0.1]", "[127.0.0.1, 127.0.0.3]"));
+    let other = replaced(
+        page.block("caddyfile", "\t\ttrusted_proxies"),
+        &[("10.0.0.5", "127.0.0.3".to_owned())],
+    );
+    let uri = "\t\turi /v1/forward-auth/web\n";
+    let caddy = Caddy::start(&replaced(short(&page), &[(uri, format!("{uri}{other}"))]), &bed);
+    let through = |list: &str| ALICE.get(&caddy.address, "/", &[("X-Forwarded-For", list)]).status;
+    let made_up = ["1.1.1.1", "2.2.2.2", "3.3.3.3", "4.4.4.4"];
+    assert_eq!(
+        made_up.map(|made_up| through(&format!("{made_up}, 203.0.113.9"))),
+        [200, 200, 200, 429]
+    );
+    assert_eq!(through("203.0.113.10"), 200);
+    // Who is no proxy of ours is the client, whatever it says.
+    let bob = |address: &str| BOB.get(&caddy.address, "/", &[("X-Forwarded-For", address)]).status;
+    assert_eq!(made_up.map(bob), [200, 200, 200, 429]);
+}

@@ -141,7 +141,8 @@ fn what_the_server_forbids_stays_forbidden() {
     assert_eq!(told(&answer), expected("per-address", 3, 2));
 
     // Also where nginx puts pages of its own in the place of what its server says.
-    let intercepting = with(server(&page), "proxy_intercept_errors on;\n", "auth_request /limits;");
+    let intercepting =
+        with(server(&page), "proxy_intercept_errors on;\n", "auth_request /_limits;");
     let nginx = Nginx::start(&intercepting, &bed);
     let answer = HERE.get(&nginx.address, "/forbidden", &[]);
     assert_eq!((answer.status, answer.header("retry-after")), (403, None), "{answer:?}");
@@ -151,7 +152,7 @@ fn what_the_server_forbids_stays_forbidden() {
 fn what_nginx_forbids_stays_forbidden() {
     let page = page();
     let bed = Bed::start(page.rules());
-    let denied = with(server(&page), "deny 127.0.0.3;\n", "auth_request /limits;");
+    let denied = with(server(&page), "deny 127.0.0.3;\n", "auth_request /_limits;");
     let nginx = Nginx::start(&denied, &bed);
     let answer = ALICE.get(&nginx.address, "/", &[]);
     assert_eq!((answer.status, answer.header("retry-after")), (403, None), "{answer:?}");
