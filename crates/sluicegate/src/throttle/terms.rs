@@ -65,6 +65,7 @@ impl Terms {
     ///
     /// # Errors
     /// When `max_burst` is negative, `count` or `period_s` is below 1, or one of them is larger than can be held exactly.
+    #[inline]
     pub fn new(max_burst: i64, count: i64, period_s: i64) -> Result<Self, TermsError> {
         let count = within("count", count, 1, EXACT_MAX)?;
         let period_s = within("period", period_s, 1, SPAN_MAX.as_micros() / 1_000_000)?;
@@ -78,6 +79,7 @@ impl Terms {
     }
 
     /// The terms of these figures, if they can be held.
+    #[inline]
     pub(super) fn of(figures: Figures) -> Option<Self> {
         let Figures { limit, count, period_s } = figures;
         let period_us = period_s.checked_mul(1_000_000)?;

@@ -4,6 +4,7 @@ mod cap;
 mod hostile;
 mod model;
 mod same;
+mod years;
 
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
