@@ -34,6 +34,8 @@ pub enum Door {
     Explain,
     /// `/v1/keys/…`.
     Keys,
+    /// `/v1/forward-auth`.
+    ForwardAuth,
 }
 
 /// Why a call got no answer.
@@ -208,7 +210,7 @@ impl Place {
 
 impl Door {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::ShouldRateLimit,
         Self::Json,
         Self::Check,
@@ -220,6 +222,7 @@ impl Door {
         Self::Wait,
         Self::Explain,
         Self::Keys,
+        Self::ForwardAuth,
     ];
 
     /// As metrics call it.
@@ -237,6 +240,7 @@ impl Door {
             Self::Wait => "wait",
             Self::Explain => "explain",
             Self::Keys => "keys",
+            Self::ForwardAuth => "forward_auth",
         }
     }
 }
