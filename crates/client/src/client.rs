@@ -104,9 +104,11 @@ impl Client {
     pub async fn refund(&self, request: &Request) -> Result<Decision, Error> {
         let who = request.who();
         let wanted = self.wanted("refund", "/v1/refund", request.body(&who, ""));
-        // It may have been given back even if that is not answered.
+        // It may have been given back even if that is not answered, or not waited for; and who asks meanwhile is still denied.
         self.forget(&who);
-        Ok(self.ask::<wire::Answer>(wanted).await?.into())
+        let answer = self.ask::<wire::Answer>(wanted).await;
+        self.forget(&who);
+        Ok(answer?.into())
     }
 
     /// Several questions at once, each judged by itself; the answers in their order.

@@ -170,10 +170,8 @@ impl Reservation {
     /// # Errors
     /// When there is none any more (`unknown_reservation`), or the service does not answer: then it is left to run out, since it may have been settled.
     pub async fn commit(mut self, used: u64) -> Result<Settled, Error> {
-        match self.let_go() {
-            Some(token) => self.client.commit(&token, used).await,
-            None => Ok(NOTHING),
-        }
+        let Some(token) = self.token.take() else { return Ok(NOTHING) };
+        self.client.commit(&token, used).await
     }
 
     /// Nothing was used: everything is given back.
@@ -181,22 +179,14 @@ impl Reservation {
     /// # Errors
     /// As [`commit`](Self::commit).
     pub async fn cancel(mut self) -> Result<Settled, Error> {
-        match self.let_go() {
-            Some(token) => self.client.cancel(&token).await,
-            None => Ok(NOTHING),
-        }
+        let Some(token) = self.token.take() else { return Ok(NOTHING) };
+        self.client.cancel(&token).await
     }
 
     /// Its name, for somebody else to settle by [`Client::commit`] or [`Client::cancel`]; this one does not any more. `None` if nobody could be asked when
     /// it was reserved.
     #[must_use = "nobody else knows it"]
     pub fn into_token(mut self) -> Option<String> {
-        self.token.take()
-    }
-
-    /// Whoever was denied may pass now, even if that it is settled is not answered.
-    fn let_go(&mut self) -> Option<String> {
-        self.client.forget(&self.who);
         self.token.take()
     }
 }
@@ -206,10 +196,15 @@ const NOTHING: Settled = Settled { returned: 0, statuses: Vec::new(), source: As
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let Some(token) = self.let_go() else { return };
+        let (client, who) = (self.client.clone(), std::mem::take(&mut self.who));
+        // However it ended: who was denied meanwhile may pass now.
+        client.forget(&who);
+        let Some(token) = self.token.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let client = self.client.clone();
         // That it fails matters to nobody: it runs out.
-        drop(runtime.spawn(async move { client.cancel(&token).await }));
+        drop(runtime.spawn(async move {
+            let _ = client.cancel(&token).await;
+            client.forget(&who);
+        }));
     }
 }
