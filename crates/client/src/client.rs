@@ -114,7 +114,8 @@ impl Client {
     /// Several questions at once, each judged by itself; the answers in their order.
     ///
     /// # Errors
-    /// As [`check`](Self::check). If the service refuses one of them it refuses all that were sent with it: up to 1,000 are.
+    /// As [`check`](Self::check). If the service refuses one of them it refuses all that were sent with it: up to 1,000 are, and they may
+    /// have 1 MiB together.
     pub async fn check_many(&self, requests: &[Request]) -> Result<Vec<Decision>, Error> {
         let mut decisions = Vec::with_capacity(requests.len());
         for requests in requests.chunks(CHECKS_MAX) {
