@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use engine_support::{check, engine, peek};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
-use sluicegate::{Checked, Engine, HoldError, Holder, Span, Waited};
+use sluicegate::{Checked, Engine, HoldError, Holder, Span, Waited, rules_of};
 use support::{MICRO, Polled, SECOND};
 
 const RULES: &str = "
@@ -31,13 +31,23 @@ type Waiting = Polled<Pin<Box<dyn Future<Output = Result<Waited, HoldError>>>>>;
 
 /// Somebody who waits for what these entries are under.
 fn wait(engine: &Engine, entries: &'static [(&str, &str)], patience: Span, id: u64) -> Waiting {
+    wait_for(engine, entries, 1, patience, id)
+}
+
+fn wait_for(
+    engine: &Engine,
+    entries: &'static [(&str, &str)],
+    hits: u64,
+    patience: Span,
+    id: u64,
+) -> Waiting {
     let engine = engine.clone();
     Polled::new(Box::pin(async move {
         let entries: Vec<[Entry<'_>; 1]> =
             entries.iter().map(|(key, value)| [Entry::new(key, value)]).collect();
         let descriptors: Vec<Descriptor<'_>> =
             entries.iter().map(|entries| Descriptor::of(entries)).collect();
-        let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+        let request = Request { domain: "shop", descriptors: &descriptors, hits };
         engine.wait(&request, Holder(id), patience).await
     }))
 }
@@ -113,6 +123,101 @@ fn a_slot_goes_to_who_waits_when_it_is_given_back() {
     assert!(second.checked.allowed && second.has_slot);
     assert_eq!(second.waited, Span::from_secs(3));
     assert_eq!(peek(&engine, "calls=all"), "no 0!");
+}
+
+#[test]
+fn a_slot_wakes_who_has_waited_longest_and_nobody_else() {
+    let (engine, _) = engine(RULES);
+    wait(&engine, A_CALL, TEN, 0).done().unwrap();
+    let mut all: Vec<_> = (1..5).map(|id| wait(&engine, A_CALL, TEN, id)).collect();
+    assert!(all.iter_mut().all(Polled::waits));
+    for (holder, mut first) in (0..).zip(std::mem::take(&mut all)) {
+        all.push(wait(&engine, A_CALL, TEN, holder + 5));
+        assert!(all.iter_mut().all(Polled::waits));
+        free(&engine, "calls", "all", holder);
+        assert!(first.is_woken());
+        assert!(!all.iter().any(Polled::is_woken), "there is one slot");
+        assert!(first.done().unwrap().checked.allowed);
+    }
+}
+
+#[test]
+fn whoever_was_woken_and_goes_or_cannot_use_it_tells_the_next() {
+    let (engine, _) = engine(&RULES.replace("max: 1", "max: 2"));
+    let two: &[_] = &[("calls", "all"), ("printer", "p")];
+    for id in 0..2 {
+        wait(&engine, A_CALL, TEN, id).done().unwrap();
+    }
+    let mut goes = wait(&engine, A_CALL, TEN, 2);
+    let mut cannot = wait(&engine, two, TEN, 3);
+    let (mut third, mut fourth) = (wait(&engine, A_CALL, TEN, 4), wait(&engine, A_CALL, TEN, 5));
+    assert!(goes.waits() && cannot.waits() && third.waits() && fourth.waits());
+    // The printer's queue is full by now.
+    for _ in 0..3 {
+        check(&engine, "printer=p");
+    }
+    free(&engine, "calls", "all", 0);
+    assert!(goes.is_woken() && !cannot.is_woken());
+    drop(goes);
+    assert!(cannot.is_woken() && !third.is_woken());
+    assert!(!cannot.done().unwrap().checked.allowed);
+    assert!(third.is_woken() && !fourth.is_woken());
+    assert!(third.done().unwrap().checked.allowed);
+    assert!(fourth.waits());
+}
+
+#[test]
+fn slots_that_are_given_back_together_wake_as_many() {
+    let (engine, _) = engine(&RULES.replace("max: 1", "max: 3"));
+    let mut checked = Checked::default();
+    let entries = [Entry::new("calls", "all")];
+    let descriptors = [Descriptor::of(&entries)];
+    let request = Request { domain: "shop", descriptors: &descriptors, hits: 3 };
+    let (rules, now) = (engine.snapshot(), engine.now());
+    rules.reserve(&request, Holder(0), TEN, now, &mut checked).unwrap();
+    let mut all: Vec<_> = (1..5).map(|id| wait(&engine, A_CALL, TEN, id)).collect();
+    assert!(all.iter_mut().all(Polled::waits));
+    rules.commit(&request, Holder(0), now, &mut checked).unwrap();
+    for one in &mut all[..3] {
+        assert!(one.is_woken());
+        assert!(one.done().unwrap().checked.allowed);
+    }
+    assert!(all[3].waits());
+}
+
+#[test]
+fn whoever_needs_less_passes_who_needs_more_than_there_is() {
+    let (engine, _) = engine(&RULES.replace("max: 1", "max: 2"));
+    for id in 0..2 {
+        wait(&engine, A_CALL, TEN, id).done().unwrap();
+    }
+    let mut two = wait_for(&engine, A_CALL, 2, TEN, 2);
+    let mut one = wait(&engine, A_CALL, TEN, 3);
+    assert!(two.waits() && one.waits());
+    free(&engine, "calls", "all", 0);
+    assert!(two.waits(), "there is one");
+    assert!(one.done().unwrap().checked.allowed);
+    free(&engine, "calls", "all", 1);
+    assert!(two.waits());
+    free(&engine, "calls", "all", 3);
+    assert!(two.done().unwrap().checked.allowed);
+}
+
+#[test]
+fn who_waits_for_a_slot_of_a_rule_that_goes_away_may_go() {
+    let (engine, _) = engine(RULES);
+    wait(&engine, A_CALL, TEN, 1).done().unwrap();
+    let (mut second, mut third) = (wait(&engine, A_CALL, TEN, 2), wait(&engine, A_CALL, TEN, 3));
+    assert!(second.waits() && third.waits());
+    engine.reload(rules_of(&RULES.replace("calls", "others")).unwrap()).unwrap();
+    assert!(second.done().unwrap().checked.allowed);
+    // And who has not looked yet when the rule is back waits where it is now.
+    engine.reload(rules_of(RULES).unwrap()).unwrap();
+    wait(&engine, A_CALL, TEN, 4).done().unwrap();
+    assert!(third.waits());
+    free(&engine, "calls", "all", 4);
+    assert!(third.is_woken());
+    assert!(third.done().unwrap().checked.allowed);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use sluicegate_rules::plan::{Plan, Under};
 use sluicegate_rules::request::Request;
 use tokio::sync::Notify;
 
-use super::check::{Manner, Want};
+use super::check::{Manner, Want, first_alike};
 use super::{Checked, Engine, HoldError, Snapshot};
 use crate::clock::sleep_until;
 use crate::limiter::Queued;
@@ -92,6 +92,7 @@ impl Engine {
                 self.snapshot().book_or_wait(request, holder, patience, now, &mut checked)?;
             match free_at.filter(|_| now < deadline) {
                 Some(then) => {
+                    queue.pass_on(now);
                     let clock = self.inner.store.clock.as_deref();
                     either(queue.nudge.0.notified(), sleep_until(clock, then.min(deadline))).await;
                 }
@@ -212,23 +213,28 @@ impl Wake for Nudge {
 }
 
 impl Queue {
-    /// Takes its places, or takes them again: whoever was woken has left the queue, and is still the first of it.
+    /// Takes its places, or takes them again: whoever was woken has left the queue, and is still the first of it. Where the rules have changed it is behind all others.
     fn enter(&mut self, rules: &Snapshot<'_>, request: &Request<'_>) {
         let waker = Waker::from(self.nudge.clone());
-        if !self.places.is_empty() {
-            return self.places.iter().for_each(|place| place.enter(&waker));
-        }
+        let mut before = std::mem::take(&mut self.places);
         let mut plan = Plan::default();
         rules.live.rules.plan(request, &mut plan);
-        for step in plan.steps() {
-            if let Manner::Once(no) | Manner::Together(no) = rules.manner(Want::Hit, step) {
+        for (at, step) in plan.steps().iter().enumerate() {
+            if let Manner::Once(no) | Manner::Together(no) = rules.manner(Want::Hit, step)
+                && first_alike(&plan, at) == at
+            {
                 let asked = rules.asked(no, plan.identity(step));
                 if asked.has_slots() {
-                    let place = asked.queued();
+                    let mut place = asked.queued(&mut before);
                     place.enter(&waker);
                     self.places.push(place);
                 }
             }
         }
+    }
+
+    /// It was woken in vain.
+    fn pass_on(&mut self, now: Timestamp) {
+        self.places.iter_mut().for_each(|place| place.pass_on(now));
     }
 }

@@ -5,6 +5,8 @@ mod batch;
 mod builder;
 mod change;
 mod guard;
+#[cfg(feature = "tokio")]
+mod queued;
 mod ruled;
 mod section;
 mod together;
@@ -24,11 +26,11 @@ use sluicegate_core::verdict::Verdict;
 pub use ask::Ask;
 pub use builder::Builder;
 pub use guard::{Permit, Reservation};
+#[cfg(feature = "tokio")]
+pub(crate) use queued::Queued;
 pub(crate) use ruled::{Asked, ask_each};
 pub use together::Together;
 pub use wait::Booking;
-#[cfg(feature = "tokio")]
-pub(crate) use wait::Queued;
 
 use crate::clock::{Clock, SystemClock};
 use crate::limit::{IntoLimit, LimitError};

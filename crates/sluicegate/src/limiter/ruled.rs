@@ -89,9 +89,10 @@ impl Limiter {
         }
     }
 
-    /// From now on nothing of it is saved: its rule is gone, and another may have its name.
+    /// From now on nothing of it is saved: its rule is gone, and another may have its name. Nobody needs to wait for a slot of it.
     pub(crate) fn retire(&self) {
         self.inner.retired.store(true, Ordering::Release);
+        self.inner.waiters.wake_all();
     }
 
     /// Hears what the load was at a moment, if its limits are elastic.
@@ -178,10 +179,15 @@ impl Asked<'_> {
         shards.forget(shards.hash(self.key), holder, now);
     }
 
-    /// A place behind all others who wait for a slot.
+    /// Its place among those who wait for a slot: one of these, or behind all others.
     #[cfg(feature = "tokio")]
-    pub(crate) fn queued(&self) -> Queued {
-        Queued::behind_all(self.limiter.inner.clone(), self.limiter.inner.shards.hash(self.key))
+    pub(crate) fn queued(&self, among: &mut Vec<Queued>) -> Queued {
+        let inner = &self.limiter.inner;
+        let hash = inner.shards.hash(self.key);
+        match among.iter().position(|queued| queued.is_for(inner, hash)) {
+            Some(at) => among.swap_remove(at),
+            None => Queued::behind_all(inner.clone(), hash),
+        }
     }
 
     fn target(&self, cost: Option<u64>, now: Timestamp) -> Target<'_> {

@@ -61,7 +61,7 @@ pub(super) struct Waiters {
 }
 
 /// A place in the queue for a slot of one identity: whose, and how many came before.
-type Place = (u64, u64);
+pub(super) type Place = (u64, u64);
 
 // === impl Ask ===
 
@@ -281,37 +281,52 @@ impl Waiters {
         all.into_values().for_each(Waker::wake);
     }
 
-    /// Wakes everybody who waits for a slot of this identity; or of any, if it was one that newcomers share.
+    /// Wakes who has waited longest for a slot of this identity, and tells the next if there are more; or everybody, if it was one that newcomers
+    /// share.
     pub(super) fn freed(&self, hash: u64, shared: bool) {
         match shared {
             true => self.wake_all(),
-            false => self.wake(hash, u64::MAX),
+            false => self.wake(hash, 1),
         }
     }
 
     /// Wakes those who have waited longest for a slot of this identity: as many as there may be slots for.
     pub(super) fn wake(&self, hash: u64, slots: u64) {
         for _ in 0..slots {
-            if self.count.load(Ordering::SeqCst) == 0 {
+            if !self.wake_from((hash, 0)) {
                 return;
             }
-            let mut waiting = self.waiting.lock();
-            let first = waiting.range((hash, 0)..=(hash, u64::MAX)).next().map(|(place, _)| *place);
-            let woken = first.and_then(|place| waiting.remove(&place));
-            self.count.store(waiting.len(), Ordering::SeqCst);
-            drop(waiting);
-            let Some(waker) = woken else { return };
-            waker.wake();
         }
     }
 
+    /// Wakes who waits behind this place for a slot of its identity.
+    #[cfg(feature = "tokio")]
+    pub(super) fn wake_behind(&self, (hash, number): Place) {
+        self.wake_from((hash, number.saturating_add(1)));
+    }
+
+    /// Wakes the first from this place on; whether there was one.
+    fn wake_from(&self, from: Place) -> bool {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        let mut waiting = self.waiting.lock();
+        let first = waiting.range(from..=(from.0, u64::MAX)).next().map(|(place, _)| *place);
+        let woken = first.and_then(|place| waiting.remove(&place));
+        self.count.store(waiting.len(), Ordering::SeqCst);
+        drop(waiting);
+        let Some(waker) = woken else { return false };
+        waker.wake();
+        true
+    }
+
     /// A place behind all others.
-    fn place(&self, hash: u64) -> Place {
+    pub(super) fn place(&self, hash: u64) -> Place {
         (hash, self.next.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Whether it was waiting already.
-    fn add(&self, place: Place, waker: &Waker) -> bool {
+    pub(super) fn add(&self, place: Place, waker: &Waker) -> bool {
         let mut waiting = self.waiting.lock();
         let before = waiting.insert(place, waker.clone());
         self.count.store(waiting.len(), Ordering::SeqCst);
@@ -321,42 +336,12 @@ impl Waiters {
     }
 
     /// Whether it was still waiting; if not, it had been woken.
-    fn remove(&self, place: Place) -> bool {
+    pub(super) fn remove(&self, place: Place) -> bool {
         let mut waiting = self.waiting.lock();
         let before = waiting.remove(&place);
         self.count.store(waiting.len(), Ordering::SeqCst);
         drop(waiting);
         before.is_some()
-    }
-}
-
-// === a place in the queue ===
-
-/// A place in the queue of those who wait for a slot of one identity; left when this is dropped.
-#[cfg(feature = "tokio")]
-#[derive(Debug)]
-pub(crate) struct Queued {
-    inner: Arc<Inner>,
-    place: Place,
-}
-
-#[cfg(feature = "tokio")]
-impl Queued {
-    pub(super) fn behind_all(inner: Arc<Inner>, hash: u64) -> Self {
-        let place = inner.waiters.place(hash);
-        Self { inner, place }
-    }
-
-    /// From now on `waker` is woken when a slot is given back, once.
-    pub(crate) fn enter(&self, waker: &Waker) {
-        self.inner.waiters.add(self.place, waker);
-    }
-}
-
-#[cfg(feature = "tokio")]
-impl Drop for Queued {
-    fn drop(&mut self) {
-        self.inner.waiters.remove(self.place);
     }
 }
 
