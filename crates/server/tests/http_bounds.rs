@@ -182,6 +182,25 @@ async fn what_is_too_large_is_refused() {
     assert!(told.starts_with("HTTP/1.1 431 "), "{told} {ended:?}");
 }
 
+#[tokio::test]
+async fn whoever_sends_far_too_large_a_head_is_told_so_and_not_broken_off() {
+    let (router, service, _) = app(Options::default());
+    let running = run(router, service, Bounds::default()).await;
+    for before in ["", "GET /none HTTP/1.1\r\nhost: x\r\n\r\n"] {
+        let mut client = TcpStream::connect(running.address).await.unwrap();
+        let line = format!("x: {}\r\n", "y".repeat(9_995));
+        let begun = format!("{before}GET / HTTP/1.1\r\n{line}{line}");
+        client.write_all(begun.as_bytes()).await.unwrap();
+        let mut told = String::new();
+        client.read_to_string(&mut told).await.unwrap();
+        assert!(told.contains("HTTP/1.1 431 "), "{told}");
+        // Who is still writing need not fail before it reads that.
+        for _ in 0..100 {
+            client.write_all(line.as_bytes()).await.unwrap();
+        }
+    }
+}
+
 /// A service on a real socket.
 struct Running {
     address: std::net::SocketAddr,

@@ -54,10 +54,15 @@ pub(super) struct Watched<I> {
     watch: Arc<Watch>,
     /// How many of the first bytes were those of HTTP/2; nothing once it is known what it is.
     preface: Option<usize>,
+    /// How many bytes may still come, once everything is said.
+    farewell: Option<usize>,
 }
 
 /// No method of HTTP/1.1 begins like the preface of HTTP/2.
 const PREFACE: &[u8] = b"PRI";
+
+/// Of a head that is refused so many more bytes are read, and thrown away. Proxies send on heads of up to 1 MiB.
+const FAREWELL_BYTES_MAX: usize = 2 << 20;
 
 // === impl Watch ===
 
@@ -141,7 +146,31 @@ impl Silence {
 
 impl<I> Watched<I> {
     pub(super) const fn new(io: I, watch: Arc<Watch>) -> Self {
-        Self { io, watch, preface: Some(0) }
+        Self { io, watch, preface: Some(0), farewell: None }
+    }
+
+    /// Whether a head has begun, and will not be read to its end.
+    fn is_within_head(&self) -> bool {
+        self.preface != Some(0) && self.watch.head.load(Relaxed)
+    }
+}
+
+impl<I: AsyncRead + Unpin> Watched<I> {
+    /// Reads what still comes, up to a bound. Whoever closes over unread bytes breaks the connection off, and the peer takes the answer that was under way
+    /// for a failure: a proxy that lets requests pass when its limiter fails would let pass whoever sends enough.
+    fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut scratch = [0; 8 << 10];
+        while let Some(left) = self.farewell.filter(|left| *left > 0) {
+            let mut buf = ReadBuf::new(&mut scratch);
+            let read = ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf));
+            let came = buf.filled().len();
+            if read.is_err() || came == 0 {
+                break;
+            }
+            self.farewell = Some(left.saturating_sub(came));
+        }
+        self.farewell = Some(0);
+        Poll::Ready(())
     }
 }
 
@@ -174,7 +203,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -200,6 +229,10 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        if self.farewell.is_none() {
+            ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
+            self.farewell = Some(if self.is_within_head() { FAREWELL_BYTES_MAX } else { 0 });
+        }
+        self.poll_farewell(cx).map(Ok)
     }
 }
