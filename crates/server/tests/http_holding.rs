@@ -154,6 +154,22 @@ async fn tokens_and_a_slot_are_one_reservation() {
 }
 
 #[tokio::test]
+async fn what_nothing_is_held_of_is_not_counted_however_often_it_is_settled() {
+    let (app, service, _) = app();
+    let held = reserve(&app, 1).await;
+    let nothing = json!({ "domain": "llm", "descriptors": [{ "nobody": "42" }] });
+    let told = ask(&app, "/v1/reserve", nothing).await.json();
+    assert_eq!(service.holds().reservations(), 1);
+    for _ in 0..2 {
+        let settled = json!({ "reservation": told["reservation"], "hits": 1 });
+        assert_eq!(ask(&app, "/v1/commit", settled).await.status, StatusCode::OK);
+        assert_eq!(service.holds().reservations(), 1, "the other is still there");
+    }
+    ask(&app, "/v1/cancel", json!({ "reservation": held })).await;
+    assert_eq!(service.holds().reservations(), 0);
+}
+
+#[tokio::test]
 async fn what_counts_at_once_is_refused_with_a_way_out() {
     let (app, ..) = app();
     let body = json!({ "domain": "llm", "descriptors": [{ "user": "42" }, { "address": "x" }] });
@@ -206,7 +222,7 @@ async fn what_cannot_be_read_is_told_where() {
         (
             "/v1/wait",
             json!({ "domain": "llm", "descriptors": [{ "user": "42" }], "timeout_ms": -1 }),
-            "must be a whole number from 0 on",
+            "must be from 0 to 600000 milliseconds, got `-1`",
         ),
         ("/v1/commit", json!({ "hits": 3 }), "`reservation` is missing"),
         ("/v1/commit", json!({ "reservation": name }), "`hits` is missing"),
@@ -223,6 +239,27 @@ async fn what_cannot_be_read_is_told_where() {
         assert!(message.contains(due), "{path} {body}: {message}");
     }
     assert_eq!(left(&app).await, 999);
+}
+
+#[tokio::test]
+async fn a_time_that_is_none_is_told_as_it_was_sent() {
+    let (app, ..) = app();
+    let cases = [
+        (json!(-1), "got `-1`"),
+        (json!(0), "got `0`"),
+        (json!(1.5), "got `1.5`"),
+        (json!("60000"), "got `60000` in quotes; leave them out"),
+        (json!(null), "got `null`"),
+        (json!(1_u64 << 60), "got `1152921504606846976`"),
+        (json!(1e30), "got `1000000000000000000000000000000`"),
+    ];
+    for (ttl_ms, told) in cases {
+        let body = json!({ "domain": "llm", "descriptors": [{ "user": "42" }], "ttl_ms": ttl_ms });
+        let answer = ask(&app, "/v1/reserve", body).await.json();
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.contains("must be from 1 to 86400000 milliseconds, "), "{message}");
+        assert!(message.contains(told), "{message}");
+    }
 }
 
 #[tokio::test]

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use sluicegate::rules::plan::Under;
 use sluicegate::rules::request::Request;
+use sluicegate::rules::rule::Limits;
 use sluicegate::{Checked, Engine, HoldError, Holder, Snapshot, Span, Timestamp, Waited};
 
 pub use self::once::{Before, KEY_BYTES_MAX, Once};
@@ -117,7 +119,7 @@ impl Holds {
             return Err(NotHeld::TooManyReservations { most: self.pending.most() });
         }
         let reserved = rules.reserve(request, ticket.holder(), ttl.min(TTL_MAX), now, checked);
-        if reserved.is_err() || !checked.allowed {
+        if reserved.is_err() || !checked.allowed || !may_hold(rules, checked) {
             self.pending.remove(forgotten_at);
         }
         reserved.map_err(NotHeld::Hold)?;
@@ -179,7 +181,7 @@ impl Holds {
             return Ok(0);
         }
         let settled = ticket.ask(used, |request| settle(request, ticket.holder(), checked));
-        if settled.is_ok() {
+        if settled.is_ok() && may_hold(rules, checked) {
             self.pending.remove(ticket.forgotten_at());
         }
         settled.map_err(NotHeld::Hold)
@@ -236,6 +238,15 @@ impl Default for Holds {
     fn default() -> Self {
         Self::with(1_000_000, 5_000)
     }
+}
+
+/// Whether anything can be held of what a request is under. Where nothing can there is nothing to settle, and that is no mistake, however often somebody tries.
+fn may_hold(rules: &Snapshot<'_>, checked: &Checked) -> bool {
+    let may = |under| match under {
+        Under::Rule(no) => matches!(rules.rules().rule(no).limits, Limits::Native(_)),
+        Under::Nothing | Under::Replaced(_) | Under::Override(_) => false,
+    };
+    checked.listed().is_none() && checked.statuses.iter().any(|status| may(status.under))
 }
 
 /// One of those who wait.

@@ -1,8 +1,9 @@
 //! What is asked of reservations, and by whoever would wait: a check and a time, or a reservation and what became of it.
 
 use std::borrow::Cow;
+use std::fmt;
 
-use serde::de::{Error, MapAccess};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 
 use super::check::CheckFields;
 use super::parts::{Fields, Hits, Text, once, unknown};
@@ -81,24 +82,74 @@ impl<'de> Fields<'de> for TimedFields<'de> {
         map: &mut A,
         reading: &mut Reading<'_>,
     ) -> Result<(), A::Error> {
-        let Timed { field, least, most, .. } = self.timed;
+        let field = self.timed.field;
         if name != field {
             return self.check.read(&name, map, reading, &["domain", "descriptors", "hits", field]);
         }
         once(self.millis.is_some())?;
-        let millis = map.next_value_seed(Hits)?;
-        if !(least..=most).contains(&millis) {
-            return Err(A::Error::custom(format_args!(
-                "must be from {least} to {most} milliseconds, got `{millis}`"
-            )));
-        }
-        self.millis = Some(millis);
+        self.millis = Some(map.next_value_seed(self.timed)?);
         Ok(())
     }
 
     fn end<E: Error>(&mut self) -> Result<(), E> {
         self.done = Some(self.check.check()?);
         Ok(())
+    }
+}
+
+/// Its value.
+impl<'de> DeserializeSeed<'de> for Timed {
+    type Value = u64;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<u64, D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl Timed {
+    fn not<E: Error>(self, got: impl fmt::Display) -> E {
+        let Self { least, most, .. } = self;
+        E::custom(format_args!("must be from {least} to {most} milliseconds, got {got}"))
+    }
+}
+
+impl Visitor<'_> for Timed {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number of milliseconds from {} to {}", self.least, self.most)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
+        match (self.least..=self.most).contains(&number) {
+            true => Ok(number),
+            false => Err(self.not(format_args!("`{number}`"))),
+        }
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<u64, E> {
+        Err(self.not(format_args!("`{number}`")))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<u64, E> {
+        // `1e3` comes as such.
+        if number.trunc() == number && (0.0..1e15).contains(&number) {
+            return self.visit_u64(number as u64);
+        }
+        Err(self.not(format_args!("`{number}`")))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
+        let shown: String = text.chars().take(20).collect();
+        Err(self.not(format_args!("`{shown}` in quotes; leave them out")))
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<u64, E> {
+        Err(self.not(format_args!("`{value}`")))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<u64, E> {
+        Err(self.not("`null`"))
     }
 }
 
