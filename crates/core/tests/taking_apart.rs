@@ -186,6 +186,20 @@ fn a_reservation_given_back_is_a_use() {
 }
 
 #[test]
+fn the_last_reservation_of_many_tells_and_each_costs_one_look() {
+    let mut world = World::hard(window(10_000, 3 * DAY));
+    world.ask(hit(1), 1_000);
+    for id in 0..1_000 {
+        world.ask(reserve(1, 600 + id, id), 1_000);
+        // A store asks after every operation.
+        assert_eq!(expires(&world), 3 * DAY);
+    }
+    // One that charges nothing runs out last, and the others before it in a window of their own.
+    world.ask(reserve(0, 3 * DAY, 1_000), 1_000);
+    assert_eq!(expires(&world), 1_000 + 4 * DAY);
+}
+
+#[test]
 fn what_is_spent_of_a_closed_limit_is_remembered_for_ever() {
     let account = Account::from_states([(State::Spent(3), State::New)]);
     let plan = World::hard(Limit::Closed).plan;

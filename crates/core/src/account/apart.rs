@@ -48,10 +48,19 @@ impl Account {
         let Some(deadline) = self.holds.last_deadline() else {
             return self.states_expire_at(plan).max(forgotten);
         };
-        // A reservation that runs out is given back, and that is a use: states may last longer for it.
-        let mut then = self.clone();
+        // A reservation that runs out is given back, and that is a use: states may last longer for it. Of each limit the last one does, since
+        // those before it only leave less; so this is no earlier than it has to be, and takes one look at each that is pending.
+        let mut then = Self { cells: self.cells.clone(), holds: Holds::default() };
         then.cells.resize_with(plan.len(), Cell::default);
-        then.expire_reservations(plan, deadline);
+        for (place, (step, cell)) in plan.iter().zip(&mut then.cells).enumerate() {
+            if let Some((at, receipt)) = self.holds.last_to_run_out(place) {
+                cell.open(step, at);
+                receipt.give_back(step, (&mut cell.plain, &mut cell.boost), 0, at);
+                cell.close(step, at);
+            }
+            cell.open(step, deadline);
+            cell.close(step, deadline);
+        }
         then.states_expire_at(plan).max(forgotten)
     }
 

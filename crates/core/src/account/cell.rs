@@ -44,6 +44,21 @@ pub(super) enum Pass {
 // === impl Cell ===
 
 impl Cell {
+    pub(super) fn open(&mut self, step: &Step, now: Timestamp) {
+        self.each(step, |limit, state| limit.open(state, now));
+    }
+
+    pub(super) fn close(&mut self, step: &Step, now: Timestamp) {
+        self.each(step, |limit, state| limit.close(state, now));
+    }
+
+    pub(super) fn each(&mut self, step: &Step, mut act: impl FnMut(&Limit, &mut State)) {
+        act(&step.limit, &mut self.plain);
+        if let Some(boost) = &step.boost {
+            act(boost, &mut self.boost);
+        }
+    }
+
     pub(super) fn pass(&self, step: &Step, want: Want, moment: Moment) -> Pass {
         let now = moment.now;
         // Nothing is always granted, except by a limit that compares after counting.

@@ -162,6 +162,15 @@ impl Holds {
         self.all.iter().filter_map(Hold::deadline).max()
     }
 
+    /// When the last reservation runs out that this step of the plan was charged for, and for what.
+    pub(super) fn last_to_run_out(&self, place: usize) -> Option<(Timestamp, Receipt)> {
+        let charged = |hold: &Hold| {
+            let receipt = hold.receipts.get(place).filter(|one| **one != Receipt::default())?;
+            Some((hold.deadline()?, *receipt))
+        };
+        self.all.iter().filter_map(charged).max_by_key(|(deadline, _)| *deadline)
+    }
+
     /// From when on nobody will ask for any of it.
     pub(super) fn forgotten_at(&self) -> Timestamp {
         self.all.iter().map(Hold::forgotten_at).max().unwrap_or_default()

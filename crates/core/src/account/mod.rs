@@ -329,20 +329,15 @@ impl Account {
     }
 
     fn open_cells(&mut self, plan: &[Step], now: Timestamp) {
-        self.each(plan, |limit, state| limit.open(state, now));
+        plan.iter().zip(&mut self.cells).for_each(|(step, cell)| cell.open(step, now));
     }
 
     fn close(&mut self, plan: &[Step], now: Timestamp) {
-        self.each(plan, |limit, state| limit.close(state, now));
+        plan.iter().zip(&mut self.cells).for_each(|(step, cell)| cell.close(step, now));
     }
 
     fn each(&mut self, plan: &[Step], mut act: impl FnMut(&Limit, &mut State)) {
-        for (step, cell) in plan.iter().zip(&mut self.cells) {
-            act(&step.limit, &mut cell.plain);
-            if let Some(boost) = &step.boost {
-                act(boost, &mut cell.boost);
-            }
-        }
+        plan.iter().zip(&mut self.cells).for_each(|(step, cell)| cell.each(step, &mut act));
     }
 }
 
