@@ -19,8 +19,6 @@ pub const KEY_BYTES_MAX: usize = 255;
 const KEPT_FOR: Span = Span::from_secs(600);
 /// What the answers may take, all together.
 const BYTES_MAX: usize = 64 << 20;
-/// What an answer takes beside itself, or a little less.
-const BESIDE: usize = 128;
 const SHARDS: usize = 64;
 
 /// Answers that are kept for whoever asks again.
@@ -145,7 +143,7 @@ impl<V: Clone> Once<V> {
         bytes: usize,
         now: Timestamp,
     ) {
-        let bytes = bytes.saturating_add(BESIDE);
+        let bytes = bytes.saturating_add(Shard::<V>::BESIDE);
         shard.kept.insert(key, Kept { asked, answer, bytes, until: now.after(KEPT_FOR) });
         shard.row.push_back(key);
         shard.bytes += bytes;
@@ -185,6 +183,9 @@ impl<V> Default for Once<V> {
 }
 
 impl<V> Shard<V> {
+    /// What an answer takes beside what it says itself: its place in the map and in the row. Both may be twice as large as they need to be.
+    const BESIDE: usize = 2 * (size_of::<(Key, Kept<V>)>() + size_of::<Key>() + 1);
+
     /// Whether there was one.
     fn drop_oldest(&mut self) -> bool {
         let Some(key) = self.row.pop_front() else { return false };

@@ -64,10 +64,11 @@ impl Answering {
         let mut refused = None;
         let answers = self.service.holds().answers();
         let (kept, again) = answers.answer(key, body, now, || match answer() {
-            Ok(kept) => {
-                let bytes = changed(&kept).then(|| kept.bytes());
-                (kept, bytes)
+            Ok(kept) if changed(&kept) => {
+                let bytes = kept.bytes();
+                (kept.for_long(), Some(bytes))
             }
+            Ok(kept) => (kept, None),
             Err(refusal) => {
                 refused = Some(refusal);
                 (Kept::default(), None)
@@ -105,7 +106,8 @@ impl Answering {
         now: Timestamp,
     ) {
         if let (Ok(Some(key)), true) = (key.at(door), changed(kept)) {
-            self.service.holds().answers().put(&key, body, kept.clone(), kept.bytes(), now);
+            let (bytes, kept) = (kept.bytes(), kept.clone().for_long());
+            self.service.holds().answers().put(&key, body, kept, bytes, now);
         }
     }
 }
