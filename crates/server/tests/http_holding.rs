@@ -434,6 +434,31 @@ async fn reservations_and_their_ends_are_kept_too() {
 }
 
 #[tokio::test]
+async fn who_asks_again_while_the_first_still_waits_takes_no_second_turn() {
+    let (app, service, clock) = app();
+    ask(&app, "/v1/wait", paced(0)).await;
+    let wait = || {
+        let app = app.clone();
+        tokio::spawn(async move { ask_as(&app, "k", "/v1/wait", &paced(5_000)).await })
+    };
+    let first = wait();
+    until(|| clock.sleepers() == 1).await;
+    let second = ask_as(&app, "k", "/v1/wait", &paced(5_000)).await;
+    let told = (second.status, code(&second));
+    assert_eq!(told, (StatusCode::CONFLICT, "idempotency_key_in_use".to_owned()));
+    assert_eq!(service.holds().waiting(), 1);
+    // Whoever goes leaves the key to whoever comes.
+    first.abort();
+    assert!(first.await.is_err());
+    let third = wait();
+    until(|| clock.sleepers() == 1).await;
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(third.await.unwrap().status, StatusCode::OK);
+    let again = ask_as(&app, "k", "/v1/wait", &paced(5_000)).await;
+    assert_eq!(again.headers["idempotent-replayed"], "true");
+}
+
+#[tokio::test]
 async fn a_key_has_a_bound() {
     let (app, ..) = app();
     for key in ["", &"k".repeat(256)] {

@@ -17,7 +17,7 @@ use sluicegate::rules::request::Request;
 use sluicegate::rules::rule::Limits;
 use sluicegate::{Checked, Engine, HoldError, Holder, Snapshot, Span, Timestamp, Waited};
 
-pub use self::once::{Before, KEY_BYTES_MAX, Once};
+pub use self::once::{Before, KEY_BYTES_MAX, Once, UnderWay};
 pub use self::pending::Pending;
 pub use self::ticket::{NoTicket, TICKET_BYTES_MAX, Ticket};
 

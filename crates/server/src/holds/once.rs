@@ -5,7 +5,7 @@
 //! What is kept has a bound of time and one of bytes. Beyond the latter the oldest answers are forgotten, and [`Once::forgotten`] counts them: a client that
 //! comes back after that is charged again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,6 +46,15 @@ pub struct Once<V> {
     hashers: [RandomState; 2],
     shards: Vec<Mutex<Shard<V>>>,
     forgotten: AtomicU64,
+    /// Keys of those who cannot be answered at once.
+    under_way: Mutex<HashSet<Key>>,
+}
+
+/// Somebody who cannot be answered at once, and whose key is nobody else's until this is dropped.
+#[derive(Debug)]
+pub struct UnderWay<'a, V> {
+    once: &'a Once<V>,
+    key: Key,
 }
 
 /// What was before.
@@ -53,6 +62,8 @@ pub struct Once<V> {
 pub enum Before {
     /// Something else was asked under this key.
     Other,
+    /// Something was asked under this key, and is not answered yet.
+    UnderWay,
 }
 
 #[derive(Debug)]
@@ -104,7 +115,19 @@ impl<V: Clone> Once<V> {
         (Ok(answer), false)
     }
 
-    /// The answer that was given before, if there was one: for whoever cannot work one out at once.
+    /// Keeps others from asking under this key until there is an answer: for whoever cannot work one out at once.
+    ///
+    /// # Errors
+    /// When somebody else does.
+    pub fn begin(&self, key: &[u8]) -> Result<UnderWay<'_, V>, Before> {
+        let key = self.hash(key);
+        match self.under_way.lock().insert(key) {
+            true => Ok(UnderWay { once: self, key }),
+            false => Err(Before::UnderWay),
+        }
+    }
+
+    /// The answer that was given before, if there was one.
     ///
     /// # Errors
     /// When something else was asked under this key.
@@ -178,7 +201,14 @@ impl<V> Default for Once<V> {
             hashers: [RandomState::new(), RandomState::new()],
             shards,
             forgotten: AtomicU64::new(0),
+            under_way: Mutex::default(),
         }
+    }
+}
+
+impl<V> Drop for UnderWay<'_, V> {
+    fn drop(&mut self) {
+        self.once.under_way.lock().remove(&self.key);
     }
 }
 

@@ -16,7 +16,7 @@ use sluicegate::{Checked, Snapshot, Timestamp};
 use super::Answering;
 use super::answer::{write_checked, write_inspected};
 use super::ask::{Ask, Check, read};
-use super::openapi::Refusals;
+use super::openapi::{Refusals, Repeated};
 use super::options::Body;
 use super::receive::receive;
 use super::refusal::{JSON, PROBLEM, Refusal};
@@ -46,6 +46,7 @@ const HEADERS: usize = 7;
 /// May this go? If so, everything that it is under is charged.
 #[utoipa::path(
     post, path = "/v1/check", tag = "limits",
+    params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes. Whoever asks again with the same key and body gets the first answer, and is not charged again.")),
     request_body(content = Asked, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
     responses(
         (status = 200, description = "It may; or answers to several checks, whatever they say.", body = Answered),
@@ -58,7 +59,7 @@ const HEADERS: usize = 7;
             ("RateLimit" = String, description = "What is left of the limit that decided."),
             ("RateLimit-Policy" = String, description = "All limits of the rule."),
         )),
-        Refusals,
+        Refusals, Repeated,
     ),
 )]
 pub(super) async fn check(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
@@ -78,8 +79,9 @@ pub(super) async fn peek(State(app): State<Arc<Answering>>, request: HttpRequest
 /// Gives back what was charged for what did not happen.
 #[utoipa::path(
     post, path = "/v1/refund", tag = "limits",
+    params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes. Whoever asks again with the same key and body gets the first answer, and is not charged again.")),
     request_body(content = Asked, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
-    responses((status = 200, description = "How the limits stand now.", body = Answered), Refusals),
+    responses((status = 200, description = "How the limits stand now.", body = Answered), Refusals, Repeated),
 )]
 pub(super) async fn refund(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
     app.answer(Want::Refund, request).await

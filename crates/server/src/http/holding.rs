@@ -14,7 +14,7 @@ use super::Answering;
 use super::answer::{number, text, write_statuses};
 use super::ask::{Timed, read_cancel, read_commit, read_timed};
 use super::check::{ANSWER_BYTES, CHECKED};
-use super::openapi::Refusals;
+use super::openapi::{Refusals, Repeated};
 use super::receive::receive;
 use super::refusal::Refusal;
 use super::retried::RetryKey;
@@ -33,11 +33,12 @@ const TIMEOUT_MS: Timed =
 /// is given back by itself.
 #[utoipa::path(
     post, path = "/v1/reserve", tag = "limits",
+    params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes. Whoever asks again with the same key and body gets the first answer, and is not charged again.")),
     request_body(content = Reserves, example = json!({ "domain": "example", "descriptors": [{ "tokens": "me" }], "hits": 400, "ttl_ms": 60000 })),
     responses(
         (status = 200, description = "It may, and is reserved.", body = Reserved),
         (status = 429, description = "It may not. As from `/v1/check`.", body = Denied),
-        Refusals,
+        Refusals, Repeated,
     ),
 )]
 pub(super) async fn reserve(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
@@ -47,11 +48,12 @@ pub(super) async fn reserve(State(app): State<Arc<Answering>>, request: HttpRequ
 /// Settles a reservation with what was really used: less gives the rest back, more is charged, into debt if need be.
 #[utoipa::path(
     post, path = "/v1/commit", tag = "limits",
+    params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes. Whoever asks again with the same key and body gets the first answer, and is not charged again.")),
     request_body(content = Commits, example = json!({ "reservation": "AQ…", "hits": 250 })),
     responses(
         (status = 200, description = "It is settled.", body = Settled),
         (status = 404, description = "There is no such reservation, or it is settled.", body = super::shapes::Refused),
-        Refusals,
+        Refusals, Repeated,
     ),
 )]
 pub(super) async fn commit(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
@@ -61,11 +63,12 @@ pub(super) async fn commit(State(app): State<Arc<Answering>>, request: HttpReque
 /// Gives a reservation back, or a slot that came with a turn.
 #[utoipa::path(
     post, path = "/v1/cancel", tag = "limits",
+    params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes. Whoever asks again with the same key and body gets the first answer, and is not charged again.")),
     request_body(content = Cancels, example = json!({ "reservation": "AQ…" })),
     responses(
         (status = 200, description = "It is given back.", body = Settled),
         (status = 404, description = "There is no such reservation, or it is settled.", body = super::shapes::Refused),
-        Refusals,
+        Refusals, Repeated,
     ),
 )]
 pub(super) async fn cancel(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
@@ -76,11 +79,13 @@ pub(super) async fn cancel(State(app): State<Arc<Answering>>, request: HttpReque
 /// connection before gives the turn back.
 #[utoipa::path(
     post, path = "/v1/wait", tag = "limits",
+    params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes. Whoever asks again with the same key and body gets the first answer, and is not charged again.")),
     request_body(content = Waits, example = json!({ "domain": "example", "descriptors": [{ "remote_address": "192.0.2.7" }], "timeout_ms": 30000 })),
     responses(
         (status = 200, description = "It may go now.", body = Waited),
+        (status = 409, description = "A request with this `Idempotency-Key` is still waiting.", body = super::shapes::Refused),
         (status = 429, description = "It may not, for too long a time. As from `/v1/check`.", body = Denied),
-        Refusals,
+        Refusals, Repeated,
     ),
 )]
 pub(super) async fn wait(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
@@ -204,6 +209,7 @@ impl Answering {
 
     async fn waited(&self, key: &RetryKey, body: &Bytes, now: Timestamp) -> Result<Kept, Refusal> {
         self.refuse_without_rules()?;
+        let _under_way = self.begin(Door::Wait, key)?;
         if let Some(kept) = self.before(Door::Wait, key, body, now)? {
             return Ok(kept);
         }

@@ -87,6 +87,15 @@ pub(super) enum Refusals {
     Unavailable(Refused),
 }
 
+/// What whoever sends an `Idempotency-Key` may be told beside that.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only described")]
+pub(super) enum Repeated {
+    /// Something else was asked under this `Idempotency-Key`.
+    #[response(status = 422)]
+    Reused(Refused),
+}
+
 /// What operators may be told beside that.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only described")]

@@ -5,7 +5,7 @@ use sluicegate::Timestamp;
 
 use super::Answering;
 use super::refusal::Refusal;
-use crate::holds::{Before, KEY_BYTES_MAX, Kept};
+use crate::holds::{Before, KEY_BYTES_MAX, Kept, UnderWay};
 use crate::telemetry::Door;
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -77,11 +77,21 @@ impl Answering {
         match (kept, refused) {
             (_, Some(refusal)) => Err(refusal),
             (Ok(kept), None) => Ok(if again { replayed(kept) } else { kept }),
-            (Err(Before::Other), None) => Err(other_asked()),
+            (Err(before), None) => Err(asked_before(before)),
         }
     }
 
-    /// The same for whoever cannot answer at once: what was answered before.
+    /// The same for whoever cannot answer at once: nobody else asks under this key meanwhile,
+    pub(super) fn begin(
+        &self,
+        door: Door,
+        key: &RetryKey,
+    ) -> Result<Option<UnderWay<'_, Kept>>, Refusal> {
+        let Some(key) = key.at(door)? else { return Ok(None) };
+        self.service.holds().answers().begin(&key).map(Some).map_err(asked_before)
+    }
+
+    /// what was answered before,
     pub(super) fn before(
         &self,
         door: Door,
@@ -92,11 +102,11 @@ impl Answering {
         let Some(key) = key.at(door)? else { return Ok(None) };
         match self.service.holds().answers().before(&key, body, now) {
             Ok(kept) => Ok(kept.map(replayed)),
-            Err(Before::Other) => Err(other_asked()),
+            Err(before) => Err(asked_before(before)),
         }
     }
 
-    /// And what it is answered now.
+    /// and what it is answered now.
     pub(super) fn keep(
         &self,
         door: Door,
@@ -122,7 +132,18 @@ fn replayed(mut kept: Kept) -> Kept {
     kept
 }
 
-fn other_asked() -> Refusal {
-    let message = "something else was asked under this `Idempotency-Key`; use another key for another request";
-    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", message)
+fn asked_before(before: Before) -> Refusal {
+    let (status, code, message) = match before {
+        Before::Other => (
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "idempotency_key_reused",
+            "something else was asked under this `Idempotency-Key`; use another key for another request",
+        ),
+        Before::UnderWay => (
+            StatusCode::CONFLICT,
+            "idempotency_key_in_use",
+            "a request with this `Idempotency-Key` is still waiting; ask again when it is answered, or close its connection",
+        ),
+    };
+    Refusal::new(status, code, message)
 }
