@@ -260,6 +260,29 @@ fn whoever_goes_while_its_turn_is_to_come_frees_its_slot() {
 }
 
 #[test]
+fn a_lease_begins_when_the_turn_has_come() {
+    let (engine, clock) = engine(RULES);
+    let both: &[_] = &[("user", "alice"), ("calls", "all")];
+    check(&engine, "user=alice");
+    let mut waits = wait(&engine, both, TEN, 1);
+    assert!(waits.waits());
+    clock.advance(SECOND);
+    assert!(waits.done().unwrap().has_slot);
+    clock.advance(Duration::from_secs(30) - MICRO);
+    assert_eq!(peek(&engine, "calls=all"), "no 0!");
+    clock.advance(MICRO);
+    assert_eq!(peek(&engine, "calls=all"), "yes 1");
+}
+
+#[test]
+fn a_slot_that_is_only_watched_is_not_there_to_be_given_back() {
+    let (engine, _) = engine(&RULES.replace("- key: calls", "- key: calls\n    mode: shadow"));
+    assert!(wait(&engine, A_CALL, TEN, 1).done().unwrap().has_slot);
+    let second = wait(&engine, A_CALL, TEN, 2).done().unwrap();
+    assert!(second.checked.allowed && !second.has_slot);
+}
+
+#[test]
 fn waiting_is_counted_once() {
     let (engine, clock) = engine(RULES);
     wait(&engine, A_CALL, TEN, 1).done().unwrap();

@@ -158,8 +158,7 @@ impl Snapshot<'_> {
         for step in plan.steps() {
             if let Manner::Once(no) | Manner::Together(no) = self.manner(Want::Hit, step) {
                 let asked = self.asked(no, plan.identity(step));
-                asked.forget(holder, now);
-                has_slot |= asked.has_slots() && step.cost > 0;
+                has_slot |= asked.forget(holder, now);
             }
         }
         has_slot

@@ -172,11 +172,13 @@ impl Asked<'_> {
         self.rule.is_some_and(|rule| has(rule))
     }
 
-    /// Forgets a booking whose turn has come. A slot that came with it is held on.
+    /// Forgets a booking whose turn has come. A slot that came with it is held on, and its lease begins; whether there is one.
     #[cfg(feature = "tokio")]
-    pub(crate) fn forget(&self, holder: Holder, now: Timestamp) {
+    pub(crate) fn forget(&self, holder: Holder, now: Timestamp) -> bool {
         let shards = &self.limiter.inner.shards;
-        shards.forget(shards.hash(self.key), holder, now);
+        let hash = shards.hash(self.key);
+        shards.forget(hash, holder, now);
+        self.has_slots() && shards.renew(hash, holder, now)
     }
 
     /// Its place among those who wait for a slot: one of these, or behind all others.
