@@ -31,7 +31,7 @@ mod receive;
 mod refusal;
 mod serve;
 pub mod shapes;
-mod told;
+pub(crate) mod told;
 
 use std::sync::Arc;
 

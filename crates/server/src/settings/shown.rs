@@ -27,6 +27,8 @@ impl Settings {
             "grpc": self.grpc.to_string(),
             "admin": self.admin.to_string(),
             "admin_token": self.admin_token.as_ref().map(|_| "hidden"),
+            "resp": self.resp.map(|resp| resp.to_string()),
+            "resp_password": self.resp_password.as_ref().map(|_| "hidden"),
             "rules": self.rules.iter().map(|rules| path(rules)).collect::<Vec<_>>(),
             "merge_domains": self.merge_domains,
             "ignore_dot_files": self.ignore_dot_files,

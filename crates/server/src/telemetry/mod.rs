@@ -26,6 +26,14 @@ pub enum Door {
     Explain,
     /// `/v1/keys/…`.
     Keys,
+    /// `CL.THROTTLE`.
+    Throttle,
+    /// `SG.CHECK`.
+    RespCheck,
+    /// `SG.PEEK`.
+    RespPeek,
+    /// `SG.REFUND`.
+    RespRefund,
 }
 
 /// Why a call got no answer.
@@ -102,12 +110,18 @@ impl Telemetry {
     /// A call was answered, whatever the answer.
     #[inline]
     pub fn answered(&self, door: Door, took: Span) {
+        self.answered_together(door, took, 1);
+    }
+
+    /// So many calls were answered, each of which took so long.
+    #[inline]
+    pub fn answered_together(&self, door: Door, took: Span, calls: u64) {
         let micros = took.as_micros();
         let class = TOOK_MICROS.partition_point(|most| *most < micros);
         self.stripes.add_three([
-            (Place::class(door, class), 1),
-            (Place::sum(door), micros),
-            (Place::calls(door), 1),
+            (Place::class(door, class), calls),
+            (Place::sum(door), micros.saturating_mul(calls)),
+            (Place::calls(door), calls),
         ]);
     }
 
@@ -200,7 +214,7 @@ impl Place {
 
 impl Door {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 11] = [
         Self::ShouldRateLimit,
         Self::Json,
         Self::Check,
@@ -208,6 +222,10 @@ impl Door {
         Self::Refund,
         Self::Explain,
         Self::Keys,
+        Self::Throttle,
+        Self::RespCheck,
+        Self::RespPeek,
+        Self::RespRefund,
     ];
 
     /// As metrics call it.
@@ -221,6 +239,10 @@ impl Door {
             Self::Refund => "refund",
             Self::Explain => "explain",
             Self::Keys => "keys",
+            Self::Throttle => "cl.throttle",
+            Self::RespCheck => "sg.check",
+            Self::RespPeek => "sg.peek",
+            Self::RespRefund => "sg.refund",
         }
     }
 }

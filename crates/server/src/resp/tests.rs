@@ -1,0 +1,1 @@
+//! Commands and their replies, without a socket.
