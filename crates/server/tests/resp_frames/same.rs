@@ -4,17 +4,17 @@ use sluicegate_server::resp::frame::{Broken, Most, Reader};
 
 /// Why there are no more commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// More is to come.
     More,
     /// The rest is none.
     Broken(Broken),
 }
 
-pub type Read = (Vec<Vec<Vec<u8>>>, End);
+pub(crate) type Read = (Vec<Vec<Vec<u8>>>, End);
 
 /// Both readers make the same of it, in any pieces.
-pub fn same(bytes: &[u8], most: Most, cuts: &[usize]) {
+pub(crate) fn same(bytes: &[u8], most: Most, cuts: &[usize]) {
     let whole = naive(bytes, most);
     assert_eq!(in_pieces(bytes, most, &[]), whole, "in one piece");
     assert_eq!(in_pieces(bytes, most, cuts), whole, "cut at {cuts:?}");
@@ -23,7 +23,7 @@ pub fn same(bytes: &[u8], most: Most, cuts: &[usize]) {
 }
 
 /// What the reader makes of bytes that come in pieces, cut at these places.
-pub fn in_pieces(bytes: &[u8], most: Most, cuts: &[usize]) -> Read {
+pub(crate) fn in_pieces(bytes: &[u8], most: Most, cuts: &[usize]) -> Read {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| (*cut).min(bytes.len())).collect();
     cuts.push(bytes.len());
     cuts.sort_unstable();
@@ -55,7 +55,7 @@ pub fn in_pieces(bytes: &[u8], most: Most, cuts: &[usize]) -> Read {
 }
 
 /// What there is to read in all of it, looked at from the beginning for each command.
-pub fn naive(bytes: &[u8], most: Most) -> Read {
+pub(crate) fn naive(bytes: &[u8], most: Most) -> Read {
     let (mut rest, mut commands) = (bytes, Vec::new());
     loop {
         match next(rest, most) {
@@ -141,18 +141,19 @@ fn line(bytes: &[u8], most: Most) -> Found<'_, Vec<Vec<u8>>> {
     if line.last() == Some(&b'\r') {
         line.pop();
     }
-    let args = words(&line)?;
-    // Words are counted before the next one is looked at.
-    if args.len() > most.args { Err(Broken::Count) } else { Ok(Some((args, &bytes[end + 1..]))) }
+    Ok(Some((words(&line, most.args)?, &bytes[end + 1..])))
 }
 
 /// One character after the other, with a note of what is open.
-fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, Broken> {
+fn words(line: &[u8], most: usize) -> Result<Vec<Vec<u8>>, Broken> {
     let (mut words, mut word, mut open) = (Vec::new(), None::<Vec<u8>>, None);
     let mut at = 0;
     while at < line.len() {
         let byte = line[at];
         at += 1;
+        if word.is_none() && words.len() == most && !byte.is_ascii_whitespace() {
+            return Err(Broken::Count);
+        }
         match open {
             Some(mark) if byte == mark => {
                 open = None;

@@ -1,1 +1,0 @@
-//! Commands and their replies, without a socket.
