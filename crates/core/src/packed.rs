@@ -131,6 +131,38 @@ impl Limit {
             _ => State::New,
         }
     }
+
+    /// What [`Step::hit_plainly`] says where this limit is a hard step.
+    #[inline]
+    #[must_use]
+    pub fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
+        if now > NOW_MAX {
+            return None;
+        }
+        match self.kernel() {
+            Kernel::Meter(kernel) => kernel.hit_plainly(kept, cost, now),
+            Kernel::Steps(kernel) => kernel.hit_plainly(kept, cost, now),
+            Kernel::Counter(kernel) => kernel.hit_plainly(kept, cost, now),
+            Kernel::Tally(kernel) => kernel.hit_plainly(kept, cost, now),
+            Kernel::Open => Some(PlainHit {
+                allowed: true,
+                after: Span::ZERO,
+                stands: Stands { remaining: None, reset_after: Span::ZERO, beyond: 0 },
+                kept: None,
+            }),
+            Kernel::Closed | Kernel::Log(_) | Kernel::WarmUp(_) | Kernel::Slots(_) => None,
+        }
+    }
+
+    /// The bucket or queue that this limit is, if it is one whose units take whole microseconds and identities start
+    /// with it full.
+    #[must_use]
+    pub fn whole_bucket(&self) -> Option<WholeBucket> {
+        match self.kernel() {
+            Kernel::Meter(meter) if !meter.starts_short() => WholeBucket::of(meter),
+            _ => None,
+        }
+    }
 }
 
 // === impl Step ===
@@ -155,22 +187,7 @@ impl Step {
     #[inline]
     #[must_use]
     pub fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
-        if now > NOW_MAX {
-            return None;
-        }
-        match self.limit.kernel() {
-            Kernel::Meter(kernel) => kernel.hit_plainly(kept, cost, now),
-            Kernel::Steps(kernel) => kernel.hit_plainly(kept, cost, now),
-            Kernel::Counter(kernel) => kernel.hit_plainly(kept, cost, now),
-            Kernel::Tally(kernel) => kernel.hit_plainly(kept, cost, now),
-            Kernel::Open => Some(PlainHit {
-                allowed: true,
-                after: Span::ZERO,
-                stands: Stands { remaining: None, reset_after: Span::ZERO, beyond: 0 },
-                kept: None,
-            }),
-            Kernel::Closed | Kernel::Log(_) | Kernel::WarmUp(_) | Kernel::Slots(_) => None,
-        }
+        self.limit.hit_plainly(kept, cost, now)
     }
 
     /// The bucket or queue that this step is, if it is one whose units take whole microseconds and
@@ -178,10 +195,7 @@ impl Step {
     #[must_use]
     pub fn whole_bucket(&self) -> Option<WholeBucket> {
         self.plain_cost_max()?;
-        match self.limit.kernel() {
-            Kernel::Meter(meter) => WholeBucket::of(meter),
-            _ => None,
-        }
+        self.limit.whole_bucket()
     }
 
     /// How the limit stands, for one that agreed to a hit when another of the plan did not.

@@ -103,6 +103,7 @@ mod memory;
 mod plan;
 mod policy;
 pub mod snapshot;
+pub mod throttle;
 #[cfg(feature = "tower")]
 pub mod tower;
 
