@@ -22,7 +22,6 @@ pub mod frame;
 mod info;
 mod refusal;
 mod reply;
-mod seam;
 mod session;
 mod shared;
 mod talk;

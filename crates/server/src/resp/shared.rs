@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use sluicegate::Timestamp;
+use sluicegate::throttle::Throttle;
 
 use super::bounds::Bounds;
-use super::seam::Throttle;
 use crate::rls::service::Service;
 use crate::telemetry::Happening;
 use crate::token::Token;

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use sluicegate::{Checked, Timestamp};
-use smallvec::SmallVec;
 
 use super::check::{self, Want};
 use super::commands::{self, Name};
@@ -15,7 +14,7 @@ use super::refusal::Refusal;
 use super::reply::Replies;
 use super::session::{self, Session};
 use super::shared::Shared;
-use super::throttle::{self, Asked};
+use super::throttle::{self, Batch, Lately};
 use crate::telemetry::{Door, Happening};
 
 /// One client's commands and their replies.
@@ -24,6 +23,7 @@ pub(super) struct Talk {
     shared: Arc<Shared>,
     session: Session,
     reader: Reader,
+    lately: Lately,
     /// Used again and again.
     checked: Checked,
 }
@@ -39,9 +39,6 @@ pub(super) enum Next {
     End,
 }
 
-/// Buckets that are looked up together.
-type Batch<'a> = SmallVec<[(&'a [u8], Asked); BATCH]>;
-const BATCH: usize = 32;
 /// More than a reply of five numbers of any size.
 const REPLY_BYTES: usize = 128;
 
@@ -59,8 +56,8 @@ const CHECKS: [Want; 3] = [Want::Check, Want::Peek, Want::Refund];
 impl Talk {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let session = Session::new(&shared);
-        let mut talk =
-            Self { shared, session, reader: Reader::default(), checked: Checked::default() };
+        let (reader, lately, checked) = Default::default();
+        let mut talk = Self { shared, session, reader, lately, checked };
         talk.hold_to_bounds();
         talk
     }
@@ -74,7 +71,7 @@ impl Talk {
     pub(super) fn answer(&mut self, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
         let shared = self.shared.clone();
         let now = shared.service.engine().now();
-        let mut batch = Batch::new();
+        let mut batch = Batch::default();
         let (mut answered, mut commands, mut taken) = (Answered::default(), 0, 0);
         let next = loop {
             if out.len() + batch.len() * REPLY_BYTES >= shared.bounds.reply_bytes {
@@ -101,25 +98,39 @@ impl Talk {
                 }
                 break Next::End;
             }
-            match throttle::read(args) {
-                Ok(asked) => match self.reader.borrowed(1, rest) {
-                    Some(key) => {
-                        batch.push((key, asked));
-                        if batch.len() == BATCH {
-                            self.decide(&mut batch, now, &mut answered, out);
-                        }
-                    }
-                    None => {
-                        self.decide(&mut batch, now, &mut answered, out);
-                        let key = args.get(1).unwrap_or_default().to_owned();
-                        let mut one = Batch::from_iter([(key.as_slice(), asked)]);
-                        self.decide(&mut one, now, &mut answered, out);
-                    }
-                },
+            let asked = match throttle::read(args) {
+                Ok(asked) => asked,
                 Err(refusal) => {
                     self.decide(&mut batch, now, &mut answered, out);
                     self.refuse(Some(Door::Throttle), &refusal, out);
+                    continue;
                 }
+            };
+            let terms = match self.lately.place(&asked) {
+                Some(place) => place,
+                None => {
+                    // Those that wait for an answer may be forgotten now.
+                    self.decide(&mut batch, now, &mut answered, out);
+                    match self.lately.make(&asked) {
+                        Ok(place) => place,
+                        Err(refusal) => {
+                            self.refuse(Some(Door::Throttle), &refusal, out);
+                            continue;
+                        }
+                    }
+                }
+            };
+            if let Some(key) = self.reader.borrowed(1, rest) {
+                batch.push(key, asked, terms);
+                if !batch.is_full() {
+                    continue;
+                }
+            }
+            self.decide(&mut batch, now, &mut answered, out);
+            if !self.reader.borrows() {
+                let key = self.reader.args(rest).get(1).unwrap_or_default();
+                let mut one = Batch::one(key, asked, terms);
+                self.decide(&mut one, now, &mut answered, out);
             }
         };
         self.decide(&mut batch, now, &mut answered, out);
@@ -141,21 +152,22 @@ impl Talk {
         }
         let Shared { service, throttle, .. } = &*self.shared;
         let is_enforced = !service.options().shadow_mode;
-        for (key, asked) in batch.drain(..) {
-            match throttle.hit(key, &asked.terms, asked.quantity, now) {
-                Ok(verdict) => {
-                    if !is_enforced && !verdict.is_allowed() {
-                        service.telemetry().happened(Happening::GlobalShadow);
-                    }
-                    let numbers = throttle::numbers(&asked.terms, &verdict, is_enforced);
+        throttle.hit_batch(batch.hits(&self.lately), now, |place, said| match said {
+            Ok(verdict) => {
+                if !is_enforced && !verdict.is_allowed() {
+                    service.telemetry().happened(Happening::GlobalShadow);
+                }
+                if let Some(terms) = batch.terms(place, &self.lately) {
+                    let numbers = throttle::numbers(terms, &verdict, is_enforced);
                     self.replies(out).numbers(numbers);
-                    answered.throttle += 1;
                 }
-                Err(no_room) => {
-                    self.refuse(Some(Door::Throttle), &throttle::no_room(no_room), out);
-                }
+                answered.throttle += 1;
             }
-        }
+            Err(no_room) => {
+                self.refuse(Some(Door::Throttle), &throttle::no_room(no_room), out);
+            }
+        });
+        batch.clear();
     }
 
     /// Does what any other command says; whether to go on.

@@ -29,9 +29,9 @@ fn what_is_no_limit_is_refused_with_its_argument() {
         ("CL.THROTTLE k -1 10 60", "max_burst"),
         ("CL.THROTTLE k 1 0 60", "count"),
         ("CL.THROTTLE k 1 10 0", "period"),
-        ("CL.THROTTLE k 1 10 60 -1", "quantity must be 0 or more, got `-1`"),
-        ("CL.THROTTLE k 1 ten 60", "count must be a whole number of 64 bits, got `ten`"),
-        ("CL.THROTTLE k 9223372036854775808 10 60", "max_burst must be"),
+        ("CL.THROTTLE k 1 10 60 -1", "`quantity` must be 0 or more, got `-1`"),
+        ("CL.THROTTLE k 1 ten 60", "`count` must be a whole number of 64 bits, got `ten`"),
+        ("CL.THROTTLE k 9223372036854775808 10 60", "`max_burst` must be"),
         ("CL.THROTTLE k 1 10 60 1 1", "wrong number of arguments for 'cl.throttle' command"),
         ("CL.THROTTLE k 1 10", "wrong number of arguments for 'cl.throttle' command"),
     ] {

@@ -28,7 +28,7 @@ descriptors:
     rate_limit: { unit: minute, requests_per_unit: 1 }
   - key: free
     rate_limit: { unlimited: true }
-deny: [{ user: mallory }]
+deny: [{ key: user, value: mallory }]
 ";
 
 /// A client of a service whose clock stands still.
