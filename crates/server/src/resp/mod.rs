@@ -33,6 +33,7 @@ mod words;
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use sluicegate::throttle::Throttle;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -53,19 +54,20 @@ pub struct Options {
     pub password: Option<Token>,
 }
 
-/// Serves until `stop` is ready; then no more is accepted, and what has begun is brought to its end, within a bound.
+/// Serves until `stop` is ready, by the rules of a service and by a throttle on the same store; then no more is accepted, and what has begun is brought to its end, within a bound.
 ///
 /// # Errors
 /// When the listener is broken.
 pub async fn serve(
     listener: TcpListener,
     service: Service,
+    throttle: Throttle,
     options: Options,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let Options { bounds, password } = options;
     let listener = Listener::from(listener);
-    let shared = Arc::new(Shared::new(service, bounds, password));
+    let shared = Arc::new(Shared::new(service, throttle, bounds, password));
     let stopping = watch::Sender::new(false);
     let mut connections = JoinSet::new();
     let mut stop = std::pin::pin!(stop);

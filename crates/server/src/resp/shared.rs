@@ -36,8 +36,13 @@ pub(super) struct Seat {
 // === impl Shared ===
 
 impl Shared {
-    pub(super) fn new(service: Service, bounds: Bounds, password: Option<Token>) -> Self {
-        let (begun, throttle) = (service.engine().now(), Throttle::new(service.engine().memory()));
+    pub(super) fn new(
+        service: Service,
+        throttle: Throttle,
+        bounds: Bounds,
+        password: Option<Token>,
+    ) -> Self {
+        let begun = service.engine().now();
         Self {
             service,
             bounds,

@@ -15,6 +15,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use sluicegate::throttle::Throttle;
 use sluicegate::{Engine, RulesError};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, watch};
@@ -48,6 +49,8 @@ pub struct Server {
     http: TcpListener,
     admin: TcpListener,
     resp: Option<TcpListener>,
+    /// Also if nobody asks it now: what was saved of it is not lost then.
+    throttle: Throttle,
     addresses: Addresses,
 }
 
@@ -95,6 +98,7 @@ impl Server {
         let http = listen(settings.http)?;
         let admin = listen(settings.admin)?;
         let resp = settings.resp.map(listen).transpose()?;
+        let throttle = Throttle::new(service.engine().memory());
         let addresses = Addresses::of(&settings.grpc, &grpc, &http, &admin, resp.as_ref())
             .map_err(|error| broken("tell the addresses", error))?;
         // Whoever asks for the settings wants to know the ports that it really got.
@@ -113,6 +117,7 @@ impl Server {
             http,
             admin,
             resp,
+            throttle,
             addresses,
         })
     }
@@ -139,7 +144,18 @@ impl Server {
         mut reread: mpsc::Receiver<()>,
     ) -> io::Result<()> {
         let Self {
-            settings, service, rules, saving, tls, exporter, grpc, http, admin, resp, ..
+            settings,
+            service,
+            rules,
+            saving,
+            tls,
+            exporter,
+            grpc,
+            http,
+            admin,
+            resp,
+            throttle,
+            ..
         } = self;
         let stopping = watch::Sender::new(false);
         let stopped = || {
@@ -160,7 +176,8 @@ impl Server {
             http::serve(admin, router, service.clone(), http_bounds(&settings), stopped());
         let clients_of_redis = async {
             let Some(resp) = resp else { return Ok(()) };
-            let served = resp::serve(resp, service.clone(), resp_options(&settings), stopped());
+            let (service, throttle) = (service.clone(), throttle.clone());
+            let served = resp::serve(resp, service, throttle, resp_options(&settings), stopped());
             ending_all(served, &stopping, "resp").await
         };
         // Without one of its doors it is of no use, and looks as if it were: it ends, so that whoever looks after it starts it again.

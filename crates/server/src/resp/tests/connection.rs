@@ -20,7 +20,7 @@ struct Connected {
 
 fn shared(bounds: Bounds, password: Option<&str>) -> Arc<Shared> {
     let password = password.map(|password| Token::new(password).unwrap());
-    Arc::new(Shared::new(service(Options::default()).0, bounds, password))
+    Arc::new(super::shared(service(Options::default()).0, bounds, password))
 }
 
 /// A connection on which so many bytes may be under way.

@@ -6,6 +6,7 @@ mod connection;
 use std::sync::Arc;
 
 use sluicegate::clock::ManualClock;
+use sluicegate::throttle::Throttle;
 use sluicegate::{Engine, Timestamp, rules_of};
 
 use super::bounds::Bounds;
@@ -47,6 +48,11 @@ fn service(options: Options) -> (Service, ManualClock) {
     (Service::with(engine, options, health), clock)
 }
 
+fn shared(service: Service, bounds: Bounds, password: Option<Token>) -> Shared {
+    let throttle = Throttle::new(service.engine().memory());
+    Shared::new(service, throttle, bounds, password)
+}
+
 impl Client {
     fn new() -> Self {
         Self::with(Options::default(), Bounds::default(), None)
@@ -55,7 +61,7 @@ impl Client {
     fn with(options: Options, bounds: Bounds, password: Option<&str>) -> Self {
         let (service, clock) = service(options);
         let password = password.map(|password| Token::new(password).unwrap());
-        let shared = Arc::new(Shared::new(service, bounds, password));
+        let shared = Arc::new(shared(service, bounds, password));
         Self { talk: Talk::new(shared.clone()), clock, shared }
     }
 
