@@ -43,12 +43,15 @@ impl Terminal {
     fn as_it_is(&self, command: &str) -> String {
         self.addresses().fold(command.to_owned(), |command, (shown, real)| {
             let (_, port) = shown.split_once(':').unwrap();
+            let command = command.replace(&format!("localhost:{port}"), real);
+            let typed = format!("redis-cli -p {port}");
+            if !command.contains(&typed) {
+                return command;
+            }
             let (_, real_port) = real.rsplit_once(':').unwrap();
             // It prints otherwise to a program than to a person.
             let cli = format!("{} --no-raw -p {real_port}", server("redis-cli").display());
-            command
-                .replace(&format!("localhost:{port}"), real)
-                .replace(&format!("redis-cli -p {port}"), &cli)
+            command.replace(&typed, &cli)
         })
     }
 
