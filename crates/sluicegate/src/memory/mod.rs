@@ -11,7 +11,7 @@ pub(crate) mod slab;
 pub(crate) mod sync;
 pub(crate) mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod word;
 
 use std::hash::{BuildHasher, RandomState};

@@ -102,6 +102,13 @@ impl Book {
         self.places.len() > 16 && self.places.len() > 2 * self.len()
     }
 
+    /// Every place in use, and how many lanes name it.
+    #[cfg(test)]
+    pub(super) fn named(&self) -> Vec<(u32, u32)> {
+        let places = (0..).zip(&self.places).filter(|(_, at)| at.lanes > 0);
+        places.map(|(place, at)| (place, at.lanes)).collect()
+    }
+
     fn add(&mut self, store: &Store, at: Place) -> u32 {
         let place = match self.places.get_mut(self.free as usize) {
             Some(free) => {

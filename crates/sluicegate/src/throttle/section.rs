@@ -36,7 +36,7 @@ impl Section for Shards {
     }
 
     fn reclaim(&self) {
-        Shards::reclaim(self);
+        self.reclaim_all();
     }
 }
 

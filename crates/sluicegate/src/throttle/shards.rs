@@ -177,7 +177,7 @@ impl Shards {
     }
 
     /// Drops what had run out when somebody last told the time, where that is worth it.
-    pub(super) fn reclaim(&self) {
+    pub(super) fn reclaim_all(&self) {
         for index in 0..self.shards.len() {
             self.reclaim_one(index, self.told());
         }
@@ -187,6 +187,13 @@ impl Shards {
         let mut shard = self.shards[index].0.lock();
         shard.reclaim_at(&self.store, now.min(NOW_MAX));
         self.hints[index].follow(shard.extent());
+    }
+
+    /// Looks at every shard.
+    #[cfg(test)]
+    pub(super) fn inspect<T>(&self, look: impl FnMut(&mut Shard) -> T) -> Vec<T> {
+        let mut look = look;
+        self.shards.iter().map(|padded| look(&mut padded.0.lock())).collect()
     }
 
     fn told(&self) -> Timestamp {

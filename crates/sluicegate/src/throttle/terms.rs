@@ -3,9 +3,9 @@
 use sluicegate_core::algorithm::token_bucket::TokenBucket;
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::packed::WholeBucket;
+use sluicegate_core::packed::{Packed, PlainHit, WholeBucket};
 use sluicegate_core::quota::Rate;
-use sluicegate_core::time::{SPAN_MAX, Span};
+use sluicegate_core::time::{SPAN_MAX, Span, Timestamp};
 
 /// A limit that comes with the request: a token bucket of `max_burst + 1` tokens, `count` of which come back per period.
 ///
@@ -22,10 +22,18 @@ use sluicegate_core::time::{SPAN_MAX, Span};
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     pub(super) figures: Figures,
-    /// The bucket as the core has it,
-    pub(super) bucket: Limit,
-    /// and as much of it as nearly every hit needs.
-    pub(super) whole: Option<WholeBucket>,
+    bucket: Bucket,
+}
+
+/// As much of the bucket as nearly every hit needs.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "in a box it could not be copied")]
+enum Bucket {
+    /// A token takes whole microseconds, as with most rates that people write. Made in no time, for whoever reads terms with
+    /// every request.
+    Whole(WholeBucket),
+    /// Any other.
+    Fraction(Limit),
 }
 
 /// The numbers that terms are told apart by, and made from again.
@@ -57,26 +65,63 @@ impl Terms {
     ///
     /// # Errors
     /// When `max_burst` is negative, `count` or `period_s` is below 1, or one of them is larger than can be held exactly.
+    #[inline]
     pub fn new(max_burst: i64, count: i64, period_s: i64) -> Result<Self, TermsError> {
         let count = within("count", count, 1, EXACT_MAX)?;
         let period_s = within("period", period_s, 1, SPAN_MAX.as_micros() / 1_000_000)?;
-        let limit =
-            within("max_burst", max_burst, 0, burst_max(count, period_s))?.saturating_add(1);
-        let figures = Figures { limit, count, period_s };
-        // The bounds above are those of the core: it has nothing left to refuse.
-        Self::of(figures).ok_or(TermsError {
-            argument: "max_burst",
-            given: max_burst,
-            least: 0,
-            most: signed(burst_max(count, period_s)),
+        let limit = u64::try_from(max_burst).ok().map(|burst| burst.saturating_add(1));
+        // All that the core refuses now is a bucket that is too large, or takes too long to fill.
+        let terms = limit.and_then(|limit| Self::of(Figures { limit, count, period_s }));
+        terms.ok_or_else(|| {
+            let most = signed(burst_max(count, period_s));
+            TermsError { argument: "max_burst", given: max_burst, least: 0, most }
         })
     }
 
     /// The terms of these figures, if they can be held.
+    #[inline]
     pub(super) fn of(figures: Figures) -> Option<Self> {
-        let rate = Rate::new(figures.count, Span::from_secs(figures.period_s)).ok()?;
-        let bucket = Limit::TokenBucket(TokenBucket::new(rate, figures.limit).ok()?);
-        Some(Self { figures, bucket, whole: bucket.whole_bucket() })
+        let Figures { limit, count, period_s } = figures;
+        let period_us = period_s.checked_mul(1_000_000)?;
+        let bucket = match period_us.checked_rem(count)? {
+            0 => {
+                let interval = Span::from_micros(period_us / count);
+                Bucket::Whole(WholeBucket::of_tokens(limit, interval)?)
+            }
+            _ => Bucket::Fraction(figures.bucket()?),
+        };
+        Some(Self { figures, bucket })
+    }
+
+    /// The bucket as the core has it.
+    pub(super) fn bucket(&self) -> Limit {
+        match self.bucket {
+            // What could be held once can be held again.
+            Bucket::Whole(_) => self.figures.bucket().unwrap_or(Limit::Closed),
+            Bucket::Fraction(bucket) => bucket,
+        }
+    }
+
+    /// The bucket, if its tokens take whole microseconds.
+    #[inline]
+    pub(super) const fn whole(&self) -> Option<&WholeBucket> {
+        match &self.bucket {
+            Bucket::Whole(bucket) => Some(bucket),
+            Bucket::Fraction(_) => None,
+        }
+    }
+
+    /// A hit, if nothing is out of the ordinary: see [`Limit::hit_plainly`].
+    pub(super) fn hit_plainly(
+        &self,
+        kept: Option<Packed>,
+        cost: u64,
+        now: Timestamp,
+    ) -> Option<PlainHit> {
+        match &self.bucket {
+            Bucket::Whole(bucket) => bucket.hit(kept, cost, now),
+            Bucket::Fraction(bucket) => bucket.hit_plainly(kept, cost, now),
+        }
     }
 
     /// The most that can pass at once: `max_burst + 1`.
@@ -127,6 +172,11 @@ fn signed(number: u64) -> i64 {
 // === impl Figures ===
 
 impl Figures {
+    fn bucket(&self) -> Option<Limit> {
+        let rate = Rate::new(self.count, Span::from_secs(self.period_s)).ok()?;
+        TokenBucket::new(rate, self.limit).ok().map(Limit::TokenBucket)
+    }
+
     /// As bytes, to be hashed.
     pub(super) fn bytes(&self) -> [u8; 24] {
         let mut bytes = [0; 24];
@@ -143,7 +193,7 @@ impl std::fmt::Display for TermsError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { argument, given, least, most } = self;
         write!(f, "`{argument}` must be from `{least}` to `{most}`")?;
-        if *argument == "max_burst" && *given > *most {
+        if *argument == "max_burst" && *given > *most && *most < signed(EXACT_MAX - 1) {
             write!(f, " at this rate, so that what was used is back within 142 years")?;
         }
         write!(f, ", got `{given}`")
@@ -151,3 +201,65 @@ impl std::fmt::Display for TermsError {
 }
 
 impl std::error::Error for TermsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(crate::memory::tests::cases(1_000))]
+
+        #[test]
+        fn terms_are_refused_where_the_core_refuses(
+            burst: i64, count: i64, period: i64, shifts in (0..64u32, 0..64u32, 0..64u32),
+        ) {
+            let [burst, count, period] =
+                [(burst, shifts.0), (count, shifts.1), (period, shifts.2)].map(|(n, by)| n >> by);
+            let limit = u64::try_from(burst).ok().map(|burst| burst.saturating_add(1));
+            let figures = limit.zip(u64::try_from(count).ok()).zip(u64::try_from(period).ok());
+            // Seconds that microseconds cannot tell are cut on the way to the core.
+            let figures = figures.filter(|(_, period_s)| *period_s <= SPAN_MAX.as_micros() / 1_000_000);
+            let figures = figures.map(|((limit, count), period_s)| Figures { limit, count, period_s });
+            let expected = figures.and_then(|figures| figures.bucket());
+            let terms = Terms::new(burst, count, period);
+            prop_assert_eq!(terms.ok().map(|terms| terms.bucket()), expected);
+            match terms {
+                Ok(terms) => {
+                    prop_assert_eq!(terms.whole().copied(), terms.bucket().whole_bucket());
+                    prop_assert_eq!(terms.limit(), burst as u64 + 1);
+                }
+                Err(error) => {
+                    prop_assert!(error.given < error.least || error.given > error.most, "{error}");
+                    // The bound that is told is one that holds, and no more than it.
+                    let with = |number| match error.argument {
+                        "max_burst" => Terms::new(number, count, period),
+                        "count" => Terms::new(0, number, 1),
+                        _ => Terms::new(0, 1, number),
+                    };
+                    prop_assert!(with(error.least).is_ok() && with(error.least - 1).is_err());
+                    prop_assert!(with(error.most).is_ok(), "{error}");
+                    prop_assert!(with(error.most.saturating_add(1)).is_err(), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_names_argument_value_and_bound() {
+        let said = |burst, count, period| Terms::new(burst, count, period).unwrap_err().to_string();
+        assert_eq!(said(-1, 1, 1), "`max_burst` must be from `0` to `4503599626`, got `-1`");
+        assert_eq!(said(0, -5, 1), "`count` must be from `1` to `9007199254740991`, got `-5`");
+        assert_eq!(said(0, 1, 0), "`period` must be from `1` to `4503599627`, got `0`");
+        assert_eq!(
+            said(2, 1, 4_000_000_000),
+            "`max_burst` must be from `0` to `0` at this rate, so that what was used is back within 142 \
+             years, got `2`"
+        );
+        let most = said(i64::MAX, i64::MAX, i64::MAX);
+        assert_eq!(
+            most,
+            "`count` must be from `1` to `9007199254740991`, got `9223372036854775807`"
+        );
+    }
+}

@@ -4,15 +4,16 @@
 //! The lane says by itself which terms its state was made by. So whoever comes with others sees it under the same lock, and
 //! nobody ever reads a state of the one as one of the other.
 
+#[cfg(test)]
+pub(super) mod tests;
 mod upkeep;
 
-use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::change::Keep;
-use sluicegate_core::limit::State;
+use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::mode::Step;
-use sluicegate_core::op::Op;
-use sluicegate_core::time::{NOW_MAX, Timestamp};
-use sluicegate_core::verdict::Verdict;
+use sluicegate_core::packed::Packed;
+use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
+use sluicegate_core::verdict::{Decision, Outcome, Verdict};
 
 use super::book::{Book, NOWHERE};
 use super::table::{Held, Lane, Seat, Table};
@@ -75,12 +76,12 @@ impl Shard {
     pub(super) fn hit(&mut self, store: &Store, wanted: Wanted<'_>, verdict: &mut Verdict) -> Way {
         // Known, under the same terms, in a lane that is found at once: no step further than needed.
         let Wanted { name, terms, cost, now } = wanted;
-        if let Some(bucket) = &terms.whole
+        if let Some(bucket) = terms.whole()
             && cost > 0
             && let Some((word, place)) = self.table.at_home(name)
             && self.book.is(place, &terms.figures)
-            && let Some(packed) = word.whole_micros(self.epoch, now)
-            && let Some(hit) = bucket.hit(Some(packed), cost, now)
+            && let Some(kept) = kept_plainly(*word, self.epoch, now)
+            && let Some(hit) = bucket.hit(kept, cost, now)
         {
             let Some(packed) = hit.kept else {
                 *verdict = Verdict::of_one(&hit.decision());
@@ -120,7 +121,7 @@ impl Shard {
             }
             Seat::Free(_) | Seat::Fresh(_) | Seat::Full => None,
         };
-        let hit = terms.bucket.hit_plainly(kept, cost, now);
+        let hit = terms.hit_plainly(kept, cost, now);
         let word = match hit.map(|hit| hit.kept) {
             Some(Some(packed)) => Word::packed(packed, self.epoch),
             Some(None) => None,
@@ -155,14 +156,15 @@ impl Shard {
         verdict: &mut Verdict,
     ) -> Way {
         let Wanted { name, terms, cost, now } = wanted;
-        let mut state = self.state_under(seat, terms, now);
-        *verdict = Verdict::of_one(&Step::hard(terms.bucket).hit_alone(&mut state, cost, now));
+        let bucket = terms.bucket();
+        let mut state = self.state_under(seat, terms, &bucket, now);
+        *verdict = Verdict::of_one(&Step::hard(bucket).hit_alone(&mut state, cost, now));
         if state == State::New {
             // Also where it has run out: should the clock step back, it would be live again.
             self.forget(store, name);
             return Way::Decided;
         }
-        let word = |slab: &mut Slab, epoch| word_of(slab, epoch, &terms.bucket, state);
+        let word = |slab: &mut Slab, epoch| word_of(slab, epoch, &bucket, state);
         match seat {
             Seat::Taken(lane) => {
                 let word = word(&mut self.slab, self.epoch);
@@ -173,34 +175,42 @@ impl Shard {
         }
     }
 
-    /// What is said to a cost of nothing: how the key stands, and no trace is left.
+    /// What is said to a cost of nothing: how the key stands. No trace is left.
     fn look(&self, seat: Seat, terms: &Terms, now: Timestamp) -> Verdict {
-        let state = self.state_under(seat, terms, now);
-        let mut account = Account::from_states([(state, State::New)]);
-        let plan = [Step::hard(terms.bucket)];
-        let hit = Op::Hit { cost: 0, holder: None };
-        let answer = account.apply(&plan, hit, Moment::at(now));
-        // A bucket refuses no hit.
-        answer.map_or(crate::memory::UNCOUNTED, |answer| answer.verdict)
+        let bucket = terms.bucket();
+        let mut state = self.state_under(seat, terms, &bucket, now);
+        bucket.open(&mut state, now);
+        Verdict::of_one(&Decision {
+            outcome: Outcome::Allow { wait: Span::ZERO },
+            enforced: true,
+            remaining: bucket.remaining(&state, now),
+            reset_after: bucket.full_after(&state, now),
+            beyond: 0,
+            soft: false,
+            elastic: false,
+        })
     }
 
-    /// The state in a seat, carried over to these terms if it was made by others.
-    fn state_under(&self, seat: Seat, terms: &Terms, now: Timestamp) -> State {
+    /// The state in a seat, carried over to these terms if it was made by others. `bucket` is theirs.
+    fn state_under(&self, seat: Seat, terms: &Terms, bucket: &Limit, now: Timestamp) -> State {
         let Seat::Taken(lane) = seat else { return State::New };
         let held = self.table.held(lane);
         if self.book.is(held.terms, &terms.figures) {
-            return self.state(held, terms);
+            return self.state(held, bucket);
         }
         match self.book.figures(held.terms).and_then(Terms::of) {
-            Some(old) => terms.bucket.carry(&old.bucket, self.state(held, &old), Keep::Used, now),
+            Some(old) => {
+                let old = old.bucket();
+                bucket.carry(&old, self.state(held, &old), Keep::Used, now)
+            }
             None => State::New,
         }
     }
 
-    /// The state in a lane, which was made by these terms.
-    fn state(&self, held: Held, terms: &Terms) -> State {
+    /// The state in a lane, which was made by this bucket.
+    fn state(&self, held: Held, bucket: &Limit) -> State {
         match held.word.content(self.epoch) {
-            Content::Packed(packed) => terms.bucket.unpack(packed),
+            Content::Packed(packed) => bucket.unpack(packed),
             Content::Whole(place) => match self.slab.get(place) {
                 Some(Whole::State(state)) => state.clone(),
                 Some(Whole::Account(_)) | None => State::New,
@@ -252,9 +262,11 @@ impl Shard {
 
     /// Writes a state, and the terms it was made by, over what a lane held.
     fn write(&mut self, store: &Store, lane: Lane, wanted: Wanted<'_>, word: Word) {
-        let before = self.table.held(lane);
-        // In this order: what both have in common is not given up in between.
-        let terms = self.book.enter(store, &wanted.terms.figures);
+        let mut before = self.table.held(lane);
+        let terms = match self.book.is(before.terms, &wanted.terms.figures) {
+            true => std::mem::replace(&mut before.terms, NOWHERE),
+            false => self.book.enter(store, &wanted.terms.figures),
+        };
         self.give_up(store, before);
         self.table.put(lane, Held { name: wanted.name, word, terms });
     }
@@ -265,5 +277,14 @@ impl Shard {
         if let Some(place) = held.word.place() {
             self.slab.take(place);
         }
+    }
+}
+
+/// What a lane keeps of its key, in the common case: a whole number of microseconds, or nothing since it has run out.
+#[inline]
+fn kept_plainly(word: Word, epoch: Epoch, now: Timestamp) -> Option<Option<Packed>> {
+    match word.whole_micros(epoch, now) {
+        Some(packed) => Some(Some(packed)),
+        None => (word.place().is_none() && !word.is_live(epoch.since(now))).then_some(None),
     }
 }

@@ -19,18 +19,6 @@ impl Shard {
         self.table.used()
     }
 
-    /// Different terms that lanes name.
-    #[cfg(test)]
-    pub(in crate::throttle) fn terms(&self) -> usize {
-        self.book.len()
-    }
-
-    /// States that are kept whole.
-    #[cfg(test)]
-    pub(in crate::throttle) fn wholes(&self) -> usize {
-        self.slab.len()
-    }
-
     pub(in crate::throttle) fn extent(&self) -> (usize, usize) {
         self.table.extent()
     }
@@ -145,7 +133,7 @@ impl Shard {
         let old = std::mem::replace(&mut self.epoch, epoch);
         self.renew_after = Since::default();
         let (book, slab) = (&self.book, &mut self.slab);
-        let terms = |held: Held| book.figures(held.terms).and_then(Terms::of);
+        let bucket = |held: Held| Some(Terms::of(book.figures(held.terms)?)?.bucket());
         self.table.replace(|held| {
             if held.terms == NOWHERE {
                 return Held { word: Word::GONE, ..held };
@@ -153,15 +141,15 @@ impl Shard {
             let word = match held.word.content(old) {
                 // It was too far ahead to be told, and may be near now.
                 Content::Whole(place) if held.word.is_never() => {
-                    let expires_at = match (slab.get(place), terms(held)) {
-                        (Some(Whole::State(state)), Some(terms)) => terms.bucket.expires_at(state),
+                    let expires_at = match (slab.get(place), bucket(held)) {
+                        (Some(Whole::State(state)), Some(bucket)) => bucket.expires_at(state),
                         _ => Timestamp::EPOCH,
                     };
                     Word::whole(place, expires_at, epoch)
                 }
                 Content::Whole(place) => Word::whole(place, old.at(held.word.until()), epoch),
                 Content::Packed(packed) => Word::packed(packed, epoch).unwrap_or_else(|| {
-                    let state = terms(held).map_or(State::New, |terms| terms.bucket.unpack(packed));
+                    let state = bucket(held).map_or(State::New, |bucket| bucket.unpack(packed));
                     Word::whole(slab.keep(Whole::State(state)), packed.expires_at, epoch)
                 }),
             };
@@ -178,7 +166,7 @@ impl Shard {
     pub(in crate::throttle) fn kept(&self, name: u64) -> Option<(Terms, State)> {
         let held = self.table.held(self.table.find(name)?);
         let terms = Terms::of(self.book.figures(held.terms)?)?;
-        let state = self.state(held, &terms);
+        let state = self.state(held, &terms.bucket());
         (state != State::New).then_some((terms, state))
     }
 
@@ -190,7 +178,8 @@ impl Shard {
         terms: &Terms,
         state: State,
     ) -> Way {
-        let expires_at = terms.bucket.expires_at(&state);
+        let bucket = terms.bucket();
+        let expires_at = bucket.expires_at(&state);
         if self.table.used() == 0 || self.epoch.since(expires_at) == Since::default() {
             self.recount(Epoch::around(expires_at));
         }
@@ -198,7 +187,7 @@ impl Shard {
         let since = Since::default();
         let seat = self.table.seat(name, since);
         self.add(store, wanted, seat, since, |slab, epoch| {
-            crate::memory::word_of(slab, epoch, &terms.bucket, state)
+            crate::memory::word_of(slab, epoch, &bucket, state)
         })
     }
 }
