@@ -10,8 +10,9 @@ use std::time::Duration;
 use engine_support::{ask_in, engine, peek, rules, told};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use sluicegate::clock::ManualClock;
 use sluicegate::rules::request::Request;
-use sluicegate::{Checked, Engine, HoldError, Holder, Span};
+use sluicegate::{Checked, Engine, HoldError, Holder, Memory, Span};
 
 const NATIVE: &str = "
 domain: shop
@@ -247,4 +248,34 @@ proptest! {
             prop_assert_eq!(peek(&engine, "tenant=t x0 | user=a x0"), due);
         }
     }
+}
+
+#[test]
+fn it_survives_a_restart() {
+    let clock = ManualClock::new();
+    let file = std::env::temp_dir().join(format!("sluicegate-holding-{}", std::process::id()));
+    let memory = Memory::new();
+    let before =
+        Engine::builder(rules(NATIVE)).memory(&memory).clock(clock.clone()).build().unwrap();
+    let who = "user=a | calls=c x1";
+    assert_eq!(reserve(&before, who, 40, 7).unwrap(), "yes 60 0");
+    memory.save(&file).unwrap();
+
+    let memory = Memory::restore(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let after = Engine::builder(rules(NATIVE)).memory(&memory).clock(clock).build().unwrap();
+    assert_eq!(peek(&after, who), "no 60 0!");
+    assert_eq!(commit(&after, who, 15, 7).unwrap().1, "yes 85 1");
+}
+
+#[test]
+fn whoever_has_no_room_reserves_with_the_others_who_have_none() {
+    let memory = Memory::with_entries(1);
+    let engine = Engine::builder(rules(NATIVE)).memory(&memory).build().unwrap();
+    assert_eq!(reserve(&engine, "tenant=a", 10, 1).unwrap(), "yes 40");
+    assert_eq!(reserve(&engine, "tenant=b", 10, 2).unwrap(), "yes 40");
+    assert_eq!(reserve(&engine, "tenant=c", 10, 3).unwrap(), "yes 30", "beside b");
+    assert_eq!(commit(&engine, "tenant=c", 4, 3), ok(6, "yes 36"));
+    assert_eq!(cancel(&engine, "tenant=b", 2), ok(10, "yes 46"));
+    assert_eq!(commit(&engine, "tenant=a", 0, 1), ok(10, "yes 50"));
 }

@@ -22,6 +22,14 @@ pub enum Door {
     Peek,
     /// `/v1/refund`.
     Refund,
+    /// `/v1/reserve`.
+    Reserve,
+    /// `/v1/commit`.
+    Commit,
+    /// `/v1/cancel`.
+    Cancel,
+    /// `/v1/wait`.
+    Wait,
     /// `/v1/explain`.
     Explain,
     /// `/v1/keys/…`.
@@ -220,6 +228,10 @@ impl Door {
         Self::Check,
         Self::Peek,
         Self::Refund,
+        Self::Reserve,
+        Self::Commit,
+        Self::Cancel,
+        Self::Wait,
         Self::Explain,
         Self::Keys,
         Self::Throttle,
@@ -237,6 +249,10 @@ impl Door {
             Self::Check => "check",
             Self::Peek => "peek",
             Self::Refund => "refund",
+            Self::Reserve => "reserve",
+            Self::Commit => "commit",
+            Self::Cancel => "cancel",
+            Self::Wait => "wait",
             Self::Explain => "explain",
             Self::Keys => "keys",
             Self::Throttle => "cl.throttle",

@@ -22,6 +22,7 @@ use crate::http::Answering;
 use crate::http::check::Want;
 use crate::http::receive::Receiving;
 use crate::http::refusal::Refusal;
+use crate::http::retried::RetryKey;
 use crate::telemetry::Door;
 use crate::traces::Span;
 
@@ -62,6 +63,7 @@ pin_project! {
 struct Checking {
     answering: Arc<Answering>,
     receiving: Receiving<Patient>,
+    key: RetryKey,
     span: Option<Span>,
 }
 
@@ -95,8 +97,9 @@ impl HyperService<Request<Incoming>> for Asked {
             Some(answering) if is_check(&request) => {
                 let service = &answering.service;
                 let span = service.begin_span(Want::Check.span_name(), request.headers());
+                let key = RetryKey::of(request.headers());
                 let receiving = Receiving::new(Patient::new(request.into_body(), patience));
-                let check = Checking { answering: answering.clone(), receiving, span };
+                let check = Checking { answering: answering.clone(), receiving, key, span };
                 Making::Checked { check: Some(check) }
             }
             _ => {
@@ -119,6 +122,10 @@ fn door_of(path: &str) -> Option<Door> {
         "/v1/check" => Door::Check,
         "/v1/peek" => Door::Peek,
         "/v1/refund" => Door::Refund,
+        "/v1/reserve" => Door::Reserve,
+        "/v1/commit" => Door::Commit,
+        "/v1/cancel" => Door::Cancel,
+        "/v1/wait" => Door::Wait,
         "/v1/explain" => Door::Explain,
         "/v1/keys/inspect" | "/v1/keys/reset" => Door::Keys,
         "/json" => Door::Json,
@@ -137,8 +144,8 @@ impl Future for Answer {
                 Some(checking) => {
                     let received = ready!(checking.receiving.poll(cx));
                     check.take().map(|checking| {
-                        let Checking { answering, span, .. } = checking;
-                        answering.conclude(Want::Check, received, span)
+                        let Checking { answering, key, span, .. } = checking;
+                        answering.conclude(Want::Check, key, received, span)
                     })
                 }
                 None => None,
