@@ -1,11 +1,13 @@
-//! What is asked of the rules: `domain key=value [key=value …] [| key=value …] [COST n]`.
+//! What is asked of the rules: `domain key=value [key=value …] [| key=value …] [COST n] [ID text] …`.
 
+use sluicegate::Span;
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate_core::arithmetic::EXACT_MAX;
 use smallvec::SmallVec;
 
 use super::frame::Args;
 use super::refusal::{Refusal, shown, whole};
+use crate::holds::{KEY_BYTES_MAX, PATIENCE, PATIENCE_MAX, TTL, TTL_MAX};
 use crate::http::Most;
 
 /// What is asked of the rules.
@@ -15,19 +17,42 @@ pub(super) struct Ask<'a> {
     entries: SmallVec<[Entry<'a>; 8]>,
     /// Where the entries of each descriptor end.
     ends: SmallVec<[usize; 4]>,
-    cost: Option<u64>,
+    pub(super) said: Said<'a>,
 }
 
+/// What was said behind the words of options.
+#[derive(Debug, Default)]
+pub(super) struct Said<'a> {
+    cost: Option<u64>,
+    /// The name by which a question that is asked again is known.
+    pub(super) id: Option<&'a [u8]>,
+    ttl_ms: Option<u64>,
+    timeout_ms: Option<u64>,
+}
+
+/// An option: a word, and something behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    Cost,
+    Id,
+    Ttl,
+    Timeout,
+}
+
+pub(super) type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
+
+// === impl Ask ===
+
 impl<'a> Ask<'a> {
-    /// Reads it; the name of the command is the first of the words.
-    pub(super) fn read(args: Args<'a>) -> Result<Self, Refusal> {
+    /// Reads it, with the options that may be there; the name of the command is the first of the words.
+    pub(super) fn read(args: Args<'a>, options: &[Word]) -> Result<Self, Refusal> {
         let most = Most::default();
         let domain = text("the domain", args.get(1).unwrap_or_default(), &most)?;
         if domain.is_empty() {
             return Err(Refusal::invalid("the domain is empty; write the one of the rules"));
         }
         let (entries, ends) = (SmallVec::new(), SmallVec::new());
-        let mut ask = Self { domain, entries, ends, cost: None };
+        let mut ask = Self { domain, entries, ends, said: Said::default() };
         let mut words = args.behind(2).iter();
         while let Some(word) = words.next() {
             if word == b"|" {
@@ -37,13 +62,13 @@ impl<'a> Ask<'a> {
                 let key = text("a key", key, &most)?;
                 let value = text("a value", value.get(1..).unwrap_or_default(), &most)?;
                 if key.is_empty() {
-                    return Err(not_an_entry(word));
+                    return Err(not_an_entry(word, options));
                 }
                 ask.entries.push(Entry::new(key, value));
-            } else if word.eq_ignore_ascii_case(b"COST") {
-                ask.set_cost(words.next())?;
+            } else if let Some(option) = Word::of(word, options) {
+                ask.said.take(option, words.next())?;
             } else {
-                return Err(not_an_entry(word));
+                return Err(not_an_entry(word, options));
             }
         }
         ask.end_descriptor(&most)?;
@@ -71,30 +96,125 @@ impl<'a> Ask<'a> {
         Ok(())
     }
 
-    fn set_cost(&mut self, word: Option<&[u8]>) -> Result<(), Refusal> {
-        let word = word.ok_or_else(|| Refusal::invalid("COST needs a number behind it"))?;
-        let cost = whole::<u64>(word).ok_or_else(|| {
-            let got = shown(word);
-            Refusal::invalid(format_args!("COST must be a whole number of 64 bits, got `{got}`"))
-        })?;
-        if self.cost.replace(cost.min(EXACT_MAX)).is_some() {
-            return Err(Refusal::invalid("COST comes twice; leave one of them out"));
-        }
-        Ok(())
-    }
-
-    /// As the engine is asked.
-    pub(super) fn ask<R>(&self, ask: impl FnOnce(&Request<'_>) -> R) -> R {
+    pub(super) fn descriptors(&self) -> Descriptors<'_> {
         let mut from = 0;
         let descriptors = self.ends.iter().map(|to| {
             let entries = self.entries.get(from..*to).unwrap_or_default();
             from = *to;
             Descriptor::of(entries)
         });
-        let descriptors: SmallVec<[Descriptor<'_>; 4]> = descriptors.collect();
-        let hits = self.cost.unwrap_or(1);
-        ask(&Request { domain: self.domain, descriptors: &descriptors, hits })
+        descriptors.collect()
     }
+
+    /// As the engine is asked.
+    pub(super) fn request<'b>(&'b self, descriptors: &'b [Descriptor<'b>]) -> Request<'b> {
+        Request { domain: self.domain, descriptors, hits: self.said.cost.unwrap_or(1) }
+    }
+}
+
+// === impl Said ===
+
+impl<'a> Said<'a> {
+    /// Only options.
+    pub(super) fn read(args: Args<'a>, options: &[Word]) -> Result<Self, Refusal> {
+        let mut said = Self::default();
+        let mut words = args.iter();
+        while let Some(word) = words.next() {
+            let option = Word::of(word, options).ok_or_else(|| {
+                let (got, known) = (shown(word), Word::list(options));
+                Refusal::invalid(format_args!("`{got}` is no option here; there is {known}"))
+            })?;
+            said.take(option, words.next())?;
+        }
+        Ok(said)
+    }
+
+    /// How long a reservation lasts.
+    pub(super) fn ttl(&self) -> Span {
+        self.ttl_ms.map_or(TTL, Span::from_millis)
+    }
+
+    /// How long to wait at most.
+    pub(super) fn timeout(&self) -> Span {
+        self.timeout_ms.map_or(PATIENCE, Span::from_millis)
+    }
+
+    fn take(&mut self, option: Word, behind: Option<&'a [u8]>) -> Result<(), Refusal> {
+        let name = option.name();
+        let behind = behind
+            .ok_or_else(|| Refusal::invalid(format_args!("{name} needs something behind it")))?;
+        let again = match option {
+            Word::Cost => self.cost.replace(cost(name, behind)?).is_some(),
+            Word::Id => {
+                let length = behind.len();
+                if !(1..=KEY_BYTES_MAX).contains(&length) {
+                    return Err(Refusal::invalid(format_args!(
+                        "ID has {length} bytes, and must have 1 to {KEY_BYTES_MAX}; use a random text, such as a UUID"
+                    )));
+                }
+                self.id.replace(behind).is_some()
+            }
+            Word::Ttl => self.ttl_ms.replace(millis(name, behind, 1, TTL_MAX)?).is_some(),
+            Word::Timeout => {
+                self.timeout_ms.replace(millis(name, behind, 0, PATIENCE_MAX)?).is_some()
+            }
+        };
+        if again {
+            return Err(Refusal::invalid(format_args!(
+                "{name} comes twice; leave one of them out"
+            )));
+        }
+        Ok(())
+    }
+}
+
+// === impl Word ===
+
+impl Word {
+    fn of(word: &[u8], options: &[Self]) -> Option<Self> {
+        let mut options = options.iter().copied();
+        options.find(|option| option.name().as_bytes().eq_ignore_ascii_case(word))
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Cost => "COST",
+            Self::Id => "ID",
+            Self::Ttl => "TTL",
+            Self::Timeout => "TIMEOUT",
+        }
+    }
+
+    const fn shape(self) -> &'static str {
+        match self {
+            Self::Cost => "COST n",
+            Self::Id => "ID text",
+            Self::Ttl => "TTL ms",
+            Self::Timeout => "TIMEOUT ms",
+        }
+    }
+
+    fn list(options: &[Self]) -> String {
+        options.iter().map(|option| option.shape()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A number of hits; one that is too large to be held exactly is the largest that is.
+pub(super) fn cost(name: &str, word: &[u8]) -> Result<u64, Refusal> {
+    let number = whole::<u64>(word).ok_or_else(|| {
+        let got = shown(word);
+        Refusal::invalid(format_args!("{name} must be a whole number of 64 bits, got `{got}`"))
+    })?;
+    Ok(number.min(EXACT_MAX))
+}
+
+fn millis(name: &str, word: &[u8], least: u64, most: Span) -> Result<u64, Refusal> {
+    let most = most.as_micros() / 1_000;
+    let millis = whole::<u64>(word).filter(|millis| (least..=most).contains(millis));
+    millis.ok_or_else(|| {
+        let got = shown(word);
+        Refusal::invalid(format_args!("{name} must be {least} to {most} milliseconds, got `{got}`"))
+    })
 }
 
 fn text<'a>(what: &str, bytes: &'a [u8], most: &Most) -> Result<&'a str, Refusal> {
@@ -112,9 +232,9 @@ fn text<'a>(what: &str, bytes: &'a [u8], most: &Most) -> Result<&'a str, Refusal
     })
 }
 
-fn not_an_entry(word: &[u8]) -> Refusal {
-    let got = shown(word);
+fn not_an_entry(word: &[u8], options: &[Word]) -> Refusal {
+    let (got, known) = (shown(word), Word::list(options));
     Refusal::invalid(format_args!(
-        "`{got}` is neither an entry nor an option; write key=value, `|` between descriptors, or COST n"
+        "`{got}` is neither an entry nor an option; write key=value, `|` between descriptors, or {known}"
     ))
 }

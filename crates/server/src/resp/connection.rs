@@ -109,11 +109,35 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             self.from += taken;
             self.silence.is_busy |= taken > 0;
             self.send().await?;
-            if next != Next::Room {
-                return Ok(next);
+            match next {
+                Next::Room => {}
+                Next::Turn => self.wait().await?,
+                Next::Bytes | Next::End => return Ok(next),
             }
         }
         Ok(Next::Bytes)
+    }
+
+    /// Waits for the turn of a command; those behind it wait with it. A client that goes gives its turn back.
+    async fn wait(&mut self) -> io::Result<()> {
+        let mut turn = pin!(self.talk.wait());
+        let turn = loop {
+            // What is behind it is looked at only to see whether somebody is there, and has no more room than that takes.
+            let may_come =
+                self.to < self.input.len() || self.input.len() < USUAL_BYTES && self.make_room();
+            tokio::select! {
+                biased;
+                turn = &mut turn => break turn,
+                came = poll_fn(|cx| self.poll_fill(cx)), if may_come => {
+                    if came? == 0 {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+            }
+        };
+        self.talk.conclude(turn, &mut self.out);
+        self.silence.is_busy = true;
+        self.send().await
     }
 
     /// Sends all replies. Who does not read them for a patience is gone.

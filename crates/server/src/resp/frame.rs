@@ -75,6 +75,13 @@ pub struct Args<'a> {
     places: &'a [(u32, u32)],
 }
 
+/// A command that outlives the bytes that it was read from.
+#[derive(Debug)]
+pub(super) struct Owned {
+    bytes: Vec<u8>,
+    places: Places,
+}
+
 /// What came is no command, and nobody knows where the next one begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Broken {
@@ -297,6 +304,24 @@ impl<'a> Args<'a> {
     #[must_use]
     pub fn behind(&self, first: usize) -> Self {
         Self { bytes: self.bytes, places: self.places.get(first..).unwrap_or_default() }
+    }
+}
+
+// === impl Owned ===
+
+impl Owned {
+    pub(super) fn of(args: Args<'_>) -> Self {
+        let mut owned = Self { bytes: Vec::new(), places: Places::new() };
+        for arg in args.iter() {
+            let from = owned.bytes.len() as u32;
+            owned.bytes.extend_from_slice(arg);
+            owned.places.push((from, owned.bytes.len() as u32));
+        }
+        owned
+    }
+
+    pub(super) fn args(&self) -> Args<'_> {
+        Args { bytes: &self.bytes, places: &self.places }
     }
 }
 

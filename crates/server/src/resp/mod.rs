@@ -5,6 +5,8 @@
 //! | `CL.THROTTLE key max_burst count period [quantity]` | takes from a bucket whose limit comes with the command | limited, limit, remaining, retry_after, reset_after |
 //! | `SG.CHECK domain key=value … [COST n]` | asks the rules, and charges what may go | the same |
 //! | `SG.PEEK …`, `SG.REFUND …` | asks without a charge; gives back | the same |
+//! | `SG.RESERVE … [TTL ms]`, `SG.WAIT … [TIMEOUT ms]` | charges an estimate; waits for a turn | the same, and a token or null |
+//! | `SG.COMMIT token n`, `SG.CANCEL token` | settles what is held | the same, and how much was given back |
 //! | `HELLO`, `AUTH`, `CLIENT`, `SELECT 0`, `RESET`, `QUIT` | what clients begin and end with | as Redis |
 //! | `PING`, `ECHO`, `INFO`, `COMMAND`, `CONFIG GET` | what tools ask | as Redis |
 //!
@@ -13,13 +15,16 @@
 //!
 //! One task accepts, each connection has a task. Everything has a bound ([`Bounds`]): what goes beyond is answered or closed, never queued.
 
+mod answer;
 mod ask;
 mod bounds;
 mod check;
 mod commands;
 mod connection;
 pub mod frame;
+mod holding;
 mod info;
+mod once;
 mod refusal;
 mod reply;
 mod session;

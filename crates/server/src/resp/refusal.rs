@@ -22,6 +22,17 @@ impl Refusal {
         Self { fault: Fault::Service, text: text.into() }
     }
 
+    /// There is too much of it now.
+    pub(super) fn overload(text: impl Into<String>) -> Self {
+        Self { fault: Fault::Overload, text: text.into() }
+    }
+
+    pub(super) fn draining() -> Self {
+        Self::overload(
+            "TRYAGAIN the service ends, and nothing was taken; ask again when it is back, or another one",
+        )
+    }
+
     pub(super) fn arity(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
         Self::invalid(format_args!("wrong number of arguments for '{name}' command"))

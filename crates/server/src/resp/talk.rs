@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use sluicegate::{Checked, Timestamp};
 
+use super::answer::Answer;
 use super::check::{self, Want};
 use super::commands::{self, Name};
-use super::frame::{Args, Reader};
+use super::frame::{Args, Owned, Reader};
+use super::holding;
 use super::info;
 use super::refusal::Refusal;
 use super::reply::Replies;
@@ -24,6 +26,8 @@ pub(super) struct Talk {
     session: Session,
     reader: Reader,
     lately: Lately,
+    /// The command that waits for a turn.
+    waiting: Option<Owned>,
     /// Used again and again.
     checked: Checked,
 }
@@ -35,9 +39,14 @@ pub(super) enum Next {
     Bytes,
     /// That the replies are sent.
     Room,
+    /// That somebody's turn comes: see [`Talk::wait`].
+    Turn,
     /// Nothing: when the replies are sent it is over.
     End,
 }
+
+/// What became of a command that waited.
+pub(super) struct Turn(Option<Result<Answer, Refusal>>);
 
 /// More than a reply of five numbers of any size.
 const REPLY_BYTES: usize = 128;
@@ -46,18 +55,16 @@ const REPLY_BYTES: usize = 128;
 #[derive(Debug, Default)]
 struct Answered {
     throttle: u64,
-    checks: [u64; 3],
+    asked: [u64; Want::ALL.len()],
 }
-
-const CHECKS: [Want; 3] = [Want::Check, Want::Peek, Want::Refund];
 
 // === impl Talk ===
 
 impl Talk {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let session = Session::new(&shared);
-        let (reader, lately, checked) = Default::default();
-        let mut talk = Self { shared, session, reader, lately, checked };
+        let (reader, lately, waiting, checked) = Default::default();
+        let mut talk = Self { shared, session, reader, lately, waiting, checked };
         talk.hold_to_bounds();
         talk
     }
@@ -93,10 +100,10 @@ impl Talk {
             commands += 1;
             if !is_throttle(name) || !self.session.is_known {
                 self.decide(&mut batch, now, &mut answered, out);
-                if self.obey(rest, now, &mut answered, out) {
-                    continue;
+                match self.obey(rest, now, &mut answered, out) {
+                    None => continue,
+                    Some(next) => break next,
                 }
-                break Next::End;
             }
             let asked = match throttle::read(args) {
                 Ok(asked) => asked,
@@ -139,6 +146,27 @@ impl Talk {
         (taken, next)
     }
 
+    /// What the command that waits for a turn is answered, in the end. Whoever drops it gives the turn back.
+    pub(super) fn wait(&mut self) -> impl Future<Output = Turn> + use<> {
+        let (waiting, service) = (self.waiting.take(), self.shared.service.clone());
+        async move {
+            match waiting {
+                Some(command) => Turn(Some(holding::wait(command, service).await)),
+                None => Turn(None),
+            }
+        }
+    }
+
+    /// Replies to it.
+    pub(super) fn conclude(&self, turn: Turn, out: &mut Vec<u8>) {
+        let mut replies = self.replies(out);
+        match turn.0 {
+            Some(Ok(answer)) => answer.put(&mut replies),
+            Some(Err(refusal)) => replies.error(refusal),
+            None => {}
+        }
+    }
+
     /// Takes from the buckets, and replies in their order.
     fn decide(
         &self,
@@ -170,21 +198,21 @@ impl Talk {
         batch.clear();
     }
 
-    /// Does what any other command says; whether to go on.
+    /// Does what any other command says; nothing if it goes on with the next one.
     fn obey(
         &mut self,
         bytes: &[u8],
         now: Timestamp,
         answered: &mut Answered,
         out: &mut Vec<u8>,
-    ) -> bool {
+    ) -> Option<Next> {
         let args = self.reader.args(bytes);
         let name = args.get(0).unwrap_or_default();
         let mut replies = Replies { protocol: self.session.protocol, out };
         // A web page can have a browser send lines to any address: that is no client of ours.
         if !self.reader.borrows() && is_http(name) {
             replies.error("ERR this is not HTTP");
-            return false;
+            return Some(Next::End);
         }
         let found = commands::find(name);
         let refusal = match found {
@@ -197,11 +225,19 @@ impl Talk {
         };
         if let Some(refusal) = refusal {
             replies.error(refusal);
-            return true;
+            return None;
         }
-        let Some(command) = found else { return true };
+        let command = found?;
         let (shared, session) = (&*self.shared, &mut self.session);
         let mut door = None;
+        let mut ask = |want: Want, replies: &mut Replies<'_>| {
+            door = Some(want.door());
+            let judged = check::judge(want, args, &shared.service, now, &mut self.checked);
+            judged.map(|answer| {
+                answered.asked[want as usize] += 1;
+                answer.put(replies);
+            })
+        };
         let done = match command.name {
             Name::Auth => session.auth(args, shared, &mut replies),
             Name::Client => session.client(args, &mut replies),
@@ -219,7 +255,7 @@ impl Talk {
             Name::Ping => ping(args, &mut replies),
             Name::Quit => {
                 replies.ok();
-                return false;
+                return Some(Next::End);
             }
             Name::Reset => {
                 session.reset(shared);
@@ -230,25 +266,22 @@ impl Talk {
             Name::Select => session::select(args, &mut replies),
             // Whoever is known gets its answer with the others.
             Name::Throttle => Ok(()),
-            Name::Check | Name::Peek | Name::Refund => {
-                let want = match command.name {
-                    Name::Check => Want::Check,
-                    Name::Peek => Want::Peek,
-                    _ => Want::Refund,
-                };
-                door = Some(want.door());
-                let judged = check::judge(want, args, &shared.service, now, &mut self.checked);
-                judged.map(|numbers| {
-                    answered.checks[want as usize] += 1;
-                    replies.numbers(numbers);
-                })
+            Name::Wait => {
+                self.waiting = Some(Owned::of(args));
+                return Some(Next::Turn);
             }
+            Name::Check => ask(Want::Check, &mut replies),
+            Name::Peek => ask(Want::Peek, &mut replies),
+            Name::Refund => ask(Want::Refund, &mut replies),
+            Name::Reserve => ask(Want::Reserve, &mut replies),
+            Name::Commit => ask(Want::Commit, &mut replies),
+            Name::Cancel => ask(Want::Cancel, &mut replies),
         };
         if let Err(refusal) = done {
             self.refuse(door, &refusal, out);
         }
         self.hold_to_bounds();
-        true
+        None
     }
 
     fn refuse(&self, door: Option<Door>, refusal: &Refusal, out: &mut Vec<u8>) {
@@ -271,7 +304,7 @@ impl Talk {
 
     /// What was answered is counted. All of it took as long as the whole.
     fn tell(&self, answered: &Answered, begun: Timestamp) {
-        let checks = CHECKS.map(|want| (want.door(), answered.checks[want as usize]));
+        let checks = Want::ALL.map(|want| (want.door(), answered.asked[want as usize]));
         let all = checks.into_iter().chain([(Door::Throttle, answered.throttle)]);
         let mut all = all.filter(|(_, count)| *count > 0).peekable();
         if all.peek().is_some() {

@@ -42,6 +42,14 @@ pub enum Door {
     RespPeek,
     /// `SG.REFUND`.
     RespRefund,
+    /// `SG.RESERVE`.
+    RespReserve,
+    /// `SG.COMMIT`.
+    RespCommit,
+    /// `SG.CANCEL`.
+    RespCancel,
+    /// `SG.WAIT`.
+    RespWait,
 }
 
 /// Why a call got no answer.
@@ -222,7 +230,7 @@ impl Place {
 
 impl Door {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 19] = [
         Self::ShouldRateLimit,
         Self::Json,
         Self::Check,
@@ -238,6 +246,10 @@ impl Door {
         Self::RespCheck,
         Self::RespPeek,
         Self::RespRefund,
+        Self::RespReserve,
+        Self::RespCommit,
+        Self::RespCancel,
+        Self::RespWait,
     ];
 
     /// As metrics call it.
@@ -259,6 +271,10 @@ impl Door {
             Self::RespCheck => "sg.check",
             Self::RespPeek => "sg.peek",
             Self::RespRefund => "sg.refund",
+            Self::RespReserve => "sg.reserve",
+            Self::RespCommit => "sg.commit",
+            Self::RespCancel => "sg.cancel",
+            Self::RespWait => "sg.wait",
         }
     }
 }
