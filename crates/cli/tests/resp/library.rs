@@ -27,7 +27,7 @@ fn commands_are_asked_by_both_protocols() {
         let info: String = cmd("INFO").query(&mut client).unwrap();
         assert!(info.contains("redis_mode:standalone"), "{info}");
         let command: Vec<Value> = cmd("COMMAND").query(&mut client).unwrap();
-        assert_eq!(command.len(), 15);
+        assert_eq!(command.len(), 19);
         assert_eq!(cmd("PING").query::<String>(&mut client).unwrap(), "PONG");
     }
 }
@@ -74,5 +74,29 @@ fn a_password_is_shown_at_the_beginning() {
             assert_eq!(cmd("PING").query::<String>(&mut client).unwrap(), "PONG");
         }
         assert!(open(":wrong", tail).is_err() && open("other:sesame", tail).is_err());
+    }
+}
+
+#[test]
+fn what_is_reserved_is_settled_and_what_is_asked_again_is_charged_once() {
+    let (service, _folder) = service(&[]);
+    for (user, tail) in [("a", ""), ("b", "?protocol=resp3")] {
+        let mut client = connected(&service, tail);
+        let user = format!("user={user}");
+        let mut reserve = cmd("SG.RESERVE");
+        reserve.arg("shop").arg(&user).arg("COST").arg(3).arg("ID").arg(format!("try of {user}"));
+        type Reserved = (i64, i64, i64, i64, i64, Option<String>);
+        let reserved: Reserved = reserve.query(&mut client).unwrap();
+        assert_eq!((reserved.0, reserved.1, reserved.2), (0, 3, 0));
+        assert_eq!(reserve.query::<Reserved>(&mut client).unwrap(), reserved);
+        let denied: Reserved = cmd("SG.RESERVE").arg("shop").arg(&user).query(&mut client).unwrap();
+        assert_eq!((denied.0, denied.5), (1, None));
+        let commit = cmd("SG.COMMIT").arg(reserved.5).arg(1).clone();
+        let committed: [i64; 6] = commit.query(&mut client).unwrap();
+        assert_eq!((committed[2], committed[5]), (2, 2));
+        let again = commit.query::<Value>(&mut client).unwrap_err();
+        assert_eq!(again.code(), Some("NORESERVATION"), "{again}");
+        let waited: Reserved = cmd("SG.WAIT").arg("shop").arg(&user).query(&mut client).unwrap();
+        assert_eq!((waited.0, waited.2, waited.5), (0, 1, None));
     }
 }

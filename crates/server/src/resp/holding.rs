@@ -9,7 +9,7 @@ use super::ask::{Ask, Word, cost};
 use super::check::{Want, numbers};
 use super::frame::{Args, Owned};
 use super::once::{before, keep};
-use super::refusal::Refusal;
+use super::refusal::{Refusal, shown};
 use crate::holds::{NotHeld, Ticket};
 use crate::rls::answer::Code;
 use crate::rls::service::Service;
@@ -27,7 +27,12 @@ pub(super) fn settle(
 ) -> Result<Answer, Refusal> {
     let word = args.get(1).unwrap_or_default();
     let ticket = str::from_utf8(word).ok().and_then(|word| Ticket::read(word).ok());
-    let ticket = ticket.ok_or(NotHeld::Ticket(crate::holds::NoTicket::NotOurs))?;
+    let ticket = ticket.ok_or_else(|| {
+        let got = shown(word);
+        Refusal::invalid(format_args!(
+            "`{got}` is no token; send what SG.RESERVE or SG.WAIT answered, all of it"
+        ))
+    })?;
     let rules = service.engine().snapshot();
     let returned = match want {
         Want::Commit => {

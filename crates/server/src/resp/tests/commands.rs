@@ -141,7 +141,7 @@ fn what_is_no_question_says_what_to_write() {
         ("SG.CHECK shop user=1 |", "a descriptor has no entries"),
         ("SG.CHECK shop | user=1", "a descriptor has no entries"),
         ("SG.CHECK shop COST 1", "a descriptor has no entries"),
-        ("SG.CHECK shop user=1 COST", "COST needs a number"),
+        ("SG.CHECK shop user=1 COST", "COST needs something behind it"),
         ("SG.CHECK shop user=1 COST x", "COST must be a whole number of 64 bits, got `x`"),
         ("SG.CHECK shop user=1 COST -1", "got `-1`"),
         ("SG.CHECK shop user=1 COST 1 COST 1", "COST comes twice"),

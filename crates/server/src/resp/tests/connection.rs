@@ -11,11 +11,11 @@ use super::super::connection;
 use super::super::shared::Seat;
 use super::*;
 
-struct Connected {
-    client: DuplexStream,
-    shared: Arc<Shared>,
+pub(super) struct Connected {
+    pub(super) client: DuplexStream,
+    pub(super) shared: Arc<Shared>,
     stop: Option<oneshot::Sender<()>>,
-    served: JoinHandle<()>,
+    pub(super) served: JoinHandle<()>,
 }
 
 fn shared(bounds: Bounds, password: Option<&str>) -> Arc<Shared> {
@@ -24,7 +24,7 @@ fn shared(bounds: Bounds, password: Option<&str>) -> Arc<Shared> {
 }
 
 /// A connection on which so many bytes may be under way.
-fn connected(shared: &Arc<Shared>, bytes: usize) -> Connected {
+pub(super) fn connected(shared: &Arc<Shared>, bytes: usize) -> Connected {
     let (client, server) = duplex(bytes);
     let (stop, stopped) = oneshot::channel();
     let seat = Seat::take(shared).unwrap();
@@ -35,14 +35,14 @@ fn connected(shared: &Arc<Shared>, bytes: usize) -> Connected {
 }
 
 impl Connected {
-    async fn says(&mut self, expected: &str) {
+    pub(super) async fn says(&mut self, expected: &str) {
         let mut said = vec![0; expected.len()];
         self.client.read_exact(&mut said).await.unwrap();
         assert_eq!(String::from_utf8(said).unwrap(), expected);
     }
 
     /// All that is said until it ends.
-    async fn rest(&mut self) -> String {
+    pub(super) async fn rest(&mut self) -> String {
         let mut said = String::new();
         self.client.read_to_string(&mut said).await.unwrap();
         said

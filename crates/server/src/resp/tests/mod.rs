@@ -2,6 +2,8 @@
 
 mod commands;
 mod connection;
+mod holding;
+mod waiting;
 
 use std::sync::Arc;
 
@@ -24,6 +26,8 @@ descriptors:
     limits: { algorithm: fixed_window, rate: 3/minute }
   - key: all
     limits: { algorithm: token_bucket, rate: 1/second, burst: 5 }
+  - key: slots
+    limits: { algorithm: concurrency, max: 1, lease: 1h }
   - key: watched
     shadow_mode: true
     rate_limit: { unit: minute, requests_per_unit: 1 }
