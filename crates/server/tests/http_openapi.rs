@@ -11,7 +11,7 @@ use http::{Method, Request, StatusCode};
 use http_support::{Told, engine_of, send};
 use serde_json::Value;
 use sluicegate_server::EXAMPLE_RULES;
-use sluicegate_server::http::{KeysAccess, Options, openapi, router};
+use sluicegate_server::http::{KeysAccess, Options, Peer, openapi, router};
 use sluicegate_server::rls::service::Service;
 
 fn example_app() -> axum::Router {
@@ -38,7 +38,9 @@ fn operations(document: &Value) -> Vec<(Method, String, Option<Value>)> {
 
 async fn ask(app: &axum::Router, method: &Method, path: &str, body: Option<&Value>) -> Told {
     let body = body.map_or_else(String::new, Value::to_string);
-    let request = Request::builder().method(method).uri(path).body(body.into()).unwrap();
+    let mut request = Request::builder().method(method).uri(path).body(body.into()).unwrap();
+    // As of a proxy on this machine.
+    request.extensions_mut().insert(Peer([127, 0, 0, 1].into()));
     send(app, request).await
 }
 

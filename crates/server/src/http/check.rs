@@ -300,7 +300,7 @@ impl Answering {
     }
 
     /// Writes the headers of an answer to one check.
-    fn tell(
+    pub(super) fn tell(
         &self,
         denied: bool,
         rules: &Snapshot<'_>,

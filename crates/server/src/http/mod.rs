@@ -10,6 +10,7 @@
 //! | `POST /v1/wait` | may this go, if it waits its turn? | 200 at its turn; 429 at once if that takes too long |
 //! | `POST /v1/explain` | which rules it is under, what would happen now, and why; nothing is charged | as `/v1/keys` |
 //! | `POST /v1/keys/inspect`, `/reset` | how limits stand, one by one; makes them as new | 200; 401 without the token, 403 if nobody may |
+//! | `/v1/forward-auth`, `/v1/forward-auth/DOMAIN` | may the request go that a proxy tells of in headers? | 200 without a body; denied: as the rules say |
 //! | `/json`, `GET /healthcheck` | as envoyproxy/ratelimit's | 200, 429, 400; 200, 500 |
 //! | `GET /openapi.json` | all of this, for machines | 200 |
 //!
@@ -28,6 +29,7 @@ mod answer;
 mod ask;
 mod check;
 mod explain;
+mod forward_auth;
 mod holding;
 mod json;
 mod keys;
@@ -47,6 +49,7 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use axum::routing::{any, get, post};
 
+pub use self::forward_auth::Peer;
 pub use self::openapi::document as openapi;
 pub use self::options::{Body, KeysAccess, Most, Options};
 pub use self::receive::BODY_BYTES_MAX;
@@ -77,7 +80,7 @@ impl From<Router> for Routes {
 }
 
 /// What there is, for whoever is lost.
-const ROUTES: [&str; 13] = [
+const ROUTES: [&str; 14] = [
     "/v1/check",
     "/v1/peek",
     "/v1/refund",
@@ -88,6 +91,7 @@ const ROUTES: [&str; 13] = [
     "/v1/explain",
     "/v1/keys/inspect",
     "/v1/keys/reset",
+    forward_auth::PATH,
     "/json",
     "/healthcheck",
     "/openapi.json",
@@ -134,6 +138,9 @@ pub fn routes(service: Service, options: Options) -> Routes {
         .route("/v1/explain", post(explain::explain))
         .route("/v1/keys/inspect", post(keys::inspect))
         .route("/v1/keys/reset", post(keys::reset))
+        .route(forward_auth::PATH, any(forward_auth::forward_auth))
+        .route("/v1/forward-auth/{*domain}", any(forward_auth::forward_auth_of))
+        .route("/v1/forward-auth/", any(forward_auth::forward_auth))
         .route("/json", any(json::rate_limit))
         .route("/healthcheck", any(json::health))
         .route("/openapi.json", get(openapi::get))

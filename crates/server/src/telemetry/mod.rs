@@ -34,6 +34,8 @@ pub enum Door {
     Explain,
     /// `/v1/keys/…`.
     Keys,
+    /// `/v1/forward-auth`.
+    ForwardAuth,
     /// `CL.THROTTLE`.
     Throttle,
     /// `SG.CHECK`.
@@ -230,7 +232,7 @@ impl Place {
 
 impl Door {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::ShouldRateLimit,
         Self::Json,
         Self::Check,
@@ -242,6 +244,7 @@ impl Door {
         Self::Wait,
         Self::Explain,
         Self::Keys,
+        Self::ForwardAuth,
         Self::Throttle,
         Self::RespCheck,
         Self::RespPeek,
@@ -267,6 +270,7 @@ impl Door {
             Self::Wait => "wait",
             Self::Explain => "explain",
             Self::Keys => "keys",
+            Self::ForwardAuth => "forward_auth",
             Self::Throttle => "cl.throttle",
             Self::RespCheck => "sg.check",
             Self::RespPeek => "sg.peek",

@@ -18,11 +18,11 @@ use tower_service::Service as _;
 use super::Shared;
 use super::patient::Patient;
 use super::watched::Watch;
-use crate::http::Answering;
 use crate::http::check::Want;
 use crate::http::receive::Receiving;
 use crate::http::refusal::Refusal;
 use crate::http::retried::RetryKey;
+use crate::http::{Answering, Peer, forward_auth};
 use crate::telemetry::Door;
 use crate::traces::Span;
 
@@ -30,6 +30,7 @@ use crate::traces::Span;
 pub(super) struct Asked {
     shared: Arc<Shared>,
     watch: Arc<Watch>,
+    peer: Option<Peer>,
 }
 
 /// A request that is in hand, however it ends.
@@ -68,8 +69,8 @@ struct Checking {
 }
 
 impl Asked {
-    pub(super) const fn new(shared: Arc<Shared>, watch: Arc<Watch>) -> Self {
-        Self { shared, watch }
+    pub(super) const fn new(shared: Arc<Shared>, watch: Arc<Watch>, peer: Option<Peer>) -> Self {
+        Self { shared, watch, peer }
     }
 }
 
@@ -103,7 +104,11 @@ impl HyperService<Request<Incoming>> for Asked {
                 Making::Checked { check: Some(check) }
             }
             _ => {
-                let request = request.map(|body| Body::new(Patient::new(body, patience)));
+                let mut request = request.map(|body| Body::new(Patient::new(body, patience)));
+                // Nobody else wants to know, and an extension takes memory.
+                if let Some(peer) = self.peer.filter(|_| is_forward_auth(request.uri().path())) {
+                    request.extensions_mut().insert(peer);
+                }
                 Making::Routed { routed: self.shared.routes.router.clone().call(request) }
             }
         };
@@ -114,6 +119,10 @@ impl HyperService<Request<Incoming>> for Asked {
 /// What is asked most. Anything that is not quite that is left to the router.
 fn is_check<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == "/v1/check"
+}
+
+fn is_forward_auth(path: &str) -> bool {
+    path.starts_with(forward_auth::PATH)
 }
 
 /// Where a request would have come in.
@@ -129,6 +138,7 @@ fn door_of(path: &str) -> Option<Door> {
         "/v1/explain" => Door::Explain,
         "/v1/keys/inspect" | "/v1/keys/reset" => Door::Keys,
         "/json" => Door::Json,
+        path if is_forward_auth(path) => Door::ForwardAuth,
         _ => return None,
     })
 }
