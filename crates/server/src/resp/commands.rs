@@ -3,6 +3,7 @@
 use super::frame::Args;
 use super::refusal::{Refusal, shown};
 use super::reply::Replies;
+use crate::telemetry::Door;
 
 /// What there is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,6 +246,23 @@ pub(super) const ALL: &[Command] = &[
 /// The command of a name, in letters of any size.
 pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
     ALL.iter().find(|command| command.text.as_bytes().eq_ignore_ascii_case(name))
+}
+
+impl Name {
+    /// Where its calls are counted, if they are.
+    pub(super) const fn door(self) -> Option<Door> {
+        match self {
+            Self::Throttle => Some(Door::Throttle),
+            Self::Check => Some(Door::RespCheck),
+            Self::Peek => Some(Door::RespPeek),
+            Self::Refund => Some(Door::RespRefund),
+            Self::Reserve => Some(Door::RespReserve),
+            Self::Commit => Some(Door::RespCommit),
+            Self::Cancel => Some(Door::RespCancel),
+            Self::Wait => Some(Door::RespWait),
+            _ => None,
+        }
+    }
 }
 
 impl Command {

@@ -159,6 +159,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             sent += wrote;
         }
         self.out.clear();
+        self.out.shrink_to(2 * self.seat.shared.bounds.reply_bytes);
         Ok(())
     }
 

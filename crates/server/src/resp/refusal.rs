@@ -38,6 +38,10 @@ impl Refusal {
         Self::invalid(format_args!("wrong number of arguments for '{name}' command"))
     }
 
+    pub(super) fn no_auth() -> Self {
+        Self::service("NOAUTH Authentication required.")
+    }
+
     pub(super) fn no_rules() -> Self {
         Self::service(
             "ERR no rules are loaded; see the log of the service for what is wrong with them",

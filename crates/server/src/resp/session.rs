@@ -1,6 +1,6 @@
 //! What a client is, as far as it has said: which protocol it speaks, whether it may ask, and what it calls itself.
 
-use super::commands::unknown_part;
+use super::commands::{Command, unknown_part};
 use super::frame::Args;
 use super::refusal::{Refusal, shown, whole};
 use super::reply::{Protocol, Replies};
@@ -25,6 +25,11 @@ impl Session {
     pub(super) fn new(shared: &Shared) -> Self {
         let is_known = shared.password.is_none();
         Self { protocol: Protocol::default(), is_known, id: shared.next_id(), name: Vec::new() }
+    }
+
+    /// Whether a command is for it.
+    pub(super) fn may(&self, command: Option<&Command>) -> bool {
+        self.is_known || command.is_some_and(Command::is_for_strangers)
     }
 
     /// `RESET`.

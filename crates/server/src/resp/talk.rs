@@ -214,24 +214,20 @@ impl Talk {
             replies.error("ERR this is not HTTP");
             return Some(Next::End);
         }
-        let found = commands::find(name);
-        let refusal = match found {
-            _ if !self.session.is_known && !found.is_some_and(|found| found.is_for_strangers()) => {
-                Some(Refusal::service("NOAUTH Authentication required."))
-            }
-            None => Some(commands::unknown(args)),
-            Some(command) if !command.takes(args.len()) => Some(Refusal::arity(command.text)),
-            Some(_) => None,
+        let command = match commands::find(name) {
+            found if !self.session.may(found) => Err(Refusal::no_auth()),
+            None => Err(commands::unknown(args)),
+            Some(command) => Ok(command),
         };
-        if let Some(refusal) = refusal {
-            replies.error(refusal);
-            return None;
-        }
-        let command = found?;
+        let command = match command {
+            Ok(command) => command,
+            Err(refusal) => {
+                replies.error(refusal);
+                return None;
+            }
+        };
         let (shared, session) = (&*self.shared, &mut self.session);
-        let mut door = None;
         let mut ask = |want: Want, replies: &mut Replies<'_>| {
-            door = Some(want.door());
             let judged = check::judge(want, args, &shared.service, now, &mut self.checked);
             judged.map(|answer| {
                 answered.asked[want as usize] += 1;
@@ -239,6 +235,7 @@ impl Talk {
             })
         };
         let done = match command.name {
+            _ if !command.takes(args.len()) => Err(Refusal::arity(command.text)),
             Name::Auth => session.auth(args, shared, &mut replies),
             Name::Client => session.client(args, &mut replies),
             Name::Command => commands::command(args, &mut replies),
@@ -278,7 +275,7 @@ impl Talk {
             Name::Cancel => ask(Want::Cancel, &mut replies),
         };
         if let Err(refusal) = done {
-            self.refuse(door, &refusal, out);
+            self.refuse(command.name.door(), &refusal, out);
         }
         self.hold_to_bounds();
         None
