@@ -138,9 +138,10 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     if report.is_clean() {
         return Ok(ExitCode::SUCCESS);
     }
-    let (errors, requests) = (report.errors, report.requests);
+    let (errors, asked) =
+        (report.errors + report.errors_before, report.requests + report.errors_before);
     eprintln!(
-        "sluicegate: {errors} errors, {requests} requests: the numbers above are not those of a healthy server"
+        "sluicegate: {errors} errors in {asked} requests: this is not how a healthy server answers"
     );
     Ok(ExitCode::FAILURE)
 }

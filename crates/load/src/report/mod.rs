@@ -60,9 +60,11 @@ pub struct Report {
     pub allowed: u64,
     /// It may not.
     pub denied: u64,
-    /// Requests without an answer, or with one that is none, those before the measured part included.
+    /// Requests without an answer, or with one that is none.
     pub errors: u64,
-    /// The same by their words.
+    /// The same while it filled and warmed up.
+    pub errors_before: u64,
+    /// Both by their words.
     pub errors_by_text: BTreeMap<String, u64>,
     /// Of all answers, in an open loop from when they were due.
     pub latency_us: Latency,
@@ -210,7 +212,8 @@ impl Report {
             per_second: answered as f64 / seconds,
             allowed: whole.allowed,
             denied: whole.denied,
-            errors: failures.count(),
+            errors: whole.failures.count(),
+            errors_before: outcome.failures_before.count(),
             errors_by_text: failures.0,
             latency_us: Latency::of(&whole.took),
             late_starts: whole.late,
@@ -228,7 +231,7 @@ impl Report {
     /// Whether every request got an answer, and there was one at all.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
-        self.errors == 0 && self.answered > 0
+        self.errors == 0 && self.errors_before == 0 && self.answered > 0
     }
 
     /// Whether an open loop was what it was meant to be: at most one of a thousand late, and all sent.

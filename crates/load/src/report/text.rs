@@ -12,8 +12,10 @@ const STOLEN: f64 = 0.05;
 pub(super) fn table(report: &Report) -> String {
     let mut text = format!("{}\n\n", heading(report));
     answers(report, &mut text);
-    latency(report, &mut text);
-    machine(report, &mut text);
+    if report.answered > 0 {
+        latency(report, &mut text);
+        machine(report, &mut text);
+    }
     for warning in warnings(report) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "warning   {warning}");
@@ -42,7 +44,7 @@ fn heading(report: &Report) -> String {
     };
     let threads = if *threads == 1 { String::new() } else { format!(" from {threads} threads") };
     format!(
-        "{target} {address}: {pace}, {connections} connection{}{calls}{threads}, {} key{} ({order}, seed {seed}), {:.1} s after {:.1} s of warm-up",
+        "{target} {address}, {pace}\n{connections} connection{}{calls}{threads}, {} key{} ({order}, seed {seed}), {:.1} s after {:.1} s of warm-up",
         plural(*connections as u64),
         count(*keys),
         plural(*keys),
@@ -63,6 +65,13 @@ fn answers(report: &Report, text: &mut String) {
         let _ = writeln!(text, "  {name:<8}{:>13}   {:.1} %", count(part), share(part));
     }
     let _ = writeln!(text, "  {:<8}{:>13}", "errors", count(report.errors));
+    if report.errors_before > 0 {
+        let _ = writeln!(
+            text,
+            "  before {:>14}   while it filled and warmed up",
+            count(report.errors_before)
+        );
+    }
     for (failure, times) in &report.errors_by_text {
         let _ = writeln!(text, "            {:>11} x {failure}", count(*times));
     }

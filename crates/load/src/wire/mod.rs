@@ -43,9 +43,35 @@ pub(crate) async fn connected(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(socket)
 }
 
-/// What a server said, short enough for a line; different numbers in it are different errors, so it should hold none that vary.
+/// What a server said, short enough for a line. Long numbers are left out: they differ from key to key, and then every error would be another one.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     const SHOWN_MAX: usize = 120;
+    const DIGITS_MAX: usize = 3;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_MAX)]);
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
+    let mut shown = String::new();
+    let mut digits = 0;
+    for letter in text.trim().chars() {
+        digits = if letter.is_ascii_digit() { digits + 1 } else { 0 };
+        match digits {
+            0..=DIGITS_MAX => shown.push(if letter.is_control() { ' ' } else { letter }),
+            _ if digits == DIGITS_MAX + 1 => {
+                shown.truncate(shown.len() - DIGITS_MAX);
+                shown.push('…');
+            }
+            _ => {}
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_numbers_are_left_out() {
+        assert_eq!(shown(b" 503 for 'user_00012345' a\r\nb 1234"), "503 for 'user_…' a  b …");
+        assert_eq!(shown(&[b'x'; 1_000]).len(), 120);
+        assert_eq!(shown(b"\xff\xfe"), "\u{fffd}\u{fffd}");
+    }
 }

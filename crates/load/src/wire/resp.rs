@@ -126,8 +126,11 @@ impl Connection {
     }
 }
 
-/// The first reply, if it is whole: how long it is, and what it says.
-fn reply(bytes: &[u8], means: Meaning) -> Result<Option<(usize, Result<Answer, String>)>, String> {
+/// How long it is, and what it says.
+type Reply = (usize, Result<Answer, String>);
+
+/// The first reply, if it is whole.
+fn reply(bytes: &[u8], means: Meaning) -> Result<Option<Reply>, String> {
     let Some(length) = length(bytes, 0)? else { return Ok(None) };
     let said = match (bytes[0], means) {
         (b'-' | b'!', _) => Err(shown(&bytes[1..length])),
