@@ -216,3 +216,28 @@ fn help_has_three_examples() {
     let help = sluicegate(&["bench", "--help"], "").stdout;
     assert_eq!(help.matches("\n  sluicegate bench ").count(), 3, "{help}");
 }
+
+/// Every line to paste of the guide, with fewer requests; those for RESP need a server of their own.
+#[test]
+fn the_commands_of_the_guide_are_answered() {
+    let page = std::fs::read_to_string(support::root().join("docs/guide/load.md")).unwrap();
+    let rules = support::root().join("docs/examples/service.yaml");
+    let service = Service::start(rules.to_str().unwrap(), "127.0.0.1:0", &[]);
+    let mut inside = false;
+    let mut count = 0;
+    for line in page.lines() {
+        if line.starts_with("```") {
+            inside = line == "```sh";
+        }
+        if !inside || !line.starts_with("sluicegate bench ") {
+            continue;
+        }
+        let fewer = line.replace("--duration 30s", "").replace("--keys 10k", "--keys 100");
+        let here =
+            fewer.replace("localhost:8081", &service.grpc).replace("localhost:8080", &service.http);
+        let run = support::shell(&format!("{here} --requests 50 --warm-up 0s"), &support::root());
+        assert_eq!(run.code, 0, "{line}\n{}{}", run.stdout, run.stderr);
+        count += 1;
+    }
+    assert_eq!(count, 6);
+}

@@ -4,10 +4,10 @@ use std::error::Error;
 
 use plotters::chart::ChartBuilder;
 use plotters::coord::Shift;
-use plotters::element::PathElement;
 use plotters::prelude::{
-    AreaSeries, Color as _, DrawingArea, IntoDrawingArea as _, IntoLogRange as _, LineSeries,
-    RGBColor, SVGBackend, SeriesLabelPosition, ShapeStyle, WHITE,
+    AreaSeries, Circle, Color as _, DrawingArea, EmptyElement, IntoDrawingArea as _, IntoFont as _,
+    IntoLogRange as _, LineSeries, PathElement, RGBColor, SVGBackend, SeriesLabelPosition,
+    ShapeStyle, Text, WHITE,
 };
 
 use crate::report::{Point, Report, count, time};
@@ -64,14 +64,14 @@ fn latency(report: &Report, area: &Area<'_>) -> Drawn {
     // Whole powers of ten, so that there is a mark at both ends.
     let (bottom, top) = (10f64.powf(least.log10().floor()), 10f64.powf(most.log10().ceil()));
     let title = format!(
-        "{} {}: {}/s, p99 {}",
+        "{} {}: {} answers per second",
         report.target,
         report.address,
         count(report.per_second.round() as u64),
-        time(report.latency_us.p99)
     );
     let mut chart = ChartBuilder::on(area)
-        .caption(title, (FONT, 15, &INK))
+        .caption(title, (FONT, 19, &INK))
+        .margin_left(18)
         .margin_right(24)
         .margin_top(8)
         .x_label_area_size(44)
@@ -86,15 +86,29 @@ fn latency(report: &Report, area: &Area<'_>) -> Drawn {
         .configure_mesh()
         .axis_style(PALE)
         .bold_line_style(GRID)
-        .light_line_style(WHITE)
-        .label_style((FONT, 12, &PALE))
-        .axis_desc_style((FONT, 12, &INK))
+        .max_light_lines(0)
+        .label_style((FONT, 14, &PALE))
+        .axis_desc_style((FONT, 14, &INK))
         .x_desc("share of requests that took no longer")
         .y_desc(format!("latency, {from}"))
         .x_label_formatter(&|one_in| percentile(*one_in))
         .y_label_formatter(&|us| round_time(*us))
         .draw()?;
     chart.draw_series(LineSeries::new(points, stroke(BLUE)))?;
+    let latency = &report.latency_us;
+    let told = [
+        ("p50", 2.0, latency.p50),
+        ("p90", 10.0, latency.p90),
+        ("p99", 100.0, latency.p99),
+        ("p99.9", 1_000.0, latency.p999),
+    ];
+    let marks = told.into_iter().filter(|mark| mark.1 <= right).map(|(name, one_in, us)| {
+        let words = format!("{name} {}", time(us));
+        EmptyElement::at((one_in, us.max(0.1)))
+            + Circle::new((0, 0), 4, BLUE.filled())
+            + Text::new(words, (6, 8), (FONT, 14).into_font().color(&INK))
+    });
+    chart.draw_series(marks)?;
     Ok(())
 }
 
@@ -111,6 +125,7 @@ fn rate(report: &Report, area: &Area<'_>) -> Drawn {
     let right = answered.last().map_or(1.0, |last| last.0);
     let top = answered.iter().map(|point| point.1).fold(1.0, f64::max) * 1.15;
     let mut chart = ChartBuilder::on(area)
+        .margin_left(18)
         .margin_right(24)
         .margin_top(12)
         .margin_bottom(8)
@@ -121,9 +136,9 @@ fn rate(report: &Report, area: &Area<'_>) -> Drawn {
         .configure_mesh()
         .axis_style(PALE)
         .bold_line_style(GRID)
-        .light_line_style(WHITE)
-        .label_style((FONT, 12, &PALE))
-        .axis_desc_style((FONT, 12, &INK))
+        .max_light_lines(0)
+        .label_style((FONT, 14, &PALE))
+        .axis_desc_style((FONT, 14, &INK))
         .x_desc("seconds")
         .y_desc("answers per second")
         .x_labels(11)
@@ -151,7 +166,7 @@ fn rate(report: &Report, area: &Area<'_>) -> Drawn {
             .configure_series_labels()
             .position(SeriesLabelPosition::LowerRight)
             .background_style(WHITE.mix(0.85))
-            .label_font((FONT, 12, &INK))
+            .label_font((FONT, 14, &INK))
             .draw()?;
     }
     Ok(())

@@ -316,12 +316,9 @@ impl Point {
         }
     }
 
-    /// The last second of a run is shorter, or a bit longer since it waits for the last answers.
+    /// The last second of a run may be shorter.
     pub(crate) fn of_run(mut self, seconds: f64) -> Self {
-        let left = seconds - self.second as f64;
-        if left < 2.0 && left > 0.0 && left.floor() != 1.0 {
-            self.seconds = left.min(1.0);
-        }
+        self.seconds = (seconds - self.second as f64).clamp(0.001, 1.0);
         self
     }
 }
