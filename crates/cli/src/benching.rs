@@ -2,6 +2,7 @@
 
 mod progress;
 
+use std::env;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -17,6 +18,9 @@ use sluicegate_load::{
 use crate::explaining::entries;
 use crate::output::written;
 
+/// What `sluicegate serve` has its password for RESP from. It is no flag: those are seen by everybody on the machine.
+const PASSWORD: &str = "SLUICEGATE_RESP_PASSWORD";
+
 /// Arguments of `bench`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -26,6 +30,7 @@ use crate::output::written;
     Closed loop, without --rate: every connection asks again as soon as it is answered. How much can the server do?\n\
     Open loop, with --rate: requests are due at times that the server cannot move, and what one took counts from when\n\
     it was due. How long do clients wait? See docs/guide/load.md.\n\n\
+    A password for RESP is taken from SLUICEGATE_RESP_PASSWORD.\n\
     Exit codes: 0 every request was answered, 1 there were errors, 2 broken, such as an address where nobody listens.")]
 pub(crate) struct BenchArgs {
     /// What to ask
@@ -199,6 +204,7 @@ impl BenchArgs {
             threads: self.threads,
             patience: patience.to_duration(),
             denied: if self.denied.is_empty() { vec![429] } else { self.denied.clone() },
+            password: env::var(PASSWORD).ok().filter(|text| !text.is_empty()),
             server: match self.server_pid.as_slice() {
                 [] => Server::Listening,
                 processes => Server::Processes(processes.to_vec()),

@@ -35,6 +35,8 @@ pub struct Plan {
     pub patience: Duration,
     /// Statuses of HTTP that are a no.
     pub denied: Vec<u16>,
+    /// What a server of RESP wants to hear first.
+    pub password: Option<String>,
     /// Whose CPU time and memory are watched.
     pub server: Server,
 }
@@ -62,8 +64,6 @@ pub enum Amount {
 pub enum Server {
     /// Whoever listens at the address, if that is here and may be looked at.
     Listening,
-    /// This process.
-    Process(u32),
     /// These processes, such as a server and the store behind it.
     Processes(Vec<u32>),
 }

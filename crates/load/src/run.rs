@@ -70,7 +70,6 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(&Progress)) -> Result<Report, L
     let failures_before = failures(&before_in);
     let processes = match &plan.server {
         Server::Listening => books::listening(plan.address),
-        Server::Process(process) => vec![*process],
         Server::Processes(processes) => processes.clone(),
     };
     let before = Snapshot::of(&processes);

@@ -104,10 +104,17 @@ impl Worker<'_> {
                 self.with(slots.into_iter().collect()).await
             }
             Protocol::Resp => {
-                let means = meaning(&plan.ask);
+                let password = plan.password.as_deref().map(resp::greeting).unwrap_or_default();
+                let door = Rc::new(resp::Door {
+                    address: plan.address,
+                    greeting: password,
+                    template: Template::clone(&template),
+                    means: meaning(&plan.ask),
+                    pipeline: plan.at_once,
+                });
                 let mut slots = Vec::new();
                 for _ in 0..connections {
-                    slots.push(resp::open(plan.address, &template, means, plan.at_once).await);
+                    slots.push(resp::open(&door).await);
                 }
                 self.with(slots.into_iter().collect()).await
             }

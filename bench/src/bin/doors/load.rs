@@ -111,6 +111,7 @@ fn plan(job: &Job, ask: Ask, (connections, at_once): (usize, usize)) -> Plan {
         threads: 1,
         patience: Duration::from_secs(10),
         denied: vec![429],
+        password: None,
         server: Server::Processes(job.processes.clone()),
     }
 }

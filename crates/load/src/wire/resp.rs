@@ -12,15 +12,24 @@ use super::{Heard, Slot, connected, heard, shown};
 use crate::ask::Answer;
 use crate::template::Template;
 
+/// What all connections to a server have in common.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) address: SocketAddr,
+    /// Sent before all else, and answered with `+OK`; may be empty.
+    pub(crate) greeting: Vec<u8>,
+    pub(crate) template: Template,
+    pub(crate) means: Meaning,
+    /// Commands in a row.
+    pub(crate) pipeline: usize,
+}
+
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    address: SocketAddr,
+    door: Rc<Door>,
     /// None after it broke.
     socket: Option<TcpStream>,
-    template: Rc<Template>,
-    means: Meaning,
-    pipeline: usize,
     sent: BytesMut,
     received: BytesMut,
     reconnects: u64,
@@ -43,28 +52,47 @@ const REPLY_MAX: usize = 16 << 20;
 /// Arrays in arrays.
 const DEPTH_MAX: usize = 8;
 
-pub(crate) async fn open(
-    address: SocketAddr,
-    template: &Rc<Template>,
-    means: Meaning,
-    pipeline: usize,
-) -> Result<Connection, String> {
-    let socket = connected(address).await.map_err(|error| format!("cannot connect: {error}"))?;
+pub(crate) async fn open(door: &Rc<Door>) -> Result<Connection, String> {
     Ok(Connection {
-        address,
-        socket: Some(socket),
-        template: template.clone(),
-        means,
-        pipeline,
-        sent: BytesMut::with_capacity(template.len() * pipeline),
+        socket: Some(door.connect().await?),
+        sent: BytesMut::with_capacity(door.template.len() * door.pipeline),
         received: BytesMut::with_capacity(RECEIVED),
+        door: door.clone(),
         reconnects: 0,
     })
 }
 
+/// How a password is told.
+pub(crate) fn greeting(password: &str) -> Vec<u8> {
+    format!("*2\r\n$4\r\nAUTH\r\n${}\r\n{password}\r\n", password.len()).into_bytes()
+}
+
+impl Door {
+    /// A connection whose server knows us.
+    async fn connect(&self) -> Result<TcpStream, String> {
+        let socket = connected(self.address).await;
+        let mut socket = socket.map_err(|error| format!("cannot connect: {error}"))?;
+        if self.greeting.is_empty() {
+            return Ok(socket);
+        }
+        socket.write_all(&self.greeting).await.map_err(|error| error.to_string())?;
+        let mut received = Vec::new();
+        loop {
+            let read = socket.read_buf(&mut received).await;
+            if read.map_err(|error| error.to_string())? == 0 {
+                return Err("the connection was closed when it was told the password".to_owned());
+            }
+            if let Some((_, said)) = reply(&received, Meaning::Nothing)? {
+                said.map_err(|refused| format!("the password is refused: {refused}"))?;
+                return Ok(socket);
+            }
+        }
+    }
+}
+
 impl Slot for Connection {
     fn room(&self) -> usize {
-        self.pipeline
+        self.door.pipeline
     }
 
     async fn ask(&mut self, keys: &[u64], out: &mut Vec<Heard>) {
@@ -95,13 +123,10 @@ impl Connection {
         }
         let socket = match &mut self.socket {
             Some(socket) => socket,
-            none => {
-                let made = connected(self.address).await;
-                none.insert(made.map_err(|error| format!("cannot connect: {error}"))?)
-            }
+            none => none.insert(self.door.connect().await?),
         };
         self.sent.clear();
-        keys.iter().for_each(|key| self.template.write(*key, &mut self.sent));
+        keys.iter().for_each(|key| self.door.template.write(*key, &mut self.sent));
         socket.write_all(&self.sent).await.map_err(|error| error.to_string())?;
         self.received.clear();
         let mut from = 0;
@@ -112,7 +137,7 @@ impl Connection {
             }
             // One look at the clock for all that came together.
             let at = Instant::now();
-            while let Some((length, said)) = reply(&self.received[from..], self.means)? {
+            while let Some((length, said)) = reply(&self.received[from..], self.door.means)? {
                 out.push(Heard { at, said });
                 from += length;
             }
