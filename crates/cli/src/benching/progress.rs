@@ -11,8 +11,13 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// The first words are for what comes before the measured part.
     pub(crate) fn new() -> Self {
-        Self { watched: io::stderr().is_terminal() }
+        let watched = io::stderr().is_terminal();
+        if watched {
+            let _ = write!(io::stderr(), "warming up");
+        }
+        Self { watched }
     }
 
     pub(crate) fn show(&mut self, progress: &Progress) {

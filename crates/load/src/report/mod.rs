@@ -149,8 +149,8 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Until the end, if that is known.
     pub left: Option<Duration>,
-    /// Answers per second, in the last one.
-    pub per_second: f64,
+    /// Answers in the last second that is over, if one is.
+    pub per_second: Option<u64>,
     /// So far.
     pub p99_us: f64,
     /// So far.
@@ -344,7 +344,7 @@ impl Progress {
         Self {
             elapsed,
             left,
-            per_second: last.map_or(0.0, |last| last.answered as f64),
+            per_second: last.map(|last| last.answered),
             p99_us: us(whole.took.value_at_quantile(0.99)),
             errors: whole.failures.count(),
         }

@@ -161,10 +161,11 @@ fn warnings(report: &Report) -> Vec<String> {
 pub(super) fn progress(progress: &Progress) -> String {
     let left =
         progress.left.map_or(String::new(), |left| format!(", {:.0} s left", left.as_secs_f64()));
+    let Some(per_second) = progress.per_second else { return format!("loading{left}") };
     format!(
         "{:>3.0} s  {:>11}/s  p99 {:<9} {} error{}{left}",
         progress.elapsed.as_secs_f64(),
-        count(progress.per_second.round() as u64),
+        count(per_second),
         time(progress.p99_us),
         count(progress.errors),
         plural(progress.errors),
