@@ -300,3 +300,29 @@ fn every_example_of_the_guide_is_valid() {
     }
     assert!(count >= 8, "only {count} examples were found");
 }
+
+#[test]
+fn what_proxies_are_asked_to_tell_is_shown() {
+    let folder = Folder::new();
+    let rules = format!(
+        "{GOOD}forward_auth:\n  trusted_proxies: 10.0.0.0/8\n  deny_status: 403\n  hits: header X-Cost\n  descriptors: [{{ user_id: header \
+         X-User or nobody }}]\n"
+    );
+    let path = folder.file("web.yaml", &rules);
+    let run = check(&[&path]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+    let shown = "  forward auth  user_id: header X-User or nobody\n                for proxies in 10.0.0.0/8 · hits: header X-Cost · denied with 403\n";
+    assert!(run.stdout.contains(shown), "{}", run.stdout);
+    let web = &parsed(&check(&["--json", &path]))["domains"][0]["forward_auth"];
+    let expected = serde_json::json!({
+        "trusted_proxies": ["10.0.0.0/8"],
+        "descriptors": [{ "user_id": "header X-User or nobody" }],
+        "hits": "header X-Cost",
+        "deny_status": 403,
+    });
+    assert_eq!(*web, expected);
+    assert!(
+        parsed(&check(&["--json", &folder.file("a.yaml", GOOD)]))["domains"][0]["forward_auth"]
+            .is_null()
+    );
+}

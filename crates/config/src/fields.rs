@@ -113,6 +113,11 @@ impl<'a> Value<'a> {
         self.node.at
     }
 
+    /// The way to it.
+    pub(crate) const fn path(&self) -> &Path<'a> {
+        &self.path
+    }
+
     /// Reports that something is wrong with this value.
     pub(crate) fn refuse(&self, report: &mut Report, message: String) -> Reported {
         report.add(self.node.at, self.path, message)
@@ -235,6 +240,16 @@ impl<'a> Fields<'a> {
         entry.taken = true;
         let path = Path::Key(self.path, entry.key);
         Some(Value { node: entry.value, path })
+    }
+
+    /// Every field in the order they were written, for a mapping whose keys are free.
+    pub(crate) fn all(&mut self) -> Vec<(&'a str, Value<'a>)> {
+        let path = self.path;
+        let all = self.entries.iter_mut().map(|entry| {
+            entry.taken = true;
+            (entry.key, Value { node: entry.value, path: Path::Key(path, entry.key) })
+        });
+        all.collect()
     }
 
     /// The value of a field that may be there but not empty.

@@ -13,7 +13,7 @@ use serde_json::Value;
 const KEYWORDS: &str = "$comment $defs $ref $schema additionalProperties allOf anyOf const \
                         description else enum examples if items maxItems maxLength maxProperties \
                         maximum minItems minLength minProperties minimum not oneOf pattern \
-                        properties required then title type";
+                        properties propertyNames required then title type";
 
 fn schema() -> Value {
     serde_json::from_str(&sluicegate_config::schema::schema()).unwrap()

@@ -289,10 +289,10 @@ impl Limit {
         with_kernel!(self, state, |kernel, inner| kernel.spend(inner, cost, at, now), nowhere)
     }
 
-    /// Takes `slots` of a concurrency limit for `holder`, or renews what it holds.
-    pub fn hold(&self, state: &mut State, holder: Holder, slots: u64, now: Timestamp) {
+    /// Takes `slots` of a concurrency limit for `holder`, or renews what it holds: for `ttl`, and no longer than its lease.
+    pub fn hold(&self, state: &mut State, holder: Holder, slots: u64, ttl: Span, now: Timestamp) {
         if let (Self::Concurrency(limit), State::Slots(inner)) = (self, state) {
-            limit.hold(inner, holder, slots, now);
+            limit.hold(inner, holder, slots, ttl, now);
         }
     }
 

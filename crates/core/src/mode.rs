@@ -98,7 +98,7 @@ impl Step {
     /// When a percentage or factor is out of range, the mode has no meaning for the algorithm, or
     /// the limit that it makes cannot be held exactly.
     pub fn new(limit: Limit, mode: Mode) -> Result<Self, QuotaError> {
-        let plain = Self { limit, slack: 0, plain: None, boost: None, enforced: true, rule: 0 };
+        let plain = Self::hard(limit);
         match mode {
             Mode::Hard => Ok(plain),
             Mode::Shadow => Ok(Self { enforced: false, ..plain }),
@@ -109,6 +109,19 @@ impl Step {
             }
             Mode::Elastic { up_to, .. } => Ok(Self { boost: Some(limit.boosted(up_to)?), ..plain }),
         }
+    }
+
+    /// `limit` as it is.
+    ///
+    /// ```
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_core::mode::{Mode, Step};
+    ///
+    /// assert_eq!(Ok(Step::hard(Limit::Closed)), Step::new(Limit::Closed, Mode::Hard));
+    /// ```
+    #[must_use]
+    pub const fn hard(limit: Limit) -> Self {
+        Self { limit, slack: 0, plain: None, boost: None, enforced: true, rule: 0 }
     }
 
     /// The same step, of this rule of the plan. The limits of a rule in the shadow are counted

@@ -274,9 +274,6 @@ impl Limit {
                 | OpKind::ForceAdd
                 | OpKind::Drain,
             ) => Some("a slot is held under an id; use `hit` with `id`, and `cancel` to free it"),
-            (Self::Concurrency(_), OpKind::Reserve | OpKind::Commit) => {
-                Some("a slot is freed, not settled; use `hit` with `id`, and `cancel` to free it")
-            }
             (Self::SlidingLog(_) | Self::SlidingWindow(_), OpKind::ForceAdd) => {
                 Some("a count cannot go below nothing; raise the limit with `set_limit`")
             }

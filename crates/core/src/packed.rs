@@ -29,7 +29,7 @@ use crate::arithmetic::{EXACT_MAX, signed};
 use crate::limit::{Kernel, Limit, State};
 use crate::mode::Step;
 use crate::quota::Mark;
-use crate::time::{NOW_MAX, Span, Timestamp};
+use crate::time::{NOW_MAX, SPAN_MAX, Span, Timestamp};
 use crate::verdict::{Decision, Outcome};
 
 /// A state in two numbers.
@@ -131,6 +131,38 @@ impl Limit {
             _ => State::New,
         }
     }
+
+    /// What [`Step::hit_plainly`] says where this limit is a hard step.
+    #[inline]
+    #[must_use]
+    pub fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
+        if now > NOW_MAX {
+            return None;
+        }
+        match self.kernel() {
+            Kernel::Meter(kernel) => kernel.hit_plainly(kept, cost, now),
+            Kernel::Steps(kernel) => kernel.hit_plainly(kept, cost, now),
+            Kernel::Counter(kernel) => kernel.hit_plainly(kept, cost, now),
+            Kernel::Tally(kernel) => kernel.hit_plainly(kept, cost, now),
+            Kernel::Open => Some(PlainHit {
+                allowed: true,
+                after: Span::ZERO,
+                stands: Stands { remaining: None, reset_after: Span::ZERO, beyond: 0 },
+                kept: None,
+            }),
+            Kernel::Closed | Kernel::Log(_) | Kernel::WarmUp(_) | Kernel::Slots(_) => None,
+        }
+    }
+
+    /// The bucket or queue that this limit is, if it is one whose units take whole microseconds and identities start
+    /// with it full.
+    #[must_use]
+    pub fn whole_bucket(&self) -> Option<WholeBucket> {
+        match self.kernel() {
+            Kernel::Meter(meter) if !meter.starts_short() => WholeBucket::of(meter),
+            _ => None,
+        }
+    }
 }
 
 // === impl Step ===
@@ -155,22 +187,7 @@ impl Step {
     #[inline]
     #[must_use]
     pub fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
-        if now > NOW_MAX {
-            return None;
-        }
-        match self.limit.kernel() {
-            Kernel::Meter(kernel) => kernel.hit_plainly(kept, cost, now),
-            Kernel::Steps(kernel) => kernel.hit_plainly(kept, cost, now),
-            Kernel::Counter(kernel) => kernel.hit_plainly(kept, cost, now),
-            Kernel::Tally(kernel) => kernel.hit_plainly(kept, cost, now),
-            Kernel::Open => Some(PlainHit {
-                allowed: true,
-                after: Span::ZERO,
-                stands: Stands { remaining: None, reset_after: Span::ZERO, beyond: 0 },
-                kept: None,
-            }),
-            Kernel::Closed | Kernel::Log(_) | Kernel::WarmUp(_) | Kernel::Slots(_) => None,
-        }
+        self.limit.hit_plainly(kept, cost, now)
     }
 
     /// The bucket or queue that this step is, if it is one whose units take whole microseconds and
@@ -178,10 +195,7 @@ impl Step {
     #[must_use]
     pub fn whole_bucket(&self) -> Option<WholeBucket> {
         self.plain_cost_max()?;
-        match self.limit.kernel() {
-            Kernel::Meter(meter) => WholeBucket::of(meter),
-            _ => None,
-        }
+        self.limit.whole_bucket()
     }
 
     /// How the limit stands, for one that agreed to a hit when another of the plan did not.
@@ -288,6 +302,30 @@ impl WholeBucket {
         let interval = meter.rate.whole_interval()?;
         let (full_us, capacity, waits) = (meter.full.us(), meter.capacity, meter.queues());
         meter.pours().then_some(Self { interval, full_us, capacity, waits })
+    }
+
+    /// A bucket of so many tokens, full at first, one of which comes back whenever `interval` has passed: the one that
+    /// [`Limit::whole_bucket`] has of a token bucket of that rate. `None` where there is no such bucket.
+    ///
+    /// ```
+    /// use sluicegate_core::algorithm::token_bucket::TokenBucket;
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_core::packed::WholeBucket;
+    /// use sluicegate_core::quota::Rate;
+    /// use sluicegate_core::time::Span;
+    ///
+    /// let rate = Rate::new(30, Span::from_secs(60)).unwrap();
+    /// let limit = Limit::TokenBucket(TokenBucket::new(rate, 16).unwrap());
+    /// let bucket = WholeBucket::of_tokens(16, Span::from_secs(2));
+    /// assert!(bucket.is_some());
+    /// assert_eq!(bucket, limit.whole_bucket());
+    /// ```
+    #[must_use]
+    pub fn of_tokens(tokens: u64, interval: Span) -> Option<Self> {
+        let interval = NonZeroU64::new(interval.as_micros())?;
+        let full_us = interval.get().checked_mul(tokens)?;
+        let held = (1..=EXACT_MAX).contains(&tokens) && full_us <= SPAN_MAX.as_micros();
+        held.then_some(Self { interval, full_us, capacity: tokens, waits: false })
     }
 
     /// [`Step::hit_plainly`] for such a limit.

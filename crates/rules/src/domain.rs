@@ -4,6 +4,7 @@
 
 use std::fmt::{self, Display};
 
+use crate::forward_auth::ForwardAuth;
 use crate::network::{Network, Prefix};
 use crate::rule::Rule;
 use regex::Regex;
@@ -36,6 +37,8 @@ pub struct Domain {
     pub deny: Vec<Listed>,
     /// The first entries of descriptors, in the order of the file.
     pub descriptors: Vec<Node>,
+    /// How proxies are answered that ask about their requests.
+    pub forward_auth: Option<ForwardAuth>,
 }
 
 /// Where a key ends and a value begins.
@@ -113,6 +116,7 @@ impl Domain {
             allow: Vec::new(),
             deny: Vec::new(),
             descriptors: Vec::new(),
+            forward_auth: None,
         }
     }
 }

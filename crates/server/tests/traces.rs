@@ -17,10 +17,16 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
 use prost::Message;
-use sluicegate::Timestamp;
+use sluicegate::{Engine, Timestamp, rules_of};
+use sluicegate_server::EXAMPLE_RULES;
+use sluicegate_server::health::Health;
+use sluicegate_server::http::{Options as HttpOptions, Peer, router};
+use sluicegate_server::rls::options::Options as RlsOptions;
+use sluicegate_server::rls::service::Service;
 use sluicegate_server::traces::{Options, Protocol, Tracer, export, start};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tower::ServiceExt;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -258,4 +264,27 @@ async fn the_end_does_not_wait_for_a_collector_that_hangs() {
         exporting.await.unwrap();
         assert_eq!((tracer.exported(), tracer.lost()), (0, 5), "{protocol:?}");
     }
+}
+
+/// The client's own trace goes on: proxies hand its context over with the other headers.
+#[tokio::test]
+async fn what_a_proxy_asks_is_a_span() {
+    let mut collector = Collector::start(StatusCode::OK, "0").await;
+    let (tracer, exporter) = start(Options { batch_max: 1, ..collector.options() });
+    tokio::spawn(export(exporter, pending()));
+    let health = Health::default();
+    health.rules_loaded(1);
+    let engine = Engine::new(rules_of(EXAMPLE_RULES).unwrap()).unwrap();
+    let service = Service::traced(engine, RlsOptions::default(), health, tracer);
+    let request = http::Request::get("/v1/forward-auth")
+        .header("traceparent", PARENT)
+        .extension(Peer([127, 0, 0, 1].into()))
+        .body(Body::empty());
+    let answer = router(service, HttpOptions::default()).oneshot(request.unwrap()).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    let [span] = <[Span; 1]>::try_from(collector.batch().await).unwrap();
+    assert_eq!(span.name, "/v1/forward-auth");
+    assert_eq!(span.parent_span_id, 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes());
+    let told: Vec<String> = span.attributes.into_iter().map(|one| one.key).collect();
+    assert_eq!(told, ["ratelimit.domain", "ratelimit.code"]);
 }

@@ -249,3 +249,26 @@ pub(crate) fn span(duration: Duration) -> Span {
 pub(crate) fn duration(span: Span) -> Duration {
     Duration::from_micros(span.as_micros())
 }
+/// Waits until `until`, by this clock or, without one, by that of the system.
+#[cfg(feature = "tokio")]
+pub(crate) async fn sleep_until(clock: Option<&dyn Clock>, until: Timestamp) {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    let now = || clock.map_or_else(|| SystemClock::get().read(), Clock::now);
+    while now() < until {
+        let by_hand = poll_fn(|cx| match clock {
+            Some(clock) if now() < until => {
+                if !clock.wakes(until, cx.waker()) {
+                    return Poll::Ready(false);
+                }
+                if now() < until { Poll::Pending } else { Poll::Ready(true) }
+            }
+            Some(_) => Poll::Ready(true),
+            None => Poll::Ready(false),
+        });
+        if !by_hand.await {
+            tokio::time::sleep(duration(until.since(now()))).await;
+        }
+    }
+}

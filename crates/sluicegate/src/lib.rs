@@ -103,6 +103,7 @@ mod memory;
 mod plan;
 mod policy;
 pub mod snapshot;
+pub mod throttle;
 #[cfg(feature = "tower")]
 pub mod tower;
 
@@ -118,10 +119,13 @@ pub use sluicegate_core::verdict::{Outcome, Verdict};
 pub use sluicegate_rules as rules;
 
 pub use denied::Denied;
+#[cfg(feature = "tokio")]
+pub use engine::Waited;
 #[cfg(feature = "config")]
 pub use engine::{Change, Follower, Following, LOOK_EVERY, RulesError, rules_of};
 pub use engine::{
-    Checked, Engine, EngineBuilder, Inspected, LimitState, Reloaded, Snapshot, Stats, Status,
+    Checked, Engine, EngineBuilder, HoldError, Inspected, LimitState, Reloaded, Snapshot, Stats,
+    Status,
 };
 pub use limit::LimitError;
 pub use limiter::{Ask, Booking, Builder, Limiter, Permit, Reservation, Together};

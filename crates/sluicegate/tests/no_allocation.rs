@@ -9,7 +9,8 @@ use std::cell::Cell;
 
 use sluicegate::rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate::rules::unit::Unit;
-use sluicegate::{Checked, Engine, rules_of};
+use sluicegate::throttle::{Terms, Throttle};
+use sluicegate::{Checked, Engine, Memory, Span, Timestamp, rules_of};
 
 struct Counting;
 
@@ -78,5 +79,25 @@ fn a_check_takes_no_memory() {
         // Most are admitted at first, and denied from some point on.
         (0..80).for_each(|_| ask());
         assert_eq!(TAKEN.get() - before, 0, "{descriptors:?}");
+    }
+}
+
+#[test]
+fn a_throttled_hit_takes_no_memory() {
+    let throttle = Throttle::new(&Memory::new());
+    // Whole microseconds, a fraction, and one too fine for a lane. Some tokens come back meanwhile.
+    for (burst, count, period_s) in [(15, 30, 60), (15, 7, 60), (15, 1_000_003, 31_536_000)] {
+        let terms = Terms::new(burst, count, period_s).unwrap();
+        let key = count.to_le_bytes();
+        let ask = |call: u64| {
+            let now = Timestamp::EPOCH.after(Span::from_millis(call * 100));
+            throttle.hit(&key, &terms, 1, now).unwrap();
+            throttle.hit(&key, &terms, 0, now).unwrap();
+            throttle.hit_batch([(&key[..], &terms, 1)], now, |_, verdict| assert!(verdict.is_ok()));
+        };
+        (0..10).for_each(ask);
+        let before = TAKEN.get();
+        (10..90).for_each(ask);
+        assert_eq!(TAKEN.get() - before, 0, "{count} in {period_s} s");
     }
 }

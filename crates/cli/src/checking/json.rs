@@ -5,6 +5,8 @@ use sluicegate::explain::rule::contents;
 use sluicegate::explain::rule::json::rule;
 use sluicegate_config::problem::Problem;
 use sluicegate_rules::domain::{Domain, Listed};
+use sluicegate_rules::forward_auth::ForwardAuth;
+use sluicegate_rules::mapping::Part;
 use sluicegate_rules::set::RuleSet;
 
 use super::summary::Totals;
@@ -52,6 +54,21 @@ fn domain(set: &RuleSet, domain: &Domain) -> Value {
         "exempt": contents.exempt,
         "allow": listed(&domain.allow),
         "deny": listed(&domain.deny),
+        "forward_auth": domain.forward_auth.as_ref().map(forward_auth),
+    })
+}
+
+fn forward_auth(auth: &ForwardAuth) -> Value {
+    let networks = auth.trusted_proxies.networks().iter().map(ToString::to_string);
+    let descriptor = |entries: &Vec<(Box<str>, Part)>| -> Value {
+        let entries = entries.iter().map(|(key, part)| (key.to_string(), json!(part.to_string())));
+        Value::Object(entries.collect())
+    };
+    json!({
+        "trusted_proxies": networks.collect::<Vec<_>>(),
+        "descriptors": auth.mapping.descriptors.iter().map(descriptor).collect::<Value>(),
+        "hits": auth.mapping.hits.as_ref().map(ToString::to_string),
+        "deny_status": auth.deny_status,
     })
 }
 

@@ -5,6 +5,8 @@ use sluicegate::explain::rule::words::{
 };
 use sluicegate::explain::rule::{Placed, contents};
 use sluicegate_rules::domain::{Domain, Listed};
+use sluicegate_rules::forward_auth::ForwardAuth;
+use sluicegate_rules::mapping::Part;
 use sluicegate_rules::rule::Limits;
 use sluicegate_rules::set::RuleSet;
 
@@ -73,6 +75,7 @@ fn table(set: &RuleSet, domain: &Domain, how_much: HowMuch) -> String {
         ("no limit", contents.exempt.iter().map(|way| plainly(way)).collect()),
         ("allow list", listed(&domain.allow)),
         ("deny list", listed(&domain.deny)),
+        ("forward auth", domain.forward_auth.as_ref().map_or_else(Vec::new, forward_auth)),
     ];
     for (name, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
         rows.push((name.to_owned(), shortened(items, how_much)));
@@ -134,6 +137,20 @@ fn joined(remarks: Vec<String>) -> Vec<String> {
 
 fn listed(list: &[Listed]) -> Vec<String> {
     list.iter().map(|one| plainly(&one.to_string())).collect()
+}
+
+/// What is made of a request, one descriptor a line, and who may ask.
+fn forward_auth(auth: &ForwardAuth) -> Vec<String> {
+    let entry = |(key, part): &(Box<str>, Part)| format!("{key}: {part}");
+    let descriptor =
+        |entries: &Vec<(Box<str>, Part)>| entries.iter().map(entry).collect::<Vec<_>>().join(", ");
+    let mut lines: Vec<String> = auth.mapping.descriptors.iter().map(descriptor).collect();
+    let networks = auth.trusted_proxies.networks().iter().map(ToString::to_string);
+    let mut more = vec![format!("for proxies in {}", networks.collect::<Vec<_>>().join(", "))];
+    more.extend(auth.mapping.hits.as_ref().map(|hits| format!("hits: {hits}")));
+    more.extend(auth.deny_status.map(|status| format!("denied with {status}")));
+    lines.extend(joined(more));
+    lines.iter().map(|line| plainly(line)).collect()
 }
 
 fn shortened(mut items: Vec<String>, how_much: HowMuch) -> Vec<String> {

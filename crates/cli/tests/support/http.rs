@@ -42,7 +42,11 @@ pub fn post(address: &str, path: &str, body: &str) -> Answer {
 }
 
 fn asked(address: &str, request: &[u8]) -> Answer {
-    let mut connection = TcpStream::connect(address).unwrap();
+    asked_on(TcpStream::connect(address).unwrap(), request)
+}
+
+/// Asks on a connection that is there already, and must be closed after the answer.
+pub fn asked_on(mut connection: TcpStream, request: &[u8]) -> Answer {
     connection.write_all(request).unwrap();
     let mut bytes = Vec::new();
     connection.read_to_end(&mut bytes).unwrap();

@@ -6,10 +6,11 @@ use sluicegate_rules::domain::{Domain, Joint, Listed, Node};
 
 use super::Options;
 use super::file::FileRead;
+use super::forward_auth::Written;
 use super::keys::Form;
 use super::lists::Entry;
 use super::place::Place;
-use super::{level, lint};
+use super::{level, lint, nowhere};
 use crate::problem::{Position, Report, quoted, shortened};
 
 /// A domain with where everything in it was written.
@@ -17,6 +18,7 @@ pub(super) struct Gathered {
     pub(super) domain: Domain,
     pub(super) allow: Vec<Entry>,
     pub(super) deny: Vec<Entry>,
+    pub(super) forward_auth: Option<Written>,
     pub(super) places: Vec<Place>,
     /// The source that it is first met in, and where.
     pub(super) source: usize,
@@ -36,7 +38,7 @@ pub(super) fn gathered(
     for (source, file) in files {
         let first = known.get(&file.domain).and_then(|place| domains.get_mut(*place));
         match first {
-            Some(first) if options.merge_domains => first.merge(file),
+            Some(first) if options.merge_domains => first.merge(file, reports),
             first => {
                 if let Some(first) = first {
                     duplicate(first, source, &file, reports);
@@ -49,6 +51,7 @@ pub(super) fn gathered(
     for domain in &domains {
         level::check(domain, reports);
         lint::check(domain, reports);
+        nowhere::check(domain, reports);
     }
     domains.into_iter().map(Gathered::finish).collect()
 }
@@ -60,10 +63,11 @@ impl Gathered {
         domain.descriptors = file.descriptors;
         let (at, form) = (file.at, file.form);
         let (allow, deny, places) = (file.allow, file.deny, file.places);
-        Self { domain, allow, deny, places, source, at, form }
+        let forward_auth = file.forward_auth;
+        Self { domain, allow, deny, forward_auth, places, source, at, form }
     }
 
-    fn merge(&mut self, file: FileRead) {
+    fn merge(&mut self, file: FileRead, reports: &mut [Report]) {
         if file.form == Form::Native {
             self.form = Form::Native;
             self.domain.joint = joint(Form::Native);
@@ -72,6 +76,11 @@ impl Gathered {
         self.places.extend(file.places);
         self.allow.extend(file.allow);
         self.deny.extend(file.deny);
+        match (&self.forward_auth, file.forward_auth) {
+            (Some(first), Some(second)) => twice(first, &second, reports),
+            (None, second) => self.forward_auth = second,
+            (Some(_), None) => {}
+        }
     }
 
     fn finish(mut self) -> Domain {
@@ -80,6 +89,7 @@ impl Gathered {
         };
         self.domain.allow = listed(self.allow);
         self.domain.deny = listed(self.deny);
+        self.domain.forward_auth = self.forward_auth.map(|written| written.auth);
         self.domain
     }
 
@@ -109,5 +119,15 @@ fn duplicate(first: &Gathered, source: usize, file: &FileRead, reports: &mut [Re
     );
     if let Some(report) = reports.get_mut(source) {
         report.add(file.at, "domain", message);
+    }
+}
+
+/// Each domain has one answer to proxies.
+fn twice(first: &Written, second: &Written, reports: &mut [Report]) {
+    let other = reports.get(first.source).map(|report| quoted(report.source()));
+    let (other, line) = (other.unwrap_or_default(), first.at.line);
+    let message = format!("is given twice, first in {other} on line {line}; remove one");
+    if let Some(report) = reports.get_mut(second.source) {
+        report.add(second.at, "forward_auth", message);
     }
 }

@@ -2,6 +2,7 @@
 
 use sluicegate_rules::domain::Node as Descriptor;
 
+use super::forward_auth::Written;
 use super::keys::{Form, Key, Level};
 use super::lists::Entry;
 use super::place::Place;
@@ -20,6 +21,7 @@ pub(super) struct FileRead {
     pub(super) form: Form,
     pub(super) allow: Vec<Entry>,
     pub(super) deny: Vec<Entry>,
+    pub(super) forward_auth: Option<Written>,
     pub(super) descriptors: Vec<Descriptor>,
     pub(super) places: Vec<Place>,
 }
@@ -77,13 +79,15 @@ impl Reader<'_> {
         let mut list =
             |key: Key| found.get(key).map_or_else(Vec::new, |pair| self.list(&root.field(pair)));
         let (allow, deny) = (list(Key::Allow), list(Key::Deny));
+        let forward_auth =
+            found.get(Key::ForwardAuth).and_then(|pair| self.forward_auth(&root.field(pair)).ok());
         let (descriptors, places) = match found.get(Key::Descriptors) {
             Some(pair) => self.descriptors(&root.field(pair), 1),
             None => (Vec::new(), Vec::new()),
         };
         let at = found.get(Key::Domain).map_or(START, |pair| pair.value.at);
         let (domain, form) = (domain.ok()?, self.form);
-        Some(FileRead { domain, at, form, allow, deny, descriptors, places })
+        Some(FileRead { domain, at, form, allow, deny, forward_auth, descriptors, places })
     }
 
     fn domain(&mut self, spot: &Spot<'_, '_>) -> Result<String, Told> {

@@ -62,6 +62,7 @@ keys! {
     Descriptors "descriptors" Envoy [Root Descriptor],
     Allow "allow" Native [Root],
     Deny "deny" Native [Root],
+    ForwardAuth "forward_auth" Native [Root],
     Entry "key" Envoy [Descriptor Listed],
     Value "value" Envoy [Descriptor Listed],
     Regex "regex" Native [Descriptor Listed],

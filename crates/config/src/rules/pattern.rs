@@ -179,7 +179,7 @@ fn bits(text: &str, most: u8) -> Result<u8, UnitError> {
 }
 
 /// The network of a text, or what is wrong with it.
-fn network_of(text: &str) -> Result<Network, String> {
+pub(super) fn network_of(text: &str) -> Result<Network, String> {
     text.parse().map_err(|error| {
         let got = quoted(text);
         match error {

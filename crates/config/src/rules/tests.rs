@@ -1,6 +1,7 @@
 //! Files of rules, and what becomes of them.
 
 mod envoy;
+mod forward_auth;
 mod lints;
 mod merged;
 mod native;

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use sluicegate_core::mode::ELASTIC_FACTOR_MAX;
 
+use super::forward_auth::forward_auth;
 use super::limits::{example, limits};
 use super::values::{
     NETWORK, bits, factor, filled, flag, nothing, percent, requests, set, text, text_or_nothing,
@@ -53,6 +54,7 @@ pub(super) fn level(level: Level) -> Value {
 fn property(key: Key, level: Level) -> Value {
     match key {
         Key::Domain | Key::Descriptors | Key::Allow | Key::Deny => of_file(key),
+        Key::ForwardAuth => forward_auth(),
         Key::Entry | Key::Value | Key::Regex | Key::Cidr => of_entry(key),
         Key::Unit | Key::RequestsPerUnit | Key::Unlimited | Key::Name => of_rate_limit(key, level),
         Key::Replaces => replaces(level),
@@ -91,7 +93,7 @@ fn property(key: Key, level: Level) -> Value {
     }
 }
 
-fn setting<T>(field: &Field<T>, schema: Value, description: &str) -> Value {
+pub(super) fn setting<T>(field: &Field<T>, schema: Value, description: &str) -> Value {
     shown(description, schema, json!([example(field.example)]))
 }
 
@@ -294,7 +296,7 @@ fn consistency() -> Value {
 }
 
 /// A mapping with these fields and no others.
-fn mapping<const N: usize>(fields: [(&str, Value); N]) -> Value {
+pub(super) fn mapping<const N: usize>(fields: [(&str, Value); N]) -> Value {
     let properties: Map<String, Value> =
         fields.into_iter().map(|(name, field)| (name.to_owned(), field)).collect();
     json!({ "type": "object", "properties": properties, "additionalProperties": false })

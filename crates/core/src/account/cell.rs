@@ -24,6 +24,8 @@ pub(super) struct Want {
     /// How long it would wait; `None` leaves that to each limit.
     pub(super) patience: Option<Span>,
     pub(super) holder: Option<Holder>,
+    /// When it is given back by itself: a slot is not held for longer.
+    pub(super) ttl: Span,
 }
 
 /// Whether a step lets a cost in.
@@ -76,9 +78,9 @@ impl Cell {
         now: Timestamp,
     ) -> Receipt {
         if let (Limit::Concurrency(_), Some(holder)) = (&step.limit, want.holder) {
-            step.limit.hold(&mut self.plain, holder, want.cost, now);
+            step.limit.hold(&mut self.plain, holder, want.cost, want.ttl, now);
             if let Some(boost) = &step.boost {
-                boost.hold(&mut self.boost, holder, want.cost, now);
+                boost.hold(&mut self.boost, holder, want.cost, want.ttl, now);
             }
             return Receipt::default();
         }
@@ -186,7 +188,7 @@ impl Step {
     pub fn hit_alone(&self, state: &mut State, cost: u64, now: Timestamp) -> Decision {
         let now = now.min(NOW_MAX);
         self.limit.open(state, now);
-        let want = Want { cost, patience: None, holder: None };
+        let want = Want { cost, patience: None, holder: None, ttl: Span::MAX };
         let mut pass = ask(&self.limit, state, want, now);
         if let Some(slot) = pass.turn() {
             self.limit.spend(state, cost, slot, now);

@@ -112,15 +112,15 @@ impl Desk<'_, '_> {
     fn carry_out(&mut self, op: Op, now: Timestamp) -> Result<Judged, Refusal> {
         match op {
             Op::Hit { cost, holder } => {
-                let want = Want { cost, patience: None, holder };
+                let want = Want { cost, patience: None, holder, ttl: Span::MAX };
                 Ok(self.admit(want, now).0)
             }
             Op::Peek { cost } => {
-                let want = Want { cost, patience: None, holder: None };
+                let want = Want { cost, patience: None, holder: None, ttl: Span::MAX };
                 Ok(self.judge_wanted(want, self.look(want, now), now))
             }
             Op::Acquire { cost, patience, holder } => {
-                let want = Want { cost, patience: Some(patience), holder };
+                let want = Want { cost, patience: Some(patience), holder, ttl: Span::MAX };
                 let (judged, receipts) = self.admit(want, now);
                 let outcome = judged.answer.verdict.outcome;
                 if let (Some(holder), Outcome::Allow { wait }) = (holder, outcome) {
@@ -132,7 +132,7 @@ impl Desk<'_, '_> {
                 Ok(judged)
             }
             Op::Reserve { cost, ttl, holder } => {
-                let want = Want { cost, patience: None, holder: Some(holder) };
+                let want = Want { cost, patience: None, holder: Some(holder), ttl };
                 let (judged, receipts) = self.admit(want, now);
                 if judged.answer.verdict.is_allowed() {
                     let kind = Kind::Reservation { deadline: now.after(ttl), ttl };
@@ -313,10 +313,10 @@ impl<'a> Desk<'_, 'a> {
         let available = obeyed.map(|(step, cell, moment)| cell.available(step, cost, moment));
         let amount = available.min().unwrap_or(cost);
         if amount == 0 {
-            let want = Want { cost: cost.min(1), patience: None, holder: None };
+            let want = Want { cost: cost.min(1), patience: None, holder: None, ttl: Span::MAX };
             return Judged::by(self.look(want, now)).taking(0);
         }
-        let want = Want { cost: amount, patience: None, holder: None };
+        let want = Want { cost: amount, patience: None, holder: None, ttl: Span::MAX };
         self.admit(want, now).0.taking(amount)
     }
 

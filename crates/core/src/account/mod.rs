@@ -30,7 +30,7 @@ use crate::change::Keep;
 use crate::limit::{Limit, State};
 use crate::mode::Step;
 use crate::op::{Op, Refusal};
-use crate::time::{NOW_MAX, Timestamp};
+use crate::time::{NOW_MAX, Span, Timestamp};
 use crate::verdict::{Decision, Verdict};
 
 /// What is kept of one identity.
@@ -90,7 +90,7 @@ pub struct Part<'a> {
     /// Whether its elastic limits are open ([`crate::mode::Gate`]).
     pub spare_capacity: bool,
     /// What it is asked for in place of the operation's cost, where that is not the same for all: by a hit, peek, acquire,
-    /// reserve, charge, refund or add. The others have one amount for all.
+    /// reserve, commit, charge, refund or add. The others have one amount for all.
     pub cost: Option<u64>,
 }
 
@@ -232,7 +232,8 @@ impl Account {
         copy.open(plan, now);
         let spare_capacity = moment.spare_capacity;
         let part = Part { plan, account: &mut copy, spare_capacity, cost: None };
-        Desk { parts: &mut [part] }.look(Want { cost, patience: None, holder: None }, now)
+        Desk { parts: &mut [part] }
+            .look(Want { cost, patience: None, holder: None, ttl: Span::MAX }, now)
     }
 
     /// Moves to another plan. `from` names, for each new step, the old one it continues, if any.
@@ -284,7 +285,7 @@ impl Account {
             for (limit, state) in both {
                 let held = matches!(&*state, State::Slots(slots) if slots.holds(holder));
                 if let (Some(limit), true) = (limit, held) {
-                    limit.hold(state, holder, 0, now);
+                    limit.hold(state, holder, 0, Span::MAX, now);
                     renewed = renewed.saturating_add(1);
                 }
             }

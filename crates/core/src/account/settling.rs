@@ -18,6 +18,7 @@ impl Desk<'_, '_> {
     ) -> Result<Judged, Refusal> {
         let mut returned = None;
         for part in &mut *self.parts {
+            let actual = part.cost.unwrap_or(actual);
             returned = least(returned, part.account.commit(part.plan, actual, holder, now));
         }
         Ok(Judged::by(self.in_debt(now)).returning(returned.unwrap_or(0)))
@@ -56,13 +57,14 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Unknown to one identity is unknown, whatever the others know.
+    /// Unknown to one identity is unknown, whatever the others have reserved. A booking is told first: who has only slots keeps
+    /// none.
     fn may_commit(&self, holder: Holder, now: Timestamp) -> Result<(), Refusal> {
-        let knows = |part: &Part<'_>| part.account.holds.knows(holder, now);
-        if self.parts.is_empty() || !self.parts.iter().all(knows) {
-            return Err(Refusal::UnknownHolder);
+        let said = || self.parts.iter().map(|part| part.account.holds.may_commit(holder, now));
+        if said().any(|said| said == Err(Refusal::NotReserved)) {
+            return Err(Refusal::NotReserved);
         }
-        self.parts.iter().try_for_each(|part| part.account.holds.may_commit(holder, now))
+        said().reduce(|one, other| one.and(other)).unwrap_or(Err(Refusal::UnknownHolder))
     }
 
     /// Known to one identity is enough.
@@ -75,7 +77,7 @@ impl Desk<'_, '_> {
 }
 
 impl Account {
-    /// Settles what is reserved under an id; how much the least generous limit returned.
+    /// Settles what is reserved under an id, and frees its slots; how much the least generous limit returned.
     fn commit(
         &mut self,
         plan: &[Step],
@@ -84,6 +86,7 @@ impl Account {
         now: Timestamp,
     ) -> Option<u64> {
         let (after, hold) = self.holds.take(holder)?;
+        self.free(plan, holder);
         let expired = matches!(hold.kind, Kind::Expired { .. });
         let reserved = if expired { 0 } else { hold.cost };
         let none = Receipt::default();
@@ -95,7 +98,8 @@ impl Account {
             returned = least(returned, receipt.give_back(step, states, actual, now));
             self.holds.follow_give_back(after, (place, step), (&before, cell));
             let more = actual.saturating_sub(reserved);
-            if more > 0 {
+            // A slot was in use or it was not: there is no more or less of it.
+            if more > 0 && !step.has_slots() {
                 step.limit.spend(&mut cell.plain, more, now, now);
                 if let Some(boost) = &step.boost {
                     boost.spend(&mut cell.boost, more, now, now);
@@ -156,6 +160,7 @@ impl Account {
     pub(super) fn expire_reservations(&mut self, plan: &[Step], now: Timestamp) {
         while let Some((place, hold, deadline)) = self.holds.next_expired(now) {
             self.open_cells(plan, deadline);
+            self.free(plan, hold.holder);
             self.give_back(plan, &hold, place.saturating_add(1), deadline);
             self.close(plan, deadline);
         }

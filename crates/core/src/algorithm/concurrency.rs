@@ -84,11 +84,18 @@ impl Concurrency {
         Span::from_micros(self.lease.get())
     }
 
-    /// Takes `slots` for `holder`, or renews what it holds.
-    pub(crate) fn hold(&self, state: &mut SlotsState, holder: Holder, slots: u64, now: Timestamp) {
+    /// Takes `slots` for `holder`, or renews what it holds: for `ttl`, and no longer than the lease.
+    pub(crate) fn hold(
+        &self,
+        state: &mut SlotsState,
+        holder: Holder,
+        slots: u64,
+        ttl: Span,
+        now: Timestamp,
+    ) {
         // A clock that steps back does not shorten a lease.
         state.seen = state.seen.max(now);
-        let until = state.seen.after(self.lease());
+        let until = state.seen.after(self.lease().min(ttl));
         match state.leases.iter_mut().find(|lease| lease.holder == holder) {
             Some(lease) => lease.until = lease.until.max(until),
             None => state.leases.push(Lease { holder, slots, until }),

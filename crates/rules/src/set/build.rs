@@ -30,7 +30,8 @@ pub(super) fn build(domains: Vec<Domain>) -> Result<RuleSet, RuleSetError> {
             false => builder.level(listed.into_iter().map(leaf).collect(), place).map(Some),
         };
         let (allow, deny) = (list(domain.allow)?, list(domain.deny)?);
-        roots.push(Root { name: domain.name.into(), level, nodes, allow, deny });
+        let forward_auth = domain.forward_auth.map(Box::new);
+        roots.push(Root { name: domain.name.into(), level, nodes, allow, deny, forward_auth });
     }
     builder.finish(roots)
 }

@@ -37,6 +37,7 @@ use self::networks::Networks;
 use self::patterns::Patterns;
 use self::table::Table;
 use crate::domain::{Counter, Domain, Joint};
+use crate::forward_auth::ForwardAuth;
 use crate::request::Entry;
 use crate::rule::{Limits, Rule};
 
@@ -147,6 +148,7 @@ struct Root {
     /// The lists, each a level of its own.
     allow: Option<LevelNo>,
     deny: Option<LevelNo>,
+    forward_auth: Option<Box<ForwardAuth>>,
 }
 
 /// The number of a level: the nodes that may follow one node.
@@ -247,6 +249,18 @@ impl RuleSet {
     /// The names of all domains, in the order of the files.
     pub fn domains(&self) -> impl ExactSizeIterator<Item = &str> {
         self.domains.iter().map(|root| &*root.name)
+    }
+
+    /// The domains that answer proxies which ask about their requests, and how, in the order of the files.
+    pub fn forward_auths(&self) -> impl Iterator<Item = (&str, &ForwardAuth)> {
+        self.domains.iter().filter_map(|root| Some((&*root.name, root.forward_auth.as_deref()?)))
+    }
+
+    /// How such proxies are answered by a domain, if they are.
+    #[must_use]
+    pub fn forward_auth(&self, domain: &str) -> Option<(&str, &ForwardAuth)> {
+        let root = self.domains.get(self.domain(domain)?.0 as usize)?;
+        Some((&root.name, root.forward_auth.as_deref()?))
     }
 
     /// The domain that a rule belongs to.

@@ -23,10 +23,13 @@ pub(super) fn write_checked(
     rules: &Snapshot<'_>,
     out: &mut Vec<u8>,
 ) {
-    put(
-        out,
-        if allowed { r#""allowed":true,"statuses":["# } else { r#""allowed":false,"statuses":["# },
-    );
+    put(out, if allowed { r#""allowed":true,"# } else { r#""allowed":false,"# });
+    write_statuses(checked, rules, out);
+}
+
+/// Appends `"statuses":[…]`.
+pub(super) fn write_statuses(checked: &Checked, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
+    put(out, r#""statuses":["#);
     let listed = checked.listed();
     for (place, status) in checked.statuses.iter().enumerate() {
         if place > 0 {
@@ -165,7 +168,7 @@ fn put(out: &mut Vec<u8>, json: &str) {
     out.extend_from_slice(json.as_bytes());
 }
 
-fn text(out: &mut Vec<u8>, name: &str, value: &str) {
+pub(super) fn text(out: &mut Vec<u8>, name: &str, value: &str) {
     put(out, name);
     // Writing to memory cannot fail.
     let _ = serde_json::to_writer(out, value);
@@ -176,7 +179,7 @@ fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')
 }
 
-fn number(out: &mut Vec<u8>, name: &str, value: u64) {
+pub(super) fn number(out: &mut Vec<u8>, name: &str, value: u64) {
     put(out, name);
     let _ = serde_json::to_writer(out, &value);
 }

@@ -10,6 +10,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use sluicegate::http::Told;
 use sluicegate::rules::plan::DomainIs;
+use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Snapshot, Timestamp};
 
 use super::Answering;
@@ -19,8 +20,10 @@ use super::openapi::Refusals;
 use super::options::Body;
 use super::receive::receive;
 use super::refusal::{JSON, PROBLEM, Refusal};
+use super::retried::RetryKey;
 use super::shapes::{Answered, Asked, Denied};
 use super::told::{policies, spokesman, write_numbers};
+use crate::holds::Kept;
 use crate::rls::answer::Code;
 use crate::telemetry::{Door, Happening};
 use crate::traces::Span;
@@ -36,7 +39,7 @@ pub(super) enum Want {
 }
 
 /// How large most answers are.
-const ANSWER_BYTES: usize = 512;
+pub(super) const ANSWER_BYTES: usize = 512;
 /// How many headers most answers have; axum adds the length.
 const HEADERS: usize = 7;
 
@@ -84,37 +87,61 @@ pub(super) async fn refund(State(app): State<Arc<Answering>>, request: HttpReque
 
 thread_local! {
     /// Used again and again: no request asks for memory that the one before it had.
-    static CHECKED: RefCell<Checked> = RefCell::default();
+    pub(super) static CHECKED: RefCell<Checked> = RefCell::default();
 }
 
 impl Answering {
     /// Reads what is asked, has it judged, and writes what was said.
     pub(super) async fn answer(&self, want: Want, request: HttpRequest) -> Response {
         let span = self.service.begin_span(want.span_name(), request.headers());
+        let key = RetryKey::of(request.headers());
         let received = receive(request.into_body()).await;
-        self.conclude(want, received, span)
+        self.conclude(want, key, received, span)
     }
 
     /// The same of a body that is here, or will never be.
     pub(super) fn conclude(
         &self,
         want: Want,
+        key: RetryKey,
         received: Result<Bytes, Refusal>,
         mut span: Option<Span>,
     ) -> Response {
         let begun = self.service.engine().now();
-        let answered = received.and_then(|body| self.answered(want, &body, begun, span.as_mut()));
+        let answered = received.and_then(|body| {
+            let mut answer = || self.answered(want, &body, begun, span.as_mut());
+            if want.changes() {
+                self.once(want.door(), &key, &body, begun, answer)
+            } else {
+                answer()
+            }
+        });
+        self.leave(want.door(), begun, answered, span)
+    }
+
+    /// Counts an answer, and lets it go.
+    pub(super) fn leave(
+        &self,
+        door: Door,
+        begun: Timestamp,
+        answered: Result<Kept, Refusal>,
+        span: Option<Span>,
+    ) -> Response {
+        let now = self.service.engine().now();
         if let Some(span) = span {
-            span.end(self.service.engine().now());
+            span.end(now);
         }
         let telemetry = self.service.telemetry();
         match answered {
-            Ok(response) => {
-                telemetry.answered(want.door(), self.service.engine().now().since(begun));
+            Ok(answer) => {
+                telemetry.answered(door, now.since(begun));
+                let mut response = Response::new(answer.body.into());
+                *response.status_mut() = answer.status;
+                *response.headers_mut() = answer.headers;
                 response
             }
             Err(refusal) => {
-                telemetry.failed(want.door(), refusal.fault);
+                telemetry.failed(door, refusal.fault);
                 refusal.response(self.options.body)
             }
         }
@@ -126,40 +153,67 @@ impl Answering {
         body: &Bytes,
         now: Timestamp,
         span: Option<&mut Span>,
-    ) -> Result<Response, Refusal> {
+    ) -> Result<Kept, Refusal> {
         if !self.service.health().has_rules() {
             return Err(Refusal::no_rules());
         }
         let ask = read(body, &self.options.most).map_err(|not| Refusal::not_asked(&not))?;
         let rules = self.service.engine().snapshot();
         let mut out = Vec::with_capacity(ANSWER_BYTES);
-        let mut headers = HeaderMap::with_capacity(HEADERS);
-        let mut status = StatusCode::OK;
-        let mut content_type = JSON;
-        CHECKED.with_borrow_mut(|checked| match &*ask.checks {
+        Ok(CHECKED.with_borrow_mut(|checked| match &*ask.checks {
             [one] if !ask.many => {
                 let denied = self.one(want, one, &rules, now, checked, &mut out);
                 if let Some(span) = span {
-                    let code = if denied { Code::OverLimit } else { Code::Ok };
-                    one.ask(|request| span.set("ratelimit.domain", request.domain));
-                    self.service.tell_span(span, &rules, checked, code);
+                    one.ask(|request| self.tell_span(span, request, &rules, checked, denied));
                 }
-                self.tell(want, denied, &rules, now, checked, &mut headers);
-                if denied {
-                    status = self.options.style.denied;
-                    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-                    if self.options.body == Body::Problem {
-                        content_type = PROBLEM;
-                    }
-                }
+                let told = want != Want::Inspect;
+                self.finish(told, denied, &rules, now, checked, out)
             }
-            _ => self.many(want, &ask, &rules, now, checked, &mut out),
-        });
+            _ => {
+                self.many(want, &ask, &rules, now, checked, &mut out);
+                let headers = HeaderMap::from_iter([(CONTENT_TYPE, JSON)]);
+                Kept { status: StatusCode::OK, headers, body: out.into() }
+            }
+        }))
+    }
+
+    pub(super) fn tell_span(
+        &self,
+        span: &mut Span,
+        request: &Request<'_>,
+        rules: &Snapshot<'_>,
+        checked: &Checked,
+        denied: bool,
+    ) {
+        let code = if denied { Code::OverLimit } else { Code::Ok };
+        span.set("ratelimit.domain", request.domain);
+        self.service.tell_span(span, rules, checked, code);
+    }
+
+    /// An answer to one check: what was written, with its status and headers. The latter tell of limits, if they are to.
+    pub(super) fn finish(
+        &self,
+        told: bool,
+        denied: bool,
+        rules: &Snapshot<'_>,
+        now: Timestamp,
+        checked: &Checked,
+        out: Vec<u8>,
+    ) -> Kept {
+        let mut headers = HeaderMap::with_capacity(HEADERS);
+        if told {
+            self.tell(denied, rules, now, checked, &mut headers);
+        }
+        let mut content_type = JSON;
+        if denied {
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            if self.options.body == Body::Problem {
+                content_type = PROBLEM;
+            }
+        }
         headers.insert(CONTENT_TYPE, content_type);
-        let mut response = Response::new(out.into());
-        *response.status_mut() = status;
-        *response.headers_mut() = headers;
-        Ok(response)
+        let status = if denied { self.options.style.denied } else { StatusCode::OK };
+        Kept { status, headers, body: out.into() }
     }
 
     fn many(
@@ -204,14 +258,33 @@ impl Answering {
                 return false;
             }
         }
-        if checked.domain() == DomainIs::Unknown {
-            self.service.telemetry().happened(Happening::UnknownDomain);
-        }
+        self.count_unknown(checked);
         let allowed = match want {
             Want::Check => self.service.code_of(rules, checked) == Code::Ok,
             _ => self.service.would_allow(rules, checked),
         };
         let denied = want == Want::Check && !allowed;
+        self.write(allowed, denied, rules, now, checked, out);
+        out.push(b'}');
+        denied
+    }
+
+    pub(super) fn count_unknown(&self, checked: &Checked) {
+        if checked.domain() == DomainIs::Unknown {
+            self.service.telemetry().happened(Happening::UnknownDomain);
+        }
+    }
+
+    /// Appends the fields of an answer; a denial is an error too.
+    pub(super) fn write(
+        &self,
+        allowed: bool,
+        denied: bool,
+        rules: &Snapshot<'_>,
+        now: Timestamp,
+        checked: &Checked,
+        out: &mut Vec<u8>,
+    ) {
         if denied && let Some(status) = spokesman(false, &checked.statuses) {
             let policies = policies(status.under, rules);
             let told = Told { verdict: &status.verdict, policies: &policies, now };
@@ -224,14 +297,11 @@ impl Answering {
             }
         }
         write_checked(allowed, checked, rules, out);
-        out.push(b'}');
-        denied
     }
 
     /// Writes the headers of an answer to one check.
-    fn tell(
+    pub(super) fn tell(
         &self,
-        want: Want,
         denied: bool,
         rules: &Snapshot<'_>,
         now: Timestamp,
@@ -245,7 +315,7 @@ impl Answering {
                 let told = Told { verdict: &status.verdict, policies: &policies, now };
                 told.write_headers(style, headers);
             }
-        } else if want != Want::Inspect {
+        } else {
             // Where nothing is enforced, whoever would have been denied speaks for the others.
             let would_deny = spokesman(false, &checked.statuses).filter(|_| !checked.allowed);
             let status = would_deny.or_else(|| spokesman(true, &checked.statuses));
@@ -257,6 +327,11 @@ impl Answering {
 }
 
 impl Want {
+    /// Whether it changes a count, so that it matters whether it is asked twice.
+    const fn changes(self) -> bool {
+        matches!(self, Self::Check | Self::Refund)
+    }
+
     pub(super) const fn span_name(self) -> &'static str {
         match self {
             Self::Check => "POST /v1/check",

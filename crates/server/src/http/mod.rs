@@ -5,14 +5,20 @@
 //! | `POST /v1/check` | may this go? then it is charged | 200; denied: 429 with every header, an error and the same statuses |
 //! | `POST /v1/peek` | would it go? nothing is charged | 200, also for `"allowed":false`: nothing was denied |
 //! | `POST /v1/refund` | gives back what was charged | 200 |
+//! | `POST /v1/reserve` | may this go? then it is charged, and settled later | as `/v1/check`, with a `reservation` |
+//! | `POST /v1/commit`, `/cancel` | settles a reservation with what was used; gives it back | 200; 404 if there is none |
+//! | `POST /v1/wait` | may this go, if it waits its turn? | 200 at its turn; 429 at once if that takes too long |
 //! | `POST /v1/explain` | which rules it is under, what would happen now, and why; nothing is charged | as `/v1/keys` |
 //! | `POST /v1/keys/inspect`, `/reset` | how limits stand, one by one; makes them as new | 200; 401 without the token, 403 if nobody may |
+//! | `/v1/forward-auth`, `/v1/forward-auth/DOMAIN` | may the request go that a proxy tells of in headers? | 200 without a body; denied: as the rules say |
 //! | `/json`, `GET /healthcheck` | as envoyproxy/ratelimit's | 200, 429, 400; 200, 500 |
 //! | `GET /openapi.json` | all of this, for machines | 200 |
 //!
 //! What is asked is the same everywhere under `/v1`: `{"domain":"shop","descriptors":[{"user":"42"}],"hits":1}`, or up to a bound of them as
 //! `{"checks":[…]}`. Those are judged one by one, in their order and at one moment, and answered with 200 and `{"answers":[…]}`, whatever each of them
 //! says. If one of them is no check, none is judged.
+//!
+//! Whoever may have to ask again sends an `Idempotency-Key`: nothing is charged twice under one, and the answer is the first one ([`holds`](crate::holds)).
 //!
 //! No `Content-Type` is asked for, so that `curl -d` will do. What cannot be read gets 400 with line, column and field; what is too large 413; what comes too
 //! slowly 408; while no rules are loaded, 503.
@@ -23,12 +29,15 @@ mod answer;
 mod ask;
 mod check;
 mod explain;
+mod forward_auth;
+mod holding;
 mod json;
 mod keys;
 mod openapi;
 mod options;
 mod receive;
 mod refusal;
+mod retried;
 mod serve;
 pub mod shapes;
 mod told;
@@ -40,6 +49,7 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use axum::routing::{any, get, post};
 
+pub use self::forward_auth::Peer;
 pub use self::openapi::document as openapi;
 pub use self::options::{Body, KeysAccess, Most, Options};
 pub use self::receive::BODY_BYTES_MAX;
@@ -70,13 +80,18 @@ impl From<Router> for Routes {
 }
 
 /// What there is, for whoever is lost.
-const ROUTES: [&str; 9] = [
+const ROUTES: [&str; 14] = [
     "/v1/check",
     "/v1/peek",
     "/v1/refund",
+    "/v1/reserve",
+    "/v1/commit",
+    "/v1/cancel",
+    "/v1/wait",
     "/v1/explain",
     "/v1/keys/inspect",
     "/v1/keys/reset",
+    forward_auth::PATH,
     "/json",
     "/healthcheck",
     "/openapi.json",
@@ -116,9 +131,16 @@ pub fn routes(service: Service, options: Options) -> Routes {
         .route("/v1/check", post(check::check))
         .route("/v1/peek", post(check::peek))
         .route("/v1/refund", post(check::refund))
+        .route("/v1/reserve", post(holding::reserve))
+        .route("/v1/commit", post(holding::commit))
+        .route("/v1/cancel", post(holding::cancel))
+        .route("/v1/wait", post(holding::wait))
         .route("/v1/explain", post(explain::explain))
         .route("/v1/keys/inspect", post(keys::inspect))
         .route("/v1/keys/reset", post(keys::reset))
+        .route(forward_auth::PATH, any(forward_auth::forward_auth))
+        .route("/v1/forward-auth/{*domain}", any(forward_auth::forward_auth_of))
+        .route("/v1/forward-auth/", any(forward_auth::forward_auth))
         .route("/json", any(json::rate_limit))
         .route("/healthcheck", any(json::health))
         .route("/openapi.json", get(openapi::get))

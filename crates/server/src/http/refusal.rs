@@ -33,12 +33,8 @@ impl Refusal {
 
     /// The body is no request.
     pub(super) fn not_asked(not: &NotAsked) -> Self {
-        let mut refusal = Self::new(StatusCode::BAD_REQUEST, "invalid_request", not.to_string());
         let place = json!({ "line": not.line, "column": not.column, "field": not.field });
-        if let Value::Object(context) = place {
-            refusal.context = Some(Box::new(context));
-        }
-        refusal
+        Self::invalid(not.to_string()).with_context(place)
     }
 
     /// The body is a request that is not for this.
@@ -81,6 +77,29 @@ impl Refusal {
         let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message);
         let header = Some((RETRY_AFTER, "1"));
         Self { fault: Fault::Overload, header, ..refusal }
+    }
+
+    /// There is too much of something already.
+    pub(super) fn too_many(message: impl Into<String>) -> Self {
+        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too_many", message);
+        let header = Some((RETRY_AFTER, "1"));
+        Self { fault: Fault::Overload, header, ..refusal }
+    }
+
+    /// The service is about to end.
+    pub(super) fn draining() -> Self {
+        let message = "the service is shutting down; ask again, and another will answer";
+        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message);
+        let header = Some((RETRY_AFTER, "1"));
+        Self { fault: Fault::Service, header, ..refusal }
+    }
+
+    /// The same with more to tell.
+    pub(super) fn with_context(self, context: Value) -> Self {
+        match context {
+            Value::Object(context) => Self { context: Some(Box::new(context)), ..self },
+            _ => self,
+        }
     }
 
     /// The token was not shown.

@@ -11,8 +11,11 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 
+mod held;
+
 use std::collections::BTreeMap;
 
+pub use held::{Cancels, Commits, Reserved, Reserves, Settled, Waited, Waits};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

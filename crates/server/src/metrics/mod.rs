@@ -36,6 +36,7 @@ pub fn text(service: &Service) -> String {
     put_doors(&mut page, telemetry);
     put_connections(&mut page, telemetry);
     put_state(&mut page, service);
+    put_holds(&mut page, service);
     process::put(&mut page);
     page.into_text()
 }
@@ -144,4 +145,15 @@ fn put_state(page: &mut Page, service: &Service) {
     page.gauge("sluicegate_rules_bytes", help).one(rules.bytes());
     page.gauge("sluicegate_build_info", "Always 1; the version is in the label.")
         .of(&Labels::new("version", env!("CARGO_PKG_VERSION")), 1);
+}
+
+/// What is held for later.
+fn put_holds(page: &mut Page, service: &Service) {
+    let holds = service.holds();
+    let help = "Reservations that are neither settled nor forgotten.";
+    page.gauge("sluicegate_reservations", help).one(holds.reservations());
+    page.gauge("sluicegate_waiting", "Callers who wait for their turn.").one(holds.waiting());
+    let help =
+        "Answers to requests with an idempotency key that were forgotten early, for want of room.";
+    page.counter("sluicegate_answers_forgotten_total", help).one(holds.answers().forgotten());
 }

@@ -19,6 +19,7 @@ use super::metadata;
 use super::options::Options;
 use super::told::{is_unlimited, seconds, told};
 use crate::health::Health;
+use crate::holds::Holds;
 use crate::logs::events;
 use crate::telemetry::{Door, Happening, Telemetry};
 use crate::traces::{self, Tracer};
@@ -54,6 +55,7 @@ struct Inner {
     health: Health,
     telemetry: Telemetry,
     tracer: Tracer,
+    holds: Holds,
 }
 
 /// What can be used again from one request to the next.
@@ -85,8 +87,20 @@ impl Service {
     /// The same with its calls traced.
     #[must_use]
     pub fn traced(engine: Engine, options: Options, health: Health, tracer: Tracer) -> Self {
+        Self::complete(engine, options, health, tracer, Holds::default())
+    }
+
+    /// The same with its own bounds on what is held for later.
+    #[must_use]
+    pub fn complete(
+        engine: Engine,
+        options: Options,
+        health: Health,
+        tracer: Tracer,
+        holds: Holds,
+    ) -> Self {
         let telemetry = Telemetry::default();
-        Self { inner: Arc::new(Inner { engine, options, health, telemetry, tracer }) }
+        Self { inner: Arc::new(Inner { engine, options, health, telemetry, tracer, holds }) }
     }
 
     /// Reads a request that came in by a door, checks it, and appends the answer to `out`.
@@ -306,6 +320,12 @@ impl Service {
     #[must_use]
     pub fn health(&self) -> &Health {
         &self.inner.health
+    }
+
+    /// What is held for later.
+    #[must_use]
+    pub fn holds(&self) -> &Holds {
+        &self.inner.holds
     }
 
     /// Begins the span of a call, if somebody wants to see it.

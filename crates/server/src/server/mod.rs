@@ -27,6 +27,7 @@ use saved::Saving;
 use crate::admin;
 use crate::grpc::{self, Listener};
 use crate::health::Health;
+use crate::holds::Holds;
 use crate::http::{self, Body, KeysAccess};
 use crate::logs::events;
 use crate::rls::service::Service;
@@ -85,7 +86,8 @@ impl Server {
             Some((tracer, exporter)) => (tracer, Some(exporter)),
             None => (Tracer::off(), None),
         };
-        let service = Service::traced(engine, settings.rls.clone(), health, tracer);
+        let holds = Holds::with(settings.reservations_max, settings.waiting_max);
+        let service = Service::complete(engine, settings.rls.clone(), health, tracer, holds);
         let rules = Rules::take(&service, &settings)?;
         let tls = settings.tls.clone().map(Tls::new).transpose();
         let tls = tls.map_err(|error| broken("speak TLS", error))?;

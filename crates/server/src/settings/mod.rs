@@ -72,6 +72,10 @@ pub struct Settings {
     pub connections_max: usize,
     /// Calls at a time, over all connections of an address.
     pub in_flight_max: usize,
+    /// Reservations at a time that are neither settled nor forgotten.
+    pub reservations_max: u64,
+    /// How many may wait for their turn at a time.
+    pub waiting_max: usize,
     /// How long to go on after the signal to end, so that load balancers notice; and how long what has begun may take then.
     pub drain: (Duration, Duration),
     /// Where what is counted outlives the process.
@@ -117,6 +121,8 @@ const OWN: &[&str] = &[
     "SLUICEGATE_MAX_CONNECTIONS",
     "SLUICEGATE_MAX_IDENTITIES",
     "SLUICEGATE_MAX_IN_FLIGHT",
+    "SLUICEGATE_MAX_RESERVATIONS",
+    "SLUICEGATE_MAX_WAITING",
     "SLUICEGATE_RESET",
     "SLUICEGATE_RULES",
     "SLUICEGATE_SHADOW",
@@ -164,6 +170,8 @@ impl Settings {
             |name: &str, most: u64, default: u64| read.number(name, 1, most).unwrap_or(default);
         let connections_max = count("SLUICEGATE_MAX_CONNECTIONS", 1 << 20, 10_000) as usize;
         let in_flight_max = count("SLUICEGATE_MAX_IN_FLIGHT", 1 << 24, 10_000) as usize;
+        let reservations_max = count("SLUICEGATE_MAX_RESERVATIONS", 1 << 30, 1_000_000);
+        let waiting_max = count("SLUICEGATE_MAX_WAITING", 1 << 20, 5_000) as usize;
         let most = sluicegate::ENTRIES_MAX as u64;
         let identities_max = count("SLUICEGATE_MAX_IDENTITIES", most, most);
         Self {
@@ -188,6 +196,8 @@ impl Settings {
             connection_age,
             connections_max,
             in_flight_max,
+            reservations_max,
+            waiting_max,
             drain,
             snapshot: read.path("SLUICEGATE_SNAPSHOT"),
             snapshot_every,

@@ -62,6 +62,8 @@ impl Settings {
             "connection_age_grace_s": seconds(&self.connection_age.1),
             "connections_max": self.connections_max,
             "in_flight_max": self.in_flight_max,
+            "reservations_max": self.reservations_max,
+            "waiting_max": self.waiting_max,
             "drain_delay_s": seconds(&self.drain.0),
             "drain_timeout_s": seconds(&self.drain.1),
             "snapshot": self.snapshot.as_deref().map(path),

@@ -22,10 +22,20 @@ pub enum Door {
     Peek,
     /// `/v1/refund`.
     Refund,
+    /// `/v1/reserve`.
+    Reserve,
+    /// `/v1/commit`.
+    Commit,
+    /// `/v1/cancel`.
+    Cancel,
+    /// `/v1/wait`.
+    Wait,
     /// `/v1/explain`.
     Explain,
     /// `/v1/keys/…`.
     Keys,
+    /// `/v1/forward-auth`.
+    ForwardAuth,
 }
 
 /// Why a call got no answer.
@@ -200,14 +210,19 @@ impl Place {
 
 impl Door {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 12] = [
         Self::ShouldRateLimit,
         Self::Json,
         Self::Check,
         Self::Peek,
         Self::Refund,
+        Self::Reserve,
+        Self::Commit,
+        Self::Cancel,
+        Self::Wait,
         Self::Explain,
         Self::Keys,
+        Self::ForwardAuth,
     ];
 
     /// As metrics call it.
@@ -219,8 +234,13 @@ impl Door {
             Self::Check => "check",
             Self::Peek => "peek",
             Self::Refund => "refund",
+            Self::Reserve => "reserve",
+            Self::Commit => "commit",
+            Self::Cancel => "cancel",
+            Self::Wait => "wait",
             Self::Explain => "explain",
             Self::Keys => "keys",
+            Self::ForwardAuth => "forward_auth",
         }
     }
 }

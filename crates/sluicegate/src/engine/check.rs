@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::op::Op;
-use sluicegate_core::time::Timestamp;
+use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 use sluicegate_rules::plan::{DomainIs, List, Listed, Plan, Step, Under};
 use sluicegate_rules::request::{Override, Request};
@@ -31,8 +31,8 @@ pub struct Checked {
     pub allowed: bool,
     /// What was said of each descriptor, in their order.
     pub statuses: Vec<Status>,
-    plan: Plan,
-    each: Vec<Verdict>,
+    pub(super) plan: Plan,
+    pub(super) each: Vec<Verdict>,
 }
 
 /// What was said of one descriptor.
@@ -82,22 +82,15 @@ impl Snapshot<'_> {
     }
 
     fn ask(&self, want: Want, request: &Request<'_>, now: Timestamp, checked: &mut Checked) {
-        let Checked { allowed, statuses, plan, each } = checked;
-        self.live.rules.plan(request, plan);
-        statuses.clear();
-        statuses.extend(plan.steps().iter().map(Status::free));
-        *allowed = true;
-        if let Some(Listed { list, at: (descriptor, _) }) = plan.listed()
+        if let Some(listed) = self.begin(request, checked)
             && want != Want::Reset
         {
-            if list == List::Deny && want != Want::Refund {
-                *allowed = false;
-                if let Some(status) = statuses.get_mut(descriptor) {
-                    status.verdict.outcome = Outcome::Never { max_cost: 0 };
-                }
+            if listed.list == List::Deny && want != Want::Refund {
+                checked.deny_listed(listed);
             }
             return;
         }
+        let Checked { allowed, statuses, plan, each } = checked;
         let mut together = 0;
         for (place, step) in plan.steps().iter().enumerate() {
             statuses[place].verdict = match self.manner(want, step) {
@@ -130,6 +123,17 @@ impl Snapshot<'_> {
         if want == Want::Hit {
             self.count(plan, statuses);
         }
+    }
+
+    /// Finds what a request is under; nothing is asked yet. The list that has its say on it, if there is one.
+    #[inline]
+    pub(super) fn begin(&self, request: &Request<'_>, checked: &mut Checked) -> Option<Listed> {
+        let Checked { allowed, statuses, plan, .. } = checked;
+        self.live.rules.plan(request, plan);
+        statuses.clear();
+        statuses.extend(plan.steps().iter().map(Status::free));
+        *allowed = true;
+        plan.listed()
     }
 
     pub(super) fn asked<'a>(&'a self, no: RuleNo, key: &'a [u8]) -> Asked<'a> {
@@ -181,7 +185,8 @@ impl Snapshot<'_> {
             }));
         }
         if all.len() > 1 {
-            ask_each(&all, want.op(), now, each);
+            // A hit that brings its own id and a peek are not refused by any algorithm.
+            let _ = ask_each(&all, &want.op(), now, each);
         } else {
             let Some((place, step, no)) = steps().next() else { return };
             each.clear();
@@ -225,7 +230,7 @@ impl Snapshot<'_> {
 
     /// Whether the request may go, as far as it was asked: denied by any rule, but by rules in quota mode only if all of them
     /// deny.
-    fn is_allowed(&self, statuses: &[Status]) -> bool {
+    pub(super) fn is_allowed(&self, statuses: &[Status]) -> bool {
         let (mut quotas, mut exhausted) = (0u32, 0u32);
         for status in statuses {
             let denied = !status.verdict.is_allowed();
@@ -321,6 +326,21 @@ impl Checked {
     #[must_use]
     pub const fn listed(&self) -> Option<Listed> {
         self.plan.listed()
+    }
+
+    /// How long an admitted request has to wait for its turn: as long as the last of its limits says.
+    #[must_use]
+    pub fn wait(&self) -> Span {
+        self.statuses.iter().map(|status| status.verdict.wait()).max().unwrap_or_default()
+    }
+
+    /// A list says that it may never go.
+    #[cold]
+    pub(super) fn deny_listed(&mut self, listed: Listed) {
+        self.allowed = false;
+        if let Some(status) = self.statuses.get_mut(listed.at.0) {
+            status.verdict.outcome = Outcome::Never { max_cost: 0 };
+        }
     }
 }
 

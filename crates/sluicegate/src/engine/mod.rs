@@ -2,10 +2,13 @@
 
 mod check;
 mod counting;
+mod holding;
 mod inspect;
 mod live;
 mod reload;
 mod stats;
+#[cfg(feature = "tokio")]
+mod waiting;
 #[cfg(feature = "config")]
 mod watching;
 
@@ -20,9 +23,12 @@ use sluicegate_rules::request::Request;
 use sluicegate_rules::set::RuleSet;
 
 pub use check::{Checked, Status};
+pub use holding::HoldError;
 pub use inspect::{Inspected, LimitState};
 pub use reload::Reloaded;
 pub use stats::Stats;
+#[cfg(feature = "tokio")]
+pub use waiting::Waited;
 #[cfg(feature = "config")]
 pub use watching::{Change, Follower, Following, LOOK_EVERY, RulesError, rules_of};
 

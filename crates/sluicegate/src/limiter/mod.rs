@@ -27,6 +27,8 @@ pub use guard::{Permit, Reservation};
 pub(crate) use ruled::{Asked, ask_each};
 pub use together::Together;
 pub use wait::Booking;
+#[cfg(feature = "tokio")]
+pub(crate) use wait::Queued;
 
 use crate::clock::{Clock, SystemClock};
 use crate::limit::{IntoLimit, LimitError};

@@ -4,18 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use sluicegate_core::account::Moment;
+use sluicegate_core::account::{Answer, Moment};
 use sluicegate_core::change::Keep;
 use sluicegate_core::mode::{Gate, Mode};
-use sluicegate_core::op::Op;
+use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::{Decision, Verdict};
 use sluicegate_rules::rule::Overflow;
 
+#[cfg(feature = "tokio")]
+use super::Queued;
 use super::{Holder, Inner, Limiter, Time, new_holder, section, wait};
 use crate::clock::{Clock, SystemClock};
 use crate::memory::{
-    Memory, ShardCount, Shards, Target, UNCOUNTED, apply_together, apply_together_to_each,
+    Answered, Memory, ShardCount, Shards, Target, UNCOUNTED, apply_together, apply_together_to_each,
 };
 use crate::plan::Rule;
 
@@ -137,15 +139,49 @@ impl Asked<'_> {
         self.apply(self.target(None, now), Op::Reset, now)
     }
 
+    /// The same, and why not.
+    pub(crate) fn try_ask(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
+        self.try_apply(self.target(Some(op.cost()), now), op, now)
+    }
+
     fn apply(&self, target: Target<'_>, op: Op, now: Timestamp) -> Verdict {
-        let answered = apply_together(&[target], op, now);
-        answered.map_or(UNCOUNTED, |answered| answered.answer.verdict)
+        self.try_apply(target, op, now).map_or(UNCOUNTED, |answer| answer.verdict)
+    }
+
+    fn try_apply(&self, target: Target<'_>, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
+        let hash = target.hash;
+        let Answered { answer, overflowed } = apply_together(&[target], op, now)?;
+        if matches!(op, Op::Cancel { .. } | Op::Commit { .. } | Op::Reset) {
+            self.limiter.inner.waiters.freed(hash, overflowed);
+        }
+        Ok(answer)
     }
 
     /// What each limit says to a cost on its own, and the rule that they are of. Leaves no trace.
     pub(crate) fn look(&self, cost: u64, now: Timestamp) -> (Arc<Rule>, Vec<Decision>) {
         let Target { shards, hash, spare_capacity, rule, .. } = self.target(Some(cost), now);
         shards.look(rule, hash, cost, Moment { now, spare_capacity })
+    }
+
+    /// Whether one of its limits has slots.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_slots(&self) -> bool {
+        let has =
+            |rule: &Rule| rule.policies.iter().any(|policy| policy.algorithm == "concurrency");
+        self.rule.is_some_and(|rule| has(rule))
+    }
+
+    /// Forgets a booking whose turn has come. A slot that came with it is held on.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn forget(&self, holder: Holder, now: Timestamp) {
+        let shards = &self.limiter.inner.shards;
+        shards.forget(shards.hash(self.key), holder, now);
+    }
+
+    /// A place behind all others who wait for a slot.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn queued(&self) -> Queued {
+        Queued::behind_all(self.limiter.inner.clone(), self.limiter.inner.shards.hash(self.key))
     }
 
     fn target(&self, cost: Option<u64>, now: Timestamp) -> Target<'_> {
@@ -161,17 +197,23 @@ impl Asked<'_> {
 }
 
 /// Asks several at once, each with its own cost: all or nothing. What each said is written to `each`.
+///
+/// # Errors
+/// When one of them refuses the operation. Then nothing has changed, and `each` says that all may go.
 pub(crate) fn ask_each(
     asked: &[(Asked<'_>, u64)],
-    op: fn(u64) -> Op,
+    op: &dyn Fn(u64) -> Op,
     now: Timestamp,
     each: &mut Vec<Verdict>,
-) {
+) -> Result<(), Refusal> {
     each.clear();
+    if asked.is_empty() {
+        return Ok(());
+    }
     let cost = asked.iter().map(|(_, cost)| *cost).max().unwrap_or(0);
-    // A hit that brings its own id and a peek are not refused by any algorithm.
-    let _ = apply_together_to_each(&targets(asked, now), op(cost), now, each);
+    let answered = apply_together_to_each(&targets(asked, now), op(cost), now, each);
     each.resize(asked.len(), UNCOUNTED);
+    answered.map(|_| ())
 }
 
 fn targets<'a>(asked: &'a [(Asked<'a>, u64)], now: Timestamp) -> Vec<Target<'a>> {

@@ -281,6 +281,14 @@ impl Waiters {
         all.into_values().for_each(Waker::wake);
     }
 
+    /// Wakes everybody who waits for a slot of this identity; or of any, if it was one that newcomers share.
+    pub(super) fn freed(&self, hash: u64, shared: bool) {
+        match shared {
+            true => self.wake_all(),
+            false => self.wake(hash, u64::MAX),
+        }
+    }
+
     /// Wakes those who have waited longest for a slot of this identity: as many as there may be slots for.
     pub(super) fn wake(&self, hash: u64, slots: u64) {
         for _ in 0..slots {
@@ -319,6 +327,36 @@ impl Waiters {
         self.count.store(waiting.len(), Ordering::SeqCst);
         drop(waiting);
         before.is_some()
+    }
+}
+
+// === a place in the queue ===
+
+/// A place in the queue of those who wait for a slot of one identity; left when this is dropped.
+#[cfg(feature = "tokio")]
+#[derive(Debug)]
+pub(crate) struct Queued {
+    inner: Arc<Inner>,
+    place: Place,
+}
+
+#[cfg(feature = "tokio")]
+impl Queued {
+    pub(super) fn behind_all(inner: Arc<Inner>, hash: u64) -> Self {
+        let place = inner.waiters.place(hash);
+        Self { inner, place }
+    }
+
+    /// From now on `waker` is woken when a slot is given back, once.
+    pub(crate) fn enter(&self, waker: &Waker) {
+        self.inner.waiters.add(self.place, waker);
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.inner.waiters.remove(self.place);
     }
 }
 
@@ -409,22 +447,9 @@ fn park_until(inner: &Inner, until: Timestamp, waker: &Waker) {
 /// Waits until `until`, by the limiter's clock.
 #[cfg(feature = "tokio")]
 async fn sleep_until(inner: Arc<Inner>, until: Timestamp) {
-    use std::future::poll_fn;
-    use std::task::Poll;
-
-    while inner.now() < until {
-        let by_hand = poll_fn(|cx| match &inner.time {
-            Time::Other(clock) if inner.now() < until => {
-                if !clock.wakes(until, cx.waker()) {
-                    return Poll::Ready(false);
-                }
-                if inner.now() < until { Poll::Pending } else { Poll::Ready(true) }
-            }
-            Time::Other(_) => Poll::Ready(true),
-            Time::System(_) => Poll::Ready(false),
-        });
-        if !by_hand.await {
-            tokio::time::sleep(duration(until.since(inner.now()))).await;
-        }
-    }
+    let clock = match &inner.time {
+        Time::Other(clock) => Some(&**clock),
+        Time::System(_) => None,
+    };
+    crate::clock::sleep_until(clock, until).await;
 }

@@ -7,7 +7,7 @@ use super::sync::{AtomicUsize, Ordering};
 /// An identity that is known may take another lane at any time (a second limit of its plan), so the count may pass the cap
 /// by as many lanes as the identities below it are short of; a newcomer never does.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     used: AtomicUsize,
     most: usize,
 }
@@ -15,34 +15,34 @@ pub(super) struct Budget {
 // === impl Budget ===
 
 impl Budget {
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self { used: AtomicUsize::new(0), most }
     }
 
     /// Sets a lane aside for a newcomer, if there is one. It is released once the newcomer has its own.
-    pub(super) fn reserve(&self) -> bool {
+    pub(crate) fn reserve(&self) -> bool {
         let more = |used| (used < self.most).then_some(used + 1);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
     /// Whether there is one, as far as can be told.
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.used() < self.most
     }
 
-    pub(super) fn charge(&self) {
+    pub(crate) fn charge(&self) {
         self.used.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn release(&self, lanes: usize) {
+    pub(crate) fn release(&self, lanes: usize) {
         self.used.fetch_sub(lanes, Ordering::Relaxed);
     }
 
-    pub(super) fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    pub(super) const fn most(&self) -> usize {
+    pub(crate) const fn most(&self) -> usize {
         self.most
     }
 }

@@ -1,18 +1,18 @@
 //! The embedded store: everything in this process's memory, at 20 to 30 bytes an identity.
 
-mod budget;
+pub(crate) mod budget;
 mod hash;
 #[cfg(all(test, loom))]
 mod loom_tests;
-mod prefetch;
+pub(crate) mod prefetch;
 mod shard;
 mod shards;
-mod slab;
-mod sync;
-mod table;
+pub(crate) mod slab;
+pub(crate) mod sync;
+pub(crate) mod table;
 #[cfg(test)]
-mod tests;
-mod word;
+pub(crate) mod tests;
+pub(crate) mod word;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,6 +24,7 @@ use crate::snapshot::{Restored, Sink};
 use budget::Budget;
 use hash::HashKey;
 pub(crate) use prefetch::prefetch;
+pub(crate) use shard::word_of;
 pub(crate) use shards::{
     Answered, ShardCount, Shards, Target, UNCOUNTED, apply_together, apply_together_to_each,
 };
@@ -166,6 +167,11 @@ impl Store {
         self.key.hash(bytes)
     }
 
+    /// How much all tables together may keep.
+    pub(crate) const fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
     pub(crate) const fn key(&self) -> [u64; 2] {
         self.key.words
     }
@@ -178,7 +184,7 @@ impl Store {
     }
 
     /// One limiter after the other.
-    fn next_limiter(&self) -> Option<Arc<dyn Section>> {
+    pub(crate) fn next_limiter(&self) -> Option<Arc<dyn Section>> {
         let limiters = self.limiters.lock();
         let place = self.turn.fetch_add(1, Ordering::Relaxed).checked_rem(limiters.len())?;
         limiters.get(place)?.upgrade()

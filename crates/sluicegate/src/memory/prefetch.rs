@@ -5,14 +5,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::table::{Table, home};
+use super::table::home;
 
 /// Where a shard's table is, readable without its lock.
 ///
 /// It may be out of date by the time it is read: then the wrong line is fetched, or none, and the
 /// decision itself finds the table under the lock as always.
 #[derive(Debug, Default)]
-pub(super) struct Hint {
+pub(crate) struct Hint {
     base: AtomicUsize,
     buckets: AtomicUsize,
 }
@@ -22,15 +22,15 @@ const BUCKET_BYTES: usize = 64;
 // === impl Hint ===
 
 impl Hint {
-    pub(super) fn follow(&self, table: &Table) {
-        let (base, buckets) = table.extent();
+    /// Takes note of where a table's buckets are, and how many.
+    pub(crate) fn follow(&self, (base, buckets): (usize, usize)) {
         self.base.store(base, Ordering::Relaxed);
         self.buckets.store(buckets, Ordering::Relaxed);
     }
 
     /// Sends for the bucket where the search for `name` begins.
     #[inline]
-    pub(super) fn prefetch(&self, name: u64) {
+    pub(crate) fn prefetch(&self, name: u64) {
         let buckets = self.buckets.load(Ordering::Relaxed);
         let base = self.base.load(Ordering::Relaxed);
         send_for(base.wrapping_add(home(name, buckets).wrapping_mul(BUCKET_BYTES)));

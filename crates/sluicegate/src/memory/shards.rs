@@ -129,7 +129,7 @@ impl Shards {
         }
         let way = shard.hit(&self.store.budget, hash, cost, now, verdict);
         if way == Short::Added {
-            self.hints[index].follow(shard.table());
+            self.hints[index].follow(shard.table().extent());
         }
         let sweep = shard.sweep_due();
         drop(shard);
@@ -238,7 +238,7 @@ impl Shards {
             if shard.generation() < rule.generation {
                 shard.change(&self.store.budget, &plan, keep, now);
             }
-            self.hints[index].follow(shard.table());
+            self.hints[index].follow(shard.table().extent());
         }
     }
 
@@ -297,7 +297,7 @@ impl Shards {
         if !account.is_new() && shard.reserve_at(budget, now) {
             shard.put(budget, hash, account, Touched::Yes, now);
             budget.release(1);
-            self.hints[index].follow(shard.table());
+            self.hints[index].follow(shard.table().extent());
         }
     }
 
@@ -316,7 +316,7 @@ impl Shards {
     fn sweep_one(&self, index: usize, now: Timestamp) {
         let mut shard = self.shards[index].0.lock();
         shard.sweep(&self.store.budget, now.min(NOW_MAX));
-        self.hints[index].follow(shard.table());
+        self.hints[index].follow(shard.table().extent());
     }
 
     /// There was no room for a newcomer, and its own shard had none to give: the next one may have, and after all of them
@@ -342,7 +342,7 @@ impl Shards {
     fn reclaim_one(&self, index: usize, now: Timestamp) {
         let mut shard = self.shards[index].0.lock();
         shard.reclaim_at(&self.store.budget, now.min(NOW_MAX));
-        self.hints[index].follow(shard.table());
+        self.hints[index].follow(shard.table().extent());
     }
 }
 

@@ -5,7 +5,7 @@ use sluicegate_core::limit::State;
 
 /// A state, or an account, kept whole.
 #[derive(Debug)]
-pub(super) enum Whole {
+pub(crate) enum Whole {
     /// The state of one limit.
     State(State),
     /// All of an identity: it has bookings or reservations pending.
@@ -14,7 +14,7 @@ pub(super) enum Whole {
 
 /// Places for whole states; those given up are used again.
 #[derive(Debug, Default)]
-pub(super) struct Slab {
+pub(crate) struct Slab {
     places: Vec<Option<Whole>>,
     free: Vec<u32>,
 }
@@ -23,7 +23,7 @@ pub(super) struct Slab {
 
 impl Slab {
     /// Keeps `whole`; where.
-    pub(super) fn keep(&mut self, whole: Whole) -> u32 {
+    pub(crate) fn keep(&mut self, whole: Whole) -> u32 {
         if let Some(place) = self.free.pop()
             && let Some(slot) = self.places.get_mut(place as usize)
         {
@@ -39,16 +39,16 @@ impl Slab {
         u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn get(&self, place: u32) -> Option<&Whole> {
+    pub(crate) fn get(&self, place: u32) -> Option<&Whole> {
         self.places.get(place as usize).and_then(Option::as_ref)
     }
 
-    pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut Whole> {
+    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut Whole> {
         self.places.get_mut(place as usize).and_then(Option::as_mut)
     }
 
     /// Gives up a place.
-    pub(super) fn take(&mut self, place: u32) -> Option<Whole> {
+    pub(crate) fn take(&mut self, place: u32) -> Option<Whole> {
         let whole = self.places.get_mut(place as usize).and_then(Option::take)?;
         self.free.push(place);
         if self.free.len() == self.places.len() {
@@ -58,12 +58,12 @@ impl Slab {
     }
 
     /// How many are kept.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
     /// Whether most places are free, so that moving the rest together gives memory back.
-    pub(super) fn is_sparse(&self) -> bool {
+    pub(crate) fn is_sparse(&self) -> bool {
         self.places.len() > 16 && self.places.len() > 2 * self.len()
     }
 }

@@ -4,31 +4,31 @@
 //! [loom]: https://docs.rs/loom
 
 #[cfg(not(loom))]
-pub(super) use parking_lot::{Mutex, MutexGuard};
+pub(crate) use parking_lot::{Mutex, MutexGuard};
 #[cfg(not(loom))]
-pub(super) use std::sync::atomic::{AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[cfg(loom)]
-pub(super) use loom::sync::MutexGuard;
+pub(crate) use loom::sync::MutexGuard;
 #[cfg(loom)]
-pub(super) use loom::sync::atomic::{AtomicUsize, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicUsize, Ordering};
 
 /// Loom's lock, with the face of parking_lot's: it cannot be poisoned.
 #[cfg(loom)]
 #[derive(Debug)]
-pub(super) struct Mutex<T>(loom::sync::Mutex<T>);
+pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
 #[cfg(loom)]
 impl<T> Mutex<T> {
-    pub(super) fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Self(loom::sync::Mutex::new(value))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, T> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    pub(super) fn get_mut(&mut self) -> &mut T {
+    pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

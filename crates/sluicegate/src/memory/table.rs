@@ -215,7 +215,7 @@ impl Table {
 
 /// The bucket where the search for a name begins, in a table of so many: its place in all names, scaled.
 #[inline]
-pub(super) fn home(name: u64, buckets: usize) -> usize {
+pub(crate) fn home(name: u64, buckets: usize) -> usize {
     ((u128::from(name) * buckets as u128) >> 64) as usize
 }
 

@@ -18,11 +18,11 @@ use sluicegate_core::time::Timestamp;
 
 /// A lane's eight bytes. Zero is a lane that was never used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Word(pub(super) u64);
+pub(crate) struct Word(pub(crate) u64);
 
 /// What a word says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Content {
+pub(crate) enum Content {
     Packed(Packed),
     /// The place of a whole state.
     Whole(u32),
@@ -52,13 +52,13 @@ const NEVER: u64 = u64::MAX;
 
 impl Word {
     /// A lane that was never used.
-    pub(super) const EMPTY: Self = Self(0);
+    pub(crate) const EMPTY: Self = Self(0);
     /// A lane that was used and can be used again: nothing, until the epoch.
-    pub(super) const GONE: Self = Self(1);
+    pub(crate) const GONE: Self = Self(1);
 
     /// A packed state, if it fits.
     #[inline(always)]
-    pub(super) fn packed(packed: Packed, epoch: Epoch) -> Option<Self> {
+    pub(crate) fn packed(packed: Packed, epoch: Epoch) -> Option<Self> {
         let us = packed.expires_at.as_micros().checked_sub(epoch.0).filter(|us| *us > 0)?;
         let fits = |tag: u64, time: u64| {
             time >> TIME_BITS[tag as usize] == 0 && packed.number >> NUMBER_BITS[tag as usize] == 0
@@ -85,7 +85,7 @@ impl Word {
     }
 
     /// A whole state, to be found at `place`, needed until `expires_at`.
-    pub(super) fn whole(place: u32, expires_at: Timestamp, epoch: Epoch) -> Self {
+    pub(crate) fn whole(place: u32, expires_at: Timestamp, epoch: Epoch) -> Self {
         let us = expires_at.as_micros().saturating_sub(epoch.0);
         let longest = (1 << TIME_BITS[WHOLE as usize]) - 1;
         // The longest stands for never; the epoch moves on long before.
@@ -94,7 +94,7 @@ impl Word {
     }
 
     #[inline]
-    pub(super) fn content(self, epoch: Epoch) -> Content {
+    pub(crate) fn content(self, epoch: Epoch) -> Content {
         if self.tag() == MICROS as usize {
             let expires_at = Timestamp::from_micros(epoch.0.saturating_add(self.until().0));
             return Content::Packed(Packed { expires_at, number: self.0 & 0x3fff });
@@ -109,7 +109,7 @@ impl Word {
 
     /// The most common content: live, to the microsecond, with no number beside it.
     #[inline]
-    pub(super) fn whole_micros(self, epoch: Epoch, now: Timestamp) -> Option<Packed> {
+    pub(crate) fn whole_micros(self, epoch: Epoch, now: Timestamp) -> Option<Packed> {
         // The tag of microseconds is 0, and so is the number: what is left is the time.
         let us = self.0.rotate_right(NUMBER_BITS[0]);
         let expires_at = Timestamp::from_micros(epoch.0.wrapping_add(us));
@@ -120,34 +120,34 @@ impl Word {
 
     /// Where the whole state is, if this is one.
     #[inline]
-    pub(super) fn place(self) -> Option<u32> {
+    pub(crate) fn place(self) -> Option<u32> {
         (self.tag() == WHOLE as usize).then_some(self.0 as u32)
     }
 
     /// The same, with its whole state at another place.
-    pub(super) fn moved_to(self, place: u32) -> Self {
+    pub(crate) fn moved_to(self, place: u32) -> Self {
         Self(self.0 >> 32 << 32 | u64::from(place))
     }
 
     /// Whether it is still needed.
     #[inline]
-    pub(super) fn is_live(self, now: Since) -> bool {
+    pub(crate) fn is_live(self, now: Since) -> bool {
         self.until() > now
     }
 
     /// Whether it is needed for so long that it cannot be told.
-    pub(super) fn is_never(self) -> bool {
+    pub(crate) fn is_never(self) -> bool {
         self.until() == Since(u64::MAX)
     }
 
     #[inline]
-    pub(super) fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self == Self::EMPTY
     }
 
     /// Until when it is needed.
     #[inline]
-    pub(super) fn until(self) -> Since {
+    pub(crate) fn until(self) -> Since {
         match self.tag() {
             // Nearly always.
             0 => Since(self.0 >> NUMBER_BITS[0]),
@@ -177,24 +177,24 @@ impl Epoch {
     const SUITS_US: u64 = 1 << (TIME_BITS[0] - 1);
 
     /// The epoch of a store first used at `now`.
-    pub(super) fn around(now: Timestamp) -> Self {
+    pub(crate) fn around(now: Timestamp) -> Self {
         let seconds = now.as_micros() / 1_000_000;
         Self(seconds.saturating_sub(Self::ROOM_S) * 1_000_000)
     }
 
     /// Whether times near `now` fit well.
-    pub(super) fn suits(self, now: Timestamp) -> bool {
+    pub(crate) fn suits(self, now: Timestamp) -> bool {
         let now = now.as_micros();
         self.0 <= now && now - self.0 < Self::SUITS_US
     }
 
     /// The moment so long after.
-    pub(super) fn at(self, since: Since) -> Timestamp {
+    pub(crate) fn at(self, since: Since) -> Timestamp {
         Timestamp::from_micros(self.0.saturating_add(since.0))
     }
 
     #[inline]
-    pub(super) fn since(self, now: Timestamp) -> Since {
+    pub(crate) fn since(self, now: Timestamp) -> Since {
         Since(now.as_micros().saturating_sub(self.0))
     }
 }

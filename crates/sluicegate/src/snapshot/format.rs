@@ -9,7 +9,7 @@
 //!
 //! Numbers are little-endian; a text is its length as u64 and its bytes; modes, limits and accounts are as the crates write them that
 //! know them, behind their length. Of a hash the lowest 56 bits are known and as many of the highest as `bits` says, which told the
-//! limiter's shards apart.
+//! limiter's shards apart. A throttle is a limiter without limits, whose accounts bring their own (`throttle/section.rs`).
 
 use std::hash::Hasher;
 use std::io::{self, Read, Write};

@@ -228,6 +228,29 @@ fn below(
     };
 }
 
+fn forward_auth(tape: &mut Tape<'_>) -> String {
+    let part = |tape: &mut Tape<'_>| {
+        let parts = [
+            "client_ip",
+            "header X-User",
+            "' cookie  a '",
+            "query key or none",
+            "text 5 or so",
+            "path",
+            "\"uri or a\\u00a0b\"",
+        ];
+        tape.pick(&parts).to_owned()
+    };
+    let descriptors: Vec<String> = (0..=tape.below(3))
+        .map(|_| format!("{{ first: {}, 5: {} }}", part(tape), part(tape)))
+        .collect();
+    let mut text = format!("{{ descriptors: [{}]", descriptors.join(", "));
+    tape.maybe(&mut text, "trusted_proxies", &["10.0.0.0/8", "['::1', fd00::/8, 127.0.0.1]"]);
+    tape.maybe(&mut text, "hits", &["header X-Cost", "text 5", "query n or 7"]);
+    tape.maybe(&mut text, "deny_status", &["403", "\"429\"", "5_03"]);
+    text + " }"
+}
+
 /// A file of either form.
 fn file(bytes: &[u8]) -> String {
     let tape = &mut Tape(bytes.iter());
@@ -244,6 +267,9 @@ fn file(bytes: &[u8]) -> String {
                 text += &format!("{list}: {}\n", tape.pick(&entries));
             }
         }
+    }
+    if form == FileForm::Native && tape.once_in(3) {
+        text += &format!("forward_auth: {}\n", forward_auth(tape));
     }
     text += "descriptors:\n";
     if form == FileForm::Native {

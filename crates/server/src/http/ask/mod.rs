@@ -13,6 +13,7 @@
 
 mod check;
 mod descriptor;
+mod held;
 mod parts;
 mod place;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use serde::de::{Error, MapAccess};
 use sluicegate::rules::request::{Descriptor, Entry, Override, Request};
 use smallvec::SmallVec;
 
+pub(super) use self::held::{Timed, read_cancel, read_commit, read_timed};
 pub(super) use self::place::NotAsked;
 
 use self::check::{CheckFields, Checks};
@@ -59,34 +61,63 @@ struct Described {
 
 /// Reads what is asked.
 pub(super) fn read<'a>(body: &'a [u8], most: &Most) -> Result<Ask<'a>, NotAsked> {
+    let mut top = Top::default();
+    read_object(body, most, &mut top)?;
+    Ok(Ask { many: top.many, checks: top.checks })
+}
+
+/// Reads the fields of the object that a body is.
+fn read_object<'a>(
+    body: &'a [u8],
+    most: &Most,
+    fields: &mut impl Fields<'a>,
+) -> Result<(), NotAsked> {
     let mut reading = Reading::new(most);
     // Once for all of it: texts need no second look then.
     let text = str::from_utf8(body).map_err(|error| NotAsked::not_utf8(body, &error))?;
     let mut json = serde_json::Deserializer::from_str(text);
-    let mut top = Top::default();
-    let read = Object { fields: &mut top, reading: &mut reading }.read(&mut json);
-    match read.and_then(|()| json.end()) {
-        Ok(()) => Ok(Ask { many: top.many, checks: top.checks }),
-        Err(error) => Err(reading.not_asked(&error)),
-    }
+    let read = Object { fields, reading: &mut reading }.read(&mut json);
+    read.and_then(|()| json.end()).map_err(|error| reading.not_asked(&error))
 }
 
 // === impl Check ===
 
-impl Check<'_> {
+impl<'a> Check<'a> {
     /// As the engine is asked.
     pub(super) fn ask<R>(&self, ask: impl FnOnce(&Request<'_>) -> R) -> R {
+        let parts = self.parts();
+        ask(&parts.request(&parts.descriptors()))
+    }
+
+    /// The same in pieces, for whoever needs them for longer.
+    pub(super) fn parts(&self) -> Parts<'_, 'a> {
         let entries = self.entries.iter().map(|(key, value)| Entry::new(key, value));
-        let entries: SmallVec<[Entry<'_>; 4]> = entries.collect();
+        Parts { check: self, entries: entries.collect() }
+    }
+}
+
+/// What a request to the engine is made of.
+pub(super) struct Parts<'c, 'a> {
+    check: &'c Check<'a>,
+    entries: SmallVec<[Entry<'c>; 4]>,
+}
+
+impl Parts<'_, '_> {
+    #[inline]
+    pub(super) fn descriptors(&self) -> SmallVec<[Descriptor<'_>; 4]> {
         let mut from = 0;
-        let descriptors = self.descriptors.iter().map(|described| {
+        let descriptors = self.check.descriptors.iter().map(|described| {
             let to = described.entries_end;
-            let entries = entries.get(from..to).unwrap_or_default();
+            let entries = self.entries.get(from..to).unwrap_or_default();
             from = to;
             Descriptor { entries, hits: described.hits, limit: described.limit }
         });
-        let descriptors: SmallVec<[Descriptor<'_>; 4]> = descriptors.collect();
-        ask(&Request { domain: &self.domain, descriptors: &descriptors, hits: self.hits })
+        descriptors.collect()
+    }
+
+    #[inline]
+    pub(super) fn request<'d>(&'d self, descriptors: &'d [Descriptor<'d>]) -> Request<'d> {
+        Request { domain: &self.check.domain, descriptors, hits: self.check.hits }
     }
 }
 

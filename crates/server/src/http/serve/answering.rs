@@ -18,10 +18,11 @@ use tower_service::Service as _;
 use super::Shared;
 use super::patient::Patient;
 use super::watched::Watch;
-use crate::http::Answering;
 use crate::http::check::Want;
 use crate::http::receive::Receiving;
 use crate::http::refusal::Refusal;
+use crate::http::retried::RetryKey;
+use crate::http::{Answering, Peer, forward_auth};
 use crate::telemetry::Door;
 use crate::traces::Span;
 
@@ -29,6 +30,7 @@ use crate::traces::Span;
 pub(super) struct Asked {
     shared: Arc<Shared>,
     watch: Arc<Watch>,
+    peer: Option<Peer>,
 }
 
 /// A request that is in hand, however it ends.
@@ -62,12 +64,13 @@ pin_project! {
 struct Checking {
     answering: Arc<Answering>,
     receiving: Receiving<Patient>,
+    key: RetryKey,
     span: Option<Span>,
 }
 
 impl Asked {
-    pub(super) const fn new(shared: Arc<Shared>, watch: Arc<Watch>) -> Self {
-        Self { shared, watch }
+    pub(super) const fn new(shared: Arc<Shared>, watch: Arc<Watch>, peer: Option<Peer>) -> Self {
+        Self { shared, watch, peer }
     }
 }
 
@@ -95,12 +98,17 @@ impl HyperService<Request<Incoming>> for Asked {
             Some(answering) if is_check(&request) => {
                 let service = &answering.service;
                 let span = service.begin_span(Want::Check.span_name(), request.headers());
+                let key = RetryKey::of(request.headers());
                 let receiving = Receiving::new(Patient::new(request.into_body(), patience));
-                let check = Checking { answering: answering.clone(), receiving, span };
+                let check = Checking { answering: answering.clone(), receiving, key, span };
                 Making::Checked { check: Some(check) }
             }
             _ => {
-                let request = request.map(|body| Body::new(Patient::new(body, patience)));
+                let mut request = request.map(|body| Body::new(Patient::new(body, patience)));
+                // Nobody else wants to know, and an extension takes memory.
+                if let Some(peer) = self.peer.filter(|_| is_forward_auth(request.uri().path())) {
+                    request.extensions_mut().insert(peer);
+                }
                 Making::Routed { routed: self.shared.routes.router.clone().call(request) }
             }
         };
@@ -113,15 +121,24 @@ fn is_check<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == "/v1/check"
 }
 
+fn is_forward_auth(path: &str) -> bool {
+    path.starts_with(forward_auth::PATH)
+}
+
 /// Where a request would have come in.
 fn door_of(path: &str) -> Option<Door> {
     Some(match path {
         "/v1/check" => Door::Check,
         "/v1/peek" => Door::Peek,
         "/v1/refund" => Door::Refund,
+        "/v1/reserve" => Door::Reserve,
+        "/v1/commit" => Door::Commit,
+        "/v1/cancel" => Door::Cancel,
+        "/v1/wait" => Door::Wait,
         "/v1/explain" => Door::Explain,
         "/v1/keys/inspect" | "/v1/keys/reset" => Door::Keys,
         "/json" => Door::Json,
+        path if is_forward_auth(path) => Door::ForwardAuth,
         _ => return None,
     })
 }
@@ -137,8 +154,8 @@ impl Future for Answer {
                 Some(checking) => {
                     let received = ready!(checking.receiving.poll(cx));
                     check.take().map(|checking| {
-                        let Checking { answering, span, .. } = checking;
-                        answering.conclude(Want::Check, received, span)
+                        let Checking { answering, key, span, .. } = checking;
+                        answering.conclude(Want::Check, key, received, span)
                     })
                 }
                 None => None,

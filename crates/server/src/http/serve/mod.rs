@@ -9,6 +9,7 @@ mod patient;
 mod watched;
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub(super) use self::patient::Late;
 
 use self::answering::Asked;
 use self::watched::{Look, Silence, Watch, Watched};
-use super::Routes;
+use super::{Peer, Routes};
 use crate::rls::service::Service;
 use crate::telemetry::Happening;
 
@@ -93,8 +94,8 @@ impl Server {
                 _ = connections.join_next(), if !connections.is_empty() => continue,
                 accepted = listener.accept() => accepted,
             };
-            let socket = match accepted {
-                Ok((socket, _)) => socket,
+            let (socket, peer) = match accepted {
+                Ok(accepted) => accepted,
                 Err(error) if is_the_end(&error) => return Err(error),
                 Err(_) => {
                     sleep(ACCEPT_AGAIN).await;
@@ -112,7 +113,7 @@ impl Server {
                 let stop = async move {
                     let _ = stopped.wait_for(|stopped| *stopped).await;
                 };
-                server.connection(socket, stop).await;
+                server.connection_from(peer.ip(), socket, stop).await;
             });
         }
         drop(listener);
@@ -129,10 +130,29 @@ impl Server {
         io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         stop: impl Future<Output = ()>,
     ) {
+        self.serve_connection(None, io, stop).await;
+    }
+
+    /// The same of a peer whose address is known, so that it may ask for others if the rules trust it.
+    pub async fn connection_from(
+        &self,
+        peer: IpAddr,
+        io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        stop: impl Future<Output = ()>,
+    ) {
+        self.serve_connection(Some(Peer(peer)), io, stop).await;
+    }
+
+    async fn serve_connection(
+        &self,
+        peer: Option<Peer>,
+        io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        stop: impl Future<Output = ()>,
+    ) {
         let bounds = &self.shared.bounds;
         let _open = Open::new(self.shared.service.clone());
         let watch = Arc::new(Watch::default());
-        let asked = Asked::new(self.shared.clone(), watch.clone());
+        let asked = Asked::new(self.shared.clone(), watch.clone(), peer);
         let builder = builder(bounds);
         let io = TokioIo::new(Watched::new(io, watch.clone()));
         let mut connection = std::pin::pin!(builder.serve_connection(io, asked));

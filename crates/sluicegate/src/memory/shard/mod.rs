@@ -21,7 +21,7 @@ use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::mode::Step;
 use sluicegate_core::time::Timestamp;
 
-pub(crate) use short::Short;
+pub(crate) use short::{Short, word_of};
 #[cfg(test)]
 pub(crate) use tests::Kept;
 
@@ -234,7 +234,7 @@ impl Shard {
             self.forget(hash, column, since);
             return;
         }
-        let word = short::word_of(&mut self.slab, self.epoch, limit, state);
+        let word = word_of(&mut self.slab, self.epoch, limit, state);
         self.write(budget, name(hash, column), word, since);
     }
 

@@ -309,7 +309,7 @@ impl Shard {
 }
 
 /// The word for a state, which is kept whole if it cannot be packed.
-pub(super) fn word_of(slab: &mut Slab, epoch: Epoch, limit: &Limit, state: State) -> Word {
+pub(crate) fn word_of(slab: &mut Slab, epoch: Epoch, limit: &Limit, state: State) -> Word {
     if state == State::New {
         return Word::GONE;
     }

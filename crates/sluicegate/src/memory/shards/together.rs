@@ -316,7 +316,7 @@ fn put_back(seated: Vec<Seated<'_>>, locks: &mut [Locked<'_>], touched: Touched,
         shard.put(budget, hash, account, touched, now);
         // It has its own lane from here on, or needs none. Not before: somebody else would take what was set aside.
         budget.release(usize::from(reserved));
-        shards.hints[shards.index(hash)].follow(shard.table());
+        shards.hints[shards.index(hash)].follow(shard.table().extent());
     }
 }
 

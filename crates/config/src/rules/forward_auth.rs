@@ -1,0 +1,235 @@
+//! `forward_auth`: who a proxy asks for, and what it is told.
+
+use sluicegate_rules::forward_auth::ForwardAuth;
+use sluicegate_rules::mapping::{DESCRIPTORS_MAX, Mapping, Part, PartError, Proxies};
+use sluicegate_rules::network::Network;
+
+use super::pattern::network_of;
+use super::reader::{Reader, Told};
+use super::spot::Spot;
+use super::{DEPTH_MAX, KEY_CHARS_MAX, VALUE_CHARS_MAX};
+use crate::fields::{Field, Value, unknown};
+use crate::problem::{Position, Report, Reported, quoted};
+use crate::suggest;
+use crate::units::{self, UnitError};
+
+/// What was read, and where it was written.
+pub(super) struct Written {
+    pub(super) auth: ForwardAuth,
+    pub(super) source: usize,
+    pub(super) at: Position,
+    /// Where each descriptor stands, and the way to it.
+    pub(super) descriptors: Vec<(Position, String)>,
+}
+
+pub(crate) const TRUSTED_PROXIES: &str = "trusted_proxies";
+pub(crate) const DESCRIPTORS: &str = "descriptors";
+pub(crate) const HITS: Field<Part> = Field { name: "hits", example: "header X-Cost", read: hits };
+pub(crate) const DENY_STATUS: Field<u16> =
+    Field { name: "deny_status", example: "403", read: deny_status };
+
+/// Statuses that say no; others would let everybody pass.
+pub(crate) const STATUS_MIN: u16 = 400;
+pub(crate) const STATUS_MAX: u16 = 599;
+
+const EXAMPLE: &str = "{ descriptors: [{ remote_address: client_ip }] }";
+const ENTRY_EXAMPLE: &str = "{ remote_address: client_ip }";
+
+impl Reader<'_> {
+    pub(super) fn forward_auth(&mut self, spot: &Spot<'_, '_>) -> Result<Written, Told> {
+        let source = self.source;
+        read(&spot.value(), source, self.report).map_err(|_reported| Told)
+    }
+}
+
+fn read(value: &Value<'_>, source: usize, report: &mut Report) -> Result<Written, Reported> {
+    let mut fields = value.fields("`forward_auth`", EXAMPLE, report)?;
+    let proxies = match fields.value(TRUSTED_PROXIES) {
+        Some(value) => trusted_proxies(&value, report),
+        None => Ok(Proxies::default()),
+    };
+    let descriptors = match fields.value(DESCRIPTORS) {
+        Some(value) => descriptors(&value, report),
+        None => {
+            let remedy = format!("say who asks, like `{DESCRIPTORS}: [{ENTRY_EXAMPLE}]`");
+            Err(fields.missing(DESCRIPTORS, &remedy, report))
+        }
+    };
+    let hits = fields.optional(&HITS, report);
+    let deny_status = fields.optional(&DENY_STATUS, report);
+    let known = [TRUSTED_PROXIES, DESCRIPTORS, HITS.name, DENY_STATUS.name];
+    fields.finish(report, |key| unknown(key, &known))?;
+    let (places, descriptors) = descriptors?.into_iter().unzip();
+    let mapping = Mapping { descriptors, hits: hits? };
+    let auth = ForwardAuth { trusted_proxies: proxies?, mapping, deny_status: deny_status? };
+    Ok(Written { auth, source, at: value.at(), descriptors: places })
+}
+
+/// One network, or a list of them.
+fn trusted_proxies(value: &Value<'_>, report: &mut Report) -> Result<Proxies, Reported> {
+    let network = |value: &Value<'_>, report: &mut Report| -> Result<Network, Reported> {
+        let text = value.text("10.0.0.0/8", report)?;
+        network_of(text).map_err(|message| value.refuse(report, message))
+    };
+    let Some(items) = value.items() else {
+        return Ok(Proxies::new(vec![network(value, report)?]));
+    };
+    if items.len() == 0 {
+        let message = "must hold at least one network, got none; leave it out for this machine only, or write it \
+                       like `[127.0.0.0/8, 10.0.0.0/8]`";
+        return Err(value.refuse(report, message.to_owned()));
+    }
+    let read: Vec<_> = items.map(|item| network(&item, report)).collect();
+    read.into_iter().collect::<Result<_, _>>().map(Proxies::new)
+}
+
+type Placed = ((Position, String), Vec<(Box<str>, Part)>);
+
+fn descriptors(list: &Value<'_>, report: &mut Report) -> Result<Vec<Placed>, Reported> {
+    let Some(items) = list.items() else {
+        let got = list.node().described();
+        let message = format!("must be a list, got {got}; write it like `[{ENTRY_EXAMPLE}]`");
+        return Err(list.refuse(report, message));
+    };
+    let count = items.len();
+    if count == 0 || count > DESCRIPTORS_MAX {
+        let message = format!(
+            "must hold from `1` to `{DESCRIPTORS_MAX}` descriptors, got {count}; write it like `[{ENTRY_EXAMPLE}]`"
+        );
+        return Err(list.refuse(report, message));
+    }
+    let read: Vec<_> = items.map(|item| descriptor(&item, report)).collect();
+    read.into_iter().collect()
+}
+
+/// The entries of a descriptor, in their order.
+fn descriptor(item: &Value<'_>, report: &mut Report) -> Result<Placed, Reported> {
+    let mut fields = item.fields("a descriptor", ENTRY_EXAMPLE, report)?;
+    let mut entries = Vec::new();
+    let mut read = Ok(());
+    for (key, value) in fields.all() {
+        match entry(key, &value, report) {
+            Ok(part) => entries.push((key.into(), part)),
+            Err(reported) => read = Err(reported),
+        }
+    }
+    read?;
+    if entries.is_empty() || entries.len() > DEPTH_MAX {
+        let message = format!(
+            "must have from `1` to `{DEPTH_MAX}` entries, got {}; write it like `{ENTRY_EXAMPLE}`",
+            entries.len()
+        );
+        return Err(item.refuse(report, message));
+    }
+    Ok(((item.at(), item.path().to_string()), entries))
+}
+
+fn entry(key: &str, value: &Value<'_>, report: &mut Report) -> Result<Part, Reported> {
+    if key.is_empty() || key.contains('*') || key.chars().count() > KEY_CHARS_MAX {
+        let message = format!(
+            "must be a key of the rules, at most {KEY_CHARS_MAX} characters without `*`, got {}; write it \
+             like `{ENTRY_EXAMPLE}`",
+            quoted(key)
+        );
+        return Err(value.refuse(report, message));
+    }
+    value.read("remote_address: client_ip", part, report)
+}
+
+fn hits(text: &str) -> Result<Part, UnitError> {
+    let part = part(text)?;
+    if part.may_be_number() {
+        return Ok(part);
+    }
+    let got = quoted(text);
+    let message =
+        format!("must come to a whole number, got {got}; write it like `header X-Cost or 1`");
+    Err(UnitError::new(message))
+}
+
+/// A part of a request, as it is named.
+fn part(text: &str) -> Result<Part, UnitError> {
+    let parsed: Result<Part, PartError> = text.parse();
+    let got = quoted(text);
+    let message = match parsed {
+        Ok(part) if text.chars().count() <= VALUE_CHARS_MAX => return Ok(part),
+        Ok(_) => format!(
+            "must have at most {VALUE_CHARS_MAX} characters, got {got}; write a shorter one"
+        ),
+        Err(PartError::Unknown { word }) => {
+            let (hint, all) = (meant(&word), suggest::one_of(&Part::WORDS));
+            format!("unknown part of a request, got {got}; {hint}write {all}")
+        }
+        Err(PartError::NoName { word }) => {
+            let example = example(word);
+            format!("needs a name behind `{word}`, got {got}; write it like `{word} {example}`")
+        }
+        Err(PartError::BadName { word, name }) => {
+            let (name, example) = (quoted(&name), example(word));
+            let what = if word == "query" { "parameter" } else { word };
+            format!(
+                "no {what} can have the name {name}, got {got}; write it like `{word} {example}`"
+            )
+        }
+        Err(PartError::NoText { word: "or" }) => {
+            format!("needs a text behind `or`, got {got}; write it like `header X-Plan or free`")
+        }
+        Err(PartError::NoText { .. }) => {
+            format!("needs a text behind `text`, got {got}; write it like `text everybody`")
+        }
+        Err(PartError::Stray { text }) => {
+            let stray = quoted(&text);
+            format!(
+                "{stray} is too much, got {got}; remove it, or write `or` before what stands for a missing part"
+            )
+        }
+        Err(other) => format!("{other}, got {got}; write it like `header X-User`"),
+    };
+    Err(UnitError::new(message))
+}
+
+fn example(word: &str) -> &'static str {
+    match word {
+        "header" => "X-User",
+        "cookie" => "session",
+        _ => "key",
+    }
+}
+
+/// What people write, too far from what they mean to be found by its letters.
+const SLIPS: [(&str, &str); 14] = [
+    ("ip", "client_ip"),
+    ("remote_address", "client_ip"),
+    ("remote_addr", "client_ip"),
+    ("address", "client_ip"),
+    ("client", "client_ip"),
+    ("url", "uri"),
+    ("proto", "scheme"),
+    ("protocol", "scheme"),
+    ("hostname", "host"),
+    ("token", "bearer"),
+    ("authorization", "bearer"),
+    ("param", "query"),
+    ("parameter", "query"),
+    ("literal", "text"),
+];
+
+fn meant(word: &str) -> String {
+    let lowered = word.to_lowercase();
+    let known = SLIPS.iter().find(|(slip, _)| *slip == lowered);
+    known.map_or_else(
+        || suggest::hint(word, Part::WORDS),
+        |(_, meant)| format!("did you mean `{meant}`? "),
+    )
+}
+
+fn deny_status(text: &str) -> Result<u16, UnitError> {
+    let number = units::whole(text)?;
+    let status = u16::try_from(number).ok();
+    status.filter(|status| (STATUS_MIN..=STATUS_MAX).contains(status)).ok_or_else(|| {
+        let got = quoted(text);
+        UnitError::new(format!(
+            "must be a status from `{STATUS_MIN}` to `{STATUS_MAX}`, got {got}; write `429`, or `403` for nginx"
+        ))
+    })
+}

@@ -1,0 +1,172 @@
+//! From a request of HTTP to descriptors: who asks for what, as far as a proxy tells.
+//!
+//! ```text
+//!   descriptors:
+//!     - { remote_address: client_ip }                 a descriptor with one entry
+//!     - { plan: header X-Plan or free, path: path }   one with two
+//!   hits: header X-Cost
+//! ```
+//!
+//! Each entry takes its value from a [`Part`] of the request. A descriptor of which a part is missing is left out; a part that is there and cannot be
+//! read as text ends it all, since whoever sends such a thing must not pass for somebody without it.
+//!
+//! Nothing here does any I/O. What is made of a request borrows from it where it can, and its size is bounded by the request's own.
+
+mod attributes;
+mod hops;
+mod part;
+#[cfg(test)]
+mod tests;
+mod uri;
+
+use std::borrow::Cow;
+use std::fmt::{self, Display};
+
+pub use self::attributes::{Attributes, Headers};
+pub use self::hops::{HOPS_MAX, Proxies};
+pub use self::part::{Part, PartError, Source};
+
+use crate::request::{Descriptor, Entry, Request};
+
+/// The most descriptors that a mapping makes of a request.
+///
+/// ```
+/// assert_eq!(sluicegate_rules::mapping::DESCRIPTORS_MAX, 64);
+/// ```
+pub const DESCRIPTORS_MAX: usize = 64;
+
+/// What is made of a request.
+///
+/// ```
+/// use sluicegate_rules::mapping::{Attributes, Mapping};
+///
+/// let mapping = Mapping {
+///     descriptors: vec![
+///         vec![("remote_address".into(), "client_ip".parse()?)],
+///         vec![("user".into(), "header X-User".parse()?), ("path".into(), "path".parse()?)],
+///     ],
+///     hits: None,
+/// };
+/// let headers: &[(&str, &[u8])] = &[("x-user", b"42")];
+/// let request = Attributes { uri: Some(b"/login?next=/"), ..Attributes::of(&headers) };
+/// let described = mapping.describe(&request)?;
+/// described.ask("web", |request| {
+///     assert_eq!(request.descriptors.len(), 1, "nobody knows the address");
+///     assert_eq!(request.descriptors[0].entries[1].value, "/login");
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Mapping {
+    /// The descriptors, each a list of keys and what their values are.
+    pub descriptors: Vec<Vec<(Box<str>, Part)>>,
+    /// How many hits a request is; one, if there is none.
+    pub hits: Option<Part>,
+}
+
+/// What was made of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described<'a> {
+    /// The entries of all descriptors, one after the other.
+    entries: Vec<(&'a str, Cow<'a, str>)>,
+    /// Where each descriptor ends.
+    ends: Vec<usize>,
+    hits: u64,
+}
+
+/// Why nothing was made of it: a part is there and cannot be read.
+///
+/// ```
+/// use sluicegate_rules::mapping::{Attributes, Mapping};
+///
+/// let mapping = Mapping { descriptors: vec![vec![("key".into(), "query key".parse()?)]], hits: None };
+/// let none: &[(&str, &[u8])] = &[];
+/// let request = Attributes { uri: Some(b"/?key=%zz"), ..Attributes::of(&none) };
+/// let unreadable = mapping.describe(&request).unwrap_err();
+/// assert_eq!(unreadable.to_string(), "`query key` of the request has a `%` without two hexadecimal digits behind it");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    part: String,
+    why: Why,
+}
+
+/// Why a part cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    NotText,
+    BadEscape,
+    NoNumber,
+}
+
+// === impl Mapping ===
+
+impl Mapping {
+    /// What is made of a request.
+    ///
+    /// # Errors
+    /// When a part is there and cannot be read.
+    pub fn describe<'a>(&'a self, request: &Attributes<'a>) -> Result<Described<'a>, Unreadable> {
+        let mut described = Described { entries: Vec::new(), ends: Vec::new(), hits: 1 };
+        for descriptor in &self.descriptors {
+            let begin = described.entries.len();
+            for (key, part) in descriptor {
+                match part.of(request)? {
+                    Some(value) => described.entries.push((key, value)),
+                    None => {
+                        described.entries.truncate(begin);
+                        break;
+                    }
+                }
+            }
+            if described.entries.len() > begin {
+                described.ends.push(described.entries.len());
+            }
+        }
+        if let Some(hits) = &self.hits
+            && let Some(value) = hits.of(request)?
+        {
+            let number = part::number(&value);
+            described.hits = number.ok_or_else(|| Unreadable::new(hits, Why::NoNumber))?;
+        }
+        Ok(described)
+    }
+}
+
+// === impl Described ===
+
+impl Described<'_> {
+    /// Asks a domain's rules about it.
+    pub fn ask<R>(&self, domain: &str, ask: impl FnOnce(&Request<'_>) -> R) -> R {
+        let entries: Vec<Entry<'_>> =
+            self.entries.iter().map(|(key, value)| Entry::new(key, value)).collect();
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        let descriptors: Vec<Descriptor<'_>> = begins
+            .zip(&self.ends)
+            .map(|(begin, end)| Descriptor::of(entries.get(begin..*end).unwrap_or_default()))
+            .collect();
+        ask(&Request { domain, descriptors: &descriptors, hits: self.hits })
+    }
+}
+
+// === impl Unreadable ===
+
+impl Unreadable {
+    pub(crate) fn new(part: &Part, why: Why) -> Self {
+        Self { part: part.source.to_string(), why }
+    }
+}
+
+impl Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.why {
+            Why::NotText => "has bytes that are no UTF-8",
+            Why::BadEscape => "has a `%` without two hexadecimal digits behind it",
+            Why::NoNumber => "is no whole number",
+        };
+        write!(f, "`{}` of the request {why}", self.part)
+    }
+}
+
+impl std::error::Error for Unreadable {}

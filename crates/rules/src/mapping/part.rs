@@ -1,0 +1,276 @@
+//! A part of a request, as a person names it: `client_ip`, `header X-User`, `query key or none`.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+use super::attributes::Attributes;
+use super::{Unreadable, Why};
+
+/// A part of a request, and what stands for it where it is missing.
+///
+/// What is empty is missing.
+///
+/// ```
+/// use sluicegate_rules::mapping::{Part, Source};
+///
+/// let part: Part = "header X-Plan or free".parse()?;
+/// assert_eq!(part.source, Source::Header("X-Plan".into()));
+/// assert_eq!(part.or.as_deref(), Some("free"));
+/// assert_eq!(part.to_string(), "header X-Plan or free");
+/// # Ok::<(), sluicegate_rules::mapping::PartError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Where the value comes from.
+    pub source: Source,
+    /// The value of a request that has none.
+    pub or: Option<Box<str>>,
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source {
+    /// `client_ip`: the address of whoever asks, as far as proxies can be believed.
+    ClientIp,
+    /// `method`: `GET`.
+    Method,
+    /// `scheme`: `https`.
+    Scheme,
+    /// `host`: in small letters, without a port.
+    Host,
+    /// `path`: without escapes, empty and dot segments that mean nothing, so that each path has one form.
+    Path,
+    /// `uri`: path and query as they came.
+    Uri,
+    /// `bearer`: the token of `Authorization: Bearer …`.
+    Bearer,
+    /// `header NAME`: all lines of it, with `, ` between them.
+    Header(Box<str>),
+    /// `cookie NAME`: the first of this name.
+    Cookie(Box<str>),
+    /// `query NAME`: the first of this name, without escapes.
+    Query(Box<str>),
+    /// `text …`: always this.
+    Text(Box<str>),
+}
+
+/// Why a text names no part of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PartError {
+    /// It begins with another word than the [known ones](Part::WORDS).
+    Unknown {
+        /// The word.
+        word: String,
+    },
+    /// A word needs a name behind it.
+    NoName {
+        /// The word.
+        word: &'static str,
+    },
+    /// No header, cookie or parameter can have this name.
+    BadName {
+        /// The word.
+        word: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// Something stands behind it that is not `or …`.
+    Stray {
+        /// What.
+        text: String,
+    },
+    /// Nothing stands behind `or`, or behind `text`.
+    NoText {
+        /// The word.
+        word: &'static str,
+    },
+}
+
+// === impl Part ===
+
+impl Part {
+    /// The words that a part may begin with; the last four have something behind them.
+    ///
+    /// ```
+    /// assert!(sluicegate_rules::mapping::Part::WORDS.contains(&"client_ip"));
+    /// ```
+    pub const WORDS: [&'static str; 11] = [
+        "client_ip",
+        "method",
+        "scheme",
+        "host",
+        "path",
+        "uri",
+        "bearer",
+        "header",
+        "cookie",
+        "query",
+        "text",
+    ];
+
+    /// What a request has here.
+    pub(super) fn of<'a>(
+        &'a self,
+        request: &Attributes<'a>,
+    ) -> Result<Option<Cow<'a, str>>, Unreadable> {
+        let value = request.part(&self.source).map_err(|why| Unreadable::new(self, why))?;
+        Ok(value.filter(|value| !value.is_empty()).or_else(|| self.or.as_deref().map(Cow::from)))
+    }
+
+    /// Whether what it says itself, if anything, is a whole number: what hits must be.
+    ///
+    /// ```
+    /// use sluicegate_rules::mapping::Part;
+    ///
+    /// assert!("header X-Cost or 5".parse::<Part>()?.may_be_number());
+    /// assert!(!"header X-Cost or many".parse::<Part>()?.may_be_number());
+    /// # Ok::<(), sluicegate_rules::mapping::PartError>(())
+    /// ```
+    #[must_use]
+    pub fn may_be_number(&self) -> bool {
+        let said = match &self.source {
+            Source::Text(text) => Some(text),
+            _ => self.or.as_ref(),
+        };
+        said.is_none_or(|text| number(text).is_some())
+    }
+}
+
+/// A whole number, as nobody could mean another.
+pub(super) fn number(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if digits { text.parse().ok() } else { None }
+}
+
+impl From<Source> for Part {
+    fn from(source: Source) -> Self {
+        Self { source, or: None }
+    }
+}
+
+impl FromStr for Part {
+    type Err = PartError;
+
+    fn from_str(text: &str) -> Result<Self, PartError> {
+        let (word, rest) = first_word(text);
+        let plain = |source: Source| Ok((source, rest));
+        let named = |word: &'static str, source: fn(Box<str>) -> Source| {
+            let (name, rest) = first_word(rest);
+            if name.is_empty() || (name == "or" && !rest.is_empty()) {
+                return Err(PartError::NoName { word });
+            }
+            let letter = if word == "query" { is_in_query } else { is_in_token };
+            if !name.bytes().all(letter) {
+                return Err(PartError::BadName { word, name: name.to_owned() });
+            }
+            Ok((source(name.into()), rest))
+        };
+        let (source, rest) = match word {
+            "client_ip" => plain(Source::ClientIp),
+            "method" => plain(Source::Method),
+            "scheme" => plain(Source::Scheme),
+            "host" => plain(Source::Host),
+            "path" => plain(Source::Path),
+            "uri" => plain(Source::Uri),
+            "bearer" => plain(Source::Bearer),
+            "header" => named("header", Source::Header),
+            "cookie" => named("cookie", Source::Cookie),
+            "query" => named("query", Source::Query),
+            "text" if rest.is_empty() => Err(PartError::NoText { word: "text" }),
+            "text" => Ok((Source::Text(rest.into()), "")),
+            _ => Err(PartError::Unknown { word: word.to_owned() }),
+        }?;
+        match first_word(rest) {
+            ("", _) => Ok(source.into()),
+            ("or", "") => Err(PartError::NoText { word: "or" }),
+            ("or", text) => Ok(Self { source, or: Some(text.into()) }),
+            _ => Err(PartError::Stray { text: rest.to_owned() }),
+        }
+    }
+}
+
+/// The first word, and what stands behind the blanks after it.
+fn first_word(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    text.split_once(char::is_whitespace)
+        .map_or((text, ""), |(word, rest)| (word, rest.trim_start()))
+}
+
+/// What names of headers and cookies are made of.
+const fn is_in_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
+        )
+}
+
+/// What names of parameters are made of, once their escapes are undone.
+const fn is_in_query(byte: u8) -> bool {
+    !matches!(byte, b'&' | b'=' | b'#' | b'%' | b'+') && byte > b' ' && byte != 0x7f
+}
+
+impl Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)?;
+        self.or.iter().try_for_each(|text| write!(f, " or {text}"))
+    }
+}
+
+impl Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClientIp => f.write_str("client_ip"),
+            Self::Method => f.write_str("method"),
+            Self::Scheme => f.write_str("scheme"),
+            Self::Host => f.write_str("host"),
+            Self::Path => f.write_str("path"),
+            Self::Uri => f.write_str("uri"),
+            Self::Bearer => f.write_str("bearer"),
+            Self::Header(name) => write!(f, "header {name}"),
+            Self::Cookie(name) => write!(f, "cookie {name}"),
+            Self::Query(name) => write!(f, "query {name}"),
+            Self::Text(text) => write!(f, "text {text}"),
+        }
+    }
+}
+
+// === impl PartError ===
+
+impl Display for PartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { word } => write!(f, "`{word}` is no part of a request"),
+            Self::NoName { word } => write!(f, "`{word}` needs a name behind it"),
+            Self::BadName { word, name } => write!(f, "no {word} has the name `{name}`"),
+            Self::Stray { text } => write!(f, "`{text}` is too much; only `or …` may stand there"),
+            Self::NoText { word } => write!(f, "`{word}` needs a text behind it"),
+        }
+    }
+}
+
+impl std::error::Error for PartError {}
+
+impl Why {
+    /// Bytes as text.
+    pub(super) fn text(bytes: &[u8]) -> Result<&str, Self> {
+        std::str::from_utf8(bytes).map_err(|_| Self::NotText)
+    }
+}

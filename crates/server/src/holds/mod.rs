@@ -1,0 +1,289 @@
+//! What is held for later, at whatever door it was asked for: reservations, turns that are waited for, answers to whoever asks again.
+//!
+//! A reservation is named by a [`Ticket`] that says by itself who reserved what: this service remembers nothing beside its counters, and whoever has them
+//! can settle it. What is remembered is how many there are ([`Pending`]), since each takes memory until it is forgotten.
+
+mod once;
+mod pending;
+mod ticket;
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use sluicegate::rules::request::Request;
+use sluicegate::{Checked, Engine, HoldError, Holder, Snapshot, Span, Timestamp, Waited};
+
+pub use self::once::{Before, KEY_BYTES_MAX, Once};
+pub use self::pending::Pending;
+pub use self::ticket::{NoTicket, TICKET_BYTES_MAX, Ticket};
+
+/// How long a reservation lasts unless told.
+pub const TTL: Span = Span::from_secs(60);
+/// How long it may last.
+pub const TTL_MAX: Span = Span::from_secs(24 * 3_600);
+/// How long somebody waits unless told.
+pub const PATIENCE: Span = Span::from_secs(30);
+/// How long anybody may wait.
+pub const PATIENCE_MAX: Span = Span::from_secs(600);
+/// How long the counters remember a reservation that ran out, so that a late settlement is charged.
+const REMEMBERED: Span = Span::from_secs(24 * 3_600);
+
+/// What is held for later.
+///
+/// ```
+/// use sluicegate::rules::request::{Descriptor, Entry, Request};
+/// use sluicegate::{Checked, Engine, rules_of};
+/// use sluicegate_server::holds::{Holds, TTL};
+///
+/// let rules = "domain: llm\ndescriptors: [{ key: user, limits: { algorithm: fixed_window, rate: 1000/day } }]";
+/// let engine = Engine::new(rules_of(rules)?)?;
+/// let entries = [Entry::new("user", "42")];
+/// let descriptors = [Descriptor::of(&entries)];
+/// let request = Request { domain: "llm", descriptors: &descriptors, hits: 800 };
+///
+/// let (holds, mut checked) = (Holds::default(), Checked::default());
+/// let ticket = holds.reserve(&engine.snapshot(), &request, TTL, engine.now(), &mut checked)?;
+/// let ticket = ticket.expect("there are 1000");
+/// assert_eq!(holds.commit(&engine.snapshot(), &ticket, 300, engine.now(), &mut checked)?, 500);
+/// assert_eq!(checked.statuses[0].verdict.remaining, Some(700));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Holds {
+    pending: Pending,
+    waiting: AtomicUsize,
+    waiting_max: usize,
+    answers: Once<Kept>,
+}
+
+/// An answer that is kept for whoever asks again, as it left.
+#[derive(Debug, Clone, Default)]
+pub struct Kept {
+    /// The status, over HTTP.
+    pub status: StatusCode,
+    /// The headers, over HTTP.
+    pub headers: HeaderMap,
+    /// The rest.
+    pub body: Bytes,
+}
+
+/// Why nothing is held, or nothing was settled. Nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotHeld {
+    /// What it is under cannot be held, or is not.
+    Hold(HoldError),
+    /// The ticket is none, or would be too long.
+    Ticket(NoTicket),
+    /// There are as many reservations as there may be.
+    TooManyReservations {
+        /// How many.
+        most: u64,
+    },
+    /// There are as many who wait as there may be.
+    TooManyWait {
+        /// How many.
+        most: usize,
+    },
+}
+
+// === impl Holds ===
+
+impl Holds {
+    /// At most so many reservations that are not settled, and so many who wait at a time.
+    #[must_use]
+    pub fn with(reservations_max: u64, waiting_max: usize) -> Self {
+        let pending = Pending::new(reservations_max);
+        Self { pending, waiting: AtomicUsize::new(0), waiting_max, answers: Once::default() }
+    }
+
+    /// Reserves; the ticket if it may go.
+    ///
+    /// # Errors
+    /// When it cannot be held.
+    pub fn reserve(
+        &self,
+        rules: &Snapshot<'_>,
+        request: &Request<'_>,
+        ttl: Span,
+        now: Timestamp,
+        checked: &mut Checked,
+    ) -> Result<Option<Ticket>, NotHeld> {
+        let forgotten_at = now.after(ttl.min(TTL_MAX)).after(REMEMBERED);
+        let ticket = Ticket::new(request, Engine::new_holder(), forgotten_at)?;
+        if !self.pending.add(forgotten_at, now) {
+            return Err(NotHeld::TooManyReservations { most: self.pending.most() });
+        }
+        let reserved = rules.reserve(request, ticket.holder(), ttl.min(TTL_MAX), now, checked);
+        if reserved.is_err() || !checked.allowed {
+            self.pending.remove(forgotten_at);
+        }
+        reserved.map_err(NotHeld::Hold)?;
+        Ok(checked.allowed.then_some(ticket))
+    }
+
+    /// A ticket for something that goes though it would be denied, since nothing is enforced: there is nothing to settle.
+    ///
+    /// # Errors
+    /// When it would be too long.
+    pub fn reserve_nothing(request: &Request<'_>) -> Result<Ticket, NotHeld> {
+        Ok(Ticket::new(request, Ticket::NOBODY, Timestamp::EPOCH)?)
+    }
+
+    /// Settles with what was really used; how much was given back.
+    ///
+    /// # Errors
+    /// When nothing is held.
+    pub fn commit(
+        &self,
+        rules: &Snapshot<'_>,
+        ticket: &Ticket,
+        used: u64,
+        now: Timestamp,
+        checked: &mut Checked,
+    ) -> Result<u64, NotHeld> {
+        self.settle(rules, ticket, used, now, checked, |request, holder, checked| {
+            rules.commit(request, holder, now, checked)
+        })
+    }
+
+    /// Gives everything back; how much that was.
+    ///
+    /// # Errors
+    /// When nothing is held.
+    pub fn cancel(
+        &self,
+        rules: &Snapshot<'_>,
+        ticket: &Ticket,
+        now: Timestamp,
+        checked: &mut Checked,
+    ) -> Result<u64, NotHeld> {
+        self.settle(rules, ticket, 0, now, checked, |request, holder, checked| {
+            rules.cancel(request, holder, now, checked)
+        })
+    }
+
+    fn settle(
+        &self,
+        rules: &Snapshot<'_>,
+        ticket: &Ticket,
+        used: u64,
+        now: Timestamp,
+        checked: &mut Checked,
+        settle: impl FnOnce(&Request<'_>, Holder, &mut Checked) -> Result<u64, HoldError>,
+    ) -> Result<u64, NotHeld> {
+        if ticket.holder() == Ticket::NOBODY {
+            ticket.ask(0, |request| rules.peek(request, now, checked));
+            return Ok(0);
+        }
+        let settled = ticket.ask(used, |request| settle(request, ticket.holder(), checked));
+        if settled.is_ok() {
+            self.pending.remove(ticket.forgotten_at());
+        }
+        settled.map_err(NotHeld::Hold)
+    }
+
+    /// Waits for a turn; and a ticket where a slot came with it, by which that is given back. Whoever drops the future gives the turn back.
+    ///
+    /// # Errors
+    /// When nobody can wait for it.
+    pub async fn wait(
+        &self,
+        engine: &Engine,
+        request: &Request<'_>,
+        patience: Span,
+    ) -> Result<(Waited, Option<Ticket>), NotHeld> {
+        // What a slot is held for is the rule's to say; it is not counted among the reservations.
+        let ticket = Ticket::new(request, Engine::new_holder(), Timestamp::EPOCH)?;
+        let _seat = self.wait_seat()?;
+        let waited = engine.wait(request, ticket.holder(), patience.min(PATIENCE_MAX)).await;
+        let waited = waited.map_err(NotHeld::Hold)?;
+        let ticket = waited.has_slot.then_some(ticket);
+        Ok((waited, ticket))
+    }
+
+    /// Answers that are kept for whoever asks again.
+    #[must_use]
+    pub const fn answers(&self) -> &Once<Kept> {
+        &self.answers
+    }
+
+    /// How many reservations are not settled or forgotten, at most.
+    #[must_use]
+    pub fn reservations(&self) -> u64 {
+        self.pending.count()
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    fn wait_seat(&self) -> Result<WaitSeat<'_>, NotHeld> {
+        let others = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let seat = WaitSeat(self);
+        if others < self.waiting_max {
+            return Ok(seat);
+        }
+        Err(NotHeld::TooManyWait { most: self.waiting_max })
+    }
+}
+
+impl Default for Holds {
+    fn default() -> Self {
+        Self::with(1_000_000, 5_000)
+    }
+}
+
+/// One of those who wait.
+struct WaitSeat<'a>(&'a Holds);
+
+impl Drop for WaitSeat<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl Kept ===
+
+impl Kept {
+    /// How many bytes it takes, or a little more.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        /// A header's place in a map, and how it is found.
+        const BESIDE: usize = 80;
+
+        let headers =
+            self.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + BESIDE);
+        self.body.len() + headers.sum::<usize>()
+    }
+}
+
+// === impl NotHeld ===
+
+impl From<NoTicket> for NotHeld {
+    fn from(no: NoTicket) -> Self {
+        Self::Ticket(no)
+    }
+}
+
+impl fmt::Display for NotHeld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hold(error) => error.fmt(f),
+            Self::Ticket(no) => no.fmt(f),
+            Self::TooManyReservations { most } => write!(
+                f,
+                "`{most}` reservations are neither settled nor forgotten, the most there may be; commit or cancel what is reserved"
+            ),
+            Self::TooManyWait { most } => {
+                write!(f, "`{most}` wait already, the most there may be; ask again later")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NotHeld {}

@@ -1,0 +1,346 @@
+//! The name of a reservation: who reserved what, under which id, as one word.
+//!
+//! ```text
+//!   version · holder · when it is forgotten · domain · descriptors      each text and list with its length in front
+//! ```
+//!
+//! in the letters of base64 that need no escape anywhere. It says no more than whoever holds it has said before. An id that was not guessed is
+//! what makes it worth something: see [`Engine::new_holder`](sluicegate::Engine::new_holder).
+
+use std::fmt;
+use std::ops::Range;
+
+use sluicegate::rules::request::{Descriptor, Entry, Request};
+use sluicegate::{Holder, Timestamp};
+use smallvec::SmallVec;
+
+/// The longest ticket.
+pub const TICKET_BYTES_MAX: usize = 8 << 10;
+
+const VERSION: u8 = 1;
+
+/// The name of a reservation.
+///
+/// ```
+/// use sluicegate::rules::request::{Descriptor, Entry, Request};
+/// use sluicegate::{Engine, Timestamp};
+/// use sluicegate_server::holds::Ticket;
+///
+/// let entries = [Entry::new("user", "42")];
+/// let descriptors = [Descriptor::of(&entries)];
+/// let request = Request { domain: "llm", descriptors: &descriptors, hits: 800 };
+/// let ticket = Ticket::new(&request, Engine::new_holder(), Timestamp::EPOCH)?;
+///
+/// let read = Ticket::read(&ticket.to_string())?;
+/// assert_eq!(read.ask(300, |request| (request.domain.to_owned(), request.hits)), ("llm".to_owned(), 300));
+/// assert!(Ticket::read("what is this").is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ticket {
+    holder: Holder,
+    forgotten_at: Timestamp,
+    /// The request, as the ticket has it.
+    bytes: Vec<u8>,
+    domain: Range<usize>,
+    descriptors: Vec<Described>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Described {
+    hits: Option<u64>,
+    entries: Vec<(Range<usize>, Range<usize>)>,
+}
+
+/// Why there is no ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoTicket {
+    /// It is not one that this service has given.
+    NotOurs,
+    /// It would be longer than it may be.
+    TooLong {
+        /// So long.
+        bytes: usize,
+    },
+}
+
+// === impl Ticket ===
+
+impl Ticket {
+    /// Who holds nothing.
+    pub const NOBODY: Holder = Holder(0);
+
+    /// For what a request has reserved under an id.
+    ///
+    /// # Errors
+    /// When it would be too long.
+    pub fn new(
+        request: &Request<'_>,
+        holder: Holder,
+        forgotten_at: Timestamp,
+    ) -> Result<Self, NoTicket> {
+        let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(&holder.0.to_le_bytes());
+        put_number(&mut bytes, forgotten_at.as_micros());
+        put_text(&mut bytes, request.domain);
+        put_number(&mut bytes, request.descriptors.len() as u64);
+        for descriptor in request.descriptors {
+            // None is 0, so that a number is one more.
+            put_number(&mut bytes, descriptor.hits.map_or(0, |hits| hits.saturating_add(1)));
+            put_number(&mut bytes, descriptor.entries.len() as u64);
+            for entry in descriptor.entries {
+                put_text(&mut bytes, entry.key);
+                put_text(&mut bytes, entry.value);
+            }
+        }
+        let long = bytes.len().div_ceil(3).saturating_mul(4);
+        if long > TICKET_BYTES_MAX {
+            return Err(NoTicket::TooLong { bytes: long });
+        }
+        Self::of(bytes).ok_or(NoTicket::NotOurs)
+    }
+
+    /// As somebody shows it.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn read(text: &str) -> Result<Self, NoTicket> {
+        if text.len() > TICKET_BYTES_MAX {
+            return Err(NoTicket::NotOurs);
+        }
+        decode(text.as_bytes()).and_then(Self::of).ok_or(NoTicket::NotOurs)
+    }
+
+    fn of(bytes: Vec<u8>) -> Option<Self> {
+        let mut reading = Reading { bytes: &bytes, at: 0 };
+        if reading.byte()? != VERSION {
+            return None;
+        }
+        let holder = Holder(u64::from_le_bytes(*reading.take(8)?.first_chunk()?));
+        let forgotten_at = Timestamp::from_micros(reading.number()?);
+        let domain = reading.text()?;
+        let mut descriptors = Vec::new();
+        for _ in 0..reading.number()? {
+            let hits = reading.number()?.checked_sub(1);
+            let mut entries = Vec::new();
+            for _ in 0..reading.number()? {
+                entries.push((reading.text()?, reading.text()?));
+            }
+            descriptors.push(Described { hits, entries });
+        }
+        if reading.at != bytes.len() {
+            return None;
+        }
+        Some(Self { holder, forgotten_at, domain, descriptors, bytes })
+    }
+
+    /// The id that it is held under.
+    #[must_use]
+    pub const fn holder(&self) -> Holder {
+        self.holder
+    }
+
+    /// When nobody will know of it any more.
+    #[must_use]
+    pub const fn forgotten_at(&self) -> Timestamp {
+        self.forgotten_at
+    }
+
+    /// The request again, for so many hits.
+    pub fn ask<R>(&self, hits: u64, ask: impl FnOnce(&Request<'_>) -> R) -> R {
+        let text = |range: &Range<usize>| {
+            let bytes = self.bytes.get(range.clone()).unwrap_or_default();
+            str::from_utf8(bytes).unwrap_or_default()
+        };
+        let entries: Vec<SmallVec<[Entry<'_>; 4]>> = self
+            .descriptors
+            .iter()
+            .map(|one| one.entries.iter().map(|(k, v)| Entry::new(text(k), text(v))).collect())
+            .collect();
+        let descriptors: SmallVec<[Descriptor<'_>; 4]> = self
+            .descriptors
+            .iter()
+            .zip(&entries)
+            .map(|(one, entries)| Descriptor { hits: one.hits, ..Descriptor::of(entries) })
+            .collect();
+        ask(&Request { domain: text(&self.domain), descriptors: &descriptors, hits })
+    }
+}
+
+impl fmt::Display for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&encode(&self.bytes))
+    }
+}
+
+// === numbers and texts ===
+
+/// Seven bits to a byte, the lowest first.
+fn put_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+struct Reading<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reading<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1)?.first().copied()
+    }
+
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let taken = self.bytes.get(self.at..)?.get(..count)?;
+        self.at += count;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0u64;
+        for place in 0..10 {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            let shifted = bits << (7 * place);
+            if shifted >> (7 * place) != bits {
+                return None;
+            }
+            number |= shifted;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn text(&mut self) -> Option<Range<usize>> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let from = self.at;
+        str::from_utf8(self.take(length)?).ok()?;
+        Some(from..self.at)
+    }
+}
+
+// === base64, for addresses ===
+
+const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let number = group.iter().fold(0u32, |number, byte| number << 8 | u32::from(*byte))
+            << (8 * (3 - group.len()));
+        for place in 0..=group.len() {
+            text.push(LETTERS[(number >> (18 - 6 * place)) as usize & 63].into());
+        }
+    }
+    text
+}
+
+fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
+    for group in text.chunks(4) {
+        let mut number = 0u32;
+        for letter in group {
+            number = number << 6 | value(*letter)?;
+        }
+        number <<= 6 * (4 - group.len());
+        let whole = group.len() * 6 / 8;
+        // What is left over must be nothing: one ticket has one name.
+        if group.len() == 1 || number & ((1 << (24 - 8 * whole)) - 1) != 0 {
+            return None;
+        }
+        bytes.extend_from_slice(&number.to_be_bytes()[1..=whole]);
+    }
+    Some(bytes)
+}
+
+fn value(letter: u8) -> Option<u32> {
+    Some(match letter {
+        b'A'..=b'Z' => u32::from(letter - b'A'),
+        b'a'..=b'z' => u32::from(letter - b'a') + 26,
+        b'0'..=b'9' => u32::from(letter - b'0') + 52,
+        b'-' => 62,
+        b'_' => 63,
+        _ => return None,
+    })
+}
+
+// === impl NoTicket ===
+
+impl fmt::Display for NoTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotOurs => f.write_str(
+                "this is no reservation; send what `reserve` answered as `reservation`, all of it",
+            ),
+            Self::TooLong { bytes } => write!(
+                f,
+                "a reservation for this would be named by {bytes} bytes, and {TICKET_BYTES_MAX} is the most; use shorter values, such as hashes of them"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for NoTicket {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(
+            domain in ".{0,20}",
+            all in prop::collection::vec((prop::option::of(0..u64::MAX - 1), prop::collection::vec((".{0,9}", ".{0,9}"), 0..4)), 0..4),
+            holder: u64, at in 0u64..1 << 60, hits: u64,
+        ) {
+            let entries: Vec<Vec<Entry<'_>>> =
+                all.iter().map(|(_, entries)| entries.iter().map(|(k, v)| Entry::new(k, v)).collect()).collect();
+            let descriptors: Vec<Descriptor<'_>> = all
+                .iter()
+                .zip(&entries)
+                .map(|((hits, _), entries)| Descriptor { hits: *hits, ..Descriptor::of(entries) })
+                .collect();
+            let request = Request { domain: &domain, descriptors: &descriptors, hits };
+            let ticket = Ticket::new(&request, Holder(holder), Timestamp::from_micros(at)).expect("short enough");
+            let read = Ticket::read(&ticket.to_string()).expect("one of ours");
+            prop_assert_eq!(&read, &ticket);
+            prop_assert_eq!((read.holder(), read.forgotten_at()), (Holder(holder), Timestamp::from_micros(at)));
+            prop_assert!(read.ask(hits, |again| again == &request));
+        }
+
+        #[test]
+        fn anything_else_is_none_or_is_the_only_name_of_one(text in "[A-Za-z0-9_-]{0,60}|.{0,60}") {
+            if let Ok(ticket) = Ticket::read(&text) {
+                prop_assert_eq!(ticket.to_string(), text);
+            }
+        }
+
+        #[test]
+        fn bytes_are_letters_and_back(bytes in prop::collection::vec(any::<u8>(), 0..50)) {
+            prop_assert_eq!(decode(encode(&bytes).as_bytes()), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn it_has_a_bound() {
+        let value = "x".repeat(TICKET_BYTES_MAX);
+        let entries = [Entry::new("user", &value)];
+        let descriptors = [Descriptor::of(&entries)];
+        let request = Request { domain: "d", descriptors: &descriptors, hits: 1 };
+        let told = Ticket::new(&request, Holder(1), Timestamp::EPOCH).expect_err("too long");
+        assert!(told.to_string().contains("8192 is the most"), "{told}");
+        assert_eq!(Ticket::read(&"A".repeat(TICKET_BYTES_MAX + 1)), Err(NoTicket::NotOurs));
+    }
+}

@@ -1,0 +1,275 @@
+//! `/v1/reserve`, `/v1/commit`, `/v1/cancel` and `/v1/wait`.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Request as HttpRequest, State};
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::json;
+use sluicegate::rules::request::Request;
+use sluicegate::{Checked, HoldError, Refusal as CoreRefusal, Snapshot, Span, Timestamp};
+
+use super::Answering;
+use super::answer::{number, text, write_statuses};
+use super::ask::{Timed, read_cancel, read_commit, read_timed};
+use super::check::{ANSWER_BYTES, CHECKED};
+use super::openapi::Refusals;
+use super::receive::receive;
+use super::refusal::Refusal;
+use super::retried::RetryKey;
+use super::shapes::{Cancels, Commits, Denied, Reserved, Reserves, Settled, Waited, Waits};
+use crate::holds::{Holds, Kept, NotHeld, PATIENCE, PATIENCE_MAX, TTL, TTL_MAX, Ticket};
+use crate::rls::answer::Code;
+use crate::telemetry::Door;
+use crate::traces;
+
+const TTL_MS: Timed =
+    Timed { field: "ttl_ms", least: 1, most: millis(TTL_MAX), default: millis(TTL) };
+const TIMEOUT_MS: Timed =
+    Timed { field: "timeout_ms", least: 0, most: millis(PATIENCE_MAX), default: millis(PATIENCE) };
+
+/// May this go, though what it really uses is known only later? If so, the estimate is charged, and settled by `/v1/commit` or `/v1/cancel`. After `ttl_ms` it
+/// is given back by itself.
+#[utoipa::path(
+    post, path = "/v1/reserve", tag = "limits",
+    request_body(content = Reserves, example = json!({ "domain": "example", "descriptors": [{ "tokens": "me" }], "hits": 400, "ttl_ms": 60000 })),
+    responses(
+        (status = 200, description = "It may, and is reserved.", body = Reserved),
+        (status = 429, description = "It may not. As from `/v1/check`.", body = Denied),
+        Refusals,
+    ),
+)]
+pub(super) async fn reserve(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
+    app.at_once(Door::Reserve, "POST /v1/reserve", request, Answering::reserved).await
+}
+
+/// Settles a reservation with what was really used: less gives the rest back, more is charged, into debt if need be.
+#[utoipa::path(
+    post, path = "/v1/commit", tag = "limits",
+    request_body(content = Commits, example = json!({ "reservation": "AQ…", "hits": 250 })),
+    responses(
+        (status = 200, description = "It is settled.", body = Settled),
+        (status = 404, description = "There is no such reservation, or it is settled.", body = super::shapes::Refused),
+        Refusals,
+    ),
+)]
+pub(super) async fn commit(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
+    app.at_once(Door::Commit, "POST /v1/commit", request, Answering::committed).await
+}
+
+/// Gives a reservation back, or a slot that came with a turn.
+#[utoipa::path(
+    post, path = "/v1/cancel", tag = "limits",
+    request_body(content = Cancels, example = json!({ "reservation": "AQ…" })),
+    responses(
+        (status = 200, description = "It is given back.", body = Settled),
+        (status = 404, description = "There is no such reservation, or it is settled.", body = super::shapes::Refused),
+        Refusals,
+    ),
+)]
+pub(super) async fn cancel(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
+    app.at_once(Door::Cancel, "POST /v1/cancel", request, Answering::cancelled).await
+}
+
+/// May this go, if it waits for its turn? The answer comes with the turn, or at once if that would take longer than `timeout_ms`. Whoever closes the
+/// connection before gives the turn back.
+#[utoipa::path(
+    post, path = "/v1/wait", tag = "limits",
+    request_body(content = Waits, example = json!({ "domain": "example", "descriptors": [{ "remote_address": "192.0.2.7" }], "timeout_ms": 30000 })),
+    responses(
+        (status = 200, description = "It may go now.", body = Waited),
+        (status = 429, description = "It may not, for too long a time. As from `/v1/check`.", body = Denied),
+        Refusals,
+    ),
+)]
+pub(super) async fn wait(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
+    let span = app.service.begin_span("POST /v1/wait", request.headers());
+    let key = RetryKey::of(request.headers());
+    let received = receive(request.into_body()).await;
+    let begun = app.service.engine().now();
+    let answered = match received {
+        Ok(body) => app.waited(&key, &body, begun).await,
+        Err(refusal) => Err(refusal),
+    };
+    app.leave(Door::Wait, begun, answered, span)
+}
+
+type AtOnce = fn(&Answering, &Bytes, Timestamp, Option<&mut traces::Span>) -> Result<Kept, Refusal>;
+
+impl Answering {
+    /// Reads what is asked, and answers it, or as before.
+    async fn at_once(
+        &self,
+        door: Door,
+        span_name: &'static str,
+        request: HttpRequest,
+        answer: AtOnce,
+    ) -> Response {
+        let mut span = self.service.begin_span(span_name, request.headers());
+        let key = RetryKey::of(request.headers());
+        let received = receive(request.into_body()).await;
+        let begun = self.service.engine().now();
+        let answered = received.and_then(|body| {
+            let span = span.as_mut();
+            self.once(door, &key, &body, begun, || {
+                self.refuse_without_rules()?;
+                answer(self, &body, begun, span)
+            })
+        });
+        self.leave(door, begun, answered, span)
+    }
+
+    fn reserved(
+        &self,
+        body: &Bytes,
+        now: Timestamp,
+        span: Option<&mut traces::Span>,
+    ) -> Result<Kept, Refusal> {
+        let (check, ttl_ms) =
+            read_timed(body, &self.options.most, TTL_MS).map_err(|not| Refusal::not_asked(&not))?;
+        let rules = self.service.engine().snapshot();
+        CHECKED.with_borrow_mut(|checked| {
+            check.ask(|request| {
+                let ttl = Span::from_millis(ttl_ms);
+                let held = self.service.holds().reserve(&rules, request, ttl, now, checked);
+                let ticket = held.map_err(|not| Refusal::not_held(&not))?;
+                self.count_unknown(checked);
+                let denied = self.service.code_of(&rules, checked) == Code::OverLimit;
+                if let Some(span) = span {
+                    self.tell_span(span, request, &rules, checked, denied);
+                }
+                let ticket = match ticket {
+                    None if !denied => Some(nothing_held(request)?),
+                    ticket => ticket,
+                };
+                let mut out = Vec::with_capacity(ANSWER_BYTES);
+                out.push(b'{');
+                self.write(!denied, denied, &rules, now, checked, &mut out);
+                if let Some(ticket) = ticket {
+                    text(&mut out, r#","reservation":"#, &ticket.to_string());
+                    number(&mut out, r#","expires_after_ms":"#, ttl_ms);
+                }
+                out.push(b'}');
+                Ok(self.finish(true, denied, &rules, now, checked, out))
+            })
+        })
+    }
+
+    fn committed(
+        &self,
+        body: &Bytes,
+        now: Timestamp,
+        _: Option<&mut traces::Span>,
+    ) -> Result<Kept, Refusal> {
+        let asked = read_commit(body, &self.options.most);
+        let settled = asked.map_err(|not| Refusal::not_asked(&not))?;
+        self.settled(&settled.reservation, now, |rules, ticket, checked| {
+            self.service.holds().commit(rules, ticket, settled.hits, now, checked)
+        })
+    }
+
+    fn cancelled(
+        &self,
+        body: &Bytes,
+        now: Timestamp,
+        _: Option<&mut traces::Span>,
+    ) -> Result<Kept, Refusal> {
+        let asked = read_cancel(body, &self.options.most);
+        let settled = asked.map_err(|not| Refusal::not_asked(&not))?;
+        self.settled(&settled.reservation, now, |rules, ticket, checked| {
+            self.service.holds().cancel(rules, ticket, now, checked)
+        })
+    }
+
+    fn settled(
+        &self,
+        reservation: &str,
+        now: Timestamp,
+        settle: impl FnOnce(&Snapshot<'_>, &Ticket, &mut Checked) -> Result<u64, NotHeld>,
+    ) -> Result<Kept, Refusal> {
+        let not_held = |not: NotHeld| Refusal::not_held(&not);
+        let ticket = Ticket::read(reservation).map_err(|no| not_held(no.into()))?;
+        let rules = self.service.engine().snapshot();
+        CHECKED.with_borrow_mut(|checked| {
+            let returned = settle(&rules, &ticket, checked).map_err(not_held)?;
+            let mut out = Vec::with_capacity(ANSWER_BYTES);
+            number(&mut out, r#"{"returned":"#, returned);
+            out.push(b',');
+            write_statuses(checked, &rules, &mut out);
+            out.push(b'}');
+            Ok(self.finish(true, false, &rules, now, checked, out))
+        })
+    }
+
+    async fn waited(&self, key: &RetryKey, body: &Bytes, now: Timestamp) -> Result<Kept, Refusal> {
+        self.refuse_without_rules()?;
+        if let Some(kept) = self.before(Door::Wait, key, body, now)? {
+            return Ok(kept);
+        }
+        let (check, timeout_ms) = read_timed(body, &self.options.most, TIMEOUT_MS)
+            .map_err(|not| Refusal::not_asked(&not))?;
+        let engine = self.service.engine();
+        let mut health = self.service.health().changes();
+        let parts = check.parts();
+        let descriptors = parts.descriptors();
+        let request = parts.request(&descriptors);
+        let waiting = self.service.holds().wait(engine, &request, Span::from_millis(timeout_ms));
+        let (waited, ticket) = tokio::select! {
+            waited = waiting => waited.map_err(|not| Refusal::not_held(&not))?,
+            // Another may have the time that we have not.
+            _ = health.wait_for(|state| state.draining) => return Err(Refusal::draining()),
+        };
+        let (rules, now) = (engine.snapshot(), engine.now());
+        let checked = &waited.checked;
+        self.count_unknown(checked);
+        let denied = self.service.code_of(&rules, checked) == Code::OverLimit;
+        let mut out = Vec::with_capacity(ANSWER_BYTES);
+        out.push(b'{');
+        self.write(!denied, denied, &rules, now, checked, &mut out);
+        if !denied {
+            number(&mut out, r#","waited_ms":"#, waited.waited.as_micros() / 1_000);
+        }
+        if let Some(ticket) = ticket {
+            text(&mut out, r#","reservation":"#, &ticket.to_string());
+        }
+        out.push(b'}');
+        let kept = self.finish(true, denied, &rules, now, checked, out);
+        self.keep(Door::Wait, key, body, &kept, now);
+        Ok(kept)
+    }
+
+    fn refuse_without_rules(&self) -> Result<(), Refusal> {
+        if self.service.health().has_rules() { Ok(()) } else { Err(Refusal::no_rules()) }
+    }
+}
+
+/// Nothing is enforced, so that it goes; and nothing is held of it.
+fn nothing_held(request: &Request<'_>) -> Result<Ticket, Refusal> {
+    Holds::reserve_nothing(request).map_err(|not| Refusal::not_held(&not))
+}
+
+const fn millis(span: Span) -> u64 {
+    span.as_micros() / 1_000
+}
+
+impl Refusal {
+    /// Nothing is held, or nothing was settled.
+    fn not_held(not: &NotHeld) -> Self {
+        match not {
+            NotHeld::Hold(HoldError::Unknown) => {
+                Self::new(StatusCode::NOT_FOUND, "unknown_reservation", not.to_string())
+            }
+            NotHeld::Hold(HoldError::CountsAtOnce { descriptor }) => {
+                let field = format!("descriptors[{descriptor}]");
+                Self::invalid(not.to_string()).with_context(json!({ "field": field }))
+            }
+            NotHeld::TooManyReservations { .. }
+            | NotHeld::TooManyWait { .. }
+            | NotHeld::Hold(HoldError::Refused(CoreRefusal::TooManyHolds { .. })) => {
+                Self::too_many(not.to_string())
+            }
+            _ => Self::invalid(not.to_string()),
+        }
+    }
+}

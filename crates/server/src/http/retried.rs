@@ -1,0 +1,126 @@
+//! Whoever asks again with the same `Idempotency-Key` gets the answer that was given before.
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use sluicegate::Timestamp;
+
+use super::Answering;
+use super::refusal::Refusal;
+use crate::holds::{Before, KEY_BYTES_MAX, Kept};
+use crate::telemetry::Door;
+
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// That an answer was given before.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// What a request may have to say about being one that was sent before.
+#[derive(Debug)]
+pub(in crate::http) struct RetryKey(Option<HeaderValue>);
+
+impl RetryKey {
+    #[inline]
+    pub(in crate::http) fn of(headers: &HeaderMap) -> Self {
+        Self(headers.get(KEY).cloned())
+    }
+
+    /// The key, apart from that of the same name at another door.
+    fn at(&self, door: Door) -> Result<Option<Vec<u8>>, Refusal> {
+        let Some(key) = &self.0 else { return Ok(None) };
+        if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
+            return Err(Refusal::invalid(format!(
+                "`Idempotency-Key` has {} bytes, and must have 1 to {KEY_BYTES_MAX}; use a random text, such as a UUID",
+                key.len()
+            )));
+        }
+        let mut scoped = vec![door as u8];
+        scoped.extend_from_slice(key.as_bytes());
+        Ok(Some(scoped))
+    }
+}
+
+impl Answering {
+    /// The answer that was given before under this key; or else this one, which is kept if it changed something.
+    #[inline]
+    pub(super) fn once(
+        &self,
+        door: Door,
+        key: &RetryKey,
+        body: &[u8],
+        now: Timestamp,
+        answer: impl FnOnce() -> Result<Kept, Refusal>,
+    ) -> Result<Kept, Refusal> {
+        match key.at(door)? {
+            None => answer(),
+            Some(key) => self.once_under(&key, body, now, answer),
+        }
+    }
+
+    fn once_under(
+        &self,
+        key: &[u8],
+        body: &[u8],
+        now: Timestamp,
+        answer: impl FnOnce() -> Result<Kept, Refusal>,
+    ) -> Result<Kept, Refusal> {
+        let mut refused = None;
+        let answers = self.service.holds().answers();
+        let (kept, again) = answers.answer(key, body, now, || match answer() {
+            Ok(kept) => {
+                let bytes = changed(&kept).then(|| kept.bytes());
+                (kept, bytes)
+            }
+            Err(refusal) => {
+                refused = Some(refusal);
+                (Kept::default(), None)
+            }
+        });
+        match (kept, refused) {
+            (_, Some(refusal)) => Err(refusal),
+            (Ok(kept), None) => Ok(if again { replayed(kept) } else { kept }),
+            (Err(Before::Other), None) => Err(other_asked()),
+        }
+    }
+
+    /// The same for whoever cannot answer at once: what was answered before.
+    pub(super) fn before(
+        &self,
+        door: Door,
+        key: &RetryKey,
+        body: &[u8],
+        now: Timestamp,
+    ) -> Result<Option<Kept>, Refusal> {
+        let Some(key) = key.at(door)? else { return Ok(None) };
+        match self.service.holds().answers().before(&key, body, now) {
+            Ok(kept) => Ok(kept.map(replayed)),
+            Err(Before::Other) => Err(other_asked()),
+        }
+    }
+
+    /// And what it is answered now.
+    pub(super) fn keep(
+        &self,
+        door: Door,
+        key: &RetryKey,
+        body: &[u8],
+        kept: &Kept,
+        now: Timestamp,
+    ) {
+        if let (Ok(Some(key)), true) = (key.at(door), changed(kept)) {
+            self.service.holds().answers().put(&key, body, kept.clone(), kept.bytes(), now);
+        }
+    }
+}
+
+/// A denial charged nothing: whoever asks again may go.
+fn changed(kept: &Kept) -> bool {
+    kept.status.is_success()
+}
+
+fn replayed(mut kept: Kept) -> Kept {
+    kept.headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    kept
+}
+
+fn other_asked() -> Refusal {
+    let message = "something else was asked under this `Idempotency-Key`; use another key for another request";
+    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", message)
+}

@@ -1,0 +1,107 @@
+//! Whoever waits and goes gives its turn back, over a connection as clients have it.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+
+mod http_support;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_support::engine_of;
+use sluicegate::clock::ManualClock;
+use sluicegate::rules::request::{Descriptor, Entry, Request};
+use sluicegate_server::http::{Bounds, Options, Server, routes};
+use sluicegate_server::rls::service::Service;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::task::JoinHandle;
+
+const RULES: &str = "
+domain: shop
+descriptors:
+  - key: paced
+    limits: { algorithm: token_bucket, rate: 1/m, burst: 1 }
+";
+
+const WAIT: &str = r#"{"domain":"shop","descriptors":[{"paced":"x"}],"timeout_ms":600000}"#;
+
+fn connect() -> (DuplexStream, Service, ManualClock, JoinHandle<()>) {
+    let (engine, clock) = engine_of(RULES);
+    let service = Service::new(engine);
+    let server = Server::new(
+        routes(service.clone(), Options::default()),
+        service.clone(),
+        Bounds { idle: Duration::from_secs(20), ..Bounds::default() },
+    );
+    let (client, io) = duplex(1 << 16);
+    let served = tokio::spawn(async move { server.connection(io, std::future::pending()).await });
+    (client, service, clock, served)
+}
+
+async fn until(so: impl Fn() -> bool) {
+    for _ in 0..10_000 {
+        if so() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("it never is");
+}
+
+/// Takes the turn that comes next, which is there.
+fn take_the_first(service: &Service) {
+    let entries = [Entry::new("paced", "x")];
+    let descriptors = [Descriptor::of(&entries)];
+    let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+    assert!(service.engine().check(&request).allowed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_closes_its_connection_gives_its_turn_back() {
+    let (mut client, service, clock, served) = connect();
+    take_the_first(&service);
+    let head =
+        format!("POST /v1/wait HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", WAIT.len());
+    client.write_all(head.as_bytes()).await.unwrap();
+    client.write_all(WAIT.as_bytes()).await.unwrap();
+    until(|| service.holds().waiting() == 1).await;
+    drop(client);
+    until(|| service.holds().waiting() == 0).await;
+    served.await.unwrap();
+    clock.advance(Duration::from_secs(60));
+    take_the_first(&service);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_not_idle() {
+    let (mut client, service, clock, _served) = connect();
+    take_the_first(&service);
+    let head =
+        format!("POST /v1/wait HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", WAIT.len());
+    client.write_all(head.as_bytes()).await.unwrap();
+    client.write_all(WAIT.as_bytes()).await.unwrap();
+    until(|| service.holds().waiting() == 1).await;
+    // Longer than a connection may be idle.
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    assert_eq!(service.holds().waiting(), 1);
+    clock.advance(Duration::from_secs(60));
+    let mut answer = [0; 15];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_does_a_stream_that_is_reset() {
+    let (client, service, clock, _served) = connect();
+    take_the_first(&service);
+    let (send, connection) = h2::client::handshake(client).await.unwrap();
+    tokio::spawn(connection);
+    let mut send = send.ready().await.unwrap();
+    let request = http::Request::post("http://x/v1/wait").body(()).unwrap();
+    let (answer, mut body) = send.send_request(request, false).unwrap();
+    body.send_data(Bytes::from_static(WAIT.as_bytes()), true).unwrap();
+    until(|| service.holds().waiting() == 1).await;
+    drop((answer, body));
+    until(|| service.holds().waiting() == 0).await;
+    clock.advance(Duration::from_secs(60));
+    take_the_first(&service);
+}

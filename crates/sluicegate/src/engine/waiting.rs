@@ -1,0 +1,234 @@
+//! Waiting for a request's turn.
+//!
+//! A turn is booked first and waited for then: who waits comes in the order in which they asked, and the limits hold whatever becomes of
+//! them. A slot of a concurrency limit cannot be booked, since nobody knows when it will be free: whoever waits for one is told when one is given back,
+//! and looks again at the end of the lease that is in the way.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Poll, Wake, Waker};
+
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::op::Op;
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::verdict::Outcome;
+use sluicegate_rules::plan::{Plan, Under};
+use sluicegate_rules::request::Request;
+use tokio::sync::Notify;
+
+use super::check::{Manner, Want};
+use super::{Checked, Engine, HoldError, Snapshot};
+use crate::clock::sleep_until;
+use crate::limiter::Queued;
+
+/// What became of somebody who waited.
+#[derive(Debug, Clone)]
+pub struct Waited {
+    /// What was said at last; the statuses of an admitted request still carry the wait that is over now.
+    pub checked: Checked,
+    /// How long it took.
+    pub waited: Span,
+    /// Whether it holds a slot, which is given back by [`Snapshot::cancel`] or at the end of its lease.
+    pub has_slot: bool,
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Waits until a request may go, for `patience` at most. Denied is who would have to wait for longer: at once, where that can be known.
+    ///
+    /// Whoever drops the future before gives the turn back, as far as it can be.
+    ///
+    /// ```
+    /// # #[cfg(feature = "config")]
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use sluicegate::rules::request::{Descriptor, Entry, Request};
+    /// use sluicegate::{Engine, Span, rules_of};
+    ///
+    /// let engine = Engine::new(rules_of(
+    ///     "
+    /// domain: shop
+    /// descriptors:
+    ///   - key: printer
+    ///     limits: { algorithm: token_bucket, rate: 100/s, burst: 1 }
+    /// ",
+    /// )?)?;
+    /// let entries = [Entry::new("printer", "1st floor")];
+    /// let descriptors = [Descriptor::of(&entries)];
+    /// let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+    /// let mut total = Span::ZERO;
+    /// for _ in 0..2 {
+    ///     let waited = engine.wait(&request, Engine::new_holder(), Span::from_secs(1)).await?;
+    ///     assert!(waited.checked.allowed);
+    ///     total = total.max(waited.waited);
+    /// }
+    /// assert!(total > Span::ZERO);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "config"))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// When something that it is under cannot be booked.
+    pub async fn wait(
+        &self,
+        request: &Request<'_>,
+        holder: Holder,
+        patience: Span,
+    ) -> Result<Waited, HoldError> {
+        let begun = self.now();
+        let deadline = begun.after(patience);
+        let mut checked = Checked::default();
+        let mut queue = Queue::default();
+        loop {
+            // In the queue before looking: a slot that is given back in between wakes us.
+            queue.enter(&self.snapshot(), request);
+            let now = self.now();
+            let patience = deadline.since(now);
+            let free_at =
+                self.snapshot().book_or_wait(request, holder, patience, now, &mut checked)?;
+            match free_at.filter(|_| now < deadline) {
+                Some(then) => {
+                    let clock = self.inner.store.clock.as_deref();
+                    either(queue.nudge.0.notified(), sleep_until(clock, then.min(deadline))).await;
+                }
+                None => break,
+            }
+        }
+        self.snapshot().count_unless_listed(&checked);
+        if !checked.allowed {
+            return Ok(Waited { checked, waited: self.now().since(begun), has_slot: false });
+        }
+        drop(queue);
+        let mut turn = Turn { engine: self, request, holder, given: false };
+        let until = self.now().max(begun).after(checked.wait());
+        if !checked.wait().is_zero() {
+            sleep_until(self.inner.store.clock.as_deref(), until).await;
+        }
+        turn.given = true;
+        let has_slot = self.snapshot().forget(request, holder, self.now().max(until));
+        Ok(Waited { checked, waited: self.now().since(begun), has_slot })
+    }
+}
+
+// === impl Snapshot ===
+
+impl Snapshot<'_> {
+    /// Books a turn; when to look again if it is denied for want of a slot.
+    fn book_or_wait(
+        &self,
+        request: &Request<'_>,
+        holder: Holder,
+        patience: Span,
+        now: Timestamp,
+        checked: &mut Checked,
+    ) -> Result<Option<Timestamp>, HoldError> {
+        let op = |cost| Op::Acquire { cost, patience, holder: Some(holder) };
+        self.hold(&op, request, holder, now, checked)?;
+        Ok(if checked.allowed { None } else { self.slot_free_at(checked, now) })
+    }
+
+    /// When a slot that a denied request lacks will be free at the latest; `None` where no slot is what it lacks.
+    fn slot_free_at(&self, checked: &Checked, now: Timestamp) -> Option<Timestamp> {
+        let mut free_at = None;
+        for status in checked.statuses.iter().filter(|status| !status.verdict.is_allowed()) {
+            let (Under::Rule(no), Outcome::Deny { retry_after }) =
+                (status.under, status.verdict.outcome)
+            else {
+                return None;
+            };
+            let by = status.verdict.decided_by.and_then(|place| self.policies(no).get(place));
+            if by.is_none_or(|policy| policy.algorithm != "concurrency") {
+                return None;
+            }
+            free_at = free_at.max(Some(now.after(retry_after)));
+        }
+        free_at
+    }
+
+    /// The turn has come, and is not to be remembered; whether a slot came with it, which is held on.
+    fn forget(&self, request: &Request<'_>, holder: Holder, now: Timestamp) -> bool {
+        let mut plan = Plan::default();
+        self.live.rules.plan(request, &mut plan);
+        let mut has_slot = false;
+        for step in plan.steps() {
+            if let Manner::Once(no) | Manner::Together(no) = self.manner(Want::Hit, step) {
+                let asked = self.asked(no, plan.identity(step));
+                asked.forget(holder, now);
+                has_slot |= asked.has_slots() && step.cost > 0;
+            }
+        }
+        has_slot
+    }
+}
+
+/// A turn that is waited for; given back unless it was used.
+struct Turn<'a> {
+    engine: &'a Engine,
+    request: &'a Request<'a>,
+    holder: Holder,
+    given: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if !self.given {
+            let (rules, now) = (self.engine.snapshot(), self.engine.now());
+            // Where it was forgotten meanwhile there is nothing to give back.
+            let _ = rules.cancel(self.request, self.holder, now, &mut Checked::default());
+        }
+    }
+}
+
+/// Until one of two is ready.
+async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|cx| match one.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => other.as_mut().poll(cx),
+    })
+    .await;
+}
+
+// === waiting for slots ===
+
+/// The places of one who waits, at every limiter with slots; left when this is dropped.
+#[derive(Default)]
+struct Queue {
+    nudge: Arc<Nudge>,
+    places: Vec<Queued>,
+}
+
+#[derive(Default)]
+struct Nudge(Notify);
+
+impl Wake for Nudge {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+impl Queue {
+    /// Takes its places, or takes them again: whoever was woken has left the queue, and is still the first of it.
+    fn enter(&mut self, rules: &Snapshot<'_>, request: &Request<'_>) {
+        let waker = Waker::from(self.nudge.clone());
+        if !self.places.is_empty() {
+            return self.places.iter().for_each(|place| place.enter(&waker));
+        }
+        let mut plan = Plan::default();
+        rules.live.rules.plan(request, &mut plan);
+        for step in plan.steps() {
+            if let Manner::Once(no) | Manner::Together(no) = rules.manner(Want::Hit, step) {
+                let asked = rules.asked(no, plan.identity(step));
+                if asked.has_slots() {
+                    let place = asked.queued();
+                    place.enter(&waker);
+                    self.places.push(place);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The throttle beside a naive one, at the cap, and under clients who mean harm.
+
+mod cap;
+mod hostile;
+mod model;
+mod same;
+mod years;
+
+use sluicegate_core::time::Timestamp;
+use sluicegate_core::verdict::Verdict;
+
+use super::shard::tests::Kept;
+use super::{NoRoom, Terms, Throttle};
+use crate::memory::Memory;
+
+const SECOND: u64 = 1_000_000;
+const DAY: u64 = 86_400 * SECOND;
+/// Some day in 2024, at noon UTC.
+const NOON: u64 = 1_717_416_000 * SECOND;
+
+fn at(us: u64) -> Timestamp {
+    Timestamp::from_micros(us)
+}
+
+fn terms(max_burst: i64, count: i64, period_s: i64) -> Terms {
+    Terms::new(max_burst, count, period_s).unwrap()
+}
+
+/// A throttle on a store of its own, which hashes the same way every time.
+struct World {
+    throttle: Throttle,
+    memory: Memory,
+}
+
+impl World {
+    fn new(most: usize) -> Self {
+        let memory = Memory::with_key(most, [1, 2]);
+        Self { throttle: Throttle::new(&memory), memory }
+    }
+
+    fn roomy() -> Self {
+        Self::new(1 << 40)
+    }
+
+    fn hit(&self, key: u64, terms: &Terms, cost: u64, now: u64) -> Result<Verdict, NoRoom> {
+        self.throttle.hit(&key.to_le_bytes(), terms, cost, at(now))
+    }
+
+    /// What all shards keep. Whatever they do, the store has counted it.
+    fn kept(&self) -> Kept {
+        let all = self.throttle.shards.inspect(|shard| shard.counted());
+        let kept = all.into_iter().fold(Kept::default(), |sum, one| Kept {
+            lanes: sum.lanes + one.lanes,
+            terms: sum.terms + one.terms,
+            wholes: sum.wholes + one.wholes,
+        });
+        assert_eq!(self.throttle.entries(), kept.lanes);
+        assert_eq!(self.memory.entries(), kept.lanes);
+        kept
+    }
+}
+
+/// So many keys, each in a shard of its own: nobody takes the lane of another that has run out.
+fn apart(count: usize) -> Vec<u64> {
+    let memory = Memory::with_key(1, [1, 2]);
+    let mut shards = std::collections::HashSet::new();
+    let own = |key: &u64| shards.insert(memory.store.hash(&key.to_le_bytes()) >> 56);
+    (0..).filter(own).take(count).collect()
+}
