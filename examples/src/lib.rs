@@ -79,6 +79,8 @@ impl Reply {
 /// The code in the documentation compiles.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../../docs/guide/clients.md")]
+    pub(super) mod clients {}
     #[doc = include_str!("../../docs/guide/embedding.md")]
     pub(super) mod embedding {}
     #[doc = include_str!("../../README.md")]

@@ -7,6 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use sluicegate_server::server::Server;
+use sluicegate_server::settings::{Settings, Vars};
+
 /// No example takes a second; a machine that is busy may take longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -162,6 +165,48 @@ fn live_change() {
         "still: -3 left",
     ];
     assert_eq!(output(env!("CARGO_BIN_EXE_live_change")), expected);
+}
+
+#[test]
+fn client() {
+    let expected = [
+        "alice: allowed true, 1 left, says Service",
+        "alice: allowed true, 0 left, says Service",
+        "alice: allowed false, 0 left, says Service",
+        "alice: allowed false, 0 left, says Remembered",
+        "mail: allowed true after waiting its turn",
+        "mail: allowed true after waiting its turn",
+        "mail: allowed true after waiting its turn",
+        "tokens: 200 left while 800 are reserved",
+        "tokens: 250 were used, 550 came back",
+        "api: 7 of 7 calls were answered, at its pace",
+    ];
+    assert_eq!(output(env!("CARGO_BIN_EXE_client")), expected);
+}
+
+/// The program of the guide, with a service as the guide has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn ask_service() {
+    let (root, guide) =
+        (concat!(env!("CARGO_MANIFEST_DIR"), "/.."), include_str!("../../docs/guide/clients.md"));
+    let block = |fence: &str| guide.split(fence).nth(1).unwrap().split("```").next().unwrap();
+    assert!(
+        include_str!("../src/bin/ask_service.rs").ends_with(block("```rust,no_run\n")),
+        "the guide shows another program"
+    );
+    let free = ["SLUICEGATE_HTTP", "SLUICEGATE_GRPC", "SLUICEGATE_ADMIN"]
+        .map(|name| (name, "127.0.0.1:0"));
+    let mut vars = Vars::of(free);
+    vars.set_flag("--rules", "SLUICEGATE_RULES", format!("{root}/docs/examples/clients.yaml"));
+    let server = Server::start(Settings::read(&vars).unwrap().0).await.unwrap();
+    let address = format!("http://{}", server.addresses().http);
+    let (_keep, reread) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(server.run(std::future::pending(), reread));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ask_service"));
+    let ran = tokio::task::spawn_blocking(move || command.env("SLUICEGATE", address).output());
+    let ran = ran.await.unwrap().unwrap();
+    let printed = String::from_utf8(ran.stdout).unwrap().replace("wait 1 s", "wait 2 s");
+    assert_eq!(printed, block("```text\n"), "{}", String::from_utf8_lossy(&ran.stderr));
 }
 
 #[test]

@@ -98,7 +98,9 @@ fn examples_are_shown_as_they_are() {
         let lines = text.lines().map(|line| line.split(" #").next().unwrap().trim_end().to_owned());
         lines.filter(|line| !line.is_empty() && !line.trim_start().starts_with('#')).collect()
     };
-    for (guide, example) in [("service", "service"), ("migrating", "limitador")] {
+    for (guide, example) in
+        [("service", "service"), ("migrating", "limitador"), ("clients", "clients")]
+    {
         let text = page(&format!("docs/guide/{guide}.md"));
         let shown =
             text.split("```yaml\n").find(|block| block.starts_with("domain: shop")).unwrap();

@@ -9,16 +9,17 @@ mod support;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use sluicegate_core::account::{Part, apply_to_all};
 use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::token_bucket::Refill;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::op::Op;
 use support::limits::{
-    bucket, counter, cycle, leaky, log, small, small_counting, stepped, window,
+    bucket, counter, cycle, leaky, log, slots, small, small_counting, stepped, window,
     window_from_first_hit,
 };
 use support::uses::{Uses, dripped, in_every_span, per_period};
-use support::{World, acquire, acquire_as, cancel, cases, commit, hit, reserve};
+use support::{World, acquire, acquire_as, at, cancel, cases, commit, hit, peek, reserve};
 
 /// What somebody does after a pause.
 #[derive(Debug, Clone, Copy)]
@@ -261,4 +262,30 @@ fn a_booking_voided_by_a_reset_does_not_fill_the_bucket_twice() {
     assert!(world.allows(hit(5), 0), "full again");
     assert_eq!(world.answer(cancel(1), 0).map(|answer| answer.returned), Ok(Some(0)));
     assert_eq!(world.ask(hit(3), 0).retry_after(), Some(30));
+}
+
+#[test]
+fn a_reservation_beside_a_slot_is_settled_and_the_slot_freed() {
+    let mut parts = [World::hard(window(900, 100)), World::hard(slots(1, 1_000))];
+    let costs = [Some(500), Some(1)];
+    let left = |world: &World, now| world.would(peek(1), now).remaining;
+    let ask = |parts: &mut [World], op, costs: [Option<u64>; 2], now| {
+        let mut parts: Vec<Part<'_>> = parts
+            .iter_mut()
+            .zip(costs)
+            .map(|(World { plan, account, .. }, cost)| Part {
+                plan,
+                account,
+                spare_capacity: false,
+                cost,
+            })
+            .collect();
+        apply_to_all(&mut parts, op, at(now)).expect("no limit here refuses it")
+    };
+    assert!(ask(&mut parts, reserve(0, 60, 7), costs, 0).verdict.is_allowed());
+    assert!(!ask(&mut parts, reserve(0, 60, 8), costs, 0).verdict.is_allowed(), "the slot is held");
+    assert_eq!(left(&parts[0], 0), Some(400), "and a denied one takes nothing");
+    let answer = ask(&mut parts, commit(0, 7), [Some(120), Some(1)], 10);
+    assert_eq!(answer.returned, Some(380));
+    assert_eq!(parts.each_ref().map(|part| left(part, 10)), [Some(780), Some(1)]);
 }

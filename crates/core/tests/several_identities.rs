@@ -374,32 +374,6 @@ fn a_booking_is_not_committed() {
 }
 
 #[test]
-fn a_reservation_beside_a_slot_is_settled_and_the_slot_freed() {
-    let one_slot = hard(slots(1, 1_000));
-    let mut parts = [hard(window(900, 100)), one_slot];
-    let costs = [Some(500), Some(1)];
-    let ask = |parts: &mut [World], op, costs: [Option<u64>; 2], now| {
-        let mut parts: Vec<Part<'_>> = parts
-            .iter_mut()
-            .zip(costs)
-            .map(|(World { plan, account, .. }, cost)| Part {
-                plan,
-                account,
-                spare_capacity: false,
-                cost,
-            })
-            .collect();
-        apply_to_all(&mut parts, op, at(now)).expect("no limit here refuses it")
-    };
-    assert!(ask(&mut parts, reserve(0, 60, 7), costs, 0).verdict.is_allowed());
-    assert!(!ask(&mut parts, reserve(0, 60, 8), costs, 0).verdict.is_allowed(), "the slot is held");
-    assert_eq!(left(&parts[0], 0), 400, "and a denied one takes nothing");
-    let answer = ask(&mut parts, commit(0, 7), [Some(120), Some(1)], 10);
-    assert_eq!(answer.returned, Some(380));
-    assert_eq!(parts.each_ref().map(|part| left(part, 10)), [780, 1]);
-}
-
-#[test]
 fn an_id_in_use_by_one_of_them_is_in_use() {
     let mut parts = [hard(window(9, 100)), hard(window(6, 100))];
     assert!(allows(&mut parts[1..], reserve(1, 60, 7), 0));

@@ -52,6 +52,11 @@ impl Service {
         get(&self.admin, path, &[])
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Sends a signal, such as `HUP`.
     pub fn signal(&self, name: &str) {
         let id = self.process.id().to_string();

@@ -1,0 +1,184 @@
+//! Those who want to call one API, one behind the other.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use super::state::{Pace, Sent, When};
+use super::told::Told;
+
+/// What a layer and its services know, of each API.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    all: Mutex<HashMap<String, Arc<Lane>>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Lane {
+    pace: Mutex<Pace>,
+    /// Whoever has it is the next to go; it is handed on in order.
+    turn: tokio::sync::Mutex<()>,
+    waiting: AtomicUsize,
+    /// Something has become known.
+    news: Notify,
+}
+
+/// How long, and how many, may wait.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) wait_max: Duration,
+    pub(super) waiting_max: usize,
+    pub(super) keys_max: usize,
+}
+
+/// A call that is under way; dropped, it was lost.
+#[derive(Debug)]
+pub(super) struct Permit {
+    lane: Arc<Lane>,
+    /// Until it is answered.
+    call: Option<Sent>,
+}
+
+/// A call was not made, since it would have had to wait for too long, or behind too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WouldWait {
+    /// How long by what the API said, if that is known.
+    pub wait: Option<Duration>,
+}
+
+/// Whoever is new when the table is full shares a lane under this name.
+const OTHERS: &str = "";
+
+// === impl Lanes ===
+
+impl Lanes {
+    /// The lane of a key.
+    pub(super) fn lane(
+        &self,
+        key: &str,
+        keys_max: usize,
+        pace: impl Fn() -> Pace,
+        now: Instant,
+    ) -> Arc<Lane> {
+        let mut all = self.all.lock();
+        if let Some(lane) = all.get(key) {
+            return lane.clone();
+        }
+        if all.len() >= keys_max {
+            // Nobody else has it, and it knows nothing.
+            all.retain(|_, lane| Arc::strong_count(lane) > 1 || !lane.pace.lock().is_idle(now));
+        }
+        let key = if all.len() >= keys_max { OTHERS } else { key };
+        let lane = all.entry(key.to_owned()).or_insert_with(|| Arc::new(Lane::new(pace())));
+        lane.clone()
+    }
+}
+
+// === impl Lane ===
+
+impl Lane {
+    fn new(pace: Pace) -> Self {
+        let turn = tokio::sync::Mutex::default();
+        Self { pace: Mutex::new(pace), turn, waiting: AtomicUsize::new(0), news: Notify::new() }
+    }
+
+    /// Waits until a call may go.
+    pub(super) async fn enter(
+        self: &Arc<Self>,
+        bounds: Bounds,
+        deadline: Instant,
+    ) -> Result<Permit, WouldWait> {
+        let _waiting = Waiting::enter(self, bounds.waiting_max)?;
+        // Whoever cannot make it need not queue up first.
+        in_time(self.pace.lock().when(Instant::now()), deadline)?;
+        let turn = timeout_at(deadline, self.turn.lock()).await;
+        let _turn = turn.map_err(|_| WouldWait { wait: None })?;
+        loop {
+            let mut news = pin!(self.news.notified());
+            // From here on nothing is missed.
+            news.as_mut().enable();
+            match self.go(deadline)? {
+                Ok(call) => return Ok(Permit { lane: self.clone(), call: Some(call) }),
+                // What comes to be known may change it.
+                Err(at) => drop(timeout_at(at, news).await),
+            }
+        }
+    }
+
+    /// Makes the call that is next, or says when, if that is in time.
+    fn go(&self, deadline: Instant) -> Result<Result<Sent, Instant>, WouldWait> {
+        let (mut pace, now) = (self.pace.lock(), Instant::now());
+        match in_time(pace.when(now), deadline)? {
+            When::Now => Ok(Ok(pace.sent(now))),
+            When::At(at) => Ok(Err(at)),
+        }
+    }
+}
+
+fn in_time(when: When, deadline: Instant) -> Result<When, WouldWait> {
+    match when {
+        When::At(at) if at > deadline => Err(WouldWait { wait: Some(at - Instant::now()) }),
+        when => Ok(when),
+    }
+}
+
+/// Counts one who waits.
+struct Waiting<'a>(&'a Lane);
+
+impl<'a> Waiting<'a> {
+    fn enter(lane: &'a Lane, most: usize) -> Result<Self, WouldWait> {
+        let waiting = Self(lane);
+        let before = lane.waiting.fetch_add(1, Ordering::Relaxed);
+        // One of them has the turn and does not wait behind anybody.
+        if before > most { Err(WouldWait { wait: None }) } else { Ok(waiting) }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl Permit ===
+
+impl Permit {
+    /// It was answered.
+    pub(super) fn answered(mut self, told: &Told) {
+        if let Some(call) = self.call.take() {
+            self.lane.pace.lock().answered(call, told, Instant::now());
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            self.lane.pace.lock().lost(call, Instant::now());
+        }
+        self.lane.news.notify_waiters();
+    }
+}
+
+// === impl WouldWait ===
+
+impl fmt::Display for WouldWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.wait {
+            Some(wait) => {
+                write!(f, "the API wants no call for another {wait:?}, which is longer than a call may wait here; try later, or raise `wait_max`")
+            }
+            None => f.write_str("too many calls wait for this API; make fewer at a time, or raise `waiting_max` or `wait_max`"),
+        }
+    }
+}
+
+impl std::error::Error for WouldWait {}

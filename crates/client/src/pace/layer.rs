@@ -1,0 +1,316 @@
+//! A layer around a client of HTTP, for calls to APIs of somebody else.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::HOST;
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use tokio::time::Instant;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::lane::{Bounds, Lanes, Permit, WouldWait};
+use super::state::Pace;
+use super::told::Told;
+use crate::chance::{chance, part_of};
+
+/// Holds calls back until the API that they are for wants them, by what it told in its answers.
+///
+/// Calls to one origin (`https://api.example.org`) are one lane, and go in the order in which they came. What several services of one layer, and their clones, learn they
+/// share.
+///
+/// ```
+/// use http::{Request, Response};
+/// use sluicegate_client::pace::PacedLayer;
+/// use std::time::Duration;
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // An API that lets one call pass every ten seconds, and says so.
+/// let api = service_fn(|_: Request<()>| async {
+///     Response::builder().header("ratelimit", r#""calls";r=0;t=10"#).body(())
+/// });
+/// let client = PacedLayer::new().wait_max(Duration::from_secs(60)).layer(api);
+///
+/// let begun = tokio::time::Instant::now();
+/// for _ in 0..3 {
+///     client.clone().oneshot(Request::get("https://api.example.org/").body(())?).await?;
+/// }
+/// assert_eq!(begun.elapsed().as_secs(), 20);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing is paced until it is applied to a client"]
+pub struct PacedLayer<A = Once> {
+    config: Config,
+    lanes: Arc<Lanes>,
+    again: A,
+}
+
+/// A client whose calls are held back: see [`PacedLayer`].
+#[derive(Debug, Clone)]
+pub struct Paced<S, A = Once> {
+    inner: S,
+    config: Arc<Config>,
+    lanes: Arc<Lanes>,
+    again: A,
+}
+
+/// What becomes of a call that is not answered.
+#[derive(Debug)]
+pub enum PacedError<E> {
+    /// It was not made.
+    WouldWait(WouldWait),
+    /// It was made, and failed.
+    Inner(E),
+}
+
+/// Whether a call that was turned away with 429 is made again.
+pub trait Again<B> {
+    /// How often.
+    fn times(&self) -> u32;
+    /// The same call.
+    fn copy(&self, request: &Request<B>) -> Option<Request<B>>;
+}
+
+/// It is not: the caller gets the 429.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Once;
+
+/// So many times, if the request can be cloned.
+#[derive(Debug, Clone, Copy)]
+pub struct Retrying(u32);
+
+#[derive(Clone)]
+struct Config {
+    bounds: Bounds,
+    spread_below_percent: Option<u32>,
+    key: Option<Key>,
+}
+
+type Key = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
+
+/// No wait is longer, so that its end is a time that a clock can show.
+const WAIT_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// Those who were told one time come back over so much more of it, in percent.
+const LATER_PERCENT: u32 = 10;
+
+// === impl PacedLayer ===
+
+impl PacedLayer {
+    /// By origin; a call waits for half a minute at most, behind 1,000 at most, and a 429 goes to the caller.
+    pub fn new() -> Self {
+        let bounds =
+            Bounds { wait_max: Duration::from_secs(30), waiting_max: 1_000, keys_max: 1_000 };
+        let config = Config { bounds, spread_below_percent: None, key: None };
+        Self { config, lanes: Arc::default(), again: Once }
+    }
+}
+
+impl Default for PacedLayer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<A> PacedLayer<A> {
+    /// Calls of one key are one lane, such as those with one API key. Of at most 1,000 at a time ([`keys_max`](Self::keys_max)); those beyond share one.
+    ///
+    /// ```
+    /// use sluicegate_client::pace::PacedLayer;
+    ///
+    /// let layer = PacedLayer::new().by(|call| {
+    ///     let account = call.headers.get("x-account").and_then(|name| name.to_str().ok());
+    ///     account.unwrap_or_default().to_owned()
+    /// });
+    /// ```
+    pub fn by(mut self, key: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
+        self.config.key = Some(Arc::new(key));
+        self
+    }
+
+    /// A call that would have to wait for longer fails with [`WouldWait`].
+    pub fn wait_max(mut self, wait_max: Duration) -> Self {
+        self.config.bounds.wait_max = wait_max.min(WAIT_MAX);
+        self
+    }
+
+    /// A call behind which so many wait already, in its lane, fails with [`WouldWait`].
+    pub const fn waiting_max(mut self, waiting_max: usize) -> Self {
+        self.config.bounds.waiting_max = waiting_max;
+        self
+    }
+
+    /// How many lanes there are at most.
+    pub const fn keys_max(mut self, keys_max: usize) -> Self {
+        self.config.bounds.keys_max = keys_max;
+        self
+    }
+
+    /// When no more than this share of a quota is left, in percent, that is spread evenly over the time to the reset, instead of being used up at once. With 100 it
+    /// always is.
+    pub const fn spreading_below(mut self, percent: u32) -> Self {
+        self.config.spread_below_percent = Some(percent);
+        self
+    }
+
+    /// A call that is turned away with 429 is made again when it may, up to so many times, within [`wait_max`](Self::wait_max) in all. Otherwise, and if
+    /// that would be too late, the caller gets the 429. Bodies have to be `Clone`.
+    pub fn retrying(self, times: u32) -> PacedLayer<Retrying> {
+        PacedLayer { config: self.config, lanes: self.lanes, again: Retrying(times) }
+    }
+}
+
+impl<S, A: Clone> Layer<S> for PacedLayer<A> {
+    type Service = Paced<S, A>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let (config, lanes) = (Arc::new(self.config.clone()), self.lanes.clone());
+        Paced { inner, config, lanes, again: self.again.clone() }
+    }
+}
+
+// === impl Paced ===
+
+impl<S, A, B, R> Service<Request<B>> for Paced<S, A>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    A: Again<B> + Clone + Send + 'static,
+    B: Send + 'static,
+    R: Send + 'static,
+{
+    type Response = Response<R>;
+    type Error = PacedError<S::Error>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<R>, PacedError<S::Error>>> + Send>>;
+
+    /// Always: whether the client is ready is seen when a call may go, so that those who wait take none of its room.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let Self { inner, config, lanes, again } = self.clone();
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let (key, now) = (config.key(&parts), Instant::now());
+            let mut request = Request::from_parts(parts, body);
+            let lane = lanes.lane(&key, config.bounds.keys_max, || config.pace(), now);
+            let deadline = now + config.bounds.wait_max;
+            let mut permit =
+                lane.enter(config.bounds, deadline).await.map_err(PacedError::WouldWait)?;
+            let mut times = again.times();
+            loop {
+                let copy = Some(&request).filter(|_| times > 0).and_then(|call| again.copy(call));
+                let response = called(inner.clone(), request, permit).await?;
+                if response.status() != StatusCode::TOO_MANY_REQUESTS {
+                    return Ok(response);
+                }
+                let Some(copy) = copy else { return Ok(response) };
+                let Ok(next) = lane.enter(config.bounds, deadline).await else {
+                    return Ok(response);
+                };
+                (request, permit, times) = (copy, next, times - 1);
+            }
+        })
+    }
+}
+
+/// Makes a call that may go.
+async fn called<S, B, R>(
+    mut inner: S,
+    request: Request<B>,
+    permit: Permit,
+) -> Result<Response<R>, PacedError<S::Error>>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    poll_fn(|context| inner.poll_ready(context)).await.map_err(PacedError::Inner)?;
+    let response = inner.call(request).await.map_err(PacedError::Inner)?;
+    let mut told = Told::of(response.status(), response.headers());
+    // Never earlier than told.
+    told.retry_after = told.retry_after.map(|wait| {
+        let later = wait.saturating_mul(LATER_PERCENT) / 100;
+        wait.saturating_add(part_of(later, chance()))
+    });
+    permit.answered(&told);
+    Ok(response)
+}
+
+// === impl Config ===
+
+impl Config {
+    fn key(&self, call: &Parts) -> String {
+        if let Some(key) = &self.key {
+            return key(call);
+        }
+        let host = || call.headers.get(HOST).and_then(|host| host.to_str().ok());
+        let authority = call.uri.authority().map(|authority| authority.as_str()).or_else(host);
+        format!("{}://{}", call.uri.scheme_str().unwrap_or_default(), authority.unwrap_or_default())
+    }
+
+    fn pace(&self) -> Pace {
+        self.spread_below_percent.map_or_else(Pace::new, Pace::spreading_below)
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bounds, spread_below_percent, .. } = self;
+        f.debug_struct("Config")
+            .field("bounds", bounds)
+            .field("spread_below_percent", spread_below_percent)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Again ===
+
+impl<B> Again<B> for Once {
+    fn times(&self) -> u32 {
+        0
+    }
+
+    fn copy(&self, _: &Request<B>) -> Option<Request<B>> {
+        None
+    }
+}
+
+impl<B: Clone> Again<B> for Retrying {
+    fn times(&self) -> u32 {
+        self.0
+    }
+
+    fn copy(&self, request: &Request<B>) -> Option<Request<B>> {
+        Some(request.clone())
+    }
+}
+
+// === impl PacedError ===
+
+impl<E: fmt::Display> fmt::Display for PacedError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WouldWait(would_wait) => would_wait.fmt(f),
+            Self::Inner(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for PacedError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::WouldWait(would_wait) => Some(would_wait),
+            Self::Inner(error) => error.source(),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! When the next call may go: (what is known, what was told, now) -> when.
+//!
+//! ```text
+//!                    told: too many
+//!   free ----------------------------------------> held, until the time told
+//!     ^                                              |
+//!     |   it is answered: not too many               v
+//!     +--------------------- one goes, the others wait for its answer
+//! ```
+//! Beside that, no window gives more than it has left. One that is over has its whole quota again; if nobody told how much that is, one goes first here too.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::told::Told;
+use super::windows::{self, Kept, Opens, TOLD_MAX};
+
+/// What is known of an API, and what follows from it.
+///
+/// Ask [`when`](Self::when) before each call, say [`sent`](Self::sent) when it goes, and then [`answered`](Self::answered) or [`lost`](Self::lost).
+#[derive(Debug, Clone, Default)]
+pub struct Pace {
+    /// From which share of a quota on what is left is spread.
+    spread_below_percent: Option<u32>,
+    windows: Vec<Kept>,
+    held_until: Option<Instant>,
+    trial: Trial,
+    calls: u64,
+    last_sent: Option<Instant>,
+    under_way: u64,
+    denials_in_a_row: u32,
+}
+
+/// When a call may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// At once.
+    Now,
+    /// Not before this, by what is known now. An answer may change it.
+    At(Instant),
+}
+
+/// A call that is under way.
+#[derive(Debug)]
+#[must_use = "a call is answered, or lost"]
+pub struct Sent {
+    number: u64,
+    at: Instant,
+}
+
+/// Whether the API is being tried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Trial {
+    #[default]
+    None,
+    /// The next call is the trial.
+    Due,
+    /// It went.
+    Since(Instant),
+}
+
+/// Without a word about when to come back; then twice as long, and so on.
+const UNTOLD: Duration = Duration::from_secs(1);
+const UNTOLD_MAX: Duration = Duration::from_secs(60);
+
+/// One more goes when an answer that others wait for takes so long: with some APIs it takes a minute.
+const ANSWER: Duration = Duration::from_secs(1);
+
+// === impl Pace ===
+
+impl Pace {
+    /// Nothing is known yet: everything may go.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same; but when no more than this share of a quota is left, in percent, that is spread evenly over the time to the reset.
+    #[must_use]
+    pub fn spreading_below(percent: u32) -> Self {
+        Self { spread_below_percent: Some(percent), ..Self::default() }
+    }
+
+    /// When the next call may go.
+    pub fn when(&mut self, now: Instant) -> When {
+        self.pass_to(now);
+        let trial = match self.trial {
+            Trial::Since(sent) => Some(sent + ANSWER),
+            Trial::Due | Trial::None => None,
+        };
+        let windows = self.windows.iter().filter_map(|kept| self.opens(kept)).max();
+        match self.held_until.max(trial).max(windows).filter(|at| *at > now) {
+            Some(at) => When::At(at),
+            None => When::Now,
+        }
+    }
+
+    /// When a window lets the next call pass; nothing if it does.
+    fn opens(&self, kept: &Kept) -> Option<Instant> {
+        let under_way = self.under_way;
+        match kept.opens(under_way) {
+            Opens::Now => kept.spread(self.spread_below_percent?, under_way, self.last_sent?),
+            Opens::At(at) => Some(at),
+            Opens::Told(since) => {
+                Some(self.last_sent.map_or(since, |sent| since.max(sent)) + ANSWER)
+            }
+        }
+    }
+
+    /// A call goes now.
+    pub fn sent(&mut self, now: Instant) -> Sent {
+        self.calls += 1;
+        self.under_way += 1;
+        self.last_sent = Some(now);
+        if self.trial != Trial::None {
+            self.trial = Trial::Since(now);
+        }
+        Sent { number: self.calls, at: now }
+    }
+
+    /// A call was answered.
+    pub fn answered(&mut self, call: Sent, told: &Told, now: Instant) {
+        self.under_way = self.under_way.saturating_sub(1);
+        self.pass_to(now);
+        if told.denied {
+            self.hold(told, now);
+        } else {
+            self.denials_in_a_row = 0;
+            if let Trial::Since(_) = self.trial {
+                self.trial = Trial::None;
+            }
+            // An API that does not speak of a limit any more has none.
+            self.windows.retain(|kept| !kept.is_over() || told.speaks_of(kept.name()));
+        }
+        for kept in self.windows.iter_mut().filter(|kept| !told.speaks_of(kept.name())) {
+            kept.miss(now);
+        }
+        // What a denial has nothing left of is what it told the time of.
+        for window in told.windows.iter().filter(|window| !told.denied || window.remaining > 0) {
+            windows::heard(&mut self.windows, window, (call.number, call.at), now);
+        }
+    }
+
+    /// A call was not answered, or nobody waited for it.
+    pub fn lost(&mut self, _: Sent, now: Instant) {
+        self.under_way = self.under_way.saturating_sub(1);
+        self.windows.iter_mut().for_each(|kept| kept.miss(now));
+        if let Trial::Since(_) = self.trial {
+            self.trial = Trial::Due;
+        }
+    }
+
+    /// Whether nothing is known that a new one does not know.
+    pub fn is_idle(&mut self, now: Instant) -> bool {
+        self.pass_to(now);
+        let is_over = self.windows.iter().all(Kept::is_over);
+        self.under_way == 0 && self.held_until.is_none() && is_over
+    }
+
+    fn hold(&mut self, told: &Told, now: Instant) {
+        let spent = || told.windows.iter().filter(|window| window.remaining == 0);
+        let resets = spent().map(|window| window.reset_after).max();
+        let untold = UNTOLD * 2_u32.pow(self.denials_in_a_row.min(16));
+        let wait = told.retry_after.or(resets).unwrap_or(untold.min(UNTOLD_MAX));
+        self.held_until = self.held_until.max(Some(now + wait.min(TOLD_MAX)));
+        self.denials_in_a_row = self.denials_in_a_row.saturating_add(1);
+        self.trial = Trial::Due;
+        self.windows.retain(|kept| !spent().any(|window| window.name == kept.name()));
+    }
+
+    /// Forgets what is over.
+    fn pass_to(&mut self, now: Instant) {
+        self.held_until = self.held_until.filter(|at| *at > now);
+        self.windows.iter_mut().for_each(|kept| kept.pass_to(now));
+    }
+}

@@ -1,0 +1,318 @@
+//! An API that counts, and calls that come and take their time as chance has it.
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use proptest::prelude::*;
+use tokio::time::Instant;
+
+use super::{Pace, Sent, Told, When, Window};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn window(name: &str, remaining: u64, reset_after: Duration) -> Window {
+    Window { name: name.to_owned(), quota: None, remaining, reset_after }
+}
+
+fn told(windows: &[Window]) -> Told {
+    Told { windows: windows.to_vec(), ..Told::default() }
+}
+
+fn left(remaining: u64, reset_after: Duration) -> Told {
+    told(&[window("", remaining, reset_after)])
+}
+
+fn denied(retry_after: Option<Duration>) -> Told {
+    Told { denied: true, retry_after, ..Told::default() }
+}
+
+/// Runs what needs a clock that stands still.
+fn at_a_standstill(test: impl FnOnce(Instant)) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async { test(Instant::now()) });
+}
+
+/// Sends as many as may go now, up to a number.
+fn send(pace: &mut Pace, now: Instant, most: usize) -> Vec<Sent> {
+    let mut sent = Vec::new();
+    while sent.len() < most && pace.when(now) == When::Now {
+        sent.push(pace.sent(now));
+    }
+    sent
+}
+
+/// One call that is answered at once.
+fn call(pace: &mut Pace, told: &Told, now: Instant) {
+    let call = pace.sent(now);
+    pace.answered(call, told, now);
+}
+
+#[test]
+fn no_more_than_is_left_and_one_first_after_the_reset() {
+    at_a_standstill(|now| {
+        let mut pace = Pace::new();
+        let mut calls = send(&mut pace, now, 5);
+        assert_eq!(calls.len(), 5, "nothing is known");
+        // Four are under way, and may not be counted yet.
+        pace.answered(calls.remove(2), &left(10, 60 * SECOND), now);
+        calls.extend(send(&mut pace, now, 99));
+        assert_eq!(calls.len(), 4 + 6);
+        assert_eq!(pace.when(now), When::At(now + 60 * SECOND));
+        // An answer that was overtaken says no more than that its call was counted.
+        pace.answered(calls.remove(0), &left(19, 60 * SECOND), now);
+        calls.extend(send(&mut pace, now, 99));
+        assert_eq!(calls.len(), 10);
+        for call in calls {
+            pace.answered(call, &left(0, 60 * SECOND), now);
+        }
+        let later = now + 60 * SECOND;
+        let mut trial = send(&mut pace, later, 99);
+        assert_eq!(trial.len(), 1);
+        assert_eq!(pace.when(later), When::At(later + SECOND), "one more, if it is not answered");
+        pace.answered(trial.remove(0), &Told::default(), later);
+        assert_eq!(send(&mut pace, later, 99).len(), 99, "nothing is known again");
+    });
+}
+
+#[test]
+fn a_known_quota_is_there_again_after_the_reset() {
+    at_a_standstill(|now| {
+        let mut pace = Pace::new();
+        let of_three =
+            |remaining| told(&[Window { quota: Some(3), ..window("w", remaining, 10 * SECOND) }]);
+        call(&mut pace, &of_three(0), now);
+        assert_eq!(send(&mut pace, now, 9).len(), 0);
+        let later = now + 10 * SECOND;
+        let calls = send(&mut pace, later, 9);
+        assert_eq!((calls.len(), pace.when(later)), (3, When::At(later + SECOND)));
+        calls.into_iter().for_each(|call| pace.lost(call, later));
+        let mut tries = send(&mut pace, later, 9);
+        assert_eq!(tries.len(), 1, "nobody is left who could tell: one tries");
+        pace.answered(tries.remove(0), &of_three(2), later);
+        assert_eq!(send(&mut pace, later, 9).len(), 2);
+    });
+}
+
+#[test]
+fn calls_that_nothing_is_known_of_are_taken_off() {
+    at_a_standstill(|now| {
+        let mut pace = Pace::new();
+        call(&mut pace, &left(5, 60 * SECOND), now);
+        // Two get lost, and to one the answer does not speak of limits.
+        send(&mut pace, now, 2).into_iter().for_each(|call| pace.lost(call, now));
+        call(&mut pace, &Told::default(), now);
+        assert_eq!(send(&mut pace, now, 9).len(), 2);
+
+        // One that is lost near the end may be in the next window already.
+        let mut pace = Pace::new();
+        let window = Window { quota: Some(3), ..window("", 3, 10 * SECOND) };
+        call(&mut pace, &told(&[window]), now);
+        let before = now + 10 * SECOND - SECOND / 2;
+        send(&mut pace, before, 1).into_iter().for_each(|call| pace.lost(call, before));
+        assert_eq!(send(&mut pace, now + 10 * SECOND, 9).len(), 2);
+    });
+}
+
+#[test]
+fn what_refills_bit_by_bit_does_not_stop() {
+    at_a_standstill(|start| {
+        // A bucket at ten a second, of which half are left: as fast as it refills, nobody waits.
+        let mut pace = Pace::new();
+        for tenth in 0..1_000 {
+            let now = start + tenth * SECOND / 10;
+            assert_eq!(pace.when(now), When::Now, "at {tenth}");
+            call(&mut pace, &left(25, 3 * SECOND), now);
+        }
+    });
+}
+
+#[test]
+fn denials_without_a_word_make_it_wait_longer_each_time() {
+    at_a_standstill(|mut now| {
+        let mut pace = Pace::new();
+        for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
+            assert_eq!(pace.when(now), When::Now);
+            call(&mut pace, &denied(None), now);
+            assert_eq!(pace.when(now), When::At(now + seconds * SECOND));
+            now += seconds * SECOND;
+        }
+        let mut trial = send(&mut pace, now, 9);
+        assert_eq!(trial.len(), 1);
+        pace.answered(trial.remove(0), &Told::default(), now);
+        call(&mut pace, &denied(None), now);
+        assert_eq!(pace.when(now), When::At(now + SECOND));
+    });
+}
+
+#[test]
+fn limits_with_names_hold_apart() {
+    at_a_standstill(|now| {
+        let mut pace = Pace::new();
+        let first = [window("burst", 0, SECOND), window("daily", 5, 9_000 * SECOND)];
+        call(&mut pace, &told(&first), now);
+        assert_eq!(pace.when(now), When::At(now + SECOND));
+        let mut trial = send(&mut pace, now + SECOND, 9);
+        assert_eq!(trial.len(), 1);
+        let second = [window("burst", 9, SECOND), window("daily", 0, 8_999 * SECOND)];
+        pace.answered(trial.remove(0), &told(&second), now + SECOND);
+        assert_eq!(pace.when(now + SECOND), When::At(now + 9_000 * SECOND));
+        for name in 0..1_000 {
+            call(&mut pace, &told(&[window(&name.to_string(), 1, 10 * SECOND)]), now + SECOND);
+        }
+        assert!(!pace.is_idle(now + SECOND) && pace.is_idle(now + 86_400 * SECOND));
+    });
+}
+
+#[test]
+fn what_is_left_is_spread_if_that_is_wanted() {
+    at_a_standstill(|start| {
+        let mut pace = Pace::spreading_below(100);
+        let first = pace.sent(start);
+        pace.answered(first, &left(9, 10 * SECOND), start);
+        let (mut now, mut sent) = (start, Vec::new());
+        while now < start + 10 * SECOND {
+            match pace.when(now) {
+                When::Now => sent.push((now, pace.sent(now))),
+                When::At(at) => now = at,
+            }
+        }
+        let seconds: Vec<_> = sent.iter().map(|(at, _)| (*at - start).as_millis()).collect();
+        assert_eq!(seconds, (1..10).map(|second| second * 1_000).collect::<Vec<_>>());
+    });
+}
+
+/// A fixed window, counting from the beginning.
+struct Api {
+    quota: u64,
+    window: Duration,
+    start: Instant,
+    used: (u32, u64),
+    denied: u64,
+    tells_quota: bool,
+}
+
+impl Api {
+    fn call(&mut self, now: Instant) -> Told {
+        let number = (now - self.start).as_millis() / self.window.as_millis();
+        let number = u32::try_from(number).unwrap();
+        if self.used.0 != number {
+            self.used = (number, 0);
+        }
+        let end = self.start + self.window * (number + 1);
+        // Whole seconds, rounded up, as they are written.
+        let reset_after = Duration::from_secs((end - now).as_secs_f64().ceil() as u64);
+        let denied = self.used.1 >= self.quota;
+        self.used.1 += u64::from(!denied);
+        self.denied += u64::from(denied);
+        let quota = Some(self.quota).filter(|_| self.tells_quota);
+        let remaining = self.quota - self.used.1;
+        let window = Window { name: String::new(), quota, remaining, reset_after };
+        Told { denied, retry_after: denied.then_some(reset_after), windows: vec![window] }
+    }
+}
+
+/// A call on its way: to the API, or back.
+enum OnItsWay {
+    There(Sent, u64),
+    Back(Sent, Told),
+}
+
+proptest! {
+    /// Calls take a while to reach the API and to come back, and overtake each other: once it has answered, it turns nobody away.
+    #[test]
+    fn who_is_alone_with_an_api_is_never_turned_away(
+        quota in 1_u64..20,
+        window_s in 3_u32..8,
+        tells_quota: bool,
+        spread in proptest::option::of(0_u32..=100),
+        delays_ms in proptest::collection::vec((0_u64..400, 0_u64..400), 1..200),
+    ) {
+        at_a_standstill(|start| {
+            let mut pace = spread.map_or_else(Pace::new, Pace::spreading_below);
+            let window = window_s * SECOND;
+            let mut api = Api { quota, window, start, used: (0, 0), denied: 0, tells_quota };
+            let first = pace.sent(start);
+            pace.answered(first, &api.call(start), start);
+            let (mut now, mut on_their_way) = (start, Vec::<(Instant, OnItsWay)>::new());
+            for (there, back) in delays_ms {
+                loop {
+                    let next = on_their_way.iter().map(|(at, _)| *at).min();
+                    let when = pace.when(now);
+                    match (when, next) {
+                        (When::Now, _) => break,
+                        (When::At(at), Some(next)) => now = at.min(next),
+                        (When::At(at), None) => now = at,
+                    }
+                    while let Some(place) = on_their_way.iter().position(|(at, _)| *at <= now) {
+                        match on_their_way.remove(place).1 {
+                            OnItsWay::There(call, back) => {
+                                let (told, at) = (api.call(now), now + Duration::from_millis(back));
+                                assert_eq!(api.denied, 0, "after {:?}", now - start);
+                                on_their_way.push((at, OnItsWay::Back(call, told)));
+                            }
+                            OnItsWay::Back(call, told) => pace.answered(call, &told, now),
+                        }
+                    }
+                }
+                let at = now + Duration::from_millis(there);
+                on_their_way.push((at, OnItsWay::There(pace.sent(now), back)));
+            }
+        });
+    }
+
+    /// Whatever is told: not before the time, and not more than is left.
+    #[test]
+    fn never_before_the_time_and_never_more_than_is_left(
+        steps in proptest::collection::vec((0_u8..4, 0_usize..5, 0_u64..30, 0_u64..3_000), 1..300),
+    ) {
+        at_a_standstill(|start| {
+            let (mut pace, mut now) = (Pace::new(), start);
+            let mut held_until = start;
+            let mut window: Option<(usize, Instant)> = None;
+            for (kind, number, seconds, step_ms) in steps {
+                now += Duration::from_millis(step_ms);
+                let end = now + Duration::from_secs(seconds);
+                match kind {
+                    0 => {
+                        call(&mut pace, &denied(Some(end - now)), now);
+                        held_until = held_until.max(end);
+                    }
+                    1 => {
+                        call(&mut pace, &left(number as u64, end - now), now);
+                        window = Some((number, end));
+                    }
+                    2 => {
+                        let went = send(&mut pace, now, number);
+                        assert!(went.is_empty() || now >= held_until, "before the time");
+                        if let Some((left, _)) = window.as_mut().filter(|(_, end)| now < *end) {
+                            assert!(went.len() <= *left, "{} of {left}", went.len());
+                            *left -= went.len();
+                        }
+                        went.into_iter().for_each(|call| pace.lost(call, now));
+                    }
+                    _ => {}
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn any_header_is_read(name in 0_usize..9, value in "[ -~]{0,60}", status in 200_u16..600) {
+        let names = [
+            "ratelimit", "ratelimit-policy", "ratelimit-remaining", "ratelimit-reset", "x-ratelimit-remaining",
+            "x-ratelimit-reset", "x-ratelimit-limit", "retry-after", "date",
+        ];
+        let mut headers = HeaderMap::new();
+        headers.insert("x-ratelimit-remaining", "1".parse().unwrap());
+        headers.insert("x-ratelimit-reset", "1700000000".parse().unwrap());
+        headers.insert("date", "Sun, 06 Nov 1994 08:49:37 GMT".parse().unwrap());
+        headers.insert(names[name], value.parse().unwrap());
+        let told = Told::of(StatusCode::from_u16(status).unwrap(), &headers);
+        at_a_standstill(|now| {
+            let mut pace = Pace::new();
+            call(&mut pace, &told, now);
+            let _ = pace.when(now);
+        });
+    }
+}

@@ -1,0 +1,142 @@
+//! What is left of each limit of an API.
+//!
+//! Within one window the least that any answer told is what is left, but for the calls that are under way: every other call is in it. So what matters is to tell windows
+//! apart, though answers overtake each other and times are rounded up to seconds. An answer that says `t` seconds to go was written between sending and answering its call, so the
+//! window ends between `sent + t - 1` and `answered + t`: answers whose spans meet are of one window.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::told::Window;
+
+/// A limit, as far as it is known.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    name: String,
+    quota: Option<u64>,
+    /// The least that was told to be left; calls that are under way may not be in it.
+    least: u64,
+    end: Span,
+    /// The latest end that was told: nothing of the next window is taken before.
+    until: Instant,
+    /// Since when it is over, and nobody has told of the next one.
+    over: Option<Instant>,
+    /// Calls that ended without a word, and that may be in the next window already.
+    early: u64,
+    /// The latest of the calls whose answers this is from.
+    told_by: u64,
+}
+
+/// Between these the window ends.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    from: Instant,
+    to: Instant,
+}
+
+/// When the next call is let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opens {
+    Now,
+    At(Instant),
+    /// When the next window is told of, which it was not since this time.
+    Told(Instant),
+}
+
+const ROUNDING: Duration = Duration::from_secs(1);
+
+/// What is told beyond is not believed.
+pub(super) const TOLD_MAX: Duration = Duration::from_secs(86_400);
+
+/// An API with more limits at a time loses the one that it spoke of least recently.
+const WINDOWS_MAX: usize = 8;
+
+/// Takes in what the answer to a call told, which was sent then and had this number.
+pub(super) fn heard(
+    all: &mut Vec<Kept>,
+    told: &Window,
+    (number, sent): (u64, Instant),
+    now: Instant,
+) {
+    let reset_after = told.reset_after.min(TOLD_MAX);
+    let until = now + reset_after;
+    let end = Span { from: sent + reset_after.saturating_sub(ROUNDING), to: until };
+    let (name, quota, least) = (told.name.clone(), told.quota, told.remaining);
+    let new = Kept { name, quota, least, end, until, over: None, early: 0, told_by: number };
+    match all.iter_mut().find(|kept| kept.name == told.name) {
+        Some(kept) => kept.hear(new),
+        None => {
+            if all.len() >= WINDOWS_MAX {
+                let oldest = (0..all.len()).min_by_key(|place| all[*place].told_by);
+                all.swap_remove(oldest.unwrap_or_default());
+            }
+            all.push(new);
+        }
+    }
+}
+
+impl Kept {
+    fn hear(&mut self, new: Self) {
+        let quota = new.quota.or(self.quota);
+        if new.end.from > self.end.to || (new.end.to < self.end.from && new.told_by > self.told_by)
+        {
+            *self = new;
+        } else if self.over.is_some() {
+            // Of the window that is over, as it seems; if not, its call is one that nothing is known of.
+            self.least = self.least.saturating_sub(1);
+        } else if new.end.to >= self.end.from {
+            self.least = self.least.min(new.least);
+            self.end.from = self.end.from.max(new.end.from);
+            self.end.to = self.end.to.min(new.end.to);
+            self.until = self.until.max(new.until);
+            self.told_by = self.told_by.max(new.told_by);
+        }
+        self.quota = quota;
+    }
+
+    /// A call ended, and this limit was not spoken of.
+    pub(super) fn miss(&mut self, now: Instant) {
+        self.least = self.least.saturating_sub(1);
+        self.early += u64::from(self.over.is_none() && self.end.from <= now);
+    }
+
+    /// Begins the next window, if this one is over: it has the whole quota, if that is known.
+    pub(super) fn pass_to(&mut self, now: Instant) {
+        if self.over.is_none() && self.until <= now {
+            self.least = self.quota.unwrap_or_default().saturating_sub(self.early);
+            self.over = Some(now);
+        }
+    }
+
+    /// When it lets a call pass while so many are under way.
+    pub(super) fn opens(&self, under_way: u64) -> Opens {
+        match self.over {
+            _ if self.least > under_way => Opens::Now,
+            None => Opens::At(self.until),
+            // If none is under way nobody will tell: one has to try.
+            Some(_) if under_way == 0 => Opens::Now,
+            Some(since) => Opens::Told(since),
+        }
+    }
+
+    /// When the next may go, after one that went at this time, if what is left were spread evenly. Only from a share of the quota on, in percent; where that cannot be known,
+    /// always.
+    pub(super) fn spread(&self, percent: u32, under_way: u64, last: Instant) -> Option<Instant> {
+        let left = self.least.saturating_sub(under_way);
+        let is_below = self
+            .quota
+            .is_none_or(|quota| u128::from(left) * 100 <= u128::from(quota) * u128::from(percent));
+        let parts = u32::try_from(left.saturating_add(1)).unwrap_or(u32::MAX);
+        let part = self.until.saturating_duration_since(last) / parts;
+        (is_below && self.over.is_none()).then(|| last + part)
+    }
+
+    pub(super) const fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}

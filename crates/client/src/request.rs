@@ -1,0 +1,184 @@
+//! What is asked: who wants what, and of which domain.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// A question to the service: may this go?
+///
+/// ```
+/// use sluicegate_client::{Descriptor, Request, Unit};
+///
+/// let plain = Request::new("shop").descriptor([("user", "42")]);
+/// let dear = plain.clone().hits(10);
+/// // From the general to the particular, at a cost of its own, and under a limit that the rules do not know.
+/// let team = Descriptor::of([("tenant", "acme"), ("team", "blue")]).hits(2).limited_to(100, Unit::Day);
+/// let both = dear.descriptor(team);
+/// assert_ne!(plain, both);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "nothing is asked until it is given to a client"]
+pub struct Request {
+    domain: String,
+    descriptors: Vec<Descriptor>,
+    hits: Option<u64>,
+}
+
+/// Somebody, by what is known: entries in their order, from the general to the particular.
+///
+/// ```
+/// use sluicegate_client::Descriptor;
+///
+/// assert_eq!(Descriptor::of([("user", "42")]), [("user", "42")].into());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "nothing is asked until it is in a request"]
+pub struct Descriptor {
+    entries: Vec<(String, String)>,
+    hits: Option<u64>,
+    limit: Option<(u32, Unit)>,
+}
+
+/// The time of a limit that comes with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "units of time")]
+pub enum Unit {
+    Second,
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Year,
+}
+
+// === impl Request ===
+
+impl Request {
+    /// A question about a domain; whom it is about is told by [`descriptor`](Self::descriptor).
+    pub fn new(domain: impl Into<String>) -> Self {
+        Self { domain: domain.into(), descriptors: Vec::new(), hits: None }
+    }
+
+    /// One more descriptor: all of them agree, or it is denied.
+    pub fn descriptor(mut self, descriptor: impl Into<Descriptor>) -> Self {
+        self.descriptors.push(descriptor.into());
+        self
+    }
+
+    /// What it costs; 1 unless told.
+    pub const fn hits(mut self, hits: u64) -> Self {
+        self.hits = Some(hits);
+        self
+    }
+
+    /// What it costs where a descriptor does not say otherwise.
+    pub(crate) fn cost(&self) -> u64 {
+        self.hits.unwrap_or(1)
+    }
+
+    /// Everything but the cost, as fields of JSON: who asks, and therefore who was denied.
+    pub(crate) fn who(&self) -> String {
+        let mut who = String::with_capacity(96);
+        let _ = write!(who, r#""domain":{},"descriptors":["#, text(&self.domain));
+        for (place, descriptor) in self.descriptors.iter().enumerate() {
+            who.push_str(if place > 0 { "," } else { "" });
+            descriptor.write(&mut who);
+        }
+        who.push(']');
+        who
+    }
+
+    /// The whole question, with further fields such as `,"ttl_ms":1`.
+    pub(crate) fn body(&self, who: &str, further: &str) -> String {
+        let hits = self.hits.map(|hits| format!(r#","hits":{hits}"#)).unwrap_or_default();
+        format!("{{{who}{hits}{further}}}")
+    }
+}
+
+// === impl Descriptor ===
+
+impl Descriptor {
+    /// These entries.
+    pub fn of(entries: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
+        let entries = entries.into_iter().map(|(key, value)| (key.into(), value.into()));
+        Self { entries: entries.collect(), hits: None, limit: None }
+    }
+
+    /// What this one costs, if not what the request costs.
+    pub const fn hits(mut self, hits: u64) -> Self {
+        self.hits = Some(hits);
+        self
+    }
+
+    /// A limit to enforce in place of the rules.
+    pub const fn limited_to(mut self, requests: u32, unit: Unit) -> Self {
+        self.limit = Some((requests, unit));
+        self
+    }
+
+    /// As a list of entries: the short form has words that no key may be.
+    fn write(&self, out: &mut String) {
+        out.push_str(r#"{"entries":["#);
+        for (place, (key, value)) in self.entries.iter().enumerate() {
+            out.push_str(if place > 0 { "," } else { "" });
+            let _ = write!(out, r#"{{"key":{},"value":{}}}"#, text(key), text(value));
+        }
+        out.push(']');
+        if let Some(hits) = self.hits {
+            let _ = write!(out, r#","hits":{hits}"#);
+        }
+        if let Some((requests, unit)) = self.limit {
+            let unit = unit.name();
+            let _ = write!(out, r#","limit":{{"requests_per_unit":{requests},"unit":"{unit}"}}"#);
+        }
+        out.push('}');
+    }
+}
+
+impl<K: Into<String>, V: Into<String>, const N: usize> From<[(K, V); N]> for Descriptor {
+    fn from(entries: [(K, V); N]) -> Self {
+        Self::of(entries)
+    }
+}
+
+impl Unit {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Second => "second",
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+}
+
+/// In quotes, with everything escaped that has to be.
+fn text(plain: &str) -> Value {
+    Value::from(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_as_it_is_sent() {
+        let request = Request::new("sh\"op")
+            .descriptor([("user", "42"), ("user", "\n")])
+            .descriptor(Descriptor::of([("hits", "x")]).hits(0).limited_to(5, Unit::Day))
+            .hits(3);
+        let who = request.who();
+        assert_eq!(
+            request.body(&who, r#","ttl_ms":9"#),
+            r#"{"domain":"sh\"op","descriptors":[{"entries":[{"key":"user","value":"42"},{"key":"user","value":"\n"}]},{"entries":[{"key":"hits","value":"x"}],"hits":0,"limit":{"requests_per_unit":5,"unit":"day"}}],"hits":3,"ttl_ms":9}"#
+        );
+        assert_eq!(
+            Request::new("d").body(&Request::new("d").who(), ""),
+            r#"{"domain":"d","descriptors":[]}"#
+        );
+    }
+}
