@@ -14,7 +14,8 @@ use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
 use crate::checking::shown;
 use crate::output::written;
 use crate::reading::{ReadArgs, rules};
-use descriptor::{Typed, entries, limit};
+pub(crate) use descriptor::entries;
+use descriptor::{Typed, limit};
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]

@@ -1,5 +1,6 @@
 //! The binary `sluicegate`. Each command is a module; none holds logic that a test could want.
 
+mod benching;
 mod checking;
 mod explaining;
 mod output;
@@ -23,6 +24,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Bench a limiter: load it, and tell what an answer costs and how long one waits for it.
+    Bench(Box<benching::BenchArgs>),
     /// Check rules: everything that is wrong with them, or what they would enforce.
     Check(checking::CheckArgs),
     /// Explain which rule a request is under, and why. Nothing is counted.
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
     let matches = command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
+        Command::Bench(args) => benching::run(&args),
         Command::Check(args) => checking::run(&args),
         Command::Explain(args) => explaining::run(&args),
         Command::Serve(args) => serving::run(&args),

@@ -43,6 +43,9 @@ pub(crate) struct ServeArgs {
     /// Where operators ask: metrics, readiness, configuration [default: 127.0.0.1:6070]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
+    /// Where clients of Redis ask, such as 127.0.0.1:6380; without it nowhere
+    #[arg(long, value_name = "ADDR")]
+    resp: Option<String>,
     /// Deny nobody, count who would have been denied
     #[arg(long)]
     shadow: bool,
@@ -137,6 +140,7 @@ impl ServeArgs {
             ("--grpc", "SLUICEGATE_GRPC", &self.grpc),
             ("--http", "SLUICEGATE_HTTP", &self.http),
             ("--admin", "SLUICEGATE_ADMIN", &self.admin),
+            ("--resp", "SLUICEGATE_RESP", &self.resp),
             ("--headers", "SLUICEGATE_HEADERS", &self.headers),
             ("--reset", "SLUICEGATE_RESET", &self.reset),
             ("--errors", "SLUICEGATE_ERRORS", &self.errors),

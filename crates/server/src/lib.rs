@@ -3,6 +3,7 @@
 //! - [`server`] is the whole of it, as [`settings`] say: how it begins and how it ends.
 //! - [`grpc`] is Envoy's way in, over HTTP/2, encrypted by [`tls`].
 //! - [`http`] is for scripts and people: `/v1/check` and so on, `/json`, `/healthcheck`.
+//! - [`resp`] is for clients of Redis: `CL.THROTTLE`, and `SG.CHECK` on the rules.
 //! - [`admin`] is for operators: the service's state, its rules, and its [`metrics`].
 //! - [`health`] knows whether the service is fit to be asked, and [`telemetry`] counts what it does.
 //! - [`logs`] and [`traces`] tell operators what happens, if they want to know.
@@ -25,6 +26,7 @@ pub mod holds;
 pub mod http;
 pub mod logs;
 pub mod metrics;
+pub mod resp;
 pub mod rls;
 pub mod server;
 pub mod settings;

@@ -45,8 +45,9 @@ impl Token {
         scheme.eq_ignore_ascii_case("bearer") && self.is(secret.trim())
     }
 
-    /// Takes as long for a good guess as for a bad one of the same length.
-    fn is(&self, guess: &str) -> bool {
+    /// Whether this is it. Takes as long for a good guess as for a bad one of the same length.
+    #[must_use]
+    pub fn is(&self, guess: &str) -> bool {
         let (secret, guess) = (self.0.as_bytes(), guess.as_bytes());
         let differ = secret.iter().zip(guess).fold(0, |differ, (a, b)| differ | (a ^ b));
         differ == 0 && secret.len() == guess.len()

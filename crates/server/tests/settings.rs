@@ -164,3 +164,26 @@ fn secrets_are_hidden_in_what_is_shown() {
     assert!(!shown.contains("swordfish") && !shown.contains("sesame"), "{shown}");
     assert!(shown.contains("collector:4318"), "{shown}");
 }
+
+#[test]
+fn clients_of_redis_ask_only_where_they_are_told_to() {
+    assert_eq!(read(&[]).resp, None);
+    let settings = read(&[("SLUICEGATE_RESP", "127.0.0.1:6380")]);
+    assert_eq!(settings.resp.map(|resp| resp.to_string()).as_deref(), Some("127.0.0.1:6380"));
+    let open = [("SLUICEGATE_RESP", "0.0.0.0:6380"), ("SLUICEGATE_RESP_PASSWORD", "sesame")];
+    let shown = read(&open).to_json();
+    assert_eq!(
+        (&shown["resp"], &shown["resp_password"]),
+        (&"0.0.0.0:6380".into(), &"hidden".into())
+    );
+    let warned = |vars: &[(&str, &str)]| {
+        let (_, warnings) = Settings::read(&Vars::of(vars.iter().copied())).unwrap();
+        warnings.join("\n")
+    };
+    assert!(warned(&open[..1]).contains("can be reached from outside and has no password"));
+    assert!(warned(&open[1..]).contains("SLUICEGATE_RESP_PASSWORD is set and has no effect"));
+    assert_eq!(
+        wrong(&[("SLUICEGATE_RESP", "6380")]),
+        "SLUICEGATE_RESP: must be an address and a port, such as `127.0.0.1:8080` or `[::1]:0`, got `6380`"
+    );
+}

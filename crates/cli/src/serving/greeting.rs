@@ -9,12 +9,15 @@ pub(super) fn greeting(at: &Addresses, has_rules: bool, json: bool) -> String {
     if json {
         return format!("{}\n", at.to_json());
     }
-    let Addresses { grpc, http, admin } = at;
-    let listening = format!(
+    let Addresses { grpc, http, admin, resp } = at;
+    let mut listening = format!(
         "grpc   {grpc}   Envoy's rate limit service\n\
          http   {http}   /v1/check, /json, /openapi.json\n\
          admin  {admin}   /metrics, /ready, /rlconfig, /config\n"
     );
+    if let Some(resp) = resp {
+        listening += &format!("resp   {resp}   CL.THROTTLE, SG.CHECK: for clients of Redis\n");
+    }
     if has_rules {
         return listening;
     }

@@ -22,6 +22,16 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
+/// A program as `scripts/servers` installs it, or as a variable names it. It is never left out: without it nothing is tested.
+pub fn server(name: &str) -> PathBuf {
+    let variable = format!("SLUICEGATE_TEST_{}", name.replace('-', "_").to_ascii_uppercase());
+    let named = std::env::var_os(&variable).map(PathBuf::from);
+    let program = named.unwrap_or_else(|| root().join("target/servers/bin").join(name));
+    let at = program.display();
+    assert!(program.exists(), "there is no {name} at {at}: run ./scripts/servers first");
+    program
+}
+
 pub fn sluicegate(args: &[&str], stdin: &str) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
     fed(command.args(args), stdin)

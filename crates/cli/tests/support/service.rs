@@ -13,6 +13,8 @@ pub struct Service {
     pub grpc: String,
     pub http: String,
     pub admin: String,
+    /// For clients of Redis, with `--resp`; otherwise empty.
+    pub resp: String,
 }
 
 impl Service {
@@ -34,7 +36,9 @@ impl Service {
         let mut process = Process::start("sluicegate", &mut command);
         let told: Value = serde_json::from_str(&process.says("{")).unwrap();
         let address = |name: &str| told[name].as_str().unwrap().to_owned();
-        Self { grpc: address("grpc"), http: address("http"), admin: address("admin"), process }
+        let resp = told["resp"].as_str().unwrap_or_default().to_owned();
+        let (grpc, http, admin) = (address("grpc"), address("http"), address("admin"));
+        Self { grpc, http, admin, resp, process }
     }
 
     /// Asks over HTTP whether one more of a user may go; the status.
@@ -46,6 +50,11 @@ impl Service {
     /// What operators are told.
     pub fn admin(&self, path: &str) -> Answer {
         get(&self.admin, path, &[])
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Sends a signal, such as `HUP`.

@@ -3,11 +3,17 @@
 use std::process::Command;
 
 use super::process::Process;
-use super::{on_path, root, shell};
+use super::{on_path, root, server, shell};
 
 /// Where a page says that a service listens: the word in its greeting, and the address.
-const SHOWN: [(&str, &str); 3] =
-    [("grpc", "127.0.0.1:8081"), ("http", "127.0.0.1:8080"), ("admin", "127.0.0.1:6070")];
+const SHOWN: [(&str, &str); 4] = [
+    ("grpc", "127.0.0.1:8081"),
+    ("http", "127.0.0.1:8080"),
+    ("admin", "127.0.0.1:6070"),
+    ("resp", "127.0.0.1:6380"),
+];
+/// How a page opens the last of them, which is closed otherwise.
+const OPEN_RESP: &str = "--resp 127.0.0.1:6380";
 
 /// A terminal; what runs in the background ends with this value.
 #[derive(Default)]
@@ -19,7 +25,7 @@ pub struct Terminal {
 struct Running {
     _process: Process,
     /// Where it really listens, in the order of `SHOWN`.
-    addresses: [String; 3],
+    addresses: Vec<String>,
 }
 
 impl Terminal {
@@ -37,7 +43,15 @@ impl Terminal {
     fn as_it_is(&self, command: &str) -> String {
         self.addresses().fold(command.to_owned(), |command, (shown, real)| {
             let (_, port) = shown.split_once(':').unwrap();
-            command.replace(&format!("localhost:{port}"), real)
+            let command = command.replace(&format!("localhost:{port}"), real);
+            let typed = format!("redis-cli -p {port}");
+            if !command.contains(&typed) {
+                return command;
+            }
+            let (_, real_port) = real.rsplit_once(':').unwrap();
+            // It prints otherwise to a program than to a person.
+            let cli = format!("{} --no-raw -p {real_port}", server("redis-cli").display());
+            command.replace(&typed, &cli)
         })
     }
 
@@ -59,15 +73,18 @@ impl Running {
     /// The service, and its greeting.
     fn start(command: &str) -> (Self, String) {
         let mut bash = Command::new("bash");
+        let shown = if command.contains(OPEN_RESP) { &SHOWN[..] } else { &SHOWN[..3] };
+        let command = command.replace(OPEN_RESP, "--resp 127.0.0.1:0");
         on_path(bash.args(["-c", &format!("exec {command}")]).current_dir(root()));
-        for (name, _) in SHOWN {
+        for (name, _) in shown {
             bash.env(format!("SLUICEGATE_{}", name.to_uppercase()), "127.0.0.1:0");
         }
         let mut process = Process::start("sluicegate", &mut bash);
-        let lines = SHOWN.map(|(name, _)| process.says(&format!("{name:<6} 127.0.0.1:")));
+        let says = |(name, _): &(&str, &str)| process.says(&format!("{name:<6} 127.0.0.1:"));
+        let lines: Vec<String> = shown.iter().map(says).collect();
         let address = |line: &String| line.split_whitespace().nth(1).unwrap().to_owned();
-        let addresses = lines.each_ref().map(address);
-        (Self { _process: process, addresses }, lines.map(|line| line + "\n").concat())
+        let addresses = lines.iter().map(address).collect();
+        (Self { _process: process, addresses }, lines.join("\n") + "\n")
     }
 }
 
@@ -83,7 +100,7 @@ pub fn keeping_times(page: &[&str], now: &str) -> String {
 
 /// A line without what depends on when it was written.
 fn timeless(line: &str) -> String {
-    const TIMES: [&str; 7] = [
+    const TIMES: [&str; 9] = [
         "_after_ms\":",
         "\"renewal\":",
         "-reset: ",
@@ -91,6 +108,9 @@ fn timeless(line: &str) -> String {
         ";t=",
         "content-length: ",
         "pass after ",
+        // The last two numbers of a reply to a client of Redis.
+        "4) (integer) ",
+        "5) (integer) ",
     ];
     let mut line = line.to_owned();
     for mark in TIMES {

@@ -44,7 +44,7 @@ impl Listener {
     ///
     /// # Errors
     /// When the listener is broken, and not merely one client or the hour.
-    pub(super) async fn accept(&self) -> io::Result<Socket> {
+    pub(crate) async fn accept(&self) -> io::Result<Socket> {
         loop {
             match self.accept_one().await {
                 Ok(socket) => return Ok(socket),

@@ -26,6 +26,7 @@ use tokio::time::timeout;
 pub use self::bounds::Bounds;
 use self::call::Shared;
 pub use self::listener::Listener;
+pub(crate) use self::socket::Socket;
 #[cfg(unix)]
 pub use self::unix::SocketFile;
 use crate::rls::service::Service;

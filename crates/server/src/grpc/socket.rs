@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 
 /// A connection that was accepted.
 #[derive(Debug)]
-pub(super) enum Socket {
+pub(crate) enum Socket {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),

@@ -40,7 +40,7 @@ mod refusal;
 mod retried;
 mod serve;
 pub mod shapes;
-mod told;
+pub(crate) mod told;
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use sluicegate::rules::plan::Under;
 use sluicegate::{Outcome, Policy, Snapshot, Span, Status, Timestamp, Verdict};
 
 /// What is told of the limits that a descriptor is under, each at its place.
-pub(super) fn policies<'a>(under: Under, rules: &'a Snapshot<'_>) -> Cow<'a, [Policy]> {
+pub(crate) fn policies<'a>(under: Under, rules: &'a Snapshot<'_>) -> Cow<'a, [Policy]> {
     match under {
         Under::Rule(no) => Cow::Borrowed(rules.policies(no)),
         Under::Override(limit) => Cow::Owned(vec![Snapshot::override_policy(limit)]),
@@ -18,7 +18,7 @@ pub(super) fn policies<'a>(under: Under, rules: &'a Snapshot<'_>) -> Cow<'a, [Po
 }
 
 /// The status that speaks for all: of a denied request the denied one with the longest wait, of an admitted one that with the least left.
-pub(super) fn spokesman(allowed: bool, statuses: &[Status]) -> Option<&Status> {
+pub(crate) fn spokesman(allowed: bool, statuses: &[Status]) -> Option<&Status> {
     let ranked = statuses.iter().filter_map(|status| Some((rank(allowed, status)?, status)));
     ranked.min_by_key(|(rank, _)| *rank).map(|(_, status)| status)
 }

@@ -9,6 +9,7 @@ mod rules;
 mod stat_name;
 
 pub(crate) use page::CONTENT_TYPE;
+pub(crate) use process::resident_bytes;
 
 use self::page::{Labels, Page};
 use crate::rls::service::Service;

@@ -13,14 +13,18 @@ pub(super) fn put(page: &mut Page) {
         let help = "Processor time of the process.";
         page.counter("process_cpu_seconds_total", help).one(Seconds(micros));
     }
-    let status = fs::read_to_string("/proc/self/status").ok();
-    if let Some(bytes) = status.and_then(|status| resident(&status)) {
+    if let Some(bytes) = resident_bytes() {
         let help = "Memory that the process has in use.";
         page.gauge("process_resident_memory_bytes", help).one(bytes);
     }
     if let Ok(files) = fs::read_dir("/proc/self/fd") {
         page.gauge("process_open_fds", "Files and connections that are open.").one(files.count());
     }
+}
+
+/// Memory that the process has in use, if the system tells.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    fs::read_to_string("/proc/self/status").ok().and_then(|status| resident(&status))
 }
 
 /// Microseconds in the program and in the system for it: the 14th and 15th field. The second is a name in brackets, and may hold anything.

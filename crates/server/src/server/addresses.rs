@@ -18,6 +18,8 @@ pub struct Addresses {
     pub http: SocketAddr,
     /// For operators.
     pub admin: SocketAddr,
+    /// For clients of Redis, if they may ask.
+    pub resp: Option<SocketAddr>,
 }
 
 impl Addresses {
@@ -26,21 +28,27 @@ impl Addresses {
         grpc: &Listener,
         http: &TcpListener,
         admin: &TcpListener,
+        resp: Option<&TcpListener>,
     ) -> io::Result<Self> {
         let grpc = match grpc {
             Listener::Tcp(listener) => GrpcAddress::Tcp(listener.local_addr()?),
             _ => wanted.clone(),
         };
-        Ok(Self { grpc, http: http.local_addr()?, admin: admin.local_addr()? })
+        let resp = resp.map(TcpListener::local_addr).transpose()?;
+        Ok(Self { grpc, http: http.local_addr()?, admin: admin.local_addr()?, resp })
     }
 
     /// As one object.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        json!({
+        let mut all = json!({
             "grpc": self.grpc.to_string(),
             "http": self.http.to_string(),
             "admin": self.admin.to_string(),
-        })
+        });
+        if let Some(resp) = self.resp {
+            all["resp"] = resp.to_string().into();
+        }
+        all
     }
 }

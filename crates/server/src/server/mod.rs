@@ -15,6 +15,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use sluicegate::throttle::Throttle;
 use sluicegate::{Engine, RulesError};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, watch};
@@ -30,6 +31,7 @@ use crate::health::Health;
 use crate::holds::Holds;
 use crate::http::{self, Body, KeysAccess};
 use crate::logs::events;
+use crate::resp;
 use crate::rls::service::Service;
 use crate::settings::{GrpcAddress, Settings};
 use crate::tls::{Tls, TlsEvent};
@@ -47,6 +49,9 @@ pub struct Server {
     grpc: Listener,
     http: TcpListener,
     admin: TcpListener,
+    resp: Option<TcpListener>,
+    /// Also if nobody asks it now: what was saved of it is not lost then.
+    throttle: Throttle,
     addresses: Addresses,
 }
 
@@ -94,12 +99,29 @@ impl Server {
         let grpc = listen_to_envoy(&settings.grpc)?;
         let http = listen(settings.http)?;
         let admin = listen(settings.admin)?;
-        let addresses = Addresses::of(&settings.grpc, &grpc, &http, &admin)
+        let resp = settings.resp.map(listen).transpose()?;
+        let throttle = Throttle::new(service.engine().memory());
+        let addresses = Addresses::of(&settings.grpc, &grpc, &http, &admin, resp.as_ref())
             .map_err(|error| broken("tell the addresses", error))?;
         // Whoever asks for the settings wants to know the ports that it really got.
-        let Addresses { grpc: grpc_at, http: http_at, admin: admin_at } = addresses.clone();
+        let Addresses { grpc: grpc_at, http: http_at, admin: admin_at, resp: resp_at } =
+            addresses.clone();
         (settings.grpc, settings.http, settings.admin) = (grpc_at, http_at, admin_at);
-        Ok(Self { settings, service, rules, saving, tls, exporter, grpc, http, admin, addresses })
+        settings.resp = resp_at;
+        Ok(Self {
+            settings,
+            service,
+            rules,
+            saving,
+            tls,
+            exporter,
+            grpc,
+            http,
+            admin,
+            resp,
+            throttle,
+            addresses,
+        })
     }
 
     /// Where it listens.
@@ -123,7 +145,20 @@ impl Server {
         stop: impl Future<Output = ()>,
         mut reread: mpsc::Receiver<()>,
     ) -> io::Result<()> {
-        let Self { settings, service, rules, saving, tls, exporter, grpc, http, admin, .. } = self;
+        let Self {
+            settings,
+            service,
+            rules,
+            saving,
+            tls,
+            exporter,
+            grpc,
+            http,
+            admin,
+            resp,
+            throttle,
+            ..
+        } = self;
         let stopping = watch::Sender::new(false);
         let stopped = || {
             let mut stopping = stopping.subscribe();
@@ -141,6 +176,12 @@ impl Server {
         let router = admin::router(service.clone(), admin_options(&settings));
         let operators =
             http::serve(admin, router, service.clone(), http_bounds(&settings), stopped());
+        let clients_of_redis = async {
+            let Some(resp) = resp else { return Ok(()) };
+            let (service, throttle) = (service.clone(), throttle.clone());
+            let served = resp::serve(resp, service, throttle, resp_options(&settings), stopped());
+            ending_all(served, &stopping, "resp").await
+        };
         // Without one of its doors it is of no use, and looks as if it were: it ends, so that whoever looks after it starts it again.
         let (envoy, people, operators) = (
             ending_all(envoy, &stopping, "grpc"),
@@ -174,15 +215,15 @@ impl Server {
             }
         };
         let served = tokio::select! {
-            served = async { tokio::join!(envoy, people, operators, end, exported) } => served,
+            served = async { tokio::join!(envoy, people, operators, clients_of_redis, end, exported) } => served,
             () = upkeep => return Ok(()),
         };
         if let Some(saving) = &saving {
             saving.save(service.engine());
         }
         events::stopped();
-        let (envoy, people, operators, (), ()) = served;
-        envoy.and(people).and(operators)
+        let (envoy, people, operators, clients_of_redis, (), ()) = served;
+        envoy.and(people).and(operators).and(clients_of_redis)
     }
 }
 
@@ -265,6 +306,15 @@ fn http_bounds(settings: &Settings) -> http::Bounds {
         drain: settings.drain.1,
         ..http::Bounds::default()
     }
+}
+
+fn resp_options(settings: &Settings) -> resp::Options {
+    let bounds = resp::Bounds {
+        connections: settings.connections_max,
+        drain: settings.drain.1,
+        ..resp::Bounds::default()
+    };
+    resp::Options { bounds, password: settings.resp_password.clone() }
 }
 
 fn admin_options(settings: &Settings) -> admin::Options {

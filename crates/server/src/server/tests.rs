@@ -9,7 +9,7 @@ use super::*;
 use crate::settings::Vars;
 
 async fn server() -> Server {
-    let free = ["SLUICEGATE_GRPC", "SLUICEGATE_HTTP", "SLUICEGATE_ADMIN"];
+    let free = ["SLUICEGATE_GRPC", "SLUICEGATE_HTTP", "SLUICEGATE_ADMIN", "SLUICEGATE_RESP"];
     let (settings, _) = Settings::read(&Vars::of(free.map(|name| (name, "127.0.0.1:0")))).unwrap();
     Server::start(settings).await.unwrap()
 }
@@ -22,13 +22,14 @@ fn shut_down(listener: BorrowedFd<'_>) {
 
 #[tokio::test]
 async fn a_door_that_breaks_ends_the_service() {
-    let doors: [fn(&Server); 3] = [
+    let doors: [fn(&Server); 4] = [
         |server| match &server.grpc {
             Listener::Tcp(listener) => shut_down(listener.as_fd()),
             _ => panic!("no port"),
         },
         |server| shut_down(server.http.as_fd()),
         |server| shut_down(server.admin.as_fd()),
+        |server| shut_down(server.resp.as_ref().unwrap().as_fd()),
     ];
     for shut in doors {
         let server = server().await;

@@ -46,6 +46,10 @@ pub struct Settings {
     pub admin: SocketAddr,
     /// What operators have to show.
     pub admin_token: Option<Token>,
+    /// Where clients of Redis ask, if they may.
+    pub resp: Option<SocketAddr>,
+    /// What they have to show.
+    pub resp_password: Option<Token>,
     /// Where the rules are; nowhere for those of an example.
     pub rules: Vec<PathBuf>,
     /// Whether several files may hold rules of one domain.
@@ -124,6 +128,8 @@ const OWN: &[&str] = &[
     "SLUICEGATE_MAX_RESERVATIONS",
     "SLUICEGATE_MAX_WAITING",
     "SLUICEGATE_RESET",
+    "SLUICEGATE_RESP",
+    "SLUICEGATE_RESP_PASSWORD",
     "SLUICEGATE_RULES",
     "SLUICEGATE_SHADOW",
     "SLUICEGATE_SNAPSHOT",
@@ -148,7 +154,9 @@ impl Settings {
         problems.extend(unknown(vars));
         problems.extend(settings.at_odds());
         if problems.is_empty() {
-            Ok((settings, strangers::warnings(vars)))
+            let mut warnings = strangers::warnings(vars);
+            warnings.extend(settings.doubts());
+            Ok((settings, warnings))
         } else {
             Err(Wrong(problems))
         }
@@ -180,6 +188,9 @@ impl Settings {
             admin: address(read, "SLUICEGATE_ADMIN", "DEBUG_HOST", "DEBUG_PORT", 6070),
             admin_token: read
                 .read("SLUICEGATE_ADMIN_TOKEN", "more than blanks", |text| Token::new(text).ok()),
+            resp: read.address("SLUICEGATE_RESP"),
+            resp_password: read
+                .read("SLUICEGATE_RESP_PASSWORD", "more than blanks", |text| Token::new(text).ok()),
             rules: rules(read),
             merge_domains: read.is("MERGE_DOMAIN_CONFIG"),
             ignore_dot_files: read.truth("RUNTIME_IGNOREDOTFILES").unwrap_or(true),
@@ -204,6 +215,21 @@ impl Settings {
             identities_max,
             log: log(read),
             traces: traces(read),
+        }
+    }
+
+    /// What is allowed, and perhaps not meant.
+    fn doubts(&self) -> Option<String> {
+        match (self.resp, &self.resp_password) {
+            (None, Some(_)) => Some(
+                "SLUICEGATE_RESP_PASSWORD is set and has no effect: set SLUICEGATE_RESP too, such as `127.0.0.1:6380`"
+                    .to_owned(),
+            ),
+            (Some(resp), None) if !resp.ip().is_loopback() => Some(format!(
+                "the RESP address `{resp}` can be reached from outside and has no password: set \
+                 SLUICEGATE_RESP_PASSWORD, or choose an address such as `127.0.0.1:6380`"
+            )),
+            _ => None,
         }
     }
 

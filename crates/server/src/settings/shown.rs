@@ -22,11 +22,22 @@ impl Settings {
         let seconds = |time: &std::time::Duration| time.as_secs_f64();
         let path = |path: &std::path::Path| path.display().to_string();
         let headers = |names: &crate::rls::options::HeaderNames| json!({ "limit": names.limit, "remaining": names.remaining, "reset": names.reset });
+        let traces = self.traces.as_ref().map(|traces| {
+            json!({
+                "endpoint": traces.endpoint.as_ref().map(ToString::to_string),
+                "protocol": format!("{:?}", traces.protocol).to_lowercase(),
+                "resource": traces.resource,
+                "sampling_rate": traces.sampling_rate,
+                "headers": if traces.headers.is_empty() { "none" } else { "hidden" },
+            })
+        });
         json!({
             "http": self.http.to_string(),
             "grpc": self.grpc.to_string(),
             "admin": self.admin.to_string(),
             "admin_token": self.admin_token.as_ref().map(|_| "hidden"),
+            "resp": self.resp.map(|resp| resp.to_string()),
+            "resp_password": self.resp_password.as_ref().map(|_| "hidden"),
             "rules": self.rules.iter().map(|rules| path(rules)).collect::<Vec<_>>(),
             "merge_domains": self.merge_domains,
             "ignore_dot_files": self.ignore_dot_files,
@@ -74,13 +85,7 @@ impl Settings {
                 "format": format!("{:?}", self.log.format).to_lowercase(),
                 "per_second": self.log.per_second,
             },
-            "traces": self.traces.as_ref().map(|traces| json!({
-                "endpoint": traces.endpoint.as_ref().map(ToString::to_string),
-                "protocol": format!("{:?}", traces.protocol).to_lowercase(),
-                "resource": traces.resource,
-                "sampling_rate": traces.sampling_rate,
-                "headers": if traces.headers.is_empty() { "none" } else { "hidden" },
-            })),
+            "traces": traces,
         })
     }
 }

@@ -36,6 +36,22 @@ pub enum Door {
     Keys,
     /// `/v1/forward-auth`.
     ForwardAuth,
+    /// `CL.THROTTLE`.
+    Throttle,
+    /// `SG.CHECK`.
+    RespCheck,
+    /// `SG.PEEK`.
+    RespPeek,
+    /// `SG.REFUND`.
+    RespRefund,
+    /// `SG.RESERVE`.
+    RespReserve,
+    /// `SG.COMMIT`.
+    RespCommit,
+    /// `SG.CANCEL`.
+    RespCancel,
+    /// `SG.WAIT`.
+    RespWait,
 }
 
 /// Why a call got no answer.
@@ -112,12 +128,18 @@ impl Telemetry {
     /// A call was answered, whatever the answer.
     #[inline]
     pub fn answered(&self, door: Door, took: Span) {
+        self.answered_together(door, took, 1);
+    }
+
+    /// So many calls were answered, each of which took so long.
+    #[inline]
+    pub fn answered_together(&self, door: Door, took: Span, calls: u64) {
         let micros = took.as_micros();
         let class = TOOK_MICROS.partition_point(|most| *most < micros);
         self.stripes.add_three([
-            (Place::class(door, class), 1),
-            (Place::sum(door), micros),
-            (Place::calls(door), 1),
+            (Place::class(door, class), calls),
+            (Place::sum(door), micros.saturating_mul(calls)),
+            (Place::calls(door), calls),
         ]);
     }
 
@@ -210,7 +232,7 @@ impl Place {
 
 impl Door {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 20] = [
         Self::ShouldRateLimit,
         Self::Json,
         Self::Check,
@@ -223,6 +245,14 @@ impl Door {
         Self::Explain,
         Self::Keys,
         Self::ForwardAuth,
+        Self::Throttle,
+        Self::RespCheck,
+        Self::RespPeek,
+        Self::RespRefund,
+        Self::RespReserve,
+        Self::RespCommit,
+        Self::RespCancel,
+        Self::RespWait,
     ];
 
     /// As metrics call it.
@@ -241,6 +271,14 @@ impl Door {
             Self::Explain => "explain",
             Self::Keys => "keys",
             Self::ForwardAuth => "forward_auth",
+            Self::Throttle => "cl.throttle",
+            Self::RespCheck => "sg.check",
+            Self::RespPeek => "sg.peek",
+            Self::RespRefund => "sg.refund",
+            Self::RespReserve => "sg.reserve",
+            Self::RespCommit => "sg.commit",
+            Self::RespCancel => "sg.cancel",
+            Self::RespWait => "sg.wait",
         }
     }
 }

@@ -18,6 +18,17 @@ const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 /// No limit is named: a plan says that one of its limits is soft, not which.
 const WARNING: &str = "Request quota exceeded. Admitted within the margin of a soft limit.";
 
+/// The numbers of the limit that decided, as headers carry them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Figures {
+    /// Its quota.
+    pub limit: u64,
+    /// What is left of it.
+    pub remaining: u64,
+    /// Until it is full; `None` if it never will be.
+    pub reset_after: Option<Span>,
+}
+
 /// What is told of the limit that decided.
 struct Numbers<'a> {
     policy: &'a Policy,
@@ -30,6 +41,21 @@ struct Numbers<'a> {
 // === impl Told ===
 
 impl<'a> Told<'a> {
+    /// The numbers of the limit that decided, for those who write them otherwise. Nothing where headers say nothing.
+    ///
+    /// ```
+    /// # use sluicegate::http::Told;
+    /// # use sluicegate_core::{time::Timestamp, verdict::judge};
+    /// let verdict = judge(&[]);
+    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// assert_eq!(told.figures(), None, "nothing is limited");
+    /// ```
+    #[must_use]
+    pub fn figures(&self) -> Option<Figures> {
+        let Numbers { quota: limit, remaining, reset_after, .. } = self.numbers()?;
+        Some(Figures { limit, remaining, reset_after })
+    }
+
     /// Writes what HTTP and gRPC have in common.
     pub(super) fn write_limits(&self, style: &Style, headers: &mut HeaderMap) {
         if let Some(numbers) = self.numbers() {

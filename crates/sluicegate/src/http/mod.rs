@@ -67,6 +67,7 @@ use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
 pub use self::grpc::is_grpc;
+pub use self::headers::Figures;
 pub use self::style::{Reset, Style};
 use crate::Policy;
 

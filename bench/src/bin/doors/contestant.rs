@@ -1,0 +1,159 @@
+//! Who is measured, and at which door.
+
+use crate::asks;
+use crate::servers::Kind;
+use sluicegate_load::Ask;
+
+/// What is compared with each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Door {
+    /// gRPC: Envoy's rate limit service, or what the peer has in its place.
+    Rls,
+    /// A check over HTTP/1.1.
+    Http,
+    /// RESP, one command at a time.
+    Resp1,
+    /// RESP, sixteen in a row.
+    Resp16,
+}
+
+/// One of them at one door.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Contestant {
+    /// In the table.
+    pub(crate) name: &'static str,
+    pub(crate) door: Door,
+    pub(crate) kind: Kind,
+    /// What is asked for a key that may always go.
+    pub(crate) ask: fn() -> Ask,
+    /// What is asked for one that may three times and no more; who limits nothing has none.
+    pub(crate) probe: Option<fn() -> Ask>,
+}
+
+/// Ours at a door, to which the others of that door are compared.
+pub(crate) const OURS: &str = "sluicegate";
+
+/// Everybody, in the order of the tables.
+pub(crate) fn all() -> Vec<Contestant> {
+    let mut all = vec![
+        one(OURS, Door::Rls, Kind::Sluicegate, asks::rls, Some(asks::rls_probe)),
+        one(
+            "envoyproxy/ratelimit + Redis",
+            Door::Rls,
+            Kind::Ratelimit,
+            asks::rls,
+            Some(asks::rls_probe),
+        ),
+        one(
+            "throttlecrab-server",
+            Door::Rls,
+            Kind::ThrottlecrabGrpc,
+            asks::crab_grpc,
+            Some(asks::crab_grpc_probe),
+        ),
+        one("Gubernator", Door::Rls, Kind::Gubernator, asks::rls, None),
+        one(OURS, Door::Http, Kind::Sluicegate, asks::check, Some(asks::check_probe)),
+        one(
+            "throttlecrab-server",
+            Door::Http,
+            Kind::ThrottlecrabHttp,
+            asks::crab_http,
+            Some(asks::crab_http_probe),
+        ),
+        one(
+            "nginx limit_req, a small file",
+            Door::Http,
+            Kind::Nginx,
+            asks::nginx,
+            Some(asks::nginx_probe),
+        ),
+    ];
+    for door in [Door::Resp1, Door::Resp16] {
+        all.extend([
+            one(OURS, door, Kind::Sluicegate, asks::cl_throttle, Some(asks::cl_throttle_probe)),
+            one(
+                "sluicegate SG.CHECK",
+                door,
+                Kind::Sluicegate,
+                asks::sg_check,
+                Some(asks::sg_check_probe),
+            ),
+            one("Redis INCR, no limit", door, Kind::Redis, asks::incr, None),
+            one(
+                "redis-cell",
+                door,
+                Kind::RedisCell,
+                asks::cl_throttle,
+                Some(asks::cl_throttle_probe),
+            ),
+            one(
+                "throttlecrab-server",
+                door,
+                Kind::ThrottlecrabResp,
+                asks::crab_resp,
+                Some(asks::crab_resp_probe),
+            ),
+        ]);
+    }
+    all
+}
+
+fn one(
+    name: &'static str,
+    door: Door,
+    kind: Kind,
+    ask: fn() -> Ask,
+    probe: Option<fn() -> Ask>,
+) -> Contestant {
+    Contestant { name, door, kind, ask, probe }
+}
+
+// === impl Contestant ===
+
+impl Contestant {
+    /// For `--only`, and for the load to be told by.
+    pub(crate) fn id(&self) -> String {
+        format!("{} {}", self.door.name(), self.name)
+    }
+}
+
+// === impl Door ===
+
+impl Door {
+    pub(crate) const ALL: [Self; 4] = [Self::Rls, Self::Http, Self::Resp1, Self::Resp16];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Rls => "rls",
+            Self::Http => "http",
+            Self::Resp1 => "resp 1",
+            Self::Resp16 => "resp 16",
+        }
+    }
+
+    /// How many connections, and how many requests at once on each.
+    pub(crate) const fn connections(self) -> (usize, usize) {
+        match self {
+            Self::Rls => (8, 32),
+            Self::Http => (32, 1),
+            Self::Resp1 => (50, 1),
+            Self::Resp16 => (50, 16),
+        }
+    }
+
+    /// What its table is headed by.
+    pub(crate) const fn about(self) -> &'static str {
+        match self {
+            Self::Rls => {
+                "**gRPC** (Envoy's protocol; throttlecrab-server and Gubernator have their own): 8 connections with 32 calls each"
+            }
+            Self::Http => "**HTTP/1.1**: 32 connections",
+            Self::Resp1 => {
+                "**RESP, one command at a time**: 50 connections; `CL.THROTTLE` where nothing else is said"
+            }
+            Self::Resp16 => {
+                "**RESP, sixteen commands in a row**: 50 connections; `CL.THROTTLE` where nothing else is said"
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Loops on virtual time.
+
+use std::cell::Cell;
+use std::sync::mpsc::channel;
+
+use tokio::task::LocalSet;
+
+use super::*;
+use crate::ask::Answer;
+use crate::keys::{KeyOrder, KeySpace};
+use crate::schedule::{Arrivals, Rate};
+use crate::tally::Second;
+use crate::wire::{Heard, heard};
+
+/// Takes a millisecond for each request, and answers nothing at all from second 1 to second 2.
+struct Stalling {
+    began: Instant,
+    room: usize,
+}
+
+impl Slot for Stalling {
+    fn room(&self) -> usize {
+        self.room
+    }
+
+    async fn ask(&mut self, keys: &[u64], out: &mut Vec<Heard>) {
+        sleep(Duration::from_millis(1)).await;
+        let (from, to) = (self.began + Duration::from_secs(1), self.began + Duration::from_secs(2));
+        if (from..to).contains(&Instant::now()) {
+            sleep_until(to).await;
+        }
+        out.extend(keys.iter().map(|_| heard(Ok(Answer::Allowed))));
+    }
+
+    fn reconnects(&mut self) -> u64 {
+        0
+    }
+}
+
+fn keys() -> Keys {
+    KeySpace { count: 100, order: KeyOrder::Uniform, seed: 1 }.of_thread(0, 1)
+}
+
+fn constant(per_second: f64) -> Option<Schedule> {
+    Some(Schedule::new(Rate::per_second(per_second).unwrap(), Arrivals::Constant, 1, 0, 1))
+}
+
+/// Ten seconds with a number of slots; all of it as one second.
+async fn driven(schedule: Option<Schedule>, slots: usize, room: usize) -> (Second, Unsent) {
+    let began = Instant::now();
+    let (out, seconds) = channel();
+    let stretch = Stretch {
+        keys: keys(),
+        schedule,
+        ends: Some(began + Duration::from_secs(10)),
+        count: u64::MAX,
+        wait: Wait::Timer,
+        patience: Duration::from_secs(30),
+    };
+    let slots: Vec<_> = (0..slots).map(|_| Stalling { began, room }).collect();
+    let work = drive(slots, stretch, Tally::new(0, began, 9, out));
+    let (_, unsent) = LocalSet::new().run_until(work).await;
+    let mut all = Second::new(0);
+    seconds.iter().for_each(|second| all.merge(&second));
+    (all, unsent)
+}
+
+fn millis(all: &Second, quantile: f64) -> u64 {
+    all.took.value_at_quantile(quantile) / 1_000_000
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_of_a_second_is_seen_by_all_who_would_have_come() {
+    let (all, unsent) = driven(constant(1_000.0), 10, 1).await;
+    assert_eq!((all.answered(), unsent), (10_000, Unsent(0)));
+    assert!(millis(&all, 0.5) <= 2, "{}", millis(&all, 0.5));
+    assert!((850..=1_000).contains(&millis(&all, 0.99)), "{}", millis(&all, 0.99));
+    assert!(all.late > 900, "{}", all.late);
+    assert!(all.latest > Duration::from_millis(900), "{:?}", all.latest);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_loop_hides_it() {
+    let (all, _) = driven(None, 10, 1).await;
+    assert!(all.answered() > 30_000, "{}", all.answered());
+    assert!(millis(&all, 0.999) <= 2, "{}", millis(&all, 0.999));
+    assert!(millis(&all, 1.0) >= 999);
+    assert_eq!(all.late, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_room_for_several_the_backlog_goes_out_at_once() {
+    let (all, unsent) = driven(constant(1_000.0), 1, 2_000).await;
+    assert_eq!((all.answered(), unsent), (10_000, Unsent(0)));
+    assert!(millis(&all, 0.99) > 850, "{}", millis(&all, 0.99));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_sent_is_said() {
+    // One slot, a millisecond each: not more than 9,000 in nine seconds.
+    let (all, Unsent(unsent)) = driven(constant(2_000.0), 1, 1).await;
+    assert_eq!(all.answered() + unsent, 20_000);
+    assert!(unsent > 10_000, "{unsent}");
+    assert!(all.late > all.answered() / 2);
+}
+
+/// Never answers.
+struct Silent;
+
+impl Slot for Silent {
+    fn room(&self) -> usize {
+        3
+    }
+
+    async fn ask(&mut self, _: &[u64], _: &mut Vec<Heard>) {
+        std::future::pending().await
+    }
+
+    fn reconnects(&mut self) -> u64 {
+        0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_never_answers_is_given_up() {
+    let began = Instant::now();
+    let (out, seconds) = channel();
+    let stretch = Stretch {
+        keys: keys(),
+        schedule: None,
+        ends: None,
+        count: 100,
+        wait: Wait::Exact,
+        patience: Duration::from_secs(5),
+    };
+    let work = drive(vec![Silent, Silent], stretch, Tally::new(0, began, 0, out));
+    let (slots, _) = LocalSet::new().run_until(work).await;
+    assert!(slots.is_empty());
+    assert!(began.elapsed() <= Duration::from_secs(10));
+    let failures = seconds.iter().next().unwrap().failures;
+    assert_eq!(
+        failures.0.into_iter().collect::<Vec<_>>(),
+        [("no answer within 5 s".to_owned(), 6)]
+    );
+}
+
+/// Always fails.
+struct Broken(Rc<Cell<u64>>);
+
+impl Slot for Broken {
+    fn room(&self) -> usize {
+        1
+    }
+
+    async fn ask(&mut self, keys: &[u64], out: &mut Vec<Heard>) {
+        self.0.set(self.0.get() + 1);
+        out.extend(keys.iter().map(|_| heard(Err("refused".to_owned()))));
+    }
+
+    fn reconnects(&mut self) -> u64 {
+        1
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_and_nothing_else_end_it() {
+    let (out, seconds) = channel();
+    let stretch = Stretch {
+        keys: keys(),
+        schedule: None,
+        ends: None,
+        count: u64::MAX,
+        wait: Wait::Exact,
+        patience: Duration::from_secs(5),
+    };
+    let asked = Rc::new(Cell::new(0));
+    let work = drive(vec![Broken(asked.clone())], stretch, Tally::new(0, Instant::now(), 0, out));
+    LocalSet::new().run_until(work).await;
+    assert_eq!(asked.get(), 1_000);
+    assert_eq!(seconds.iter().next().unwrap().failures.count(), 1_000);
+}

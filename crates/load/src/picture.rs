@@ -1,0 +1,213 @@
+//! A picture of a run: how long answers took, from the usual one to the longest, and how many there were in each second.
+
+use std::error::Error;
+
+use plotters::chart::ChartBuilder;
+use plotters::coord::Shift;
+use plotters::prelude::{
+    AreaSeries, Circle, Color as _, DrawingArea, EmptyElement, IntoDrawingArea as _, IntoFont as _,
+    IntoLogRange as _, LineSeries, PathElement, RGBColor, SVGBackend, SeriesLabelPosition,
+    ShapeStyle, Text, WHITE,
+};
+
+use crate::report::{Point, Report, count, time};
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), Box<dyn Error>>;
+
+const SIZE: (u32, u32) = (760, 560);
+const UPPER: u32 = 320;
+const INK: RGBColor = RGBColor(51, 51, 51);
+const PALE: RGBColor = RGBColor(102, 102, 102);
+const GRID: RGBColor = RGBColor(230, 230, 230);
+const BLUE: RGBColor = RGBColor(9, 105, 218);
+const RED: RGBColor = RGBColor(207, 34, 46);
+const AMBER: RGBColor = RGBColor(191, 135, 0);
+const FONT: &str = "system-ui, sans-serif";
+
+/// Draws a run, as SVG.
+///
+/// # Errors
+/// When there was no answer: nothing has no picture.
+pub fn picture(report: &Report) -> Result<String, String> {
+    if report.answered == 0 {
+        return Err("there is no answer to draw".to_owned());
+    }
+    let mut svg = String::new();
+    let drawn = draw(report, &mut svg);
+    drawn.map_err(|error| format!("the picture cannot be drawn: {error}"))?;
+    Ok(svg)
+}
+
+fn draw(report: &Report, svg: &mut String) -> Drawn {
+    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    root.fill(&WHITE)?;
+    let (upper, lower) = root.split_vertically(UPPER);
+    latency(report, &upper)?;
+    rate(report, &lower)?;
+    root.present()?;
+    Ok(())
+}
+
+/// Percentiles, each step to the right with ten times fewer requests that took longer.
+fn latency(report: &Report, area: &Area<'_>) -> Drawn {
+    // A request in so many took longer. The last step is the longest of all.
+    let points: Vec<(f64, f64)> = report
+        .curve
+        .iter()
+        .map(|(percent, us)| (1.0 / (1.0 - percent / 100.0), us.max(0.1)))
+        .take_while(|(one_in, _)| *one_in <= report.answered as f64 * 2.0)
+        .collect();
+    let right = points.last().map_or(10.0, |last| last.0).max(10.0);
+    let least = points.iter().map(|point| point.1).fold(f64::MAX, f64::min);
+    let most = points.iter().map(|point| point.1).fold(0.1, f64::max);
+    // Whole powers of ten, so that there is a mark at both ends.
+    let (bottom, top) = (10f64.powf(least.log10().floor()), 10f64.powf(most.log10().ceil()));
+    let title = format!(
+        "{} {}: {} answers per second",
+        report.target,
+        report.address,
+        count(report.per_second.round() as u64),
+    );
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, (FONT, 19, &INK))
+        .margin_left(18)
+        .margin_right(24)
+        .margin_top(8)
+        .x_label_area_size(44)
+        .y_label_area_size(72)
+        .build_cartesian_2d(
+            (1.0..right).log_scale(),
+            (bottom..top.max(bottom * 10.0)).log_scale(),
+        )?;
+    let from =
+        if report.rate_wanted.is_some() { "from when it was due" } else { "from when it was sent" };
+    chart
+        .configure_mesh()
+        .axis_style(PALE)
+        .bold_line_style(GRID)
+        .max_light_lines(0)
+        .label_style((FONT, 14, &PALE))
+        .axis_desc_style((FONT, 14, &INK))
+        .x_desc("share of requests that took no longer")
+        .y_desc(format!("latency, {from}"))
+        .x_label_formatter(&|one_in| percentile(*one_in))
+        .y_label_formatter(&|us| round_time(*us))
+        .draw()?;
+    chart.draw_series(LineSeries::new(points, stroke(BLUE)))?;
+    let latency = &report.latency_us;
+    let told = [
+        ("p50", 2.0, latency.p50),
+        ("p90", 10.0, latency.p90),
+        ("p99", 100.0, latency.p99),
+        ("p99.9", 1_000.0, latency.p999),
+    ];
+    let marks = told.into_iter().filter(|mark| mark.1 <= right).map(|(name, one_in, us)| {
+        let words = format!("{name} {}", time(us));
+        EmptyElement::at((one_in, us.max(0.1)))
+            + Circle::new((0, 0), 4, BLUE.filled())
+            + Text::new(words, (6, 8), (FONT, 14).into_font().color(&INK))
+    });
+    chart.draw_series(marks)?;
+    Ok(())
+}
+
+/// Answers per second, and what of them was a no or an error.
+fn rate(report: &Report, area: &Area<'_>) -> Drawn {
+    let of = |number: fn(&Point) -> u64| -> Vec<(f64, f64)> {
+        let steps = report.series.iter().flat_map(|point| {
+            let rate = number(point) as f64 / point.seconds.max(0.001);
+            [(point.second as f64, rate), (point.second as f64 + point.seconds, rate)]
+        });
+        steps.collect()
+    };
+    let answered = of(|point| point.answered);
+    let right = answered.last().map_or(1.0, |last| last.0);
+    let top = answered.iter().map(|point| point.1).fold(1.0, f64::max) * 1.15;
+    let mut chart = ChartBuilder::on(area)
+        .margin_left(18)
+        .margin_right(24)
+        .margin_top(12)
+        .margin_bottom(8)
+        .x_label_area_size(44)
+        .y_label_area_size(72)
+        .build_cartesian_2d(0.0..right, 0.0..top)?;
+    chart
+        .configure_mesh()
+        .axis_style(PALE)
+        .bold_line_style(GRID)
+        .max_light_lines(0)
+        .label_style((FONT, 14, &PALE))
+        .axis_desc_style((FONT, 14, &INK))
+        .x_desc("seconds")
+        .y_desc("answers per second")
+        .x_labels(11)
+        .y_labels(5)
+        .x_label_formatter(&|second| format!("{second}"))
+        .y_label_formatter(&|rate| short(*rate))
+        .draw()?;
+    chart.draw_series(AreaSeries::new(answered.iter().copied(), 0.0, BLUE.mix(0.12)))?;
+    let lines = [
+        ("answered", BLUE, answered, true),
+        ("denied", AMBER, of(|point| point.denied), report.denied > 0),
+        ("errors", RED, of(|point| point.errors), report.errors > 0),
+    ];
+    let several = report.denied > 0 || report.errors > 0;
+    for (name, color, points, _) in lines.into_iter().filter(|line| line.3) {
+        let drawn = chart.draw_series(LineSeries::new(points, stroke(color)))?;
+        if several {
+            drawn
+                .label(name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], stroke(color)));
+        }
+    }
+    if several {
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .background_style(WHITE.mix(0.85))
+            .label_font((FONT, 14, &INK))
+            .draw()?;
+    }
+    Ok(())
+}
+
+fn stroke(color: RGBColor) -> ShapeStyle {
+    color.stroke_width(2)
+}
+
+/// 1 in 100 is `99 %`.
+fn percentile(one_in: f64) -> String {
+    let digits = (one_in.log10().round() as usize).saturating_sub(2);
+    format!("{:.digits$} %", 100.0 * (1.0 - 1.0 / one_in))
+}
+
+/// A power of ten: without zeros behind the point.
+fn round_time(us: f64) -> String {
+    match us {
+        _ if us < 1_000.0 => format!("{} µs", (us * 10.0).round() / 10.0),
+        _ if us < 1_000_000.0 => format!("{} ms", (us / 1e3).round()),
+        _ => format!("{} s", (us / 1e6).round()),
+    }
+}
+
+/// `120k` for an axis.
+fn short(rate: f64) -> String {
+    match rate {
+        _ if rate >= 1e6 => format!("{}M", (rate / 1e5).round() / 10.0),
+        _ if rate >= 1e3 => format!("{}k", (rate / 1e2).round() / 10.0),
+        _ => format!("{rate}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_short() {
+        assert_eq!([1.0, 10.0, 100.0, 1_000.0].map(percentile), ["0 %", "90 %", "99 %", "99.9 %"]);
+        assert_eq!([0.1, 100.0, 1e4, 1e6].map(round_time), ["0.1 µs", "100 µs", "10 ms", "1 s"]);
+        assert_eq!([0.0, 500.0, 1_500.0, 2e6].map(short), ["0", "500", "1.5k", "2M"]);
+    }
+}

@@ -1,0 +1,207 @@
+//! A run from its beginning to its end: starts the threads, reads the books before and after, and puts together what was heard.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::books::{self, Books, Machine};
+use crate::drive::Unsent;
+use crate::plan::{LoadError, Plan, Server};
+use crate::report::{Point, Progress, Report};
+use crate::tally::{Failures, Second};
+use crate::worker::{Gate, Told, work};
+
+/// How often progress is told.
+const TOLD_EVERY: Duration = Duration::from_millis(250);
+
+/// Everything that was heard and read.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) seconds: f64,
+    pub(crate) whole: Second,
+    pub(crate) points: Vec<Point>,
+    pub(crate) failures_before: Failures,
+    pub(crate) unsent: u64,
+    pub(crate) processes: Vec<u32>,
+    pub(crate) before: Snapshot,
+    pub(crate) after: Snapshot,
+}
+
+/// The books at a moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Snapshot {
+    pub(crate) server: Option<Books>,
+    pub(crate) own: Option<Books>,
+    pub(crate) machine: Option<Machine>,
+}
+
+/// Loads a server as planned, and tells how it goes a few times a second.
+///
+/// # Errors
+/// When the plan makes no sense, or the server cannot be reached at all. What fails later is counted in the report.
+pub fn run(plan: &Plan, mut progress: impl FnMut(&Progress)) -> Result<Report, LoadError> {
+    plan.check()?;
+    let (before_out, before_in) = channel();
+    let (measured_out, measured_in) = channel();
+    let told = Told { before: before_out, measured: measured_out };
+    let gate = Arc::new(Gate::new(plan.threads));
+    let mut threads = Vec::new();
+    for number in 0..plan.threads {
+        let (plan, gate, told) = (plan.clone(), gate.clone(), told.clone());
+        let name = format!("load {number}");
+        let body = move || work(&plan, number, &gate, told);
+        // A gate that waits for a thread too many would never open.
+        let started = thread::Builder::new().name(name).spawn(body);
+        threads.push(
+            started
+                .map_err(|error| LoadError::Thread(format!("cannot start a thread: {error}")))?,
+        );
+    }
+    drop(told);
+    gate.wait();
+    if let Some(failure) = gate.failure() {
+        return Err(LoadError::Connect(format!("`{}`: {failure}", plan.address)));
+    }
+    gate.wait();
+    let failures_before = failures(&before_in);
+    let processes = match &plan.server {
+        Server::Listening => books::listening(plan.address),
+        Server::Processes(processes) => processes.clone(),
+    };
+    let before = Snapshot::of(&processes);
+    gate.wait();
+    let began = Instant::now();
+    let (whole, points) = listen(&measured_in, plan, began, &mut progress);
+    let seconds = began.elapsed().as_secs_f64();
+    let after = Snapshot::of(&processes);
+    let unsent =
+        threads.into_iter().map(|thread| thread.join().map_or(0, |Unsent(count)| count)).sum();
+    let points = points.into_iter().map(|point| point.of_run(seconds)).collect();
+    let outcome =
+        Outcome { seconds, whole, points, failures_before, unsent, processes, before, after };
+    Ok(Report::new(plan, &outcome))
+}
+
+/// Until all threads have ended.
+fn listen(
+    seconds: &Receiver<Second>,
+    plan: &Plan,
+    began: Instant,
+    progress: &mut impl FnMut(&Progress),
+) -> (Second, Vec<Point>) {
+    let mut gathered = Gathered::new(plan.threads);
+    let mut next_told = TOLD_EVERY;
+    loop {
+        let ended = match seconds.recv_timeout(TOLD_EVERY) {
+            Ok(second) => {
+                gathered.add(second);
+                false
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => true,
+        };
+        let elapsed = began.elapsed();
+        if elapsed >= next_told || ended {
+            next_told = elapsed + TOLD_EVERY;
+            progress(&gathered.progress(plan, elapsed));
+        }
+        if ended {
+            return gathered.finish();
+        }
+    }
+}
+
+fn failures(seconds: &Receiver<Second>) -> Failures {
+    let mut all = Failures::default();
+    seconds.iter().for_each(|second| all.merge(&second.failures));
+    all
+}
+
+/// Seconds of several threads, put together. One that all threads are through with becomes a point, so that a long run takes no more memory
+/// than a short one.
+struct Gathered {
+    whole: Second,
+    under_way: BTreeMap<u64, Second>,
+    points: Vec<Point>,
+    through: Vec<Option<u64>>,
+}
+
+impl Gathered {
+    fn new(threads: usize) -> Self {
+        Self {
+            whole: Second::new(0),
+            under_way: BTreeMap::new(),
+            points: Vec::new(),
+            through: vec![None; threads],
+        }
+    }
+
+    fn add(&mut self, second: Second) {
+        self.whole.merge(&second);
+        if let Some(through) = self.through.get_mut(second.thread) {
+            *through = Some(second.through);
+        }
+        match self.under_way.get_mut(&second.index) {
+            Some(known) => known.merge(&second),
+            None => _ = self.under_way.insert(second.index, second),
+        }
+        // `None` is below everything.
+        let Some(done) = self.through.iter().copied().min().flatten() else { return };
+        while let Some(first) = self.under_way.first_entry().filter(|first| *first.key() <= done) {
+            self.points.push(Point::of(&first.remove()));
+        }
+    }
+
+    fn progress(&self, plan: &Plan, elapsed: Duration) -> Progress {
+        Progress::new(plan, elapsed, &self.whole, self.points.last())
+    }
+
+    fn finish(mut self) -> (Second, Vec<Point>) {
+        self.points.extend(self.under_way.values().map(Point::of));
+        (self.whole, self.points)
+    }
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    fn of(processes: &[u32]) -> Self {
+        Self {
+            server: books::of(processes),
+            own: books::of(&[std::process::id()]),
+            machine: books::machine(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(thread: usize, index: u64, allowed: u64, through: u64) -> Second {
+        Second { thread, allowed, through, ..Second::new(index) }
+    }
+
+    #[test]
+    fn seconds_of_threads_become_points_when_all_are_through() {
+        let mut gathered = Gathered::new(2);
+        gathered.add(second(0, 0, 10, 0));
+        gathered.add(second(0, 1, 10, 4));
+        assert!(gathered.points.is_empty());
+        gathered.add(second(1, 0, 5, 1));
+        assert_eq!(
+            gathered.points.iter().map(|point| point.answered).collect::<Vec<_>>(),
+            [15, 10]
+        );
+        gathered.add(second(1, 2, 7, u64::MAX));
+        gathered.add(second(0, 5, 1, u64::MAX));
+        let (whole, points) = gathered.finish();
+        assert_eq!(whole.allowed, 33);
+        let all: Vec<_> = points.iter().map(|point| (point.second, point.answered)).collect();
+        assert_eq!(all, [(0, 15), (1, 10), (2, 7), (5, 1)]);
+    }
+}

@@ -1,0 +1,183 @@
+//! When requests are due in an open loop: at times that nothing the server does can move.
+//!
+//! Real clients do not wait for each other. A load that asks again only when it is answered sends less the slower it is answered, and so asks
+//! least while it is worst: a stop of one second is seen by the few requests that were under way, and not by all who would have come. Here each request has a time at which it
+//! is due, and what it took counts from there, also if it could not be sent yet.
+
+use std::time::Duration;
+
+use crate::random::Random;
+
+/// Requests per second in an open loop.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    per_second: f64,
+}
+
+/// How requests follow each other in an open loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrivals {
+    /// At even distances.
+    Constant,
+    /// As strangers come: independently of each other, at the rate on average.
+    Poisson,
+}
+
+/// The times of one thread, from the beginning on.
+#[derive(Debug, Clone)]
+pub(crate) struct Schedule {
+    next: Duration,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    /// The distances are counted, not added up, so that no error does either.
+    Constant {
+        number: u64,
+        step: u64,
+        nanos: f64,
+    },
+    Poisson {
+        random: Random,
+        mean_nanos: f64,
+        at_nanos: f64,
+    },
+}
+
+// === impl Rate ===
+
+impl Rate {
+    /// Above this no single machine can follow.
+    pub const PER_SECOND_MAX: f64 = 10_000_000.0;
+    /// One request in a bit more than a quarter of an hour.
+    pub const PER_SECOND_MIN: f64 = 0.001;
+
+    /// So many requests per second; `None` where that makes no sense.
+    #[must_use]
+    pub fn per_second(rate: f64) -> Option<Self> {
+        let sensible = (Self::PER_SECOND_MIN..=Self::PER_SECOND_MAX).contains(&rate);
+        sensible.then_some(Self { per_second: rate })
+    }
+
+    /// As a number.
+    #[must_use]
+    pub const fn as_per_second(self) -> f64 {
+        self.per_second
+    }
+}
+
+// === impl Schedule ===
+
+impl Schedule {
+    /// The share of one thread of so many; together they keep the rate.
+    pub(crate) fn new(
+        rate: Rate,
+        arrivals: Arrivals,
+        seed: u64,
+        thread: u64,
+        threads: u64,
+    ) -> Self {
+        let nanos = 1e9 / rate.per_second;
+        let kind = match arrivals {
+            Arrivals::Constant => Kind::Constant { number: thread, step: threads, nanos },
+            Arrivals::Poisson => Kind::Poisson {
+                // Not the numbers that the keys are made of.
+                random: Random::new(!seed, thread),
+                mean_nanos: nanos * threads as f64,
+                at_nanos: 0.0,
+            },
+        };
+        let mut schedule = Self { next: Duration::ZERO, kind };
+        schedule.advance();
+        schedule
+    }
+
+    /// When the next one is due.
+    pub(crate) const fn due(&self) -> Duration {
+        self.next
+    }
+
+    /// On to the one after it.
+    pub(crate) fn advance(&mut self) {
+        let nanos = match &mut self.kind {
+            Kind::Constant { number, step, nanos } => {
+                let at = *number as f64 * *nanos;
+                *number += *step;
+                at
+            }
+            Kind::Poisson { random, mean_nanos, at_nanos } => {
+                *at_nanos += -(1.0 - random.unit()).ln() * *mean_nanos;
+                *at_nanos
+            }
+        };
+        // Far beyond any run this saturates.
+        self.next = Duration::from_nanos(nanos as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn first(count: usize, mut schedule: Schedule) -> Vec<Duration> {
+        let step = || {
+            let due = schedule.due();
+            schedule.advance();
+            due
+        };
+        std::iter::repeat_with(step).take(count).collect()
+    }
+
+    fn rate(per_second: f64) -> Rate {
+        Rate::per_second(per_second).unwrap()
+    }
+
+    #[test]
+    fn even_distances_do_not_drift() {
+        let due = first(1_000_001, Schedule::new(rate(3.0), Arrivals::Constant, 1, 0, 1));
+        assert_eq!(due[0], Duration::ZERO);
+        assert_eq!(due[3_000], Duration::from_secs(1_000));
+        assert_eq!(due[999_999], Duration::from_secs(333_333));
+    }
+
+    #[test]
+    fn threads_come_in_turn() {
+        let of = |thread| first(3, Schedule::new(rate(1_000.0), Arrivals::Constant, 1, thread, 2));
+        let [even, odd] =
+            [of(0), of(1)].map(|all| all.iter().map(Duration::as_millis).collect::<Vec<_>>());
+        assert_eq!((even, odd), (vec![0, 2, 4], vec![1, 3, 5]));
+    }
+
+    #[test]
+    fn strangers_come_at_the_rate_and_independently() {
+        let count = 200_000;
+        let due = first(count, Schedule::new(rate(1_000.0), Arrivals::Poisson, 5, 0, 1));
+        let gaps: Vec<f64> = due.windows(2).map(|two| (two[1] - two[0]).as_secs_f64()).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        assert!((mean - 0.001).abs() < 0.001 * 0.02, "{mean}");
+        // Of an exponential distribution e^-1 lie above the mean, and e^-3 above three times of it.
+        for (times, share) in [(1.0, 0.3679), (3.0, 0.0498)] {
+            let above = gaps.iter().filter(|gap| **gap > 0.001 * times).count() as f64;
+            assert!((above / gaps.len() as f64 - share).abs() < 0.006, "{above} above {times}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn time_never_goes_back(per_second in 0.001f64..1e7, seed: u64, threads in 1u64..9, poisson: bool) {
+            let arrivals = if poisson { Arrivals::Poisson } else { Arrivals::Constant };
+            let due = first(100, Schedule::new(rate(per_second), arrivals, seed, 0, threads));
+            prop_assert!(due.is_sorted());
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_no_rate() {
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e9] {
+            assert_eq!(Rate::per_second(rate), None);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What was answered, and how long it took: by the second, so that all threads' seconds can be put together.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use tokio::time::Instant;
+
+use crate::ask::Answer;
+use crate::wire::Heard;
+
+/// Longer than anybody waits.
+const MINUTE_NS: u64 = 60_000_000_000;
+/// A server that never says the same twice must not fill the memory.
+const TEXTS_MAX: usize = 20;
+const OTHERS: &str = "others";
+
+/// What a thread heard within a second, or a bit less.
+#[derive(Debug)]
+pub(crate) struct Second {
+    /// Which thread.
+    pub(crate) thread: usize,
+    /// Since the beginning.
+    pub(crate) index: u64,
+    /// Nothing more comes from this thread up to here.
+    pub(crate) through: u64,
+    pub(crate) allowed: u64,
+    pub(crate) denied: u64,
+    pub(crate) failures: Failures,
+    /// Requests that were sent more than [`LATE`] after they were due, and the latest of them.
+    pub(crate) late: u64,
+    pub(crate) latest: Duration,
+    pub(crate) reconnects: u64,
+    /// Nanoseconds, of all that were answered.
+    pub(crate) took: Histogram<u64>,
+}
+
+/// What went wrong, by its words.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Failures(pub(crate) BTreeMap<String, u64>);
+
+/// A request that is sent this much after it was due was late: the load could not keep up, or all its connections were waiting.
+pub(crate) const LATE: Duration = Duration::from_millis(1);
+
+/// The books of a thread.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    began: Instant,
+    /// What comes after the last second still belongs to it.
+    last: u64,
+    second: Second,
+    out: Sender<Second>,
+    /// Since an answer was heard.
+    failures_in_a_row: u64,
+    heard: u64,
+}
+
+/// Nothing will become of a run with so many failures and nothing else.
+const HOPELESS: u64 = 1_000;
+
+// === impl Tally ===
+
+impl Tally {
+    pub(crate) fn new(thread: usize, began: Instant, last: u64, out: Sender<Second>) -> Self {
+        let second = Second { thread, ..Second::new(0) };
+        Self { began, last, second, out, failures_in_a_row: 0, heard: 0 }
+    }
+
+    pub(crate) const fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// An answer, or a failure, to what was due at a time.
+    pub(crate) fn add(&mut self, due: Instant, heard: Heard) {
+        let index = heard.at.saturating_duration_since(self.began).as_secs().min(self.last);
+        if index > self.second.index {
+            self.hand_over(index);
+        }
+        self.heard += 1;
+        match heard.said {
+            Ok(answer) => {
+                match answer {
+                    Answer::Allowed => self.second.allowed += 1,
+                    Answer::Denied => self.second.denied += 1,
+                }
+                let took = heard.at.saturating_duration_since(due).as_nanos() as u64;
+                self.second.took.saturating_record(took);
+                self.failures_in_a_row = 0;
+            }
+            Err(failure) => self.failed(failure, 1),
+        }
+    }
+
+    /// So many that will not be answered any more.
+    pub(crate) fn failed(&mut self, failure: String, count: u64) {
+        self.second.failures.add(failure, count);
+        self.failures_in_a_row += count;
+    }
+
+    /// A request was sent so long after it was due.
+    pub(crate) fn sent_after(&mut self, behind: Duration) {
+        self.second.late += u64::from(behind > LATE);
+        self.second.latest = self.second.latest.max(behind);
+    }
+
+    pub(crate) const fn reconnected(&mut self, count: u64) {
+        self.second.reconnects += count;
+    }
+
+    /// Answers and failures so far.
+    pub(crate) const fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    pub(crate) const fn is_hopeless(&self) -> bool {
+        self.failures_in_a_row >= HOPELESS
+    }
+
+    /// The last second goes out too.
+    pub(crate) fn finish(&mut self) {
+        self.hand_over(u64::MAX);
+    }
+
+    fn hand_over(&mut self, next: u64) {
+        let fresh = Second { thread: self.second.thread, ..Second::new(next) };
+        let mut done = std::mem::replace(&mut self.second, fresh);
+        done.through = next - 1;
+        // Whoever does not listen any more has given up.
+        let _ = self.out.send(done);
+    }
+}
+
+// === impl Second ===
+
+impl Second {
+    pub(crate) fn new(index: u64) -> Self {
+        Self {
+            thread: 0,
+            index,
+            through: index,
+            allowed: 0,
+            denied: 0,
+            failures: Failures::default(),
+            late: 0,
+            latest: Duration::ZERO,
+            reconnects: 0,
+            took: histogram(),
+        }
+    }
+
+    /// Another thread's, or another second's.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.allowed += other.allowed;
+        self.denied += other.denied;
+        self.failures.merge(&other.failures);
+        self.late += other.late;
+        self.latest = self.latest.max(other.latest);
+        self.reconnects += other.reconnects;
+        // Both have the same bounds.
+        let _ = self.took.add(&other.took);
+    }
+
+    pub(crate) const fn answered(&self) -> u64 {
+        self.allowed + self.denied
+    }
+}
+
+/// Three digits of every time up to a minute.
+pub(crate) fn histogram() -> Histogram<u64> {
+    let made = Histogram::new_with_bounds(1, MINUTE_NS, 3);
+    #[allow(clippy::expect_used, reason = "the bounds are constants, and tests make one")]
+    made.expect("bounds that make sense")
+}
+
+// === impl Failures ===
+
+impl Failures {
+    fn add(&mut self, failure: String, count: u64) {
+        if let Some(known) = self.0.get_mut(&failure) {
+            *known += count;
+            return;
+        }
+        let text = if self.0.len() < TEXTS_MAX { failure } else { OTHERS.to_owned() };
+        *self.0.entry(text).or_default() += count;
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        other.0.iter().for_each(|(text, count)| self.add(text.clone(), *count));
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.values().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_never_end_are_others() {
+        let mut failures = Failures::default();
+        (0..100).for_each(|number| failures.add(format!("error {number:02}"), 1));
+        assert_eq!(failures.0.len(), TEXTS_MAX + 1);
+        assert_eq!(failures.0[OTHERS], 80);
+        assert_eq!(failures.count(), 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn seconds_add_up_and_the_last_takes_what_comes_late() {
+        let (out, seconds) = std::sync::mpsc::channel();
+        let began = Instant::now();
+        let mut tally = Tally::new(0, began, 1, out);
+        for millis in [0, 999, 1_000, 5_000] {
+            let at = began + Duration::from_millis(millis);
+            tally.add(began, Heard { at, said: Ok(Answer::Allowed) });
+        }
+        tally.finish();
+        drop(tally);
+        let counts: Vec<_> = seconds.iter().map(|one| (one.index, one.allowed)).collect();
+        assert_eq!(counts, [(0, 2), (1, 2)]);
+    }
+}

@@ -1,0 +1,188 @@
+//! What is asked of the rules and answered at once: `SG.CHECK`, `SG.PEEK`, `SG.REFUND`, `SG.RESERVE`, `SG.COMMIT` and `SG.CANCEL`.
+
+use http::HeaderMap;
+use sluicegate::http::Told;
+use sluicegate::rules::plan::DomainIs;
+use sluicegate::{Checked, Outcome, Snapshot, Timestamp};
+
+use super::answer::{Answer, Sixth};
+use super::ask::{Ask, Said, Word};
+use super::frame::Args;
+use super::holding;
+use super::once::once;
+use super::refusal::Refusal;
+use super::throttle::seconds;
+use crate::holds::Holds;
+use crate::http::told::{policies, spokesman};
+use crate::rls::answer::Code;
+use crate::rls::service::Service;
+use crate::telemetry::{Door, Happening};
+use crate::traces;
+
+/// What is to be done with what is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Want {
+    Check,
+    Peek,
+    Refund,
+    Reserve,
+    Commit,
+    Cancel,
+}
+
+/// What there is to say of what nothing limits.
+const UNTOLD: i64 = -1;
+
+/// Reads what is asked, and has it judged.
+pub(super) fn judge(
+    want: Want,
+    args: Args<'_>,
+    service: &Service,
+    now: Timestamp,
+    checked: &mut Checked,
+) -> Result<Answer, Refusal> {
+    let mut span = service.begin_span(want.name(), &HeaderMap::new());
+    let judged = judged(want, args, service, now, checked, span.as_mut());
+    if let Some(mut span) = span {
+        if let Err(refusal) = &judged {
+            span.fail(refusal.to_string());
+        }
+        span.end(service.engine().now());
+    }
+    judged
+}
+
+fn judged(
+    want: Want,
+    args: Args<'_>,
+    service: &Service,
+    now: Timestamp,
+    checked: &mut Checked,
+    span: Option<&mut traces::Span>,
+) -> Result<Answer, Refusal> {
+    if !service.health().has_rules() {
+        return Err(Refusal::no_rules());
+    }
+    let door = want.door();
+    if matches!(want, Want::Commit | Want::Cancel) {
+        let words = if want == Want::Commit { 3 } else { 2 };
+        let id = Said::read(args.behind(words), want.options())?.id;
+        return once(door, id, args, service, now, || {
+            holding::settle(want, args, service, now, checked)
+        });
+    }
+    let ask = Ask::read(args, want.options())?;
+    once(door, ask.said.id, args, service, now, || asked(want, &ask, service, now, checked, span))
+}
+
+fn asked(
+    want: Want,
+    ask: &Ask<'_>,
+    service: &Service,
+    now: Timestamp,
+    checked: &mut Checked,
+    span: Option<&mut traces::Span>,
+) -> Result<Answer, Refusal> {
+    let descriptors = ask.descriptors();
+    let request = ask.request(&descriptors);
+    let rules = service.engine().snapshot();
+    let mut ticket = None;
+    match want {
+        Want::Check => rules.check(&request, now, checked),
+        Want::Peek => rules.peek(&request, now, checked),
+        Want::Reserve => {
+            let ttl = ask.said.ttl();
+            ticket = service.holds().reserve(&rules, &request, ttl, now, checked)?;
+        }
+        Want::Refund | Want::Commit | Want::Cancel => rules.refund(&request, now, checked),
+    }
+    if checked.domain() == DomainIs::Unknown {
+        service.telemetry().happened(Happening::UnknownDomain);
+    }
+    let allowed = match want {
+        Want::Check | Want::Reserve => service.code_of(&rules, checked) == Code::Ok,
+        _ => service.would_allow(&rules, checked),
+    };
+    if let Some(span) = span {
+        span.set("ratelimit.domain", ask.domain);
+        let code = if allowed { Code::Ok } else { Code::OverLimit };
+        service.tell_span(span, &rules, checked, code);
+    }
+    let sixth = match (want, ticket) {
+        // Nothing is enforced, so that it goes; and nothing is held of it.
+        (Want::Reserve, None) if allowed => {
+            Sixth::Ticket(Some(Holds::reserve_nothing(&request)?.to_string()))
+        }
+        (Want::Reserve, ticket) => Sixth::Ticket(ticket.map(|ticket| ticket.to_string())),
+        _ => Sixth::Nothing,
+    };
+    Ok(Answer { numbers: numbers(allowed, checked, &rules, now), sixth })
+}
+
+/// The numbers of the limit that decided, as the headers of HTTP have them; −1 for what there is nothing to say of.
+pub(super) fn numbers(
+    allowed: bool,
+    checked: &Checked,
+    rules: &Snapshot<'_>,
+    now: Timestamp,
+) -> [i64; 5] {
+    let limited = i64::from(!allowed);
+    // Where nothing is enforced, whoever would have been denied speaks for the others.
+    let would_deny = spokesman(false, &checked.statuses).filter(|_| !allowed || !checked.allowed);
+    let Some(status) = would_deny.or_else(|| spokesman(true, &checked.statuses)) else {
+        return [limited, UNTOLD, UNTOLD, UNTOLD, 0];
+    };
+    let retry_after = match status.verdict.outcome {
+        // It was not now, so it is not in no time.
+        Outcome::Deny { retry_after } if !allowed => seconds(retry_after).max(1),
+        _ => UNTOLD,
+    };
+    let policies = policies(status.under, rules);
+    let told = Told { verdict: &status.verdict, policies: &policies, now };
+    match told.figures() {
+        None => [limited, UNTOLD, UNTOLD, retry_after, 0],
+        Some(figures) => {
+            let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+            let reset_after = figures.reset_after.map_or(UNTOLD, seconds);
+            let (limit, remaining) = (number(figures.limit), number(figures.remaining));
+            [limited, limit, remaining, retry_after, reset_after]
+        }
+    }
+}
+
+impl Want {
+    /// All of them, each at its place.
+    pub(super) const ALL: [Self; 6] =
+        [Self::Check, Self::Peek, Self::Refund, Self::Reserve, Self::Commit, Self::Cancel];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Check => "SG.CHECK",
+            Self::Peek => "SG.PEEK",
+            Self::Refund => "SG.REFUND",
+            Self::Reserve => "SG.RESERVE",
+            Self::Commit => "SG.COMMIT",
+            Self::Cancel => "SG.CANCEL",
+        }
+    }
+
+    pub(super) const fn door(self) -> Door {
+        match self {
+            Self::Check => Door::RespCheck,
+            Self::Peek => Door::RespPeek,
+            Self::Refund => Door::RespRefund,
+            Self::Reserve => Door::RespReserve,
+            Self::Commit => Door::RespCommit,
+            Self::Cancel => Door::RespCancel,
+        }
+    }
+
+    const fn options(self) -> &'static [Word] {
+        match self {
+            Self::Check | Self::Refund => &[Word::Cost, Word::Id],
+            Self::Peek => &[Word::Cost],
+            Self::Reserve => &[Word::Cost, Word::Ttl, Word::Id],
+            Self::Commit | Self::Cancel => &[Word::Id],
+        }
+    }
+}

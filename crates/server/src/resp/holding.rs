@@ -1,0 +1,108 @@
+//! What is held for later: settling a reservation, and waiting for a turn.
+
+use http::HeaderMap;
+use sluicegate::rules::plan::DomainIs;
+use sluicegate::{Checked, HoldError, Refusal as CoreRefusal, Timestamp};
+
+use super::answer::{Answer, Sixth};
+use super::ask::{Ask, Word, cost};
+use super::check::{Want, numbers};
+use super::frame::{Args, Owned};
+use super::once::{before, keep};
+use super::refusal::{Refusal, shown};
+use crate::holds::{NotHeld, Ticket};
+use crate::rls::answer::Code;
+use crate::rls::service::Service;
+use crate::telemetry::{Door, Happening};
+
+const WAIT_OPTIONS: &[Word] = &[Word::Cost, Word::Timeout, Word::Id];
+
+/// `SG.COMMIT token n` and `SG.CANCEL token`.
+pub(super) fn settle(
+    want: Want,
+    args: Args<'_>,
+    service: &Service,
+    now: Timestamp,
+    checked: &mut Checked,
+) -> Result<Answer, Refusal> {
+    let word = args.get(1).unwrap_or_default();
+    let ticket = str::from_utf8(word).ok().and_then(|word| Ticket::read(word).ok());
+    let ticket = ticket.ok_or_else(|| {
+        let got = shown(word);
+        Refusal::invalid(format_args!(
+            "`{got}` is no token; send what SG.RESERVE or SG.WAIT answered, all of it"
+        ))
+    })?;
+    let rules = service.engine().snapshot();
+    let returned = match want {
+        Want::Commit => {
+            let used = cost("what was used", args.get(2).unwrap_or_default())?;
+            service.holds().commit(&rules, &ticket, used, now, checked)?
+        }
+        _ => service.holds().cancel(&rules, &ticket, now, checked)?,
+    };
+    let numbers = numbers(true, checked, &rules, now);
+    Ok(Answer { numbers, sixth: Sixth::Returned(returned) })
+}
+
+/// `SG.WAIT`: the answer comes with the turn, or at once if that would take too long. Whoever drops it gives the turn back.
+pub(super) async fn wait(command: Owned, service: Service) -> Result<Answer, Refusal> {
+    let begun = service.engine().now();
+    let span = service.begin_span("SG.WAIT", &HeaderMap::new());
+    let waited = waited(command.args(), &service, begun).await;
+    let now = service.engine().now();
+    if let Some(mut span) = span {
+        if let Err(refusal) = &waited {
+            span.fail(refusal.to_string());
+        }
+        span.end(now);
+    }
+    match &waited {
+        Ok(_) => service.telemetry().answered(Door::RespWait, now.since(begun)),
+        Err(refusal) => service.telemetry().failed(Door::RespWait, refusal.fault),
+    }
+    waited
+}
+
+async fn waited(args: Args<'_>, service: &Service, begun: Timestamp) -> Result<Answer, Refusal> {
+    if !service.health().has_rules() {
+        return Err(Refusal::no_rules());
+    }
+    let ask = Ask::read(args, WAIT_OPTIONS)?;
+    if let Some(answer) = before(Door::RespWait, ask.said.id, args, service, begun)? {
+        return Ok(answer);
+    }
+    let (engine, mut health) = (service.engine(), service.health().changes());
+    let descriptors = ask.descriptors();
+    let request = ask.request(&descriptors);
+    let waiting = service.holds().wait(engine, &request, ask.said.timeout());
+    let (waited, ticket) = tokio::select! {
+        waited = waiting => waited?,
+        // Another may have the time that we have not.
+        _ = health.wait_for(|state| state.draining) => return Err(Refusal::draining()),
+    };
+    let (rules, now) = (engine.snapshot(), engine.now());
+    let checked = &waited.checked;
+    if checked.domain() == DomainIs::Unknown {
+        service.telemetry().happened(Happening::UnknownDomain);
+    }
+    let allowed = service.code_of(&rules, checked) == Code::Ok;
+    let sixth = Sixth::Ticket(ticket.map(|ticket| ticket.to_string()));
+    let answer = Answer { numbers: numbers(allowed, checked, &rules, now), sixth };
+    keep(Door::RespWait, ask.said.id, args, service, now, &answer);
+    Ok(answer)
+}
+
+impl From<NotHeld> for Refusal {
+    fn from(not: NotHeld) -> Self {
+        match &not {
+            NotHeld::Hold(HoldError::Unknown) => Self::service(format!("NORESERVATION {not}")),
+            NotHeld::TooManyReservations { .. }
+            | NotHeld::TooManyWait { .. }
+            | NotHeld::Hold(HoldError::Refused(CoreRefusal::TooManyHolds { .. })) => {
+                Self::overload(format!("TRYAGAIN {not}"))
+            }
+            _ => Self::invalid(not),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Whoever asks again with the same `ID` gets the answer that was given before.
+//!
+//! What was asked is all words of the command. Only what changed something is kept: who is limited may ask again.
+
+use sluicegate::Timestamp;
+
+use super::answer::Answer;
+use super::frame::Args;
+use super::refusal::Refusal;
+use crate::holds::{Before, Kept};
+use crate::rls::service::Service;
+use crate::telemetry::Door;
+
+/// The answer that was given before under this id; or else this one.
+#[inline]
+pub(super) fn once(
+    door: Door,
+    id: Option<&[u8]>,
+    args: Args<'_>,
+    service: &Service,
+    now: Timestamp,
+    answer: impl FnOnce() -> Result<Answer, Refusal>,
+) -> Result<Answer, Refusal> {
+    let Some(id) = id else { return answer() };
+    let mut refused = None;
+    let (key, asked) = (key(door, id), asked(args));
+    let (kept, _) = service.holds().answers().answer(&key, &asked, now, || match answer() {
+        Ok(answer) => {
+            let kept = answer.to_kept();
+            let bytes = (!answer.is_limited()).then(|| kept.bytes());
+            (kept, bytes)
+        }
+        Err(refusal) => {
+            refused = Some(refusal);
+            (Kept::default(), None)
+        }
+    });
+    match (kept, refused) {
+        (_, Some(refusal)) => Err(refusal),
+        (Ok(kept), None) => Answer::of_kept(&kept).ok_or_else(other),
+        (Err(Before::Other), None) => Err(other()),
+    }
+}
+
+/// The same for whoever cannot answer at once: what was answered before.
+pub(super) fn before(
+    door: Door,
+    id: Option<&[u8]>,
+    args: Args<'_>,
+    service: &Service,
+    now: Timestamp,
+) -> Result<Option<Answer>, Refusal> {
+    let Some(id) = id else { return Ok(None) };
+    match service.holds().answers().before(&key(door, id), &asked(args), now) {
+        Ok(kept) => Ok(kept.as_ref().and_then(Answer::of_kept)),
+        Err(Before::Other) => Err(other()),
+    }
+}
+
+/// And what it is answered now.
+pub(super) fn keep(
+    door: Door,
+    id: Option<&[u8]>,
+    args: Args<'_>,
+    service: &Service,
+    now: Timestamp,
+    answer: &Answer,
+) {
+    if let Some(id) = id.filter(|_| !answer.is_limited()) {
+        let kept = answer.to_kept();
+        let bytes = kept.bytes();
+        service.holds().answers().put(&key(door, id), &asked(args), kept, bytes, now);
+    }
+}
+
+/// The id, apart from the same one at another door.
+fn key(door: Door, id: &[u8]) -> Vec<u8> {
+    [&[door as u8], id].concat()
+}
+
+/// All words but the first, which may be written in letters of any size; each with its length, so that none is taken for two.
+fn asked(args: Args<'_>) -> Vec<u8> {
+    let words = args.behind(1).iter();
+    words
+        .flat_map(|word| word.len().to_le_bytes().into_iter().chain(word.iter().copied()))
+        .collect()
+}
+
+fn other() -> Refusal {
+    Refusal::invalid("something else was asked under this ID; use another one for another command")
+}

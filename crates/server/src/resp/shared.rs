@@ -1,0 +1,121 @@
+//! What all connections have in common.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+
+use sluicegate::Timestamp;
+use sluicegate::throttle::Throttle;
+
+use super::bounds::Bounds;
+use crate::rls::service::Service;
+use crate::telemetry::Happening;
+use crate::token::Token;
+
+/// What all connections have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) service: Service,
+    pub(super) bounds: Bounds,
+    pub(super) password: Option<Token>,
+    pub(super) throttle: Throttle,
+    /// When the service began.
+    pub(super) begun: Timestamp,
+    connections: AtomicUsize,
+    commands: AtomicU64,
+    last_id: AtomicI64,
+    waiting_bytes: AtomicUsize,
+}
+
+/// Counts a connection as long as it lasts, however it ends; and what it holds beyond what every connection has.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) shared: Arc<Shared>,
+    extra: usize,
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(super) fn new(
+        service: Service,
+        throttle: Throttle,
+        bounds: Bounds,
+        password: Option<Token>,
+    ) -> Self {
+        let begun = service.engine().now();
+        Self {
+            service,
+            bounds,
+            password,
+            throttle,
+            begun,
+            connections: AtomicUsize::new(0),
+            commands: AtomicU64::new(0),
+            last_id: AtomicI64::new(0),
+            waiting_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn next_id(&self) -> i64 {
+        self.last_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// So many more commands were looked at.
+    pub(super) fn count(&self, commands: u64) {
+        self.commands.fetch_add(commands, Ordering::Relaxed);
+    }
+
+    pub(super) fn commands(&self) -> u64 {
+        self.commands.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// How many there have been.
+    pub(super) fn connections_ever(&self) -> i64 {
+        self.last_id.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Seat ===
+
+impl Seat {
+    /// None is free if there are as many connections as there may be. Only whoever accepts them asks.
+    pub(super) fn take(shared: &Arc<Shared>) -> Option<Self> {
+        let telemetry = shared.service.telemetry();
+        if shared.connections() >= shared.bounds.connections {
+            telemetry.happened(Happening::ConnectionRefused);
+            return None;
+        }
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        telemetry.happened(Happening::ConnectionOpened);
+        Some(Self { shared: shared.clone(), extra: 0 })
+    }
+
+    /// Holds so much beyond what every connection has, if there is room for that.
+    pub(super) fn hold(&mut self, extra: usize) -> bool {
+        let waiting = &self.shared.waiting_bytes;
+        if extra > self.extra {
+            let more = extra - self.extra;
+            let before = waiting.fetch_add(more, Ordering::Relaxed);
+            if before.saturating_add(more) > self.shared.bounds.waiting_bytes {
+                waiting.fetch_sub(more, Ordering::Relaxed);
+                return false;
+            }
+        } else {
+            waiting.fetch_sub(self.extra - extra, Ordering::Relaxed);
+        }
+        self.extra = extra;
+        true
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.hold(0);
+        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.shared.service.telemetry().happened(Happening::ConnectionClosed);
+    }
+}

@@ -1,0 +1,104 @@
+//! What cannot be seen from outside, or only with a clock of its own.
+
+mod commands;
+mod connection;
+mod holding;
+mod waiting;
+
+use std::sync::Arc;
+
+use sluicegate::clock::ManualClock;
+use sluicegate::throttle::Throttle;
+use sluicegate::{Engine, Timestamp, rules_of};
+
+use super::bounds::Bounds;
+use super::shared::Shared;
+use super::talk::{Next, Talk};
+use crate::health::Health;
+use crate::rls::options::Options;
+use crate::rls::service::Service;
+use crate::token::Token;
+
+const RULES: &str = "
+domain: shop
+descriptors:
+  - key: user
+    limits: { algorithm: fixed_window, rate: 3/minute }
+  - key: all
+    limits: { algorithm: token_bucket, rate: 1/second, burst: 5 }
+  - key: slots
+    limits: { algorithm: concurrency, max: 1, lease: 1h }
+  - key: watched
+    shadow_mode: true
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+  - key: free
+    rate_limit: { unlimited: true }
+deny: [{ key: user, value: mallory }]
+";
+
+/// A client of a service whose clock stands still.
+struct Client {
+    talk: Talk,
+    clock: ManualClock,
+    shared: Arc<Shared>,
+}
+
+fn service(options: Options) -> (Service, ManualClock) {
+    let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let rules = rules_of(RULES).unwrap();
+    let engine = Engine::builder(rules).clock(clock.clone()).build().unwrap();
+    let health = Health::default();
+    health.rules_loaded(1);
+    (Service::with(engine, options, health), clock)
+}
+
+fn shared(service: Service, bounds: Bounds, password: Option<Token>) -> Shared {
+    let throttle = Throttle::new(service.engine().memory());
+    Shared::new(service, throttle, bounds, password)
+}
+
+impl Client {
+    fn new() -> Self {
+        Self::with(Options::default(), Bounds::default(), None)
+    }
+
+    fn with(options: Options, bounds: Bounds, password: Option<&str>) -> Self {
+        let (service, clock) = service(options);
+        let password = password.map(|password| Token::new(password).unwrap());
+        let shared = Arc::new(shared(service, bounds, password));
+        Self { talk: Talk::new(shared.clone()), clock, shared }
+    }
+
+    /// What is replied to a line.
+    fn ask(&mut self, line: &str) -> String {
+        let (said, next) = self.sends(format!("{line}\r\n").as_bytes());
+        assert_eq!(next, Next::Bytes, "{line}");
+        said
+    }
+
+    /// The whole numbers that are replied to a line.
+    fn numbers(&mut self, line: &str) -> Vec<i64> {
+        let said = self.ask(line);
+        let mut lines = said.lines();
+        let length = lines.next().and_then(|line| line.strip_prefix('*'));
+        let length: usize = length.unwrap_or_else(|| panic!("{line}: {said}")).parse().unwrap();
+        let numbers = lines.map(|line| line.strip_prefix(':').unwrap().parse().unwrap());
+        let numbers: Vec<i64> = numbers.collect();
+        assert_eq!(numbers.len(), length);
+        numbers
+    }
+
+    fn sends(&mut self, bytes: &[u8]) -> (String, Next) {
+        let (mut out, mut from) = (Vec::new(), 0);
+        loop {
+            let (taken, next) = self.talk.answer(&bytes[from..], &mut out);
+            from += taken;
+            if next != Next::Room {
+                return (String::from_utf8(out).unwrap(), next);
+            }
+            let held = out.len();
+            assert!(held < self.shared.bounds.reply_bytes + (70 << 10), "{held} bytes are held");
+            out.clear();
+        }
+    }
+}
