@@ -62,8 +62,6 @@ pub struct UnderWay<'a, V> {
 pub enum Before {
     /// Something else was asked under this key.
     Other,
-    /// Something was asked under this key, and is not answered yet.
-    UnderWay,
 }
 
 #[derive(Debug)]
@@ -115,16 +113,13 @@ impl<V: Clone> Once<V> {
         (Ok(answer), false)
     }
 
-    /// Keeps others from asking under this key until there is an answer: for whoever cannot work one out at once.
-    ///
-    /// # Errors
-    /// When somebody else does.
-    pub fn begin(&self, key: &[u8]) -> Result<UnderWay<'_, V>, Before> {
+    /// Keeps others from asking under this key until there is an answer: for whoever cannot work one out at once. `None` if somebody else does.
+    #[must_use]
+    pub fn begin(&self, key: &[u8]) -> Option<UnderWay<'_, V>> {
         let key = self.hash(key);
-        match self.under_way.lock().insert(key) {
-            true => Ok(UnderWay { once: self, key }),
-            false => Err(Before::UnderWay),
-        }
+        let is_new = self.under_way.lock().insert(key);
+        // Made only where it is new: dropping it takes the key out.
+        is_new.then(|| UnderWay { once: self, key })
     }
 
     /// The answer that was given before, if there was one.

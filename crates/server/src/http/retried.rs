@@ -77,7 +77,7 @@ impl Answering {
         match (kept, refused) {
             (_, Some(refusal)) => Err(refusal),
             (Ok(kept), None) => Ok(if again { replayed(kept) } else { kept }),
-            (Err(before), None) => Err(asked_before(before)),
+            (Err(Before::Other), None) => Err(other_asked()),
         }
     }
 
@@ -88,7 +88,7 @@ impl Answering {
         key: &RetryKey,
     ) -> Result<Option<UnderWay<'_, Kept>>, Refusal> {
         let Some(key) = key.at(door)? else { return Ok(None) };
-        self.service.holds().answers().begin(&key).map(Some).map_err(asked_before)
+        self.service.holds().answers().begin(&key).map(Some).ok_or_else(still_waits)
     }
 
     /// what was answered before,
@@ -102,7 +102,7 @@ impl Answering {
         let Some(key) = key.at(door)? else { return Ok(None) };
         match self.service.holds().answers().before(&key, body, now) {
             Ok(kept) => Ok(kept.map(replayed)),
-            Err(before) => Err(asked_before(before)),
+            Err(Before::Other) => Err(other_asked()),
         }
     }
 
@@ -132,18 +132,12 @@ fn replayed(mut kept: Kept) -> Kept {
     kept
 }
 
-fn asked_before(before: Before) -> Refusal {
-    let (status, code, message) = match before {
-        Before::Other => (
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "idempotency_key_reused",
-            "something else was asked under this `Idempotency-Key`; use another key for another request",
-        ),
-        Before::UnderWay => (
-            StatusCode::CONFLICT,
-            "idempotency_key_in_use",
-            "a request with this `Idempotency-Key` is still waiting; ask again when it is answered, or close its connection",
-        ),
-    };
-    Refusal::new(status, code, message)
+fn other_asked() -> Refusal {
+    let message = "something else was asked under this `Idempotency-Key`; use another key for another request";
+    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", message)
+}
+
+fn still_waits() -> Refusal {
+    let message = "a request with this `Idempotency-Key` is still waiting; ask again when it is answered, or close its connection";
+    Refusal::new(StatusCode::CONFLICT, "idempotency_key_in_use", message)
 }
