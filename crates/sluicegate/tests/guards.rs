@@ -12,7 +12,7 @@ use sluicegate::limit::{
 };
 use sluicegate::{Denied, Limiter, Memory, Op, Outcome, Overflow, Permit, Refusal, Span};
 use sluicegate_core::algorithm::concurrency::Holder;
-use support::{DAY, Dice, MICRO, SECOND, every_turn, limiter, limiter_in};
+use support::{DAY, Dice, MICRO, SECOND, every_turn, limiter, limiter_in, until_they_sleep};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -267,12 +267,19 @@ fn a_reset_leaves_a_reservation_nothing_to_give_back() {
 }
 
 #[test]
-fn a_slot_is_not_reserved() {
+fn a_reserved_slot_is_freed_by_its_settlement() {
     let clock = ManualClock::new();
-    let limiter = slots_and_window(&clock);
-    let refused = limiter.of("alice").reserve().unwrap_err();
-    assert!(matches!(refused, Denied::Refused(Refusal::Unsupported { .. })));
-    assert_eq!(refused.retry_after(), None);
+    let limiter = limiter(Concurrency::at_most(1), &clock);
+    let first = limiter.of("alice").reserve().unwrap();
+    assert!(matches!(limiter.of("alice").reserve(), Err(Denied::NotNow(_))));
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| limiter.of("alice").permit_blocking().is_ok());
+        until_they_sleep(&clock, 1);
+        first.commit(1).unwrap();
+        assert!(second.join().unwrap(), "whoever waits is told");
+    });
+    drop(limiter.of("alice").reserve().unwrap());
+    assert!(limiter.of("alice").reserve().is_ok());
 }
 
 #[test]

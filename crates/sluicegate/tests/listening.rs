@@ -112,7 +112,7 @@ fn what_is_refused_was_not_decided() {
     let clock = ManualClock::new();
     let (ear, limiter) = with_ear(Concurrency::at_most(1), &clock);
     assert!(limiter.of("alice").charge().is_err());
-    assert!(limiter.of("alice").reserve().is_err());
+    assert!(limiter.of("alice").take().is_err());
     assert!(ear.heard().is_empty());
 }
 

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use sluicegate::{Checked, Timestamp};
+use sluicegate::throttle::NoRoom;
+use sluicegate::{Checked, Timestamp, Verdict};
 
 use super::answer::Answer;
 use super::check::{self, Want};
@@ -180,7 +181,7 @@ impl Talk {
         }
         let Shared { service, throttle, .. } = &*self.shared;
         let is_enforced = !service.options().shadow_mode;
-        throttle.hit_batch(batch.hits(&self.lately), now, |place, said| match said {
+        let each = |place: usize, said: Result<Verdict, NoRoom>| match said {
             Ok(verdict) => {
                 if !is_enforced && !verdict.is_allowed() {
                     service.telemetry().happened(Happening::GlobalShadow);
@@ -194,7 +195,8 @@ impl Talk {
             Err(no_room) => {
                 self.refuse(Some(Door::Throttle), &throttle::no_room(no_room), out);
             }
-        });
+        };
+        batch.decide(throttle, &self.lately, now, each);
         batch.clear();
     }
 

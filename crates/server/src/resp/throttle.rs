@@ -1,7 +1,7 @@
 //! `CL.THROTTLE key max_burst count period [quantity]`: a bucket whose limit comes with the command.
 
-use sluicegate::throttle::{NoRoom, Terms};
-use sluicegate::{Outcome, Span, Verdict};
+use sluicegate::throttle::{NoRoom, Terms, Throttle};
+use sluicegate::{Outcome, Span, Timestamp, Verdict};
 use smallvec::SmallVec;
 
 use super::frame::Args;
@@ -132,13 +132,23 @@ impl<'a> Batch<'a> {
         self.hits.clear();
     }
 
-    /// All of them, with their terms.
-    pub(super) fn hits<'b>(
-        &'b self,
-        lately: &'b Lately,
-    ) -> impl Iterator<Item = (&'b [u8], &'b Terms, u64)> {
-        let with_terms = |hit: &'b Hit<'a>| Some((hit.key, lately.get(hit)?, hit.quantity));
-        self.hits.iter().filter_map(with_terms)
+    /// Takes from all buckets; `each` is told the place and the verdict.
+    pub(super) fn decide(
+        &self,
+        throttle: &Throttle,
+        lately: &Lately,
+        now: Timestamp,
+        mut each: impl FnMut(usize, Result<Verdict, NoRoom>),
+    ) {
+        let with_terms = |hit: &Hit<'a>| Some((hit.key, lately.get(hit)?, hit.quantity));
+        let mut hits = self.hits.iter().filter_map(with_terms);
+        // With one of them there is nothing to fetch ahead.
+        if self.hits.len() == 1
+            && let Some((key, terms, quantity)) = hits.next()
+        {
+            return each(0, throttle.hit(key, terms, quantity, now));
+        }
+        throttle.hit_batch(hits, now, each);
     }
 
     /// The terms of one of them.

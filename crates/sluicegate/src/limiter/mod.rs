@@ -326,9 +326,10 @@ impl Inner {
         // Whoever frees a slot, by whatever name: those who wait for it are told.
         match op {
             // It was a slot that all newcomers share: any of them may wait for it.
-            Op::Cancel { .. } if overflowed => self.waiters.wake_all(),
+            Op::Cancel { .. } | Op::Commit { .. } if overflowed => self.waiters.wake_all(),
             Op::Cancel { .. } => self.waiters.wake(hash, answer.returned.unwrap_or(0).max(1)),
-            Op::Reset => self.waiters.wake(hash, u64::MAX),
+            // How many slots that was is not told.
+            Op::Commit { .. } | Op::Reset => self.waiters.wake(hash, u64::MAX),
             _ => {}
         }
         Ok(answer)
