@@ -37,6 +37,11 @@ fn refused(args: &[&str]) -> String {
     stderr
 }
 
+fn sluicegate_with(args: &[&str], name: &str, value: &str) -> Run {
+    let quoted: Vec<String> = args.iter().map(|arg| format!("'{arg}'")).collect();
+    support::shell(&format!("{name}='{value}' sluicegate {}", quoted.join(" ")), &support::root())
+}
+
 fn numbers<const N: usize>(report: &Value, names: [&str; N]) -> [u64; N] {
     names.map(|name| report[name].as_u64().unwrap_or_else(|| panic!("`{name}` in {report}")))
 }
@@ -66,6 +71,30 @@ fn counts_over_every_door_add_up_to_what_the_rules_say() {
         assert_eq!(report["loop"], "closed");
         assert_eq!(report["unsent"], 0);
     }
+}
+
+#[test]
+fn commands_of_redis_clients_are_understood() {
+    let folder = Folder::new();
+    let rules = folder.file("rules.yaml", RULES);
+    let door = ["--rules", &rules, "--resp", "127.0.0.1:0"];
+    let service = Service::with(&door, &[("SLUICEGATE_RESP_PASSWORD", "secret")]);
+    let json = |command: &str, pipeline: &str| {
+        let counts = ["-n", "400", "-c", "4", "--keys", "100", "--sequential", "--warm-up", "0s"];
+        let asked = ["--command", command, "--pipeline", pipeline, "--json"];
+        let args = [&["bench", "resp", &service.resp], &counts[..], &asked].concat();
+        let run = sluicegate_with(&args, "SLUICEGATE_RESP_PASSWORD", "secret");
+        assert_eq!(run.code, 0, "{}{}", run.stdout, run.stderr);
+        let report: Value = serde_json::from_str(&run.stdout).unwrap();
+        numbers(&report, ["requests", "allowed", "denied", "errors"])
+    };
+    // Each of a hundred keys comes four times: three are a burst, of the rules two may go, and what limits nothing says yes.
+    assert_eq!(json("CL.THROTTLE {key} 2 1 31536000", "16"), [400, 300, 100, 0]);
+    assert_eq!(json("SG.CHECK load user={key}", "1"), [400, 200, 200, 0]);
+    assert_eq!(json("PING", "7"), [400, 400, 0, 0]);
+    let run = sluicegate(&["bench", "resp", &service.resp, "-n", "10", "--warm-up", "0s"], "");
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stdout.contains(" 10 x NOAUTH "), "{}", run.stdout);
 }
 
 #[cfg(target_os = "linux")]
@@ -217,12 +246,13 @@ fn help_has_three_examples() {
     assert_eq!(help.matches("\n  sluicegate bench ").count(), 3, "{help}");
 }
 
-/// Every line to paste of the guide, with fewer requests; those for RESP need a server of their own.
+/// Every line to paste of the guide, with fewer requests.
 #[test]
 fn the_commands_of_the_guide_are_answered() {
     let page = std::fs::read_to_string(support::root().join("docs/guide/load.md")).unwrap();
     let rules = support::root().join("docs/examples/service.yaml");
-    let service = Service::start(rules.to_str().unwrap(), "127.0.0.1:0", &[]);
+    let service =
+        Service::with(&["--rules", rules.to_str().unwrap(), "--resp", "127.0.0.1:0"], &[]);
     let mut inside = false;
     let mut count = 0;
     for line in page.lines() {
@@ -233,11 +263,13 @@ fn the_commands_of_the_guide_are_answered() {
             continue;
         }
         let fewer = line.replace("--duration 30s", "").replace("--keys 10k", "--keys 100");
-        let here =
-            fewer.replace("localhost:8081", &service.grpc).replace("localhost:8080", &service.http);
+        let doors = [("8081", &service.grpc), ("8080", &service.http), ("6380", &service.resp)];
+        let here = doors
+            .into_iter()
+            .fold(fewer, |line, (port, real)| line.replace(&format!("localhost:{port}"), real));
         let run = support::shell(&format!("{here} --requests 50 --warm-up 0s"), &support::root());
         assert_eq!(run.code, 0, "{line}\n{}{}", run.stdout, run.stderr);
         count += 1;
     }
-    assert_eq!(count, 6);
+    assert_eq!(count, 8);
 }

@@ -22,6 +22,8 @@ pub(crate) struct Job {
     pub(crate) address: SocketAddr,
     /// The server's processes, with the store behind it.
     pub(crate) processes: Vec<u32>,
+    /// Those of them who should never wait for their core.
+    pub(crate) alone: Vec<u32>,
     pub(crate) keys: u64,
     pub(crate) seconds: u32,
 }
@@ -68,9 +70,9 @@ fn probed(job: &Job, ask: Ask) -> anyhow::Result<()> {
 fn measured(job: &Job, one: &Contestant) -> anyhow::Result<Reading> {
     let plan = plan(job, (one.ask)(), one.door.connections());
     let began = Instant::now();
-    let before = waited(&job.processes)?;
+    let before = waited(&job.alone)?;
     let report = sluicegate_load::run(&plan, |_| {})?;
-    let waited = (waited(&job.processes)? - before).max(0.0) / began.elapsed().as_secs_f64();
+    let waited = (waited(&job.alone)? - before).max(0.0) / began.elapsed().as_secs_f64();
     ensure!(report.is_clean(), "asking failed: {:?}", report.errors_by_text);
     ensure!(report.denied == 0, "{} of {} were denied", report.denied, report.requests);
     let server = report.server.as_ref().context("the server's process cannot be read")?;
@@ -90,9 +92,8 @@ fn measured(job: &Job, one: &Contestant) -> anyhow::Result<Reading> {
 /// How long the server, or the load, was ready and had no CPU: of the process that waited the longest.
 fn waited(processes: &[u32]) -> anyhow::Result<f64> {
     let mut longest = process::times(std::process::id())?.waited;
-    // Where several share the core they wait for each other, which is their own affair.
-    if let [server] = processes {
-        longest = longest.max(process::times(*server)?.waited);
+    for process in processes {
+        longest = longest.max(process::times(*process)?.waited);
     }
     Ok(longest)
 }

@@ -83,9 +83,7 @@ impl Programs {
             Kind::Nginx => {
                 self.nginx.is_none().then_some("no `nginx` on the path; Debian's package is nginx")
             }
-            Kind::Gubernator => {
-                Some("proxy.golang.org refuses its module (403), and no other registry has it")
-            }
+            Kind::Gubernator => Some("Go's module proxy refuses it (403)"),
         };
         why.map(str::to_owned)
     }

@@ -131,6 +131,7 @@ fn read(one: &Contestant, args: &Args, programs: &Programs) -> anyhow::Result<Re
         contestant: one.id(),
         address: server.address,
         processes: server.processes(),
+        alone: server.alone(),
         keys: args.keys,
         seconds: args.seconds(),
     };

@@ -80,6 +80,7 @@ impl Kind {
 fn sluicegate(programs: &Programs, door: Door) -> anyhow::Result<Running> {
     let mut command = pinned(SERVER_CORE, &programs.sluicegate);
     command.arg("serve").arg("--rules").arg(&programs.rules).arg("--json");
+    command.args(["--log-level", "warn"]);
     for name in ["--grpc", "--http", "--admin"] {
         command.args([name, "127.0.0.1:0"]);
     }
@@ -241,6 +242,11 @@ impl Running {
     pub(crate) fn processes(&self) -> Vec<u32> {
         // taskset becomes the program that it starts.
         self.children.iter().map(Child::id).chain(self.workers.iter().copied()).collect()
+    }
+
+    /// Those that have the core for themselves: where several share it they wait for each other, which is their own affair.
+    pub(crate) fn alone(&self) -> Vec<u32> {
+        if self.children.len() == 1 { self.processes() } else { Vec::new() }
     }
 
     fn listening(mut self) -> anyhow::Result<Self> {

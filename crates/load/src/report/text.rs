@@ -124,13 +124,15 @@ fn machine(report: &Report, text: &mut String) {
 fn warnings(report: &Report) -> Vec<String> {
     let mut all = Vec::new();
     if !report.kept_up() {
-        all.push(format!(
-            "could not keep up: {} late starts (the latest by {}), {} not sent at all; \
-             what they waited is in the latency, but the rate is not what was asked for",
+        let late = format!(
+            "{} late starts, the latest by {}: all connections were busy, or the load had no CPU",
             count(report.late_starts),
-            time(report.latest_start_us),
-            count(report.unsent),
-        ));
+            time(report.latest_start_us)
+        );
+        all.push(match report.unsent {
+            0 => late,
+            unsent => format!("could not keep up: {} were due and not sent; {late}", count(unsent)),
+        });
     }
     // In an open loop waiting takes a core, too.
     if let Some(busy) = report.load_busy
