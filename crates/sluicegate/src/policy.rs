@@ -33,3 +33,10 @@ pub struct Policy {
     /// Whether it is obeyed; a shadow limit is not, and clients do not hear of it.
     pub enforced: bool,
 }
+
+impl Policy {
+    /// Whether it is a number of slots.
+    pub(crate) fn has_slots(&self) -> bool {
+        self.algorithm == "concurrency"
+    }
+}

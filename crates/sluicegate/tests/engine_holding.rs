@@ -131,9 +131,11 @@ fn a_descriptor_with_hits_of_its_own_is_settled_with_them() {
     let who = "user=a | calls=c x1";
     assert_eq!(reserve(&engine, who, 40, 7).unwrap(), "yes 60 0");
     assert_eq!(reserve(&engine, who, 1, 8).unwrap(), "no 60 0!", "the slot is in use");
-    assert_eq!(commit(&engine, who, 15, 7).unwrap().1, "yes 85 1");
+    assert_eq!(commit(&engine, who, 15, 7), ok(25, "yes 85 1"));
     assert_eq!(reserve(&engine, who, 1, 8).unwrap(), "yes 84 0");
-    assert_eq!(cancel(&engine, who, 8).unwrap().1, "yes 85 1");
+    assert_eq!(cancel(&engine, who, 8), ok(1, "yes 85 1"));
+    assert_eq!(reserve(&engine, "calls=c", 1, 9).unwrap(), "yes 0");
+    assert_eq!(cancel(&engine, "calls=c", 9), ok(1, "yes 1"), "of a slot alone, that it is free");
 }
 
 #[test]

@@ -303,3 +303,33 @@ fn nobody_waits_for_what_counts_at_once() {
     let refused = wait(&engine, &[("address", "x")], TEN, 1).done();
     assert_eq!(refused.unwrap_err(), HoldError::CountsAtOnce { descriptor: 0 });
 }
+
+#[test]
+fn a_slot_is_held_until_the_turn_though_its_lease_is_shorter() {
+    let (engine, clock) = engine(
+        "
+domain: shop
+descriptors:
+  - key: user
+    limits: { algorithm: token_bucket, rate: 1 per 10s, burst: 1 }
+  - key: calls
+    limits: { algorithm: concurrency, max: 1, lease: 2s }
+",
+    );
+    let both: &[_] = &[("user", "alice"), ("calls", "all")];
+    check(&engine, "user=alice");
+    let mut first = wait(&engine, both, TEN, 1);
+    assert!(first.waits());
+    for _ in 0..9 {
+        clock.advance(SECOND);
+        assert!(first.waits());
+        assert_eq!(peek(&engine, "calls=all"), "no 0!", "whoever waits holds it on");
+    }
+    clock.advance(SECOND);
+    let first = first.done().unwrap();
+    assert!(first.checked.allowed && first.has_slot);
+    clock.advance(SECOND);
+    assert_eq!(peek(&engine, "calls=all"), "no 0!", "and its lease begins with the turn");
+    clock.advance(SECOND);
+    assert_eq!(peek(&engine, "calls=all"), "yes 1");
+}

@@ -35,8 +35,11 @@ impl Desk<'_, '_> {
             }
         }
         // What a slot was worth is told only where nothing was booked beside it.
-        let returned =
-            if held { returned.unwrap_or(0) } else { freed.ok_or(Refusal::UnknownHolder)? };
+        let returned = match returned.or(freed) {
+            Some(returned) => returned,
+            None if held => 0,
+            None => return Err(Refusal::UnknownHolder),
+        };
         Ok(Judged::by(self.as_it_stands(now)).returning(returned))
     }
 

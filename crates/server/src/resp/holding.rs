@@ -8,7 +8,7 @@ use super::answer::{Answer, Sixth};
 use super::ask::{Ask, Word, cost};
 use super::check::{Want, numbers};
 use super::frame::{Args, Owned};
-use super::once::{before, keep};
+use super::once::{before, begin, keep};
 use super::refusal::{Refusal, shown};
 use crate::holds::{NotHeld, Ticket};
 use crate::rls::answer::Code;
@@ -69,6 +69,7 @@ async fn waited(args: Args<'_>, service: &Service, begun: Timestamp) -> Result<A
         return Err(Refusal::no_rules());
     }
     let ask = Ask::read(args, WAIT_OPTIONS)?;
+    let _under_way = begin(Door::RespWait, ask.said.id, service)?;
     if let Some(answer) = before(Door::RespWait, ask.said.id, args, service, begun)? {
         return Ok(answer);
     }

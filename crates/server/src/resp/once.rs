@@ -7,7 +7,7 @@ use sluicegate::Timestamp;
 use super::answer::Answer;
 use super::frame::Args;
 use super::refusal::Refusal;
-use crate::holds::{Before, Kept};
+use crate::holds::{Before, Kept, UnderWay};
 use crate::rls::service::Service;
 use crate::telemetry::Door;
 
@@ -42,7 +42,21 @@ pub(super) fn once(
     }
 }
 
-/// The same for whoever cannot answer at once: what was answered before.
+/// The same for whoever cannot answer at once: nobody else asks under this id meanwhile.
+pub(super) fn begin<'a>(
+    door: Door,
+    id: Option<&[u8]>,
+    service: &'a Service,
+) -> Result<Option<UnderWay<'a, Kept>>, Refusal> {
+    let Some(id) = id else { return Ok(None) };
+    service.holds().answers().begin(&key(door, id)).map(Some).ok_or_else(|| {
+        Refusal::invalid(
+            "a command with this ID is still waiting; ask again when it is answered, or close its connection",
+        )
+    })
+}
+
+/// What was answered before.
 pub(super) fn before(
     door: Door,
     id: Option<&[u8]>,

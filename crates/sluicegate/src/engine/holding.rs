@@ -235,7 +235,7 @@ impl Snapshot<'_> {
             return Ok(0);
         }
         let Checked { statuses, plan, .. } = checked;
-        let (mut limited, mut returned) = (false, None::<u64>);
+        let (mut limited, mut returned, mut freed) = (false, None::<u64>, None::<u64>);
         let holds = |manner| matches!(manner, Manner::Once(_) | Manner::Together(_));
         for (place, no) in self.steps(plan, holds) {
             limited = true;
@@ -252,13 +252,15 @@ impl Snapshot<'_> {
             statuses[place].verdict = match settled {
                 Ok(answer) => {
                     let back = answer.returned.unwrap_or(0);
-                    returned = Some(returned.map_or(back, |least| least.min(back)));
+                    // What a slot was worth is told only where nothing else was held beside it.
+                    let least = if asked.has_slots_only() { &mut freed } else { &mut returned };
+                    *least = Some(least.map_or(back, |least| least.min(back)));
                     answer.verdict
                 }
                 Err(_) => asked.ask(Op::Peek { cost: 0 }, now),
             };
         }
-        match returned {
+        match returned.or(freed) {
             Some(returned) => Ok(returned),
             None if limited => Err(HoldError::Unknown),
             None => Ok(0),

@@ -21,6 +21,7 @@ use super::check::{Manner, Want, first_alike};
 use super::{Checked, Engine, HoldError, Snapshot};
 use crate::clock::sleep_until;
 use crate::limiter::Queued;
+use crate::policy::Policy;
 
 /// What became of somebody who waited.
 #[derive(Debug, Clone)]
@@ -106,18 +107,49 @@ impl Engine {
         drop(queue);
         let mut turn = Turn { engine: self, request, holder, given: false };
         let until = self.now().max(begun).after(checked.wait());
-        if !checked.wait().is_zero() {
-            sleep_until(self.inner.store.clock.as_deref(), until).await;
-        }
+        self.hold_until(request, holder, until).await;
         turn.given = true;
         let has_slot = self.snapshot().forget(request, holder, self.now().max(until));
         Ok(Waited { checked, waited: self.now().since(begun), has_slot })
     }
 }
 
+impl Engine {
+    /// Waits until the turn comes. A slot that was taken with it may have a shorter lease, so it is renewed meanwhile.
+    async fn hold_until(&self, request: &Request<'_>, holder: Holder, until: Timestamp) {
+        /// A shorter lease would keep the processor busy.
+        const RENEWED_AFTER_MIN: Span = Span::from_millis(10);
+
+        let clock = self.inner.store.clock.as_deref();
+        loop {
+            let now = self.now();
+            if now >= until {
+                return;
+            }
+            let lease = self.snapshot().renew(request, holder, now);
+            let next = lease.map_or(until, |lease| {
+                let half = Span::from_micros(lease.as_micros() / 2);
+                now.after(half.max(RENEWED_AFTER_MIN)).min(until)
+            });
+            sleep_until(clock, next).await;
+        }
+    }
+}
+
 // === impl Snapshot ===
 
 impl Snapshot<'_> {
+    /// Renews the slots that are held under an id; the shortest of their leases.
+    fn renew(&self, request: &Request<'_>, holder: Holder, now: Timestamp) -> Option<Span> {
+        let mut plan = Plan::default();
+        self.live.rules.plan(request, &mut plan);
+        let asked = plan.steps().iter().filter_map(|step| match self.manner(Want::Hit, step) {
+            Manner::Once(no) | Manner::Together(no) => Some(self.asked(no, plan.identity(step))),
+            _ => None,
+        });
+        asked.filter(|asked| asked.renew(holder, now)).filter_map(|asked| asked.lease(now)).min()
+    }
+
     /// Books a turn; when to look again if it is denied for want of a slot.
     fn book_or_wait(
         &self,
@@ -142,7 +174,7 @@ impl Snapshot<'_> {
                 return None;
             };
             let by = status.verdict.decided_by.and_then(|place| self.policies(no).get(place));
-            if by.is_none_or(|policy| policy.algorithm != "concurrency") {
+            if !by.is_some_and(Policy::has_slots) {
                 return None;
             }
             free_at = free_at.max(Some(now.after(retry_after)));

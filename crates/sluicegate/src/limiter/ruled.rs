@@ -6,10 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use sluicegate_core::account::{Answer, Moment};
 use sluicegate_core::change::Keep;
+#[cfg(feature = "tokio")]
+use sluicegate_core::limit::Limit as CoreLimit;
 use sluicegate_core::mode::{Gate, Mode};
 use sluicegate_core::op::{Op, Refusal};
+#[cfg(feature = "tokio")]
+use sluicegate_core::time::Span;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::{Decision, Verdict};
+#[cfg(feature = "tokio")]
+use sluicegate_rules::limit::Limit;
 use sluicegate_rules::rule::Overflow;
 
 #[cfg(feature = "tokio")]
@@ -20,6 +26,7 @@ use crate::memory::{
     Answered, Memory, ShardCount, Shards, Target, UNCOUNTED, apply_together, apply_together_to_each,
 };
 use crate::plan::Rule;
+use crate::policy::Policy;
 
 /// One identity of a limiter, and the rule that it is to be judged by.
 #[derive(Debug, Clone, Copy)]
@@ -164,21 +171,40 @@ impl Asked<'_> {
         shards.look(rule, hash, cost, Moment { now, spare_capacity })
     }
 
+    /// Whether all of its limits have slots, of which there is nothing to return but that they are free.
+    pub(crate) fn has_slots_only(&self) -> bool {
+        self.rule.is_some_and(|rule| rule.policies.iter().all(Policy::has_slots))
+    }
+
     /// Whether one of its limits has slots.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_slots(&self) -> bool {
-        let has =
-            |rule: &Rule| rule.policies.iter().any(|policy| policy.algorithm == "concurrency");
-        self.rule.is_some_and(|rule| has(rule))
+        self.rule.is_some_and(|rule| rule.policies.iter().any(Policy::has_slots))
+    }
+
+    /// The shortest lease of a slot of its limits.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn lease(&self, now: Timestamp) -> Option<Span> {
+        let lease = |limit: &Limit| match limit.at(now) {
+            CoreLimit::Concurrency(slots) => Some(slots.lease()),
+            _ => None,
+        };
+        self.rule?.limits.iter().filter_map(lease).min()
+    }
+
+    /// Starts the lease of a slot anew that is held under an id; whether there is one.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn renew(&self, holder: Holder, now: Timestamp) -> bool {
+        let shards = &self.limiter.inner.shards;
+        self.has_slots() && shards.renew(shards.hash(self.key), holder, now)
     }
 
     /// Forgets a booking whose turn has come. A slot that came with it is held on, and its lease begins; whether there is one.
     #[cfg(feature = "tokio")]
     pub(crate) fn forget(&self, holder: Holder, now: Timestamp) -> bool {
         let shards = &self.limiter.inner.shards;
-        let hash = shards.hash(self.key);
-        shards.forget(hash, holder, now);
-        self.has_slots() && shards.renew(hash, holder, now)
+        shards.forget(shards.hash(self.key), holder, now);
+        self.renew(holder, now)
     }
 
     /// Its place among those who wait for a slot: one of these, or behind all others.

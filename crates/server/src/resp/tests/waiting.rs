@@ -100,6 +100,21 @@ async fn a_slot_comes_with_a_token() {
     other.says("*6\r\n:0\r\n:1\r\n:0\r\n:-1\r\n").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn one_id_is_one_turn() {
+    let (mut line, clock) = clocked();
+    line.client.write_all(b"SG.CHECK shop all=1 COST 5\r\n").await.unwrap();
+    line.says("*5\r\n:0\r\n:5\r\n:0\r\n:-1\r\n:5\r\n").await;
+    let command = b"SG.WAIT shop all=1 TIMEOUT 600000 ID a\r\n";
+    line.client.write_all(command).await.unwrap();
+    until(|| line.shared.service.holds().waiting() == 1).await;
+    let mut other = connected(&line.shared, 1 << 16);
+    other.client.write_all(command).await.unwrap();
+    other.says("-ERR a command with this ID is still waiting").await;
+    clock.advance(Duration::from_secs(1));
+    line.says("*6\r\n:0\r\n:5\r\n:0\r\n:-1\r\n").await;
+}
+
 /// Whoever sends without end while it waits fills what it has, and no more.
 #[tokio::test(start_paused = true)]
 async fn what_comes_meanwhile_has_a_bound() {
