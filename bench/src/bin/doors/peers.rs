@@ -83,7 +83,8 @@ impl Programs {
             Kind::Nginx => {
                 self.nginx.is_none().then_some("no `nginx` on the path; Debian's package is nginx")
             }
-            Kind::Gubernator => Some("Go's module proxy refuses it (403)"),
+            // A client that was never tried with the server would measure nothing.
+            Kind::Gubernator => Some("no client; its Go module could not be had when this was written"),
         };
         why.map(str::to_owned)
     }
