@@ -84,7 +84,9 @@ impl Programs {
                 self.nginx.is_none().then_some("no `nginx` on the path; Debian's package is nginx")
             }
             // A client that was never tried with the server would measure nothing.
-            Kind::Gubernator => Some("no client; its Go module could not be had when this was written"),
+            Kind::Gubernator => {
+                Some("no client; its Go module could not be had when this was written")
+            }
         };
         why.map(str::to_owned)
     }
