@@ -24,7 +24,7 @@ pub struct Waited {
 
 impl Client {
     /// Waits at the service until it is this one's turn, for `patience` at most (which may be ten minutes). If the turn would not come by then, it is denied at once, and nothing is
-    /// charged. Whoever drops the future gives its turn back.
+    /// charged. Whoever drops the future gives its turn back, as far as those who came later leave it free.
     ///
     /// It is sent once: to ask again would be to queue up again.
     ///

@@ -28,9 +28,7 @@ impl Refusal {
     }
 
     pub(super) fn draining() -> Self {
-        Self::overload(
-            "TRYAGAIN the service ends, and nothing was taken; ask again when it is back, or another one",
-        )
+        Self::overload("TRYAGAIN the service ends; ask again when it is back, or another one")
     }
 
     pub(super) fn arity(name: &str) -> Self {

@@ -78,7 +78,7 @@ async fn when_the_service_ends_nobody_waits() {
     let (mut line, _clock) = clocked();
     waits(&mut line, "").await;
     line.shared.service.health().drain();
-    line.says("-TRYAGAIN the service ends, and nothing was taken").await;
+    line.says("-TRYAGAIN the service ends; ask again").await;
     let telemetry = line.shared.service.telemetry();
     assert_eq!(telemetry.failures(Door::RespWait, Fault::Overload), 1);
 }
