@@ -5,7 +5,8 @@ use crate::envoy::Envoy;
 use crate::support::Folder;
 use crate::support::http::{self, Answer};
 use crate::support::service::Service;
-use crate::upstream::Upstream;
+use crate::support::upstream::Upstream;
+use crate::upstream;
 
 /// All of it; ends with this value.
 pub struct Bed {
@@ -30,7 +31,7 @@ impl Bed {
         let folder = Folder::new();
         let rules = folder.file("rules.yaml", &rules(descriptors));
         let service = Service::start(&rules, &format!("{}:0", service_host()), environment);
-        let upstream = Upstream::start();
+        let upstream = upstream::start();
         let config = config(fronts, &service.grpc, &upstream.address);
         let envoy = Envoy::start(&config.to_string(), &folder);
         Self { envoy, service, upstream, folder }

@@ -6,7 +6,7 @@ use crate::envoy::{Envoy, validated};
 use crate::support::http::{self, Answer};
 use crate::support::service::Service;
 use crate::support::{Folder, root};
-use crate::upstream::Upstream;
+use crate::upstream;
 
 /// The blocks of YAML in the guides that begin with this text.
 fn blocks(beginning: &str) -> Vec<String> {
@@ -79,7 +79,7 @@ fn the_configuration_of_the_guide_limits_users_and_their_exports() {
     let folder = Folder::new();
     let rules = root().join("docs/examples/service.yaml");
     let service = Service::start(rules.to_str().unwrap(), "127.0.0.1:0", &[]);
-    let upstream = Upstream::start();
+    let upstream = upstream::start();
     let [route] = blocks("- match:").try_into().unwrap();
     let config = before(&whole(), "- match: { prefix: / }", &route);
     let envoy = Envoy::start(&here(&config, &service.grpc, &upstream.address), &folder);
@@ -128,7 +128,7 @@ fn headers_that_clients_made_up_do_not_reach_the_upstream() {
     let rules = root().join("docs/examples/service.yaml");
     let environment = [("LIMIT_REQUEST_HEADERS_ENABLED", "true")];
     let service = Service::start(rules.to_str().unwrap(), "127.0.0.1:0", &environment);
-    let upstream = Upstream::start();
+    let upstream = upstream::start();
     let [filter] = blocks("- name: envoy.filters.http.header_mutation").try_into().unwrap();
     let config = before(&whole(), "- name: envoy.filters.http.ratelimit", &filter);
     let envoy = Envoy::start(&here(&config, &service.grpc, &upstream.address), &folder);
@@ -175,7 +175,7 @@ fn the_tls_of_the_guide_lets_those_in_who_have_the_name() {
             ("SLUICEGATE_CLIENT_SAN", name),
         ];
         let service = Service::start(rules.to_str().unwrap(), "127.0.0.1:0", &environment);
-        let upstream = Upstream::start();
+        let upstream = upstream::start();
         let envoy = Envoy::start(&here(&config, &service.grpc, &upstream.address), &folder);
         let answer = http::get(&envoy.listeners[0], "/", &[("x-user-id", b"42".as_slice())]);
         let limit = answer.header("x-ratelimit-remaining");

@@ -6,7 +6,8 @@ use crate::ports;
 use crate::support::Folder;
 use crate::support::http::Answer;
 use crate::support::service::Service;
-use crate::upstream::Upstream;
+use crate::support::upstream::Upstream;
+use crate::upstream;
 
 /// All of it; ends with this value.
 pub struct Bed {
@@ -22,7 +23,7 @@ impl Bed {
         let rules = folder.file("rules.yaml", rules);
         // When it is gone, nobody else is to be found at its address.
         let service = Service::with(&["--http", &ports::free(), "--rules", &rules], &[]);
-        Self { service, upstream: Upstream::start(), folder }
+        Self { service, upstream: upstream::start(), folder }
     }
 }
 

@@ -6,6 +6,7 @@ pub mod http;
 pub mod process;
 pub mod service;
 pub mod terminal;
+pub mod upstream;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

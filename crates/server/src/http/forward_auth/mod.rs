@@ -24,6 +24,7 @@ use super::options::Body;
 use super::refusal::{JSON, PROBLEM, Refusal};
 use super::shapes::{Denied, Refused};
 use super::told::{policies, spokesman};
+use crate::holds::Kept;
 use crate::rls::answer::Code;
 use crate::telemetry::Door;
 use crate::traces::Span;
@@ -87,25 +88,11 @@ pub(super) async fn forward_auth_of(
 
 impl Answering {
     fn forward(&self, domain: Result<Option<String>, Refusal>, request: &HttpRequest) -> Response {
-        let engine = self.service.engine();
         let mut span = self.service.begin_span(PATH, request.headers());
-        let begun = engine.now();
+        let begun = self.service.engine().now();
         let answered = domain
             .and_then(|domain| self.forwarded(domain.as_deref(), request, begun, span.as_mut()));
-        if let Some(span) = span {
-            span.end(engine.now());
-        }
-        let telemetry = self.service.telemetry();
-        match answered {
-            Ok(response) => {
-                telemetry.answered(Door::ForwardAuth, engine.now().since(begun));
-                response
-            }
-            Err(refusal) => {
-                telemetry.failed(Door::ForwardAuth, refusal.fault);
-                refusal.response(self.options.body)
-            }
-        }
+        self.leave(Door::ForwardAuth, begun, answered, span)
     }
 
     fn forwarded(
@@ -114,7 +101,7 @@ impl Answering {
         request: &HttpRequest,
         now: Timestamp,
         span: Option<&mut Span>,
-    ) -> Result<Response, Refusal> {
+    ) -> Result<Kept, Refusal> {
         if !self.service.health().has_rules() {
             return Err(Refusal::no_rules());
         }
@@ -137,16 +124,16 @@ impl Answering {
             span.set("ratelimit.domain", domain);
             self.service.tell_span(span, &rules, &checked, code);
         }
-        let mut response = Response::default();
+        let mut answer = Kept::default();
         let denied = code == Code::OverLimit;
-        self.tell(denied, &rules, now, &checked, response.headers_mut());
+        self.tell(denied, &rules, now, &checked, &mut answer.headers);
         if denied {
             let status = auth.deny_status.and_then(|status| StatusCode::from_u16(status).ok());
             let style = &self.options.style;
             let style = Style { denied: status.unwrap_or(style.denied), ..*style };
-            self.deny(&style, &rules, now, &checked, &mut response);
+            self.deny(&style, &rules, now, &checked, &mut answer);
         }
-        Ok(response)
+        Ok(answer)
     }
 
     /// Makes it a denial, with the body of one of `/v1/check`.
@@ -156,7 +143,7 @@ impl Answering {
         rules: &Snapshot<'_>,
         now: Timestamp,
         checked: &Checked,
-        response: &mut Response,
+        answer: &mut Kept,
     ) {
         let mut out = vec![b'{'];
         let mut content_type = JSON;
@@ -175,16 +162,15 @@ impl Answering {
                 out.push(b',');
             }
             if bodiless {
-                response.headers_mut().insert(X_ERROR, error_of(&told));
+                answer.headers.insert(X_ERROR, error_of(&told));
             }
         }
         write_checked(false, checked, rules, &mut out);
         out.push(b'}');
-        *response.status_mut() = style.denied;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, content_type);
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        *response.body_mut() = out.into();
+        answer.status = style.denied;
+        answer.headers.insert(CONTENT_TYPE, content_type);
+        answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        answer.body = out.into();
     }
 }
 
