@@ -18,6 +18,8 @@ mod report;
 mod rounds;
 mod servers;
 
+#[path = "../service/built.rs"]
+mod built;
 #[path = "../../report/grid.rs"]
 mod grid;
 #[path = "../service/process.rs"]

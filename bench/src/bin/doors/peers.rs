@@ -3,13 +3,13 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use serde_json::Value;
 
 use crate::args::Args;
 use crate::asks::RULES;
+use crate::built::{built, target};
 use crate::contestant::{Contestant, Door};
 use crate::servers::Kind;
 
@@ -92,13 +92,6 @@ impl Programs {
     }
 }
 
-/// Where this program was built.
-fn target() -> anyhow::Result<PathBuf> {
-    let this = env::current_exe().context("this program's own path")?;
-    let target = this.parent().and_then(Path::parent);
-    Ok(target.context("this program lies in no directory")?.to_owned())
-}
-
 fn on_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     // Servers are not always where users look.
@@ -110,23 +103,6 @@ fn has_resp(path: &Path) -> anyhow::Result<bool> {
     let help = Command::new(path).args(["serve", "--help"]).output();
     let help = help.with_context(|| format!("cannot start `{}`", path.display()))?;
     Ok(String::from_utf8_lossy(&help.stdout).contains("--resp"))
-}
-
-/// Builds `sluicegate` from the workspace that the bench is in, as it is released.
-fn built() -> anyhow::Result<PathBuf> {
-    eprintln!("building sluicegate; `--sluicegate PATH` takes one that is there");
-    let output = Command::new("cargo")
-        .args(["build", "--release", "--package", "sluicegate-cli"])
-        .arg("--message-format=json-render-diagnostics")
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot start cargo")?;
-    ensure!(output.status.success(), "sluicegate cannot be built");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut paths = messages.filter_map(|message| Some(message["executable"].as_str()?.into()));
-    paths.find(|path: &PathBuf| path.ends_with("sluicegate")).context("cargo built no sluicegate")
 }
 
 /// Whom registries have. One who cannot be had is told, and the others are installed.

@@ -14,6 +14,7 @@
 
 mod args;
 mod bars;
+mod built;
 mod contestant;
 mod load;
 mod process;

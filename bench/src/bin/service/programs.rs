@@ -1,14 +1,13 @@
 //! The programs that are measured and are not this one: found, built or installed.
 
-use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use serde_json::Value;
 
 use crate::args::Args;
+use crate::built::{built, target};
 use crate::contestant::Programs;
 
 /// The version that the library's bench has too.
@@ -35,30 +34,6 @@ pub(crate) fn find(args: &Args, rules: &str) -> anyhow::Result<(Programs, Vec<St
     let path = target()?.join("service-rules.yaml");
     fs::write(&path, rules).with_context(|| format!("cannot write `{}`", path.display()))?;
     Ok((Programs { sluicegate, other: args.other.clone(), throttlecrab, rules: path }, notes))
-}
-
-/// Where this program was built.
-pub(crate) fn target() -> anyhow::Result<PathBuf> {
-    let this = env::current_exe().context("this program's own path")?;
-    let target = this.parent().and_then(Path::parent);
-    Ok(target.context("this program lies in no directory")?.to_owned())
-}
-
-/// Builds `sluicegate` from the workspace that the bench is in, as it is released.
-fn built() -> anyhow::Result<PathBuf> {
-    eprintln!("building sluicegate; `--sluicegate PATH` takes one that is there");
-    let output = Command::new("cargo")
-        .args(["build", "--release", "--package", "sluicegate-cli"])
-        .arg("--message-format=json-render-diagnostics")
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot start cargo")?;
-    ensure!(output.status.success(), "sluicegate cannot be built");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut paths = messages.filter_map(|message| Some(message["executable"].as_str()?.into()));
-    paths.find(|path: &PathBuf| path.ends_with("sluicegate")).context("cargo built no sluicegate")
 }
 
 fn install(root: &Path) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 
 use crate::args::Args;
+use crate::built;
 use crate::contestant::{self, Contestant, SLUICEGATE};
 use crate::grid;
 use crate::load::{self, Job, Work};
@@ -78,7 +79,7 @@ fn sampled(one: &Contestant, args: &Args) -> anyhow::Result<String> {
     let job = Job { wire, address, pid, connections, streams, work };
     let mut load = load::command(&job)?.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
     thread::sleep(BEFORE);
-    let file = programs::target()?.join("service-perf.data");
+    let file = built::target()?.join("service-perf.data");
     let recorded = Command::new("perf")
         .args(["record", "-e", "cpu-clock", "-F", "1999", "-p", &pid.to_string(), "-o"])
         .arg(&file)
