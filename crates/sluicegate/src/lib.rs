@@ -102,6 +102,8 @@ mod listener;
 mod memory;
 mod plan;
 mod policy;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod snapshot;
 pub mod throttle;
 #[cfg(feature = "tower")]

@@ -1,0 +1,11 @@
+//! Redis or Valkey as the store that many nodes share.
+//!
+//! A decision is made where the state lies: one script evaluates every limit of a request and writes only if all agree
+//! (`script`). It tells what it found and by which time, and the answer is the core's own, worked out from just that; so what is left, how
+//! long to wait and everything else is said by one piece of code, whatever the store.
+
+mod call;
+mod link;
+
+pub use call::CallError;
+pub use link::Link;
