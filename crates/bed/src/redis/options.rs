@@ -95,8 +95,24 @@ pub(super) fn file(options: &Options, port: u16, folder: &Path, tls: Option<&Tls
     text
 }
 
+/// The same for a Sentinel, which knows no TLS here, no bounds and no files.
+pub(super) fn sentinel_file(options: &Options, port: u16, folder: &Path) -> String {
+    let [keeper, secret] = KEEPER;
+    let (folder, socket) = (folder.to_string_lossy(), folder.join(SOCKET));
+    let (folder, socket) = (quoted(&folder), quoted(&socket.to_string_lossy()));
+    let mut text = format!("bind 127.0.0.1\nport {port}\ndir {folder}\nunixsocket {socket}\n");
+    let _ = writeln!(text, "user {keeper} on >{secret} ~* &* +@all");
+    if let Some(password) = &options.password {
+        let _ = writeln!(text, "requirepass {}", quoted(password));
+    }
+    for more in &options.more {
+        let _ = writeln!(text, "{more}");
+    }
+    text
+}
+
 /// A word of the file, whatever is in it.
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     let mut text = String::from("\"");
     for byte in word.bytes() {
         match byte {

@@ -12,6 +12,9 @@ use crate::process::{Process, write};
 use crate::wire::{self, Reply};
 use crate::{folder, program, wait};
 
+/// Its configuration, in its folder.
+const FILE: &str = "redis.conf";
+
 /// A server that ends with this value. All methods can be called from any thread.
 ///
 /// ```
@@ -45,9 +48,21 @@ impl Single {
         let folder = folder::new();
         let tls = options.tls.map(|_| tls::make(&folder));
         let text = options::file(&options, port.number(), &folder, tls.as_ref());
-        write(&folder.join("redis.conf"), &text);
         let url = url(&options, port.number(), &folder);
-        let this = Self { process: Mutex::new(None), port, folder, url, tls, args: &[] };
+        Self::launch(Self { process: Mutex::new(None), port, folder, url, tls, args: &[] }, &text)
+    }
+
+    /// A Sentinel: the same program, but it keeps nothing and watches others. It is told what to watch in its file.
+    pub(super) fn sentinel(options: &Options) -> Self {
+        let (port, folder) = (Port::free(), folder::new());
+        let text = options::sentinel_file(options, port.number(), &folder);
+        let url = url(options, port.number(), &folder);
+        let args = &["--sentinel"];
+        Self::launch(Self { process: Mutex::new(None), port, folder, url, tls: None, args }, &text)
+    }
+
+    fn launch(this: Self, file: &str) -> Self {
+        write(&this.folder.join(FILE), file);
         this.restart();
         this
     }
@@ -130,7 +145,7 @@ impl Single {
         if let Some(process) = process.take() {
             process.leave();
         }
-        let file = self.folder.join("redis.conf");
+        let file = self.folder.join(FILE);
         let args: Vec<&str> = file.to_str().into_iter().chain(self.args.iter().copied()).collect();
         // A socket that a killed server left would be one that nobody listens on.
         let _ = std::fs::remove_file(self.socket());
