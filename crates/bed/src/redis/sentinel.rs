@@ -87,9 +87,7 @@ impl Sentinel {
         });
 
         let at = sentinels.each_ref().map(|sentinel| format!("127.0.0.1:{}", sentinel.port()));
-        let who = primary.url().split_once("://").and_then(|(_, rest)| rest.split_once('@'));
-        let who = who.map_or_else(String::new, |(who, _)| format!("{who}@"));
-        let url = format!("redis-sentinel://{who}{}/{NAME}", at.join(","));
+        let url = format!("redis-sentinel://{}{}/{NAME}", primary.login(), at.join(","));
         let this = Self { servers: [primary, replica], sentinels, url };
         this.await_calm();
         this

@@ -44,11 +44,16 @@ impl Single {
 
     /// A server as it is asked for. It answers when this returns.
     pub fn with(options: Options) -> Self {
+        Self::trusting(&options, None)
+    }
+
+    /// The same with certificates of somebody else, if he has some.
+    pub(super) fn trusting(options: &Options, others: Option<&TlsFiles>) -> Self {
         let port = options.port.map_or_else(Port::free, Port::exactly);
         let folder = folder::new();
-        let tls = options.tls.map(|_| tls::make(&folder));
-        let text = options::file(&options, port.number(), &folder, tls.as_ref());
-        let url = url(&options, port.number(), &folder);
+        let tls = options.tls.map(|_| others.cloned().unwrap_or_else(|| tls::make(&folder)));
+        let text = options::file(options, port.number(), &folder, tls.as_ref());
+        let url = url(options, port.number(), &folder);
         Self::launch(Self { process: Mutex::new(None), port, folder, url, tls, args: &[] }, &text)
     }
 
@@ -71,6 +76,12 @@ impl Single {
     /// several users, it is the first one's.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The part of the URL that says who comes: empty, or `user:password@`.
+    pub(super) fn login(&self) -> &str {
+        let rest = self.url.split_once("://").map_or("", |(_, rest)| rest);
+        rest.find('@').map_or("", |at| &rest[..=at])
     }
 
     /// The port on 127.0.0.1, the same after a restart.
