@@ -15,6 +15,7 @@
 //! There is no async runtime here and nothing of the product: whatever is wrong with the product cannot hide here.
 //! What goes wrong with a server is a panic that shows what the server said: this crate is for tests only.
 
+pub mod proxy;
 pub mod redis;
 
 mod folder;

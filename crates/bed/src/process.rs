@@ -76,6 +76,10 @@ impl Process {
         matches!(self.state(), None | Some('Z'))
     }
 
+    pub(crate) fn is_paused(&self) -> bool {
+        self.state() == Some('T')
+    }
+
     /// Ends it as a crash would; it is gone when this returns.
     pub(crate) fn kill(&mut self) {
         self.say("KILL");
@@ -86,13 +90,13 @@ impl Process {
     pub(crate) fn pause(&mut self) {
         self.say("STOP");
         self.answer();
-        wait::until("the server has stopped", || (self.state() == Some('T')).then_some(()));
+        wait::until("the server has stopped", || self.is_paused().then_some(()));
     }
 
     pub(crate) fn resume(&mut self) {
         self.say("CONT");
         self.answer();
-        wait::until("the server goes on", || (self.state() != Some('T')).then_some(()));
+        wait::until("the server goes on", || (!self.is_paused()).then_some(()));
     }
 
     /// Ends it, and leaves the folder to somebody else.

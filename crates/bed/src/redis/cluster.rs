@@ -98,8 +98,7 @@ impl Cluster {
 
     /// The slot of a key.
     pub fn slot_of(&self, key: &str) -> u16 {
-        let slot =
-            self.nodes.iter().find_map(|node| node.try_ask(&["CLUSTER", "KEYSLOT", key]).ok());
+        let slot = self.nodes.iter().find_map(|node| node.look(&["CLUSTER", "KEYSLOT", key]));
         match slot {
             Some(Reply::Integer(slot)) => {
                 u16::try_from(slot).unwrap_or_else(|_| panic!("slot {slot}"))
@@ -157,7 +156,7 @@ impl Cluster {
     pub fn await_master_other_than(&self, port: u16, slot: u16) -> &Single {
         wait::until(&format!("somebody else than {port} has slot {slot}"), || {
             let master = self.agreed_master(slot).filter(|master| master.port() != port)?;
-            self.running().all(|node| is_ok(node).unwrap_or(false)).then_some(master)
+            self.up().all(|node| is_ok(node).unwrap_or(false)).then_some(master)
         })
     }
 
@@ -174,14 +173,21 @@ impl Cluster {
 
     /// Waits until every node says that all is well, all of them agree, and replicas are in sync.
     pub fn await_calm(&self) {
-        wait::until("all nodes say that all is well", || {
-            let view = self.view()?;
-            let masters: BTreeSet<u16> = view.iter().map(|range| range.master).collect();
-            let calm = view.iter().all(|range| range.replicas.len() == 1)
-                && self.nodes.iter().all(|node| is_ok(node).unwrap_or(false))
-                && self.nodes.iter().filter(|node| !masters.contains(&node.port())).all(is_in_sync);
-            calm.then_some(())
+        let calm = || self.is_calm()?.then_some(());
+        wait::until_or("all nodes say that all is well", calm, || {
+            let views = self.nodes.iter().map(|node| (node, node.look(&["CLUSTER", "NODES"])));
+            let told = |reply: Option<Reply>| reply.map_or("is down".to_owned(), |r| r.to_string());
+            views.map(|(node, reply)| format!("{node:?}:\n{}\n", told(reply))).collect()
         });
+    }
+
+    fn is_calm(&self) -> Option<bool> {
+        let view = self.view()?;
+        let masters: BTreeSet<u16> = view.iter().map(|range| range.master).collect();
+        let calm = view.iter().all(|range| range.replicas.len() == 1)
+            && self.nodes.iter().all(|node| is_ok(node).unwrap_or(false))
+            && self.nodes.iter().filter(|node| !masters.contains(&node.port())).all(is_in_sync);
+        Some(calm)
     }
 
     /// Who has a slot, if all nodes that are up agree.
@@ -192,8 +198,8 @@ impl Cluster {
     }
 
     /// The nodes that are up.
-    pub(super) fn running(&self) -> impl Iterator<Item = &Single> {
-        self.nodes.iter().filter(|node| node.is_running())
+    fn up(&self) -> impl Iterator<Item = &Single> {
+        self.nodes.iter().filter(|node| node.is_up())
     }
 
     fn join(&self) {
@@ -230,7 +236,7 @@ impl Cluster {
 
     /// Who has what, if all nodes that are up agree.
     fn view(&self) -> Option<Vec<Range>> {
-        let mut views = self.running().map(view);
+        let mut views = self.up().map(view);
         let first = views.next()??;
         views.all(|view| view.as_ref() == Some(&first)).then_some(first)
     }
@@ -249,7 +255,7 @@ pub(super) fn id(node: &Single) -> String {
 }
 
 fn view(node: &Single) -> Option<Vec<Range>> {
-    let reply = node.try_ask(&["CLUSTER", "SLOTS"]).ok()?;
+    let reply = node.look(&["CLUSTER", "SLOTS"])?;
     let mut view = reply.items().iter().map(range).collect::<Option<Vec<_>>>()?;
     view.sort();
     Some(view)
@@ -277,7 +283,5 @@ fn is_in_sync(replica: &Single) -> bool {
 }
 
 fn info(node: &Single, field: &str) -> Option<String> {
-    let text = node.try_ask(&["CLUSTER", "INFO"]).ok()?.to_string();
-    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    line.map(|value| value.trim_end().to_owned())
+    node.line_of(&["CLUSTER", "INFO"], field)
 }

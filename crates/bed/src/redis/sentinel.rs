@@ -157,22 +157,28 @@ impl Sentinel {
 
     /// Waits until everybody knows everybody, and the replica is in sync.
     pub fn await_calm(&self) {
-        wait::until("the servers are in sync and the Sentinels know them", || {
-            let primary = self.agreed()?;
-            let replica = self.servers.iter().find(|server| server.port() != primary.port())?;
-            let calm = primary.info("role")? == "master"
-                && primary.info("connected_slaves")? == "1"
-                && replica.info("master_link_status")? == "up"
-                && replica.info("master_port")? == primary.port().to_string()
-                && self.sentinels.iter().all(|sentinel| knows_all(sentinel).unwrap_or(false));
-            calm.then_some(())
+        let calm = || self.is_calm()?.then_some(());
+        wait::until_or("the servers are in sync and the Sentinels know them", calm, || {
+            let logs = self.servers.iter().chain(&self.sentinels);
+            logs.map(|server| format!("{server:?} said:\n{}\n", server.log())).collect()
         });
+    }
+
+    fn is_calm(&self) -> Option<bool> {
+        let primary = self.agreed()?;
+        let replica = self.servers.iter().find(|server| server.port() != primary.port())?;
+        let calm = primary.info("role")? == "master"
+            && primary.info("connected_slaves")? == "1"
+            && replica.info("master_link_status")? == "up"
+            && replica.info("master_port")? == primary.port().to_string()
+            && self.sentinels.iter().all(|sentinel| knows_all(sentinel).unwrap_or(false));
+        Some(calm)
     }
 
     /// Whom all Sentinels that are up call the primary, if it is the same one.
     fn agreed(&self) -> Option<&Single> {
         let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME];
-        let replies = self.sentinels.iter().filter_map(|sentinel| sentinel.try_ask(&ask).ok());
+        let replies = self.sentinels.iter().filter_map(|sentinel| sentinel.look(&ask));
         let ports: Vec<String> =
             replies.filter_map(|r| r.items().get(1).map(Reply::to_string)).collect();
         let first = ports.first().filter(|first| ports.iter().all(|port| port == *first))?;
@@ -182,8 +188,8 @@ impl Sentinel {
 
 /// Whether a Sentinel sees a primary in good health, its replica, and its colleagues.
 fn knows_all(sentinel: &Single) -> Option<bool> {
-    let primary = sentinel.try_ask(&["SENTINEL", "MASTER", NAME]).ok()?;
-    let replicas = sentinel.try_ask(&["SENTINEL", "REPLICAS", NAME]).ok()?;
+    let primary = sentinel.look(&["SENTINEL", "MASTER", NAME])?;
+    let replicas = sentinel.look(&["SENTINEL", "REPLICAS", NAME])?;
     let [replica] = replicas.items() else { return Some(false) };
     let well = field(&primary, "flags")? == "master"
         && field(&primary, "num-other-sentinels")? == "2"

@@ -133,9 +133,25 @@ impl Single {
 
     /// A line of what `INFO` says: `info("master_link_status")` is `up`, if it has one.
     pub fn info(&self, field: &str) -> Option<String> {
-        let text = self.try_ask(&["INFO"]).ok()?.to_string();
+        self.line_of(&["INFO"], field)
+    }
+
+    /// The value of a line `field:value` of an answer, if the server is up and has it.
+    pub(super) fn line_of(&self, command: &[&str], field: &str) -> Option<String> {
+        let text = self.look(command)?.to_string();
         let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         line.map(|value| value.trim_end().to_owned())
+    }
+
+    /// What a server says that is up: nobody waits for one that is paused.
+    pub(super) fn look(&self, command: &[&str]) -> Option<Reply> {
+        if self.is_up() { self.try_ask(command).ok() } else { None }
+    }
+
+    /// Whether its process is there and not paused.
+    pub(super) fn is_up(&self) -> bool {
+        let up = |process: &Process| !process.has_ended() && !process.is_paused();
+        self.process().as_ref().is_some_and(up)
     }
 
     /// Whether its process is there, paused or not.
