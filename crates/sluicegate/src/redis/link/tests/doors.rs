@@ -146,7 +146,8 @@ async fn a_password_that_changes_at_the_server_first_is_picked_up() {
     let server = Single::with(Options { password: Some("first".into()), ..Options::default() });
     let file = PasswordFile::new("sluicegate-late", "first");
     let url = format!("redis://127.0.0.1:{}", server.port());
-    let options = LinkOptions { password_file: Some(file.0.clone()), ..ample() };
+    let password_file = Some(file.0.clone());
+    let options = LinkOptions { password_file, connections: 1, ..ample() };
     let link = open(&url, options);
     until(&link, Condition::Up).await;
     server.cli(&["CONFIG", "SET", "requirepass", "second"]);
