@@ -6,6 +6,12 @@
 
 mod call;
 mod link;
+pub(crate) mod script;
+mod store;
 
-pub use call::CallError;
+pub use call::{CallError, StoreFailure};
 pub use link::Link;
+pub(crate) use store::NotDone;
+pub use store::{Store, StoreOptions, StoreStats};
+
+pub use crate::engine::{SharedEngine, StoreError};

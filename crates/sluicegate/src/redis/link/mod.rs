@@ -37,6 +37,11 @@ impl Link {
         .map_err(|error| CallError::Refused(error.to_string().into()))
     }
 
+    /// The slot of a key, where the store is a Cluster.
+    pub(crate) fn slot_of(&self, _key: &[u8]) -> Option<u16> {
+        None
+    }
+
     async fn send(&self, how: &str, script: &str, call: &Call) -> redis::RedisResult<Value> {
         let mut command = redis::cmd(how);
         command.arg(script).arg(call.keys.len());
