@@ -7,8 +7,8 @@ use sluicegate_rules::rule::OnStoreFailure;
 
 use super::parts::Part;
 use super::{SharedEngine, StoreError};
-use crate::engine::check::Want;
 use crate::engine::Engine;
+use crate::engine::check::Want;
 use crate::limiter::{Asked, ask_each};
 use crate::memory::UNCOUNTED;
 use crate::redis::CallError;

@@ -219,8 +219,7 @@ impl SharedEngine {
             statuses[place].verdict = said.answer.verdict;
             if let Some(back) = said.answer.returned {
                 // What a slot was worth is told only where nothing else was held beside it.
-                let least =
-                    if part.asked.has_slots_only() { &mut freed } else { &mut returned };
+                let least = if part.asked.has_slots_only() { &mut freed } else { &mut returned };
                 *least = Some(least.map_or(back, |least| least.min(back)));
             }
         }

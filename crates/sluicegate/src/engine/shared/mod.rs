@@ -148,10 +148,10 @@ impl SharedEngine {
             let part = self.part_of(Want::Peek, rules, &checked.plan, place, now);
             let limits = match part {
                 None => Vec::new(),
-                Some(part) => self.look_at(rules, &part).await.map_err(|not| StoreError {
-                    error: not.into(),
-                    descriptor: place,
-                })?,
+                Some(part) => self
+                    .look_at(rules, &part)
+                    .await
+                    .map_err(|not| StoreError { error: not.into(), descriptor: place })?,
             };
             all.push(Inspected { under: step.under, limits });
         }

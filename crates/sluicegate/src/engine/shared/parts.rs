@@ -8,8 +8,8 @@ use sluicegate_rules::plan::{Plan, Under};
 use sluicegate_rules::rule::OnStoreFailure;
 
 use super::SharedEngine;
-use crate::engine::check::{Manner, Status, Want, first_alike, most_of, override_verdict};
 use crate::engine::Snapshot;
+use crate::engine::check::{Manner, Status, Want, first_alike, most_of, override_verdict};
 use crate::limiter::Asked;
 use crate::redis::script::{AskPart, Stand};
 

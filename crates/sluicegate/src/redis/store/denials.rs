@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
-use crate::redis::script::{Ask, ShortOp, Sheeted, Stand};
+use crate::redis::script::{Ask, Sheeted, ShortOp, Stand};
 
 /// How long what other nodes do may go unheard of.
 const REMEMBERED: Span = Span::from_millis(100);

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use sluicegate_rules::set::write_readable;
 use siphasher::sip128::{Hasher128, SipHasher13};
+use sluicegate_rules::set::write_readable;
 
 /// The version of what is kept. Nodes of another one do not see it.
 const VERSION: &str = "1";

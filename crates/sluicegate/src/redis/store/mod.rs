@@ -165,7 +165,9 @@ impl Store {
             return Ok(Answered { allowed: false, verdicts: vec![verdict] });
         }
         let answered = self.ask(ask.clone(), hash).await?;
-        if !answered.allowed && let [verdict] = answered.verdicts.as_slice() {
+        if !answered.allowed
+            && let [verdict] = answered.verdicts.as_slice()
+        {
             inner.denials.remember(&ask, hash, verdict, inner.now());
         }
         Ok(answered)
