@@ -10,7 +10,10 @@ pub(crate) mod script;
 mod store;
 
 pub use call::{CallError, StoreFailure};
-pub use link::Link;
+pub use link::{
+    Address, AddressError, BreakerOptions, BreakerState, Link, LinkError, LinkOptions, LinkStats,
+    Secret, ServerStats, TlsOptions,
+};
 pub(crate) use store::NotDone;
 pub use store::{Store, StoreOptions, StoreStats};
 
