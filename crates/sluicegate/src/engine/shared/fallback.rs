@@ -27,6 +27,7 @@ impl SharedEngine {
         now: Timestamp,
         mut tell: impl FnMut(usize, Verdict),
     ) -> Result<(), StoreError> {
+        parts.iter().for_each(|part| self.store.fell_back(part.policy));
         let told = |part: &&Part<'_>| part.policy == OnStoreFailure::Error;
         if let Some(part) = parts.iter().find(told) {
             return Err(StoreError { error: error.clone(), descriptor: part.place });

@@ -85,3 +85,7 @@ pub(crate) async fn look(
 ) -> Result<(Vec<Decision>, Timestamp), LongError> {
     unimplemented!()
 }
+
+pub(crate) fn disagreements() -> u64 {
+    0
+}

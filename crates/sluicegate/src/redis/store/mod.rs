@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::{Decision, Verdict};
+use sluicegate_rules::rule::OnStoreFailure;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::call::CallError;
@@ -64,7 +65,13 @@ pub struct StoreStats {
     pub unwritten: u64,
     /// How many nodes there are.
     pub nodes: u64,
+    /// Decisions of a script that the core would have made otherwise: always 0.
+    pub disagreements: u64,
+    fallbacks: [u64; POLICIES.len()],
 }
+
+const POLICIES: [OnStoreFailure; 4] =
+    [OnStoreFailure::Local, OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Error];
 
 pub(super) struct Inner {
     link: Link,
@@ -79,6 +86,7 @@ pub(super) struct Inner {
     known: AtomicU64,
     long: AtomicU64,
     failed: AtomicU64,
+    fallbacks: [AtomicU64; POLICIES.len()],
 }
 
 /// Why an operation was not carried out. Nothing has changed, unless the store was too late to say so.
@@ -113,6 +121,7 @@ impl Store {
             known: AtomicU64::new(0),
             long: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            fallbacks: Default::default(),
         });
         tokio::spawn(nodes::greet(Arc::downgrade(&inner)));
         Self { inner }
@@ -133,7 +142,7 @@ impl Store {
     /// What it was asked.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
-        let Inner { asked, known, long, failed, journal, .. } = &*self.inner;
+        let Inner { asked, known, long, failed, journal, fallbacks, .. } = &*self.inner;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StoreStats {
             asked: read(asked),
@@ -143,6 +152,8 @@ impl Store {
             owed: read(&journal.written),
             unwritten: read(&journal.dropped),
             nodes: self.nodes(),
+            disagreements: script::disagreements(),
+            fallbacks: std::array::from_fn(|place| read(&fallbacks[place])),
         }
     }
 
@@ -284,6 +295,13 @@ impl Store {
         said.map(|(decisions, _)| decisions).map_err(NotDone::from)
     }
 
+    /// What a rule says took the place of an answer.
+    pub(crate) fn fell_back(&self, policy: OnStoreFailure) {
+        if let Some(place) = POLICIES.iter().position(|known| *known == policy) {
+            self.inner.fallbacks[place].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// A part was admitted without the store.
     pub(crate) fn write_down(&self, part: &AskPart) {
         self.inner.journal.write(part, self.inner.now());
@@ -306,6 +324,13 @@ impl Store {
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store").field("link", &self.inner.link).finish_non_exhaustive()
+    }
+}
+
+impl StoreStats {
+    /// How often each policy took the place of an answer, by its name.
+    pub fn fallbacks(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        ["local", "allow", "deny", "error"].into_iter().zip(self.fallbacks)
     }
 }
 
