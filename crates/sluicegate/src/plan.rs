@@ -13,7 +13,7 @@ use sluicegate_rules::limit::{Limit, names};
 
 use crate::policy::Policy;
 #[cfg(feature = "redis")]
-use crate::redis::script::Sheeted;
+use crate::redis::script::Charter;
 
 /// The most limits that one limiter decides by.
 pub const LIMITS_MAX: usize = 32;
@@ -32,7 +32,7 @@ pub(crate) struct Rule {
     latest: Mutex<Weak<Plan>>,
     /// The same as a script reads it.
     #[cfg(feature = "redis")]
-    sheeted: arc_swap::ArcSwapOption<(Arc<Plan>, Arc<Sheeted>)>,
+    charter: arc_swap::ArcSwapOption<Charter>,
 }
 
 /// A rule as it stands during some time: for ever, unless a calendar is among its limits.
@@ -73,7 +73,7 @@ impl Rule {
             number: new_number(),
             latest: Mutex::default(),
             #[cfg(feature = "redis")]
-            sheeted: arc_swap::ArcSwapOption::empty(),
+            charter: arc_swap::ArcSwapOption::empty(),
         }
     }
 
@@ -105,16 +105,15 @@ impl Rule {
 
     /// The same as a script reads it.
     #[cfg(feature = "redis")]
-    pub(crate) fn sheeted_at(self: &Arc<Self>, now: Timestamp) -> Arc<Sheeted> {
-        if let Some(sheeted) = &*self.sheeted.load()
-            && sheeted.0.holds_at(now)
+    pub(crate) fn charter_at(self: &Arc<Self>, now: Timestamp) -> Arc<Charter> {
+        if let Some(charter) = &*self.charter.load()
+            && charter.plan.holds_at(now)
         {
-            return sheeted.1.clone();
+            return charter.clone();
         }
-        let plan = self.plan_at(now);
-        let sheeted = Arc::new(Sheeted::new(&plan));
-        self.sheeted.store(Some(Arc::new((plan, sheeted.clone()))));
-        sheeted
+        let charter = Arc::new(Charter::new(self.plan_at(now)));
+        self.charter.store(Some(charter.clone()));
+        charter
     }
 }
 

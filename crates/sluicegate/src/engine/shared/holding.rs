@@ -112,7 +112,7 @@ impl SharedEngine {
             let asked: Vec<_> = group.iter().map(|part| part.part.clone()).collect();
             match self.store.apply(&asked, op).await {
                 Ok(said) => {
-                    for (part, verdict) in group.iter().zip(&said.verdicts) {
+                    for (part, verdict) in group.iter().zip(&said.each) {
                         statuses[part.place].verdict = *verdict;
                     }
                     if goes_on && said.answer.verdict.is_allowed() {

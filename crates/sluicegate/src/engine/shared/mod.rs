@@ -245,7 +245,7 @@ impl SharedEngine {
                 let cost = parts.iter().map(|part| part.cost).max().unwrap_or(0);
                 let said = self.store.apply(&parts, Op::Peek { cost }).await?;
                 let allowed = said.answer.verdict.is_allowed();
-                Ok(Answered { allowed, verdicts: said.verdicts })
+                Ok(Answered { allowed, verdicts: said.each })
             }
             Want::Reset => {
                 let mut verdicts = Vec::with_capacity(parts.len());

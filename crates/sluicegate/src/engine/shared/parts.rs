@@ -61,7 +61,7 @@ impl SharedEngine {
                 let beside = format!(":{}", limit.unit.name());
                 let part = AskPart {
                     key: self.store.key_of(identity, &beside),
-                    plan: asked.limiter.rule().sheeted_at(now),
+                    charter: asked.limiter.rule().charter_at(now),
                     cost: step.cost,
                     open: false,
                     stand: Stand::Alone,
@@ -80,7 +80,7 @@ impl SharedEngine {
         let asked = rules.asked(no, identity);
         let part = AskPart {
             key: self.store.key_of(identity, ""),
-            plan: asked.rule?.sheeted_at(now),
+            charter: asked.rule?.charter_at(now),
             cost,
             open: asked.has_spare_capacity(now),
             stand,
@@ -108,7 +108,7 @@ pub(super) fn repeat(plan: &Plan, is_once: impl Fn(usize) -> bool, statuses: &mu
 
 /// Whether a hit needs an id to be given back by.
 pub(super) fn needs_holder(parts: &[AskPart]) -> bool {
-    parts.iter().any(|part| part.plan.steps.iter().any(has_slots))
+    parts.iter().any(|part| part.charter.steps().iter().any(has_slots))
 }
 
 fn has_slots(step: &Step) -> bool {

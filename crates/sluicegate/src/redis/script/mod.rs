@@ -1,91 +1,37 @@
-//! STUB until the real one is merged.
-use super::call::{Call, CallError};
-use super::link::Link;
-use sluicegate_core::account::Answer;
-use sluicegate_core::algorithm::concurrency::Holder;
-use sluicegate_core::mode::Step;
-use sluicegate_core::op::{Op, Refusal};
-use sluicegate_core::time::Timestamp;
-use sluicegate_core::verdict::{Decision, Verdict};
-use std::sync::Arc;
+//! The scripts: what they are told, what they say, and what a node makes of it.
+//!
+//! - *The short way* (`ask`, `told`): hits, charges and refunds are decided by `decide.lua`, which writes, and tells the time and
+//!   what it found. The node does the same to what was found, with the core, and so has the whole answer.
+//! - *The long way* (`long`): read, apply, write if nobody else has written meanwhile. For every other operation, and whenever something is
+//!   out of the ordinary: limits of another revision, a reservation that has run out, a clock that was set back.
+//!
+//! What lies in the store is described in [`sluicegate_core::record`].
 
-#[derive(Debug)]
-pub(crate) struct Sheeted {
-    pub(crate) steps: Box<[Step]>,
-}
-impl Sheeted {
-    pub(crate) fn new(plan: &crate::plan::Plan) -> Self {
-        Self { steps: plan.steps.clone() }
-    }
-}
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Stand {
-    Alone,
-    Quota,
-    Together,
-}
-#[derive(Debug, Clone)]
-pub(crate) struct AskPart {
-    pub(crate) key: Arc<[u8]>,
-    pub(crate) plan: Arc<Sheeted>,
-    pub(crate) cost: u64,
-    pub(crate) open: bool,
-    pub(crate) stand: Stand,
-}
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ShortOp {
-    Hit,
-    Charge,
-    Refund,
-}
-#[derive(Debug, Clone)]
-pub(crate) struct Ask {
-    pub(crate) parts: Vec<AskPart>,
-    pub(crate) op: ShortOp,
-    pub(crate) holder: Option<Holder>,
-    pub(crate) count: u32,
-}
-#[derive(Debug, Clone)]
-pub(crate) struct Answered {
-    pub(crate) allowed: bool,
-    pub(crate) verdicts: Vec<Verdict>,
-}
-pub(crate) enum Told {
-    Done { now: Timestamp, each: Vec<Answered> },
-    LongWay,
-}
-pub(crate) fn call(_: &[Ask], _: Option<Timestamp>) -> Call {
-    unimplemented!()
-}
-pub(crate) fn told(_: &[Ask], _: ::redis::Value) -> Result<Vec<Told>, String> {
-    unimplemented!()
-}
-pub(crate) struct LongAnswer {
-    pub(crate) answer: Answer,
-    pub(crate) verdicts: Vec<Verdict>,
-    pub(crate) now: Timestamp,
-}
-pub(crate) enum LongError {
-    Call(CallError),
-    Contended,
-    Refused(Refusal),
-}
-pub(crate) async fn apply(
-    _: &Link,
-    _: &[AskPart],
-    _: Op,
-    _: Option<Timestamp>,
-) -> Result<LongAnswer, LongError> {
-    unimplemented!()
-}
-pub(crate) async fn look(
-    _: &Link,
-    _: &AskPart,
-    _: Option<Timestamp>,
-) -> Result<(Vec<Decision>, Timestamp), LongError> {
-    unimplemented!()
-}
+mod ask;
+mod charter;
+mod long;
+mod told;
 
-pub(crate) fn disagreements() -> u64 {
-    0
-}
+pub(crate) use ask::{Ask, AskPart, ShortOp, Stand, call};
+pub(crate) use charter::{Charter, Plans};
+pub(crate) use long::{Long, LongError, LongPart, apply, ask_long, forget, look, renew};
+pub(crate) use told::{Answered, BadReply, DISAGREEMENTS, Told, told};
+
+use super::call::Script;
+
+/// Decides asks: the parts build on each other in this order.
+static DECIDE: Script = Script::new(concat!(
+    include_str!("lua/arithmetic.lua"),
+    include_str!("lua/steady.lua"),
+    include_str!("lua/stepped.lua"),
+    include_str!("lua/log.lua"),
+    include_str!("lua/slots.lua"),
+    include_str!("lua/record.lua"),
+    include_str!("lua/decide.lua"),
+));
+
+/// Reads records whole.
+static READ: Script = Script::new(include_str!("lua/read.lua"));
+
+/// Writes records that nobody has changed since.
+static SWAP: Script = Script::new(include_str!("lua/swap.lua"));

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
-use crate::redis::script::{Ask, Sheeted, ShortOp, Stand};
+use crate::redis::script::{Ask, Charter, ShortOp, Stand};
 
 /// How long what other nodes do may go unheard of.
 const REMEMBERED: Span = Span::from_millis(100);
@@ -26,7 +26,7 @@ pub(super) struct Denials {
 
 #[derive(Debug)]
 struct Denial {
-    plan: Arc<Sheeted>,
+    charter: Arc<Charter>,
     cost: u64,
     open: bool,
     verdict: Verdict,
@@ -44,7 +44,7 @@ impl Denials {
         let denial = part_of.get(&part.key)?;
         let is_same = denial.cost == part.cost
             && denial.open == part.open
-            && Arc::ptr_eq(&denial.plan, &part.plan);
+            && Arc::ptr_eq(&denial.charter, &part.charter);
         // A clock that was set back knows nothing of it.
         if !is_same || ask.op != ShortOp::Hit || now < denial.at || now >= denial.until {
             return None;
@@ -60,7 +60,7 @@ impl Denials {
             Outcome::Never { .. } => Span::MAX,
             Outcome::Allow { .. } => return,
         };
-        let leaves_trace = part.plan.steps.iter().any(|step| step.keeps_denials());
+        let leaves_trace = part.charter.steps().iter().any(|step| step.keeps_denials());
         if ask.op != ShortOp::Hit || part.stand != Stand::Together || leaves_trace {
             return;
         }
@@ -70,8 +70,8 @@ impl Denials {
             part_of.retain(|_, denial| now < denial.until);
         }
         if part_of.len() < DENIALS_MAX {
-            let (plan, cost, open) = (part.plan.clone(), part.cost, part.open);
-            let denial = Denial { plan, cost, open, verdict: *verdict, at: now, until };
+            let (charter, cost, open) = (part.charter.clone(), part.cost, part.open);
+            let denial = Denial { charter, cost, open, verdict: *verdict, at: now, until };
             part_of.insert(part.key.clone(), denial);
         }
     }

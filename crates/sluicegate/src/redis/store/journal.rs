@@ -12,7 +12,7 @@ use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
 
-use crate::redis::script::{AskPart, Sheeted};
+use crate::redis::script::{AskPart, Charter};
 
 /// The most identities that it is written down for; of others it is counted how much was not.
 const ENTRIES_MAX: usize = 100_000;
@@ -30,7 +30,7 @@ pub(super) struct Journal {
 /// What one identity was admitted to.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) plan: Arc<Sheeted>,
+    pub(super) charter: Arc<Charter>,
     pub(super) account: Account,
 }
 
@@ -47,15 +47,15 @@ impl Journal {
             self.dropped.fetch_add(part.cost, Ordering::Relaxed);
             return;
         }
-        let new = || Entry { plan: part.plan.clone(), account: Account::default() };
+        let new = || Entry { charter: part.charter.clone(), account: Account::default() };
         let entry = entries.entry(part.key.clone()).or_insert_with(new);
-        if !Arc::ptr_eq(&entry.plan, &part.plan) {
+        if !Arc::ptr_eq(&entry.charter, &part.charter) {
             // What was admitted under limits that are gone is not held against the new ones.
             *entry = new();
         }
         // Slots are not charged, and refuse: they are given back to where they were taken.
         let charge = Op::Charge { cost: part.cost };
-        if entry.account.apply(&entry.plan.steps, charge, Moment::at(now)).is_ok() {
+        if entry.account.apply(&entry.charter.steps(), charge, Moment::at(now)).is_ok() {
             self.written.fetch_add(part.cost, Ordering::Relaxed);
             self.has_entries.store(true, Ordering::Release);
         }
@@ -71,7 +71,7 @@ impl Journal {
         let mut entries = self.entries.lock();
         self.has_entries.store(false, Ordering::Release);
         let all = std::mem::take(&mut *entries).into_iter();
-        all.filter(|(_, entry)| entry.account.expires_at(&entry.plan.steps) > now).collect()
+        all.filter(|(_, entry)| entry.account.expires_at(&entry.charter.steps()) > now).collect()
     }
 
     /// The store could not be told: it has to be still.

@@ -148,7 +148,7 @@ impl Batch {
                     && one.stand == other.stand
                     && one.open == other.open
                     && one.key == other.key
-                    && std::sync::Arc::ptr_eq(&one.plan, &other.plan)
+                    && std::sync::Arc::ptr_eq(&one.charter, &other.charter)
             })
     }
 
@@ -180,7 +180,7 @@ impl Batch {
 /// Tells all who asked the same, each what became of its own.
 fn reply(told: Told, replies: Vec<oneshot::Sender<Result<Said, CallError>>>) {
     match told {
-        Told::Done { now, each } => {
+        Told::Done { now, each, .. } => {
             for (answered, reply) in each.into_iter().zip(replies) {
                 let _ = reply.send(Ok(Said::Answered(answered, now)));
             }

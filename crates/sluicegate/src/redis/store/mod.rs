@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::Timestamp;
-use sluicegate_core::verdict::{Decision, Verdict};
+use sluicegate_core::verdict::Decision;
 use sluicegate_rules::rule::OnStoreFailure;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot};
 
 use super::call::CallError;
 use super::link::Link;
-use super::script::{self, Answered, Ask, AskPart, LongError, ShortOp, Stand};
+use super::script::{self, Answered, Ask, AskPart, Long, LongError, LongPart, Plans};
 use crate::clock::{Clock, SystemClock};
 use denials::Denials;
 use journal::Journal;
@@ -81,6 +81,7 @@ pub(super) struct Inner {
     denials: Denials,
     journal: Journal,
     long_locks: Vec<Mutex<()>>,
+    plans: Plans,
     nodes: AtomicU64,
     asked: AtomicU64,
     known: AtomicU64,
@@ -108,7 +109,9 @@ impl Store {
             tokio::spawn(lane::serve(receiver, link.clone(), options.clock.clone()));
             lanes.push(sender);
         }
+        let plans = Plans::new(&key::plain_key(&options.namespace, b""));
         let inner = Arc::new(Inner {
+            plans,
             link,
             options,
             lanes,
@@ -152,7 +155,7 @@ impl Store {
             owed: read(&journal.written),
             unwritten: read(&journal.dropped),
             nodes: self.nodes(),
-            disagreements: script::disagreements(),
+            disagreements: script::DISAGREEMENTS.load(Ordering::Relaxed),
             fallbacks: std::array::from_fn(|place| read(&fallbacks[place])),
         }
     }
@@ -218,47 +221,14 @@ impl Store {
         answered
     }
 
-    /// The same with the core's help: as a script would, part by part.
+    /// The same with the core's help.
     async fn ask_long(&self, ask: &Ask) -> Result<Answered, CallError> {
-        let op = |cost| match ask.op {
-            ShortOp::Hit => Op::Hit { cost, holder: ask.holder },
-            ShortOp::Charge => Op::Charge { cost },
-            ShortOp::Refund => Op::Refund { cost },
-        };
-        let mut verdicts: Vec<Option<Verdict>> = vec![None; ask.parts.len()];
-        let (mut denied, mut quotas, mut exhausted) = (false, 0, 0);
-        for (place, part) in ask.parts.iter().enumerate() {
-            if part.stand == Stand::Together {
-                continue;
-            }
-            let said = self.apply(std::slice::from_ref(part), op(part.cost)).await;
-            let verdict = said.map_err(call_error)?.answer.verdict;
-            let is_denied = !verdict.is_allowed();
-            match part.stand {
-                Stand::Quota => {
-                    quotas += 1;
-                    exhausted += usize::from(is_denied);
-                }
-                _ => denied |= is_denied,
-            }
-            verdicts[place] = Some(verdict);
-        }
-        denied |= quotas > 0 && exhausted == quotas;
-        let is_together = |part: &&AskPart| part.stand == Stand::Together;
-        let together: Vec<AskPart> = ask.parts.iter().filter(is_together).cloned().collect();
-        if !together.is_empty() {
-            let cost = together.iter().map(|part| part.cost).max().unwrap_or(0);
-            let op = if denied { Op::Peek { cost } } else { op(cost) };
-            let said = self.apply(&together, op).await.map_err(call_error)?;
-            denied |= !said.answer.verdict.is_allowed();
-            let mut said = said.verdicts.into_iter();
-            let open = ask.parts.iter().zip(&mut verdicts);
-            for (_, verdict) in open.filter(|(part, _)| is_together(part)) {
-                *verdict = said.next();
-            }
-        }
-        let verdicts = verdicts.into_iter().flatten().collect();
-        Ok(Answered { allowed: !denied, verdicts })
+        let inner = &*self.inner;
+        inner.long.fetch_add(1, Ordering::Relaxed);
+        let _one_at_a_time = inner.long_lock(&ask.parts).await;
+        let said = script::ask_long(&inner.link, &inner.plans, ask, inner.clock()).await;
+        let mut said = said.map_err(|error| call_error(error.into()))?;
+        said.pop().ok_or(CallError::Broken)
     }
 
     /// Any operation on parts that can be asked together, all or nothing.
@@ -266,16 +236,14 @@ impl Store {
         &self,
         parts: &[AskPart],
         op: Op,
-    ) -> Result<script::LongAnswer, NotDone> {
+    ) -> Result<Long, NotDone> {
         let inner = &*self.inner;
         inner.long.fetch_add(1, Ordering::Relaxed);
-        let Some(first) = parts.first() else {
-            return Err(NotDone::Store(CallError::Refused("nothing is asked".into())));
+        let long: Vec<LongPart> = parts.iter().map(LongPart::of).collect();
+        let done = {
+            let _one_at_a_time = inner.long_lock(parts).await;
+            script::apply(&inner.link, &inner.plans, &long, op, inner.clock()).await
         };
-        let place = inner.hashing.hash_one(&first.key) as usize % LONG_LOCKS;
-        let one_at_a_time = inner.long_locks[place].lock().await;
-        let done = script::apply(&inner.link, parts, op, inner.clock()).await;
-        drop(one_at_a_time);
         if !op.leaves_no_trace() {
             self.forget_denials(parts);
         }
@@ -291,8 +259,8 @@ impl Store {
     /// What each limit of a part says to a cost on its own. Leaves no trace.
     pub(crate) async fn look(&self, part: &AskPart) -> Result<Vec<Decision>, NotDone> {
         let inner = &*self.inner;
-        let said = script::look(&inner.link, part, inner.clock()).await;
-        said.map(|(decisions, _)| decisions).map_err(NotDone::from)
+        let said = script::look(&inner.link, &inner.plans, &LongPart::of(part), inner.clock()).await;
+        said.map_err(NotDone::from)
     }
 
     /// What a rule says took the place of an answer.
@@ -359,6 +327,12 @@ impl Inner {
         clock_of(self.options.clock.as_deref())
     }
 
+    async fn long_lock(&self, parts: &[AskPart]) -> Option<MutexGuard<'_, ()>> {
+        let first = parts.first()?;
+        let place = self.hashing.hash_one(&first.key) as usize % LONG_LOCKS;
+        Some(self.long_locks[place].lock().await)
+    }
+
     /// Of whom an ask is: that of its first part, so that a lane is an identity's and not a cost's.
     fn hash(&self, ask: &Ask) -> u64 {
         ask.parts.first().map_or(0, |part| self.hash_of(part))
@@ -386,9 +360,10 @@ fn call_error(not: NotDone) -> CallError {
 impl From<LongError> for NotDone {
     fn from(error: LongError) -> Self {
         match error {
-            LongError::Call(error) => Self::Store(error),
+            LongError::Store(error) => Self::Store(error),
             LongError::Refused(refusal) => Self::Refused(refusal),
             LongError::Contended => Self::Store(CallError::Busy),
+            LongError::BadReply => Self::Store(CallError::Refused(error.to_string().into())),
         }
     }
 }
