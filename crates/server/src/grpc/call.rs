@@ -112,10 +112,11 @@ pub(super) fn answer(
                 return call.fail(Status::overloaded(), shared);
             };
             let (shared, since) = (shared.clone(), since.clone());
-            tokio::spawn(async move {
+            let later = async move {
                 let _seat = seat;
                 call.conclude_later(&message, &shared, &since).await;
-            });
+            };
+            tokio::spawn(later);
         }
         Poll::Ready(message) => call.conclude(message, shared, || told.subscribe(), since),
         Poll::Pending => {

@@ -226,7 +226,8 @@ impl Service {
         counters.check(&rules, &request(&charged), now, checked).await.map_err(Failure::store)?;
         if !refunded.is_empty() {
             let request = request(&refunded);
-            let refund = counters.refund(&rules, &request, now, given_back);
+            // Rare, and large.
+            let refund = Box::pin(counters.refund(&rules, &request, now, given_back));
             refund.await.map_err(Failure::store)?;
         }
         if scratch.checked.domain() == DomainIs::Unknown {

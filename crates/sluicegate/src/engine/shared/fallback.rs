@@ -95,7 +95,8 @@ impl SharedEngine {
     /// A hit on one of n nodes weighs n times as much: so each node has an n-th of the limit. Of a limit that is smaller than the number of nodes, each has one.
     fn share_of(&self, part: &Part<'_>) -> u64 {
         let (cost, nodes) = (part.part.cost, self.store.nodes());
-        let capacities = part.part.charter.steps().iter().filter_map(|step| step.limit().capacity());
+        let capacities =
+            part.part.charter.steps().iter().filter_map(|step| step.limit().capacity());
         let most = capacities.min().unwrap_or(u64::MAX).max(cost);
         cost.saturating_mul(nodes).min(most)
     }

@@ -226,9 +226,9 @@ impl SharedEngine {
         };
         match groups.len() {
             0 => Vec::new(),
-            // Nearly always; and without the room that a list of futures takes.
+            // Nearly always.
             1 => vec![ask(groups.remove(0)).await],
-            _ => join_all(groups.into_iter().map(ask)).await,
+            _ => Box::pin(join_all(groups.into_iter().map(ask))).await,
         }
     }
 
@@ -238,7 +238,14 @@ impl SharedEngine {
                 let holder = parts::needs_holder(&parts).then(Engine::new_holder);
                 self.store.hit(Ask { parts, op: ShortOp::Hit, holder, count: 1 }).await
             }
-            Want::Refund => {
+            // What is asked less often has its room elsewhere: it would be in the way of every hit.
+            _ => Box::pin(self.ask_other(want, parts)).await,
+        }
+    }
+
+    async fn ask_other(&self, want: Want, parts: Vec<AskPart>) -> Result<Answered, CallError> {
+        match want {
+            Want::Hit | Want::Refund => {
                 self.store.refund(Ask { parts, op: ShortOp::Refund, holder: None, count: 1 }).await
             }
             Want::Peek => {

@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use sluicegate_core::mode::Step;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
-use crate::redis::script::{Ask, Charter, ShortOp, Stand};
+use crate::redis::script::{Ask, AskPart, Charter, ShortOp, Stand};
 
 /// How long what other nodes do may go unheard of.
 const REMEMBERED: Span = Span::from_millis(100);
@@ -52,27 +53,30 @@ impl Denials {
         Some(later(&denial.verdict, now.since(denial.at)))
     }
 
-    /// Remembers what an ask was answered, if it is a denial that stands until somebody's time has come.
-    pub(super) fn remember(&self, ask: &Ask, hash: u64, verdict: &Verdict, now: Timestamp) {
-        let [part] = ask.parts.as_slice() else { return };
+    /// The part whose denial would be remembered: one that stands until somebody's time has come, and leaves no trace.
+    pub(super) fn may_remember(ask: &Ask) -> Option<AskPart> {
+        let [part] = ask.parts.as_slice() else { return None };
+        let leaves_trace = part.charter.steps().iter().any(Step::keeps_denials);
+        let may = ask.op == ShortOp::Hit && part.stand == Stand::Together && !leaves_trace;
+        may.then(|| part.clone())
+    }
+
+    /// Remembers what it was answered, if that is a denial.
+    pub(super) fn remember(&self, part: AskPart, hash: u64, verdict: &Verdict, now: Timestamp) {
         let retry_after = match verdict.outcome {
             Outcome::Deny { retry_after } => retry_after,
             Outcome::Never { .. } => Span::MAX,
             Outcome::Allow { .. } => return,
         };
-        let leaves_trace = part.charter.steps().iter().any(|step| step.keeps_denials());
-        if ask.op != ShortOp::Hit || part.stand != Stand::Together || leaves_trace {
-            return;
-        }
         let until = now.after(retry_after.min(REMEMBERED));
         let mut part_of = self.part(hash).lock();
         if part_of.len() >= DENIALS_MAX {
             part_of.retain(|_, denial| now < denial.until);
         }
         if part_of.len() < DENIALS_MAX {
-            let (charter, cost, open) = (part.charter.clone(), part.cost, part.open);
+            let AskPart { key, charter, cost, open, .. } = part;
             let denial = Denial { charter, cost, open, verdict: *verdict, at: now, until };
-            part_of.insert(part.key.clone(), denial);
+            part_of.insert(key, denial);
         }
     }
 

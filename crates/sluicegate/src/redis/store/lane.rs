@@ -41,7 +41,7 @@ pub(super) enum Said {
     /// That, at this moment by its clock.
     Answered(Answered, Timestamp),
     /// That this is not for a script to decide. Nothing has changed.
-    LongWay,
+    LongWay(Ask),
 }
 
 /// Asks that ride together, each with all who asked it.
@@ -161,8 +161,9 @@ impl Batch {
         });
         match told {
             Ok(told) => {
-                for (told, replies) in told.into_iter().zip(self.replies) {
-                    reply(told, replies);
+                let asked = self.asks.into_iter().zip(self.replies);
+                for (told, (ask, replies)) in told.into_iter().zip(asked) {
+                    reply(told, ask, replies);
                 }
                 None
             }
@@ -178,7 +179,7 @@ impl Batch {
 }
 
 /// Tells all who asked the same, each what became of its own.
-fn reply(told: Told, replies: Vec<oneshot::Sender<Result<Said, CallError>>>) {
+fn reply(told: Told, ask: Ask, replies: Vec<oneshot::Sender<Result<Said, CallError>>>) {
     match told {
         Told::Done { now, each, .. } => {
             for (answered, reply) in each.into_iter().zip(replies) {
@@ -186,8 +187,9 @@ fn reply(told: Told, replies: Vec<oneshot::Sender<Result<Said, CallError>>>) {
             }
         }
         Told::LongWay => {
+            let one = Ask { count: 1, ..ask };
             for reply in replies {
-                let _ = reply.send(Ok(Said::LongWay));
+                let _ = reply.send(Ok(Said::LongWay(one.clone())));
             }
         }
     }

@@ -178,11 +178,10 @@ impl Store {
             inner.known.fetch_add(1, Ordering::Relaxed);
             return Ok(Answered { allowed: false, verdicts: vec![verdict] });
         }
-        let answered = self.ask(ask.clone(), hash).await?;
-        if !answered.allowed
-            && let [verdict] = answered.verdicts.as_slice()
-        {
-            inner.denials.remember(&ask, hash, verdict, inner.now());
+        let denied = Denials::may_remember(&ask);
+        let answered = self.ask(ask, hash).await?;
+        if let (Some(part), false, [verdict]) = (denied, answered.allowed, &*answered.verdicts) {
+            inner.denials.remember(part, hash, verdict, inner.now());
         }
         Ok(answered)
     }
@@ -200,7 +199,7 @@ impl Store {
         let inner = &*self.inner;
         inner.asked.fetch_add(1, Ordering::Relaxed);
         let (reply, said) = oneshot::channel();
-        let pending = Pending { ask: ask.clone(), hash, reply };
+        let pending = Pending { ask, hash, reply };
         let sent = inner.lanes[hash as usize % LANES].try_send(pending);
         let said = match sent {
             Ok(()) => said.await.unwrap_or(Err(CallError::Broken)),
@@ -208,7 +207,8 @@ impl Store {
         };
         let answered = match said {
             Ok(Said::Answered(answered, _)) => Ok(answered),
-            Ok(Said::LongWay) => self.ask_long(&ask).await,
+            // Rare, and large.
+            Ok(Said::LongWay(ask)) => Box::pin(self.ask_long(ask)).await,
             Err(error) => Err(error),
         };
         match &answered {
@@ -222,21 +222,17 @@ impl Store {
     }
 
     /// The same with the core's help.
-    async fn ask_long(&self, ask: &Ask) -> Result<Answered, CallError> {
+    async fn ask_long(&self, ask: Ask) -> Result<Answered, CallError> {
         let inner = &*self.inner;
         inner.long.fetch_add(1, Ordering::Relaxed);
         let _one_at_a_time = inner.long_lock(&ask.parts).await;
-        let said = script::ask_long(&inner.link, &inner.plans, ask, inner.clock()).await;
+        let said = script::ask_long(&inner.link, &inner.plans, &ask, inner.clock()).await;
         let mut said = said.map_err(|error| call_error(error.into()))?;
         said.pop().ok_or(CallError::Broken)
     }
 
     /// Any operation on parts that can be asked together, all or nothing.
-    pub(crate) async fn apply(
-        &self,
-        parts: &[AskPart],
-        op: Op,
-    ) -> Result<Long, NotDone> {
+    pub(crate) async fn apply(&self, parts: &[AskPart], op: Op) -> Result<Long, NotDone> {
         let inner = &*self.inner;
         inner.long.fetch_add(1, Ordering::Relaxed);
         let long: Vec<LongPart> = parts.iter().map(LongPart::of).collect();
@@ -259,7 +255,8 @@ impl Store {
     /// What each limit of a part says to a cost on its own. Leaves no trace.
     pub(crate) async fn look(&self, part: &AskPart) -> Result<Vec<Decision>, NotDone> {
         let inner = &*self.inner;
-        let said = script::look(&inner.link, &inner.plans, &LongPart::of(part), inner.clock()).await;
+        let said =
+            script::look(&inner.link, &inner.plans, &LongPart::of(part), inner.clock()).await;
         said.map_err(NotDone::from)
     }
 
