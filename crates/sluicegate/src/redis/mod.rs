@@ -6,6 +6,7 @@
 
 mod call;
 mod link;
+mod script;
 
 pub use call::CallError;
 pub use link::Link;
