@@ -19,7 +19,8 @@ use super::{Answered, Ask, AskPart, BadReply, Charter, Plans, ShortOp, Stand};
 use crate::memory::UNCOUNTED;
 use crate::redis::call::CallError;
 use crate::redis::link::Link;
-use swap::{Seat, read_all, write_all};
+pub(super) use swap::read_all;
+use swap::{Seat, write_all};
 
 /// How often an operation is tried again because somebody else was faster.
 const TRIES_MAX: usize = 64;

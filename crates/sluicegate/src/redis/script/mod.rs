@@ -35,3 +35,6 @@ static READ: Script = Script::new(include_str!("lua/read.lua"));
 
 /// Writes records that nobody has changed since.
 static SWAP: Script = Script::new(include_str!("lua/swap.lua"));
+
+#[cfg(test)]
+mod tests;
