@@ -9,4 +9,7 @@ mod link;
 mod script;
 
 pub use call::CallError;
-pub use link::Link;
+pub use link::{
+    Address, AddressError, BreakerOptions, BreakerState, Link, LinkError, LinkOptions, LinkStats,
+    Secret, ServerStats, TlsOptions,
+};

@@ -1,6 +1,7 @@
 //! The same identities twice: as accounts of the core, and as records on a server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sluicegate_bed::redis::Single;
 use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_each};
@@ -16,7 +17,7 @@ use tokio::runtime::Runtime;
 use super::anything::{Asked, Event, KEYS, Ruled, Turn};
 use crate::memory::UNCOUNTED;
 use crate::plan::Rule;
-use crate::redis::link::Link;
+use crate::redis::link::{Address, Link, LinkOptions};
 use crate::redis::script::long::{self, LongError, LongPart};
 use crate::redis::script::{
     Answered, Ask, AskPart, Charter, Plans, ShortOp, Stand, Told, apply, ask_long, call, told,
@@ -48,7 +49,11 @@ impl Bench {
     pub(super) fn start() -> Self {
         let server = Single::start();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let link = runtime.block_on(Link::open(server.url())).unwrap();
+        // Far more than a call needs, however busy the machine.
+        let ample = Duration::from_secs(20);
+        let options = LinkOptions { timeout: ample, connect_timeout: ample, ..Default::default() };
+        let address = Address::parse(server.url()).unwrap();
+        let link = runtime.block_on(async { Link::open(address, options) }).unwrap();
         let plans = Plans::new(b"t:");
         Self { _server: server, runtime, link, plans, next: std::cell::Cell::new(0) }
     }
