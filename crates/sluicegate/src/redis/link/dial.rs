@@ -26,8 +26,8 @@ pub(super) struct Dialed {
 /// What a server says of itself, as far as we may ask.
 #[derive(Debug, Default)]
 pub(super) struct Greeting {
-    /// Of the process: another after each start.
-    pub(super) run_id: Option<Box<str>>,
+    /// Of the process, and of the history of its data: another after each start, and when it was something else meanwhile.
+    pub(super) identity: Option<Box<str>>,
     /// Whether it takes writes.
     pub(super) primary: Option<bool>,
 }
@@ -40,7 +40,8 @@ pub(super) struct Driver(JoinHandle<()>);
 pub(super) async fn dial(target: &Target, settings: &Settings) -> Result<Dialed, Box<str>> {
     let login = settings.login().map_err(|error| error.to_string())?;
     let greeted = async {
-        let (connection, driver) = connect(target, settings, &login).await?;
+        let (connection, driver) = connect(target, settings).await?;
+        log_in(&connection, &login).await?;
         let greeting = greet(&connection).await?;
         Ok(Dialed { connection, driver, greeting })
     };
@@ -53,7 +54,12 @@ pub(super) async fn dial_sentinel(
     settings: &Settings,
 ) -> Result<(MultiplexedConnection, Driver), Box<str>> {
     let login = settings.sentinel_login();
-    in_time(settings, connect(target, settings, &login)).await
+    let logged_in = async {
+        let (connection, driver) = connect(target, settings).await?;
+        log_in(&connection, &login).await?;
+        Ok((connection, driver))
+    };
+    in_time(settings, logged_in).await
 }
 
 async fn in_time<T>(
@@ -69,21 +75,18 @@ async fn in_time<T>(
 async fn connect(
     target: &Target,
     settings: &Settings,
-    login: &Login,
 ) -> Result<(MultiplexedConnection, Driver), Box<str>> {
     match target {
-        Target::Unix(path) => {
-            talk(UnixStream::connect(path).await.map_err(told)?, settings, login).await
-        }
+        Target::Unix(path) => talk(UnixStream::connect(path).await.map_err(told)?, settings).await,
         Target::Host(host) => {
             let stream = TcpStream::connect((&*host.name, host.port)).await.map_err(told)?;
             stream.set_nodelay(true).map_err(told)?;
             match settings.tls() {
-                None => talk(stream, settings, login).await,
+                None => talk(stream, settings).await,
                 Some(config) => {
                     let name = ServerName::try_from(host.name.to_string()).map_err(told)?;
                     let stream = TlsConnector::from(config).connect(name, stream).await;
-                    talk(stream.map_err(told)?, settings, login).await
+                    talk(stream.map_err(told)?, settings).await
                 }
             }
         }
@@ -93,16 +96,9 @@ async fn connect(
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     settings: &Settings,
-    login: &Login,
 ) -> Result<(MultiplexedConnection, Driver), Box<str>> {
-    let mut info =
-        RedisConnectionInfo::default().set_db(i64::from(login.database)).set_skip_set_lib_name();
-    if let Some(username) = &login.username {
-        info = info.set_username(username);
-    }
-    if let Some(password) = &login.password {
-        info = info.set_password(password.reveal());
-    }
+    // The crate would log in too, but keep the server's words to itself when it is sent away.
+    let info = RedisConnectionInfo::default().set_skip_set_lib_name();
     let options = &settings.options;
     let config = AsyncConnectionConfig::new()
         // One deadline holds for everything, and it is the caller's.
@@ -114,29 +110,64 @@ async fn talk(
     Ok((connection, Driver(tokio::spawn(driver))))
 }
 
+async fn log_in(connection: &MultiplexedConnection, login: &Login) -> Result<(), Box<str>> {
+    let mut pipeline = redis::pipe();
+    if let Some(password) = &login.password {
+        let auth = pipeline.cmd("AUTH");
+        if let Some(username) = &login.username {
+            auth.arg(&**username);
+        }
+        auth.arg(password.reveal());
+    }
+    if login.database != 0 {
+        pipeline.cmd("SELECT").arg(login.database);
+    }
+    if pipeline.is_empty() {
+        return Ok(());
+    }
+    let mut connection = connection.clone();
+    let count = pipeline.len();
+    let answers = connection.send_packed_commands(&pipeline, 0, count).await.map_err(told)?;
+    let refusal = answers.iter().find_map(|answer| match answer {
+        Value::ServerError(error) => Some(text_of(error)),
+        _ => None,
+    });
+    refusal.map_or(Ok(()), Err)
+}
+
 async fn greet(connection: &MultiplexedConnection) -> Result<Greeting, Box<str>> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("PING");
     pipeline.cmd("CLIENT").arg("SETNAME").arg("sluicegate");
     pipeline.cmd("INFO").arg("server");
+    pipeline.cmd("INFO").arg("replication");
     pipeline.cmd("ROLE");
     let mut connection = connection.clone();
-    let answers = connection.send_packed_commands(&pipeline, 0, 4).await.map_err(told)?;
-    let mut answers = answers.into_iter();
+    let count = pipeline.len();
+    let answers = connection.send_packed_commands(&pipeline, 0, count).await.map_err(told)?;
+    let [ping, _, server, replication, role] = answers.as_slice() else {
+        return Err("said something else when asked who it is".into());
+    };
     // One that loads its data, or will not have us, says so here.
-    if let Some(Value::ServerError(error)) = answers.next() {
-        return Err(text_of(&error));
+    if let Value::ServerError(error) = ping {
+        return Err(text_of(error));
     }
     // The rest is asked for what it is worth: not every user may ask it.
-    let info = answers.nth(1);
-    let run_id = info.as_ref().and_then(text).and_then(|info| {
-        info.lines().find_map(|line| line.strip_prefix("run_id:")).map(|id| id.trim().into())
-    });
-    let primary = match answers.next() {
-        Some(Value::Array(parts)) => parts.first().and_then(text).map(|role| role == "master"),
-        _ => None,
+    let run_id = line(server, "run_id:");
+    let history = line(replication, "master_replid:").unwrap_or_default();
+    let role = match role {
+        Value::Array(parts) => parts.first().and_then(text),
+        _ => line(replication, "role:"),
     };
-    Ok(Greeting { run_id, primary })
+    Ok(Greeting {
+        identity: run_id.map(|run_id| format!("{run_id} {history}").into()),
+        primary: role.map(|role| role == "master"),
+    })
+}
+
+/// What `INFO` says behind a name.
+fn line<'a>(info: &'a Value, name: &str) -> Option<&'a str> {
+    text(info)?.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 fn told(error: impl std::fmt::Display) -> Box<str> {

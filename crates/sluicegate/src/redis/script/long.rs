@@ -19,7 +19,8 @@ use super::{Answered, Ask, AskPart, BadReply, Charter, Plans, ShortOp, Stand};
 use crate::memory::UNCOUNTED;
 use crate::redis::call::CallError;
 use crate::redis::link::Link;
-use swap::{Seat, read_all, write_all};
+pub(super) use swap::read_all;
+use swap::{Seat, write_all};
 
 /// How often an operation is tried again because somebody else was faster.
 const TRIES_MAX: usize = 64;
@@ -112,6 +113,24 @@ pub(crate) async fn look(
         Ok(Done { said: each.collect(), writes: false, raises_epoch: false })
     });
     Ok(looked.await?.2)
+}
+
+/// What another account of the same identity has in use is in use here too.
+///
+/// # Errors
+/// When the store gave no answer.
+pub(crate) async fn absorb(
+    link: &Link,
+    plans: &Plans,
+    part: &LongPart,
+    other: &Account,
+    clock: Option<Timestamp>,
+) -> Result<(), LongError> {
+    let absorbed = work(link, plans, std::slice::from_ref(part), clock, |parts, now| {
+        parts.iter_mut().for_each(|part| part.account.absorb(part.plan, other, now));
+        Ok(Done { said: (), writes: true, raises_epoch: false })
+    });
+    absorbed.await.map(|_| ())
 }
 
 /// Starts the leases of slots anew that are held under an id; how many slots that are.
@@ -273,8 +292,7 @@ impl LongPart {
 /// on. Slots cannot be held without an id: of a plan that has some, it starts anew.
 fn used_up(charter: &Charter, now: Timestamp) -> Account {
     let mut account = Account::default();
-    let drained =
-        account.apply(charter.steps(), Op::Drain, sluicegate_core::account::Moment::at(now));
+    let drained = account.apply(charter.steps(), Op::Drain, Moment::at(now));
     if drained.is_ok() { account } else { Account::default() }
 }
 

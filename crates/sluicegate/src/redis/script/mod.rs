@@ -14,7 +14,7 @@ mod told;
 
 pub(crate) use ask::{Ask, AskPart, ShortOp, Stand, call};
 pub(crate) use charter::{Charter, Plans};
-pub(crate) use long::{Long, LongError, LongPart, apply, ask_long, forget, look, renew};
+pub(crate) use long::{Long, LongError, LongPart, absorb, apply, ask_long, forget, look, renew};
 pub(crate) use told::{Answered, BadReply, DISAGREEMENTS, Told, told};
 
 use super::call::Script;
@@ -35,3 +35,6 @@ static READ: Script = Script::new(include_str!("lua/read.lua"));
 
 /// Writes records that nobody has changed since.
 static SWAP: Script = Script::new(include_str!("lua/swap.lua"));
+
+#[cfg(test)]
+mod tests;

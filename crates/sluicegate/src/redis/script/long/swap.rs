@@ -20,15 +20,15 @@ const EPOCH_KEPT_MS: u64 = 60_000;
 const GIVEN_CLOCK_MS: u64 = 3_600_000;
 
 /// An identity as it was read, and what becomes of it.
-pub(super) struct Seat {
+pub(in crate::redis::script) struct Seat {
     /// The record as it lies in the store.
     text: Option<Vec<u8>>,
     /// What lies in the sets beside it.
     sets: Vec<Vec<Member>>,
     epoch: u64,
-    pub(super) account: Account,
-    pub(super) brought_over: bool,
-    pub(super) garbage: bool,
+    pub(in crate::redis::script) account: Account,
+    pub(in crate::redis::script) brought_over: bool,
+    pub(in crate::redis::script) garbage: bool,
 }
 
 /// What a store has of an identity.
@@ -38,7 +38,7 @@ struct Read {
 }
 
 /// Reads the records of all parts, brought over to their limits; and the time.
-pub(super) async fn read_all(
+pub(in crate::redis::script) async fn read_all(
     link: &Link,
     plans: &Plans,
     parts: &[LongPart],
@@ -184,6 +184,13 @@ impl Read {
 // === impl Seat ===
 
 impl Seat {
+    /// The record as it lies in the store, for people.
+    #[cfg(test)]
+    pub(in crate::redis::script) fn shown(&self) -> String {
+        let text = self.text.as_deref().map(String::from_utf8_lossy);
+        format!("{text:?} {:?}", self.sets)
+    }
+
     /// What the script that writes is told: what was, what is to be, and for how long.
     fn to_be(&self, part: &LongPart, now: Timestamp, clock_is_given: bool) -> Vec<Vec<u8>> {
         let charter = &part.charter;
