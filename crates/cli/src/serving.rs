@@ -58,6 +58,12 @@ pub(crate) struct ServeArgs {
     /// Errors over HTTP: envelope or problem (application/problem+json) [default: envelope]
     #[arg(long, value_name = "FORM")]
     errors: Option<String>,
+    /// Where counters are kept: memory, or redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://… [default: memory]
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// On Redis, count limits of Envoy's form on the keys of another service: envoy or none [default: none]
+    #[arg(long, value_name = "WHOSE")]
+    compat: Option<String>,
     /// Keep what is counted in this file, over a restart
     #[arg(long, value_name = "PATH")]
     snapshot: Option<String>,
@@ -144,6 +150,8 @@ impl ServeArgs {
             ("--headers", "SLUICEGATE_HEADERS", &self.headers),
             ("--reset", "SLUICEGATE_RESET", &self.reset),
             ("--errors", "SLUICEGATE_ERRORS", &self.errors),
+            ("--store", "SLUICEGATE_STORE", &self.store),
+            ("--compat", "SLUICEGATE_COMPAT", &self.compat),
             ("--snapshot", "SLUICEGATE_SNAPSHOT", &self.snapshot),
             ("--snapshot-every", "SLUICEGATE_SNAPSHOT_EVERY", &self.snapshot_every),
             ("--max-identities", "SLUICEGATE_MAX_IDENTITIES", &self.max_identities),

@@ -33,7 +33,13 @@ fn every_flag_of_serve_is_in_the_guide() {
 fn every_variable_is_in_the_guide() {
     let guide = page("docs/guide/service.md");
     let mut count = 0;
-    for file in ["settings/mod.rs", "settings/strangers.rs", "traces/env.rs"] {
+    for file in [
+        "settings/mod.rs",
+        "settings/store/anchor.rs",
+        "settings/store/mod.rs",
+        "settings/strangers.rs",
+        "traces/env.rs",
+    ] {
         let source = page(&format!("crates/server/src/{file}"));
         let code = source.split("#[cfg(test)]").next().unwrap().lines();
         let code = code.filter(|line| !line.trim_start().starts_with("//"));

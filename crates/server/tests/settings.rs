@@ -77,8 +77,8 @@ fn variables_of_envoyproxy_ratelimit_mean_what_they_mean_there() {
 #[test]
 fn what_is_set_and_has_no_effect_is_told() {
     let vars = Vars::of([
-        ("REDIS_URL", "localhost:6379"),
-        ("BACKEND_TYPE", "memcache"),
+        ("REDIS_POOL_SIZE", "10"),
+        ("BACKEND_TYPE", "redis"),
         ("USE_STATSD", "true"),
         ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
         ("LOCAL_CACHE_SIZE_IN_BYTES", "1000"),
@@ -88,7 +88,13 @@ fn what_is_set_and_has_no_effect_is_told() {
     let names: Vec<&str> = warnings.iter().filter_map(|told| told.split(' ').next()).collect();
     assert_eq!(
         names,
-        ["BACKEND_TYPE", "CONFIG_TYPE", "LOCAL_CACHE_SIZE_IN_BYTES", "REDIS_URL", "USE_STATSD"]
+        [
+            "BACKEND_TYPE",
+            "CONFIG_TYPE",
+            "LOCAL_CACHE_SIZE_IN_BYTES",
+            "REDIS_POOL_SIZE",
+            "USE_STATSD"
+        ]
     );
     assert!(warnings[3].contains("each process counts by itself"), "{}", warnings[3]);
 }

@@ -21,6 +21,7 @@ mod glob;
 mod identity;
 mod networks;
 mod patterns;
+mod readable;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ use std::ops::Range;
 
 pub use find::{How, Way};
 pub(crate) use identity::write_plain;
+pub use readable::write_readable;
 pub use tree::Configured;
 
 use self::networks::Networks;

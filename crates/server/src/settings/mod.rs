@@ -5,6 +5,7 @@
 
 pub(crate) mod go;
 mod shown;
+mod store;
 mod strangers;
 mod vars;
 
@@ -20,6 +21,7 @@ use crate::rls::options::{HeaderNames, Options};
 use crate::tls;
 use crate::token::Token;
 use crate::traces;
+pub use store::{EnvoyKeys, RedisServer, RedisSettings, RedisTls, Secret, Store};
 use vars::Reader;
 pub use vars::Vars;
 
@@ -28,9 +30,9 @@ pub use vars::Vars;
 /// ```
 /// use sluicegate_server::settings::{Settings, Vars};
 ///
-/// let (settings, warnings) = Settings::read(&Vars::of([("GRPC_HOST", "0.0.0.0"), ("REDIS_URL", "localhost:6379")]))?;
+/// let (settings, warnings) = Settings::read(&Vars::of([("GRPC_HOST", "0.0.0.0"), ("USE_STATSD", "true")]))?;
 /// assert_eq!(settings.grpc.to_string(), "0.0.0.0:8081");
-/// assert!(warnings[0].starts_with("REDIS_URL is set and has no effect"));
+/// assert!(warnings[0].starts_with("USE_STATSD is set and has no effect"));
 ///
 /// let wrong = Settings::read(&Vars::of([("GRPC_PORT", "many")])).unwrap_err();
 /// assert_eq!(wrong.to_string(), "GRPC_PORT: must be a whole number from 0 to 65535, got `many`");
@@ -82,6 +84,8 @@ pub struct Settings {
     pub waiting_max: usize,
     /// How long to go on after the signal to end, so that load balancers notice; and how long what has begun may take then.
     pub drain: (Duration, Duration),
+    /// Where counters are kept.
+    pub store: Store,
     /// Where what is counted outlives the process.
     pub snapshot: Option<PathBuf>,
     /// How often that is written, beside at the end.
@@ -113,6 +117,7 @@ const OWN: &[&str] = &[
     "SLUICEGATE_ADMIN_TOKEN",
     "SLUICEGATE_CLIENT_CA",
     "SLUICEGATE_CLIENT_SAN",
+    "SLUICEGATE_COMPAT",
     "SLUICEGATE_DRAIN_DELAY",
     "SLUICEGATE_DRAIN_TIMEOUT",
     "SLUICEGATE_ERRORS",
@@ -135,6 +140,16 @@ const OWN: &[&str] = &[
     "SLUICEGATE_SNAPSHOT",
     "SLUICEGATE_SNAPSHOT_EVERY",
     "SLUICEGATE_START_WITHOUT_RULES",
+    "SLUICEGATE_STORE",
+    "SLUICEGATE_STORE_CA",
+    "SLUICEGATE_STORE_CERT",
+    "SLUICEGATE_STORE_CONNECTIONS",
+    "SLUICEGATE_STORE_KEY",
+    "SLUICEGATE_STORE_NAMESPACE",
+    "SLUICEGATE_STORE_PASSWORD",
+    "SLUICEGATE_STORE_PASSWORD_FILE",
+    "SLUICEGATE_STORE_TIMEOUT",
+    "SLUICEGATE_STORE_WAIT_REPLICAS",
     "SLUICEGATE_TLS_CERT",
     "SLUICEGATE_TLS_KEY",
     "SLUICEGATE_TRACES",
@@ -154,7 +169,7 @@ impl Settings {
         problems.extend(unknown(vars));
         problems.extend(settings.at_odds());
         if problems.is_empty() {
-            let mut warnings = strangers::warnings(vars);
+            let mut warnings = strangers::warnings(vars, &settings.store);
             warnings.extend(settings.doubts());
             Ok((settings, warnings))
         } else {
@@ -210,6 +225,7 @@ impl Settings {
             reservations_max,
             waiting_max,
             drain,
+            store: Store::read(read),
             snapshot: read.path("SLUICEGATE_SNAPSHOT"),
             snapshot_every,
             identities_max,

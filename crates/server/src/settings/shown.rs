@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sluicegate::http::Reset;
 
-use super::Settings;
+use super::{RedisServer, Settings, Store};
 
 impl Settings {
     /// All of them as JSON, without secrets.
@@ -77,6 +77,7 @@ impl Settings {
             "waiting_max": self.waiting_max,
             "drain_delay_s": seconds(&self.drain.0),
             "drain_timeout_s": seconds(&self.drain.1),
+            "store": store(&self.store),
             "snapshot": self.snapshot.as_deref().map(path),
             "snapshot_every_s": seconds(&self.snapshot_every),
             "identities_max": self.identities_max,
@@ -88,4 +89,43 @@ impl Settings {
             "traces": traces,
         })
     }
+}
+
+fn store(store: &Store) -> Value {
+    let Store::Redis(redis) = store else { return json!("memory") };
+    json!({
+        "server": server(&redis.server),
+        "per_second": redis.per_second.as_ref().map(server),
+        "timeout_s": redis.timeout.as_secs_f64(),
+        "wait_replicas": redis.wait_replicas,
+        "namespace": redis.namespace,
+        "health_needs_connection": redis.health_needs_connection,
+        "compat": redis.compat.as_ref().map(|keys| json!({
+            "keys": "envoy",
+            "prefix": keys.prefix,
+            "jitter_max_s": keys.jitter_max_s,
+            "stop_increment_when_over": keys.stop_increment_when_over,
+            "local_cache_bytes": keys.local_cache_bytes,
+        })),
+    })
+}
+
+fn server(server: &RedisServer) -> Value {
+    json!({
+        "address": server.address,
+        "told_by": server.told_by,
+        "username": server.username,
+        "password": server.password.as_ref().map(|_| "hidden"),
+        "password_file": server.password_file,
+        "sentinel_username": server.sentinel_username,
+        "sentinel_password": server.sentinel_password.as_ref().map(|_| "hidden"),
+        "tls": server.tls.as_ref().map(|tls| json!({
+            "ca": tls.ca,
+            "cert": tls.identity.as_ref().map(|(cert, _)| cert),
+            "key": tls.identity.as_ref().map(|(_, key)| key),
+            "skip_hostname_verification": tls.skip_hostname_verification,
+        })),
+        "connect_timeout_s": server.connect_timeout.as_secs_f64(),
+        "connections": server.connections,
+    })
 }

@@ -89,6 +89,11 @@ impl<'a> Reader<'a> {
         self.vars.get(name)
     }
 
+    /// The flag or the variable that a text comes from.
+    pub(super) fn source<'n>(&self, name: &'n str) -> &'n str {
+        self.vars.source(name)
+    }
+
     pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
         self.text(name).map(PathBuf::from)
     }

@@ -102,6 +102,12 @@ impl Limiter {
         self.inner.waiters.wake_all();
     }
 
+    /// The limits that it enforces.
+    #[cfg(feature = "redis")]
+    pub(crate) fn rule(&self) -> Arc<Rule> {
+        self.inner.rule.read().clone()
+    }
+
     /// Hears what the load was at a moment, if its limits are elastic.
     pub(crate) fn hear(&self, load: u64, at: Timestamp) {
         let mode = self.inner.rule.read().mode;
@@ -174,6 +180,12 @@ impl Asked<'_> {
     /// Whether all of its limits have slots, of which there is nothing to return but that they are free.
     pub(crate) fn has_slots_only(&self) -> bool {
         self.rule.is_some_and(|rule| rule.policies.iter().all(Policy::has_slots))
+    }
+
+    /// Whether its elastic limits are open.
+    #[cfg(feature = "redis")]
+    pub(crate) fn has_spare_capacity(&self, now: Timestamp) -> bool {
+        self.limiter.inner.gate.lock().is_open(now)
     }
 
     /// Whether one of its limits has slots.

@@ -6,9 +6,15 @@
 
 mod call;
 mod link;
+pub(crate) mod script;
+mod store;
 
-pub use call::CallError;
+pub use call::{CallError, StoreFailure};
 pub use link::{
     Address, AddressError, BreakerOptions, BreakerState, Link, LinkError, LinkOptions, LinkStats,
     Secret, ServerStats, TlsOptions,
 };
+pub(crate) use store::NotDone;
+pub use store::{Store, StoreOptions, StoreStats};
+
+pub use crate::engine::{SharedEngine, StoreError};

@@ -15,8 +15,6 @@
 //! | `dial`, `settings`, `tls`, `password` | a new connection |
 //! | `said`, `slot`, `epoch`, `stats`, `pause` | what servers answer; slots; whether something was forgotten; numbers; patience |
 
-#![allow(dead_code)] // Until the store calls.
-
 mod address;
 mod breaker;
 mod calling;

@@ -1,0 +1,172 @@
+//! The variables of envoyproxy/ratelimit that say where its Redis is.
+//!
+//! There a socket of a proxy is asked if nothing is said; here only an address that is really set selects Redis.
+
+use super::super::vars::Reader;
+use super::url::{self, Url};
+use super::{CONNECT_TIMEOUT, CONNECTIONS, CONNECTIONS_MAX, RedisServer, RedisTls, Secret, time};
+
+/// The names of one of its two pools.
+struct Names {
+    url: &'static str,
+    kind: &'static str,
+    socket: &'static str,
+    tls: &'static str,
+    auth: &'static str,
+}
+
+const MAIN: Names = Names {
+    url: "REDIS_URL",
+    kind: "REDIS_TYPE",
+    socket: "REDIS_SOCKET_TYPE",
+    tls: "REDIS_TLS",
+    auth: "REDIS_AUTH",
+};
+
+const PER_SECOND: Names = Names {
+    url: "REDIS_PERSECOND_URL",
+    kind: "REDIS_PERSECOND_TYPE",
+    socket: "REDIS_PERSECOND_SOCKET_TYPE",
+    tls: "REDIS_PERSECOND_TLS",
+    auth: "REDIS_PERSECOND_AUTH",
+};
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Single,
+    Sentinel,
+    Cluster,
+}
+
+/// Whose place it is, `REDIS_URL`, and what stands there.
+pub(super) fn place(read: &mut Reader<'_>) -> Option<(&'static str, Url)> {
+    let backend = read.choice("BACKEND_TYPE", &[("redis", true), ("memcache", false)]);
+    if backend == Some(false) {
+        read.problems.push(
+            "BACKEND_TYPE: there is no store on memcached here, got `memcache`; counters that nodes share are in \
+             Redis: set SLUICEGATE_STORE, such as `redis://127.0.0.1:6379`, or `memory` for each process by itself"
+                .to_owned(),
+        );
+    }
+    MAIN.place(read).map(|url| (MAIN.url, url))
+}
+
+/// The one for limits per second, if there is one. Both pools have the same files for TLS.
+pub(super) fn per_second(read: &mut Reader<'_>, tls: &RedisTls) -> Option<RedisServer> {
+    let is_wanted = read.is("REDIS_PERSECOND");
+    let timeout = time(read, "REDIS_PERSECOND_TIMEOUT");
+    let connections = read.number("REDIS_PERSECOND_POOL_SIZE", 1, CONNECTIONS_MAX);
+    let is_told = read.text(PER_SECOND.url).is_some();
+    let url = PER_SECOND.place(read);
+    if is_wanted && !is_told {
+        read.problems.push(format!(
+            "REDIS_PERSECOND: the Redis for limits per second is nowhere; set {} too, such as `127.0.0.1:6380`",
+            PER_SECOND.url
+        ));
+    }
+    let url = url.filter(|_| is_wanted)?;
+    let (sentinel_username, sentinel_password) = who(read, "REDIS_PERSECOND_SENTINEL_AUTH");
+    Some(RedisServer {
+        address: url.address,
+        told_by: PER_SECOND.url.to_owned(),
+        username: url.user,
+        password: url.password.map(Secret),
+        password_file: None,
+        sentinel_username,
+        sentinel_password,
+        tls: url.is_tls.then(|| tls.clone()),
+        connect_timeout: timeout.unwrap_or(CONNECT_TIMEOUT),
+        connections: connections.unwrap_or(CONNECTIONS) as usize,
+    })
+}
+
+/// `password`, or `user:password`.
+pub(super) fn who(read: &Reader<'_>, name: &str) -> (Option<String>, Option<Secret>) {
+    let full = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    match read.text(name).map(|text| text.split_once(':').ok_or(text)) {
+        Some(Ok((user, password))) => (full(user), full(password).map(Secret)),
+        Some(Err(password)) => (None, full(password).map(Secret)),
+        None => (None, None),
+    }
+}
+
+// === impl Names ===
+
+impl Names {
+    fn place(&self, read: &mut Reader<'_>) -> Option<Url> {
+        let kinds =
+            [("single", Kind::Single), ("sentinel", Kind::Sentinel), ("cluster", Kind::Cluster)];
+        let kind = read.choice(self.kind, &kinds).unwrap_or(Kind::Single);
+        let is_file = read.choice(self.socket, &[("unix", true), ("tcp", false)]);
+        let is_tls = read.is(self.tls);
+        let text = read.text(self.url)?.trim();
+        let url = self.text(text, kind, is_file, is_tls).and_then(|text| url::parse(&text));
+        match url {
+            Ok(mut url) => {
+                // There, what is told apart stands above what is in the address, each by itself.
+                let (user, password) = who(read, self.auth);
+                url.user = user.or(url.user);
+                url.password = password.map(|Secret(text)| text).or(url.password);
+                Some(url)
+            }
+            Err(wrong) => {
+                read.problems.push(format!("{}: {wrong}, got `{}`", self.url, url::masked(text)));
+                None
+            }
+        }
+    }
+
+    /// As we write it.
+    fn text(
+        &self,
+        text: &str,
+        kind: Kind,
+        is_file: Option<bool>,
+        is_tls: bool,
+    ) -> Result<String, String> {
+        let s = if is_tls { "s" } else { "" };
+        match kind {
+            Kind::Single if text.contains("://") => match text.strip_prefix("redis://") {
+                Some(rest) => Ok(format!("redis{s}://{rest}")),
+                None => Ok(text.to_owned()),
+            },
+            Kind::Single if text.starts_with('/') && is_file != Some(false) => {
+                Ok(format!("unix://{text}"))
+            }
+            Kind::Single if is_file == Some(true) => Err(format!(
+                "must be the path of a socket, such as `/run/redis.sock`, or {} must be `tcp`",
+                self.socket
+            )),
+            Kind::Single => Ok(format!("redis{s}://{}", local(text))),
+            Kind::Cluster => Ok(format!("redis{s}-cluster://{}", list(text))),
+            Kind::Sentinel => match text.split_once(',') {
+                Some((master, sentinels)) => {
+                    Ok(format!("redis{s}-sentinel://{}/{}", list(sentinels), master.trim()))
+                }
+                None => Err(
+                    "must be the name of the master and its Sentinels, such as `mymaster,10.0.0.1:26379,10.0.0.2:26379`"
+                        .to_owned(),
+                ),
+            },
+        }
+    }
+}
+
+/// Hosts with commas between them. Each may be an address of its own; who we are is the same everywhere.
+fn list(text: &str) -> String {
+    let mut who = "";
+    let hosts = text.split(',').map(|part| {
+        let bare = part.trim().split_once("://").map_or(part.trim(), |(_, bare)| bare);
+        let bare = bare.split('/').next().unwrap_or_default();
+        let (user, host) = bare.rsplit_once('@').map_or(("", bare), |(user, host)| (user, host));
+        who = if user.is_empty() { who } else { user };
+        local(host)
+    });
+    let hosts = hosts.collect::<Vec<_>>().join(",");
+    if who.is_empty() { hosts } else { format!("{who}@{hosts}") }
+}
+
+/// In Go a port alone is one of this machine.
+fn local(host: &str) -> String {
+    if host.starts_with(':') { format!("127.0.0.1{host}") } else { host.to_owned() }
+}

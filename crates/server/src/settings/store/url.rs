@@ -1,0 +1,178 @@
+//! Where a store is, as one text: `redis://user:password@host:6379/0` and its kin.
+//!
+//! Who we are there is taken out of it, so that what is left can be shown to anybody.
+
+use std::fmt::Write as _;
+
+/// An address, and what stood in it beside the address.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Url {
+    /// Without user and password.
+    pub(super) address: String,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) is_tls: bool,
+}
+
+/// The beginnings that there are, each with whether it means TLS and an example.
+const SCHEMES: &[(&str, bool, &str)] = &[
+    ("redis", false, "redis://127.0.0.1:6379"),
+    ("rediss", true, "rediss://redis.example:6380"),
+    ("unix", false, "unix:///run/redis.sock"),
+    ("redis+unix", false, "redis+unix:///run/redis.sock"),
+    ("redis-sentinel", false, "redis-sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster"),
+    ("rediss-sentinel", true, "rediss-sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster"),
+    ("redis-cluster", false, "redis-cluster://10.0.0.1:6379,10.0.0.2:6379"),
+    ("rediss-cluster", true, "rediss-cluster://10.0.0.1:6379,10.0.0.2:6379"),
+];
+
+/// Reads it.
+///
+/// # Errors
+/// What is wrong with it, and what to write instead; without what may be secret.
+pub(super) fn parse(text: &str) -> Result<Url, String> {
+    let known = text.split_once("://").and_then(|(scheme, rest)| {
+        let found = SCHEMES.iter().find(|(name, ..)| name.eq_ignore_ascii_case(scheme));
+        found.map(|found| (found, rest))
+    });
+    let Some((&(scheme, is_tls, example), rest)) = known else {
+        return Err(
+            "must be `memory`, or begin with `redis://`, `rediss://`, `unix://`, `redis-sentinel://`, \
+             `rediss-sentinel://`, `redis-cluster://` or `rediss-cluster://`, such as `redis://127.0.0.1:6379`"
+                .to_owned(),
+        );
+    };
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (hosts, path) = place.split_at(place.find('/').unwrap_or(place.len()));
+    let (who, hosts) = hosts.rsplit_once('@').unwrap_or(("", hosts));
+    if who.contains('@') {
+        return Err("has more than one `@`; write one that belongs to a password as `%40`".into());
+    }
+    let is_file = scheme.ends_with("unix");
+    let (user, password) = match who.split_once(':') {
+        Some((user, password)) => (decoded(user)?, decoded(password)?),
+        None => (decoded(who)?, None),
+    };
+    let path = path.trim_end_matches('/');
+    let there = match scheme {
+        _ if is_file => path.len() > 1 && hosts.is_empty(),
+        _ if scheme.ends_with("-sentinel") => !hosts.is_empty() && path.len() > 1,
+        _ => !hosts.is_empty(),
+    };
+    if !there {
+        return Err(format!("does not say where it is; write it like `{example}`"));
+    }
+    let mut url = Url { address: format!("{scheme}://{hosts}{path}"), user, password, is_tls };
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        match part.split_once('=') {
+            // A file has no other place for it.
+            Some(("db", _)) if is_file => {
+                let _ = write!(url.address, "?{part}");
+            }
+            Some(("db", number)) => {
+                let _ = write!(url.address, "/{number}");
+            }
+            Some(("user" | "username", user)) => url.user = decoded(user)?,
+            Some(("pass" | "password", password)) => url.password = decoded(password)?,
+            _ => {
+                let name = part.split('=').next().unwrap_or_default();
+                return Err(format!(
+                    "has `{name}` behind its `?`, which is none of `db`, `user`, `password`"
+                ));
+            }
+        }
+    }
+    Ok(url)
+}
+
+/// The text without what may be secret.
+pub(super) fn masked(text: &str) -> String {
+    let text = text.split('?').next().unwrap_or_default();
+    // What a comma divides may have a secret each.
+    let parts = text.split(',').map(|part| match (part.split_once("://"), part.rsplit_once('@')) {
+        (_, None) => part.to_owned(),
+        (Some((scheme, _)), Some((_, place))) => format!("{scheme}://***@{place}"),
+        (None, Some((_, place))) => format!("***@{place}"),
+    });
+    parts.collect::<Vec<_>>().join(",")
+}
+
+/// Without `%XX`; nothing for nothing.
+fn decoded(text: &str) -> Result<Option<String>, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16);
+        match (digit(), digit()) {
+            (Some(high), Some(low)) => bytes.push((high * 16 + low) as u8),
+            _ => return Err("has a `%` without two digits behind it; write `%25`".to_owned()),
+        }
+    }
+    let text = String::from_utf8(bytes);
+    let text = text.map_err(|_| "has a user or a password that is not UTF-8".to_owned())?;
+    Ok(Some(text).filter(|text| !text.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_we_are_is_taken_out() {
+        let table = [
+            ("redis://h:1", "redis://h:1", None, None),
+            ("REDIS://h", "redis://h", None, None),
+            ("redis://:p%40ss@h:1/2", "redis://h:1/2", None, Some("p@ss")),
+            ("rediss://u:p@[::1]:1/", "rediss://[::1]:1", Some("u"), Some("p")),
+            ("redis://u@h?db=3", "redis://h/3", Some("u"), None),
+            ("redis://h?username=u&password=p", "redis://h", Some("u"), Some("p")),
+            ("unix:///a/b.sock?db=3&pass=p", "unix:///a/b.sock?db=3", None, Some("p")),
+            ("redis-sentinel://:p@a:1,b:2/m/0", "redis-sentinel://a:1,b:2/m/0", None, Some("p")),
+            ("rediss-cluster://a:1,b:2", "rediss-cluster://a:1,b:2", None, None),
+        ];
+        for (text, address, user, password) in table {
+            let url = parse(text).unwrap_or_else(|wrong| panic!("{text}: {wrong}"));
+            assert_eq!(url.address, address, "{text}");
+            assert_eq!((url.user.as_deref(), url.password.as_deref()), (user, password), "{text}");
+            assert_eq!(url.is_tls, address.starts_with("rediss"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_what_to_write() {
+        let table = [
+            ("localhost:6379", "begin with `redis://`"),
+            ("http://h", "begin with `redis://`"),
+            ("redis://", "write it like `redis://127.0.0.1:6379`"),
+            ("redis:///0", "write it like `redis://127.0.0.1:6379`"),
+            ("unix://run/redis.sock", "write it like `unix:///run/redis.sock`"),
+            ("redis-sentinel://a:1", "/mymaster"),
+            ("redis://u:p@ss@h", "`%40`"),
+            ("redis://u:%4@h", "`%25`"),
+            ("redis://u:%ff@h", "UTF-8"),
+            ("redis://h?protocol=resp3", "`protocol` behind its `?`"),
+        ];
+        for (text, part) in table {
+            let wrong = parse(text).unwrap_err();
+            assert!(wrong.contains(part), "{text}: {wrong}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_masked() {
+        let table = [
+            ("redis://u:secret@h:1/0?password=secret", "redis://***@h:1/0"),
+            ("u:secret@h:1", "***@h:1"),
+            ("m,redis://:secret@a:1,redis://:secret@b:2", "m,redis://***@a:1,redis://***@b:2"),
+            ("redis://a:se@cret@h", "redis://***@h"),
+            ("/run/redis.sock", "/run/redis.sock"),
+        ];
+        for (text, shown) in table {
+            assert_eq!(masked(text), shown);
+        }
+    }
+}
