@@ -133,6 +133,39 @@ pub(crate) async fn absorb(
     absorbed.await.map(|_| ())
 }
 
+/// No less is used than was seen at this epoch or a later one; whether something had been forgotten.
+///
+/// # Errors
+/// When the store gave no answer.
+pub(crate) async fn reassert(
+    link: &Link,
+    plans: &Plans,
+    part: &LongPart,
+    (seen, epoch): (&Account, u64),
+    clock: Option<Timestamp>,
+) -> Result<bool, LongError> {
+    let (parts, steps) = (std::slice::from_ref(part), part.charter.steps());
+    for _ in 0..TRIES_MAX {
+        let (read_at, mut seats) = read_all(link, plans, parts, clock).await?;
+        let now = read_at.min(NOW_MAX);
+        let Some(seat) = seats.first_mut() else { return Ok(false) };
+        // Somebody was given something back that we do not know of.
+        if !seat.is_of(epoch) {
+            return Ok(false);
+        }
+        let mut as_it_stands = seat.account.clone();
+        as_it_stands.reassert(steps, &Account::default(), now);
+        seat.account.reassert(steps, seen, now);
+        if seat.account == as_it_stands {
+            return Ok(false);
+        }
+        if write_all(link, &mut seats, parts, false, now, clock.is_some()).await? {
+            return Ok(true);
+        }
+    }
+    Err(LongError::Contended)
+}
+
 /// Starts the leases of slots anew that are held under an id; how many slots that are.
 ///
 /// # Errors

@@ -14,7 +14,9 @@ mod told;
 
 pub(crate) use ask::{Ask, AskPart, ShortOp, Stand, call};
 pub(crate) use charter::{Charter, Plans};
-pub(crate) use long::{Long, LongError, LongPart, absorb, apply, ask_long, forget, look, renew};
+pub(crate) use long::{
+    Long, LongError, LongPart, absorb, apply, ask_long, forget, look, reassert, renew,
+};
 pub(crate) use told::{Answered, BadReply, DISAGREEMENTS, Told, told};
 
 use super::call::Script;
