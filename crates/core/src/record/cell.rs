@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::sets::{self, Beside, Member};
 use super::number;
+use super::sets::{self, Beside, Member};
 use crate::algorithm::meter::MeterState;
 use crate::algorithm::sliding_log::LogState;
 use crate::algorithm::sliding_window::CounterState;

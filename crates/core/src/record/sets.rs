@@ -90,7 +90,8 @@ pub(super) fn of_entries(entries: &Entries) -> (Vec<Member>, u64) {
         };
         last = Some((entry.at, sequence));
         let (at, mark) = (entry.at.as_micros(), if entry.denied { "d" } else { "" });
-        members.push(Member { score: at, name: format!("{at}-{sequence:05}-{}{mark}", entry.weight) });
+        members
+            .push(Member { score: at, name: format!("{at}-{sequence:05}-{}{mark}", entry.weight) });
     }
     (members, last.map_or(0, |(_, sequence)| sequence))
 }

@@ -4,8 +4,8 @@ use super::cell::has_set;
 use crate::algorithm::fixed_window::Align;
 use crate::algorithm::meter::{self, Meter};
 use crate::algorithm::period::Period;
-use crate::algorithm::steps::{self, Steps};
 use crate::algorithm::sliding_window::Rounding;
+use crate::algorithm::steps::{self, Steps};
 use crate::bytes::write_number;
 use crate::limit::{Kernel, Limit};
 use crate::mode::Step;
@@ -194,7 +194,8 @@ fn fingerprint(plan: &[Step]) -> String {
             }
         }
     }
-    let hash = bytes.iter().fold(OFFSET, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME));
+    let hash =
+        bytes.iter().fold(OFFSET, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME));
     format!("{:08x}", (hash ^ (hash >> 32)) & 0xffff_ffff)
 }
 

@@ -38,8 +38,7 @@ const KNOWN_MAX: usize = 1_024;
 /// How long a plan lies in the store: longer than any record that is likely to be met again.
 const PLAN_KEPT_MS: u64 = 2 * 365 * 86_400_000;
 
-static LEAVE: Script =
-    Script::new("return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\n");
+static LEAVE: Script = Script::new("return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\n");
 static FIND: Script = Script::new("return redis.call('GET', KEYS[1])\n");
 
 // === impl Charter ===
@@ -119,7 +118,8 @@ fn as_text(limits: &[Limit], mode: Mode) -> String {
 }
 
 fn limit_as_text(limit: &Limit) -> String {
-    let name = limit.name().map_or_else(|| "-".to_owned(), |name| format!("={}", hex(name.as_bytes())));
+    let name =
+        limit.name().map_or_else(|| "-".to_owned(), |name| format!("={}", hex(name.as_bytes())));
     let core = limit.at(Timestamp::EPOCH);
     // Of a calendar not the windows of today, but whose they are.
     if let (Some(calendar), CoreLimit::FixedWindow(window)) = (limit.followed_calendar(), core) {

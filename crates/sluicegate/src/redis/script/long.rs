@@ -286,7 +286,10 @@ impl fmt::Display for LongError {
         match self {
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Contended => {
-                write!(f, "others have changed the same counter {TRIES_MAX} times in a row: ask again")
+                write!(
+                    f,
+                    "others have changed the same counter {TRIES_MAX} times in a row: ask again"
+                )
             }
             Self::Store(error) => error.fmt(f),
             Self::BadReply => BadReply.fmt(f),

@@ -167,7 +167,8 @@ impl<'a> Replay<'a> {
     /// Takes in what the script found, in the order in which it asks.
     fn found(&mut self, reply: &mut Reply) -> Result<(), BadReply> {
         let is_last = |part: &AskPart| part.stand == Stand::Together && self.ask.op == ShortOp::Hit;
-        let parts = || self.ask.parts.iter().enumerate().filter(|(_, part)| !self.ask.refuses(part));
+        let parts =
+            || self.ask.parts.iter().enumerate().filter(|(_, part)| !self.ask.refuses(part));
         let first = parts().filter(|(_, part)| !is_last(part));
         let mut garbage = false;
         let mut found = Vec::new();
@@ -193,7 +194,8 @@ impl<'a> Replay<'a> {
     }
 
     fn beside(&self, part: &AskPart, reply: &mut Reply) -> Result<Vec<Beside>, BadReply> {
-        let limits = part.charter.steps().iter().flat_map(|step| [Some(step.limit()), step.boost()]);
+        let limits =
+            part.charter.steps().iter().flat_map(|step| [Some(step.limit()), step.boost()]);
         let mut beside = Vec::new();
         for limit in limits.flatten() {
             match limit {
@@ -255,8 +257,7 @@ impl<'a> Replay<'a> {
     /// Asks those who are charged only if all agree; looks at them if the ask is denied already.
     fn together(&mut self, allowed: bool, verdicts: &mut [Verdict]) -> bool {
         let ask = self.ask;
-        let is_together =
-            |part: &AskPart| part.stand == Stand::Together && !ask.refuses(part);
+        let is_together = |part: &AskPart| part.stand == Stand::Together && !ask.refuses(part);
         let places: Vec<usize> =
             (0..ask.parts.len()).filter(|place| is_together(&ask.parts[*place])).collect();
         let cost = places.iter().map(|place| ask.parts[*place].cost).max().unwrap_or(0);

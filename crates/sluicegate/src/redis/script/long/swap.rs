@@ -48,7 +48,9 @@ pub(in crate::redis::script) async fn read_all(
     let (mut now, mut reads) = read(link, parts, &counts).await?;
     // Records of other limits may have other sets beside them: these limits have to be known first.
     let mut old: Vec<Option<Charter>> = parts.iter().map(|_| None).collect();
-    for ((part, seen), (old, count)) in parts.iter().zip(&reads).zip(old.iter_mut().zip(&mut counts)) {
+    for ((part, seen), (old, count)) in
+        parts.iter().zip(&reads).zip(old.iter_mut().zip(&mut counts))
+    {
         let Found::Other(fingerprint) = seen.found(&part.charter) else { continue };
         if let Some(rule) = plans.find(link, &fingerprint).await? {
             let charter = Charter::new(rule.plan_at(clock.unwrap_or(now)));
@@ -217,7 +219,9 @@ impl Seat {
             args.extend([leave.len(), come.len()].map(|count| count.to_string().into_bytes()));
             args.extend(leave.iter().map(|member| member.name.clone().into_bytes()));
             for member in come {
-                args.extend([member.score.to_string(), member.name.clone()].map(String::into_bytes));
+                args.extend(
+                    [member.score.to_string(), member.name.clone()].map(String::into_bytes),
+                );
             }
         }
         args

@@ -76,11 +76,25 @@ pub(super) enum Event {
     /// Asks that ride in one call.
     Asks(Vec<Asked>),
     /// Any operation, the long way, on some of the identities.
-    Long { op: Op, keys: Vec<usize>, open: bool },
-    Renew { key: usize, holder: Holder },
-    Forget { key: usize, holder: Holder },
+    Long {
+        op: Op,
+        keys: Vec<usize>,
+        open: bool,
+    },
+    Renew {
+        key: usize,
+        holder: Holder,
+    },
+    Forget {
+        key: usize,
+        holder: Holder,
+    },
     /// Other limits for one of them.
-    Change { key: usize, rule: Ruled, keep: Keep },
+    Change {
+        key: usize,
+        rule: Ruled,
+        keep: Keep,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -176,7 +190,8 @@ fn asked() -> impl Strategy<Value = Asked> {
         1 => Just(ShortOp::Charge),
         2 => Just(ShortOp::Refund),
     ];
-    let stand = prop::sample::select(&[Stand::Alone, Stand::Quota, Stand::Together, Stand::Together][..]);
+    let stand =
+        prop::sample::select(&[Stand::Alone, Stand::Quota, Stand::Together, Stand::Together][..]);
     let part = (0..KEYS, cost(), any::<bool>(), stand)
         .prop_map(|(key, cost, open, stand)| AskedPart { key, cost, open, stand });
     let count = prop_oneof![6 => Just(1u32), 2 => 2..6u32];
@@ -209,7 +224,11 @@ fn op() -> impl Strategy<Value = Op> {
         Just(Op::Reset),
         (cost(), span(), prop::option::of(holder()))
             .prop_map(|(cost, patience, holder)| Op::Acquire { cost, patience, holder }),
-        (cost(), span(), holder()).prop_map(|(cost, ttl, holder)| Op::Reserve { cost, ttl, holder }),
+        (cost(), span(), holder()).prop_map(|(cost, ttl, holder)| Op::Reserve {
+            cost,
+            ttl,
+            holder
+        }),
         (cost(), holder()).prop_map(|(cost, holder)| Op::Commit { cost, holder }),
         holder().prop_map(|holder| Op::Cancel { holder }),
     ]

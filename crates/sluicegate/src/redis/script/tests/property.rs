@@ -36,7 +36,11 @@ fn the_store_answers_as_the_core_does_and_keeps_what_it_keeps() {
     if let Err(error) = checked {
         panic!("{error}");
     }
-    assert_eq!(DISAGREEMENTS.load(Ordering::Relaxed), 0, "script and core have said something else");
+    assert_eq!(
+        DISAGREEMENTS.load(Ordering::Relaxed),
+        0,
+        "script and core have said something else"
+    );
     let (short, long) = ways.get();
     assert!(short > long, "{short} short, {long} long: hardly anything was decided by the script");
 }

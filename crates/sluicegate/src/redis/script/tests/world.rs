@@ -175,8 +175,11 @@ impl World<'_> {
                 (0..asked.parts.len()).filter(|at| together(asked.parts[*at].stand)).collect();
             let cost = places.iter().map(|at| asked.parts[*at].cost).max().unwrap();
             let op = if allowed { op_of(asked.op, cost, asked.holder) } else { Op::Peek { cost } };
-            let some: Vec<_> =
-                places.iter().map(|at| &asked.parts[*at]).map(|p| (p.key, p.open, Some(p.cost))).collect();
+            let some: Vec<_> = places
+                .iter()
+                .map(|at| &asked.parts[*at])
+                .map(|p| (p.key, p.open, Some(p.cost)))
+                .collect();
             // Refused as a hit is refused as a look too.
             let refused = sent.refuses(&sent.parts[places[0]]);
             if !refused && let Ok((answer, mut each)) = self.core(op, &some) {
@@ -241,7 +244,8 @@ impl World<'_> {
         op: Op,
         some: &[(usize, bool, Option<u64>)],
     ) -> Result<(Answer, Vec<Verdict>), Refusal> {
-        let plans: Vec<_> = some.iter().map(|(key, ..)| self.rules[*key].plan_at(self.now)).collect();
+        let plans: Vec<_> =
+            some.iter().map(|(key, ..)| self.rules[*key].plan_at(self.now)).collect();
         let mut accounts: Vec<Account> =
             some.iter().map(|(key, ..)| self.accounts[*key].clone()).collect();
         let parts = accounts.iter_mut().zip(&plans).zip(some);
@@ -315,7 +319,13 @@ impl World<'_> {
     }
 
     fn long_part(&self, key: usize, open: bool) -> LongPart {
-        LongPart { key: self.key(key), charter: self.charter(key), open, cost: None, keep: Keep::Used }
+        LongPart {
+            key: self.key(key),
+            charter: self.charter(key),
+            open,
+            cost: None,
+            keep: Keep::Used,
+        }
     }
 }
 
