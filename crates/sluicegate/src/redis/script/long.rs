@@ -246,15 +246,19 @@ async fn ask_once(
             Stand::Alone | Stand::Together => allowed &= !denied,
         }
     }
-    allowed &= quotas == 0 || exhausted < quotas;
+    allowed &= quotas == 0 || exhausted < quotas || ask.has_idle_quota();
     if !together.is_empty() {
         let parts: Vec<LongPart> =
             together.iter().map(|place| LongPart::of(&ask.parts[*place])).collect();
         let cost = parts.iter().filter_map(|part| part.cost).max().unwrap_or(0);
         let op = if allowed { ask.op.on(cost, ask.holder) } else { Op::Peek { cost } };
-        let said = apply(link, plans, &parts, op, clock).await?;
-        allowed &= said.answer.verdict.is_allowed();
-        for (place, verdict) in together.into_iter().zip(said.each) {
+        let Long { answer, mut each, .. } = apply(link, plans, &parts, op, clock).await?;
+        allowed &= answer.verdict.is_allowed();
+        // Where nobody stands beside it, its word is that of all.
+        if let [only] = each.as_mut_slice() {
+            *only = answer.verdict;
+        }
+        for (place, verdict) in together.into_iter().zip(each) {
             verdicts[place] = verdict;
         }
     }
@@ -269,6 +273,9 @@ async fn work<R>(
     clock: Option<Timestamp>,
     mut act: impl FnMut(&mut [Part<'_>], Timestamp) -> Result<Done<R>, Refusal>,
 ) -> Result<(Timestamp, bool, R), LongError> {
+    for part in parts {
+        plans.leave(link, &part.charter).await?;
+    }
     for _ in 0..TRIES_MAX {
         let (read_at, mut seats) = read_all(link, plans, parts, clock).await?;
         let now = read_at.min(NOW_MAX);

@@ -239,7 +239,7 @@ impl<'a> Replay<'a> {
                 Stand::Alone | Stand::Together => allowed &= !denied,
             }
         }
-        allowed &= quotas == 0 || exhausted < quotas;
+        allowed &= quotas == 0 || exhausted < quotas || ask.has_idle_quota();
         if ask.op == ShortOp::Hit {
             allowed = self.together(allowed, &mut verdicts);
         }

