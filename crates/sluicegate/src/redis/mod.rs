@@ -8,4 +8,7 @@ mod call;
 mod link;
 
 pub use call::CallError;
-pub use link::Link;
+pub use link::{
+    Address, AddressError, BreakerOptions, BreakerState, Link, LinkError, LinkOptions, LinkStats,
+    Secret, ServerStats, TlsOptions,
+};

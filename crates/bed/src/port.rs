@@ -1,0 +1,60 @@
+//! Ports that nobody else takes, also while the server on them is down.
+//!
+//! A port that was free a moment ago may be taken by a connection that somebody opens, or by the next test. So ports are
+//! below those that the kernel gives to connections, and each is reserved by a name that only one process of the machine
+//! can hold at a time, and that goes with the process.
+
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Where Linux begins with the ports of connections: 32768.
+const FIRST: u16 = 11_000;
+const COUNT: u32 = 11_000;
+/// A node of a Cluster talks to the others on a port this much higher.
+pub(crate) const BUS: u16 = 10_000;
+const _: () = assert!(FIRST as u32 + COUNT + BUS as u32 <= 32_768);
+
+/// A port, ours until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Port {
+    number: u16,
+    _name: UnixListener,
+}
+
+impl Port {
+    /// A port that is free, as is the one for the bus of a Cluster.
+    pub(crate) fn free() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // Processes begin at places far from each other.
+        let begin = std::process::id().wrapping_mul(7_919);
+        for _ in 0..COUNT {
+            let next = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
+            let number = FIRST + u16::try_from(next).unwrap_or_default();
+            if let Some(port) = Self::reserved(number)
+                && [number, number + BUS]
+                    .into_iter()
+                    .all(|n| TcpListener::bind(("127.0.0.1", n)).is_ok())
+            {
+                return port;
+            }
+        }
+        panic!("no port is free from {FIRST} on");
+    }
+
+    /// This very port.
+    pub(crate) fn exactly(number: u16) -> Self {
+        Self::reserved(number).unwrap_or_else(|| panic!("port {number} is another test's"))
+    }
+
+    fn reserved(number: u16) -> Option<Self> {
+        let name = SocketAddr::from_abstract_name(format!("sluicegate-bed-{number}")).ok()?;
+        let name = UnixListener::bind_addr(&name).ok()?;
+        Some(Self { number, _name: name })
+    }
+
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+}

@@ -1,0 +1,63 @@
+//! A slot on its way from one master to another, step by step.
+
+use super::cluster::{Cluster, id, told};
+use super::options::KEEPER;
+use super::single::Single;
+use crate::wait;
+use crate::wire::Reply;
+
+/// A slot that two masters have a part of. It stays so until [`Self::finish`].
+#[derive(Debug)]
+pub struct Migration<'a> {
+    cluster: &'a Cluster,
+    slot: u16,
+    from: &'a Single,
+    to: &'a Single,
+}
+
+impl<'a> Migration<'a> {
+    pub(super) fn begin(cluster: &'a Cluster, slot: u16, to: &'a Single) -> Self {
+        let from = cluster.master_of(slot);
+        assert_ne!(from.port(), to.port(), "slot {slot} is there already");
+        let number = slot.to_string();
+        // In this order: nobody is sent to a node that does not expect him.
+        told(to, &["CLUSTER", "SETSLOT", &number, "IMPORTING", &id(from)]);
+        told(from, &["CLUSTER", "SETSLOT", &number, "MIGRATING", &id(to)]);
+        Self { cluster, slot, from, to }
+    }
+
+    /// Moves at most so many keys; how many have gone. Zero: there are no more.
+    pub fn move_keys(&self, max: usize) -> usize {
+        let (slot, max) = (self.slot.to_string(), max.to_string());
+        let keys = self.from.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &max]);
+        let keys: Vec<String> = keys.items().iter().map(Reply::to_string).collect();
+        if keys.is_empty() {
+            return 0;
+        }
+        let (port, [user, password]) = (self.to.port().to_string(), KEEPER);
+        let mut command = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "AUTH2", user];
+        command.extend([password, "KEYS"]);
+        command.extend(keys.iter().map(String::as_str));
+        told(self.from, &command);
+        keys.len()
+    }
+
+    /// Who had the slot.
+    pub fn from(&self) -> &'a Single {
+        self.from
+    }
+
+    /// Moves what is left, and tells everybody whose the slot is now. All nodes agree when this returns.
+    pub fn finish(self) {
+        while self.move_keys(100) > 0 {}
+        let (slot, id, to) = (self.slot.to_string(), id(self.to), self.to.port());
+        let order = ["CLUSTER", "SETSLOT", &slot, "NODE", &id];
+        // The new master first: if all ended here, the slot would have one.
+        told(self.to, &order);
+        told(self.from, &order);
+        wait::until(&format!("slot {slot} is with {to}"), || {
+            let master = self.cluster.agreed_master(self.slot)?;
+            (master.port() == to).then_some(())
+        });
+    }
+}

@@ -1,0 +1,113 @@
+//! As much of Redis' protocol as it takes to ask a server something and read what it says.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// A server that says nothing for so long is paused, or hangs.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a server answered. Its text is what a person would want to read: see [`fmt::Display`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// A short word such as `OK`.
+    Status(String),
+    /// It will not do that; begins with a word such as `ERR` or `READONLY`.
+    Error(String),
+    /// A number.
+    Integer(i64),
+    /// A text.
+    Text(String),
+    /// Nothing.
+    Nil,
+    /// Several replies.
+    Array(Vec<Self>),
+}
+
+impl Reply {
+    /// The replies in it; a reply that is no array has none.
+    pub fn items(&self) -> &[Self] {
+        match self {
+            Self::Array(items) => items,
+            _ => &[],
+        }
+    }
+}
+
+/// The text alone, numbers in decimals, `(nil)` for nothing, and one line for each item of an array.
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(text) | Self::Error(text) | Self::Text(text) => f.write_str(text),
+            Self::Integer(number) => write!(f, "{number}"),
+            Self::Nil => f.write_str("(nil)"),
+            Self::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    let line = if index == 0 { "" } else { "\n" };
+                    write!(f, "{line}{item}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// One question on a connection of its own, after an optional `AUTH`.
+pub(crate) fn ask(socket: &Path, auth: Option<[&str; 2]>, command: &[&str]) -> io::Result<Reply> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut stream = BufReader::new(stream);
+    if let Some([user, password]) = auth {
+        send(stream.get_mut(), &["AUTH", user, password])?;
+        if let Reply::Error(text) = receive(&mut stream)? {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
+    }
+    send(stream.get_mut(), command)?;
+    receive(&mut stream)
+}
+
+fn send(stream: &mut impl Write, command: &[&str]) -> io::Result<()> {
+    let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
+    for word in command {
+        write!(bytes, "${}\r\n{word}\r\n", word.len())?;
+    }
+    stream.write_all(&bytes)
+}
+
+fn receive(stream: &mut impl BufRead) -> io::Result<Reply> {
+    let mut line = String::new();
+    if stream.read_line(&mut line)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let line = line.trim_end_matches(['\r', '\n']);
+    let strange = || io::Error::new(io::ErrorKind::InvalidData, format!("`{line}` is no reply"));
+    let (kind, rest) = line.split_at_checked(1).ok_or_else(strange)?;
+    let number = || rest.parse::<i64>().map_err(|_| strange());
+    Ok(match kind {
+        "+" => Reply::Status(rest.to_owned()),
+        "-" => Reply::Error(rest.to_owned()),
+        ":" => Reply::Integer(number()?),
+        "$" => match usize::try_from(number()?) {
+            Ok(length) => Reply::Text(text(stream, length)?),
+            Err(_) => Reply::Nil,
+        },
+        "*" => match usize::try_from(number()?) {
+            Ok(count) => {
+                Reply::Array((0..count).map(|_| receive(stream)).collect::<io::Result<_>>()?)
+            }
+            Err(_) => Reply::Nil,
+        },
+        _ => return Err(strange()),
+    })
+}
+
+fn text(stream: &mut impl BufRead, length: usize) -> io::Result<String> {
+    let mut bytes = vec![0; length + 2];
+    stream.read_exact(&mut bytes)?;
+    bytes.truncate(length);
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

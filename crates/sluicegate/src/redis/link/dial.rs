@@ -1,0 +1,160 @@
+//! A new connection.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, Value};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+
+use super::said::{text, text_of};
+use super::settings::{Login, Settings, Target};
+
+/// A connection whose server has said who it is.
+#[derive(Debug)]
+pub(super) struct Dialed {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) driver: Driver,
+    pub(super) greeting: Greeting,
+}
+
+/// What a server says of itself, as far as we may ask.
+#[derive(Debug, Default)]
+pub(super) struct Greeting {
+    /// Of the process: another after each start.
+    pub(super) run_id: Option<Box<str>>,
+    /// Whether it takes writes.
+    pub(super) primary: Option<bool>,
+}
+
+/// What moves the bytes of a connection. Ends when the connection does; the connection ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Driver(JoinHandle<()>);
+
+/// Connects, logs in and asks who is there, all within the time for it.
+pub(super) async fn dial(target: &Target, settings: &Settings) -> Result<Dialed, Box<str>> {
+    let login = settings.login().map_err(|error| error.to_string())?;
+    let greeted = async {
+        let (connection, driver) = connect(target, settings, &login).await?;
+        let greeting = greet(&connection).await?;
+        Ok(Dialed { connection, driver, greeting })
+    };
+    in_time(settings, greeted).await
+}
+
+/// Connects and logs in, at a Sentinel.
+pub(super) async fn dial_sentinel(
+    target: &Target,
+    settings: &Settings,
+) -> Result<(MultiplexedConnection, Driver), Box<str>> {
+    let login = settings.sentinel_login();
+    in_time(settings, connect(target, settings, &login)).await
+}
+
+async fn in_time<T>(
+    settings: &Settings,
+    dialing: impl Future<Output = Result<T, Box<str>>>,
+) -> Result<T, Box<str>> {
+    match tokio::time::timeout(settings.options.connect_timeout, dialing).await {
+        Ok(dialed) => dialed,
+        Err(_) => Err("no answer while connecting".into()),
+    }
+}
+
+async fn connect(
+    target: &Target,
+    settings: &Settings,
+    login: &Login,
+) -> Result<(MultiplexedConnection, Driver), Box<str>> {
+    match target {
+        Target::Unix(path) => {
+            talk(UnixStream::connect(path).await.map_err(told)?, settings, login).await
+        }
+        Target::Host(host) => {
+            let stream = TcpStream::connect((&*host.name, host.port)).await.map_err(told)?;
+            stream.set_nodelay(true).map_err(told)?;
+            match settings.tls() {
+                None => talk(stream, settings, login).await,
+                Some(config) => {
+                    let name = ServerName::try_from(host.name.to_string()).map_err(told)?;
+                    let stream = TlsConnector::from(config).connect(name, stream).await;
+                    talk(stream.map_err(told)?, settings, login).await
+                }
+            }
+        }
+    }
+}
+
+async fn talk(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    settings: &Settings,
+    login: &Login,
+) -> Result<(MultiplexedConnection, Driver), Box<str>> {
+    let mut info =
+        RedisConnectionInfo::default().set_db(i64::from(login.database)).set_skip_set_lib_name();
+    if let Some(username) = &login.username {
+        info = info.set_username(username);
+    }
+    if let Some(password) = &login.password {
+        info = info.set_password(password.reveal());
+    }
+    let options = &settings.options;
+    let config = AsyncConnectionConfig::new()
+        // One deadline holds for everything, and it is the caller's.
+        .set_response_timeout(None)
+        .set_connection_timeout(None)
+        .set_pipeline_buffer_size(options.connections.saturating_mul(options.in_flight));
+    let (connection, driver) =
+        MultiplexedConnection::new_with_config(&info, stream, config).await.map_err(told)?;
+    Ok((connection, Driver(tokio::spawn(driver))))
+}
+
+async fn greet(connection: &MultiplexedConnection) -> Result<Greeting, Box<str>> {
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("PING");
+    pipeline.cmd("CLIENT").arg("SETNAME").arg("sluicegate");
+    pipeline.cmd("INFO").arg("server");
+    pipeline.cmd("ROLE");
+    let mut connection = connection.clone();
+    let answers = connection.send_packed_commands(&pipeline, 0, 4).await.map_err(told)?;
+    let mut answers = answers.into_iter();
+    // One that loads its data, or will not have us, says so here.
+    if let Some(Value::ServerError(error)) = answers.next() {
+        return Err(text_of(&error));
+    }
+    // The rest is asked for what it is worth: not every user may ask it.
+    let info = answers.nth(1);
+    let run_id = info.as_ref().and_then(text).and_then(|info| {
+        info.lines().find_map(|line| line.strip_prefix("run_id:")).map(|id| id.trim().into())
+    });
+    let primary = match answers.next() {
+        Some(Value::Array(parts)) => parts.first().and_then(text).map(|role| role == "master"),
+        _ => None,
+    };
+    Ok(Greeting { run_id, primary })
+}
+
+fn told(error: impl std::fmt::Display) -> Box<str> {
+    error.to_string().into()
+}
+
+// === impl Driver ===
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(context).map(|_| ())
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
