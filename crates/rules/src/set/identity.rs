@@ -8,9 +8,9 @@ use crate::request::Entry;
 /// What stands for a value in an identity.
 const VALUE: u8 = 0;
 /// The node: all of its values share a counter.
-const NODE: u8 = 1;
+pub(super) const NODE: u8 = 1;
 /// The node and a network: other nodes may have a say in other addresses of the same network.
-const NETWORK: u8 = 2;
+pub(super) const NETWORK: u8 = 2;
 
 impl RuleSet {
     /// Appends the identity of whoever took this way: the domain and the entries, those that share a counter alike.

@@ -5,9 +5,11 @@
 //! long to wait and everything else is said by one piece of code, whatever the store.
 
 mod call;
+mod envoy;
 mod link;
 
 pub use call::CallError;
+pub use envoy::EnvoyKeys;
 pub use link::{
     Address, AddressError, BreakerOptions, BreakerState, Link, LinkError, LinkOptions, LinkStats,
     Secret, ServerStats, TlsOptions,
