@@ -10,6 +10,7 @@ use super::Link;
 use super::said::{Redirect, Said};
 use super::server::Server;
 use super::stats::count;
+use super::visit::Visit;
 use super::way::Way;
 use crate::redis::CallError;
 use crate::redis::call::Call;
@@ -67,7 +68,10 @@ impl Link {
             // Each round leaves those that a node has sent on: nothing was done for them.
             while !open.is_empty() {
                 let sent: Vec<_> = open.iter().map(|index| &commands[*index]).collect();
-                let said = journey.send_all(&sent).await?;
+                let said = {
+                    let mut visit = journey.server.shared.enter(journey.deadline).await?;
+                    journey.send_all(&mut visit, &sent).await?
+                };
                 let mut left = Vec::new();
                 let mut onward = None;
                 for (index, said) in open.into_iter().zip(said) {
@@ -123,26 +127,30 @@ impl Link {
 
 impl Journey<'_> {
     async fn evaluate(&self, call: &Call) -> Result<Said, CallError> {
-        match self.send(&command("EVALSHA", call.script.sha(), call)).await? {
+        let mut visit = self.server.shared.enter(self.deadline).await?;
+        match self.send(&mut visit, &command("EVALSHA", call.script.sha(), call)).await? {
             Said::NoScript => {
                 count(&self.link.inner.counters.scripts_loaded);
-                self.send(&command("EVAL", call.script.text, call)).await
+                self.send(&mut visit, &command("EVAL", call.script.text, call)).await
             }
             said => Ok(said),
         }
     }
 
-    async fn send(&self, command: &Cmd) -> Result<Said, CallError> {
+    async fn send(&self, visit: &mut Visit<'_>, command: &Cmd) -> Result<Said, CallError> {
         let replicas = self.link.inner.settings.options.wait_replicas;
         if !self.asking && replicas.is_none() {
-            let visit = self.server.shared.enter(self.deadline).await?;
             return visit.one(command).await.map(Said::of);
         }
-        let mut said = self.send_all(&[command]).await?;
+        let mut said = self.send_all(visit, &[command]).await?;
         said.pop().ok_or(CallError::Broken)
     }
 
-    async fn send_all(&self, commands: &[&Cmd]) -> Result<Vec<Said>, CallError> {
+    async fn send_all(
+        &self,
+        visit: &mut Visit<'_>,
+        commands: &[&Cmd],
+    ) -> Result<Vec<Said>, CallError> {
         let mut pipeline = Pipeline::new();
         for command in commands {
             if self.asking {
@@ -155,7 +163,6 @@ impl Journey<'_> {
             let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1);
             pipeline.cmd("WAIT").arg(replicas).arg(millis);
         }
-        let visit = self.server.shared.enter(self.deadline).await?;
         let mut answers = visit.many(&pipeline).await?;
         if let Some((wanted, _)) = replicas {
             match answers.pop() {

@@ -40,7 +40,8 @@ pub(super) struct Driver(JoinHandle<()>);
 pub(super) async fn dial(target: &Target, settings: &Settings) -> Result<Dialed, Box<str>> {
     let login = settings.login().map_err(|error| error.to_string())?;
     let greeted = async {
-        let (connection, driver) = connect(target, settings, &login).await?;
+        let (connection, driver) = connect(target, settings).await?;
+        log_in(&connection, &login).await?;
         let greeting = greet(&connection).await?;
         Ok(Dialed { connection, driver, greeting })
     };
@@ -53,7 +54,12 @@ pub(super) async fn dial_sentinel(
     settings: &Settings,
 ) -> Result<(MultiplexedConnection, Driver), Box<str>> {
     let login = settings.sentinel_login();
-    in_time(settings, connect(target, settings, &login)).await
+    let logged_in = async {
+        let (connection, driver) = connect(target, settings).await?;
+        log_in(&connection, &login).await?;
+        Ok((connection, driver))
+    };
+    in_time(settings, logged_in).await
 }
 
 async fn in_time<T>(
@@ -69,21 +75,18 @@ async fn in_time<T>(
 async fn connect(
     target: &Target,
     settings: &Settings,
-    login: &Login,
 ) -> Result<(MultiplexedConnection, Driver), Box<str>> {
     match target {
-        Target::Unix(path) => {
-            talk(UnixStream::connect(path).await.map_err(told)?, settings, login).await
-        }
+        Target::Unix(path) => talk(UnixStream::connect(path).await.map_err(told)?, settings).await,
         Target::Host(host) => {
             let stream = TcpStream::connect((&*host.name, host.port)).await.map_err(told)?;
             stream.set_nodelay(true).map_err(told)?;
             match settings.tls() {
-                None => talk(stream, settings, login).await,
+                None => talk(stream, settings).await,
                 Some(config) => {
                     let name = ServerName::try_from(host.name.to_string()).map_err(told)?;
                     let stream = TlsConnector::from(config).connect(name, stream).await;
-                    talk(stream.map_err(told)?, settings, login).await
+                    talk(stream.map_err(told)?, settings).await
                 }
             }
         }
@@ -93,16 +96,9 @@ async fn connect(
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     settings: &Settings,
-    login: &Login,
 ) -> Result<(MultiplexedConnection, Driver), Box<str>> {
-    let mut info =
-        RedisConnectionInfo::default().set_db(i64::from(login.database)).set_skip_set_lib_name();
-    if let Some(username) = &login.username {
-        info = info.set_username(username);
-    }
-    if let Some(password) = &login.password {
-        info = info.set_password(password.reveal());
-    }
+    // The crate would log in too, but keep the server's words to itself when it is sent away.
+    let info = RedisConnectionInfo::default().set_skip_set_lib_name();
     let options = &settings.options;
     let config = AsyncConnectionConfig::new()
         // One deadline holds for everything, and it is the caller's.
@@ -112,6 +108,31 @@ async fn talk(
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&info, stream, config).await.map_err(told)?;
     Ok((connection, Driver(tokio::spawn(driver))))
+}
+
+async fn log_in(connection: &MultiplexedConnection, login: &Login) -> Result<(), Box<str>> {
+    let mut pipeline = redis::pipe();
+    if let Some(password) = &login.password {
+        let auth = pipeline.cmd("AUTH");
+        if let Some(username) = &login.username {
+            auth.arg(&**username);
+        }
+        auth.arg(password.reveal());
+    }
+    if login.database != 0 {
+        pipeline.cmd("SELECT").arg(login.database);
+    }
+    if pipeline.is_empty() {
+        return Ok(());
+    }
+    let mut connection = connection.clone();
+    let count = pipeline.len();
+    let answers = connection.send_packed_commands(&pipeline, 0, count).await.map_err(told)?;
+    let refusal = answers.iter().find_map(|answer| match answer {
+        Value::ServerError(error) => Some(text_of(error)),
+        _ => None,
+    });
+    refusal.map_or(Ok(()), Err)
 }
 
 async fn greet(connection: &MultiplexedConnection) -> Result<Greeting, Box<str>> {

@@ -61,6 +61,8 @@ pub(super) struct Line {
     pub(super) under_way: AtomicUsize,
     /// Calls whose answers nobody saw, since the last one that was seen.
     pub(super) lost: AtomicU32,
+    /// A caller found it broken: it is about to be taken away.
+    pub(super) broken: AtomicBool,
     /// It carries nothing any more.
     pub(super) give_up: Notify,
     /// It should be made anew, and is good until then.
@@ -125,7 +127,8 @@ impl Shared {
 
     /// The connection with the least to do.
     pub(super) fn pick(&self) -> Option<Arc<Line>> {
-        self.lines().min_by_key(|line| line.under_way.load(Relaxed))
+        let whole = self.lines().filter(|line| !line.broken.load(Relaxed));
+        whole.min_by_key(|line| line.under_way.load(Relaxed))
     }
 
     pub(super) async fn dial(&self) -> Result<Dialed, Box<str>> {
@@ -227,6 +230,7 @@ impl Line {
             connection,
             under_way: AtomicUsize::new(0),
             lost: AtomicU32::new(0),
+            broken: AtomicBool::new(false),
             give_up: Notify::new(),
             replace: Notify::new(),
         }

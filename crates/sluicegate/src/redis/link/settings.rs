@@ -84,10 +84,9 @@ impl Settings {
     pub(super) fn tls(&self) -> Option<Arc<ClientConfig>> {
         let known = self.tls.as_ref()?;
         let files = &self.options.tls;
-        if files.ca.is_some() || files.client_cert.is_some() {
-            if let Ok(config) = tls::config(files) {
-                known.store(config);
-            }
+        let named = files.ca.is_some() || files.client_cert.is_some();
+        if named && let Ok(config) = tls::config(files) {
+            known.store(config);
         }
         Some(known.load_full())
     }

@@ -16,7 +16,8 @@ pub(super) struct Visit<'a> {
     server: &'a Shared,
     line: Arc<Line>,
     deadline: Instant,
-    ended: bool,
+    /// Something was sent, and nobody has seen the answer.
+    open: bool,
     _place: SemaphorePermit<'a>,
 }
 
@@ -29,7 +30,7 @@ impl Shared {
         };
         let line = self.pick().ok_or(CallError::Down)?;
         line.under_way.fetch_add(1, Relaxed);
-        Ok(Visit { server: self, line, deadline, ended: false, _place: place })
+        Ok(Visit { server: self, line, deadline, open: false, _place: place })
     }
 
     async fn wait_for_place(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, CallError> {
@@ -52,30 +53,33 @@ impl Shared {
             }
         });
         match place.await {
-            Ok(place) => place,
-            Err(_) if self.is_up() => Err(CallError::Busy),
-            Err(_) => Err(CallError::Down),
+            // Who has no time left must not send: he would not hear what came of it.
+            Ok(Ok(place)) if Instant::now() < deadline => Ok(place),
+            Ok(Err(error)) => Err(error),
+            _ if self.is_up() => Err(CallError::Busy),
+            _ => Err(CallError::Down),
         }
     }
 }
 
 impl Visit<'_> {
-    pub(super) async fn one(self, command: &Cmd) -> Result<Value, CallError> {
+    pub(super) async fn one(&mut self, command: &Cmd) -> Result<Value, CallError> {
+        self.open = true;
         let mut connection = self.line.connection.clone();
         let answer = timeout_at(self.deadline, connection.send_packed_command(command)).await;
         self.end(answer.ok())
     }
 
-    pub(super) async fn many(self, pipeline: &Pipeline) -> Result<Vec<Value>, CallError> {
+    pub(super) async fn many(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, CallError> {
+        self.open = true;
         let mut connection = self.line.connection.clone();
-        let count = pipeline.len();
-        let sending = connection.send_packed_commands(pipeline, 0, count);
+        let sending = connection.send_packed_commands(pipeline, 0, pipeline.len());
         let answer = timeout_at(self.deadline, sending).await;
         self.end(answer.ok())
     }
 
-    fn end<T>(mut self, answer: Option<RedisResult<T>>) -> Result<T, CallError> {
-        self.ended = true;
+    fn end<T>(&mut self, answer: Option<RedisResult<T>>) -> Result<T, CallError> {
+        self.open = false;
         let breaker = &self.server.breaker;
         match answer {
             Some(Ok(answer)) => {
@@ -88,6 +92,7 @@ impl Visit<'_> {
                 Ok(answer)
             }
             Some(Err(_)) => {
+                self.line.broken.store(true, Relaxed);
                 self.failed();
                 Err(CallError::Broken)
             }
@@ -118,7 +123,7 @@ impl Drop for Visit<'_> {
     fn drop(&mut self) {
         self.line.under_way.fetch_sub(1, Relaxed);
         // The caller has left. His call is still under way, and its place is free: that must not go on for ever over a connection that is dead.
-        if !self.ended {
+        if self.open {
             let in_flight = u32::try_from(self.server.settings.options.in_flight);
             if self.lose() > in_flight.unwrap_or(u32::MAX) {
                 self.line.give_up.notify_one();
