@@ -72,6 +72,13 @@ impl Link {
                     let mut visit = journey.server.shared.enter(journey.deadline).await?;
                     journey.send_all(&mut visit, &sent).await?
                 };
+                // A server that can do nothing has done nothing, if it says so to all.
+                if said.iter().all(|said| matches!(said, Said::Unready(_) | Said::ClusterDown(_))) {
+                    for said in said {
+                        journey.next(said).await?;
+                    }
+                    return Err(CallError::Broken);
+                }
                 let mut left = Vec::new();
                 let mut onward = None;
                 for (index, said) in open.into_iter().zip(said) {

@@ -103,13 +103,12 @@ impl Cluster {
     pub(super) fn moved(&self, to: &Redirect, from: &Server) -> Arc<Server> {
         let server = self.asked(to, from);
         let shared = &self.shared;
-        shared.map.rcu(|map| {
-            // Who takes over from another was no primary before.
-            if !map.has(&server) && !map.servers.is_empty() {
-                shared.epoch.raise();
-            }
-            map.with(to.slot, &server)
-        });
+        let before = shared.map.load();
+        // Who takes over from another was no primary before. So is a node that was added just now, and then it is for nothing.
+        if !before.has(&server) && !before.servers.is_empty() {
+            shared.epoch.raise();
+        }
+        shared.map.rcu(|map| map.with(to.slot, &server));
         shared.search.alarm.notify_one();
         server
     }

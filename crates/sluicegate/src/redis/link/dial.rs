@@ -26,8 +26,8 @@ pub(super) struct Dialed {
 /// What a server says of itself, as far as we may ask.
 #[derive(Debug, Default)]
 pub(super) struct Greeting {
-    /// Of the process: another after each start.
-    pub(super) run_id: Option<Box<str>>,
+    /// Of the process, and of the history of its data: another after each start, and when it was something else meanwhile.
+    pub(super) identity: Option<Box<str>>,
     /// Whether it takes writes.
     pub(super) primary: Option<bool>,
 }
@@ -140,24 +140,34 @@ async fn greet(connection: &MultiplexedConnection) -> Result<Greeting, Box<str>>
     pipeline.cmd("PING");
     pipeline.cmd("CLIENT").arg("SETNAME").arg("sluicegate");
     pipeline.cmd("INFO").arg("server");
+    pipeline.cmd("INFO").arg("replication");
     pipeline.cmd("ROLE");
     let mut connection = connection.clone();
-    let answers = connection.send_packed_commands(&pipeline, 0, 4).await.map_err(told)?;
-    let mut answers = answers.into_iter();
+    let count = pipeline.len();
+    let answers = connection.send_packed_commands(&pipeline, 0, count).await.map_err(told)?;
+    let [ping, _, server, replication, role] = answers.as_slice() else {
+        return Err("said something else when asked who it is".into());
+    };
     // One that loads its data, or will not have us, says so here.
-    if let Some(Value::ServerError(error)) = answers.next() {
-        return Err(text_of(&error));
+    if let Value::ServerError(error) = ping {
+        return Err(text_of(error));
     }
     // The rest is asked for what it is worth: not every user may ask it.
-    let info = answers.nth(1);
-    let run_id = info.as_ref().and_then(text).and_then(|info| {
-        info.lines().find_map(|line| line.strip_prefix("run_id:")).map(|id| id.trim().into())
-    });
-    let primary = match answers.next() {
-        Some(Value::Array(parts)) => parts.first().and_then(text).map(|role| role == "master"),
-        _ => None,
+    let run_id = line(server, "run_id:");
+    let history = line(replication, "master_replid:").unwrap_or_default();
+    let role = match role {
+        Value::Array(parts) => parts.first().and_then(text),
+        _ => line(replication, "role:"),
     };
-    Ok(Greeting { run_id, primary })
+    Ok(Greeting {
+        identity: run_id.map(|run_id| format!("{run_id} {history}").into()),
+        primary: role.map(|role| role == "master"),
+    })
+}
+
+/// What `INFO` says behind a name.
+fn line<'a>(info: &'a Value, name: &str) -> Option<&'a str> {
+    text(info)?.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 fn told(error: impl std::fmt::Display) -> Box<str> {

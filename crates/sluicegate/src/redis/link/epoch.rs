@@ -1,7 +1,8 @@
 //! Whether the store may have forgotten something.
 //!
 //! A primary that took over may lack the last writes of the one before, and one that was started anew has what it had saved. Either way the
-//! process that we talk to is another one. Every process has an id of its own (`run_id`), which it tells on each connect, before the first call.
+//! process that we talk to is another one, or it has become something else meanwhile. Every process has an id of its own (`run_id`), and so has the
+//! history of its data (`master_replid`); both are told on each connect, before the first call.
 
 use std::sync::Arc;
 
@@ -51,9 +52,9 @@ impl Witness {
     }
 
     /// A connection was made, to this process. Whether it is the first, there is no other: a stranger whom we never lost sight of is the same one.
-    pub(super) fn saw(&self, run_id: Option<&str>, first: bool) {
+    pub(super) fn saw(&self, identity: Option<&str>, first: bool) {
         let mut seen = self.seen.lock();
-        let now = run_id.map_or(Seen::Stranger, |run_id| Seen::Process(run_id.into()));
+        let now = identity.map_or(Seen::Stranger, |identity| Seen::Process(identity.into()));
         let another = match (&*seen, &now) {
             (Seen::Nobody, _) => false,
             (Seen::Process(before), Seen::Process(now)) => before != now,
@@ -74,7 +75,7 @@ mod tests {
     fn another_process_is_another_epoch() {
         let epoch = Arc::new(Epoch::new());
         let witness = Witness::new(epoch.clone());
-        for (run_id, first, expected) in [
+        for (identity, first, expected) in [
             (Some("a"), true, 0),
             (Some("a"), false, 0),
             (Some("a"), true, 0),
@@ -85,8 +86,8 @@ mod tests {
             (None, true, 3),
             (Some("a"), true, 4),
         ] {
-            witness.saw(run_id, first);
-            assert_eq!(epoch.now(), expected, "{run_id:?} {first}");
+            witness.saw(identity, first);
+            assert_eq!(epoch.now(), expected, "{identity:?} {first}");
         }
     }
 }

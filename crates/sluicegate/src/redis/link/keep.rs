@@ -36,7 +36,7 @@ pub(super) async fn keep(server: Arc<Shared>, index: usize) {
             Err(why) => {
                 server.not_reached(&why);
                 sleep(pause(&options.breaker, tries)).await;
-                tries += 1;
+                tries = tries.saturating_add(1);
                 continue;
             }
         };
@@ -58,7 +58,7 @@ pub(super) async fn keep(server: Arc<Shared>, index: usize) {
                 fade(driver, options.timeout);
             }
         }
-        tries = if since.elapsed() > SHORT { 0 } else { tries + 1 };
+        tries = if since.elapsed() > SHORT { 0 } else { tries.saturating_add(1) };
         if tries > 0 {
             sleep(pause(&options.breaker, tries - 1)).await;
         }

@@ -31,7 +31,8 @@ pub struct LinkOptions {
     pub username: Option<Box<str>>,
     /// With which password. Before what the address says.
     pub password: Option<Secret>,
-    /// A file with the password: read on every connect, and looked at every second. When it changes, connections are made anew, one after the other.
+    /// A file with the password: read on every connect, and looked at every second. When it changes, connections are made anew, and each is kept until
+    /// its successor is there.
     pub password_file: Option<PathBuf>,
     /// As whom to log in at the Sentinels.
     pub sentinel_username: Option<Box<str>>,
@@ -117,12 +118,19 @@ impl Default for LinkOptions {
 impl LinkOptions {
     pub(super) fn check(&self) -> Result<(), LinkError> {
         const COUNT_MAX: usize = 1 << 16;
+        const SPAN_MAX: Duration = Duration::from_secs(3600);
+        let fits = |span: Duration| !span.is_zero() && span <= SPAN_MAX;
         let wrong = |name, why| Err(LinkError::Option { name, why });
-        if self.timeout.is_zero() {
-            return wrong("timeout", "must be more than nothing, such as 10ms");
+        if !fits(self.timeout) {
+            return wrong("timeout", "must be more than nothing and at most an hour, such as 10ms");
         }
-        if self.connect_timeout.is_zero() {
-            return wrong("connect_timeout", "must be more than nothing, such as 500ms");
+        if !fits(self.connect_timeout) {
+            let why = "must be more than nothing and at most an hour, such as 500ms";
+            return wrong("connect_timeout", why);
+        }
+        if self.wait_replicas.is_some_and(|(_, span)| !fits(span)) {
+            let why = "must have a time of more than nothing and at most an hour, such as 5ms";
+            return wrong("wait_replicas", why);
         }
         if !(1..=1024).contains(&self.connections) {
             return wrong("connections", "must be 1 to 1024");
@@ -130,8 +138,11 @@ impl LinkOptions {
         if !(1..=COUNT_MAX).contains(&self.in_flight) {
             return wrong("in_flight", "must be 1 to 65536");
         }
-        if self.breaker.failures == 0 || self.breaker.pause.is_zero() {
-            return wrong("breaker", "must have at least one failure and a pause, such as 100ms");
+        let BreakerOptions { failures, pause, pause_longest } = self.breaker;
+        if failures == 0 || !fits(pause) || !fits(pause_longest) {
+            let why =
+                "must have at least one failure, and pauses of at most an hour, such as 100ms";
+            return wrong("breaker", why);
         }
         if self.tls.client_cert.is_some() != self.tls.client_key.is_some() {
             return wrong("tls", "a client's certificate and its key are given together");

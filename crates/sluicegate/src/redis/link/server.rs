@@ -144,7 +144,7 @@ impl Shared {
         let _one_after_the_other = self.seating.lock();
         let first = self.lines().next().is_none();
         // Whoever calls over this connection must find the epoch raised.
-        self.surroundings.witness.saw(greeting.run_id.as_deref(), first);
+        self.surroundings.witness.saw(greeting.identity.as_deref(), first);
         self.seats[index].store(Some(line));
         self.fresh.store(false, Relaxed);
         self.breaker.found();
@@ -196,7 +196,7 @@ impl Shared {
         });
     }
 
-    /// All connections are made anew, one after the other, with whatever password and at whatever address is now the right one.
+    /// All connections are made anew, each kept until its successor is there, with whatever password and at whatever address is now the right one.
     pub(super) fn renew(&self) {
         self.lines().for_each(|line| line.replace.notify_one());
     }

@@ -1,7 +1,7 @@
 //! A Cluster whose slots and primaries move.
 
 use redis::cmd;
-use sluicegate_bed::redis::{Cluster, Options, Tls};
+use sluicegate_bed::redis::{Cluster, Options, Single, Tls};
 
 use super::load::{Books, Load};
 use super::*;
@@ -110,8 +110,19 @@ async fn a_failover_by_order_fails_no_call_that_was_not_answered_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_master_is_followed_and_the_others_go_on() {
+    a_lost_master_is_followed(|cluster, master| cluster.kill(master)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_hangs_is_left_and_the_others_go_on() {
+    a_lost_master_is_followed(|_, master| master.pause()).await;
+}
+
+async fn a_lost_master_is_followed(lose: impl Fn(&Cluster, &Single)) {
     let cluster = Cluster::start();
-    let link = open(cluster.url(), LinkOptions { timeout: Duration::from_secs(1), ..ample() });
+    let options = LinkOptions { timeout: Duration::from_millis(200), ..ample() };
+    let options = LinkOptions { connect_timeout: Duration::from_secs(1), ..options };
+    let link = open(cluster.url(), options);
     let keys = keys();
     let load = Load::start(&link, &keys, 2);
     load.answered(200).await;
@@ -119,7 +130,7 @@ async fn a_killed_master_is_followed_and_the_others_go_on() {
     let slot = keys.iter().map(|key| cluster.slot_of(key));
     let slot = slot.into_iter().find(|slot| cluster.master_of(*slot).port() == master.port());
     let slot = slot.expect("a key of the first master");
-    cluster.kill(master);
+    lose(&cluster, master);
     load.answered(200).await;
     cluster.await_master_other_than(master.port(), slot);
     until_epoch(&link, 1).await;
@@ -156,7 +167,7 @@ async fn a_cluster_over_tls_with_a_password() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_no_cluster_is_told() {
-    let server = sluicegate_bed::redis::Single::start();
+    let server = Single::start();
     let link = open(&format!("redis-cluster://127.0.0.1:{}", server.port()), ample());
     assert_eq!(count(&link, "visits").await, Err(CallError::Down));
     let lost = link.stats().lost.unwrap();

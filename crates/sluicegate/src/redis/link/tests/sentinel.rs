@@ -65,3 +65,30 @@ async fn a_name_that_no_sentinel_knows_is_told() {
     assert!(lost.contains("knows no primary named `nobody`"), "{lost}");
     assert!(!link.is_up());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_hangs_is_left_and_not_gone_back_to() {
+    let servers = Sentinel::start();
+    let options = LinkOptions { timeout: Duration::from_millis(100), ..ample() };
+    let link =
+        open(servers.url(), LinkOptions { connect_timeout: Duration::from_secs(1), ..options });
+    let load = Load::start(&link, &["visits".to_owned()], 8);
+    load.answered(100).await;
+    let old = servers.primary();
+    old.pause();
+    let new = servers.await_primary_other_than(old.port());
+    until_epoch(&link, 1).await;
+    load.answered(100).await;
+    // It goes on where it was, for a moment still as a primary.
+    old.resume();
+    servers.await_calm();
+    load.answered(100).await;
+    let books = load.stop().await;
+    let address = format!("127.0.0.1:{}", new.port());
+    assert_eq!(&*link.stats().servers[0].address, address);
+    assert_eq!(link.epoch(), 1);
+    let answered = books.answers["visits"].len();
+    let most = answered + usize::try_from(books.unclear()).unwrap();
+    let happened = usize::try_from(count(&link, "visits").await.unwrap() - 1).unwrap();
+    assert!(happened <= most, "{happened} happened, {most} could have");
+}

@@ -136,3 +136,54 @@ async fn who_may_not_say_who_he_is_counts_as_another_after_he_was_gone() {
     server.cli(&["ACL", "SETUSER", "default", "-info", "-role"]);
     until_epoch(&link, 1).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_server_is_left_alone_and_its_connections_are_kept() {
+    let server = Single::start();
+    let slow = Slow::before(server.port());
+    let timeout = Duration::from_millis(50);
+    let link = open(&slow.url(), LinkOptions { timeout, ..ample() });
+    until(&link, Condition::Up).await;
+    assert!(count(&link, "visits").await.is_ok());
+    slow.delay(4 * timeout);
+    let mut timed_out = 0;
+    while link.is_up() {
+        match count(&link, "visits").await {
+            Err(CallError::TimedOut) => timed_out += 1,
+            other => assert_eq!(other, Err(CallError::Down)),
+        }
+    }
+    assert!(timed_out >= 5, "{timed_out}");
+    slow.delay(Duration::ZERO);
+    until(&link, Condition::Up).await;
+    assert!(count(&link, "visits").await.unwrap() > timed_out, "all of them happened");
+    assert_eq!(link.stats().reconnects, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_can_do_nothing_for_now_is_down_and_its_words_are_kept() {
+    let more = vec!["busy-reply-threshold 1".to_owned()];
+    let server = Single::with(Options { more, ..Options::default() });
+    let link = open(server.url(), ample());
+    assert_eq!(count(&link, "visits").await, Ok(1));
+    std::thread::scope(|scope| {
+        // Answered only when it is ended, with an error.
+        scope.spawn(|| server.try_ask(&["EVAL", "while true do end", "0"]));
+        tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                let down = loop {
+                    match count(&link, "visits").await {
+                        Ok(_) => {}
+                        Err(error) => break error,
+                    }
+                };
+                assert_eq!(down, CallError::Down);
+                let last = link.stats().servers[0].last_error.clone().unwrap();
+                assert!(last.starts_with("BUSY "), "{last}");
+            });
+        });
+        server.cli(&["SCRIPT", "KILL"]);
+    });
+    until(&link, Condition::Up).await;
+    assert!(count(&link, "visits").await.is_ok());
+}
