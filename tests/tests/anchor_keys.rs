@@ -22,15 +22,15 @@ fn every_counter_has_the_name_that_it_had_there() {
         };
         for asked in case["requests"].as_array().into_iter().flatten() {
             let Some(theirs) = asked["rule"]["counter"].as_str() else { continue };
-            let Some(ours) = key(&rules, asked) else { continue };
             count += 1;
             shared += usize::from(theirs.contains('*'));
-            if ours != theirs {
-                wrong.push(format!("{name}: they `{theirs}`, we `{ours}`"));
+            let ours = key(&rules, asked);
+            if ours.as_deref() != Some(theirs) {
+                wrong.push(format!("{name}: they `{theirs}`, we {ours:?}"));
             }
         }
     }
-    assert!(count > 1_000 && shared > 20, "only {count} keys, {shared} of them shared");
+    assert!(count > 600 && shared > 50, "only {count} keys, {shared} of them shared");
     assert!(wrong.is_empty(), "{} of {count} keys differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
