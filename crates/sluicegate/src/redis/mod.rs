@@ -7,9 +7,11 @@
 mod call;
 mod link;
 mod script;
+mod virtual_time;
 
 pub use call::CallError;
 pub use link::{
     Address, AddressError, BreakerOptions, BreakerState, Link, LinkError, LinkOptions, LinkStats,
     Secret, ServerStats, TlsOptions,
 };
+pub use virtual_time::{VirtualError, VirtualLimiter};

@@ -104,7 +104,7 @@ fn number16(count: usize) -> u16 {
 }
 
 /// The key of a record and those of the sets beside it.
-pub(super) fn keys_of(key: &[u8], sets: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
+pub(crate) fn keys_of(key: &[u8], sets: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
     let set = move |number: usize| [key, format!(":{number}").as_bytes()].concat();
     std::iter::once(key.to_vec()).chain((1..=sets).map(set))
 }

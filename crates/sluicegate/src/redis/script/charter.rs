@@ -102,7 +102,8 @@ impl Plans {
         Ok(rule)
     }
 
-    fn key(&self, fingerprint: &str) -> Vec<u8> {
+    /// Where the plan of this fingerprint lies.
+    pub(crate) fn key(&self, fingerprint: &str) -> Vec<u8> {
         [&self.prefix, b"plan:".as_slice(), fingerprint.as_bytes()].concat()
     }
 }
