@@ -103,7 +103,9 @@ fn told(url: &str, error: &VirtualError) -> String {
             format!("the store at `{url}` refused: {why}")
         }
         VirtualError::Store(error) => {
-            format!("{error}: nobody answers at `{url}`; start a Redis there, or name another with `--store`")
+            format!(
+                "{error}: nobody answers at `{url}`; start a Redis there, or name another with `--store`"
+            )
         }
         error => error.to_string(),
     }

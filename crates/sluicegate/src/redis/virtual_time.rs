@@ -122,14 +122,19 @@ impl VirtualLimiter {
         now: Timestamp,
     ) -> Result<(), VirtualError> {
         let rule = Rule::new(limits, self.rule.mode).map_err(VirtualError::Quota)?;
+        let old = self.charter(now).await?;
         self.rule = Arc::new(rule.after(&self.rule));
         let keys: Vec<Arc<[u8]>> = self.keys.keys().cloned().collect();
         let charter = self.charter(now).await?;
         let look = Op::Peek { cost: 0 };
         for key in keys {
-            let charter = charter.clone();
-            let part = LongPart { key, charter, open: false, cost: None, keep };
-            script::apply(&self.link, &self.plans, &[part], look, Some(now)).await?;
+            let part = LongPart { key, charter: charter.clone(), open: false, cost: None, keep };
+            // Records of other limits are brought over by whatever comes first.
+            if charter.sheet.fingerprint() == old.sheet.fingerprint() {
+                script::change(&self.link, &self.plans, &part, Some(now)).await?;
+            } else {
+                script::apply(&self.link, &self.plans, &[part], look, Some(now)).await?;
+            }
         }
         Ok(())
     }

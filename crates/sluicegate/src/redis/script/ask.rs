@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::limit::Limit;
+use sluicegate_core::mode::Step;
 use sluicegate_core::op::OpKind;
 use sluicegate_core::time::Timestamp;
 
@@ -70,8 +71,8 @@ pub(crate) fn call(asks: &[Ask], clock: Option<Timestamp>) -> Call {
             let sheet = place_of(&mut sheets, |known| *known == text, || text);
             let rule = part.charter.sheet.rule();
             let rule = place_of(&mut rules, |known| *known == rule, || rule);
-            // A cost that has no exact double, and rules that the script cannot tell apart, go the long way: this is a number that it does not accept.
-            let exact = part.cost <= EXACT_MAX && part.charter.sheet.rule().is_some();
+            // What the script does not take goes the long way: this is a number that it does not accept.
+            let exact = part.cost <= EXACT_MAX && ask.is_taken(part);
             let cost = if exact { part.cost } else { EXACT_MAX + 1 };
             told.extend(number16(sheet).to_le_bytes());
             told.extend(cost.to_le_bytes());
@@ -109,6 +110,10 @@ pub(crate) fn keys_of(key: &[u8], sets: usize) -> impl Iterator<Item = Vec<u8>> 
     std::iter::once(key.to_vec()).chain((1..=sets).map(set))
 }
 
+fn has_slots(step: &Step) -> bool {
+    matches!(step.limit(), Limit::Concurrency(_))
+}
+
 /// A holder as members of sets name it.
 fn holder_name(holder: Holder) -> String {
     format!("{:016x}", holder.0)
@@ -134,6 +139,13 @@ impl Ask {
         }
     }
 
+    /// Whether the script can tell the rules of a part apart, and the first of several that are the same are those that it admits: who holds a slot
+    /// already is admitted after somebody who was denied.
+    fn is_taken(&self, part: &AskPart) -> bool {
+        let has_slots = part.charter.steps().iter().any(has_slots);
+        part.charter.sheet.rule().is_some() && (self.count <= 1 || !has_slots)
+    }
+
     /// Whether a quota agrees without having been asked.
     pub(super) fn has_idle_quota(&self) -> bool {
         self.parts.iter().any(|part| part.stand == Stand::Quota && self.refuses(part))
@@ -142,8 +154,7 @@ impl Ask {
     fn refuses_alone(&self, part: &AskPart) -> bool {
         let needs_holder = self.op == ShortOp::Hit && self.holder.is_none() && part.cost > 0;
         part.charter.steps().iter().any(|step| {
-            let has_slots = matches!(step.limit(), Limit::Concurrency(_));
-            needs_holder && has_slots || step.limit().refuses(self.op.kind()).is_some()
+            needs_holder && has_slots(step) || step.limit().refuses(self.op.kind()).is_some()
         })
     }
 }

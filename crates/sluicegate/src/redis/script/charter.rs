@@ -45,7 +45,7 @@ static FIND: Script = Script::new("return redis.call('GET', KEYS[1])\n");
 
 impl Charter {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
-        let sheet = Sheet::new(&plan.steps);
+        let sheet = Sheet::named(&plan.steps, plan.rule.limits.iter().map(Limit::name));
         Self { plan, sheet }
     }
 

@@ -96,6 +96,26 @@ pub(crate) async fn apply(
     Ok(Long { now, answer, each, garbage })
 }
 
+/// Moves an identity to other limits that have the same fingerprint, and so are the same: only what is kept can be said.
+///
+/// # Errors
+/// When the store gave no answer.
+pub(crate) async fn change(
+    link: &Link,
+    plans: &Plans,
+    part: &LongPart,
+    clock: Option<Timestamp>,
+) -> Result<(), LongError> {
+    let changed = work(link, plans, std::slice::from_ref(part), clock, |parts, now| {
+        for Part { plan, account, .. } in parts {
+            let from: Vec<Option<usize>> = (0..plan.len()).map(Some).collect();
+            account.change(plan, plan, &from, part.keep, now);
+        }
+        Ok(Done { said: (), writes: true, raises_epoch: true })
+    });
+    changed.await.map(|_| ())
+}
+
 /// Starts the leases of slots anew that are held under an id; how many slots that are.
 ///
 /// # Errors

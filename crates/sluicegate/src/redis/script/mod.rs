@@ -16,7 +16,7 @@ mod told;
 
 pub(crate) use ask::{Ask, AskPart, ShortOp, Stand, call, keys_of};
 pub(crate) use charter::{Charter, Plans};
-pub(crate) use long::{Long, LongError, LongPart, apply, ask_long, forget, renew};
+pub(crate) use long::{Long, LongError, LongPart, apply, ask_long, change, forget, renew};
 pub(crate) use told::{Answered, BadReply, DISAGREEMENTS, Told, told};
 
 use super::call::Script;
