@@ -42,6 +42,8 @@ impl OnRedis {
     /// When the mode does not fit one of the limits, the address is none, or nobody answers there.
     pub fn new(url: &str, namespace: &str, limits: Vec<Limit>, mode: Mode) -> Result<Self, String> {
         let address = Address::parse(url).map_err(|error| error.to_string())?;
+        // As it is shown, without its password.
+        let url = address.to_string();
         // Connections are kept up in the background.
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
@@ -51,9 +53,9 @@ impl OnRedis {
         let limiter = runtime.block_on(async {
             let link = Link::open(address, options).map_err(|error| error.to_string())?;
             let opened = VirtualLimiter::open(link, namespace, limits, mode).await;
-            opened.map_err(|error| told(url, &error))
+            opened.map_err(|error| told(&url, &error))
         })?;
-        let (url, gate, ids) = (url.to_owned(), Gate::default(), HashMap::new());
+        let (gate, ids) = (Gate::default(), HashMap::new());
         Ok(Self { limiter, runtime, url, names, mode, gate, ids })
     }
 

@@ -132,10 +132,11 @@ impl Ask {
     pub(crate) fn refuses(&self, part: &AskPart) -> bool {
         match part.stand {
             Stand::Together => {
-                let together = self.parts.iter().filter(|part| part.stand == Stand::Together);
-                together.into_iter().any(|part| self.refuses_alone(part))
+                let together = || self.parts.iter().filter(|part| part.stand == Stand::Together);
+                let cost = together().map(|part| part.cost).max().unwrap_or(0);
+                together().any(|part| self.refuses_cost(part, cost))
             }
-            Stand::Alone | Stand::Quota => self.refuses_alone(part),
+            Stand::Alone | Stand::Quota => self.refuses_cost(part, part.cost),
         }
     }
 
@@ -151,8 +152,8 @@ impl Ask {
         self.parts.iter().any(|part| part.stand == Stand::Quota && self.refuses(part))
     }
 
-    fn refuses_alone(&self, part: &AskPart) -> bool {
-        let needs_holder = self.op == ShortOp::Hit && self.holder.is_none() && part.cost > 0;
+    fn refuses_cost(&self, part: &AskPart, cost: u64) -> bool {
+        let needs_holder = self.op == ShortOp::Hit && self.holder.is_none() && cost > 0;
         part.charter.steps().iter().any(|step| {
             needs_holder && has_slots(step) || step.limit().refuses(self.op.kind()).is_some()
         })
