@@ -317,7 +317,16 @@ fn no_secret_is_shown() {
     assert_eq!(store["per_second"]["password"], "hidden");
     assert_eq!(store["compat"]["keys"], "envoy");
     assert_eq!(told(&[]).0.to_json()["store"], "memory");
-    for text in ["redis://u:swordfish@", "x://u:swordfish@h", "redis://u:a@swordfish@h"] {
+    for text in [
+        "redis://u:swordfish@",
+        "x://u:swordfish@h",
+        "redis://u:a/swordfish@h",
+        "redis://u:swordfish/a@h",
+        "redis://u:swordfish?a@h",
+        "redis://u:a?swordfish@h",
+        "redis-cluster://u:swordfish@h,u:swordfish@i",
+        "redis://h?password=swordfish&x",
+    ] {
         let told = wrong(&[("SLUICEGATE_STORE", text)]);
         assert!(!told.contains("swordfish"), "{told}");
     }
