@@ -20,7 +20,7 @@ pub(crate) fn check(bytes: &[u8]) {
     let mut scratch = Scratch::default();
     for _ in 0..2 {
         let mut out = Vec::new();
-        match service.answer(Door::ShouldRateLimit, bytes, &mut scratch, &mut out) {
+        match service.answer_now(Door::ShouldRateLimit, bytes, &mut scratch, &mut out) {
             Ok(code) => {
                 let told = RateLimitResponse::decode(&*out).expect("an answer is a message");
                 assert_eq!(told.overall_code, code as i32);

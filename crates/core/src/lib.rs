@@ -60,5 +60,6 @@ pub mod mode;
 pub mod op;
 pub mod packed;
 pub mod quota;
+pub mod record;
 pub mod time;
 pub mod verdict;

@@ -142,6 +142,25 @@ impl Step {
     pub const fn boost(&self) -> Option<&Limit> {
         self.boost.as_ref()
     }
+
+    /// Whether a denied attempt is kept: a log may count it, and a limit that counts first does.
+    ///
+    /// ```
+    /// use sluicegate_core::algorithm::tally::Tally;
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_core::mode::Step;
+    /// use sluicegate_core::time::Span;
+    ///
+    /// let tally = Tally::new(10, Span::from_secs(60)).unwrap();
+    /// assert!(Step::hard(Limit::Tally(tally)).keeps_denials());
+    /// ```
+    #[must_use]
+    pub const fn keeps_denials(&self) -> bool {
+        match &self.limit {
+            Limit::SlidingLog(log) => log.counts_denied(),
+            limit => limit.counts_first(),
+        }
+    }
 }
 
 fn slack_of(plain: &Limit, soft: &Limit) -> u64 {

@@ -140,6 +140,11 @@ impl Rate {
         self.units.get()
     }
 
+    /// The rate with its number and its period over their greatest common divisor.
+    pub(crate) const fn reduced(&self) -> (u64, u64) {
+        (self.units.get(), self.micros.get())
+    }
+
     /// The time of one unit, if that is a whole number of microseconds.
     #[inline]
     pub(crate) fn whole_interval(&self) -> Option<NonZeroU64> {

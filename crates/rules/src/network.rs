@@ -119,6 +119,12 @@ impl Network {
         self.length
     }
 
+    /// What [`Network::parts`] took apart.
+    pub(crate) fn of_parts(family: u8, bits: u128, length: u8) -> Option<Self> {
+        let family = [Family::V4, Family::V6].into_iter().find(|one| *one as u8 == family)?;
+        Some(Self { family, bits, length })
+    }
+
     pub(crate) const fn parts(&self) -> (Family, u128, u8) {
         (self.family, self.bits, self.length)
     }

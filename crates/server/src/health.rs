@@ -38,6 +38,21 @@ pub struct State {
     pub draining: bool,
     /// Whether it is of no use without a domain.
     needs_a_domain: bool,
+    /// Whether the store that its counters are in can be asked; nothing if they are its own.
+    pub store: Option<StoreState>,
+    /// Whether it is of no use without the store, also after it has had it.
+    needs_store: bool,
+}
+
+/// Whether the store can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreState {
+    /// It never could.
+    NotYet,
+    /// It can.
+    Up,
+    /// It could; until it can again, each rule says what happens (`on_store_failure`).
+    Down,
 }
 
 // === impl Health ===
@@ -50,7 +65,13 @@ impl Health {
     }
 
     fn of(needs_a_domain: bool) -> Self {
-        let state = State { domains: None, draining: false, needs_a_domain };
+        let state = State {
+            domains: None,
+            draining: false,
+            needs_a_domain,
+            store: None,
+            needs_store: false,
+        };
         let (state, has_rules) = (watch::Sender::new(state), AtomicBool::new(false));
         Self { inner: Arc::new(Inner { state, has_rules }) }
     }
@@ -66,6 +87,38 @@ impl Health {
     #[must_use]
     pub fn has_rules(&self) -> bool {
         self.inner.has_rules.load(Ordering::Acquire)
+    }
+
+    /// Its counters are in a store, which could not be asked yet. Whether it is of no use without it, also later.
+    ///
+    /// ```
+    /// use sluicegate_server::health::Health;
+    ///
+    /// let health = Health::default();
+    /// health.rules_loaded(3);
+    /// health.has_store(false);
+    /// assert_eq!(health.state().why_not_ready(), Some("the store cannot be reached"));
+    /// health.store_is(true);
+    /// assert!(health.state().is_ready());
+    /// health.store_is(false);
+    /// assert!(health.state().is_ready(), "each rule says what happens without it");
+    /// ```
+    pub fn has_store(&self, needs_store: bool) {
+        self.inner.state.send_modify(|state| {
+            state.store = Some(StoreState::NotYet);
+            state.needs_store = needs_store;
+        });
+    }
+
+    /// Whether the store can be asked now.
+    pub fn store_is(&self, up: bool) {
+        self.inner.state.send_modify(|state| {
+            state.store = match (state.store, up) {
+                (_, true) => Some(StoreState::Up),
+                (Some(StoreState::Up), false) => Some(StoreState::Down),
+                (was, false) => was,
+            };
+        });
     }
 
     /// It is about to end: whoever can should go elsewhere.
@@ -99,7 +152,16 @@ impl State {
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         let lacks_a_domain = self.needs_a_domain && self.domains.unwrap_or(0) == 0;
-        !self.draining && !lacks_a_domain
+        !self.draining && !lacks_a_domain && !self.lacks_store()
+    }
+
+    /// Whether it is of no use for want of the store.
+    const fn lacks_store(&self) -> bool {
+        match self.store {
+            None | Some(StoreState::Up) => false,
+            Some(StoreState::NotYet) => true,
+            Some(StoreState::Down) => self.needs_store,
+        }
     }
 
     /// Whether whoever asks gets an answer by rules.
@@ -115,6 +177,7 @@ impl State {
             _ if self.draining => Some("shutting down"),
             None => Some("no rules are loaded"),
             Some(0) if self.needs_a_domain => Some("no domain has rules"),
+            Some(_) if self.lacks_store() => Some("the store cannot be reached"),
             Some(_) => None,
         }
     }

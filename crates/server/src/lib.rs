@@ -7,6 +7,7 @@
 //! - [`admin`] is for operators: the service's state, its rules, and its [`metrics`].
 //! - [`health`] knows whether the service is fit to be asked, and [`telemetry`] counts what it does.
 //! - [`logs`] and [`traces`] tell operators what happens, if they want to know.
+//! - [`counters`] are this node's own, or shared with others in a store.
 //! - [`holds`] is what is reserved, waited for or asked again, at whatever door.
 //! - [`rls`] is Envoy's rate limit service: its messages, read without a copy and written without a detour.
 
@@ -20,6 +21,7 @@
 pub const EXAMPLE_RULES: &str = include_str!("../examples/rules.yaml");
 
 pub mod admin;
+pub mod counters;
 pub mod grpc;
 pub mod health;
 pub mod holds;

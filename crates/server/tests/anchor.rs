@@ -48,15 +48,19 @@ fn envoy_is_answered_as_it_was_there() {
             let by_json = json::request(as_json(&both["call"]).as_bytes()).unwrap();
             let by_json = RateLimitRequest::decode(&*by_json).unwrap();
             assert_eq!(by_json, request(&both["call"]), "{name}");
-            let ours =
-                match service.answer(Door::ShouldRateLimit, &bytes, &mut scratch, &mut answer) {
-                    Ok(_) => {
-                        let told = told::told(&RateLimitResponse::decode(&*answer).unwrap());
-                        assert_eq!(json::response(&answer).unwrap(), told, "{name}");
-                        told
-                    }
-                    Err(failure) => json!(failure.message),
-                };
+            let ours = match service.answer_now(
+                Door::ShouldRateLimit,
+                &bytes,
+                &mut scratch,
+                &mut answer,
+            ) {
+                Ok(_) => {
+                    let told = told::told(&RateLimitResponse::decode(&*answer).unwrap());
+                    assert_eq!(json::response(&answer).unwrap(), told, "{name}");
+                    told
+                }
+                Err(failure) => json!(failure.message),
+            };
             let theirs = match theirs["error"].is_null() {
                 true => &theirs["response"],
                 false => &theirs["error"],

@@ -34,7 +34,9 @@ fn asked(service: &Service, entries: &[(&str, &[u8])]) -> RateLimitResponse {
         message.extend(field(2, &field(1, &entry)));
     }
     let mut answer = Vec::new();
-    service.answer(Door::ShouldRateLimit, &message, &mut Default::default(), &mut answer).unwrap();
+    service
+        .answer_now(Door::ShouldRateLimit, &message, &mut Default::default(), &mut answer)
+        .unwrap();
     RateLimitResponse::decode(&*answer).unwrap()
 }
 

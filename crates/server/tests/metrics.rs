@@ -28,7 +28,7 @@ fn scrape(service: &Service) -> Scrape {
 
 fn ask(service: &Service, asked: &Value) {
     let bytes = json::request(asked.to_string().as_bytes()).unwrap();
-    let _ = service.answer(Door::ShouldRateLimit, &bytes, &mut Default::default(), &mut vec![]);
+    let _ = service.answer_now(Door::ShouldRateLimit, &bytes, &mut Default::default(), &mut vec![]);
 }
 
 /// Asks of domain `m`, for `key=value` with commas between them.

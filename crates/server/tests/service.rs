@@ -137,7 +137,7 @@ fn over_grpc(service: &Service, call: &Value) -> Value {
         None => request(&call["grpc"]).encode_to_vec(),
     };
     let mut answer = Vec::new();
-    match service.answer(Door::ShouldRateLimit, &bytes, &mut Scratch::default(), &mut answer) {
+    match service.answer_now(Door::ShouldRateLimit, &bytes, &mut Scratch::default(), &mut answer) {
         Ok(_) => json!({ "response": told(&RateLimitResponse::decode(&*answer).unwrap()) }),
         Err(failure) => json!({ "error": [format!("{:?}", failure.status), failure.message] }),
     }

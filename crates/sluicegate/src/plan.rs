@@ -12,6 +12,8 @@ use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::limit::{Limit, names};
 
 use crate::policy::Policy;
+#[cfg(feature = "redis")]
+use crate::redis::script::Charter;
 
 /// The most limits that one limiter decides by.
 pub const LIMITS_MAX: usize = 32;
@@ -28,6 +30,9 @@ pub(crate) struct Rule {
     number: usize,
     /// The plan that was last worked out, so that shards share it.
     latest: Mutex<Weak<Plan>>,
+    /// The same as a script reads it.
+    #[cfg(feature = "redis")]
+    charter: arc_swap::ArcSwapOption<Charter>,
 }
 
 /// A rule as it stands during some time: for ever, unless a calendar is among its limits.
@@ -50,15 +55,26 @@ impl Rule {
     pub(crate) fn new(limits: Vec<Limit>, mode: Mode) -> Result<Self, QuotaError> {
         check_count(limits.len())?;
         let policies = policies_of(&limits, mode)?.into();
-        let (number, latest) = (new_number(), Mutex::default());
-        Ok(Self { limits, mode, policies, generation: 0, number, latest })
+        Ok(Self::of(limits, mode, policies))
     }
 
     /// A rule that lets nothing pass.
     pub(crate) fn closed() -> Self {
         let limits = vec![Limit::fixed(None, CoreLimit::Closed)];
-        let (policies, latest) = (Arc::default(), Mutex::default());
-        Self { limits, mode: Mode::Hard, policies, generation: 0, number: new_number(), latest }
+        Self::of(limits, Mode::Hard, Arc::default())
+    }
+
+    fn of(limits: Vec<Limit>, mode: Mode, policies: Arc<[Policy]>) -> Self {
+        Self {
+            limits,
+            mode,
+            policies,
+            generation: 0,
+            number: new_number(),
+            latest: Mutex::default(),
+            #[cfg(feature = "redis")]
+            charter: arc_swap::ArcSwapOption::empty(),
+        }
     }
 
     /// The same rule in the place of one that was changed.
@@ -85,6 +101,19 @@ impl Rule {
         let plan = Arc::new(Plan::new(self.clone(), now));
         *latest = Arc::downgrade(&plan);
         plan
+    }
+
+    /// The same as a script reads it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn charter_at(self: &Arc<Self>, now: Timestamp) -> Arc<Charter> {
+        if let Some(charter) = &*self.charter.load()
+            && charter.plan.holds_at(now)
+        {
+            return charter.clone();
+        }
+        let charter = Arc::new(Charter::new(self.plan_at(now)));
+        self.charter.store(Some(charter.clone()));
+        charter
     }
 }
 

@@ -38,6 +38,16 @@ impl Account {
         Ok(self.cells.into_iter().map(|cell| (cell.plain, cell.boost)).collect())
     }
 
+    /// The state of each step, and of the boosted limit beside it.
+    pub(crate) fn both_states(&self) -> impl Iterator<Item = (&State, &State)> {
+        self.cells.iter().map(|cell| (&cell.plain, &cell.boost))
+    }
+
+    /// From when and until when nothing that is pending changes by itself; `None` where nothing is.
+    pub(crate) fn holds_stay(&self) -> Option<(Timestamp, Timestamp)> {
+        self.holds.stays()
+    }
+
     /// From when on nothing of this account is needed, if nobody comes until then: a new one gives the
     /// same answers. The epoch if that is so already.
     ///

@@ -36,10 +36,32 @@ impl Account {
     #[must_use]
     pub fn read(bytes: &mut &[u8]) -> Option<Self> {
         let cells = read_all(bytes, u64::MAX)?;
-        let holds: Vec<Hold> = read_all(bytes, HOLDS_MAX as u64)?;
-        each_once(holds.iter().map(|hold| hold.holder))?;
-        Some(Self { cells, holds: Holds::of(holds) })
+        Some(Self { cells, holds: read_holds(bytes)? })
     }
+
+    /// What is pending, as bytes; nothing where nothing is.
+    pub(crate) fn holds_as_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        if !self.holds.is_empty() {
+            write_all(self.holds.all(), &mut out);
+        }
+        out
+    }
+
+    /// The same account with this pending; `None` if the bytes are not what [`Account::holds_as_bytes`] gives.
+    pub(crate) fn with_holds_of(self, mut bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() {
+            return Some(self);
+        }
+        let holds = read_holds(&mut bytes)?;
+        bytes.is_empty().then_some(Self { holds, ..self })
+    }
+}
+
+fn read_holds(bytes: &mut &[u8]) -> Option<Holds> {
+    let holds: Vec<Hold> = read_all(bytes, HOLDS_MAX as u64)?;
+    each_once(holds.iter().map(|hold| hold.holder))?;
+    Some(Holds::of(holds))
 }
 
 impl Written for Cell {

@@ -171,6 +171,14 @@ impl Holds {
         self.all.iter().filter_map(charged).max_by_key(|(deadline, _)| *deadline)
     }
 
+    /// From when on something of it changes by itself, and before when its clock must have been set back: in between, all of it
+    /// stays as it is. `None` where nothing is pending.
+    pub(super) fn stays(&self) -> Option<(Timestamp, Timestamp)> {
+        let set_back = self.all.iter().map(Hold::set_back_before).max()?;
+        let changes = self.all.iter().map(|hold| hold.deadline().unwrap_or(hold.forgotten_at()));
+        Some((set_back, changes.min()?))
+    }
+
     /// From when on nobody will ask for any of it.
     pub(super) fn forgotten_at(&self) -> Timestamp {
         self.all.iter().map(Hold::forgotten_at).max().unwrap_or_default()
@@ -206,6 +214,14 @@ impl Hold {
             && *deadline > now.after(*ttl).after(clock_slack(*ttl))
         {
             *deadline = now.after(*ttl);
+        }
+    }
+
+    /// At an earlier time than this the clock has been set back, as [`Hold::follow_clock`] has it.
+    fn set_back_before(&self) -> Timestamp {
+        match self.kind {
+            Kind::Reservation { deadline, ttl } => deadline.before(ttl).before(clock_slack(ttl)),
+            Kind::Booking { .. } | Kind::Expired { .. } => Timestamp::EPOCH,
         }
     }
 

@@ -18,6 +18,7 @@ mod bytes;
 mod cell;
 mod desk;
 mod holds;
+mod joining;
 mod settling;
 
 use cell::{Cell, Want};

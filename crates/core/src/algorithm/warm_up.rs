@@ -138,6 +138,11 @@ impl WarmUp {
         self.cold_factor
     }
 
+    /// The rate at which permits are gathered, and the threshold as the time it takes to gather it, in ticks.
+    pub(crate) const fn gathering(&self) -> (Rate, u64) {
+        (self.gather, self.threshold_ticks)
+    }
+
     /// What taking `wanted` of the gathered time `cool` costs beyond the stable price, in whole
     /// microseconds.
     fn premium(&self, cool: Mark, wanted: Mark) -> Span {

@@ -25,7 +25,7 @@ pub struct Attributes<'a> {
 }
 
 /// The headers of a request, whatever keeps them.
-pub trait Headers {
+pub trait Headers: Sync {
     /// Calls `each` with every line of a header, in their order. The name is compared in any case.
     fn each_line<'a>(&'a self, name: &str, each: &mut dyn FnMut(&'a [u8]));
 }

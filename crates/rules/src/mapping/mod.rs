@@ -139,14 +139,33 @@ impl Mapping {
 impl Described<'_> {
     /// Asks a domain's rules about it.
     pub fn ask<R>(&self, domain: &str, ask: impl FnOnce(&Request<'_>) -> R) -> R {
-        let entries: Vec<Entry<'_>> =
-            self.entries.iter().map(|(key, value)| Entry::new(key, value)).collect();
-        let begins = std::iter::once(0).chain(self.ends.iter().copied());
-        let descriptors: Vec<Descriptor<'_>> = begins
-            .zip(&self.ends)
+        let entries = self.entries();
+        ask(&self.request(domain, &self.descriptors(&entries)))
+    }
+
+    /// What the request is made of, for whoever needs it for longer: all entries,
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry<'_>> {
+        self.entries.iter().map(|(key, value)| Entry::new(key, value)).collect()
+    }
+
+    /// the descriptors,
+    #[must_use]
+    pub fn descriptors<'a>(&self, entries: &'a [Entry<'a>]) -> Vec<Descriptor<'a>> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied()).zip(&self.ends);
+        begins
             .map(|(begin, end)| Descriptor::of(entries.get(begin..*end).unwrap_or_default()))
-            .collect();
-        ask(&Request { domain, descriptors: &descriptors, hits: self.hits })
+            .collect()
+    }
+
+    /// and the request.
+    #[must_use]
+    pub const fn request<'a>(
+        &self,
+        domain: &'a str,
+        descriptors: &'a [Descriptor<'a>],
+    ) -> Request<'a> {
+        Request { domain, descriptors, hits: self.hits }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::domain::{Counter, Joint};
 use crate::request::Entry;
 
 /// What stands for a value in an identity.
-const VALUE: u8 = 0;
+pub(super) const VALUE: u8 = 0;
 /// The node: all of its values share a counter.
 pub(super) const NODE: u8 = 1;
 /// The node and a network: other nodes may have a say in other addresses of the same network.
@@ -133,4 +133,12 @@ pub(crate) fn write_plain(domain: &str, entries: &[Entry<'_>], out: &mut Vec<u8>
 fn write_part(part: &[u8], out: &mut Vec<u8>) {
     out.extend((part.len() as u32).to_le_bytes());
     out.extend(part);
+}
+
+/// Takes the part at the front of an identity away from it; `None` if there is none.
+pub(super) fn split_part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, behind) = rest.split_first_chunk::<4>()?;
+    let (part, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    *rest = behind;
+    Some(part)
 }

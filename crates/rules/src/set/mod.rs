@@ -22,6 +22,7 @@ mod glob;
 mod identity;
 mod networks;
 mod patterns;
+mod readable;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use std::ops::Range;
 pub use envoy_key::write_envoy_key;
 pub use find::{How, Way};
 pub(crate) use identity::write_plain;
+pub use readable::write_readable;
 pub use tree::Configured;
 
 use self::networks::Networks;

@@ -22,7 +22,8 @@ use super::answer::{Answer, Since};
 use super::frame::{self, Incoming, Most};
 use super::status::Status;
 use super::{Bounds, health};
-use crate::rls::service::{Scratch, Service};
+use crate::counters::at_once;
+use crate::rls::service::{Failure, Scratch, Service};
 use crate::telemetry::Door;
 use crate::traces::Span;
 
@@ -66,6 +67,11 @@ enum Plain {
     List,
 }
 
+thread_local! {
+    /// Grown once, used for every call that this thread answers.
+    static SCRATCH: RefCell<(Scratch, Vec<u8>)> = RefCell::default();
+}
+
 /// A call that has not been answered.
 struct Call {
     method: Method,
@@ -100,6 +106,18 @@ pub(super) fn answer(
     // Nobody need be woken: whoever waits is asked again by a task that does.
     let cx = &mut Context::from_waker(Waker::noop());
     match call.incoming.poll(&mut call.body, &most, cx) {
+        Poll::Ready(Ok(message)) if call.asks_store(shared) => {
+            // Only a bound number waits for the store, and for the room that it takes.
+            let Ok(seat) = shared.in_flight.clone().try_acquire_owned() else {
+                return call.fail(Status::overloaded(), shared);
+            };
+            let (shared, since) = (shared.clone(), since.clone());
+            let later = async move {
+                let _seat = seat;
+                call.conclude_later(&message, &shared, &since).await;
+            };
+            tokio::spawn(later);
+        }
         Poll::Ready(message) => call.conclude(message, shared, || told.subscribe(), since),
         Poll::Pending => {
             let Ok(seat) = shared.in_flight.clone().try_acquire_owned() else {
@@ -126,12 +144,40 @@ async fn wait(
         Ok(message) => message,
         Err(_) => Err(Status::too_late("the message did not come in time")),
     };
-    drop(seat);
     let since = told.borrow().since.clone();
-    call.conclude(message, &shared, || told, &since);
+    match message {
+        Ok(message) if call.asks_store(&shared) => {
+            let _seat = seat;
+            call.conclude_later(&message, &shared, &since).await;
+        }
+        message => {
+            drop(seat);
+            call.conclude(message, &shared, || told, &since);
+        }
+    }
 }
 
 impl Call {
+    /// Whether the answer has to be waited for.
+    fn asks_store(&self, shared: &Shared) -> bool {
+        self.method == Method::Plain(Plain::ShouldRateLimit) && !shared.service.is_alone()
+    }
+
+    /// Answers when the store has.
+    async fn conclude_later(mut self, message: &[u8], shared: &Shared, since: &Since) {
+        let (mut scratch, mut out) = SCRATCH.take();
+        frame::begin(&mut out);
+        let (service, span) = (&shared.service, self.span.as_mut());
+        let door = Door::ShouldRateLimit;
+        let answered = service.answer_in(span, door, message, &mut scratch, &mut out).await;
+        let answered = answered.map_err(Status::from).map(|_| {
+            frame::end(&mut out);
+            Answer::new(&out, since.clone())
+        });
+        SCRATCH.set((scratch, out));
+        self.send(answered, shared);
+    }
+
     fn conclude(
         mut self,
         message: Result<Bytes, Status>,
@@ -146,6 +192,10 @@ impl Call {
             (Ok(message), Method::Watch) => return self.watch(&message, shared, told()),
             (Err(status), _) => Err(status),
         };
+        self.send(answered, shared);
+    }
+
+    fn send(mut self, answered: Result<Answer, Status>, shared: &Shared) {
         if let Some(span) = self.span.take() {
             span.end(shared.service.engine().now());
         }
@@ -284,15 +334,13 @@ impl Plain {
         span: Option<&mut Span>,
         since: &Since,
     ) -> Result<Answer, Status> {
-        thread_local! {
-            // Grown once, used for every call that this thread answers.
-            static SCRATCH: RefCell<(Scratch, Vec<u8>)> = RefCell::default();
-        }
         SCRATCH.with_borrow_mut(|(scratch, out)| {
             frame::begin(out);
             match self {
                 Self::ShouldRateLimit => {
-                    service.answer_in(span, Door::ShouldRateLimit, message, scratch, out)?;
+                    let answer =
+                        service.answer_in(span, Door::ShouldRateLimit, message, scratch, out);
+                    at_once(answer).unwrap_or_else(|| Err(Failure::would_wait()))?;
                 }
                 Self::Check => health::check(message, service.health(), out)?,
                 Self::List => health::list(service.health(), out),

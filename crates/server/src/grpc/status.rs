@@ -86,7 +86,7 @@ impl Status {
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         let code = match failure.status {
-            GrpcStatus::Unknown => 2,
+            GrpcStatus::Unknown | GrpcStatus::Store => 2,
             GrpcStatus::InvalidArgument => 3,
         };
         // The service has counted it.

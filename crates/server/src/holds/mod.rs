@@ -15,7 +15,9 @@ use http::{HeaderMap, StatusCode};
 use sluicegate::rules::plan::Under;
 use sluicegate::rules::request::Request;
 use sluicegate::rules::rule::Limits;
-use sluicegate::{Checked, Engine, HoldError, Holder, Snapshot, Span, Timestamp, Waited};
+use sluicegate::{Checked, Engine, HoldError, Snapshot, Span, Timestamp, Waited};
+
+use crate::counters::Counters;
 
 pub use self::once::{Before, KEY_BYTES_MAX, Once, UnderWay};
 pub use self::pending::Pending;
@@ -35,8 +37,11 @@ const REMEMBERED: Span = Span::from_secs(24 * 3_600);
 /// What is held for later.
 ///
 /// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use sluicegate::rules::request::{Descriptor, Entry, Request};
 /// use sluicegate::{Checked, Engine, rules_of};
+/// use sluicegate_server::counters::Counters;
 /// use sluicegate_server::holds::{Holds, TTL};
 ///
 /// let rules = "domain: llm\ndescriptors: [{ key: user, limits: { algorithm: fixed_window, rate: 1000/day } }]";
@@ -45,12 +50,16 @@ const REMEMBERED: Span = Span::from_secs(24 * 3_600);
 /// let descriptors = [Descriptor::of(&entries)];
 /// let request = Request { domain: "llm", descriptors: &descriptors, hits: 800 };
 ///
-/// let (holds, mut checked) = (Holds::default(), Checked::default());
-/// let ticket = holds.reserve(&engine.snapshot(), &request, TTL, engine.now(), &mut checked)?;
+/// let (holds, counters, mut checked) = (Holds::default(), Counters::Own(&engine), Checked::default());
+/// let ticket =
+///     holds.reserve(counters, &engine.snapshot(), &request, TTL, engine.now(), &mut checked).await?;
 /// let ticket = ticket.expect("there are 1000");
-/// assert_eq!(holds.commit(&engine.snapshot(), &ticket, 300, engine.now(), &mut checked)?, 500);
+/// let committed =
+///     holds.commit(counters, &engine.snapshot(), &ticket, 300, engine.now(), &mut checked).await?;
+/// assert_eq!(committed, 500);
 /// assert_eq!(checked.statuses[0].verdict.remaining, Some(700));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct Holds {
@@ -91,6 +100,15 @@ pub enum NotHeld {
     },
 }
 
+/// How something held is settled.
+#[derive(Clone, Copy)]
+enum Settling {
+    /// With what was really used.
+    Commit(u64),
+    /// With nothing.
+    Cancel,
+}
+
 // === impl Holds ===
 
 impl Holds {
@@ -105,8 +123,9 @@ impl Holds {
     ///
     /// # Errors
     /// When it cannot be held.
-    pub fn reserve(
+    pub async fn reserve(
         &self,
+        counters: Counters<'_>,
         rules: &Snapshot<'_>,
         request: &Request<'_>,
         ttl: Span,
@@ -118,7 +137,9 @@ impl Holds {
         if !self.pending.add(forgotten_at, now) {
             return Err(NotHeld::TooManyReservations { most: self.pending.most() });
         }
-        let reserved = rules.reserve(request, ticket.holder(), ttl.min(TTL_MAX), now, checked);
+        let terms = (ticket.holder(), ttl.min(TTL_MAX));
+        // Counted until it is known, also if nobody waits for that.
+        let reserved = counters.reserve(rules, request, terms, now, checked).await;
         if reserved.is_err() || !checked.allowed || !may_hold(rules, checked) {
             self.pending.remove(forgotten_at);
         }
@@ -138,49 +159,61 @@ impl Holds {
     ///
     /// # Errors
     /// When nothing is held.
-    pub fn commit(
+    pub async fn commit(
         &self,
+        counters: Counters<'_>,
         rules: &Snapshot<'_>,
         ticket: &Ticket,
         used: u64,
         now: Timestamp,
         checked: &mut Checked,
     ) -> Result<u64, NotHeld> {
-        self.settle(rules, ticket, used, now, checked, |request, holder, checked| {
-            rules.commit(request, holder, now, checked)
-        })
+        self.settle(Settling::Commit(used), counters, rules, ticket, now, checked).await
     }
 
     /// Gives everything back; how much that was.
     ///
     /// # Errors
     /// When nothing is held.
-    pub fn cancel(
+    pub async fn cancel(
         &self,
+        counters: Counters<'_>,
         rules: &Snapshot<'_>,
         ticket: &Ticket,
         now: Timestamp,
         checked: &mut Checked,
     ) -> Result<u64, NotHeld> {
-        self.settle(rules, ticket, 0, now, checked, |request, holder, checked| {
-            rules.cancel(request, holder, now, checked)
-        })
+        self.settle(Settling::Cancel, counters, rules, ticket, now, checked).await
     }
 
-    fn settle(
+    async fn settle(
         &self,
+        settling: Settling,
+        counters: Counters<'_>,
         rules: &Snapshot<'_>,
         ticket: &Ticket,
-        used: u64,
         now: Timestamp,
         checked: &mut Checked,
-        settle: impl FnOnce(&Request<'_>, Holder, &mut Checked) -> Result<u64, HoldError>,
     ) -> Result<u64, NotHeld> {
-        if ticket.holder() == Ticket::NOBODY {
-            ticket.ask(0, |request| rules.peek(request, now, checked));
+        let entries = ticket.entries();
+        let descriptors = ticket.descriptors(&entries);
+        let holder = ticket.holder();
+        if holder == Ticket::NOBODY {
+            let nothing = ticket.request(0, &descriptors);
+            let peeked = counters.peek(rules, &nothing, now, checked).await;
+            peeked.map_err(|error| NotHeld::Hold(error.into()))?;
             return Ok(0);
         }
-        let settled = ticket.ask(used, |request| settle(request, ticket.holder(), checked));
+        let settled = match settling {
+            Settling::Commit(used) => {
+                let request = ticket.request(used, &descriptors);
+                counters.commit(rules, &request, holder, now, checked).await
+            }
+            Settling::Cancel => {
+                let request = ticket.request(0, &descriptors);
+                counters.cancel(rules, &request, holder, now, checked).await
+            }
+        };
         if settled.is_ok() && may_hold(rules, checked) {
             self.pending.remove(ticket.forgotten_at());
         }
@@ -193,14 +226,14 @@ impl Holds {
     /// When nobody can wait for it.
     pub async fn wait(
         &self,
-        engine: &Engine,
+        counters: Counters<'_>,
         request: &Request<'_>,
         patience: Span,
     ) -> Result<(Waited, Option<Ticket>), NotHeld> {
         // What a slot is held for is the rule's to say; it is not counted among the reservations.
         let ticket = Ticket::new(request, Engine::new_holder(), Timestamp::EPOCH)?;
         let _seat = self.wait_seat()?;
-        let waited = engine.wait(request, ticket.holder(), patience.min(PATIENCE_MAX)).await;
+        let waited = counters.wait(request, ticket.holder(), patience.min(PATIENCE_MAX)).await;
         let waited = waited.map_err(NotHeld::Hold)?;
         let ticket = waited.has_slot.then_some(ticket);
         Ok((waited, ticket))

@@ -64,6 +64,11 @@ pub enum NoTicket {
     },
 }
 
+/// The entries of a descriptor.
+pub(crate) type Entries<'a> = SmallVec<[Entry<'a>; 4]>;
+/// The descriptors of a request.
+pub(crate) type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
+
 // === impl Ticket ===
 
 impl Ticket {
@@ -148,22 +153,37 @@ impl Ticket {
 
     /// The request again, for so many hits.
     pub fn ask<R>(&self, hits: u64, ask: impl FnOnce(&Request<'_>) -> R) -> R {
-        let text = |range: &Range<usize>| {
-            let bytes = self.bytes.get(range.clone()).unwrap_or_default();
-            str::from_utf8(bytes).unwrap_or_default()
-        };
-        let entries: Vec<SmallVec<[Entry<'_>; 4]>> = self
-            .descriptors
-            .iter()
-            .map(|one| one.entries.iter().map(|(k, v)| Entry::new(text(k), text(v))).collect())
-            .collect();
-        let descriptors: SmallVec<[Descriptor<'_>; 4]> = self
-            .descriptors
-            .iter()
-            .zip(&entries)
-            .map(|(one, entries)| Descriptor { hits: one.hits, ..Descriptor::of(entries) })
-            .collect();
-        ask(&Request { domain: text(&self.domain), descriptors: &descriptors, hits })
+        let entries = self.entries();
+        ask(&self.request(hits, &self.descriptors(&entries)))
+    }
+
+    /// What it is made of, for whoever needs it for longer: the entries of each descriptor,
+    pub(crate) fn entries(&self) -> Vec<Entries<'_>> {
+        let all = self.descriptors.iter();
+        all.map(|one| {
+            one.entries.iter().map(|(k, v)| Entry::new(self.text(k), self.text(v))).collect()
+        })
+        .collect()
+    }
+
+    /// the descriptors,
+    pub(crate) fn descriptors<'a>(&self, entries: &'a [Entries<'_>]) -> Descriptors<'a> {
+        let all = self.descriptors.iter().zip(entries);
+        all.map(|(one, entries)| Descriptor { hits: one.hits, ..Descriptor::of(entries) }).collect()
+    }
+
+    /// and the request.
+    pub(crate) fn request<'a>(
+        &'a self,
+        hits: u64,
+        descriptors: &'a [Descriptor<'a>],
+    ) -> Request<'a> {
+        Request { domain: self.text(&self.domain), descriptors, hits }
+    }
+
+    fn text(&self, range: &Range<usize>) -> &str {
+        let bytes = self.bytes.get(range.clone()).unwrap_or_default();
+        str::from_utf8(bytes).unwrap_or_default()
     }
 }
 

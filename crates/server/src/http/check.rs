@@ -89,7 +89,7 @@ pub(super) async fn refund(State(app): State<Arc<Answering>>, request: HttpReque
 
 thread_local! {
     /// Used again and again: no request asks for memory that the one before it had.
-    pub(super) static CHECKED: RefCell<Checked> = RefCell::default();
+    static CHECKED: RefCell<Checked> = RefCell::default();
 }
 
 impl Answering {
@@ -98,11 +98,11 @@ impl Answering {
         let span = self.service.begin_span(want.span_name(), request.headers());
         let key = RetryKey::of(request.headers());
         let received = receive(request.into_body()).await;
-        self.conclude(want, key, received, span)
+        self.conclude(want, key, received, span).await
     }
 
     /// The same of a body that is here, or will never be.
-    pub(super) fn conclude(
+    pub(super) async fn conclude(
         &self,
         want: Want,
         key: RetryKey,
@@ -110,14 +110,17 @@ impl Answering {
         mut span: Option<Span>,
     ) -> Response {
         let begun = self.service.engine().now();
-        let answered = received.and_then(|body| {
-            let mut answer = || self.answered(want, &body, begun, span.as_mut());
-            if want.changes() {
-                self.once(want.door(), &key, &body, begun, answer)
-            } else {
-                answer()
+        let answered = match received {
+            Ok(body) => {
+                let answer = self.answered(want, &body, begun, span.as_mut());
+                if want.changes() {
+                    self.once(want.door(), &key, &body, begun, answer).await
+                } else {
+                    answer.await
+                }
             }
-        });
+            Err(refusal) => Err(refusal),
+        };
         self.leave(want.door(), begun, answered, span)
     }
 
@@ -149,7 +152,7 @@ impl Answering {
         }
     }
 
-    fn answered(
+    async fn answered(
         &self,
         want: Want,
         body: &Bytes,
@@ -162,21 +165,24 @@ impl Answering {
         let ask = read(body, &self.options.most).map_err(|not| Refusal::not_asked(&not))?;
         let rules = self.service.engine().snapshot();
         let mut out = Vec::with_capacity(ANSWER_BYTES);
-        Ok(CHECKED.with_borrow_mut(|checked| match &*ask.checks {
+        let mut checked = CHECKED.take();
+        let kept = match &*ask.checks {
             [one] if !ask.many => {
-                let denied = self.one(want, one, &rules, now, checked, &mut out);
+                let denied = self.one(want, one, &rules, now, &mut checked, &mut out).await?;
                 if let Some(span) = span {
-                    one.ask(|request| self.tell_span(span, request, &rules, checked, denied));
+                    one.ask(|request| self.tell_span(span, request, &rules, &checked, denied));
                 }
                 let told = want != Want::Inspect;
-                self.finish(told, denied, &rules, now, checked, out)
+                self.finish(told, denied, &rules, now, &checked, out)
             }
             _ => {
-                self.many(want, &ask, &rules, now, checked, &mut out);
+                self.many(want, &ask, &rules, now, &mut checked, &mut out).await?;
                 let headers = HeaderMap::from_iter([(CONTENT_TYPE, JSON)]);
                 Kept { status: StatusCode::OK, headers, body: out.into() }
             }
-        }))
+        };
+        CHECKED.set(checked);
+        Ok(kept)
     }
 
     pub(super) fn tell_span(
@@ -218,7 +224,7 @@ impl Answering {
         Kept { status, headers, body: out.into() }
     }
 
-    fn many(
+    async fn many(
         &self,
         want: Want,
         ask: &Ask<'_>,
@@ -226,19 +232,20 @@ impl Answering {
         now: Timestamp,
         checked: &mut Checked,
         out: &mut Vec<u8>,
-    ) {
+    ) -> Result<(), Refusal> {
         out.extend_from_slice(br#"{"answers":["#);
         for (place, check) in ask.checks.iter().enumerate() {
             if place > 0 {
                 out.push(b',');
             }
-            self.one(want, check, rules, now, checked, out);
+            self.one(want, check, rules, now, checked, out).await?;
         }
         out.extend_from_slice(b"]}");
+        Ok(())
     }
 
     /// Does what is wanted, and appends the answer; whether it is a denial.
-    fn one(
+    async fn one(
         &self,
         want: Want,
         check: &Check<'_>,
@@ -246,20 +253,25 @@ impl Answering {
         now: Timestamp,
         checked: &mut Checked,
         out: &mut Vec<u8>,
-    ) -> bool {
+    ) -> Result<bool, Refusal> {
         out.push(b'{');
-        match want {
-            Want::Check => check.ask(|request| rules.check(request, now, checked)),
-            Want::Peek => check.ask(|request| rules.peek(request, now, checked)),
-            Want::Refund => check.ask(|request| rules.refund(request, now, checked)),
-            Want::Reset => check.ask(|request| rules.reset(request, now, checked)),
+        let parts = check.parts();
+        let descriptors = parts.descriptors();
+        let request = &parts.request(&descriptors);
+        let counters = self.service.counters();
+        let asked = match want {
+            Want::Check => counters.check(rules, request, now, checked).await,
+            Want::Peek => counters.peek(rules, request, now, checked).await,
+            Want::Refund => counters.refund(rules, request, now, checked).await,
+            Want::Reset => counters.reset(rules, request, now, checked).await,
             Want::Inspect => {
-                let inspected = check.ask(|request| rules.inspect(request, now));
-                write_inspected(&inspected, rules, out);
+                let inspected = counters.inspect(rules, request, now).await;
+                write_inspected(&inspected.map_err(Refusal::store)?, rules, out);
                 out.push(b'}');
-                return false;
+                return Ok(false);
             }
-        }
+        };
+        asked.map_err(Refusal::store)?;
         self.count_unknown(checked);
         let allowed = match want {
             Want::Check => self.service.code_of(rules, checked) == Code::Ok,
@@ -268,7 +280,7 @@ impl Answering {
         let denied = want == Want::Check && !allowed;
         self.write(allowed, denied, rules, now, checked, out);
         out.push(b'}');
-        denied
+        Ok(denied)
     }
 
     pub(super) fn count_unknown(&self, checked: &Checked) {

@@ -8,12 +8,12 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::json;
 use sluicegate::rules::request::Request;
-use sluicegate::{Checked, HoldError, Refusal as CoreRefusal, Snapshot, Span, Timestamp};
+use sluicegate::{Checked, HoldError, Refusal as CoreRefusal, Span, Timestamp};
 
 use super::Answering;
 use super::answer::{number, text, write_statuses};
 use super::ask::{Timed, read_cancel, read_commit, read_timed};
-use super::check::{ANSWER_BYTES, CHECKED};
+use super::check::ANSWER_BYTES;
 use super::openapi::{Refusals, Repeated};
 use super::receive::receive;
 use super::refusal::Refusal;
@@ -42,7 +42,7 @@ const TIMEOUT_MS: Timed =
     ),
 )]
 pub(super) async fn reserve(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
-    app.at_once(Door::Reserve, "POST /v1/reserve", request, Answering::reserved).await
+    app.held(Door::Reserve, "POST /v1/reserve", request).await
 }
 
 /// Settles a reservation with what was really used: less gives the rest back, more is charged, into debt if need be.
@@ -57,7 +57,7 @@ pub(super) async fn reserve(State(app): State<Arc<Answering>>, request: HttpRequ
     ),
 )]
 pub(super) async fn commit(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
-    app.at_once(Door::Commit, "POST /v1/commit", request, Answering::committed).await
+    app.held(Door::Commit, "POST /v1/commit", request).await
 }
 
 /// Gives a reservation back, or a slot that came with a turn.
@@ -72,7 +72,7 @@ pub(super) async fn commit(State(app): State<Arc<Answering>>, request: HttpReque
     ),
 )]
 pub(super) async fn cancel(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
-    app.at_once(Door::Cancel, "POST /v1/cancel", request, Answering::cancelled).await
+    app.held(Door::Cancel, "POST /v1/cancel", request).await
 }
 
 /// May this go, if it waits for its turn? The answer comes with the turn, or at once if that would take longer than `timeout_ms`. Whoever closes the
@@ -100,32 +100,39 @@ pub(super) async fn wait(State(app): State<Arc<Answering>>, request: HttpRequest
     app.leave(Door::Wait, begun, answered, span)
 }
 
-type AtOnce = fn(&Answering, &Bytes, Timestamp, Option<&mut traces::Span>) -> Result<Kept, Refusal>;
-
 impl Answering {
     /// Reads what is asked, and answers it, or as before.
-    async fn at_once(
-        &self,
-        door: Door,
-        span_name: &'static str,
-        request: HttpRequest,
-        answer: AtOnce,
-    ) -> Response {
+    async fn held(&self, door: Door, span_name: &'static str, request: HttpRequest) -> Response {
         let mut span = self.service.begin_span(span_name, request.headers());
         let key = RetryKey::of(request.headers());
         let received = receive(request.into_body()).await;
         let begun = self.service.engine().now();
-        let answered = received.and_then(|body| {
-            let span = span.as_mut();
-            self.once(door, &key, &body, begun, || {
-                self.refuse_without_rules()?;
-                answer(self, &body, begun, span)
-            })
-        });
+        let answered = match received {
+            Ok(body) => {
+                let answer = self.answered_at(door, &body, begun, span.as_mut());
+                self.once(door, &key, &body, begun, answer).await
+            }
+            Err(refusal) => Err(refusal),
+        };
         self.leave(door, begun, answered, span)
     }
 
-    fn reserved(
+    async fn answered_at(
+        &self,
+        door: Door,
+        body: &Bytes,
+        now: Timestamp,
+        span: Option<&mut traces::Span>,
+    ) -> Result<Kept, Refusal> {
+        self.refuse_without_rules()?;
+        match door {
+            Door::Reserve => self.reserved(body, now, span).await,
+            Door::Commit => self.committed(body, now).await,
+            _ => self.cancelled(body, now).await,
+        }
+    }
+
+    async fn reserved(
         &self,
         body: &Bytes,
         now: Timestamp,
@@ -134,77 +141,69 @@ impl Answering {
         let (check, ttl_ms) =
             read_timed(body, &self.options.most, TTL_MS).map_err(|not| Refusal::not_asked(&not))?;
         let rules = self.service.engine().snapshot();
-        CHECKED.with_borrow_mut(|checked| {
-            check.ask(|request| {
-                let ttl = Span::from_millis(ttl_ms);
-                let held = self.service.holds().reserve(&rules, request, ttl, now, checked);
-                let ticket = held.map_err(|not| Refusal::not_held(&not))?;
-                self.count_unknown(checked);
-                let denied = self.service.code_of(&rules, checked) == Code::OverLimit;
-                if let Some(span) = span {
-                    self.tell_span(span, request, &rules, checked, denied);
-                }
-                let ticket = match ticket {
-                    None if !denied => Some(nothing_held(request)?),
-                    ticket => ticket,
-                };
-                let mut out = Vec::with_capacity(ANSWER_BYTES);
-                out.push(b'{');
-                self.write(!denied, denied, &rules, now, checked, &mut out);
-                if let Some(ticket) = ticket {
-                    text(&mut out, r#","reservation":"#, &ticket.to_string());
-                    number(&mut out, r#","expires_after_ms":"#, ttl_ms);
-                }
-                out.push(b'}');
-                Ok(self.finish(true, denied, &rules, now, checked, out))
-            })
-        })
+        let parts = check.parts();
+        let descriptors = parts.descriptors();
+        let request = &parts.request(&descriptors);
+        let checked = &mut Checked::default();
+        let (holds, counters) = (self.service.holds(), self.service.counters());
+        let ttl = Span::from_millis(ttl_ms);
+        let held = holds.reserve(counters, &rules, request, ttl, now, checked).await;
+        let ticket = held.map_err(|not| Refusal::not_held(&not))?;
+        self.count_unknown(checked);
+        let denied = self.service.code_of(&rules, checked) == Code::OverLimit;
+        if let Some(span) = span {
+            self.tell_span(span, request, &rules, checked, denied);
+        }
+        let ticket = match ticket {
+            None if !denied => Some(nothing_held(request)?),
+            ticket => ticket,
+        };
+        let mut out = Vec::with_capacity(ANSWER_BYTES);
+        out.push(b'{');
+        self.write(!denied, denied, &rules, now, checked, &mut out);
+        if let Some(ticket) = ticket {
+            text(&mut out, r#","reservation":"#, &ticket.to_string());
+            number(&mut out, r#","expires_after_ms":"#, ttl_ms);
+        }
+        out.push(b'}');
+        Ok(self.finish(true, denied, &rules, now, checked, out))
     }
 
-    fn committed(
-        &self,
-        body: &Bytes,
-        now: Timestamp,
-        _: Option<&mut traces::Span>,
-    ) -> Result<Kept, Refusal> {
+    async fn committed(&self, body: &Bytes, now: Timestamp) -> Result<Kept, Refusal> {
         let asked = read_commit(body, &self.options.most);
         let settled = asked.map_err(|not| Refusal::not_asked(&not))?;
-        self.settled(&settled.reservation, now, |rules, ticket, checked| {
-            self.service.holds().commit(rules, ticket, settled.hits, now, checked)
-        })
+        self.settled(&settled.reservation, Some(settled.hits), now).await
     }
 
-    fn cancelled(
-        &self,
-        body: &Bytes,
-        now: Timestamp,
-        _: Option<&mut traces::Span>,
-    ) -> Result<Kept, Refusal> {
+    async fn cancelled(&self, body: &Bytes, now: Timestamp) -> Result<Kept, Refusal> {
         let asked = read_cancel(body, &self.options.most);
         let settled = asked.map_err(|not| Refusal::not_asked(&not))?;
-        self.settled(&settled.reservation, now, |rules, ticket, checked| {
-            self.service.holds().cancel(rules, ticket, now, checked)
-        })
+        self.settled(&settled.reservation, None, now).await
     }
 
-    fn settled(
+    /// Settles with what was used, or with nothing.
+    async fn settled(
         &self,
         reservation: &str,
+        used: Option<u64>,
         now: Timestamp,
-        settle: impl FnOnce(&Snapshot<'_>, &Ticket, &mut Checked) -> Result<u64, NotHeld>,
     ) -> Result<Kept, Refusal> {
         let not_held = |not: NotHeld| Refusal::not_held(&not);
         let ticket = Ticket::read(reservation).map_err(|no| not_held(no.into()))?;
         let rules = self.service.engine().snapshot();
-        CHECKED.with_borrow_mut(|checked| {
-            let returned = settle(&rules, &ticket, checked).map_err(not_held)?;
-            let mut out = Vec::with_capacity(ANSWER_BYTES);
-            number(&mut out, r#"{"returned":"#, returned);
-            out.push(b',');
-            write_statuses(checked, &rules, &mut out);
-            out.push(b'}');
-            Ok(self.finish(true, false, &rules, now, checked, out))
-        })
+        let checked = &mut Checked::default();
+        let (holds, counters) = (self.service.holds(), self.service.counters());
+        let returned = match used {
+            Some(used) => holds.commit(counters, &rules, &ticket, used, now, checked).await,
+            None => holds.cancel(counters, &rules, &ticket, now, checked).await,
+        };
+        let returned = returned.map_err(not_held)?;
+        let mut out = Vec::with_capacity(ANSWER_BYTES);
+        number(&mut out, r#"{"returned":"#, returned);
+        out.push(b',');
+        write_statuses(checked, &rules, &mut out);
+        out.push(b'}');
+        Ok(self.finish(true, false, &rules, now, checked, out))
     }
 
     async fn waited(&self, key: &RetryKey, body: &Bytes, now: Timestamp) -> Result<Kept, Refusal> {
@@ -220,7 +219,11 @@ impl Answering {
         let parts = check.parts();
         let descriptors = parts.descriptors();
         let request = parts.request(&descriptors);
-        let waiting = self.service.holds().wait(engine, &request, Span::from_millis(timeout_ms));
+        let waiting = self.service.holds().wait(
+            self.service.counters(),
+            &request,
+            Span::from_millis(timeout_ms),
+        );
         let (waited, ticket) = tokio::select! {
             waited = waiting => waited.map_err(|not| Refusal::not_held(&not))?,
             // Another may have the time that we have not.
@@ -270,6 +273,7 @@ impl Refusal {
                 let field = format!("descriptors[{descriptor}]");
                 Self::invalid(not.to_string()).with_context(json!({ "field": field }))
             }
+            NotHeld::Hold(HoldError::Store(_)) => Self::store(not),
             NotHeld::TooManyReservations { .. }
             | NotHeld::TooManyWait { .. }
             | NotHeld::Hold(HoldError::Refused(CoreRefusal::TooManyHolds { .. })) => {

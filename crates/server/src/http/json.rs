@@ -45,9 +45,8 @@ pub(super) async fn rate_limit(
     };
     let before = app.service.engine().snapshot();
     let (mut answer, mut scratch) = (Vec::new(), Scratch::default());
-    let Ok(code) = app.service.answer(Door::Json, &request, &mut scratch, &mut answer) else {
-        return bad();
-    };
+    let answered = app.service.answer(Door::Json, &request, &mut scratch, &mut answer).await;
+    let Ok(code) = answered else { return bad() };
     let Ok(told) = json::response(&answer) else { return bad() };
     let mut headers = HeaderMap::new();
     let status = match code {

@@ -94,6 +94,14 @@ impl Refusal {
         Self { fault: Fault::Service, header, ..refusal }
     }
 
+    /// The store did not answer, and that is to be told.
+    pub(super) fn store(error: impl std::fmt::Display) -> Self {
+        let message = format!("{error}; ask again in a second");
+        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message);
+        let header = Some((RETRY_AFTER, "1"));
+        Self { fault: Fault::Store, header, ..refusal }
+    }
+
     /// The same with more to tell.
     pub(super) fn with_context(self, context: Value) -> Self {
         match context {

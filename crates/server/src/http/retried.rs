@@ -5,6 +5,7 @@ use sluicegate::Timestamp;
 
 use super::Answering;
 use super::refusal::Refusal;
+use crate::counters::at_once;
 use crate::holds::{Before, KEY_BYTES_MAX, Kept, UnderWay};
 use crate::telemetry::Door;
 
@@ -40,17 +41,30 @@ impl RetryKey {
 impl Answering {
     /// The answer that was given before under this key; or else this one, which is kept if it changed something.
     #[inline]
-    pub(super) fn once(
+    pub(super) async fn once(
         &self,
         door: Door,
         key: &RetryKey,
         body: &[u8],
         now: Timestamp,
-        answer: impl FnOnce() -> Result<Kept, Refusal>,
+        answer: impl Future<Output = Result<Kept, Refusal>>,
     ) -> Result<Kept, Refusal> {
         match key.at(door)? {
-            None => answer(),
-            Some(key) => self.once_under(&key, body, now, answer),
+            None => answer.await,
+            Some(key) if self.service.is_alone() => {
+                // It waits for nothing, so whoever else has the same key can wait for it.
+                let answer = || at_once(answer).unwrap_or_else(|| Err(still_waits()));
+                self.once_under(&key, body, now, answer)
+            }
+            Some(_) => {
+                let _under_way = self.begin(door, key)?;
+                if let Some(kept) = self.before(door, key, body, now)? {
+                    return Ok(kept);
+                }
+                let kept = answer.await?;
+                self.keep(door, key, body, &kept, now);
+                Ok(kept)
+            }
         }
     }
 

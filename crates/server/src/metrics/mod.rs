@@ -7,11 +7,13 @@ mod page;
 mod process;
 mod rules;
 mod stat_name;
+mod store;
 
 pub(crate) use page::CONTENT_TYPE;
 pub(crate) use process::resident_bytes;
 
 use self::page::{Labels, Page};
+use crate::counters::Counters;
 use crate::rls::service::Service;
 use crate::telemetry::{Door, Fault, Happening, Telemetry};
 
@@ -38,6 +40,9 @@ pub fn text(service: &Service) -> String {
     put_connections(&mut page, telemetry);
     put_state(&mut page, service);
     put_holds(&mut page, service);
+    if let Counters::Shared(shared) = service.counters() {
+        store::put(&mut page, shared);
+    }
     process::put(&mut page);
     page.into_text()
 }

@@ -34,7 +34,7 @@ pub(super) enum Want {
 const UNTOLD: i64 = -1;
 
 /// Reads what is asked, and has it judged.
-pub(super) fn judge(
+pub(super) async fn judge(
     want: Want,
     args: Args<'_>,
     service: &Service,
@@ -42,7 +42,7 @@ pub(super) fn judge(
     checked: &mut Checked,
 ) -> Result<Answer, Refusal> {
     let mut span = service.begin_span(want.name(), &HeaderMap::new());
-    let judged = judged(want, args, service, now, checked, span.as_mut());
+    let judged = judged(want, args, service, now, checked, span.as_mut()).await;
     if let Some(mut span) = span {
         if let Err(refusal) = &judged {
             span.fail(refusal.to_string());
@@ -52,7 +52,7 @@ pub(super) fn judge(
     judged
 }
 
-fn judged(
+async fn judged(
     want: Want,
     args: Args<'_>,
     service: &Service,
@@ -67,15 +67,15 @@ fn judged(
     if matches!(want, Want::Commit | Want::Cancel) {
         let words = if want == Want::Commit { 3 } else { 2 };
         let id = Said::read(args.behind(words), want.options())?.id;
-        return once(door, id, args, service, now, || {
-            holding::settle(want, args, service, now, checked)
-        });
+        let settled = holding::settle(want, args, service, now, checked);
+        return once(door, id, args, service, now, settled).await;
     }
     let ask = Ask::read(args, want.options())?;
-    once(door, ask.said.id, args, service, now, || asked(want, &ask, service, now, checked, span))
+    let answer = asked(want, &ask, service, now, checked, span);
+    once(door, ask.said.id, args, service, now, answer).await
 }
 
-fn asked(
+async fn asked(
     want: Want,
     ask: &Ask<'_>,
     service: &Service,
@@ -86,15 +86,17 @@ fn asked(
     let descriptors = ask.descriptors();
     let request = ask.request(&descriptors);
     let rules = service.engine().snapshot();
-    let mut ticket = None;
+    let (counters, mut ticket) = (service.counters(), None);
     match want {
-        Want::Check => rules.check(&request, now, checked),
-        Want::Peek => rules.peek(&request, now, checked),
+        Want::Check => counters.check(&rules, &request, now, checked).await?,
+        Want::Peek => counters.peek(&rules, &request, now, checked).await?,
         Want::Reserve => {
-            let ttl = ask.said.ttl();
-            ticket = service.holds().reserve(&rules, &request, ttl, now, checked)?;
+            let (holds, ttl) = (service.holds(), ask.said.ttl());
+            ticket = holds.reserve(counters, &rules, &request, ttl, now, checked).await?;
         }
-        Want::Refund | Want::Commit | Want::Cancel => rules.refund(&request, now, checked),
+        Want::Refund | Want::Commit | Want::Cancel => {
+            counters.refund(&rules, &request, now, checked).await?;
+        }
     }
     if checked.domain() == DomainIs::Unknown {
         service.telemetry().happened(Happening::UnknownDomain);

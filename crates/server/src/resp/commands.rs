@@ -1,5 +1,6 @@
 //! Every command there is, and `COMMAND`, which tells clients of them.
 
+use super::check::Want;
 use super::frame::Args;
 use super::refusal::{Refusal, shown};
 use super::reply::Replies;
@@ -262,6 +263,19 @@ impl Name {
             Self::Wait => Some(Door::RespWait),
             _ => None,
         }
+    }
+
+    /// What it wants of the rules, if anything that is answered without a turn.
+    pub(super) const fn want(self) -> Option<Want> {
+        Some(match self {
+            Self::Check => Want::Check,
+            Self::Peek => Want::Peek,
+            Self::Refund => Want::Refund,
+            Self::Reserve => Want::Reserve,
+            Self::Commit => Want::Commit,
+            Self::Cancel => Want::Cancel,
+            _ => return None,
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is held for later: settling a reservation, and waiting for a turn.
 
 use http::HeaderMap;
+use sluicegate::redis::StoreError;
 use sluicegate::rules::plan::DomainIs;
 use sluicegate::{Checked, HoldError, Refusal as CoreRefusal, Timestamp};
 
@@ -18,7 +19,7 @@ use crate::telemetry::{Door, Happening};
 const WAIT_OPTIONS: &[Word] = &[Word::Cost, Word::Timeout, Word::Id];
 
 /// `SG.COMMIT token n` and `SG.CANCEL token`.
-pub(super) fn settle(
+pub(super) async fn settle(
     want: Want,
     args: Args<'_>,
     service: &Service,
@@ -34,12 +35,13 @@ pub(super) fn settle(
         ))
     })?;
     let rules = service.engine().snapshot();
+    let (holds, counters) = (service.holds(), service.counters());
     let returned = match want {
         Want::Commit => {
             let used = cost("what was used", args.get(2).unwrap_or_default())?;
-            service.holds().commit(&rules, &ticket, used, now, checked)?
+            holds.commit(counters, &rules, &ticket, used, now, checked).await?
         }
-        _ => service.holds().cancel(&rules, &ticket, now, checked)?,
+        _ => holds.cancel(counters, &rules, &ticket, now, checked).await?,
     };
     let numbers = numbers(true, checked, &rules, now);
     Ok(Answer { numbers, sixth: Sixth::Returned(returned) })
@@ -76,7 +78,7 @@ async fn waited(args: Args<'_>, service: &Service, begun: Timestamp) -> Result<A
     let (engine, mut health) = (service.engine(), service.health().changes());
     let descriptors = ask.descriptors();
     let request = ask.request(&descriptors);
-    let waiting = service.holds().wait(engine, &request, ask.said.timeout());
+    let waiting = service.holds().wait(service.counters(), &request, ask.said.timeout());
     let (waited, ticket) = tokio::select! {
         waited = waiting => waited?,
         // Another may have the time that we have not.
@@ -94,9 +96,16 @@ async fn waited(args: Args<'_>, service: &Service, begun: Timestamp) -> Result<A
     Ok(answer)
 }
 
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self::store(error)
+    }
+}
+
 impl From<NotHeld> for Refusal {
     fn from(not: NotHeld) -> Self {
         match &not {
+            NotHeld::Hold(HoldError::Store(_)) => Self::store(not),
             NotHeld::Hold(HoldError::Unknown) => Self::service(format!("NORESERVATION {not}")),
             NotHeld::TooManyReservations { .. }
             | NotHeld::TooManyWait { .. }

@@ -7,21 +7,33 @@ use sluicegate::Timestamp;
 use super::answer::Answer;
 use super::frame::Args;
 use super::refusal::Refusal;
+use crate::counters::at_once;
 use crate::holds::{Before, Kept, UnderWay};
 use crate::rls::service::Service;
 use crate::telemetry::Door;
 
 /// The answer that was given before under this id; or else this one.
 #[inline]
-pub(super) fn once(
+pub(super) async fn once(
     door: Door,
     id: Option<&[u8]>,
     args: Args<'_>,
     service: &Service,
     now: Timestamp,
-    answer: impl FnOnce() -> Result<Answer, Refusal>,
+    answer: impl Future<Output = Result<Answer, Refusal>>,
 ) -> Result<Answer, Refusal> {
-    let Some(id) = id else { return answer() };
+    let Some(id) = id else { return answer.await };
+    if !service.is_alone() {
+        let _under_way = begin(door, Some(id), service)?;
+        if let Some(answer) = before(door, Some(id), args, service, now)? {
+            return Ok(answer);
+        }
+        let answer = answer.await?;
+        keep(door, Some(id), args, service, now, &answer);
+        return Ok(answer);
+    }
+    // It waits for nothing, so whoever else has the same id can wait for it.
+    let answer = || at_once(answer).unwrap_or_else(|| Err(still_waits()));
     let mut refused = None;
     let (key, asked) = (key(door, id), asked(args));
     let (kept, _) = service.holds().answers().answer(&key, &asked, now, || match answer() {
@@ -49,11 +61,7 @@ pub(super) fn begin<'a>(
     service: &'a Service,
 ) -> Result<Option<UnderWay<'a, Kept>>, Refusal> {
     let Some(id) = id else { return Ok(None) };
-    service.holds().answers().begin(&key(door, id)).map(Some).ok_or_else(|| {
-        Refusal::invalid(
-            "a command with this ID is still waiting; ask again when it is answered, or close its connection",
-        )
-    })
+    service.holds().answers().begin(&key(door, id)).map(Some).ok_or_else(still_waits)
 }
 
 /// What was answered before.
@@ -98,6 +106,12 @@ fn asked(args: Args<'_>) -> Vec<u8> {
     words
         .flat_map(|word| word.len().to_le_bytes().into_iter().chain(word.iter().copied()))
         .collect()
+}
+
+fn still_waits() -> Refusal {
+    Refusal::invalid(
+        "a command with this ID is still waiting; ask again when it is answered, or close its connection",
+    )
 }
 
 fn other() -> Refusal {

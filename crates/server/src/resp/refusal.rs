@@ -22,6 +22,11 @@ impl Refusal {
         Self { fault: Fault::Service, text: text.into() }
     }
 
+    /// The store did not answer, and that is to be told.
+    pub(super) fn store(error: impl fmt::Display) -> Self {
+        Self { fault: Fault::Store, text: format!("TRYAGAIN {error}") }
+    }
+
     /// There is too much of it now.
     pub(super) fn overload(text: impl Into<String>) -> Self {
         Self { fault: Fault::Overload, text: text.into() }

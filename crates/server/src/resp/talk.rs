@@ -18,6 +18,8 @@ use super::reply::Replies;
 use super::session::{self, Session};
 use super::shared::Shared;
 use super::throttle::{self, Batch, Lately};
+use crate::counters::at_once;
+use crate::rls::service::Service;
 use crate::telemetry::{Door, Happening};
 
 /// One client's commands and their replies.
@@ -27,10 +29,19 @@ pub(super) struct Talk {
     session: Session,
     reader: Reader,
     lately: Lately,
-    /// The command that waits for a turn.
-    waiting: Option<Owned>,
+    /// The command that waits, and for what.
+    waiting: Option<(Waiting, Owned)>,
     /// Used again and again.
     checked: Checked,
+}
+
+/// What a command waits for.
+#[derive(Debug, Clone, Copy)]
+enum Waiting {
+    /// Its turn.
+    Turn,
+    /// The store.
+    Asked(Want),
 }
 
 /// What it takes to go on.
@@ -152,7 +163,10 @@ impl Talk {
         let (waiting, service) = (self.waiting.take(), self.shared.service.clone());
         async move {
             match waiting {
-                Some(command) => Turn(Some(holding::wait(command, service).await)),
+                Some((Waiting::Turn, command)) => Turn(Some(holding::wait(command, service).await)),
+                Some((Waiting::Asked(want), command)) => {
+                    Turn(Some(asked(want, command, service).await))
+                }
                 None => Turn(None),
             }
         }
@@ -229,8 +243,17 @@ impl Talk {
             }
         };
         let (shared, session) = (&*self.shared, &mut self.session);
+        if let Some(want) = command.name.want()
+            && command.takes(args.len())
+            && !shared.service.is_alone()
+        {
+            self.waiting = Some((Waiting::Asked(want), Owned::of(args)));
+            return Some(Next::Turn);
+        }
         let mut ask = |want: Want, replies: &mut Replies<'_>| {
-            let judged = check::judge(want, args, &shared.service, now, &mut self.checked);
+            let judging = check::judge(want, args, &shared.service, now, &mut self.checked);
+            // Its counters are its own, so it waits for nothing.
+            let judged = at_once(judging).unwrap_or_else(|| Err(Refusal::draining()));
             judged.map(|answer| {
                 answered.asked[want as usize] += 1;
                 answer.put(replies);
@@ -266,15 +289,15 @@ impl Talk {
             // Whoever is known gets its answer with the others.
             Name::Throttle => Ok(()),
             Name::Wait => {
-                self.waiting = Some(Owned::of(args));
+                self.waiting = Some((Waiting::Turn, Owned::of(args)));
                 return Some(Next::Turn);
             }
-            Name::Check => ask(Want::Check, &mut replies),
-            Name::Peek => ask(Want::Peek, &mut replies),
-            Name::Refund => ask(Want::Refund, &mut replies),
-            Name::Reserve => ask(Want::Reserve, &mut replies),
-            Name::Commit => ask(Want::Commit, &mut replies),
-            Name::Cancel => ask(Want::Cancel, &mut replies),
+            Name::Check
+            | Name::Peek
+            | Name::Refund
+            | Name::Reserve
+            | Name::Commit
+            | Name::Cancel => command.name.want().map_or(Ok(()), |want| ask(want, &mut replies)),
         };
         if let Err(refusal) = done {
             self.refuse(command.name.door(), &refusal, out);
@@ -312,6 +335,17 @@ impl Talk {
             all.for_each(|(door, count)| service.telemetry().answered_together(door, took, count));
         }
     }
+}
+
+/// What is asked of counters that others share.
+async fn asked(want: Want, command: Owned, service: Service) -> Result<Answer, Refusal> {
+    let (begun, mut checked) = (service.engine().now(), Checked::default());
+    let judged = check::judge(want, command.args(), &service, begun, &mut checked).await;
+    match &judged {
+        Ok(_) => service.telemetry().answered(want.door(), service.engine().now().since(begun)),
+        Err(refusal) => service.telemetry().failed(want.door(), refusal.fault),
+    }
+    judged
 }
 
 #[inline]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use sluicegate::redis::StoreError;
+
 use crate::telemetry::Fault;
 
 /// Why there is no answer.
@@ -20,6 +22,8 @@ pub enum GrpcStatus {
     Unknown = 2,
     /// The request is none.
     InvalidArgument = 3,
+    /// The store did not answer. Told as [`GrpcStatus::Unknown`], as there.
+    Store,
 }
 
 // === impl Failure ===
@@ -27,6 +31,16 @@ pub enum GrpcStatus {
 impl Failure {
     pub(super) fn unknown(message: &str) -> Self {
         Self { status: GrpcStatus::Unknown, message: message.to_owned() }
+    }
+
+    /// The store did not answer, and that is to be told: with its own words, as envoyproxy/ratelimit does.
+    pub(super) fn store(error: StoreError) -> Self {
+        Self { status: GrpcStatus::Store, message: error.to_string() }
+    }
+
+    /// Nobody can wait here.
+    pub(crate) fn would_wait() -> Self {
+        Self::unknown("the answer has to be waited for, where nobody can wait")
     }
 
     pub(super) fn invalid(message: impl ToString) -> Self {
@@ -37,6 +51,7 @@ impl Failure {
         match self.status {
             GrpcStatus::Unknown => Fault::Service,
             GrpcStatus::InvalidArgument => Fault::Invalid,
+            GrpcStatus::Store => Fault::Store,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
+use sluicegate::redis::SharedEngine;
 use sluicegate::rules::plan::{DomainIs, Under};
 use sluicegate::rules::request::{Descriptor, Override, Request};
 use sluicegate::rules::unit::Unit;
@@ -18,6 +19,7 @@ use super::mend;
 use super::metadata;
 use super::options::Options;
 use super::told::{is_unlimited, seconds, told};
+use crate::counters::{Counters, at_once};
 use crate::health::Health;
 use crate::holds::Holds;
 use crate::logs::events;
@@ -27,6 +29,8 @@ use crate::traces::{self, Tracer};
 /// Answers Envoy by the rules of an engine.
 ///
 /// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use sluicegate::{Engine, rules_of};
 /// use sluicegate_server::rls::answer::Code;
 /// use sluicegate_server::rls::service::Service;
@@ -37,9 +41,11 @@ use crate::traces::{self, Tracer};
 ///
 /// let asked = b"\x0a\x04shop\x12\x0c\x0a\x0a\x0a\x04user\x12\x0242";
 /// let mut answer = Vec::new();
-/// assert_eq!(service.answer(Door::Json, asked, &mut Default::default(), &mut answer)?, Code::Ok);
-/// assert_eq!(service.answer(Door::Json, asked, &mut Default::default(), &mut answer)?, Code::OverLimit);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// let mut scratch = Default::default();
+/// assert_eq!(service.answer(Door::Json, asked, &mut scratch, &mut answer).await?, Code::Ok);
+/// assert_eq!(service.answer(Door::Json, asked, &mut scratch, &mut answer).await?, Code::OverLimit);
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// Clones are the same service.
@@ -51,6 +57,8 @@ pub struct Service {
 #[derive(Debug)]
 struct Inner {
     engine: Engine,
+    /// The same with counters that others share.
+    shared: Option<SharedEngine>,
     options: Options,
     health: Health,
     telemetry: Telemetry,
@@ -99,29 +107,68 @@ impl Service {
         tracer: Tracer,
         holds: Holds,
     ) -> Self {
+        Self::of(engine, None, options, health, tracer, holds)
+    }
+
+    /// The same with counters that other nodes share.
+    #[must_use]
+    pub fn shared(
+        shared: SharedEngine,
+        options: Options,
+        health: Health,
+        tracer: Tracer,
+        holds: Holds,
+    ) -> Self {
+        Self::of(shared.engine().clone(), Some(shared), options, health, tracer, holds)
+    }
+
+    fn of(
+        engine: Engine,
+        shared: Option<SharedEngine>,
+        options: Options,
+        health: Health,
+        tracer: Tracer,
+        holds: Holds,
+    ) -> Self {
         let telemetry = Telemetry::default();
-        Self { inner: Arc::new(Inner { engine, options, health, telemetry, tracer, holds }) }
+        let inner = Inner { engine, shared, options, health, telemetry, tracer, holds };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Reads a request that came in by a door, checks it, and appends the answer to `out`.
     ///
     /// # Errors
-    /// When the request is none, or there are no rules; then no limit has counted anything and nothing was written.
-    pub fn answer(
+    /// When the request is none, there are no rules, or the store does not answer and a rule wants that to be told; then nothing was written.
+    pub async fn answer(
         &self,
         door: Door,
         bytes: &[u8],
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
-        self.answer_in(None, door, bytes, scratch, out)
+        self.answer_in(None, door, bytes, scratch, out).await
     }
 
-    /// The same, as part of a span that is told what was asked and answered.
+    /// The same at once, of a service whose counters are its own.
+    ///
+    /// # Errors
+    /// As [`Service::answer`]; also when the store would have to be waited for.
+    pub fn answer_now(
+        &self,
+        door: Door,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<Code, Failure> {
+        at_once(self.answer(door, bytes, scratch, out))
+            .unwrap_or_else(|| Err(Failure::would_wait()))
+    }
+
+    /// The same, as part of a span that is told what was asked and answered. A service whose counters are its own waits for nothing.
     ///
     /// # Errors
     /// As [`Service::answer`].
-    pub fn answer_in(
+    pub async fn answer_in(
         &self,
         span: Option<&mut traces::Span>,
         door: Door,
@@ -130,7 +177,7 @@ impl Service {
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
         let begun = self.inner.engine.now();
-        let answered = self.answered(span, begun, bytes, scratch, out);
+        let answered = self.answered(span, begun, bytes, scratch, out).await;
         match &answered {
             Ok(_) => {
                 let took = self.inner.engine.now().since(begun);
@@ -141,7 +188,7 @@ impl Service {
         answered
     }
 
-    fn answered(
+    async fn answered(
         &self,
         span: Option<&mut traces::Span>,
         now: Timestamp,
@@ -174,9 +221,14 @@ impl Service {
         let (charged, refunded) = descriptors_of(&ask, &limits);
         let hits = u64::from(ask.hits_addend.max(1));
         let request = |descriptors| Request { domain: ask.domain, descriptors, hits };
-        rules.check(&request(&charged), now, &mut scratch.checked);
+        let counters = self.counters();
+        let (checked, given_back) = (&mut scratch.checked, &mut scratch.refunded);
+        counters.check(&rules, &request(&charged), now, checked).await.map_err(Failure::store)?;
         if !refunded.is_empty() {
-            rules.refund(&request(&refunded), now, &mut scratch.refunded);
+            let request = request(&refunded);
+            // Rare, and large.
+            let refund = Box::pin(counters.refund(&rules, &request, now, given_back));
+            refund.await.map_err(Failure::store)?;
         }
         if scratch.checked.domain() == DomainIs::Unknown {
             telemetry.happened(Happening::UnknownDomain);
@@ -302,6 +354,23 @@ impl Service {
             Under::Rule(no) => rules.rules().rule(no).quota_mode,
             Under::Nothing | Under::Replaced(_) | Under::Override(_) => false,
         }
+    }
+
+    /// Whose counters it asks.
+    #[inline]
+    #[must_use]
+    pub fn counters(&self) -> Counters<'_> {
+        match &self.inner.shared {
+            None => Counters::Own(&self.inner.engine),
+            Some(shared) => Counters::Shared(shared),
+        }
+    }
+
+    /// Whether its counters are its own, so that it answers at once.
+    #[inline]
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.inner.shared.is_none()
     }
 
     /// The engine whose rules it enforces.

@@ -8,6 +8,7 @@
 mod addresses;
 mod rules;
 mod saved;
+mod store;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ use rules::Rules;
 use saved::Saving;
 
 use crate::admin;
+use crate::counters::Counters;
 use crate::grpc::{self, Listener};
 use crate::health::Health;
 use crate::holds::Holds;
@@ -33,7 +35,7 @@ use crate::http::{self, Body, KeysAccess};
 use crate::logs::events;
 use crate::resp;
 use crate::rls::service::Service;
-use crate::settings::{GrpcAddress, Settings};
+use crate::settings::{self, GrpcAddress, Settings};
 use crate::tls::{Tls, TlsEvent};
 use crate::traces::{self, Exporter, Tracer};
 
@@ -92,7 +94,15 @@ impl Server {
             None => (Tracer::off(), None),
         };
         let holds = Holds::with(settings.reservations_max, settings.waiting_max);
-        let service = Service::complete(engine, settings.rls.clone(), health, tracer, holds);
+        let options = settings.rls.clone();
+        let service = match &settings.store {
+            settings::Store::Memory => Service::complete(engine, options, health, tracer, holds),
+            settings::Store::Redis(redis) => {
+                health.has_store(redis.health_needs_connection);
+                let shared = store::shared(engine, redis)?;
+                Service::shared(shared, options, health, tracer, holds)
+            }
+        };
         let rules = Rules::take(&service, &settings)?;
         let tls = settings.tls.clone().map(Tls::new).transpose();
         let tls = tls.map_err(|error| broken("speak TLS", error))?;
@@ -206,7 +216,13 @@ impl Server {
                     rules.reread();
                 }
             };
-            tokio::join!(read_again, save_now_and_then(saving.as_ref(), &service, &settings));
+            let store_watched = async {
+                if let Counters::Shared(shared) = service.counters() {
+                    store::watch(shared.store().clone(), service.health().clone()).await;
+                }
+            };
+            let saved = save_now_and_then(saving.as_ref(), &service, &settings);
+            tokio::join!(read_again, saved, store_watched);
             std::future::pending::<()>().await;
         };
         let exported = async {

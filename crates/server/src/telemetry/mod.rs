@@ -65,6 +65,8 @@ pub enum Fault {
     Overload,
     /// It took too long to come.
     Late,
+    /// The store did not answer.
+    Store,
 }
 
 /// What else happens.
@@ -285,7 +287,8 @@ impl Door {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Invalid, Self::Service, Self::Overload, Self::Late];
+    pub const ALL: [Self; 5] =
+        [Self::Invalid, Self::Service, Self::Overload, Self::Late, Self::Store];
 
     /// As metrics call it.
     #[must_use]
@@ -295,6 +298,8 @@ impl Fault {
             Self::Service => "service_error",
             Self::Overload => "overload",
             Self::Late => "late",
+            // As envoyproxy/ratelimit calls it.
+            Self::Store => "redis_error",
         }
     }
 }

@@ -211,21 +211,14 @@ impl Snapshot<'_> {
         cost: u64,
         now: Timestamp,
     ) -> Verdict {
+        let said = ask_alone(want, &self.asked_override(limit, key), cost, now);
+        override_verdict(want, limit, cost, said)
+    }
+
+    /// The counter of a limit that came with the request.
+    pub(super) fn asked_override<'a>(&'a self, limit: Override, key: &'a [u8]) -> Asked<'a> {
         let limiter = self.engine.overrides.of(limit.unit, &self.engine.store);
-        // A look at a cost would say how it stands before it.
-        let ahead = if want == Want::Peek { cost } else { 0 };
-        let verdict = ask_alone(want, &Asked { limiter, rule: None, key }, cost, now);
-        let left = u64::try_from(verdict.remaining.unwrap_or(0)).unwrap_or(0);
-        let came = EXACT_MAX.saturating_sub(left);
-        let most = u64::from(limit.requests_per_unit);
-        let gives = matches!(want, Want::Refund | Want::Reset);
-        let outcome = match came.saturating_add(ahead) <= most || gives {
-            true => Outcome::Allow { wait: Default::default() },
-            false if cost > most => Outcome::Never { max_cost: most },
-            false => Outcome::Deny { retry_after: verdict.reset_after },
-        };
-        let remaining = i64::try_from(most.saturating_sub(came)).ok();
-        Verdict { outcome, remaining, beyond: came.saturating_sub(most), ..verdict }
+        Asked { limiter, rule: None, key }
     }
 
     /// Whether the request may go, as far as it was asked: denied by any rule, but by rules in quota mode only if all of them
@@ -261,6 +254,15 @@ impl Snapshot<'_> {
     }
 }
 
+#[cfg(feature = "redis")]
+impl Snapshot<'_> {
+    /// Whether the step at a place is asked once, however often it is named.
+    pub(super) fn is_asked_once(&self, want: Want, place: usize, plan: &Plan) -> bool {
+        let manner = self.manner(want, &plan.steps()[place]);
+        matches!(manner, Manner::Once(_) | Manner::Together(_))
+    }
+}
+
 /// How a step is asked.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Manner {
@@ -274,6 +276,23 @@ pub(super) enum Manner {
     Once(RuleNo),
     /// With the others: all or nothing.
     Together(RuleNo),
+}
+
+/// What a limit that came with the request says, where its counter said this.
+pub(super) fn override_verdict(want: Want, limit: Override, cost: u64, said: Verdict) -> Verdict {
+    // A look at a cost would say how it stands before it.
+    let ahead = if want == Want::Peek { cost } else { 0 };
+    let left = u64::try_from(said.remaining.unwrap_or(0)).unwrap_or(0);
+    let came = EXACT_MAX.saturating_sub(left);
+    let most = u64::from(limit.requests_per_unit);
+    let gives = matches!(want, Want::Refund | Want::Reset);
+    let outcome = match came.saturating_add(ahead) <= most || gives {
+        true => Outcome::Allow { wait: Default::default() },
+        false if cost > most => Outcome::Never { max_cost: most },
+        false => Outcome::Deny { retry_after: said.reset_after },
+    };
+    let remaining = i64::try_from(most.saturating_sub(came)).ok();
+    Verdict { outcome, remaining, beyond: came.saturating_sub(most), ..said }
 }
 
 /// The first step that is about the same counter of the same rule.
@@ -332,6 +351,16 @@ impl Checked {
     #[must_use]
     pub fn wait(&self) -> Span {
         self.statuses.iter().map(|status| status.verdict.wait()).max().unwrap_or_default()
+    }
+
+    /// Whether a request that goes holds a slot.
+    #[cfg(feature = "redis")]
+    pub(super) fn holds_slot(&self, rules: &Snapshot<'_>) -> bool {
+        let has_slots = |status: &Status| match status.under {
+            Under::Rule(no) => rules.policies(no).iter().any(crate::policy::Policy::has_slots),
+            Under::Nothing | Under::Replaced(_) | Under::Override(_) => false,
+        };
+        self.allowed && self.statuses.iter().any(has_slots)
     }
 
     /// A list says that it may never go.

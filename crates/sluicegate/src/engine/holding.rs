@@ -19,6 +19,8 @@ use sluicegate_rules::set::RuleNo;
 use super::check::{Manner, Want, first_alike, most_of};
 use super::{Checked, Engine, Snapshot};
 use crate::limiter::{Asked, ask_each};
+#[cfg(feature = "redis")]
+use crate::redis::StoreFailure;
 
 /// Why nothing is held, or nothing was settled. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +33,9 @@ pub enum HoldError {
     },
     /// A limit has no meaning for it, or holds too much already.
     Refused(Refusal),
+    /// The store did not answer.
+    #[cfg(feature = "redis")]
+    Store(StoreFailure),
     /// Nothing is held under this id: it was never given, is settled, or ran out more than a day ago.
     Unknown,
 }
@@ -283,7 +288,7 @@ impl Snapshot<'_> {
         })
     }
 
-    fn refuse_counting(&self, plan: &Plan) -> Result<(), HoldError> {
+    pub(super) fn refuse_counting(&self, plan: &Plan) -> Result<(), HoldError> {
         let counts = |step| matches!(step, Manner::Alone(_) | Manner::Override(_));
         let mut steps = plan.steps().iter();
         match steps.position(|step| counts(self.manner(Want::Hit, step))) {
@@ -319,6 +324,8 @@ impl fmt::Display for HoldError {
                  {{ algorithm: fixed_window, rate: 100/m }}"
             ),
             Self::Refused(refusal) => refusal.fmt(f),
+            #[cfg(feature = "redis")]
+            Self::Store(failure) => failure.fmt(f),
             Self::Unknown => f.write_str(
                 "nothing is held under this id: it was never given, is settled, or ran out long ago",
             ),

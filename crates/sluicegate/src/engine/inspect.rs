@@ -1,7 +1,7 @@
 //! How limits stand, one by one, and what is told about them.
 
 use sluicegate_core::time::{Span, Timestamp};
-use sluicegate_core::verdict::Outcome;
+use sluicegate_core::verdict::{Decision, Outcome, Verdict};
 use sluicegate_rules::plan::{Plan, Under};
 use sluicegate_rules::request::{Override, Request};
 use sluicegate_rules::set::RuleNo;
@@ -93,19 +93,20 @@ impl Snapshot<'_> {
         // Where a newer set has changed the rule meanwhile, its limits are those of that set.
         let is_ours = asked.rule.is_some_and(|ours| ours.generation == rule.generation);
         let policies = if is_ours { self.policies(no) } else { &rule.policies };
-        let both = policies.iter().zip(decisions);
-        both.map(|(policy, said)| LimitState {
-            policy: policy.clone(),
-            remaining: said.remaining,
-            reset_after: said.reset_after,
-            allowed: said.outcome.is_allowed(),
-            retry_after: wait_of(said.outcome),
-        })
-        .collect()
+        states_of(policies, decisions)
+    }
+
+    /// How the limits of a rule stand that have said this.
+    #[cfg(feature = "redis")]
+    pub(super) fn inspect_decided(&self, no: RuleNo, said: Vec<Decision>) -> Vec<LimitState> {
+        states_of(self.policies(no), said)
     }
 
     fn inspect_override(&self, limit: Override, key: &[u8], now: Timestamp) -> LimitState {
-        let said = self.ask_override(Want::Peek, limit, key, 1, now);
+        Self::override_state(limit, &self.ask_override(Want::Peek, limit, key, 1, now))
+    }
+
+    pub(super) fn override_state(limit: Override, said: &Verdict) -> LimitState {
         LimitState {
             policy: Self::override_policy(limit),
             remaining: said.remaining,
@@ -173,4 +174,16 @@ fn wait_of(outcome: Outcome) -> Option<Span> {
         Outcome::Deny { retry_after } => Some(retry_after),
         Outcome::Allow { .. } | Outcome::Never { .. } => None,
     }
+}
+
+fn states_of(policies: &[Policy], decisions: Vec<Decision>) -> Vec<LimitState> {
+    let both = policies.iter().zip(decisions);
+    both.map(|(policy, said)| LimitState {
+        policy: policy.clone(),
+        remaining: said.remaining,
+        reset_after: said.reset_after,
+        allowed: said.outcome.is_allowed(),
+        retry_after: wait_of(said.outcome),
+    })
+    .collect()
 }

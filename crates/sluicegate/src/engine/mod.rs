@@ -6,6 +6,8 @@ mod holding;
 mod inspect;
 mod live;
 mod reload;
+#[cfg(feature = "redis")]
+mod shared;
 mod stats;
 #[cfg(feature = "tokio")]
 mod waiting;
@@ -26,6 +28,8 @@ pub use check::{Checked, Status};
 pub use holding::HoldError;
 pub use inspect::{Inspected, LimitState};
 pub use reload::Reloaded;
+#[cfg(feature = "redis")]
+pub use shared::{SharedEngine, StoreError};
 pub use stats::Stats;
 #[cfg(feature = "tokio")]
 pub use waiting::Waited;

@@ -176,6 +176,12 @@ impl Asked<'_> {
         self.rule.is_some_and(|rule| rule.policies.iter().all(Policy::has_slots))
     }
 
+    /// Whether its elastic limits are open.
+    #[cfg(feature = "redis")]
+    pub(crate) fn has_spare_capacity(&self, now: Timestamp) -> bool {
+        self.limiter.inner.gate.lock().is_open(now)
+    }
+
     /// Whether one of its limits has slots.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_slots(&self) -> bool {

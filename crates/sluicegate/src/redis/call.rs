@@ -63,3 +63,45 @@ impl fmt::Display for CallError {
 }
 
 impl std::error::Error for CallError {}
+
+/// Why the store gave no answer, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreFailure {
+    /// Not in time.
+    TimedOut,
+    /// Too many calls wait already.
+    Busy,
+    /// It cannot be reached.
+    Down,
+    /// The connection broke.
+    Broken,
+    /// It said no.
+    Refused,
+}
+
+// === impl StoreFailure ===
+
+impl From<&CallError> for StoreFailure {
+    fn from(error: &CallError) -> Self {
+        match error {
+            CallError::TimedOut => Self::TimedOut,
+            CallError::Busy => Self::Busy,
+            CallError::Down => Self::Down,
+            CallError::Broken => Self::Broken,
+            CallError::Refused(_) => Self::Refused,
+        }
+    }
+}
+
+impl fmt::Display for StoreFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut => CallError::TimedOut.fmt(f),
+            Self::Busy => CallError::Busy.fmt(f),
+            Self::Down => CallError::Down.fmt(f),
+            Self::Broken => CallError::Broken.fmt(f),
+            Self::Refused => f.write_str("the store refused"),
+        }
+    }
+}

@@ -7,10 +7,17 @@
 mod call;
 mod envoy;
 mod link;
+pub(crate) mod script;
+mod store;
 
-pub use call::CallError;
+pub use call::{CallError, StoreFailure};
 pub use envoy::EnvoyKeys;
+pub(crate) use envoy::{EnvoyAsk, EnvoyCounters, EnvoyOp};
 pub use link::{
     Address, AddressError, BreakerOptions, BreakerState, Link, LinkError, LinkOptions, LinkStats,
     Secret, ServerStats, TlsOptions,
 };
+pub(crate) use store::NotDone;
+pub use store::{Store, StoreOptions, StoreStats};
+
+pub use crate::engine::{SharedEngine, StoreError};

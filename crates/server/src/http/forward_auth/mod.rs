@@ -13,7 +13,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request as HttpRequest, State};
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use sluicegate::http::{Style, Told};
 use sluicegate::{Checked, Snapshot, Timestamp};
 
@@ -73,7 +73,7 @@ pub(super) async fn forward_auth(
     State(app): State<Arc<Answering>>,
     request: HttpRequest,
 ) -> Response {
-    app.forward(Ok(None), &request)
+    app.forward(Ok(None), request).await
 }
 
 /// The same of a domain that stands behind the path.
@@ -83,22 +83,33 @@ pub(super) async fn forward_auth_of(
     request: HttpRequest,
 ) -> Response {
     let no_text = |_| Refusal::invalid("the domain in the path is no text; write it in UTF-8");
-    app.forward(domain.map(|Path(domain)| Some(domain)).map_err(no_text), &request)
+    app.forward(domain.map(|Path(domain)| Some(domain)).map_err(no_text), request).await
 }
 
 impl Answering {
-    fn forward(&self, domain: Result<Option<String>, Refusal>, request: &HttpRequest) -> Response {
-        let mut span = self.service.begin_span(PATH, request.headers());
+    async fn forward(
+        &self,
+        domain: Result<Option<String>, Refusal>,
+        request: HttpRequest,
+    ) -> Response {
+        // A body is not for those who wait.
+        let (head, _) = request.into_parts();
+        let mut span = self.service.begin_span(PATH, &head.headers);
         let begun = self.service.engine().now();
-        let answered = domain
-            .and_then(|domain| self.forwarded(domain.as_deref(), request, begun, span.as_mut()));
+        let answered = match domain {
+            Ok(domain) => {
+                let peer = head.extensions.get::<Peer>().map(|Peer(address)| *address);
+                let asked = (domain.as_deref(), &head.headers, peer);
+                self.forwarded(asked, begun, span.as_mut()).await
+            }
+            Err(refusal) => Err(refusal),
+        };
         self.leave(Door::ForwardAuth, begun, answered, span)
     }
 
-    fn forwarded(
+    async fn forwarded(
         &self,
-        domain: Option<&str>,
-        request: &HttpRequest,
+        (domain, headers, peer): (Option<&str>, &HeaderMap, Option<IpAddr>),
         now: Timestamp,
         span: Option<&mut Span>,
     ) -> Result<Kept, Refusal> {
@@ -107,18 +118,21 @@ impl Answering {
         }
         let rules = self.service.engine().snapshot();
         let (domain, auth) = chosen(&rules, domain)?;
-        let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
         let peer = peer.filter(|peer| auth.trusted_proxies.trust(*peer)).ok_or_else(|| {
             let peer = peer.map_or_else(|| "nowhere".to_owned(), |p| p.to_canonical().to_string());
             untrusted(&peer, domain)
         })?;
-        let lines = Lines(request.headers());
+        let lines = Lines(headers);
         let told = attributes(&lines, auth, peer)?;
         let described = auth.mapping.describe(&told).map_err(|error| {
             Refusal::invalid(format!("{error}; a request must be clear to be counted, correct it or have the proxy refuse it"))
         })?;
         let mut checked = Checked::default();
-        described.ask(domain, |request| rules.check(request, now, &mut checked));
+        let entries = described.entries();
+        let descriptors = described.descriptors(&entries);
+        let asked = described.request(domain, &descriptors);
+        let counters = self.service.counters();
+        counters.check(&rules, &asked, now, &mut checked).await.map_err(Refusal::store)?;
         let code = self.service.code_of(&rules, &checked);
         if let Some(span) = span {
             span.set("ratelimit.domain", domain);

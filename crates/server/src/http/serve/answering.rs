@@ -18,6 +18,7 @@ use tower_service::Service as _;
 use super::Shared;
 use super::patient::Patient;
 use super::watched::Watch;
+use crate::counters::at_once;
 use crate::http::check::Want;
 use crate::http::receive::Receiving;
 use crate::http::refusal::Refusal;
@@ -95,7 +96,7 @@ impl HyperService<Request<Incoming>> for Asked {
         }
         let patience = self.shared.bounds.body_patience;
         let making = match &self.shared.routes.checks {
-            Some(answering) if is_check(&request) => {
+            Some(answering) if is_check(&request) && answering.service.is_alone() => {
                 let service = &answering.service;
                 let span = service.begin_span(Want::Check.span_name(), request.headers());
                 let key = RetryKey::of(request.headers());
@@ -155,7 +156,9 @@ impl Future for Answer {
                     let received = ready!(checking.receiving.poll(cx));
                     check.take().map(|checking| {
                         let Checking { answering, key, span, .. } = checking;
-                        answering.conclude(Want::Check, key, received, span)
+                        // Its counters are its own, so it waits for nothing.
+                        at_once(answering.conclude(Want::Check, key, received, span))
+                            .unwrap_or_else(|| Refusal::overload().response(answering.options.body))
                     })
                 }
                 None => None,

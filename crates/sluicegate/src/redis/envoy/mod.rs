@@ -11,8 +11,6 @@
 //!
 //! The answer is the core's: the count as it was is the state of a [`Tally`](sluicegate_core::algorithm::tally::Tally), and the operation is applied to it.
 
-#![allow(dead_code)] // Until the store calls.
-
 mod chance;
 mod count;
 mod key;
@@ -110,10 +108,5 @@ impl EnvoyCounters {
             .zip(counted)
             .map(|(ask, counted)| told::verdict(op, ask, counted, now))
             .collect())
-    }
-
-    /// Whether this place can be asked for limits of each unit.
-    pub(crate) fn is_up(&self) -> bool {
-        self.link.is_up() && self.per_second.as_ref().is_none_or(Link::is_up)
     }
 }

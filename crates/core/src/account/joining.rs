@@ -1,0 +1,144 @@
+//! What two stores know of one identity, put together.
+//!
+//! A store that many nodes share can be away for a while, and come back having forgotten something. Nodes know a part of what it
+//! missed, and tell it: what they admitted without it is used up too ([`Account::absorb`]), and what they have seen of it is not undone
+//! ([`Account::reassert`]). Neither ever leaves more than there was before.
+
+use super::Account;
+use super::cell::Cell;
+use crate::algorithm::sliding_log::{Entry, LogState};
+use crate::arithmetic::signed;
+use crate::limit::{Limit, State};
+use crate::mode::Step;
+use crate::time::{NOW_MAX, Timestamp};
+
+impl Account {
+    /// What another account of the same identity has in use is in use here too, limit by limit; into debt if need be. Slots, and what is pending
+    /// under an id, stay where they are.
+    ///
+    /// ```
+    /// use sluicegate_core::account::{Account, Moment};
+    /// use sluicegate_core::algorithm::tally::Tally;
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_core::mode::Step;
+    /// use sluicegate_core::op::Op;
+    /// use sluicegate_core::time::{Span, Timestamp};
+    ///
+    /// let plan = [Step::hard(Limit::Tally(Tally::new(10, Span::from_secs(60)).unwrap()))];
+    /// let hit = |cost| Op::Hit { cost, holder: None };
+    /// let now = Moment::at(Timestamp::EPOCH);
+    /// let (mut here, mut there) = (Account::default(), Account::default());
+    /// here.apply(&plan, hit(3), now).unwrap();
+    /// there.apply(&plan, hit(4), now).unwrap();
+    /// here.absorb(&plan, &there, now.now);
+    /// assert_eq!(here.apply(&plan, Op::Peek { cost: 1 }, now).unwrap().verdict.remaining, Some(3));
+    /// ```
+    pub fn absorb(&mut self, plan: &[Step], other: &Self, now: Timestamp) {
+        let now = now.min(NOW_MAX);
+        self.open(plan, now);
+        let mut other = Self { cells: other.cells.clone(), ..Self::default() };
+        other.open(plan, now);
+        for ((step, own), theirs) in plan.iter().zip(&mut self.cells).zip(&other.cells) {
+            use_as_much(&step.limit, &mut own.plain, &theirs.plain, now);
+            if let Some(boost) = &step.boost {
+                use_as_much(boost, &mut own.boost, &theirs.boost, now);
+            }
+        }
+        self.close(plan, now);
+    }
+
+    /// No less is used than was seen at another time. What is pending under an id, and slots, stay as they are.
+    ///
+    /// ```
+    /// use sluicegate_core::account::{Account, Moment};
+    /// use sluicegate_core::algorithm::tally::Tally;
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_core::mode::Step;
+    /// use sluicegate_core::op::Op;
+    /// use sluicegate_core::time::{Span, Timestamp};
+    ///
+    /// let plan = [Step::hard(Limit::Tally(Tally::new(10, Span::from_secs(60)).unwrap()))];
+    /// let hit = |cost| Op::Hit { cost, holder: None };
+    /// let now = Moment::at(Timestamp::EPOCH);
+    /// let (mut account, mut seen) = (Account::default(), Account::default());
+    /// account.apply(&plan, hit(3), now).unwrap();
+    /// seen.apply(&plan, hit(7), now).unwrap();
+    /// account.reassert(&plan, &seen, now.now);
+    /// assert_eq!(account, seen);
+    /// ```
+    pub fn reassert(&mut self, plan: &[Step], seen: &Self, now: Timestamp) {
+        let now = now.min(NOW_MAX);
+        self.open(plan, now);
+        let mut seen = Self { cells: seen.cells.clone(), ..Self::default() };
+        seen.open(plan, now);
+        for ((step, own), seen) in plan.iter().zip(&mut self.cells).zip(seen.cells) {
+            let Cell { plain, boost } = seen;
+            keep_used(&mut own.plain, plain);
+            if step.boost.is_some() {
+                keep_used(&mut own.boost, boost);
+            }
+        }
+        self.close(plan, now);
+    }
+}
+
+/// Spends what the other has in use.
+fn use_as_much(limit: &Limit, own: &mut State, theirs: &State, now: Timestamp) {
+    let (Some(capacity), Some(left)) = (limit.capacity(), limit.remaining(theirs, now)) else {
+        return;
+    };
+    let used = signed(capacity).saturating_sub(left).saturating_add(signed(limit.beyond(theirs)));
+    if let Ok(used @ 1..) = u64::try_from(used)
+        && !matches!(limit, Limit::Concurrency(_))
+    {
+        limit.spend(own, used, now, now);
+    }
+}
+
+/// Makes a state one in which no less is used than in another. Both are rolled forward to the same moment.
+fn keep_used(own: &mut State, seen: State) {
+    match (own, seen) {
+        (State::Meter(own), State::Meter(seen)) => {
+            own.mark = own.mark.max(seen.mark);
+            own.extra = own.extra.min(seen.extra);
+            own.seen = own.seen.max(seen.seen);
+            own.hole_until = own.hole_until.max(seen.hole_until);
+        }
+        // Who has more left has less to say; of two that have as much, the one that was later begun.
+        (State::Steps(own), State::Steps(seen))
+            if seen.level < own.level || seen.level == own.level && seen.anchor > own.anchor =>
+        {
+            *own = seen;
+        }
+        (State::Counter(own), State::Counter(seen)) if seen.start > own.start => *own = seen,
+        (State::Counter(own), State::Counter(seen)) if seen.start == own.start => {
+            own.previous = own.previous.max(seen.previous);
+            own.current = own.current.max(seen.current);
+            own.next = own.next.max(seen.next);
+            own.seen = own.seen.max(seen.seen);
+        }
+        (State::Log(own), State::Log(seen)) => keep_logged(own, &seen),
+        (State::WarmUp(own), State::WarmUp(seen)) => {
+            own.free = own.free.max(seen.free);
+            own.cool = own.cool.min(seen.cool);
+            own.seen = own.seen.max(seen.seen);
+        }
+        (State::Tally(own), State::Tally(seen)) if seen.start > own.start => *own = seen,
+        (State::Tally(own), State::Tally(seen)) if seen.start == own.start => {
+            own.count = own.count.max(seen.count);
+        }
+        (State::Spent(own), State::Spent(seen)) => *own = (*own).max(seen),
+        _ => {}
+    }
+}
+
+/// What the log lacks is entered at the time of the last entry that was seen: which of them are missing cannot be told.
+fn keep_logged(own: &mut LogState, seen: &LogState) {
+    own.seen = own.seen.max(seen.seen);
+    let Some(at) = seen.entries.last() else { return };
+    let admitted = |log: &LogState| log.entries.sum().saturating_sub(log.entries.denied_sum());
+    let weight = admitted(seen).saturating_sub(admitted(own));
+    own.entries.insert(Entry { at, weight, denied: false });
+    let weight = seen.entries.denied_sum().saturating_sub(own.entries.denied_sum());
+    own.entries.insert(Entry { at, weight, denied: true });
+}

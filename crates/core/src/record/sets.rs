@@ -1,0 +1,102 @@
+//! What lies in the sorted sets beside a record.
+
+use super::number;
+use crate::algorithm::concurrency::{Holder, Lease, SlotsState};
+use crate::algorithm::sliding_log::{Entries, Entry};
+use crate::time::Timestamp;
+
+/// A member of a sorted set: its score and its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Member {
+    /// When an entry counts from, or a lease runs out, in microseconds.
+    pub score: u64,
+    /// What else is known of it.
+    pub name: String,
+}
+
+/// A set, or as much of it as matters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Beside {
+    /// The entries of a log, oldest first.
+    Log(Vec<Entry>),
+    /// The leases of a concurrency limit.
+    Slots(Vec<Lease>),
+    /// All members, of whichever.
+    Whole(Vec<Member>),
+}
+
+// === impl Beside ===
+
+impl Beside {
+    pub(super) fn entries(&self) -> Option<Entries> {
+        let mut entries = Entries::default();
+        match self {
+            Self::Log(some) => some.iter().for_each(|entry| entries.insert(*entry)),
+            Self::Whole(members) => {
+                for member in members {
+                    entries.insert(member.entry()?);
+                }
+            }
+            Self::Slots(_) => return None,
+        }
+        Some(entries)
+    }
+
+    pub(super) fn slots(&self, seen: Timestamp) -> Option<SlotsState> {
+        let leases = match self {
+            Self::Slots(some) => some.clone(),
+            Self::Whole(members) => members.iter().map(Member::lease).collect::<Option<_>>()?,
+            Self::Log(_) => return None,
+        };
+        Some(SlotsState::of(leases, seen))
+    }
+}
+
+// === impl Member ===
+
+impl Member {
+    fn entry(&self) -> Option<Entry> {
+        let (name, denied) = match self.name.strip_suffix('d') {
+            Some(name) => (name, true),
+            None => (self.name.as_str(), false),
+        };
+        let (_, weight) = name.rsplit_once('-')?;
+        Some(Entry { at: Timestamp::from_micros(self.score), weight: number(weight)?, denied })
+    }
+
+    fn lease(&self) -> Option<Lease> {
+        let (holder, slots) = self.name.split_once('*').unwrap_or((&self.name, "1"));
+        let holder = Holder(u64::from_str_radix(holder, 16).ok()?);
+        Some(Lease { holder, slots: number(slots)?, until: Timestamp::from_micros(self.score) })
+    }
+
+    fn of_lease(lease: &Lease) -> Self {
+        let name = match lease.slots {
+            1 => format!("{:016x}", lease.holder.0),
+            slots => format!("{:016x}*{slots}", lease.holder.0),
+        };
+        Self { score: lease.until.as_micros(), name }
+    }
+}
+
+/// The members of a log. Those of one moment are told apart, and kept in their order, by a sequence.
+pub(super) fn of_entries(entries: &Entries) -> (Vec<Member>, u64) {
+    let mut members = Vec::with_capacity(entries.len());
+    let mut last: Option<(Timestamp, u64)> = None;
+    for entry in entries.iter() {
+        let sequence = match last {
+            Some((at, sequence)) if at == entry.at => sequence.saturating_add(1),
+            _ => 0,
+        };
+        last = Some((entry.at, sequence));
+        let (at, mark) = (entry.at.as_micros(), if entry.denied { "d" } else { "" });
+        members
+            .push(Member { score: at, name: format!("{at}-{sequence:05}-{}{mark}", entry.weight) });
+    }
+    (members, last.map_or(0, |(_, sequence)| sequence))
+}
+
+/// The members of a concurrency limit.
+pub(super) fn of_slots(slots: &SlotsState) -> Vec<Member> {
+    slots.leases().iter().map(Member::of_lease).collect()
+}

@@ -1,0 +1,94 @@
+//! The store that counters are in, if other nodes share them.
+
+use std::time::Duration;
+
+use sluicegate::Engine;
+use sluicegate::redis::{
+    Address, EnvoyKeys, Link, LinkOptions, Secret, SharedEngine, Store, StoreOptions, TlsOptions,
+};
+
+use super::{StartError, broken};
+use crate::health::Health;
+use crate::logs::events;
+use crate::settings::{RedisServer, RedisSettings};
+
+/// How often it is looked at whether the store can be asked.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The engine's rules, with counters in the store. It need not be there yet.
+pub(super) fn shared(engine: Engine, settings: &RedisSettings) -> Result<SharedEngine, StartError> {
+    let link = link(&settings.server, settings)?;
+    let options = StoreOptions { namespace: settings.namespace.clone(), clock: None };
+    let shared = SharedEngine::new(engine, Store::new(link, options));
+    let Some(envoy) = &settings.compat else { return Ok(shared) };
+    let per_second = settings.per_second.as_ref().map(|server| self::link(server, settings));
+    let keys = EnvoyKeys {
+        prefix: envoy.prefix.as_str().into(),
+        jitter_max_s: envoy.jitter_max_s,
+        stop_increment_when_over: envoy.stop_increment_when_over,
+        local_cache_bytes: envoy.local_cache_bytes,
+    };
+    Ok(shared.with_envoy_keys(keys, per_second.transpose()?))
+}
+
+fn link(server: &RedisServer, settings: &RedisSettings) -> Result<Link, StartError> {
+    let wanted = format!("keep counters in `{}` ({})", server.address, server.told_by);
+    let address = Address::parse(&server.address).map_err(|error| broken(&wanted, error))?;
+    let wait_replicas = settings.wait_replicas;
+    let options = LinkOptions {
+        timeout: settings.timeout,
+        connect_timeout: server.connect_timeout,
+        connections: server.connections,
+        username: server.username.as_deref().map(Box::from),
+        password: server.password.as_ref().map(|secret| Secret::new(secret.reveal())),
+        password_file: server.password_file.clone(),
+        sentinel_username: server.sentinel_username.as_deref().map(Box::from),
+        sentinel_password: server.sentinel_password.as_ref().map(|one| Secret::new(one.reveal())),
+        tls: server.tls.as_ref().map_or_else(TlsOptions::default, |tls| TlsOptions {
+            ca: tls.ca.clone(),
+            client_cert: tls.identity.as_ref().map(|(cert, _)| cert.clone()),
+            client_key: tls.identity.as_ref().map(|(_, key)| key.clone()),
+            skip_hostname_verification: tls.skip_hostname_verification,
+        }),
+        wait_replicas: (wait_replicas > 0).then_some((wait_replicas, settings.timeout)),
+        ..LinkOptions::default()
+    };
+    Link::open(address, options).map_err(|error| broken(&wanted, error))
+}
+
+/// What was last heard of it.
+fn why_down(link: &Link) -> Option<Box<str>> {
+    let stats = link.stats();
+    stats.lost.or_else(|| stats.servers.into_iter().find_map(|server| server.last_error))
+}
+
+/// Tells whoever wants to know whether the store can be asked, for ever.
+pub(super) async fn watch(store: Store, health: Health) {
+    let link = store.link();
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    let mut refuses = false;
+    let mut was_up = None;
+    let mut epoch = link.epoch();
+    loop {
+        look.tick().await;
+        let is_up = link.is_up();
+        if was_up != Some(is_up) {
+            health.store_is(is_up);
+            match is_up {
+                true => events::store_reached(),
+                false => events::store_lost(why_down(link).as_deref()),
+            }
+            was_up = Some(is_up);
+        }
+        match (store.refuses(), refuses) {
+            (Some(words), false) => events::store_refuses(&words),
+            (None, true) => events::store_accepts(),
+            _ => {}
+        }
+        refuses = store.refuses().is_some();
+        if link.epoch() != epoch {
+            epoch = link.epoch();
+            events::store_changed(epoch);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What is said in the place of a store that does not answer: each rule's own policy.
+
+use sluicegate_core::op::Op;
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::verdict::{Outcome, Verdict};
+use sluicegate_rules::rule::OnStoreFailure;
+
+use super::parts::Part;
+use super::{SharedEngine, StoreError};
+use crate::engine::Engine;
+use crate::engine::check::Want;
+use crate::limiter::{Asked, ask_each};
+use crate::memory::UNCOUNTED;
+use crate::redis::CallError;
+use crate::redis::script::Stand;
+
+/// When whoever is denied for want of the store may try again.
+const RETRY_AFTER: Span = Span::from_secs(1);
+
+impl SharedEngine {
+    /// Answers for parts that the store did not answer.
+    pub(super) fn fall_back(
+        &self,
+        want: Want,
+        parts: &[Part<'_>],
+        error: &CallError,
+        now: Timestamp,
+        mut tell: impl FnMut(usize, Verdict),
+    ) -> Result<(), StoreError> {
+        parts.iter().for_each(|part| self.store.fell_back(part.policy));
+        let told = |part: &&Part<'_>| part.policy == OnStoreFailure::Error;
+        if let Some(part) = parts.iter().find(told) {
+            return Err(StoreError { error: error.clone(), descriptor: part.place });
+        }
+        let mut local = Vec::new();
+        for part in parts {
+            match part.policy {
+                OnStoreFailure::Allow | OnStoreFailure::Error => tell(part.place, UNCOUNTED),
+                OnStoreFailure::Deny => tell(part.place, denied(want)),
+                OnStoreFailure::Local => local.push(part),
+            }
+        }
+        self.ask_locally(want, &local, now, tell);
+        Ok(())
+    }
+
+    /// Asks this node's own memory for its share: as if every hit came to all nodes at once.
+    fn ask_locally(
+        &self,
+        want: Want,
+        parts: &[&Part<'_>],
+        now: Timestamp,
+        mut tell: impl FnMut(usize, Verdict),
+    ) {
+        let op = |cost| match want {
+            Want::Hit => Op::Hit { cost, holder: Some(Engine::new_holder()) },
+            Want::Peek => Op::Peek { cost },
+            Want::Refund => Op::Refund { cost },
+            Want::Reset => Op::Reset,
+        };
+        let (together, alone): (Vec<&&Part<'_>>, Vec<&&Part<'_>>) =
+            parts.iter().partition(|part| part.part.stand == Stand::Together);
+        let mut is_allowed = true;
+        let mut said = Vec::with_capacity(parts.len());
+        for part in alone {
+            let verdict = part.asked.ask(op(self.share_of(part)), now);
+            is_allowed &= verdict.is_allowed() || part.part.stand == Stand::Quota;
+            said.push((part, verdict));
+        }
+        let asked: Vec<(Asked<'_>, u64)> =
+            together.iter().map(|part| (part.asked, self.share_of(part))).collect();
+        let mut each = Vec::new();
+        let peek = |cost| Op::Peek { cost };
+        // A hit that brings its own id and a peek are not refused by any algorithm.
+        let _ = ask_each(&asked, if is_allowed { &op } else { &peek }, now, &mut each);
+        is_allowed &= each.iter().all(Verdict::is_allowed);
+        said.extend(together.into_iter().zip(each));
+        for (part, verdict) in said {
+            if want == Want::Hit && is_allowed && verdict.is_allowed() {
+                self.store.write_down(&part.part);
+            }
+            tell(part.place, self.of_all_nodes(verdict));
+        }
+    }
+
+    /// What the store admits is charged to this node's share too, so that the share is right when it is needed.
+    pub(super) fn keep_warm(&self, part: &Part<'_>, now: Timestamp) {
+        // A slot of its own would be held until its lease ends, whoever gives back the other.
+        if part.policy == OnStoreFailure::Local && !part.asked.has_slots() {
+            // If there is no room left, then there is none.
+            let _ = part.asked.hit(self.share_of(part), now);
+        }
+    }
+
+    /// A hit on one of n nodes weighs n times as much: so each node has an n-th of the limit. Of a limit that is smaller than the number of nodes, each has one.
+    fn share_of(&self, part: &Part<'_>) -> u64 {
+        let (cost, nodes) = (part.part.cost, self.store.nodes());
+        let capacities =
+            part.part.charter.steps().iter().filter_map(|step| step.limit().capacity());
+        let most = capacities.min().unwrap_or(u64::MAX).max(cost);
+        cost.saturating_mul(nodes).min(most)
+    }
+
+    /// In the same measure.
+    fn of_all_nodes(&self, verdict: Verdict) -> Verdict {
+        let nodes = i64::try_from(self.store.nodes()).unwrap_or(i64::MAX).max(1);
+        Verdict { remaining: verdict.remaining.map(|left| left.div_euclid(nodes)), ..verdict }
+    }
+}
+
+pub(super) fn denied(want: Want) -> Verdict {
+    match want {
+        Want::Hit | Want::Peek => {
+            let outcome = Outcome::Deny { retry_after: RETRY_AFTER };
+            Verdict { outcome, remaining: Some(0), ..UNCOUNTED }
+        }
+        Want::Refund | Want::Reset => UNCOUNTED,
+    }
+}

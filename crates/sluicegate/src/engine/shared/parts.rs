@@ -1,0 +1,142 @@
+//! What a request is under, as the store is asked for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::time::Timestamp;
+use sluicegate_rules::limit::Limit;
+use sluicegate_rules::plan::{Plan, Under};
+use sluicegate_rules::request::Override;
+use sluicegate_rules::rule::OnStoreFailure;
+
+use super::SharedEngine;
+use crate::engine::Snapshot;
+use crate::engine::check::{Manner, Status, Want, first_alike, most_of};
+use crate::engine::live::tally;
+use crate::limiter::Asked;
+use crate::plan::Rule;
+use crate::redis::script::{AskPart, Charter, Stand};
+
+/// Limits that came with requests, as scripts read them.
+#[derive(Debug, Default)]
+pub(super) struct Charters {
+    known: Mutex<HashMap<Override, Arc<Charter>>>,
+}
+
+/// The most that are kept; then it begins anew.
+const CHARTERS_MAX: usize = 1_024;
+
+impl Charters {
+    fn of(&self, limit: Override, now: Timestamp) -> Arc<Charter> {
+        let mut known = self.known.lock();
+        if let Some(charter) = known.get(&limit) {
+            return charter.clone();
+        }
+        let tally = tally(u64::from(limit.requests_per_unit), limit.unit);
+        let rule = Rule::new(vec![Limit::fixed(None, tally)], Mode::Hard);
+        // A tally fits every mode.
+        let rule = rule.unwrap_or_else(|_| Rule::closed());
+        let charter = Arc::new(rule).charter_at(now);
+        if known.len() >= CHARTERS_MAX {
+            known.clear();
+        }
+        known.insert(limit, charter.clone());
+        charter
+    }
+}
+
+/// One part of an ask.
+pub(super) struct Part<'a> {
+    /// Of which descriptor.
+    pub(super) place: usize,
+    pub(super) part: AskPart,
+    /// The same in this node's own memory.
+    pub(super) asked: Asked<'a>,
+    pub(super) policy: OnStoreFailure,
+    pub(super) under: Under,
+}
+
+impl SharedEngine {
+    /// All parts of a request, in the order of its descriptors.
+    pub(super) fn parts<'a>(
+        &self,
+        want: Want,
+        rules: &'a Snapshot<'_>,
+        plan: &'a Plan,
+        now: Timestamp,
+    ) -> Vec<Part<'a>> {
+        let places = 0..plan.steps().len();
+        let once = |place: &usize| {
+            !rules.is_asked_once(want, *place, plan) || first_alike(plan, *place) == *place
+        };
+        places
+            .filter(once)
+            .filter_map(|place| self.part_of(want, rules, plan, place, now))
+            .collect()
+    }
+
+    /// What the descriptor at a place is under, if anything.
+    pub(super) fn part_of<'a>(
+        &self,
+        want: Want,
+        rules: &'a Snapshot<'_>,
+        plan: &'a Plan,
+        place: usize,
+        now: Timestamp,
+    ) -> Option<Part<'a>> {
+        let step = &plan.steps()[place];
+        let identity = plan.identity(step);
+        let (no, cost, stand) = match rules.manner(want, step) {
+            Manner::Free => return None,
+            Manner::Override(limit) => {
+                let asked = rules.asked_override(limit, identity);
+                // Apart from the counters of rules, and from those of other units.
+                let beside = format!(":{}", limit.unit.name());
+                let part = AskPart {
+                    key: self.store.key_of(identity, &beside),
+                    charter: self.charters.of(limit, now),
+                    cost: step.cost,
+                    open: false,
+                    stand: Stand::Alone,
+                };
+                let policy = OnStoreFailure::Error;
+                return Some(Part { place, part, asked, policy, under: step.under });
+            }
+            Manner::Alone(no) => (no, step.cost, Stand::Alone),
+            Manner::Once(no) => (no, most_of(plan, place), Stand::Alone),
+            Manner::Together(no) => (no, most_of(plan, place), Stand::Together),
+        };
+        let written = rules.rules().rule(no);
+        // What is given back is so by each on its own.
+        let is_quota = written.quota_mode && matches!(want, Want::Hit | Want::Peek);
+        let stand = if is_quota { Stand::Quota } else { stand };
+        let asked = rules.asked(no, identity);
+        let part = AskPart {
+            key: self.store.key_of(identity, ""),
+            charter: asked.rule?.charter_at(now),
+            cost,
+            open: asked.has_spare_capacity(now),
+            stand,
+        };
+        Some(Part { place, part, asked, policy: written.on_store_failure, under: step.under })
+    }
+}
+
+/// Descriptors that are about the same counter are told the same, where that is asked for once.
+pub(super) fn repeat(plan: &Plan, is_once: impl Fn(usize) -> bool, statuses: &mut [Status]) {
+    for place in (0..plan.steps().len()).filter(|place| is_once(*place)) {
+        statuses[place].verdict = statuses[first_alike(plan, place)].verdict;
+    }
+}
+
+/// Whether a hit needs an id to be given back by.
+pub(super) fn needs_holder(parts: &[AskPart]) -> bool {
+    parts.iter().any(|part| part.charter.steps().iter().any(has_slots))
+}
+
+fn has_slots(step: &Step) -> bool {
+    matches!(step.limit(), CoreLimit::Concurrency(_))
+}

@@ -1,0 +1,179 @@
+//! What the script is asked, and how that is written for it.
+
+use std::sync::Arc;
+
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::arithmetic::EXACT_MAX;
+use sluicegate_core::limit::Limit;
+use sluicegate_core::op::OpKind;
+use sluicegate_core::time::Timestamp;
+
+use super::{Charter, DECIDE};
+use crate::redis::call::Call;
+
+/// How a part stands to the others of its ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// By itself, and charged whatever the others say.
+    Alone,
+    /// The same, but it denies the ask only if all of its kind do.
+    Quota,
+    /// All or nothing with the others of its kind, who are other identities; and only looked at where the ask is denied already.
+    Together,
+}
+
+/// What goes the short way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ShortOp {
+    Hit,
+    Charge,
+    Refund,
+}
+
+/// One identity of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct AskPart {
+    /// The key of its record. The sets beside it have the same with `:1`, `:2` and so on behind.
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) charter: Arc<Charter>,
+    pub(crate) cost: u64,
+    /// Whether its elastic limits are open.
+    pub(crate) open: bool,
+    pub(crate) stand: Stand,
+}
+
+/// A request, or several that are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    pub(crate) parts: Vec<AskPart>,
+    pub(crate) op: ShortOp,
+    /// Who holds a slot. Requests that are to hold one each are not the same.
+    pub(crate) holder: Option<Holder>,
+    /// How many they are; the first of them are admitted.
+    pub(crate) count: u32,
+}
+
+/// One call for all of these, at the store's own time unless another is given.
+pub(crate) fn call(asks: &[Ask], clock: Option<Timestamp>) -> Call {
+    let mut sheets: Vec<&[u8]> = Vec::new();
+    let mut keys = Vec::new();
+    let mut told = Vec::new();
+    for ask in asks {
+        told.push(ask.op.code());
+        told.extend(ask.count.to_le_bytes());
+        told.extend(number16(ask.sent().count()).to_le_bytes());
+        told.push(u8::from(ask.holder.is_some()) | u8::from(ask.has_idle_quota()) << 1);
+        told.extend(holder_name(ask.holder.unwrap_or(Holder(0))).as_bytes());
+        let mut rules = Vec::new();
+        for part in ask.sent() {
+            let text = part.charter.sheet.text();
+            let sheet = place_of(&mut sheets, |known| *known == text, || text);
+            let rule = part.charter.sheet.rule();
+            let rule = place_of(&mut rules, |known| *known == rule, || rule);
+            // A cost that has no exact double, and rules that the script cannot tell apart, go the long way: this is a number that it does not accept.
+            let exact = part.cost <= EXACT_MAX && part.charter.sheet.rule().is_some();
+            let cost = if exact { part.cost } else { EXACT_MAX + 1 };
+            told.extend(number16(sheet).to_le_bytes());
+            told.extend(cost.to_le_bytes());
+            told.extend([u8::from(part.open), part.stand.code()]);
+            told.extend(number16(rule).to_le_bytes());
+            keys.extend(keys_of(&part.key, part.charter.sheet.sets()));
+        }
+    }
+    let mut head = vec![u8::from(clock.is_some())];
+    head.extend(clock.unwrap_or_default().as_micros().to_le_bytes());
+    for count in [sheets.len(), asks.len()] {
+        head.extend(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
+    }
+    let mut args = vec![head];
+    args.extend(sheets.into_iter().map(<[u8]>::to_vec));
+    args.push(told);
+    Call { script: &DECIDE, keys, args }
+}
+
+/// The place of what is like this, put behind the others if it is new.
+fn place_of<T>(all: &mut Vec<T>, is_it: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
+    all.iter().position(is_it).unwrap_or_else(|| {
+        all.push(new());
+        all.len() - 1
+    })
+}
+
+fn number16(count: usize) -> u16 {
+    u16::try_from(count).unwrap_or(u16::MAX)
+}
+
+/// The key of a record and those of the sets beside it.
+pub(super) fn keys_of(key: &[u8], sets: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
+    let set = move |number: usize| [key, format!(":{number}").as_bytes()].concat();
+    std::iter::once(key.to_vec()).chain((1..=sets).map(set))
+}
+
+/// A holder as members of sets name it.
+fn holder_name(holder: Holder) -> String {
+    format!("{:016x}", holder.0)
+}
+
+// === impl Ask ===
+
+impl Ask {
+    /// The parts that the script is asked about: those that do not refuse.
+    pub(super) fn sent(&self) -> impl Iterator<Item = &AskPart> {
+        self.parts.iter().filter(|part| !self.refuses(part))
+    }
+
+    /// Whether nothing happens to a part, because a limit of it, or of those that it stands together with, has no meaning for the operation or
+    /// needs an id.
+    pub(crate) fn refuses(&self, part: &AskPart) -> bool {
+        match part.stand {
+            Stand::Together => {
+                let together = self.parts.iter().filter(|part| part.stand == Stand::Together);
+                together.into_iter().any(|part| self.refuses_alone(part))
+            }
+            Stand::Alone | Stand::Quota => self.refuses_alone(part),
+        }
+    }
+
+    /// Whether a quota agrees without having been asked.
+    pub(super) fn has_idle_quota(&self) -> bool {
+        self.parts.iter().any(|part| part.stand == Stand::Quota && self.refuses(part))
+    }
+
+    fn refuses_alone(&self, part: &AskPart) -> bool {
+        let needs_holder = self.op == ShortOp::Hit && self.holder.is_none() && part.cost > 0;
+        part.charter.steps().iter().any(|step| {
+            let has_slots = matches!(step.limit(), Limit::Concurrency(_));
+            needs_holder && has_slots || step.limit().refuses(self.op.kind()).is_some()
+        })
+    }
+}
+
+// === impl ShortOp, Stand ===
+
+impl ShortOp {
+    const fn kind(self) -> OpKind {
+        match self {
+            Self::Hit => OpKind::Hit,
+            Self::Charge => OpKind::Charge,
+            Self::Refund => OpKind::Refund,
+        }
+    }
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::Hit => 0,
+            Self::Charge => 1,
+            Self::Refund => 2,
+        }
+    }
+}
+
+impl Stand {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Alone => 0,
+            Self::Quota => 1,
+            Self::Together => 2,
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Limits as a script and a node know them, and as they are left in the store for nodes that come later.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use redis::Value;
+use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::quota::Rate;
+use sluicegate_core::record::Sheet;
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_rules::calendar::{Calendar, CalendarUnit};
+use sluicegate_rules::limit::{Limit, names};
+
+use crate::plan::{Plan, Rule};
+use crate::redis::call::{Call, CallError, Script};
+use crate::redis::link::Link;
+
+/// A plan, with what a script is told of it.
+#[derive(Debug)]
+pub(crate) struct Charter {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) sheet: Sheet,
+    /// Whether somebody has left it in the store, or is about to.
+    is_left: AtomicBool,
+}
+
+/// What plans lie in the store under their fingerprints, so that whoever finds a record of other limits can read it.
+#[derive(Debug)]
+pub(crate) struct Plans {
+    prefix: Vec<u8>,
+    written: Mutex<HashSet<String>>,
+    known: Mutex<HashMap<String, Option<Arc<Rule>>>>,
+}
+
+/// The most plans of others that are remembered.
+const KNOWN_MAX: usize = 1_024;
+/// How long a plan lies in the store: longer than any record that is likely to be met again.
+const PLAN_KEPT_MS: u64 = 2 * 365 * 86_400_000;
+
+static LEAVE: Script = Script::new("return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\n");
+static FIND: Script = Script::new("return redis.call('GET', KEYS[1])\n");
+
+// === impl Charter ===
+
+impl Charter {
+    pub(crate) fn new(plan: Arc<Plan>) -> Self {
+        let sheet = Sheet::new(&plan.steps);
+        Self { plan, sheet, is_left: AtomicBool::new(false) }
+    }
+
+    /// Whether it is to be left in the store; whoever asks first does so.
+    pub(crate) fn is_to_be_left(&self) -> bool {
+        !self.is_left.load(Ordering::Relaxed) && !self.is_left.swap(true, Ordering::Relaxed)
+    }
+
+    /// It could not be left: the next one tries.
+    pub(crate) fn leave_later(&self) {
+        self.is_left.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.plan.steps
+    }
+}
+
+// === impl Plans ===
+
+impl Plans {
+    /// Plans that lie in the store under keys with this in front.
+    pub(crate) fn new(prefix: &[u8]) -> Self {
+        Self { prefix: prefix.to_vec(), written: Mutex::default(), known: Mutex::default() }
+    }
+
+    /// Leaves a plan in the store, unless this node has done so already.
+    pub(crate) async fn leave(&self, link: &Link, charter: &Charter) -> Result<(), CallError> {
+        let fingerprint = charter.sheet.fingerprint();
+        if self.written.lock().contains(fingerprint) {
+            return Ok(());
+        }
+        let rule = &charter.plan.rule;
+        let text = as_text(&rule.limits, rule.mode).into_bytes();
+        let args = vec![text, PLAN_KEPT_MS.to_string().into_bytes()];
+        link.call(&Call { script: &LEAVE, keys: vec![self.key(fingerprint)], args }).await?;
+        self.written.lock().insert(fingerprint.to_owned());
+        Ok(())
+    }
+
+    /// The limits of this fingerprint, if a node has left them.
+    pub(super) async fn find(
+        &self,
+        link: &Link,
+        fingerprint: &str,
+    ) -> Result<Option<Arc<Rule>>, CallError> {
+        if let Some(known) = self.known.lock().get(fingerprint) {
+            return Ok(known.clone());
+        }
+        let call = Call { script: &FIND, keys: vec![self.key(fingerprint)], args: Vec::new() };
+        let found = match link.call(&call).await? {
+            Value::BulkString(text) => std::str::from_utf8(&text).ok().and_then(of_text),
+            _ => None,
+        };
+        let rule = found.and_then(|(limits, mode)| Rule::new(limits, mode).ok()).map(Arc::new);
+        let mut known = self.known.lock();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        // Who is not there now may come: only what was found is remembered.
+        if rule.is_some() {
+            known.insert(fingerprint.to_owned(), rule.clone());
+        }
+        Ok(rule)
+    }
+
+    fn key(&self, fingerprint: &str) -> Vec<u8> {
+        [&self.prefix, b"plan:".as_slice(), fingerprint.as_bytes()].concat()
+    }
+}
+
+// === as text ===
+
+/// Mode and limits as bytes, in hexadecimal digits, and the names of the limits for whoever looks: `00 -:02…;6461…:c.… -- token_bucket, daily`.
+fn as_text(limits: &[Limit], mode: Mode) -> String {
+    let mut bytes = Vec::new();
+    mode.write(&mut bytes);
+    let each: Vec<String> = limits.iter().map(limit_as_text).collect();
+    format!("{} {} -- {}", hex(&bytes), each.join(";"), names(limits).join(", "))
+}
+
+fn limit_as_text(limit: &Limit) -> String {
+    let name =
+        limit.name().map_or_else(|| "-".to_owned(), |name| format!("={}", hex(name.as_bytes())));
+    let core = limit.at(Timestamp::EPOCH);
+    // Of a calendar not the windows of today, but whose they are.
+    if let (Some(calendar), CoreLimit::FixedWindow(window)) = (limit.followed_calendar(), core) {
+        let (zone, unit) = (calendar.zone_name(), calendar.unit().name());
+        let (count, period) = (window.rate().count(), window.rate().period().as_micros());
+        return format!("{name}:c,{zone},{unit},{count},{period}");
+    }
+    let mut bytes = Vec::new();
+    core.write(&mut bytes);
+    format!("{name}:{}", hex(&bytes))
+}
+
+fn of_text(text: &str) -> Option<(Vec<Limit>, Mode)> {
+    let mut words = text.split(' ');
+    let mode = unhex(words.next()?)?;
+    let mode = Mode::read(&mut mode.as_slice())?;
+    let limits: Option<Vec<Limit>> = words.next()?.split(';').map(limit_of_text).collect();
+    Some((limits?, mode))
+}
+
+fn limit_of_text(text: &str) -> Option<Limit> {
+    let (name, limit) = text.split_once(':')?;
+    let name = match name.strip_prefix('=') {
+        Some(name) => Some(String::from_utf8(unhex(name)?).ok()?),
+        None => None,
+    };
+    let Some(calendar) = limit.strip_prefix("c,") else {
+        let bytes = unhex(limit)?;
+        return Some(Limit::fixed(name, CoreLimit::read(&mut bytes.as_slice())?));
+    };
+    let parts: Vec<&str> = calendar.split(',').collect();
+    let [zone, unit, count, period] = parts.as_slice() else { return None };
+    let units = [CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year];
+    let unit = units.into_iter().find(|known| known.name() == *unit)?;
+    let period = Span::from_micros(period.parse().ok()?);
+    let rate = Rate::new(count.parse().ok()?, period).ok()?;
+    Some(Limit::calendar(name, rate, Calendar::new(zone, unit).ok()?))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
+    let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    pairs.iter().map(byte).collect()
+}

@@ -1,0 +1,369 @@
+//! The long way: read, apply, and write if nobody has written meanwhile.
+//!
+//! Every operation of the core goes this way, on whatever is found: records of other limits are brought over first. It takes two round
+//! trips, and more where somebody else is faster.
+
+mod swap;
+
+use std::fmt;
+use std::sync::Arc;
+
+use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_each};
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::change::Keep;
+use sluicegate_core::op::{Op, Refusal};
+use sluicegate_core::time::{NOW_MAX, Timestamp};
+use sluicegate_core::verdict::{Decision, Verdict};
+
+use super::{Answered, Ask, AskPart, BadReply, Charter, Plans, ShortOp, Stand};
+use crate::memory::UNCOUNTED;
+use crate::redis::call::CallError;
+use crate::redis::link::Link;
+pub(super) use swap::read_all;
+use swap::{Seat, write_all};
+
+/// How often an operation is tried again because somebody else was faster.
+const TRIES_MAX: usize = 64;
+
+/// One identity of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct LongPart {
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) charter: Arc<Charter>,
+    /// Whether its elastic limits are open.
+    pub(crate) open: bool,
+    /// What it is asked for in place of the operation's cost.
+    pub(crate) cost: Option<u64>,
+    /// What is kept of a record of other limits.
+    pub(crate) keep: Keep,
+}
+
+/// What became of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Long {
+    pub(crate) now: Timestamp,
+    pub(crate) answer: Answer,
+    /// What each part said.
+    pub(crate) each: Vec<Verdict>,
+    /// Whether there was something in the place of a record that nobody of us has written. It counted as nothing.
+    pub(crate) garbage: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub(crate) enum LongError {
+    /// A limit has no meaning for the operation, or its id is not what it needs to be. Nothing has changed.
+    Refused(Refusal),
+    /// Somebody else was faster each time. Nothing has changed.
+    Contended,
+    /// The store gave none.
+    Store(CallError),
+    /// The store gave one that it cannot give.
+    BadReply,
+}
+
+/// What is done to accounts that were read.
+pub(super) struct Done<R> {
+    pub(super) said: R,
+    /// Whether anything may have changed.
+    pub(super) writes: bool,
+    /// Whether something was given back or made anew.
+    pub(super) raises_epoch: bool,
+}
+
+/// Carries out `op` on all parts, each of another identity: all or nothing.
+///
+/// # Errors
+/// When it was refused, or the store gave no answer.
+pub(crate) async fn apply(
+    link: &Link,
+    plans: &Plans,
+    parts: &[LongPart],
+    op: Op,
+    clock: Option<Timestamp>,
+) -> Result<Long, LongError> {
+    let mut each = Vec::new();
+    let (now, garbage, answer) = work(link, plans, parts, clock, |parts, now| {
+        let answer = apply_to_each(parts, op, now, &mut each)?;
+        let raises_epoch = matches!(
+            op,
+            Op::Refund { .. } | Op::Add { .. } | Op::Reset | Op::Cancel { .. } | Op::Commit { .. }
+        );
+        Ok(Done { said: answer, writes: !op.leaves_no_trace(), raises_epoch })
+    })
+    .await?;
+    Ok(Long { now, answer, each, garbage })
+}
+
+/// What each limit of a part says to its cost on its own. Leaves no trace.
+///
+/// # Errors
+/// When the store gave no answer.
+pub(crate) async fn look(
+    link: &Link,
+    plans: &Plans,
+    part: &LongPart,
+    clock: Option<Timestamp>,
+) -> Result<Vec<Decision>, LongError> {
+    let cost = part.cost.unwrap_or(0);
+    let looked = work(link, plans, std::slice::from_ref(part), clock, |parts, now| {
+        let moment = |part: &Part<'_>| Moment { now, spare_capacity: part.spare_capacity };
+        let each = parts.iter().flat_map(|part| part.account.look(part.plan, cost, moment(part)));
+        Ok(Done { said: each.collect(), writes: false, raises_epoch: false })
+    });
+    Ok(looked.await?.2)
+}
+
+/// What another account of the same identity has in use is in use here too.
+///
+/// # Errors
+/// When the store gave no answer.
+pub(crate) async fn absorb(
+    link: &Link,
+    plans: &Plans,
+    part: &LongPart,
+    other: &Account,
+    clock: Option<Timestamp>,
+) -> Result<(), LongError> {
+    let absorbed = work(link, plans, std::slice::from_ref(part), clock, |parts, now| {
+        parts.iter_mut().for_each(|part| part.account.absorb(part.plan, other, now));
+        Ok(Done { said: (), writes: true, raises_epoch: false })
+    });
+    absorbed.await.map(|_| ())
+}
+
+/// No less is used than was seen at this epoch or a later one; whether something had been forgotten.
+///
+/// # Errors
+/// When the store gave no answer.
+pub(crate) async fn reassert(
+    link: &Link,
+    plans: &Plans,
+    part: &LongPart,
+    (seen, epoch): (&Account, u64),
+    clock: Option<Timestamp>,
+) -> Result<bool, LongError> {
+    let (parts, steps) = (std::slice::from_ref(part), part.charter.steps());
+    for _ in 0..TRIES_MAX {
+        let (read_at, mut seats) = read_all(link, plans, parts, clock).await?;
+        let now = read_at.min(NOW_MAX);
+        let Some(seat) = seats.first_mut() else { return Ok(false) };
+        // Somebody was given something back that we do not know of.
+        if !seat.is_of(epoch) {
+            return Ok(false);
+        }
+        let mut as_it_stands = seat.account.clone();
+        as_it_stands.reassert(steps, &Account::default(), now);
+        seat.account.reassert(steps, seen, now);
+        if seat.account == as_it_stands {
+            return Ok(false);
+        }
+        if write_all(link, &mut seats, parts, false, now, clock.is_some()).await? {
+            return Ok(true);
+        }
+    }
+    Err(LongError::Contended)
+}
+
+/// Starts the leases of slots anew that are held under an id; how many slots that are.
+///
+/// # Errors
+/// When the store gave no answer.
+pub(crate) async fn renew(
+    link: &Link,
+    plans: &Plans,
+    part: &LongPart,
+    holder: Holder,
+    clock: Option<Timestamp>,
+) -> Result<u64, LongError> {
+    let renewed = work(link, plans, std::slice::from_ref(part), clock, |parts, now| {
+        let each = parts.iter_mut().map(|part| part.account.renew(part.plan, holder, now));
+        let renewed = each.sum();
+        Ok(Done { said: renewed, writes: renewed > 0, raises_epoch: false })
+    });
+    Ok(renewed.await?.2)
+}
+
+/// Forgets a booking whose turn has come.
+///
+/// # Errors
+/// When the store gave no answer.
+pub(crate) async fn forget(
+    link: &Link,
+    plans: &Plans,
+    part: &LongPart,
+    holder: Holder,
+    clock: Option<Timestamp>,
+) -> Result<(), LongError> {
+    let forgotten = work(link, plans, std::slice::from_ref(part), clock, |parts, _| {
+        parts.iter_mut().for_each(|part| part.account.forget(holder));
+        Ok(Done { said: (), writes: true, raises_epoch: false })
+    });
+    forgotten.await.map(|_| ())
+}
+
+/// An ask that the script did not take: its parts one by one where they stand alone, then those that stand together.
+///
+/// # Errors
+/// When the store gave no answer. What was charged until then stays charged.
+pub(crate) async fn ask_long(
+    link: &Link,
+    plans: &Plans,
+    ask: &Ask,
+    clock: Option<Timestamp>,
+) -> Result<Vec<Answered>, LongError> {
+    let mut answers = Vec::with_capacity(ask.count as usize);
+    for _ in 0..ask.count {
+        answers.push(ask_once(link, plans, ask, clock).await?);
+    }
+    Ok(answers)
+}
+
+async fn ask_once(
+    link: &Link,
+    plans: &Plans,
+    ask: &Ask,
+    clock: Option<Timestamp>,
+) -> Result<Answered, LongError> {
+    let mut verdicts = vec![UNCOUNTED; ask.parts.len()];
+    let (mut allowed, mut quotas, mut exhausted) = (true, 0, 0);
+    let mut together = Vec::new();
+    for (place, part) in ask.parts.iter().enumerate().filter(|(_, part)| !ask.refuses(part)) {
+        if part.stand == Stand::Together && ask.op == ShortOp::Hit {
+            together.push(place);
+            continue;
+        }
+        let op = ask.op.on(part.cost, ask.holder);
+        let said = apply(link, plans, &[LongPart::of(part)], op, clock).await?;
+        verdicts[place] = said.answer.verdict;
+        let denied = !verdicts[place].is_allowed();
+        match part.stand {
+            Stand::Quota => {
+                quotas += 1;
+                exhausted += usize::from(denied);
+            }
+            Stand::Alone | Stand::Together => allowed &= !denied,
+        }
+    }
+    allowed &= quotas == 0 || exhausted < quotas || ask.has_idle_quota();
+    if !together.is_empty() {
+        let parts: Vec<LongPart> =
+            together.iter().map(|place| LongPart::of(&ask.parts[*place])).collect();
+        let cost = parts.iter().filter_map(|part| part.cost).max().unwrap_or(0);
+        let op = if allowed { ask.op.on(cost, ask.holder) } else { Op::Peek { cost } };
+        let Long { answer, mut each, .. } = apply(link, plans, &parts, op, clock).await?;
+        allowed &= answer.verdict.is_allowed();
+        // Where nobody stands beside it, its word is that of all.
+        if let [only] = each.as_mut_slice() {
+            *only = answer.verdict;
+        }
+        for (place, verdict) in together.into_iter().zip(each) {
+            verdicts[place] = verdict;
+        }
+    }
+    Ok(Answered { allowed, verdicts })
+}
+
+/// Reads, lets `act` do its work, and writes; again while somebody else is faster.
+async fn work<R>(
+    link: &Link,
+    plans: &Plans,
+    parts: &[LongPart],
+    clock: Option<Timestamp>,
+    mut act: impl FnMut(&mut [Part<'_>], Timestamp) -> Result<Done<R>, Refusal>,
+) -> Result<(Timestamp, bool, R), LongError> {
+    for part in parts {
+        plans.leave(link, &part.charter).await?;
+    }
+    for _ in 0..TRIES_MAX {
+        let (read_at, mut seats) = read_all(link, plans, parts, clock).await?;
+        let now = read_at.min(NOW_MAX);
+        let garbage = seats.iter().any(|seat| seat.garbage);
+        let brought_over = seats.iter().any(|seat| seat.brought_over);
+        let done = {
+            let mut accounts: Vec<Part<'_>> = seats.iter_mut().zip(parts).map(part_of).collect();
+            act(&mut accounts, now)
+        };
+        // Also who is refused has been brought over.
+        let (writes, raises_epoch) = match &done {
+            Ok(done) => (done.writes, done.raises_epoch),
+            Err(_) => (false, false),
+        };
+        let saved = if writes || brought_over {
+            write_all(link, &mut seats, parts, raises_epoch, now, clock.is_some()).await?
+        } else {
+            true
+        };
+        match (saved, done) {
+            (true, Ok(done)) => return Ok((now, garbage, done.said)),
+            (true, Err(refusal)) => return Err(LongError::Refused(refusal)),
+            (false, _) => {}
+        }
+    }
+    Err(LongError::Contended)
+}
+
+fn part_of<'a>((seat, part): (&'a mut Seat, &'a LongPart)) -> Part<'a> {
+    Part {
+        plan: part.charter.steps(),
+        account: &mut seat.account,
+        spare_capacity: part.open,
+        cost: part.cost,
+    }
+}
+
+// === impl LongPart ===
+
+impl LongPart {
+    /// The same part, the long way.
+    pub(crate) fn of(part: &AskPart) -> Self {
+        Self {
+            key: part.key.clone(),
+            charter: part.charter.clone(),
+            open: part.open,
+            cost: Some(part.cost),
+            keep: Keep::Used,
+        }
+    }
+}
+
+/// What is kept of an identity whose limits nobody knows any more: it was limited, so all that can be used up is, and comes back from now
+/// on. Slots cannot be held without an id: of a plan that has some, it starts anew.
+fn used_up(charter: &Charter, now: Timestamp) -> Account {
+    let mut account = Account::default();
+    let drained = account.apply(charter.steps(), Op::Drain, Moment::at(now));
+    if drained.is_ok() { account } else { Account::default() }
+}
+
+// === impl LongError ===
+
+impl From<CallError> for LongError {
+    fn from(error: CallError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<BadReply> for LongError {
+    fn from(_: BadReply) -> Self {
+        Self::BadReply
+    }
+}
+
+impl fmt::Display for LongError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Contended => {
+                write!(
+                    f,
+                    "others have changed the same counter {TRIES_MAX} times in a row: ask again"
+                )
+            }
+            Self::Store(error) => error.fmt(f),
+            Self::BadReply => BadReply.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LongError {}

@@ -1,0 +1,149 @@
+-- Exact arithmetic in doubles, as `core/arithmetic.rs` and `core/quota.rs` have it in integers: every number stays below 2^53.
+-- The parts of the script are joined in this order: arithmetic, steady, stepped, log, slots, record, decide.
+
+local call, fmt = redis.call, string.format
+local fmod, floor, max, min = math.fmod, math.floor, math.max, math.min
+local match, unpack_bytes = string.match, struct.unpack
+
+local EXACT_MAX = 9007199254740991
+local LIMIT = 9007199254740992
+local CLOCK_SLACK = 60000000
+
+local function cut(n)
+  if n > EXACT_MAX then return EXACT_MAX end
+  return n
+end
+
+-- `part * b / divisor` for a part below the divisor, digit by digit of `b`: `core/tests/double_twin.rs` proves each step.
+local function part_times(part, b, divisor)
+  local bits = 1
+  while bits < 26 and divisor * 2 ^ (bits + 2) <= LIMIT do bits = bits + 1 end
+  local narrow = divisor * 4 > LIMIT
+  local base, quotient, rest, left = 2 ^ bits, 0, 0, b
+  for place = math.ceil(53 / bits) - 1, 0, -1 do
+    local weight = 2 ^ (bits * place)
+    local lower = fmod(left, weight)
+    local digit = (left - lower) / weight
+    left = lower
+    local more
+    if narrow then
+      more, rest = 0, rest * 2
+      if rest >= divisor then more, rest = 1, rest - divisor end
+      if digit == 1 then
+        local room = divisor - part
+        if rest >= room then
+          more, rest = more + 1, rest - room
+        else
+          rest = rest + part
+        end
+      end
+    else
+      local sum = rest * base + digit * part
+      rest = fmod(sum, divisor)
+      more = (sum - rest) / divisor
+    end
+    quotient = quotient * base + more
+  end
+  return quotient, rest
+end
+
+-- `a * b / divisor` and its remainder; cut at the bound with remainder 0.
+local function muldiv(a, b, divisor)
+  local product = a * b
+  if product < LIMIT then
+    local rest = fmod(product, divisor)
+    return (product - rest) / divisor, rest
+  end
+  local part = fmod(a, divisor)
+  local wholes = (a - part) / divisor
+  if wholes * b >= LIMIT then return EXACT_MAX, 0 end
+  local first = wholes * b
+  local second, rest = part_times(part, b, divisor)
+  if second > EXACT_MAX - first then return EXACT_MAX, 0 end
+  return first + second, rest
+end
+
+local function muldiv_up(a, b, divisor)
+  local quotient, rest = muldiv(a, b, divisor)
+  if rest == 0 then return quotient end
+  return min(quotient + 1, EXACT_MAX)
+end
+
+local function divide(a, b)
+  return (a - fmod(a, b)) / b
+end
+
+local function divide_up(a, b)
+  local rest = fmod(a, b)
+  if rest == 0 then return a / b end
+  return (a - rest) / b + 1
+end
+
+-- Marks are two numbers: whole microseconds, and parts of one of which the rate has `units`.
+
+local function is_later(us, frac, than_us, than_frac)
+  return us > than_us or us == than_us and frac > than_frac
+end
+
+local function later(units, us, frac, by_us, by_frac)
+  us = us + by_us
+  local room = units - by_frac
+  if frac >= room then
+    us, frac = us + 1, frac - room
+  else
+    frac = frac + by_frac
+  end
+  if us > EXACT_MAX then return EXACT_MAX, 0 end
+  return us, frac
+end
+
+local function earlier(units, us, frac, by_us, by_frac)
+  if not is_later(us, frac, by_us, by_frac) then return 0, 0 end
+  if frac >= by_frac then return us - by_us, frac - by_frac end
+  return us - by_us - 1, frac + (units - by_frac)
+end
+
+local function ceil_of(us, frac)
+  if frac == 0 then return us end
+  return cut(us + 1)
+end
+
+-- How many whole units come in this time.
+local function units_in(units, micros, us, frac)
+  local quotient, rest = muldiv(us, units, micros)
+  if quotient == EXACT_MAX then return EXACT_MAX end
+  -- Both are below 2^53; their sum is formed only as far as it is needed.
+  if rest < micros - frac then return quotient end
+  local over = rest - micros + frac
+  return cut(quotient + 1 + divide(over, micros))
+end
+
+local function forgotten_at(seen, full, forget_after)
+  local forgotten = cut(seen + forget_after)
+  if full < forgotten then return forgotten end
+  return cut(full + forget_after)
+end
+
+local function slack_of(span)
+  return max(span, CLOCK_SLACK)
+end
+
+-- A mark as text, and back.
+local function mark_text(us, frac)
+  if frac == 0 then return fmt('%.0f', us) end
+  return fmt('%.0f+%.0f', us, frac)
+end
+
+-- How many members a sorted set has. What is none, somebody else has put there.
+local function members_of(key)
+  local count = redis.pcall('ZCARD', key)
+  if type(count) == 'number' then return count end
+  call('DEL', key)
+  return 0
+end
+
+-- A pass is the moment of a turn; later and never are told apart by these.
+local LATER, NEVER = false, nil
+
+-- The kernels, each with the questions of `core/algorithm/mod.rs`.
+local kernels = {}

@@ -1,0 +1,259 @@
+-- Asks: each of one or more parts, an identity and what it is asked for. See `script/ask.rs` for what is told and what is answered.
+
+local ALONE, QUOTA, TOGETHER = 0, 1, 2
+local OPS = { [0] = 'hit', 'charge', 'refund' }
+local LONG_WAY = -1
+
+-- How often anything was changed.
+local changes = 0
+
+local function touch(r)
+  r.touched = true
+  changes = changes + 1
+end
+
+-- May it pass this step? The moment of its turn, LATER or NEVER; and whether only the boosted limit lets it.
+local function pass_of(step, plain, boost, part, holder, now)
+  local kernel, cost = step.kernel, part.cost
+  -- Nothing is always granted, except by a limit that compares after counting.
+  if cost == 0 and not kernel.counts_first then return now, false end
+  if kernel.is_held and holder and kernel.holds(plain) then return now, false end
+  local turn = kernel.pass(step.limit, plain, cost, now)
+  if not step.boost or not part.open then return turn, false end
+  -- While the gate is open the boosted limit decides, and the plain one says what to mark.
+  local boosted = step.boost_kernel.pass(step.boost, boost, cost, now)
+  if not boosted then return boosted, false end
+  return boosted, not (turn and turn <= boosted)
+end
+
+local function charge(step, plain, boost, cost, is_boosted, holder, now)
+  local kernel = step.kernel
+  if kernel.is_held then
+    kernel.hold(step.limit, plain, holder, cost, now)
+    if boost then step.boost_kernel.hold(step.boost, boost, holder, cost, now) end
+    return
+  end
+  local own = cost
+  -- What is above the plain limit is not held against it once the gate closes.
+  if is_boosted then own = kernel.available(step.limit, plain, cost, now) end
+  if own > 0 then kernel.spend(step.limit, plain, own, now) end
+  if boost then step.boost_kernel.spend(step.boost, boost, cost, now) end
+end
+
+-- A rule in the shadow is charged only if all of it would have let the request through.
+local function rules_that_agree(parts, turns)
+  local agree, i = {}, 0
+  for p = 1, #parts do
+    for _ = 1, #parts[p].sheet do
+      i = i + 1
+      if not turns[i] then agree[parts[p].rule] = false end
+    end
+  end
+  return agree
+end
+
+-- Charges all parts if every enforced limit agrees. Whether they do.
+local function admit(parts, holder, now)
+  local turns, boosts, i = {}, {}, 0
+  local allowed, never, shadows = true, false, false
+  for p = 1, #parts do
+    local part = parts[p]
+    local r = part.record
+    shadows = shadows or part.sheet.has_shadow
+    for place = 1, #part.sheet do
+      local step, turn = part.sheet[place], nil
+      i = i + 1
+      turn, boosts[i] = pass_of(step, r.plain[place], r.boost[place], part, holder, now)
+      turns[i] = turn or false
+      if step.enforced and not turn then
+        allowed = false
+        if turn == NEVER then never = true end
+      end
+    end
+  end
+  local agree = shadows and rules_that_agree(parts, turns)
+  i = 0
+  for p = 1, #parts do
+    local part = parts[p]
+    local r, cost = part.record, part.cost
+    for place = 1, #part.sheet do
+      local step = part.sheet[place]
+      i = i + 1
+      local goes = step.kernel.counts_first
+        or allowed and (step.enforced or agree[part.rule] ~= false)
+      if cost > 0 and goes then
+        charge(step, r.plain[place], r.boost[place], cost, boosts[i], holder, now)
+        touch(r)
+      elseif cost > 0 and not never and step.limit.denied then
+        step.kernel.log_denied(step.limit, r.plain[place], cost, now)
+        touch(r)
+      end
+    end
+    if cost > 0 and r.rolled then
+      r.rolled = false
+      touch(r)
+    end
+  end
+  return allowed
+end
+
+-- Consumes whatever is left, or gives back.
+local function book(part, op, now)
+  local r, cost = part.record, part.cost
+  if cost == 0 then return end
+  for place = 1, #part.sheet do
+    local step = part.sheet[place]
+    local act = op == 'charge' and 'spend' or 'put'
+    step.kernel[act](step.limit, r.plain[place], cost, now)
+    if step.boost then step.boost_kernel[act](step.boost, r.boost[place], cost, now) end
+  end
+  if op == 'refund' and r.known then r.epoch = r.epoch + 1 end
+  touch(r)
+end
+
+-- Tells a part as it is before it is asked: its record, and of its sets as much as matters.
+local function tell(part, holder, now, out)
+  local r = part.record
+  if r.touched then close_record(r, now) end
+  out[#out + 1] = r.text
+  if part.sheet.sets == 0 then return end
+  for place = 1, #part.sheet do
+    local step = part.sheet[place]
+    if step.kernel.has_set then
+      step.kernel.look(step.limit, r.plain[place], part.cost, now, holder)
+      step.kernel.tell(step.limit, r.plain[place], out)
+    end
+    if step.boost and step.boost_kernel.has_set then
+      step.boost_kernel.look(step.boost, r.boost[place], part.cost, now, holder)
+      step.boost_kernel.tell(step.boost, r.boost[place], out)
+    end
+  end
+end
+
+-- Whether all parts can be asked here.
+local function goes_the_short_way(ask, now)
+  local times = ask.count * #ask
+  for p = 1, #ask do
+    local part = ask[p]
+    local r = part.record
+    if r.long or part.cost > EXACT_MAX then return false end
+    for place = 1, #part.sheet do
+      local step, plain, boost = part.sheet[place], r.plain[place], r.boost[place]
+      -- More than a cycle holds: when it is ready depends on all the others at that moment.
+      if step.limit.face == CYCLE and step.limit.align and part.cost > step.limit.capacity then
+        return false
+      end
+      local beyond = step.kernel.is_beyond
+      if beyond and beyond(step.limit, plain, ask.op, part.cost, times, now) then return false end
+      if beyond and step.boost and beyond(step.boost, boost, ask.op, part.cost, times, now) then
+        return false
+      end
+    end
+  end
+  return true
+end
+
+-- Asks once, and tells in `out` what it found if that is given. Whether it passes.
+local function ask_once(ask, now, out)
+  local op, holder = ask.op, ask.holder
+  local allowed, quotas, exhausted, together = true, 0, 0, nil
+  for p = 1, #ask do
+    local part = ask[p]
+    if part.stand ~= TOGETHER or op ~= 'hit' then
+      if out then tell(part, holder, now, out) end
+      if op ~= 'hit' then
+        book(part, op, now)
+      else
+        local said = admit({ part }, holder, now)
+        if part.stand == QUOTA then
+          quotas = quotas + 1
+          if not said then exhausted = exhausted + 1 end
+        elseif not said then
+          allowed = false
+        end
+      end
+    else
+      together = together or {}
+      together[#together + 1] = part
+    end
+  end
+  if quotas > 0 and exhausted == quotas and not ask.has_idle_quota then allowed = false end
+  if together then
+    for p = 1, out and #together or 0 do tell(together[p], holder, now, out) end
+    -- What is denied already is only looked at.
+    if allowed then allowed = admit(together, holder, now) end
+  end
+  return allowed
+end
+
+local given, clock, sheet_count, ask_count = unpack_bytes('<BI8I4I4', ARGV[1])
+local now = clock
+if given == 0 then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+local NOW_MAX = 4503599627370495
+if now > NOW_MAX then now = NOW_MAX end
+
+local sheets, records, order = {}, {}, {}
+for i = 1, sheet_count do sheets[i] = read_sheet(ARGV[1 + i]) end
+
+local asks, at, key_place = ARGV[2 + sheet_count], 1, 1
+local out = { now }
+for _ = 1, ask_count do
+  local ask, op, parts, held = {}, 0, 0, 0
+  op, ask.count, parts, held, ask.holder, at = unpack_bytes('<BI4I2Bc16', asks, at)
+  ask.op = OPS[op]
+  -- A quota that is not asked agrees.
+  ask.has_idle_quota = held >= 2
+  if held % 2 == 0 then ask.holder = nil end
+  local has_sets = false
+  for p = 1, parts do
+    local part, sheet, open_gate = {}, 0, 0
+    sheet, part.cost, open_gate, part.stand, part.rule, at = unpack_bytes('<I2I8BBI2', asks, at)
+    part.open, sheet = open_gate == 1, sheets[sheet + 1]
+    local key = KEYS[key_place]
+    local r = records[key]
+    if not r then
+      r = load_record(key_place, sheet, now)
+      records[key] = r
+      order[#order + 1] = r
+    elseif r.sheet.fingerprint ~= sheet.fingerprint then
+      -- Two plans of one identity in one call: who comes second is brought over the long way.
+      r = { long = true, sheet = sheet }
+    end
+    -- Not that of the record: tallies of different limits have one count.
+    part.record, part.sheet = r, sheet
+    key_place = key_place + 1 + sheet.sets
+    has_sets = has_sets or sheet.sets > 0
+    ask[p] = part
+  end
+  if not goes_the_short_way(ask, now) then
+    out[#out + 1] = LONG_WAY
+  else
+    for p = 1, parts do
+      if not ask[p].record.is_open then open_record(ask[p].record, now) end
+    end
+    local place = #out + 1
+    out[place], out[place + 1] = 0, 0
+    local passed_count, told = 0, 0
+    for turn = 1, ask.count do
+      -- Where there are no sets, the node knows itself how it goes on from the first.
+      local tells = turn == 1 or has_sets
+      if tells then told = told + 1 end
+      local before = changes
+      local allowed = ask_once(ask, now, tells and out)
+      if allowed then passed_count = passed_count + 1 end
+      -- Denied, and as it was: so are all that follow.
+      if not allowed and changes == before then break end
+    end
+    out[place], out[place + 1] = passed_count, told
+  end
+end
+
+for i = 1, #order do
+  local r = order[i]
+  if r.touched then close_record(r, now) end
+  if r.unsaved then save(r, now, given == 1) end
+end
+return out

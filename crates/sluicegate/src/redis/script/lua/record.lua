@@ -1,0 +1,208 @@
+-- Sheets, which tell of the limits, and records, which tell of one identity: `core/record` says how both are written.
+
+local function read_sheet(text)
+  local fingerprint, count, at = unpack_bytes('<c8B', text)
+  local sheet = { fingerprint = fingerprint, sets = 0 }
+  for place = 1, count do
+    local flags, kind
+    flags, kind, at = unpack_bytes('<BB', text, at)
+    local step = { enforced = flags % 2 == 1, kernel = kernels[kind] }
+    step.limit, at = step.kernel.sheet(text, at)
+    if step.kernel.has_set then sheet.sets = sheet.sets + 1 end
+    if flags >= 2 then
+      kind, at = unpack_bytes('<B', text, at)
+      step.boost_kernel = kernels[kind]
+      step.boost, at = step.boost_kernel.sheet(text, at)
+      if step.boost_kernel.has_set then sheet.sets = sheet.sets + 1 end
+    end
+    if not step.enforced then sheet.has_shadow = true end
+    if step.limit.denied then sheet.logs_denied = true end
+    sheet[place] = step
+  end
+  return sheet
+end
+
+-- The states of a record, one for each limit and each boosted one, in `plain` and `boost`; nothing if it cannot be read.
+local function read_cells(r, cells)
+  local sheet, place, set = r.sheet, 0, r.first_set
+  local plain, boost = {}, {}
+  for word in string.gmatch(cells, '[^ ]+') do
+    local step = sheet[place + 1]
+    if not step then break end
+    place = place + 1
+    local first, second = word, nil
+    if step.boost then
+      first, second = match(word, '^([^/]+)/([^/]+)$')
+      if not first then return false end
+    end
+    if first ~= '-' then
+      plain[place] = step.kernel.read(step.limit, first, KEYS[set])
+      if not plain[place] then return false end
+    end
+    if step.kernel.has_set then set = set + 1 end
+    if second and second ~= '-' then
+      boost[place] = step.boost_kernel.read(step.boost, second, KEYS[set])
+      if not boost[place] then return false end
+    end
+    if step.boost and step.boost_kernel.has_set then set = set + 1 end
+  end
+  if place ~= #sheet then return false end
+  r.plain, r.boost = plain, boost
+  return true
+end
+
+-- Whether anything in the record is of a time that only the long way understands.
+local function needs_long_way(r, now)
+  if r.changes_at and (now >= r.changes_at or now < r.stays_from) then return true end
+  for place = 1, #r.sheet do
+    local step, plain, boost = r.sheet[place], r.plain[place], r.boost[place]
+    if plain and step.kernel.is_set_back(step.limit, plain, now) then return true end
+    if boost and step.boost_kernel.is_set_back(step.boost, boost, now) then return true end
+  end
+  return false
+end
+
+-- The record of an identity as it lies in the store.
+local function load_record(key_place, sheet, now)
+  local key = KEYS[key_place]
+  local text = redis.pcall('GET', key)
+  -- Another type: no record of ours, and the node is to know it.
+  if type(text) == 'table' then text = '?' end
+  local r = { key = key, first_set = key_place + 1, sheet = sheet, text = text, epoch = 0, holds = '' }
+  r.plain, r.boost = {}, {}
+  if not text then return r end
+  local fingerprint, epoch, rest = match(text, '^(%x+)%.(%d+) (.*)$')
+  if not fingerprint or #fingerprint ~= 8 then return r end
+  if fingerprint ~= sheet.fingerprint then
+    r.long = true
+    return r
+  end
+  local pending = string.find(rest, ' @', 1, true)
+  if pending then
+    r.holds = string.sub(rest, pending)
+    rest = string.sub(rest, 1, pending - 1)
+    local changes_at, from, needed = match(r.holds, '^ @(%d+),(%d+),(%d+),%x+$')
+    r.changes_at, r.stays_from, r.needed = tonumber(changes_at), tonumber(from), tonumber(needed)
+    if not r.changes_at then
+      r.holds = ''
+      return r
+    end
+  end
+  if not read_cells(r, rest) then
+    r.holds, r.changes_at = '', nil
+    return r
+  end
+  r.epoch, r.known = tonumber(epoch), true
+  r.long = needs_long_way(r, now)
+  return r
+end
+
+-- One state rolled forward to `now`, or a fresh one; and whether that is another than was kept.
+local function open(kernel, l, s, now, key)
+  if s then
+    local changed = kernel.settle(l, s, now)
+    if kernel.expires(l, s) > now then return s, changed end
+    s = kernel.fresh(l, now, key)
+    s.is_new = true
+    return s, true
+  end
+  s = kernel.fresh(l, now, key)
+  s.is_new = true
+  -- Where new is less than full, to have been seen is something to remember.
+  return s, l.starts_short == true
+end
+
+local function open_record(r, now)
+  r.is_open = true
+  local set = r.first_set
+  for place = 1, #r.sheet do
+    local step, changed = r.sheet[place], false
+    r.plain[place], changed = open(step.kernel, step.limit, r.plain[place], now, KEYS[set])
+    if changed then
+      r.rolled = true
+      -- What left a set has left it: the record has to know.
+      if step.kernel.has_set then r.touched = true end
+    end
+    if step.kernel.has_set then set = set + 1 end
+    if step.boost then
+      r.boost[place], changed = open(step.boost_kernel, step.boost, r.boost[place], now, KEYS[set])
+      if changed then
+        r.rolled = true
+        if step.boost_kernel.has_set then r.touched = true end
+      end
+      if step.boost_kernel.has_set then set = set + 1 end
+    end
+  end
+end
+
+-- Drops what is as good as new; when the rest is.
+local function close(kernel, l, s, now)
+  local ends = kernel.expires(l, s)
+  if ends > now then
+    s.is_new = false
+    return s, ends
+  end
+  s = kernel.fresh(l, now, s.key)
+  s.is_new = true
+  return s, 0
+end
+
+-- The record as text, after its states were touched.
+local function close_record(r, now)
+  local sheet, words, ends, any = r.sheet, {}, 0, false
+  for place = 1, #sheet do
+    local step, word = sheet[place], '-'
+    local plain, until_then = close(step.kernel, step.limit, r.plain[place], now)
+    r.plain[place], ends = plain, max(ends, until_then)
+    if not plain.is_new then word, any = step.kernel.write(step.limit, plain), true end
+    if step.boost then
+      local boost, second = nil, '-'
+      boost, until_then = close(step.boost_kernel, step.boost, r.boost[place], now)
+      r.boost[place], ends = boost, max(ends, until_then)
+      if not boost.is_new then second, any = step.boost_kernel.write(step.boost, boost), true end
+      word = word .. '/' .. second
+    end
+    words[place] = word
+  end
+  r.ends = max(ends, r.needed or 0)
+  r.empty = not any and r.holds == ''
+  r.text = fmt('%s.%.0f %s%s', sheet.fingerprint, r.epoch, table.concat(words, ' '), r.holds)
+  r.touched = false
+  r.unsaved = true
+end
+
+-- How long an epoch is remembered of an identity of which nothing else is.
+local EPOCH_KEPT_MS = 60000
+local GIVEN_CLOCK_MS = 3600000
+
+local function each_set(r, act)
+  local set = r.first_set
+  for place = 1, #r.sheet do
+    local step = r.sheet[place]
+    if step.kernel.has_set then
+      act(KEYS[set], r.plain[place])
+      set = set + 1
+    end
+    if step.boost and step.boost_kernel.has_set then
+      act(KEYS[set], r.boost[place])
+      set = set + 1
+    end
+  end
+end
+
+local function save(r, now, clock_is_given)
+  if r.empty and r.epoch == 0 then
+    call('DEL', r.key)
+    return
+  end
+  local ms = GIVEN_CLOCK_MS
+  if not clock_is_given then
+    ms = max(divide_up(max(r.ends - now, 1), 1000), r.empty and EPOCH_KEPT_MS or 1)
+  end
+  ms = fmt('%.0f', ms)
+  call('SET', r.key, r.text, 'PX', ms)
+  if r.sheet.sets == 0 then return end
+  each_set(r, function(key, s)
+    if s.count > 0 then call('PEXPIRE', key, ms) end
+  end)
+end

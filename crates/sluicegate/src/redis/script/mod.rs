@@ -1,0 +1,44 @@
+//! The scripts: what they are told, what they say, and what a node makes of it.
+//!
+//! - *The short way* (`ask`, `told`): hits, charges and refunds are decided by `decide.lua`, which writes, and tells the time and
+//!   what it found. The node does the same to what was found, with the core, and so has the whole answer.
+//! - *The long way* (`long`): read, apply, write if nobody else has written meanwhile. For every other operation, and whenever something is
+//!   out of the ordinary: limits of another revision, a reservation that has run out, a clock that was set back.
+//!
+//! What lies in the store is described in [`sluicegate_core::record`].
+
+#![allow(dead_code, unused_imports)] // Until the store calls.
+
+mod ask;
+mod charter;
+mod long;
+mod told;
+
+pub(crate) use ask::{Ask, AskPart, ShortOp, Stand, call};
+pub(crate) use charter::{Charter, Plans};
+pub(crate) use long::{
+    Long, LongError, LongPart, absorb, apply, ask_long, forget, look, reassert, renew,
+};
+pub(crate) use told::{Answered, BadReply, DISAGREEMENTS, Told, told};
+
+use super::call::Script;
+
+/// Decides asks: the parts build on each other in this order.
+static DECIDE: Script = Script::new(concat!(
+    include_str!("lua/arithmetic.lua"),
+    include_str!("lua/steady.lua"),
+    include_str!("lua/stepped.lua"),
+    include_str!("lua/log.lua"),
+    include_str!("lua/slots.lua"),
+    include_str!("lua/record.lua"),
+    include_str!("lua/decide.lua"),
+));
+
+/// Reads records whole.
+static READ: Script = Script::new(include_str!("lua/read.lua"));
+
+/// Writes records that nobody has changed since.
+static SWAP: Script = Script::new(include_str!("lua/swap.lua"));
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! Whatever is asked, in whatever order, the store gives the core's answers and keeps the core's states.
+
+use std::sync::atomic::Ordering;
+
+use proptest::prelude::*;
+use proptest::test_runner::{RngSeed, TestRunner};
+
+use super::anything::{KEYS, Turn, ruled, turn};
+use super::world::Bench;
+use crate::redis::script::DISAGREEMENTS;
+
+/// The same cases every time, unless others are asked for: a failure belongs to a change.
+fn config() -> ProptestConfig {
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    let fixed = ProptestConfig { cases: 300, rng_seed: RngSeed::Fixed(1), ..Default::default() };
+    let config = if asked { ProptestConfig::default() } else { fixed };
+    ProptestConfig { failure_persistence: None, ..config }
+}
+
+#[test]
+fn the_store_answers_as_the_core_does_and_keeps_what_it_keeps() {
+    let bench = Bench::start();
+    let start = prop_oneof![0..20_000_000u64, 1_790_000_000_000_000..1_800_000_000_000_000u64];
+    let input = (start, prop::collection::vec(ruled(), KEYS), prop::collection::vec(turn(), 1..40));
+    let ways = std::cell::Cell::new((0, 0));
+    let checked = TestRunner::new(config()).run(&input, |(start, rules, turns)| {
+        let mut world = bench.world(start, &rules);
+        for (place, turn) in turns.iter().enumerate() {
+            let took: Result<(), String> = world.take(turn);
+            let told = |said: String| told(place, turn, said);
+            took.map_err(|said| TestCaseError::fail(told(said)))?;
+        }
+        ways.set((ways.get().0 + world.ways.0, ways.get().1 + world.ways.1));
+        Ok(())
+    });
+    if let Err(error) = checked {
+        panic!("{error}");
+    }
+    assert_eq!(
+        DISAGREEMENTS.load(Ordering::Relaxed),
+        0,
+        "script and core have said something else"
+    );
+    let (short, long) = ways.get();
+    assert!(short > long, "{short} short, {long} long: hardly anything was decided by the script");
+}
+
+fn told(place: usize, turn: &Turn, said: String) -> String {
+    format!("turn {place}, {turn:?}: {said}")
+}

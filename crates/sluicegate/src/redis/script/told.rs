@@ -1,0 +1,341 @@
+//! What the script says, and the answer that is in it.
+//!
+//! ```text
+//!   the time
+//!   of each ask:   -1                         it goes the long way; nothing has happened
+//!                  admitted, told, …          how many were admitted, and how often it tells what it found
+//!   of each part:  record or nil, then of each set beside it
+//!     a log        groups, and for each its time, weight, and weight of denied ones
+//!     slots        when enough are free, how many that are; when the last is, how many others; when the holder's own are, and how many
+//! ```
+//!
+//! It tells every time where there are sets; else once, and the node knows how it goes on.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis::Value;
+use sluicegate_core::account::{Account, Moment, Part, apply_to_each};
+use sluicegate_core::algorithm::concurrency::{Holder, Lease};
+use sluicegate_core::algorithm::sliding_log::Entry;
+use sluicegate_core::limit::Limit;
+use sluicegate_core::op::Op;
+use sluicegate_core::record::{Beside, Found, Record};
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::verdict::{Outcome, Verdict};
+
+use super::{Ask, AskPart, ShortOp, Stand};
+use crate::memory::UNCOUNTED;
+
+/// How often script and core have said something else. Never, or there is a mistake in one of them.
+pub(crate) static DISAGREEMENTS: AtomicU64 = AtomicU64::new(0);
+
+/// What became of an ask.
+#[derive(Debug, Clone)]
+pub(crate) enum Told {
+    /// It was decided.
+    Done {
+        /// The store's time.
+        now: Timestamp,
+        /// One for each of those that were the same.
+        each: Vec<Answered>,
+        /// How the parts stand that were charged, if any were, and their epochs.
+        after: Vec<(usize, Account, u64)>,
+        /// Whether there was something in the place of a record that nobody of us has written. It counted as nothing.
+        garbage: bool,
+    },
+    /// Nothing has happened: it has to go the long way.
+    LongWay,
+}
+
+/// The answer to one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answered {
+    pub(crate) allowed: bool,
+    /// One for each part.
+    pub(crate) verdicts: Vec<Verdict>,
+}
+
+/// An answer that the script does not give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BadReply;
+
+/// The answers to all asks of one call.
+pub(crate) fn told(asks: &[Ask], reply: Value) -> Result<Vec<Told>, BadReply> {
+    let Value::Array(values) = reply else { return Err(BadReply) };
+    let mut reply = Reply(values.into_iter());
+    let now = Timestamp::from_micros(reply.number()?);
+    asks.iter().map(|ask| one(ask, now, &mut reply)).collect()
+}
+
+fn one(ask: &Ask, now: Timestamp, reply: &mut Reply) -> Result<Told, BadReply> {
+    let Ok(admitted) = u32::try_from(reply.signed()?) else { return Ok(Told::LongWay) };
+    let times = reply.number()?;
+    let mut replay = Replay::new(ask, now);
+    let mut each: Vec<Answered> = Vec::with_capacity(ask.count as usize);
+    for turn in 0..ask.count {
+        if u64::from(turn) < times {
+            replay.found(reply)?;
+        } else if let (Some(last), true) = (each.last(), replay.has_sets) {
+            // Denied, and as it was.
+            each.push(last.clone());
+            continue;
+        }
+        each.push(replay.once());
+    }
+    for (turn, answered) in (0..).zip(&mut each) {
+        let allowed = ask.op != ShortOp::Hit || turn < admitted;
+        if answered.allowed != allowed {
+            DISAGREEMENTS.fetch_add(1, Ordering::Relaxed);
+            answered.overrule(allowed);
+        }
+    }
+    let garbage = replay.garbage;
+    let after = if admitted > 0 && ask.op == ShortOp::Hit { replay.after() } else { Vec::new() };
+    Ok(Told::Done { now, each, after, garbage })
+}
+
+// === what it said ===
+
+struct Reply(std::vec::IntoIter<Value>);
+
+impl Reply {
+    fn signed(&mut self) -> Result<i64, BadReply> {
+        match self.0.next() {
+            Some(Value::Int(number)) => Ok(number),
+            _ => Err(BadReply),
+        }
+    }
+
+    fn number(&mut self) -> Result<u64, BadReply> {
+        u64::try_from(self.signed()?).map_err(|_| BadReply)
+    }
+
+    fn moment(&mut self) -> Result<Timestamp, BadReply> {
+        self.number().map(Timestamp::from_micros)
+    }
+
+    fn text(&mut self) -> Result<Option<Vec<u8>>, BadReply> {
+        match self.0.next() {
+            Some(Value::BulkString(text)) => Ok(Some(text)),
+            Some(Value::Nil) => Ok(None),
+            _ => Err(BadReply),
+        }
+    }
+
+    fn log(&mut self) -> Result<Beside, BadReply> {
+        let mut entries = Vec::new();
+        for _ in 0..self.number()? {
+            let at = self.moment()?;
+            for denied in [false, true] {
+                entries.push(Entry { at, weight: self.number()?, denied });
+            }
+        }
+        Ok(Beside::Log(entries))
+    }
+
+    fn slots(&mut self, holder: Option<Holder>) -> Result<Beside, BadReply> {
+        let own = holder.unwrap_or(Holder(0));
+        // Whose the others are does not matter, as long as they are others.
+        let holders = [Holder(own.0.wrapping_add(1)), Holder(own.0.wrapping_add(2)), own];
+        let mut leases = Vec::new();
+        for holder in holders {
+            let (until, slots) = (self.moment()?, self.number()?);
+            if slots > 0 {
+                leases.push(Lease { holder, slots, until });
+            }
+        }
+        Ok(Beside::Slots(leases))
+    }
+}
+
+// === the same by the core ===
+
+/// An ask, carried out on what was found.
+struct Replay<'a> {
+    ask: &'a Ask,
+    now: Timestamp,
+    /// One for each part; of those that are the same identity the first has it.
+    accounts: Vec<Account>,
+    epochs: Vec<u64>,
+    has_sets: bool,
+    garbage: bool,
+}
+
+impl<'a> Replay<'a> {
+    fn new(ask: &'a Ask, now: Timestamp) -> Self {
+        let accounts = vec![Account::default(); ask.parts.len()];
+        let has_sets = ask.sent().any(|part| part.charter.sheet.sets() > 0);
+        let epochs = vec![0; ask.parts.len()];
+        Self { ask, now, accounts, epochs, has_sets, garbage: false }
+    }
+
+    /// What became of all parts.
+    fn after(self) -> Vec<(usize, Account, u64)> {
+        let all = self.accounts.into_iter().zip(self.epochs).enumerate();
+        all.map(|(place, (account, epoch))| (place, account, epoch)).collect()
+    }
+
+    /// Takes in what the script found, in the order in which it asks.
+    fn found(&mut self, reply: &mut Reply) -> Result<(), BadReply> {
+        let is_last = |part: &AskPart| part.stand == Stand::Together && self.ask.op == ShortOp::Hit;
+        let parts =
+            || self.ask.parts.iter().enumerate().filter(|(_, part)| !self.ask.refuses(part));
+        let first = parts().filter(|(_, part)| !is_last(part));
+        let mut garbage = false;
+        let mut found = Vec::new();
+        for (place, part) in first.chain(parts().filter(|(_, part)| is_last(part))) {
+            let text = reply.text()?;
+            let beside = self.beside(part, reply)?;
+            let record = text.map(|text| {
+                Record::read(&text, &beside, part.charter.steps(), &part.charter.sheet)
+            });
+            garbage |= matches!(record, Some(Found::Garbage));
+            let (account, epoch) = match record {
+                Some(Found::Record(record)) => (record.account, record.epoch),
+                Some(Found::Other(_)) => return Err(BadReply),
+                Some(Found::Garbage) | None => (Account::default(), 0),
+            };
+            found.push((place, account, epoch));
+        }
+        self.garbage |= garbage;
+        for (place, account, epoch) in found {
+            self.accounts[place] = account;
+            self.epochs[place] = epoch;
+        }
+        Ok(())
+    }
+
+    fn beside(&self, part: &AskPart, reply: &mut Reply) -> Result<Vec<Beside>, BadReply> {
+        let limits =
+            part.charter.steps().iter().flat_map(|step| [Some(step.limit()), step.boost()]);
+        let mut beside = Vec::new();
+        for limit in limits.flatten() {
+            match limit {
+                Limit::SlidingLog(_) => beside.push(reply.log()?),
+                Limit::Concurrency(_) => beside.push(reply.slots(self.ask.holder)?),
+                _ => {}
+            }
+        }
+        Ok(beside)
+    }
+
+    /// Asks once.
+    fn once(&mut self) -> Answered {
+        let mut verdicts = vec![UNCOUNTED; self.ask.parts.len()];
+        let (mut allowed, mut quotas, mut exhausted) = (true, 0, 0);
+        let ask = self.ask;
+        for (place, part) in ask.parts.iter().enumerate() {
+            if part.stand == Stand::Together && ask.op == ShortOp::Hit || ask.refuses(part) {
+                continue;
+            }
+            verdicts[place] = self.apply(place, ask.op.on(part.cost, ask.holder));
+            let denied = !verdicts[place].is_allowed();
+            match part.stand {
+                Stand::Quota => {
+                    quotas += 1;
+                    exhausted += usize::from(denied);
+                }
+                Stand::Alone | Stand::Together => allowed &= !denied,
+            }
+        }
+        allowed &= quotas == 0 || exhausted < quotas || ask.has_idle_quota();
+        if ask.op == ShortOp::Hit {
+            allowed = self.together(allowed, &mut verdicts);
+        }
+        Answered { allowed, verdicts }
+    }
+
+    fn apply(&mut self, place: usize, op: Op) -> Verdict {
+        let part = &self.ask.parts[place];
+        let moment = Moment { now: self.now, spare_capacity: part.open };
+        let answer = self.accounts[place].apply(part.charter.steps(), op, moment);
+        self.share(place);
+        answer.map_or(UNCOUNTED, |answer| answer.verdict)
+    }
+
+    /// What became of an identity is so for all parts that name it; where there are sets, the script tells it each time.
+    fn share(&mut self, place: usize) {
+        let parts = &self.ask.parts;
+        if self.has_sets || parts.len() == 1 {
+            return;
+        }
+        for other in 0..parts.len() {
+            if other != place && parts[other].key == parts[place].key {
+                self.accounts[other] = self.accounts[place].clone();
+            }
+        }
+    }
+
+    /// Asks those who are charged only if all agree; looks at them if the ask is denied already.
+    fn together(&mut self, allowed: bool, verdicts: &mut [Verdict]) -> bool {
+        let ask = self.ask;
+        let is_together = |part: &AskPart| part.stand == Stand::Together && !ask.refuses(part);
+        let places: Vec<usize> =
+            (0..ask.parts.len()).filter(|place| is_together(&ask.parts[*place])).collect();
+        let cost = places.iter().map(|place| ask.parts[*place].cost).max().unwrap_or(0);
+        let op = if allowed { ask.op.on(cost, ask.holder) } else { Op::Peek { cost } };
+        match places.as_slice() {
+            [] => return allowed,
+            [only] => verdicts[*only] = self.apply(*only, op),
+            _ => {
+                let accounts = self.accounts.iter_mut().zip(&ask.parts);
+                let mut parts: Vec<Part<'_>> = accounts
+                    .filter(|(_, part)| is_together(part))
+                    .map(|(account, part)| Part {
+                        plan: part.charter.steps(),
+                        account,
+                        spare_capacity: part.open,
+                        cost: Some(part.cost),
+                    })
+                    .collect();
+                let mut each = Vec::with_capacity(parts.len());
+                let answered = apply_to_each(&mut parts, op, self.now, &mut each);
+                for (place, verdict) in places.iter().zip(each) {
+                    verdicts[*place] = verdict;
+                }
+                for place in &places {
+                    self.share(*place);
+                }
+                return allowed && answered.is_ok_and(|answer| answer.verdict.is_allowed());
+            }
+        }
+        allowed && places.iter().all(|place| verdicts[*place].is_allowed())
+    }
+}
+
+impl ShortOp {
+    pub(super) const fn on(self, cost: u64, holder: Option<Holder>) -> Op {
+        match self {
+            Self::Hit => Op::Hit { cost, holder },
+            Self::Charge => Op::Charge { cost },
+            Self::Refund => Op::Refund { cost },
+        }
+    }
+}
+
+// === impl Answered ===
+
+impl Answered {
+    /// The script has decided, whatever the core says.
+    fn overrule(&mut self, allowed: bool) {
+        let outcome = match allowed {
+            true => Outcome::Allow { wait: Span::ZERO },
+            false => Outcome::Deny { retry_after: Span::from_secs(1) },
+        };
+        self.allowed = allowed;
+        for verdict in self.verdicts.iter_mut().filter(|verdict| verdict.is_allowed() != allowed) {
+            verdict.outcome = outcome;
+        }
+    }
+}
+
+// === impl BadReply ===
+
+impl fmt::Display for BadReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the store gave an answer that the script does not give: is another program in its place?")
+    }
+}
+
+impl std::error::Error for BadReply {}

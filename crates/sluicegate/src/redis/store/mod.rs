@@ -1,0 +1,436 @@
+//! A store that many nodes share, as the engine asks it.
+
+mod denials;
+mod journal;
+mod key;
+mod lane;
+mod mending;
+mod nodes;
+mod recent;
+mod refusing;
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::op::{Op, Refusal};
+use sluicegate_core::time::Timestamp;
+use sluicegate_core::verdict::Decision;
+use sluicegate_rules::rule::OnStoreFailure;
+use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot};
+
+use super::call::CallError;
+use super::link::Link;
+use super::script::{self, Answered, Ask, AskPart, Long, LongError, LongPart, Plans};
+use crate::clock::{Clock, SystemClock};
+use denials::Denials;
+use journal::Journal;
+use lane::{Pending, Said};
+use recent::{Recent, Seen};
+use refusing::Refusing;
+
+/// How many asks may wait in one lane. With more the store is too slow for what is wanted of it, and waiting would help nobody.
+const WAITING_MAX: usize = 8_192;
+/// Lanes, each a task of its own; an identity always takes the same.
+const LANES: usize = 2;
+/// The long way of one identity is gone by one at a time, so that only other nodes can be faster.
+const LONG_LOCKS: usize = 256;
+
+/// Redis or Valkey, as a store that many nodes share. Clones are the same.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+/// How a store is used.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// What the names of all keys begin with, so that one Redis serves many: `sg` unless told.
+    pub namespace: String,
+    /// The time, where it is not the store's own: for trials.
+    pub clock: Option<Arc<dyn Clock>>,
+}
+
+/// What a store was asked, and what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct StoreStats {
+    /// Asks that went to the store.
+    pub asked: u64,
+    /// Denials that were known without asking.
+    pub known: u64,
+    /// Asks that went the long way.
+    pub long: u64,
+    /// Asks that the store did not answer.
+    pub failed: u64,
+    /// Hits that were admitted without the store, and are written down for it.
+    pub owed: u64,
+    /// Those that were not: there was no more room.
+    pub unwritten: u64,
+    /// Records that nobody of us has written. They counted as nothing, and were written over.
+    pub garbage: u64,
+    /// Counters that were told of hits that were admitted without the store.
+    pub settled: u64,
+    /// Counters that the store had forgotten something of, and were told again.
+    pub reasserted: u64,
+    /// How many nodes there are.
+    pub nodes: u64,
+    /// Decisions of a script that the core would have made otherwise: always 0.
+    pub disagreements: u64,
+    fallbacks: [u64; POLICIES.len()],
+}
+
+const POLICIES: [OnStoreFailure; 4] =
+    [OnStoreFailure::Local, OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Error];
+
+pub(super) struct Inner {
+    link: Link,
+    options: StoreOptions,
+    lanes: Vec<mpsc::Sender<Pending>>,
+    hashing: RandomState,
+    denials: Denials,
+    journal: Journal,
+    long_locks: Vec<Mutex<()>>,
+    plans: Plans,
+    garbage: Arc<AtomicU64>,
+    refusal: Refusing,
+    recent: Recent,
+    settled: AtomicU64,
+    reasserted: AtomicU64,
+    nodes: AtomicU64,
+    asked: AtomicU64,
+    known: AtomicU64,
+    long: AtomicU64,
+    failed: AtomicU64,
+    fallbacks: [AtomicU64; POLICIES.len()],
+}
+
+/// Why an operation was not carried out. Nothing has changed, unless the store was too late to say so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NotDone {
+    Store(CallError),
+    Refused(Refusal),
+}
+
+// === impl Store ===
+
+impl Store {
+    /// The store at the other end of a link. To be called where tokio runs.
+    #[must_use]
+    pub fn new(link: Link, options: StoreOptions) -> Self {
+        let garbage = Arc::<AtomicU64>::default();
+        let mut lanes = Vec::with_capacity(LANES);
+        for _ in 0..LANES {
+            let (sender, receiver) = mpsc::channel(WAITING_MAX);
+            let (link, clock) = (link.clone(), options.clock.clone());
+            tokio::spawn(lane::serve(receiver, link, clock, garbage.clone()));
+            lanes.push(sender);
+        }
+        let plans = Plans::new(&key::plain_key(&options.namespace, b""));
+        let inner = Arc::new(Inner {
+            plans,
+            garbage,
+            refusal: Refusing::default(),
+            recent: Recent::default(),
+            settled: AtomicU64::new(0),
+            reasserted: AtomicU64::new(0),
+            link,
+            options,
+            lanes,
+            hashing: RandomState::new(),
+            denials: Denials::default(),
+            journal: Journal::default(),
+            long_locks: (0..LONG_LOCKS).map(|_| Mutex::default()).collect(),
+            nodes: AtomicU64::new(1),
+            asked: AtomicU64::new(0),
+            known: AtomicU64::new(0),
+            long: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            fallbacks: Default::default(),
+        });
+        tokio::spawn(nodes::greet(Arc::downgrade(&inner)));
+        tokio::spawn(mending::mend(Arc::downgrade(&inner)));
+        Self { inner }
+    }
+
+    /// The way to it.
+    #[must_use]
+    pub fn link(&self) -> &Link {
+        &self.inner.link
+    }
+
+    /// How many nodes there are, as far as was heard; at least one.
+    #[must_use]
+    pub fn nodes(&self) -> u64 {
+        self.inner.nodes.load(Ordering::Relaxed)
+    }
+
+    /// What it says when it refuses what it is asked, if it does so now: it is full, or a replica.
+    #[must_use]
+    pub fn refuses(&self) -> Option<Box<str>> {
+        self.inner.refusal.now()
+    }
+
+    /// What it was asked.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        let Inner { asked, known, long, failed, journal, fallbacks, .. } = &*self.inner;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        StoreStats {
+            asked: read(asked),
+            known: read(known),
+            long: read(long),
+            failed: read(failed),
+            owed: read(&journal.written),
+            unwritten: read(&journal.dropped),
+            garbage: read(&self.inner.garbage),
+            settled: read(&self.inner.settled),
+            reasserted: read(&self.inner.reasserted),
+            nodes: self.nodes(),
+            disagreements: script::DISAGREEMENTS.load(Ordering::Relaxed),
+            fallbacks: std::array::from_fn(|place| read(&fallbacks[place])),
+        }
+    }
+
+    /// The name of what is kept of an identity.
+    pub(crate) fn key_of(&self, identity: &[u8], beside: &str) -> Arc<[u8]> {
+        key::key_of(&self.inner.options.namespace, identity, beside)
+    }
+
+    /// Which parts of a request can be asked together.
+    pub(crate) fn slot_of(&self, key: &[u8]) -> Option<u16> {
+        self.inner.link.slot_of(key)
+    }
+
+    /// A hit, as the parts' stands say.
+    pub(crate) async fn hit(&self, ask: Ask) -> Result<Answered, CallError> {
+        let inner = &*self.inner;
+        let (hash, now) = (inner.hash(&ask), inner.now());
+        if let Some(verdict) = inner.denials.find(&ask, hash, now) {
+            inner.known.fetch_add(1, Ordering::Relaxed);
+            return Ok(Answered { allowed: false, verdicts: vec![verdict] });
+        }
+        let denied = Denials::may_remember(&ask);
+        let answered = self.ask(ask, hash).await?;
+        if let (Some(part), false, [verdict]) = (denied, answered.allowed, &*answered.verdicts) {
+            inner.denials.remember(part, hash, verdict, inner.now());
+        }
+        Ok(answered)
+    }
+
+    /// Gives back, each part on its own.
+    pub(crate) async fn refund(&self, ask: Ask) -> Result<Answered, CallError> {
+        let hash = self.inner.hash(&ask);
+        let parts = ask.parts.clone();
+        let answered = self.ask(ask, hash).await;
+        self.forget_denials(&parts);
+        answered
+    }
+
+    async fn ask(&self, ask: Ask, hash: u64) -> Result<Answered, CallError> {
+        let inner = &self.inner;
+        inner.asked.fetch_add(1, Ordering::Relaxed);
+        let (reply, said) = oneshot::channel();
+        let pending = Pending { ask, hash, reply };
+        let sent = inner.lanes[hash as usize % LANES].try_send(pending);
+        let said = match sent {
+            Ok(()) => said.await.unwrap_or(Err(CallError::Broken)),
+            Err(_) => Err(CallError::Busy),
+        };
+        let answered = match said {
+            Ok(Said::Answered(answered, seen)) => {
+                inner.note(seen, hash);
+                Ok(answered)
+            }
+            // Rare, and large.
+            Ok(Said::LongWay(ask)) => Box::pin(self.ask_long(ask)).await,
+            Err(error) => Err(error),
+        };
+        match &answered {
+            Ok(_) => {
+                inner.refusal.is_over();
+                if inner.journal.has_entries() {
+                    inner.settle_journal();
+                }
+            }
+            Err(error) => {
+                inner.failed.fetch_add(1, Ordering::Relaxed);
+                inner.refusal.heard(error);
+            }
+        }
+        answered
+    }
+
+    /// The same with the core's help.
+    async fn ask_long(&self, ask: Ask) -> Result<Answered, CallError> {
+        let inner = &*self.inner;
+        inner.long.fetch_add(1, Ordering::Relaxed);
+        let _one_at_a_time = inner.long_lock(&ask.parts).await;
+        let said = script::ask_long(&inner.link, &inner.plans, &ask, inner.clock()).await;
+        let mut said = said.map_err(|error| call_error(error.into()))?;
+        said.pop().ok_or(CallError::Broken)
+    }
+
+    /// Any operation on parts that can be asked together, all or nothing.
+    pub(crate) async fn apply(&self, parts: &[AskPart], op: Op) -> Result<Long, NotDone> {
+        let inner = &*self.inner;
+        inner.long.fetch_add(1, Ordering::Relaxed);
+        let long: Vec<LongPart> = parts.iter().map(LongPart::of).collect();
+        let done = {
+            let _one_at_a_time = inner.long_lock(parts).await;
+            script::apply(&inner.link, &inner.plans, &long, op, inner.clock()).await
+        };
+        if !op.leaves_no_trace() {
+            self.forget_denials(parts);
+        }
+        if let Ok(Long { garbage: true, .. }) = &done {
+            inner.garbage.fetch_add(1, Ordering::Relaxed);
+        }
+        done.map_err(|error| {
+            let not = NotDone::from(error);
+            if matches!(not, NotDone::Store(_)) {
+                inner.failed.fetch_add(1, Ordering::Relaxed);
+            }
+            not
+        })
+    }
+
+    /// Starts the leases of slots anew that are held under an id.
+    pub(crate) async fn renew(&self, part: &AskPart, holder: Holder) -> Result<u64, NotDone> {
+        let inner = &*self.inner;
+        let part = LongPart::of(part);
+        let renewed = script::renew(&inner.link, &inner.plans, &part, holder, inner.clock()).await;
+        renewed.map_err(NotDone::from)
+    }
+
+    /// Forgets a booking whose turn has come.
+    pub(crate) async fn forget(&self, part: &AskPart, holder: Holder) -> Result<(), NotDone> {
+        let inner = &*self.inner;
+        let part = LongPart::of(part);
+        let gone = script::forget(&inner.link, &inner.plans, &part, holder, inner.clock()).await;
+        gone.map_err(NotDone::from)
+    }
+
+    /// What each limit of a part says to a cost on its own. Leaves no trace.
+    pub(crate) async fn look(&self, part: &AskPart) -> Result<Vec<Decision>, NotDone> {
+        let inner = &*self.inner;
+        let said =
+            script::look(&inner.link, &inner.plans, &LongPart::of(part), inner.clock()).await;
+        said.map_err(NotDone::from)
+    }
+
+    /// What a rule says took the place of an answer.
+    pub(crate) fn fell_back(&self, policy: OnStoreFailure) {
+        if let Some(place) = POLICIES.iter().position(|known| *known == policy) {
+            self.inner.fallbacks[place].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A part was admitted without the store.
+    pub(crate) fn write_down(&self, part: &AskPart) {
+        self.inner.journal.write(part, self.inner.now());
+    }
+
+    fn forget_denials(&self, parts: &[AskPart]) {
+        for part in parts {
+            let hash = self.inner.hash_of(part);
+            self.inner.denials.forget(&part.key, hash);
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("link", &self.inner.link).finish_non_exhaustive()
+    }
+}
+
+impl StoreStats {
+    /// How often each policy took the place of an answer, by its name.
+    pub fn fallbacks(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        ["local", "allow", "deny", "error"].into_iter().zip(self.fallbacks)
+    }
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { namespace: "sg".to_owned(), clock: None }
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    fn key(&self, name: &[u8]) -> Arc<[u8]> {
+        key::plain_key(&self.options.namespace, name)
+    }
+
+    /// What was seen is remembered, for the case that the store forgets it; and the limits are left there for whoever has others.
+    fn note(self: &Arc<Self>, seen: Option<Box<[(Arc<[u8]>, Seen)]>>, hash: u64) {
+        for (key, seen) in seen.into_iter().flatten() {
+            if seen.charter.is_to_be_left() {
+                let (inner, charter) = (self.clone(), seen.charter.clone());
+                tokio::spawn(async move {
+                    if inner.plans.leave(&inner.link, &charter).await.is_err() {
+                        charter.leave_later();
+                    }
+                });
+            }
+            self.recent.note(key, hash, seen);
+        }
+    }
+
+    /// By this node's clock, which serves for what is remembered here.
+    fn now(&self) -> Timestamp {
+        match &self.options.clock {
+            Some(clock) => clock.now(),
+            None => SystemClock::get().read(),
+        }
+    }
+
+    fn clock(&self) -> Option<Timestamp> {
+        clock_of(self.options.clock.as_deref())
+    }
+
+    async fn long_lock(&self, parts: &[AskPart]) -> Option<MutexGuard<'_, ()>> {
+        let first = parts.first()?;
+        let place = self.hashing.hash_one(&first.key) as usize % LONG_LOCKS;
+        Some(self.long_locks[place].lock().await)
+    }
+
+    /// Of whom an ask is: that of its first part, so that a lane is an identity's and not a cost's.
+    fn hash(&self, ask: &Ask) -> u64 {
+        ask.parts.first().map_or(0, |part| self.hash_of(part))
+    }
+
+    fn hash_of(&self, part: &AskPart) -> u64 {
+        let mut hasher = self.hashing.build_hasher();
+        part.key.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// The time that a script is told, where it is not the store's own.
+fn clock_of(clock: Option<&dyn Clock>) -> Option<Timestamp> {
+    clock.map(Clock::now)
+}
+
+fn call_error(not: NotDone) -> CallError {
+    match not {
+        NotDone::Store(error) => error,
+        NotDone::Refused(refusal) => CallError::Refused(refusal.to_string().into()),
+    }
+}
+
+impl From<LongError> for NotDone {
+    fn from(error: LongError) -> Self {
+        match error {
+            LongError::Store(error) => Self::Store(error),
+            LongError::Refused(refusal) => Self::Refused(refusal),
+            LongError::Contended => Self::Store(CallError::Busy),
+            LongError::BadReply => Self::Store(CallError::Refused(error.to_string().into())),
+        }
+    }
+}
