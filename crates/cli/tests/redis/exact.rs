@@ -4,7 +4,7 @@ use sluicegate_bed::redis::{Cluster, Sentinel, Single};
 use sluicegate_bed::until;
 
 use crate::fleet::Fleet;
-use crate::hammer::{Counts, ask_over_rls, ask_times, ask_until_not_allowed};
+use crate::hammer::{Counts, ask_over_rls, ask_times, ask_until_denied};
 
 const NODES: usize = 4;
 
@@ -99,7 +99,7 @@ fn identities_on_two_nodes_of_a_cluster_are_charged_never_over_and_given_back() 
     assert!(used <= 100 && hammered.in_doubt() == 0, "{hammered:?}");
     let left = [140 - used, 100 - used].map(|left| i64::try_from(left).unwrap());
     until("all that was given back has arrived", || (fleet.left(BOTH) == left).then_some(()));
-    let rest = ask_until_not_allowed(&fleet.services[..1], BOTH).allowed;
+    let rest = ask_until_denied(&fleet.services[..1], BOTH).allowed;
     assert!(used + rest <= 100, "{used} and {rest}");
     fleet.trusts_its_store();
 }

@@ -37,19 +37,27 @@ struct State {
     allowed: u64,
     ended: usize,
     clients: usize,
+    has_happened: bool,
 }
 
 /// When a client has had enough of one thing.
 #[derive(Clone, Copy)]
 enum Until {
     /// It asked so often.
-    Times(usize),
+    Times(u64),
+    /// The same, and what was to happen meanwhile has happened.
+    TimesAndEvent(u64),
     /// It was not allowed.
     NotAllowed,
+    /// It was denied, however often it got no answer before.
+    Denied,
 }
 
+/// Whoever gets no answer so often never will.
+const FAILURES_MAX: u64 = 20_000;
+
 /// Every client of every service asks so often for each of these, by turns. What each was answered, in their order.
-pub fn ask_times(services: &[Service], asked: &[&str], times: usize) -> Vec<Counts> {
+pub fn ask_times(services: &[Service], asked: &[&str], times: u64) -> Vec<Counts> {
     hammer(services, asked, Until::Times(times), |_| {})
 }
 
@@ -57,10 +65,10 @@ pub fn ask_times(services: &[Service], asked: &[&str], times: usize) -> Vec<Coun
 pub fn ask_times_while(
     services: &[Service],
     asked: &[&str],
-    times: usize,
+    times: u64,
     happens: impl FnOnce(&Progress),
 ) -> Vec<Counts> {
-    hammer(services, asked, Until::Times(times), happens)
+    hammer(services, asked, Until::TimesAndEvent(times), happens)
 }
 
 /// Every client of every service asks for this until it is not allowed, and meanwhile something happens.
@@ -72,9 +80,9 @@ pub fn ask_until_not_allowed_while(
     hammer(services, &[asked], Until::NotAllowed, happens)[0]
 }
 
-/// The same when nothing happens.
-pub fn ask_until_not_allowed(services: &[Service], asked: &str) -> Counts {
-    ask_until_not_allowed_while(services, asked, |_| {})
+/// Every client of every service asks for this until it is denied.
+pub fn ask_until_denied(services: &[Service], asked: &str) -> Counts {
+    hammer(services, &[asked], Until::Denied, |_| {})[0]
 }
 
 fn hammer(
@@ -96,7 +104,10 @@ fn hammer(
                 clients.push(scope.spawn(body));
             }
         }
-        happens(&progress);
+        {
+            let _told = Told(&progress);
+            happens(&progress);
+        }
         for client in clients {
             for (all, one) in counts.iter_mut().zip(client.join().unwrap()) {
                 *all += one;
@@ -127,9 +138,14 @@ fn run(
             if answer == Answer::Lost {
                 break;
             }
+            assert!(counts[place].failed < FAILURES_MAX, "{}: {counts:?}", asked[place]);
             open[place] = match until {
-                Until::Times(times) => counts[place].sum() < times as u64,
+                Until::Times(times) => counts[place].sum() < times,
+                Until::TimesAndEvent(times) => {
+                    counts[place].sum() < times || !progress.state().has_happened
+                }
                 Until::NotAllowed => answer == Answer::Allowed,
+                Until::Denied => answer != Answer::Denied,
             };
         }
         place = (place + 1) % asked.len();
@@ -200,6 +216,15 @@ impl AddAssign for Counts {
         self.denied += other.denied;
         self.failed += other.failed;
         self.lost += other.lost;
+    }
+}
+
+/// Lets clients end when what was to happen has happened, or has gone wrong.
+struct Told<'a>(&'a Progress);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        self.0.state().has_happened = true;
     }
 }
 

@@ -12,4 +12,6 @@ mod client;
 mod fleet;
 mod hammer;
 
+mod crashes;
 mod exact;
+mod faults;

@@ -1,0 +1,187 @@
+//! A store that is killed, paused, slow, full or read-only: each rule's policy is what happens, and afterwards the limit is exact again by itself.
+
+use std::thread;
+use std::time::Duration;
+
+use sluicegate_bed::proxy::Slow;
+use sluicegate_bed::redis::{Options, Single};
+use sluicegate_bed::until;
+
+use crate::client::{Answer, Client};
+use crate::fleet::{Fleet, metric};
+use crate::support::service::Service;
+
+const POLICIES: [&str; 4] = ["local", "allow", "deny", "error"];
+const NODES: usize = 2;
+const LIMIT: usize = 10;
+/// How often each node is asked under each policy while the store is away: more than a node's share of the limit.
+const ASKED: usize = 8;
+const SHARE: usize = LIMIT / NODES;
+
+/// Long for an answer on a busy machine, short for whoever waits for one in vain.
+const TIMEOUT: [(&str, &str); 1] = [("SLUICEGATE_STORE_TIMEOUT", "1s")];
+
+/// How a fault looks to operators.
+struct Signs {
+    /// Whether it is taken for gone, which is said in the log.
+    is_lost: bool,
+    /// Why calls get no answer.
+    reasons: &'static [&'static str],
+}
+
+#[test]
+fn killed() {
+    // What was answered is on disk.
+    let server = Single::with(Options { appendonly: true, ..Options::default() });
+    let signs = Signs { is_lost: true, reasons: &["down", "broken"] };
+    survives(server.url(), &signs, || server.kill(), || server.restart());
+}
+
+#[test]
+fn paused() {
+    let server = Single::start();
+    let signs = Signs { is_lost: true, reasons: &["timed_out", "down"] };
+    survives(server.url(), &signs, || server.pause(), || server.resume());
+}
+
+#[test]
+fn slow() {
+    let server = Single::start();
+    let proxy = Slow::before(server.port());
+    let signs = Signs { is_lost: true, reasons: &["timed_out", "down"] };
+    let url = proxy.url();
+    let is_slow = || proxy.delay(Duration::from_secs(30));
+    // Answers that are on their way would still come later than anybody waits for them.
+    let is_fast = || {
+        proxy.delay(Duration::ZERO);
+        proxy.cut();
+    };
+    survives(&url, &signs, is_slow, is_fast);
+}
+
+#[test]
+fn full() {
+    let server = Single::start();
+    let signs = Signs { is_lost: false, reasons: &["refused"] };
+    let may_keep = |bytes: &str| {
+        assert_eq!(server.cli(&["CONFIG", "SET", "maxmemory", bytes]), "OK");
+    };
+    // Less than an empty server needs, and it throws nothing away (`noeviction`).
+    survives(server.url(), &signs, || may_keep("500kb"), || may_keep("0"));
+}
+
+#[test]
+fn read_only() {
+    let server = Single::start();
+    let signs = Signs { is_lost: false, reasons: &["refused"] };
+    let replicates = |whom: [&str; 2]| {
+        assert_eq!(server.cli(&[&["REPLICAOF"], &whom[..]].concat()), "OK");
+    };
+    // Nobody listens there: it keeps what it has.
+    survives(server.url(), &signs, || replicates(["127.0.0.1", "1"]), || replicates(["NO", "ONE"]));
+}
+
+/// The whole story: before, meanwhile and afterwards.
+fn survives(store: &str, signs: &Signs, breaks: impl FnOnce(), mends: impl FnOnce()) {
+    let mut fleet = Fleet::with(NODES, store, &rules(), &TIMEOUT);
+    fleet.knows_itself();
+    for policy in POLICIES {
+        assert_exact(&fleet, policy, "before");
+    }
+
+    breaks();
+    thread::scope(|scope| {
+        for service in &fleet.services {
+            for policy in POLICIES {
+                scope.spawn(move || assert_policy(service, policy));
+            }
+        }
+    });
+    // Both nodes have admitted their share of it.
+    assert_eq!(all_nodes(&fleet, "local", "before"), [Answer::Denied; NODES]);
+    assert_told(&mut fleet, signs);
+
+    mends();
+    for service in &fleet.services {
+        until("the store is asked again", || {
+            (ask(service, "error", "new") == Answer::Allowed).then_some(())
+        });
+    }
+    if signs.is_lost {
+        fleet.says("the store answers");
+    }
+    for policy in POLICIES {
+        assert_exact(&fleet, policy, "after");
+        let before = all_nodes(&fleet, policy, "before");
+        assert_eq!(before, [Answer::Denied; NODES], "{policy}: nothing is forgotten");
+    }
+    assert_eq!(fleet.metric("sluicegate_redis_disagreements_total"), 0);
+}
+
+/// Both nodes by turns, twice more than the limit.
+fn assert_exact(fleet: &Fleet, policy: &str, user: &str) {
+    let rounds = (0..LIMIT / NODES + 1).flat_map(|_| all_nodes(fleet, policy, user));
+    let answers: Vec<Answer> = rounds.collect();
+    let (first, last) = answers.split_at(LIMIT);
+    assert!(first.iter().all(|one| *one == Answer::Allowed), "{policy} {user}: {answers:?}");
+    assert!(last.iter().all(|one| *one == Answer::Denied), "{policy} {user}: {answers:?}");
+}
+
+/// Many ask a node at once, while the store is away.
+fn assert_policy(service: &Service, policy: &str) {
+    let answers: Vec<Answer> = thread::scope(|scope| {
+        let ask = || scope.spawn(move || ask(service, policy, "meanwhile"));
+        let asked: Vec<_> = (0..ASKED).map(|_| ask()).collect();
+        asked.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let count = |of: Answer| answers.iter().filter(|one| **one == of).count();
+    let counts = [Answer::Allowed, Answer::Denied, Answer::Failed].map(count);
+    let expected = match policy {
+        "local" => [SHARE, ASKED - SHARE, 0],
+        "allow" => [ASKED, 0, 0],
+        "deny" => [0, ASKED, 0],
+        _ => [0, 0, ASKED],
+    };
+    assert_eq!(counts, expected, "{policy}: allowed, denied, failed");
+}
+
+/// Nodes stay in service, and say what they do.
+fn assert_told(fleet: &mut Fleet, signs: &Signs) {
+    if signs.is_lost {
+        fleet
+            .says("the store cannot be reached: `on_store_failure` of each rule says what happens");
+    }
+    for service in &fleet.services {
+        assert_eq!(service.admin("/ready").status, 200);
+        assert_eq!(metric(service, "sluicegate_redis_up"), u64::from(!signs.is_lost));
+        for policy in POLICIES {
+            let name = format!("sluicegate_redis_fallbacks_total{{policy=\"{policy}\"}}");
+            // The last of the local ones was for somebody whose share was used up before. A store that can be read knows that itself.
+            let more = u64::from(policy == "local" && signs.is_lost);
+            assert_eq!(metric(service, &name), ASKED as u64 + more, "{name}");
+        }
+        let failures = |reason: &&str| {
+            metric(service, &format!("sluicegate_redis_call_failures_total{{reason=\"{reason}\"}}"))
+        };
+        let told: Vec<u64> = signs.reasons.iter().map(failures).collect();
+        assert!(told.iter().sum::<u64>() > 0, "{:?}: {told:?}", signs.reasons);
+    }
+}
+
+fn all_nodes(fleet: &Fleet, policy: &str, user: &str) -> [Answer; NODES] {
+    std::array::from_fn(|node| ask(&fleet.services[node], policy, user))
+}
+
+fn ask(service: &Service, policy: &str, user: &str) -> Answer {
+    let mut client = Client::of(&service.http).unwrap();
+    client.check(&format!(r#"{{"{policy}":"{user}"}}"#))
+}
+
+fn rules() -> String {
+    let rule = |policy: &str| {
+        format!(
+            "  - key: {policy}\n    limits: {{ algorithm: fixed_window, rate: {LIMIT}/year }}\n    on_store_failure: {policy}\n"
+        )
+    };
+    POLICIES.map(rule).concat()
+}
