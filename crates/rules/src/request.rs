@@ -43,7 +43,7 @@ pub struct Entry<'a> {
 }
 
 /// A limit that comes with the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Override {
     /// How many.
     pub requests_per_unit: u32,

@@ -199,7 +199,8 @@ fn fingerprint(plan: &[Step]) -> String {
     format!("{:08x}", (hash ^ (hash >> 32)) & 0xffff_ffff)
 }
 
-/// A limit as bytes; of a calendar only how long its windows are.
+/// A limit as bytes; of a calendar only how long its windows are, and of a tally too: it counts what comes, whatever the limit, so the count
+/// is the same under any.
 fn without_edges(limit: &Limit, out: &mut Vec<u8>) {
     if let Limit::FixedWindow(window) = limit
         && let Align::Calendar(edges) = window.align()
@@ -209,6 +210,11 @@ fn without_edges(limit: &Limit, out: &mut Vec<u8>) {
             write_number(out, number);
         }
         write_number(out, edges.longest().as_micros());
+        return;
+    }
+    if let Limit::Tally(tally) = limit {
+        out.push(u8::MAX - 2);
+        write_number(out, tally.period().as_micros());
         return;
     }
     limit.write(out);

@@ -16,6 +16,7 @@
 //! What is compiled never changes. A reload compiles another set and puts it in the place of this one.
 
 mod build;
+mod envoy_key;
 mod find;
 mod glob;
 mod identity;
@@ -30,6 +31,7 @@ mod tree;
 use std::fmt::{self, Display};
 use std::ops::Range;
 
+pub use envoy_key::write_envoy_key;
 pub use find::{How, Way};
 pub(crate) use identity::write_plain;
 pub use readable::write_readable;

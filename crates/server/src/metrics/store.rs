@@ -28,6 +28,12 @@ fn put_asked(page: &mut Page, shared: &SharedEngine) {
     page.counter("sluicegate_redis_owed_hits_total", help).one(stats.owed);
     let help = "Hits that were admitted without the store, and are not told to it: there were too many counters.";
     page.counter("sluicegate_redis_unwritten_hits_total", help).one(stats.unwritten);
+    let help = "Counters that were told of hits that were admitted without the store.";
+    page.counter("sluicegate_redis_settled_counters_total", help).one(stats.settled);
+    let help = "Counters that the store had forgotten something of, and was told again.";
+    page.counter("sluicegate_redis_reasserted_counters_total", help).one(stats.reasserted);
+    let help = "Records that nobody of us has written: they counted as nothing, and were written over. Does another program use the same namespace?";
+    page.counter("sluicegate_redis_garbage_total", help).one(stats.garbage);
     let help =
         "Decisions of a script that the core would have made otherwise. Always 0; if not, tell us.";
     page.counter("sluicegate_redis_disagreements_total", help).one(stats.disagreements);

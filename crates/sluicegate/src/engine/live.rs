@@ -288,7 +288,7 @@ pub(super) fn limits_of(written: &Written) -> Vec<Limit> {
 }
 
 /// A counter of Envoy's form.
-fn tally(most: u64, unit: Unit) -> CoreLimit {
+pub(super) fn tally(most: u64, unit: Unit) -> CoreLimit {
     // Neither a 32-bit number nor a unit is beyond what it holds.
     Tally::new(most, unit.span()).map_or(CoreLimit::Closed, CoreLimit::Tally)
 }

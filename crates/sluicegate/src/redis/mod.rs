@@ -5,11 +5,14 @@
 //! long to wait and everything else is said by one piece of code, whatever the store.
 
 mod call;
+mod envoy;
 mod link;
 pub(crate) mod script;
 mod store;
 
 pub use call::{CallError, StoreFailure};
+pub use envoy::EnvoyKeys;
+pub(crate) use envoy::{EnvoyAsk, EnvoyCounters, EnvoyOp};
 pub use link::{
     Address, AddressError, BreakerOptions, BreakerState, Link, LinkError, LinkOptions, LinkStats,
     Secret, ServerStats, TlsOptions,

@@ -79,7 +79,7 @@ impl SharedEngine {
             if want == Want::Hit && is_allowed && verdict.is_allowed() {
                 self.store.write_down(&part.part);
             }
-            tell(part.place, part.verdict(want, self.of_all_nodes(verdict)));
+            tell(part.place, self.of_all_nodes(verdict));
         }
     }
 

@@ -106,6 +106,7 @@ impl SharedEngine {
         let mut held: Vec<Part<'_>> = Vec::new();
         for group in self.held_groups(rules, plan, now) {
             let is_together = group.iter().all(|part| part.part.stand == Stand::Together);
+            parts::repeat(plan, |_| true, statuses);
             let goes_on = rules.is_allowed(statuses) || !is_together;
             let cost = group.iter().map(|part| part.part.cost).max().unwrap_or(0);
             let op = if goes_on { op(cost) } else { Op::Peek { cost } };

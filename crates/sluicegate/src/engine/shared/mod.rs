@@ -10,6 +10,7 @@ mod parts;
 mod waiting;
 
 use std::fmt;
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use sluicegate_core::op::Op;
@@ -18,11 +19,11 @@ use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::plan::{List, Under};
 use sluicegate_rules::request::Request;
 
-use super::check::{Want, override_verdict};
+use super::check::Want;
 use super::{Checked, Engine, Inspected, LimitState, Snapshot};
 use crate::redis::script::{Answered, Ask, AskPart, ShortOp, Stand};
 use crate::redis::{CallError, NotDone, Store};
-use parts::Part;
+use parts::{Charters, Part};
 
 /// An engine whose counters are in a store that other nodes ask too. Clones are the same.
 ///
@@ -31,6 +32,7 @@ use parts::Part;
 pub struct SharedEngine {
     engine: Engine,
     store: Store,
+    charters: Arc<Charters>,
 }
 
 /// Why a request got no answer: the store gave none, and a rule that it is under leaves that to whoever asked (`on_store_failure: error`).
@@ -53,8 +55,8 @@ struct Group<'a> {
 impl SharedEngine {
     /// The rules of an engine, with counters in a store.
     #[must_use]
-    pub const fn new(engine: Engine, store: Store) -> Self {
-        Self { engine, store }
+    pub fn new(engine: Engine, store: Store) -> Self {
+        Self { engine, store, charters: Arc::default() }
     }
 
     /// The rules, and this node's own memory.
@@ -168,7 +170,6 @@ impl SharedEngine {
             Under::Rule(no) => Ok(rules.inspect_decided(no, self.store.look(&one).await?)),
             Under::Override(limit) => {
                 let said = self.store.apply(&[one], Op::Peek { cost: 1 }).await?.answer.verdict;
-                let said = override_verdict(Want::Peek, limit, 1, said);
                 Ok(vec![Snapshot::override_state(limit, &said)])
             }
             Under::Nothing | Under::Replaced(_) => Ok(Vec::new()),
@@ -281,7 +282,7 @@ impl SharedEngine {
                         if want == Want::Hit && verdict.is_allowed() {
                             self.keep_warm(part, now);
                         }
-                        tell(part.place, part.verdict(want, *verdict));
+                        tell(part.place, *verdict);
                     }
                 }
                 Err(error) => {

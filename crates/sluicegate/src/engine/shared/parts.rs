@@ -1,17 +1,52 @@
 //! What a request is under, as the store is asked for it.
 
-use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::Step;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::mode::{Mode, Step};
 use sluicegate_core::time::Timestamp;
-use sluicegate_core::verdict::Verdict;
+use sluicegate_rules::limit::Limit;
 use sluicegate_rules::plan::{Plan, Under};
+use sluicegate_rules::request::Override;
 use sluicegate_rules::rule::OnStoreFailure;
 
 use super::SharedEngine;
 use crate::engine::Snapshot;
-use crate::engine::check::{Manner, Status, Want, first_alike, most_of, override_verdict};
+use crate::engine::check::{Manner, Status, Want, first_alike, most_of};
+use crate::engine::live::tally;
 use crate::limiter::Asked;
-use crate::redis::script::{AskPart, Stand};
+use crate::plan::Rule;
+use crate::redis::script::{AskPart, Charter, Stand};
+
+/// Limits that came with requests, as scripts read them.
+#[derive(Debug, Default)]
+pub(super) struct Charters {
+    known: Mutex<HashMap<Override, Arc<Charter>>>,
+}
+
+/// The most that are kept; then it begins anew.
+const CHARTERS_MAX: usize = 1_024;
+
+impl Charters {
+    fn of(&self, limit: Override, now: Timestamp) -> Arc<Charter> {
+        let mut known = self.known.lock();
+        if let Some(charter) = known.get(&limit) {
+            return charter.clone();
+        }
+        let tally = tally(u64::from(limit.requests_per_unit), limit.unit);
+        let rule = Rule::new(vec![Limit::fixed(None, tally)], Mode::Hard);
+        // A tally fits every mode.
+        let rule = rule.unwrap_or_else(|_| Rule::closed());
+        let charter = Arc::new(rule).charter_at(now);
+        if known.len() >= CHARTERS_MAX {
+            known.clear();
+        }
+        known.insert(limit, charter.clone());
+        charter
+    }
+}
 
 /// One part of an ask.
 pub(super) struct Part<'a> {
@@ -58,10 +93,11 @@ impl SharedEngine {
             Manner::Free => return None,
             Manner::Override(limit) => {
                 let asked = rules.asked_override(limit, identity);
+                // Apart from the counters of rules, and from those of other units.
                 let beside = format!(":{}", limit.unit.name());
                 let part = AskPart {
                     key: self.store.key_of(identity, &beside),
-                    charter: asked.limiter.rule().charter_at(now),
+                    charter: self.charters.of(limit, now),
                     cost: step.cost,
                     open: false,
                     stand: Stand::Alone,
@@ -89,16 +125,6 @@ impl SharedEngine {
     }
 }
 
-impl Part<'_> {
-    /// What is said of the descriptor, where the store said this.
-    pub(super) fn verdict(&self, want: Want, said: Verdict) -> Verdict {
-        match self.under {
-            Under::Override(limit) => override_verdict(want, limit, self.part.cost, said),
-            _ => said,
-        }
-    }
-}
-
 /// Descriptors that are about the same counter are told the same, where that is asked for once.
 pub(super) fn repeat(plan: &Plan, is_once: impl Fn(usize) -> bool, statuses: &mut [Status]) {
     for place in (0..plan.steps().len()).filter(|place| is_once(*place)) {
@@ -112,5 +138,5 @@ pub(super) fn needs_holder(parts: &[AskPart]) -> bool {
 }
 
 fn has_slots(step: &Step) -> bool {
-    matches!(step.limit(), Limit::Concurrency(_))
+    matches!(step.limit(), CoreLimit::Concurrency(_))
 }

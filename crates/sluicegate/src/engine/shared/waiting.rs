@@ -4,13 +4,16 @@
 //! again when a lease that is in its way ends, and meanwhile at every [`LOOK_EVERY`].
 
 use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::op::Op;
-use sluicegate_core::time::Span;
+use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::request::Request;
 
-use super::SharedEngine;
+use super::{SharedEngine, parts};
 use crate::clock::sleep_until;
+use crate::engine::check::Want;
 use crate::engine::{Checked, HoldError, Waited};
+use crate::redis::script::AskPart;
 
 /// How often somebody who waits for a slot looks for one: others may give theirs back before their leases end.
 const LOOK_EVERY: Span = Span::from_millis(50);
@@ -51,11 +54,67 @@ impl SharedEngine {
         if !checked.allowed {
             return Ok(Waited { checked, waited: self.engine.now().since(begun), has_slot: false });
         }
-        sleep_until(clock, self.engine.now().max(begun).after(checked.wait())).await;
+        let until = self.engine.now().max(begun).after(checked.wait());
+        self.hold_until(request, holder, until).await;
         turn.is_booked = false;
+        // What can no longer be given back need not be remembered; if the store is gone, it forgets that by itself a day later.
         let has_slot = checked.holds_slot(&self.engine.snapshot());
+        for part in self.booked(request) {
+            match parts::needs_holder(std::slice::from_ref(&part)) {
+                true => drop(self.store.renew(&part, holder).await),
+                false => drop(self.store.forget(&part, holder).await),
+            }
+        }
         Ok(Waited { checked, waited: self.engine.now().since(begun), has_slot })
     }
+
+    /// Waits until the turn comes. A slot that was taken with it may have a shorter lease, so it is renewed meanwhile.
+    async fn hold_until(&self, request: &Request<'_>, holder: Holder, until: Timestamp) {
+        /// A shorter lease would keep the store busy.
+        const RENEWED_AFTER_MIN: Span = Span::from_millis(100);
+
+        let clock = self.engine.inner.store.clock.as_deref();
+        let with_slots: Vec<(AskPart, Span)> = self
+            .booked(request)
+            .into_iter()
+            .filter_map(|part| shortest_lease(&part).map(|lease| (part, lease)))
+            .collect();
+        let every = with_slots.iter().map(|(_, lease)| *lease).min();
+        loop {
+            let now = self.engine.now();
+            if now >= until {
+                return;
+            }
+            let next = every.map_or(until, |lease| {
+                let half = Span::from_micros(lease.as_micros() / 2);
+                now.after(half.max(RENEWED_AFTER_MIN)).min(until)
+            });
+            sleep_until(clock, next).await;
+            if next < until {
+                for (part, _) in &with_slots {
+                    // If that fails the lease may run out; then somebody else has the slot.
+                    let _ = self.store.renew(part, holder).await;
+                }
+            }
+        }
+    }
+
+    /// What a request books.
+    fn booked(&self, request: &Request<'_>) -> Vec<AskPart> {
+        let rules = self.engine.snapshot();
+        let mut checked = Checked::default();
+        rules.begin(request, &mut checked);
+        let parts = self.parts(Want::Hit, &rules, &checked.plan, self.engine.now());
+        parts.into_iter().map(|part| part.part).collect()
+    }
+}
+
+fn shortest_lease(part: &AskPart) -> Option<Span> {
+    let leases = part.charter.steps().iter().filter_map(|step| match step.limit() {
+        Limit::Concurrency(slots) => Some(slots.lease()),
+        _ => None,
+    });
+    leases.min()
 }
 
 /// A turn that is waited for; given back unless it was used.
@@ -71,14 +130,8 @@ impl Drop for Turn<'_> {
         if !self.is_booked {
             return;
         }
-        let (shared, holder) = (self.shared.clone(), self.holder);
-        let rules = shared.engine.snapshot();
-        let mut checked = Checked::default();
-        rules.begin(self.request, &mut checked);
-        let now = shared.engine.now();
-        let parts = shared.parts(super::Want::Hit, &rules, &checked.plan, now);
-        let parts: Vec<_> = parts.into_iter().map(|part| part.part).collect();
-        let store = shared.store.clone();
+        let (parts, holder) = (self.shared.booked(self.request), self.holder);
+        let store = self.shared.store.clone();
         tokio::spawn(async move {
             for part in parts {
                 // Where it was never booked there is nothing to give back.

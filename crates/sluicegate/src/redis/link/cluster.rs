@@ -108,7 +108,10 @@ impl Cluster {
         if !before.has(&server) && !before.servers.is_empty() {
             shared.epoch.raise();
         }
-        shared.map.rcu(|map| map.with(to.slot, &server));
+        // Many callers are told the same at once.
+        if !before.owner(to.slot).is_some_and(|owner| Arc::ptr_eq(owner, &server)) {
+            shared.map.rcu(|map| map.with(to.slot, &server));
+        }
         shared.search.alarm.notify_one();
         server
     }

@@ -12,7 +12,7 @@
 //! | `calling` | a call from here to its answer |
 //! | `way`, `sentinel`, `cluster`, `map` | where the primary is: as the address says, as Sentinels say, or one for each slot |
 //! | `server`, `visit`, `keep`, `breaker` | one server: connections, a call's turn, what happens in the background, whether to ask at all |
-//! | `dial`, `settings`, `tls` | a new connection |
+//! | `dial`, `settings`, `tls`, `password` | a new connection |
 //! | `said`, `slot`, `epoch`, `stats`, `pause` | what servers answer; slots; whether something was forgotten; numbers; patience |
 
 mod address;

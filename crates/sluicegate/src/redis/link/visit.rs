@@ -24,9 +24,11 @@ pub(super) struct Visit<'a> {
 impl Shared {
     /// A place, if one is to be had in time. Without one nothing was sent.
     pub(super) async fn enter(&self, deadline: Instant) -> Result<Visit<'_>, CallError> {
-        let place = match self.places.try_acquire() {
-            Ok(place) if self.is_up() => place,
-            _ => self.wait_for_place(deadline).await?,
+        // Apart from the wait: whoever kept a place meanwhile would need two.
+        let free = self.is_up().then(|| self.places.try_acquire().ok()).flatten();
+        let place = match free {
+            Some(place) => place,
+            None => self.wait_for_place(deadline).await?,
         };
         let line = self.pick().ok_or(CallError::Down)?;
         line.under_way.fetch_add(1, Relaxed);

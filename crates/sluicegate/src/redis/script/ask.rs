@@ -62,7 +62,7 @@ pub(crate) fn call(asks: &[Ask], clock: Option<Timestamp>) -> Call {
         told.push(ask.op.code());
         told.extend(ask.count.to_le_bytes());
         told.extend(number16(ask.sent().count()).to_le_bytes());
-        told.push(u8::from(ask.holder.is_some()));
+        told.push(u8::from(ask.holder.is_some()) | u8::from(ask.has_idle_quota()) << 1);
         told.extend(holder_name(ask.holder.unwrap_or(Holder(0))).as_bytes());
         let mut rules = Vec::new();
         for part in ask.sent() {
@@ -132,6 +132,11 @@ impl Ask {
             }
             Stand::Alone | Stand::Quota => self.refuses_alone(part),
         }
+    }
+
+    /// Whether a quota agrees without having been asked.
+    pub(super) fn has_idle_quota(&self) -> bool {
+        self.parts.iter().any(|part| part.stand == Stand::Quota && self.refuses(part))
     }
 
     fn refuses_alone(&self, part: &AskPart) -> bool {

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use redis::Value;
@@ -23,6 +24,8 @@ use crate::redis::link::Link;
 pub(crate) struct Charter {
     pub(crate) plan: Arc<Plan>,
     pub(crate) sheet: Sheet,
+    /// Whether somebody has left it in the store, or is about to.
+    is_left: AtomicBool,
 }
 
 /// What plans lie in the store under their fingerprints, so that whoever finds a record of other limits can read it.
@@ -46,7 +49,17 @@ static FIND: Script = Script::new("return redis.call('GET', KEYS[1])\n");
 impl Charter {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
         let sheet = Sheet::new(&plan.steps);
-        Self { plan, sheet }
+        Self { plan, sheet, is_left: AtomicBool::new(false) }
+    }
+
+    /// Whether it is to be left in the store; whoever asks first does so.
+    pub(crate) fn is_to_be_left(&self) -> bool {
+        !self.is_left.load(Ordering::Relaxed) && !self.is_left.swap(true, Ordering::Relaxed)
+    }
+
+    /// It could not be left: the next one tries.
+    pub(crate) fn leave_later(&self) {
+        self.is_left.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn steps(&self) -> &[Step] {

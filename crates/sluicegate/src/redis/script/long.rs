@@ -133,6 +133,39 @@ pub(crate) async fn absorb(
     absorbed.await.map(|_| ())
 }
 
+/// No less is used than was seen at this epoch or a later one; whether something had been forgotten.
+///
+/// # Errors
+/// When the store gave no answer.
+pub(crate) async fn reassert(
+    link: &Link,
+    plans: &Plans,
+    part: &LongPart,
+    (seen, epoch): (&Account, u64),
+    clock: Option<Timestamp>,
+) -> Result<bool, LongError> {
+    let (parts, steps) = (std::slice::from_ref(part), part.charter.steps());
+    for _ in 0..TRIES_MAX {
+        let (read_at, mut seats) = read_all(link, plans, parts, clock).await?;
+        let now = read_at.min(NOW_MAX);
+        let Some(seat) = seats.first_mut() else { return Ok(false) };
+        // Somebody was given something back that we do not know of.
+        if !seat.is_of(epoch) {
+            return Ok(false);
+        }
+        let mut as_it_stands = seat.account.clone();
+        as_it_stands.reassert(steps, &Account::default(), now);
+        seat.account.reassert(steps, seen, now);
+        if seat.account == as_it_stands {
+            return Ok(false);
+        }
+        if write_all(link, &mut seats, parts, false, now, clock.is_some()).await? {
+            return Ok(true);
+        }
+    }
+    Err(LongError::Contended)
+}
+
 /// Starts the leases of slots anew that are held under an id; how many slots that are.
 ///
 /// # Errors
@@ -213,15 +246,19 @@ async fn ask_once(
             Stand::Alone | Stand::Together => allowed &= !denied,
         }
     }
-    allowed &= quotas == 0 || exhausted < quotas;
+    allowed &= quotas == 0 || exhausted < quotas || ask.has_idle_quota();
     if !together.is_empty() {
         let parts: Vec<LongPart> =
             together.iter().map(|place| LongPart::of(&ask.parts[*place])).collect();
         let cost = parts.iter().filter_map(|part| part.cost).max().unwrap_or(0);
         let op = if allowed { ask.op.on(cost, ask.holder) } else { Op::Peek { cost } };
-        let said = apply(link, plans, &parts, op, clock).await?;
-        allowed &= said.answer.verdict.is_allowed();
-        for (place, verdict) in together.into_iter().zip(said.each) {
+        let Long { answer, mut each, .. } = apply(link, plans, &parts, op, clock).await?;
+        allowed &= answer.verdict.is_allowed();
+        // Where nobody stands beside it, its word is that of all.
+        if let [only] = each.as_mut_slice() {
+            *only = answer.verdict;
+        }
+        for (place, verdict) in together.into_iter().zip(each) {
             verdicts[place] = verdict;
         }
     }
@@ -236,6 +273,9 @@ async fn work<R>(
     clock: Option<Timestamp>,
     mut act: impl FnMut(&mut [Part<'_>], Timestamp) -> Result<Done<R>, Refusal>,
 ) -> Result<(Timestamp, bool, R), LongError> {
+    for part in parts {
+        plans.leave(link, &part.charter).await?;
+    }
     for _ in 0..TRIES_MAX {
         let (read_at, mut seats) = read_all(link, plans, parts, clock).await?;
         let now = read_at.min(NOW_MAX);

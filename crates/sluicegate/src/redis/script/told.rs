@@ -39,6 +39,8 @@ pub(crate) enum Told {
         now: Timestamp,
         /// One for each of those that were the same.
         each: Vec<Answered>,
+        /// How the parts stand that were charged, if any were, and their epochs.
+        after: Vec<(usize, Account, u64)>,
         /// Whether there was something in the place of a record that nobody of us has written. It counted as nothing.
         garbage: bool,
     },
@@ -88,7 +90,9 @@ fn one(ask: &Ask, now: Timestamp, reply: &mut Reply) -> Result<Told, BadReply> {
             answered.overrule(allowed);
         }
     }
-    Ok(Told::Done { now, each, garbage: replay.garbage })
+    let garbage = replay.garbage;
+    let after = if admitted > 0 && ask.op == ShortOp::Hit { replay.after() } else { Vec::new() };
+    Ok(Told::Done { now, each, after, garbage })
 }
 
 // === what it said ===
@@ -153,6 +157,7 @@ struct Replay<'a> {
     now: Timestamp,
     /// One for each part; of those that are the same identity the first has it.
     accounts: Vec<Account>,
+    epochs: Vec<u64>,
     has_sets: bool,
     garbage: bool,
 }
@@ -161,7 +166,14 @@ impl<'a> Replay<'a> {
     fn new(ask: &'a Ask, now: Timestamp) -> Self {
         let accounts = vec![Account::default(); ask.parts.len()];
         let has_sets = ask.sent().any(|part| part.charter.sheet.sets() > 0);
-        Self { ask, now, accounts, has_sets, garbage: false }
+        let epochs = vec![0; ask.parts.len()];
+        Self { ask, now, accounts, epochs, has_sets, garbage: false }
+    }
+
+    /// What became of all parts.
+    fn after(self) -> Vec<(usize, Account, u64)> {
+        let all = self.accounts.into_iter().zip(self.epochs).enumerate();
+        all.map(|(place, (account, epoch))| (place, account, epoch)).collect()
     }
 
     /// Takes in what the script found, in the order in which it asks.
@@ -179,16 +191,17 @@ impl<'a> Replay<'a> {
                 Record::read(&text, &beside, part.charter.steps(), &part.charter.sheet)
             });
             garbage |= matches!(record, Some(Found::Garbage));
-            let account = match record {
-                Some(Found::Record(record)) => record.account,
+            let (account, epoch) = match record {
+                Some(Found::Record(record)) => (record.account, record.epoch),
                 Some(Found::Other(_)) => return Err(BadReply),
-                Some(Found::Garbage) | None => Account::default(),
+                Some(Found::Garbage) | None => (Account::default(), 0),
             };
-            found.push((place, account));
+            found.push((place, account, epoch));
         }
         self.garbage |= garbage;
-        for (place, account) in found {
+        for (place, account, epoch) in found {
             self.accounts[place] = account;
+            self.epochs[place] = epoch;
         }
         Ok(())
     }
@@ -226,7 +239,7 @@ impl<'a> Replay<'a> {
                 Stand::Alone | Stand::Together => allowed &= !denied,
             }
         }
-        allowed &= quotas == 0 || exhausted < quotas;
+        allowed &= quotas == 0 || exhausted < quotas || ask.has_idle_quota();
         if ask.op == ShortOp::Hit {
             allowed = self.together(allowed, &mut verdicts);
         }

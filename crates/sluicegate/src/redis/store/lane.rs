@@ -5,6 +5,8 @@
 //! do. Asks that are the same in everything are one ask with a count: of a key that everybody wants at once, the store hears once.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -12,6 +14,7 @@ use sluicegate_core::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use super::clock_of;
+use super::recent::Seen;
 use crate::clock::Clock;
 use crate::redis::call::CallError;
 use crate::redis::link::Link;
@@ -38,8 +41,8 @@ pub(super) struct Pending {
 /// What the store said.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// That, at this moment by its clock.
-    Answered(Answered, Timestamp),
+    /// That; and how those stand who were charged, told to one of all who asked the same.
+    Answered(Answered, Option<Box<[(Arc<[u8]>, Seen)]>>),
     /// That this is not for a script to decide. Nothing has changed.
     LongWay(Ask),
 }
@@ -56,7 +59,8 @@ struct Batch {
 pub(super) async fn serve(
     mut waiting: mpsc::Receiver<Pending>,
     link: Link,
-    clock: Option<std::sync::Arc<dyn Clock>>,
+    clock: Option<Arc<dyn Clock>>,
+    garbage: Arc<AtomicU64>,
 ) {
     let mut queue = VecDeque::new();
     let mut fresh = Vec::new();
@@ -78,7 +82,7 @@ pub(super) async fn serve(
         }
         while let Some(batch) = next_batch(&mut queue, &link, under_way.len()) {
             let (link, now) = (link.clone(), clock_of(clock.as_deref()));
-            under_way.push(batch.send(link, now));
+            under_way.push(batch.send(link, now, garbage.clone()));
         }
     }
 }
@@ -148,12 +152,17 @@ impl Batch {
                     && one.stand == other.stand
                     && one.open == other.open
                     && one.key == other.key
-                    && std::sync::Arc::ptr_eq(&one.charter, &other.charter)
+                    && Arc::ptr_eq(&one.charter, &other.charter)
             })
     }
 
     /// Asks the store, and tells everybody; why all that wait would fail, if that is so.
-    async fn send(self, link: Link, now: Option<Timestamp>) -> Option<CallError> {
+    async fn send(
+        self,
+        link: Link,
+        now: Option<Timestamp>,
+        garbage: Arc<AtomicU64>,
+    ) -> Option<CallError> {
         let answered = link.call(&script::call(&self.asks, now)).await;
         let told = answered.and_then(|value| {
             script::told(&self.asks, value)
@@ -163,6 +172,9 @@ impl Batch {
             Ok(told) => {
                 let asked = self.asks.into_iter().zip(self.replies);
                 for (told, (ask, replies)) in told.into_iter().zip(asked) {
+                    if let Told::Done { garbage: true, .. } = &told {
+                        garbage.fetch_add(1, Ordering::Relaxed);
+                    }
                     reply(told, ask, replies);
                 }
                 None
@@ -181,9 +193,14 @@ impl Batch {
 /// Tells all who asked the same, each what became of its own.
 fn reply(told: Told, ask: Ask, replies: Vec<oneshot::Sender<Result<Said, CallError>>>) {
     match told {
-        Told::Done { now, each, .. } => {
+        Told::Done { each, after, .. } => {
+            let seen = after.into_iter().map(|(place, account, epoch)| {
+                let part = &ask.parts[place];
+                (part.key.clone(), Seen { charter: part.charter.clone(), account, epoch })
+            });
+            let mut seen = Some(seen.collect());
             for (answered, reply) in each.into_iter().zip(replies) {
-                let _ = reply.send(Ok(Said::Answered(answered, now)));
+                let _ = reply.send(Ok(Said::Answered(answered, seen.take())));
             }
         }
         Told::LongWay => {

@@ -4,13 +4,16 @@ mod denials;
 mod journal;
 mod key;
 mod lane;
+mod mending;
 mod nodes;
+mod recent;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Decision;
@@ -24,6 +27,7 @@ use crate::clock::{Clock, SystemClock};
 use denials::Denials;
 use journal::Journal;
 use lane::{Pending, Said};
+use recent::{Recent, Seen};
 
 /// How many asks may wait in one lane. With more the store is too slow for what is wanted of it, and waiting would help nobody.
 const WAITING_MAX: usize = 8_192;
@@ -63,6 +67,12 @@ pub struct StoreStats {
     pub owed: u64,
     /// Those that were not: there was no more room.
     pub unwritten: u64,
+    /// Records that nobody of us has written. They counted as nothing, and were written over.
+    pub garbage: u64,
+    /// Counters that were told of hits that were admitted without the store.
+    pub settled: u64,
+    /// Counters that the store had forgotten something of, and were told again.
+    pub reasserted: u64,
     /// How many nodes there are.
     pub nodes: u64,
     /// Decisions of a script that the core would have made otherwise: always 0.
@@ -82,6 +92,10 @@ pub(super) struct Inner {
     journal: Journal,
     long_locks: Vec<Mutex<()>>,
     plans: Plans,
+    garbage: Arc<AtomicU64>,
+    recent: Recent,
+    settled: AtomicU64,
+    reasserted: AtomicU64,
     nodes: AtomicU64,
     asked: AtomicU64,
     known: AtomicU64,
@@ -103,15 +117,21 @@ impl Store {
     /// The store at the other end of a link. To be called where tokio runs.
     #[must_use]
     pub fn new(link: Link, options: StoreOptions) -> Self {
+        let garbage = Arc::<AtomicU64>::default();
         let mut lanes = Vec::with_capacity(LANES);
         for _ in 0..LANES {
             let (sender, receiver) = mpsc::channel(WAITING_MAX);
-            tokio::spawn(lane::serve(receiver, link.clone(), options.clock.clone()));
+            let (link, clock) = (link.clone(), options.clock.clone());
+            tokio::spawn(lane::serve(receiver, link, clock, garbage.clone()));
             lanes.push(sender);
         }
         let plans = Plans::new(&key::plain_key(&options.namespace, b""));
         let inner = Arc::new(Inner {
             plans,
+            garbage,
+            recent: Recent::default(),
+            settled: AtomicU64::new(0),
+            reasserted: AtomicU64::new(0),
             link,
             options,
             lanes,
@@ -127,6 +147,7 @@ impl Store {
             fallbacks: Default::default(),
         });
         tokio::spawn(nodes::greet(Arc::downgrade(&inner)));
+        tokio::spawn(mending::mend(Arc::downgrade(&inner)));
         Self { inner }
     }
 
@@ -154,6 +175,9 @@ impl Store {
             failed: read(failed),
             owed: read(&journal.written),
             unwritten: read(&journal.dropped),
+            garbage: read(&self.inner.garbage),
+            settled: read(&self.inner.settled),
+            reasserted: read(&self.inner.reasserted),
             nodes: self.nodes(),
             disagreements: script::DISAGREEMENTS.load(Ordering::Relaxed),
             fallbacks: std::array::from_fn(|place| read(&fallbacks[place])),
@@ -196,7 +220,7 @@ impl Store {
     }
 
     async fn ask(&self, ask: Ask, hash: u64) -> Result<Answered, CallError> {
-        let inner = &*self.inner;
+        let inner = &self.inner;
         inner.asked.fetch_add(1, Ordering::Relaxed);
         let (reply, said) = oneshot::channel();
         let pending = Pending { ask, hash, reply };
@@ -206,13 +230,16 @@ impl Store {
             Err(_) => Err(CallError::Busy),
         };
         let answered = match said {
-            Ok(Said::Answered(answered, _)) => Ok(answered),
+            Ok(Said::Answered(answered, seen)) => {
+                inner.note(seen, hash);
+                Ok(answered)
+            }
             // Rare, and large.
             Ok(Said::LongWay(ask)) => Box::pin(self.ask_long(ask)).await,
             Err(error) => Err(error),
         };
         match &answered {
-            Ok(_) if inner.journal.has_entries() => self.settle_journal(),
+            Ok(_) if inner.journal.has_entries() => self.inner.settle_journal(),
             Ok(_) => {}
             Err(_) => {
                 inner.failed.fetch_add(1, Ordering::Relaxed);
@@ -243,6 +270,9 @@ impl Store {
         if !op.leaves_no_trace() {
             self.forget_denials(parts);
         }
+        if let Ok(Long { garbage: true, .. }) = &done {
+            inner.garbage.fetch_add(1, Ordering::Relaxed);
+        }
         done.map_err(|error| {
             let not = NotDone::from(error);
             if matches!(not, NotDone::Store(_)) {
@@ -250,6 +280,22 @@ impl Store {
             }
             not
         })
+    }
+
+    /// Starts the leases of slots anew that are held under an id.
+    pub(crate) async fn renew(&self, part: &AskPart, holder: Holder) -> Result<u64, NotDone> {
+        let inner = &*self.inner;
+        let part = LongPart::of(part);
+        let renewed = script::renew(&inner.link, &inner.plans, &part, holder, inner.clock()).await;
+        renewed.map_err(NotDone::from)
+    }
+
+    /// Forgets a booking whose turn has come.
+    pub(crate) async fn forget(&self, part: &AskPart, holder: Holder) -> Result<(), NotDone> {
+        let inner = &*self.inner;
+        let part = LongPart::of(part);
+        let gone = script::forget(&inner.link, &inner.plans, &part, holder, inner.clock()).await;
+        gone.map_err(NotDone::from)
     }
 
     /// What each limit of a part says to a cost on its own. Leaves no trace.
@@ -270,12 +316,6 @@ impl Store {
     /// A part was admitted without the store.
     pub(crate) fn write_down(&self, part: &AskPart) {
         self.inner.journal.write(part, self.inner.now());
-    }
-
-    /// Tells the store what it has missed, since it answers again.
-    fn settle_journal(&self) {
-        // TODO after the merge.
-        let _ = (self, Journal::take, Journal::put_back);
     }
 
     fn forget_denials(&self, parts: &[AskPart]) {
@@ -310,6 +350,21 @@ impl Default for StoreOptions {
 impl Inner {
     fn key(&self, name: &[u8]) -> Arc<[u8]> {
         key::plain_key(&self.options.namespace, name)
+    }
+
+    /// What was seen is remembered, for the case that the store forgets it; and the limits are left there for whoever has others.
+    fn note(self: &Arc<Self>, seen: Option<Box<[(Arc<[u8]>, Seen)]>>, hash: u64) {
+        for (key, seen) in seen.into_iter().flatten() {
+            if seen.charter.is_to_be_left() {
+                let (inner, charter) = (self.clone(), seen.charter.clone());
+                tokio::spawn(async move {
+                    if inner.plans.leave(&inner.link, &charter).await.is_err() {
+                        charter.leave_later();
+                    }
+                });
+            }
+            self.recent.note(key, hash, seen);
+        }
     }
 
     /// By this node's clock, which serves for what is remembered here.

@@ -36,6 +36,9 @@ pub(super) async fn greet(store: Weak<Inner>) {
         // Who cannot be asked leaves us with what was heard last.
         if let Ok(Value::Int(count)) = store.link.call(&call).await {
             store.nodes.store(u64::try_from(count).unwrap_or(1).max(1), Ordering::Relaxed);
+            if store.journal.has_entries() {
+                store.settle_journal();
+            }
         }
     }
 }

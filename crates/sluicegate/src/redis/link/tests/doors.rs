@@ -34,6 +34,16 @@ async fn tls_asks_for_the_right_authority_and_the_right_name() {
     let last = link.stats().servers[0].last_error.clone().unwrap();
     assert!(last.contains("certificate"), "{last}");
 
+    // Those that the system trusts, if it has any, did not sign it either.
+    match Link::open(Address::parse(server.url()).unwrap(), ample()) {
+        Ok(link) => {
+            until(&link, Condition::Down).await;
+            let last = link.stats().servers[0].last_error.clone().unwrap();
+            assert!(last.contains("certificate"), "{last}");
+        }
+        Err(error) => assert!(error.to_string().contains("ca-certificates"), "{error}"),
+    }
+
     // Another name for the same machine, that is not in the certificate.
     let alias = format!("rediss://[::ffff:127.0.0.1]:{}", server.port());
     let link = open(&alias, with(TlsOptions { ca: ca.clone(), ..TlsOptions::default() }));
@@ -146,7 +156,8 @@ async fn a_password_that_changes_at_the_server_first_is_picked_up() {
     let server = Single::with(Options { password: Some("first".into()), ..Options::default() });
     let file = PasswordFile::new("sluicegate-late", "first");
     let url = format!("redis://127.0.0.1:{}", server.port());
-    let options = LinkOptions { password_file: Some(file.0.clone()), ..ample() };
+    let password_file = Some(file.0.clone());
+    let options = LinkOptions { password_file, connections: 1, ..ample() };
     let link = open(&url, options);
     until(&link, Condition::Up).await;
     server.cli(&["CONFIG", "SET", "requirepass", "second"]);

@@ -83,3 +83,18 @@ async fn a_node_of_a_cluster_is_no_single_server() {
     let last = &link.stats().servers[0].last_error;
     assert!(last.as_ref().unwrap().starts_with("CLUSTERDOWN "), "{last:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_last_clone_is_dropped_all_connections_are_closed() {
+    let server = Single::start();
+    let clients = || server.cli(&["CLIENT", "LIST"]).matches("name=sluicegate").count();
+    let link = open(server.url(), ample());
+    assert_eq!(count(&link, "visits").await, Ok(1));
+    let clone = link.clone();
+    drop(link);
+    assert_eq!(count(&clone, "visits").await, Ok(2));
+    drop(clone);
+    // The server notices in its own time; a connection that was just being made is one too.
+    let gone = (0..10_000).any(|_| clients() == 0);
+    assert!(gone, "{} are left", clients());
+}

@@ -77,6 +77,7 @@ async fn a_connection_that_carries_nothing_is_replaced() {
     let options = LinkOptions {
         timeout: Duration::from_millis(30),
         connect_timeout: Duration::from_millis(200),
+        connections: 1,
         ..LinkOptions::default()
     };
     let link = open(&slow.url(), options);

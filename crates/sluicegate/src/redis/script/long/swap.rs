@@ -184,6 +184,15 @@ impl Read {
 // === impl Seat ===
 
 impl Seat {
+    /// Whether it is no newer than what was seen at this epoch; if so it is of that epoch from now on.
+    pub(super) fn is_of(&mut self, epoch: u64) -> bool {
+        let is_no_newer = self.epoch <= epoch;
+        if is_no_newer {
+            self.epoch = epoch;
+        }
+        is_no_newer
+    }
+
     /// The record as it lies in the store, for people.
     #[cfg(test)]
     pub(in crate::redis::script) fn shown(&self) -> String {

@@ -44,7 +44,7 @@ end
 local function rules_that_agree(parts, turns)
   local agree, i = {}, 0
   for p = 1, #parts do
-    for _ = 1, #parts[p].record.sheet do
+    for _ = 1, #parts[p].sheet do
       i = i + 1
       if not turns[i] then agree[parts[p].rule] = false end
     end
@@ -59,9 +59,9 @@ local function admit(parts, holder, now)
   for p = 1, #parts do
     local part = parts[p]
     local r = part.record
-    shadows = shadows or r.sheet.has_shadow
-    for place = 1, #r.sheet do
-      local step, turn = r.sheet[place], nil
+    shadows = shadows or part.sheet.has_shadow
+    for place = 1, #part.sheet do
+      local step, turn = part.sheet[place], nil
       i = i + 1
       turn, boosts[i] = pass_of(step, r.plain[place], r.boost[place], part, holder, now)
       turns[i] = turn or false
@@ -76,8 +76,8 @@ local function admit(parts, holder, now)
   for p = 1, #parts do
     local part = parts[p]
     local r, cost = part.record, part.cost
-    for place = 1, #r.sheet do
-      local step = r.sheet[place]
+    for place = 1, #part.sheet do
+      local step = part.sheet[place]
       i = i + 1
       local goes = step.kernel.counts_first
         or allowed and (step.enforced or agree[part.rule] ~= false)
@@ -101,8 +101,8 @@ end
 local function book(part, op, now)
   local r, cost = part.record, part.cost
   if cost == 0 then return end
-  for place = 1, #r.sheet do
-    local step = r.sheet[place]
+  for place = 1, #part.sheet do
+    local step = part.sheet[place]
     local act = op == 'charge' and 'spend' or 'put'
     step.kernel[act](step.limit, r.plain[place], cost, now)
     if step.boost then step.boost_kernel[act](step.boost, r.boost[place], cost, now) end
@@ -116,9 +116,9 @@ local function tell(part, holder, now, out)
   local r = part.record
   if r.touched then close_record(r, now) end
   out[#out + 1] = r.text
-  if r.sheet.sets == 0 then return end
-  for place = 1, #r.sheet do
-    local step = r.sheet[place]
+  if part.sheet.sets == 0 then return end
+  for place = 1, #part.sheet do
+    local step = part.sheet[place]
     if step.kernel.has_set then
       step.kernel.look(step.limit, r.plain[place], part.cost, now, holder)
       step.kernel.tell(step.limit, r.plain[place], out)
@@ -137,8 +137,8 @@ local function goes_the_short_way(ask, now)
     local part = ask[p]
     local r = part.record
     if r.long or part.cost > EXACT_MAX then return false end
-    for place = 1, #r.sheet do
-      local step, plain, boost = r.sheet[place], r.plain[place], r.boost[place]
+    for place = 1, #part.sheet do
+      local step, plain, boost = part.sheet[place], r.plain[place], r.boost[place]
       -- More than a cycle holds: when it is ready depends on all the others at that moment.
       if step.limit.face == CYCLE and step.limit.align and part.cost > step.limit.capacity then
         return false
@@ -177,7 +177,7 @@ local function ask_once(ask, now, out)
       together[#together + 1] = part
     end
   end
-  if quotas > 0 and exhausted == quotas then allowed = false end
+  if quotas > 0 and exhausted == quotas and not ask.has_idle_quota then allowed = false end
   if together then
     for p = 1, out and #together or 0 do tell(together[p], holder, now, out) end
     -- What is denied already is only looked at.
@@ -204,7 +204,9 @@ for _ = 1, ask_count do
   local ask, op, parts, held = {}, 0, 0, 0
   op, ask.count, parts, held, ask.holder, at = unpack_bytes('<BI4I2Bc16', asks, at)
   ask.op = OPS[op]
-  if held == 0 then ask.holder = nil end
+  -- A quota that is not asked agrees.
+  ask.has_idle_quota = held >= 2
+  if held % 2 == 0 then ask.holder = nil end
   local has_sets = false
   for p = 1, parts do
     local part, sheet, open_gate = {}, 0, 0
@@ -220,7 +222,8 @@ for _ = 1, ask_count do
       -- Two plans of one identity in one call: who comes second is brought over the long way.
       r = { long = true, sheet = sheet }
     end
-    part.record = r
+    -- Not that of the record: tallies of different limits have one count.
+    part.record, part.sheet = r, sheet
     key_place = key_place + 1 + sheet.sets
     has_sets = has_sets or sheet.sets > 0
     ask[p] = part

@@ -142,10 +142,11 @@ function log.look(l, s, cost, now)
     if left + left_denied > 0 then points[#points + 1] = min(edge, s.last) end
     if all[i] + cost > l.most[i] then
       fits = false
-      local more = s.sum + cost - l.most[i]
-      points[#points + 1] = leaves_at(s, more)
-      -- A denied attempt is in the log itself when it is told how long to wait.
-      if l.denied then points[#points + 1] = leaves_at(s, more + cost) end
+      points[#points + 1] = leaves_at(s, s.sum + cost - l.most[i])
+    end
+    -- A denied attempt, whoever denies it, is in the log itself when it is told how long to wait.
+    if l.denied and all[i] + cost * 2 > l.most[i] then
+      points[#points + 1] = leaves_at(s, s.sum + cost * 2 - l.most[i])
     end
   end
   s.view = { fits = fits, own = own, all = all, points = points }

@@ -62,14 +62,16 @@ local function lease_of(s, holder)
   return nil
 end
 
--- The end of the lease with which so many slots will be free, and how many that are by then.
-local function free_at(s, wanted)
-  local freed = 0
+-- The end of the lease with which so many slots will be free, and how many others than the holder's own that are by then.
+local function free_at(s, wanted, own)
+  local freed, others = 0, 0
   for from = 0, s.count, AT_A_TIME do
     local some = call('ZRANGE', s.key, from, from + AT_A_TIME - 1, 'WITHSCORES')
     for i = 1, #some, 2 do
-      freed = freed + slots_of(some[i])
-      if freed >= wanted then return tonumber(some[i + 1]), freed end
+      local held = slots_of(some[i])
+      freed = freed + held
+      if some[i] ~= own then others = others + held end
+      if freed >= wanted then return tonumber(some[i + 1]), others end
     end
   end
   return 0, 0
@@ -79,8 +81,9 @@ function slots.look(l, s, cost, _, holder)
   local member, mine_until = nil, nil
   if holder then member, mine_until = lease_of(s, holder) end
   s.view = { member = member, mine_until = mine_until }
-  if not member and s.held + cost > l.max then
-    s.view.free_at, s.view.freed = free_at(s, s.held + cost - l.max)
+  -- Also for a holder: where it is only looked at, nobody asks who it is.
+  if s.held + cost > l.max then
+    s.view.free_at, s.view.freed = free_at(s, s.held + cost - l.max, member)
   end
 end
 

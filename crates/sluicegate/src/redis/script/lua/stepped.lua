@@ -168,7 +168,7 @@ local counter = {}
 function counter.sheet(text, at)
   local l, up = {}, 0
   l.count, l.window, up, at = unpack_bytes('<I8I8I8', text, at)
-  l.up, l.slack = up == 1, slack_of(l.window)
+  l.up = up == 1
   return l, at
 end
 
@@ -184,18 +184,16 @@ function counter.read(_, text)
 end
 
 function counter.write(_, s)
-  local text = fmt('%.0f:%.0f:%.0f', s.start, s.previous, s.current)
-  if s.seen then return text .. fmt(',s%.0f', s.seen) end
-  return text
+  return fmt('%.0f:%.0f:%.0f', s.start, s.previous, s.current)
 end
 
 function counter.fresh(l, now)
   return { start = aligned(now, l.window), previous = 0, current = 0 }
 end
 
--- Bookings, and a state that belongs to a coming window, go the long way.
-function counter.is_set_back(l, s, now)
-  return s.booked or s.seen or s.start > now + l.slack
+-- Bookings, and a window that is still to come, go the long way.
+function counter.is_set_back(_, s, now)
+  return s.booked or s.start > now
 end
 
 function counter.settle(l, s, now)
@@ -214,11 +212,11 @@ end
 function counter.expires(l, s)
   if s.current > 0 then return cut(s.start + l.window * 2) end
   if s.previous > 0 then return cut(s.start + l.window) end
-  return s.seen and s.start or 0
+  return 0
 end
 
 local function estimate(l, s, now)
-  local overlap = max(l.window - max(now - s.start, 0), 0)
+  local overlap = l.window - (now - s.start)
   local weighted
   if l.up then
     weighted = muldiv_up(s.previous, overlap, l.window)
@@ -234,24 +232,14 @@ function counter.pass(l, s, cost, now)
   return LATER
 end
 
-local function stamp_counter(s, now)
-  if s.start > now then
-    s.seen = max(s.seen or now, now)
-  else
-    s.seen = nil
-  end
-end
-
-function counter.spend(_, s, cost, now)
+function counter.spend(_, s, cost)
   s.current = cut(s.current + cost)
-  stamp_counter(s, now)
 end
 
-function counter.put(_, s, amount, now)
+function counter.put(_, s, amount)
   local from_current = min(amount, s.current)
   s.current = s.current - from_current
   s.previous = max(s.previous - (amount - from_current), 0)
-  stamp_counter(s, now)
 end
 
 function counter.available(l, s, most, now)
