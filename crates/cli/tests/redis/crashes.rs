@@ -103,7 +103,7 @@ fn a_primary_that_crashes_loses_no_more_than_it_had_not_replicated() {
 }
 
 #[test]
-fn what_a_crash_has_lost_is_all_that_is_admitted_again() {
+fn what_a_crash_has_lost_is_known_to_the_nodes_and_told_again() {
     const LIMIT: u64 = 1_000;
     let sentinel = Sentinel::start();
     let mut fleet = Fleet::start(NODES, sentinel.url(), &rules(LIMIT));
@@ -119,6 +119,8 @@ fn what_a_crash_has_lost_is_all_that_is_admitted_again() {
     replica.resume();
     sentinel.await_primary_other_than(primary.port());
     fleet.says("the store answers");
+    until("the new primary was told", || (fleet.left(ADA) == [520]).then_some(()));
+    assert!(fleet.metric("sluicegate_redis_reasserted_counters_total") > 0);
     goes_on_within(&fleet, LIMIT, before);
 }
 

@@ -30,7 +30,10 @@ impl Fleet {
         environment: &[(&str, &str)],
     ) -> Self {
         let mut fleet = Self::unready(count, store, descriptors, environment);
-        fleet.says("the store answers");
+        // It may have been said before the greeting: the two take different ways.
+        for service in &mut fleet.services {
+            service.has_said("the store answers");
+        }
         fleet
     }
 

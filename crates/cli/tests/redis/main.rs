@@ -12,6 +12,7 @@ mod client;
 mod fleet;
 mod hammer;
 
+mod absent;
 mod crashes;
 mod exact;
 mod faults;
