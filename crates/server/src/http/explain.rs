@@ -6,8 +6,9 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
-use serde_json::{Value, json};
-use sluicegate::explain::explain as explained;
+use serde_json::json;
+use sluicegate::Checked;
+use sluicegate::explain::{explain as explained, explain_by, explained_request};
 use sluicegate::rules::request::Request;
 
 use super::Answering;
@@ -16,6 +17,7 @@ use super::openapi::{NotYours, Refusals};
 use super::receive::receive;
 use super::refusal::Refusal;
 use super::shapes::{Asked, Explained};
+use crate::counters::Counters;
 use crate::telemetry::Door;
 
 /// The most descriptors of a request that is explained: each is looked up in more ways than one.
@@ -31,7 +33,7 @@ pub(super) async fn explain(State(app): State<Arc<Answering>>, request: HttpRequ
     let begun = app.service.engine().now();
     let answered = match app.may_see_keys(request.headers()) {
         Ok(()) => match receive(request.into_body()).await {
-            Ok(body) => app.explained(&body),
+            Ok(body) => app.explained(&body).await,
             Err(refusal) => Err(refusal),
         },
         Err(refusal) => Err(refusal),
@@ -53,7 +55,7 @@ pub(super) async fn explain(State(app): State<Arc<Answering>>, request: HttpRequ
 }
 
 impl Answering {
-    fn explained(&self, body: &[u8]) -> Result<String, Refusal> {
+    async fn explained(&self, body: &[u8]) -> Result<String, Refusal> {
         if !self.service.health().has_rules() {
             return Err(Refusal::no_rules());
         }
@@ -67,15 +69,26 @@ impl Answering {
         }
         let engine = self.service.engine();
         let (rules, now) = (engine.snapshot(), engine.now());
-        let all = ask.checks.iter();
-        let mut answers =
-            all.map(|check| check.ask(|request| explained(&rules, request, now).to_json()));
-        Ok(match (ask.many, answers.next()) {
-            (false, Some(one)) => one.to_string(),
-            (_, first) => {
-                let answers: Vec<Value> = first.into_iter().chain(answers).collect();
-                json!({ "answers": answers }).to_string()
-            }
+        let mut answers = Vec::with_capacity(ask.checks.len());
+        for check in &ask.checks {
+            let parts = check.parts();
+            let descriptors = parts.descriptors();
+            let request = parts.request(&descriptors);
+            answers.push(match self.service.counters() {
+                Counters::Own(_) => explained(&rules, &request, now).to_json(),
+                Counters::Shared(shared) => {
+                    let descriptors = explained_request(&rules, &request);
+                    let asked = Request { descriptors: &descriptors, ..request };
+                    let mut peeked = Checked::default();
+                    let peek = shared.peek_by(&rules, &asked, &mut peeked).await;
+                    peek.map_err(Refusal::store)?;
+                    explain_by(&rules, &request, peeked).to_json()
+                }
+            });
+        }
+        Ok(match (ask.many, answers.as_slice()) {
+            (false, [one]) => one.to_string(),
+            _ => json!({ "answers": answers }).to_string(),
         })
     }
 }

@@ -3,8 +3,8 @@
 //! | level | what |
 //! |---|---|
 //! | error | [`listener_broken`], [`rules_problem`], [`rules_refused`], [`snapshot_failed`] |
-//! | warn | [`setting_warning`], [`rules_warning`], [`certificate_refused`], [`snapshot_refused`], [`store_changed`], [`store_lost`], [`traces_lost`] |
-//! | info | [`rules_taken`], [`nothing_to_reread`], [`certificate_taken`], [`drain_begun`], [`snapshot_saved`], [`snapshot_restored`], [`stopped`], [`store_reached`] |
+//! | warn | [`setting_warning`], [`rules_warning`], [`certificate_refused`], [`snapshot_refused`], [`store_changed`], [`store_lost`], [`store_refuses`], [`traces_lost`] |
+//! | info | [`rules_taken`], [`nothing_to_reread`], [`certificate_taken`], [`drain_begun`], [`snapshot_saved`], [`snapshot_restored`], [`stopped`], [`store_accepts`], [`store_reached`] |
 //! | debug | [`request_denied`]: whose it was is not told |
 //! | trace | [`keys_denied`]: whose it was |
 //!
@@ -46,6 +46,16 @@ pub fn store_reached() {
 pub fn store_lost(why: Option<&str>) {
     let why = why.unwrap_or("unknown");
     warn!(why, "the store cannot be reached: `on_store_failure` of each rule says what happens");
+}
+
+/// It answers, and refuses what it is asked: it is full, or a replica.
+pub fn store_refuses(words: &str) {
+    warn!(words, "the store refuses: `on_store_failure` of each rule says what happens");
+}
+
+/// It does what it is asked again.
+pub fn store_accepts() {
+    info!("the store does what it is asked again");
 }
 
 /// Another server is the primary, or the same was started anew: what it had not written down or passed on is gone.

@@ -47,6 +47,9 @@ fn put_link(page: &mut Page, shared: &SharedEngine) {
     let stats = link.stats();
     let help = "Whether the store can be asked: 1, or 0.";
     page.gauge("sluicegate_redis_up", help).one(u8::from(link.is_up()));
+    let help =
+        "Whether the store refuses what it is asked, since it is full or a replica: 1, or 0.";
+    page.gauge("sluicegate_redis_refusing", help).one(u8::from(shared.store().refuses().is_some()));
     let help = "Calls to the store; one holds up to 16 requests.";
     page.counter("sluicegate_redis_calls_total", help).one(stats.calls);
     let help = "Calls that got no answer, by reason.";

@@ -218,7 +218,7 @@ impl Server {
             };
             let store_watched = async {
                 if let Counters::Shared(shared) = service.counters() {
-                    store::watch(shared.store().link().clone(), service.health().clone()).await;
+                    store::watch(shared.store().clone(), service.health().clone()).await;
                 }
             };
             let saved = save_now_and_then(saving.as_ref(), &service, &settings);

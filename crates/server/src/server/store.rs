@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sluicegate::Engine;
 use sluicegate::redis::{
-    Address, Link, LinkOptions, Secret, SharedEngine, Store, StoreOptions, TlsOptions,
+    Address, EnvoyKeys, Link, LinkOptions, Secret, SharedEngine, Store, StoreOptions, TlsOptions,
 };
 
 use super::{StartError, broken};
@@ -19,7 +19,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(super) fn shared(engine: Engine, settings: &RedisSettings) -> Result<SharedEngine, StartError> {
     let link = link(&settings.server, settings)?;
     let options = StoreOptions { namespace: settings.namespace.clone(), clock: None };
-    Ok(SharedEngine::new(engine, Store::new(link, options)))
+    let shared = SharedEngine::new(engine, Store::new(link, options));
+    let Some(envoy) = &settings.compat else { return Ok(shared) };
+    let per_second = settings.per_second.as_ref().map(|server| self::link(server, settings));
+    let keys = EnvoyKeys {
+        prefix: envoy.prefix.as_str().into(),
+        jitter_max_s: envoy.jitter_max_s,
+        stop_increment_when_over: envoy.stop_increment_when_over,
+        local_cache_bytes: envoy.local_cache_bytes,
+    };
+    Ok(shared.with_envoy_keys(keys, per_second.transpose()?))
 }
 
 fn link(server: &RedisServer, settings: &RedisSettings) -> Result<Link, StartError> {
@@ -54,8 +63,10 @@ fn why_down(link: &Link) -> Option<Box<str>> {
 }
 
 /// Tells whoever wants to know whether the store can be asked, for ever.
-pub(super) async fn watch(link: Link, health: Health) {
+pub(super) async fn watch(store: Store, health: Health) {
+    let link = store.link();
     let mut look = tokio::time::interval(LOOK_EVERY);
+    let mut refuses = false;
     let mut was_up = None;
     let mut epoch = link.epoch();
     loop {
@@ -65,10 +76,16 @@ pub(super) async fn watch(link: Link, health: Health) {
             health.store_is(is_up);
             match is_up {
                 true => events::store_reached(),
-                false => events::store_lost(why_down(&link).as_deref()),
+                false => events::store_lost(why_down(link).as_deref()),
             }
             was_up = Some(is_up);
         }
+        match (store.refuses(), refuses) {
+            (Some(words), false) => events::store_refuses(&words),
+            (None, true) => events::store_accepts(),
+            _ => {}
+        }
+        refuses = store.refuses().is_some();
         if link.epoch() != epoch {
             epoch = link.epoch();
             events::store_changed(epoch);

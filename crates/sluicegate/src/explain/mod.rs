@@ -17,7 +17,7 @@ pub use told::Told;
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::request::Request;
 
-use crate::engine::Snapshot;
+use crate::engine::{Checked, Snapshot};
 
 /// Explains a request by the rules and the counters as they are at `now`, without counting it.
 ///
@@ -47,5 +47,31 @@ use crate::engine::Snapshot;
 /// ```
 #[must_use]
 pub fn explain<'a>(snapshot: &Snapshot<'_>, request: &Request<'a>, now: Timestamp) -> Told<'a> {
-    told::told(snapshot, request, now)
+    told::told(snapshot, request, |rules, asked| {
+        let mut checked = Checked::default();
+        rules.peek(asked, now, &mut checked);
+        checked
+    })
+}
+
+/// The same by counters that other nodes share. [`ahead`] is what they have to be asked for first.
+///
+/// [`ahead`]: explained_request
+#[cfg(feature = "redis")]
+#[must_use]
+pub fn explain_by<'a>(snapshot: &Snapshot<'_>, request: &Request<'a>, peeked: Checked) -> Told<'a> {
+    told::told(snapshot, request, move |_, _| peeked)
+}
+
+/// The descriptors that counters are peeked with for an explanation of a request. A counter of Envoy's form that is named more than once counts each time, so
+/// it is asked for all that will have come by then.
+#[cfg(feature = "redis")]
+#[must_use]
+pub fn explained_request<'a>(
+    snapshot: &Snapshot<'_>,
+    request: &Request<'a>,
+) -> Vec<sluicegate_rules::request::Descriptor<'a>> {
+    let mut plan = sluicegate_rules::plan::Plan::default();
+    snapshot.rules().plan(request, &mut plan);
+    told::summed(snapshot.rules(), request, &plan)
 }

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 use sluicegate_core::mode::Mode;
-use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::explain::{End, Explained, Look};
 use sluicegate_rules::plan::{DomainIs, List, Plan, Step, Under};
@@ -100,11 +99,15 @@ impl Told<'_> {
 }
 
 /// Explains a request by the rules and the counters as they are at `now`.
-pub(super) fn told<'a>(snapshot: &Snapshot<'_>, request: &Request<'a>, now: Timestamp) -> Told<'a> {
+pub(super) fn told<'a>(
+    snapshot: &Snapshot<'_>,
+    request: &Request<'a>,
+    peek: impl FnOnce(&Snapshot<'_>, &Request<'_>) -> Checked,
+) -> Told<'a> {
     let set = snapshot.rules();
     let mut plan = Plan::default();
     set.plan(request, &mut plan);
-    let (checked, costs) = asked(snapshot, request, &plan, now);
+    let (checked, costs) = asked(snapshot, request, &plan, peek);
     let mut descriptors = Vec::with_capacity(request.descriptors.len());
     for (place, explained) in set.explain(request).into_iter().enumerate() {
         let (descriptor, step) = (&request.descriptors[place], &plan.steps()[place]);
@@ -156,22 +159,12 @@ fn asked(
     snapshot: &Snapshot<'_>,
     request: &Request<'_>,
     plan: &Plan,
-    now: Timestamp,
+    peek: impl FnOnce(&Snapshot<'_>, &Request<'_>) -> Checked,
 ) -> (Checked, Vec<u64>) {
     let set = snapshot.rules();
-    let hits = |descriptor: &Descriptor<'_>| descriptor.hits.unwrap_or(request.hits);
-    let mut descriptors = request.descriptors.to_vec();
-    for (place, step) in plan.steps().iter().enumerate().filter(|(_, step)| is_tally(set, step)) {
-        let earlier = plan.steps()[..place].iter().zip(request.descriptors);
-        let same = earlier.filter(|(other, _)| is_same(plan, other, step));
-        let before = same.fold(0u64, |sum, (_, one)| sum.saturating_add(hits(one)));
-        if before > 0 {
-            descriptors[place].hits = Some(before.saturating_add(hits(&descriptors[place])));
-        }
-    }
+    let descriptors = summed(set, request, plan);
     let request = Request { descriptors: &descriptors, ..*request };
-    let mut checked = Checked::default();
-    snapshot.peek(&request, now, &mut checked);
+    let checked = peek(snapshot, &request);
     let mut summed = Plan::default();
     set.plan(&request, &mut summed);
     let cost = |step: &Step| match is_tally(set, step) {
@@ -183,6 +176,21 @@ fn asked(
     };
     let costs = summed.steps().iter().map(cost).collect();
     (checked, costs)
+}
+
+/// The descriptors of a request, each asked for all that will have come by then.
+pub(super) fn summed<'a>(set: &RuleSet, request: &Request<'a>, plan: &Plan) -> Vec<Descriptor<'a>> {
+    let hits = |descriptor: &Descriptor<'_>| descriptor.hits.unwrap_or(request.hits);
+    let mut descriptors = request.descriptors.to_vec();
+    for (place, step) in plan.steps().iter().enumerate().filter(|(_, step)| is_tally(set, step)) {
+        let earlier = plan.steps()[..place].iter().zip(request.descriptors);
+        let same = earlier.filter(|(other, _)| is_same(plan, other, step));
+        let before = same.fold(0u64, |sum, (_, one)| sum.saturating_add(hits(one)));
+        if before > 0 {
+            descriptors[place].hits = Some(before.saturating_add(hits(&descriptors[place])));
+        }
+    }
+    descriptors
 }
 
 /// Whether it counts whatever the others say, as often as it is named.

@@ -102,12 +102,6 @@ impl Limiter {
         self.inner.waiters.wake_all();
     }
 
-    /// The limits that it enforces.
-    #[cfg(feature = "redis")]
-    pub(crate) fn rule(&self) -> Arc<Rule> {
-        self.inner.rule.read().clone()
-    }
-
     /// Hears what the load was at a moment, if its limits are elastic.
     pub(crate) fn hear(&self, load: u64, at: Timestamp) {
         let mode = self.inner.rule.read().mode;

@@ -4,6 +4,7 @@
 //! nothing. Only on a Cluster, where identities may lie on different nodes, an ask becomes several that go side by side; if one of them denies, what the others have
 //! charged is given back behind the answer. A node that dies in between leaves that charge: never too much passes, at most one request's cost too little.
 
+mod envoy;
 mod fallback;
 mod holding;
 mod parts;
@@ -16,13 +17,13 @@ use futures_util::future::join_all;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
-use sluicegate_rules::plan::{List, Under};
+use sluicegate_rules::plan::{List, Plan, Under};
 use sluicegate_rules::request::Request;
 
 use super::check::Want;
 use super::{Checked, Engine, Inspected, LimitState, Snapshot};
 use crate::redis::script::{Answered, Ask, AskPart, ShortOp, Stand};
-use crate::redis::{CallError, NotDone, Store};
+use crate::redis::{CallError, EnvoyCounters, EnvoyKeys, Link, NotDone, Store, StoreFailure};
 use parts::{Charters, Part};
 
 /// An engine whose counters are in a store that other nodes ask too. Clones are the same.
@@ -33,6 +34,8 @@ pub struct SharedEngine {
     engine: Engine,
     store: Store,
     charters: Arc<Charters>,
+    /// Counters on envoyproxy/ratelimit's keys.
+    envoy: Option<Arc<EnvoyCounters>>,
 }
 
 /// Why a request got no answer: the store gave none, and a rule that it is under leaves that to whoever asked (`on_store_failure: error`).
@@ -56,7 +59,15 @@ impl SharedEngine {
     /// The rules of an engine, with counters in a store.
     #[must_use]
     pub fn new(engine: Engine, store: Store) -> Self {
-        Self { engine, store, charters: Arc::default() }
+        Self { engine, store, charters: Arc::default(), envoy: None }
+    }
+
+    /// The same with limits of Envoy's form on the keys of envoyproxy/ratelimit, so that both count on one Redis. Those per second may be
+    /// counted elsewhere.
+    #[must_use]
+    pub fn with_envoy_keys(self, keys: EnvoyKeys, per_second: Option<Link>) -> Self {
+        let counters = EnvoyCounters::new(self.store.link().clone(), per_second, keys);
+        Self { envoy: Some(Arc::new(counters)), ..self }
     }
 
     /// The rules, and this node's own memory.
@@ -151,7 +162,7 @@ impl SharedEngine {
             let limits = match part {
                 None => Vec::new(),
                 Some(part) => self
-                    .look_at(rules, &part)
+                    .look_at(rules, &checked.plan, &part)
                     .await
                     .map_err(|not| StoreError { error: not.into(), descriptor: place })?,
             };
@@ -163,8 +174,12 @@ impl SharedEngine {
     async fn look_at(
         &self,
         rules: &Snapshot<'_>,
+        plan: &Plan,
         part: &Part<'_>,
     ) -> Result<Vec<LimitState>, NotDone> {
+        if self.is_envoys(rules, part) {
+            return self.look_at_envoys(rules, plan, part).await.map_err(NotDone::Store);
+        }
         let one = AskPart { cost: 1, ..part.part.clone() };
         match part.under {
             Under::Rule(no) => Ok(rules.inspect_decided(no, self.store.look(&one).await?)),
@@ -194,13 +209,25 @@ impl SharedEngine {
         }
         let Checked { allowed, statuses, plan, .. } = checked;
         let parts = self.parts(want, rules, plan, now);
-        let groups = self.ask_groups(want, parts).await;
-        let settled = self.settle(want, &groups, now, |place, verdict| {
+        let mut tell = |place: usize, verdict| statuses[place].verdict = verdict;
+        let (parts, then) = match self.envoy {
+            None => (parts, want),
+            Some(_) => {
+                let (envoys, others): (Vec<_>, Vec<_>) =
+                    parts.into_iter().partition(|part| self.is_envoys(rules, part));
+                let asked = self.ask_envoys(want, rules, plan, &envoys, now, &mut tell);
+                Box::pin(asked).await?;
+                let goes_on = rules.is_allowed(statuses) || want != Want::Hit;
+                (others, if goes_on { want } else { Want::Peek })
+            }
+        };
+        let groups = self.ask_groups(then, parts).await;
+        let settled = self.settle(then, &groups, now, |place, verdict| {
             statuses[place].verdict = verdict;
         });
         parts::repeat(plan, |place| rules.is_asked_once(want, place, plan), statuses);
         *allowed = settled.is_ok() && rules.is_allowed(statuses);
-        if want == Want::Hit && !*allowed {
+        if then == Want::Hit && !*allowed {
             self.give_back(groups);
         }
         settled?;
@@ -322,7 +349,8 @@ impl SharedEngine {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (descriptors[{}])", self.error, self.descriptor)
+        // What a server says of itself is for its operators.
+        write!(f, "{} (descriptors[{}])", StoreFailure::from(&self.error), self.descriptor)
     }
 }
 

@@ -109,9 +109,4 @@ impl EnvoyCounters {
             .map(|(ask, counted)| told::verdict(op, ask, counted, now))
             .collect())
     }
-
-    /// Whether this place can be asked for limits of each unit.
-    pub(crate) fn is_up(&self) -> bool {
-        self.link.is_up() && self.per_second.as_ref().is_none_or(Link::is_up)
-    }
 }

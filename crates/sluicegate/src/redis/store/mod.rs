@@ -7,6 +7,7 @@ mod lane;
 mod mending;
 mod nodes;
 mod recent;
+mod refusing;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -28,6 +29,7 @@ use denials::Denials;
 use journal::Journal;
 use lane::{Pending, Said};
 use recent::{Recent, Seen};
+use refusing::Refusing;
 
 /// How many asks may wait in one lane. With more the store is too slow for what is wanted of it, and waiting would help nobody.
 const WAITING_MAX: usize = 8_192;
@@ -93,6 +95,7 @@ pub(super) struct Inner {
     long_locks: Vec<Mutex<()>>,
     plans: Plans,
     garbage: Arc<AtomicU64>,
+    refusal: Refusing,
     recent: Recent,
     settled: AtomicU64,
     reasserted: AtomicU64,
@@ -129,6 +132,7 @@ impl Store {
         let inner = Arc::new(Inner {
             plans,
             garbage,
+            refusal: Refusing::default(),
             recent: Recent::default(),
             settled: AtomicU64::new(0),
             reasserted: AtomicU64::new(0),
@@ -161,6 +165,12 @@ impl Store {
     #[must_use]
     pub fn nodes(&self) -> u64 {
         self.inner.nodes.load(Ordering::Relaxed)
+    }
+
+    /// What it says when it refuses what it is asked, if it does so now: it is full, or a replica.
+    #[must_use]
+    pub fn refuses(&self) -> Option<Box<str>> {
+        self.inner.refusal.now()
     }
 
     /// What it was asked.
@@ -239,10 +249,15 @@ impl Store {
             Err(error) => Err(error),
         };
         match &answered {
-            Ok(_) if inner.journal.has_entries() => self.inner.settle_journal(),
-            Ok(_) => {}
-            Err(_) => {
+            Ok(_) => {
+                inner.refusal.is_over();
+                if inner.journal.has_entries() {
+                    inner.settle_journal();
+                }
+            }
+            Err(error) => {
                 inner.failed.fetch_add(1, Ordering::Relaxed);
+                inner.refusal.heard(error);
             }
         }
         answered
