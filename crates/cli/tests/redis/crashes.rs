@@ -12,6 +12,14 @@ const NODES: usize = 4;
 const ADA: &str = r#"{"user":"ada"}"#;
 const BOB: &str = r#"{"log":"bob"}"#;
 
+/// Of those that a primary dies under: so many that all are still asking then.
+const LIMIT: u64 = 2_000;
+/// Shorter than others need to see that a primary is dead: so everybody has stopped asking before there is another.
+const HASTY: [(&str, &str); 1] = [("SLUICEGATE_STORE_TIMEOUT", "300ms")];
+
+/// Of what was answered to it at once a node may remember another answer than the last.
+const SIGHTS_LOST_MAX: u64 = CLIENTS as u64;
+
 /// Without an answer of the store there is none, so that nobody is admitted whom it does not know of.
 fn rules(limit: u64) -> String {
     format!(
@@ -84,32 +92,44 @@ fn slots_move_to_another_master_while_everybody_asks() {
 }
 
 #[test]
+fn a_master_of_a_cluster_that_crashes_loses_no_more_than_it_had_not_replicated() {
+    let cluster = Cluster::start();
+    let fleet = Fleet::with(NODES, cluster.url(), &rules(LIMIT), &HASTY);
+    let slot = cluster.slot_of("sg:1:{shop|user=ada}");
+    let master = cluster.master_of(slot);
+    let mut before = ask_times(&fleet.services, &[ADA], 1)[0];
+    await_replicated(master, cluster.replica_of(master));
+    before += ask_until_not_allowed_while(&fleet.services, ADA, |progress| {
+        progress.await_allowed(300);
+        cluster.kill(master);
+    });
+    cluster.await_master_other_than(master.port(), slot);
+    goes_on_within(&fleet, before);
+}
+
+#[test]
 fn a_primary_that_crashes_loses_no_more_than_it_had_not_replicated() {
-    const LIMIT: u64 = 3_000;
     let sentinel = Sentinel::start();
-    // Shorter than Sentinels need to see it: so everybody has stopped before there is another primary.
-    let hasty = [("SLUICEGATE_STORE_TIMEOUT", "300ms")];
-    let mut fleet = Fleet::with(NODES, sentinel.url(), &rules(LIMIT), &hasty);
+    let mut fleet = Fleet::with(NODES, sentinel.url(), &rules(LIMIT), &HASTY);
     let primary = sentinel.primary();
     let mut before = ask_times(&fleet.services, &[ADA], 1)[0];
-    await_replicated(&sentinel);
+    await_replicated(primary, sentinel.replica());
     before += ask_until_not_allowed_while(&fleet.services, ADA, |progress| {
         progress.await_allowed(300);
         primary.kill();
     });
     sentinel.await_primary_other_than(primary.port());
     fleet.says("the store answers");
-    goes_on_within(&fleet, LIMIT, before);
+    goes_on_within(&fleet, before);
 }
 
 #[test]
 fn what_a_crash_has_lost_is_known_to_the_nodes_and_told_again() {
-    const LIMIT: u64 = 1_000;
     let sentinel = Sentinel::start();
     let mut fleet = Fleet::start(NODES, sentinel.url(), &rules(LIMIT));
     let (primary, replica) = (sentinel.primary(), sentinel.replica());
     let mut before = ask_times(&fleet.services, &[ADA], 20)[0];
-    await_replicated(&sentinel);
+    await_replicated(primary, replica);
     // From here on the replica hears nothing.
     replica.pause();
     primary.cli(&["CLIENT", "KILL", "TYPE", "REPLICA"]);
@@ -119,33 +139,60 @@ fn what_a_crash_has_lost_is_known_to_the_nodes_and_told_again() {
     replica.resume();
     sentinel.await_primary_other_than(primary.port());
     fleet.says("the store answers");
-    until("the new primary was told", || (fleet.left(ADA) == [520]).then_some(()));
+    await_told(&fleet, ADA, LIMIT - 480);
     assert!(fleet.metric("sluicegate_redis_reasserted_counters_total") > 0);
-    goes_on_within(&fleet, LIMIT, before);
+    goes_on_within(&fleet, before);
+}
+
+#[test]
+fn a_server_that_comes_back_with_nothing_is_told_what_was_used() {
+    let server = Single::start();
+    let mut fleet = Fleet::start(NODES, server.url(), &rules(300));
+    let before = ask_times(&fleet.services, &[ADA, BOB], 10);
+    assert_eq!(before.iter().map(|counts| counts.allowed).collect::<Vec<_>>(), [160, 160]);
+    server.kill();
+    fleet.says("the store cannot be reached");
+    server.restart();
+    fleet.says("the store answers");
+    let left = [ADA, BOB].map(|asked| await_told(&fleet, asked, 140));
+    let after = ask_times(&fleet.services, &[ADA, BOB], 10);
+    for (counts, left) in after.iter().zip(left) {
+        assert!((140..=left).contains(&counts.allowed), "{counts:?}, of {left}");
+    }
+}
+
+/// Waits until the store has been told so much that no more than this is left, or hardly more; what is left.
+fn await_told(fleet: &Fleet, asked: &str, left: u64) -> u64 {
+    until("it was told", || {
+        let now = u64::try_from(fleet.left(asked)[0]).unwrap();
+        (left..=left + SIGHTS_LOST_MAX).contains(&now).then_some(now)
+    })
 }
 
 /// A replica that has just been filled hears of nothing more until it has spoken, which takes it up to a second.
-fn await_replicated(sentinel: &Sentinel) {
-    let (primary, replica) = (sentinel.primary(), sentinel.replica());
-    let record = ["GET", "sg:1:{shop|user=ada}"];
+fn await_replicated(primary: &Single, replica: &Single) {
     until("the replica has it all", || {
-        (primary.cli(&record) == replica.cli(&record)).then_some(())
+        let all = primary.info("master_repl_offset")?;
+        (replica.info("slave_repl_offset")? == all).then_some(())
     });
 }
 
 /// After a failover: what was admitted before it and afterwards is above the limit by at most what the new primary had not heard of.
-fn goes_on_within(fleet: &Fleet, limit: u64, before: Counts) {
-    let known = limit - u64::try_from(fleet.left(ADA)[0]).unwrap();
+fn goes_on_within(fleet: &Fleet, before: Counts) {
+    let known = LIMIT - u64::try_from(fleet.left(ADA)[0]).unwrap();
     let lost = before.allowed.saturating_sub(known);
     let after = ask_until_denied(&fleet.services, ADA);
     let admitted = before.allowed + after.allowed;
-    let over = admitted.saturating_sub(limit);
+    let over = admitted.saturating_sub(LIMIT);
     println!(
         "failover: {} admitted before it, {known} known after it, {lost} lost; \
-         {admitted} admitted of {limit} in all: {over} over",
-        before.allowed
+         {admitted} admitted of {LIMIT} in all: {over} over; \
+         nodes saw it {} times, and told {} counters again",
+        before.allowed,
+        fleet.metric("sluicegate_redis_epoch"),
+        fleet.metric("sluicegate_redis_reasserted_counters_total"),
     );
     assert!(over <= lost, "{over} over, {lost} lost");
     let in_doubt = before.in_doubt() + after.in_doubt();
-    assert!(admitted + in_doubt >= limit, "{admitted} and {in_doubt} of {limit}");
+    assert!(admitted + in_doubt >= LIMIT, "{admitted} and {in_doubt} of {LIMIT}");
 }

@@ -30,6 +30,14 @@ const KEYS: [&str; 5] = ["window", "bucket", "log", "three", "envoy"];
 fn through_one_server() {
     let server = Single::start();
     admits_exactly_the_limit(server.url());
+    // Whatever was left there says whose it is, and goes by itself.
+    let keys = server.ask(&["KEYS", "*"]);
+    assert!(!keys.items().is_empty());
+    for key in keys.items().iter().map(ToString::to_string) {
+        assert!(key.starts_with("sg:1:"), "{key}");
+        let left: i64 = server.cli(&["PTTL", &key]).parse().unwrap();
+        assert!(left > 0, "{key}: {left}");
+    }
 }
 
 #[test]

@@ -23,32 +23,48 @@ const TIMEOUT: [(&str, &str); 1] = [("SLUICEGATE_STORE_TIMEOUT", "1s")];
 
 /// How a fault looks to operators.
 struct Signs {
-    /// Whether it is taken for gone, which is said in the log.
-    is_lost: bool,
+    /// What is said in the log when it begins, and when it is over.
+    lines: [&'static str; 2],
+    /// What two numbers are meanwhile: whether it can be reached, and whether it refuses.
+    up_and_refusing: [u64; 2],
     /// Why calls get no answer.
     reasons: &'static [&'static str],
 }
+
+/// Of a store that is gone.
+const LOST: Signs = Signs {
+    lines: ["the store cannot be reached: `on_store_failure` of each rule", "the store answers"],
+    up_and_refusing: [0, 0],
+    reasons: &["timed_out", "down", "broken"],
+};
+
+/// Of one that answers, and does nothing.
+const REFUSES: Signs = Signs {
+    lines: [
+        "the store refuses: `on_store_failure` of each rule",
+        "the store does what it is asked again",
+    ],
+    up_and_refusing: [1, 1],
+    reasons: &["refused"],
+};
 
 #[test]
 fn killed() {
     // What was answered is on disk.
     let server = Single::with(Options { appendonly: true, ..Options::default() });
-    let signs = Signs { is_lost: true, reasons: &["down", "broken"] };
-    survives(server.url(), &signs, || server.kill(), || server.restart());
+    survives(server.url(), &LOST, || server.kill(), || server.restart());
 }
 
 #[test]
 fn paused() {
     let server = Single::start();
-    let signs = Signs { is_lost: true, reasons: &["timed_out", "down"] };
-    survives(server.url(), &signs, || server.pause(), || server.resume());
+    survives(server.url(), &LOST, || server.pause(), || server.resume());
 }
 
 #[test]
 fn slow() {
     let server = Single::start();
     let proxy = Slow::before(server.port());
-    let signs = Signs { is_lost: true, reasons: &["timed_out", "down"] };
     let url = proxy.url();
     let is_slow = || proxy.delay(Duration::from_secs(30));
     // Answers that are on their way would still come later than anybody waits for them.
@@ -56,29 +72,32 @@ fn slow() {
         proxy.delay(Duration::ZERO);
         proxy.cut();
     };
-    survives(&url, &signs, is_slow, is_fast);
+    survives(&url, &LOST, is_slow, is_fast);
 }
 
 #[test]
 fn full() {
     let server = Single::start();
-    let signs = Signs { is_lost: false, reasons: &["refused"] };
     let may_keep = |bytes: &str| {
         assert_eq!(server.cli(&["CONFIG", "SET", "maxmemory", bytes]), "OK");
     };
     // Less than an empty server needs, and it throws nothing away (`noeviction`).
-    survives(server.url(), &signs, || may_keep("500kb"), || may_keep("0"));
+    survives(server.url(), &REFUSES, || may_keep("500kb"), || may_keep("0"));
 }
 
 #[test]
 fn read_only() {
     let server = Single::start();
-    let signs = Signs { is_lost: false, reasons: &["refused"] };
     let replicates = |whom: [&str; 2]| {
         assert_eq!(server.cli(&[&["REPLICAOF"], &whom[..]].concat()), "OK");
     };
     // Nobody listens there: it keeps what it has.
-    survives(server.url(), &signs, || replicates(["127.0.0.1", "1"]), || replicates(["NO", "ONE"]));
+    survives(
+        server.url(),
+        &REFUSES,
+        || replicates(["127.0.0.1", "1"]),
+        || replicates(["NO", "ONE"]),
+    );
 }
 
 /// The whole story: before, meanwhile and afterwards.
@@ -107,9 +126,7 @@ fn survives(store: &str, signs: &Signs, breaks: impl FnOnce(), mends: impl FnOnc
             (ask(service, "error", "new") == Answer::Allowed).then_some(())
         });
     }
-    if signs.is_lost {
-        fleet.says("the store answers");
-    }
+    fleet.says(signs.lines[1]);
     for policy in POLICIES {
         assert_exact(&fleet, policy, "after");
         let before = all_nodes(&fleet, policy, "before");
@@ -152,13 +169,11 @@ fn assert_policy(service: &Service, policy: &str) {
 
 /// Nodes stay in service, and say what they do.
 fn assert_told(fleet: &mut Fleet, signs: &Signs) {
-    if signs.is_lost {
-        fleet
-            .says("the store cannot be reached: `on_store_failure` of each rule says what happens");
-    }
+    fleet.says(signs.lines[0]);
     for service in &fleet.services {
         assert_eq!(service.admin("/ready").status, 200);
-        assert_eq!(metric(service, "sluicegate_redis_up"), u64::from(!signs.is_lost));
+        let state = ["sluicegate_redis_up", "sluicegate_redis_refusing"];
+        assert_eq!(state.map(|name| metric(service, name)), signs.up_and_refusing);
         for policy in POLICIES {
             let name = format!("sluicegate_redis_fallbacks_total{{policy=\"{policy}\"}}");
             assert_eq!(metric(service, &name), ASKED as u64, "{name}");

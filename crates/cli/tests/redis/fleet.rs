@@ -83,11 +83,13 @@ impl Fleet {
         }
     }
 
-    /// What is left of each limit for who is described, by a service's word.
+    /// What is left of each limit for who is described, by a service's word, as soon as the store answers it.
     pub fn left(&self, descriptors: &str) -> Vec<i64> {
         let body = format!(r#"{{"domain":"shop","descriptors":[{descriptors}]}}"#);
-        let answer = post(&self.services[0].http, "/v1/keys/inspect", &body);
-        assert_eq!(answer.status, 200, "{answer:?}");
+        let answer = until("the store is asked", || {
+            let answer = post(&self.services[0].http, "/v1/keys/inspect", &body);
+            (answer.status == 200).then_some(answer)
+        });
         let told: Value = serde_json::from_str(&answer.body).unwrap();
         let keys = told["keys"].as_array().unwrap().iter();
         let limits = keys.flat_map(|key| key["limits"].as_array().unwrap());

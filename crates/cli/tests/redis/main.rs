@@ -16,3 +16,4 @@ mod absent;
 mod crashes;
 mod exact;
 mod faults;
+mod rolling;
