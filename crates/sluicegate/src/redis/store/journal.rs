@@ -75,9 +75,18 @@ impl Journal {
     }
 
     /// The store could not be told: it has to be still.
-    pub(super) fn put_back(&self, (key, entry): (Arc<[u8]>, Entry)) {
-        // What was written meanwhile is newer, and there is no more room for both than for one.
-        self.entries.lock().entry(key).or_insert(entry);
+    pub(super) fn put_back(&self, (key, entry): (Arc<[u8]>, Entry), now: Timestamp) {
+        let mut entries = self.entries.lock();
+        match entries.get_mut(&key) {
+            // More was admitted meanwhile.
+            Some(newer) if Arc::ptr_eq(&newer.charter, &entry.charter) => {
+                newer.account.absorb(entry.charter.steps(), &entry.account, now);
+            }
+            Some(_) => {}
+            None => {
+                entries.insert(key, entry);
+            }
+        }
         self.has_entries.store(true, Ordering::Release);
     }
 }

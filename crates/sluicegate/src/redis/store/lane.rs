@@ -193,10 +193,10 @@ impl Batch {
 /// Tells all who asked the same, each what became of its own.
 fn reply(told: Told, ask: Ask, replies: Vec<oneshot::Sender<Result<Said, CallError>>>) {
     match told {
-        Told::Done { each, after, .. } => {
+        Told::Done { now, each, after, .. } => {
             let seen = after.into_iter().map(|(place, account, epoch)| {
                 let part = &ask.parts[place];
-                (part.key.clone(), Seen { charter: part.charter.clone(), account, epoch })
+                (part.key.clone(), Seen { charter: part.charter.clone(), account, epoch, at: now })
             });
             let mut seen = Some(seen.collect());
             for (answered, reply) in each.into_iter().zip(replies) {

@@ -42,13 +42,15 @@ impl Inner {
                 self.settled.fetch_add(1, Ordering::Relaxed);
             }
             // It may have happened all the same. If so it happens twice, and a little less passes than might.
-            Err(LongError::Store(_) | LongError::Contended) => self.journal.put_back((key, entry)),
+            Err(LongError::Store(_) | LongError::Contended) => {
+                self.journal.put_back((key, entry), self.now());
+            }
             Err(_) => {}
         }
     }
 
     async fn reassert(&self, key: Arc<[u8]>, seen: Seen) {
-        let Seen { charter, account, epoch } = seen;
+        let Seen { charter, account, epoch, .. } = seen;
         let part = long_part(&key, charter);
         let (link, plans) = (&self.link, &self.plans);
         // Who cannot be told now is told of again when the store is replaced again.

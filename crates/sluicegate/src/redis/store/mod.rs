@@ -249,12 +249,14 @@ impl Store {
             Err(error) => Err(error),
         };
         match &answered {
-            Ok(_) => {
+            // One that is full still denies: only who was charged tells that it writes.
+            Ok(answered) if answered.allowed => {
                 inner.refusal.is_over();
                 if inner.journal.has_entries() {
                     inner.settle_journal();
                 }
             }
+            Ok(_) => {}
             Err(error) => {
                 inner.failed.fetch_add(1, Ordering::Relaxed);
                 inner.refusal.heard(error);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sluicegate_core::account::Account;
+use sluicegate_core::time::Timestamp;
 
 use crate::redis::script::Charter;
 
@@ -35,6 +36,22 @@ pub(super) struct Seen {
     pub(super) charter: Arc<Charter>,
     pub(super) account: Account,
     pub(super) epoch: u64,
+    /// When, by the store's clock.
+    pub(super) at: Timestamp,
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// Answers are heard of in any order, and those of one call have one time.
+    fn update(&mut self, other: Self) {
+        if other.at > self.at {
+            *self = other;
+        } else if other.at == self.at && Arc::ptr_eq(&self.charter, &other.charter) {
+            self.account.reassert(self.charter.steps(), &other.account, other.at);
+            self.epoch = self.epoch.max(other.epoch);
+        }
+    }
 }
 
 // === impl Recent ===
@@ -42,7 +59,12 @@ pub(super) struct Seen {
 impl Recent {
     pub(super) fn note(&self, key: Arc<[u8]>, hash: u64, seen: Seen) {
         let mut part = self.parts[hash as usize % PARTS].lock();
-        part.young.insert(key, seen);
+        match part.young.get_mut(&key) {
+            Some(known) => known.update(seen),
+            None => {
+                part.young.insert(key, seen);
+            }
+        }
         if part.young.len() >= SEEN_MIN / PARTS {
             part.old = std::mem::take(&mut part.young);
         }
