@@ -17,9 +17,6 @@ const LIMIT: u64 = 2_000;
 /// Shorter than others need to see that a primary is dead: so everybody has stopped asking before there is another.
 const HASTY: [(&str, &str); 1] = [("SLUICEGATE_STORE_TIMEOUT", "300ms")];
 
-/// Of what was answered to it at once a node may remember another answer than the last.
-const SIGHTS_LOST_MAX: u64 = CLIENTS as u64;
-
 /// Without an answer of the store there is none, so that nobody is admitted whom it does not know of.
 fn rules(limit: u64) -> String {
     format!(
@@ -139,7 +136,7 @@ fn what_a_crash_has_lost_is_known_to_the_nodes_and_told_again() {
     replica.resume();
     sentinel.await_primary_other_than(primary.port());
     fleet.says("the store answers");
-    await_told(&fleet, ADA, LIMIT - 480);
+    until("the new primary was told", || (fleet.left(ADA) == [LIMIT as i64 - 480]).then_some(()));
     assert!(fleet.metric("sluicegate_redis_reasserted_counters_total") > 0);
     goes_on_within(&fleet, before);
 }
@@ -154,19 +151,11 @@ fn a_server_that_comes_back_with_nothing_is_told_what_was_used() {
     fleet.says("the store cannot be reached");
     server.restart();
     fleet.says("the store answers");
-    let left = [ADA, BOB].map(|asked| await_told(&fleet, asked, 140));
-    let after = ask_times(&fleet.services, &[ADA, BOB], 10);
-    for (counts, left) in after.iter().zip(left) {
-        assert!((140..=left).contains(&counts.allowed), "{counts:?}, of {left}");
+    for asked in [ADA, BOB] {
+        until("it was told", || (fleet.left(asked) == [140]).then_some(()));
     }
-}
-
-/// Waits until the store has been told so much that no more than this is left, or hardly more; what is left.
-fn await_told(fleet: &Fleet, asked: &str, left: u64) -> u64 {
-    until("it was told", || {
-        let now = u64::try_from(fleet.left(asked)[0]).unwrap();
-        (left..=left + SIGHTS_LOST_MAX).contains(&now).then_some(now)
-    })
+    let after = ask_times(&fleet.services, &[ADA, BOB], 10);
+    assert_eq!(after.iter().map(|counts| counts.allowed).collect::<Vec<_>>(), [140, 140]);
 }
 
 /// A replica that has just been filled hears of nothing more until it has spoken, which takes it up to a second.

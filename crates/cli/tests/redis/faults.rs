@@ -9,6 +9,7 @@ use sluicegate_bed::until;
 
 use crate::client::{Answer, Client};
 use crate::fleet::{Fleet, metric};
+use crate::hammer::{ask_over_rls, ask_times_while};
 use crate::support::service::Service;
 
 const POLICIES: [&str; 4] = ["local", "allow", "deny", "error"];
@@ -76,6 +77,14 @@ fn slow() {
 }
 
 #[test]
+fn out_of_reach() {
+    let server = Single::start();
+    let proxy = Slow::before(server.port());
+    // Connections stay, and nothing arrives: nobody is told.
+    survives(&proxy.url(), &LOST, || proxy.black_hole(true), || proxy.black_hole(false));
+}
+
+#[test]
 fn full() {
     let server = Single::start();
     let may_keep = |bytes: &str| {
@@ -100,9 +109,38 @@ fn read_only() {
     );
 }
 
+#[test]
+fn connections_that_are_cut_under_load_cost_no_more_than_what_was_on_them() {
+    let server = Single::start();
+    let proxy = Slow::before(server.port());
+    let fleet = Fleet::start(NODES, &proxy.url(), &rules(600));
+    let counts = ask_times_while(&fleet.services, &[r#"{"error":"ada"}"#], 120, |progress| {
+        for hits in [100, 200, 300] {
+            progress.await_allowed(hits);
+            proxy.cut();
+        }
+    })[0];
+    assert!(counts.allowed <= 600 && counts.allowed + counts.in_doubt() >= 600, "{counts:?}");
+}
+
+#[test]
+fn a_rule_of_envoys_form_fails_as_envoyproxy_ratelimit_does() {
+    let server = Single::start();
+    let envoys = "  - { key: user, rate_limit: { unit: year, requests_per_unit: 10 } }\n";
+    let mut fleet = Fleet::with(1, server.url(), envoys, &TIMEOUT);
+    assert_eq!(ask_over_rls(&fleet.services, "user", "ada", 12).allowed, 10);
+    server.kill();
+    fleet.says(LOST.lines[0]);
+    let counts = ask_over_rls(&fleet.services, "user", "ada", 12);
+    assert_eq!(counts.failed, 12, "{counts:?}");
+    server.restart();
+    fleet.says(LOST.lines[1]);
+    assert_eq!(ask_over_rls(&fleet.services, "user", "bob", 12).allowed, 10);
+}
+
 /// The whole story: before, meanwhile and afterwards.
 fn survives(store: &str, signs: &Signs, breaks: impl FnOnce(), mends: impl FnOnce()) {
-    let mut fleet = Fleet::with(NODES, store, &rules(), &TIMEOUT);
+    let mut fleet = Fleet::with(NODES, store, &rules(LIMIT), &TIMEOUT);
     fleet.knows_itself();
     for policy in POLICIES {
         assert_exact(&fleet, policy, "before");
@@ -117,8 +155,9 @@ fn survives(store: &str, signs: &Signs, breaks: impl FnOnce(), mends: impl FnOnc
         }
     });
     assert_told(&mut fleet, signs);
-    // Both nodes have admitted their share of it.
+    // Both nodes have admitted their share of it; and a store that can still be read is no better for that.
     assert_eq!(all_nodes(&fleet, "local", "before"), [Answer::Denied; NODES]);
+    assert_state(&fleet, signs.up_and_refusing);
 
     mends();
     for service in &fleet.services {
@@ -127,6 +166,7 @@ fn survives(store: &str, signs: &Signs, breaks: impl FnOnce(), mends: impl FnOnc
         });
     }
     fleet.says(signs.lines[1]);
+    assert_state(&fleet, [1, 0]);
     for policy in POLICIES {
         assert_exact(&fleet, policy, "after");
         let before = all_nodes(&fleet, policy, "before");
@@ -172,8 +212,6 @@ fn assert_told(fleet: &mut Fleet, signs: &Signs) {
     fleet.says(signs.lines[0]);
     for service in &fleet.services {
         assert_eq!(service.admin("/ready").status, 200);
-        let state = ["sluicegate_redis_up", "sluicegate_redis_refusing"];
-        assert_eq!(state.map(|name| metric(service, name)), signs.up_and_refusing);
         for policy in POLICIES {
             let name = format!("sluicegate_redis_fallbacks_total{{policy=\"{policy}\"}}");
             assert_eq!(metric(service, &name), ASKED as u64, "{name}");
@@ -186,6 +224,13 @@ fn assert_told(fleet: &mut Fleet, signs: &Signs) {
     }
 }
 
+fn assert_state(fleet: &Fleet, up_and_refusing: [u64; 2]) {
+    for service in &fleet.services {
+        let state = ["sluicegate_redis_up", "sluicegate_redis_refusing"];
+        assert_eq!(state.map(|name| metric(service, name)), up_and_refusing);
+    }
+}
+
 fn all_nodes(fleet: &Fleet, policy: &str, user: &str) -> [Answer; NODES] {
     std::array::from_fn(|node| ask(&fleet.services[node], policy, user))
 }
@@ -195,10 +240,10 @@ fn ask(service: &Service, policy: &str, user: &str) -> Answer {
     client.check(&format!(r#"{{"{policy}":"{user}"}}"#))
 }
 
-fn rules() -> String {
+fn rules(limit: usize) -> String {
     let rule = |policy: &str| {
         format!(
-            "  - key: {policy}\n    limits: {{ algorithm: fixed_window, rate: {LIMIT}/year }}\n    on_store_failure: {policy}\n"
+            "  - key: {policy}\n    limits: {{ algorithm: fixed_window, rate: {limit}/year }}\n    on_store_failure: {policy}\n"
         )
     };
     POLICIES.map(rule).concat()
