@@ -123,22 +123,42 @@ fn a_primary_that_crashes_loses_no_more_than_it_had_not_replicated() {
 #[test]
 fn what_a_crash_has_lost_is_known_to_the_nodes_and_told_again() {
     let sentinel = Sentinel::start();
-    let mut fleet = Fleet::start(NODES, sentinel.url(), &rules(LIMIT));
+    let fleet = Fleet::start(NODES, sentinel.url(), &rules(LIMIT));
     let (primary, replica) = (sentinel.primary(), sentinel.replica());
-    let mut before = ask_times(&fleet.services, &[ADA], 20)[0];
+    let before = admitted_but_not_replicated(&fleet, primary, replica);
+    sentinel.await_primary_other_than(primary.port());
+    is_told_again(&fleet, before);
+}
+
+#[test]
+fn what_a_crash_in_a_cluster_has_lost_is_known_to_the_nodes_and_told_again() {
+    let cluster = Cluster::start();
+    let fleet = Fleet::start(NODES, cluster.url(), &rules(LIMIT));
+    let slot = cluster.slot_of("sg:1:{shop|user=ada}");
+    let master = cluster.master_of(slot);
+    let before = admitted_but_not_replicated(&fleet, master, cluster.replica_of(master));
+    cluster.await_master_other_than(master.port(), slot);
+    is_told_again(&fleet, before);
+}
+
+/// Hits that the replica has heard of, hits that it has not heard of, and the end of its primary.
+fn admitted_but_not_replicated(fleet: &Fleet, primary: &Single, replica: &Single) -> Counts {
+    let mut counts = ask_times(&fleet.services, &[ADA], 20)[0];
     await_replicated(primary, replica);
-    // From here on the replica hears nothing.
     replica.pause();
+    // It cannot connect again.
     primary.cli(&["CLIENT", "KILL", "TYPE", "REPLICA"]);
-    before += ask_times(&fleet.services, &[ADA], 10)[0];
-    assert_eq!(before.allowed, 480);
+    counts += ask_times(&fleet.services, &[ADA], 10)[0];
+    assert_eq!(counts.allowed, 480);
     primary.kill();
     replica.resume();
-    sentinel.await_primary_other_than(primary.port());
-    fleet.says("the store answers");
+    counts
+}
+
+fn is_told_again(fleet: &Fleet, before: Counts) {
     until("the new primary was told", || (fleet.left(ADA) == [LIMIT as i64 - 480]).then_some(()));
     assert!(fleet.metric("sluicegate_redis_reasserted_counters_total") > 0);
-    goes_on_within(&fleet, before);
+    goes_on_within(fleet, before);
 }
 
 #[test]
