@@ -140,6 +140,10 @@ pub(super) fn turn() -> impl Strategy<Value = Turn> {
     (on(), event()).prop_map(|(on, event)| Turn { on, event })
 }
 
+/// Not a step, but to where the next window of ten seconds begins.
+pub(super) const NEXT_EDGE: i64 = i64::MAX;
+pub(super) const EDGE_EVERY: i64 = 10_000_000;
+
 /// The lengths of windows, to the microsecond.
 const EDGES: [i64; 9] =
     [1, 1_500, 2_000_000, 3_000_000, 5_000_000, 10_000_000, 9_999_999, 10_000_001, 20_000_000];
@@ -150,6 +154,7 @@ fn on() -> impl Strategy<Value = i64> {
         6 => 0..200_000i64,
         6 => 0..20_000_000i64,
         4 => prop::sample::select(&EDGES[..]),
+        3 => Just(NEXT_EDGE),
         2 => 0..200_000_000_000i64,
         1 => 0..4_000_000_000_000i64,
         2 => -3_000_000..0i64,
