@@ -163,6 +163,25 @@ fn on() -> impl Strategy<Value = i64> {
     ]
 }
 
+/// Logs with several windows.
+pub(super) fn logs() -> [Ruled; KEYS] {
+    let log = |text| Ruled { limits: vec![text], mode: "hard" };
+    [
+        log("{ algorithm: sliding_log, rates: [10/m, 2 per 3s], min_gap: 1s }"),
+        log("{ algorithm: sliding_log, rates: [9/m, 6 per 20s, 4 per 5s] }"),
+        log("{ algorithm: sliding_log, rates: [20 per 10s, 9 per 2s], count_denied: true }"),
+    ]
+}
+
+pub(super) fn hit_on_an_edge() -> impl Strategy<Value = Turn> {
+    let on = prop::sample::select(&[0i64, 0, 1_000_000, 2_000_000, 3_000_000, 5_000_000][..]);
+    (on, 0..KEYS, 1..3u64).prop_map(|(on, key, cost)| {
+        let part = AskedPart { key, cost, open: false, stand: Stand::Alone };
+        let asked = Asked { op: ShortOp::Hit, parts: vec![part], holder: None, count: 1 };
+        Turn { on, event: Event::Asks(vec![asked]) }
+    })
+}
+
 fn cost() -> impl Strategy<Value = u64> {
     prop_oneof![
         8 => Just(1u64),
