@@ -14,6 +14,7 @@ mod hammer;
 
 mod absent;
 mod crashes;
+mod doors;
 mod exact;
 mod faults;
 mod rolling;
