@@ -14,10 +14,10 @@ mod charter;
 mod long;
 mod told;
 
-pub(crate) use ask::{Ask, AskPart, ShortOp, Stand, call};
+pub(crate) use ask::{Ask, AskPart, ShortOp, Stand, call, keys_of};
 pub(crate) use charter::{Charter, Plans};
 pub(crate) use long::{
-    Long, LongError, LongPart, absorb, apply, ask_long, forget, look, reassert, renew,
+    Long, LongError, LongPart, absorb, apply, ask_long, change, forget, look, reassert, renew,
 };
 pub(crate) use told::{Answered, BadReply, DISAGREEMENTS, Told, told};
 

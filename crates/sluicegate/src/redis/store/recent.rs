@@ -17,6 +17,9 @@ use crate::redis::script::Charter;
 const SEEN_MIN: usize = 32_768;
 const PARTS: usize = 16;
 
+/// Those that one answer told of.
+pub(super) type Sights = Box<[(Arc<[u8]>, Seen)]>;
+
 /// What was lately seen.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
@@ -38,18 +41,24 @@ pub(super) struct Seen {
     pub(super) epoch: u64,
     /// When, by the store's clock.
     pub(super) at: Timestamp,
+    /// Which primary it was seen at, as the link counts them.
+    pub(super) primary: u64,
 }
 
 // === impl Seen ===
 
 impl Seen {
-    /// Answers are heard of in any order, and those of one call have one time.
+    /// Answers are heard of in any order, and those of one call have one time. Another primary may know less than the one before: what was seen there counts
+    /// until it has been told.
     fn update(&mut self, other: Self) {
-        if other.at > self.at {
+        let is_same = Arc::ptr_eq(&self.charter, &other.charter);
+        if !is_same || other.primary == self.primary && other.at > self.at {
             *self = other;
-        } else if other.at == self.at && Arc::ptr_eq(&self.charter, &other.charter) {
-            self.account.reassert(self.charter.steps(), &other.account, other.at);
+        } else if other.primary != self.primary || other.at == self.at {
+            let at = self.at.max(other.at);
+            self.account.reassert(self.charter.steps(), &other.account, at);
             self.epoch = self.epoch.max(other.epoch);
+            (self.at, self.primary) = (at, self.primary.max(other.primary));
         }
     }
 }

@@ -140,12 +140,16 @@ pub(super) fn turn() -> impl Strategy<Value = Turn> {
     (on(), event()).prop_map(|(on, event)| Turn { on, event })
 }
 
+/// The lengths of windows, to the microsecond.
+const EDGES: [i64; 9] =
+    [1, 1_500, 2_000_000, 3_000_000, 5_000_000, 10_000_000, 9_999_999, 10_000_001, 20_000_000];
+
 fn on() -> impl Strategy<Value = i64> {
     prop_oneof![
         8 => Just(0i64),
         6 => 0..200_000i64,
         6 => 0..20_000_000i64,
-        1 => prop::sample::select(&[1i64, 10_000_000, 9_999_999, 10_000_001, 3_000_000][..]),
+        4 => prop::sample::select(&EDGES[..]),
         2 => 0..200_000_000_000i64,
         1 => 0..4_000_000_000_000i64,
         2 => -3_000_000..0i64,
