@@ -17,4 +17,5 @@ mod crashes;
 mod doors;
 mod exact;
 mod faults;
+mod holding;
 mod rolling;
