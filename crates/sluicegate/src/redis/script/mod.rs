@@ -31,6 +31,7 @@ static DECIDE: Script = Script::new(concat!(
     include_str!("lua/log.lua"),
     include_str!("lua/slots.lua"),
     include_str!("lua/record.lua"),
+    include_str!("lua/quick.lua"),
     include_str!("lua/decide.lua"),
 ));
 

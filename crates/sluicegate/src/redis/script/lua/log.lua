@@ -140,8 +140,9 @@ makers[5] = function()
       local left, left_denied = weight_until(s, edge)
       own[i], all[i] = s.sum - s.denied - left, s.sum - left - left_denied
       if left + left_denied > 0 then points[#points + 1] = min(edge, s.last) end
-      if all[i] + cost > l.most[i] then
-        fits = false
+      if all[i] + cost > l.most[i] then fits = false end
+      -- A debt is paid by the clock as it is, also where that has stepped back.
+      if all[i] + cost > l.most[i] or s.seen > now and s.sum + cost > l.most[i] then
         points[#points + 1] = leaves_at(s, s.sum + cost - l.most[i])
       end
       -- A denied attempt, whoever denies it, is in the log itself when it is told how long to wait.

@@ -14,7 +14,7 @@ use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::limit::continued;
 use tokio::runtime::Runtime;
 
-use super::anything::{Asked, Event, KEYS, Ruled, Turn};
+use super::anything::{Asked, EDGE_EVERY, Event, KEYS, NEXT_EDGE, Ruled, Turn};
 use crate::memory::UNCOUNTED;
 use crate::plan::Rule;
 use crate::redis::link::{Address, Link, LinkOptions};
@@ -79,7 +79,8 @@ impl World<'_> {
     /// Lets a turn happen in both; what they disagree on.
     pub(super) fn take(&mut self, turn: &Turn) -> Result<(), String> {
         let now = self.now.as_micros() as i64;
-        let now = now.saturating_add(turn.on).clamp(0, NOW_MAX.as_micros() as i64);
+        let on = if turn.on == NEXT_EDGE { EDGE_EVERY - now % EDGE_EVERY } else { turn.on };
+        let now = now.saturating_add(on).clamp(0, NOW_MAX.as_micros() as i64);
         self.now = Timestamp::from_micros(now as u64);
         match &turn.event {
             Event::Asks(asks) => self.ask(asks)?,
