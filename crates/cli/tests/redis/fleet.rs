@@ -8,7 +8,7 @@ use crate::support::http::post;
 use crate::support::service::Service;
 
 /// What a call to the store may take where hits are counted: on a busy machine a call that came too late would be charged, and not be answered.
-const PATIENT: (&str, &str) = ("SLUICEGATE_STORE_TIMEOUT", "10s");
+pub const PATIENT: (&str, &str) = ("SLUICEGATE_STORE_TIMEOUT", "10s");
 
 /// Services with the same rules and the same store; they end with this value.
 pub struct Fleet {

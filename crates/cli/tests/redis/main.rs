@@ -14,6 +14,8 @@ mod hammer;
 
 mod absent;
 mod crashes;
+mod doors;
 mod exact;
 mod faults;
+mod holding;
 mod rolling;
