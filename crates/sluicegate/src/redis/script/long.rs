@@ -43,7 +43,6 @@ pub(crate) struct LongPart {
 /// What became of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Long {
-    pub(crate) now: Timestamp,
     pub(crate) answer: Answer,
     /// What each part said.
     pub(crate) each: Vec<Verdict>,
@@ -86,7 +85,7 @@ pub(crate) async fn apply(
     clock: Option<Timestamp>,
 ) -> Result<Long, LongError> {
     let mut each = Vec::new();
-    let (now, garbage, answer) = work(link, plans, parts, clock, |parts, now| {
+    let (_, garbage, answer) = work(link, plans, parts, clock, |parts, now| {
         let answer = apply_to_each(parts, op, now, &mut each)?;
         let raises_epoch = matches!(
             op,
@@ -95,7 +94,7 @@ pub(crate) async fn apply(
         Ok(Done { said: answer, writes: !op.leaves_no_trace(), raises_epoch })
     })
     .await?;
-    Ok(Long { now, answer, each, garbage })
+    Ok(Long { answer, each, garbage })
 }
 
 /// Moves an identity to other limits that have the same fingerprint, and so are the same: only what is kept can be said.

@@ -7,8 +7,6 @@
 //!
 //! What lies in the store is described in [`sluicegate_core::record`].
 
-#![allow(dead_code, unused_imports)] // Until the store calls.
-
 mod ask;
 mod charter;
 mod long;
