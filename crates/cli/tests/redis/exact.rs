@@ -3,7 +3,7 @@
 use sluicegate_bed::redis::{Cluster, Sentinel, Single};
 use sluicegate_bed::until;
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, PATIENT};
 use crate::hammer::{Counts, ask_over_rls, ask_times, ask_until_denied};
 
 const NODES: usize = 4;
@@ -68,6 +68,31 @@ fn admits_exactly_the_limit(store: &str) {
     for user in ["ada", "bob"] {
         assert_eq!(fleet.left(&format!(r#"{{"three":"{user}"}}"#)), [20, 0, 10]);
     }
+    fleet.trusts_its_store();
+}
+
+#[test]
+fn on_the_keys_of_envoyproxy_ratelimit() {
+    let server = Single::start();
+    admits_exactly_on_envoys_keys(server.url());
+    // Which are named by the second at which the year began.
+    let keys = server.ask(&["KEYS", "shop_envoy_*"]);
+    let used = keys.items().iter().map(|key| server.cli(&["GET", &key.to_string()]));
+    let used: Vec<u64> = used.map(|used| used.parse().unwrap()).collect();
+    assert!(used.len() == 2 && used.iter().all(|used| *used >= 150), "{keys}: {used:?}");
+}
+
+#[test]
+fn on_the_keys_of_envoyproxy_ratelimit_in_a_cluster() {
+    admits_exactly_on_envoys_keys(Cluster::start().url());
+}
+
+fn admits_exactly_on_envoys_keys(store: &str) {
+    let fleet = Fleet::with(NODES, store, RULES, &[PATIENT, ("SLUICEGATE_COMPAT", "envoy")]);
+    let asked = r#"{"envoy":"ada"}"#;
+    assert_eq!(ask_times(&fleet.services, &[asked], 20), [exactly(150, 320)]);
+    let counts = ask_over_rls(&fleet.services, "envoy", "bob", 100);
+    assert_eq!(counts, exactly(150, 400));
     fleet.trusts_its_store();
 }
 

@@ -13,7 +13,7 @@ pub const PATIENT: (&str, &str) = ("SLUICEGATE_STORE_TIMEOUT", "10s");
 /// Services with the same rules and the same store; they end with this value.
 pub struct Fleet {
     pub services: Vec<Service>,
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl Fleet {
@@ -45,11 +45,17 @@ impl Fleet {
         environment: &[(&str, &str)],
     ) -> Self {
         let folder = Folder::new();
-        let rules =
-            folder.file("rules.yaml", &format!("domain: shop\ndescriptors:\n{descriptors}"));
+        let rules = folder.file("rules.yaml", &file(descriptors));
         let args = ["--rules", &rules, "--store", store];
         let services = (0..count).map(|_| Service::with(&args, environment)).collect();
-        Self { services, _folder: folder }
+        Self { services, folder }
+    }
+
+    /// Gives all of them other rules, and waits until they have taken them.
+    pub fn reload(&mut self, descriptors: &str) {
+        let next = self.folder.file(".next", &file(descriptors));
+        std::fs::rename(next, format!("{}/rules.yaml", self.folder.path())).unwrap();
+        self.says("rules reloaded");
     }
 
     /// Waits until each has said this since it was last listened to.
@@ -95,6 +101,10 @@ impl Fleet {
         let limits = keys.flat_map(|key| key["limits"].as_array().unwrap());
         limits.map(|limit| limit["remaining"].as_i64().unwrap()).collect()
     }
+}
+
+fn file(descriptors: &str) -> String {
+    format!("domain: shop\ndescriptors:\n{descriptors}")
 }
 
 /// A number that a service tells operators.
