@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::contestant::{Door, OURS};
 use crate::grid;
 use crate::process;
+use crate::redis::Told;
 use crate::rounds::{Key, Reading, Results};
 use crate::stats::Spread;
 
@@ -17,6 +18,7 @@ pub(crate) fn markdown(results: &Results) -> String {
         let keys: Vec<Key> = results.order.iter().copied().filter(|key| key.0 == door).collect();
         if !keys.is_empty() {
             text.push_str(&format!("\n{}\n\n{}", door.about(), table(results, &keys)));
+            text.push_str(&about_stores(results, &keys));
         }
     }
     text
@@ -114,6 +116,28 @@ fn row(results: &Results, key: Key) -> Vec<String> {
         ),
         format!("{:.0}", median(|reading| reading.resident as f64 / 1e6)),
     ]
+}
+
+/// How many requests shared a call to Redis, and how many denials needed none; filling and warming up are in it.
+fn about_stores(results: &Results, keys: &[Key]) -> String {
+    let mut text = String::new();
+    for key in keys {
+        let readings = results.readings.get(key).into_iter().flat_map(|all| all.values());
+        let all: Vec<_> = readings.filter_map(|reading| reading.store.as_ref()).collect();
+        let sum =
+            |number: fn(&Told) -> u64| all.iter().map(|told| number(told)).sum::<u64>() as f64;
+        let (asked, known, calls) =
+            (sum(|told| told.asked), sum(|told| told.known), sum(|told| told.calls));
+        if asked > 0.0 && calls > 0.0 {
+            text.push_str(&format!(
+                "- {}: {:.1} requests in a call; {:.0} % were denied without asking Redis\n",
+                key.1,
+                asked / calls,
+                100.0 * known / (asked + known)
+            ));
+        }
+    }
+    if text.is_empty() { text } else { format!("\n{text}") }
 }
 
 fn absent(words: &str) -> Vec<String> {
