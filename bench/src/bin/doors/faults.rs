@@ -52,7 +52,7 @@ struct Seen {
     max_us: f64,
     /// Requests that the load itself sent too late.
     late: u64,
-    /// Answers without Redis, which the service counts.
+    /// Answers without Redis since it happened, which the service counts.
     #[serde(default)]
     without: u64,
 }
@@ -85,7 +85,7 @@ pub(crate) fn child(job: &str) -> anyhow::Result<ExitCode> {
     let job: Job = serde_json::from_str(job).context("the job")?;
     let rate = Rate::per_second(PER_SECOND).context("the rate")?;
     let pace = Pace::Open(rate, Arrivals::Poisson);
-    let plan = Plan { pace, ..load::plan(&job, redis::one(), (8, 32)) };
+    let plan = Plan { pace, fill: false, ..load::plan(&job, redis::one(), (8, 32)) };
     let due = Duration::from_secs(job.seconds.into()) / 5;
     let mut told = false;
     let report = sluicegate_load::run(&plan, |progress| {
@@ -134,18 +134,21 @@ fn read(fault: Fault, args: &Args, programs: &Programs) -> anyhow::Result<Seen> 
     load.args(["faults", &serde_json::to_string(&job)?]).stdin(Stdio::null());
     let mut load = load.stdout(Stdio::piped()).spawn().context("cannot start the load")?;
     let mut last = String::new();
+    let admin = service.admin.context("no metrics")?;
+    let mut before = 0;
     for line in BufReader::new(load.stdout.take().context("a load without an output")?).lines() {
         last = line?;
         if last == NOW {
+            before = Told::by(admin)?.fallbacks;
             fault.begin(&store, proxy.as_ref())?;
         }
     }
     let status = load.wait()?;
-    let told = Told::by(service.admin.context("no metrics")?)?;
+    let told = Told::by(admin)?;
     fault.end(&store)?;
     ensure!(status.success(), "the load failed");
     let seen: Seen = serde_json::from_str(&last).context("what the load says")?;
-    Ok(Seen { without: told.fallbacks, ..seen })
+    Ok(Seen { without: told.fallbacks.saturating_sub(before), ..seen })
 }
 
 fn table(all: &[(Fault, Seen)]) -> String {

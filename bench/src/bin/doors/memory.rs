@@ -28,7 +28,7 @@ const LIMITS: [(&str, &str); 11] = [
     ("sliding_window", "{ algorithm: sliding_window, rate: 1000/day }"),
     ("sliding_log", "{ algorithm: sliding_log, rate: 1000/day }"),
     ("smooth_bursty", "{ algorithm: smooth_bursty, rate: 1/h }"),
-    ("warm_up", "{ algorithm: warm_up, rate: 1/h, warm_up: 2h }"),
+    ("warm_up", "{ algorithm: warm_up, rate: 1/h, warm_up: 1h }"),
     ("cycle", "{ algorithm: cycle, permits: 1000, period: 1h }"),
     ("concurrency", "{ algorithm: concurrency, max: 1000, lease: 1h }"),
     ("tally", "{ algorithm: tally, rate: 1000/day }"),

@@ -90,9 +90,7 @@ impl Programs {
                 self.nginx.is_none().then_some("no `nginx` on the path; Debian's package is nginx")
             }
             // By another load on another machine, its Redis included.
-            Kind::Limitador => {
-                Some("its server is in no registry; measured elsewhere: 99 µs, 11,000/s")
-            }
+            Kind::Limitador => Some("in no registry; elsewhere 99 µs, 11,000/s"),
             // A client that was never tried with the server would measure nothing.
             Kind::Gubernator => {
                 Some("no client; its Go module could not be had when this was written")

@@ -88,7 +88,7 @@ impl Kind {
 
 /// All doors are open, as in earnest; one of them is asked.
 fn sluicegate(programs: &Programs, door: Door) -> anyhow::Result<Running> {
-    let mut command = serve(programs, &programs.rules);
+    let mut command = serve(programs, &programs.rules, "warn");
     let name = match door {
         Door::Rls | Door::Redis => "grpc",
         Door::Http => "http",
@@ -118,7 +118,8 @@ pub(crate) fn asking(
     store: SocketAddr,
     more: impl FnOnce(&mut Command),
 ) -> anyhow::Result<Running> {
-    let mut command = serve(programs, rules);
+    // That its Redis comes and goes is meant.
+    let mut command = serve(programs, rules, "error");
     command.args(["--store", &format!("redis://{store}")]);
     more(&mut command);
     let (mut running, [_, admin]) = served(&mut command, ["grpc", "admin"])?;
@@ -133,9 +134,9 @@ pub(crate) fn asking(
     Ok(running)
 }
 
-fn serve(programs: &Programs, rules: &Path) -> Command {
+fn serve(programs: &Programs, rules: &Path, log_level: &str) -> Command {
     let mut command = pinned(SERVER_CORE, &programs.sluicegate);
-    command.arg("serve").arg("--rules").arg(rules).args(["--json", "--log-level", "warn"]);
+    command.arg("serve").arg("--rules").arg(rules).args(["--json", "--log-level", log_level]);
     for name in ["--grpc", "--http", "--admin"] {
         command.args([name, "127.0.0.1:0"]);
     }
