@@ -91,6 +91,7 @@ fn measured(job: &Job, one: &Contestant) -> anyhow::Result<Reading> {
         stolen: report.stolen.unwrap_or(0.0),
         waited,
         store: None,
+        store_share: None,
     })
 }
 

@@ -118,26 +118,33 @@ fn row(results: &Results, key: Key) -> Vec<String> {
     ]
 }
 
-/// How many requests shared a call to Redis, and how many denials needed none; filling and warming up are in it.
+/// What there is to say of the Redis behind each of them; filling and warming up are in it.
 fn about_stores(results: &Results, keys: &[Key]) -> String {
-    let mut text = String::new();
-    for key in keys {
-        let readings = results.readings.get(key).into_iter().flat_map(|all| all.values());
-        let all: Vec<_> = readings.filter_map(|reading| reading.store.as_ref()).collect();
-        let sum =
-            |number: fn(&Told) -> u64| all.iter().map(|told| number(told)).sum::<u64>() as f64;
-        let (asked, known, calls) =
-            (sum(|told| told.asked), sum(|told| told.known), sum(|told| told.calls));
-        if asked > 0.0 && calls > 0.0 {
-            text.push_str(&format!(
-                "- {}: {:.1} requests in a call; {:.0} % were denied without asking Redis\n",
-                key.1,
-                asked / calls,
-                100.0 * known / (asked + known)
-            ));
-        }
+    let lines: String = keys.iter().filter_map(|key| about_store(results, *key)).collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
+
+fn about_store(results: &Results, key: Key) -> Option<String> {
+    let readings: Vec<&Reading> = results.readings.get(&key)?.values().collect();
+    let shares = readings.iter().filter_map(|reading| reading.store_share).collect();
+    let mut text = format!(
+        "- {}: Redis had {:.0} % of the CPU time",
+        key.1,
+        100.0 * Spread::of(shares)?.median
+    );
+    let told: Vec<&Told> = readings.iter().filter_map(|reading| reading.store.as_ref()).collect();
+    let sum = |number: fn(&Told) -> u64| told.iter().map(|told| number(told)).sum::<u64>() as f64;
+    let (asked, known, calls) =
+        (sum(|told| told.asked), sum(|told| told.known), sum(|told| told.calls));
+    if asked > 0.0 && calls > 0.0 {
+        let known = 100.0 * known / (asked + known);
+        text.push_str(&format!(
+            "; {:.1} requests in a call; {known:.0} % denied without asking",
+            asked / calls
+        ));
     }
-    if text.is_empty() { text } else { format!("\n{text}") }
+    text.push('\n');
+    Some(text)
 }
 
 fn absent(words: &str) -> Vec<String> {

@@ -36,6 +36,8 @@ pub(crate) struct Reading {
     pub(crate) waited: f64,
     /// What the service says of its Redis, if it has one and says so.
     pub(crate) store: Option<Told>,
+    /// How much of the CPU time was that of the Redis behind the service, from its start on.
+    pub(crate) store_share: Option<f64>,
 }
 
 /// Who, at which door.
@@ -144,6 +146,7 @@ fn read(one: &Contestant, args: &Args, programs: &Programs) -> anyhow::Result<Re
     }
     let mut reading: Reading =
         serde_json::from_slice(&output.stdout).context("what the load says")?;
+    reading.store_share = store_share(&server.processes());
     if let Some(admin) = server.admin {
         let told = Told::by(admin)?;
         // What is answered without the store costs less.
@@ -151,6 +154,14 @@ fn read(one: &Contestant, args: &Args, programs: &Programs) -> anyhow::Result<Re
         reading.store = Some(told);
     }
     Ok(reading)
+}
+
+/// The first is the service, the others are behind it.
+fn store_share(processes: &[u32]) -> Option<f64> {
+    let times = processes.iter().map(|one| process::times(*one).ok().map(|times| times.on_cpu));
+    let times: Vec<f64> = times.collect::<Option<_>>()?;
+    let behind: f64 = times.get(1..)?.iter().sum();
+    (times.len() > 1).then(|| behind / times.iter().sum::<f64>())
 }
 
 // === impl Reading ===
