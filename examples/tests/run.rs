@@ -90,6 +90,18 @@ fn rules_from_files() {
 }
 
 #[test]
+fn shared_counters() {
+    let expected = [
+        "node 1: may go, 2 left",
+        "node 2: may go, 1 left",
+        "node 1: may go, 0 left",
+        "node 2: may not, 0 left",
+        "node 1 without Redis: may not, 0 left",
+    ];
+    assert_eq!(output(env!("CARGO_BIN_EXE_shared_counters")), expected);
+}
+
+#[test]
 fn worker_pool() {
     let lines = output(env!("CARGO_BIN_EXE_worker_pool"));
     assert_eq!(lines[0], "8 workers wrote 24 reports");

@@ -59,6 +59,35 @@ fn every_variable_is_in_the_guide() {
     assert!(count > 80, "only {count} names were found");
 }
 
+/// A user of Redis who may do what the guide says may do all that scripts do.
+#[test]
+fn every_command_of_a_script_is_in_the_guide() {
+    let guide = page("docs/guide/redis.md");
+    let rule =
+        guide.split("ACL SETUSER sluicegate on").nth(1).unwrap().split("```").next().unwrap();
+    let allowed: BTreeSet<&str> = rule.split(['+', ' ', '\n', '\'']).collect();
+    let folder = root().join("crates/sluicegate/src/redis");
+    let mut files: Vec<_> =
+        ["store/nodes.rs", "script/charter.rs"].map(|name| folder.join(name)).into();
+    files.extend(
+        std::fs::read_dir(folder.join("script/lua")).unwrap().map(|file| file.unwrap().path()),
+    );
+    let mut count = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for part in ["call('", "in_portions('"].iter().flat_map(|mark| text.split(mark).skip(1)) {
+            let command = part.split('\'').next().unwrap().to_ascii_lowercase();
+            assert!(
+                allowed.contains(&*command),
+                "`+{command}` of {} is not in the guide",
+                file.display()
+            );
+            count += 1;
+        }
+    }
+    assert!(count > 30, "only {count} commands were found");
+}
+
 #[test]
 fn the_line_to_paste_is_the_same_in_the_readme_and_in_the_greeting() {
     let readme = page("README.md");

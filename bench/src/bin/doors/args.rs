@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::contestant::{Contestant, Door};
+
 /// Every door of the service beside those of its peers: CPU per request, requests per second, memory.
 #[derive(Debug, Parser)]
 #[command(name = "doors", version, after_help = AFTER_HELP)]
@@ -11,7 +13,7 @@ pub(crate) struct Args {
     /// One second a reading, one round: a first look
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Only what has this in its name, as `rls`, `resp 16` or `redis`; may be given again
+    /// Only this door, as `rls`, `redis` or `resp 16`, or what has this in its name; may be given again. Only if named here: `redis-faults` and `redis-memory`
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Vec<String>,
     /// How often each is measured [default: 3, with --quick 1]
@@ -43,6 +45,9 @@ pub(crate) enum Hidden {
     /// Load on a server.
     #[command(hide = true)]
     Load { job: String },
+    /// Load on a server that something happens to meanwhile.
+    #[command(hide = true)]
+    Faults { job: String },
 }
 
 impl Args {
@@ -56,9 +61,18 @@ impl Args {
         self.seconds.unwrap_or(if self.quick { 1 } else { 3 })
     }
 
-    /// Whether something of this name is to be measured.
-    pub(crate) fn asks_for(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|text| name.contains(&**text))
+    /// Whether somebody is to be measured.
+    pub(crate) fn asks_for(&self, one: &Contestant) -> bool {
+        let is_meant = |text: &String| match Door::ALL.iter().find(|door| door.name() == text) {
+            Some(door) => one.door == *door,
+            None => one.id().contains(&**text),
+        };
+        self.only.is_empty() || self.only.iter().any(is_meant)
+    }
+
+    /// Whether just this is asked for, which is no door.
+    pub(crate) fn names(&self, what: &str) -> bool {
+        self.only.iter().any(|text| text == what)
     }
 }
 
@@ -67,5 +81,8 @@ Examples:
   cargo run --release --bin doors                              three rounds: about seven minutes
   cargo run --release --bin doors -- --quick --only resp       a first look at RESP
   cargo run --release --bin doors -- --install-peers           whom registries have, too
+  cargo run --release --bin doors -- --only redis              counters in Redis
+  cargo run --release --bin doors -- --only redis-faults       how long answers take while Redis is away
+  cargo run --release --bin doors -- --only redis-memory       what an identity takes in Redis
 
 Exit codes: 0 measured, 1 something failed or gave a wrong answer, 2 broken.";

@@ -25,11 +25,17 @@ const USER: &str = "user_{key}";
 const PROBE: &str = "probe";
 
 pub(crate) fn rls() -> Ask {
-    Ask::Rls { domain: DOMAIN.to_owned(), descriptors: descriptors(USER) }
+    rls_of("user_id", USER)
 }
 
 pub(crate) fn rls_probe() -> Ask {
-    Ask::Rls { domain: DOMAIN.to_owned(), descriptors: descriptors(PROBE) }
+    rls_of("user_id", PROBE)
+}
+
+/// Of one descriptor with one entry.
+pub(crate) fn rls_of(key: &str, value: &str) -> Ask {
+    let descriptors = vec![vec![(key.to_owned(), value.to_owned())]];
+    Ask::Rls { domain: DOMAIN.to_owned(), descriptors }
 }
 
 pub(crate) fn check() -> Ask {

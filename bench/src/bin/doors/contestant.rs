@@ -1,14 +1,17 @@
 //! Who is measured, and at which door.
 
 use crate::asks;
+use crate::redis;
 use crate::servers::Kind;
-use sluicegate_load::Ask;
+use sluicegate_load::{Answer, Ask};
 
 /// What is compared with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Door {
     /// gRPC: Envoy's rate limit service, or what the peer has in its place.
     Rls,
+    /// The same with counters in Redis, where others may count on them too.
+    Redis,
     /// A check over HTTP/1.1.
     Http,
     /// RESP, one command at a time.
@@ -28,6 +31,10 @@ pub(crate) struct Contestant {
     pub(crate) ask: fn() -> Ask,
     /// What is asked for one that may three times and no more; who limits nothing has none.
     pub(crate) probe: Option<fn() -> Ask>,
+    /// What everybody is answered once each key was seen.
+    pub(crate) meant: Answer,
+    /// So many keys, if not as many as for all others.
+    pub(crate) keys: Option<u64>,
 }
 
 /// Ours at a door, to which the others of that door are compared.
@@ -95,7 +102,26 @@ pub(crate) fn all() -> Vec<Contestant> {
             ),
         ]);
     }
+    all.extend(on_redis());
     all
+}
+
+/// All with counters in Redis.
+fn on_redis() -> Vec<Contestant> {
+    let ours = |name, ask| one(name, Door::Redis, Kind::OnRedis, ask, Some(redis::probe));
+    let denied =
+        |name| Contestant { meant: Answer::Denied, ..ours(name, redis::denied as fn() -> Ask) };
+    let anchor = |name, kind| one(name, Door::Redis, kind, asks::rls, Some(asks::rls_probe));
+    vec![
+        ours(OURS, redis::one),
+        ours("sluicegate, three buckets", redis::three),
+        ours("sluicegate, three algorithms", redis::mixed),
+        denied("sluicegate, all denied"),
+        Contestant { keys: Some(100), ..denied("sluicegate, all denied, 100 keys") },
+        anchor("sluicegate --compat envoy", Kind::OnEnvoysKeys),
+        anchor("envoyproxy/ratelimit", Kind::Ratelimit),
+        anchor("Limitador", Kind::Limitador),
+    ]
 }
 
 fn one(
@@ -105,7 +131,7 @@ fn one(
     ask: fn() -> Ask,
     probe: Option<fn() -> Ask>,
 ) -> Contestant {
-    Contestant { name, door, kind, ask, probe }
+    Contestant { name, door, kind, ask, probe, meant: Answer::Allowed, keys: None }
 }
 
 // === impl Contestant ===
@@ -120,11 +146,13 @@ impl Contestant {
 // === impl Door ===
 
 impl Door {
-    pub(crate) const ALL: [Self; 4] = [Self::Rls, Self::Http, Self::Resp1, Self::Resp16];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Rls, Self::Redis, Self::Http, Self::Resp1, Self::Resp16];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rls => "rls",
+            Self::Redis => "redis",
             Self::Http => "http",
             Self::Resp1 => "resp 1",
             Self::Resp16 => "resp 16",
@@ -134,7 +162,7 @@ impl Door {
     /// How many connections, and how many requests at once on each.
     pub(crate) const fn connections(self) -> (usize, usize) {
         match self {
-            Self::Rls => (8, 32),
+            Self::Rls | Self::Redis => (8, 32),
             Self::Http => (32, 1),
             Self::Resp1 => (50, 1),
             Self::Resp16 => (50, 16),
@@ -146,6 +174,9 @@ impl Door {
         match self {
             Self::Rls => {
                 "**gRPC** (Envoy's protocol; throttlecrab-server and Gubernator have their own): 8 connections with 32 calls each"
+            }
+            Self::Redis => {
+                "**gRPC, counters in Redis**: Envoy's protocol, 8 connections with 32 calls each; CPU and memory of the service and its Redis together"
             }
             Self::Http => "**HTTP/1.1**: 32 connections",
             Self::Resp1 => {

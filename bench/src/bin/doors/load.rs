@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
-use sluicegate_load::{Amount, Ask, KeyOrder, KeySpace, Pace, Plan, Server};
+use sluicegate_load::{Amount, Answer, Ask, KeyOrder, KeySpace, Pace, Plan, Server};
 
 use crate::asks::{PROBED, PROBES};
 use crate::contestant::{self, Contestant};
@@ -66,7 +66,7 @@ fn probed(job: &Job, ask: Ask) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every key once, a second of warm-up, and then it counts. Everybody may always go.
+/// Every key once, a second of warm-up, and then it counts. Everybody is answered as it is meant.
 fn measured(job: &Job, one: &Contestant) -> anyhow::Result<Reading> {
     let plan = plan(job, (one.ask)(), one.door.connections());
     let began = Instant::now();
@@ -74,7 +74,11 @@ fn measured(job: &Job, one: &Contestant) -> anyhow::Result<Reading> {
     let report = sluicegate_load::run(&plan, |_| {})?;
     let waited = (waited(&job.alone)? - before).max(0.0) / began.elapsed().as_secs_f64();
     ensure!(report.is_clean(), "asking failed: {:?}", report.errors_by_text);
-    ensure!(report.denied == 0, "{} of {} were denied", report.denied, report.requests);
+    let (wrong, what) = match one.meant {
+        Answer::Allowed => (report.denied, "denied"),
+        Answer::Denied => (report.allowed, "allowed"),
+    };
+    ensure!(wrong == 0, "{wrong} of {} were {what}", report.requests);
     let server = report.server.as_ref().context("the server's process cannot be read")?;
     Ok(Reading {
         cpu_us: server.cpu_us_per_request,
@@ -86,6 +90,8 @@ fn measured(job: &Job, one: &Contestant) -> anyhow::Result<Reading> {
         load_busy: report.load_busy.unwrap_or(f64::NAN),
         stolen: report.stolen.unwrap_or(0.0),
         waited,
+        store: None,
+        store_share: None,
     })
 }
 
@@ -98,7 +104,7 @@ fn waited(processes: &[u32]) -> anyhow::Result<f64> {
     Ok(longest)
 }
 
-fn plan(job: &Job, ask: Ask, (connections, at_once): (usize, usize)) -> Plan {
+pub(crate) fn plan(job: &Job, ask: Ask, (connections, at_once): (usize, usize)) -> Plan {
     Plan {
         address: job.address,
         ask,

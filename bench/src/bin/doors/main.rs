@@ -12,8 +12,11 @@
 mod args;
 mod asks;
 mod contestant;
+mod faults;
 mod load;
+mod memory;
 mod peers;
+mod redis;
 mod report;
 mod rounds;
 mod servers;
@@ -41,6 +44,9 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let outcome = match &args.hidden {
         Some(Hidden::Load { job }) => load::child(job),
+        Some(Hidden::Faults { job }) => faults::child(job),
+        None if args.names(faults::NAME) => faults::run(&args),
+        None if args.names(memory::NAME) => memory::run(&args),
         None => run(&args),
     };
     match outcome {

@@ -11,6 +11,7 @@ use crate::args::Args;
 use crate::asks::RULES;
 use crate::built::{built, target};
 use crate::contestant::{Contestant, Door};
+use crate::redis;
 use crate::servers::Kind;
 
 /// Where they are.
@@ -20,6 +21,8 @@ pub(crate) struct Programs {
     /// Builds from before there was one have no RESP door.
     sluicegate_has_resp: bool,
     pub(crate) rules: PathBuf,
+    /// Of those whose counters are in Redis.
+    pub(crate) redis_rules: PathBuf,
     pub(crate) throttlecrab: Option<PathBuf>,
     pub(crate) ratelimit: Option<PathBuf>,
     pub(crate) redis: Option<PathBuf>,
@@ -43,8 +46,8 @@ impl Programs {
         if args.install_peers {
             install(&peers)?;
         }
-        let rules = target.join("doors-rules.yaml");
-        fs::write(&rules, RULES).with_context(|| format!("cannot write `{}`", rules.display()))?;
+        let rules = written(&target.join("doors-rules.yaml"), RULES)?;
+        let redis_rules = written(&target.join("doors-redis-rules.yaml"), redis::RULES)?;
         let sluicegate = match &args.sluicegate {
             Some(path) => path.clone(),
             None => built()?,
@@ -54,6 +57,7 @@ impl Programs {
             sluicegate_has_resp: has_resp(&sluicegate)?,
             sluicegate,
             rules,
+            redis_rules,
             throttlecrab: installed("bin/throttlecrab-server"),
             ratelimit: installed("bin/service_cmd"),
             redis: on_path("redis-server"),
@@ -75,7 +79,9 @@ impl Programs {
             Kind::ThrottlecrabGrpc | Kind::ThrottlecrabHttp | Kind::ThrottlecrabResp => {
                 self.throttlecrab.is_none().then_some(INSTALL)
             }
-            Kind::Redis => self.redis.is_none().then_some(REDIS),
+            Kind::Redis | Kind::OnRedis | Kind::OnEnvoysKeys => {
+                self.redis.is_none().then_some(REDIS)
+            }
             Kind::Ratelimit if self.redis.is_none() => Some(REDIS),
             Kind::Ratelimit => self.ratelimit.is_none().then_some(INSTALL),
             Kind::RedisCell if self.redis.is_none() => Some(REDIS),
@@ -83,6 +89,8 @@ impl Programs {
             Kind::Nginx => {
                 self.nginx.is_none().then_some("no `nginx` on the path; Debian's package is nginx")
             }
+            // By another load on another machine, its Redis included.
+            Kind::Limitador => Some("in no registry; elsewhere 99 µs, 11,000/s"),
             // A client that was never tried with the server would measure nothing.
             Kind::Gubernator => {
                 Some("no client; its Go module could not be had when this was written")
@@ -90,6 +98,12 @@ impl Programs {
         };
         why.map(str::to_owned)
     }
+}
+
+/// A file of rules with this in it.
+pub(crate) fn written(path: &Path, rules: &str) -> anyhow::Result<PathBuf> {
+    fs::write(path, rules).with_context(|| format!("cannot write `{}`", path.display()))?;
+    Ok(path.to_owned())
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::contestant::{Door, OURS};
 use crate::grid;
 use crate::process;
+use crate::redis::Told;
 use crate::rounds::{Key, Reading, Results};
 use crate::stats::Spread;
 
@@ -17,6 +18,7 @@ pub(crate) fn markdown(results: &Results) -> String {
         let keys: Vec<Key> = results.order.iter().copied().filter(|key| key.0 == door).collect();
         if !keys.is_empty() {
             text.push_str(&format!("\n{}\n\n{}", door.about(), table(results, &keys)));
+            text.push_str(&about_stores(results, &keys));
         }
     }
     text
@@ -114,6 +116,35 @@ fn row(results: &Results, key: Key) -> Vec<String> {
         ),
         format!("{:.0}", median(|reading| reading.resident as f64 / 1e6)),
     ]
+}
+
+/// What there is to say of the Redis behind each of them; filling and warming up are in it.
+fn about_stores(results: &Results, keys: &[Key]) -> String {
+    let lines: String = keys.iter().filter_map(|key| about_store(results, *key)).collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
+
+fn about_store(results: &Results, key: Key) -> Option<String> {
+    let readings: Vec<&Reading> = results.readings.get(&key)?.values().collect();
+    let shares = readings.iter().filter_map(|reading| reading.store_share).collect();
+    let mut text = format!(
+        "- {}: Redis had {:.0} % of the CPU time",
+        key.1,
+        100.0 * Spread::of(shares)?.median
+    );
+    let told: Vec<&Told> = readings.iter().filter_map(|reading| reading.store.as_ref()).collect();
+    let sum = |number: fn(&Told) -> u64| told.iter().map(|told| number(told)).sum::<u64>() as f64;
+    let (asked, known, calls) =
+        (sum(|told| told.asked), sum(|told| told.known), sum(|told| told.calls));
+    if asked > 0.0 && calls > 0.0 {
+        let known = 100.0 * known / (asked + known);
+        text.push_str(&format!(
+            "; {:.1} requests in a call; {known:.0} % denied without asking",
+            asked / calls
+        ));
+    }
+    text.push('\n');
+    Some(text)
 }
 
 fn absent(words: &str) -> Vec<String> {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::process::Stdio;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Args;
@@ -15,6 +15,7 @@ use crate::load::{self, Job};
 use crate::peers::Programs;
 use crate::process;
 use crate::progress::Progress;
+use crate::redis::Told;
 
 /// What one reading says.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,6 +34,10 @@ pub(crate) struct Reading {
     pub(crate) stolen: f64,
     /// How much of the time the server, or the load, was ready and had no CPU.
     pub(crate) waited: f64,
+    /// What the service says of its Redis, if it has one and says so.
+    pub(crate) store: Option<Told>,
+    /// How much of the CPU time was that of the Redis behind the service, from its start on.
+    pub(crate) store_share: Option<f64>,
 }
 
 /// Who, at which door.
@@ -66,9 +71,9 @@ const DISTURBED: f64 = 0.05;
 pub(crate) fn run(args: &Args) -> anyhow::Result<Results> {
     let programs = Programs::find(args)?;
     let asked: Vec<Contestant> =
-        contestant::all().into_iter().filter(|one| args.asks_for(&one.id())).collect();
+        contestant::all().into_iter().filter(|one| args.asks_for(one)).collect();
     if asked.is_empty() {
-        bail!("`--only` leaves nothing; try `--only rls`, `--only http` or `--only 'resp 16'`");
+        bail!("`--only` leaves nothing; try `--only rls`, `--only redis` or `--only 'resp 16'`");
     }
     let mut results = Results {
         rounds: args.rounds(),
@@ -132,14 +137,31 @@ fn read(one: &Contestant, args: &Args, programs: &Programs) -> anyhow::Result<Re
         address: server.address,
         processes: server.processes(),
         alone: server.alone(),
-        keys: args.keys,
+        keys: one.keys.unwrap_or(args.keys),
         seconds: args.seconds(),
     };
     let output = load::command(&job)?.stdin(Stdio::null()).output().context("cannot start load")?;
     if !output.status.success() {
         bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
     }
-    serde_json::from_slice(&output.stdout).context("what the load says")
+    let mut reading: Reading =
+        serde_json::from_slice(&output.stdout).context("what the load says")?;
+    reading.store_share = store_share(&server.processes());
+    if let Some(admin) = server.admin {
+        let told = Told::by(admin)?;
+        // What is answered without the store costs less.
+        ensure!(told.fallbacks == 0, "{} requests got no answer of the store", told.fallbacks);
+        reading.store = Some(told);
+    }
+    Ok(reading)
+}
+
+/// The first is the service, the others are behind it.
+fn store_share(processes: &[u32]) -> Option<f64> {
+    let times = processes.iter().map(|one| process::times(*one).ok().map(|times| times.on_cpu));
+    let times: Vec<f64> = times.collect::<Option<_>>()?;
+    let behind: f64 = times.get(1..)?.iter().sum();
+    (times.len() > 1).then(|| behind / times.iter().sum::<f64>())
 }
 
 // === impl Reading ===

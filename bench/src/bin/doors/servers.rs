@@ -14,6 +14,7 @@ use anyhow::{Context as _, bail};
 use crate::asks::RULES;
 use crate::contestant::Door;
 use crate::peers::Programs;
+use crate::redis::Told;
 
 /// The core for the server, and the one for the load.
 pub(crate) const SERVER_CORE: usize = 0;
@@ -23,6 +24,10 @@ pub(crate) const LOAD_CORE: usize = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Sluicegate,
+    /// The same with its counters in Redis.
+    OnRedis,
+    /// The same on the keys of envoyproxy/ratelimit.
+    OnEnvoysKeys,
     ThrottlecrabGrpc,
     ThrottlecrabHttp,
     ThrottlecrabResp,
@@ -31,12 +36,15 @@ pub(crate) enum Kind {
     RedisCell,
     Nginx,
     Gubernator,
+    Limitador,
 }
 
 /// A server that runs, with whatever is behind it.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
+    /// Where ours says what it counts about its Redis, if it has one.
+    pub(crate) admin: Option<SocketAddr>,
     children: Vec<Child>,
     /// Processes that it has started itself.
     workers: Vec<u32>,
@@ -64,6 +72,8 @@ impl Kind {
     pub(crate) fn start(self, programs: &Programs, door: Door) -> anyhow::Result<Running> {
         match self {
             Self::Sluicegate => sluicegate(programs, door),
+            Self::OnRedis => on_redis(programs, &programs.redis_rules, &[]),
+            Self::OnEnvoysKeys => on_redis(programs, &programs.rules, &["--compat", "envoy"]),
             Self::ThrottlecrabGrpc => throttlecrab(programs, "grpc"),
             Self::ThrottlecrabHttp => throttlecrab(programs, "http"),
             Self::ThrottlecrabResp => throttlecrab(programs, "redis"),
@@ -71,43 +81,90 @@ impl Kind {
             Self::RedisCell => redis(programs, programs.redis_cell.as_deref()),
             Self::Ratelimit => ratelimit(programs),
             Self::Nginx => nginx(programs),
-            Self::Gubernator => bail!("there is no Gubernator"),
+            Self::Gubernator | Self::Limitador => bail!("there is none here"),
         }
     }
 }
 
 /// All doors are open, as in earnest; one of them is asked.
 fn sluicegate(programs: &Programs, door: Door) -> anyhow::Result<Running> {
-    let mut command = pinned(SERVER_CORE, &programs.sluicegate);
-    command.arg("serve").arg("--rules").arg(&programs.rules).arg("--json");
-    command.args(["--log-level", "warn"]);
-    for name in ["--grpc", "--http", "--admin"] {
-        command.args([name, "127.0.0.1:0"]);
-    }
+    let mut command = serve(programs, &programs.rules, "warn");
     let name = match door {
-        Door::Rls => "grpc",
+        Door::Rls | Door::Redis => "grpc",
         Door::Http => "http",
         Door::Resp1 | Door::Resp16 => {
             command.args(["--resp", "127.0.0.1:0"]);
             "resp"
         }
     };
-    let mut child = spawned(command.stdout(Stdio::piped()))?;
-    let said = child.stdout.take().context("a server without an output")?;
-    // Ends with `running`, also if it says nonsense.
-    let mut running = Running::of(child, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-    running.address = addresses(said, name)?;
+    Ok(served(&mut command, [name])?.0)
+}
+
+/// Ours, with a Redis of its own on the same core. It may wait for an answer: what is measured is what one costs.
+fn on_redis(programs: &Programs, rules: &Path, more: &[&str]) -> anyhow::Result<Running> {
+    let mut store = redis(programs, None)?;
+    let mut running = asking(programs, rules, store.address, |command| {
+        command.args(more).env("SLUICEGATE_STORE_TIMEOUT", "1s");
+    })?;
+    running.children.append(&mut store.children);
+    running.folder = store.folder.take();
     Ok(running)
 }
 
-/// One line of JSON says where it listens.
-fn addresses(said: impl std::io::Read, name: &str) -> anyhow::Result<SocketAddr> {
+/// Ours, and a Redis that is there already. Whoever asks next finds them connected.
+pub(crate) fn asking(
+    programs: &Programs,
+    rules: &Path,
+    store: SocketAddr,
+    more: impl FnOnce(&mut Command),
+) -> anyhow::Result<Running> {
+    // That its Redis comes and goes is meant.
+    let mut command = serve(programs, rules, "error");
+    command.args(["--store", &format!("redis://{store}")]);
+    more(&mut command);
+    let (mut running, [_, admin]) = served(&mut command, ["grpc", "admin"])?;
+    running.admin = Some(admin);
+    let began = Instant::now();
+    while !Told::by(admin)?.is_up {
+        if began.elapsed() > PATIENCE {
+            bail!("sluicegate has not found its Redis after {} s", PATIENCE.as_secs());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(running)
+}
+
+fn serve(programs: &Programs, rules: &Path, log_level: &str) -> Command {
+    let mut command = pinned(SERVER_CORE, &programs.sluicegate);
+    command.arg("serve").arg("--rules").arg(rules).args(["--json", "--log-level", log_level]);
+    for name in ["--grpc", "--http", "--admin"] {
+        command.args([name, "127.0.0.1:0"]);
+    }
+    command
+}
+
+/// Ours, and where it can be asked: at the first of these doors.
+fn served<const N: usize>(
+    command: &mut Command,
+    doors: [&str; N],
+) -> anyhow::Result<(Running, [SocketAddr; N])> {
+    let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut child = spawned(command.stdout(Stdio::piped()))?;
+    let said = child.stdout.take().context("a server without an output")?;
+    // Ends with `running`, also if it says nonsense.
+    let mut running = Running::of(child, nowhere);
+    // One line of JSON says where it listens.
     let mut line = String::new();
     BufReader::new(said).read_line(&mut line)?;
     let said: serde_json::Value = serde_json::from_str(&line)
         .with_context(|| format!("sluicegate said `{}` in place of its addresses", line.trim()))?;
-    let address = said.get(name).and_then(|address| address.as_str()?.parse().ok());
-    address.with_context(|| format!("sluicegate has no address `{name}`"))
+    let mut addresses = [nowhere; N];
+    for (door, address) in doors.iter().zip(&mut addresses) {
+        let told = said.get(door).and_then(|address| address.as_str()?.parse().ok());
+        *address = told.with_context(|| format!("sluicegate has no address `{door}`"))?;
+    }
+    running.address = addresses.first().copied().unwrap_or(nowhere);
+    Ok((running, addresses))
 }
 
 /// As its documentation says, with one door open.
@@ -123,7 +180,7 @@ fn throttlecrab(programs: &Programs, door: &str) -> anyhow::Result<Running> {
 }
 
 /// Without files.
-fn redis(programs: &Programs, module: Option<&Path>) -> anyhow::Result<Running> {
+pub(crate) fn redis(programs: &Programs, module: Option<&Path>) -> anyhow::Result<Running> {
     let path = programs.redis.as_deref().context("no redis-server")?;
     let address = free()?;
     let folder = Folder::new(address)?;
@@ -230,7 +287,7 @@ fn free() -> anyhow::Result<SocketAddr> {
 
 impl Running {
     fn of(child: Child, address: SocketAddr) -> Self {
-        Self { address, children: vec![child], workers: Vec::new(), folder: None }
+        Self { address, admin: None, children: vec![child], workers: Vec::new(), folder: None }
     }
 
     fn within(mut self, folder: Folder) -> Self {

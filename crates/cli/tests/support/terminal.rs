@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use sluicegate_bed::redis::Single;
+
 use super::process::Process;
 use super::{on_path, root, server, shell};
 
@@ -15,28 +17,43 @@ const SHOWN: [(&str, &str); 4] = [
 /// How a page opens the last of them, which is closed otherwise.
 const OPEN_RESP: &str = "--resp 127.0.0.1:6380";
 
+/// Where a page says that a second service listens, which it is told by flags.
+const SECOND: [(&str, &str); 3] =
+    [("grpc", "127.0.0.1:9081"), ("http", "127.0.0.1:9080"), ("admin", "127.0.0.1:9070")];
+/// Where a page says that Redis listens.
+const REDIS: &str = "127.0.0.1:6379";
+
 /// A terminal; what runs in the background ends with this value.
 #[derive(Default)]
 pub struct Terminal {
     service: Option<Running>,
+    second: Option<Running>,
+    redis: Option<(Single, String)>,
 }
 
 /// A service on ports of its own, so that a page can speak of the usual ones while others have them.
 struct Running {
     _process: Process,
-    /// Where it really listens, in the order of `SHOWN`.
-    addresses: Vec<String>,
+    /// Where it says that it listens, and where it really does.
+    addresses: Vec<(&'static str, String)>,
 }
 
 impl Terminal {
-    /// What a command prints. One that ends with `&` is a service, and goes on until there is another or the page ends.
+    /// What a command prints. One that ends with `&` is a service, and goes on until there is another or the page ends; or it is a Redis.
     pub fn run(&mut self, command: &str) -> String {
         if let Some(service) = command.strip_suffix(" &") {
-            let (running, greeting) = Running::start(service);
-            self.service = Some(running);
+            if service.starts_with("redis-server ") {
+                let redis = Single::start();
+                let address = format!("127.0.0.1:{}", redis.port());
+                self.redis = Some((redis, address));
+                return String::new();
+            }
+            let (running, greeting) = Running::start(&self.with_redis(service));
+            let is_second = running.addresses.iter().any(|(shown, _)| *shown == SECOND[0].1);
+            *(if is_second { &mut self.second } else { &mut self.service }) = Some(running);
             return self.as_shown(&greeting);
         }
-        let run = shell(&self.as_it_is(command), &root());
+        let run = shell(&self.as_it_is(&self.with_redis(command)), &root());
         self.as_shown(&(run.stdout + &run.stderr))
     }
 
@@ -64,8 +81,15 @@ impl Terminal {
     }
 
     fn addresses(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let real = self.service.iter().flat_map(|service| &service.addresses);
-        SHOWN.iter().zip(real).map(|((_, shown), real)| (*shown, real.as_str()))
+        let services = self.service.iter().chain(&self.second);
+        let listed = services.flat_map(|service| &service.addresses);
+        let redis = self.redis.iter().map(|(_, real)| (REDIS, real.as_str()));
+        listed.map(|(shown, real)| (*shown, real.as_str())).chain(redis)
+    }
+
+    fn with_redis(&self, command: &str) -> String {
+        let real = self.redis.as_ref().map_or(REDIS, |(_, real)| real);
+        command.replace(REDIS, real)
     }
 }
 
@@ -73,17 +97,27 @@ impl Running {
     /// The service, and its greeting.
     fn start(command: &str) -> (Self, String) {
         let mut bash = Command::new("bash");
-        let shown = if command.contains(OPEN_RESP) { &SHOWN[..] } else { &SHOWN[..3] };
-        let command = command.replace(OPEN_RESP, "--resp 127.0.0.1:0");
+        let mut shown = if command.contains(OPEN_RESP) { &SHOWN[..] } else { &SHOWN[..3] };
+        let mut command = command.replace(OPEN_RESP, "--resp 127.0.0.1:0");
+        if command.contains(SECOND[0].1) {
+            shown = &SECOND;
+            command =
+                SECOND.iter().fold(command, |command, (_, at)| command.replace(at, "127.0.0.1:0"));
+        }
         on_path(bash.args(["-c", &format!("exec {command}")]).current_dir(root()));
         for (name, _) in shown {
             bash.env(format!("SLUICEGATE_{}", name.to_uppercase()), "127.0.0.1:0");
         }
+        // A reader has a machine that is quiet, and takes a moment before he types on.
+        bash.env("SLUICEGATE_STORE_TIMEOUT", "10s");
         let mut process = Process::start("sluicegate", &mut bash);
         let says = |(name, _): &(&str, &str)| process.says(&format!("{name:<6} 127.0.0.1:"));
         let lines: Vec<String> = shown.iter().map(says).collect();
+        if command.contains("--store redis") {
+            process.has_said("the store answers");
+        }
         let address = |line: &String| line.split_whitespace().nth(1).unwrap().to_owned();
-        let addresses = lines.iter().map(address).collect();
+        let addresses = shown.iter().map(|(_, at)| *at).zip(lines.iter().map(address)).collect();
         (Self { _process: process, addresses }, lines.join("\n") + "\n")
     }
 }
@@ -100,7 +134,7 @@ pub fn keeping_times(page: &[&str], now: &str) -> String {
 
 /// A line without what depends on when it was written.
 fn timeless(line: &str) -> String {
-    const TIMES: [&str; 9] = [
+    const TIMES: [&str; 10] = [
         "_after_ms\":",
         "\"renewal\":",
         "-reset: ",
@@ -111,6 +145,8 @@ fn timeless(line: &str) -> String {
         // The last two numbers of a reply to a client of Redis.
         "4) (integer) ",
         "5) (integer) ",
+        // When the window of a counter in Redis began.
+        "@1",
     ];
     let mut line = line.to_owned();
     for mark in TIMES {
