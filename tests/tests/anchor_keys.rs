@@ -30,6 +30,7 @@ fn every_counter_has_the_name_that_it_had_there() {
             }
         }
     }
+    assert!(departures::names().count() > 10);
     assert!(count > 600 && shared > 50, "only {count} keys, {shared} of them shared");
     assert!(wrong.is_empty(), "{} of {count} keys differ:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -84,8 +84,8 @@ fn the_matrix_in_the_docs_is_up_to_date() {
     let mut text = String::from(
         "# Operations, algorithms, stores\n\n\
          Each cell links the script that specifies it: read it, or run it with\n\
-         `sluicegate try --script FILE`. The same files run against every store; so far that is the core\n\
-         on virtual time, and the engine's memory store. *Refused* is an answer too, and its script shows the reason.\n\n",
+         `sluicegate try --script FILE`. The same files run against every store: the core\n\
+         on virtual time, the engine's memory store, and Redis. *Refused* is an answer too, and its script shows the reason.\n\n",
     );
     text.push_str("| |");
     for (algorithm, _) in &algorithms {

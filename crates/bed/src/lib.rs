@@ -25,4 +25,5 @@ mod program;
 mod wait;
 mod wire;
 
+pub use wait::until;
 pub use wire::Reply;

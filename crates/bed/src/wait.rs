@@ -9,7 +9,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const LOOKS_MAX: usize = 4000;
 
 /// Looks until there is something to see, and panics with what was waited for if there never is.
-pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_or(what, look, String::new)
 }
 

@@ -12,9 +12,11 @@ use sluicegate_core::mode::Mode;
 use sluicegate_lab::answer::{Printed, error_json};
 use sluicegate_lab::examples::{EXAMPLES, Example};
 use sluicegate_lab::line::Line;
+use sluicegate_lab::on_redis::OnRedis;
 use sluicegate_lab::picture::Recorder;
 use sluicegate_lab::script::Script;
 use sluicegate_lab::trial::Trial;
+use sluicegate_rules::limit::Limit;
 
 use crate::output::written;
 
@@ -25,6 +27,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     echo '{\"at_us\":0,\"op\":\"hit\"}' | sluicegate try --limit '{ algorithm: token_bucket, rate: 5/s, burst: 3 }'\n\n\
+    The same on a Redis: add `--store redis://127.0.0.1:6379`.\n\
     `--help` has a worked example for each algorithm.")]
 pub(crate) struct TryArgs {
     /// The limit in YAML: one mapping, or a list of them (one identity, all or nothing)
@@ -46,6 +49,9 @@ pub(crate) struct TryArgs {
     /// Draw what was asked, admitted and left into this file (SVG)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Keep the counters in a Redis instead of here, such as `redis://127.0.0.1:6379`. Its keys begin with `sluicegate:try:` and are deleted at the end
+    #[arg(long, value_name = "URL", conflicts_with_all = ["svg", "example"])]
+    store: Option<String>,
 }
 
 /// Runs `try`.
@@ -54,8 +60,11 @@ pub(crate) fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
         return run_example(algorithm, args.svg.as_deref());
     }
     if let Some(path) = &args.script {
-        let text = read(path)?;
-        return run_script(&path.display().to_string(), &text, args.svg.as_deref());
+        let (name, text) = (path.display().to_string(), read(path)?);
+        return match &args.store {
+            Some(url) => run_script_on_redis(&name, &text, url),
+            None => run_script(&name, &text, args.svg.as_deref()),
+        };
     }
     let (source, text) = match (&args.limit, &args.limit_file) {
         (Some(text), _) => ("--limit".to_owned(), text.clone()),
@@ -65,21 +74,46 @@ pub(crate) fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
              `--limit-file FILE`, or `--example token_bucket` to see one at work"
         ),
     };
-    let trial = match trial(&source, &text, args.mode.as_deref()) {
+    let trial = under_trial(&source, &text, args.mode.as_deref()).and_then(|(limits, mode)| {
+        // Also what is kept elsewhere has to be possible.
+        Trial::new(limits.clone(), mode).map(|trial| (trial, limits, mode))
+    });
+    let (mut trial, limits, mode) = match trial {
         Ok(trial) => trial,
         Err(problems) => {
             eprintln!("{problems}");
             return Ok(ExitCode::FAILURE);
         }
     };
-    run_lines(trial, &text, args.svg.as_deref())
+    if let Some(url) = &args.store {
+        let mut redis = on_redis(url, limits, mode)?;
+        return Ok(run_lines(&mut |line| redis.run(line))?.code());
+    }
+    let mut recorder = args.svg.as_ref().map(|_| Recorder::default());
+    let ended = run_lines(&mut |line| carry_out(&mut trial, &mut recorder, line))?;
+    if ended != Ended::Unread {
+        draw(recorder, &trial, text.trim(), args.svg.as_deref())?;
+    }
+    Ok(ended.code())
 }
 
-fn trial(source: &str, text: &str, mode_text: Option<&str>) -> Result<Trial, String> {
+/// A trial in a Redis, under a name that nobody else has.
+fn on_redis(url: &str, limits: Vec<Limit>, mode: Mode) -> anyhow::Result<OnRedis> {
+    use std::hash::{BuildHasher, RandomState};
+
+    let namespace = format!("sluicegate:try:{:016x}:", RandomState::new().hash_one(url));
+    OnRedis::new(url, &namespace, limits, mode).map_err(anyhow::Error::msg)
+}
+
+fn under_trial(
+    source: &str,
+    text: &str,
+    mode_text: Option<&str>,
+) -> Result<(Vec<Limit>, Mode), String> {
     let limits = limits(source, text);
     let mode = mode_text.map_or(Ok(Mode::Hard), |text| mode("--mode", text));
     match (limits, mode) {
-        (Ok(limits), Ok(mode)) => Trial::new(limits, mode),
+        (Ok(limits), Ok(mode)) => Ok((limits, mode)),
         (limits, mode) => {
             let problems = [limits.err().map(|p| p.to_string()), mode.err().map(|p| p.to_string())];
             Err(problems.into_iter().flatten().collect::<Vec<_>>().join("\n"))
@@ -87,11 +121,30 @@ fn trial(source: &str, text: &str, mode_text: Option<&str>) -> Result<Trial, Str
     }
 }
 
+/// How the lines came to an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// All of them were answered.
+    Answered,
+    /// Some were no questions.
+    WithErrors,
+    /// Nobody reads the answers any more.
+    Unread,
+}
+
+impl Ended {
+    const fn code(self) -> ExitCode {
+        match self {
+            Self::Answered | Self::Unread => ExitCode::SUCCESS,
+            Self::WithErrors => ExitCode::FAILURE,
+        }
+    }
+}
+
 /// JSON lines in, JSON lines out, until the input ends.
-fn run_lines(mut trial: Trial, limit: &str, svg: Option<&Path>) -> anyhow::Result<ExitCode> {
+fn run_lines(answer: &mut dyn FnMut(&Line) -> Result<Printed, String>) -> anyhow::Result<Ended> {
     let mut input = io::stdin().lock();
     let mut output = LineWriter::new(io::stdout().lock());
-    let mut recorder = svg.map(|_| Recorder::default());
     let mut all_answered = true;
     let mut number = 0u64;
     let mut buffer = Vec::new();
@@ -115,8 +168,7 @@ fn run_lines(mut trial: Trial, limit: &str, svg: Option<&Path>) -> anyhow::Resul
         } else {
             Line::parse(&text)
         };
-        let answer = parsed.and_then(|line| carry_out(&mut trial, &mut recorder, &line));
-        let printed = match answer {
+        let printed = match parsed.and_then(|line| answer(&line)) {
             Ok(answer) => answer.to_json(),
             Err(error) => {
                 all_answered = false;
@@ -124,11 +176,10 @@ fn run_lines(mut trial: Trial, limit: &str, svg: Option<&Path>) -> anyhow::Resul
             }
         };
         if !written(writeln!(output, "{printed}"))? {
-            return Ok(ExitCode::SUCCESS);
+            return Ok(Ended::Unread);
         }
     }
-    draw(recorder, &trial, limit.trim(), svg)?;
-    Ok(if all_answered { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if all_answered { Ended::Answered } else { Ended::WithErrors })
 }
 
 /// Carries out a line, noting it if a picture is wanted.
@@ -166,21 +217,36 @@ fn skip_line(input: &mut impl BufRead) -> io::Result<()> {
 }
 
 fn run_script(name: &str, text: &str, svg: Option<&Path>) -> anyhow::Result<ExitCode> {
-    let script = match Script::parse(name, text) {
-        Ok(script) => script,
-        Err(errors) => {
-            eprintln!("{}", errors.join("\n"));
-            return Ok(ExitCode::FAILURE);
-        }
-    };
-    play(&script, svg)?;
-    let differences = script.check();
+    let Some(script) = parsed(name, text) else { return Ok(ExitCode::FAILURE) };
+    let mut trial = script.trial().map_err(anyhow::Error::msg)?;
+    let mut recorder = svg.map(|_| Recorder::default());
+    play(&script, &mut |line| carry_out(&mut trial, &mut recorder, line))?;
+    draw(recorder, &trial, &script.title, svg)?;
+    Ok(compared(name, &script.check()))
+}
+
+fn run_script_on_redis(name: &str, text: &str, url: &str) -> anyhow::Result<ExitCode> {
+    let Some(script) = parsed(name, text) else { return Ok(ExitCode::FAILURE) };
+    let trial = || on_redis(url, script.limits.clone(), script.mode);
+    let mut redis = trial()?;
+    play(&script, &mut |line| redis.run(line))?;
+    let mut redis = trial()?;
+    Ok(compared(name, &script.check_with(|line| redis.run(line))))
+}
+
+fn parsed(name: &str, text: &str) -> Option<Script> {
+    let script = Script::parse(name, text);
+    script.map_err(|errors| eprintln!("{}", errors.join("\n"))).ok()
+}
+
+/// Tells where answers are not as expected.
+fn compared(name: &str, differences: &[String]) -> ExitCode {
     if differences.is_empty() {
-        return Ok(ExitCode::SUCCESS);
+        return ExitCode::SUCCESS;
     }
     eprintln!("{name}: {} of the answers are not as expected", differences.len());
     eprintln!("{}", differences.join("\n"));
-    Ok(ExitCode::FAILURE)
+    ExitCode::FAILURE
 }
 
 fn run_example(algorithm: &str, svg: Option<&Path>) -> anyhow::Result<ExitCode> {
@@ -193,21 +259,22 @@ fn run_example(algorithm: &str, svg: Option<&Path>) -> anyhow::Result<ExitCode> 
 }
 
 /// Shows a script and the answers beside each other.
-fn play(script: &Script, svg: Option<&Path>) -> anyhow::Result<()> {
-    let mut trial = script.trial().map_err(anyhow::Error::msg)?;
-    let mut recorder = svg.map(|_| Recorder::default());
+fn play(
+    script: &Script,
+    answer: &mut dyn FnMut(&Line) -> Result<Printed, String>,
+) -> anyhow::Result<()> {
     let mut text = format!("{}\nlimit {}\n", script.title, script.limit_text);
     if let Some(mode) = &script.mode_text {
         text.push_str(&format!("mode {mode}\n"));
     }
     for turn in &script.turns {
-        let answer = turn.line.clone().and_then(|line| carry_out(&mut trial, &mut recorder, &line));
-        let told = answer.map_or_else(|error| error_json(&error), |answer| answer.to_json());
+        let answered = turn.line.clone().and_then(|line| answer(&line));
+        let told = answered.map_or_else(|error| error_json(&error), |answer| answer.to_json());
         let asked = turn.text.split("->").next().unwrap_or_default().trim_end();
         text.push_str(&format!("\n  {asked}\n    {told}\n"));
     }
     written(io::stdout().lock().write_all(text.as_bytes()))?;
-    draw(recorder, &trial, &script.title, svg)
+    Ok(())
 }
 
 fn draw(

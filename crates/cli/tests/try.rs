@@ -153,3 +153,27 @@ fn a_closed_pipe_is_no_error() {
         run.stderr
     );
 }
+
+#[test]
+fn the_same_lines_get_the_same_answers_from_a_redis_and_nothing_stays_there() {
+    let server = sluicegate_bed::redis::Single::start();
+    let lines =
+        "{\"at_us\":0}\n{\"at_us\":0,\"cost\":3}\n{\"at_us\":5,\"op\":\"take\",\"cost\":9}\n";
+    let here = sluicegate(&["try", "--limit", BUCKET], lines);
+    let there = sluicegate(&["try", "--limit", BUCKET, "--store", server.url()], lines);
+    assert_eq!((there.code, there.stdout, there.stderr), (0, here.stdout, String::new()));
+    assert_eq!(server.cli(&["DBSIZE"]), "0");
+}
+
+#[test]
+fn a_store_that_nobody_answers_at_is_named_with_the_remedy() {
+    let url = {
+        let server = sluicegate_bed::redis::Single::start();
+        server.url().replace("redis://", "redis://:secret@")
+    };
+    let run = sluicegate(&["try", "--limit", BUCKET, "--store", &url], "{\"at_us\":0}\n");
+    let address = url.rsplit('@').next().unwrap();
+    assert!(run.stderr.contains(address) && run.stderr.contains("start a Redis"), "{}", run.stderr);
+    assert!(!run.stderr.contains("secret"), "{}", run.stderr);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""));
+}

@@ -19,7 +19,9 @@ fn hit_all(plan: &[Step], hits: &[(u64, u64)]) -> (Account, Timestamp) {
     let (mut account, mut now) = (Account::default(), Timestamp::from_micros(1_000));
     for (later, cost) in hits {
         now = now.after(Span::from_micros(*later));
-        account.apply(plan, Op::Hit { cost: *cost, holder: None }, Moment::at(now)).unwrap();
+        account
+            .apply(plan, Op::Hit { cost: *cost, holder: None }, Moment::at(now))
+            .expect("a hit needs no id");
     }
     (account, now)
 }

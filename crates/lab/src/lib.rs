@@ -12,6 +12,7 @@ pub mod examples;
 mod ids;
 pub mod line;
 pub mod on_memory;
+pub mod on_redis;
 pub mod picture;
 pub mod script;
 mod svg;

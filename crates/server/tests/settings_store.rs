@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use sluicegate_server::settings::{RedisServer, RedisSettings, Settings, Store, Vars};
 
+/// Names and texts.
+type Told<'a> = &'a [(&'a str, &'a str)];
+
 fn told(vars: &[(&str, &str)]) -> (Settings, Vec<String>) {
     Settings::read(&Vars::of(vars.iter().copied())).expect("all of it is right")
 }
@@ -108,7 +111,7 @@ fn their_addresses_mean_what_they_mean_there() {
     let sentinel = ("REDIS_TYPE", "sentinel");
     let (tcp, unix) = (("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_SOCKET_TYPE", "unix"));
     let tls = ("REDIS_TLS", "true");
-    let table: &[(&str, &[(&str, &str)], &str)] = &[
+    let table: &[(&str, Told<'_>, &str)] = &[
         ("redis:6379", &[tcp], "redis://redis:6379"),
         (":6379", &[tcp], "redis://127.0.0.1:6379"),
         ("redis:6379", &[], "redis://redis:6379"),
@@ -235,7 +238,7 @@ fn what_has_no_effect_is_told_as_things_stand() {
 
 #[test]
 fn what_is_wrong_is_told_with_place_value_and_remedy() {
-    let table: &[(&[(&str, &str)], &str)] = &[
+    let table: &[(Told<'_>, &str)] = &[
         (
             &[("BACKEND_TYPE", "memcache")],
             "BACKEND_TYPE: there is no store on memcached here, got `memcache`; ",
@@ -317,7 +320,16 @@ fn no_secret_is_shown() {
     assert_eq!(store["per_second"]["password"], "hidden");
     assert_eq!(store["compat"]["keys"], "envoy");
     assert_eq!(told(&[]).0.to_json()["store"], "memory");
-    for text in ["redis://u:swordfish@", "x://u:swordfish@h", "redis://u:a@swordfish@h"] {
+    for text in [
+        "redis://u:swordfish@",
+        "x://u:swordfish@h",
+        "redis://u:a/swordfish@h",
+        "redis://u:swordfish/a@h",
+        "redis://u:swordfish?a@h",
+        "redis://u:a?swordfish@h",
+        "redis-cluster://u:swordfish@h,u:swordfish@i",
+        "redis://h?password=swordfish&x",
+    ] {
         let told = wrong(&[("SLUICEGATE_STORE", text)]);
         assert!(!told.contains("swordfish"), "{told}");
     }

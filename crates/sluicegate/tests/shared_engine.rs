@@ -126,10 +126,15 @@ struct Both {
 impl Both {
     fn new(redis: &Single, namespace: &str) -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
-        let engine =
-            || Engine::builder(rules_of(RULES).unwrap()).clock(clock.clone()).build().unwrap();
+        let engine = || {
+            Engine::builder(rules_of(RULES).expect("it answers"))
+                .clock(clock.clone())
+                .build()
+                .expect("it answers")
+        };
         let options = LinkOptions { timeout: Duration::from_secs(20), ..LinkOptions::default() };
-        let link = Link::open(Address::parse(redis.url()).unwrap(), options).unwrap();
+        let link = Link::open(Address::parse(redis.url()).expect("it answers"), options)
+            .expect("it answers");
         let (namespace, given) = (namespace.to_owned(), std::sync::Arc::new(clock.clone()));
         let store = Store::new(link, StoreOptions { namespace, clock: Some(given) });
         let shared = SharedEngine::new(engine(), store);
@@ -177,22 +182,22 @@ impl Both {
         let (one, other) = match asked.want {
             Want::Check => {
                 rules.check(&request, now, here);
-                store.check_by(&theirs, &request, there).await.unwrap();
+                store.check_by(&theirs, &request, there).await.expect("it answers");
                 (String::new(), String::new())
             }
             Want::Peek => {
                 rules.peek(&request, now, here);
-                store.peek_by(&theirs, &request, there).await.unwrap();
+                store.peek_by(&theirs, &request, there).await.expect("it answers");
                 (String::new(), String::new())
             }
             Want::Refund => {
                 rules.refund(&request, now, here);
-                store.refund_by(&theirs, &request, there).await.unwrap();
+                store.refund_by(&theirs, &request, there).await.expect("it answers");
                 (String::new(), String::new())
             }
             Want::Reset => {
                 rules.reset(&request, now, here);
-                store.reset_by(&theirs, &request, there).await.unwrap();
+                store.reset_by(&theirs, &request, there).await.expect("it answers");
                 (String::new(), String::new())
             }
             Want::Reserve => {
@@ -213,7 +218,7 @@ impl Both {
             }
             Want::Inspect => {
                 let one = rules.inspect(&request, now);
-                let other = store.inspect_by(&theirs, &request).await.unwrap();
+                let other = store.inspect_by(&theirs, &request).await.expect("it answers");
                 return (format!("{one:#?}"), format!("{other:#?}"));
             }
         };
@@ -233,7 +238,8 @@ async fn what_redis_keeps_is_what_memory_keeps() {
     let mut runner = TestRunner::new(Config::default());
     for round in 0..24 {
         let mut both = Both::new(&redis, &format!("round{round}"));
-        let requests = prop::collection::vec(asked(), 60).new_tree(&mut runner).unwrap().current();
+        let requests =
+            prop::collection::vec(asked(), 60).new_tree(&mut runner).expect("it answers").current();
         for (place, asked) in requests.iter().enumerate() {
             let (own, shared) = both.ask(asked).await;
             assert_eq!(own, shared, "request {place} of {:#?}", &requests[..=place]);

@@ -54,7 +54,24 @@ impl Sheet {
     /// The sheet of a plan.
     #[must_use]
     pub fn new(plan: &[Step]) -> Self {
-        let fingerprint = fingerprint(plan);
+        Self::named(plan, [])
+    }
+
+    /// The sheet of a plan whose limits have these names, as far as they have some. A limit of another name is another limit, whatever its numbers.
+    ///
+    /// ```
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_core::mode::Step;
+    /// use sluicegate_core::record::Sheet;
+    ///
+    /// let plan = [Step::hard(Limit::Closed)];
+    /// let daily = Sheet::named(&plan, [Some("daily")]);
+    /// assert_ne!(daily.fingerprint(), Sheet::new(&plan).fingerprint());
+    /// assert_eq!(daily.fingerprint(), Sheet::named(&plan, [Some("daily")]).fingerprint());
+    /// ```
+    #[must_use]
+    pub fn named<'a>(plan: &[Step], names: impl IntoIterator<Item = Option<&'a str>>) -> Self {
+        let fingerprint = fingerprint(plan, names);
         let mut text = fingerprint.clone().into_bytes();
         text.push(u8::try_from(plan.len()).unwrap_or(u8::MAX));
         let mut sets = 0usize;
@@ -180,7 +197,7 @@ fn more(all: &[u64], out: &mut Vec<u8>) {
 // === the fingerprint ===
 
 /// FNV-1a of the limits as bytes, cut to 32 bits. It tells revisions of one rule apart, and nobody gains by two that are alike.
-fn fingerprint(plan: &[Step]) -> String {
+fn fingerprint<'a>(plan: &[Step], names: impl IntoIterator<Item = Option<&'a str>>) -> String {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
     let mut bytes = Vec::new();
@@ -192,6 +209,12 @@ fn fingerprint(plan: &[Step]) -> String {
                 Some(limit) => without_edges(limit, &mut bytes),
                 None => bytes.push(u8::MAX),
             }
+        }
+    }
+    for (place, name) in (0u8..).zip(names) {
+        if let Some(name) = name {
+            bytes.extend([u8::MAX, place]);
+            bytes.extend_from_slice(name.as_bytes());
         }
     }
     let hash =

@@ -245,7 +245,7 @@ impl Snapshot<'_> {
     }
 
     /// Now and then somebody gives back what a rule that nobody asks for any more has no use for.
-    fn look_after_memory(&self, now: Timestamp) {
+    pub(super) fn look_after_memory(&self, now: Timestamp) {
         // By chance, since a counter of all requests would be in everybody's way.
         if now.as_micros().is_multiple_of(LOOK_AFTER_EVERY) {
             let turn = self.engine.hand.fetch_add(1, Ordering::Relaxed);

@@ -54,9 +54,7 @@ pub fn explain<'a>(snapshot: &Snapshot<'_>, request: &Request<'a>, now: Timestam
     })
 }
 
-/// The same by counters that other nodes share. [`ahead`] is what they have to be asked for first.
-///
-/// [`ahead`]: explained_request
+/// The same where other nodes share the counters: by what they said when they were peeked with [`explained_request`].
 #[cfg(feature = "redis")]
 #[must_use]
 pub fn explain_by<'a>(snapshot: &Snapshot<'_>, request: &Request<'a>, peeked: Checked) -> Told<'a> {

@@ -9,6 +9,7 @@ mod envoy;
 mod link;
 pub(crate) mod script;
 mod store;
+mod virtual_time;
 
 pub use call::{CallError, StoreFailure};
 pub use envoy::EnvoyKeys;
@@ -19,5 +20,6 @@ pub use link::{
 };
 pub(crate) use store::NotDone;
 pub use store::{Store, StoreOptions, StoreStats};
+pub use virtual_time::{VirtualError, VirtualLimiter};
 
 pub use crate::engine::{SharedEngine, StoreError};

@@ -32,7 +32,8 @@ const SCHEMES: &[(&str, bool, &str)] = &[
 /// What is wrong with it, and what to write instead; without what may be secret.
 pub(super) fn parse(text: &str) -> Result<Url, String> {
     let known = text.split_once("://").and_then(|(scheme, rest)| {
-        let found = SCHEMES.iter().find(|(name, ..)| name.eq_ignore_ascii_case(scheme));
+        let scheme = scheme.to_ascii_lowercase().replacen("valkey", "redis", 1);
+        let found = SCHEMES.iter().find(|(name, ..)| *name == scheme);
         found.map(|found| (found, rest))
     });
     let Some((&(scheme, is_tls, example), rest)) = known else {
@@ -45,14 +46,26 @@ pub(super) fn parse(text: &str) -> Result<Url, String> {
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (hosts, path) = place.split_at(place.find('/').unwrap_or(place.len()));
     let (who, hosts) = hosts.rsplit_once('@').unwrap_or(("", hosts));
-    if who.contains('@') {
-        return Err("has more than one `@`; write one that belongs to a password as `%40`".into());
-    }
     let is_file = scheme.ends_with("unix");
+    // What would be taken for something else might be a password, and be shown.
+    if query.contains('@') || (!is_file && path.contains('@')) {
+        return Err(
+            "has a `@` too late; write a `/` or a `?` of a password as `%2F` or `%3F`".into()
+        );
+    }
+    if who.contains('@') && who.contains(',') {
+        return Err(
+            "must say who we are once, before all hosts; write a `,` of a password as `%2C`".into(),
+        );
+    }
     let (user, password) = match who.split_once(':') {
         Some((user, password)) => (decoded(user)?, decoded(password)?),
         None => (decoded(who)?, None),
     };
+    if !is_file && hosts.split(',').any(|host| !has_good_port(host)) {
+        // Or a password whose host was forgotten.
+        return Err(format!("has a port that is no number; write it like `{example}`"));
+    }
     let path = path.trim_end_matches('/');
     let there = match scheme {
         _ if is_file => path.len() > 1 && hosts.is_empty(),
@@ -85,16 +98,34 @@ pub(super) fn parse(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The text without what may be secret.
+/// The text without what may be secret: everything between its beginning and the last `@`, and what is behind a `?`.
 pub(super) fn masked(text: &str) -> String {
-    let text = text.split('?').next().unwrap_or_default();
-    // What a comma divides may have a secret each.
-    let parts = text.split(',').map(|part| match (part.split_once("://"), part.rsplit_once('@')) {
-        (_, None) => part.to_owned(),
-        (Some((scheme, _)), Some((_, place))) => format!("{scheme}://***@{place}"),
-        (None, Some((_, place))) => format!("***@{place}"),
+    let is_scheme = |c: char| c.is_ascii_alphabetic() || "+-".contains(c);
+    let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+    let scheme = match scheme {
+        _ if scheme.is_empty() || !scheme.chars().all(is_scheme) => String::new(),
+        _ => format!("{scheme}://"),
+    };
+    let rest = text.strip_prefix(&scheme).unwrap_or(text);
+    let (who, place) = rest.rsplit_once('@').map_or(("", rest), |(_, place)| ("***@", place));
+    let place = place.split('?').next().unwrap_or_default();
+    let (hosts, path) = place.split_at(place.find('/').unwrap_or(place.len()));
+    let hosts = hosts.split(',').map(|host| match host.rsplit_once(':') {
+        Some((name, _)) if !has_good_port(host) => format!("{name}:***"),
+        _ => host.to_owned(),
     });
-    parts.collect::<Vec<_>>().join(",")
+    format!("{scheme}{who}{}{path}", hosts.collect::<Vec<_>>().join(","))
+}
+
+/// Whether a port is a number, if there is one.
+fn has_good_port(host: &str) -> bool {
+    match host.rsplit_once(':') {
+        // The last part of an address of IPv6 is none.
+        Some((_, port)) if !port.ends_with(']') => {
+            !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
+        }
+        _ => true,
+    }
 }
 
 /// Without `%XX`; nothing for nothing.
@@ -126,6 +157,8 @@ mod tests {
         let table = [
             ("redis://h:1", "redis://h:1", None, None),
             ("REDIS://h", "redis://h", None, None),
+            ("valkeys-cluster://h", "rediss-cluster://h", None, None),
+            ("redis://u:p@ss@h", "redis://h", Some("u"), Some("p@ss")),
             ("redis://:p%40ss@h:1/2", "redis://h:1/2", None, Some("p@ss")),
             ("rediss://u:p@[::1]:1/", "rediss://[::1]:1", Some("u"), Some("p")),
             ("redis://u@h?db=3", "redis://h/3", Some("u"), None),
@@ -151,7 +184,11 @@ mod tests {
             ("redis:///0", "write it like `redis://127.0.0.1:6379`"),
             ("unix://run/redis.sock", "write it like `unix:///run/redis.sock`"),
             ("redis-sentinel://a:1", "/mymaster"),
-            ("redis://u:p@ss@h", "`%40`"),
+            ("redis://u:p/w@h", "`%2F`"),
+            ("redis://user:password", "a port that is no number"),
+            ("redis-cluster://a:1,b:x", "a port that is no number"),
+            ("redis://u:p?w@h", "`%3F`"),
+            ("redis-cluster://u:p@a,u:p@b", "once, before all hosts"),
             ("redis://u:%4@h", "`%25`"),
             ("redis://u:%ff@h", "UTF-8"),
             ("redis://h?protocol=resp3", "`protocol` behind its `?`"),
@@ -167,8 +204,15 @@ mod tests {
         let table = [
             ("redis://u:secret@h:1/0?password=secret", "redis://***@h:1/0"),
             ("u:secret@h:1", "***@h:1"),
-            ("m,redis://:secret@a:1,redis://:secret@b:2", "m,redis://***@a:1,redis://***@b:2"),
-            ("redis://a:se@cret@h", "redis://***@h"),
+            ("m,redis://:secret@a:1,redis://:secret@b:2", "***@b:2"),
+            ("redis://a:sec@ret@h", "redis://***@h"),
+            ("redis://a:sec,ret@h", "redis://***@h"),
+            ("redis://a:sec?ret@h?password=secret", "redis://***@h"),
+            ("redis://h?password=secret", "redis://h"),
+            ("redis://user:secret", "redis://user:***"),
+            ("a:1,u:secret/0", "a:1,u:***/0"),
+            ("redis://[::1]:7", "redis://[::1]:7"),
+            ("redis://[::1]", "redis://[::1]"),
             ("/run/redis.sock", "/run/redis.sock"),
         ];
         for (text, shown) in table {

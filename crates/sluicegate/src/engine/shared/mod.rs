@@ -233,6 +233,8 @@ impl SharedEngine {
         settled?;
         if want == Want::Hit {
             rules.count(plan, statuses);
+            // Of what this node keeps for the case that the store is away.
+            rules.look_after_memory(now);
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::limit::Limit;
+use sluicegate_core::mode::Step;
 use sluicegate_core::op::OpKind;
 use sluicegate_core::time::Timestamp;
 
@@ -70,8 +71,8 @@ pub(crate) fn call(asks: &[Ask], clock: Option<Timestamp>) -> Call {
             let sheet = place_of(&mut sheets, |known| *known == text, || text);
             let rule = part.charter.sheet.rule();
             let rule = place_of(&mut rules, |known| *known == rule, || rule);
-            // A cost that has no exact double, and rules that the script cannot tell apart, go the long way: this is a number that it does not accept.
-            let exact = part.cost <= EXACT_MAX && part.charter.sheet.rule().is_some();
+            // What the script does not take goes the long way: this is a number that it does not accept.
+            let exact = part.cost <= EXACT_MAX && ask.is_taken(part);
             let cost = if exact { part.cost } else { EXACT_MAX + 1 };
             told.extend(number16(sheet).to_le_bytes());
             told.extend(cost.to_le_bytes());
@@ -104,9 +105,13 @@ fn number16(count: usize) -> u16 {
 }
 
 /// The key of a record and those of the sets beside it.
-pub(super) fn keys_of(key: &[u8], sets: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
+pub(crate) fn keys_of(key: &[u8], sets: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
     let set = move |number: usize| [key, format!(":{number}").as_bytes()].concat();
     std::iter::once(key.to_vec()).chain((1..=sets).map(set))
+}
+
+fn has_slots(step: &Step) -> bool {
+    matches!(step.limit(), Limit::Concurrency(_))
 }
 
 /// A holder as members of sets name it.
@@ -127,11 +132,19 @@ impl Ask {
     pub(crate) fn refuses(&self, part: &AskPart) -> bool {
         match part.stand {
             Stand::Together => {
-                let together = self.parts.iter().filter(|part| part.stand == Stand::Together);
-                together.into_iter().any(|part| self.refuses_alone(part))
+                let together = || self.parts.iter().filter(|part| part.stand == Stand::Together);
+                let cost = together().map(|part| part.cost).max().unwrap_or(0);
+                together().any(|part| self.refuses_cost(part, cost))
             }
-            Stand::Alone | Stand::Quota => self.refuses_alone(part),
+            Stand::Alone | Stand::Quota => self.refuses_cost(part, part.cost),
         }
+    }
+
+    /// Whether the script can tell the rules of a part apart, and the first of several that are the same are those that it admits: who holds a slot
+    /// already is admitted after somebody who was denied.
+    fn is_taken(&self, part: &AskPart) -> bool {
+        let has_slots = part.charter.steps().iter().any(has_slots);
+        part.charter.sheet.rule().is_some() && (self.count <= 1 || !has_slots)
     }
 
     /// Whether a quota agrees without having been asked.
@@ -139,11 +152,10 @@ impl Ask {
         self.parts.iter().any(|part| part.stand == Stand::Quota && self.refuses(part))
     }
 
-    fn refuses_alone(&self, part: &AskPart) -> bool {
-        let needs_holder = self.op == ShortOp::Hit && self.holder.is_none() && part.cost > 0;
+    fn refuses_cost(&self, part: &AskPart, cost: u64) -> bool {
+        let needs_holder = self.op == ShortOp::Hit && self.holder.is_none() && cost > 0;
         part.charter.steps().iter().any(|step| {
-            let has_slots = matches!(step.limit(), Limit::Concurrency(_));
-            needs_holder && has_slots || step.limit().refuses(self.op.kind()).is_some()
+            needs_holder && has_slots(step) || step.limit().refuses(self.op.kind()).is_some()
         })
     }
 }

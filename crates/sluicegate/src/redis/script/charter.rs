@@ -48,7 +48,7 @@ static FIND: Script = Script::new("return redis.call('GET', KEYS[1])\n");
 
 impl Charter {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
-        let sheet = Sheet::new(&plan.steps);
+        let sheet = Sheet::named(&plan.steps, plan.rule.limits.iter().map(Limit::name));
         Self { plan, sheet, is_left: AtomicBool::new(false) }
     }
 
@@ -115,7 +115,8 @@ impl Plans {
         Ok(rule)
     }
 
-    fn key(&self, fingerprint: &str) -> Vec<u8> {
+    /// Where the plan of this fingerprint lies.
+    pub(crate) fn key(&self, fingerprint: &str) -> Vec<u8> {
         [&self.prefix, b"plan:".as_slice(), fingerprint.as_bytes()].concat()
     }
 }

@@ -3,6 +3,7 @@
 //! Every operation of the core goes this way, on whatever is found: records of other limits are brought over first. It takes two round
 //! trips, and more where somebody else is faster.
 
+mod joining;
 mod swap;
 
 use std::fmt;
@@ -13,12 +14,13 @@ use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::change::Keep;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::{NOW_MAX, Timestamp};
-use sluicegate_core::verdict::{Decision, Verdict};
+use sluicegate_core::verdict::Verdict;
 
 use super::{Answered, Ask, AskPart, BadReply, Charter, Plans, ShortOp, Stand};
 use crate::memory::UNCOUNTED;
 use crate::redis::call::CallError;
 use crate::redis::link::Link;
+pub(crate) use joining::{absorb, look, reassert};
 pub(super) use swap::read_all;
 use swap::{Seat, write_all};
 
@@ -41,7 +43,6 @@ pub(crate) struct LongPart {
 /// What became of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Long {
-    pub(crate) now: Timestamp,
     pub(crate) answer: Answer,
     /// What each part said.
     pub(crate) each: Vec<Verdict>,
@@ -84,7 +85,7 @@ pub(crate) async fn apply(
     clock: Option<Timestamp>,
 ) -> Result<Long, LongError> {
     let mut each = Vec::new();
-    let (now, garbage, answer) = work(link, plans, parts, clock, |parts, now| {
+    let (_, garbage, answer) = work(link, plans, parts, clock, |parts, now| {
         let answer = apply_to_each(parts, op, now, &mut each)?;
         let raises_epoch = matches!(
             op,
@@ -93,77 +94,27 @@ pub(crate) async fn apply(
         Ok(Done { said: answer, writes: !op.leaves_no_trace(), raises_epoch })
     })
     .await?;
-    Ok(Long { now, answer, each, garbage })
+    Ok(Long { answer, each, garbage })
 }
 
-/// What each limit of a part says to its cost on its own. Leaves no trace.
+/// Moves an identity to other limits that have the same fingerprint, and so are the same: only what is kept can be said.
 ///
 /// # Errors
 /// When the store gave no answer.
-pub(crate) async fn look(
+pub(crate) async fn change(
     link: &Link,
     plans: &Plans,
     part: &LongPart,
-    clock: Option<Timestamp>,
-) -> Result<Vec<Decision>, LongError> {
-    let cost = part.cost.unwrap_or(0);
-    let looked = work(link, plans, std::slice::from_ref(part), clock, |parts, now| {
-        let moment = |part: &Part<'_>| Moment { now, spare_capacity: part.spare_capacity };
-        let each = parts.iter().flat_map(|part| part.account.look(part.plan, cost, moment(part)));
-        Ok(Done { said: each.collect(), writes: false, raises_epoch: false })
-    });
-    Ok(looked.await?.2)
-}
-
-/// What another account of the same identity has in use is in use here too.
-///
-/// # Errors
-/// When the store gave no answer.
-pub(crate) async fn absorb(
-    link: &Link,
-    plans: &Plans,
-    part: &LongPart,
-    other: &Account,
     clock: Option<Timestamp>,
 ) -> Result<(), LongError> {
-    let absorbed = work(link, plans, std::slice::from_ref(part), clock, |parts, now| {
-        parts.iter_mut().for_each(|part| part.account.absorb(part.plan, other, now));
-        Ok(Done { said: (), writes: true, raises_epoch: false })
+    let changed = work(link, plans, std::slice::from_ref(part), clock, |parts, now| {
+        for Part { plan, account, .. } in parts {
+            let from: Vec<Option<usize>> = (0..plan.len()).map(Some).collect();
+            account.change(plan, plan, &from, part.keep, now);
+        }
+        Ok(Done { said: (), writes: true, raises_epoch: true })
     });
-    absorbed.await.map(|_| ())
-}
-
-/// No less is used than was seen at this epoch or a later one; whether something had been forgotten.
-///
-/// # Errors
-/// When the store gave no answer.
-pub(crate) async fn reassert(
-    link: &Link,
-    plans: &Plans,
-    part: &LongPart,
-    (seen, epoch): (&Account, u64),
-    clock: Option<Timestamp>,
-) -> Result<bool, LongError> {
-    let (parts, steps) = (std::slice::from_ref(part), part.charter.steps());
-    for _ in 0..TRIES_MAX {
-        let (read_at, mut seats) = read_all(link, plans, parts, clock).await?;
-        let now = read_at.min(NOW_MAX);
-        let Some(seat) = seats.first_mut() else { return Ok(false) };
-        // Somebody was given something back that we do not know of.
-        if !seat.is_of(epoch) {
-            return Ok(false);
-        }
-        let mut as_it_stands = seat.account.clone();
-        as_it_stands.reassert(steps, &Account::default(), now);
-        seat.account.reassert(steps, seen, now);
-        if seat.account == as_it_stands {
-            return Ok(false);
-        }
-        if write_all(link, &mut seats, parts, false, now, clock.is_some()).await? {
-            return Ok(true);
-        }
-    }
-    Err(LongError::Contended)
+    changed.await.map(|_| ())
 }
 
 /// Starts the leases of slots anew that are held under an id; how many slots that are.

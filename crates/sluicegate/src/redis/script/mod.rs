@@ -7,17 +7,15 @@
 //!
 //! What lies in the store is described in [`sluicegate_core::record`].
 
-#![allow(dead_code, unused_imports)] // Until the store calls.
-
 mod ask;
 mod charter;
 mod long;
 mod told;
 
-pub(crate) use ask::{Ask, AskPart, ShortOp, Stand, call};
+pub(crate) use ask::{Ask, AskPart, ShortOp, Stand, call, keys_of};
 pub(crate) use charter::{Charter, Plans};
 pub(crate) use long::{
-    Long, LongError, LongPart, absorb, apply, ask_long, forget, look, reassert, renew,
+    Long, LongError, LongPart, absorb, apply, ask_long, change, forget, look, reassert, renew,
 };
 pub(crate) use told::{Answered, BadReply, DISAGREEMENTS, Told, told};
 
@@ -31,6 +29,7 @@ static DECIDE: Script = Script::new(concat!(
     include_str!("lua/log.lua"),
     include_str!("lua/slots.lua"),
     include_str!("lua/record.lua"),
+    include_str!("lua/quick.lua"),
     include_str!("lua/decide.lua"),
 ));
 

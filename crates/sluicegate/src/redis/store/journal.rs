@@ -55,7 +55,7 @@ impl Journal {
         }
         // Slots are not charged, and refuse: they are given back to where they were taken.
         let charge = Op::Charge { cost: part.cost };
-        if entry.account.apply(&entry.charter.steps(), charge, Moment::at(now)).is_ok() {
+        if entry.account.apply(entry.charter.steps(), charge, Moment::at(now)).is_ok() {
             self.written.fetch_add(part.cost, Ordering::Relaxed);
             self.has_entries.store(true, Ordering::Release);
         }
@@ -71,13 +71,22 @@ impl Journal {
         let mut entries = self.entries.lock();
         self.has_entries.store(false, Ordering::Release);
         let all = std::mem::take(&mut *entries).into_iter();
-        all.filter(|(_, entry)| entry.account.expires_at(&entry.charter.steps()) > now).collect()
+        all.filter(|(_, entry)| entry.account.expires_at(entry.charter.steps()) > now).collect()
     }
 
     /// The store could not be told: it has to be still.
-    pub(super) fn put_back(&self, (key, entry): (Arc<[u8]>, Entry)) {
-        // What was written meanwhile is newer, and there is no more room for both than for one.
-        self.entries.lock().entry(key).or_insert(entry);
+    pub(super) fn put_back(&self, (key, entry): (Arc<[u8]>, Entry), now: Timestamp) {
+        let mut entries = self.entries.lock();
+        match entries.get_mut(&key) {
+            // More was admitted meanwhile.
+            Some(newer) if Arc::ptr_eq(&newer.charter, &entry.charter) => {
+                newer.account.absorb(entry.charter.steps(), &entry.account, now);
+            }
+            Some(_) => {}
+            None => {
+                entries.insert(key, entry);
+            }
+        }
         self.has_entries.store(true, Ordering::Release);
     }
 }

@@ -14,7 +14,7 @@ use sluicegate_core::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use super::clock_of;
-use super::recent::Seen;
+use super::recent::{Seen, Sights};
 use crate::clock::Clock;
 use crate::redis::call::CallError;
 use crate::redis::link::Link;
@@ -42,7 +42,7 @@ pub(super) struct Pending {
 #[derive(Debug)]
 pub(super) enum Said {
     /// That; and how those stand who were charged, told to one of all who asked the same.
-    Answered(Answered, Option<Box<[(Arc<[u8]>, Seen)]>>),
+    Answered(Answered, Option<Sights>),
     /// That this is not for a script to decide. Nothing has changed.
     LongWay(Ask),
 }
@@ -175,7 +175,7 @@ impl Batch {
                     if let Told::Done { garbage: true, .. } = &told {
                         garbage.fetch_add(1, Ordering::Relaxed);
                     }
-                    reply(told, ask, replies);
+                    reply(told, ask, replies, link.epoch());
                 }
                 None
             }
@@ -191,12 +191,20 @@ impl Batch {
 }
 
 /// Tells all who asked the same, each what became of its own.
-fn reply(told: Told, ask: Ask, replies: Vec<oneshot::Sender<Result<Said, CallError>>>) {
+fn reply(
+    told: Told,
+    ask: Ask,
+    replies: Vec<oneshot::Sender<Result<Said, CallError>>>,
+    primary: u64,
+) {
     match told {
-        Told::Done { each, after, .. } => {
+        Told::Done { now, each, after, .. } => {
             let seen = after.into_iter().map(|(place, account, epoch)| {
                 let part = &ask.parts[place];
-                (part.key.clone(), Seen { charter: part.charter.clone(), account, epoch })
+                (
+                    part.key.clone(),
+                    Seen { charter: part.charter.clone(), account, epoch, at: now, primary },
+                )
             });
             let mut seen = Some(seen.collect());
             for (answered, reply) in each.into_iter().zip(replies) {

@@ -3,16 +3,29 @@
 use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
 use sluicegate_core::change::Keep;
+use tokio::time::sleep;
 
 use super::Inner;
 use super::journal::Entry;
 use super::recent::Seen;
 use crate::redis::script::{self, Charter, LongError, LongPart};
 
+/// How long to wait before telling it again, each time that it could not be told.
+const PAUSES: [Duration; 8] = [
+    Duration::from_millis(20),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+    Duration::from_millis(1_600),
+    Duration::from_millis(3_200),
+];
 /// How many identities are told of at a time.
 const AT_A_TIME: usize = 16;
 
@@ -42,20 +55,27 @@ impl Inner {
                 self.settled.fetch_add(1, Ordering::Relaxed);
             }
             // It may have happened all the same. If so it happens twice, and a little less passes than might.
-            Err(LongError::Store(_) | LongError::Contended) => self.journal.put_back((key, entry)),
+            Err(LongError::Store(_) | LongError::Contended) => {
+                self.journal.put_back((key, entry), self.now());
+            }
             Err(_) => {}
         }
     }
 
     async fn reassert(&self, key: Arc<[u8]>, seen: Seen) {
-        let Seen { charter, account, epoch } = seen;
+        let Seen { charter, account, epoch, .. } = seen;
         let part = long_part(&key, charter);
-        let (link, plans) = (&self.link, &self.plans);
-        // Who cannot be told now is told of again when the store is replaced again.
-        if let Ok(true) =
-            script::reassert(link, plans, &part, (&account, epoch), self.clock()).await
-        {
-            self.reasserted.fetch_add(1, Ordering::Relaxed);
+        // A server that has just been promoted is slow, and its clients have all come back at once.
+        for pause in PAUSES {
+            let seen = (&account, epoch);
+            match script::reassert(&self.link, &self.plans, &part, seen, self.clock()).await {
+                Ok(told) => {
+                    self.reasserted.fetch_add(u64::from(told), Ordering::Relaxed);
+                    return;
+                }
+                Err(LongError::Store(_) | LongError::Contended) => sleep(pause).await,
+                Err(_) => return,
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ mod recent;
 mod refusing;
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,7 +28,7 @@ use crate::clock::{Clock, SystemClock};
 use denials::Denials;
 use journal::Journal;
 use lane::{Pending, Said};
-use recent::{Recent, Seen};
+use recent::{Recent, Sights};
 use refusing::Refusing;
 
 /// How many asks may wait in one lane. With more the store is too slow for what is wanted of it, and waiting would help nobody.
@@ -249,12 +249,14 @@ impl Store {
             Err(error) => Err(error),
         };
         match &answered {
-            Ok(_) => {
+            // One that is full still denies: only who was charged tells that it writes.
+            Ok(answered) if answered.allowed => {
                 inner.refusal.is_over();
                 if inner.journal.has_entries() {
                     inner.settle_journal();
                 }
             }
+            Ok(_) => {}
             Err(error) => {
                 inner.failed.fetch_add(1, Ordering::Relaxed);
                 inner.refusal.heard(error);
@@ -368,7 +370,7 @@ impl Inner {
     }
 
     /// What was seen is remembered, for the case that the store forgets it; and the limits are left there for whoever has others.
-    fn note(self: &Arc<Self>, seen: Option<Box<[(Arc<[u8]>, Seen)]>>, hash: u64) {
+    fn note(self: &Arc<Self>, seen: Option<Sights>, hash: u64) {
         for (key, seen) in seen.into_iter().flatten() {
             if seen.charter.is_to_be_left() {
                 let (inner, charter) = (self.clone(), seen.charter.clone());
@@ -406,9 +408,7 @@ impl Inner {
     }
 
     fn hash_of(&self, part: &AskPart) -> u64 {
-        let mut hasher = self.hashing.build_hasher();
-        part.key.hash(&mut hasher);
-        hasher.finish()
+        self.hashing.hash_one(&part.key)
     }
 }
 

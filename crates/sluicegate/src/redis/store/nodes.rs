@@ -34,7 +34,12 @@ pub(super) async fn greet(store: Weak<Inner>) {
         let keys = vec![store.key(b"nodes").to_vec()];
         let call = Call { script: &HELLO, keys, args: vec![name.clone().into_bytes()] };
         // Who cannot be asked leaves us with what was heard last.
-        if let Ok(Value::Int(count)) = store.link.call(&call).await {
+        let said = store.link.call(&call).await;
+        match &said {
+            Ok(_) => store.refusal.is_over(),
+            Err(error) => store.refusal.heard(error),
+        }
+        if let Ok(Value::Int(count)) = said {
             store.nodes.store(u64::try_from(count).unwrap_or(1).max(1), Ordering::Relaxed);
             if store.journal.has_entries() {
                 store.settle_journal();

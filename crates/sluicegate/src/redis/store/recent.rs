@@ -9,12 +9,16 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sluicegate_core::account::Account;
+use sluicegate_core::time::Timestamp;
 
 use crate::redis::script::Charter;
 
 /// How many identities are remembered at least, if so many came; up to twice as many.
 const SEEN_MIN: usize = 32_768;
 const PARTS: usize = 16;
+
+/// Those that one answer told of.
+pub(super) type Sights = Box<[(Arc<[u8]>, Seen)]>;
 
 /// What was lately seen.
 #[derive(Debug, Default)]
@@ -35,6 +39,28 @@ pub(super) struct Seen {
     pub(super) charter: Arc<Charter>,
     pub(super) account: Account,
     pub(super) epoch: u64,
+    /// When, by the store's clock.
+    pub(super) at: Timestamp,
+    /// Which primary it was seen at, as the link counts them.
+    pub(super) primary: u64,
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// Answers are heard of in any order, and those of one call have one time. Another primary may know less than the one before: what was seen there counts
+    /// until it has been told.
+    fn update(&mut self, other: Self) {
+        let is_same = Arc::ptr_eq(&self.charter, &other.charter);
+        if !is_same || other.primary == self.primary && other.at > self.at {
+            *self = other;
+        } else if other.primary != self.primary || other.at == self.at {
+            let at = self.at.max(other.at);
+            self.account.reassert(self.charter.steps(), &other.account, at);
+            self.epoch = self.epoch.max(other.epoch);
+            (self.at, self.primary) = (at, self.primary.max(other.primary));
+        }
+    }
 }
 
 // === impl Recent ===
@@ -42,7 +68,12 @@ pub(super) struct Seen {
 impl Recent {
     pub(super) fn note(&self, key: Arc<[u8]>, hash: u64, seen: Seen) {
         let mut part = self.parts[hash as usize % PARTS].lock();
-        part.young.insert(key, seen);
+        match part.young.get_mut(&key) {
+            Some(known) => known.update(seen),
+            None => {
+                part.young.insert(key, seen);
+            }
+        }
         if part.young.len() >= SEEN_MIN / PARTS {
             part.old = std::mem::take(&mut part.young);
         }

@@ -143,7 +143,7 @@ async fn a_slow_server_is_left_alone_and_its_connections_are_kept() {
     let server = Single::start();
     let slow = Slow::before(server.port());
     let timeout = Duration::from_millis(50);
-    let link = open(&slow.url(), LinkOptions { timeout, ..ample() });
+    let link = open(&slow.url(), LinkOptions { timeout, connections: 1, ..ample() });
     until(&link, Condition::Up).await;
     assert!(count(&link, "visits").await.is_ok());
     slow.delay(4 * timeout);

@@ -145,5 +145,22 @@ end
 -- A pass is the moment of a turn; later and never are told apart by these.
 local LATER, NEVER = false, nil
 
--- The kernels, each with the questions of `core/algorithm/mod.rs`.
-local kernels = {}
+local function aligned(now, length)
+  return now - fmod(now, length)
+end
+
+-- What a limit of several faces stands for.
+local BUCKET, QUEUE, SMOOTH, CYCLE = 0, 1, 2, 2
+
+-- How many members of a set are read at once.
+local AT_A_TIME = 64
+
+-- The kernels, each with the questions of `core/algorithm/mod.rs`. Functions are made anew in every call, and that takes longer than a decision: so
+-- a kernel is made when the first limit asks for it.
+local makers = {}
+local kernels = setmetatable({}, {
+  __index = function(made, kind)
+    made[kind] = makers[kind]()
+    return made[kind]
+  end,
+})

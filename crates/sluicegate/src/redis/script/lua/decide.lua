@@ -196,14 +196,30 @@ local NOW_MAX = 4503599627370495
 if now > NOW_MAX then now = NOW_MAX end
 
 local sheets, records, order = {}, {}, {}
-for i = 1, sheet_count do sheets[i] = read_sheet(ARGV[1 + i]) end
+for i = 1, sheet_count do
+  sheets[i] = read_sheet(ARGV[1 + i])
+  sheets[i].is_plain = is_plain(sheets[i])
+end
 
 local asks, at, key_place = ARGV[2 + sheet_count], 1, 1
 local out = { now }
-for _ = 1, ask_count do
-  local ask, op, parts, held = {}, 0, 0, 0
-  op, ask.count, parts, held, ask.holder, at = unpack_bytes('<BI4I2Bc16', asks, at)
-  ask.op = OPS[op]
+
+-- How many bytes a part is told in.
+local PART_BYTES = 14
+
+-- Whether the ask at `at` is of one part and went the quick way.
+local function is_quick()
+  local sheet, cost = unpack_bytes('<I2I8', asks, at)
+  local key = KEYS[key_place]
+  sheet = sheets[sheet + 1]
+  if not sheet.is_plain or cost == 0 or cost > EXACT_MAX or records[key] then return false end
+  if not goes_quickly(sheet, key, cost, now, given == 1, out) then return false end
+  at, key_place = at + PART_BYTES, key_place + 1
+  return true
+end
+
+local function ask_next(op, count, parts, held, holder)
+  local ask = { op = OPS[op], count = count, holder = holder }
   -- A quota that is not asked agrees.
   ask.has_idle_quota = held >= 2
   if held % 2 == 0 then ask.holder = nil end
@@ -249,6 +265,13 @@ for _ = 1, ask_count do
     end
     out[place], out[place + 1] = passed_count, told
   end
+end
+
+for _ = 1, ask_count do
+  local op, count, parts, held, holder
+  op, count, parts, held, holder, at = unpack_bytes('<BI4I2Bc16', asks, at)
+  local is_one = op == 0 and count == 1 and parts == 1 and held == 0
+  if not is_one or not is_quick() then ask_next(op, count, parts, held, holder) end
 end
 
 for i = 1, #order do

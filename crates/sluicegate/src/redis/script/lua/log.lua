@@ -1,221 +1,223 @@
 -- The sliding log. Its entries lie in a sorted set, their sums in the record: what a decision needs is looked up by time or by rank, and
 -- few entries are ever read.
 
-local ENTRIES_MAX = 10000
-local AT_A_TIME = 64
+makers[5] = function()
+  local ENTRIES_MAX = 10000
 
-local log = { has_set = true }
+  local log = { has_set = true }
 
-function log.sheet(text, at)
-  local l, count, denied = { most = {}, length = {} }, 0, 0
-  count, l.gap, denied, at = unpack_bytes('<I8I8I8', text, at)
-  l.denied, l.retention, l.longest, l.capacity, l.kept = denied == 1, l.gap, 0, EXACT_MAX, 0
-  for i = 1, count do
-    local most, length
-    most, length, at = unpack_bytes('<I8I8', text, at)
-    l.most[i], l.length[i] = most, length
-    l.longest, l.retention = max(l.longest, length), max(l.retention, length)
-    l.capacity, l.kept = min(l.capacity, most), max(l.kept, most)
-  end
-  l.slack = slack_of(l.retention)
-  return l, at
-end
-
-function log.read(_, text, key)
-  local seen, sum, denied, first, last, sequence = match(text, '^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+)$')
-  if not seen then return nil end
-  return {
-    key = key,
-    seen = tonumber(seen),
-    sum = tonumber(sum),
-    denied = tonumber(denied),
-    first = tonumber(first),
-    last = tonumber(last),
-    sequence = tonumber(sequence),
-    count = members_of(key),
-  }
-end
-
-function log.write(_, s)
-  return fmt('%.0f:%.0f:%.0f:%.0f:%.0f:%.0f', s.seen, s.sum, s.denied, s.first, s.last, s.sequence)
-end
-
-function log.fresh(_, now, key)
-  -- Whatever lies in the set belongs to nobody.
-  return { key = key, seen = now, sum = 0, denied = 0, first = 0, last = 0, sequence = 0, count = 0, cleared = false }
-end
-
-function log.is_set_back(l, s, now)
-  -- Bookings are entries to come.
-  return s.seen > now + l.slack or s.last > max(now, s.seen)
-end
-
--- What this script does not do: take back, fold the oldest entries, drop denied ones that do not matter any more, count beyond the bound.
-local NONE = { sum = 0, denied = 0, count = 0, seen = 0 }
-
-function log.is_beyond(l, s, op, cost, times, now)
-  s = s or NONE
-  if op == 'refund' and s.count > 0 then return true end
-  if s.sum + cost * times >= EXACT_MAX then return true end
-  if l.denied and op == 'hit' and s.denied + cost * times >= l.kept * 2 then return true end
-  if s.count + times <= ENTRIES_MAX then return false end
-  -- Hits alone never fill it: all entries are in the longest window, and none of them weighs less than one.
-  return op ~= 'hit' or s.seen > now or l.retention > l.longest
-end
-
-local function weigh(members)
-  local own, denied = 0, 0
-  for i = 1, #members do
-    local weight, mark = match(members[i], '%-(%d+)(d?)$')
-    if mark == 'd' then
-      denied = denied + tonumber(weight)
-    else
-      own = own + tonumber(weight)
+  function log.sheet(text, at)
+    local l, count, denied = { most = {}, length = {} }, 0, 0
+    count, l.gap, denied, at = unpack_bytes('<I8I8I8', text, at)
+    l.denied, l.retention, l.longest, l.capacity, l.kept = denied == 1, l.gap, 0, EXACT_MAX, 0
+    for i = 1, count do
+      local most, length
+      most, length, at = unpack_bytes('<I8I8', text, at)
+      l.most[i], l.length[i] = most, length
+      l.longest, l.retention = max(l.longest, length), max(l.retention, length)
+      l.capacity, l.kept = min(l.capacity, most), max(l.kept, most)
     end
+    l.slack = slack_of(l.retention)
+    return l, at
   end
-  return own, denied
-end
 
-function log.settle(l, s, now)
-  local edge = now - l.retention
-  if s.count == 0 or s.first > edge then return false end
-  if s.last <= edge then
-    -- All of it, and then it is as good as new.
-    call('DEL', s.key)
-    s.sum, s.denied, s.count, s.last = 0, 0, 0, 0
+  function log.read(_, text, key)
+    local seen, sum, denied, first, last, sequence = match(text, '^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+)$')
+    if not seen then return nil end
+    return {
+      key = key,
+      seen = tonumber(seen),
+      sum = tonumber(sum),
+      denied = tonumber(denied),
+      first = tonumber(first),
+      last = tonumber(last),
+      sequence = tonumber(sequence),
+      count = members_of(key),
+    }
+  end
+
+  function log.write(_, s)
+    return fmt('%.0f:%.0f:%.0f:%.0f:%.0f:%.0f', s.seen, s.sum, s.denied, s.first, s.last, s.sequence)
+  end
+
+  function log.fresh(_, now, key)
+    -- Whatever lies in the set belongs to nobody.
+    return { key = key, seen = now, sum = 0, denied = 0, first = 0, last = 0, sequence = 0, count = 0, cleared = false }
+  end
+
+  function log.is_set_back(l, s, now)
+    -- Bookings are entries to come.
+    return s.seen > now + l.slack or s.last > max(now, s.seen)
+  end
+
+  -- What this script does not do: take back, fold the oldest entries, drop denied ones that do not matter any more, count beyond the bound.
+  local NONE = { sum = 0, denied = 0, count = 0, seen = 0 }
+
+  function log.is_beyond(l, s, op, cost, times, now)
+    s = s or NONE
+    if op == 'refund' and s.count > 0 then return true end
+    if s.sum + cost * times >= EXACT_MAX then return true end
+    if l.denied and op == 'hit' and s.denied + cost * times >= l.kept * 2 then return true end
+    if s.count + times <= ENTRIES_MAX then return false end
+    -- Hits alone never fill it: all entries are in the longest window, and none of them weighs less than one.
+    return op ~= 'hit' or s.seen > now or l.retention > l.longest
+  end
+
+  local function weigh(members)
+    local own, denied = 0, 0
+    for i = 1, #members do
+      local weight, mark = match(members[i], '%-(%d+)(d?)$')
+      if mark == 'd' then
+        denied = denied + tonumber(weight)
+      else
+        own = own + tonumber(weight)
+      end
+    end
+    return own, denied
+  end
+
+  function log.settle(l, s, now)
+    local edge = now - l.retention
+    if s.count == 0 or s.first > edge then return false end
+    if s.last <= edge then
+      -- All of it, and then it is as good as new.
+      call('DEL', s.key)
+      s.sum, s.denied, s.count, s.last = 0, 0, 0, 0
+      return true
+    end
+    local to = fmt('%.0f', edge)
+    local gone = call('ZRANGE', s.key, '-inf', to, 'BYSCORE')
+    local own, denied = weigh(gone)
+    call('ZREMRANGEBYSCORE', s.key, '-inf', to)
+    s.sum, s.denied, s.count = s.sum - own - denied, s.denied - denied, s.count - #gone
+    s.first = tonumber(call('ZRANGE', s.key, 0, 0, 'WITHSCORES')[2]) or 0
     return true
   end
-  local to = fmt('%.0f', edge)
-  local gone = call('ZRANGE', s.key, '-inf', to, 'BYSCORE')
-  local own, denied = weigh(gone)
-  call('ZREMRANGEBYSCORE', s.key, '-inf', to)
-  s.sum, s.denied, s.count = s.sum - own - denied, s.denied - denied, s.count - #gone
-  s.first = tonumber(call('ZRANGE', s.key, 0, 0, 'WITHSCORES')[2]) or 0
-  return true
-end
 
-function log.expires(l, s)
-  if s.count == 0 then return 0 end
-  return cut(s.last + l.retention)
-end
-
--- What the entries up to a moment weigh, own ones and denied ones.
-local function weight_until(s, moment)
-  if s.count == 0 or s.first > moment then return 0, 0 end
-  if s.last <= moment then return s.sum - s.denied, s.denied end
-  local at = fmt('%.0f', moment)
-  local older = call('ZCOUNT', s.key, '-inf', at)
-  -- All of weight one and none denied: to count is enough.
-  if s.denied == 0 and s.count == s.sum then return older, 0 end
-  if older * 2 <= s.count then return weigh(call('ZRANGE', s.key, '-inf', at, 'BYSCORE')) end
-  local own, denied = weigh(call('ZRANGE', s.key, '(' .. at, '+inf', 'BYSCORE'))
-  return s.sum - s.denied - own, s.denied - denied
-end
-
--- The time of the entry with which so much has left, oldest first; nil if all of it is not enough.
-local function leaves_at(s, weight)
-  if weight > s.sum then return nil end
-  if s.count == s.sum then
-    local rank = fmt('%.0f', weight - 1)
-    return tonumber(call('ZRANGE', s.key, rank, rank, 'WITHSCORES')[2])
+  function log.expires(l, s)
+    if s.count == 0 then return 0 end
+    return cut(s.last + l.retention)
   end
-  for from = 0, s.count, AT_A_TIME do
-    local some = call('ZRANGE', s.key, from, from + AT_A_TIME - 1, 'WITHSCORES')
-    for i = 1, #some, 2 do
-      weight = weight - tonumber((match(some[i], '%-(%d+)d?$')))
-      if weight <= 0 then return tonumber(some[i + 1]) end
+
+  -- What the entries up to a moment weigh, own ones and denied ones.
+  local function weight_until(s, moment)
+    if s.count == 0 or s.first > moment then return 0, 0 end
+    if s.last <= moment then return s.sum - s.denied, s.denied end
+    local at = fmt('%.0f', moment)
+    local older = call('ZCOUNT', s.key, '-inf', at)
+    -- All of weight one and none denied: to count is enough.
+    if s.denied == 0 and s.count == s.sum then return older, 0 end
+    if older * 2 <= s.count then return weigh(call('ZRANGE', s.key, '-inf', at, 'BYSCORE')) end
+    local own, denied = weigh(call('ZRANGE', s.key, '(' .. at, '+inf', 'BYSCORE'))
+    return s.sum - s.denied - own, s.denied - denied
+  end
+
+  -- The time of the entry with which so much has left, oldest first; nil if all of it is not enough.
+  local function leaves_at(s, weight)
+    if weight > s.sum then return nil end
+    if s.count == s.sum then
+      local rank = fmt('%.0f', weight - 1)
+      return tonumber(call('ZRANGE', s.key, rank, rank, 'WITHSCORES')[2])
     end
-  end
-  return nil
-end
-
--- How the log stands towards a cost, and `points`: the moments between which entries may be taken together without changing any answer.
--- These are the edges of the windows, and the entries with which the cost will fit.
-function log.look(l, s, cost, now)
-  local latest = max(now, s.seen)
-  local points, own, all = {}, {}, {}
-  local fits = l.gap == 0 or s.count == 0 or s.last + l.gap <= latest
-  for i = 1, #l.most do
-    local edge = latest - l.length[i]
-    local left, left_denied = weight_until(s, edge)
-    own[i], all[i] = s.sum - s.denied - left, s.sum - left - left_denied
-    if left + left_denied > 0 then points[#points + 1] = min(edge, s.last) end
-    if all[i] + cost > l.most[i] then
-      fits = false
-      points[#points + 1] = leaves_at(s, s.sum + cost - l.most[i])
+    for from = 0, s.count, AT_A_TIME do
+      local some = call('ZRANGE', s.key, from, from + AT_A_TIME - 1, 'WITHSCORES')
+      for i = 1, #some, 2 do
+        weight = weight - tonumber((match(some[i], '%-(%d+)d?$')))
+        if weight <= 0 then return tonumber(some[i + 1]) end
+      end
     end
-    -- A denied attempt, whoever denies it, is in the log itself when it is told how long to wait.
-    if l.denied and all[i] + cost * 2 > l.most[i] then
-      points[#points + 1] = leaves_at(s, s.sum + cost * 2 - l.most[i])
+    return nil
+  end
+
+  -- How the log stands towards a cost, and `points`: the moments between which entries may be taken together without changing any answer.
+  -- These are the edges of the windows, and the entries with which the cost will fit.
+  function log.look(l, s, cost, now)
+    local latest = max(now, s.seen)
+    local points, own, all = {}, {}, {}
+    local fits = l.gap == 0 or s.count == 0 or s.last + l.gap <= latest
+    for i = 1, #l.most do
+      local edge = latest - l.length[i]
+      local left, left_denied = weight_until(s, edge)
+      own[i], all[i] = s.sum - s.denied - left, s.sum - left - left_denied
+      if left + left_denied > 0 then points[#points + 1] = min(edge, s.last) end
+      if all[i] + cost > l.most[i] then fits = false end
+      -- A debt is paid by the clock as it is, also where that has stepped back.
+      if all[i] + cost > l.most[i] or s.seen > now and s.sum + cost > l.most[i] then
+        points[#points + 1] = leaves_at(s, s.sum + cost - l.most[i])
+      end
+      -- A denied attempt, whoever denies it, is in the log itself when it is told how long to wait.
+      if l.denied and all[i] + cost * 2 > l.most[i] then
+        points[#points + 1] = leaves_at(s, s.sum + cost * 2 - l.most[i])
+      end
     end
+    s.view = { fits = fits, own = own, all = all, points = points }
   end
-  s.view = { fits = fits, own = own, all = all, points = points }
-end
 
--- The entries as far as they matter: how many groups, and for each its time and what it weighs.
-function log.tell(_, s, out)
-  local points, place = s.view.points, #out + 1
-  out[place] = 0
-  if s.count == 0 then return end
-  points[#points + 1] = s.last
-  table.sort(points)
-  local groups, own, denied = 0, 0, 0
-  for i = 1, #points do
-    local until_own, until_denied = weight_until(s, points[i])
-    if until_own > own or until_denied > denied then
-      groups = groups + 1
-      out[#out + 1] = points[i]
-      out[#out + 1] = until_own - own
-      out[#out + 1] = until_denied - denied
-      own, denied = until_own, until_denied
+  -- The entries as far as they matter: how many groups, and for each its time and what it weighs.
+  function log.tell(_, s, out)
+    local points, place = s.view.points, #out + 1
+    out[place] = 0
+    if s.count == 0 then return end
+    points[#points + 1] = s.last
+    table.sort(points)
+    local groups, own, denied = 0, 0, 0
+    for i = 1, #points do
+      local until_own, until_denied = weight_until(s, points[i])
+      if until_own > own or until_denied > denied then
+        groups = groups + 1
+        out[#out + 1] = points[i]
+        out[#out + 1] = until_own - own
+        out[#out + 1] = until_denied - denied
+        own, denied = until_own, until_denied
+      end
     end
+    out[place] = groups
   end
-  out[place] = groups
-end
 
-function log.pass(l, s, cost, now)
-  if cost > l.capacity then return NEVER end
-  if s.view.fits then return now end
-  return LATER
-end
-
-local function enter(s, weight, now, mark)
-  s.seen = max(s.seen, now)
-  if s.count == 0 then
-    if s.cleared == false then call('DEL', s.key) end
-    s.first, s.sequence = s.seen, 0
-  elseif s.last == s.seen then
-    s.sequence = s.sequence + 1
-  else
-    s.sequence = 0
+  function log.pass(l, s, cost, now)
+    if cost > l.capacity then return NEVER end
+    if s.view.fits then return now end
+    return LATER
   end
-  s.last, s.count, s.sum = s.seen, s.count + 1, s.sum + weight
-  call('ZADD', s.key, fmt('%.0f', s.last), fmt('%.0f-%05.0f-%.0f%s', s.last, s.sequence, weight, mark))
-end
 
-function log.spend(_, s, cost, now)
-  if cost > 0 then enter(s, cost, now, '') end
-end
-
-function log.log_denied(l, s, cost, now)
-  if not l.denied or cost > l.capacity then return end
-  enter(s, cost, now, 'd')
-  s.denied = s.denied + cost
-end
-
--- Only of one that has nothing: it goes the long way otherwise.
-function log.put(_, s, _, now)
-  s.seen = max(s.seen, now)
-end
-
-function log.available(l, s, most, now)
-  local latest = max(now, s.seen)
-  if l.gap > 0 and s.count > 0 and s.last + l.gap > latest then return 0 end
-  local left = most
-  for i = 1, #l.most do
-    left = min(left, l.most[i] - s.view.own[i], max(l.most[i] - s.view.all[i], 0))
+  local function enter(s, weight, now, mark)
+    s.seen = max(s.seen, now)
+    if s.count == 0 then
+      if s.cleared == false then call('DEL', s.key) end
+      s.first, s.sequence = s.seen, 0
+    elseif s.last == s.seen then
+      s.sequence = s.sequence + 1
+    else
+      s.sequence = 0
+    end
+    s.last, s.count, s.sum = s.seen, s.count + 1, s.sum + weight
+    call('ZADD', s.key, fmt('%.0f', s.last), fmt('%.0f-%05.0f-%.0f%s', s.last, s.sequence, weight, mark))
   end
-  return max(left, 0)
-end
 
-kernels[5] = log
+  function log.spend(_, s, cost, now)
+    if cost > 0 then enter(s, cost, now, '') end
+  end
+
+  function log.log_denied(l, s, cost, now)
+    if not l.denied or cost > l.capacity then return end
+    enter(s, cost, now, 'd')
+    s.denied = s.denied + cost
+  end
+
+  -- Only of one that has nothing: it goes the long way otherwise.
+  function log.put(_, s, _, now)
+    s.seen = max(s.seen, now)
+  end
+
+  function log.available(l, s, most, now)
+    local latest = max(now, s.seen)
+    if l.gap > 0 and s.count > 0 and s.last + l.gap > latest then return 0 end
+    local left = most
+    for i = 1, #l.most do
+      left = min(left, l.most[i] - s.view.own[i], max(l.most[i] - s.view.all[i], 0))
+    end
+    return max(left, 0)
+  end
+
+  return log
+end

@@ -2,11 +2,12 @@
 
 local function read_sheet(text)
   local fingerprint, count, at = unpack_bytes('<c8B', text)
-  local sheet = { fingerprint = fingerprint, sets = 0 }
+  -- What a record begins with as long as nothing was given back.
+  local sheet = { fingerprint = fingerprint, prefix = fingerprint .. '.0 ', sets = 0 }
   for place = 1, count do
     local flags, kind
     flags, kind, at = unpack_bytes('<BB', text, at)
-    local step = { enforced = flags % 2 == 1, kernel = kernels[kind] }
+    local step = { enforced = flags % 2 == 1, kind = kind, kernel = kernels[kind] }
     step.limit, at = step.kernel.sheet(text, at)
     if step.kernel.has_set then sheet.sets = sheet.sets + 1 end
     if flags >= 2 then

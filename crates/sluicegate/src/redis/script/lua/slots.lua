@@ -1,137 +1,139 @@
 -- The concurrency limit. Who holds a slot lies in a sorted set by the end of the lease: the holder, or `holder*slots` where it holds
 -- another number than one. The record has their sum.
 
-local slots = { has_set = true, is_held = true }
+makers[7] = function()
+  local slots = { has_set = true, is_held = true }
 
-function slots.sheet(text, at)
-  local l = {}
-  l.max, l.lease, at = unpack_bytes('<I8I8', text, at)
-  l.slack = slack_of(l.lease)
-  return l, at
-end
-
-function slots.read(_, text, key)
-  local seen, held = match(text, '^(%d+):(%d+)$')
-  if not seen then return nil end
-  return { key = key, seen = tonumber(seen), held = tonumber(held), count = members_of(key) }
-end
-
-function slots.write(_, s)
-  return fmt('%.0f:%.0f', s.seen, s.held)
-end
-
-function slots.fresh(_, _, key)
-  return { key = key, seen = 0, held = 0, count = 0, cleared = false }
-end
-
-function slots.is_set_back(l, s, now)
-  return s.seen > now + l.slack
-end
-
-local function slots_of(member)
-  return tonumber(match(member, '%*(%d+)$')) or 1
-end
-
-function slots.settle(_, s, now)
-  if s.count == 0 then return false end
-  local to = fmt('%.0f', now)
-  local gone = call('ZRANGE', s.key, '-inf', to, 'BYSCORE')
-  if #gone == 0 then return false end
-  for i = 1, #gone do s.held = s.held - slots_of(gone[i]) end
-  s.count = s.count - #gone
-  call('ZREMRANGEBYSCORE', s.key, '-inf', to)
-  return true
-end
-
--- When the last lease ends.
-function slots.expires(_, s)
-  if s.count == 0 then return 0 end
-  return tonumber(call('ZRANGE', s.key, -1, -1, 'WITHSCORES')[2]) or 0
-end
-
--- What a holder has: the name of its member, and until when; nothing if it has none.
-local function lease_of(s, holder)
-  if s.count == 0 then return nil end
-  local score = call('ZSCORE', s.key, holder)
-  if score then return holder, tonumber(score) end
-  if s.held == s.count then return nil end
-  local all = call('ZRANGE', s.key, 0, -1, 'WITHSCORES')
-  for i = 1, #all, 2 do
-    if string.sub(all[i], 1, 17) == holder .. '*' then return all[i], tonumber(all[i + 1]) end
+  function slots.sheet(text, at)
+    local l = {}
+    l.max, l.lease, at = unpack_bytes('<I8I8', text, at)
+    l.slack = slack_of(l.lease)
+    return l, at
   end
-  return nil
-end
 
--- The end of the lease with which so many slots will be free, and how many others than the holder's own that are by then.
-local function free_at(s, wanted, own)
-  local freed, others = 0, 0
-  for from = 0, s.count, AT_A_TIME do
-    local some = call('ZRANGE', s.key, from, from + AT_A_TIME - 1, 'WITHSCORES')
-    for i = 1, #some, 2 do
-      local held = slots_of(some[i])
-      freed = freed + held
-      if some[i] ~= own then others = others + held end
-      if freed >= wanted then return tonumber(some[i + 1]), others end
+  function slots.read(_, text, key)
+    local seen, held = match(text, '^(%d+):(%d+)$')
+    if not seen then return nil end
+    return { key = key, seen = tonumber(seen), held = tonumber(held), count = members_of(key) }
+  end
+
+  function slots.write(_, s)
+    return fmt('%.0f:%.0f', s.seen, s.held)
+  end
+
+  function slots.fresh(_, _, key)
+    return { key = key, seen = 0, held = 0, count = 0, cleared = false }
+  end
+
+  function slots.is_set_back(l, s, now)
+    return s.seen > now + l.slack
+  end
+
+  local function slots_of(member)
+    return tonumber(match(member, '%*(%d+)$')) or 1
+  end
+
+  function slots.settle(_, s, now)
+    if s.count == 0 then return false end
+    local to = fmt('%.0f', now)
+    local gone = call('ZRANGE', s.key, '-inf', to, 'BYSCORE')
+    if #gone == 0 then return false end
+    for i = 1, #gone do s.held = s.held - slots_of(gone[i]) end
+    s.count = s.count - #gone
+    call('ZREMRANGEBYSCORE', s.key, '-inf', to)
+    return true
+  end
+
+  -- When the last lease ends.
+  function slots.expires(_, s)
+    if s.count == 0 then return 0 end
+    return tonumber(call('ZRANGE', s.key, -1, -1, 'WITHSCORES')[2]) or 0
+  end
+
+  -- What a holder has: the name of its member, and until when; nothing if it has none.
+  local function lease_of(s, holder)
+    if s.count == 0 then return nil end
+    local score = call('ZSCORE', s.key, holder)
+    if score then return holder, tonumber(score) end
+    if s.held == s.count then return nil end
+    local all = call('ZRANGE', s.key, 0, -1, 'WITHSCORES')
+    for i = 1, #all, 2 do
+      if string.sub(all[i], 1, 17) == holder .. '*' then return all[i], tonumber(all[i + 1]) end
+    end
+    return nil
+  end
+
+  -- The end of the lease with which so many slots will be free, and how many others than the holder's own that are by then.
+  local function free_at(s, wanted, own)
+    local freed, others = 0, 0
+    for from = 0, s.count, AT_A_TIME do
+      local some = call('ZRANGE', s.key, from, from + AT_A_TIME - 1, 'WITHSCORES')
+      for i = 1, #some, 2 do
+        local held = slots_of(some[i])
+        freed = freed + held
+        if some[i] ~= own then others = others + held end
+        if freed >= wanted then return tonumber(some[i + 1]), others end
+      end
+    end
+    return 0, 0
+  end
+
+  function slots.look(l, s, cost, _, holder)
+    local member, mine_until = nil, nil
+    if holder then member, mine_until = lease_of(s, holder) end
+    s.view = { member = member, mine_until = mine_until }
+    -- Also for a holder: where it is only looked at, nobody asks who it is.
+    if s.held + cost > l.max then
+      s.view.free_at, s.view.freed = free_at(s, s.held + cost - l.max, member)
     end
   end
-  return 0, 0
-end
 
-function slots.look(l, s, cost, _, holder)
-  local member, mine_until = nil, nil
-  if holder then member, mine_until = lease_of(s, holder) end
-  s.view = { member = member, mine_until = mine_until }
-  -- Also for a holder: where it is only looked at, nobody asks who it is.
-  if s.held + cost > l.max then
-    s.view.free_at, s.view.freed = free_at(s, s.held + cost - l.max, member)
+  -- The leases as far as they matter: those that must end before the cost fits, the others, and the holder's own.
+  function slots.tell(_, s, out)
+    local v, mine = s.view, 0
+    if v.member then mine = slots_of(v.member) end
+    local freed = v.freed or 0
+    out[#out + 1] = v.free_at or 0
+    out[#out + 1] = freed
+    out[#out + 1] = slots.expires(nil, s)
+    out[#out + 1] = s.held - freed - mine
+    out[#out + 1] = v.mine_until or 0
+    out[#out + 1] = mine
   end
-end
 
--- The leases as far as they matter: those that must end before the cost fits, the others, and the holder's own.
-function slots.tell(_, s, out)
-  local v, mine = s.view, 0
-  if v.member then mine = slots_of(v.member) end
-  local freed = v.freed or 0
-  out[#out + 1] = v.free_at or 0
-  out[#out + 1] = freed
-  out[#out + 1] = slots.expires(nil, s)
-  out[#out + 1] = s.held - freed - mine
-  out[#out + 1] = v.mine_until or 0
-  out[#out + 1] = mine
-end
-
-function slots.holds(s)
-  return s.view.member ~= nil
-end
-
-function slots.pass(l, s, cost, now)
-  if cost > l.max then return NEVER end
-  if s.held + cost <= l.max then return now end
-  return LATER
-end
-
-function slots.hold(l, s, holder, cost, now)
-  s.seen = max(s.seen, now)
-  local ends = cut(s.seen + l.lease)
-  if s.view.member then
-    call('ZADD', s.key, fmt('%.0f', max(s.view.mine_until, ends)), s.view.member)
-    return
+  function slots.holds(s)
+    return s.view.member ~= nil
   end
-  if s.cleared == false then
-    call('DEL', s.key)
-    s.cleared = true
+
+  function slots.pass(l, s, cost, now)
+    if cost > l.max then return NEVER end
+    if s.held + cost <= l.max then return now end
+    return LATER
   end
-  local member = cost == 1 and holder or fmt('%s*%.0f', holder, cost)
-  call('ZADD', s.key, fmt('%.0f', ends), member)
-  s.held, s.count = s.held + cost, s.count + 1
+
+  function slots.hold(l, s, holder, cost, now)
+    s.seen = max(s.seen, now)
+    local ends = cut(s.seen + l.lease)
+    if s.view.member then
+      call('ZADD', s.key, fmt('%.0f', max(s.view.mine_until, ends)), s.view.member)
+      return
+    end
+    if s.cleared == false then
+      call('DEL', s.key)
+      s.cleared = true
+    end
+    local member = cost == 1 and holder or fmt('%s*%.0f', holder, cost)
+    call('ZADD', s.key, fmt('%.0f', ends), member)
+    s.held, s.count = s.held + cost, s.count + 1
+  end
+
+  function slots.spend() end
+
+  function slots.put() end
+
+  function slots.available(l, s, most)
+    return min(max(l.max - s.held, 0), most)
+  end
+
+  return slots
 end
-
-function slots.spend() end
-
-function slots.put() end
-
-function slots.available(l, s, most)
-  return min(max(l.max - s.held, 0), most)
-end
-
-kernels[7] = slots

@@ -1,225 +1,227 @@
 -- The meter (greedy and leaky bucket, smooth bursty) and the smooth limiter that warms up.
 
-local BUCKET, QUEUE, SMOOTH = 0, 1, 2
+makers[2] = function()
+  local meter = {}
 
-local meter = {}
-
-function meter.sheet(text, at)
-  local l = {}
-  l.face, l.units, l.micros, l.capacity, l.full, l.full_frac, l.start, l.start_frac, l.forget, at =
-    unpack_bytes('<I8I8I8I8I8I8I8I8I8', text, at)
-  l.starts_short = l.start > 0 or l.start_frac > 0
-  l.slack = slack_of(ceil_of(l.full, l.full_frac))
-  return l, at
-end
-
-function meter.read(_, text)
-  local us = match(text, '^%d+$')
-  if us then return { us = tonumber(us), frac = 0, extra = 0 } end
-  local whole, frac, rest = match(text, '^(%d+)%+?(%d*)(.*)$')
-  if not whole then return nil end
-  return {
-    us = tonumber(whole),
-    frac = tonumber(frac) or 0,
-    extra = tonumber(match(rest, ',e(%d+)')) or 0,
-    seen = tonumber(match(rest, ',s(%d+)')),
-    hole = tonumber(match(rest, ',h(%d+)')),
-  }
-end
-
-function meter.write(_, s)
-  local text = mark_text(s.us, s.frac)
-  if s.extra > 0 then text = text .. fmt(',e%.0f', s.extra) end
-  if s.seen then text = text .. fmt(',s%.0f', s.seen) end
-  if s.hole then text = text .. fmt(',h%.0f', s.hole) end
-  return text
-end
-
-function meter.fresh(l, now)
-  return { us = l.start + now, frac = l.start_frac, extra = 0, seen = l.starts_short and now or nil }
-end
-
-function meter.is_set_back(l, s, now)
-  local written = s.seen or ceil_of(earlier(l.units, s.us, s.frac, l.full, l.full_frac))
-  return written > now + l.slack
-end
-
-function meter.settle(_, s, now)
-  if s.hole and s.hole <= now then
-    s.hole = nil
-    return true
+  function meter.sheet(text, at)
+    local l = {}
+    l.face, l.units, l.micros, l.capacity, l.full, l.full_frac, l.start, l.start_frac, l.forget, at =
+      unpack_bytes('<I8I8I8I8I8I8I8I8I8', text, at)
+    l.starts_short = l.start > 0 or l.start_frac > 0
+    l.slack = slack_of(ceil_of(l.full, l.full_frac))
+    return l, at
   end
-  return false
-end
 
-function meter.expires(l, s)
-  local drained = ceil_of(s.us, s.frac)
-  if s.seen and (l.starts_short or s.extra > 0) then
-    return forgotten_at(s.seen, drained, l.forget)
+  function meter.read(_, text)
+    local us = match(text, '^%d+$')
+    if us then return { us = tonumber(us), frac = 0, extra = 0 } end
+    local whole, frac, rest = match(text, '^(%d+)%+?(%d*)(.*)$')
+    if not whole then return nil end
+    return {
+      us = tonumber(whole),
+      frac = tonumber(frac) or 0,
+      extra = tonumber(match(rest, ',e(%d+)')) or 0,
+      seen = tonumber(match(rest, ',s(%d+)')),
+      hole = tonumber(match(rest, ',h(%d+)')),
+    }
   end
-  return drained
-end
 
--- Whether a mark is beyond what the bucket holds: a debt.
-local function beyond_brim(l, us, frac, now)
-  return is_later(us, frac, l.full + now, l.full_frac)
-end
+  function meter.write(_, s)
+    local text = mark_text(s.us, s.frac)
+    if s.extra > 0 then text = text .. fmt(',e%.0f', s.extra) end
+    if s.seen then text = text .. fmt(',s%.0f', s.seen) end
+    if s.hole then text = text .. fmt(',h%.0f', s.hole) end
+    return text
+  end
 
-local function in_use_until(s, now)
-  if s.us >= now then return s.us, s.frac end
-  return now, 0
-end
+  function meter.fresh(l, now)
+    return { us = l.start + now, frac = l.start_frac, extra = 0, seen = l.starts_short and now or nil }
+  end
 
-local function poured(l, s, cost, now)
-  local us, frac = in_use_until(s, now)
-  return later(l.units, us, frac, muldiv(cost, l.micros, l.units))
-end
+  function meter.is_set_back(l, s, now)
+    local written = s.seen or ceil_of(earlier(l.units, s.us, s.frac, l.full, l.full_frac))
+    return written > now + l.slack
+  end
 
-function meter.pass(l, s, cost, now)
-  if l.face == SMOOTH then
-    if beyond_brim(l, s.us, s.frac, now) then return LATER end
+  function meter.settle(_, s, now)
+    if s.hole and s.hole <= now then
+      s.hole = nil
+      return true
+    end
+    return false
+  end
+
+  function meter.expires(l, s)
+    local drained = ceil_of(s.us, s.frac)
+    if s.seen and (l.starts_short or s.extra > 0) then
+      return forgotten_at(s.seen, drained, l.forget)
+    end
+    return drained
+  end
+
+  -- Whether a mark is beyond what the bucket holds: a debt.
+  local function beyond_brim(l, us, frac, now)
+    return is_later(us, frac, l.full + now, l.full_frac)
+  end
+
+  local function in_use_until(s, now)
+    if s.us >= now then return s.us, s.frac end
+    return now, 0
+  end
+
+  local function poured(l, s, cost, now)
+    local us, frac = in_use_until(s, now)
+    return later(l.units, us, frac, muldiv(cost, l.micros, l.units))
+  end
+
+  function meter.pass(l, s, cost, now)
+    if l.face == SMOOTH then
+      if beyond_brim(l, s.us, s.frac, now) then return LATER end
+      return now
+    end
+    local pours = cost
+    if l.face == BUCKET then
+      pours = cost - s.extra
+      if pours <= 0 then return now end
+    end
+    if pours > l.capacity then return NEVER end
+    local us, frac = poured(l, s, pours, now)
+    if beyond_brim(l, us, frac, now) then return LATER end
+    if l.face == QUEUE then return max(ceil_of(s.us, s.frac), now) end
     return now
   end
-  local pours = cost
-  if l.face == BUCKET then
-    pours = cost - s.extra
-    if pours <= 0 then return now end
+
+  -- Notes the time of writing where the mark alone would not tell it.
+  local function stamp(l, s, now)
+    if l.starts_short or s.extra > 0 or beyond_brim(l, s.us, s.frac, now) then
+      s.seen = max(s.seen or now, now)
+    else
+      s.seen = nil
+    end
   end
-  if pours > l.capacity then return NEVER end
-  local us, frac = poured(l, s, pours, now)
-  if beyond_brim(l, us, frac, now) then return LATER end
-  if l.face == QUEUE then return max(ceil_of(s.us, s.frac), now) end
-  return now
-end
 
--- Notes the time of writing where the mark alone would not tell it.
-local function stamp(l, s, now)
-  if l.starts_short or s.extra > 0 or beyond_brim(l, s.us, s.frac, now) then
-    s.seen = max(s.seen or now, now)
-  else
-    s.seen = nil
+  function meter.spend(l, s, cost, now)
+    local from_extra = min(cost, s.extra)
+    s.extra = s.extra - from_extra
+    s.us, s.frac = poured(l, s, cost - from_extra, now)
+    stamp(l, s, now)
   end
-end
 
-function meter.spend(l, s, cost, now)
-  local from_extra = min(cost, s.extra)
-  s.extra = s.extra - from_extra
-  s.us, s.frac = poured(l, s, cost - from_extra, now)
-  stamp(l, s, now)
-end
+  function meter.put(l, s, amount, now)
+    s.us, s.frac = earlier(l.units, s.us, s.frac, muldiv(amount, l.micros, l.units))
+    s.us, s.frac = in_use_until(s, now)
+    stamp(l, s, now)
+  end
 
-function meter.put(l, s, amount, now)
-  s.us, s.frac = earlier(l.units, s.us, s.frac, muldiv(amount, l.micros, l.units))
-  s.us, s.frac = in_use_until(s, now)
-  stamp(l, s, now)
-end
+  function meter.available(l, s, most, now)
+    local us, frac = in_use_until(s, now)
+    if beyond_brim(l, us, frac, now) then return 0 end
+    if l.face == SMOOTH then return most end
+    local free = units_in(l.units, l.micros, earlier(l.units, l.full + now, l.full_frac, us, frac))
+    return min(cut(free + s.extra), most)
+  end
 
-function meter.available(l, s, most, now)
-  local us, frac = in_use_until(s, now)
-  if beyond_brim(l, us, frac, now) then return 0 end
-  if l.face == SMOOTH then return most end
-  local free = units_in(l.units, l.micros, earlier(l.units, l.full + now, l.full_frac, us, frac))
-  return min(cut(free + s.extra), most)
+  return meter
 end
-
-kernels[2] = meter
 
 -- Warming up: when it is free, and how cold it is, as the time it took to gather what is stored.
 
-local TICKS = 16384
+makers[6] = function()
+  local TICKS = 16384
 
-local warm_up = {}
+  local warm_up = {}
 
-function warm_up.sheet(text, at)
-  local l = {}
-  l.units, l.micros, l.permits, l.time, l.length, l.factor, l.threshold, at =
-    unpack_bytes('<I8I8I8I8I8I8I8', text, at)
-  l.narrow, l.wide = l.factor + 1000, l.factor + 5000
-  l.slack = slack_of(l.length)
-  return l, at
+  function warm_up.sheet(text, at)
+    local l = {}
+    l.units, l.micros, l.permits, l.time, l.length, l.factor, l.threshold, at =
+      unpack_bytes('<I8I8I8I8I8I8I8', text, at)
+    l.narrow, l.wide = l.factor + 1000, l.factor + 5000
+    l.slack = slack_of(l.length)
+    return l, at
+  end
+
+  function warm_up.read(_, text)
+    local us, frac, cool, cool_frac, seen = match(text, '^(%d+)%+?(%d*)~(%d+)%+?(%d*)~(%d+)$')
+    if not us then return nil end
+    return {
+      us = tonumber(us),
+      frac = tonumber(frac) or 0,
+      cool = tonumber(cool),
+      cool_frac = tonumber(cool_frac) or 0,
+      seen = tonumber(seen),
+    }
+  end
+
+  function warm_up.write(_, s)
+    return mark_text(s.us, s.frac) .. '~' .. mark_text(s.cool, s.cool_frac) .. fmt('~%.0f', s.seen)
+  end
+
+  function warm_up.fresh(l, now)
+    return { us = now, frac = 0, cool = l.length, cool_frac = 0, seen = now }
+  end
+
+  function warm_up.is_set_back(l, s, now)
+    return s.seen > now + l.slack
+  end
+
+  function warm_up.settle(l, s, now)
+    local free = ceil_of(s.us, s.frac)
+    if free >= now then return false end
+    s.cool = cut(s.cool + (now - free))
+    if s.cool >= l.length then s.cool, s.cool_frac = l.length, 0 end
+    s.us, s.frac = now, 0
+    return true
+  end
+
+  function warm_up.expires(l, s)
+    local missing = ceil_of(earlier(l.permits, l.length, 0, s.cool, s.cool_frac))
+    return cut(ceil_of(s.us, s.frac) + missing)
+  end
+
+  function warm_up.pass(_, s, _, now)
+    if ceil_of(s.us, s.frac) > now then return LATER end
+    return now
+  end
+
+  -- Gathered time in ticks; no more of it than the warm-up period can be taken.
+  local function ticks_of(l, us, frac)
+    if us >= l.length then us, frac = l.length, 0 end
+    return us * TICKS + (muldiv(frac, TICKS, l.permits))
+  end
+
+  -- What taking the gathered time `us` costs beyond the stable price.
+  local function premium(l, s, us, frac)
+    local above = max(ticks_of(l, s.cool, s.cool_frac) - l.threshold, 0)
+    local taken = min(ticks_of(l, us, frac), above)
+    above = (muldiv(above, l.wide, l.narrow * 2))
+    taken = (muldiv(taken, l.wide, l.narrow * 2))
+    local steep = (muldiv(max(above * 2 - taken, 0), l.factor * l.factor - 1000000, 4000000))
+    return divide_up(muldiv_up(taken, steep, l.length * TICKS), TICKS)
+  end
+
+  function warm_up.spend(l, s, cost, now)
+    local cool, cool_frac = muldiv(cost, l.time, l.permits)
+    local more = premium(l, s, cool, cool_frac)
+    local us, frac = muldiv(cost, l.micros, l.units)
+    us = cut(us + more)
+    if is_later(cool, cool_frac, s.cool, s.cool_frac) then cool, cool_frac = s.cool, s.cool_frac end
+    s.cool, s.cool_frac = earlier(l.permits, s.cool, s.cool_frac, cool, cool_frac)
+    -- A caller that comes in the very microsecond the limiter is free leaves the fraction to the next.
+    if ceil_of(s.us, s.frac) < now then s.us, s.frac = now, 0 end
+    s.us, s.frac = later(l.units, s.us, s.frac, us, frac)
+    s.seen = max(s.seen, now)
+  end
+
+  function warm_up.put(l, s, amount, now)
+    s.us, s.frac = earlier(l.units, s.us, s.frac, muldiv(amount, l.micros, l.units))
+    if s.us < now then s.us, s.frac = now, 0 end
+    s.seen = max(s.seen, now)
+  end
+
+  function warm_up.available(l, s, most, now)
+    if ceil_of(s.us, s.frac) > now then return 0 end
+    return most
+  end
+
+  return warm_up
 end
-
-function warm_up.read(_, text)
-  local us, frac, cool, cool_frac, seen = match(text, '^(%d+)%+?(%d*)~(%d+)%+?(%d*)~(%d+)$')
-  if not us then return nil end
-  return {
-    us = tonumber(us),
-    frac = tonumber(frac) or 0,
-    cool = tonumber(cool),
-    cool_frac = tonumber(cool_frac) or 0,
-    seen = tonumber(seen),
-  }
-end
-
-function warm_up.write(_, s)
-  return mark_text(s.us, s.frac) .. '~' .. mark_text(s.cool, s.cool_frac) .. fmt('~%.0f', s.seen)
-end
-
-function warm_up.fresh(l, now)
-  return { us = now, frac = 0, cool = l.length, cool_frac = 0, seen = now }
-end
-
-function warm_up.is_set_back(l, s, now)
-  return s.seen > now + l.slack
-end
-
-function warm_up.settle(l, s, now)
-  local free = ceil_of(s.us, s.frac)
-  if free >= now then return false end
-  s.cool = cut(s.cool + (now - free))
-  if s.cool >= l.length then s.cool, s.cool_frac = l.length, 0 end
-  s.us, s.frac = now, 0
-  return true
-end
-
-function warm_up.expires(l, s)
-  local missing = ceil_of(earlier(l.permits, l.length, 0, s.cool, s.cool_frac))
-  return cut(ceil_of(s.us, s.frac) + missing)
-end
-
-function warm_up.pass(_, s, _, now)
-  if ceil_of(s.us, s.frac) > now then return LATER end
-  return now
-end
-
--- Gathered time in ticks; no more of it than the warm-up period can be taken.
-local function ticks_of(l, us, frac)
-  if us >= l.length then us, frac = l.length, 0 end
-  return us * TICKS + (muldiv(frac, TICKS, l.permits))
-end
-
--- What taking the gathered time `us` costs beyond the stable price.
-local function premium(l, s, us, frac)
-  local above = max(ticks_of(l, s.cool, s.cool_frac) - l.threshold, 0)
-  local taken = min(ticks_of(l, us, frac), above)
-  above = (muldiv(above, l.wide, l.narrow * 2))
-  taken = (muldiv(taken, l.wide, l.narrow * 2))
-  local steep = (muldiv(max(above * 2 - taken, 0), l.factor * l.factor - 1000000, 4000000))
-  return divide_up(muldiv_up(taken, steep, l.length * TICKS), TICKS)
-end
-
-function warm_up.spend(l, s, cost, now)
-  local cool, cool_frac = muldiv(cost, l.time, l.permits)
-  local more = premium(l, s, cool, cool_frac)
-  local us, frac = muldiv(cost, l.micros, l.units)
-  us = cut(us + more)
-  if is_later(cool, cool_frac, s.cool, s.cool_frac) then cool, cool_frac = s.cool, s.cool_frac end
-  s.cool, s.cool_frac = earlier(l.permits, s.cool, s.cool_frac, cool, cool_frac)
-  -- A caller that comes in the very microsecond the limiter is free leaves the fraction to the next.
-  if ceil_of(s.us, s.frac) < now then s.us, s.frac = now, 0 end
-  s.us, s.frac = later(l.units, s.us, s.frac, us, frac)
-  s.seen = max(s.seen, now)
-end
-
-function warm_up.put(l, s, amount, now)
-  s.us, s.frac = earlier(l.units, s.us, s.frac, muldiv(amount, l.micros, l.units))
-  if s.us < now then s.us, s.frac = now, 0 end
-  s.seen = max(s.seen, now)
-end
-
-function warm_up.available(l, s, most, now)
-  if ceil_of(s.us, s.frac) > now then return 0 end
-  return most
-end
-
-kernels[6] = warm_up

@@ -140,18 +140,46 @@ pub(super) fn turn() -> impl Strategy<Value = Turn> {
     (on(), event()).prop_map(|(on, event)| Turn { on, event })
 }
 
+/// Not a step, but to where the next window of ten seconds begins.
+pub(super) const NEXT_EDGE: i64 = i64::MAX;
+pub(super) const EDGE_EVERY: i64 = 10_000_000;
+
+/// The lengths of windows, to the microsecond.
+const EDGES: [i64; 9] =
+    [1, 1_500, 2_000_000, 3_000_000, 5_000_000, 10_000_000, 9_999_999, 10_000_001, 20_000_000];
+
 fn on() -> impl Strategy<Value = i64> {
     prop_oneof![
         8 => Just(0i64),
         6 => 0..200_000i64,
         6 => 0..20_000_000i64,
-        1 => prop::sample::select(&[1i64, 10_000_000, 9_999_999, 10_000_001, 3_000_000][..]),
+        4 => prop::sample::select(&EDGES[..]),
+        3 => Just(NEXT_EDGE),
         2 => 0..200_000_000_000i64,
         1 => 0..4_000_000_000_000i64,
         2 => -3_000_000..0i64,
         1 => -200_000_000_000..0i64,
         1 => -40_000_000_000_000..0i64,
     ]
+}
+
+/// Logs with several windows.
+pub(super) fn logs() -> [Ruled; KEYS] {
+    let log = |text| Ruled { limits: vec![text], mode: "hard" };
+    [
+        log("{ algorithm: sliding_log, rates: [10/m, 2 per 3s], min_gap: 1s }"),
+        log("{ algorithm: sliding_log, rates: [9/m, 6 per 20s, 4 per 5s] }"),
+        log("{ algorithm: sliding_log, rates: [20 per 10s, 9 per 2s], count_denied: true }"),
+    ]
+}
+
+pub(super) fn hit_on_an_edge() -> impl Strategy<Value = Turn> {
+    let on = prop::sample::select(&[0i64, 0, 1_000_000, 2_000_000, 3_000_000, 5_000_000][..]);
+    (on, 0..KEYS, 1..3u64).prop_map(|(on, key, cost)| {
+        let part = AskedPart { key, cost, open: false, stand: Stand::Alone };
+        let asked = Asked { op: ShortOp::Hit, parts: vec![part], holder: None, count: 1 };
+        Turn { on, event: Event::Asks(vec![asked]) }
+    })
 }
 
 fn cost() -> impl Strategy<Value = u64> {

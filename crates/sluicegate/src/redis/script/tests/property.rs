@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 
-use super::anything::{KEYS, Turn, ruled, turn};
+use super::anything::{KEYS, Turn, hit_on_an_edge, logs, ruled, turn};
 use super::world::Bench;
 use crate::redis::script::DISAGREEMENTS;
 
@@ -15,6 +15,25 @@ fn config() -> ProptestConfig {
     let fixed = ProptestConfig { cases: 300, rng_seed: RngSeed::Fixed(1), ..Default::default() };
     let config = if asked { ProptestConfig::default() } else { fixed };
     ProptestConfig { failure_persistence: None, ..config }
+}
+
+/// Windows within windows, and hits that come when one of them lets go of the last.
+#[test]
+fn logs_let_go_at_the_very_edge() {
+    let bench = Bench::start();
+    let turns = prop::collection::vec(hit_on_an_edge(), 30..60);
+    let config = ProptestConfig { cases: 60, ..config() };
+    let checked = TestRunner::new(config).run(&(0..1_000_000u64, turns), |(start, turns)| {
+        let mut world = bench.world(start, &logs());
+        for (place, turn) in turns.iter().enumerate() {
+            let took: Result<(), String> = world.take(turn);
+            took.map_err(|said| TestCaseError::fail(told(place, turn, said)))?;
+        }
+        Ok(())
+    });
+    if let Err(error) = checked {
+        panic!("{error}");
+    }
 }
 
 #[test]

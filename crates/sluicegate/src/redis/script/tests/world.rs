@@ -14,7 +14,7 @@ use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::limit::continued;
 use tokio::runtime::Runtime;
 
-use super::anything::{Asked, Event, KEYS, Ruled, Turn};
+use super::anything::{Asked, EDGE_EVERY, Event, KEYS, NEXT_EDGE, Ruled, Turn};
 use crate::memory::UNCOUNTED;
 use crate::plan::Rule;
 use crate::redis::link::{Address, Link, LinkOptions};
@@ -79,7 +79,8 @@ impl World<'_> {
     /// Lets a turn happen in both; what they disagree on.
     pub(super) fn take(&mut self, turn: &Turn) -> Result<(), String> {
         let now = self.now.as_micros() as i64;
-        let now = now.saturating_add(turn.on).clamp(0, NOW_MAX.as_micros() as i64);
+        let on = if turn.on == NEXT_EDGE { EDGE_EVERY - now % EDGE_EVERY } else { turn.on };
+        let now = now.saturating_add(on).clamp(0, NOW_MAX.as_micros() as i64);
         self.now = Timestamp::from_micros(now as u64);
         match &turn.event {
             Event::Asks(asks) => self.ask(asks)?,
@@ -232,6 +233,10 @@ impl World<'_> {
         self.accounts[key].change(&was.steps, &is.steps, &from, keep, self.now);
         let part = LongPart { keep, ..self.long_part(key, false) };
         let look = Op::Peek { cost: 0 };
+        if self.charter(key).sheet.fingerprint() == Charter::new(was).sheet.fingerprint() {
+            let said = long::change(&self.bench.link, &self.bench.plans, &part, Some(self.now));
+            return self.bench.run(said).map_err(|error| error.to_string());
+        }
         let parts = [part];
         let said = apply(&self.bench.link, &self.bench.plans, &parts, look, Some(self.now));
         self.bench.run(said).map_err(|error| error.to_string())?;

@@ -1,0 +1,75 @@
+//! A store that is not there when services start, and what is said of it.
+
+use sluicegate_bed::redis::{Options, Single};
+
+use crate::client::{Answer, Client};
+use crate::fleet::{Fleet, metric};
+use crate::support::http::get;
+use crate::support::service::Service;
+
+const RULES: &str = "
+  - key: open
+    limits: { algorithm: fixed_window, rate: 3/year }
+    on_store_failure: allow
+  - key: shut
+    limits: { algorithm: fixed_window, rate: 3/year }
+    on_store_failure: deny
+";
+
+/// Long for an answer on a busy machine.
+const TIMEOUT: (&str, &str) = ("SLUICEGATE_STORE_TIMEOUT", "2s");
+
+#[test]
+fn listeners_are_open_and_nobody_is_sent_there_until_the_store_was_reached() {
+    let server = Single::start();
+    server.kill();
+    let mut fleet = Fleet::unready(1, server.url(), RULES, &[TIMEOUT]);
+    fleet.services[0].has_said("the store cannot be reached");
+    let ready = fleet.services[0].admin("/ready");
+    assert_eq!((ready.status, ready.body.trim()), (503, "the store cannot be reached"));
+    assert_eq!(fleet.services[0].admin("/live").status, 200);
+    // Whoever comes all the same is answered.
+    assert_eq!(four(&fleet.services[0], "open", "ada"), [Answer::Allowed; 4]);
+    assert_eq!(four(&fleet.services[0], "shut", "ada"), [Answer::Denied; 4]);
+    assert_eq!(metric(&fleet.services[0], "sluicegate_redis_up"), 0);
+
+    server.restart();
+    fleet.says("the store answers");
+    assert_eq!(fleet.services[0].admin("/ready").status, 200);
+    assert_eq!(metric(&fleet.services[0], "sluicegate_redis_up"), 1);
+    assert_exact(&fleet.services[0], "bob");
+}
+
+#[test]
+fn whoever_wants_to_be_without_a_service_that_is_without_a_store_says_so() {
+    let server = Single::with(Options { appendonly: true, ..Options::default() });
+    let strict = [TIMEOUT, ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true")];
+    let mut fleet = Fleet::with(1, server.url(), RULES, &strict);
+    assert_eq!(fleet.services[0].admin("/ready").status, 200);
+    assert_exact(&fleet.services[0], "ada");
+
+    server.kill();
+    fleet.says("the store cannot be reached");
+    assert_eq!(fleet.services[0].admin("/ready").status, 503);
+    let healthy = get(&fleet.services[0].http, "/healthcheck", &[]);
+    assert_eq!(healthy.status, 500, "{healthy:?}");
+
+    server.restart();
+    fleet.says("the store answers");
+    assert_eq!(fleet.services[0].admin("/ready").status, 200);
+    assert_eq!(four(&fleet.services[0], "open", "ada"), [Answer::Denied; 4]);
+    assert_exact(&fleet.services[0], "bob");
+}
+
+/// Under both policies.
+fn assert_exact(service: &Service, user: &str) {
+    for policy in ["open", "shut"] {
+        let [first @ .., last] = four(service, policy, user);
+        assert_eq!((first, last), ([Answer::Allowed; 3], Answer::Denied), "{policy} {user}");
+    }
+}
+
+fn four(service: &Service, policy: &str, user: &str) -> [Answer; 4] {
+    let mut client = Client::of(&service.http).unwrap();
+    [(); 4].map(|()| client.check(&format!(r#"{{"{policy}":"{user}"}}"#)))
+}

@@ -1,0 +1,61 @@
+//! Nodes that do not all have the same rules yet.
+
+use sluicegate_bed::redis::Single;
+use sluicegate_bed::until;
+
+use crate::fleet::Fleet;
+use crate::hammer::ask_times;
+use crate::support::service::Service;
+
+const ADA: &str = r#"{"user":"ada"}"#;
+
+fn rules(limits: &str) -> String {
+    format!("  - key: user\n    limits: {limits}\n    on_store_failure: error\n")
+}
+
+/// Two nodes with one limit and two with another, all at once.
+fn admitted(old: &str, new: &str) -> u64 {
+    let server = Single::start();
+    let mut old = Fleet::start(2, server.url(), &rules(old));
+    let mut new = Fleet::start(2, server.url(), &rules(new));
+    for (kinds, fleet) in [(1, &old), (2, &new)] {
+        assert_eq!(ask_times(&fleet.services[..1], &[r#"{"user":"bob"}"#], 1)[0].allowed, 4);
+        until("its limits are known to others", || {
+            (server.ask(&["KEYS", "sg:1:plan:*"]).items().len() == kinds).then_some(())
+        });
+    }
+    let services: Vec<Service> = old.services.drain(..).chain(new.services.drain(..)).collect();
+    let counts = ask_times(&services, &[ADA], 20)[0];
+    assert_eq!(counts.in_doubt(), 0);
+    counts.allowed
+}
+
+#[test]
+fn a_window_whose_number_is_raised_node_by_node_admits_the_higher_one_and_no_more() {
+    let [old, new] = [100, 150].map(|n| format!("{{ algorithm: fixed_window, rate: {n}/year }}"));
+    assert_eq!(admitted(&old, &new), 150);
+}
+
+#[test]
+fn a_bucket_whose_burst_is_raised_node_by_node_admits_the_higher_one_and_no_more() {
+    let bucket = |n| format!("{{ algorithm: token_bucket, rate: 1/day, burst: {n} }}");
+    assert_eq!(admitted(&bucket(100), &bucket(150)), 150);
+}
+
+#[test]
+fn a_log_whose_number_is_raised_node_by_node_admits_the_higher_one_and_no_more() {
+    let [old, new] = [100, 150].map(|n| format!("{{ algorithm: sliding_log, rate: {n}/day }}"));
+    assert_eq!(admitted(&old, &new), 150);
+}
+
+#[test]
+fn limits_that_change_keep_what_was_used() {
+    let server = Single::start();
+    let limits = |n| rules(&format!("{{ algorithm: fixed_window, rate: {n}/year }}"));
+    let mut fleet = Fleet::start(2, server.url(), &limits(100));
+    assert_eq!(ask_times(&fleet.services, &[ADA], 5)[0].allowed, 40);
+    fleet.reload(&limits(150));
+    assert_eq!(ask_times(&fleet.services, &[ADA], 20)[0].allowed, 110);
+    fleet.reload(&limits(120));
+    assert_eq!(ask_times(&fleet.services, &[ADA], 1)[0].allowed, 0);
+}

@@ -1,0 +1,114 @@
+//! A limit on virtual time, kept by a Redis: [`crate::trial::Trial`] by another way.
+//!
+//! The answers must be the same, whatever is asked. That is what the specification scripts check.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use sluicegate::redis::{Address, CallError, Link, LinkOptions, VirtualError, VirtualLimiter};
+use sluicegate_config::quota::explain;
+use sluicegate_core::account::Moment;
+use sluicegate_core::mode::{Gate, Mode};
+use sluicegate_core::op::Op;
+use sluicegate_core::time::Timestamp;
+use sluicegate_rules::limit::{Limit, names};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::answer::Printed;
+use crate::ids::Ids;
+use crate::line::{Ask, Line};
+
+/// How long an answer may take: a trial is in no hurry.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Limits under trial, in a Redis. What it leaves there goes with it.
+#[derive(Debug)]
+pub struct OnRedis {
+    limiter: VirtualLimiter,
+    runtime: Runtime,
+    url: String,
+    names: Vec<String>,
+    mode: Mode,
+    gate: Gate,
+    ids: HashMap<String, Ids>,
+}
+
+// === impl OnRedis ===
+
+impl OnRedis {
+    /// A trial of these limits, enforced as `mode` says, in the store at this address. Its keys begin with `namespace`, which nobody else may use.
+    ///
+    /// # Errors
+    /// When the mode does not fit one of the limits, the address is none, or nobody answers there.
+    pub fn new(url: &str, namespace: &str, limits: Vec<Limit>, mode: Mode) -> Result<Self, String> {
+        let address = Address::parse(url).map_err(|error| error.to_string())?;
+        // As it is shown, without its password.
+        let url = address.to_string();
+        // Connections are kept up in the background.
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
+        let names = names(&limits);
+        let options =
+            LinkOptions { timeout: PATIENCE, connect_timeout: PATIENCE, ..LinkOptions::default() };
+        let limiter = runtime.block_on(async {
+            let link = Link::open(address, options).map_err(|error| error.to_string())?;
+            let opened = VirtualLimiter::open(link, namespace, limits, mode).await;
+            opened.map_err(|error| told(&url, &error))
+        })?;
+        let (gate, ids) = (Gate::default(), HashMap::new());
+        Ok(Self { limiter, runtime, url, names, mode, gate, ids })
+    }
+
+    /// Carries out one line.
+    ///
+    /// # Errors
+    /// A sentence that says what was refused and what to do instead, or that the store does not answer.
+    pub fn run(&mut self, line: &Line) -> Result<Printed, String> {
+        let now = line.at;
+        if let (Mode::Elastic { gate, .. }, Some(load)) = (self.mode, line.load) {
+            self.gate = self.gate.heard(&gate, load, now);
+        }
+        let Self { limiter, runtime, url, .. } = self;
+        let op = self.ids.entry(line.key.clone()).or_default().op(&line.ask);
+        if let Ask::SetLimit { limits, keep } = &line.ask {
+            let changed = limiter.set_limits(limits.clone(), *keep, now);
+            runtime.block_on(changed).map_err(|error| told(url, &error))?;
+            self.names = names(limits);
+        }
+        let moment = Moment { now, spare_capacity: self.gate.is_open(now) };
+        let answer = runtime.block_on(limiter.ask(line.key.as_bytes(), op, moment));
+        let answer = answer.map_err(|error| told(url, &error))?;
+        Ok(match line.ask {
+            Ask::SetLimit { .. } => Printed::after_change(&answer, &self.names),
+            _ => Printed::new(&answer, &self.names),
+        })
+    }
+
+    /// What is left for `key` at another moment, without a trace.
+    pub fn glance(&mut self, key: &str, at: Timestamp) -> Option<i64> {
+        let look = self.limiter.ask(key.as_bytes(), Op::Peek { cost: 0 }, Moment::at(at));
+        self.runtime.block_on(look).ok()?.verdict.remaining
+    }
+}
+
+impl Drop for OnRedis {
+    fn drop(&mut self) {
+        // What cannot be taken away now goes by itself within the hour.
+        let _ = self.runtime.block_on(self.limiter.clear());
+    }
+}
+
+fn told(url: &str, error: &VirtualError) -> String {
+    match error {
+        VirtualError::Quota(error) => explain(error),
+        VirtualError::Store(CallError::Refused(why)) => {
+            format!("the store at `{url}` refused: {why}")
+        }
+        VirtualError::Store(error) => {
+            format!(
+                "{error}: nobody answers at `{url}`; start a Redis there, or name another with `--store`"
+            )
+        }
+        error => error.to_string(),
+    }
+}

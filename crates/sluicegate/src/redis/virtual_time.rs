@@ -1,0 +1,228 @@
+//! One limiter on a store, asked at times that are given: for trials, and to compare a store with the core.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use sluicegate_core::account::{Answer, Moment};
+use sluicegate_core::change::Keep;
+use sluicegate_core::mode::Mode;
+use sluicegate_core::op::{Op, Refusal};
+use sluicegate_core::quota::QuotaError;
+use sluicegate_core::time::Timestamp;
+use sluicegate_rules::limit::Limit;
+
+use super::call::{Call, CallError, Script};
+use super::link::Link;
+use super::script::{
+    self, Answered, Ask, AskPart, Charter, LongError, LongPart, Plans, ShortOp, Stand, Told,
+};
+use crate::plan::Rule;
+
+/// Limits on a store, on virtual time. What it leaves there is kept for an hour, whatever the limits say.
+#[derive(Debug)]
+pub struct VirtualLimiter {
+    link: Link,
+    plans: Plans,
+    namespace: String,
+    rule: Arc<Rule>,
+    /// The keys that were asked for, and how many sets each may have beside it.
+    keys: BTreeMap<Arc<[u8]>, usize>,
+    fingerprints: Vec<String>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum VirtualError {
+    /// The limits cannot be held, or the mode does not fit them.
+    Quota(QuotaError),
+    /// A limit has no meaning for the operation, or its id is not what it needs to be.
+    Refused(Refusal),
+    /// The store gave none.
+    Store(CallError),
+    /// What the store said is no answer, or others were faster each time.
+    Other(Box<str>),
+}
+
+static DELETE: Script = Script::new("return redis.call('UNLINK', unpack(KEYS))\n");
+
+// === impl VirtualLimiter ===
+
+impl VirtualLimiter {
+    /// These limits, with all keys behind this namespace.
+    ///
+    /// # Errors
+    /// When the mode does not fit the limits, or the store does not answer.
+    pub async fn open(
+        link: Link,
+        namespace: &str,
+        limits: Vec<Limit>,
+        mode: Mode,
+    ) -> Result<Self, VirtualError> {
+        let rule = Arc::new(Rule::new(limits, mode).map_err(VirtualError::Quota)?);
+        let plans = Plans::new(namespace.as_bytes());
+        let (keys, fingerprints) = (BTreeMap::new(), Vec::new());
+        let mut this =
+            Self { link, plans, namespace: namespace.to_owned(), rule, keys, fingerprints };
+        this.charter(Timestamp::EPOCH).await?;
+        Ok(this)
+    }
+
+    /// Carries out an operation on a key.
+    ///
+    /// # Errors
+    /// When it is refused, or the store does not answer.
+    pub async fn ask(
+        &mut self,
+        key: &[u8],
+        op: Op,
+        moment: Moment,
+    ) -> Result<Answer, VirtualError> {
+        let (short, cost, holder) = match op {
+            Op::Hit { cost, holder } => (ShortOp::Hit, cost, holder),
+            Op::Charge { cost } => (ShortOp::Charge, cost, None),
+            Op::Refund { cost } => (ShortOp::Refund, cost, None),
+            _ => return self.ask_long(key, op, moment, Keep::Used).await,
+        };
+        let charter = self.charter(moment.now).await?;
+        let key_there = self.key(key, &charter);
+        let part = AskPart {
+            key: key_there,
+            charter,
+            cost,
+            open: moment.spare_capacity,
+            stand: Stand::Together,
+        };
+        let ask = Ask { parts: vec![part], op: short, holder, count: 1 };
+        // Who refuses says why.
+        if ask.refuses(&ask.parts[0]) {
+            return self.ask_long(key, op, moment, Keep::Used).await;
+        }
+        let asks = [ask];
+        let reply = self.link.call(&script::call(&asks, Some(moment.now))).await?;
+        let told = script::told(&asks, reply).map_err(|error| other(&error))?;
+        match told.into_iter().next() {
+            Some(Told::Done { each, .. }) => {
+                let verdict = each.into_iter().next().and_then(first_verdict);
+                verdict.map(Answer::from).ok_or_else(|| other(&"no answer"))
+            }
+            _ => self.ask_long(key, op, moment, Keep::Used).await,
+        }
+    }
+
+    /// Replaces the limits for all keys that were asked for.
+    ///
+    /// # Errors
+    /// When the mode does not fit the new limits, or the store does not answer.
+    pub async fn set_limits(
+        &mut self,
+        limits: Vec<Limit>,
+        keep: Keep,
+        now: Timestamp,
+    ) -> Result<(), VirtualError> {
+        let rule = Rule::new(limits, self.rule.mode).map_err(VirtualError::Quota)?;
+        let old = self.charter(now).await?;
+        self.rule = Arc::new(rule.after(&self.rule));
+        let keys: Vec<Arc<[u8]>> = self.keys.keys().cloned().collect();
+        let charter = self.charter(now).await?;
+        let look = Op::Peek { cost: 0 };
+        for key in keys {
+            let part = LongPart { key, charter: charter.clone(), open: false, cost: None, keep };
+            // Records of other limits are brought over by whatever comes first.
+            if charter.sheet.fingerprint() == old.sheet.fingerprint() {
+                script::change(&self.link, &self.plans, &part, Some(now)).await?;
+            } else {
+                script::apply(&self.link, &self.plans, &[part], look, Some(now)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes everything away that it has left in the store.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn clear(&mut self) -> Result<(), VirtualError> {
+        for (key, sets) in std::mem::take(&mut self.keys) {
+            let keys = script::keys_of(&key, sets).collect();
+            self.link.call(&Call { script: &DELETE, keys, args: Vec::new() }).await?;
+        }
+        for fingerprint in std::mem::take(&mut self.fingerprints) {
+            let keys = vec![self.plans.key(&fingerprint)];
+            self.link.call(&Call { script: &DELETE, keys, args: Vec::new() }).await?;
+        }
+        Ok(())
+    }
+
+    async fn ask_long(
+        &mut self,
+        key: &[u8],
+        op: Op,
+        moment: Moment,
+        keep: Keep,
+    ) -> Result<Answer, VirtualError> {
+        let charter = self.charter(moment.now).await?;
+        let key = self.key(key, &charter);
+        let part = LongPart { key, charter, open: moment.spare_capacity, cost: None, keep };
+        let long = script::apply(&self.link, &self.plans, &[part], op, Some(moment.now)).await?;
+        Ok(long.answer)
+    }
+
+    async fn charter(&mut self, now: Timestamp) -> Result<Arc<Charter>, VirtualError> {
+        let charter = Arc::new(Charter::new(self.rule.plan_at(now)));
+        self.plans.leave(&self.link, &charter).await?;
+        let fingerprint = charter.sheet.fingerprint();
+        if !self.fingerprints.iter().any(|known| known == fingerprint) {
+            self.fingerprints.push(fingerprint.to_owned());
+        }
+        Ok(charter)
+    }
+
+    fn key(&mut self, key: &[u8], charter: &Charter) -> Arc<[u8]> {
+        let there: Arc<[u8]> =
+            [self.namespace.as_bytes(), b"{".as_slice(), key, b"}".as_slice()].concat().into();
+        let sets = self.keys.entry(there.clone()).or_default();
+        *sets = (*sets).max(charter.sheet.sets());
+        there
+    }
+}
+
+fn first_verdict(answered: Answered) -> Option<sluicegate_core::verdict::Verdict> {
+    answered.verdicts.into_iter().next()
+}
+
+fn other(error: &dyn fmt::Display) -> VirtualError {
+    VirtualError::Other(error.to_string().into())
+}
+
+// === impl VirtualError ===
+
+impl From<CallError> for VirtualError {
+    fn from(error: CallError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<LongError> for VirtualError {
+    fn from(error: LongError) -> Self {
+        match error {
+            LongError::Refused(refusal) => Self::Refused(refusal),
+            LongError::Store(error) => Self::Store(error),
+            error => other(&error),
+        }
+    }
+}
+
+impl fmt::Display for VirtualError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quota(error) => error.fmt(f),
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Store(error) => error.fmt(f),
+            Self::Other(said) => f.write_str(said),
+        }
+    }
+}
+
+impl std::error::Error for VirtualError {}
