@@ -12,6 +12,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+/// A service that waits for a store makes and drops something for every request; with glibc's allocator that is a quarter of its time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A distributed rate limiter: may this request go through now, and if not, when?
 #[derive(Debug, Parser)]
 #[command(name = "sluicegate", version, propagate_version = true)]

@@ -13,7 +13,7 @@ use super::wire::{Kind, Reader};
 use sluicegate_rules::request::Entry;
 
 /// How many descriptors and entries a request may have before its lists go to the heap.
-const INLINE: usize = 8;
+const INLINE: usize = 4;
 
 /// What Envoy asks; texts are those of the bytes that it came in.
 ///

@@ -73,7 +73,7 @@ pub struct Scratch {
     refunded: Checked,
 }
 
-type Descriptors<'a> = SmallVec<[Descriptor<'a>; 8]>;
+type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
 // === impl Service ===
 
@@ -416,7 +416,7 @@ impl Service {
 fn limits_of(
     ask: &Ask<'_>,
     rules: &Snapshot<'_>,
-) -> Result<SmallVec<[Option<Override>; 8]>, Failure> {
+) -> Result<SmallVec<[Option<Override>; 4]>, Failure> {
     let known = rules.rules().domain(ask.domain).is_some();
     let limit = |asked: &Asked| match asked.limit.filter(|_| known) {
         None => Ok(None),
