@@ -9,7 +9,7 @@ use sluicegate_bed::until;
 
 use crate::client::{Answer, Client};
 use crate::fleet::{Fleet, metric};
-use crate::hammer::{ask_over_rls, ask_times_while};
+use crate::hammer::{ask_over_rls, ask_times_while, load_over_rls};
 use crate::support::service::Service;
 
 const POLICIES: [&str; 4] = ["local", "allow", "deny", "error"];
@@ -131,8 +131,10 @@ fn a_rule_of_envoys_form_fails_as_envoyproxy_ratelimit_does() {
     assert_eq!(ask_over_rls(&fleet.services, "user", "ada", 12).allowed, 10);
     server.kill();
     fleet.says(LOST.lines[0]);
-    let counts = ask_over_rls(&fleet.services, "user", "ada", 12);
-    assert_eq!(counts.failed, 12, "{counts:?}");
+    let errors = load_over_rls(&fleet.services[0], "user", "ada", 12).errors_by_text;
+    // Status 2 is `UNKNOWN`.
+    let unknown = "gRPC status 2: the store cannot be reached (descriptors[0])".to_owned();
+    assert_eq!(errors.into_iter().collect::<Vec<_>>(), [(unknown, 12)]);
     server.restart();
     fleet.says(LOST.lines[1]);
     assert_eq!(ask_over_rls(&fleet.services, "user", "bob", 12).allowed, 10);

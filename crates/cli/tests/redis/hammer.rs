@@ -156,29 +156,10 @@ fn run(
 
 /// Asks every service over gRPC, as Envoy does, many calls at once: so often each, for this value of a key.
 pub fn ask_over_rls(services: &[Service], key: &str, value: &str, times: u64) -> Counts {
-    let report = |service: &Service| -> Report {
-        let descriptors = vec![vec![(key.to_owned(), value.to_owned())]];
-        let plan = Plan {
-            address: service.grpc.parse::<SocketAddr>().unwrap(),
-            ask: Ask::Rls { domain: "shop".to_owned(), descriptors },
-            keys: KeySpace { count: 1, order: KeyOrder::Sequential, seed: 1 },
-            pace: Pace::Closed,
-            amount: Amount::Count(times),
-            warm_up: Duration::ZERO,
-            fill: false,
-            connections: 2,
-            at_once: 8,
-            threads: 1,
-            patience: Duration::from_secs(60),
-            denied: vec![429],
-            password: None,
-            server: Server::Processes(Vec::new()),
-        };
-        run_load(&plan, |_| {}).unwrap()
-    };
     let mut counts = Counts::default();
     thread::scope(|scope| {
-        let runs: Vec<_> = services.iter().map(|one| scope.spawn(|| report(one))).collect();
+        let ask = |service| scope.spawn(move || load_over_rls(service, key, value, times));
+        let runs: Vec<_> = services.iter().map(ask).collect();
         for run in runs {
             let Report { allowed, denied, errors, .. } = run.join().unwrap();
             counts += Counts { allowed, denied, failed: errors, lost: 0 };
@@ -186,6 +167,28 @@ pub fn ask_over_rls(services: &[Service], key: &str, value: &str, times: u64) ->
     });
     println!("{key}={value} over gRPC: {counts:?}");
     counts
+}
+
+/// The same of one service, and all that there is to know about it.
+pub fn load_over_rls(service: &Service, key: &str, value: &str, times: u64) -> Report {
+    let descriptors = vec![vec![(key.to_owned(), value.to_owned())]];
+    let plan = Plan {
+        address: service.grpc.parse::<SocketAddr>().unwrap(),
+        ask: Ask::Rls { domain: "shop".to_owned(), descriptors },
+        keys: KeySpace { count: 1, order: KeyOrder::Sequential, seed: 1 },
+        pace: Pace::Closed,
+        amount: Amount::Count(times),
+        warm_up: Duration::ZERO,
+        fill: false,
+        connections: 2,
+        at_once: 8,
+        threads: 1,
+        patience: Duration::from_secs(60),
+        denied: vec![429],
+        password: None,
+        server: Server::Processes(Vec::new()),
+    };
+    run_load(&plan, |_| {}).unwrap()
 }
 
 // === impl Counts ===

@@ -18,12 +18,6 @@ fn admitted(old: &str, new: &str) -> u64 {
     let server = Single::start();
     let mut old = Fleet::start(2, server.url(), &rules(old));
     let mut new = Fleet::start(2, server.url(), &rules(new));
-    for (kinds, fleet) in [(1, &old), (2, &new)] {
-        assert_eq!(ask_times(&fleet.services[..1], &[r#"{"user":"bob"}"#], 1)[0].allowed, 4);
-        until("its limits are known to others", || {
-            (server.ask(&["KEYS", "sg:1:plan:*"]).items().len() == kinds).then_some(())
-        });
-    }
     let services: Vec<Service> = old.services.drain(..).chain(new.services.drain(..)).collect();
     let counts = ask_times(&services, &[ADA], 20)[0];
     assert_eq!(counts.in_doubt(), 0);
@@ -58,4 +52,19 @@ fn limits_that_change_keep_what_was_used() {
     assert_eq!(ask_times(&fleet.services, &[ADA], 20)[0].allowed, 110);
     fleet.reload(&limits(120));
     assert_eq!(ask_times(&fleet.services, &[ADA], 1)[0].allowed, 0);
+}
+
+#[test]
+fn limits_that_change_after_the_store_has_lost_everything() {
+    let server = Single::start();
+    let limits = |n| rules(&format!("{{ algorithm: fixed_window, rate: {n}/year }}"));
+    let mut fleet = Fleet::start(2, server.url(), &limits(100));
+    assert_eq!(ask_times(&fleet.services, &[ADA], 5)[0].allowed, 40);
+    server.kill();
+    fleet.says("the store cannot be reached");
+    server.restart();
+    fleet.says("the store answers");
+    until("it was told", || (fleet.left(ADA) == [60]).then_some(()));
+    fleet.reload(&limits(150));
+    assert_eq!(ask_times(&fleet.services, &[ADA], 20)[0].allowed, 110);
 }

@@ -1,9 +1,9 @@
 //! Limits as a script and a node know them, and as they are left in the store for nodes that come later.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use redis::Value;
@@ -24,15 +24,16 @@ use crate::redis::link::Link;
 pub(crate) struct Charter {
     pub(crate) plan: Arc<Plan>,
     pub(crate) sheet: Sheet,
-    /// Whether somebody has left it in the store, or is about to.
-    is_left: AtomicBool,
+    /// The epoch of the link, and one, at which it was left in the store; 0 if it was not yet.
+    left_at: AtomicU64,
 }
 
 /// What plans lie in the store under their fingerprints, so that whoever finds a record of other limits can read it.
 #[derive(Debug)]
 pub(crate) struct Plans {
     prefix: Vec<u8>,
-    written: Mutex<HashSet<String>>,
+    /// And at which epoch of the link each was written: a store that has forgotten something is told again.
+    written: Mutex<HashMap<String, u64>>,
     known: Mutex<HashMap<String, Option<Arc<Rule>>>>,
 }
 
@@ -49,17 +50,18 @@ static FIND: Script = Script::new("return redis.call('GET', KEYS[1])\n");
 impl Charter {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
         let sheet = Sheet::named(&plan.steps, plan.rule.limits.iter().map(Limit::name));
-        Self { plan, sheet, is_left: AtomicBool::new(false) }
+        Self { plan, sheet, left_at: AtomicU64::new(0) }
     }
 
-    /// Whether it is to be left in the store; whoever asks first does so.
-    pub(crate) fn is_to_be_left(&self) -> bool {
-        !self.is_left.load(Ordering::Relaxed) && !self.is_left.swap(true, Ordering::Relaxed)
+    /// Whether it lies in the store, as far as that has not forgotten anything since.
+    #[inline]
+    pub(crate) fn is_left_at(&self, epoch: u64) -> bool {
+        self.left_at.load(Ordering::Acquire) == epoch + 1
     }
 
-    /// It could not be left: the next one tries.
-    pub(crate) fn leave_later(&self) {
-        self.is_left.store(false, Ordering::Relaxed);
+    /// It lies there now.
+    pub(crate) fn left(&self, epoch: u64) {
+        self.left_at.store(epoch + 1, Ordering::Release);
     }
 
     pub(crate) fn steps(&self) -> &[Step] {
@@ -77,15 +79,19 @@ impl Plans {
 
     /// Leaves a plan in the store, unless this node has done so already.
     pub(crate) async fn leave(&self, link: &Link, charter: &Charter) -> Result<(), CallError> {
-        let fingerprint = charter.sheet.fingerprint();
-        if self.written.lock().contains(fingerprint) {
+        let (fingerprint, epoch) = (charter.sheet.fingerprint(), link.epoch());
+        if self.written.lock().get(fingerprint) == Some(&epoch) {
             return Ok(());
         }
         let rule = &charter.plan.rule;
         let text = as_text(&rule.limits, rule.mode).into_bytes();
         let args = vec![text, PLAN_KEPT_MS.to_string().into_bytes()];
         link.call(&Call { script: &LEAVE, keys: vec![self.key(fingerprint)], args }).await?;
-        self.written.lock().insert(fingerprint.to_owned());
+        let mut written = self.written.lock();
+        if written.len() >= KNOWN_MAX {
+            written.clear();
+        }
+        written.insert(fingerprint.to_owned(), epoch);
         Ok(())
     }
 

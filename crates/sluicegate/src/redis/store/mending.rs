@@ -67,6 +67,7 @@ impl Inner {
         let part = long_part(&key, charter);
         // A server that has just been promoted is slow, and its clients have all come back at once.
         for pause in PAUSES {
+            self.leave_plan_of(&part.charter).await;
             let seen = (&account, epoch);
             match script::reassert(&self.link, &self.plans, &part, seen, self.clock()).await {
                 Ok(told) => {

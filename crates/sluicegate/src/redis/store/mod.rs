@@ -23,7 +23,7 @@ use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot};
 
 use super::call::CallError;
 use super::link::Link;
-use super::script::{self, Answered, Ask, AskPart, Long, LongError, LongPart, Plans};
+use super::script::{self, Answered, Ask, AskPart, Charter, Long, LongError, LongPart, Plans};
 use crate::clock::{Clock, SystemClock};
 use denials::Denials;
 use journal::Journal;
@@ -94,6 +94,9 @@ pub(super) struct Inner {
     journal: Journal,
     long_locks: Vec<Mutex<()>>,
     plans: Plans,
+    leaving: Mutex<()>,
+    /// How often it was tried in vain.
+    leaving_tried: AtomicU64,
     garbage: Arc<AtomicU64>,
     refusal: Refusing,
     recent: Recent,
@@ -131,6 +134,8 @@ impl Store {
         let plans = Plans::new(&key::plain_key(&options.namespace, b""));
         let inner = Arc::new(Inner {
             plans,
+            leaving: Mutex::default(),
+            leaving_tried: AtomicU64::new(0),
             garbage,
             refusal: Refusing::default(),
             recent: Recent::default(),
@@ -232,6 +237,7 @@ impl Store {
     async fn ask(&self, ask: Ask, hash: u64) -> Result<Answered, CallError> {
         let inner = &self.inner;
         inner.asked.fetch_add(1, Ordering::Relaxed);
+        inner.leave_plans(&ask.parts).await;
         let (reply, said) = oneshot::channel();
         let pending = Pending { ask, hash, reply };
         let sent = inner.lanes[hash as usize % LANES].try_send(pending);
@@ -369,17 +375,42 @@ impl Inner {
         key::plain_key(&self.options.namespace, name)
     }
 
-    /// What was seen is remembered, for the case that the store forgets it; and the limits are left there for whoever has others.
-    fn note(self: &Arc<Self>, seen: Option<Sights>, hash: u64) {
-        for (key, seen) in seen.into_iter().flatten() {
-            if seen.charter.is_to_be_left() {
-                let (inner, charter) = (self.clone(), seen.charter.clone());
-                tokio::spawn(async move {
-                    if inner.plans.leave(&inner.link, &charter).await.is_err() {
-                        charter.leave_later();
-                    }
-                });
+    /// Leaves the limits of parts in the store before anything is counted by them: whoever has others finds no record that it cannot read.
+    #[inline]
+    async fn leave_plans(&self, parts: &[AskPart]) {
+        for part in parts {
+            self.leave_plan_of(&part.charter).await;
+        }
+    }
+
+    #[inline]
+    async fn leave_plan_of(&self, charter: &Charter) {
+        let epoch = self.link.epoch();
+        if !charter.is_left_at(epoch) {
+            // Once for each set of limits, and again when the store has forgotten something.
+            Box::pin(self.leave_plan(charter, epoch)).await;
+        }
+    }
+
+    async fn leave_plan(&self, charter: &Charter, epoch: u64) {
+        let tried = self.leaving_tried.load(Ordering::Acquire);
+        let _one_at_a_time = self.leaving.lock().await;
+        // Where somebody else has just failed, so would we; and everybody behind us would wait for it.
+        let has_failed = self.leaving_tried.load(Ordering::Acquire) != tried;
+        if charter.is_left_at(epoch) || has_failed {
+            return;
+        }
+        match self.plans.leave(&self.link, charter).await {
+            Ok(()) => charter.left(epoch),
+            Err(_) => {
+                self.leaving_tried.fetch_add(1, Ordering::AcqRel);
             }
+        }
+    }
+
+    /// What was seen is remembered, for the case that the store forgets it.
+    fn note(&self, seen: Option<Sights>, hash: u64) {
+        for (key, seen) in seen.into_iter().flatten() {
             self.recent.note(key, hash, seen);
         }
     }
