@@ -33,8 +33,9 @@ use refusing::Refusing;
 
 /// How many asks may wait in one lane. With more the store is too slow for what is wanted of it, and waiting would help nobody.
 const WAITING_MAX: usize = 8_192;
-/// Lanes, each a task of its own; an identity always takes the same.
-const LANES: usize = 2;
+/// Lanes, each a task of its own; an identity always takes the same. One fills its calls best: with two on two processors a request took a fifth more of them. One
+/// for two processors, since a lane works no more than that many keep it busy.
+const LANES_MAX: usize = 8;
 /// The long way of one identity is gone by one at a time, so that only other nodes can be faster.
 const LONG_LOCKS: usize = 256;
 
@@ -124,8 +125,9 @@ impl Store {
     #[must_use]
     pub fn new(link: Link, options: StoreOptions) -> Self {
         let garbage = Arc::<AtomicU64>::default();
-        let mut lanes = Vec::with_capacity(LANES);
-        for _ in 0..LANES {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut lanes = Vec::new();
+        for _ in 0..(processors / 2).clamp(1, LANES_MAX) {
             let (sender, receiver) = mpsc::channel(WAITING_MAX);
             let (link, clock) = (link.clone(), options.clock.clone());
             tokio::spawn(lane::serve(receiver, link, clock, garbage.clone()));
@@ -240,7 +242,7 @@ impl Store {
         inner.leave_plans(&ask.parts).await;
         let (reply, said) = oneshot::channel();
         let pending = Pending { ask, hash, reply };
-        let sent = inner.lanes[hash as usize % LANES].try_send(pending);
+        let sent = inner.lanes[hash as usize % inner.lanes.len()].try_send(pending);
         let said = match sent {
             Ok(()) => said.await.unwrap_or(Err(CallError::Broken)),
             Err(_) => Err(CallError::Busy),
