@@ -50,7 +50,8 @@ fn link(server: &RedisServer, settings: &RedisSettings) -> Result<Link, StartErr
             client_key: tls.identity.as_ref().map(|(_, key)| key.clone()),
             skip_hostname_verification: tls.skip_hostname_verification,
         }),
-        wait_replicas: (wait_replicas > 0).then_some((wait_replicas, settings.timeout)),
+        // It holds up what else is under way: with a longer wait a missing replica would have everybody run into the time-out.
+        wait_replicas: (wait_replicas > 0).then_some((wait_replicas, settings.timeout / 4)),
         ..LinkOptions::default()
     };
     Link::open(address, options).map_err(|error| broken(&wanted, error))

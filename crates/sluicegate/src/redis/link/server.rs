@@ -147,6 +147,10 @@ impl Shared {
         self.surroundings.witness.saw(greeting.identity.as_deref(), first);
         self.seats[index].store(Some(line));
         self.fresh.store(false, Relaxed);
+        if first {
+            // What was wrong before is not why it is gone the next time.
+            *self.last_error.lock() = None;
+        }
         self.breaker.found();
         self.settle();
     }
@@ -177,6 +181,7 @@ impl Shared {
 
     /// The breaker has opened.
     pub(super) fn tripped(&self) {
+        self.last_error.lock().get_or_insert_with(|| "no answer in time".into());
         self.opened.notify_one();
         self.surroundings.alarm.notify_one();
         self.settle();
