@@ -131,7 +131,7 @@ impl VirtualLimiter {
             let part = LongPart { key, charter: charter.clone(), open: false, cost: None, keep };
             // Records of other limits are brought over by whatever comes first.
             if charter.sheet.fingerprint() == old.sheet.fingerprint() {
-                script::change(&self.link, &self.plans, &part, Some(now)).await?;
+                script::change(&self.link, &self.plans, &part, &old, Some(now)).await?;
             } else {
                 script::apply(&self.link, &self.plans, &[part], look, Some(now)).await?;
             }

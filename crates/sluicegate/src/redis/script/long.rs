@@ -97,7 +97,7 @@ pub(crate) async fn apply(
     Ok(Long { answer, each, garbage })
 }
 
-/// Moves an identity to other limits that have the same fingerprint, and so are the same: only what is kept can be said.
+/// Moves an identity to other limits that have the same fingerprint, so that nobody else would notice: the same ones, or other numbers of tallies.
 ///
 /// # Errors
 /// When the store gave no answer.
@@ -105,12 +105,13 @@ pub(crate) async fn change(
     link: &Link,
     plans: &Plans,
     part: &LongPart,
+    old: &Charter,
     clock: Option<Timestamp>,
 ) -> Result<(), LongError> {
     let changed = work(link, plans, std::slice::from_ref(part), clock, |parts, now| {
         for Part { plan, account, .. } in parts {
             let from: Vec<Option<usize>> = (0..plan.len()).map(Some).collect();
-            account.change(plan, plan, &from, part.keep, now);
+            account.change(old.steps(), plan, &from, part.keep, now);
         }
         Ok(Done { said: (), writes: true, raises_epoch: true })
     });

@@ -233,8 +233,10 @@ impl World<'_> {
         self.accounts[key].change(&was.steps, &is.steps, &from, keep, self.now);
         let part = LongPart { keep, ..self.long_part(key, false) };
         let look = Op::Peek { cost: 0 };
-        if self.charter(key).sheet.fingerprint() == Charter::new(was).sheet.fingerprint() {
-            let said = long::change(&self.bench.link, &self.bench.plans, &part, Some(self.now));
+        let was = Charter::new(was);
+        if self.charter(key).sheet.fingerprint() == was.sheet.fingerprint() {
+            let Bench { link, plans, .. } = &self.bench;
+            let said = long::change(link, plans, &part, &was, Some(self.now));
             return self.bench.run(said).map_err(|error| error.to_string());
         }
         let parts = [part];
