@@ -8,6 +8,7 @@ use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::Step;
 use sluicegate_core::op::OpKind;
 use sluicegate_core::time::Timestamp;
+use sluicegate_core::verdict::Verdict;
 
 use super::{Charter, DECIDE};
 use crate::redis::call::Call;
@@ -145,6 +146,16 @@ impl Ask {
     fn is_taken(&self, part: &AskPart) -> bool {
         let has_slots = part.charter.steps().iter().any(has_slots);
         part.charter.sheet.rule().is_some() && (self.count <= 1 || !has_slots)
+    }
+
+    /// Whether it may go as far as was said so far: nobody denies, and of the quotas not all. Whoever was not asked agrees.
+    pub(super) fn may_go(&self, verdicts: &[Verdict]) -> bool {
+        let is_quota = |part: &AskPart| part.stand == Stand::Quota;
+        let said = || self.parts.iter().zip(verdicts);
+        let mut quotas = said().filter(|(part, _)| is_quota(part)).peekable();
+        let has_quotas = quotas.peek().is_some();
+        said().all(|(part, verdict)| is_quota(part) || verdict.is_allowed())
+            && (!has_quotas || quotas.any(|(_, verdict)| verdict.is_allowed()))
     }
 
     /// Whether a quota agrees without having been asked.

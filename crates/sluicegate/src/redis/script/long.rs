@@ -179,7 +179,6 @@ async fn ask_once(
     clock: Option<Timestamp>,
 ) -> Result<Answered, LongError> {
     let mut verdicts = vec![UNCOUNTED; ask.parts.len()];
-    let (mut allowed, mut quotas, mut exhausted) = (true, 0, 0);
     let mut together = Vec::new();
     for (place, part) in ask.parts.iter().enumerate().filter(|(_, part)| !ask.refuses(part)) {
         if part.stand == Stand::Together && ask.op == ShortOp::Hit {
@@ -189,16 +188,8 @@ async fn ask_once(
         let op = ask.op.on(part.cost, ask.holder);
         let said = apply(link, plans, &[LongPart::of(part)], op, clock).await?;
         verdicts[place] = said.answer.verdict;
-        let denied = !verdicts[place].is_allowed();
-        match part.stand {
-            Stand::Quota => {
-                quotas += 1;
-                exhausted += usize::from(denied);
-            }
-            Stand::Alone | Stand::Together => allowed &= !denied,
-        }
     }
-    allowed &= quotas == 0 || exhausted < quotas || ask.has_idle_quota();
+    let mut allowed = ask.may_go(&verdicts);
     if !together.is_empty() {
         let parts: Vec<LongPart> =
             together.iter().map(|place| LongPart::of(&ask.parts[*place])).collect();

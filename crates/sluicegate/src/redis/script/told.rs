@@ -223,23 +223,14 @@ impl<'a> Replay<'a> {
     /// Asks once.
     fn once(&mut self) -> Answered {
         let mut verdicts = vec![UNCOUNTED; self.ask.parts.len()];
-        let (mut allowed, mut quotas, mut exhausted) = (true, 0, 0);
         let ask = self.ask;
         for (place, part) in ask.parts.iter().enumerate() {
             if part.stand == Stand::Together && ask.op == ShortOp::Hit || ask.refuses(part) {
                 continue;
             }
             verdicts[place] = self.apply(place, ask.op.on(part.cost, ask.holder));
-            let denied = !verdicts[place].is_allowed();
-            match part.stand {
-                Stand::Quota => {
-                    quotas += 1;
-                    exhausted += usize::from(denied);
-                }
-                Stand::Alone | Stand::Together => allowed &= !denied,
-            }
         }
-        allowed &= quotas == 0 || exhausted < quotas || ask.has_idle_quota();
+        let mut allowed = ask.may_go(&verdicts);
         if ask.op == ShortOp::Hit {
             allowed = self.together(allowed, &mut verdicts);
         }
