@@ -247,3 +247,43 @@ async fn what_redis_keeps_is_what_memory_keeps() {
         assert_eq!(both.shared.store().stats().disagreements, 0);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_has_come_is_forgotten_and_its_slot_is_held() {
+    const BOTH: &str = "
+domain: shop
+descriptors:
+  - key: both
+    limits:
+      - { algorithm: token_bucket, rate: 1/s, burst: 1 }
+      - { algorithm: concurrency, max: 1, lease: 60s }
+";
+    let redis = Single::start();
+    let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let rules = rules_of(BOTH).expect("rules");
+    let engine = Engine::builder(rules).clock(clock.clone()).build().expect("an engine");
+    let options = LinkOptions { timeout: Duration::from_secs(20), ..LinkOptions::default() };
+    let address = Address::parse(redis.url()).expect("an address");
+    let link = Link::open(address, options).expect("a link");
+    let given = std::sync::Arc::new(clock.clone());
+    let store = Store::new(link, StoreOptions { clock: Some(given), ..StoreOptions::default() });
+    let shared = SharedEngine::new(engine, store);
+
+    let entries = [Entry::new("both", "x")];
+    let descriptors = [Descriptor::of(&entries)];
+    let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+    let (one, other) = (Engine::new_holder(), Engine::new_holder());
+    let waited = shared.wait(&request, one, Span::ZERO).await.expect("it answers");
+    assert!(waited.checked.allowed && waited.has_slot);
+    let record = redis.cli(&["GET", "sg:1:{shop|both=x}"]);
+    assert!(record.contains(':') && !record.contains('@'), "nothing is pending: {record}");
+
+    clock.advance(Duration::from_secs(1));
+    let waited = shared.wait(&request, other, Span::ZERO).await.expect("it answers");
+    assert!(!waited.checked.allowed, "the slot is in use");
+    let (snapshot, mut checked) = (shared.engine().snapshot(), Checked::default());
+    let freed = shared.cancel_by(&snapshot, &request, one, &mut checked).await;
+    assert_eq!(freed, Ok(1));
+    let waited = shared.wait(&request, other, Span::ZERO).await.expect("it answers");
+    assert!(waited.checked.allowed && waited.has_slot);
+}

@@ -4,12 +4,11 @@
 //! again when a lease that is in its way ends, and meanwhile at every [`LOOK_EVERY`].
 
 use sluicegate_core::algorithm::concurrency::Holder;
-use sluicegate_core::limit::Limit;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::request::Request;
 
-use super::{SharedEngine, parts};
+use super::SharedEngine;
 use crate::clock::sleep_until;
 use crate::engine::check::Want;
 use crate::engine::{Checked, HoldError, Waited};
@@ -59,10 +58,11 @@ impl SharedEngine {
         turn.is_booked = false;
         // What can no longer be given back need not be remembered; if the store is gone, it forgets that by itself a day later.
         let has_slot = checked.holds_slot(&self.engine.snapshot());
-        for part in self.booked(request) {
-            match parts::needs_holder(std::slice::from_ref(&part)) {
-                true => drop(self.store.renew(&part, holder).await),
-                false => drop(self.store.forget(&part, holder).await),
+        for (part, lease) in self.booked(request) {
+            let _ = self.store.forget(&part, holder).await;
+            if lease.is_some() {
+                // A slot that came with it is held on, and its lease begins.
+                let _ = self.store.renew(&part, holder).await;
             }
         }
         Ok(Waited { checked, waited: self.engine.now().since(begun), has_slot })
@@ -74,12 +74,9 @@ impl SharedEngine {
         const RENEWED_AFTER_MIN: Span = Span::from_millis(100);
 
         let clock = self.engine.inner.store.clock.as_deref();
-        let with_slots: Vec<(AskPart, Span)> = self
-            .booked(request)
-            .into_iter()
-            .filter_map(|part| shortest_lease(&part).map(|lease| (part, lease)))
-            .collect();
-        let every = with_slots.iter().map(|(_, lease)| *lease).min();
+        let mut with_slots = self.booked(request);
+        with_slots.retain(|(_, lease)| lease.is_some());
+        let every = with_slots.iter().filter_map(|(_, lease)| *lease).min();
         loop {
             let now = self.engine.now();
             if now >= until {
@@ -99,22 +96,14 @@ impl SharedEngine {
         }
     }
 
-    /// What a request books.
-    fn booked(&self, request: &Request<'_>) -> Vec<AskPart> {
-        let rules = self.engine.snapshot();
+    /// What a request books, each with the shortest lease of its slots.
+    fn booked(&self, request: &Request<'_>) -> Vec<(AskPart, Option<Span>)> {
+        let (rules, now) = (self.engine.snapshot(), self.engine.now());
         let mut checked = Checked::default();
         rules.begin(request, &mut checked);
-        let parts = self.parts(Want::Hit, &rules, &checked.plan, self.engine.now());
-        parts.into_iter().map(|part| part.part).collect()
+        let parts = self.parts(Want::Hit, &rules, &checked.plan, now);
+        parts.into_iter().map(|part| (part.part, part.asked.lease(now))).collect()
     }
-}
-
-fn shortest_lease(part: &AskPart) -> Option<Span> {
-    let leases = part.charter.steps().iter().filter_map(|step| match step.limit() {
-        Limit::Concurrency(slots) => Some(slots.lease()),
-        _ => None,
-    });
-    leases.min()
 }
 
 /// A turn that is waited for; given back unless it was used.
@@ -133,7 +122,7 @@ impl Drop for Turn<'_> {
         let (parts, holder) = (self.shared.booked(self.request), self.holder);
         let store = self.shared.store.clone();
         tokio::spawn(async move {
-            for part in parts {
+            for (part, _) in parts {
                 // Where it was never booked there is nothing to give back.
                 let _ = store.apply(&[part], Op::Cancel { holder }).await;
             }
