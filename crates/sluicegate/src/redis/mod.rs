@@ -22,4 +22,4 @@ pub(crate) use store::NotDone;
 pub use store::{Store, StoreOptions, StoreStats};
 pub use virtual_time::{VirtualError, VirtualLimiter};
 
-pub use crate::engine::{SharedEngine, StoreError};
+pub use crate::engine::{RuleLevel, SharedEngine, StoreError};
