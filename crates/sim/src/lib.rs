@@ -1,0 +1,28 @@
+//! Nodes and their store in one thread, on virtual time, under faults.
+//!
+//! The engine and the scripts are those of production. What is replaced is what lies around them: the clock, the way to the store, the store's commands and
+//! randomness. Everything follows from a seed, so whatever goes wrong goes wrong again.
+//!
+//! | room | what it keeps |
+//! |---|---|
+//! | `scenario` | what happens: rules, traffic, faults |
+//! | `world` | a scenario lived through |
+//! | `node`, `net`, `store`, `time` | a process of the fleet, the ways to the store, a Redis in memory, clocks |
+//! | `oracle` | whether what happened may happen |
+//! | `chance`, `trace` | numbers of a seed; what happened, line by line |
+
+mod chance;
+mod net;
+mod node;
+pub mod oracle;
+mod scenario;
+pub mod store;
+mod time;
+mod trace;
+pub mod world;
+
+pub use chance::Chance;
+pub use net::Weather;
+pub use scenario::{
+    Ask, Fault, LevelPlan, LimitPlan, Pattern, Policy, RulePlan, Scenario, Stream, Trouble,
+};

@@ -1,0 +1,1 @@
+//! Whether what happened may happen.
