@@ -26,3 +26,32 @@ pub use net::Weather;
 pub use scenario::{
     Ask, Fault, LevelPlan, LimitPlan, Pattern, Policy, RulePlan, Scenario, Stream, Trouble,
 };
+
+/// A world that was lived through, and what is wrong with it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was to happen.
+    pub scenario: Scenario,
+    /// What happened.
+    pub history: world::History,
+    /// What must not have happened.
+    pub violations: Vec<oracle::Violation>,
+}
+
+/// Lives through the world of a seed, and judges it.
+///
+/// ```
+/// let once = sluicegate_sim::live(7, false)?;
+/// let again = sluicegate_sim::live(7, false)?;
+/// assert_eq!(once.history.hash, again.history.hash);
+/// # Ok::<(), anyhow::Error>(())
+/// ```
+///
+/// # Errors
+/// When a world cannot be set up.
+pub fn live(seed: u64, is_shown: bool) -> anyhow::Result<Outcome> {
+    let scenario = Scenario::new(seed);
+    let history = world::run(&scenario, is_shown)?;
+    let violations = oracle::judge(&scenario, &history);
+    Ok(Outcome { scenario, history, violations })
+}

@@ -35,7 +35,7 @@ pub struct Weather {
 
 /// The store, and the ways to it.
 #[derive(Debug)]
-pub struct Net {
+pub(crate) struct Net {
     truth: Arc<Truth>,
     trace: Trace,
     state: Mutex<State>,
@@ -57,7 +57,7 @@ struct State {
 
 /// A node's way to the store.
 #[derive(Debug)]
-pub struct NodeWire {
+pub(crate) struct NodeWire {
     name: String,
     net: Arc<Net>,
     timeout: Duration,
@@ -91,7 +91,12 @@ impl Weather {
 impl Net {
     /// A store and nobody who asks it.
     #[must_use]
-    pub fn new(truth: &Arc<Truth>, trace: &Trace, store: Store, chance: Chance) -> Arc<Self> {
+    pub(crate) fn new(
+        truth: &Arc<Truth>,
+        trace: &Trace,
+        store: Store,
+        chance: Chance,
+    ) -> Arc<Self> {
         let state = State {
             chance,
             weather: Weather::FAIR,
@@ -107,7 +112,7 @@ impl Net {
 
     /// A way for a node.
     #[must_use]
-    pub fn wire(self: &Arc<Self>, name: String, timeout: Duration) -> Arc<NodeWire> {
+    pub(crate) fn wire(self: &Arc<Self>, name: String, timeout: Duration) -> Arc<NodeWire> {
         Arc::new(NodeWire {
             name,
             net: self.clone(),
@@ -121,17 +126,17 @@ impl Net {
     }
 
     /// From now on calls fare like this.
-    pub fn set_weather(&self, weather: Weather) {
+    pub(crate) fn set_weather(&self, weather: Weather) {
         self.state.lock().weather = weather;
     }
 
     /// The store does nothing for a while; what arrives meanwhile waits.
-    pub fn stall(&self, ms: u64) {
+    pub(crate) fn stall(&self, ms: u64) {
         self.state.lock().stalled_until = Instant::now() + Duration::from_millis(ms);
     }
 
     /// The primary is lost; its replica has nothing of the last milliseconds.
-    pub fn lose(&self, last_ms: u64) {
+    pub(crate) fn lose(&self, last_ms: u64) {
         let since = self.truth.event_us().saturating_sub(last_ms * 1_000);
         let mut state = self.state.lock();
         state.store.roll_back(since);
@@ -140,7 +145,7 @@ impl Net {
     }
 
     /// The store is gone, with everything.
-    pub fn lose_all(&self) {
+    pub(crate) fn lose_all(&self) {
         let mut state = self.state.lock();
         state.store.clear();
         state.primary += 1;
@@ -148,21 +153,15 @@ impl Net {
     }
 
     /// There is a primary again.
-    pub fn is_back(&self) {
+    pub(crate) fn is_back(&self) {
         self.state.lock().is_down = false;
     }
 
     /// What failed that never should, and how many calls there were.
     #[must_use]
-    pub fn errors(&self) -> (Vec<String>, u64) {
+    pub(crate) fn errors(&self) -> (Vec<String>, u64) {
         let state = self.state.lock();
         (state.errors.clone(), state.calls)
-    }
-
-    /// What lies in the store.
-    #[must_use]
-    pub fn text(&self) -> Vec<String> {
-        self.state.lock().store.text()
     }
 
     fn fate(&self) -> Fate {
@@ -280,17 +279,17 @@ struct Wayfarer {
 
 impl NodeWire {
     /// The node is gone: nothing is sent any more, and nobody hears.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.is_gone.store(true, Ordering::Relaxed);
     }
 
     /// Whether there is no way for now.
-    pub fn set_cut(&self, is_cut: bool) {
+    pub(crate) fn set_cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Ordering::Relaxed);
     }
 
     /// Connects to whoever is the primary now: another one may have forgotten something.
-    pub fn reconnect(&self) {
+    pub(crate) fn reconnect(&self) {
         let primary = self.net.state.lock().primary;
         if self.primary.swap(primary, Ordering::Relaxed) != primary {
             let epoch = self.epoch.fetch_add(1, Ordering::Relaxed) + 1;
@@ -302,7 +301,7 @@ impl NodeWire {
 
     /// The same with itself, for calls that outlive the caller.
     #[must_use]
-    pub fn as_wire(self: &Arc<Self>) -> Arc<dyn Wire> {
+    pub(crate) fn as_wire(self: &Arc<Self>) -> Arc<dyn Wire> {
         Arc::new(Shared(self.clone()))
     }
 }

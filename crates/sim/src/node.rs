@@ -13,32 +13,32 @@ use crate::time::{NodeClock, Truth};
 
 /// A process of the fleet.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub(crate) struct Node {
     /// How traces call it.
-    pub name: String,
+    pub(crate) name: String,
     /// What it decides with.
-    pub engine: SharedEngine,
+    pub(crate) engine: SharedEngine,
     /// Its way to the store.
-    pub wire: Arc<NodeWire>,
+    pub(crate) wire: Arc<NodeWire>,
     /// Its clock.
-    pub clock: Arc<NodeClock>,
+    pub(crate) clock: Arc<NodeClock>,
 }
 
 /// What a node starts with.
 #[derive(Debug)]
-pub struct Start<'a> {
+pub(crate) struct Start<'a> {
     /// The time of the world.
-    pub truth: &'a Arc<Truth>,
+    pub(crate) truth: &'a Arc<Truth>,
     /// Where the store is.
-    pub net: &'a Arc<Net>,
+    pub(crate) net: &'a Arc<Net>,
     /// The rules as a file.
-    pub yaml: &'a str,
+    pub(crate) yaml: &'a str,
     /// How far its clock is off, and what it gains a second, in microseconds.
-    pub clock: (i64, i64),
+    pub(crate) clock: (i64, i64),
     /// How long a call may take.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
     /// Its randomness.
-    pub chance: &'a mut Chance,
+    pub(crate) chance: &'a mut Chance,
 }
 
 impl Node {
@@ -46,7 +46,7 @@ impl Node {
     ///
     /// # Errors
     /// When the rules are none.
-    pub fn start(name: String, start: Start<'_>) -> anyhow::Result<Self> {
+    pub(crate) fn start(name: String, start: Start<'_>) -> anyhow::Result<Self> {
         let Start { truth, net, yaml, clock: (off, gain), timeout, chance } = start;
         let clock = Arc::new(NodeClock::new(truth, off, gain, chance.within(0, 1 << 40)));
         let wire = net.wire(name.clone(), timeout);
@@ -65,14 +65,14 @@ impl Node {
     ///
     /// # Errors
     /// When they are none.
-    pub fn reload(&self, yaml: &str) -> anyhow::Result<()> {
+    pub(crate) fn reload(&self, yaml: &str) -> anyhow::Result<()> {
         let rules = rules_of(yaml).map_err(|error| anyhow::anyhow!("{error}\n{yaml}"))?;
         self.engine.engine().reload(rules)?;
         Ok(())
     }
 
     /// Whether a hit may go, and what was said of it.
-    pub async fn hit(&self, rule: usize, identity: usize, cost: u64) -> bool {
+    pub(crate) async fn hit(&self, rule: usize, identity: usize, cost: u64) -> bool {
         let (key, value) = (format!("rule{rule}"), format!("who{identity}"));
         let entries = [Entry::new(&key, &value)];
         let descriptors = [Descriptor::of(&entries)];

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// The time of the world: tokio's, which stands still while anybody has something to do, and goes on in milliseconds. So that no two events have the same time,
 /// each takes a microsecond.
 #[derive(Debug)]
-pub struct Truth {
+pub(crate) struct Truth {
     start: Instant,
     start_us: u64,
     last_us: AtomicU64,
@@ -18,7 +18,7 @@ pub struct Truth {
 
 /// A clock of a node: so far off, and too fast or too slow.
 #[derive(Debug)]
-pub struct NodeClock {
+pub(crate) struct NodeClock {
     truth: Arc<Truth>,
     off_us: AtomicI64,
     /// How many microseconds it gains in a second.
@@ -29,20 +29,20 @@ pub struct NodeClock {
 impl Truth {
     /// Begins at this time of the epoch, in microseconds.
     #[must_use]
-    pub fn new(start_us: u64) -> Self {
+    pub(crate) fn new(start_us: u64) -> Self {
         Self { start: Instant::now(), start_us, last_us: AtomicU64::new(0) }
     }
 
     /// Now, in microseconds of the epoch.
     #[must_use]
-    pub fn now_us(&self) -> u64 {
+    pub(crate) fn now_us(&self) -> u64 {
         let elapsed = self.start.elapsed().as_micros();
         let now = self.start_us.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX));
         now.max(self.last_us.load(Ordering::Relaxed))
     }
 
     /// The time of an event: later than all before it.
-    pub fn event_us(&self) -> u64 {
+    pub(crate) fn event_us(&self) -> u64 {
         let now = self.now_us() + 1;
         self.last_us.store(now, Ordering::Relaxed);
         now
@@ -50,7 +50,7 @@ impl Truth {
 
     /// How long the world has been there, in microseconds.
     #[must_use]
-    pub fn age_us(&self) -> u64 {
+    pub(crate) fn age_us(&self) -> u64 {
         self.now_us() - self.start_us
     }
 }
@@ -58,12 +58,12 @@ impl Truth {
 impl NodeClock {
     /// A clock that is so far off, and gains so much a second.
     #[must_use]
-    pub fn new(truth: &Arc<Truth>, off_us: i64, gain_us: i64, ticks_from_us: u64) -> Self {
+    pub(crate) fn new(truth: &Arc<Truth>, off_us: i64, gain_us: i64, ticks_from_us: u64) -> Self {
         Self { truth: truth.clone(), off_us: AtomicI64::new(off_us), gain_us, ticks_from_us }
     }
 
     /// Somebody sets it.
-    pub fn step(&self, by_us: i64) {
+    pub(crate) fn step(&self, by_us: i64) {
         self.off_us.fetch_add(by_us, Ordering::Relaxed);
     }
 

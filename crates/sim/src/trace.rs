@@ -10,7 +10,7 @@ use crate::time::Truth;
 
 /// Hears of everything that happens.
 #[derive(Debug, Clone)]
-pub struct Trace {
+pub(crate) struct Trace {
     truth: Arc<Truth>,
     shared: Arc<Mutex<Lines>>,
 }
@@ -25,13 +25,13 @@ struct Lines {
 impl Trace {
     /// A trace of what happens from now on.
     #[must_use]
-    pub fn new(truth: &Arc<Truth>, is_shown: bool) -> Self {
+    pub(crate) fn new(truth: &Arc<Truth>, is_shown: bool) -> Self {
         let lines = Lines { hasher: DefaultHasher::new(), count: 0, is_shown };
         Self { truth: truth.clone(), shared: Arc::new(Mutex::new(lines)) }
     }
 
     /// Something happened.
-    pub fn line(&self, what: Arguments<'_>) {
+    pub(crate) fn line(&self, what: Arguments<'_>) {
         let age = self.truth.age_us();
         let text = format!("{:4}.{:06} {what}", age / 1_000_000, age % 1_000_000);
         let mut lines = self.shared.lock();
@@ -44,13 +44,13 @@ impl Trace {
 
     /// What all of it comes to: the same for the same seed.
     #[must_use]
-    pub fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         self.shared.lock().hasher.finish()
     }
 
     /// How many lines there were.
     #[must_use]
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.shared.lock().count
     }
 }

@@ -33,18 +33,28 @@ pub struct Scenario {
     pub timeout_ms: u64,
 }
 
+/// How long it is looked at when everything is well again, in milliseconds.
+const TAIL_MS: u64 = 1_500;
+/// After so many milliseconds what was late or doubled has arrived.
+const LAST_WORD_MS: u64 = 1_500;
+
 impl Scenario {
     /// What follows from a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut chance = Chance::new(seed, "scenario");
         let nodes = chance.one_of(&[1, 2, 2, 3, 3, 4, 5]);
-        let length_ms = chance.within(3_000, 6_000);
+        let length_ms = chance.within(2_500, 5_000);
         let clocks = (0..nodes).map(|_| clock(&mut chance)).collect();
         let count = chance.one_of(&[1, 1, 2]);
         let rules: Vec<_> = (0..count).map(|_| RulePlan::new(&mut chance)).collect();
         let streams = traffic::streams(&mut chance, &rules, nodes);
         let trouble = Trouble::new(&mut chance, nodes, length_ms);
+        // Long enough to see that everything is well again.
+        let length_ms = match trouble.faults.is_empty() {
+            true => length_ms,
+            false => length_ms.max(well_ms(&rules, &trouble) + TAIL_MS),
+        };
         Self {
             seed,
             length_ms,
@@ -66,11 +76,22 @@ impl Scenario {
         format!("domain: sim\ndescriptors:\n{}", each.collect::<String>())
     }
 
+    /// When everything is as if nothing had gone wrong, in milliseconds.
+    #[must_use]
+    pub fn well_ms(&self) -> u64 {
+        well_ms(&self.rules, &self.trouble)
+    }
+
     /// Whether nothing goes wrong.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         self.trouble.faults.is_empty()
     }
+}
+
+fn well_ms(rules: &[RulePlan], trouble: &Trouble) -> u64 {
+    let forgiven = rules.iter().map(RulePlan::forgives_ms).max().unwrap_or(0);
+    trouble.over_ms + LAST_WORD_MS + forgiven
 }
 
 fn clock(chance: &mut Chance) -> (i64, i64) {

@@ -75,16 +75,16 @@ impl RulePlan {
             _ => LevelPlan::Eventual { sync_ms: chance.one_of(&[20, 50, 100, 250]) },
         };
         let window = |chance: &mut Chance| {
-            let per_ms = chance.one_of(&[500, 1_000, 1_000, 2_000]);
+            let per_ms = chance.one_of(&[500, 500, 1_000, 1_000, 2_000]);
             (chance.within(5, 80) * per_ms / 1_000, per_ms)
         };
         let mut limits = Vec::new();
         match (chance.within(0, 9), level) {
             (0..=3, LevelPlan::Strict | LevelPlan::Hot | LevelPlan::Leased) => {
-                let (rate, burst) = (chance.within(5, 80), chance.within(3, 60));
+                let (rate, burst) = (chance.within(10, 80), chance.within(3, 40));
                 limits.push(LimitPlan::Bucket { rate, burst });
                 if chance.happens(300) {
-                    let (count, per_ms) = (rate * 2, 2_000);
+                    let (count, per_ms) = (rate, 1_000);
                     limits.push(LimitPlan::Window { count, per_ms });
                 }
             }
@@ -105,6 +105,16 @@ impl RulePlan {
     #[must_use]
     pub fn per_second(&self) -> u64 {
         self.limits.iter().map(LimitPlan::per_second).min().unwrap_or(1)
+    }
+
+    /// After so many milliseconds nothing counts any more of what went wrong: two windows, in which a debt is paid.
+    #[must_use]
+    pub fn forgives_ms(&self) -> u64 {
+        let each = self.limits.iter().map(|limit| match *limit {
+            LimitPlan::Bucket { rate, burst } => burst * 1_000 / rate,
+            LimitPlan::Window { per_ms, .. } | LimitPlan::Sliding { per_ms, .. } => per_ms * 2,
+        });
+        each.max().unwrap_or(0)
     }
 
     pub(super) fn yaml(&self, place: usize, thousandths: u64) -> String {

@@ -14,7 +14,7 @@ pub(super) enum Reply {
     /// A text.
     Bulk(Vec<u8>),
     /// Several.
-    Array(Vec<Reply>),
+    Array(Vec<Self>),
 }
 
 type Said = Result<Reply, String>;
