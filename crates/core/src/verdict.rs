@@ -158,6 +158,30 @@ impl Verdict {
         self.outcome.is_allowed()
     }
 
+    /// The same, said so much later: times have become shorter.
+    ///
+    /// ```
+    /// use sluicegate_core::time::Span;
+    /// use sluicegate_core::verdict::{Outcome, judge};
+    ///
+    /// let mut verdict = judge(&[]);
+    /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(3) };
+    /// assert_eq!(verdict.later(Span::from_secs(1)).retry_after(), Some(Span::from_secs(2)));
+    /// ```
+    #[must_use]
+    pub fn later(&self, by: Span) -> Self {
+        let outcome = |outcome: Outcome| match outcome {
+            Outcome::Deny { retry_after } => Outcome::Deny { retry_after: retry_after.less(by) },
+            other => other,
+        };
+        Self {
+            outcome: outcome(self.outcome),
+            shadow: self.shadow.map(outcome),
+            reset_after: self.reset_after.less(by),
+            ..*self
+        }
+    }
+
     /// How long a denied caller has to wait; `None` if it was admitted, or waiting does not help.
     ///
     /// ```

@@ -37,6 +37,13 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Microseconds since the UNIX epoch.
     fn now(&self) -> Timestamp;
 
+    /// A time that never goes back and is never set, from any beginning: for how long something has been so.
+    ///
+    /// Whoever has no other tells [`Clock::now`].
+    fn ticks(&self) -> Timestamp {
+        self.now()
+    }
+
     /// Wakes `waker` at `at`, if this clock does not run by itself.
     ///
     /// Whoever waits on a clock that answers `false` sets a timer of the real time instead.
@@ -121,6 +128,12 @@ impl SystemClock {
         Timestamp::from_micros(self.offset_us.load(Ordering::Relaxed).wrapping_add(ns / 1_000))
     }
 
+    /// By the counter alone.
+    #[inline]
+    pub(crate) fn read_ticks(&self) -> Timestamp {
+        Timestamp::from_micros(self.counter.delta_as_nanos(self.start, self.counter.raw()) / 1_000)
+    }
+
     #[cold]
     fn look_at_system(&self, ns: u64) {
         self.look_at_ns.store(ns + LOOK_EVERY_NS, Ordering::Relaxed);
@@ -135,11 +148,19 @@ impl Clock for &'static SystemClock {
     fn now(&self) -> Timestamp {
         self.read()
     }
+
+    fn ticks(&self) -> Timestamp {
+        self.read_ticks()
+    }
 }
 
 impl Clock for std::sync::Arc<dyn Clock> {
     fn now(&self) -> Timestamp {
         (**self).now()
+    }
+
+    fn ticks(&self) -> Timestamp {
+        (**self).ticks()
     }
 
     fn wakes(&self, at: Timestamp, waker: &Waker) -> bool {

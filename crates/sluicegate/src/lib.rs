@@ -96,6 +96,7 @@ pub mod explain;
 pub mod guide;
 #[cfg(feature = "http")]
 pub mod http;
+mod level;
 pub mod limit;
 mod limiter;
 mod listener;
@@ -129,6 +130,7 @@ pub use engine::{
     Checked, Engine, EngineBuilder, HoldError, Inspected, LimitState, Reloaded, Snapshot, Stats,
     Status,
 };
+pub use level::{Level, Promise};
 pub use limit::LimitError;
 pub use limiter::{Ask, Booking, Builder, Limiter, Permit, Reservation, Together};
 pub use listener::{Event, Listener};

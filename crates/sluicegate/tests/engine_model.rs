@@ -124,7 +124,7 @@ fn inspected_as_told(engine: &Engine, asked: &Asked) -> Result<(), TestCaseError
     let peeked = asked.with(|request| engine.peek(request));
     let inspected = asked.with(|request| engine.snapshot().inspect(request, engine.now()));
     prop_assert_eq!(inspected.len(), peeked.statuses.len());
-    for (inspected, Status { under, verdict }) in inspected.iter().zip(&peeked.statuses) {
+    for (inspected, Status { under, verdict, .. }) in inspected.iter().zip(&peeked.statuses) {
         prop_assert_eq!(inspected.under, *under);
         // What was not asked, because of a list, is inspected all the same.
         if peeked.listed().is_none() {

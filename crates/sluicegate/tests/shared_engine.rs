@@ -136,7 +136,10 @@ impl Both {
         let link = Link::open(Address::parse(redis.url()).expect("it answers"), options)
             .expect("it answers");
         let (namespace, given) = (namespace.to_owned(), std::sync::Arc::new(clock.clone()));
-        let store = Store::new(link, StoreOptions { namespace, clock: Some(given) });
+        let store = Store::new(
+            link,
+            StoreOptions { namespace, clock: Some(given), ..StoreOptions::default() },
+        );
         let shared = SharedEngine::new(engine(), store);
         Self { own: engine(), shared, clock, held: Vec::new(), next: 1 }
     }

@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The engine's rules, with counters in the store. It need not be there yet.
 pub(super) fn shared(engine: Engine, settings: &RedisSettings) -> Result<SharedEngine, StartError> {
     let link = link(&settings.server, settings)?;
-    let options = StoreOptions { namespace: settings.namespace.clone(), clock: None };
+    let options = StoreOptions { namespace: settings.namespace.clone(), ..StoreOptions::default() };
     let shared = SharedEngine::new(engine, Store::new(link, options));
     let Some(envoy) = &settings.compat else { return Ok(shared) };
     let per_second = settings.per_second.as_ref().map(|server| self::link(server, settings));

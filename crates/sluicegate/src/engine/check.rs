@@ -21,6 +21,7 @@ use sluicegate_rules::rule::{Limits, Rule as Written};
 use sluicegate_rules::set::RuleNo;
 
 use super::Snapshot;
+use crate::level::{Level, Promise};
 use crate::limiter::{Asked, Limiter, ask_each};
 use crate::memory::UNCOUNTED;
 
@@ -42,6 +43,8 @@ pub struct Status {
     pub under: Under,
     /// What its limits say; of one that is under nothing, that it may go.
     pub verdict: Verdict,
+    /// How far that can be relied on, where nodes share a limit.
+    pub promise: Promise,
 }
 
 /// What is wanted of the rules.
@@ -256,6 +259,11 @@ impl Snapshot<'_> {
 
 #[cfg(feature = "redis")]
 impl Snapshot<'_> {
+    /// What was decided under a rule without asking the store.
+    pub(super) fn levels(&self, no: RuleNo) -> &std::sync::Arc<super::shared::LevelCounters> {
+        self.live.seats[no.index()].kept.levels()
+    }
+
     /// Whether the step at a place is asked once, however often it is named.
     pub(super) fn is_asked_once(&self, want: Want, place: usize, plan: &Plan) -> bool {
         let manner = self.manner(want, &plan.steps()[place]);
@@ -377,6 +385,10 @@ impl Checked {
 
 impl Status {
     const fn free(step: &Step) -> Self {
-        Self { under: step.under, verdict: UNCOUNTED }
+        Self {
+            under: step.under,
+            verdict: UNCOUNTED,
+            promise: Promise { level: Level::Strict, over: 0 },
+        }
     }
 }

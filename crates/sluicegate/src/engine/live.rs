@@ -57,6 +57,9 @@ pub(super) struct Kept {
     gate: OnceLock<Arc<Mutex<Gate>>>,
     /// What became of hits, from the first on.
     counters: OnceLock<Counters>,
+    /// What was decided without asking the store, from the first time on.
+    #[cfg(feature = "redis")]
+    levels: OnceLock<Arc<super::shared::LevelCounters>>,
     /// Whether the rule is gone. Whoever is on its way may still ask for it.
     retired: AtomicBool,
 }
@@ -237,6 +240,12 @@ impl Kept {
         self.counters.get_or_init(Counters::default)
     }
 
+    /// What was decided without asking the store.
+    #[cfg(feature = "redis")]
+    pub(super) fn levels(&self) -> &Arc<super::shared::LevelCounters> {
+        self.levels.get_or_init(Arc::default)
+    }
+
     pub(super) fn stats(&self) -> Stats {
         self.counters.get().map(Counters::read).unwrap_or_default()
     }
@@ -253,6 +262,8 @@ impl Default for Kept {
             number: new_number(),
             gate: OnceLock::new(),
             counters: OnceLock::new(),
+            #[cfg(feature = "redis")]
+            levels: OnceLock::new(),
             retired: AtomicBool::new(false),
         }
     }

@@ -29,7 +29,7 @@ pub use holding::HoldError;
 pub use inspect::{Inspected, LimitState};
 pub use reload::Reloaded;
 #[cfg(feature = "redis")]
-pub use shared::{SharedEngine, StoreError};
+pub use shared::{RuleLevel, SharedEngine, StoreError};
 pub use stats::Stats;
 #[cfg(feature = "tokio")]
 pub use waiting::Waited;
@@ -278,6 +278,16 @@ impl Engine {
         match &self.inner.store.clock {
             Some(clock) => clock.now(),
             None => SystemClock::get().read(),
+        }
+    }
+
+    /// A time that never goes back, by the same clock.
+    #[cfg(feature = "redis")]
+    #[inline]
+    fn ticks(&self) -> Timestamp {
+        match &self.inner.store.clock {
+            Some(clock) => clock.ticks(),
+            None => SystemClock::get().read_ticks(),
         }
     }
 

@@ -18,8 +18,10 @@ pub use link::{
     Address, AddressError, BreakerOptions, BreakerState, Link, LinkError, LinkOptions, LinkStats,
     Secret, ServerStats, TlsOptions,
 };
+#[cfg(feature = "sim")]
+pub use link::{Sent, Wire};
 pub(crate) use store::NotDone;
 pub use store::{Store, StoreOptions, StoreStats};
 pub use virtual_time::{VirtualError, VirtualLimiter};
 
-pub use crate::engine::{SharedEngine, StoreError};
+pub use crate::engine::{RuleLevel, SharedEngine, StoreError};

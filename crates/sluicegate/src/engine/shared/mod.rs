@@ -5,8 +5,11 @@
 //! charged is given back behind the answer. A node that dies in between leaves that charge: never too much passes, at most one request's cost too little.
 
 mod envoy;
+mod eventual;
 mod fallback;
 mod holding;
+mod levels;
+mod local;
 mod parts;
 mod waiting;
 
@@ -19,11 +22,14 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::plan::{List, Plan, Under};
 use sluicegate_rules::request::Request;
+use sluicegate_rules::set::RuleNo;
 
 use super::check::Want;
 use super::{Checked, Engine, Inspected, LimitState, Snapshot};
 use crate::redis::script::{Answered, Ask, AskPart, ShortOp, Stand};
 use crate::redis::{CallError, EnvoyCounters, EnvoyKeys, Link, NotDone, Store, StoreFailure};
+pub(super) use levels::LevelCounters;
+pub use levels::RuleLevel;
 use parts::{Charters, Part};
 
 /// An engine whose counters are in a store that other nodes ask too. Clones are the same.
@@ -80,6 +86,12 @@ impl SharedEngine {
     #[must_use]
     pub const fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// What this node decided by itself under a rule, and how far it was off.
+    #[must_use]
+    pub fn level(&self, rules: &Snapshot<'_>, no: RuleNo) -> RuleLevel {
+        rules.levels(no).read(rules.rules().rule(no).consistency)
     }
 
     /// May this request go now? If so, everything that it is under is charged.

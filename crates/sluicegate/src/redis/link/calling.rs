@@ -39,6 +39,10 @@ struct Journey<'a> {
 impl Link {
     /// Calls a script; one that the store does not know is loaded on the way.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value, CallError> {
+        #[cfg(feature = "sim")]
+        if let Way::Wire(wire) = &self.inner.way {
+            return self.counted(super::wire::call(wire, call)).await;
+        }
         let key = call.keys.first().map_or(&[][..], Vec::as_slice);
         self.counted(async {
             let mut journey = self.set_out(key).await?;
@@ -253,7 +257,7 @@ impl Journey<'_> {
     fn cluster(&self, to: &Redirect) -> Result<&super::cluster::Cluster, CallError> {
         match &self.link.inner.way {
             Way::Cluster(cluster) => Ok(cluster),
-            Way::Single(_) | Way::Sentinel(_) => {
+            _ => {
                 let why = format!(
                     "{}: the store is a Cluster: begin its address with `redis-cluster://`",
                     sent_on(to)

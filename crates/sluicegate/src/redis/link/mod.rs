@@ -36,6 +36,8 @@ mod stats;
 mod tls;
 mod visit;
 mod way;
+#[cfg(feature = "sim")]
+mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -50,6 +52,8 @@ pub use address::{Address, AddressError};
 pub use options::{BreakerOptions, LinkError, LinkOptions, TlsOptions};
 pub use secret::Secret;
 pub use stats::{BreakerState, LinkStats, ServerStats};
+#[cfg(feature = "sim")]
+pub use wire::{Sent, Wire};
 
 use epoch::Epoch;
 use settings::Settings;
@@ -98,7 +102,11 @@ impl Link {
 
     /// Raised whenever the store may have forgotten something: another server is the primary now, or the same was started anew.
     pub fn epoch(&self) -> u64 {
-        self.inner.epoch.now()
+        match &self.inner.way {
+            #[cfg(feature = "sim")]
+            Way::Wire(wire) => wire.epoch(),
+            _ => self.inner.epoch.now(),
+        }
     }
 
     /// What became of the calls, and how every server does.
@@ -110,7 +118,11 @@ impl Link {
 
     /// Tells when the epoch is raised.
     pub(crate) fn changed(&self) -> watch::Receiver<u64> {
-        self.inner.epoch.subscribe()
+        match &self.inner.way {
+            #[cfg(feature = "sim")]
+            Way::Wire(wire) => wire.changed(),
+            _ => self.inner.epoch.subscribe(),
+        }
     }
 
     /// Where the key lies, if the store is a Cluster; if it is none, a call may hold any keys.

@@ -55,6 +55,19 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Of a way without connections.
+    #[cfg(feature = "sim")]
+    pub(super) fn of_a_wire() -> Self {
+        Self {
+            options: LinkOptions::default(),
+            username: None,
+            password: None,
+            database: 0,
+            tls: None,
+            renewed: watch::Sender::new(0),
+        }
+    }
+
     /// What to begin with at the store, with the password as it is now.
     pub(super) fn login(&self) -> Result<Login, LinkError> {
         let password = match &self.options.password_file {

@@ -23,6 +23,8 @@ pub(super) enum Way {
     Single(Arc<Server>),
     Sentinel(Sentinels),
     Cluster(Cluster),
+    #[cfg(feature = "sim")]
+    Wire(Arc<dyn super::wire::Wire>),
 }
 
 /// What is being found out in the background.
@@ -80,6 +82,8 @@ impl Way {
             Self::Single(server) => Ok(server.clone()),
             Self::Sentinel(sentinels) => sentinels.primary(deadline).await,
             Self::Cluster(cluster) => cluster.owner(slot_of(key), deadline).await,
+            #[cfg(feature = "sim")]
+            Self::Wire(_) => Err(CallError::Refused("a wire carries scripts only".into())),
         }
     }
 
@@ -93,11 +97,17 @@ impl Way {
                 sentinels.search.alarm.notify_one();
             }
             Self::Cluster(cluster) => cluster.search().alarm.notify_one(),
+            #[cfg(feature = "sim")]
+            Self::Wire(_) => {}
         }
     }
 
     pub(super) fn is_up(&self) -> bool {
-        self.servers().iter().any(|server| server.shared.is_up())
+        match self {
+            #[cfg(feature = "sim")]
+            Self::Wire(wire) => wire.is_up(),
+            _ => self.servers().iter().any(|server| server.shared.is_up()),
+        }
     }
 
     pub(super) fn servers(&self) -> Vec<Arc<Server>> {
@@ -105,6 +115,8 @@ impl Way {
             Self::Single(server) => vec![server.clone()],
             Self::Sentinel(sentinels) => sentinels.found().into_iter().collect(),
             Self::Cluster(cluster) => cluster.servers(),
+            #[cfg(feature = "sim")]
+            Self::Wire(_) => Vec::new(),
         }
     }
 
@@ -114,6 +126,8 @@ impl Way {
             Self::Single(_) => None,
             Self::Sentinel(sentinels) => sentinels.search.trouble.lock().clone(),
             Self::Cluster(cluster) => cluster.search().trouble.lock().clone(),
+            #[cfg(feature = "sim")]
+            Self::Wire(_) => None,
         }
     }
 }

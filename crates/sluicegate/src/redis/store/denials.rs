@@ -50,7 +50,7 @@ impl Denials {
         if !is_same || ask.op != ShortOp::Hit || now < denial.at || now >= denial.until {
             return None;
         }
-        Some(later(&denial.verdict, now.since(denial.at)))
+        Some(denial.verdict.later(now.since(denial.at)))
     }
 
     /// The part whose denial would be remembered: one that stands until somebody's time has come, and leaves no trace.
@@ -93,20 +93,5 @@ impl Denials {
 impl Default for Denials {
     fn default() -> Self {
         Self { parts: std::array::from_fn(|_| Mutex::default()) }
-    }
-}
-
-/// The same said so much later.
-fn later(verdict: &Verdict, by: Span) -> Verdict {
-    let earlier = |span: Span| Span::from_micros(span.as_micros().saturating_sub(by.as_micros()));
-    let outcome = |outcome: Outcome| match outcome {
-        Outcome::Deny { retry_after } => Outcome::Deny { retry_after: earlier(retry_after) },
-        other => other,
-    };
-    Verdict {
-        outcome: outcome(verdict.outcome),
-        shadow: verdict.shadow.map(outcome),
-        reset_after: earlier(verdict.reset_after),
-        ..*verdict
     }
 }

@@ -66,12 +66,16 @@ impl Journal {
         self.has_entries.load(Ordering::Acquire)
     }
 
-    /// Everything that still counts.
+    /// Everything that still counts, in the order of its keys.
     pub(super) fn take(&self, now: Timestamp) -> Vec<(Arc<[u8]>, Entry)> {
         let mut entries = self.entries.lock();
         self.has_entries.store(false, Ordering::Release);
-        let all = std::mem::take(&mut *entries).into_iter();
-        all.filter(|(_, entry)| entry.account.expires_at(entry.charter.steps()) > now).collect()
+        let all = std::mem::take(&mut *entries);
+        drop(entries);
+        let counts = |entry: &Entry| entry.account.expires_at(entry.charter.steps()) > now;
+        let mut all: Vec<_> = all.into_iter().filter(|(_, entry)| counts(entry)).collect();
+        all.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        all
     }
 
     /// The store could not be told: it has to be still.

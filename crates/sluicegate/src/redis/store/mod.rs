@@ -1,5 +1,6 @@
 //! A store that many nodes share, as the engine asks it.
 
+mod chance;
 mod denials;
 mod journal;
 mod key;
@@ -10,7 +11,7 @@ mod recent;
 mod refusing;
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,6 +26,7 @@ use super::call::CallError;
 use super::link::Link;
 use super::script::{self, Answered, Ask, AskPart, Charter, Long, LongError, LongPart, Plans};
 use crate::clock::{Clock, SystemClock};
+use chance::Chance;
 use denials::Denials;
 use journal::Journal;
 use lane::{Pending, Said};
@@ -52,6 +54,10 @@ pub struct StoreOptions {
     pub namespace: String,
     /// The time, where it is not the store's own: for trials.
     pub clock: Option<Arc<dyn Clock>>,
+    /// This node's clock, for what it remembers: that of the system unless told.
+    pub own_clock: Option<Arc<dyn Clock>>,
+    /// Where randomness comes from, so that a trial can be made again: from nowhere unless told.
+    pub seed: Option<u64>,
 }
 
 /// What a store was asked, and what became of it.
@@ -90,7 +96,9 @@ pub(super) struct Inner {
     link: Link,
     options: StoreOptions,
     lanes: Vec<mpsc::Sender<Pending>>,
-    hashing: RandomState,
+    chance: Chance,
+    /// This node's name among all that share the store.
+    node: u64,
     denials: Denials,
     journal: Journal,
     long_locks: Vec<Mutex<()>>,
@@ -125,9 +133,9 @@ impl Store {
     #[must_use]
     pub fn new(link: Link, options: StoreOptions) -> Self {
         let garbage = Arc::<AtomicU64>::default();
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let chance = Chance::new(options.seed);
         let mut lanes = Vec::new();
-        for _ in 0..(processors / 2).clamp(1, LANES_MAX) {
+        for _ in 0..lanes_for(&options) {
             let (sender, receiver) = mpsc::channel(WAITING_MAX);
             let (link, clock) = (link.clone(), options.clock.clone());
             tokio::spawn(lane::serve(receiver, link, clock, garbage.clone()));
@@ -146,7 +154,8 @@ impl Store {
             link,
             options,
             lanes,
-            hashing: RandomState::new(),
+            node: chance.hash_one("node"),
+            chance,
             denials: Denials::default(),
             journal: Journal::default(),
             long_locks: (0..LONG_LOCKS).map(|_| Mutex::default()).collect(),
@@ -172,6 +181,18 @@ impl Store {
     #[must_use]
     pub fn nodes(&self) -> u64 {
         self.inner.nodes.load(Ordering::Relaxed)
+    }
+
+    /// This node's name among all that share the store.
+    #[must_use]
+    pub fn node(&self) -> u64 {
+        self.inner.node
+    }
+
+    /// The time by this node's clock.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.inner.now()
     }
 
     /// What it says when it refuses what it is asked, if it does so now: it is full, or a replica.
@@ -366,7 +387,7 @@ impl StoreStats {
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { namespace: "sg".to_owned(), clock: None }
+        Self { namespace: "sg".to_owned(), clock: None, own_clock: None, seed: None }
     }
 }
 
@@ -419,7 +440,7 @@ impl Inner {
 
     /// By this node's clock, which serves for what is remembered here.
     fn now(&self) -> Timestamp {
-        match &self.options.clock {
+        match self.options.own_clock.as_ref().or(self.options.clock.as_ref()) {
             Some(clock) => clock.now(),
             None => SystemClock::get().read(),
         }
@@ -431,7 +452,7 @@ impl Inner {
 
     async fn long_lock(&self, parts: &[AskPart]) -> Option<MutexGuard<'_, ()>> {
         let first = parts.first()?;
-        let place = self.hashing.hash_one(&first.key) as usize % LONG_LOCKS;
+        let place = self.chance.hash_one(&first.key) as usize % LONG_LOCKS;
         Some(self.long_locks[place].lock().await)
     }
 
@@ -441,8 +462,14 @@ impl Inner {
     }
 
     fn hash_of(&self, part: &AskPart) -> u64 {
-        self.hashing.hash_one(&part.key)
+        self.chance.hash_one(&part.key)
     }
+}
+
+/// How many lanes there are: one where a trial is to be made again.
+fn lanes_for(options: &StoreOptions) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    if options.seed.is_some() { 1 } else { (processors / 2).clamp(1, LANES_MAX) }
 }
 
 /// The time that a script is told, where it is not the store's own.

@@ -1,6 +1,5 @@
 //! How many nodes there are: each says every second that it is there, and hears how many did so lately.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -25,7 +24,7 @@ return redis.call('ZCARD', KEYS[1])",
 
 /// Says hello until the store is dropped.
 pub(super) async fn greet(store: Weak<Inner>) {
-    let name = format!("{:016x}", RandomState::new().hash_one(0));
+    let Some(name) = store.upgrade().map(|store| format!("{:016x}", store.node)) else { return };
     let mut every = tokio::time::interval(EVERY);
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {

@@ -79,7 +79,7 @@ impl Recent {
         }
     }
 
-    /// Everything that is remembered.
+    /// Everything that is remembered, in the order of its keys.
     pub(super) fn all(&self) -> Vec<(Arc<[u8]>, Seen)> {
         let mut all = Vec::new();
         for part in &self.parts {
@@ -87,6 +87,7 @@ impl Recent {
             let old = part.old.iter().filter(|(key, _)| !part.young.contains_key(*key));
             all.extend(part.young.iter().chain(old).map(|(key, seen)| (key.clone(), seen.clone())));
         }
+        all.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         all
     }
 }

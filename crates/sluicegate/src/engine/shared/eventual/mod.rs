@@ -1,0 +1,1 @@
+//! Deciding here, and telling the others afterwards.

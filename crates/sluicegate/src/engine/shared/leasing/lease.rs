@@ -1,0 +1,390 @@
+//! One identity's lease: what a node holds of it, and what it does next about it. No clock, no store: times are ticks, and calls are
+//! made by whoever asks what to call.
+//!
+//! ```text
+//!   bought |================ spent ===============|.......|          half of it is gone: buy again, in the background
+//!                                        low water ^      ^ nothing left: the store is asked, as if there were no leases
+//! ```
+//!
+//! How much is bought goes by what was asked for lately: enough for [`HORIZON`], and no more than a few times what was bought before, so that a newcomer begins
+//! small. What the store gives goes by what there is, and by what others ask for; near the end of a limit that is nothing, and every hit asks the store.
+
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::verdict::{Outcome, Verdict};
+
+/// For how long what is bought is to last.
+const HORIZON: Span = Span::from_millis(500);
+/// How long it may be held without a word.
+pub(super) const TTL: Span = Span::from_secs(2);
+/// Who was not asked for during this time gives back what it has.
+const IDLE: Span = Span::from_millis(500);
+/// Over at least so long demand is measured.
+const MEASURED: Span = Span::from_millis(50);
+/// The first that is bought.
+const FIRST: u64 = 8;
+/// How much more than it held before a node may want.
+const GROWTH: u64 = 4;
+/// No more than this at once, whatever the demand: far above what a node decides in [`HORIZON`].
+const WANT_MAX: u64 = 1 << 32;
+/// Before the next call, where there was little to be had; then twice as long, up to the second.
+const SCARCE: (Span, Span) = (Span::from_millis(2), Span::from_millis(64));
+/// Before the next call after one that failed.
+const FAILED: (Span, Span) = (Span::from_millis(50), Span::from_secs(1));
+/// What the clocks of a node and of the store may differ in pace: one part in so many.
+const DRIFT: u64 = 1_000;
+/// How long what others give back may go unheard of.
+const DENIED: Span = Span::from_millis(100);
+
+/// What is held of one identity.
+#[derive(Debug)]
+pub(super) struct Lease {
+    unspent: u64,
+    /// From this tick on nothing of it may be spent.
+    ends: Timestamp,
+    /// Whether it ends with a window, so that nothing can be done about it.
+    is_last: bool,
+    /// At or below this it is time to buy.
+    low_water: u64,
+    view: View,
+    denial: Option<Denial>,
+    demand: Demand,
+    serial: u64,
+    /// What was asked for by the call that is under way.
+    under_way: Option<Numbers>,
+    not_before: Timestamp,
+    pause: Span,
+    /// What ran out unspent, since it was last asked for.
+    lapsed: u64,
+}
+
+/// A call: what to ask the store for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Numbers {
+    pub(super) serial: u64,
+    pub(super) give: u64,
+    pub(super) hold: u64,
+    pub(super) want: u64,
+}
+
+/// What a lease says to a hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    /// It is covered.
+    Covered(Verdict),
+    /// The store has just denied the same.
+    Denied(Verdict),
+    /// Ask the store.
+    Uncovered,
+}
+
+/// What the store gave.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bought {
+    pub(super) granted: u64,
+    /// How long after the call was sent it ends, by the store's clock; at the earliest.
+    pub(super) lasts: Span,
+    /// Whether what was held before still counts.
+    pub(super) kept: bool,
+    /// Whether it ends with a window.
+    pub(super) is_last: bool,
+}
+
+/// How the limit stands for everybody, as of the last call: what an answer says beside yes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View {
+    /// With everything that this node holds given back.
+    pub(super) verdict: Verdict,
+    /// By how much later it is full again for each that is spent, in microseconds.
+    pub(super) slope: u64,
+    /// When that was.
+    pub(super) at: Timestamp,
+    /// What this node held then.
+    pub(super) held: u64,
+}
+
+#[derive(Debug)]
+struct Denial {
+    verdict: Verdict,
+    cost: u64,
+    at: Timestamp,
+    until: Timestamp,
+}
+
+/// How much is asked for.
+#[derive(Debug)]
+struct Demand {
+    /// Since when, and how much since.
+    since: Timestamp,
+    asked: u64,
+    per_second: u64,
+    last: Timestamp,
+}
+
+// === impl Lease ===
+
+impl Lease {
+    /// Nothing is held yet; so much a second is wanted, as far as is known.
+    pub(super) fn new(per_second: u64, ticks: Timestamp) -> Self {
+        let verdict = crate::memory::UNCOUNTED;
+        Self {
+            unspent: 0,
+            ends: Timestamp::EPOCH,
+            is_last: false,
+            low_water: 0,
+            view: View { verdict, slope: 0, at: ticks, held: 0 },
+            denial: None,
+            demand: Demand { since: ticks, asked: 0, per_second, last: ticks },
+            serial: 0,
+            under_way: None,
+            not_before: Timestamp::EPOCH,
+            pause: SCARCE.0,
+            lapsed: 0,
+        }
+    }
+
+    /// A hit of this cost.
+    #[inline]
+    pub(super) fn hit(&mut self, cost: u64, ticks: Timestamp) -> Said {
+        self.demand.count(cost, ticks);
+        let said = self.peek(cost, ticks);
+        if let Said::Covered(_) = said {
+            self.unspent -= cost;
+            return Said::Covered(self.view.verdict(self.unspent, ticks));
+        }
+        said
+    }
+
+    /// What a hit would be told.
+    #[inline]
+    pub(super) fn peek(&mut self, cost: u64, ticks: Timestamp) -> Said {
+        self.settle(ticks);
+        if cost <= self.unspent && self.unspent > 0 {
+            return Said::Covered(self.view.verdict(self.unspent, ticks));
+        }
+        match &self.denial {
+            // Another cost has another time.
+            Some(denial) if denial.cost == cost && ticks < denial.until => {
+                Said::Denied(denial.verdict_at(ticks))
+            }
+            _ => Said::Uncovered,
+        }
+    }
+
+    /// A hit that was covered does not happen.
+    pub(super) fn undo(&mut self, cost: u64, ticks: Timestamp) {
+        self.settle(ticks);
+        // What ran out meanwhile has run out.
+        if ticks < self.ends {
+            self.unspent = self.unspent.saturating_add(cost);
+        }
+    }
+
+    /// The store denied what was not covered. Nobody asks it again before its time has come, nor before `gap` has passed.
+    pub(super) fn denied(&mut self, cost: u64, mut verdict: Verdict, gap: Span, ticks: Timestamp) {
+        let Outcome::Deny { retry_after } = verdict.outcome else { return };
+        let retry_after = retry_after.max(gap);
+        verdict.outcome = Outcome::Deny { retry_after };
+        let until = ticks.after(retry_after.min(DENIED));
+        self.denial = Some(Denial { verdict, cost, at: ticks, until });
+    }
+
+    /// Something was given back, or changed: a denial may be one no longer.
+    pub(super) fn forget_denial(&mut self) {
+        self.denial = None;
+    }
+
+    /// What to call now that it was asked for, if anything. It is taken as called.
+    #[inline]
+    pub(super) fn buys(&mut self, ticks: Timestamp) -> Option<Numbers> {
+        let may = self.under_way.is_none() && self.unspent <= self.low_water;
+        if !may || ticks < self.not_before {
+            return None;
+        }
+        let want = self.due();
+        self.call(0, want)
+    }
+
+    /// What to call where nobody asks, if anything: what is not needed is given back, and what is about to run out is renewed.
+    pub(super) fn looks_after(&mut self, ticks: Timestamp) -> Option<Numbers> {
+        self.settle(ticks);
+        self.demand.measure(ticks);
+        if self.under_way.is_some() || self.unspent == 0 || ticks < self.not_before {
+            return None;
+        }
+        let (needed, left) = (self.demand.during(HORIZON), self.ends.since(ticks));
+        if self.is_idle(ticks) {
+            return self.call(self.unspent, 0);
+        }
+        if self.unspent > needed.saturating_mul(2).saturating_add(FIRST) {
+            return self.call(self.unspent - needed, 0);
+        }
+        if !self.is_last && left.as_micros() < TTL.as_micros() / 2 {
+            return self.call(0, 0);
+        }
+        None
+    }
+
+    /// What to call when the node stops.
+    pub(super) fn gives_all(&mut self, ticks: Timestamp) -> Option<Numbers> {
+        self.settle(ticks);
+        // What is on its way here may be lost: the call's answer is not waited for.
+        if self.unspent == 0 { None } else { self.call(self.unspent, 0) }
+    }
+
+    /// A call was answered.
+    pub(super) fn bought(&mut self, bought: Bought, sent: Timestamp, heard: Timestamp) {
+        let Some(asked) = self.under_way.take() else { return };
+        self.settle(heard);
+        if !bought.kept {
+            self.lapse();
+        }
+        self.unspent = self.unspent.saturating_add(bought.granted);
+        let lasts = bought.lasts.as_micros();
+        self.ends = sent.after(Span::from_micros(lasts - lasts / DRIFT));
+        self.is_last = bought.is_last;
+        self.low_water = self.unspent / 2;
+        // Heard too late.
+        self.settle(heard);
+        if asked.want == 0 {
+            return;
+        }
+        if bought.granted >= asked.want / 2 {
+            self.pause = SCARCE.0;
+            self.not_before = Timestamp::EPOCH;
+        } else {
+            self.wait(heard, SCARCE);
+        }
+        if bought.granted > 0 {
+            self.denial = None;
+        }
+    }
+
+    /// How the limit stands for everybody.
+    pub(super) fn sees(&mut self, view: View) {
+        self.view = view;
+    }
+
+    /// A call was not answered, or not as it was asked. It may have been carried out.
+    pub(super) fn failed(&mut self, ticks: Timestamp) {
+        self.under_way = None;
+        self.wait(ticks, FAILED);
+    }
+
+    /// What is held.
+    pub(super) const fn unspent(&self) -> u64 {
+        self.unspent
+    }
+
+    /// How much is asked for a second, as far as it was measured.
+    pub(super) const fn per_second(&self) -> u64 {
+        self.demand.per_second
+    }
+
+    /// For how long it is still held.
+    pub(super) fn lasts(&self, ticks: Timestamp) -> Span {
+        self.ends.since(ticks)
+    }
+
+    /// Whether nobody has asked for it lately.
+    pub(super) fn is_idle(&self, ticks: Timestamp) -> bool {
+        ticks.since(self.demand.last) > IDLE
+    }
+
+    /// Whether it can be forgotten: nobody asks for it, and nothing is held.
+    pub(super) fn is_over(&self, ticks: Timestamp) -> bool {
+        self.is_idle(ticks) && self.unspent == 0 && self.under_way.is_none()
+    }
+
+    /// What ran out unspent since this was last asked.
+    pub(super) const fn take_lapsed(&mut self) -> u64 {
+        std::mem::replace(&mut self.lapsed, 0)
+    }
+
+    #[inline]
+    fn settle(&mut self, ticks: Timestamp) {
+        if ticks >= self.ends && self.unspent > 0 {
+            self.lapse();
+        }
+    }
+
+    fn lapse(&mut self) {
+        self.lapsed = self.lapsed.saturating_add(self.unspent);
+        (self.unspent, self.low_water) = (0, 0);
+    }
+
+    /// How much is to be bought.
+    fn due(&self) -> u64 {
+        let most = (self.view.held.max(self.unspent).saturating_mul(GROWTH)).max(FIRST);
+        let due = self.demand.during(HORIZON).saturating_sub(self.unspent);
+        due.clamp(1, most.min(WANT_MAX))
+    }
+
+    fn call(&mut self, give: u64, want: u64) -> Option<Numbers> {
+        self.unspent = self.unspent.saturating_sub(give);
+        self.serial += 1;
+        let numbers = Numbers { serial: self.serial, give, hold: self.unspent, want };
+        self.under_way = Some(numbers);
+        Some(numbers)
+    }
+
+    fn wait(&mut self, ticks: Timestamp, (least, most): (Span, Span)) {
+        self.pause = self.pause.clamp(least, most);
+        self.not_before = ticks.after(self.pause);
+        self.pause = Span::from_micros(self.pause.as_micros() * 2).min(most);
+    }
+}
+
+// === impl View ===
+
+impl View {
+    /// An admission with so much unspent after it.
+    #[inline]
+    fn verdict(&self, unspent: u64, ticks: Timestamp) -> Verdict {
+        let spent = self.held.saturating_sub(unspent);
+        let later = self.slope.saturating_mul(spent);
+        let full_in = self.verdict.reset_after.as_micros().saturating_add(later);
+        let reset_after = Span::from_micros(full_in).less(ticks.since(self.at));
+        let spent = i64::try_from(spent).unwrap_or(i64::MAX);
+        let remaining = self.verdict.remaining.map(|left| left.saturating_sub(spent).max(0));
+        let outcome = Outcome::Allow { wait: Span::ZERO };
+        Verdict { outcome, remaining, reset_after, ..self.verdict }
+    }
+}
+
+// === impl Denial ===
+
+impl Denial {
+    fn verdict_at(&self, ticks: Timestamp) -> Verdict {
+        self.verdict.later(ticks.since(self.at))
+    }
+}
+
+// === impl Demand ===
+
+impl Demand {
+    #[inline]
+    fn count(&mut self, cost: u64, ticks: Timestamp) {
+        self.asked = self.asked.saturating_add(cost);
+        self.last = ticks;
+        if ticks.since(self.since) >= MEASURED {
+            self.measure(ticks);
+        }
+    }
+
+    /// Follows a rise at once, and a fall by halves.
+    fn measure(&mut self, ticks: Timestamp) {
+        let elapsed = ticks.since(self.since);
+        if elapsed < MEASURED {
+            return;
+        }
+        let per_second = u128::from(self.asked) * 1_000_000 / u128::from(elapsed.as_micros());
+        let per_second = u64::try_from(per_second).unwrap_or(u64::MAX);
+        self.per_second = per_second.max(self.per_second / 2 + per_second / 2);
+        (self.since, self.asked) = (ticks, 0);
+    }
+
+    fn during(&self, span: Span) -> u64 {
+        let amount = u128::from(self.per_second) * u128::from(span.as_micros()) / 1_000_000;
+        u64::try_from(amount).unwrap_or(u64::MAX)
+    }
+}
