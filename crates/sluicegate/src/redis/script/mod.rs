@@ -9,11 +9,13 @@
 
 mod ask;
 mod charter;
+mod lease;
 mod long;
 mod told;
 
 pub(crate) use ask::{Ask, AskPart, ShortOp, Stand, call, keys_of};
 pub(crate) use charter::{Charter, Plans};
+pub(crate) use lease::{LeaseAsk, LeaseTold, lease_call, lease_told};
 pub(crate) use long::{
     Long, LongError, LongPart, absorb, apply, ask_long, change, forget, look, reassert, renew,
 };

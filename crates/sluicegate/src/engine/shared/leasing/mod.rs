@@ -10,10 +10,8 @@ mod buying;
 mod lease;
 mod sketch;
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -147,6 +145,8 @@ impl Leases {
         self.inner.with_seat(step, ticks, |seat| {
             let said = seat.lease.hit(step.cost, ticks);
             seat.local += u64::from(said != Said::Uncovered);
+            // Rules that are loaded anew may have other numbers.
+            seat.no = step.no;
             said
         })
     }
@@ -254,37 +254,41 @@ impl Inner {
         if self.is_closing.load(Ordering::Relaxed) {
             return;
         }
-        let is_hot = step.consistency != Consistency::Leased;
         let count = self.sketch.count(step.hash);
         let mut shard = self.shard(step.hash).lock();
-        if let Some(seat) = shard.get_mut(&step.hash)
-            && !seat.is(step)
-        {
-            if &*seat.identity != step.identity {
-                return;
+        let seat = match shard.entry(step.hash) {
+            Entry::Occupied(taken) if taken.get().is(step) => taken.into_mut(),
+            Entry::Occupied(taken) if *taken.get().identity == *step.identity => {
+                // The limits are others now.
+                let seat = taken.into_mut();
+                let old = std::mem::replace(seat, self.new_seat(step, count, ticks));
+                self.leave(old, step.hash, ticks);
+                seat
             }
-            // The limits are others now.
-            if let Some(seat) = shard.remove(&step.hash) {
-                self.leave(seat, step.hash, ticks);
+            // Two identities of one hash: the first has it.
+            Entry::Occupied(_) => return,
+            Entry::Vacant(free) if self.is_often(step, count) => {
+                free.insert(self.new_seat(step, count, ticks))
             }
+            Entry::Vacant(_) => return,
+        };
+        seat.lease.missed(step.cost, ticks);
+        if let Some(numbers) = seat.lease.buys(&self.serials, ticks) {
+            self.call(seat, step.hash, numbers);
         }
-        if !shard.contains_key(&step.hash) {
-            let is_often = count >= if is_hot { HOT } else { OFTEN };
-            if !is_often || self.seats.load(Ordering::Relaxed) >= SEATS_MAX {
-                return;
-            }
-            self.seats.fetch_add(1, Ordering::Relaxed);
-            add(&step.counters.promoted, 1);
-            add(&step.counters.leases, 1);
-            let key = self.store.key_of(step.identity, "");
-            shard.insert(step.hash, Seat::new(step, key, is_hot, u64::from(count), ticks));
-        }
-        if let Some(seat) = shard.get_mut(&step.hash) {
-            seat.lease.missed(step.cost, ticks);
-            if let Some(numbers) = seat.lease.buys(&self.serials, ticks) {
-                self.call(seat, step.hash, numbers);
-            }
-        }
+    }
+
+    fn is_often(&self, step: &LocalStep<'_>, count: u32) -> bool {
+        let often = if is_hot(step) { HOT } else { OFTEN };
+        count >= often && self.seats.load(Ordering::Relaxed) < SEATS_MAX
+    }
+
+    fn new_seat(&self, step: &LocalStep<'_>, count: u32, ticks: Timestamp) -> Seat {
+        self.seats.fetch_add(1, Ordering::Relaxed);
+        add(&step.counters.promoted, 1);
+        add(&step.counters.leases, 1);
+        let key = self.store.key_of(step.identity, "");
+        Seat::new(step, key, u64::from(count), ticks)
     }
 
     /// Has a call made. There is one for each seat at most, and so there is room for it.
@@ -322,13 +326,7 @@ impl Inner {
 // === impl Seat ===
 
 impl Seat {
-    fn new(
-        step: &LocalStep<'_>,
-        key: Arc<[u8]>,
-        is_hot: bool,
-        count: u64,
-        ticks: Timestamp,
-    ) -> Self {
+    fn new(step: &LocalStep<'_>, key: Arc<[u8]>, count: u64, ticks: Timestamp) -> Self {
         let fills_in = step.rule.policies.iter().filter_map(|policy| policy.window).min();
         let gap = Span::from_micros(fills_in.unwrap_or_default().as_micros() / 16).min(GAP_MAX);
         Self {
@@ -337,7 +335,7 @@ impl Seat {
             key,
             rule: step.rule.clone(),
             share: step.share.cloned(),
-            is_hot,
+            is_hot: is_hot(step),
             gap,
             lease: Lease::new(count, ticks),
             counters: step.counters.clone(),
@@ -375,6 +373,11 @@ impl Seat {
             lasts: self.lease.lasts(ticks),
         }
     }
+}
+
+/// Whether it is leased although its rule is strict.
+fn is_hot(step: &LocalStep<'_>) -> bool {
+    step.consistency != Consistency::Leased
 }
 
 // === impl AsIs ===
