@@ -259,9 +259,10 @@ impl Snapshot<'_> {
 
 #[cfg(feature = "redis")]
 impl Snapshot<'_> {
-    /// Whether there is a rule that nodes may decide by themselves.
+    /// Whether there is a rule that nodes which share a store may decide by themselves.
     #[inline]
-    pub(super) fn has_local(&self) -> bool {
+    #[must_use]
+    pub fn has_local(&self) -> bool {
         self.live.has_local
     }
 

@@ -158,6 +158,9 @@ impl SharedEngine {
         request: &Request<'_>,
         checked: &mut Checked,
     ) -> Result<(), StoreError> {
+        if self.check_here(rules, request, checked) {
+            return Ok(());
+        }
         self.ask(Want::Hit, rules, request, checked).await
     }
 
