@@ -75,13 +75,14 @@ impl SharedEngine {
         ticks: Timestamp,
     ) -> Here {
         let mut here = Here::default();
+        let is_only = plan.steps().len() == 1;
         for (place, (step, status)) in plan.steps().iter().zip(statuses).enumerate() {
             let is_free = matches!(rules.manner(want, step), Manner::Free);
             if is_free || first_alike(plan, place) < place {
                 continue;
             }
             let local = match self.step_at(want, rules, plan, place) {
-                Some(step) => self.say(want, &step, ticks),
+                Some(step) => self.say(want, &step, is_only, ticks),
                 None => Local::Ask,
             };
             match local {
@@ -97,11 +98,12 @@ impl SharedEngine {
 
     /// What this node says of a step.
     #[inline]
-    fn say(&self, want: Want, step: &LocalStep<'_>, ticks: Timestamp) -> Local {
+    fn say(&self, want: Want, step: &LocalStep<'_>, is_only: bool, ticks: Timestamp) -> Local {
         match (want, step.consistency) {
-            (Want::Hit, Consistency::Leased | Consistency::StrictUntilHot) => {
-                self.leases.hit(step, ticks)
-            }
+            (Want::Hit, Consistency::Leased | Consistency::StrictUntilHot) => match is_only {
+                true => self.leases.hit(step, ticks),
+                false => self.leases.try_hit(step, ticks),
+            },
             (Want::Peek, Consistency::Leased | Consistency::StrictUntilHot) => {
                 self.leases.peek(step, ticks)
             }
@@ -109,17 +111,23 @@ impl SharedEngine {
         }
     }
 
-    /// Takes back what this node has admitted of a request that does not go.
-    pub(super) fn undo_here(
+    /// What this node has admitted of a request happens, or not.
+    pub(super) fn settle_here(
         &self,
         here: Here,
+        happens: bool,
         rules: &Snapshot<'_>,
         plan: &Plan,
         ticks: Timestamp,
     ) {
+        if plan.steps().len() == 1 {
+            return;
+        }
         for place in here.admitted() {
-            if let Some(step) = self.step_at(Want::Hit, rules, plan, place) {
-                self.leases.undo(&step, ticks);
+            let Some(step) = self.step_at(Want::Hit, rules, plan, place) else { continue };
+            match happens {
+                true => self.leases.happens(&step),
+                false => self.leases.undo(&step, ticks),
             }
         }
     }

@@ -126,14 +126,13 @@ impl SharedEngine {
         let ticks = self.engine.ticks();
         let Checked { allowed, statuses, plan, .. } = checked;
         let here = self.ask_here(Want::Hit, rules, plan, statuses, ticks);
-        if here.leaves || here.denies {
-            self.undo_here(here, rules, plan, ticks);
-        }
+        let happens = !here.leaves && !here.denies;
+        self.settle_here(here, happens, rules, plan, ticks);
         if here.leaves {
             return false;
         }
         parts::repeat(plan, |place| rules.is_asked_once(Want::Hit, place, plan), statuses);
-        *allowed = !here.denies;
+        *allowed = happens;
         rules.count(plan, statuses);
         true
     }
@@ -294,8 +293,8 @@ impl SharedEngine {
         parts::repeat(plan, |place| rules.is_asked_once(want, place, plan), statuses);
         *allowed = settled.is_ok() && rules.is_allowed(statuses);
         self.learn(want, rules, plan, &groups);
-        if want == Want::Hit && !*allowed {
-            self.undo_here(here, rules, plan, self.engine.ticks());
+        if want == Want::Hit && rules.has_local() {
+            self.settle_here(here, *allowed, rules, plan, self.engine.ticks());
         }
         if then == Want::Hit && !*allowed {
             self.give_back(groups);

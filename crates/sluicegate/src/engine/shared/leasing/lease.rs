@@ -41,6 +41,8 @@ const DENIED: Span = Span::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Lease {
     unspent: u64,
+    /// Spent by requests that may yet not happen: until that is known it counts as held.
+    pending: u64,
     /// From this tick on nothing of it may be spent.
     ends: Timestamp,
     /// Whether it ends with a window, so that nothing can be done about it.
@@ -133,6 +135,7 @@ impl Lease {
         let verdict = crate::memory::UNCOUNTED;
         Self {
             unspent: 0,
+            pending: 0,
             ends: Timestamp::EPOCH,
             is_last: false,
             low_water: 0,
@@ -185,13 +188,27 @@ impl Lease {
         }
     }
 
+    /// The same for a request that others have a say on: it happens or not ([`Lease::happens`], [`Lease::undo`]).
+    pub(super) fn try_hit(&mut self, cost: u64, ticks: Timestamp) -> Said {
+        let said = self.hit(cost, ticks);
+        if let Said::Covered(_) = said {
+            self.pending = self.pending.saturating_add(cost);
+        }
+        said
+    }
+
+    /// A hit that was covered happens.
+    pub(super) fn happens(&mut self, cost: u64) {
+        self.pending = self.pending.saturating_sub(cost);
+    }
+
     /// A hit that was covered does not happen.
     pub(super) fn undo(&mut self, cost: u64, ticks: Timestamp) {
         self.settle(ticks);
         // What ran out meanwhile has run out.
-        if ticks < self.ends {
-            self.unspent = self.unspent.saturating_add(cost);
-        }
+        let held = cost.min(self.pending);
+        self.pending -= held;
+        self.unspent = self.unspent.saturating_add(held);
     }
 
     /// The store denied what was not covered. Nobody asks it again before its time has come, nor before `gap` has passed.
@@ -336,14 +353,14 @@ impl Lease {
 
     #[inline]
     fn settle(&mut self, ticks: Timestamp) {
-        if ticks >= self.ends && self.unspent > 0 {
+        if ticks >= self.ends && (self.unspent > 0 || self.pending > 0) {
             self.lapse();
         }
     }
 
     fn lapse(&mut self) {
         self.lapsed = self.lapsed.saturating_add(self.unspent);
-        (self.unspent, self.low_water) = (0, 0);
+        (self.unspent, self.pending, self.low_water) = (0, 0, 0);
     }
 
     /// How much is to be bought.
@@ -355,7 +372,8 @@ impl Lease {
 
     fn call(&mut self, give: u64, want: u64, serials: &Serials) -> Numbers {
         self.unspent = self.unspent.saturating_sub(give);
-        let numbers = Numbers { serial: serials.next(), give, hold: self.unspent, want };
+        let numbers =
+            Numbers { serial: serials.next(), give, hold: self.unspent + self.pending, want };
         self.under_way = Some(numbers);
         numbers
     }

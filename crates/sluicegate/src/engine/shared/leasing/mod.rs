@@ -10,6 +10,9 @@ mod buying;
 mod lease;
 mod sketch;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
@@ -151,6 +154,21 @@ impl Leases {
         })
     }
 
+    /// The same for a request that others have a say on: it happens or not.
+    pub(super) fn try_hit(&self, step: &LocalStep<'_>, ticks: Timestamp) -> Local {
+        self.inner.with_seat(step, ticks, |seat| {
+            let said = seat.lease.try_hit(step.cost, ticks);
+            seat.local += u64::from(said != Said::Uncovered);
+            seat.no = step.no;
+            said
+        })
+    }
+
+    /// A hit that was said to pass happens.
+    pub(super) fn happens(&self, step: &LocalStep<'_>) {
+        self.inner.of_seat(step, |seat| seat.lease.happens(step.cost));
+    }
+
     /// What a hit would be told, if this node can tell. The store knows better what is denied.
     pub(super) fn peek(&self, step: &LocalStep<'_>, ticks: Timestamp) -> Local {
         let said = self.inner.with_seat(step, ticks, |seat| seat.lease.peek(step.cost, ticks));
@@ -162,10 +180,7 @@ impl Leases {
 
     /// A hit that was said to pass does not happen.
     pub(super) fn undo(&self, step: &LocalStep<'_>, ticks: Timestamp) {
-        let mut shard = self.inner.shard(step.hash).lock();
-        if let Some(seat) = shard.get_mut(&step.hash).filter(|seat| seat.is(step)) {
-            seat.lease.undo(step.cost, ticks);
-        }
+        self.inner.of_seat(step, |seat| seat.lease.undo(step.cost, ticks));
     }
 
     /// The store is asked for a hit: if that is often so, it is leased from now on.
@@ -179,10 +194,9 @@ impl Leases {
         if !matches!(verdict.outcome, Outcome::Deny { .. }) {
             return;
         }
-        let mut shard = self.inner.shard(step.hash).lock();
-        if let Some(seat) = shard.get_mut(&step.hash).filter(|seat| seat.is(step)) {
+        self.inner.of_seat(step, |seat| {
             seat.lease.denied(step.cost, *verdict, seat.gap, ticks);
-        }
+        });
     }
 
     /// Something was given back to it, or changed.
@@ -241,12 +255,21 @@ impl Inner {
             return Local::Ask;
         }
         let said = ask(seat);
-        if let Some(numbers) = seat.lease.buys(&self.serials, ticks) {
+        if !self.is_closing.load(Ordering::Relaxed)
+            && let Some(numbers) = seat.lease.buys(&self.serials, ticks)
+        {
             self.call(seat, step.hash, numbers);
         }
         match said {
             Said::Covered(verdict) | Said::Denied(verdict) => Local::Said(verdict, LEASED),
             Said::Uncovered => Local::Ask,
+        }
+    }
+
+    fn of_seat(&self, step: &LocalStep<'_>, act: impl FnOnce(&mut Seat)) {
+        let mut shard = self.shard(step.hash).lock();
+        if let Some(seat) = shard.get_mut(&step.hash).filter(|seat| seat.is(step)) {
+            act(seat);
         }
     }
 
