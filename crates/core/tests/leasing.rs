@@ -161,9 +161,7 @@ impl World {
 
     fn lease(&mut self, place: usize, give: u64, want: u64, ttl: u64, fate: Fate) {
         self.serial += 1;
-        if at(self.now) >= self.nodes[place].until {
-            self.nodes[place] = Node::default();
-        }
+        // Whether it has run out is not for the node to say.
         let node = &mut self.nodes[place];
         let give = node.held * give / 100;
         node.held -= give;
@@ -200,7 +198,9 @@ impl World {
         let cells = account.leases().cells();
         let ends = cells.iter().flat_map(|cell| [cell.until.before(us(1)), cell.until]);
         for moment in ends.chain([at(self.now)]).filter(|moment| *moment >= at(self.now)) {
-            let said = account.look(&self.plan, 1, Moment::at(moment));
+            let is_kept = account.expires_at(&self.plan) > moment;
+            let kept = if is_kept { account } else { &Account::default() };
+            let said = kept.look(&self.plan, 1, Moment::at(moment));
             for (step, said) in self.plan.iter().zip(said) {
                 let ending = cells.iter().filter(|cell| cell.until == moment);
                 let is_bucket = matches!(step.limit(), Limit::TokenBucket(_));
