@@ -31,6 +31,9 @@ pub(super) struct Live {
     pub(super) seats: Box<[Seat]>,
     /// The rules that have an ear for the load.
     elastic: Box<[(RuleNo, GateLevels)]>,
+    /// Whether any rule is one that nodes may decide by themselves.
+    #[cfg(feature = "redis")]
+    pub(super) has_local: bool,
 }
 
 /// A rule at work.
@@ -90,7 +93,15 @@ impl Live {
             Mode::Elastic { gate, .. } => Some((no, gate)),
             Mode::Hard | Mode::Soft { .. } | Mode::Shadow => None,
         });
-        Self { elastic: elastic.collect(), rules, seats }
+        #[cfg(feature = "redis")]
+        let mut all = rules.rules();
+        Self {
+            elastic: elastic.collect(),
+            #[cfg(feature = "redis")]
+            has_local: all.any(|no| super::shared::decides_here(rules.rule(no))),
+            rules,
+            seats,
+        }
     }
 
     /// Elastic rules hear what the load was at a moment.

@@ -24,4 +24,4 @@ pub(crate) use store::{NotDone, RuleWeight, Weight};
 pub use store::{Store, StoreOptions, StoreStats};
 pub use virtual_time::{VirtualError, VirtualLimiter};
 
-pub use crate::engine::{RuleLevel, SharedEngine, StoreError};
+pub use crate::engine::{Leased, RuleLevel, SharedEngine, StoreError};

@@ -132,7 +132,8 @@ impl SharedEngine {
 /// Descriptors that are about the same counter are told the same, where that is asked for once.
 pub(super) fn repeat(plan: &Plan, is_once: impl Fn(usize) -> bool, statuses: &mut [Status]) {
     for place in (0..plan.steps().len()).filter(|place| is_once(*place)) {
-        statuses[place].verdict = statuses[first_alike(plan, place)].verdict;
+        let first = statuses[first_alike(plan, place)];
+        (statuses[place].verdict, statuses[place].promise) = (first.verdict, first.promise);
     }
 }
 

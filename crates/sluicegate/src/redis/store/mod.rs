@@ -26,14 +26,16 @@ use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot};
 
 use super::call::CallError;
 use super::link::Link;
-use super::script::{self, Answered, Ask, AskPart, Charter, Long, LongError, LongPart, Plans};
+use super::script::{
+    self, Answered, Ask, AskPart, Charter, LeaseAsk, LeaseTold, Long, LongError, LongPart, Plans,
+};
 use crate::clock::{Clock, SystemClock};
 use chance::Chance;
 use demand::Demands;
 use denials::Denials;
 use journal::Journal;
 use lane::{Pending, Said};
-use recent::{Recent, Sights};
+use recent::{Recent, Seen, Sights};
 use refusing::Refusing;
 
 pub(crate) use demand::RuleWeight;
@@ -233,6 +235,39 @@ impl Store {
     /// The name of what is kept of an identity.
     pub(crate) fn key_of(&self, identity: &[u8], beside: &str) -> Arc<[u8]> {
         key::key_of(&self.inner.options.namespace, identity, beside)
+    }
+
+    /// A hash of an identity, under this node's secret.
+    #[inline]
+    pub(crate) fn hash_of(&self, identity: &[u8]) -> u64 {
+        self.inner.chance.hash_one(identity)
+    }
+
+    /// Buys ahead and gives back, for identities that can be asked together.
+    pub(crate) async fn lease(&self, asks: &[LeaseAsk]) -> Result<Vec<LeaseTold>, CallError> {
+        let inner = &*self.inner;
+        inner.asked.fetch_add(1, Ordering::Relaxed);
+        for ask in asks {
+            inner.leave_plan_of(&ask.charter).await;
+        }
+        let answered = inner.link.call(&script::lease_call(asks, inner.clock())).await;
+        let told = answered.and_then(|value| {
+            let told = script::lease_told(asks, value);
+            told.map_err(|bad| CallError::Refused(bad.to_string().into()))
+        });
+        let told = told.inspect_err(|error| {
+            inner.failed.fetch_add(1, Ordering::Relaxed);
+            inner.refusal.heard(error);
+        })?;
+        for (ask, told) in asks.iter().zip(&told) {
+            if let LeaseTold::Granted { now, account, epoch, .. } = told {
+                let (charter, account) = (ask.charter.clone(), account.clone());
+                let (epoch, primary) = (*epoch, inner.link.epoch());
+                let seen = Seen { charter, account, epoch, at: *now, primary };
+                inner.recent.note(ask.key.clone(), inner.chance.hash_one(&ask.key), seen);
+            }
+        }
+        Ok(told)
     }
 
     /// Which parts of a request can be asked together.
