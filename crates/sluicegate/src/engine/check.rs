@@ -271,6 +271,11 @@ impl Snapshot<'_> {
         self.live.seats[no.index()].kept.levels()
     }
 
+    /// What is kept under a rule.
+    pub(super) fn kept(&self, no: RuleNo) -> &std::sync::Arc<super::live::Kept> {
+        &self.live.seats[no.index()].kept
+    }
+
     /// Whether the step at a place is asked once, however often it is named.
     pub(super) fn is_asked_once(&self, want: Want, place: usize, plan: &Plan) -> bool {
         let manner = self.manner(want, &plan.steps()[place]);

@@ -63,6 +63,9 @@ pub(super) struct Kept {
     /// What was decided without asking the store, from the first time on.
     #[cfg(feature = "redis")]
     levels: OnceLock<Arc<super::shared::LevelCounters>>,
+    /// What a hit weighs while the store is away, once somebody came.
+    #[cfg(feature = "redis")]
+    pub(super) weight: OnceLock<Arc<crate::redis::RuleWeight>>,
     /// Whether the rule is gone. Whoever is on its way may still ask for it.
     retired: AtomicBool,
 }
@@ -275,6 +278,8 @@ impl Default for Kept {
             counters: OnceLock::new(),
             #[cfg(feature = "redis")]
             levels: OnceLock::new(),
+            #[cfg(feature = "redis")]
+            weight: OnceLock::new(),
             retired: AtomicBool::new(false),
         }
     }

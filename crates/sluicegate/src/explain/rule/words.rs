@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(said("consistency: eventual"), "hard · eventual, synced every 100ms");
         assert_eq!(
             said("consistency: leased, mode: shadow"),
-            "shadow · leased (counts as strict in this mode)"
+            "shadow: never denies · leased (counts as strict in this mode)"
         );
     }
 

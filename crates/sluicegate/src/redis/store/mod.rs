@@ -1,6 +1,7 @@
 //! A store that many nodes share, as the engine asks it.
 
 mod chance;
+mod demand;
 mod denials;
 mod journal;
 mod key;
@@ -9,6 +10,7 @@ mod mending;
 mod nodes;
 mod recent;
 mod refusing;
+mod weight;
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -29,11 +31,15 @@ use super::script::{
 };
 use crate::clock::{Clock, SystemClock};
 use chance::Chance;
+use demand::Demands;
 use denials::Denials;
 use journal::Journal;
 use lane::{Pending, Said};
 use recent::{Recent, Seen, Sights};
 use refusing::Refusing;
+
+pub(crate) use demand::RuleWeight;
+pub(crate) use weight::Weight;
 
 /// How many asks may wait in one lane. With more the store is too slow for what is wanted of it, and waiting would help nobody.
 const WAITING_MAX: usize = 8_192;
@@ -101,6 +107,7 @@ pub(super) struct Inner {
     chance: Chance,
     /// This node's name among all that share the store.
     node: u64,
+    demands: Demands,
     denials: Denials,
     journal: Journal,
     long_locks: Vec<Mutex<()>>,
@@ -158,6 +165,7 @@ impl Store {
             lanes,
             node: chance.hash_one("node"),
             chance,
+            demands: Demands::default(),
             denials: Denials::default(),
             journal: Journal::default(),
             long_locks: (0..LONG_LOCKS).map(|_| Mutex::default()).collect(),
@@ -387,6 +395,25 @@ impl Store {
         said.map_err(NotDone::from)
     }
 
+    /// Watches what this node is asked for under a rule, so that it has a share by demand while the store is away.
+    pub(crate) fn watch_demand(
+        &self,
+        lasting_key: &str,
+        hits: impl Fn() -> Option<u64> + Send + Sync + 'static,
+    ) -> Arc<RuleWeight> {
+        self.inner.demands.watch(key::rule_id(lasting_key), hits)
+    }
+
+    /// What a part is charged here, where a hit weighs so much; rounding goes on with the next one.
+    pub(crate) fn charge(&self, part: &AskPart, weight: Weight) -> u64 {
+        self.inner.demands.carries.charge(self.inner.hash_of(part), part.cost, weight)
+    }
+
+    /// What it would be charged.
+    pub(crate) fn would_charge(&self, part: &AskPart, weight: Weight) -> u64 {
+        self.inner.demands.carries.would_charge(self.inner.hash_of(part), part.cost, weight)
+    }
+
     /// What a rule says took the place of an answer.
     pub(crate) fn fell_back(&self, policy: OnStoreFailure) {
         if let Some(place) = POLICIES.iter().position(|known| *known == policy) {
@@ -478,6 +505,14 @@ impl Inner {
         match self.options.own_clock.as_ref().or(self.options.clock.as_ref()) {
             Some(clock) => clock.now(),
             None => SystemClock::get().read(),
+        }
+    }
+
+    /// By the same clock, a time that never goes back.
+    fn ticks(&self) -> Timestamp {
+        match self.options.own_clock.as_ref().or(self.options.clock.as_ref()) {
+            Some(clock) => clock.ticks(),
+            None => SystemClock::get().read_ticks(),
         }
     }
 
