@@ -9,6 +9,7 @@ mod mending;
 mod nodes;
 mod recent;
 mod refusing;
+mod time;
 
 use std::fmt;
 use std::hash::BuildHasher;
