@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
-use sluicegate_core::verdict::Verdict;
+use sluicegate_core::verdict::{Decision, Verdict};
 
 use super::deciding::{self, Asked};
 use super::series::Series;
@@ -128,6 +128,36 @@ impl Book {
     ) -> Option<Verdict> {
         let now = self.begin(rule, tick)?;
         self.knows(interval, now, tick).then(|| self.says(Asked::Peek(cost), now))
+    }
+
+    /// Counts what was admitted without asking this: nobody could be heard.
+    pub(super) fn count(&mut self, rule: &Arc<Rule>, cost: u64, tick: Timestamp) {
+        if self.begin(rule, tick).is_some() && cost > 0 {
+            self.series.iter_mut().for_each(|series| series.charge(cost));
+            self.version += 1;
+            self.matters = SYNCS;
+        }
+    }
+
+    /// What this node has counted in the windows of this moment: the most of any.
+    pub(super) fn own(&mut self, rule: &Arc<Rule>, tick: Timestamp) -> u64 {
+        if self.begin(rule, tick).is_none() {
+            return 0;
+        }
+        self.series.iter().map(Series::own).max().unwrap_or(0)
+    }
+
+    /// What each limit says on its own to a cost; `None` if too little is known.
+    pub(super) fn look(
+        &mut self,
+        rule: &Arc<Rule>,
+        cost: u64,
+        interval: Span,
+        tick: Timestamp,
+    ) -> Option<Vec<Decision>> {
+        let now = self.begin(rule, tick)?;
+        let plan = self.plan.as_ref().filter(|_| self.knows(interval, now, tick))?;
+        Some(deciding::each(&plan.steps, &self.of, &self.series, cost, now))
     }
 
     /// Gives back, and says how it stands; `None` if the time is not known.

@@ -150,6 +150,11 @@ impl Series {
         u64::try_from(all).unwrap_or(0).min(EXACT_MAX)
     }
 
+    /// What this node has used of the current window.
+    pub(super) const fn own(&self) -> u64 {
+        self.current.admitted.saturating_sub(self.current.given)
+    }
+
     /// Counts what was admitted.
     #[inline]
     pub(super) fn charge(&mut self, cost: u64) {
