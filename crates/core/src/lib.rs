@@ -55,6 +55,7 @@ pub mod algorithm;
 pub mod arithmetic;
 mod bytes;
 pub mod change;
+pub mod lease;
 pub mod limit;
 pub mod mode;
 pub mod op;

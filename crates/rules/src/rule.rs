@@ -74,6 +74,8 @@ pub enum Consistency {
     /// Never above the limit: every decision asks the store.
     #[default]
     Strict,
+    /// Never above the limit: every decision asks the store, except that keys that are asked for very often may be leased.
+    StrictUntilHot,
     /// Never above the limit: nodes buy ahead, and decide by themselves.
     Leased,
     /// Nodes decide by themselves and tell each other.
@@ -150,6 +152,28 @@ impl Rule {
             quota_mode: false,
             detailed_metric: false,
             rare: None,
+        }
+    }
+
+    /// What its limits really promise: nodes decide by themselves only about native limits that are enforced as they are.
+    /// A rule that may exceed its limits, or that denies only together with others, counts as strict.
+    ///
+    /// ```
+    /// use sluicegate_core::mode::Mode;
+    /// use sluicegate_rules::rule::{Consistency, Limits, Rule};
+    ///
+    /// let mut rule = Rule::new(Limits::Native(Box::new([])));
+    /// rule.consistency = Consistency::Leased;
+    /// assert_eq!(rule.kept_consistency(), Consistency::Leased);
+    /// rule.mode = Mode::Shadow;
+    /// assert_eq!(rule.kept_consistency(), Consistency::Strict);
+    /// ```
+    #[must_use]
+    pub fn kept_consistency(&self) -> Consistency {
+        let native = matches!(self.limits, Limits::Native(_));
+        match native && self.mode == Mode::Hard && !self.quota_mode {
+            true => self.consistency,
+            false => Consistency::Strict,
         }
     }
 

@@ -63,7 +63,29 @@ impl Reader<'_> {
         tell(self, Key::Consistency, judged.iter().find_map(|one| unshared(rule.consistency, one)));
         let waiting = judged.iter().find_map(|one| unwaiting(rule.on_limit, one));
         tell(self, Key::OnLimit, waiting.or_else(|| shadowed(rule)));
+        if fits.is_ok() {
+            self.kept(spot, found, rule);
+        }
         fits
+    }
+
+    /// Warns of nodes that would decide by themselves, if it were not for another setting.
+    fn kept<'t>(&mut self, spot: &Spot<'t, '_>, found: &Found<'t>, rule: &Rule) {
+        if rule.kept_consistency() == rule.consistency {
+            return;
+        }
+        let Some(pair) = found.get(Key::Consistency) else { return };
+        let (with, remedy) = match rule.mode {
+            Mode::Hard => ("in `quota_mode`", "`quota_mode`"),
+            Mode::Shadow => ("in the mode `shadow`", "the mode"),
+            Mode::Soft { .. } => ("in the mode `soft`", "the mode"),
+            Mode::Elastic { .. } => ("in the mode `elastic`", "the mode"),
+        };
+        let message = format!(
+            "counts as `strict` {with}, so every decision asks the store; write `strict`, or remove \
+             {remedy}"
+        );
+        self.report.warn(pair.value.at, spot.field(pair).path, message);
     }
 
     /// Warns of limits that let nothing pass.
@@ -161,7 +183,7 @@ fn as_written(error: QuotaError, algorithm: &'static str) -> QuotaError {
 fn unshared(consistency: Consistency, one: &Judged<'_>) -> Option<String> {
     let (word, fits, those) = match consistency {
         Consistency::Strict => return None,
-        Consistency::Leased => {
+        Consistency::Leased | Consistency::StrictUntilHot => {
             let fits = match one.limit {
                 CoreLimit::TokenBucket(bucket) => bucket.refill() == Refill::Greedy,
                 CoreLimit::FixedWindow(_) | CoreLimit::SlidingWindow(_) => true,
@@ -170,7 +192,8 @@ fn unshared(consistency: Consistency, one: &Judged<'_>) -> Option<String> {
                 }
                 _ => false,
             };
-            ("leased", fits, "a greedy `token_bucket`, a `fixed_window` or a `sliding_window`")
+            let word = if consistency == Consistency::Leased { "leased" } else { "hot_keys" };
+            (word, fits, "a greedy `token_bucket`, a `fixed_window` or a `sliding_window`")
         }
         Consistency::Eventual { .. } => {
             let fits = match one.limit {

@@ -143,6 +143,13 @@ pub(crate) const OVERFLOWS: [(&str, Overflow); 3] =
 
 pub(crate) const SYNC: Field<Span> =
     Field { name: "sync_interval", example: "50ms", read: sync_interval };
+pub(crate) const HOT_KEYS: Field<Consistency> = Field {
+    name: "hot_keys",
+    example: "leased",
+    read: |text| units::choice(text, &HOT_KEYS_WORDS),
+};
+pub(crate) const HOT_KEYS_WORDS: [(&str, Consistency); 2] =
+    [("leased", Consistency::StrictUntilHot), ("strict", Consistency::Strict)];
 
 fn cost(text: &str) -> Result<u64, UnitError> {
     match units::whole(text)? {
@@ -262,7 +269,7 @@ impl Reader<'_> {
                 "eventual" => Ok(Consistency::Eventual { sync_interval: SYNC_INTERVAL }),
                 other => Err(self.refuse(&below, unknown_consistency(&quoted(other), other))),
             },
-            Content::Mapping(pairs) => self.eventual(&below, pairs),
+            Content::Mapping(pairs) => self.detailed(&below, pairs),
             _ => {
                 let got = pair.value.described();
                 Err(self.refuse(&below, unknown_consistency(&got, "")))
@@ -270,8 +277,8 @@ impl Reader<'_> {
         }
     }
 
-    /// `{ eventual: { sync_interval } }`.
-    fn eventual<'t>(
+    /// `{ eventual: { sync_interval } }` or `{ strict: { hot_keys } }`.
+    fn detailed<'t>(
         &mut self,
         spot: &Spot<'t, '_>,
         pairs: &'t [Pair],
@@ -279,30 +286,44 @@ impl Reader<'_> {
         let [pair] = pairs else {
             return Err(self.refuse(spot, unknown_consistency("a mapping", "")));
         };
+        let Content::Scalar { text, .. } = &pair.key.content else {
+            return Err(self.refuse(spot, unknown_consistency("a mapping", "")));
+        };
         let below = spot.field(pair);
-        match &pair.key.content {
-            Content::Scalar { text, .. } if &**text == "eventual" => {}
-            Content::Scalar { text, .. } if matches!(&**text, "strict" | "leased") => {
-                let message = format!("takes no value, got one; write just `consistency: {text}`");
-                return Err(self.refuse_pair(spot, pair, &message));
+        match &**text {
+            "eventual" => {
+                let interval = self.detail(&below, "`eventual`", &SYNC)?;
+                Ok(Consistency::Eventual { sync_interval: interval.unwrap_or(SYNC_INTERVAL) })
             }
-            Content::Scalar { text, .. } => {
-                let message = unknown_consistency(&quoted(text), text);
-                return Err(self.refuse_pair(spot, pair, &message));
+            "strict" => Ok(self.detail(&below, "`strict`", &HOT_KEYS)?.unwrap_or_default()),
+            "leased" => {
+                let message = "takes no value, got one; write just `consistency: leased`";
+                Err(self.refuse_pair(spot, pair, message))
             }
-            _ => return Err(self.refuse(spot, unknown_consistency("a mapping", ""))),
+            other => {
+                let message = unknown_consistency(&quoted(other), other);
+                Err(self.refuse_pair(spot, pair, &message))
+            }
         }
-        if pair.value.is_null() {
-            return Ok(Consistency::Eventual { sync_interval: SYNC_INTERVAL });
+    }
+
+    /// The one thing that can be said of a way to be consistent.
+    fn detail<T>(
+        &mut self,
+        spot: &Spot<'_, '_>,
+        called: &str,
+        field: &Field<T>,
+    ) -> Result<Option<T>, Told> {
+        if spot.node.is_null() {
+            return Ok(None);
         }
-        let value = below.value();
+        let value = spot.value();
         let told = |_reported| Told;
-        let example = "{ sync_interval: 50ms }";
-        let mut fields = value.fields("`eventual`", example, self.report).map_err(told)?;
-        let interval = fields.optional(&SYNC, self.report);
-        fields.finish(self.report, |key| unknown(key, &[SYNC.name])).map_err(told)?;
-        let sync_interval = interval.map_err(told)?.unwrap_or(SYNC_INTERVAL);
-        Ok(Consistency::Eventual { sync_interval })
+        let example = format!("{{ {}: {} }}", field.name, field.example);
+        let mut fields = value.fields(called, &example, self.report).map_err(told)?;
+        let read = fields.optional(field, self.report);
+        fields.finish(self.report, |key| unknown(key, &[field.name])).map_err(told)?;
+        read.map_err(told)
     }
 
     /// The ids in our own form of `replaces`.
@@ -328,7 +349,7 @@ impl Reader<'_> {
 fn unknown_consistency(got: &str, word: &str) -> String {
     let hint = suggest::hint(word, ["strict", "leased", "eventual"]);
     format!(
-        "unknown consistency, got {got}; {hint}write `strict`, `leased`, `eventual` or `{{ eventual: \
-         {{ sync_interval: 50ms }} }}`"
+        "unknown consistency, got {got}; {hint}write `strict`, `leased`, `eventual`, `{{ eventual: \
+         {{ sync_interval: 50ms }} }}` or `{{ strict: {{ hot_keys: leased }} }}`"
     )
 }

@@ -17,8 +17,8 @@ use crate::rules::descriptor::{ON_IDENTITIES, ON_LIMITS};
 use crate::rules::keys::{Form, KEYS, Key, Level};
 use crate::rules::pattern::{V4, V4_MAX, V6, V6_MAX};
 use crate::rules::rule::{
-    COST, ID, ON_LIMIT, ON_LIMITS as ON_LIMIT_WORDS, ON_STORE_FAILURE, ON_STORE_FAILURES, OVERFLOW,
-    OVERFLOWS, SYNC,
+    COST, HOT_KEYS, HOT_KEYS_WORDS, ID, ON_LIMIT, ON_LIMITS as ON_LIMIT_WORDS, ON_STORE_FAILURE,
+    ON_STORE_FAILURES, OVERFLOW, OVERFLOWS, SYNC,
 };
 use crate::rules::{KEY_CHARS_MAX, VALUE_CHARS_MAX};
 
@@ -281,18 +281,33 @@ fn mode() -> Value {
 
 fn consistency() -> Value {
     let often = "How often nodes tell each other, from 1ms to 1m; 100ms if left out.";
-    let mut interval = mapping([(SYNC.name, setting(&SYNC, reference("duration"), often))]);
-    extend(&mut interval, json!({ "type": ["object", "null"] }));
     let told = "Nodes decide by themselves and tell each other.";
-    let mut eventual =
-        mapping([("eventual", shown(told, interval, json!([{ "sync_interval": "50ms" }])))]);
-    extend(&mut eventual, json!({ "required": ["eventual"] }));
+    let interval = setting(&SYNC, reference("duration"), often);
+    let eventual = detailed("eventual", told, SYNC.name, interval, json!("50ms"));
+    let heavy = "What happens to keys that are asked for very often: nodes buy ahead for them \
+                 (`leased`), or not (`strict`, if left out).";
+    let asked = "Each decision asks the store.";
+    let hot = setting(&HOT_KEYS, words(&HOT_KEYS_WORDS), heavy);
+    let strict = detailed("strict", asked, HOT_KEYS.name, hot, json!("leased"));
     shown(
         "What nodes promise together: each decision asks the store (`strict`, if left out), nodes buy \
          ahead (`leased`), or they tell each other afterwards (`eventual`).",
-        json!({ "anyOf": [{ "enum": ["strict", "leased", "eventual"] }, eventual] }),
-        json!(["leased", { "eventual": { "sync_interval": "50ms" } }]),
+        json!({ "anyOf": [{ "enum": ["strict", "leased", "eventual"] }, eventual, strict] }),
+        json!([
+            "leased",
+            { "eventual": { "sync_interval": "50ms" } },
+            { "strict": { "hot_keys": "leased" } },
+        ]),
     )
+}
+
+/// A way to be consistent, with the one thing that can be said of it.
+fn detailed(word: &str, description: &str, name: &str, field: Value, example: Value) -> Value {
+    let mut detail = mapping([(name, field)]);
+    extend(&mut detail, json!({ "type": ["object", "null"] }));
+    let mut way = mapping([(word, shown(description, detail, json!([{ name: example }])))]);
+    extend(&mut way, json!({ "required": [word] }));
+    way
 }
 
 /// A mapping with these fields and no others.

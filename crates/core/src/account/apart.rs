@@ -4,7 +4,6 @@
 
 use super::Account;
 use super::cell::Cell;
-use super::holds::Holds;
 use crate::limit::State;
 use crate::mode::Step;
 use crate::time::Timestamp;
@@ -15,7 +14,7 @@ impl Account {
     #[must_use]
     pub fn from_states(states: impl IntoIterator<Item = (State, State)>) -> Self {
         let cells = states.into_iter().map(|(plain, boost)| Cell { plain, boost }).collect();
-        Self { cells, holds: Holds::default() }
+        Self { cells, ..Self::default() }
     }
 
     /// The states of the account, as [`Account::from_states`] takes them.
@@ -29,10 +28,10 @@ impl Account {
     /// ```
     ///
     /// # Errors
-    /// While a booking or reservation is remembered, which has no place in a state: then this is the account
+    /// While a booking, a reservation or a lease is remembered, which has no place in a state: then this is the account
     /// as it was.
     pub fn into_states(self) -> Result<Vec<(State, State)>, Self> {
-        if !self.holds.is_empty() {
+        if !self.holds.is_empty() || !self.leases.is_empty() {
             return Err(self);
         }
         Ok(self.cells.into_iter().map(|cell| (cell.plain, cell.boost)).collect())
@@ -54,13 +53,13 @@ impl Account {
     /// A moment after [`NOW_MAX`](crate::time::NOW_MAX) never comes.
     #[must_use]
     pub fn expires_at(&self, plan: &[Step]) -> Timestamp {
-        let forgotten = self.holds.forgotten_at();
+        let forgotten = self.holds.forgotten_at().max(self.leased_until(plan));
         let Some(deadline) = self.holds.last_deadline() else {
             return self.states_expire_at(plan).max(forgotten);
         };
         // A reservation that runs out is given back, and that is a use: states may last longer for it. Of each limit the last one does, since
         // those before it only leave less; so this is no earlier than it has to be, and takes one look at each that is pending.
-        let mut then = Self { cells: self.cells.clone(), holds: Holds::default() };
+        let mut then = Self { cells: self.cells.clone(), ..Self::default() };
         then.cells.resize_with(plan.len(), Cell::default);
         for (place, (step, cell)) in plan.iter().zip(&mut then.cells).enumerate() {
             if let Some((at, receipt)) = self.holds.last_to_run_out(place) {

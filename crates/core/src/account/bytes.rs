@@ -36,7 +36,7 @@ impl Account {
     #[must_use]
     pub fn read(bytes: &mut &[u8]) -> Option<Self> {
         let cells = read_all(bytes, u64::MAX)?;
-        Some(Self { cells, holds: read_holds(bytes)? })
+        Some(Self { cells, holds: read_holds(bytes)?, ..Self::default() })
     }
 
     /// What is pending, as bytes; nothing where nothing is.

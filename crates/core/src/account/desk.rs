@@ -150,10 +150,12 @@ impl Desk<'_, '_> {
             }
             Op::Refund { cost } | Op::Add { cost, force: false } => {
                 self.each_for(cost, |limit, state, cost| limit.put(state, cost, now));
+                self.keep_leased(now);
                 Ok(Judged::by(self.as_it_stands(now)))
             }
             Op::Add { cost, force: true } => {
                 self.each_for(cost, |limit, state, cost| limit.put_beyond(state, cost, now));
+                self.keep_leased(now);
                 Ok(Judged::by(self.as_it_stands(now)))
             }
             Op::Reset => {
@@ -162,6 +164,7 @@ impl Desk<'_, '_> {
                     limit.open(state, now);
                     fill(limit, state, now);
                 });
+                self.keep_leased(now);
                 for part in &mut *self.parts {
                     part.account.holds.void(now);
                 }
@@ -380,6 +383,10 @@ impl<'a> Desk<'_, 'a> {
         for part in &mut *self.parts {
             part.account.each(part.plan, &mut act);
         }
+    }
+
+    fn keep_leased(&mut self, now: Timestamp) {
+        self.parts.iter_mut().for_each(|part| part.account.keep_leased(part.plan, now));
     }
 
     pub(super) fn as_it_stands(&self, now: Timestamp) -> Vec<Decision> {

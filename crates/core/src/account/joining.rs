@@ -47,7 +47,7 @@ impl Account {
         self.close(plan, now);
     }
 
-    /// No less is used than was seen at another time. What is pending under an id, and slots, stay as they are.
+    /// No less is used, and no less is leased, than was seen at another time. What is pending under an id, and slots, stay as they are.
     ///
     /// ```
     /// use sluicegate_core::account::{Account, Moment};
@@ -68,6 +68,7 @@ impl Account {
     /// ```
     pub fn reassert(&mut self, plan: &[Step], seen: &Self, now: Timestamp) {
         let now = now.min(NOW_MAX);
+        self.leases.join(&seen.leases);
         self.open(plan, now);
         let mut seen = Self { cells: seen.cells.clone(), ..Self::default() };
         seen.open(plan, now);

@@ -19,6 +19,7 @@ mod cell;
 mod desk;
 mod holds;
 mod joining;
+mod leasing;
 mod settling;
 
 use cell::{Cell, Want};
@@ -28,6 +29,7 @@ use holds::Holds;
 
 use crate::algorithm::concurrency::Holder;
 use crate::change::Keep;
+use crate::lease::Leases;
 use crate::limit::{Limit, State};
 use crate::mode::Step;
 use crate::op::{Op, Refusal};
@@ -59,6 +61,7 @@ use crate::verdict::{Decision, Verdict};
 pub struct Account {
     cells: Vec<Cell>,
     holds: Holds,
+    leases: Leases,
 }
 
 /// The time of an operation and what else is known at that time.
@@ -319,7 +322,8 @@ impl Account {
     /// Whether nothing is kept at all.
     #[must_use]
     pub fn is_new(&self) -> bool {
-        self.holds.is_empty() && self.cells.iter().all(|cell| *cell == Cell::default())
+        let is_bare = self.holds.is_empty() && self.leases.is_empty();
+        is_bare && self.cells.iter().all(|cell| *cell == Cell::default())
     }
 
     /// Makes the cells those of this plan, rolled forward to `now`.
@@ -327,6 +331,9 @@ impl Account {
         self.cells.resize_with(plan.len(), Cell::default);
         self.expire_reservations(plan, now);
         self.open_cells(plan, now);
+        self.leases.settle(now);
+        self.keep_leased(plan, now);
+        self.leases.bury(now);
     }
 
     fn open_cells(&mut self, plan: &[Step], now: Timestamp) {
@@ -334,6 +341,12 @@ impl Account {
     }
 
     fn close(&mut self, plan: &[Step], now: Timestamp) {
+        // What was given back meanwhile does not undo what is leased.
+        self.keep_leased(plan, now);
+        self.close_cells(plan, now);
+    }
+
+    fn close_cells(&mut self, plan: &[Step], now: Timestamp) {
         plan.iter().zip(&mut self.cells).for_each(|(step, cell)| cell.close(step, now));
     }
 

@@ -165,7 +165,7 @@ impl Account {
             self.open_cells(plan, deadline);
             self.free(plan, hold.holder);
             self.give_back(plan, &hold, place.saturating_add(1), deadline);
-            self.close(plan, deadline);
+            self.close_cells(plan, deadline);
         }
     }
 }

@@ -106,7 +106,7 @@ impl Meter {
     }
 
     /// Notes the time of writing where the mark alone would not tell it.
-    fn stamp(&self, state: &mut MeterState, now: Timestamp) {
+    pub(crate) fn stamp(&self, state: &mut MeterState, now: Timestamp) {
         let needed = self.starts_short() || state.extra > 0 || state.mark > self.brim(now);
         // A clock that stepped back does not make the state older than it is.
         state.seen = needed.then(|| state.seen.map_or(now, |seen| seen.max(now)));

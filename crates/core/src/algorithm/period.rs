@@ -103,7 +103,7 @@ impl Period {
     }
 
     /// When the `nth` period after that of `anchor` begins.
-    pub(super) fn nth_after(&self, anchor: Timestamp, nth: u64) -> Timestamp {
+    pub(crate) fn nth_after(&self, anchor: Timestamp, nth: u64) -> Timestamp {
         match self {
             Self::Clock(length) | Self::FirstHit(length) => {
                 anchor.after(Span::from_micros(length.get().saturating_mul(nth)))

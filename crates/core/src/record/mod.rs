@@ -9,6 +9,8 @@
 //!   |        the epoch: raised by whatever gives back or makes anew
 //!   the limits and their mode, as a fingerprint
 //!
+//!   … #00000000000000a1:12:500:800:1763232005000000,…  what nodes hold: node, serial, amount, demand, until when
+//!
 //!   … @1763232060000000,1763231880000000,1763318460000000,01…     what is pending: until when and from when on it stays as
 //!                                                               it is, how long the record is needed, and the rest as bytes
 //! ```
@@ -27,6 +29,7 @@
 //! Times are microseconds since 1970. A script reads and writes the same text: what a [`Sheet`] tells it is all that it has to know of the limits.
 
 mod cell;
+mod leases;
 mod sets;
 mod sheet;
 
@@ -37,6 +40,7 @@ use std::fmt::Write;
 
 use crate::account::Account;
 use crate::arithmetic::EXACT_MAX;
+use crate::lease::{Grant, LeaseWish, Leased};
 use crate::limit::State;
 use crate::mode::Step;
 use crate::time::Timestamp;
@@ -102,6 +106,7 @@ impl Record {
                 cell::write(limit, boost, &mut text, &mut sets);
             }
         }
+        leases::write(self.account.leases(), &mut text);
         if let Some((from, until)) = self.account.holds_stay() {
             let needed = self.account.expires_at(plan);
             let [until, from, needed] = [until, from, needed].map(Timestamp::as_micros);
@@ -124,6 +129,15 @@ impl Record {
             return Found::Other(fingerprint.into());
         }
         read_rest(rest, beside, plan).map_or(Found::Garbage, Found::Record)
+    }
+
+    /// Hears what a node gives back, holds and wants: [`Account::lease`]. What is given back raises the epoch.
+    pub fn lease(&mut self, plan: &[Step], wish: &LeaseWish, now: Timestamp) -> Leased {
+        let leased = self.account.lease(plan, wish, now);
+        if let Leased::Granted(Grant { gave_back: true, .. }) = leased {
+            self.epoch = self.epoch.saturating_add(1);
+        }
+        leased
     }
 }
 
@@ -153,6 +167,11 @@ fn read_rest(text: &str, beside: &[Beside], plan: &[Step]) -> Option<Record> {
         states.push((plain, boost));
     }
     let account = Account::from_states(states);
+    let mut words = words.peekable();
+    let account = match words.next_if(|word| word.starts_with('#')) {
+        Some(word) => account.with_leases(leases::read(word.strip_prefix('#')?)?),
+        None => account,
+    };
     let account = match words.next() {
         Some(holds) => account.with_holds_of(&pending(holds)?)?,
         None => account,

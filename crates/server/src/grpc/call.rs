@@ -107,6 +107,9 @@ pub(super) fn answer(
     let cx = &mut Context::from_waker(Waker::noop());
     match call.incoming.poll(&mut call.body, &most, cx) {
         Poll::Ready(Ok(message)) if call.asks_store(shared) => {
+            if let Some(answered) = call.answer_here(&message, shared, since) {
+                return call.send(answered, shared);
+            }
             // Only a bound number waits for the store, and for the room that it takes.
             let Ok(seat) = shared.in_flight.clone().try_acquire_owned() else {
                 return call.fail(Status::overloaded(), shared);
@@ -161,6 +164,25 @@ impl Call {
     /// Whether the answer has to be waited for.
     fn asks_store(&self, shared: &Shared) -> bool {
         self.method == Method::Plain(Plain::ShouldRateLimit) && !shared.service.is_alone()
+    }
+
+    /// What is answered without asking the store, if this node can.
+    fn answer_here(
+        &mut self,
+        message: &[u8],
+        shared: &Shared,
+        since: &Since,
+    ) -> Option<Result<Answer, Status>> {
+        SCRATCH.with_borrow_mut(|(scratch, out)| {
+            frame::begin(out);
+            let (service, span) = (&shared.service, self.span.as_mut());
+            let answered =
+                service.answer_here(span, Door::ShouldRateLimit, message, scratch, out)?;
+            Some(answered.map_err(Status::from).map(|_| {
+                frame::end(out);
+                Answer::new(out, since.clone())
+            }))
+        })
     }
 
     /// Answers when the store has.

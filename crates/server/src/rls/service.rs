@@ -1,5 +1,6 @@
 //! From what Envoy asks to what it is answered: read, check, write.
 
+use std::future::pending;
 use std::sync::Arc;
 
 use http::HeaderMap;
@@ -25,6 +26,14 @@ use crate::holds::Holds;
 use crate::logs::events;
 use crate::telemetry::{Door, Happening, Telemetry};
 use crate::traces::{self, Tracer};
+
+/// Whether the store may be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    Asking,
+    /// No: whoever would have to ask waits for ever, and has done nothing.
+    Here,
+}
 
 /// Answers Envoy by the rules of an engine.
 ///
@@ -177,19 +186,42 @@ impl Service {
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
         let begun = self.inner.engine.now();
-        let answered = self.answered(span, begun, bytes, scratch, out).await;
-        match &answered {
+        let answered = self.answered(How::Asking, span, begun, bytes, scratch, out).await;
+        self.note(door, &answered, begun);
+        answered
+    }
+
+    /// The same, if this node can answer by itself. If it cannot, nothing has happened.
+    pub(crate) fn answer_here(
+        &self,
+        span: Option<&mut traces::Span>,
+        door: Door,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Option<Result<Code, Failure>> {
+        if !self.inner.engine.snapshot().has_local() {
+            return None;
+        }
+        let begun = self.inner.engine.now();
+        let answered = at_once(self.answered(How::Here, span, begun, bytes, scratch, out))?;
+        self.note(door, &answered, begun);
+        Some(answered)
+    }
+
+    fn note(&self, door: Door, answered: &Result<Code, Failure>, begun: Timestamp) {
+        match answered {
             Ok(_) => {
                 let took = self.inner.engine.now().since(begun);
                 self.inner.telemetry.answered(door, took);
             }
             Err(failure) => self.inner.telemetry.failed(door, failure.fault()),
         }
-        answered
     }
 
     async fn answered(
         &self,
+        how: How,
         span: Option<&mut traces::Span>,
         now: Timestamp,
         bytes: &[u8],
@@ -223,7 +255,18 @@ impl Service {
         let request = |descriptors| Request { domain: ask.domain, descriptors, hits };
         let counters = self.counters();
         let (checked, given_back) = (&mut scratch.checked, &mut scratch.refunded);
-        counters.check(&rules, &request(&charged), now, checked).await.map_err(Failure::store)?;
+        match (how, counters) {
+            (How::Here, Counters::Shared(shared)) => {
+                let decides = refunded.is_empty();
+                if !decides || !shared.check_here(&rules, &request(&charged), checked) {
+                    return pending().await;
+                }
+            }
+            _ => {
+                let request = request(&charged);
+                counters.check(&rules, &request, now, checked).await.map_err(Failure::store)?;
+            }
+        }
         if !refunded.is_empty() {
             let request = request(&refunded);
             // Rare, and large.

@@ -237,6 +237,10 @@ impl Server {
         if let Some(saving) = &saving {
             saving.save(service.engine());
         }
+        if let Counters::Shared(shared) = service.counters() {
+            // What this node has bought and nobody needs any more, others may.
+            shared.close().await;
+        }
         events::stopped();
         let (envoy, people, operators, clients_of_redis, (), ()) = served;
         envoy.and(people).and(operators).and(clients_of_redis)

@@ -259,9 +259,21 @@ impl Snapshot<'_> {
 
 #[cfg(feature = "redis")]
 impl Snapshot<'_> {
+    /// Whether there is a rule that nodes which share a store may decide by themselves.
+    #[inline]
+    #[must_use]
+    pub fn has_local(&self) -> bool {
+        self.live.has_local
+    }
+
     /// What was decided under a rule without asking the store.
     pub(super) fn levels(&self, no: RuleNo) -> &std::sync::Arc<super::shared::LevelCounters> {
         self.live.seats[no.index()].kept.levels()
+    }
+
+    /// What is kept under a rule.
+    pub(super) fn kept(&self, no: RuleNo) -> &std::sync::Arc<super::live::Kept> {
+        &self.live.seats[no.index()].kept
     }
 
     /// Whether the step at a place is asked once, however often it is named.

@@ -31,6 +31,9 @@ pub(super) struct Live {
     pub(super) seats: Box<[Seat]>,
     /// The rules that have an ear for the load.
     elastic: Box<[(RuleNo, GateLevels)]>,
+    /// Whether any rule is one that nodes may decide by themselves.
+    #[cfg(feature = "redis")]
+    pub(super) has_local: bool,
 }
 
 /// A rule at work.
@@ -60,6 +63,9 @@ pub(super) struct Kept {
     /// What was decided without asking the store, from the first time on.
     #[cfg(feature = "redis")]
     levels: OnceLock<Arc<super::shared::LevelCounters>>,
+    /// What a hit weighs while the store is away, once somebody came.
+    #[cfg(feature = "redis")]
+    pub(super) weight: OnceLock<Arc<crate::redis::RuleWeight>>,
     /// Whether the rule is gone. Whoever is on its way may still ask for it.
     retired: AtomicBool,
 }
@@ -87,7 +93,15 @@ impl Live {
             Mode::Elastic { gate, .. } => Some((no, gate)),
             Mode::Hard | Mode::Soft { .. } | Mode::Shadow => None,
         });
-        Self { elastic: elastic.collect(), rules, seats }
+        #[cfg(feature = "redis")]
+        let mut all = rules.rules();
+        Self {
+            elastic: elastic.collect(),
+            #[cfg(feature = "redis")]
+            has_local: all.any(|no| super::shared::decides_here(rules.rule(no))),
+            rules,
+            seats,
+        }
     }
 
     /// Elastic rules hear what the load was at a moment.
@@ -264,6 +278,8 @@ impl Default for Kept {
             counters: OnceLock::new(),
             #[cfg(feature = "redis")]
             levels: OnceLock::new(),
+            #[cfg(feature = "redis")]
+            weight: OnceLock::new(),
             retired: AtomicBool::new(false),
         }
     }

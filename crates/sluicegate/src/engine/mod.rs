@@ -29,7 +29,7 @@ pub use holding::HoldError;
 pub use inspect::{Inspected, LimitState};
 pub use reload::Reloaded;
 #[cfg(feature = "redis")]
-pub use shared::{RuleLevel, SharedEngine, StoreError};
+pub use shared::{Leased, RuleLevel, SharedEngine, StoreError};
 pub use stats::Stats;
 #[cfg(feature = "tokio")]
 pub use waiting::Waited;

@@ -21,8 +21,8 @@ pub use link::{
 };
 #[cfg(feature = "sim")]
 pub use link::{Sent, Wire};
-pub(crate) use store::NotDone;
+pub(crate) use store::{NotDone, RuleWeight, Weight};
 pub use store::{Store, StoreOptions, StoreStats};
 pub use virtual_time::{VirtualError, VirtualLimiter};
 
-pub use crate::engine::{RuleLevel, SharedEngine, StoreError};
+pub use crate::engine::{Leased, RuleLevel, SharedEngine, StoreError};

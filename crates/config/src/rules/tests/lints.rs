@@ -108,3 +108,29 @@ fn names_that_nobody_has_are_warned_of_in_envoys_form() {
     let warned = warned(&lines("", &["key: k"], rule));
     assert!(warned[0].contains("no rule of this domain is called so, got `other`"), "{warned:?}");
 }
+
+#[test]
+fn what_counts_as_strict_all_the_same_is_warned_of() {
+    let window = "limits: { algorithm: sliding_window, rate: 10/s }";
+    let elastic = "mode: { elastic: { up_to: 2x, below: 70%, above: 85% } }";
+    let ways = ["leased", "eventual", "{ strict: { hot_keys: leased } }"];
+    for way in ways {
+        for (setting, words) in [
+            ("mode: shadow", "in the mode `shadow`"),
+            ("shadow_mode: true", "in the mode `shadow`"),
+            ("mode: { soft: 10% }", "in the mode `soft`"),
+            (elastic, "in the mode `elastic`"),
+            ("quota_mode: true", "in `quota_mode`"),
+        ] {
+            let warned =
+                warned(&lines("", &[&format!("key: k, consistency: {way}, {setting}")], window));
+            assert_eq!(warned.len(), 1, "{way}, {setting}: {warned:?}");
+            let begins = format!("descriptors[0].consistency: counts as `strict` {words}, so");
+            assert!(warned[0].contains(&begins), "{warned:?}");
+        }
+        let fits = format!("key: k, mode: hard, consistency: {way}");
+        assert_eq!(warned(&lines("", &[&fits], window)), [""; 0]);
+    }
+    let strict = warned(&lines("", &["key: k, mode: shadow, consistency: strict"], window));
+    assert_eq!(strict, [""; 0]);
+}

@@ -47,6 +47,11 @@ fn every_setting_is_read() {
     assert_eq!(set("shadow_mode: true").mode, Mode::Shadow);
     assert_eq!(set("consistency: strict").consistency, Consistency::Strict);
     assert_eq!(set("consistency: leased").consistency, Consistency::Leased);
+    let hot = "consistency: { strict: { hot_keys: leased } }";
+    assert_eq!(set(hot).consistency, Consistency::StrictUntilHot);
+    for unsaid in ["{ strict: }", "{ strict: {} }", "{ strict: { hot_keys: strict } }"] {
+        assert_eq!(set(&format!("consistency: {unsaid}")).consistency, Consistency::Strict);
+    }
     for (consistency, sync_interval) in [
         ("eventual", SYNC_INTERVAL),
         ("{ eventual: }", SYNC_INTERVAL),
@@ -114,6 +119,15 @@ fn mistakes_in_settings_are_told() {
         ),
         ("consistency: ", "consistency: unknown consistency, got nothing"),
         ("consistency: { leased: 1 }", "consistency.leased: takes no value, got one"),
+        (
+            "consistency: { strict: { hot_keys: hot } }",
+            "consistency.strict.hot_keys: must be `leased` or `strict`, got `hot`",
+        ),
+        (
+            "consistency: { strict: { hot: leased } }",
+            "consistency.strict.hot: unknown field, got `hot`",
+        ),
+        ("consistency: { strict: leased }", "consistency.strict: `strict` must be"),
         (
             "consistency: { evntual: {} }",
             "consistency.evntual: unknown consistency, got `evntual`; did you mean `eventual`?",
@@ -257,6 +271,11 @@ fn settings_must_fit_the_limits() {
         (limit("unlimited"), "consistency: leased", "`leased` needs"),
         (rate_limit(), "consistency: leased", "`leased` needs"),
         (
+            limit("sliding_log, rate: 5/s"),
+            "consistency: { strict: { hot_keys: leased } }",
+            "`hot_keys` needs a greedy `token_bucket`",
+        ),
+        (
             limit("token_bucket, rate: 5/s"),
             "consistency: eventual",
             "`eventual` needs a `fixed_window` aligned to the clock or the calendar",
@@ -313,6 +332,7 @@ fn settings_must_fit_the_limits() {
         (limit("sliding_window, rate: 5/s"), "consistency: leased"),
         (limit("fixed_window, rate: 5/day, align: calendar"), "consistency: eventual"),
         (limit("sliding_window, rate: 5/s"), "consistency: eventual"),
+        (limit("token_bucket, rate: 5/s"), "consistency: { strict: { hot_keys: leased } }"),
         (limit("concurrency, max: 5, lease: 1s"), "on_limit: queue"),
         (limit("leaky_bucket, rate: 5/s, queue: 3"), "on_limit: shape"),
         (rate_limit(), "mode: { soft: 50% }, cost: 7"),

@@ -110,7 +110,7 @@ const PROBES: [&str; 100] = [
     "[10/s, 5/m]",
 ];
 /// Values of keys that hold more than a scalar.
-const NESTED: [&str; 34] = [
+const NESTED: [&str; 37] = [
     "[10.0.0.0/8, 10.0.0.1]",
     "[[]]",
     "[~]",
@@ -141,6 +141,9 @@ const NESTED: [&str; 34] = [
     "{ eventual: ~ }",
     "{ eventual: {} }",
     "{ eventual: { sync_interval: 50ms } }",
+    "{ strict: ~ }",
+    "{ strict: { hot_keys: leased } }",
+    "{ strict: { hot_keys: eventual } }",
     "{ v4: 24 }",
     "{ v4: /24, v6: ' 64 ' }",
     "{ unit: Day }",

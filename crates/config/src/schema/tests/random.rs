@@ -188,8 +188,16 @@ fn native(tape: &mut Tape<'_>, index: usize, depth: usize) -> String {
         text += &format!(", limits: {limits}");
         if fits {
             let eventual = "{ eventual: { sync_interval: 50ms } }";
-            let all =
-                ["strict", "leased", "eventual", eventual, "{ eventual: ~ }", "{ eventual: {} }"];
+            let hot = "{ strict: { hot_keys: leased } }";
+            let all = [
+                "strict",
+                "leased",
+                "eventual",
+                eventual,
+                "{ eventual: ~ }",
+                "{ strict: {} }",
+                hot,
+            ];
             tape.maybe(&mut text, "consistency", &all);
             let elastic = "{ elastic: { up_to: 1.5, below: 70%, above: '85 %' } }";
             let modes =

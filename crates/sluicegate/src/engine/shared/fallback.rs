@@ -1,18 +1,21 @@
 //! What is said in the place of a store that does not answer: each rule's own policy.
 
+use std::sync::Arc;
+
 use sluicegate_core::op::Op;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 use sluicegate_rules::rule::OnStoreFailure;
+use sluicegate_rules::set::RuleNo;
 
 use super::parts::Part;
 use super::{SharedEngine, StoreError};
-use crate::engine::Engine;
 use crate::engine::check::Want;
+use crate::engine::{Engine, Snapshot};
 use crate::limiter::{Asked, ask_each};
 use crate::memory::UNCOUNTED;
-use crate::redis::CallError;
 use crate::redis::script::Stand;
+use crate::redis::{CallError, Weight};
 
 /// When whoever is denied for want of the store may try again.
 const RETRY_AFTER: Span = Span::from_secs(1);
@@ -63,12 +66,12 @@ impl SharedEngine {
         let mut is_allowed = true;
         let mut said = Vec::with_capacity(parts.len());
         for part in alone {
-            let verdict = part.asked.ask(op(self.share_of(part)), now);
+            let verdict = part.asked.ask(op(self.charge_of(want, part)), now);
             is_allowed &= verdict.is_allowed() || part.part.stand == Stand::Quota;
             said.push((part, verdict));
         }
         let asked: Vec<(Asked<'_>, u64)> =
-            together.iter().map(|part| (part.asked, self.share_of(part))).collect();
+            together.iter().map(|part| (part.asked, self.charge_of(want, part))).collect();
         let mut each = Vec::new();
         let peek = |cost| Op::Peek { cost };
         // A hit that brings its own id and a peek are not refused by any algorithm.
@@ -79,7 +82,9 @@ impl SharedEngine {
             if want == Want::Hit && is_allowed && verdict.is_allowed() {
                 self.store.write_down(&part.part);
             }
-            tell(part.place, self.of_all_nodes(verdict));
+            // In the same measure.
+            let remaining = verdict.remaining.map(|left| part.weight.part_of(left));
+            tell(part.place, Verdict { remaining, ..verdict });
         }
     }
 
@@ -88,23 +93,31 @@ impl SharedEngine {
         // A slot of its own would be held until its lease ends, whoever gives back the other.
         if part.policy == OnStoreFailure::Local && !part.asked.has_slots() {
             // If there is no room left, then there is none.
-            let _ = part.asked.hit(self.share_of(part), now);
+            let _ = part.asked.hit(self.charge_of(Want::Hit, part), now);
         }
     }
 
-    /// A hit on one of n nodes weighs n times as much: so each node has an n-th of the limit. Of a limit that is smaller than the number of nodes, each has one.
-    fn share_of(&self, part: &Part<'_>) -> u64 {
-        let (cost, nodes) = (part.part.cost, self.store.nodes());
-        let capacities =
-            part.part.charter.steps().iter().filter_map(|step| step.limit().capacity());
-        let most = capacities.min().unwrap_or(u64::MAX).max(cost);
-        cost.saturating_mul(nodes).min(most)
+    /// What a hit under a rule weighs on this node: the limit by the node's share of it, which goes by demand.
+    pub(super) fn weight_of(&self, rules: &Snapshot<'_>, no: RuleNo) -> Weight {
+        let kept = rules.kept(no);
+        let weight = kept.weight.get_or_init(|| {
+            let counted = Arc::downgrade(kept);
+            let hits = move || Some(counted.upgrade()?.stats().total_hits);
+            self.store.watch_demand(&rules.rules().lasting_key(no), hits)
+        });
+        weight.get()
     }
 
-    /// In the same measure.
-    fn of_all_nodes(&self, verdict: Verdict) -> Verdict {
-        let nodes = i64::try_from(self.store.nodes()).unwrap_or(i64::MAX).max(1);
-        Verdict { remaining: verdict.remaining.map(|left| left.div_euclid(nodes)), ..verdict }
+    /// What a part is charged in this node's own memory. Of a limit that is smaller than a hit weighs each node has one.
+    fn charge_of(&self, want: Want, part: &Part<'_>) -> u64 {
+        let (asked, weight) = (&part.part, part.weight);
+        let charge = match want {
+            Want::Hit => self.store.charge(asked, weight),
+            Want::Peek | Want::Reset => self.store.would_charge(asked, weight),
+            Want::Refund => weight.whole(asked.cost),
+        };
+        let capacities = asked.charter.steps().iter().filter_map(|step| step.limit().capacity());
+        charge.min(capacities.min().unwrap_or(u64::MAX).max(asked.cost))
     }
 }
 

@@ -1,12 +1,28 @@
 //! What a node says by itself, without asking the store.
+//!
+//! ```text
+//!   leased      covered by what was bought ahead?                     else the store is asked
+//!   eventual    own count and the others', as last heard              if that is too long ago, they are heard first
+//!   strict      the store is asked
+//! ```
+//!
+//! Those that this node decides are asked first: whoever they deny need not go further, and what they admitted is taken back here if the store denies. What counts
+//! whatever the others say, as Envoy's form does, is asked in any case.
 
 use std::sync::Arc;
 
+use sluicegate_core::mode::Mode;
+use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
+use sluicegate_rules::plan::Plan;
+use sluicegate_rules::rule::{Consistency, Limits, OnStoreFailure, Rule as Written};
 use sluicegate_rules::set::RuleNo;
 
-use super::LevelCounters;
+use super::{LevelCounters, SharedEngine};
+use crate::engine::Snapshot;
+use crate::engine::check::{Manner, Status, Want, first_alike, most_of};
 use crate::level::Promise;
+use crate::limiter::Limiter;
 use crate::plan::Rule;
 
 /// One step of a request, as this node asks itself.
@@ -17,8 +33,11 @@ pub(super) struct LocalStep<'a> {
     /// Of the identity, under a secret.
     pub(super) hash: u64,
     pub(super) rule: &'a Arc<Rule>,
+    pub(super) consistency: Consistency,
     /// Where it is counted.
     pub(super) counters: &'a Arc<LevelCounters>,
+    /// Where this node's share is kept, where that is wanted.
+    pub(super) share: Option<&'a Limiter>,
     pub(super) cost: u64,
 }
 
@@ -29,4 +48,149 @@ pub(super) enum Local {
     Said(Verdict, Promise),
     /// That it does not know enough.
     Ask,
+}
+
+/// The places of a request that this node has decided by itself. Those beyond the 128th are asked of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Here {
+    said: u128,
+    admitted: u128,
+    /// Whether any of them denied.
+    pub(super) denies: bool,
+    /// Whether any other is to be asked.
+    pub(super) leaves: bool,
+}
+
+// === impl SharedEngine ===
+
+impl SharedEngine {
+    /// Asks this node for every step that it may decide.
+    #[inline]
+    pub(super) fn ask_here(
+        &self,
+        want: Want,
+        rules: &Snapshot<'_>,
+        plan: &Plan,
+        statuses: &mut [Status],
+        ticks: Timestamp,
+    ) -> Here {
+        let mut here = Here::default();
+        let is_only = plan.steps().len() == 1;
+        for (place, (step, status)) in plan.steps().iter().zip(statuses).enumerate() {
+            let is_free = matches!(rules.manner(want, step), Manner::Free);
+            if is_free || first_alike(plan, place) < place {
+                continue;
+            }
+            let local = match self.step_at(want, rules, plan, place) {
+                Some(step) => self.say(want, &step, is_only, ticks),
+                None => Local::Ask,
+            };
+            match local {
+                Local::Said(verdict, promise) => {
+                    here.note(place, verdict.is_allowed());
+                    (status.verdict, status.promise) = (verdict, promise);
+                }
+                Local::Ask => here.leaves = true,
+            }
+        }
+        here
+    }
+
+    /// What this node says of a step.
+    #[inline]
+    fn say(&self, want: Want, step: &LocalStep<'_>, is_only: bool, ticks: Timestamp) -> Local {
+        match (want, step.consistency) {
+            (Want::Hit, Consistency::Leased | Consistency::StrictUntilHot) => match is_only {
+                true => self.leases.hit(step, ticks),
+                false => self.leases.try_hit(step, ticks),
+            },
+            (Want::Peek, Consistency::Leased | Consistency::StrictUntilHot) => {
+                self.leases.peek(step, ticks)
+            }
+            _ => Local::Ask,
+        }
+    }
+
+    /// What this node has admitted of a request happens, or not.
+    pub(super) fn settle_here(
+        &self,
+        here: Here,
+        happens: bool,
+        rules: &Snapshot<'_>,
+        plan: &Plan,
+        ticks: Timestamp,
+    ) {
+        if plan.steps().len() == 1 {
+            return;
+        }
+        for place in here.admitted() {
+            let Some(step) = self.step_at(Want::Hit, rules, plan, place) else { continue };
+            match happens {
+                true => self.leases.happens(&step),
+                false => self.leases.undo(&step, ticks),
+            }
+        }
+    }
+
+    /// The step at a place as this node asks itself for it, if it may.
+    #[inline]
+    pub(super) fn step_at<'a>(
+        &self,
+        want: Want,
+        rules: &'a Snapshot<'_>,
+        plan: &'a Plan,
+        place: usize,
+    ) -> Option<LocalStep<'a>> {
+        let step = &plan.steps()[place];
+        let no = match rules.manner(want, step) {
+            Manner::Together(no) | Manner::Once(no) if place < 128 => no,
+            _ => return None,
+        };
+        let written = rules.rules().rule(no);
+        if !decides_here(written) {
+            return None;
+        }
+        let identity = plan.identity(step);
+        let asked = rules.asked(no, identity);
+        let is_shared = written.on_store_failure == OnStoreFailure::Local;
+        Some(LocalStep {
+            no,
+            identity,
+            hash: self.store.hash_of(identity),
+            rule: asked.rule?,
+            consistency: written.consistency,
+            counters: rules.levels(no),
+            share: is_shared.then_some(asked.limiter),
+            cost: most_of(plan, place),
+        })
+    }
+}
+
+/// Whether a rule is one that nodes may decide by themselves. Soft, elastic and shadow limits say more than yes and no, and quotas deny only together: they are
+/// strict whatever they say.
+#[inline]
+pub(in crate::engine) fn decides_here(written: &Written) -> bool {
+    written.consistency != Consistency::Strict
+        && written.mode == Mode::Hard
+        && !written.quota_mode
+        && matches!(written.limits, Limits::Native(_))
+}
+
+// === impl Here ===
+
+impl Here {
+    /// Whether a place was decided.
+    pub(super) const fn has(&self, place: usize) -> bool {
+        place < 128 && self.said & (1 << place) != 0
+    }
+
+    fn note(&mut self, place: usize, is_admitted: bool) {
+        self.said |= 1 << place;
+        self.admitted |= u128::from(is_admitted) << place;
+        self.denies |= !is_admitted;
+    }
+
+    fn admitted(self) -> impl Iterator<Item = usize> {
+        (0..128).filter(move |place| self.admitted & (1 << place) != 0)
+    }
 }

@@ -8,6 +8,7 @@ mod envoy;
 mod eventual;
 mod fallback;
 mod holding;
+mod leasing;
 mod levels;
 mod local;
 mod parts;
@@ -28,8 +29,12 @@ use super::check::Want;
 use super::{Checked, Engine, Inspected, LimitState, Snapshot};
 use crate::redis::script::{Answered, Ask, AskPart, ShortOp, Stand};
 use crate::redis::{CallError, EnvoyCounters, EnvoyKeys, Link, NotDone, Store, StoreFailure};
+pub use leasing::Leased;
+use leasing::Leases;
 pub(super) use levels::LevelCounters;
 pub use levels::RuleLevel;
+use local::Here;
+pub(super) use local::decides_here;
 use parts::{Charters, Part};
 
 /// An engine whose counters are in a store that other nodes ask too. Clones are the same.
@@ -40,6 +45,7 @@ pub struct SharedEngine {
     engine: Engine,
     store: Store,
     charters: Arc<Charters>,
+    leases: Leases,
     /// Counters on envoyproxy/ratelimit's keys.
     envoy: Option<Arc<EnvoyCounters>>,
 }
@@ -62,10 +68,11 @@ struct Group<'a> {
 // === impl SharedEngine ===
 
 impl SharedEngine {
-    /// The rules of an engine, with counters in a store.
+    /// The rules of an engine, with counters in a store. To be called where tokio runs.
     #[must_use]
     pub fn new(engine: Engine, store: Store) -> Self {
-        Self { engine, store, charters: Arc::default(), envoy: None }
+        let leases = Leases::start(&engine, &store);
+        Self { engine, store, charters: Arc::default(), leases, envoy: None }
     }
 
     /// The same with limits of Envoy's form on the keys of envoyproxy/ratelimit, so that both count on one Redis. Those per second may be
@@ -94,6 +101,42 @@ impl SharedEngine {
         rules.levels(no).read(rules.rules().rule(no).consistency)
     }
 
+    /// What this node has leased, the most asked for first; of many the first `most`.
+    #[must_use]
+    pub fn leases(&self, most: usize) -> Vec<Leased> {
+        self.leases.list(most)
+    }
+
+    /// Gives back what was leased. To be called before a node stops; requests that still come ask the store.
+    pub async fn close(&self) {
+        self.leases.close().await;
+    }
+
+    /// May this request go now, as far as this node can say so by itself? Whether it could: if not, nothing was charged, and [`SharedEngine::check_by`] asks the
+    /// store.
+    pub fn check_here(
+        &self,
+        rules: &Snapshot<'_>,
+        request: &Request<'_>,
+        checked: &mut Checked,
+    ) -> bool {
+        if !rules.has_local() || rules.begin(request, checked).is_some() {
+            return false;
+        }
+        let ticks = self.engine.ticks();
+        let Checked { allowed, statuses, plan, .. } = checked;
+        let here = self.ask_here(Want::Hit, rules, plan, statuses, ticks);
+        let happens = !here.leaves && !here.denies;
+        self.settle_here(here, happens, rules, plan, ticks);
+        if here.leaves {
+            return false;
+        }
+        parts::repeat(plan, |place| rules.is_asked_once(Want::Hit, place, plan), statuses);
+        *allowed = happens;
+        rules.count(plan, statuses);
+        true
+    }
+
     /// May this request go now? If so, everything that it is under is charged.
     ///
     /// # Errors
@@ -114,6 +157,9 @@ impl SharedEngine {
         request: &Request<'_>,
         checked: &mut Checked,
     ) -> Result<(), StoreError> {
+        if self.check_here(rules, request, checked) {
+            return Ok(());
+        }
         self.ask(Want::Hit, rules, request, checked).await
     }
 
@@ -220,7 +266,14 @@ impl SharedEngine {
             return Ok(());
         }
         let Checked { allowed, statuses, plan, .. } = checked;
-        let parts = self.parts(want, rules, plan, now);
+        let here = match want {
+            Want::Hit | Want::Peek if rules.has_local() => {
+                self.ask_here(want, rules, plan, statuses, self.engine.ticks())
+            }
+            _ => Here::default(),
+        };
+        let mut parts = self.parts(want, rules, plan, now);
+        self.leave_out(want, here, rules, plan, &mut parts);
         let mut tell = |place: usize, verdict| statuses[place].verdict = verdict;
         let (parts, then) = match self.envoy {
             None => (parts, want),
@@ -239,6 +292,10 @@ impl SharedEngine {
         });
         parts::repeat(plan, |place| rules.is_asked_once(want, place, plan), statuses);
         *allowed = settled.is_ok() && rules.is_allowed(statuses);
+        self.learn(want, rules, plan, &groups);
+        if want == Want::Hit && rules.has_local() {
+            self.settle_here(here, *allowed, rules, plan, self.engine.ticks());
+        }
         if then == Want::Hit && !*allowed {
             self.give_back(groups);
         }
@@ -249,6 +306,50 @@ impl SharedEngine {
             rules.look_after_memory(now);
         }
         Ok(())
+    }
+
+    /// The store is not asked for what this node has decided; nor, where that is a denial, for what is charged only if all agree.
+    fn leave_out(
+        &self,
+        want: Want,
+        here: Here,
+        rules: &Snapshot<'_>,
+        plan: &Plan,
+        parts: &mut Vec<Part<'_>>,
+    ) {
+        if !rules.has_local() {
+            return;
+        }
+        let is_in_vain = |part: &Part<'_>| {
+            want == Want::Hit && here.denies && part.part.stand == Stand::Together
+        };
+        parts.retain(|part| !here.has(part.place) && !is_in_vain(part));
+        if want == Want::Hit {
+            let ticks = self.engine.ticks();
+            for part in parts {
+                if let Some(step) = self.step_at(want, rules, plan, part.place) {
+                    self.leases.missed(&step, ticks);
+                }
+            }
+        }
+    }
+
+    /// What the store said of those that this node would decide if it could.
+    fn learn(&self, want: Want, rules: &Snapshot<'_>, plan: &Plan, groups: &[Group<'_>]) {
+        if !rules.has_local() || want == Want::Peek {
+            return;
+        }
+        let ticks = self.engine.ticks();
+        for group in groups {
+            let Ok(answered) = &group.said else { continue };
+            for (part, verdict) in group.parts.iter().zip(&answered.verdicts) {
+                let Some(step) = self.step_at(want, rules, plan, part.place) else { continue };
+                match want {
+                    Want::Hit => self.leases.answered(&step, verdict, ticks),
+                    _ => self.leases.forget_denial(step.hash),
+                }
+            }
+        }
     }
 
     /// Asks all parts, those that lie together together, and all side by side.

@@ -18,6 +18,7 @@ use crate::engine::check::{Manner, Status, Want, first_alike, most_of};
 use crate::engine::live::tally;
 use crate::limiter::Asked;
 use crate::plan::Rule;
+use crate::redis::Weight;
 use crate::redis::script::{AskPart, Charter, Stand};
 
 /// Limits that came with requests, as scripts read them.
@@ -56,6 +57,8 @@ pub(super) struct Part<'a> {
     /// The same in this node's own memory.
     pub(super) asked: Asked<'a>,
     pub(super) policy: OnStoreFailure,
+    /// What a hit weighs in this node's own memory.
+    pub(super) weight: Weight,
     pub(super) under: Under,
 }
 
@@ -102,8 +105,8 @@ impl SharedEngine {
                     open: false,
                     stand: Stand::Alone,
                 };
-                let policy = OnStoreFailure::Error;
-                return Some(Part { place, part, asked, policy, under: step.under });
+                let (policy, weight) = (OnStoreFailure::Error, Weight::even(self.store.nodes()));
+                return Some(Part { place, part, asked, policy, weight, under: step.under });
             }
             Manner::Alone(no) => (no, step.cost, Stand::Alone),
             Manner::Once(no) => (no, most_of(plan, place), Stand::Alone),
@@ -121,14 +124,16 @@ impl SharedEngine {
             open: asked.has_spare_capacity(now),
             stand,
         };
-        Some(Part { place, part, asked, policy: written.on_store_failure, under: step.under })
+        let (policy, weight) = (written.on_store_failure, self.weight_of(rules, no));
+        Some(Part { place, part, asked, policy, weight, under: step.under })
     }
 }
 
 /// Descriptors that are about the same counter are told the same, where that is asked for once.
 pub(super) fn repeat(plan: &Plan, is_once: impl Fn(usize) -> bool, statuses: &mut [Status]) {
     for place in (0..plan.steps().len()).filter(|place| is_once(*place)) {
-        statuses[place].verdict = statuses[first_alike(plan, place)].verdict;
+        let first = statuses[first_alike(plan, place)];
+        (statuses[place].verdict, statuses[place].promise) = (first.verdict, first.promise);
     }
 }
 

@@ -164,6 +164,7 @@ fn mode(mode: Mode) -> Value {
 fn consistency(consistency: Consistency) -> Value {
     match consistency {
         Consistency::Strict => json!("strict"),
+        Consistency::StrictUntilHot => json!({ "strict": { "hot_keys": "leased" } }),
         Consistency::Leased => json!("leased"),
         Consistency::Eventual { sync_interval } => {
             json!({ "eventual": { "sync_interval": show_span(sync_interval) } })

@@ -147,7 +147,7 @@ pub(crate) fn zone(limit: &Limit) -> Option<&str> {
 /// ```
 #[must_use]
 pub fn settings(rule: &Rule) -> Vec<String> {
-    let mut all = vec![mode(rule.mode), consistency(rule.consistency)];
+    let mut all = vec![mode(rule.mode), consistency(rule)];
     if rule.cost != 1 {
         all.push(format!("a hit costs {}", grouped(rule.cost)));
     }
@@ -187,13 +187,19 @@ fn show_percent(thousandths: u64) -> String {
     format!("{}%", show_factor(thousandths.saturating_mul(100)))
 }
 
-fn consistency(consistency: Consistency) -> String {
-    match consistency {
+/// As it is written, and what it counts as where that is something else.
+fn consistency(rule: &Rule) -> String {
+    let written = match rule.consistency {
         Consistency::Strict => "strict".to_owned(),
+        Consistency::StrictUntilHot => "strict, hot keys leased".to_owned(),
         Consistency::Leased => "leased".to_owned(),
         Consistency::Eventual { sync_interval } => {
             format!("eventual, synced every {}", show_span(sync_interval))
         }
+    };
+    match rule.kept_consistency() == rule.consistency {
+        true => written,
+        false => format!("{written} (counts as strict in this mode)"),
     }
 }
 
@@ -373,6 +379,23 @@ mod tests {
             let limit = limits("test", &format!("{{ algorithm: {text} }}")).unwrap();
             assert_eq!(limit_in_words(&limit[0]), words);
         }
+    }
+
+    #[test]
+    fn what_nodes_promise_has_its_words() {
+        let said = |settings: &str| {
+            let limits = "limits: { algorithm: sliding_window, rate: 10/s }";
+            let text = format!("domain: d\ndescriptors: [{{ key: k, {settings}, {limits} }}]\n");
+            let rules = crate::rules_of(&text).unwrap();
+            super::settings(super::super::contents(&rules, "d").rules[0].rule()).join(" · ")
+        };
+        let hot = "consistency: { strict: { hot_keys: leased } }";
+        assert_eq!(said(hot), "hard · strict, hot keys leased");
+        assert_eq!(said("consistency: eventual"), "hard · eventual, synced every 100ms");
+        assert_eq!(
+            said("consistency: leased, mode: shadow"),
+            "shadow: never denies · leased (counts as strict in this mode)"
+        );
     }
 
     #[test]

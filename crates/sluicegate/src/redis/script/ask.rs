@@ -82,26 +82,35 @@ pub(crate) fn call(asks: &[Ask], clock: Option<Timestamp>) -> Call {
             keys.extend(keys_of(&part.key, part.charter.sheet.sets()));
         }
     }
-    let mut head = vec![u8::from(clock.is_some())];
-    head.extend(clock.unwrap_or_default().as_micros().to_le_bytes());
-    for count in [sheets.len(), asks.len()] {
-        head.extend(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
-    }
-    let mut args = vec![head];
+    let mut args = vec![head(sheets.len(), asks.len(), clock)];
     args.extend(sheets.into_iter().map(<[u8]>::to_vec));
     args.push(told);
     Call { script: &DECIDE, keys, args }
 }
 
+/// What every call is told first.
+pub(super) fn head(sheets: usize, asks: usize, clock: Option<Timestamp>) -> Vec<u8> {
+    let mut head = vec![u8::from(clock.is_some())];
+    head.extend(clock.unwrap_or_default().as_micros().to_le_bytes());
+    for count in [sheets, asks] {
+        head.extend(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
+    }
+    head
+}
+
 /// The place of what is like this, put behind the others if it is new.
-fn place_of<T>(all: &mut Vec<T>, is_it: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
+pub(super) fn place_of<T>(
+    all: &mut Vec<T>,
+    is_it: impl Fn(&T) -> bool,
+    new: impl FnOnce() -> T,
+) -> usize {
     all.iter().position(is_it).unwrap_or_else(|| {
         all.push(new());
         all.len() - 1
     })
 }
 
-fn number16(count: usize) -> u16 {
+pub(super) fn number16(count: usize) -> u16 {
     u16::try_from(count).unwrap_or(u16::MAX)
 }
 

@@ -5,15 +5,19 @@
 //! - *The long way* (`long`): read, apply, write if nobody else has written meanwhile. For every other operation, and whenever something is
 //!   out of the ordinary: limits of another revision, a reservation that has run out, a clock that was set back.
 //!
+//! - *Lease calls* (`lease`): a node buys ahead, holds and gives back what it then decides on alone. Also one script, which the core repeats.
+//!
 //! What lies in the store is described in [`sluicegate_core::record`].
 
 mod ask;
 mod charter;
+mod lease;
 mod long;
 mod told;
 
 pub(crate) use ask::{Ask, AskPart, ShortOp, Stand, call, keys_of};
 pub(crate) use charter::{Charter, Plans};
+pub(crate) use lease::{LeaseAsk, LeaseTold, lease_call, lease_told};
 pub(crate) use long::{
     Long, LongError, LongPart, absorb, apply, ask_long, change, forget, look, reassert, renew,
 };
@@ -29,8 +33,19 @@ static DECIDE: Script = Script::new(concat!(
     include_str!("lua/log.lua"),
     include_str!("lua/slots.lua"),
     include_str!("lua/record.lua"),
+    include_str!("lua/call.lua"),
     include_str!("lua/quick.lua"),
     include_str!("lua/decide.lua"),
+));
+
+/// Hears lease calls.
+static LEASE: Script = Script::new(concat!(
+    include_str!("lua/arithmetic.lua"),
+    include_str!("lua/steady.lua"),
+    include_str!("lua/stepped.lua"),
+    include_str!("lua/record.lua"),
+    include_str!("lua/call.lua"),
+    include_str!("lua/lease.lua"),
 ));
 
 /// Reads records whole.

@@ -62,8 +62,7 @@ pub(crate) struct BadReply;
 
 /// The answers to all asks of one call.
 pub(crate) fn told(asks: &[Ask], reply: Value) -> Result<Vec<Told>, BadReply> {
-    let Value::Array(values) = reply else { return Err(BadReply) };
-    let mut reply = Reply(values.into_iter());
+    let mut reply = Reply::of(reply)?;
     let now = Timestamp::from_micros(reply.number()?);
     asks.iter().map(|ask| one(ask, now, &mut reply)).collect()
 }
@@ -97,10 +96,15 @@ fn one(ask: &Ask, now: Timestamp, reply: &mut Reply) -> Result<Told, BadReply> {
 
 // === what it said ===
 
-struct Reply(std::vec::IntoIter<Value>);
+pub(super) struct Reply(std::vec::IntoIter<Value>);
 
 impl Reply {
-    fn signed(&mut self) -> Result<i64, BadReply> {
+    pub(super) fn of(value: Value) -> Result<Self, BadReply> {
+        let Value::Array(values) = value else { return Err(BadReply) };
+        Ok(Self(values.into_iter()))
+    }
+
+    pub(super) fn signed(&mut self) -> Result<i64, BadReply> {
         match self.0.next() {
             Some(Value::Int(number)) => Ok(number),
             _ => Err(BadReply),
@@ -111,11 +115,11 @@ impl Reply {
         u64::try_from(self.signed()?).map_err(|_| BadReply)
     }
 
-    fn moment(&mut self) -> Result<Timestamp, BadReply> {
+    pub(super) fn moment(&mut self) -> Result<Timestamp, BadReply> {
         self.number().map(Timestamp::from_micros)
     }
 
-    fn text(&mut self) -> Result<Option<Vec<u8>>, BadReply> {
+    pub(super) fn text(&mut self) -> Result<Option<Vec<u8>>, BadReply> {
         match self.0.next() {
             Some(Value::BulkString(text)) => Ok(Some(text)),
             Some(Value::Nil) => Ok(None),

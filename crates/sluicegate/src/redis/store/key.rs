@@ -43,6 +43,14 @@ fn cut(key: &mut Vec<u8>, from: usize, identity: &[u8]) {
     key.extend_from_slice(format!("!{hash:032x}").as_bytes());
 }
 
+/// What a rule is known by to all nodes, from what it is known by when rules are replaced.
+pub(super) fn rule_id(lasting: &str) -> u64 {
+    use std::hash::Hasher;
+    let mut hasher = SipHasher13::new_with_keys(0x736c_7569_6365, 0x7275_6c65);
+    hasher.write(lasting.as_bytes());
+    hasher.finish128().as_u128() as u64
+}
+
 /// The name of something that belongs to no identity.
 pub(super) fn plain_key(namespace: &str, name: &[u8]) -> Arc<[u8]> {
     [namespace.as_bytes(), b":", VERSION.as_bytes(), b":", name].concat().into()

@@ -1,6 +1,7 @@
 //! A store that many nodes share, as the engine asks it.
 
 mod chance;
+mod demand;
 mod denials;
 mod journal;
 mod key;
@@ -10,6 +11,7 @@ mod nodes;
 mod recent;
 mod refusing;
 mod time;
+mod weight;
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -25,14 +27,20 @@ use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot};
 
 use super::call::CallError;
 use super::link::Link;
-use super::script::{self, Answered, Ask, AskPart, Charter, Long, LongError, LongPart, Plans};
+use super::script::{
+    self, Answered, Ask, AskPart, Charter, LeaseAsk, LeaseTold, Long, LongError, LongPart, Plans,
+};
 use crate::clock::{Clock, SystemClock};
 use chance::Chance;
+use demand::Demands;
 use denials::Denials;
 use journal::Journal;
 use lane::{Pending, Said};
-use recent::{Recent, Sights};
+use recent::{Recent, Seen, Sights};
 use refusing::Refusing;
+
+pub(crate) use demand::RuleWeight;
+pub(crate) use weight::Weight;
 
 /// How many asks may wait in one lane. With more the store is too slow for what is wanted of it, and waiting would help nobody.
 const WAITING_MAX: usize = 8_192;
@@ -100,6 +108,7 @@ pub(super) struct Inner {
     chance: Chance,
     /// This node's name among all that share the store.
     node: u64,
+    demands: Demands,
     denials: Denials,
     journal: Journal,
     long_locks: Vec<Mutex<()>>,
@@ -157,6 +166,7 @@ impl Store {
             lanes,
             node: chance.hash_one("node"),
             chance,
+            demands: Demands::default(),
             denials: Denials::default(),
             journal: Journal::default(),
             long_locks: (0..LONG_LOCKS).map(|_| Mutex::default()).collect(),
@@ -226,6 +236,39 @@ impl Store {
     /// The name of what is kept of an identity.
     pub(crate) fn key_of(&self, identity: &[u8], beside: &str) -> Arc<[u8]> {
         key::key_of(&self.inner.options.namespace, identity, beside)
+    }
+
+    /// A hash of an identity, under this node's secret.
+    #[inline]
+    pub(crate) fn hash_of(&self, identity: &[u8]) -> u64 {
+        self.inner.chance.hash_one(identity)
+    }
+
+    /// Buys ahead and gives back, for identities that can be asked together.
+    pub(crate) async fn lease(&self, asks: &[LeaseAsk]) -> Result<Vec<LeaseTold>, CallError> {
+        let inner = &*self.inner;
+        inner.asked.fetch_add(1, Ordering::Relaxed);
+        for ask in asks {
+            inner.leave_plan_of(&ask.charter).await;
+        }
+        let answered = inner.link.call(&script::lease_call(asks, inner.clock())).await;
+        let told = answered.and_then(|value| {
+            let told = script::lease_told(asks, value);
+            told.map_err(|bad| CallError::Refused(bad.to_string().into()))
+        });
+        let told = told.inspect_err(|error| {
+            inner.failed.fetch_add(1, Ordering::Relaxed);
+            inner.refusal.heard(error);
+        })?;
+        for (ask, told) in asks.iter().zip(&told) {
+            if let LeaseTold::Granted { now, account, epoch, .. } = told {
+                let (charter, account) = (ask.charter.clone(), account.clone());
+                let (epoch, primary) = (*epoch, inner.link.epoch());
+                let seen = Seen { charter, account, epoch, at: *now, primary };
+                inner.recent.note(ask.key.clone(), inner.chance.hash_one(&ask.key), seen);
+            }
+        }
+        Ok(told)
     }
 
     /// Which parts of a request can be asked together.
@@ -353,6 +396,25 @@ impl Store {
         said.map_err(NotDone::from)
     }
 
+    /// Watches what this node is asked for under a rule, so that it has a share by demand while the store is away.
+    pub(crate) fn watch_demand(
+        &self,
+        lasting_key: &str,
+        hits: impl Fn() -> Option<u64> + Send + Sync + 'static,
+    ) -> Arc<RuleWeight> {
+        self.inner.demands.watch(key::rule_id(lasting_key), hits)
+    }
+
+    /// What a part is charged here, where a hit weighs so much; rounding goes on with the next one.
+    pub(crate) fn charge(&self, part: &AskPart, weight: Weight) -> u64 {
+        self.inner.demands.carries.charge(self.inner.hash_of(part), part.cost, weight)
+    }
+
+    /// What it would be charged.
+    pub(crate) fn would_charge(&self, part: &AskPart, weight: Weight) -> u64 {
+        self.inner.demands.carries.would_charge(self.inner.hash_of(part), part.cost, weight)
+    }
+
     /// What a rule says took the place of an answer.
     pub(crate) fn fell_back(&self, policy: OnStoreFailure) {
         if let Some(place) = POLICIES.iter().position(|known| *known == policy) {
@@ -444,6 +506,14 @@ impl Inner {
         match self.options.own_clock.as_ref().or(self.options.clock.as_ref()) {
             Some(clock) => clock.now(),
             None => SystemClock::get().read(),
+        }
+    }
+
+    /// By the same clock, a time that never goes back.
+    fn ticks(&self) -> Timestamp {
+        match self.options.own_clock.as_ref().or(self.options.clock.as_ref()) {
+            Some(clock) => clock.ticks(),
+            None => SystemClock::get().read_ticks(),
         }
     }
 

@@ -9,6 +9,8 @@
 //! How much is bought goes by what was asked for lately: enough for [`HORIZON`], and no more than a few times what was bought before, so that a newcomer begins
 //! small. What the store gives goes by what there is, and by what others ask for; near the end of a limit that is nothing, and every hit asks the store.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
@@ -39,6 +41,8 @@ const DENIED: Span = Span::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Lease {
     unspent: u64,
+    /// Spent by requests that may yet not happen: until that is known it counts as held.
+    pending: u64,
     /// From this tick on nothing of it may be spent.
     ends: Timestamp,
     /// Whether it ends with a window, so that nothing can be done about it.
@@ -48,7 +52,6 @@ pub(super) struct Lease {
     view: View,
     denial: Option<Denial>,
     demand: Demand,
-    serial: u64,
     /// What was asked for by the call that is under way.
     under_way: Option<Numbers>,
     not_before: Timestamp,
@@ -56,6 +59,10 @@ pub(super) struct Lease {
     /// What ran out unspent, since it was last asked for.
     lapsed: u64,
 }
+
+/// The number of the next call of this node: a store that has heard a later one does not listen to an earlier.
+#[derive(Debug, Default)]
+pub(super) struct Serials(AtomicU64);
 
 /// A call: what to ask the store for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,13 +135,13 @@ impl Lease {
         let verdict = crate::memory::UNCOUNTED;
         Self {
             unspent: 0,
+            pending: 0,
             ends: Timestamp::EPOCH,
             is_last: false,
             low_water: 0,
             view: View { verdict, slope: 0, at: ticks, held: 0 },
             denial: None,
             demand: Demand { since: ticks, asked: 0, per_second, last: ticks },
-            serial: 0,
             under_way: None,
             not_before: Timestamp::EPOCH,
             pause: SCARCE.0,
@@ -142,16 +149,27 @@ impl Lease {
         }
     }
 
-    /// A hit of this cost.
+    /// A hit of this cost. One that is not covered is told again when the store is asked ([`Lease::missed`]).
     #[inline]
     pub(super) fn hit(&mut self, cost: u64, ticks: Timestamp) -> Said {
-        self.demand.count(cost, ticks);
         let said = self.peek(cost, ticks);
-        if let Said::Covered(_) = said {
-            self.unspent -= cost;
-            return Said::Covered(self.view.verdict(self.unspent, ticks));
+        match said {
+            Said::Covered(_) => {
+                self.demand.count(cost, ticks);
+                self.unspent -= cost;
+                Said::Covered(self.view.verdict(self.unspent, ticks))
+            }
+            Said::Denied(_) => {
+                self.demand.count(cost, ticks);
+                said
+            }
+            Said::Uncovered => said,
         }
-        said
+    }
+
+    /// The store is asked for a hit of this cost.
+    pub(super) fn missed(&mut self, cost: u64, ticks: Timestamp) {
+        self.demand.count(cost, ticks);
     }
 
     /// What a hit would be told.
@@ -170,13 +188,27 @@ impl Lease {
         }
     }
 
+    /// The same for a request that others have a say on: it happens or not ([`Lease::happens`], [`Lease::undo`]).
+    pub(super) fn try_hit(&mut self, cost: u64, ticks: Timestamp) -> Said {
+        let said = self.hit(cost, ticks);
+        if let Said::Covered(_) = said {
+            self.pending = self.pending.saturating_add(cost);
+        }
+        said
+    }
+
+    /// A hit that was covered happens.
+    pub(super) fn happens(&mut self, cost: u64) {
+        self.pending = self.pending.saturating_sub(cost);
+    }
+
     /// A hit that was covered does not happen.
     pub(super) fn undo(&mut self, cost: u64, ticks: Timestamp) {
         self.settle(ticks);
         // What ran out meanwhile has run out.
-        if ticks < self.ends {
-            self.unspent = self.unspent.saturating_add(cost);
-        }
+        let held = cost.min(self.pending);
+        self.pending -= held;
+        self.unspent = self.unspent.saturating_add(held);
     }
 
     /// The store denied what was not covered. Nobody asks it again before its time has come, nor before `gap` has passed.
@@ -195,17 +227,17 @@ impl Lease {
 
     /// What to call now that it was asked for, if anything. It is taken as called.
     #[inline]
-    pub(super) fn buys(&mut self, ticks: Timestamp) -> Option<Numbers> {
+    pub(super) fn buys(&mut self, serials: &Serials, ticks: Timestamp) -> Option<Numbers> {
         let may = self.under_way.is_none() && self.unspent <= self.low_water;
         if !may || ticks < self.not_before {
             return None;
         }
         let want = self.due();
-        self.call(0, want)
+        Some(self.call(0, want, serials))
     }
 
     /// What to call where nobody asks, if anything: what is not needed is given back, and what is about to run out is renewed.
-    pub(super) fn looks_after(&mut self, ticks: Timestamp) -> Option<Numbers> {
+    pub(super) fn looks_after(&mut self, serials: &Serials, ticks: Timestamp) -> Option<Numbers> {
         self.settle(ticks);
         self.demand.measure(ticks);
         if self.under_way.is_some() || self.unspent == 0 || ticks < self.not_before {
@@ -213,27 +245,42 @@ impl Lease {
         }
         let (needed, left) = (self.demand.during(HORIZON), self.ends.since(ticks));
         if self.is_idle(ticks) {
-            return self.call(self.unspent, 0);
+            return Some(self.call(self.unspent, 0, serials));
         }
         if self.unspent > needed.saturating_mul(2).saturating_add(FIRST) {
-            return self.call(self.unspent - needed, 0);
+            return Some(self.call(self.unspent - needed, 0, serials));
         }
         if !self.is_last && left.as_micros() < TTL.as_micros() / 2 {
-            return self.call(0, 0);
+            return Some(self.call(0, 0, serials));
         }
         None
     }
 
-    /// What to call when the node stops.
-    pub(super) fn gives_all(&mut self, ticks: Timestamp) -> Option<Numbers> {
+    /// What to call when the node stops, or the limits are others. What a call that is under way brings is lost.
+    pub(super) fn gives_all(&mut self, serials: &Serials, ticks: Timestamp) -> Option<Numbers> {
         self.settle(ticks);
-        // What is on its way here may be lost: the call's answer is not waited for.
-        if self.unspent == 0 { None } else { self.call(self.unspent, 0) }
+        (self.unspent > 0).then(|| self.call(self.unspent, 0, serials))
     }
 
-    /// A call was answered.
-    pub(super) fn bought(&mut self, bought: Bought, sent: Timestamp, heard: Timestamp) {
-        let Some(asked) = self.under_way.take() else { return };
+    /// What to call when the store may have forgotten what is held.
+    pub(super) fn says_again(&mut self, serials: &Serials, ticks: Timestamp) -> Option<Numbers> {
+        self.settle(ticks);
+        (self.unspent > 0 && self.under_way.is_none()).then(|| self.call(0, 0, serials))
+    }
+
+    /// The call of this number is no longer under way. What it asked for, if it was the last.
+    pub(super) fn answers(&mut self, serial: u64) -> Option<Numbers> {
+        self.under_way.take_if(|numbers| numbers.serial == serial)
+    }
+
+    /// What a call brought.
+    pub(super) fn bought(
+        &mut self,
+        asked: Numbers,
+        bought: Bought,
+        sent: Timestamp,
+        heard: Timestamp,
+    ) {
         self.settle(heard);
         if !bought.kept {
             self.lapse();
@@ -266,7 +313,6 @@ impl Lease {
 
     /// A call was not answered, or not as it was asked. It may have been carried out.
     pub(super) fn failed(&mut self, ticks: Timestamp) {
-        self.under_way = None;
         self.wait(ticks, FAILED);
     }
 
@@ -283,6 +329,11 @@ impl Lease {
     /// For how long it is still held.
     pub(super) fn lasts(&self, ticks: Timestamp) -> Span {
         self.ends.since(ticks)
+    }
+
+    /// Whether a call is under way.
+    pub(super) const fn is_called(&self) -> bool {
+        self.under_way.is_some()
     }
 
     /// Whether nobody has asked for it lately.
@@ -302,14 +353,14 @@ impl Lease {
 
     #[inline]
     fn settle(&mut self, ticks: Timestamp) {
-        if ticks >= self.ends && self.unspent > 0 {
+        if ticks >= self.ends && (self.unspent > 0 || self.pending > 0) {
             self.lapse();
         }
     }
 
     fn lapse(&mut self) {
         self.lapsed = self.lapsed.saturating_add(self.unspent);
-        (self.unspent, self.low_water) = (0, 0);
+        (self.unspent, self.pending, self.low_water) = (0, 0, 0);
     }
 
     /// How much is to be bought.
@@ -319,18 +370,26 @@ impl Lease {
         due.clamp(1, most.min(WANT_MAX))
     }
 
-    fn call(&mut self, give: u64, want: u64) -> Option<Numbers> {
+    fn call(&mut self, give: u64, want: u64, serials: &Serials) -> Numbers {
         self.unspent = self.unspent.saturating_sub(give);
-        self.serial += 1;
-        let numbers = Numbers { serial: self.serial, give, hold: self.unspent, want };
+        let numbers =
+            Numbers { serial: serials.next(), give, hold: self.unspent + self.pending, want };
         self.under_way = Some(numbers);
-        Some(numbers)
+        numbers
     }
 
     fn wait(&mut self, ticks: Timestamp, (least, most): (Span, Span)) {
         self.pause = self.pause.clamp(least, most);
         self.not_before = ticks.after(self.pause);
         self.pause = Span::from_micros(self.pause.as_micros() * 2).min(most);
+    }
+}
+
+// === impl Serials ===
+
+impl Serials {
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 

@@ -58,7 +58,7 @@ mod tests {
         for number in 1..=2_000 {
             assert!(sketch.count(spread(number)) < 20, "{number} came once");
         }
-        let often = (0..100).map(|_| sketch.count(spread(7_000_001))).last();
+        let often = (0..100).map(|_| sketch.count(spread(7_000_001))).next_back();
         assert!((100..130).contains(&often.unwrap()), "{often:?}");
         sketch.halve();
         sketch.halve();

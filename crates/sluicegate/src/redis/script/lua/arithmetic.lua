@@ -1,5 +1,5 @@
 -- Exact arithmetic in doubles, as `core/arithmetic.rs` and `core/quota.rs` have it in integers: every number stays below 2^53.
--- The parts of the script are joined in this order: arithmetic, steady, stepped, log, slots, record, decide.
+-- The parts of the script are joined in this order: arithmetic, steady, stepped, log, slots, record, call, and quick and decide, or lease.
 
 local call, fmt = redis.call, string.format
 local fmod, floor, max, min = math.fmod, math.floor, math.max, math.min
@@ -150,7 +150,7 @@ local function aligned(now, length)
 end
 
 -- What a limit of several faces stands for.
-local BUCKET, QUEUE, SMOOTH, CYCLE = 0, 1, 2, 2
+local BUCKET, QUEUE, SMOOTH, WINDOW, CYCLE = 0, 1, 2, 1, 2
 
 -- How many members of a set are read at once.
 local AT_A_TIME = 64

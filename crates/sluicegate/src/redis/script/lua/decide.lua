@@ -108,6 +108,8 @@ local function book(part, op, now)
     if step.boost then step.boost_kernel[act](step.boost, r.boost[place], cost, now) end
   end
   if op == 'refund' and r.known then r.epoch = r.epoch + 1 end
+  -- What is given back does not undo what is leased.
+  if op == 'refund' then keep_leased(r, now) end
   touch(r)
 end
 
@@ -186,23 +188,7 @@ local function ask_once(ask, now, out)
   return allowed
 end
 
-local given, clock, sheet_count, ask_count = unpack_bytes('<BI8I4I4', ARGV[1])
-local now = clock
-if given == 0 then
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
-local NOW_MAX = 4503599627370495
-if now > NOW_MAX then now = NOW_MAX end
-
-local sheets, records, order = {}, {}, {}
-for i = 1, sheet_count do
-  sheets[i] = read_sheet(ARGV[1 + i])
-  sheets[i].is_plain = is_plain(sheets[i])
-end
-
-local asks, at, key_place = ARGV[2 + sheet_count], 1, 1
-local out = { now }
+for i = 1, sheet_count do sheets[i].is_plain = is_plain(sheets[i]) end
 
 -- How many bytes a part is told in.
 local PART_BYTES = 14
@@ -228,18 +214,8 @@ local function ask_next(op, count, parts, held, holder)
     local part, sheet, open_gate = {}, 0, 0
     sheet, part.cost, open_gate, part.stand, part.rule, at = unpack_bytes('<I2I8BBI2', asks, at)
     part.open, sheet = open_gate == 1, sheets[sheet + 1]
-    local key = KEYS[key_place]
-    local r = records[key]
-    if not r then
-      r = load_record(key_place, sheet, now)
-      records[key] = r
-      order[#order + 1] = r
-    elseif r.sheet.fingerprint ~= sheet.fingerprint then
-      -- Two plans of one identity in one call: who comes second is brought over the long way.
-      r = { long = true, sheet = sheet }
-    end
     -- Not that of the record: tallies of different limits have one count.
-    part.record, part.sheet = r, sheet
+    part.record, part.sheet = record_of(sheet), sheet
     key_place = key_place + 1 + sheet.sets
     has_sets = has_sets or sheet.sets > 0
     ask[p] = part
@@ -274,9 +250,5 @@ for _ = 1, ask_count do
   if not is_one or not is_quick() then ask_next(op, count, parts, held, holder) end
 end
 
-for i = 1, #order do
-  local r = order[i]
-  if r.touched then close_record(r, now) end
-  if r.unsaved then save(r, now, given == 1) end
-end
+save_all()
 return out

@@ -3,7 +3,7 @@
 
 local find, byte = string.find, string.byte
 local METER, STEPS, TALLY = 2, 3, 8
-local WINDOW, SPACE = 1, 32
+local SPACE = 32
 
 -- A whole number as text. `%d` takes a third of the time of `%.0f`, and is as exact where a C `long` has 64 bits: nearly everywhere.
 local ONE, TWO = '%.0f', '%.0f@%.0f'

@@ -52,8 +52,70 @@ local function read_cells(r, cells)
   return true
 end
 
+-- What nodes hold, by their ends: `core/lease`.
+
+local CELLS_MAX, TTL_MAX = 64, 600000000
+
+local function read_leases(text)
+  local leases = {}
+  for word in string.gmatch(text, '[^,]+') do
+    local node, serial, amount, weight, ends = match(word, '^(%x+):(%d+):(%d+):(%d+):(%d+)$')
+    if not node or #leases == CELLS_MAX then return nil end
+    leases[#leases + 1] = {
+      node = node,
+      serial = tonumber(serial),
+      amount = tonumber(amount),
+      weight = tonumber(weight),
+      ends = tonumber(ends),
+    }
+  end
+  return leases
+end
+
+local function leases_text(leases)
+  local words = {}
+  for i = 1, #leases do
+    local c = leases[i]
+    words[i] = fmt('%s:%.0f:%.0f:%.0f:%.0f', c.node, c.serial, c.amount, c.weight, c.ends)
+  end
+  return ' #' .. table.concat(words, ',')
+end
+
+-- What all nodes together may still hold.
+local function outstanding(leases, now)
+  local held = 0
+  for i = #leases, 1, -1 do
+    if leases[i].ends <= now then break end
+    held = cut(held + leases[i].amount)
+  end
+  return held
+end
+
+-- No less is used than nodes hold, or may have used until their leases ran out.
+local function keep_leased(r, now)
+  local leases = r.leases
+  if not leases or #leases == 0 then return end
+  local held = outstanding(leases, now)
+  for place = 1, #r.sheet do
+    local step = r.sheet[place]
+    if step.kernel.keep_leased then
+      step.kernel.keep_leased(step.limit, r.plain[place], leases, held, now)
+    end
+    if step.boost and step.boost_kernel.keep_leased then
+      step.boost_kernel.keep_leased(step.boost, r.boost[place], leases, held, now)
+    end
+  end
+end
+
+-- Drops what has run out.
+local function bury(leases, now)
+  while leases[1] and leases[1].ends <= now do table.remove(leases, 1) end
+end
+
 -- Whether anything in the record is of a time that only the long way understands.
 local function needs_long_way(r, now)
+  local leases = r.leases
+  if leases and leases[#leases].ends > now + TTL_MAX + CLOCK_SLACK then return true end
   if r.changes_at and (now >= r.changes_at or now < r.stays_from) then return true end
   for place = 1, #r.sheet do
     local step, plain, boost = r.sheet[place], r.plain[place], r.boost[place]
@@ -89,8 +151,13 @@ local function load_record(key_place, sheet, now)
       return r
     end
   end
-  if not read_cells(r, rest) then
-    r.holds, r.changes_at = '', nil
+  local leased = string.find(rest, ' #', 1, true)
+  if leased then
+    r.leases = read_leases(string.sub(rest, leased + 2))
+    rest = string.sub(rest, 1, leased - 1)
+  end
+  if leased and not (r.leases and r.leases[1]) or not read_cells(r, rest) then
+    r.holds, r.changes_at, r.leases = '', nil, nil
     return r
   end
   r.epoch, r.known = tonumber(epoch), true
@@ -134,6 +201,23 @@ local function open_record(r, now)
       if step.boost_kernel.has_set then set = set + 1 end
     end
   end
+  if r.leases then
+    keep_leased(r, now)
+    bury(r.leases, now)
+  end
+end
+
+-- From when on nothing that is leased makes a difference, if all of it is used as late as it may.
+local function leased_until(sheet, leases)
+  local ends = leases[#leases].ends
+  for place = 1, #sheet do
+    local step = sheet[place]
+    local mark = step.kernel.leased_mark
+    if mark then ends = max(ends, ceil_of(mark(step.limit, leases, EXACT_MAX))) end
+    mark = step.boost and step.boost_kernel.leased_mark
+    if mark then ends = max(ends, ceil_of(mark(step.boost, leases, EXACT_MAX))) end
+  end
+  return ends
 end
 
 -- Drops what is as good as new; when the rest is.
@@ -166,8 +250,13 @@ local function close_record(r, now)
     words[place] = word
   end
   r.ends = max(ends, r.needed or 0)
-  r.empty = not any and r.holds == ''
-  r.text = fmt('%s.%.0f %s%s', sheet.fingerprint, r.epoch, table.concat(words, ' '), r.holds)
+  local behind = r.holds
+  if r.leases and r.leases[1] then
+    r.ends = max(r.ends, leased_until(sheet, r.leases))
+    behind = leases_text(r.leases) .. behind
+  end
+  r.empty = not any and behind == ''
+  r.text = fmt('%s.%.0f %s%s', sheet.fingerprint, r.epoch, table.concat(words, ' '), behind)
   r.touched = false
   r.unsaved = true
 end

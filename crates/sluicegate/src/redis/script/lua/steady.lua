@@ -113,6 +113,28 @@ makers[2] = function()
     stamp(l, s, now)
   end
 
+  -- The mark that this leaves which is leased: at each end that has come, and now, as much is in use as was held by then.
+  function meter.leased_mark(l, leases, now)
+    local us, frac, held = 0, 0, 0
+    for i = #leases, 1, -1 do
+      held = cut(held + leases[i].amount)
+      if held > 0 then
+        local at = min(leases[i].ends, now)
+        local held_us, held_frac = later(l.units, at, 0, muldiv(held, l.micros, l.units))
+        if is_later(held_us, held_frac, us, frac) then us, frac = held_us, held_frac end
+      end
+    end
+    return us, frac
+  end
+
+  function meter.keep_leased(l, s, leases, _, now)
+    if l.face ~= BUCKET then return end
+    local us, frac = meter.leased_mark(l, leases, now)
+    if not is_later(us, frac, s.us, s.frac) then return end
+    s.us, s.frac = us, frac
+    stamp(l, s, now)
+  end
+
   function meter.available(l, s, most, now)
     local us, frac = in_use_until(s, now)
     if beyond_brim(l, us, frac, now) then return 0 end

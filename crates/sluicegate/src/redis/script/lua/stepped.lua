@@ -157,6 +157,15 @@ makers[3] = function()
     return min(max(s.level, 0), most)
   end
 
+  -- What was added by force beyond the window is not taken away.
+  function steps.keep_leased(l, s, _, held)
+    if l.face == WINDOW and s.level <= l.capacity then s.level = min(s.level, l.capacity - held) end
+  end
+
+  function steps.lease_ends(l, s)
+    return nth_after(l, s.anchor, 1)
+  end
+
   return steps
 end
 
@@ -242,6 +251,14 @@ makers[4] = function()
 
   function counter.available(l, s, most, now)
     return min(max(l.count - estimate(l, s, now), 0), most)
+  end
+
+  function counter.keep_leased(_, s, _, held)
+    s.current = max(s.current, held)
+  end
+
+  function counter.lease_ends(l, s)
+    return cut(s.start + l.window)
   end
 
   return counter

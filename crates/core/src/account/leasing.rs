@@ -1,0 +1,140 @@
+//! Buying ahead: see [`crate::lease`].
+
+use super::Account;
+use crate::arithmetic::{EXACT_MAX, cut_amount};
+use crate::lease::{Grant, LeaseCell, LeaseWish, Leased, Leases, TTL_MAX, WEIGHT_MAX};
+use crate::limit::{Limit, State};
+use crate::mode::Step;
+use crate::time::{NOW_MAX, Timestamp};
+
+impl Account {
+    /// What nodes hold of this identity's limits.
+    #[must_use]
+    pub const fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// The same account, of which this is leased.
+    #[must_use]
+    pub fn with_leases(self, leases: Leases) -> Self {
+        Self { leases, ..self }
+    }
+
+    /// Hears what a node gives back, holds and wants.
+    ///
+    /// It gets no more than half of what there is, shared with the others by demand. What is granted is charged to every limit at once, and
+    /// may be used until the lease runs out: after its time, or with the first window of any limit that ends.
+    ///
+    /// ```
+    /// use sluicegate_core::account::{Account, Moment};
+    /// use sluicegate_core::algorithm::token_bucket::TokenBucket;
+    /// use sluicegate_core::lease::{LeaseWish, Leased};
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_core::mode::Step;
+    /// use sluicegate_core::op::Op;
+    /// use sluicegate_core::quota::Rate;
+    /// use sluicegate_core::time::{Span, Timestamp};
+    ///
+    /// let rate = Rate::new(10, Span::from_secs(1)).unwrap();
+    /// let plan = [Step::hard(Limit::TokenBucket(TokenBucket::new(rate, 100).unwrap()))];
+    /// let mut account = Account::default();
+    /// let ttl = Span::from_secs(10);
+    /// let wish = LeaseWish { node: 7, serial: 1, give: 0, hold: 0, want: 60, ttl };
+    /// let Leased::Granted(grant) = account.lease(&plan, &wish, Timestamp::EPOCH) else { panic!() };
+    /// assert_eq!((grant.granted, grant.left), (50, 50), "half of it");
+    /// assert_eq!(account.lease(&plan, &wish, Timestamp::EPOCH), Leased::Stale, "heard already");
+    ///
+    /// // Five seconds would fill the bucket; but somebody holds half of it.
+    /// let later = Moment::at(Timestamp::EPOCH.after(Span::from_secs(9)));
+    /// let peek = account.apply(&plan, Op::Peek { cost: 1 }, later).unwrap();
+    /// assert_eq!(peek.verdict.remaining, Some(50));
+    /// ```
+    pub fn lease(&mut self, plan: &[Step], wish: &LeaseWish, now: Timestamp) -> Leased {
+        let now = now.min(NOW_MAX);
+        if plan.is_empty() || !plan.iter().all(Step::is_leasable) {
+            return Leased::Unfit;
+        }
+        if self.leases.of_node(wish.node, now).is_some_and(|own| own.serial >= wish.serial) {
+            return Leased::Stale;
+        }
+        self.open(plan, now);
+        let grant = self.hear(plan, wish, now);
+        self.close(plan, now);
+        Leased::Granted(grant)
+    }
+
+    fn hear(&mut self, plan: &[Step], wish: &LeaseWish, now: Timestamp) -> Grant {
+        let own = self.leases.take(wish.node);
+        let nothing = Grant { granted: 0, until: now, kept: false, gave_back: false, left: 0 };
+        // Who has nothing and wants nothing leaves no trace.
+        if own.is_none() && (wish.want == 0 || self.leases.is_full()) {
+            return Grant {
+                left: self.least(plan, |limit, state| limit.available(state, EXACT_MAX, now)),
+                ..nothing
+            };
+        }
+        // Who says that it has more than we know of has it from a store that has forgotten it.
+        let said = wish.give.saturating_add(wish.hold);
+        let kept = own.is_some_and(|own| said <= own.amount);
+        let gave_back = kept && wish.give > 0;
+        if gave_back {
+            self.each(plan, |limit, state| limit.put(state, wish.give, now));
+        }
+        let granted = match self.lease_ends(plan, wish, now) > now {
+            true => {
+                let room = self.least(plan, |limit, state| limit.room_to_lease(state, now));
+                self.leases.share(room, wish.want)
+            }
+            false => 0,
+        };
+        if granted > 0 {
+            self.each(plan, |limit, state| limit.lend(state, granted, now));
+        }
+        // A window that begins with the first hit has begun with this.
+        let until = self.lease_ends(plan, wish, now);
+        if until > now {
+            let hold = if kept { wish.hold } else { 0 };
+            self.leases.put(LeaseCell {
+                node: wish.node,
+                serial: wish.serial,
+                amount: cut_amount(hold.saturating_add(granted)),
+                weight: wish.want.min(WEIGHT_MAX),
+                until,
+            });
+        }
+        let left = self.least(plan, |limit, state| limit.available(state, EXACT_MAX, now));
+        Grant { granted, until, kept, gave_back, left }
+    }
+
+    /// When what is leased now has to be used.
+    fn lease_ends(&self, plan: &[Step], wish: &LeaseWish, now: Timestamp) -> Timestamp {
+        let states = plan.iter().zip(&self.cells);
+        let ends = states.filter_map(|(step, cell)| step.limit.lease_ends(&cell.plain));
+        ends.fold(now.after(wish.ttl.min(TTL_MAX)), Timestamp::min)
+    }
+
+    fn least(&self, plan: &[Step], of: impl Fn(&Limit, &State) -> u64) -> u64 {
+        let states = plan.iter().zip(&self.cells);
+        states.map(|(step, cell)| of(&step.limit, &cell.plain)).min().unwrap_or(0)
+    }
+
+    /// No less is used than nodes hold.
+    pub(super) fn keep_leased(&mut self, plan: &[Step], now: Timestamp) {
+        if self.leases.is_empty() {
+            return;
+        }
+        let leases = std::mem::take(&mut self.leases);
+        self.each(plan, |limit, state| limit.keep_leased(state, &leases, now));
+        self.leases = leases;
+    }
+
+    /// From when on nothing that is leased makes a difference.
+    pub(super) fn leased_until(&self, plan: &[Step]) -> Timestamp {
+        if self.leases.is_empty() {
+            return Timestamp::EPOCH;
+        }
+        let limits = plan.iter().flat_map(|step| [Some(&step.limit), step.boost.as_ref()]);
+        let last = self.leases.cells().last().map(|cell| cell.until).unwrap_or_default();
+        limits.flatten().map(|limit| limit.leased_until(&self.leases)).fold(last, Timestamp::max)
+    }
+}

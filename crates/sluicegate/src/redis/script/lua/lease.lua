@@ -1,0 +1,127 @@
+-- Lease calls: a node gives back, holds and wants. See `core/account/leasing.rs` for what becomes of it, `script/lease.rs` for what is told.
+
+local LONG_WAY, STALE = -1, -2
+local WEIGHT_MAX = 1099511627776
+
+-- What was added beyond a bucket is not leased: it is for those who come and ask.
+local function room_of(r)
+  local room = EXACT_MAX
+  for place = 1, #r.sheet do
+    local step, s = r.sheet[place], r.plain[place]
+    local extra = s.extra
+    if extra then s.extra = 0 end
+    room = min(room, step.kernel.available(step.limit, s, EXACT_MAX, now))
+    s.extra = extra
+  end
+  return room
+end
+
+-- When what is leased now has to be used.
+local function ends_of(r, ttl)
+  local ends = now + min(ttl, TTL_MAX)
+  for place = 1, #r.sheet do
+    local step = r.sheet[place]
+    if step.kernel.lease_ends then
+      ends = min(ends, step.kernel.lease_ends(step.limit, r.plain[place]))
+    end
+  end
+  return ends
+end
+
+-- What `want` is granted of what there is: half of it, shared by demand.
+local function share(leases, room, want)
+  local own = min(want, WEIGHT_MAX)
+  local all = own
+  for i = 1, #leases do all = all + leases[i].weight end
+  if all == 0 then return 0 end
+  return min(want, (muldiv(room, own, cut(all * 2))))
+end
+
+-- The last of the node's calls that was heard.
+local function heard_of(r, node)
+  for i = 1, #(r.leases or {}) do
+    local c = r.leases[i]
+    if c.node == node and c.ends > now then return c.serial end
+  end
+  return -1
+end
+
+local function place_of(leases, node)
+  for i = 1, #leases do
+    if leases[i].node == node then return i end
+  end
+  return nil
+end
+
+-- By their ends, and those that end together by their nodes.
+local function put_cell(leases, cell)
+  local place = #leases
+  while place > 0 do
+    local before = leases[place]
+    if before.ends < cell.ends or before.ends == cell.ends and before.node < cell.node then break end
+    place = place - 1
+  end
+  table.insert(leases, place + 1, cell)
+end
+
+local function lend(r, amount)
+  for place = 1, #r.sheet do
+    local step, s = r.sheet[place], r.plain[place]
+    local extra, seen = s.extra, s.seen
+    if extra then s.extra = 0 end
+    step.kernel.spend(step.limit, s, amount, now)
+    if extra and extra > 0 then s.extra, s.seen = extra, max(seen or now, now) end
+  end
+end
+
+-- How many more the node has.
+local function hear(r, node, serial, give, hold, want, ttl)
+  r.leases = r.leases or {}
+  local leases = r.leases
+  local place, own = place_of(leases, node), nil
+  if place then own = table.remove(leases, place) end
+  -- Who has nothing and wants nothing leaves no trace.
+  if not own and (want == 0 or #leases >= CELLS_MAX) then return 0 end
+  r.touched = true
+  -- Who says that it has more than we know of has it from a store that has forgotten it.
+  local kept = own and give + hold <= own.amount
+  if kept and give > 0 then
+    for step_place = 1, #r.sheet do
+      local step = r.sheet[step_place]
+      step.kernel.put(step.limit, r.plain[step_place], give, now)
+    end
+    r.epoch = r.epoch + 1
+  end
+  local granted = 0
+  if ends_of(r, ttl) > now then granted = share(leases, room_of(r), want) end
+  if granted > 0 then lend(r, granted) end
+  local ends = ends_of(r, ttl)
+  if ends > now then
+    local amount = cut((kept and hold or 0) + granted)
+    local weight = min(want, WEIGHT_MAX)
+    put_cell(leases, { node = node, serial = serial, amount = amount, weight = weight, ends = ends })
+  end
+  keep_leased(r, now)
+  return granted
+end
+
+for _ = 1, ask_count do
+  local sheet, node, serial, give, hold, want, ttl
+  sheet, node, serial, give, hold, want, ttl, at = unpack_bytes('<I2c16I8I8I8I8I8', asks, at)
+  local r = want <= EXACT_MAX and record_of(sheets[sheet + 1])
+  key_place = key_place + 1
+  if not r or r.long then
+    out[#out + 1] = LONG_WAY
+  elseif heard_of(r, node) >= serial then
+    out[#out + 1] = STALE
+  else
+    if r.touched then close_record(r, now) end
+    local place, found = #out + 1, r.text
+    if not r.is_open then open_record(r, now) end
+    out[place] = hear(r, node, serial, give, hold, want, ttl)
+    out[place + 1] = found
+  end
+end
+
+save_all()
+return out

@@ -1,0 +1,171 @@
+//! Nodes that share a real store, on a clock of their own.
+
+use std::sync::atomic::AtomicU64;
+
+use sluicegate_bed::redis::Single;
+use sluicegate_core::time::Timestamp;
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::redis::store::Weight;
+use crate::redis::{Address, Link, LinkOptions, Store, StoreOptions};
+
+/// Far more than a call needs, however busy the machine.
+const AMPLE: Duration = Duration::from_secs(5);
+const SECOND: Duration = Duration::from_secs(1);
+const WHOLE: i64 = 1_000_000;
+
+fn clock() -> ManualClock {
+    ManualClock::at(Timestamp::from_micros(1_794_770_800_000_000))
+}
+
+fn node(server: &Single, clock: &ManualClock) -> Store {
+    let options = LinkOptions { timeout: AMPLE, connect_timeout: AMPLE, ..LinkOptions::default() };
+    let link = Link::open(Address::parse(server.url()).unwrap(), options).unwrap();
+    let clock = Some(Arc::new(clock.clone()) as _);
+    Store::new(link, StoreOptions { clock, ..StoreOptions::default() })
+}
+
+/// A rule, and so many hits a second under it on a node.
+struct Demand {
+    hits: Arc<AtomicU64>,
+    per_second: u64,
+    weight: Arc<crate::redis::RuleWeight>,
+}
+
+impl Demand {
+    fn of(store: &Store, rule: &str, per_second: u64) -> Self {
+        let hits = Arc::<AtomicU64>::default();
+        let counted = hits.clone();
+        let read = move || Some(counted.load(Ordering::Relaxed));
+        Self { hits, per_second, weight: store.watch_demand(rule, read) }
+    }
+
+    fn share(&self) -> i64 {
+        self.weight.get().part_of(WHOLE)
+    }
+}
+
+/// Time goes by, hits come, and all say hello.
+async fn live(seconds: u64, clock: &ManualClock, stores: &[&Store], demands: &[&Demand]) {
+    for _ in 0..seconds {
+        clock.advance(SECOND);
+        for demand in demands {
+            demand.hits.fetch_add(demand.per_second, Ordering::Relaxed);
+        }
+        for store in stores {
+            store.inner.greet_once().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn shares_go_by_demand_and_those_of_the_dead_go_to_the_others() {
+    let (server, clock) = (Single::start(), clock());
+    let (one, other) = (node(&server, &clock), node(&server, &clock));
+    let (busy, idle) = (Demand::of(&one, "rule", 900), Demand::of(&other, "rule", 100));
+    let unheard = Demand::of(&other, "quiet", 1);
+    let (stores, demands) = ([&one, &other], [&busy, &idle, &unheard]);
+    live(2, &clock, &stores, &demands).await;
+    assert_eq!((one.nodes(), other.nodes()), (2, 2));
+    assert!(busy.share() + idle.share() <= WHOLE, "also before anybody knows of demand");
+    live(8, &clock, &stores, &demands).await;
+    // A quarter evenly and the rest by demand: 1/8 + 3/4 * 9/10, and 1/8 + 3/4 * 1/10.
+    assert!((799_900..=800_000).contains(&busy.share()), "{}", busy.share());
+    assert!((199_900..=200_000).contains(&idle.share()), "{}", idle.share());
+    assert_eq!(unheard.weight.get(), Weight::even(2));
+    // A rule that a node has never been asked for until now is the others' for the most part.
+    let late = Demand::of(&other, "rule", 0);
+    assert_eq!(late.weight.get(), idle.weight.get());
+
+    // The other one is gone: what it was asked for is forgotten within some seconds.
+    live(8, &clock, &[&one], &[&busy]).await;
+    assert_eq!((one.nodes(), busy.weight.get()), (1, Weight::even(1)));
+}
+
+#[tokio::test]
+async fn demand_may_turn_at_any_time_and_shares_never_add_up_to_more() {
+    let (server, clock) = (Single::start(), clock());
+    let nodes: Vec<Store> = (0..4).map(|_| node(&server, &clock)).collect();
+    let stores: Vec<&Store> = nodes.iter().collect();
+    let mut demands: Vec<Demand> = nodes.iter().map(|node| Demand::of(node, "rule", 100)).collect();
+    live(6, &clock, &stores, &demands.iter().collect::<Vec<_>>()).await;
+    for turn in 0..24 {
+        for (place, demand) in demands.iter_mut().enumerate() {
+            demand.per_second = if place == turn / 2 % 4 { 100_000 } else { 10 };
+        }
+        let all: Vec<&Demand> = demands.iter().collect();
+        // Each node says hello at its own time, and the store may be gone after each.
+        clock.advance(Duration::from_millis(900));
+        for demand in &all {
+            demand.hits.fetch_add(demand.per_second, Ordering::Relaxed);
+        }
+        for store in &stores {
+            clock.advance(Duration::from_millis(25));
+            store.inner.greet_once().await;
+            let sum: i64 = all.iter().map(|demand| demand.share()).sum();
+            assert!(sum <= WHOLE, "turn {turn}: {sum}");
+            let floor = WHOLE / 16 - 1;
+            assert!(all.iter().all(|demand| demand.share() >= floor), "turn {turn}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_hello_that_was_heard_twice_counts_once() {
+    let (server, clock) = (Single::start(), clock());
+    let (one, other) = (node(&server, &clock), node(&server, &clock));
+    let (here, there) = (Demand::of(&one, "rule", 300), Demand::of(&other, "rule", 300));
+    for _ in 0..8 {
+        live(1, &clock, &[&one, &other], &[&here, &there]).await;
+        for _ in 0..3 {
+            one.inner.greet_once().await;
+        }
+    }
+    assert_eq!((here.weight.get(), there.weight.get()), (Weight::even(2), Weight::even(2)));
+}
+
+#[cfg(feature = "config")]
+#[tokio::test]
+async fn while_the_store_is_away_the_busy_node_admits_nearly_all_of_a_limit() {
+    use crate::redis::SharedEngine;
+    use crate::{Checked, Engine, rules_of};
+    use sluicegate_rules::request::{Descriptor, Entry, Request};
+
+    const LIMIT: u64 = 500;
+    let (server, clock) = (Single::start(), clock());
+    let shared = || {
+        let text = format!(
+            "domain: shop\ndescriptors: [{{ key: user, limits: {{ algorithm: fixed_window, rate: {LIMIT}/year }} }}]\n"
+        );
+        let engine =
+            Engine::builder(rules_of(&text).unwrap()).clock(clock.clone()).build().unwrap();
+        SharedEngine::new(engine, node(&server, &clock))
+    };
+    async fn ask(engine: &SharedEngine, user: &str) -> bool {
+        let entries = [Entry::new("user", user)];
+        let request = Request { domain: "shop", descriptors: &[Descriptor::of(&entries)], hits: 1 };
+        let mut checked = Checked::default();
+        engine.check_by(&engine.engine().snapshot(), &request, &mut checked).await.unwrap();
+        checked.allowed
+    }
+    let (one, other) = (shared(), shared());
+    for second in 0..10 {
+        let user = format!("user {second}");
+        for hit in 0..40 {
+            ask(if hit % 10 == 0 { &other } else { &one }, &user).await;
+        }
+        live(1, &clock, &[one.store(), other.store()], &[]).await;
+    }
+    server.kill();
+    let mut admitted = [0, 0];
+    for _ in 0..LIMIT {
+        admitted[0] += u64::from(ask(&one, "new").await);
+        admitted[1] += u64::from(ask(&other, "new").await);
+    }
+    // Rounding lets each be at most one above its share.
+    let [busy, idle] = admitted;
+    assert!((LIMIT * 78 / 100..=LIMIT * 81 / 100).contains(&busy), "{admitted:?}");
+    assert!((LIMIT * 18 / 100..=LIMIT * 21 / 100).contains(&idle), "{admitted:?}");
+    assert!(busy + idle <= LIMIT + 1, "{admitted:?}");
+}
