@@ -40,6 +40,8 @@ pub(super) struct Book {
     /// How often it has counted; and how much of that the store has heard.
     version: u64,
     pushed: u64,
+    #[cfg(test)]
+    moment: Timestamp,
 }
 
 /// The last answer.
@@ -93,6 +95,8 @@ impl Book {
             above: 0,
             version: 0,
             pushed: 0,
+            #[cfg(test)]
+            moment: Timestamp::EPOCH,
         }
     }
 
@@ -316,6 +320,10 @@ impl Book {
         if !self.plan.as_ref().is_some_and(|plan| plan.holds_at(now)) {
             self.plan = Some(self.rule.plan_at(now));
         }
+        #[cfg(test)]
+        {
+            self.moment = now;
+        }
         Some(now)
     }
 
@@ -349,6 +357,21 @@ impl Book {
     fn says(&self, asked: Asked, now: Timestamp) -> Verdict {
         let Some(plan) = &self.plan else { return crate::memory::UNCOUNTED };
         deciding::decide(&plan.steps, &self.of, &self.series, asked, now)
+    }
+}
+
+/// For whoever compares.
+#[cfg(test)]
+impl Book {
+    /// The store's time as it was decided by last.
+    pub(super) fn moment(&self) -> Timestamp {
+        self.moment
+    }
+
+    /// What everybody has used of the current window of a series, and of the one before.
+    pub(super) fn used(&self, name: &str) -> Option<(u64, u64)> {
+        let series = self.series.iter().find(|series| *series.name == *name)?;
+        Some((series.used(), series.used_before()))
     }
 }
 

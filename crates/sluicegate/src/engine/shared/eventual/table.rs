@@ -185,6 +185,17 @@ impl Table {
         untold
     }
 
+    /// Everybody, in the order in which they came.
+    #[cfg(test)]
+    pub(super) fn all(&self) -> Vec<Name> {
+        let names = |shard: &Mutex<HashMap<u64, Entry, Hashed>>| {
+            shard.lock().values().map(|entry| entry.name).collect::<Vec<_>>()
+        };
+        let mut all: Vec<Name> = self.shards.iter().flat_map(names).collect();
+        all.sort_unstable();
+        all
+    }
+
     #[inline]
     fn shard(&self, hash: u64) -> &Mutex<HashMap<u64, Entry, Hashed>> {
         // The map goes by the lowest and the highest bits.
