@@ -56,10 +56,15 @@ impl World<'_> {
             LeaseTold::Stale => {
                 return same("late", &record.lease(&plan.steps, &wish, self.now), &Leased::Stale);
             }
-            LeaseTold::Granted { now, granted, until, kept, left, account, epoch } => {
+            LeaseTold::Granted { now, granted, until, kept, account, epoch } => {
                 same("the time", &now, &self.now)?;
                 let leased = record.lease(&plan.steps, &wish, now);
                 let gave_back = kept && give > 0;
+                // What is left is nobody's business but the core's.
+                let left = match &leased {
+                    Leased::Granted(grant) => grant.left,
+                    _ => 0,
+                };
                 let grant = Grant { granted, until, kept, gave_back, left };
                 same("leased", &Leased::Granted(grant), &leased)?;
                 same("the record after it", &account, &record.account)?;
