@@ -82,6 +82,7 @@ Examples:
   cargo run --release --bin doors -- --quick --only resp       a first look at RESP
   cargo run --release --bin doors -- --install-peers           whom registries have, too
   cargo run --release --bin doors -- --only redis              counters in Redis
+  cargo run --release --bin doors -- --only levels             a hundred hot keys: strict, leased, eventual
   cargo run --release --bin doors -- --only redis-faults       how long answers take while Redis is away
   cargo run --release --bin doors -- --only redis-memory       what an identity takes in Redis
 

@@ -12,6 +12,8 @@ pub(crate) enum Door {
     Rls,
     /// The same with counters in Redis, where others may count on them too.
     Redis,
+    /// The same for a hundred keys that everybody wants, at each level of consistency; beside the embedded store.
+    Levels,
     /// A check over HTTP/1.1.
     Http,
     /// RESP, one command at a time.
@@ -103,7 +105,24 @@ pub(crate) fn all() -> Vec<Contestant> {
         ]);
     }
     all.extend(on_redis());
+    all.extend(levels());
     all
+}
+
+/// A hundred hot keys: what each level costs, and what it asks of Redis.
+fn levels() -> Vec<Contestant> {
+    let one = |name, kind, ask| Contestant {
+        keys: Some(100),
+        ..one(name, Door::Levels, kind, ask, Some(redis::probe))
+    };
+    vec![
+        one(OURS, Kind::InMemory, redis::hot_strict as fn() -> Ask),
+        one("sluicegate, Redis, strict", Kind::OnRedis, redis::hot_strict),
+        one("sluicegate, Redis, strict, hot keys leased", Kind::OnRedis, redis::hot_promoted),
+        one("sluicegate, Redis, leased", Kind::OnRedis, redis::hot_leased),
+        one("sluicegate, Redis, leased, two limits", Kind::OnRedis, redis::hot_leased_two),
+        one("sluicegate, Redis, eventual", Kind::OnRedis, redis::hot_eventual),
+    ]
 }
 
 /// All with counters in Redis.
@@ -146,13 +165,14 @@ impl Contestant {
 // === impl Door ===
 
 impl Door {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Rls, Self::Redis, Self::Http, Self::Resp1, Self::Resp16];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Rls, Self::Redis, Self::Levels, Self::Http, Self::Resp1, Self::Resp16];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rls => "rls",
             Self::Redis => "redis",
+            Self::Levels => "levels",
             Self::Http => "http",
             Self::Resp1 => "resp 1",
             Self::Resp16 => "resp 16",
@@ -162,7 +182,7 @@ impl Door {
     /// How many connections, and how many requests at once on each.
     pub(crate) const fn connections(self) -> (usize, usize) {
         match self {
-            Self::Rls | Self::Redis => (8, 32),
+            Self::Rls | Self::Redis | Self::Levels => (8, 32),
             Self::Http => (32, 1),
             Self::Resp1 => (50, 1),
             Self::Resp16 => (50, 16),
@@ -177,6 +197,9 @@ impl Door {
             }
             Self::Redis => {
                 "**gRPC, counters in Redis**: Envoy's protocol, 8 connections with 32 calls each; CPU and memory of the service and its Redis together"
+            }
+            Self::Levels => {
+                "**gRPC, a hundred hot keys at each level**: Envoy's protocol, 8 connections with 32 calls each; the first has its counters in its own memory; of the others CPU and memory of the service and its Redis together"
             }
             Self::Http => "**HTTP/1.1**: 32 connections",
             Self::Resp1 => {

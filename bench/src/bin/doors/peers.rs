@@ -71,7 +71,7 @@ impl Programs {
         const INSTALL: &str = "`--install-peers` installs it";
         const REDIS: &str = "no `redis-server` on the path; Debian's package is redis-server";
         let why = match one.kind {
-            Kind::Sluicegate => {
+            Kind::Sluicegate | Kind::InMemory => {
                 let asks_for_resp = matches!(one.door, Door::Resp1 | Door::Resp16);
                 (asks_for_resp && !self.sluicegate_has_resp)
                     .then_some("this build has no RESP door")

@@ -33,6 +33,22 @@ descriptors:
       - { name: day, algorithm: fixed_window, rate: 1000000/day }
   - key: denied
     limits: { algorithm: fixed_window, rate: 1/year }
+  - key: hot
+    limits: { algorithm: sliding_window, rate: 100000000/m }
+  - key: hot_promoted
+    consistency: { strict: { hot_keys: leased } }
+    limits: { algorithm: sliding_window, rate: 100000000/m }
+  - key: hot_leased
+    consistency: leased
+    limits: { algorithm: sliding_window, rate: 100000000/m }
+  - key: hot_leased_two
+    consistency: leased
+    limits:
+      - { name: minute, algorithm: sliding_window, rate: 100000000/m }
+      - { name: burst, algorithm: token_bucket, rate: 1000000/s, burst: 1000000 }
+  - key: hot_eventual
+    consistency: eventual
+    limits: { algorithm: sliding_window, rate: 100000000/m }
 ";
 
 /// What the service counts about its store.
@@ -44,6 +60,8 @@ pub(crate) struct Told {
     pub(crate) known: u64,
     /// Calls; one holds up to 16 requests.
     pub(crate) calls: u64,
+    /// Requests that the service answered, with the store or without.
+    pub(crate) answered: u64,
     /// Requests that the store gave no answer to.
     pub(crate) fallbacks: u64,
     pub(crate) is_up: bool,
@@ -69,6 +87,26 @@ pub(crate) fn denied() -> Ask {
     asks::rls_of("denied", "user_{key}")
 }
 
+pub(crate) fn hot_strict() -> Ask {
+    asks::rls_of("hot", "user_{key}")
+}
+
+pub(crate) fn hot_promoted() -> Ask {
+    asks::rls_of("hot_promoted", "user_{key}")
+}
+
+pub(crate) fn hot_leased() -> Ask {
+    asks::rls_of("hot_leased", "user_{key}")
+}
+
+pub(crate) fn hot_leased_two() -> Ask {
+    asks::rls_of("hot_leased_two", "user_{key}")
+}
+
+pub(crate) fn hot_eventual() -> Ask {
+    asks::rls_of("hot_eventual", "user_{key}")
+}
+
 // === impl Told ===
 
 impl Told {
@@ -86,16 +124,17 @@ impl Told {
             *sums.entry(name).or_default() += number.parse().unwrap_or(0);
         }
         let read = |name: &str| {
-            let name = format!("sluicegate_redis_{name}");
+            let name = format!("sluicegate_{name}");
             let found = sums.get(&*name).copied();
             found.with_context(|| format!("the service has no metric `{name}`"))
         };
         Ok(Self {
-            asked: read("asked_total")?,
-            known: read("known_denials_total")?,
-            calls: read("calls_total")?,
-            fallbacks: read("fallbacks_total")?,
-            is_up: read("up")? == 1,
+            asked: read("redis_asked_total")?,
+            known: read("redis_known_denials_total")?,
+            calls: read("redis_calls_total")?,
+            answered: read("calls_total")?,
+            fallbacks: read("redis_fallbacks_total")?,
+            is_up: read("redis_up")? == 1,
         })
     }
 }
@@ -122,7 +161,7 @@ mod tests {
     #[test]
     fn a_family_is_summed_up() {
         let page = "# HELP x y\nsluicegate_redis_asked_total 7\nsluicegate_redis_known_denials_total 1\n\
-            sluicegate_redis_calls_total 2\nsluicegate_redis_fallbacks_total{policy=\"local\"} 3\n\
+            sluicegate_redis_calls_total 2\nsluicegate_calls_total 9\nsluicegate_redis_fallbacks_total{policy=\"local\"} 3\n\
             sluicegate_redis_fallbacks_total{policy=\"deny\"} 4\nsluicegate_redis_up 1\n";
         let told = Told::of(page).unwrap();
         assert_eq!((told.asked, told.fallbacks, told.is_up), (7, 7, true));

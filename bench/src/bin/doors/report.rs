@@ -138,6 +138,10 @@ fn about_store(results: &Results, key: Key) -> Option<String> {
         (sum(|told| told.asked), sum(|told| told.known), sum(|told| told.calls));
     if asked > 0.0 && calls > 0.0 {
         let known = 100.0 * known / (asked + known);
+        if key.0 == Door::Levels {
+            let answered = sum(|told| told.answered);
+            text.push_str(&format!("; {:.5} calls of Redis for each decision", calls / answered));
+        }
         text.push_str(&format!(
             "; {:.1} requests in a call; {known:.0} % denied without asking",
             asked / calls

@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Sluicegate,
     /// The same with its counters in Redis.
     OnRedis,
+    /// The same rules, with counters in the service's own memory.
+    InMemory,
     /// The same on the keys of envoyproxy/ratelimit.
     OnEnvoysKeys,
     ThrottlecrabGrpc,
@@ -71,7 +73,8 @@ impl Kind {
     /// Starts it, and waits until it can be asked.
     pub(crate) fn start(self, programs: &Programs, door: Door) -> anyhow::Result<Running> {
         match self {
-            Self::Sluicegate => sluicegate(programs, door),
+            Self::Sluicegate => sluicegate(programs, &programs.rules, door),
+            Self::InMemory => sluicegate(programs, &programs.redis_rules, door),
             Self::OnRedis => on_redis(programs, &programs.redis_rules, &[]),
             Self::OnEnvoysKeys => on_redis(programs, &programs.rules, &["--compat", "envoy"]),
             Self::ThrottlecrabGrpc => throttlecrab(programs, "grpc"),
@@ -87,10 +90,10 @@ impl Kind {
 }
 
 /// All doors are open, as in earnest; one of them is asked.
-fn sluicegate(programs: &Programs, door: Door) -> anyhow::Result<Running> {
-    let mut command = serve(programs, &programs.rules, "warn");
+fn sluicegate(programs: &Programs, rules: &Path, door: Door) -> anyhow::Result<Running> {
+    let mut command = serve(programs, rules, "warn");
     let name = match door {
-        Door::Rls | Door::Redis => "grpc",
+        Door::Rls | Door::Redis | Door::Levels => "grpc",
         Door::Http => "http",
         Door::Resp1 | Door::Resp16 => {
             command.args(["--resp", "127.0.0.1:0"]);

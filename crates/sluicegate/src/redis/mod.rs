@@ -9,6 +9,7 @@ mod envoy;
 mod link;
 pub(crate) mod script;
 mod store;
+pub(crate) mod sync;
 mod virtual_time;
 
 pub use call::{CallError, StoreFailure};

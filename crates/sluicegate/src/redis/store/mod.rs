@@ -10,6 +10,7 @@ mod mending;
 mod nodes;
 mod recent;
 mod refusing;
+mod time;
 mod weight;
 
 use std::fmt;

@@ -25,7 +25,7 @@ pub(in crate::redis::script) struct Seat {
     text: Option<Vec<u8>>,
     /// What lies in the sets beside it.
     sets: Vec<Vec<Member>>,
-    epoch: u64,
+    pub(in crate::redis::script) epoch: u64,
     pub(in crate::redis::script) account: Account,
     pub(in crate::redis::script) brought_over: bool,
     pub(in crate::redis::script) garbage: bool,

@@ -75,6 +75,8 @@ pub(super) struct Turn {
 pub(super) enum Event {
     /// Asks that ride in one call.
     Asks(Vec<Asked>),
+    /// Lease calls that ride in one.
+    Lease(Vec<Leasing>),
     /// Any operation, the long way, on some of the identities.
     Long {
         op: Op,
@@ -95,6 +97,20 @@ pub(super) enum Event {
         rule: Ruled,
         keep: Keep,
     },
+}
+
+/// What a node says and wants.
+#[derive(Debug, Clone)]
+pub(super) struct Leasing {
+    pub(super) key: usize,
+    pub(super) node: u64,
+    /// How many calls ago it was sent.
+    pub(super) late: u64,
+    /// In percent of what it may hold; both together may be more.
+    pub(super) give: u64,
+    pub(super) hold: u64,
+    pub(super) want: u64,
+    pub(super) ttl: Span,
 }
 
 #[derive(Debug, Clone)]
@@ -134,6 +150,56 @@ impl Ruled {
 pub(super) fn ruled() -> impl Strategy<Value = Ruled> {
     let limits = prop::collection::vec(prop::sample::select(&LIMITS[..]), 1..5);
     (limits, prop::sample::select(&MODES[..])).prop_map(|(limits, mode)| Ruled { limits, mode })
+}
+
+/// Limits that can be leased, most of them.
+pub(super) fn leasable() -> impl Strategy<Value = Ruled> {
+    let some = |text: &&&str| {
+        ["algorithm: fixed", "algorithm: sliding_window", "algorithm: token"]
+            .iter()
+            .any(|known| text.contains(known))
+            && !text.contains("refill")
+    };
+    let limits: Vec<&'static str> = LIMITS.iter().filter(some).copied().collect();
+    let limits = prop::collection::vec(prop::sample::select(limits), 1..4);
+    limits.prop_map(|limits| Ruled { limits, mode: "hard" })
+}
+
+/// A turn among nodes that lease.
+pub(super) fn leased_turn() -> impl Strategy<Value = Turn> {
+    let change = (0..KEYS, leasable(), keep()).prop_map(|(key, rule, keep)| Event::Change {
+        key,
+        rule,
+        keep,
+    });
+    let event = prop_oneof![10 => lease(), 10 => event(), 1 => change];
+    (on(), event).prop_map(|(on, event)| Turn { on, event })
+}
+
+fn lease() -> impl Strategy<Value = Event> {
+    let late = prop_oneof![8 => Just(0u64), 1 => 1..4u64];
+    let percent = || prop_oneof![4 => Just(0u64), 4 => 0..60u64, 2 => Just(100u64)];
+    let ttl = prop_oneof![
+        4 => 1..3_000_000u64,
+        2 => 0..20_000_000u64,
+        1 => 0..4_000_000_000u64,
+    ];
+    let want = prop_oneof![3 => Just(0u64), 4 => 1..30u64, 2 => cost()];
+    let one = (0..KEYS, 1..4u64, late, percent(), percent(), want, ttl);
+    let one = one.prop_map(|(key, node, late, give, hold, want, ttl)| {
+        let node = node.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Leasing { key, node, late, give, hold, want, ttl: Span::from_micros(ttl) }
+    });
+    prop::collection::vec(one, 1..4).prop_map(|mut all| {
+        let mut seen = Vec::new();
+        all.retain(|leasing| {
+            !seen.contains(&leasing.key) && {
+                seen.push(leasing.key);
+                true
+            }
+        });
+        Event::Lease(all)
+    })
 }
 
 pub(super) fn turn() -> impl Strategy<Value = Turn> {
@@ -201,6 +267,7 @@ fn event() -> impl Strategy<Value = Event> {
     let keys = || prop::sample::subsequence((0..KEYS).collect::<Vec<_>>(), 1..=KEYS);
     prop_oneof![
         20 => prop::collection::vec(asked(), 1..4).prop_map(Event::Asks),
+        2 => lease(),
         8 => (op(), keys(), any::<bool>()).prop_map(|(op, keys, open)| Event::Long { op, keys, open }),
         1 => (0..KEYS, holder()).prop_map(|(key, holder)| Event::Renew { key, holder }),
         1 => (0..KEYS, holder()).prop_map(|(key, holder)| Event::Forget { key, holder }),

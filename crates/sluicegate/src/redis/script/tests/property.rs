@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 
-use super::anything::{KEYS, Turn, hit_on_an_edge, logs, ruled, turn};
+use super::anything::{KEYS, Turn, hit_on_an_edge, leasable, leased_turn, logs, ruled, turn};
 use super::world::Bench;
 use crate::redis::script::DISAGREEMENTS;
 
@@ -62,6 +62,35 @@ fn the_store_answers_as_the_core_does_and_keeps_what_it_keeps() {
     );
     let (short, long) = ways.get();
     assert!(short > long, "{short} short, {long} long: hardly anything was decided by the script");
+}
+
+/// Three nodes buy ahead, hold and give back, and meanwhile everything else happens too.
+#[test]
+fn leases_are_granted_and_kept_as_the_core_does() {
+    let bench = Bench::start();
+    let start = prop_oneof![0..20_000_000u64, 1_790_000_000_000_000..1_800_000_000_000_000u64];
+    let rules = prop::collection::vec(leasable(), KEYS);
+    let input = (start, rules, prop::collection::vec(leased_turn(), 1..50));
+    let leased = std::cell::Cell::new((0, 0));
+    let checked = TestRunner::new(config()).run(&input, |(start, rules, turns)| {
+        let mut world = bench.world(start, &rules);
+        for (place, turn) in turns.iter().enumerate() {
+            let took: Result<(), String> = world.take(turn);
+            took.map_err(|said| TestCaseError::fail(told(place, turn, said)))?;
+        }
+        leased.set((leased.get().0 + world.leased.0, leased.get().1 + world.leased.1));
+        Ok(())
+    });
+    if let Err(error) = checked {
+        panic!("{error}");
+    }
+    assert_eq!(
+        DISAGREEMENTS.load(Ordering::Relaxed),
+        0,
+        "script and core have said something else"
+    );
+    let (heard, long) = leased.get();
+    assert!(heard > 2 * long, "{heard} heard, {long} long: hardly anything was leased");
 }
 
 fn told(place: usize, turn: &Turn, said: String) -> String {

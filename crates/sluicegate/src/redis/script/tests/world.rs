@@ -1,5 +1,7 @@
 //! The same identities twice: as accounts of the core, and as records on a server.
 
+mod leasing;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +43,10 @@ pub(super) struct World<'a> {
     accounts: Vec<Account>,
     /// How many asks went the short way, and how many did not.
     pub(super) ways: (u64, u64),
+    /// How many lease calls were heard, and how many went the long way.
+    pub(super) leased: (u64, u64),
+    /// That of the last lease call.
+    serial: u64,
 }
 
 // === impl Bench ===
@@ -69,6 +75,8 @@ impl Bench {
             rules,
             accounts: vec![Account::default(); KEYS],
             ways: (0, 0),
+            leased: (0, 0),
+            serial: 0,
         }
     }
 }
@@ -84,6 +92,7 @@ impl World<'_> {
         self.now = Timestamp::from_micros(now as u64);
         match &turn.event {
             Event::Asks(asks) => self.ask(asks)?,
+            Event::Lease(all) => self.lease(all)?,
             Event::Long { op, keys, open } => self.long(*op, keys, *open)?,
             Event::Renew { key, holder } => self.renew(*key, *holder)?,
             Event::Forget { key, holder } => self.forget(*key, *holder)?,
@@ -300,6 +309,14 @@ impl World<'_> {
             self.accounts[key] = stored.account.clone();
         }
         Ok(())
+    }
+
+    /// How often the store was given something back.
+    fn epoch(&self, key: usize) -> Result<u64, String> {
+        let part = [self.long_part(key, false)];
+        let read = long::read_all(&self.bench.link, &self.bench.plans, &part, Some(self.now));
+        let (_, seats) = self.bench.run(read).map_err(|error| error.to_string())?;
+        Ok(seats[0].epoch)
     }
 
     /// An account rolled forward to now, as it would be written.

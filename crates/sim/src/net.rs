@@ -1,0 +1,401 @@
+//! What lies between nodes and their store: delay, loss, calls that happen twice, partitions, and a store that stalls, fails over or is started anew.
+//!
+//! The store executes one call after the other, as Redis does. What a node has sent stays on its way even if the node is gone; calls overtake each other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use redis::Value;
+use sluicegate::redis::{CallError, Sent, Wire};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::chance::Chance;
+use crate::store::Store;
+use crate::time::Truth;
+use crate::trace::Trace;
+
+/// How calls fare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weather {
+    /// The longest that a call is on its way, and its answer, in milliseconds.
+    pub delay_ms: u64,
+    /// How many of a thousand take far longer, and how long those take at most.
+    pub late: (u64, u64),
+    /// How many of a thousand never arrive.
+    pub lost: u64,
+    /// Of how many of a thousand the answer never arrives.
+    pub unanswered: u64,
+    /// How many of a thousand happen once more, later.
+    pub twice: u64,
+}
+
+/// The store, and the ways to it.
+#[derive(Debug)]
+pub(crate) struct Net {
+    truth: Arc<Truth>,
+    trace: Trace,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    chance: Chance,
+    weather: Weather,
+    store: Store,
+    /// Which primary it is.
+    primary: u64,
+    is_down: bool,
+    stalled_until: Instant,
+    /// Scripts that failed: always a mistake.
+    errors: Vec<String>,
+    calls: u64,
+    syncs: Vec<Synced>,
+}
+
+/// A call that tells a node's own counts of some identities, and is told those of others.
+#[derive(Debug, Clone)]
+pub struct Synced {
+    /// Whose.
+    pub process: u64,
+    /// Of which identities.
+    pub keys: Vec<String>,
+    /// When it was sent, and carried out.
+    pub sent_us: u64,
+    /// When it was carried out.
+    pub done_us: u64,
+    /// When the answer was heard, if it was.
+    pub heard_us: Option<u64>,
+}
+
+/// A node's way to the store.
+#[derive(Debug)]
+pub(crate) struct NodeWire {
+    name: String,
+    process: u64,
+    net: Arc<Net>,
+    timeout: Duration,
+    is_gone: AtomicBool,
+    is_cut: AtomicBool,
+    /// Which primary it is connected to.
+    primary: AtomicU64,
+    epoch: AtomicU64,
+    /// One for everybody who wants to know, so that they hear of it in this order.
+    hear: Mutex<Vec<watch::Sender<u64>>>,
+}
+
+/// What becomes of one call.
+struct Fate {
+    there: Duration,
+    back: Duration,
+    is_lost: bool,
+    is_unanswered: bool,
+    again_after: Option<Duration>,
+    /// Where there is no way: whether that is known at once.
+    is_known: bool,
+}
+
+impl Weather {
+    /// Everything arrives, soon and once.
+    pub const FAIR: Self = Self { delay_ms: 2, late: (0, 0), lost: 0, unanswered: 0, twice: 0 };
+}
+
+// === impl Net ===
+
+impl Net {
+    /// A store and nobody who asks it.
+    #[must_use]
+    pub(crate) fn new(
+        truth: &Arc<Truth>,
+        trace: &Trace,
+        store: Store,
+        chance: Chance,
+    ) -> Arc<Self> {
+        let state = State {
+            chance,
+            weather: Weather::FAIR,
+            store,
+            primary: 0,
+            is_down: false,
+            stalled_until: Instant::now(),
+            errors: Vec::new(),
+            calls: 0,
+            syncs: Vec::new(),
+        };
+        Arc::new(Self { truth: truth.clone(), trace: trace.clone(), state: Mutex::new(state) })
+    }
+
+    /// A way for a node.
+    #[must_use]
+    pub(crate) fn wire(
+        self: &Arc<Self>,
+        name: String,
+        process: u64,
+        timeout: Duration,
+    ) -> Arc<NodeWire> {
+        Arc::new(NodeWire {
+            name,
+            process,
+            net: self.clone(),
+            timeout,
+            is_gone: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
+            primary: AtomicU64::new(self.state.lock().primary),
+            epoch: AtomicU64::new(0),
+            hear: Mutex::default(),
+        })
+    }
+
+    /// From now on calls fare like this.
+    pub(crate) fn set_weather(&self, weather: Weather) {
+        self.state.lock().weather = weather;
+    }
+
+    /// The store does nothing for a while; what arrives meanwhile waits.
+    pub(crate) fn stall(&self, ms: u64) {
+        self.state.lock().stalled_until = Instant::now() + Duration::from_millis(ms);
+    }
+
+    /// The primary is lost; its replica has nothing of the last milliseconds.
+    pub(crate) fn lose(&self, last_ms: u64) {
+        let since = self.truth.event_us().saturating_sub(last_ms * 1_000);
+        let mut state = self.state.lock();
+        state.store.roll_back(since);
+        state.primary += 1;
+        state.is_down = true;
+    }
+
+    /// The store is gone, with everything.
+    pub(crate) fn lose_all(&self) {
+        let mut state = self.state.lock();
+        state.store.clear();
+        state.primary += 1;
+        state.is_down = true;
+    }
+
+    /// There is a primary again.
+    pub(crate) fn is_back(&self) {
+        self.state.lock().is_down = false;
+    }
+
+    /// What failed that never should, and how many calls there were.
+    #[must_use]
+    pub(crate) fn errors(&self) -> (Vec<String>, u64) {
+        let state = self.state.lock();
+        (state.errors.clone(), state.calls)
+    }
+
+    /// Calls that tell counts, in the order in which they were carried out.
+    pub(crate) fn syncs(&self) -> Vec<Synced> {
+        self.state.lock().syncs.clone()
+    }
+
+    fn fate(&self) -> Fate {
+        let mut state = self.state.lock();
+        let Weather { delay_ms, late, lost, unanswered, twice } = state.weather;
+        let chance = &mut state.chance;
+        let mut delay = || {
+            let most = if chance.happens(late.0) { late.1 } else { delay_ms };
+            Duration::from_millis(chance.within(0, most))
+        };
+        let (there, back) = (delay(), delay());
+        Fate {
+            there,
+            back,
+            is_lost: chance.happens(lost),
+            is_unanswered: chance.happens(unanswered),
+            again_after: chance
+                .happens(twice)
+                .then(|| Duration::from_millis(chance.within(1, 1_500))),
+            is_known: chance.happens(500),
+        }
+    }
+
+    /// Carries a call to the store and its answer back; without an answer, whoever waits for it waits on.
+    async fn carry(
+        self: Arc<Self>,
+        wire: Wayfarer,
+        sent: Sent,
+        tell: oneshot::Sender<Result<Value, CallError>>,
+    ) {
+        let fate = self.fate();
+        let mut sync = Synced::of(&wire, &sent, self.truth.now_us());
+        let told = self.there_and_back(&wire, &fate, &sent, &mut sync).await;
+        let is_heard = !wire.wire.is_gone.load(Ordering::Relaxed)
+            && told.is_some_and(|told| tell.send(told).is_ok());
+        if let Some(mut sync) = sync.filter(|sync| sync.done_us > 0) {
+            sync.heard_us = is_heard.then(|| self.truth.now_us());
+            self.state.lock().syncs.push(sync);
+        }
+        if let Some(after) = fate.again_after {
+            pause(after).await;
+            if self.state.lock().primary == wire.primary {
+                let _ = self.execute(&wire.wire.name, &sent, "again").await;
+            }
+        }
+    }
+
+    async fn there_and_back(
+        &self,
+        Wayfarer { wire, primary }: &Wayfarer,
+        fate: &Fate,
+        sent: &Sent,
+        sync: &mut Option<Synced>,
+    ) -> Option<Result<Value, CallError>> {
+        let is_cut = || wire.is_cut.load(Ordering::Relaxed);
+        if is_cut() {
+            return fate.is_known.then_some(Err(CallError::Down));
+        }
+        pause(fate.there).await;
+        if is_cut() || fate.is_lost {
+            return None;
+        }
+        if self.is_another(*primary) {
+            return Some(Err(if fate.is_known { CallError::Down } else { CallError::Broken }));
+        }
+        let said = self.execute(&wire.name, sent, "call").await;
+        if let Some(sync) = sync {
+            sync.done_us = self.truth.now_us();
+        }
+        if fate.is_unanswered {
+            return None;
+        }
+        pause(fate.back).await;
+        if is_cut() {
+            return None;
+        }
+        Some(if self.is_another(*primary) { Err(CallError::Broken) } else { said })
+    }
+
+    /// Whether the store is not the one that this was sent to.
+    fn is_another(&self, primary: u64) -> bool {
+        let state = self.state.lock();
+        state.is_down || state.primary != primary
+    }
+
+    async fn execute(&self, name: &str, sent: &Sent, how: &str) -> Result<Value, CallError> {
+        loop {
+            let until = self.state.lock().stalled_until;
+            if until <= Instant::now() {
+                break;
+            }
+            sleep_until(until).await;
+        }
+        let now = self.truth.event_us();
+        let mut state = self.state.lock();
+        state.calls += 1;
+        let said = state.store.run(sent.script, &sent.keys, &sent.args, now);
+        let keys: Vec<_> = sent.keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
+        self.trace.line(format_args!("{name} {how} {} -> {said:?}", keys.join(" ")));
+        said.map_err(|error| {
+            state.errors.push(error.clone());
+            CallError::Refused(error.into())
+        })
+    }
+}
+
+/// What takes no time does not wait for the next millisecond.
+async fn pause(span: Duration) {
+    if !span.is_zero() {
+        sleep(span).await;
+    }
+}
+
+/// A call on its way: whose it is, and to which primary.
+struct Wayfarer {
+    wire: Arc<NodeWire>,
+    primary: u64,
+}
+
+// === impl Synced ===
+
+impl Synced {
+    /// Counts of nodes lie beside records, under `:e`.
+    fn of(wayfarer: &Wayfarer, sent: &Sent, now_us: u64) -> Option<Self> {
+        let its = sent.keys.iter().filter(|key| key.ends_with(b":e"));
+        let keys: Vec<_> = its.map(|key| String::from_utf8_lossy(key).into_owned()).collect();
+        let process = wayfarer.wire.process;
+        (!keys.is_empty()).then_some(Self {
+            process,
+            keys,
+            sent_us: now_us,
+            done_us: 0,
+            heard_us: None,
+        })
+    }
+}
+
+// === impl NodeWire ===
+
+impl NodeWire {
+    /// The node is gone: nothing is sent any more, and nobody hears.
+    pub(crate) fn end(&self) {
+        self.is_gone.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there is no way for now.
+    pub(crate) fn set_cut(&self, is_cut: bool) {
+        self.is_cut.store(is_cut, Ordering::Relaxed);
+    }
+
+    /// Connects to whoever is the primary now: another one may have forgotten something.
+    pub(crate) fn reconnect(&self) {
+        let primary = self.net.state.lock().primary;
+        if self.primary.swap(primary, Ordering::Relaxed) != primary {
+            let epoch = self.epoch.fetch_add(1, Ordering::Relaxed) + 1;
+            for hear in &*self.hear.lock() {
+                hear.send_replace(epoch);
+            }
+        }
+    }
+
+    /// The same with itself, for calls that outlive the caller.
+    #[must_use]
+    pub(crate) fn as_wire(self: &Arc<Self>) -> Arc<dyn Wire> {
+        Arc::new(Shared(self.clone()))
+    }
+}
+
+/// A wire that can say who it is.
+#[derive(Debug)]
+struct Shared(Arc<NodeWire>);
+
+impl Wire for Shared {
+    fn call(&self, sent: Sent) -> BoxFuture<'static, Result<Value, CallError>> {
+        let wire = self.0.clone();
+        if wire.is_gone.load(Ordering::Relaxed) {
+            return Box::pin(std::future::pending());
+        }
+        let (tell, heard) = oneshot::channel();
+        let net = wire.net.clone();
+        let primary = wire.primary.load(Ordering::Relaxed);
+        tokio::spawn(net.carry(Wayfarer { wire, primary }, sent, tell));
+        Box::pin(async move {
+            match heard.await {
+                Ok(said) => said,
+                Err(_) => std::future::pending().await,
+            }
+        })
+    }
+
+    fn epoch(&self) -> u64 {
+        self.0.epoch.load(Ordering::Relaxed)
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        let (hear, heard) = watch::channel(self.epoch());
+        self.0.hear.lock().push(hear);
+        heard
+    }
+
+    fn timeout(&self) -> Duration {
+        self.0.timeout
+    }
+
+    fn is_up(&self) -> bool {
+        !self.0.is_cut.load(Ordering::Relaxed)
+    }
+}

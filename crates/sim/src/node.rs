@@ -1,0 +1,107 @@
+//! A node: the production engine with a clock and a way to the store of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate::redis::{Link, SharedEngine, Store, StoreOptions};
+use sluicegate::rules::request::{Descriptor, Entry, Request};
+use sluicegate::{Engine, rules_of};
+
+use crate::chance::Chance;
+use crate::net::{Net, NodeWire};
+use crate::time::{NodeClock, Truth};
+
+/// A process of the fleet.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    /// How traces call it.
+    pub(crate) name: String,
+    /// What it decides with.
+    pub(crate) engine: SharedEngine,
+    /// Its way to the store.
+    pub(crate) wire: Arc<NodeWire>,
+    /// Its clock.
+    pub(crate) clock: Arc<NodeClock>,
+}
+
+/// What a node starts with.
+#[derive(Debug)]
+pub(crate) struct Start<'a> {
+    /// The time of the world.
+    pub(crate) truth: &'a Arc<Truth>,
+    /// Where the store is.
+    pub(crate) net: &'a Arc<Net>,
+    /// The rules as a file.
+    pub(crate) yaml: &'a str,
+    /// How far its clock is off, and what it gains a second, in microseconds.
+    pub(crate) clock: (i64, i64),
+    /// How long a call may take.
+    pub(crate) timeout: Duration,
+    /// Its randomness.
+    pub(crate) chance: &'a mut Chance,
+}
+
+impl Node {
+    /// Starts a process.
+    ///
+    /// # Errors
+    /// When the rules are none.
+    pub(crate) fn start(name: String, process: u64, start: Start<'_>) -> anyhow::Result<Self> {
+        let Start { truth, net, yaml, clock: (off, gain), timeout, chance } = start;
+        let clock = Arc::new(NodeClock::new(truth, off, gain, chance.within(0, 1 << 40)));
+        let wire = net.wire(name.clone(), process, timeout);
+        let options = StoreOptions {
+            own_clock: Some(clock.clone()),
+            seed: Some(chance.number()),
+            ..StoreOptions::default()
+        };
+        let store = Store::new(Link::over(wire.as_wire()), options);
+        let rules = rules_of(yaml).map_err(|error| anyhow::anyhow!("{error}\n{yaml}"))?;
+        let engine = Engine::builder(rules).clock(ArcClock(clock.clone())).build()?;
+        Ok(Self { name, engine: SharedEngine::new(engine, store), wire, clock })
+    }
+
+    /// Loads other rules.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub(crate) fn reload(&self, yaml: &str) -> anyhow::Result<()> {
+        let rules = rules_of(yaml).map_err(|error| anyhow::anyhow!("{error}\n{yaml}"))?;
+        self.engine.engine().reload(rules)?;
+        Ok(())
+    }
+
+    /// What it holds unspent of an identity.
+    pub(crate) fn held(&self, rule: usize, identity: usize) -> u64 {
+        let names = [format!("rule{rule}"), format!("who{identity}")];
+        let has = |bytes: &[u8], name: &str| {
+            bytes.windows(name.len()).any(|part| part == name.as_bytes())
+        };
+        let leases = self.engine.leases(usize::MAX);
+        let its = leases.iter().filter(|one| names.iter().all(|name| has(&one.identity, name)));
+        its.map(|one| one.unspent).sum()
+    }
+
+    /// Whether a hit may go, and what was said of it.
+    pub(crate) async fn hit(&self, rule: usize, identity: usize, cost: u64) -> bool {
+        let (key, value) = (format!("rule{rule}"), format!("who{identity}"));
+        let entries = [Entry::new(&key, &value)];
+        let descriptors = [Descriptor::of(&entries)];
+        let request = Request { domain: "sim", descriptors: &descriptors, hits: cost };
+        self.engine.check(&request).await.is_ok_and(|checked| checked.allowed)
+    }
+}
+
+/// A clock that the world can still reach when the engine has it.
+#[derive(Debug)]
+struct ArcClock(Arc<NodeClock>);
+
+impl sluicegate::clock::Clock for ArcClock {
+    fn now(&self) -> sluicegate::Timestamp {
+        self.0.now()
+    }
+
+    fn ticks(&self) -> sluicegate::Timestamp {
+        self.0.ticks()
+    }
+}

@@ -1,0 +1,104 @@
+//! What may pass beyond a limit, given what went wrong.
+//!
+//! Nothing, as long as the store forgets nothing: a call that nobody heard the answer of was charged or was not, and either way it did not pass. A store that forgets is told again
+//! by those who have seen it; what nobody has seen, or what passes before it was told, is beyond. And where a rule says so, nodes admit their share while the store is away: as much
+//! again.
+
+use super::Case;
+use crate::scenario::{Fault, LimitPlan, Policy};
+use crate::world::Hit;
+
+/// How long nodes take to tell a store what it has forgotten, when nothing else is wrong: a few calls.
+const TOLD_AFTER_US: u64 = 150_000;
+
+/// What may pass beyond a limit.
+pub(super) struct Allowance {
+    /// So much around this moment.
+    gifts: Vec<(u64, u64)>,
+    /// Whether nodes may have admitted their shares.
+    shares: Option<u64>,
+}
+
+impl Allowance {
+    pub(super) fn new(case: &Case<'_>, limit: LimitPlan) -> Self {
+        let (scenario, faults) = (case.scenario, &case.history.faults);
+        let mut gifts = Vec::new();
+        for (at, fault) in faults {
+            let lost_us = match fault {
+                Fault::FailOver(lost_ms) => lost_ms * 1_000,
+                Fault::LoseAll => 0,
+                _ => continue,
+            };
+            let told_by = told_by(case, *at);
+            let unseen = |hit: &&Hit| {
+                hit.allowed && hit.answered_us + lost_us >= *at && hit.asked_us <= told_by
+            };
+            let mut beyond: u64 = case.hits.iter().filter(unseen).map(|hit| hit.cost).sum();
+            // What a node has seen that is gone, nobody else may have.
+            let gone = gone_before(case, told_by);
+            let theirs = |hit: &&Hit| hit.allowed && gone.contains(&hit.process);
+            beyond += case.hits.iter().filter(theirs).map(|hit| hit.cost).sum::<u64>();
+            beyond += held_at(case, *at);
+            gifts.push((*at, beyond.min(limit.capacity())));
+        }
+        let fails = !scenario.is_calm() && case.plan.policy == Policy::Local;
+        let most = case.hits.iter().map(|hit| hit.cost).max().unwrap_or(1);
+        let shares = fails.then(|| most * scenario.clocks.len() as u64);
+        Self { gifts, shares }
+    }
+
+    /// What may pass between two moments beyond the rest.
+    pub(super) fn between(&self, from_us: u64, to_us: u64) -> u64 {
+        let within = |at: u64| (from_us..=to_us).contains(&at);
+        self.gifts.iter().filter(|(at, _)| within(*at)).map(|(_, gift)| gift).sum()
+    }
+
+    /// The number of a limit, with what nodes admit as their share.
+    pub(super) fn count(&self, count: u64) -> u64 {
+        self.shares.map_or(count, |nodes| count * 2 + nodes)
+    }
+
+    /// What comes back a second, likewise.
+    pub(super) fn rate(&self, rate: u64) -> u64 {
+        self.shares.map_or(rate, |_| rate * 2)
+    }
+}
+
+/// What nodes held when the store forgot that they do: it comes back to others before they have stopped spending it.
+fn held_at(case: &Case<'_>, at_us: u64) -> u64 {
+    let Some(first) = case.hits.first() else { return 0 };
+    let is_it = |(_, rule, identity, _): &&(u64, usize, usize, u64)| {
+        (*rule, *identity) == (first.rule, first.identity)
+    };
+    let held = case.history.held.iter().filter(is_it);
+    // Noted just after the fault was.
+    held.filter(|(at, ..)| at.abs_diff(at_us) <= 1).map(|(_, _, _, held)| held).sum()
+}
+
+/// By when a store that forgot something at this moment was told again: soon after everybody has found it, or after everything else is well again.
+fn told_by(case: &Case<'_>, at_us: u64) -> u64 {
+    let faults = &case.history.faults;
+    let others = faults.iter().filter(|(_, fault)| {
+        !matches!(fault, Fault::Back | Fault::Reconnect(_) | Fault::FailOver(_) | Fault::LoseAll)
+    });
+    let is_alone = others.count() == 0;
+    let found = |(at, fault): &&(u64, Fault)| matches!(fault, Fault::Reconnect(_)) && *at >= at_us;
+    let last = if is_alone {
+        faults.iter().filter(found).map(|(at, _)| *at).max()
+    } else {
+        faults.last().map(|(at, _)| at.saturating_add(1_000_000))
+    };
+    last.unwrap_or(at_us).saturating_add(TOLD_AFTER_US)
+}
+
+/// Processes that were gone at this moment.
+fn gone_before(case: &Case<'_>, at_us: u64) -> Vec<u64> {
+    let mut gone = Vec::new();
+    for (at, fault) in case.history.faults.iter().filter(|(at, _)| *at <= at_us) {
+        if let Fault::Crash(place) | Fault::Stop(place) = fault {
+            let was = |hit: &&Hit| hit.node == *place && hit.asked_us < *at;
+            gone.extend(case.hits.iter().filter(was).map(|hit| hit.process));
+        }
+    }
+    gone
+}

@@ -1,0 +1,129 @@
+//! What goes wrong, and when.
+
+use crate::chance::Chance;
+use crate::net::Weather;
+
+/// Everything that goes wrong in a world.
+#[derive(Debug, Clone)]
+pub struct Trouble {
+    /// How calls fare otherwise.
+    pub weather: Weather,
+    /// What happens when, in milliseconds and in this order.
+    pub faults: Vec<(u64, Fault)>,
+    /// When all of it is over, in milliseconds.
+    pub over_ms: u64,
+}
+
+/// Something that goes wrong, or right again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Calls fare like this from now on.
+    Weather(Weather),
+    /// A node has no way to the store.
+    Cut(usize),
+    /// It has one again.
+    Heal(usize),
+    /// The store does nothing for so many milliseconds.
+    Stall(u64),
+    /// The primary is lost, and with it what it did in the last milliseconds.
+    FailOver(u64),
+    /// The store is gone with everything.
+    LoseAll,
+    /// There is a primary again.
+    Back,
+    /// A node finds the new primary.
+    Reconnect(usize),
+    /// A node dies.
+    Crash(usize),
+    /// A node ends in good order.
+    Stop(usize),
+    /// Another process takes its place.
+    Start(usize),
+    /// Somebody sets the clock of a node, by so many milliseconds.
+    Step(usize, i64),
+    /// A node loads other rules.
+    Reload(usize),
+}
+
+/// Calls are late, lost and doubled.
+const FOUL: Weather = Weather { delay_ms: 4, late: (60, 400), lost: 30, unanswered: 30, twice: 40 };
+
+impl Trouble {
+    pub(super) fn new(chance: &mut Chance, nodes: usize, length_ms: u64) -> Self {
+        let delay_ms = chance.one_of(&[0, 1, 2, 3]);
+        let weather = Weather { delay_ms, ..Weather::FAIR };
+        let kinds = chance.one_of(&[0, 0, 1, 1, 2, 3]);
+        let over = length_ms * 6 / 10;
+        let mut faults = Vec::new();
+        let mut last = 0;
+        for _ in 0..kinds {
+            let from = chance.within(300, over.saturating_sub(600).max(301));
+            let to = from + chance.within(50, over.saturating_sub(from).max(51));
+            let node = chance.within(0, nodes as u64 - 1) as usize;
+            last = last.max(to);
+            one(chance, (from, to), node, nodes, weather, &mut faults);
+        }
+        faults.sort_by_key(|(at, _)| *at);
+        Self { weather, faults, over_ms: if kinds == 0 { 0 } else { last } }
+    }
+
+    /// Whether the store forgets something.
+    #[must_use]
+    pub fn forgets(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::FailOver(_) | Fault::LoseAll))
+    }
+
+    /// Whether a node loads other rules.
+    #[must_use]
+    pub fn reloads(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Reload(_)))
+    }
+}
+
+fn one(
+    chance: &mut Chance,
+    (from, to): (u64, u64),
+    node: usize,
+    nodes: usize,
+    fair: Weather,
+    faults: &mut Vec<(u64, Fault)>,
+) {
+    let mut then = |at: u64, fault| faults.push((at, fault));
+    match chance.within(0, 10) {
+        0 | 1 => {
+            then(from, Fault::Weather(FOUL));
+            then(to, Fault::Weather(fair));
+        }
+        2 => {
+            then(from, Fault::Cut(node));
+            then(to, Fault::Heal(node));
+        }
+        3 => {
+            (0..nodes).for_each(|node| then(from, Fault::Cut(node)));
+            (0..nodes).for_each(|node| then(to, Fault::Heal(node)));
+        }
+        4 => then(from, Fault::Stall((to - from).min(800))),
+        kind @ (5 | 6) => {
+            let lost = chance.within(0, 100);
+            then(from, if kind == 5 { Fault::FailOver(lost) } else { Fault::LoseAll });
+            let back = from + chance.within(0, 200).min(to - from);
+            then(back, Fault::Back);
+            for node in 0..nodes {
+                then(back + chance.within(0, 30), Fault::Reconnect(node));
+            }
+        }
+        7 => {
+            then(from, Fault::Crash(node));
+            then(to, Fault::Start(node));
+        }
+        8 => {
+            then(from, Fault::Stop(node));
+            then(to, Fault::Start(node));
+        }
+        9 => {
+            let by = i64::try_from(chance.within(1, 5_000)).unwrap_or(1);
+            then(from, Fault::Step(node, if chance.happens(500) { by } else { -by }));
+        }
+        _ => (0..nodes).for_each(|node| then(from + chance.within(0, 200), Fault::Reload(node))),
+    }
+}

@@ -1,0 +1,102 @@
+//! What happens in a world: rules, nodes, who asks when, and what goes wrong. All of it follows from a seed.
+
+mod faults;
+mod rules;
+mod traffic;
+
+pub use faults::{Fault, Trouble};
+pub use rules::{LevelPlan, LimitPlan, Policy, RulePlan};
+pub use traffic::{Ask, Pattern, Stream};
+
+use crate::chance::Chance;
+
+/// What happens in a world.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Where it comes from.
+    pub seed: u64,
+    /// How long it is looked at, in milliseconds.
+    pub length_ms: u64,
+    /// When it begins, in microseconds of the epoch.
+    pub start_us: u64,
+    /// The clocks of the nodes: how far they are off, and how many microseconds they gain in a second.
+    pub clocks: Vec<(i64, i64)>,
+    /// What is limited.
+    pub rules: Vec<RulePlan>,
+    /// What the limits are multiplied with when rules are loaded anew, in thousandths.
+    pub reloaded: u64,
+    /// Who asks.
+    pub streams: Vec<Stream>,
+    /// What goes wrong.
+    pub trouble: Trouble,
+    /// How long a call may take, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+/// How long it is looked at when everything is well again, in milliseconds.
+const TAIL_MS: u64 = 1_500;
+/// After so many milliseconds what was late or doubled has arrived.
+const LAST_WORD_MS: u64 = 1_500;
+
+impl Scenario {
+    /// What follows from a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut chance = Chance::new(seed, "scenario");
+        let nodes = chance.one_of(&[1, 2, 2, 3, 3, 4, 5]);
+        let length_ms = chance.within(2_500, 5_000);
+        let clocks = (0..nodes).map(|_| clock(&mut chance)).collect();
+        let count = chance.one_of(&[1, 1, 2]);
+        let rules: Vec<_> = (0..count).map(|_| RulePlan::new(&mut chance)).collect();
+        let streams = traffic::streams(&mut chance, &rules, nodes);
+        let trouble = Trouble::new(&mut chance, nodes, length_ms);
+        // Long enough to see that everything is well again.
+        let length_ms = match trouble.faults.is_empty() {
+            true => length_ms,
+            false => length_ms.max(well_ms(&rules, &trouble) + TAIL_MS),
+        };
+        Self {
+            seed,
+            length_ms,
+            start_us: 1_700_000_000_000_000 + chance.within(0, 2_000_000),
+            clocks,
+            rules,
+            reloaded: chance.one_of(&[500, 800, 1_250, 2_000]),
+            streams,
+            trouble,
+            timeout_ms: chance.one_of(&[10, 10, 20, 50]),
+        }
+    }
+
+    /// The rules as a file; those that are loaded later have other numbers.
+    #[must_use]
+    pub fn yaml(&self, is_later: bool) -> String {
+        let times = if is_later { self.reloaded } else { 1_000 };
+        let each = self.rules.iter().enumerate().map(|(place, rule)| rule.yaml(place, times));
+        format!("domain: sim\ndescriptors:\n{}", each.collect::<String>())
+    }
+
+    /// When everything is as if nothing had gone wrong, in milliseconds.
+    #[must_use]
+    pub fn well_ms(&self) -> u64 {
+        well_ms(&self.rules, &self.trouble)
+    }
+
+    /// Whether nothing goes wrong.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        self.trouble.faults.is_empty()
+    }
+}
+
+fn well_ms(rules: &[RulePlan], trouble: &Trouble) -> u64 {
+    let forgiven = rules.iter().map(RulePlan::forgives_ms).max().unwrap_or(0);
+    trouble.over_ms + LAST_WORD_MS + forgiven
+}
+
+fn clock(chance: &mut Chance) -> (i64, i64) {
+    let off_ms = chance.one_of(&[0, 0, 3, 50, 2_000, 600_000]);
+    let off_us = i64::try_from(chance.within(0, off_ms * 1_000)).unwrap_or(0);
+    let gain_us = chance.one_of(&[0, 0, 20, -20, 200, -200]);
+    (if chance.happens(500) { -off_us } else { off_us }, gain_us)
+}

@@ -1,0 +1,185 @@
+//! What is limited, and how.
+
+use crate::chance::Chance;
+
+/// A rule of a world.
+#[derive(Debug, Clone)]
+pub struct RulePlan {
+    /// All of them hold.
+    pub limits: Vec<LimitPlan>,
+    /// How nodes share it.
+    pub level: LevelPlan,
+    /// What holds while the store does not answer.
+    pub policy: Policy,
+    /// How many identities ask.
+    pub identities: usize,
+}
+
+/// A limit, with numbers for a judge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitPlan {
+    /// So many a second come back, up to so many.
+    Bucket {
+        /// That come back a second.
+        rate: u64,
+        /// The most.
+        burst: u64,
+    },
+    /// So many in each window of the store's clock.
+    Window {
+        /// That pass.
+        count: u64,
+        /// How long a window is, in milliseconds.
+        per_ms: u64,
+    },
+    /// So many in a window and what is weighed in of the one before.
+    Sliding {
+        /// That pass.
+        count: u64,
+        /// How long a window is, in milliseconds.
+        per_ms: u64,
+    },
+}
+
+/// How nodes share a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LevelPlan {
+    /// Every hit asks the store.
+    Strict,
+    /// The same, but keys that are hit often may be leased.
+    Hot,
+    /// Nodes buy ahead.
+    Leased,
+    /// Nodes tell each other afterwards.
+    Eventual {
+        /// How often, in milliseconds.
+        sync_ms: u64,
+    },
+}
+
+/// What holds while the store does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// Nothing passes.
+    Deny,
+    /// A node's share.
+    Local,
+}
+
+impl RulePlan {
+    pub(super) fn new(chance: &mut Chance) -> Self {
+        let level = match chance.within(0, 9) {
+            0..=2 => LevelPlan::Strict,
+            3 => LevelPlan::Hot,
+            4..=6 => LevelPlan::Leased,
+            _ => LevelPlan::Eventual { sync_ms: chance.one_of(&[20, 50, 100, 250]) },
+        };
+        let window = |chance: &mut Chance| {
+            let per_ms = chance.one_of(&[500, 500, 1_000, 1_000, 2_000]);
+            (chance.within(5, 80) * per_ms / 1_000, per_ms)
+        };
+        let mut limits = Vec::new();
+        match (chance.within(0, 9), level) {
+            (0..=3, LevelPlan::Strict | LevelPlan::Hot | LevelPlan::Leased) => {
+                let (rate, burst) = (chance.within(10, 80), chance.within(3, 40));
+                limits.push(LimitPlan::Bucket { rate, burst });
+                if chance.happens(300) {
+                    let (count, per_ms) = (rate, 1_000);
+                    limits.push(LimitPlan::Window { count, per_ms });
+                }
+            }
+            (0..=6, _) => {
+                let (count, per_ms) = window(chance);
+                limits.push(LimitPlan::Window { count, per_ms });
+            }
+            _ => {
+                let (count, per_ms) = window(chance);
+                limits.push(LimitPlan::Sliding { count, per_ms });
+            }
+        }
+        let policy = if chance.happens(200) { Policy::Local } else { Policy::Deny };
+        Self { limits, level, policy, identities: chance.one_of(&[1, 1, 2]) }
+    }
+
+    /// What about passes in a second.
+    #[must_use]
+    pub fn per_second(&self) -> u64 {
+        self.limits.iter().map(LimitPlan::per_second).min().unwrap_or(1)
+    }
+
+    /// After so many milliseconds nothing counts any more of what went wrong: two windows, in which a debt is paid.
+    #[must_use]
+    pub fn forgives_ms(&self) -> u64 {
+        let each = self.limits.iter().map(|limit| match *limit {
+            LimitPlan::Bucket { rate, burst } => burst * 1_000 / rate,
+            LimitPlan::Window { per_ms, .. } | LimitPlan::Sliding { per_ms, .. } => per_ms * 2,
+        });
+        each.max().unwrap_or(0)
+    }
+
+    pub(super) fn yaml(&self, place: usize, thousandths: u64) -> String {
+        let each = self.limits.iter().enumerate();
+        let limits: String = each.map(|(no, limit)| limit.times(thousandths).yaml(no)).collect();
+        let level = match self.level {
+            LevelPlan::Strict => "strict".to_owned(),
+            LevelPlan::Hot => "{ strict: { hot_keys: leased } }".to_owned(),
+            LevelPlan::Leased => "leased".to_owned(),
+            LevelPlan::Eventual { sync_ms } => {
+                format!("{{ eventual: {{ sync_interval: {sync_ms}ms }} }}")
+            }
+        };
+        let policy = match self.policy {
+            Policy::Deny => "deny",
+            Policy::Local => "local",
+        };
+        format!(
+            "  - key: rule{place}\n    consistency: {level}\n    on_store_failure: {policy}\n    limits:\n{limits}"
+        )
+    }
+}
+
+impl LimitPlan {
+    /// The same with other numbers, in thousandths; at least one passes.
+    #[must_use]
+    pub fn times(self, thousandths: u64) -> Self {
+        let times = |number: u64| (number * thousandths / 1_000).max(1);
+        match self {
+            Self::Bucket { rate, burst } => Self::Bucket { rate: times(rate), burst: times(burst) },
+            Self::Window { count, per_ms } => Self::Window { count: times(count), per_ms },
+            Self::Sliding { count, per_ms } => Self::Sliding { count: times(count), per_ms },
+        }
+    }
+
+    /// The most that passes at once.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        match *self {
+            Self::Bucket { burst, .. } => burst,
+            Self::Window { count, .. } | Self::Sliding { count, .. } => count,
+        }
+    }
+
+    fn per_second(&self) -> u64 {
+        match *self {
+            Self::Bucket { rate, .. } => rate,
+            Self::Window { count, per_ms } | Self::Sliding { count, per_ms } => {
+                (count * 1_000 / per_ms).max(1)
+            }
+        }
+    }
+
+    fn yaml(self, no: usize) -> String {
+        let what = match self {
+            Self::Bucket { rate, burst } => {
+                format!("algorithm: token_bucket, rate: {rate}/s, burst: {burst}")
+            }
+            Self::Window { count, per_ms } => {
+                format!("algorithm: fixed_window, rate: {count} per {per_ms}ms")
+            }
+            Self::Sliding { count, per_ms } => {
+                format!("algorithm: sliding_window, rate: {count} per {per_ms}ms")
+            }
+        };
+        format!("      - {{ name: limit{no}, {what} }}\n")
+    }
+}

@@ -1,0 +1,121 @@
+//! Who asks, how often, and at which node.
+
+use super::rules::{LevelPlan, RulePlan};
+use crate::chance::Chance;
+
+/// What one node is asked for one identity.
+#[derive(Debug, Clone, Copy)]
+pub struct Stream {
+    /// Which node.
+    pub node: usize,
+    /// Of which rule.
+    pub rule: usize,
+    /// Of which identity.
+    pub identity: usize,
+    /// What each weighs.
+    pub cost: u64,
+    /// When.
+    pub pattern: Pattern,
+}
+
+/// When somebody asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern {
+    /// So many a second, more or less evenly.
+    Steady(u64),
+    /// So many at once, and again after so many milliseconds.
+    Bursts(u64, u64),
+    /// So many a second for so long, then nothing for so long, in milliseconds.
+    Phases(u64, u64, u64),
+}
+
+/// One hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ask {
+    /// When, in milliseconds.
+    pub at_ms: u64,
+    /// Which node is asked.
+    pub node: usize,
+    /// Of which rule.
+    pub rule: usize,
+    /// For which identity.
+    pub identity: usize,
+    /// What it weighs.
+    pub cost: u64,
+}
+
+/// The traffic of a world.
+pub(super) fn streams(chance: &mut Chance, rules: &[RulePlan], nodes: usize) -> Vec<Stream> {
+    let mut streams = Vec::new();
+    for (place, rule) in rules.iter().enumerate() {
+        for identity in 0..rule.identities {
+            let tenths = match rule.level {
+                // Often enough to be hot.
+                LevelPlan::Hot => chance.one_of(&[20, 60, 120]),
+                _ => chance.one_of(&[5, 12, 20, 20, 40]),
+            };
+            let wanted = (rule.per_second() * tenths / 10).max(2);
+            let capacity = rule.limits.iter().map(|limit| limit.capacity()).min().unwrap_or(1);
+            let most = if chance.happens(200) { capacity.min(3) } else { 1 };
+            let cost = chance.within(1, most);
+            let is_even = chance.happens(500);
+            let kind = chance.within(0, 9);
+            for node in 0..nodes {
+                let even = (wanted / nodes as u64).max(1);
+                let rate = match (is_even, node) {
+                    (true, _) => even,
+                    // One node has nearly all of it.
+                    (false, 0) => (wanted * 9 / 10).max(1),
+                    (false, _) => (wanted / 10 / nodes as u64).max(1),
+                };
+                let pattern = match kind {
+                    0..=5 => Pattern::Steady(rate),
+                    6 | 7 => {
+                        let every = chance.one_of(&[100, 300, 700]);
+                        Pattern::Bursts((rate * every / 1_000).max(1), every)
+                    }
+                    _ => Pattern::Phases(
+                        rate * 2,
+                        chance.within(200, 1_500),
+                        chance.within(200, 1_500),
+                    ),
+                };
+                streams.push(Stream { node, rule: place, identity, cost, pattern });
+            }
+        }
+    }
+    streams
+}
+
+impl Stream {
+    /// All its hits.
+    #[must_use]
+    pub fn asks(&self, chance: &mut Chance, length_ms: u64) -> Vec<Ask> {
+        let Self { node, rule, identity, cost, pattern } = *self;
+        let mut asks = Vec::new();
+        let mut ask = |at_us: u64| {
+            asks.push(Ask { at_ms: at_us / 1_000, node, rule, identity, cost });
+        };
+        let end = length_ms * 1_000;
+        let mut at = chance.within(0, 20_000);
+        while at < end {
+            match pattern {
+                Pattern::Steady(rate) => {
+                    ask(at);
+                    at += chance.within(0, 2_000_000 / rate);
+                }
+                Pattern::Bursts(size, every_ms) => {
+                    (0..size).for_each(|_| ask(at));
+                    at += every_ms * 1_000;
+                }
+                Pattern::Phases(rate, on_ms, off_ms) => {
+                    if at / 1_000 % (on_ms + off_ms) < on_ms {
+                        ask(at);
+                    }
+                    at += chance.within(0, 2_000_000 / rate);
+                }
+            }
+        }
+        asks
+    }
+}

@@ -1,0 +1,56 @@
+//! What happened, line by line: hashed always, shown if somebody wants to see it.
+
+use std::fmt::Arguments;
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::time::Truth;
+
+/// Hears of everything that happens.
+#[derive(Debug, Clone)]
+pub(crate) struct Trace {
+    truth: Arc<Truth>,
+    shared: Arc<Mutex<Lines>>,
+}
+
+#[derive(Debug)]
+struct Lines {
+    hasher: DefaultHasher,
+    count: u64,
+    is_shown: bool,
+}
+
+impl Trace {
+    /// A trace of what happens from now on.
+    #[must_use]
+    pub(crate) fn new(truth: &Arc<Truth>, is_shown: bool) -> Self {
+        let lines = Lines { hasher: DefaultHasher::new(), count: 0, is_shown };
+        Self { truth: truth.clone(), shared: Arc::new(Mutex::new(lines)) }
+    }
+
+    /// Something happened.
+    pub(crate) fn line(&self, what: Arguments<'_>) {
+        let age = self.truth.age_us();
+        let text = format!("{:4}.{:06} {what}", age / 1_000_000, age % 1_000_000);
+        let mut lines = self.shared.lock();
+        lines.hasher.write(text.as_bytes());
+        lines.count += 1;
+        if lines.is_shown {
+            println!("{text}");
+        }
+    }
+
+    /// What all of it comes to: the same for the same seed.
+    #[must_use]
+    pub(crate) fn hash(&self) -> u64 {
+        self.shared.lock().hasher.finish()
+    }
+
+    /// How many lines there were.
+    #[must_use]
+    pub(crate) fn count(&self) -> u64 {
+        self.shared.lock().count
+    }
+}

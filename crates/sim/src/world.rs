@@ -1,0 +1,284 @@
+//! A world: nodes, a store and clients, from beginning to end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use crate::chance::Chance;
+use crate::net::{Net, Synced};
+use crate::node::{Node, Start};
+use crate::scenario::{Ask, Fault, Scenario};
+use crate::store::Store;
+use crate::time::Truth;
+use crate::trace::Trace;
+
+/// A hit and what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hit {
+    /// Of which rule.
+    pub rule: usize,
+    /// For which identity.
+    pub identity: usize,
+    /// At which place a node was asked.
+    pub node: usize,
+    /// Which process that was.
+    pub process: u64,
+    /// What it weighs.
+    pub cost: u64,
+    /// When it was asked, truly, in microseconds of the epoch.
+    pub asked_us: u64,
+    /// When it was answered.
+    pub answered_us: u64,
+    /// Whether it may go.
+    pub allowed: bool,
+}
+
+/// What happened in a world.
+#[derive(Debug)]
+pub struct History {
+    /// All hits that were answered, in the order of the answers.
+    pub hits: Vec<Hit>,
+    /// Faults, and when they truly happened.
+    pub faults: Vec<(u64, Fault)>,
+    /// What nodes held unspent when the store forgot something: when, of which rule and identity, how much.
+    pub held: Vec<(u64, usize, usize, u64)>,
+    /// Calls that tell counts, and are told those of others.
+    pub syncs: Vec<Synced>,
+    /// When it began and ended.
+    pub span_us: (u64, u64),
+    /// What everything comes to.
+    pub hash: u64,
+    /// How many lines the trace has.
+    pub lines: u64,
+    /// Scripts that failed.
+    pub errors: Vec<String>,
+    /// Calls that the store executed.
+    pub calls: u64,
+    /// Decisions of scripts that the core would have made otherwise.
+    pub disagreements: u64,
+}
+
+/// How long is waited for answers after the last hit.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
+struct World<'a> {
+    scenario: &'a Scenario,
+    truth: Arc<Truth>,
+    trace: Trace,
+    net: Arc<Net>,
+    chance: Chance,
+    places: Vec<Place>,
+    hits: Arc<Mutex<Vec<Hit>>>,
+    faults: Vec<(u64, Fault)>,
+    held: Vec<(u64, usize, usize, u64)>,
+    processes: u64,
+    /// Whether the rules of later are loaded.
+    is_later: Vec<bool>,
+}
+
+/// Where a process of the fleet runs, if it does.
+#[derive(Default)]
+struct Place {
+    node: Option<(u64, Node)>,
+    clients: JoinSet<()>,
+}
+
+/// Lives through a scenario.
+///
+/// # Errors
+/// When it cannot be set up.
+pub fn run(scenario: &Scenario, is_shown: bool) -> anyhow::Result<History> {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    runtime.block_on(async {
+        let truth = Arc::new(Truth::new(scenario.start_us));
+        let trace = Trace::new(&truth, is_shown);
+        let store = Store::new().map_err(|error| anyhow::anyhow!("{error}"))?;
+        let net = Net::new(&truth, &trace, store, Chance::new(scenario.seed, "net"));
+        net.set_weather(scenario.trouble.weather);
+        let mut world = World {
+            scenario,
+            trace,
+            net,
+            chance: Chance::new(scenario.seed, "world"),
+            places: scenario.clocks.iter().map(|_| Place::default()).collect(),
+            hits: Arc::default(),
+            faults: Vec::new(),
+            held: Vec::new(),
+            processes: 0,
+            is_later: vec![false; scenario.clocks.len()],
+            truth,
+        };
+        world.live().await
+    })
+}
+
+// === impl World ===
+
+impl World<'_> {
+    async fn live(&mut self) -> anyhow::Result<History> {
+        let (begin, begin_us) = (Instant::now(), self.truth.now_us());
+        let disagreed = self.disagreements();
+        for place in 0..self.places.len() {
+            self.start(place)?;
+        }
+        let disagreed = disagreed.max(self.disagreements());
+        let asks = self.asks();
+        let mut asks = asks.iter().peekable();
+        let mut faults = self.scenario.trouble.faults.iter().peekable();
+        loop {
+            let next_ask = asks.peek().map(|ask| ask.at_ms);
+            let next_fault = faults.peek().map(|(at, _)| *at);
+            let Some(at) = next_ask.into_iter().chain(next_fault).min() else { break };
+            sleep_until(begin + Duration::from_millis(at)).await;
+            while let Some((_, fault)) = faults.next_if(|(then, _)| *then <= at) {
+                self.happen(*fault).await?;
+            }
+            while let Some(ask) = asks.next_if(|ask| ask.at_ms <= at) {
+                self.ask(ask);
+            }
+        }
+        tokio::time::sleep(LAST_ANSWERS).await;
+        let (errors, calls) = self.net.errors();
+        Ok(History {
+            hits: std::mem::take(&mut *self.hits.lock()),
+            faults: std::mem::take(&mut self.faults),
+            held: std::mem::take(&mut self.held),
+            syncs: self.net.syncs(),
+            span_us: (begin_us, self.truth.now_us()),
+            hash: self.trace.hash(),
+            lines: self.trace.count(),
+            errors,
+            calls,
+            disagreements: self.disagreements().saturating_sub(disagreed),
+        })
+    }
+
+    fn asks(&self) -> Vec<Ask> {
+        let mut chance = Chance::new(self.scenario.seed, "traffic");
+        let length = self.scenario.length_ms;
+        let mut asks: Vec<Ask> = Vec::new();
+        for stream in &self.scenario.streams {
+            asks.extend(stream.asks(&mut chance, length));
+        }
+        asks.sort_by_key(|ask| ask.at_ms);
+        asks
+    }
+
+    fn start(&mut self, place: usize) -> anyhow::Result<()> {
+        self.processes += 1;
+        let name = format!("n{place}.{}", self.processes);
+        let start = Start {
+            truth: &self.truth,
+            net: &self.net,
+            yaml: &self.scenario.yaml(self.is_later[place]),
+            clock: self.scenario.clocks[place],
+            timeout: Duration::from_millis(self.scenario.timeout_ms),
+            chance: &mut self.chance,
+        };
+        let node = Node::start(name, self.processes, start)?;
+        self.places[place].node = Some((self.processes, node));
+        Ok(())
+    }
+
+    /// A client asks. Where there is no process, nobody answers.
+    fn ask(&mut self, ask: &Ask) {
+        let Ask { node: place, rule, identity, cost, .. } = *ask;
+        let at = &mut self.places[place];
+        while at.clients.try_join_next().is_some() {}
+        let Some((process, node)) = at.node.clone() else { return };
+        let (truth, trace, hits) = (self.truth.clone(), self.trace.clone(), self.hits.clone());
+        at.clients.spawn(async move {
+            let asked_us = truth.event_us();
+            let allowed = node.hit(rule, identity, cost).await;
+            let answered_us = truth.event_us();
+            let said = if allowed { "goes" } else { "does not go" };
+            trace.line(format_args!("{} rule{rule} who{identity} {cost} {said}", node.name));
+            hits.lock().push(Hit {
+                rule,
+                identity,
+                node: place,
+                process,
+                cost,
+                asked_us,
+                answered_us,
+                allowed,
+            });
+        });
+    }
+
+    async fn happen(&mut self, fault: Fault) -> anyhow::Result<()> {
+        self.trace.line(format_args!("{fault:?}"));
+        self.faults.push((self.truth.event_us(), fault));
+        match fault {
+            Fault::Weather(weather) => self.net.set_weather(weather),
+            Fault::Cut(place) => self.with(place, |node| node.wire.set_cut(true)),
+            Fault::Heal(place) => self.with(place, |node| node.wire.set_cut(false)),
+            Fault::Stall(ms) => self.net.stall(ms),
+            Fault::FailOver(lost_ms) => {
+                self.note_held();
+                self.net.lose(lost_ms);
+            }
+            Fault::LoseAll => {
+                self.note_held();
+                self.net.lose_all();
+            }
+            Fault::Back => self.net.is_back(),
+            Fault::Reconnect(place) => self.with(place, |node| node.wire.reconnect()),
+            Fault::Crash(place) => {
+                if let Some((_, node)) = self.places[place].node.take() {
+                    node.wire.end();
+                }
+                self.places[place].clients.shutdown().await;
+            }
+            Fault::Stop(place) => {
+                let node = self.places[place].node.take();
+                while self.places[place].clients.join_next().await.is_some() {}
+                if let Some((_, node)) = node {
+                    node.engine.close().await;
+                    node.wire.end();
+                }
+            }
+            Fault::Start(place) => {
+                if self.places[place].node.is_none() {
+                    self.start(place)?;
+                }
+            }
+            Fault::Step(place, ms) => self.with(place, |node| node.clock.step(ms * 1_000)),
+            Fault::Reload(place) => {
+                self.is_later[place] = true;
+                let yaml = self.scenario.yaml(true);
+                if let Some((_, node)) = &self.places[place].node {
+                    node.reload(&yaml)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is held when the store forgets it.
+    fn note_held(&mut self) {
+        let at = self.truth.now_us();
+        for (rule, plan) in self.scenario.rules.iter().enumerate() {
+            for identity in 0..plan.identities {
+                let nodes = self.places.iter().filter_map(|place| place.node.as_ref());
+                let held = nodes.map(|(_, node)| node.held(rule, identity)).sum();
+                self.held.push((at, rule, identity, held));
+            }
+        }
+    }
+
+    fn with(&self, place: usize, act: impl FnOnce(&Node)) {
+        if let Some((_, node)) = &self.places[place].node {
+            act(node);
+        }
+    }
+
+    fn disagreements(&self) -> u64 {
+        let node = self.places.iter().find_map(|place| place.node.as_ref());
+        node.map_or(0, |(_, node)| node.engine.store().stats().disagreements)
+    }
+}

@@ -1,0 +1,164 @@
+//! The Redis in memory says what a real one says, and has the same in it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use redis::Value;
+use sluicegate::clock::ManualClock;
+use sluicegate::redis::{
+    Address, CallError, Link, LinkOptions, Sent, SharedEngine, Store, StoreOptions, Wire,
+};
+use sluicegate::rules::request::{Descriptor, Entry, Request};
+use sluicegate::{Checked, Engine, Holder, Span, Timestamp, rules_of};
+use sluicegate_bed::Reply;
+use sluicegate_bed::redis::Single;
+use sluicegate_sim::Chance;
+use tokio::sync::watch;
+
+const RULES: &str = "
+domain: shop
+descriptors:
+  - key: user
+    limits:
+      - { name: burst, algorithm: token_bucket, rate: 3/s, burst: 5 }
+      - { name: minute, algorithm: fixed_window, rate: 40/m }
+  - key: address
+    limits: { algorithm: sliding_log, rates: [6/m, 2 per 3s], count_denied: true, min_gap: 100ms }
+  - key: api_key
+    limits: { algorithm: sliding_window, rate: 7/m }
+  - key: queue
+    limits: { algorithm: leaky_bucket, rate: 2/s, queue: 3 }
+  - key: path
+    rate_limit: { unit: minute, requests_per_unit: 4 }
+  - key: slot
+    limits: { algorithm: concurrency, max: 2, lease: 2s }
+  - key: watched
+    mode: shadow
+    limits: { algorithm: cycle, permits: 3, period: 5s }
+  - key: warming
+    limits: { algorithm: warm_up, rate: 2/s, warm_up: 3s }
+";
+const KEYS: [&str; 8] =
+    ["user", "address", "api_key", "queue", "path", "slot", "watched", "warming"];
+const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+/// Straight to the store, at once.
+#[derive(Debug)]
+struct Straight(Arc<Mutex<sluicegate_sim::store::Store>>);
+
+impl Wire for Straight {
+    fn call(&self, sent: Sent) -> BoxFuture<'static, Result<Value, CallError>> {
+        let Sent { script, keys, args } = sent;
+        let said = self.0.lock().run(script, &keys, &args, START.as_micros());
+        Box::pin(async move { said.map_err(|why| CallError::Refused(why.into())) })
+    }
+
+    fn epoch(&self) -> u64 {
+        0
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+}
+
+fn engine(link: Link, clock: &ManualClock) -> SharedEngine {
+    let rules = rules_of(RULES).unwrap();
+    let engine = Engine::builder(rules).clock(clock.clone()).build().unwrap();
+    let options =
+        StoreOptions { clock: Some(Arc::new(clock.clone())), seed: Some(1), ..Default::default() };
+    SharedEngine::new(engine, Store::new(link, options))
+}
+
+/// Does something by chance; what was said.
+async fn ask(engine: &SharedEngine, mut chance: Chance, step: u64) -> String {
+    let count = chance.within(1, 3);
+    let entries: Vec<[Entry<'_>; 1]> = (0..count)
+        .map(|_| [Entry::new(chance.one_of(&KEYS), chance.one_of(&["a", "b"]))])
+        .collect();
+    let descriptors: Vec<_> = entries.iter().map(|entries| Descriptor::of(entries)).collect();
+    let hits = chance.one_of(&[1, 1, 1, 2, 3, 0]);
+    let request = Request { domain: "shop", descriptors: &descriptors, hits };
+    let (rules, mut checked) = (engine.engine().snapshot(), Checked::default());
+    let holder = Holder(step);
+    let said = match chance.within(0, 9) {
+        // A hit that holds a slot does so under an id that nobody can guess: here it is told.
+        0..=4 if entries.iter().all(|entries| entries[0].key != "slot") => {
+            format!("{:?}", engine.check_by(&rules, &request, &mut checked).await)
+        }
+        0..=6 => {
+            let ttl = Span::from_secs(2);
+            format!("{:?}", engine.reserve_by(&rules, &request, holder, ttl, &mut checked).await)
+        }
+        7 => format!("{:?}", engine.peek_by(&rules, &request, &mut checked).await),
+        8 => format!("{:?}", engine.refund_by(&rules, &request, &mut checked).await),
+        _ => format!("{:?}", engine.reset_by(&rules, &request, &mut checked).await),
+    };
+    format!("{said} {checked:?}")
+}
+
+fn keyspace(server: &Single) -> Vec<String> {
+    let text = |command: &[&str]| match server.ask(command) {
+        Reply::Text(text) | Reply::Status(text) => text,
+        other => panic!("{command:?}: {other:?}"),
+    };
+    let many = |command: &[&str]| -> Vec<String> {
+        let Reply::Array(replies) = server.ask(command) else { panic!("{command:?}") };
+        let text = |reply| match reply {
+            Reply::Text(text) => text,
+            other => panic!("{command:?}: {other:?}"),
+        };
+        replies.into_iter().map(text).collect()
+    };
+    let mut all = BTreeMap::new();
+    for key in many(&["KEYS", "*"]) {
+        let value = match text(&["TYPE", &key]).as_str() {
+            "string" => text(&["GET", &key]),
+            "zset" => {
+                let members = many(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]);
+                let pairs = members.as_chunks::<2>().0.iter();
+                pairs.map(|[name, score]| format!("{name}={score}")).collect::<Vec<_>>().join(" ")
+            }
+            other => panic!("{key} is a {other}"),
+        };
+        all.insert(key.clone(), format!("{key} {value}"));
+    }
+    all.into_values().collect()
+}
+
+#[test]
+fn the_redis_in_memory_is_one() {
+    let server = Single::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let clock = ManualClock::at(START);
+        let memory = sluicegate_sim::store::Store::new().unwrap();
+        let memory = Arc::new(Mutex::new(memory));
+        let ours = engine(Link::over(Arc::new(Straight(memory.clone()))), &clock);
+        let ample = LinkOptions { timeout: Duration::from_secs(20), ..LinkOptions::default() };
+        let link = Link::open(Address::parse(server.url()).unwrap(), ample).unwrap();
+        let theirs = engine(link, &clock);
+        let mut chance = Chance::new(1, "redis");
+        // Who is there is told by the real time.
+        let is_told = |line: &String| !line.starts_with("sg:1:nodes ");
+        for step in 0..1_500 {
+            clock.advance(Duration::from_millis(chance.one_of(&[0, 0, 7, 90, 700, 3_000])));
+            let own = Chance::new(chance.number(), "ask");
+            let (one, other) = (ask(&ours, own.clone(), step).await, ask(&theirs, own, step).await);
+            assert_eq!(one, other, "step {step}");
+            if step % 50 == 0 {
+                let here: Vec<_> = memory.lock().text().into_iter().filter(is_told).collect();
+                let there: Vec<_> = keyspace(&server).into_iter().filter(is_told).collect();
+                assert_eq!(here, there, "step {step}");
+                assert!(step == 0 || here.len() > 8, "{here:?}");
+            }
+        }
+    });
+}

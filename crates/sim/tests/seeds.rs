@@ -1,0 +1,44 @@
+//! Some hundred worlds, and that a seed says everything about its world.
+
+use std::process::Command;
+
+use sluicegate_sim::live;
+
+/// Worlds in this many seconds, more or less, without optimisation. More of them: `cargo run -p sluicegate-sim -- --seeds 5000`.
+const WORLDS: u64 = 200;
+
+#[test]
+fn every_limit_is_kept_and_what_there_is_is_used() {
+    let mut wrong = Vec::new();
+    for seed in 1..=WORLDS {
+        let outcome = live(seed, false).unwrap();
+        wrong.extend(outcome.violations.iter().map(|violation| {
+            format!("{violation}\n  cargo run -p sluicegate-sim -- --seed {seed} --trace")
+        }));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_same_seed_is_the_same_world() {
+    for seed in 1..=12 {
+        let (once, again) = (live(seed, false).unwrap(), live(seed, false).unwrap());
+        assert_eq!(once.history.hash, again.history.hash, "seed {seed}");
+        assert_eq!(once.history.hits, again.history.hits, "seed {seed}");
+    }
+    let (one, other) = (live(1, false).unwrap(), live(2, false).unwrap());
+    assert_ne!(one.history.hash, other.history.hash);
+}
+
+#[test]
+fn in_another_process_too() {
+    for seed in [3, 4, 5] {
+        let program = Command::new(env!("CARGO_BIN_EXE_sluicegate-sim"))
+            .args(["--seed", &seed.to_string(), "--trace"])
+            .output()
+            .unwrap();
+        let shown = String::from_utf8(program.stdout).unwrap();
+        let hash = live(seed, false).unwrap().history.hash;
+        assert!(shown.contains(&format!("trace {hash:016x}")), "seed {seed}");
+    }
+}

@@ -1,0 +1,73 @@
+//! Nodes that buy ahead.
+
+use sluicegate_core::arithmetic::EXACT_MAX;
+use sluicegate_core::lease::{Grant, LeaseWish, Leased};
+use sluicegate_core::record::Record;
+
+use super::super::anything::Leasing;
+use super::{World, same};
+use crate::redis::script::{LeaseAsk, LeaseTold, lease_call, lease_told};
+
+impl World<'_> {
+    /// Lease calls that ride in one, of identities that are not the same.
+    pub(super) fn lease(&mut self, all: &[Leasing]) -> Result<(), String> {
+        all.iter().for_each(|leasing| self.leave_plan(leasing.key));
+        let asks: Vec<LeaseAsk> = all.iter().map(|leasing| self.lease_ask(leasing)).collect();
+        let reply = self.bench.run(self.bench.link.call(&lease_call(&asks, Some(self.now))));
+        let reply = reply.map_err(|error| error.to_string())?;
+        let told =
+            lease_told(&asks, reply.clone()).map_err(|error| format!("{error}: {reply:?}"))?;
+        for ((leasing, ask), told) in all.iter().zip(&asks).zip(told) {
+            self.compare_lease(leasing.key, ask, told)?;
+        }
+        Ok(())
+    }
+
+    fn lease_ask(&mut self, leasing: &Leasing) -> LeaseAsk {
+        self.serial += 1;
+        let Leasing { key, node, late, give, hold, want, ttl } = *leasing;
+        let leases = self.accounts[key].leases();
+        let own = leases.cells().iter().find(|cell| cell.node == node);
+        let part = |percent: u64| {
+            own.map_or(0, |own| own.amount / 100 * percent + own.amount % 100 * percent / 100)
+        };
+        LeaseAsk {
+            key: self.key(key),
+            charter: self.charter(key),
+            node,
+            serial: self.serial.saturating_sub(late),
+            give: part(give),
+            hold: part(hold),
+            want,
+            ttl,
+        }
+    }
+
+    fn compare_lease(&mut self, key: usize, ask: &LeaseAsk, told: LeaseTold) -> Result<(), String> {
+        let LeaseAsk { node, serial, give, hold, want, ttl, .. } = *ask;
+        let wish = LeaseWish { node, serial, give, hold, want, ttl };
+        let plan = self.rules[key].plan_at(self.now);
+        let mut record = Record { epoch: self.epoch(key)?, account: self.accounts[key].clone() };
+        match told {
+            LeaseTold::LongWay => {
+                self.leased.1 += u64::from(want <= EXACT_MAX);
+                return Ok(());
+            }
+            LeaseTold::Stale => {
+                return same("late", &record.lease(&plan.steps, &wish, self.now), &Leased::Stale);
+            }
+            LeaseTold::Granted { now, granted, until, kept, left, account, epoch } => {
+                same("the time", &now, &self.now)?;
+                let leased = record.lease(&plan.steps, &wish, now);
+                let gave_back = kept && give > 0;
+                let grant = Grant { granted, until, kept, gave_back, left };
+                same("leased", &Leased::Granted(grant), &leased)?;
+                same("the record after it", &account, &record.account)?;
+                same("the epoch after it", &epoch, &self.epoch(key)?)?;
+                self.leased.0 += 1;
+            }
+        }
+        self.accounts[key] = record.account;
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! What nodes have counted by themselves, told to each other through the store.
+//!
+//! A hash for each identity has a field for each node, which only that node writes, and `epoch`, which a reset raises:
+//!
+//! ```text
+//!   epoch             3
+//!   9f1c2ab4d0e75566  60000000=<over>,<start>,<admitted>,<given back>,<start before>,<admitted>,<given back> Europe/Berlin/day=…
+//! ```
+//!
+//! A series is told by the length of its windows (or by their calendar) and not by the limit that counts in it: a limit whose number changes goes on with
+//! what was counted, one whose length changes begins anew. Numbers of a window only rise, so two accounts of it are merged by the greater ones: a push
+//! that comes late, twice or not at all changes nothing that a later one does not. A series is dropped when it is `over`, a field with its last series.
+//!
+//! A call is told the time (or nothing, for the store's own), the node, and for each key what to do, an epoch, and what the node has counted. It answers the time, and
+//! for each key the epoch, the node's own field if it was only a look, and how much all others have admitted in each window: `60000000=<start>,<net>`.
+//! A push of an epoch that is over is not taken.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use redis::Value;
+use sluicegate_core::arithmetic::EXACT_MAX;
+use sluicegate_core::time::Timestamp;
+
+use super::call::{Call, CallError, Script};
+use super::store::Store;
+
+/// The most keys of one call.
+pub(crate) const KEYS_MAX: usize = 64;
+
+static SYNC: Script = Script::new(include_str!("sync.lua"));
+
+/// What is told of one identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Push {
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) op: SyncOp,
+    pub(crate) epoch: u64,
+    pub(crate) counted: Vec<Counted>,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SyncOp {
+    /// Hear what others have counted, and what this node had.
+    Look,
+    /// Tell what was counted, and hear what others have.
+    Push,
+    /// Forget what everybody has counted.
+    Reset,
+}
+
+/// What a node has counted in the last two windows of a series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) name: Arc<str>,
+    /// From when on this is of no use.
+    pub(crate) over: Timestamp,
+    pub(crate) current: Window,
+    /// The one before, or one that begins with the epoch.
+    pub(crate) previous: Window,
+}
+
+/// What was counted in a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Window {
+    pub(crate) start: Timestamp,
+    pub(crate) admitted: u64,
+    /// Of what was admitted, here or elsewhere.
+    pub(crate) given: u64,
+}
+
+/// What was heard of one identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// By the store's clock.
+    pub(crate) at: Timestamp,
+    pub(crate) epoch: u64,
+    /// What this node has counted, if it asked for it.
+    pub(crate) own: Vec<Counted>,
+    /// What all others have admitted and not given back, by series and start of the window.
+    pub(crate) others: Vec<(Box<str>, Timestamp, i64)>,
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Tells and hears of some identities, which can be asked together.
+    pub(crate) async fn sync(&self, pushes: &[Push]) -> Result<Vec<Heard>, CallError> {
+        let told_time =
+            self.told_time().map_or_else(String::new, |now| now.as_micros().to_string());
+        let mut args = vec![told_time.into_bytes(), format!("{:016x}", self.node()).into_bytes()];
+        for push in pushes {
+            args.push(push.op.sign().to_vec());
+            args.push(push.epoch.to_string().into_bytes());
+            args.push(text(&push.counted).into_bytes());
+        }
+        let keys = pushes.iter().map(|push| push.key.to_vec()).collect();
+        let said = self.link().call(&Call { script: &SYNC, keys, args }).await?;
+        heard(said, pushes.len())
+            .ok_or_else(|| CallError::Refused("what it said of counts is no answer".into()))
+    }
+}
+
+// === impl SyncOp ===
+
+impl SyncOp {
+    const fn sign(self) -> &'static [u8] {
+        match self {
+            Self::Look => b"?",
+            Self::Push => b"+",
+            Self::Reset => b"!",
+        }
+    }
+}
+
+fn text(counted: &[Counted]) -> String {
+    use std::fmt::Write;
+    let mut text = String::new();
+    for Counted { name, over, current, previous } in counted {
+        let gap = if text.is_empty() { "" } else { " " };
+        // A string takes whatever is written.
+        let _ = write!(text, "{gap}{name}={}", over.as_micros());
+        for Window { start, admitted, given } in [current, previous] {
+            let _ = write!(text, ",{},{admitted},{given}", start.as_micros());
+        }
+    }
+    text
+}
+
+fn heard(said: Value, keys: usize) -> Option<Vec<Heard>> {
+    let Value::Array(said) = said else { return None };
+    let mut said = said.into_iter();
+    let Some(Value::Int(now)) = said.next() else { return None };
+    let at = Timestamp::from_micros(u64::try_from(now).ok()?);
+    let all: Option<Vec<Heard>> = said.map(|one| heard_of_one(one, at)).collect();
+    all.filter(|all| all.len() == keys)
+}
+
+fn heard_of_one(said: Value, at: Timestamp) -> Option<Heard> {
+    let Value::Array(said) = said else { return None };
+    let [Value::Int(epoch), Value::BulkString(own), Value::BulkString(others)] = said.as_slice()
+    else {
+        return None;
+    };
+    let (own, others) = (std::str::from_utf8(own).ok()?, std::str::from_utf8(others).ok()?);
+    let others: Option<Vec<_>> = others.split_ascii_whitespace().map(others_of).collect();
+    Some(Heard {
+        at,
+        epoch: u64::try_from(*epoch).ok()?,
+        // What cannot be read counts as nothing, as it does for everybody.
+        own: own.split_ascii_whitespace().filter_map(own_of).collect(),
+        others: others?,
+    })
+}
+
+fn own_of(text: &str) -> Option<Counted> {
+    let (name, numbers) = text.split_once('=')?;
+    let mut numbers = numbers.split(',').map(|number| number.parse::<u64>().ok());
+    let mut next = || numbers.next().flatten().map(|number| number.min(EXACT_MAX));
+    let over = Timestamp::from_micros(next()?);
+    let mut window = || {
+        let start = Timestamp::from_micros(next()?);
+        Some(Window { start, admitted: next()?, given: next()? })
+    };
+    Some(Counted { name: name.into(), over, current: window()?, previous: window()? })
+}
+
+fn others_of(text: &str) -> Option<(Box<str>, Timestamp, i64)> {
+    let (name, numbers) = text.split_once('=')?;
+    let (start, net) = numbers.split_once(',')?;
+    let most = i64::try_from(EXACT_MAX).unwrap_or(i64::MAX);
+    let net = net.parse::<i64>().ok()?.clamp(-most, most);
+    Some((name.into(), Timestamp::from_micros(start.parse().ok()?), net))
+}
