@@ -66,11 +66,6 @@ impl Eventual {
         book::serves(rule)
     }
 
-    /// How many identities are known here.
-    pub(super) fn len(&self) -> usize {
-        self.table.len()
-    }
-
     /// May it go? If so it is counted.
     #[inline]
     pub(super) fn hit(&self, step: &LocalStep<'_>, sync_interval: Span, tick: Timestamp) -> Local {

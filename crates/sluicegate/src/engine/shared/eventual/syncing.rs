@@ -39,13 +39,16 @@ const PERIOD_MIN: Duration = Duration::from_millis(1);
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const SWEPT: usize = SHARDS / 8;
 
+/// Who waits for an answer hears whether it came.
+type Reply = oneshot::Sender<Result<(), CallError>>;
+
 /// What the task is told.
 #[derive(Debug)]
 pub(super) enum Word {
     /// This one is asked for.
     Sync(Name, Span),
     /// Somebody waits for an answer about this one.
-    Ask(Name, oneshot::Sender<Result<(), CallError>>),
+    Ask(Name, Reply),
 }
 
 /// What is done next.
@@ -53,7 +56,7 @@ struct Syncing {
     /// Who is told of by itself, by how often.
     rounds: BTreeMap<Duration, Round>,
     /// Who waits for what is asked at once.
-    asked: BTreeMap<Name, Vec<oneshot::Sender<Result<(), CallError>>>>,
+    asked: BTreeMap<Name, Vec<Reply>>,
     /// Whose turn has come.
     due: BTreeSet<Name>,
     under_way: FuturesUnordered<BoxFuture<'static, Said>>,
@@ -74,7 +77,7 @@ struct Told {
     name: Name,
     op: SyncOp,
     version: u64,
-    replies: Vec<oneshot::Sender<Result<(), CallError>>>,
+    replies: Vec<Reply>,
 }
 
 /// What became of a call.
@@ -218,10 +221,7 @@ impl Syncing {
     }
 
     /// The next of a slot: first those that somebody waits for.
-    fn next_of(
-        &mut self,
-        slot: Option<u16>,
-    ) -> Option<(Name, Vec<oneshot::Sender<Result<(), CallError>>>)> {
+    fn next_of(&mut self, slot: Option<u16>) -> Option<(Name, Vec<Reply>)> {
         let from = Name::first_of(slot);
         let next = |name: &&Name| name.slot == slot;
         if let Some(name) = self.asked.range(from..).next().map(|(name, _)| name).filter(next) {
