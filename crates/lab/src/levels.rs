@@ -1,7 +1,7 @@
 //! How far nodes that share a limit are off, against how long they take to say so: a picture of measured numbers.
 //!
-//! Each level is a mark where its median latency is; a line goes on to its 99th percentile. Above the middle is what passed beyond the limit, below it what did not pass
-//! although it might have; a pale bar is what was promised.
+//! Each level has a row: on the left how long it takes to decide, from the median to the 99th percentile; on the right what passed above the limit, or what did not pass although it
+//! might have, and in pale what was promised.
 //!
 //! Numbers come as lines with tabs between them: level, p50 and p99 in microseconds, then in percent of the limit what passed above it and its bound, what was missing below it
 //! and its bound, and at last calls to the store for each decision.
@@ -72,26 +72,31 @@ fn one(line: &str) -> Option<Measured> {
     })
 }
 
-const SIZE: (f64, f64) = (760.0, 440.0);
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 736.0;
-const TOP: f64 = 44.0;
-const BOTTOM: f64 = 388.0;
+const WIDTH: f64 = 760.0;
+const TOP: f64 = 66.0;
+const ROW: f64 = 34.0;
+/// Where names end, and where each half of the picture begins and ends.
+const NAMES: f64 = 148.0;
+const TIMES: (f64, f64) = (164.0, 424.0);
+const PARTS: (f64, f64) = (468.0, 736.0);
 
 const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#333}.title{font-size:14px;font-weight:600}\
-.pale{fill:#666}.grid{stroke:#e6e6e6}.limit{stroke:#333}.bound{fill:#0969da;opacity:.15}\
-.tail{stroke:#0969da}.dot{fill:#0969da}.miss{stroke:#cf222e;stroke-width:2;fill:none}";
+.pale{fill:#666;font-size:11px}.grid{stroke:#e6e6e6}.limit{stroke:#333}.bound{fill:#0969da;opacity:.18}\
+.tail{stroke:#0969da;stroke-width:2}.dot{fill:#0969da}.miss{stroke:#cf222e;stroke-width:2;fill:none}";
+
+/// Marks on the way from the limit, in percent of it.
+const PERCENTS: [f64; 7] = [1.0, 5.0, 20.0, 50.0, 100.0, 200.0, 400.0];
 
 /// Where numbers are in the picture.
 struct Scale {
     /// Powers of ten of a microsecond, at both ends.
     decades: (f64, f64),
-    /// Percent, above and below the limit.
+    /// The most above and below the limit, in percent.
     up: f64,
     down: f64,
 }
 
-/// Draws what was measured.
+/// Draws what was measured: a row for each level, how long it takes on the left and how far it is off on the right.
 ///
 /// ```
 /// use sluicegate_lab::levels::{picture, read};
@@ -102,65 +107,55 @@ struct Scale {
 /// ```
 #[must_use]
 pub fn picture(all: &[Measured]) -> String {
-    let mut svg = Svg::new(SIZE.0, SIZE.1);
+    let bottom = TOP + ROW * all.len() as f64;
+    let mut svg = Svg::new(WIDTH, bottom + 44.0);
     let scale = Scale::of(all);
-    let title = "What passes above and below a limit, against how long a decision takes";
-    svg.text((LEFT, 20.0), Anchor::Start, "title", title);
-    axes(&mut svg, &scale);
-    // Names that would lie on each other take turns above and below.
-    let mut taken: Vec<(f64, f64)> = Vec::new();
-    for one in all {
-        mark(&mut svg, &scale, one, &mut taken);
+    let title = "How long a decision takes, and what passes above and below the limit";
+    svg.text((16.0, 22.0), Anchor::Start, "title", title);
+    axes(&mut svg, &scale, bottom);
+    for (row, one) in all.iter().enumerate() {
+        mark(&mut svg, &scale, one, TOP + ROW * (row as f64 + 0.5));
     }
     svg.finish(title, STYLE)
 }
 
-fn axes(svg: &mut Svg, scale: &Scale) {
+fn axes(svg: &mut Svg, scale: &Scale, bottom: f64) {
+    let (top, below) = (TOP - 8.0, bottom + 16.0);
+    svg.text((TIMES.0, 46.0), Anchor::Start, "pale", "a decision takes: median to 99th percentile");
+    svg.text((PARTS.0, 46.0), Anchor::Start, "pale", "of the limit: passed, and might have (pale)");
     let mut decade = scale.decades.0;
     while decade <= scale.decades.1 {
-        let x = scale.x(10f64.powf(decade));
-        svg.line((x, TOP), (x, BOTTOM), "grid");
-        svg.text((x, BOTTOM + 18.0), Anchor::Middle, "pale", &time(decade));
+        let x = scale.time(10f64.powf(decade));
+        svg.line((x, top), (x, bottom), "grid");
+        svg.text((x, below), Anchor::Middle, "pale", &time(decade));
         decade += 1.0;
     }
-    let below = (RIGHT, BOTTOM + 40.0);
-    svg.text(
-        below,
-        Anchor::End,
-        "pale",
-        "a decision takes: median, and a line to the 99th percentile",
-    );
-    let limit = scale.y(0.0);
-    svg.line((LEFT, limit), (RIGHT, limit), "limit");
-    svg.text((LEFT - 8.0, limit + 4.0), Anchor::End, "pale", "limit");
-    let ends = [(scale.up, "above"), (-scale.down, "below")];
-    for (percent, word) in ends.into_iter().filter(|(percent, _)| *percent != 0.0) {
-        let y = scale.y(percent);
-        svg.line((LEFT, y), (RIGHT, y), "grid");
-        svg.text((LEFT - 8.0, y + 4.0), Anchor::End, "pale", &format!("{percent:+.0} %"));
-        svg.text((LEFT + 6.0, y - 5.0), Anchor::Start, "pale", &format!("passes {word} it"));
+    for percent in PERCENTS.into_iter().flat_map(|percent| [percent, -percent]) {
+        if percent > scale.up || -percent > scale.down {
+            continue;
+        }
+        let x = scale.part(percent);
+        svg.line((x, top), (x, bottom), "grid");
+        svg.text((x, below), Anchor::Middle, "pale", &format!("{percent:+.0}%"));
     }
+    let limit = scale.part(0.0);
+    svg.line((limit, top), (limit, bottom), "limit");
+    svg.text((limit, below + 15.0), Anchor::Middle, "pale", "limit");
 }
 
-fn mark(svg: &mut Svg, scale: &Scale, one: &Measured, taken: &mut Vec<(f64, f64)>) {
-    let (x, far) = (scale.x(one.p50_us), scale.x(one.p99_us));
-    let (top, bottom) = (scale.y(one.over_bound), scale.y(-one.short_bound));
-    svg.rect((x - 7.0, top), (14.0, bottom - top), "bound");
-    let y = scale.y(one.over);
-    svg.line((x, y), (far, y), "tail");
-    svg.circle((x, y), 5.0, "dot");
+fn mark(svg: &mut Svg, scale: &Scale, one: &Measured, y: f64) {
+    svg.text((NAMES, y + 4.0), Anchor::End, "name", &one.name);
+    let (median, late) = (scale.time(one.p50_us), scale.time(one.p99_us));
+    svg.line((median, y), (late, y), "tail");
+    svg.circle((median, y), 5.0, "dot");
+    let (from, to) = (scale.part(-one.short_bound), scale.part(one.over_bound));
+    svg.rect((from, y - 8.0), (to - from, 16.0), "bound");
+    // What is missing, or else what passed above: mostly nothing of either.
     if one.short > 0.0 {
-        svg.cross((x, scale.y(-one.short)), 5.0, "miss");
+        svg.cross((scale.part(-one.short), y), 5.0, "miss");
+    } else {
+        svg.circle((scale.part(one.over), y), 5.0, "dot");
     }
-    let mut at = (x + 10.0, y - 8.0);
-    let is_near = |at: &(f64, f64), other: &(f64, f64)| {
-        (at.0 - other.0).abs() < 150.0 && (at.1 - other.1).abs() < 14.0
-    };
-    while taken.iter().any(|other| is_near(&at, other)) {
-        at.1 -= 15.0;
-    }
-    taken.push(at);
-    svg.text(at, Anchor::Start, "name", &one.name);
 }
 
 // === impl Scale ===
@@ -171,22 +166,20 @@ impl Scale {
         let most = all.iter().map(|one| one.p99_us).fold(10.0, f64::max);
         let up = all.iter().map(|one| one.over.max(one.over_bound)).fold(5.0, f64::max);
         let down = all.iter().map(|one| one.short.max(one.short_bound)).fold(5.0, f64::max);
-        Self {
-            decades: (least.log10().floor(), most.log10().ceil()),
-            up: up.ceil(),
-            down: down.ceil(),
-        }
+        Self { decades: (least.log10().floor(), most.log10().ceil()), up, down }
     }
 
-    fn x(&self, us: f64) -> f64 {
+    fn time(&self, us: f64) -> f64 {
         let (from, to) = self.decades;
         let part = (us.max(0.001).log10() - from) / (to - from);
-        LEFT + (RIGHT - LEFT) * part.clamp(0.0, 1.0)
+        TIMES.0 + (TIMES.1 - TIMES.0) * part.clamp(0.0, 1.0)
     }
 
-    fn y(&self, percent: f64) -> f64 {
-        let part = (self.up - percent) / (self.up + self.down);
-        TOP + 10.0 + (BOTTOM - TOP - 20.0) * part.clamp(0.0, 1.0)
+    /// By roots: a little is seen as well as much.
+    fn part(&self, percent: f64) -> f64 {
+        let (down, up) = (self.down.sqrt(), self.up.sqrt());
+        let part = (down + percent.abs().sqrt().copysign(percent)) / (down + up);
+        PARTS.0 + (PARTS.1 - PARTS.0) * part.clamp(0.0, 1.0)
     }
 }
 
@@ -221,12 +214,12 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_above_is_above_and_what_is_slow_is_to_the_right() {
+    fn what_is_more_and_what_is_slow_is_to_the_right() {
         let scale = Scale { decades: (-1.0, 3.0), up: 20.0, down: 10.0 };
-        assert!(scale.y(15.0) < scale.y(0.0) && scale.y(0.0) < scale.y(-5.0));
-        assert!(scale.x(0.5) < scale.x(50.0) && scale.x(1e9) <= RIGHT);
+        assert!(scale.part(-5.0) < scale.part(0.0) && scale.part(0.0) < scale.part(15.0));
+        assert!(scale.time(0.5) < scale.time(50.0) && scale.time(1e9) <= TIMES.1);
         let all = read("a\t0.5\t1\t12\t20\t0\t0\t0\nb\t0.5\t1\t12\t20\t3\t5\t0\n").unwrap();
         let svg = picture(&all);
-        assert_eq!((svg.matches("<circle").count(), svg.matches("<path").count()), (2, 1));
+        assert_eq!((svg.matches("<circle").count(), svg.matches("<path").count()), (3, 1));
     }
 }
