@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   asked for again  --->  [ every half interval: all that are asked for ]  --\
-//!                                                                             +-->  up to 64 to a call, a few calls at a time
+//!                                                                             +-->  up to 32 to a call, a few calls at a time
 //!   not known enough --->  [ at once ]  ------------------------------------- /
 //! ```
 //!
@@ -204,13 +204,14 @@ impl Syncing {
         if self.under_way.len() >= most {
             return None;
         }
+        let sent = eventual.tick();
         let mut told = Vec::new();
         let mut pushes = Vec::new();
         while told.len() < KEYS_MAX {
             let Some((name, replies)) = self.next_of(slot, from) else { break };
             let telling = eventual.table.with(name, |entry| {
                 entry.is_under_way = true;
-                let telling = entry.book.tells();
+                let telling = entry.book.tells(sent);
                 if telling.op == SyncOp::Push {
                     add(&entry.counters.pushes, 1);
                 }
@@ -223,7 +224,6 @@ impl Syncing {
             pushes.push(Push { key, op, epoch, counted });
         }
         let store = eventual.store.clone();
-        let sent = eventual.tick();
         Some(Box::pin(async move {
             let heard = if pushes.is_empty() { Ok(Vec::new()) } else { store.sync(&pushes).await };
             Said { told, sent, heard }
