@@ -195,17 +195,22 @@ impl Book {
     pub(super) fn is_over(&self, tick: Timestamp) -> bool {
         let Some(time) = self.time else { return true };
         let now = time.earliest(tick);
-        self.series.iter().all(|series| series.over() <= now || series.counted().is_none())
+        self.series.iter().all(|series| series.over() <= now || !series.has_counted())
     }
 
     /// What is to be told now.
-    pub(super) fn tells(&self) -> Telling {
-        let counted: Vec<Counted> = match self.last {
+    pub(super) fn tells(&mut self, tick: Timestamp) -> Telling {
+        let rule = self.rule.clone();
+        let op = match self.begin(&rule, tick) {
             // Before anything is counted here it is heard where this node stood.
-            None => Vec::new(),
-            Some(_) => self.series.iter().filter_map(Series::counted).collect(),
+            None => SyncOp::LookAtAll,
+            Some(_) if self.series.iter().any(Series::has_counted) => SyncOp::Push,
+            Some(_) => SyncOp::Look,
         };
-        let op = if counted.is_empty() { SyncOp::Look } else { SyncOp::Push };
+        let counted = match op {
+            SyncOp::LookAtAll => Vec::new(),
+            _ => self.series.iter().map(Series::counted).collect(),
+        };
         Telling { op, epoch: self.epoch, counted, version: self.version }
     }
 

@@ -205,17 +205,17 @@ impl Series {
         u64::try_from(net).unwrap_or(0)
     }
 
-    /// What this node has counted, if that is anything.
-    pub(super) fn counted(&self) -> Option<Counted> {
+    /// What this node has counted.
+    pub(super) fn counted(&self) -> Counted {
         let Self { name, current, previous, .. } = self;
+        let (name, over) = (name.clone(), self.over());
+        Counted { name, over, current: *current, previous: *previous }
+    }
+
+    /// Whether that is anything.
+    pub(super) fn has_counted(&self) -> bool {
         let is_any = |window: &Window| window.admitted > 0 || window.given > 0;
-        let any = is_any(current) || is_any(previous);
-        any.then(|| Counted {
-            name: name.clone(),
-            over: self.over(),
-            current: *current,
-            previous: *previous,
-        })
+        is_any(&self.current) || is_any(&self.previous)
     }
 
     /// That it has counted nothing, and for how long that is of use.
