@@ -22,7 +22,7 @@ mod trace;
 pub mod world;
 
 pub use chance::Chance;
-pub use net::Weather;
+pub use net::{Synced, Weather};
 pub use scenario::{
     Ask, Fault, LevelPlan, LimitPlan, Pattern, Policy, RulePlan, Scenario, Stream, Trouble,
 };

@@ -53,12 +53,29 @@ struct State {
     /// Scripts that failed: always a mistake.
     errors: Vec<String>,
     calls: u64,
+    syncs: Vec<Synced>,
+}
+
+/// A call that tells a node's own counts of some identities, and is told those of others.
+#[derive(Debug, Clone)]
+pub struct Synced {
+    /// Whose.
+    pub process: u64,
+    /// Of which identities.
+    pub keys: Vec<String>,
+    /// When it was sent, and carried out.
+    pub sent_us: u64,
+    /// When it was carried out.
+    pub done_us: u64,
+    /// When the answer was heard, if it was.
+    pub heard_us: Option<u64>,
 }
 
 /// A node's way to the store.
 #[derive(Debug)]
 pub(crate) struct NodeWire {
     name: String,
+    process: u64,
     net: Arc<Net>,
     timeout: Duration,
     is_gone: AtomicBool,
@@ -106,15 +123,22 @@ impl Net {
             stalled_until: Instant::now(),
             errors: Vec::new(),
             calls: 0,
+            syncs: Vec::new(),
         };
         Arc::new(Self { truth: truth.clone(), trace: trace.clone(), state: Mutex::new(state) })
     }
 
     /// A way for a node.
     #[must_use]
-    pub(crate) fn wire(self: &Arc<Self>, name: String, timeout: Duration) -> Arc<NodeWire> {
+    pub(crate) fn wire(
+        self: &Arc<Self>,
+        name: String,
+        process: u64,
+        timeout: Duration,
+    ) -> Arc<NodeWire> {
         Arc::new(NodeWire {
             name,
+            process,
             net: self.clone(),
             timeout,
             is_gone: AtomicBool::new(false),
@@ -164,6 +188,11 @@ impl Net {
         (state.errors.clone(), state.calls)
     }
 
+    /// Calls that tell counts, in the order in which they were carried out.
+    pub(crate) fn syncs(&self) -> Vec<Synced> {
+        self.state.lock().syncs.clone()
+    }
+
     fn fate(&self) -> Fate {
         let mut state = self.state.lock();
         let Weather { delay_ms, late, lost, unanswered, twice } = state.weather;
@@ -193,11 +222,13 @@ impl Net {
         tell: oneshot::Sender<Result<Value, CallError>>,
     ) {
         let fate = self.fate();
-        let told = self.there_and_back(&wire, &fate, &sent).await;
-        if let Some(told) = told
-            && !wire.wire.is_gone.load(Ordering::Relaxed)
-        {
-            let _ = tell.send(told);
+        let mut sync = Synced::of(&wire, &sent, self.truth.now_us());
+        let told = self.there_and_back(&wire, &fate, &sent, &mut sync).await;
+        let is_heard = !wire.wire.is_gone.load(Ordering::Relaxed)
+            && told.is_some_and(|told| tell.send(told).is_ok());
+        if let Some(mut sync) = sync.filter(|sync| sync.done_us > 0) {
+            sync.heard_us = is_heard.then(|| self.truth.now_us());
+            self.state.lock().syncs.push(sync);
         }
         if let Some(after) = fate.again_after {
             pause(after).await;
@@ -212,6 +243,7 @@ impl Net {
         Wayfarer { wire, primary }: &Wayfarer,
         fate: &Fate,
         sent: &Sent,
+        sync: &mut Option<Synced>,
     ) -> Option<Result<Value, CallError>> {
         let is_cut = || wire.is_cut.load(Ordering::Relaxed);
         if is_cut() {
@@ -225,6 +257,9 @@ impl Net {
             return Some(Err(if fate.is_known { CallError::Down } else { CallError::Broken }));
         }
         let said = self.execute(&wire.name, sent, "call").await;
+        if let Some(sync) = sync {
+            sync.done_us = self.truth.now_us();
+        }
         if fate.is_unanswered {
             return None;
         }
@@ -273,6 +308,24 @@ async fn pause(span: Duration) {
 struct Wayfarer {
     wire: Arc<NodeWire>,
     primary: u64,
+}
+
+// === impl Synced ===
+
+impl Synced {
+    /// Counts of nodes lie beside records, under `:e`.
+    fn of(wayfarer: &Wayfarer, sent: &Sent, now_us: u64) -> Option<Self> {
+        let its = sent.keys.iter().filter(|key| key.ends_with(b":e"));
+        let keys: Vec<_> = its.map(|key| String::from_utf8_lossy(key).into_owned()).collect();
+        let process = wayfarer.wire.process;
+        (!keys.is_empty()).then_some(Self {
+            process,
+            keys,
+            sent_us: now_us,
+            done_us: 0,
+            heard_us: None,
+        })
+    }
 }
 
 // === impl NodeWire ===

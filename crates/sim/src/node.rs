@@ -46,10 +46,10 @@ impl Node {
     ///
     /// # Errors
     /// When the rules are none.
-    pub(crate) fn start(name: String, start: Start<'_>) -> anyhow::Result<Self> {
+    pub(crate) fn start(name: String, process: u64, start: Start<'_>) -> anyhow::Result<Self> {
         let Start { truth, net, yaml, clock: (off, gain), timeout, chance } = start;
         let clock = Arc::new(NodeClock::new(truth, off, gain, chance.within(0, 1 << 40)));
-        let wire = net.wire(name.clone(), timeout);
+        let wire = net.wire(name.clone(), process, timeout);
         let options = StoreOptions {
             own_clock: Some(clock.clone()),
             seed: Some(chance.number()),
@@ -69,6 +69,17 @@ impl Node {
         let rules = rules_of(yaml).map_err(|error| anyhow::anyhow!("{error}\n{yaml}"))?;
         self.engine.engine().reload(rules)?;
         Ok(())
+    }
+
+    /// What it holds unspent of an identity.
+    pub(crate) fn held(&self, rule: usize, identity: usize) -> u64 {
+        let names = [format!("rule{rule}"), format!("who{identity}")];
+        let has = |bytes: &[u8], name: &str| {
+            bytes.windows(name.len()).any(|part| part == name.as_bytes())
+        };
+        let leases = self.engine.leases(usize::MAX);
+        let its = leases.iter().filter(|one| names.iter().all(|name| has(&one.identity, name)));
+        its.map(|one| one.unspent).sum()
     }
 
     /// Whether a hit may go, and what was said of it.

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::chance::Chance;
-use crate::net::Net;
+use crate::net::{Net, Synced};
 use crate::node::{Node, Start};
 use crate::scenario::{Ask, Fault, Scenario};
 use crate::store::Store;
@@ -44,6 +44,10 @@ pub struct History {
     pub hits: Vec<Hit>,
     /// Faults, and when they truly happened.
     pub faults: Vec<(u64, Fault)>,
+    /// What nodes held unspent when the store forgot something: when, of which rule and identity, how much.
+    pub held: Vec<(u64, usize, usize, u64)>,
+    /// Calls that tell counts, and are told those of others.
+    pub syncs: Vec<Synced>,
     /// When it began and ended.
     pub span_us: (u64, u64),
     /// What everything comes to.
@@ -70,6 +74,7 @@ struct World<'a> {
     places: Vec<Place>,
     hits: Arc<Mutex<Vec<Hit>>>,
     faults: Vec<(u64, Fault)>,
+    held: Vec<(u64, usize, usize, u64)>,
     processes: u64,
     /// Whether the rules of later are loaded.
     is_later: Vec<bool>,
@@ -102,6 +107,7 @@ pub fn run(scenario: &Scenario, is_shown: bool) -> anyhow::Result<History> {
             places: scenario.clocks.iter().map(|_| Place::default()).collect(),
             hits: Arc::default(),
             faults: Vec::new(),
+            held: Vec::new(),
             processes: 0,
             is_later: vec![false; scenario.clocks.len()],
             truth,
@@ -140,6 +146,8 @@ impl World<'_> {
         Ok(History {
             hits: std::mem::take(&mut *self.hits.lock()),
             faults: std::mem::take(&mut self.faults),
+            held: std::mem::take(&mut self.held),
+            syncs: self.net.syncs(),
             span_us: (begin_us, self.truth.now_us()),
             hash: self.trace.hash(),
             lines: self.trace.count(),
@@ -171,7 +179,7 @@ impl World<'_> {
             timeout: Duration::from_millis(self.scenario.timeout_ms),
             chance: &mut self.chance,
         };
-        let node = Node::start(name, start)?;
+        let node = Node::start(name, self.processes, start)?;
         self.places[place].node = Some((self.processes, node));
         Ok(())
     }
@@ -210,8 +218,14 @@ impl World<'_> {
             Fault::Cut(place) => self.with(place, |node| node.wire.set_cut(true)),
             Fault::Heal(place) => self.with(place, |node| node.wire.set_cut(false)),
             Fault::Stall(ms) => self.net.stall(ms),
-            Fault::FailOver(lost_ms) => self.net.lose(lost_ms),
-            Fault::LoseAll => self.net.lose_all(),
+            Fault::FailOver(lost_ms) => {
+                self.note_held();
+                self.net.lose(lost_ms);
+            }
+            Fault::LoseAll => {
+                self.note_held();
+                self.net.lose_all();
+            }
             Fault::Back => self.net.is_back(),
             Fault::Reconnect(place) => self.with(place, |node| node.wire.reconnect()),
             Fault::Crash(place) => {
@@ -224,6 +238,7 @@ impl World<'_> {
                 let node = self.places[place].node.take();
                 while self.places[place].clients.join_next().await.is_some() {}
                 if let Some((_, node)) = node {
+                    node.engine.close().await;
                     node.wire.end();
                 }
             }
@@ -242,6 +257,18 @@ impl World<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What is held when the store forgets it.
+    fn note_held(&mut self) {
+        let at = self.truth.now_us();
+        for (rule, plan) in self.scenario.rules.iter().enumerate() {
+            for identity in 0..plan.identities {
+                let nodes = self.places.iter().filter_map(|place| place.node.as_ref());
+                let held = nodes.map(|(_, node)| node.held(rule, identity)).sum();
+                self.held.push((at, rule, identity, held));
+            }
+        }
     }
 
     fn with(&self, place: usize, act: impl FnOnce(&Node)) {

@@ -51,7 +51,7 @@ pub struct LeaseCell {
 /// use sluicegate_core::lease::{LeaseCell, Leases};
 /// use sluicegate_core::time::Timestamp;
 ///
-/// let until = |s| Timestamp::from_micros(s * 1_000_000);
+/// let until = |s: u64| Timestamp::from_micros(s * 1_000_000);
 /// let cell = |node, amount, s| LeaseCell { node, serial: 1, amount, weight: 1, until: until(s) };
 /// let leases = Leases::of([cell(7, 20, 9), cell(8, 5, 3)]).unwrap();
 /// assert_eq!([2, 3, 9].map(|s| leases.outstanding(until(s))), [25, 20, 0]);

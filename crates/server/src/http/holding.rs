@@ -269,7 +269,9 @@ impl Refusal {
             NotHeld::Hold(HoldError::Unknown) => {
                 Self::new(StatusCode::NOT_FOUND, "unknown_reservation", not.to_string())
             }
-            NotHeld::Hold(HoldError::CountsAtOnce { descriptor }) => {
+            NotHeld::Hold(
+                HoldError::CountsAtOnce { descriptor } | HoldError::Told { descriptor },
+            ) => {
                 let field = format!("descriptors[{descriptor}]");
                 Self::invalid(not.to_string()).with_context(json!({ "field": field }))
             }

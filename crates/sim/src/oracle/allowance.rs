@@ -38,6 +38,7 @@ impl Allowance {
             let gone = gone_before(case, told_by);
             let theirs = |hit: &&Hit| hit.allowed && gone.contains(&hit.process);
             beyond += case.hits.iter().filter(theirs).map(|hit| hit.cost).sum::<u64>();
+            beyond += held_at(case, *at);
             gifts.push((*at, beyond.min(limit.capacity())));
         }
         let fails = !scenario.is_calm() && case.plan.policy == Policy::Local;
@@ -61,6 +62,17 @@ impl Allowance {
     pub(super) fn rate(&self, rate: u64) -> u64 {
         self.shares.map_or(rate, |_| rate * 2)
     }
+}
+
+/// What nodes held when the store forgot that they do: it comes back to others before they have stopped spending it.
+fn held_at(case: &Case<'_>, at_us: u64) -> u64 {
+    let Some(first) = case.hits.first() else { return 0 };
+    let is_it = |(_, rule, identity, _): &&(u64, usize, usize, u64)| {
+        (*rule, *identity) == (first.rule, first.identity)
+    };
+    let held = case.history.held.iter().filter(is_it);
+    // Noted just after the fault was.
+    held.filter(|(at, ..)| at.abs_diff(at_us) <= 1).map(|(_, _, _, held)| held).sum()
 }
 
 /// By when a store that forgot something at this moment was told again: soon after everybody has found it, or after everything else is well again.

@@ -1,13 +1,123 @@
 //! Nodes that tell each other afterwards: a hit passes if it fits with what its node knew.
 //!
-//! What it cannot know is what others admitted just before. Everything older must have been counted.
+//! What a node knew can be seen from outside: everything that it admitted itself, and of each other node what that had told before the last answer that this one heard. So a hit that
+//! does not fit with that is a mistake; and what a node did not know is what the others admitted between two of their calls and two of its own. How far that is apart is judged too.
 
 use super::Case;
-use crate::scenario::LimitPlan;
+use crate::net::Synced;
+use crate::scenario::{Fault, LimitPlan, Policy};
 use crate::world::Hit;
 
-/// The hit that was one too many, if there is one.
-pub(super) fn judge(_case: &Case<'_>, _limit: LimitPlan, _sync_ms: u64) -> Option<String> {
-    let _: Option<&Hit> = None;
-    None
+/// What is judged.
+struct Window<'a> {
+    count: u64,
+    per_us: u64,
+    /// Whether the window before counts too, less and less.
+    slides: bool,
+    /// Nobody knows the store's time better than this: within it of its ends, nobody can tell which window it is.
+    edge_us: u64,
+    syncs: Vec<&'a Synced>,
+    forgot: Vec<(u64, u64)>,
+    admitted: Vec<Hit>,
+}
+
+/// What is wrong, if anything is.
+pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<String> {
+    let (count, per_us, slides) = match limit {
+        LimitPlan::Window { count, per_ms } => (count, per_ms * 1_000, false),
+        LimitPlan::Sliding { count, per_ms } => (count, per_ms * 1_000, true),
+        LimitPlan::Bucket { .. } => return None,
+    };
+    let first = case.hits.first()?;
+    let key = format!("{{sim|rule{}=who{}}}:e", first.rule, first.identity);
+    let is_its = |sync: &&Synced| sync.keys.iter().any(|known| known.ends_with(&key));
+    let forgot = case.history.faults.iter().filter_map(|(at, fault)| match fault {
+        Fault::FailOver(lost_ms) => Some((at.saturating_sub(lost_ms * 1_000), *at)),
+        Fault::LoseAll => Some((0, *at)),
+        _ => None,
+    });
+    let window = Window {
+        count,
+        per_us,
+        slides,
+        edge_us: case.scenario.timeout_ms * 1_000 + 3_000,
+        syncs: case.history.syncs.iter().filter(is_its).collect(),
+        forgot: forgot.collect(),
+        admitted: case.admitted(),
+    };
+    // A node that cannot ask and admits its share knows nothing of others.
+    if case.plan.policy == Policy::Local && !case.scenario.is_calm() {
+        return None;
+    }
+    let apart_us = sync_ms * 2_000 + window.edge_us;
+    let judged = window.admitted.iter().enumerate();
+    judged.into_iter().find_map(|(place, hit)| {
+        window.is_too_many(place, hit).or_else(|| window.is_too_late(hit, apart_us))
+    })
+}
+
+impl Window<'_> {
+    /// Whether a hit does not fit with what its node knew.
+    fn is_too_many(&self, place: usize, hit: &Hit) -> Option<String> {
+        let window = self.of(hit)?;
+        let heard = self.heard(hit).map_or(0, |sync| sync.done_us);
+        let knew = |other: &Hit| match other.process == hit.process {
+            true => true,
+            false => self.was_told(other, heard),
+        };
+        let sum = |window: u64| -> u64 {
+            let in_it = |other: &&Hit| self.of(other) == Some(window) && knew(other);
+            self.admitted[..=place].iter().filter(in_it).map(|other| other.cost).sum()
+        };
+        let (current, before) = (sum(window), if self.slides { sum(window - 1) } else { 0 });
+        let left_us = ((window + 1) * self.per_us).saturating_sub(hit.answered_us + self.edge_us);
+        let weighed = before * left_us / self.per_us;
+        (current + weighed > self.count).then(|| {
+            format!(
+                "{current} were known to have passed in the window of {}, and {weighed} to count of the one before, when one more passed at {}: it has {}",
+                window * self.per_us,
+                hit.answered_us,
+                self.count
+            )
+        })
+    }
+
+    /// Whether a hit passed although its node had not heard anything for long.
+    fn is_too_late(&self, hit: &Hit, apart_us: u64) -> Option<String> {
+        let begin = hit.answered_us / self.per_us * self.per_us;
+        if hit.answered_us < begin + apart_us {
+            return None;
+        }
+        let heard = self.heard(hit).map_or(0, |sync| sync.done_us);
+        (heard + apart_us < hit.answered_us).then(|| {
+            let at = hit.answered_us;
+            format!("a hit passed at {at}, when its node knew how things stood at {heard}")
+        })
+    }
+
+    /// In which window a hit was for certain.
+    fn of(&self, hit: &Hit) -> Option<u64> {
+        let (from, to) = (hit.asked_us - self.edge_us, hit.answered_us + self.edge_us);
+        (from / self.per_us == to / self.per_us).then_some(to / self.per_us)
+    }
+
+    /// The last call that the hit's node had heard the answer of.
+    fn heard(&self, hit: &Hit) -> Option<&Synced> {
+        let its = self.syncs.iter().filter(|sync| sync.process == hit.process);
+        let heard = its.filter(|sync| sync.heard_us.is_some_and(|at| at <= hit.asked_us));
+        heard.max_by_key(|sync| sync.done_us).copied()
+    }
+
+    /// Whether the store had been told of a hit at a moment, and had not forgotten it.
+    fn was_told(&self, hit: &Hit, by_us: u64) -> bool {
+        self.syncs.iter().any(|sync| {
+            sync.process == hit.process
+                && sync.sent_us >= hit.answered_us
+                && sync.done_us <= by_us
+                && !self
+                    .forgot
+                    .iter()
+                    .any(|(since, at)| (*since..*at).contains(&sync.done_us) && *at <= by_us)
+        })
+    }
 }

@@ -14,7 +14,8 @@ use crate::world::Hit;
 const fn floor(level: LevelPlan) -> (u64, u64) {
     match level {
         LevelPlan::Strict => (97, 3),
-        LevelPlan::Hot | LevelPlan::Leased => (80, 5),
+        // What is held when the demand or the window ends passes for nobody.
+        LevelPlan::Hot | LevelPlan::Leased => (75, 20),
         LevelPlan::Eventual { .. } => (90, 5),
     }
 }

@@ -122,7 +122,7 @@ impl RulePlan {
         let limits: String = each.map(|(no, limit)| limit.times(thousandths).yaml(no)).collect();
         let level = match self.level {
             LevelPlan::Strict => "strict".to_owned(),
-            LevelPlan::Hot => "strict".to_owned(),
+            LevelPlan::Hot => "{ strict: { hot_keys: leased } }".to_owned(),
             LevelPlan::Leased => "leased".to_owned(),
             LevelPlan::Eventual { sync_ms } => {
                 format!("{{ eventual: {{ sync_interval: {sync_ms}ms }} }}")

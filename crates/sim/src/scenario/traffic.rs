@@ -1,6 +1,6 @@
 //! Who asks, how often, and at which node.
 
-use super::rules::RulePlan;
+use super::rules::{LevelPlan, RulePlan};
 use crate::chance::Chance;
 
 /// What one node is asked for one identity.
@@ -49,7 +49,11 @@ pub(super) fn streams(chance: &mut Chance, rules: &[RulePlan], nodes: usize) -> 
     let mut streams = Vec::new();
     for (place, rule) in rules.iter().enumerate() {
         for identity in 0..rule.identities {
-            let tenths = chance.one_of(&[5, 12, 20, 20, 40]);
+            let tenths = match rule.level {
+                // Often enough to be hot.
+                LevelPlan::Hot => chance.one_of(&[20, 60, 120]),
+                _ => chance.one_of(&[5, 12, 20, 20, 40]),
+            };
             let wanted = (rule.per_second() * tenths / 10).max(2);
             let capacity = rule.limits.iter().map(|limit| limit.capacity()).min().unwrap_or(1);
             let most = if chance.happens(200) { capacity.min(3) } else { 1 };

@@ -266,6 +266,11 @@ impl Snapshot<'_> {
         self.live.has_local
     }
 
+    /// Whether there is one whose counts they tell each other.
+    pub(super) fn has_eventual(&self) -> bool {
+        self.live.has_eventual
+    }
+
     /// What was decided under a rule without asking the store.
     pub(super) fn levels(&self, no: RuleNo) -> &std::sync::Arc<super::shared::LevelCounters> {
         self.live.seats[no.index()].kept.levels()

@@ -31,6 +31,12 @@ pub enum HoldError {
         /// Which one, by its place.
         descriptor: usize,
     },
+    /// A descriptor is under a limit that nodes count by themselves and tell each other of: nothing is held for anybody.
+    #[cfg(feature = "redis")]
+    Told {
+        /// Which one, by its place.
+        descriptor: usize,
+    },
     /// A limit has no meaning for it, or holds too much already.
     Refused(Refusal),
     /// The store did not answer.
@@ -322,6 +328,12 @@ impl fmt::Display for HoldError {
                 f,
                 "descriptors[{descriptor}] is under a limit of Envoy's form, which counts what comes when it comes; write it with `limits`, such as \
                  {{ algorithm: fixed_window, rate: 100/m }}"
+            ),
+            #[cfg(feature = "redis")]
+            Self::Told { descriptor } => write!(
+                f,
+                "descriptors[{descriptor}] is under a rule that is `eventual`: nodes tell each other what they have counted, and nothing is held for anybody; \
+                 write `consistency: leased` or `strict`"
             ),
             Self::Refused(refusal) => refusal.fmt(f),
             #[cfg(feature = "redis")]

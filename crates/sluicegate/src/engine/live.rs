@@ -10,10 +10,14 @@ use sluicegate_core::limit::Limit as CoreLimit;
 use sluicegate_core::mode::{Gate, GateLevels, Mode, Step};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::Limit;
+#[cfg(feature = "redis")]
+use sluicegate_rules::rule::Consistency;
 use sluicegate_rules::rule::{Limits, Overflow, Rule as Written};
 use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
+#[cfg(feature = "redis")]
+use super::shared::decides_here;
 use super::stats::Counters;
 use super::{Inner, Parts, Stats};
 use crate::limit::LimitError;
@@ -34,6 +38,9 @@ pub(super) struct Live {
     /// Whether any rule is one that nodes may decide by themselves.
     #[cfg(feature = "redis")]
     pub(super) has_local: bool,
+    /// Whether any of those has counts that nodes tell each other.
+    #[cfg(feature = "redis")]
+    pub(super) has_eventual: bool,
 }
 
 /// A rule at work.
@@ -94,11 +101,15 @@ impl Live {
             Mode::Hard | Mode::Soft { .. } | Mode::Shadow => None,
         });
         #[cfg(feature = "redis")]
-        let mut all = rules.rules();
+        let local = || rules.rules().map(|no| rules.rule(no)).filter(|one| decides_here(one));
+        #[cfg(feature = "redis")]
+        let is_eventual = |rule: &Written| matches!(rule.consistency, Consistency::Eventual { .. });
         Self {
             elastic: elastic.collect(),
             #[cfg(feature = "redis")]
-            has_local: all.any(|no| super::shared::decides_here(rules.rule(no))),
+            has_local: local().next().is_some(),
+            #[cfg(feature = "redis")]
+            has_eventual: local().any(is_eventual),
             rules,
             seats,
         }

@@ -79,7 +79,7 @@ impl SharedEngine {
         is_allowed &= each.iter().all(Verdict::is_allowed);
         said.extend(together.into_iter().zip(each));
         for (part, verdict) in said {
-            if want == Want::Hit && is_allowed && verdict.is_allowed() {
+            if want == Want::Hit && is_allowed && verdict.is_allowed() && !part.is_told {
                 self.store.write_down(&part.part);
             }
             // In the same measure.

@@ -8,7 +8,7 @@ use sluicegate_core::op::Op;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::plan::{List, Plan};
 use sluicegate_rules::request::Request;
-use sluicegate_rules::rule::OnStoreFailure;
+use sluicegate_rules::rule::{Consistency, OnStoreFailure};
 
 use super::parts::{self, Part};
 use super::{SharedEngine, StoreError};
@@ -85,6 +85,18 @@ impl SharedEngine {
         self.settle_held(&|_| Op::Cancel { holder }, rules, request, holder, checked).await
     }
 
+    fn refuse_told(&self, rules: &Snapshot<'_>, plan: &Plan) -> Result<(), HoldError> {
+        let is_told = |place: &usize| {
+            let step = self.step_at(Want::Hit, rules, plan, *place);
+            step.is_some_and(|step| matches!(step.consistency, Consistency::Eventual { .. }))
+        };
+        let mut places = 0..plan.steps().len();
+        match places.find(|place| rules.has_eventual() && is_told(place)) {
+            Some(descriptor) => Err(HoldError::Told { descriptor }),
+            None => Ok(()),
+        }
+    }
+
     /// Asks for all of it, and counts nothing.
     pub(super) async fn hold(
         &self,
@@ -101,6 +113,7 @@ impl SharedEngine {
             return Ok(());
         }
         rules.refuse_counting(&checked.plan)?;
+        self.refuse_told(rules, &checked.plan)?;
         let now = self.engine.now();
         let Checked { allowed, statuses, plan, .. } = checked;
         let mut held: Vec<Part<'_>> = Vec::new();

@@ -18,6 +18,8 @@ use sluicegate_rules::plan::Plan;
 use sluicegate_rules::rule::{Consistency, Limits, OnStoreFailure, Rule as Written};
 use sluicegate_rules::set::RuleNo;
 
+use super::eventual::Eventual;
+use super::levels::add;
 use super::{LevelCounters, SharedEngine};
 use crate::engine::Snapshot;
 use crate::engine::check::{Manner, Status, Want, first_alike, most_of};
@@ -61,6 +63,9 @@ pub(super) struct Here {
     pub(super) leaves: bool,
 }
 
+/// As many as there are bits.
+const PLACES: usize = 128;
+
 // === impl SharedEngine ===
 
 impl SharedEngine {
@@ -98,7 +103,13 @@ impl SharedEngine {
 
     /// What this node says of a step.
     #[inline]
-    fn say(&self, want: Want, step: &LocalStep<'_>, is_only: bool, ticks: Timestamp) -> Local {
+    pub(super) fn say(
+        &self,
+        want: Want,
+        step: &LocalStep<'_>,
+        is_only: bool,
+        ticks: Timestamp,
+    ) -> Local {
         match (want, step.consistency) {
             (Want::Hit, Consistency::Leased | Consistency::StrictUntilHot) => match is_only {
                 true => self.leases.hit(step, ticks),
@@ -106,6 +117,14 @@ impl SharedEngine {
             },
             (Want::Peek, Consistency::Leased | Consistency::StrictUntilHot) => {
                 self.leases.peek(step, ticks)
+            }
+            (Want::Hit, Consistency::Eventual { sync_interval }) => {
+                let said = self.eventual.hit(step, sync_interval, ticks);
+                add(&step.counters.local, u64::from(said != Local::Ask));
+                said
+            }
+            (Want::Peek, Consistency::Eventual { sync_interval }) => {
+                self.eventual.peek(step, sync_interval, ticks)
             }
             _ => Local::Ask,
         }
@@ -125,9 +144,11 @@ impl SharedEngine {
         }
         for place in here.admitted() {
             let Some(step) = self.step_at(Want::Hit, rules, plan, place) else { continue };
-            match happens {
-                true => self.leases.happens(&step),
-                false => self.leases.undo(&step, ticks),
+            match (step.consistency, happens) {
+                (Consistency::Eventual { .. }, true) => {}
+                (Consistency::Eventual { .. }, false) => self.eventual.undo(&step, ticks),
+                (_, true) => self.leases.happens(&step),
+                (_, false) => self.leases.undo(&step, ticks),
             }
         }
     }
@@ -143,7 +164,7 @@ impl SharedEngine {
     ) -> Option<LocalStep<'a>> {
         let step = &plan.steps()[place];
         let no = match rules.manner(want, step) {
-            Manner::Together(no) | Manner::Once(no) if place < 128 => no,
+            Manner::Together(no) | Manner::Once(no) if place < PLACES => no,
             _ => return None,
         };
         let written = rules.rules().rule(no);
@@ -152,12 +173,17 @@ impl SharedEngine {
         }
         let identity = plan.identity(step);
         let asked = rules.asked(no, identity);
+        let rule = asked.rule?;
+        let is_eventual = matches!(written.consistency, Consistency::Eventual { .. });
+        if is_eventual && !Eventual::serves(rule) {
+            return None;
+        }
         let is_shared = written.on_store_failure == OnStoreFailure::Local;
         Some(LocalStep {
             no,
             identity,
             hash: self.store.hash_of(identity),
-            rule: asked.rule?,
+            rule,
             consistency: written.consistency,
             counters: rules.levels(no),
             share: is_shared.then_some(asked.limiter),
@@ -179,18 +205,29 @@ pub(in crate::engine) fn decides_here(written: &Written) -> bool {
 // === impl Here ===
 
 impl Here {
-    /// Whether a place was decided.
-    pub(super) const fn has(&self, place: usize) -> bool {
-        place < 128 && self.said & (1 << place) != 0
+    /// Nothing was decided here.
+    pub(super) fn nothing() -> Self {
+        Self { leaves: true, ..Self::default() }
     }
 
-    fn note(&mut self, place: usize, is_admitted: bool) {
+    /// A place is settled, and nothing is to be taken back there.
+    pub(super) fn settled(&mut self, place: usize, is_denied: bool) {
+        self.said |= 1 << place;
+        self.denies |= is_denied;
+    }
+
+    /// Whether a place was decided.
+    pub(super) const fn has(&self, place: usize) -> bool {
+        place < PLACES && self.said & (1 << place) != 0
+    }
+
+    pub(super) fn note(&mut self, place: usize, is_admitted: bool) {
         self.said |= 1 << place;
         self.admitted |= u128::from(is_admitted) << place;
         self.denies |= !is_admitted;
     }
 
     fn admitted(self) -> impl Iterator<Item = usize> {
-        (0..128).filter(move |place| self.admitted & (1 << place) != 0)
+        (0..PLACES).filter(move |place| self.admitted & (1 << place) != 0)
     }
 }

@@ -7,6 +7,7 @@
 mod envoy;
 mod eventual;
 mod fallback;
+mod hearing;
 mod holding;
 mod leasing;
 mod levels;
@@ -23,18 +24,20 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::plan::{List, Plan, Under};
 use sluicegate_rules::request::Request;
+use sluicegate_rules::rule::Consistency;
 use sluicegate_rules::set::RuleNo;
 
 use super::check::Want;
 use super::{Checked, Engine, Inspected, LimitState, Snapshot};
 use crate::redis::script::{Answered, Ask, AskPart, ShortOp, Stand};
 use crate::redis::{CallError, EnvoyCounters, EnvoyKeys, Link, NotDone, Store, StoreFailure};
+use eventual::Eventual;
 pub use leasing::Leased;
 use leasing::Leases;
 pub(super) use levels::LevelCounters;
 pub use levels::RuleLevel;
-use local::Here;
 pub(super) use local::decides_here;
+use local::{Here, LocalStep};
 use parts::{Charters, Part};
 
 /// An engine whose counters are in a store that other nodes ask too. Clones are the same.
@@ -46,6 +49,7 @@ pub struct SharedEngine {
     store: Store,
     charters: Arc<Charters>,
     leases: Leases,
+    eventual: Arc<Eventual>,
     /// Counters on envoyproxy/ratelimit's keys.
     envoy: Option<Arc<EnvoyCounters>>,
 }
@@ -72,7 +76,8 @@ impl SharedEngine {
     #[must_use]
     pub fn new(engine: Engine, store: Store) -> Self {
         let leases = Leases::start(&engine, &store);
-        Self { engine, store, charters: Arc::default(), leases, envoy: None }
+        let eventual = Eventual::start(&store, engine.inner.store.clock.clone());
+        Self { engine, store, charters: Arc::default(), leases, eventual, envoy: None }
     }
 
     /// The same with limits of Envoy's form on the keys of envoyproxy/ratelimit, so that both count on one Redis. Those per second may be
@@ -107,9 +112,9 @@ impl SharedEngine {
         self.leases.list(most)
     }
 
-    /// Gives back what was leased. To be called before a node stops; requests that still come ask the store.
+    /// Gives back what was leased, and tells what was counted. To be called before a node stops; requests that still come ask the store.
     pub async fn close(&self) {
-        self.leases.close().await;
+        tokio::join!(self.leases.close(), self.eventual.close());
     }
 
     /// May this request go now, as far as this node can say so by itself? Whether it could: if not, nothing was charged, and [`SharedEngine::check_by`] asks the
@@ -238,6 +243,14 @@ impl SharedEngine {
         if self.is_envoys(rules, part) {
             return self.look_at_envoys(rules, plan, part).await.map_err(NotDone::Store);
         }
+        if let Some(step) = self.step_at(Want::Peek, rules, plan, part.place)
+            && let (Consistency::Eventual { sync_interval }, Under::Rule(no)) =
+                (step.consistency, part.under)
+        {
+            let one = LocalStep { cost: 1, ..step };
+            let said = self.eventual.look(&one, sync_interval).await;
+            return Ok(rules.inspect_decided(no, said.map_err(NotDone::Store)?));
+        }
         let one = AskPart { cost: 1, ..part.part.clone() };
         match part.under {
             Under::Rule(no) => Ok(rules.inspect_decided(no, self.store.look(&one).await?)),
@@ -266,12 +279,21 @@ impl SharedEngine {
             return Ok(());
         }
         let Checked { allowed, statuses, plan, .. } = checked;
-        let here = match want {
+        let mut here = match want {
             Want::Hit | Want::Peek if rules.has_local() => {
                 self.ask_here(want, rules, plan, statuses, self.engine.ticks())
             }
-            _ => Here::default(),
+            _ => Here::nothing(),
         };
+        if here.leaves && rules.has_eventual() {
+            // Rare, and large.
+            let heard = Box::pin(self.hear(want, rules, plan, statuses, &mut here, now)).await;
+            if let Err(error) = heard {
+                self.settle_here(here, false, rules, plan, self.engine.ticks());
+                *allowed = false;
+                return Err(error);
+            }
+        }
         let mut parts = self.parts(want, rules, plan, now);
         self.leave_out(want, here, rules, plan, &mut parts);
         let mut tell = |place: usize, verdict| statuses[place].verdict = verdict;
@@ -328,7 +350,7 @@ impl SharedEngine {
             let ticks = self.engine.ticks();
             for part in parts {
                 if let Some(step) = self.step_at(want, rules, plan, part.place) {
-                    self.leases.missed(&step, ticks);
+                    self.leases.missed(&step, part.weight, ticks);
                 }
             }
         }

@@ -10,7 +10,7 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::Limit;
 use sluicegate_rules::plan::{Plan, Under};
 use sluicegate_rules::request::Override;
-use sluicegate_rules::rule::OnStoreFailure;
+use sluicegate_rules::rule::{Consistency, OnStoreFailure};
 
 use super::SharedEngine;
 use crate::engine::Snapshot;
@@ -59,6 +59,8 @@ pub(super) struct Part<'a> {
     pub(super) policy: OnStoreFailure,
     /// What a hit weighs in this node's own memory.
     pub(super) weight: Weight,
+    /// Whether its counts are told between nodes, and not kept in a record.
+    pub(super) is_told: bool,
     pub(super) under: Under,
 }
 
@@ -106,7 +108,16 @@ impl SharedEngine {
                     stand: Stand::Alone,
                 };
                 let (policy, weight) = (OnStoreFailure::Error, Weight::even(self.store.nodes()));
-                return Some(Part { place, part, asked, policy, weight, under: step.under });
+                let is_told = false;
+                return Some(Part {
+                    place,
+                    part,
+                    asked,
+                    policy,
+                    weight,
+                    is_told,
+                    under: step.under,
+                });
             }
             Manner::Alone(no) => (no, step.cost, Stand::Alone),
             Manner::Once(no) => (no, most_of(plan, place), Stand::Alone),
@@ -125,7 +136,9 @@ impl SharedEngine {
             stand,
         };
         let (policy, weight) = (written.on_store_failure, self.weight_of(rules, no));
-        Some(Part { place, part, asked, policy, weight, under: step.under })
+        let is_told =
+            rules.has_eventual() && matches!(written.consistency, Consistency::Eventual { .. });
+        Some(Part { place, part, asked, policy, weight, is_told, under: step.under })
     }
 }
 

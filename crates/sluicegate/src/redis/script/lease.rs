@@ -53,8 +53,6 @@ pub(crate) enum LeaseTold {
         until: Timestamp,
         /// Whether what it holds is still worth something.
         kept: bool,
-        /// What is available to all after it.
-        left: u64,
         /// The record after it.
         account: Account,
         epoch: u64,
@@ -118,9 +116,9 @@ fn one(ask: &LeaseAsk, now: Timestamp, reply: &mut Reply) -> Result<LeaseTold, B
     if leased != Leased::Granted(Grant { granted, ..grant }) {
         DISAGREEMENTS.fetch_add(1, Ordering::Relaxed);
     }
-    let Grant { until, kept, left, .. } = grant;
+    let Grant { until, kept, .. } = grant;
     let Record { epoch, account } = record;
-    Ok(LeaseTold::Granted { now, granted, until, kept, left, account, epoch })
+    Ok(LeaseTold::Granted { now, granted, until, kept, account, epoch })
 }
 
 // === impl LeaseAsk ===

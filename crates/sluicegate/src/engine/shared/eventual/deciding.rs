@@ -77,6 +77,25 @@ pub(super) fn decide(
     }
 }
 
+/// What each step says on its own to a cost.
+pub(super) fn each(
+    steps: &[Step],
+    of: &[Option<u8>],
+    series: &[Series],
+    cost: u64,
+    now: Timestamp,
+) -> Vec<Decision> {
+    let of = |place: usize| of.get(place..=place).unwrap_or_default();
+    let one = |place: usize| {
+        let step = &steps[place..=place];
+        let Verdict { outcome, remaining, reset_after, .. } =
+            decide(step, of(place), series, Asked::Peek(cost), now);
+        let (enforced, beyond, soft, elastic) = (true, 0, false, false);
+        Decision { outcome, enforced, remaining, reset_after, beyond, soft, elastic }
+    };
+    (0..steps.len()).map(one).collect()
+}
+
 /// A limit's state, with what everybody has used.
 #[inline]
 fn state(limit: &Limit, series: Option<&Series>, now: Timestamp) -> State {

@@ -21,7 +21,7 @@ mod tests;
 use std::sync::Arc;
 
 use sluicegate_core::time::{Span, Timestamp};
-use sluicegate_core::verdict::Verdict;
+use sluicegate_core::verdict::{Decision, Verdict};
 use tokio::sync::{mpsc, oneshot};
 
 use super::local::{Local, LocalStep};
@@ -66,11 +66,6 @@ impl Eventual {
         book::serves(rule)
     }
 
-    /// How many identities are known here.
-    pub(super) fn len(&self) -> usize {
-        self.table.len()
-    }
-
     /// May it go? If so it is counted.
     #[inline]
     pub(super) fn hit(&self, step: &LocalStep<'_>, sync_interval: Span, tick: Timestamp) -> Local {
@@ -103,6 +98,45 @@ impl Eventual {
             Some((verdict, Promise { level: Level::Eventual, over: entry.book.over() }))
         });
         said.flatten().map_or(Local::Ask, |(verdict, promise)| Local::Said(verdict, promise))
+    }
+
+    /// What each limit says on its own to a cost.
+    ///
+    /// # Errors
+    /// When the store does not answer, and it is not known how it stands.
+    pub(super) async fn look(
+        &self,
+        step: &LocalStep<'_>,
+        sync_interval: Span,
+    ) -> Result<Vec<Decision>, CallError> {
+        let look = || {
+            let tick = self.tick();
+            let said = self.table.find(step.identity, step.hash, |entry| {
+                entry.book.look(step.rule, step.cost, sync_interval, tick)
+            });
+            said.flatten()
+        };
+        if let Some(said) = look() {
+            return Ok(said);
+        }
+        self.pull(step, sync_interval).await?;
+        look().ok_or(CallError::Busy)
+    }
+
+    /// A hit was admitted without asking: nobody could be heard. The others are told when they can be.
+    pub(super) fn count(&self, step: &LocalStep<'_>, tick: Timestamp) {
+        self.table.find(step.identity, step.hash, |entry| {
+            entry.book.count(step.rule, step.cost, tick);
+            if !entry.is_synced {
+                self.begin_to_sync(entry);
+            }
+        });
+    }
+
+    /// What this node has counted in the windows of this moment.
+    pub(super) fn own(&self, step: &LocalStep<'_>, tick: Timestamp) -> u64 {
+        let own = |entry: &mut Entry| entry.book.own(step.rule, tick);
+        self.table.find(step.identity, step.hash, own).unwrap_or(0)
     }
 
     /// A hit that was said to pass just now does not happen.

@@ -95,6 +95,7 @@ impl Table {
         }
     }
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }

@@ -150,7 +150,7 @@ impl Inner {
                 seat.lease.bought(asked, bought, sent, heard);
                 let (steps, held) = (ask.charter.steps(), seat.lease.unspent());
                 seat.lease.sees(view(&account, steps, held, now, heard));
-                seat.keep_warm(granted, self.store.nodes(), self.engine.now());
+                seat.keep_warm(granted, self.engine.now());
             }
             Ok(LeaseTold::Stale | LeaseTold::LongWay) | Err(_) => seat.lease.failed(heard),
         }
@@ -208,10 +208,10 @@ impl Inner {
 
 impl Seat {
     /// What was bought is charged to this node's share too, so that the share is right when the store is away.
-    fn keep_warm(&self, bought: u64, nodes: u64, now: Timestamp) {
+    fn keep_warm(&self, bought: u64, now: Timestamp) {
         if let (Some(limiter), 1..) = (&self.share, bought) {
             let asked = Asked { limiter, rule: Some(&self.rule), key: &self.identity };
-            let _ = asked.ask(Op::Take { cost: bought.saturating_mul(nodes) }, now);
+            let _ = asked.ask(Op::Take { cost: self.weight.whole(bought) }, now);
         }
     }
 }

@@ -34,8 +34,8 @@ use crate::engine::Engine;
 use crate::level::{Level, Promise};
 use crate::limiter::Limiter;
 use crate::plan::Rule;
-use crate::redis::Store;
 use crate::redis::script::LeaseAsk;
+use crate::redis::{Store, Weight};
 use lease::{Lease, Numbers, Said, Serials};
 use sketch::Sketch;
 
@@ -99,6 +99,8 @@ struct Seat {
     rule: Arc<Rule>,
     /// Where this node's share is kept, for the case that the store is away; where that is wanted.
     share: Option<Limiter>,
+    /// What a hit weighs there.
+    weight: Weight,
     is_hot: bool,
     gap: Span,
     lease: Lease,
@@ -184,9 +186,9 @@ impl Leases {
     }
 
     /// The store is asked for a hit: if that is often so, it is leased from now on.
-    pub(super) fn missed(&self, step: &LocalStep<'_>, ticks: Timestamp) {
+    pub(super) fn missed(&self, step: &LocalStep<'_>, weight: Weight, ticks: Timestamp) {
         add(&step.counters.asked, 1);
-        self.inner.missed(step, ticks);
+        self.inner.missed(step, weight, ticks);
     }
 
     /// What the store said of it.
@@ -273,7 +275,7 @@ impl Inner {
         }
     }
 
-    fn missed(&self, step: &LocalStep<'_>, ticks: Timestamp) {
+    fn missed(&self, step: &LocalStep<'_>, weight: Weight, ticks: Timestamp) {
         if self.is_closing.load(Ordering::Relaxed) {
             return;
         }
@@ -295,6 +297,7 @@ impl Inner {
             }
             Entry::Vacant(_) => return,
         };
+        seat.weight = weight;
         seat.lease.missed(step.cost, ticks);
         if let Some(numbers) = seat.lease.buys(&self.serials, ticks) {
             self.call(seat, step.hash, numbers);
@@ -358,6 +361,7 @@ impl Seat {
             key,
             rule: step.rule.clone(),
             share: step.share.cloned(),
+            weight: Weight::even(1),
             is_hot: is_hot(step),
             gap,
             lease: Lease::new(count, ticks),

@@ -1,7 +1,7 @@
 -- Lease calls: a node gives back, holds and wants. See `core/account/leasing.rs` for what becomes of it, `script/lease.rs` for what is told.
 
 local LONG_WAY, STALE = -1, -2
-local WEIGHT_MAX = 1099511627776
+local CELLS_MAX, WEIGHT_MAX = 64, 1099511627776
 
 -- What was added beyond a bucket is not leased: it is for those who come and ask.
 local function room_of(r)
@@ -32,25 +32,28 @@ end
 local function share(leases, room, want)
   local own = min(want, WEIGHT_MAX)
   local all = own
-  for i = 1, #leases do all = all + leases[i].weight end
+  for i = 1, #leases do all = all + tonumber(match(leases[i].word, ':(%d+):%d+$')) end
   if all == 0 then return 0 end
   return min(want, (muldiv(room, own, cut(all * 2))))
 end
 
--- The last of the node's calls that was heard.
-local function heard_of(r, node)
-  for i = 1, #(r.leases or {}) do
-    local c = r.leases[i]
-    if c.node == node and c.ends > now then return c.serial end
-  end
-  return -1
+local function node_of(cell)
+  return string.sub(cell.word, 1, 16)
 end
 
+-- The place of a node's cell, if it has one.
 local function place_of(leases, node)
-  for i = 1, #leases do
-    if leases[i].node == node then return i end
+  for i = 1, #(leases or {}) do
+    if node_of(leases[i]) == node then return i end
   end
   return nil
+end
+
+-- Whether a call of the node that was later was heard already.
+local function is_stale(r, node, serial)
+  local place = place_of(r.leases, node)
+  local cell = place and r.leases[place]
+  return cell and cell.ends > now and tonumber(match(cell.word, '^%x+:(%d+)')) >= serial
 end
 
 -- By their ends, and those that end together by their nodes.
@@ -58,7 +61,7 @@ local function put_cell(leases, cell)
   local place = #leases
   while place > 0 do
     local before = leases[place]
-    if before.ends < cell.ends or before.ends == cell.ends and before.node < cell.node then break end
+    if before.ends < cell.ends or before.ends == cell.ends and node_of(before) < node_of(cell) then break end
     place = place - 1
   end
   table.insert(leases, place + 1, cell)
@@ -98,8 +101,8 @@ local function hear(r, node, serial, give, hold, want, ttl)
   local ends = ends_of(r, ttl)
   if ends > now then
     local amount = cut((kept and hold or 0) + granted)
-    local weight = min(want, WEIGHT_MAX)
-    put_cell(leases, { node = node, serial = serial, amount = amount, weight = weight, ends = ends })
+    local word = fmt('%s:%.0f:%.0f:%.0f:%.0f', node, serial, amount, min(want, WEIGHT_MAX), ends)
+    put_cell(leases, { word = word, amount = amount, ends = ends })
   end
   keep_leased(r, now)
   return granted
@@ -112,7 +115,7 @@ for _ = 1, ask_count do
   key_place = key_place + 1
   if not r or r.long then
     out[#out + 1] = LONG_WAY
-  elseif heard_of(r, node) >= serial then
+  elseif is_stale(r, node, serial) then
     out[#out + 1] = STALE
   else
     if r.touched then close_record(r, now) end

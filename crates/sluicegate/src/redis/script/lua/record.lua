@@ -52,32 +52,23 @@ local function read_cells(r, cells)
   return true
 end
 
--- What nodes hold, by their ends: `core/lease`.
+-- What nodes hold, by their ends: `core/lease`. Of each cell hits need no more than how much and until when; `word` is the whole of it.
 
-local CELLS_MAX, TTL_MAX = 64, 600000000
+local TTL_MAX = 600000000
 
 local function read_leases(text)
-  local leases = {}
-  for word in string.gmatch(text, '[^,]+') do
-    local node, serial, amount, weight, ends = match(word, '^(%x+):(%d+):(%d+):(%d+):(%d+)$')
-    if not node or #leases == CELLS_MAX then return nil end
-    leases[#leases + 1] = {
-      node = node,
-      serial = tonumber(serial),
-      amount = tonumber(amount),
-      weight = tonumber(weight),
-      ends = tonumber(ends),
-    }
+  local leases, length = {}, -1
+  for word, amount, ends in string.gmatch(text, '(%x+:%d+:(%d+):%d+:(%d+))') do
+    leases[#leases + 1] = { word = word, amount = tonumber(amount), ends = tonumber(ends) }
+    length = length + #word + 1
   end
-  return leases
+  return length == #text and leases or nil
 end
 
 local function leases_text(leases)
+  if not leases[2] then return ' #' .. leases[1].word end
   local words = {}
-  for i = 1, #leases do
-    local c = leases[i]
-    words[i] = fmt('%s:%.0f:%.0f:%.0f:%.0f', c.node, c.serial, c.amount, c.weight, c.ends)
-  end
+  for i = 1, #leases do words[i] = leases[i].word end
   return ' #' .. table.concat(words, ',')
 end
 
@@ -156,7 +147,7 @@ local function load_record(key_place, sheet, now)
     r.leases = read_leases(string.sub(rest, leased + 2))
     rest = string.sub(rest, 1, leased - 1)
   end
-  if leased and not (r.leases and r.leases[1]) or not read_cells(r, rest) then
+  if leased and not r.leases or not read_cells(r, rest) then
     r.holds, r.changes_at, r.leases = '', nil, nil
     return r
   end
@@ -207,15 +198,16 @@ local function open_record(r, now)
   end
 end
 
--- From when on nothing that is leased makes a difference, if all of it is used as late as it may.
+-- No earlier than from when on nothing that is leased makes a difference: as if all of it were used in the last moment.
 local function leased_until(sheet, leases)
-  local ends = leases[#leases].ends
+  local last = leases[#leases].ends
+  local held, ends = outstanding(leases, 0), last
   for place = 1, #sheet do
     local step = sheet[place]
-    local mark = step.kernel.leased_mark
-    if mark then ends = max(ends, ceil_of(mark(step.limit, leases, EXACT_MAX))) end
-    mark = step.boost and step.boost_kernel.leased_mark
-    if mark then ends = max(ends, ceil_of(mark(step.boost, leases, EXACT_MAX))) end
+    local time_of = step.kernel.time_of
+    if time_of then ends = max(ends, cut(last + ceil_of(time_of(step.limit, held)))) end
+    time_of = step.boost and step.boost_kernel.time_of
+    if time_of then ends = max(ends, cut(last + ceil_of(time_of(step.boost, held)))) end
   end
   return ends
 end

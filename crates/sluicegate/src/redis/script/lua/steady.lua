@@ -113,24 +113,27 @@ makers[2] = function()
     stamp(l, s, now)
   end
 
-  -- The mark that this leaves which is leased: at each end that has come, and now, as much is in use as was held by then.
-  function meter.leased_mark(l, leases, now)
-    local us, frac, held = 0, 0, 0
-    for i = #leases, 1, -1 do
-      held = cut(held + leases[i].amount)
-      if held > 0 then
-        local at = min(leases[i].ends, now)
-        local held_us, held_frac = later(l.units, at, 0, muldiv(held, l.micros, l.units))
-        if is_later(held_us, held_frac, us, frac) then us, frac = held_us, held_frac end
-      end
-    end
-    return us, frac
+  function meter.time_of(l, amount)
+    return muldiv(amount, l.micros, l.units)
   end
 
-  function meter.keep_leased(l, s, leases, _, now)
+  -- As much is in use as is held now, and at each end that has come, as was held by then.
+  function meter.keep_leased(l, s, leases, held, now)
     if l.face ~= BUCKET then return end
-    local us, frac = meter.leased_mark(l, leases, now)
-    if not is_later(us, frac, s.us, s.frac) then return end
+    local us, frac = s.us, s.frac
+    local function keep(amount, from)
+      if amount == 0 then return end
+      local to_us, to_frac = later(l.units, from, 0, muldiv(amount, l.micros, l.units))
+      if is_later(to_us, to_frac, us, frac) then us, frac = to_us, to_frac end
+    end
+    keep(held, now)
+    for i = #leases, 1, -1 do
+      if leases[i].ends <= now then
+        held = cut(held + leases[i].amount)
+        keep(held, leases[i].ends)
+      end
+    end
+    if us == s.us and frac == s.frac then return end
     s.us, s.frac = us, frac
     stamp(l, s, now)
   end
