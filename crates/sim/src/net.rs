@@ -222,7 +222,7 @@ impl Net {
         tell: oneshot::Sender<Result<Value, CallError>>,
     ) {
         let fate = self.fate();
-        let mut sync = Synced::of(&wire, &sent, self.truth.now_us());
+        let mut sync = Synced::of(&wire, &sent);
         let told = self.there_and_back(&wire, &fate, &sent, &mut sync).await;
         let is_heard = !wire.wire.is_gone.load(Ordering::Relaxed)
             && told.is_some_and(|told| tell.send(told).is_ok());
@@ -240,7 +240,7 @@ impl Net {
 
     async fn there_and_back(
         &self,
-        Wayfarer { wire, primary }: &Wayfarer,
+        Wayfarer { wire, primary, .. }: &Wayfarer,
         fate: &Fate,
         sent: &Sent,
         sync: &mut Option<Synced>,
@@ -304,27 +304,22 @@ async fn pause(span: Duration) {
     }
 }
 
-/// A call on its way: whose it is, and to which primary.
+/// A call on its way: whose it is, to which primary, and since when.
 struct Wayfarer {
     wire: Arc<NodeWire>,
     primary: u64,
+    sent_us: u64,
 }
 
 // === impl Synced ===
 
 impl Synced {
     /// Counts of nodes lie beside records, under `:e`.
-    fn of(wayfarer: &Wayfarer, sent: &Sent, now_us: u64) -> Option<Self> {
+    fn of(wayfarer: &Wayfarer, sent: &Sent) -> Option<Self> {
         let its = sent.keys.iter().filter(|key| key.ends_with(b":e"));
         let keys: Vec<_> = its.map(|key| String::from_utf8_lossy(key).into_owned()).collect();
-        let process = wayfarer.wire.process;
-        (!keys.is_empty()).then_some(Self {
-            process,
-            keys,
-            sent_us: now_us,
-            done_us: 0,
-            heard_us: None,
-        })
+        let (process, sent_us) = (wayfarer.wire.process, wayfarer.sent_us);
+        (!keys.is_empty()).then_some(Self { process, keys, sent_us, done_us: 0, heard_us: None })
     }
 }
 
@@ -372,7 +367,8 @@ impl Wire for Shared {
         let (tell, heard) = oneshot::channel();
         let net = wire.net.clone();
         let primary = wire.primary.load(Ordering::Relaxed);
-        tokio::spawn(net.carry(Wayfarer { wire, primary }, sent, tell));
+        let sent_us = net.truth.now_us();
+        tokio::spawn(net.carry(Wayfarer { wire, primary, sent_us }, sent, tell));
         Box::pin(async move {
             match heard.await {
                 Ok(said) => said,

@@ -18,4 +18,5 @@ mod doors;
 mod exact;
 mod faults;
 mod holding;
+mod levels;
 mod rolling;

@@ -41,7 +41,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const SWEPT: usize = SHARDS / 8;
 
 /// Where it is said whether the others were heard.
-type Reply = oneshot::Sender<Result<(), CallError>>;
+pub(super) type Reply = oneshot::Sender<Result<(), CallError>>;
 
 /// What the task is told.
 #[derive(Debug)]
