@@ -11,6 +11,7 @@ mod support;
 mod client;
 mod fleet;
 mod hammer;
+mod levels;
 
 mod absent;
 mod crashes;
@@ -18,4 +19,10 @@ mod doors;
 mod exact;
 mod faults;
 mod holding;
+mod levels_away;
+mod levels_eventual;
+mod levels_joining;
+mod levels_killed;
+mod levels_leased;
+mod levels_refill;
 mod rolling;
