@@ -1,6 +1,6 @@
 //! Nodes that come and go while they tell each other what they counted: the total is what it is.
 
-use sluicegate_bed::redis::Single;
+use sluicegate_bed::redis::{Cluster, Single};
 use sluicegate_bed::until;
 
 use crate::client::{Answer, Client};
@@ -18,15 +18,23 @@ const RULES: &str = "
 const ADA: &str = r#"{"user":"ada"}"#;
 
 #[test]
-fn a_node_that_joins_knows_what_the_others_told_whatever_became_of_them() {
-    let server = Single::start();
-    let [mut stopped, mut killed, stays] = [(); 3].map(|()| node(&server));
+fn through_one_server() {
+    knows_what_others_told_whatever_became_of_them(Single::start().url());
+}
+
+#[test]
+fn through_a_cluster() {
+    knows_what_others_told_whatever_became_of_them(Cluster::start().url());
+}
+
+fn knows_what_others_told_whatever_became_of_them(store: &str) {
+    let [mut stopped, mut killed, stays] = [(); 3].map(|()| node(store));
     for fleet in [&stopped, &killed, &stays] {
         admits(&fleet.services[0], 100);
     }
     // All of it is told, and a newcomer hears it before it says anything.
     agree(&stays, LIMIT - 300);
-    let joined = node(&server);
+    let joined = node(store);
     assert_eq!(joined.left(ADA), [LIMIT - 300]);
 
     // Who stops tells the rest first.
@@ -38,7 +46,7 @@ fn a_node_that_joins_knows_what_the_others_told_whatever_became_of_them() {
     // Who is killed had no time to.
     admits(&killed.services[0], 50);
     killed.services[0].kill();
-    let again = [node(&server), node(&server)];
+    let again = [node(store), node(store)];
     let left = again[0].left(ADA)[0];
     println!("{} of 50 were not told", left - (LIMIT - 400));
     assert!((LIMIT - 400..=LIMIT - 350).contains(&left), "{left}");
@@ -60,8 +68,8 @@ fn a_node_that_joins_knows_what_the_others_told_whatever_became_of_them() {
     joined.trusts_its_store();
 }
 
-fn node(server: &Single) -> Fleet {
-    Fleet::start(1, server.url(), RULES)
+fn node(store: &str) -> Fleet {
+    Fleet::start(1, store, RULES)
 }
 
 fn admits(service: &Service, times: u64) {
