@@ -309,7 +309,9 @@ impl World<'_> {
             let from_us = at_us / (per_ms * 1_000) * (per_ms * 1_000);
             for identity in 0..plan.identities {
                 let left = self.net.record(rule, identity).and_then(|text| left_of(&text, from_us));
-                let charged = left.map_or(0, |left| count.saturating_sub_signed(left));
+                let charged = left.map_or(0, |left| {
+                    u64::try_from(i128::from(count) - i128::from(left)).unwrap_or(0)
+                });
                 let nodes = self.places.iter().filter_map(|place| place.node.as_ref());
                 let held = nodes.map(|(_, node)| node.held(rule, identity)).sum();
                 let is_in_it = |hit: &&Hit| {
