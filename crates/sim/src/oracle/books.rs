@@ -27,7 +27,10 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan) -> Option<String> {
         .collect();
     let is_told = |at: u64| !untold.iter().any(|(from, to)| (*from..=*to).contains(&at));
     let is_wrong = |look: &&Look| {
-        let known = i128::from(look.passed) + i128::from(look.held) + i128::from(look.left);
+        // What was bought before the store was told is beyond too, and may still be held.
+        let has_forgotten = untold.iter().any(|(from, _)| *from <= look.at_us);
+        let held = if has_forgotten { 0 } else { look.held };
+        let known = i128::from(look.passed) + i128::from(held) + i128::from(look.left);
         let beyond = allowance.between(0, look.at_us);
         known > i128::from(limit.capacity()) + i128::from(beyond)
     };
