@@ -19,6 +19,8 @@ struct Window<'a> {
     syncs: Vec<&'a Synced>,
     forgot: Vec<(u64, u64)>,
     admitted: Vec<Hit>,
+    /// When the store was first told of each.
+    told_us: Vec<u64>,
 }
 
 /// What is wrong, if anything is.
@@ -36,7 +38,7 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         Fault::LoseAll => Some((0, *at)),
         _ => None,
     });
-    let window = Window {
+    let mut window = Window {
         count,
         per_us,
         slides,
@@ -44,7 +46,9 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         syncs: case.history.syncs.iter().filter(is_its).collect(),
         forgot: forgot.collect(),
         admitted: case.admitted(),
+        told_us: Vec::new(),
     };
+    window.told_us = window.admitted.iter().map(|hit| window.first_told(hit)).collect();
     // A node that cannot ask and admits its share knows nothing of others.
     if case.plan.policy == Policy::Local && !case.scenario.is_calm() {
         return None;
@@ -62,13 +66,20 @@ impl Window<'_> {
         let window = self.of(hit)?;
         // What arrives in the same millisecond may be read after it.
         let heard = self.heard(hit, hit.asked_us - 1_000).map_or(0, |sync| sync.done_us);
-        let knew = |other: &Hit| match other.process == hit.process {
-            true => true,
-            false => self.was_told(other, heard, hit.answered_us),
+        let knew = |at: usize, other: &Hit| {
+            let is_told = self.told_us[at] <= heard;
+            other.process == hit.process
+                || is_told
+                    && (self.forgot.is_empty() || self.was_told(other, heard, hit.answered_us))
         };
+        // What was answered before the last window but one does not matter.
+        let from = hit.answered_us.saturating_sub(2 * self.per_us + self.edge_us);
+        let recent = self.admitted.partition_point(|other| other.answered_us < from);
         let sum = |window: u64| -> u64 {
-            let in_it = |other: &&Hit| self.of(other) == Some(window) && knew(other);
-            self.admitted[..=place].iter().filter(in_it).map(|other| other.cost).sum()
+            let each = self.admitted[..=place].iter().enumerate().skip(recent);
+            let in_it =
+                each.filter(|(at, other)| self.of(other) == Some(window) && knew(*at, other));
+            in_it.map(|(_, other)| other.cost).sum()
         };
         let (current, before) = (sum(window), if self.slides { sum(window - 1) } else { 0 });
         let left_us = ((window + 1) * self.per_us).saturating_sub(hit.answered_us + self.edge_us);
@@ -108,6 +119,13 @@ impl Window<'_> {
         let its = self.syncs.iter().filter(|sync| sync.process == hit.process);
         let heard = its.filter(|sync| sync.heard_us.is_some_and(|at| at <= by_us));
         heard.max_by_key(|sync| sync.done_us).copied()
+    }
+
+    /// When the store was first told of a hit.
+    fn first_told(&self, hit: &Hit) -> u64 {
+        let its = self.syncs.iter().filter(|sync| sync.process == hit.process);
+        let told = its.filter(|sync| sync.sent_us >= hit.answered_us).map(|sync| sync.done_us);
+        told.min().unwrap_or(u64::MAX)
     }
 
     /// Whether the store had been told of a hit at a moment, and had not forgotten it by another.
