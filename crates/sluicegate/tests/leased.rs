@@ -1,5 +1,6 @@
 //! Several nodes that buy ahead from one Redis: never more passes than under `strict`, and nothing is lost that somebody could have given back.
 #![cfg(all(feature = "config", feature = "redis"))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use futures_util::future::join_all;
 use sluicegate::redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};

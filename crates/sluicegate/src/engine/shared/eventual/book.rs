@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use sluicegate_core::mode::{Mode, Step};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_core::verdict::{Decision, Verdict};
 
@@ -70,9 +71,9 @@ pub(super) struct Telling {
 }
 
 /// Whether limits can be counted like this: windows on the clock or of a calendar, and sliding ones.
+#[inline]
 pub(super) fn serves(rule: &Rule) -> bool {
-    let counts = |(place, limit)| Series::of(limit, place).is_ok();
-    rule.mode == sluicegate_core::mode::Mode::Hard && (0..).zip(&rule.limits).all(counts)
+    rule.mode == Mode::Hard && rule.limits.iter().all(Series::serves)
 }
 
 // === impl Book ===
@@ -297,7 +298,7 @@ impl Book {
     fn above(&self) -> u64 {
         let Some(plan) = &self.plan else { return 0 };
         let counts = plan.steps.iter().zip(&self.of);
-        let above = |(step, of): (&sluicegate_core::mode::Step, &Option<u8>)| {
+        let above = |(step, of): (&Step, &Option<u8>)| {
             let series = self.series.get(usize::from((*of)?))?;
             let most = step.limit().capacity()?;
             let of = |start, used: u64| match start >= self.judged_from {
@@ -385,18 +386,14 @@ fn series_of(rule: &Rule) -> (Box<[Series]>, Box<[Option<u8>]>) {
     let mut all: Vec<Series> = Vec::new();
     let mut of = Vec::with_capacity(rule.limits.len());
     for (place, limit) in rule.limits.iter().enumerate() {
-        let series = Series::of(limit, place).unwrap_or(None);
-        let found =
-            series.map(|series| match all.iter_mut().position(|known| known.name == series.name) {
-                Some(known) => {
-                    all[known].slides |= series.slides;
-                    known
-                }
-                None => {
-                    all.push(series);
-                    all.len() - 1
-                }
-            });
+        let found = Series::of(limit, place).map(|series| {
+            let same = all.iter().position(|known| known.name == series.name);
+            match same {
+                Some(known) => all[known].slides |= series.slides,
+                None => all.push(series),
+            }
+            same.unwrap_or(all.len() - 1)
+        });
         // There are at most 32 limits.
         of.push(found.and_then(|found| u8::try_from(found).ok()));
     }

@@ -37,30 +37,42 @@ enum Windows {
 }
 
 impl Series {
-    /// What a limit counts in; `None` for one that counts nothing, and what it is called for one that cannot be counted like this.
-    pub(super) fn of(limit: &Limit, place: usize) -> Result<Option<Self>, &'static str> {
-        let series = |name: String, windows, slides| {
-            let nothing = Window::default();
-            let others = [(Timestamp::EPOCH, 0); HEARD];
-            let end = Timestamp::EPOCH;
-            let (current, previous) = (nothing, nothing);
-            Some(Self { name: name.into(), windows, slides, end, current, previous, others })
-        };
-        if let Some(calendar) = limit.followed_calendar() {
-            let name = format!("{}/{}", calendar.zone_name(), calendar.unit().name());
-            return Ok(series(name, Windows::Calendar(place), false));
-        }
-        let on_the_clock = |length: Span, slides| {
-            series(length.as_micros().to_string(), Windows::Clock(length), slides)
-        };
-        match limit.at(Timestamp::EPOCH) {
-            CoreLimit::FixedWindow(window) if window.align() == Align::Clock => {
-                Ok(on_the_clock(window.rate().period(), false))
+    /// Whether a limit can be counted like this. Each request asks.
+    #[inline]
+    pub(super) fn serves(limit: &Limit) -> bool {
+        limit.is_calendar()
+            || match limit.at(Timestamp::EPOCH) {
+                CoreLimit::FixedWindow(window) => window.align() == Align::Clock,
+                CoreLimit::SlidingWindow(_) | CoreLimit::Unlimited | CoreLimit::Closed => true,
+                _ => false,
             }
-            CoreLimit::SlidingWindow(window) => Ok(on_the_clock(window.rate().period(), true)),
-            CoreLimit::Unlimited | CoreLimit::Closed => Ok(None),
-            _ => Err(limit.algorithm()),
-        }
+    }
+
+    /// What the limit at a place counts in; `None` for one that counts nothing.
+    pub(super) fn of(limit: &Limit, place: usize) -> Option<Self> {
+        let (name, windows, slides) = match limit.followed_calendar() {
+            Some(calendar) => {
+                let name = format!("{}/{}", calendar.zone_name(), calendar.unit().name());
+                (name, Windows::Calendar(place), false)
+            }
+            None => {
+                let (length, slides) = match limit.at(Timestamp::EPOCH) {
+                    CoreLimit::FixedWindow(window) => (window.rate().period(), false),
+                    CoreLimit::SlidingWindow(window) => (window.rate().period(), true),
+                    _ => return None,
+                };
+                (length.as_micros().to_string(), Windows::Clock(length), slides)
+            }
+        };
+        Some(Self {
+            name: name.into(),
+            windows,
+            slides,
+            end: Timestamp::EPOCH,
+            current: Window::default(),
+            previous: Window::default(),
+            others: [(Timestamp::EPOCH, 0); HEARD],
+        })
     }
 
     /// Goes on to the window that holds `now`.

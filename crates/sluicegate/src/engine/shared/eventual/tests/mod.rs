@@ -3,6 +3,7 @@
 mod alone;
 mod cluster;
 mod end_to_end;
+mod knowing;
 mod several;
 mod trouble;
 
