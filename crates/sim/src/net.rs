@@ -188,6 +188,12 @@ impl Net {
         (state.errors.clone(), state.calls)
     }
 
+    /// What the store has of an identity.
+    pub(crate) fn record(&self, rule: usize, identity: usize) -> Option<String> {
+        let key = format!("sg:1:{{sim|rule{rule}=who{identity}}}");
+        self.state.lock().store.record(&key, self.truth.now_us())
+    }
+
     /// Calls that tell counts, in the order in which they were carried out.
     pub(crate) fn syncs(&self) -> Vec<Synced> {
         self.state.lock().syncs.clone()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluicegate::redis::{Link, SharedEngine, Store, StoreOptions};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
-use sluicegate::{Engine, rules_of};
+use sluicegate::{Engine, Span, rules_of};
 
 use crate::chance::Chance;
 use crate::net::{Net, NodeWire};
@@ -79,7 +79,8 @@ impl Node {
         };
         let leases = self.engine.leases(usize::MAX);
         let its = leases.iter().filter(|one| names.iter().all(|name| has(&one.identity, name)));
-        its.map(|one| one.unspent).sum()
+        // What has run out is still shown until somebody looks.
+        its.filter(|one| one.lasts > Span::ZERO).map(|one| one.unspent).sum()
     }
 
     /// Whether a hit may go, and what was said of it.

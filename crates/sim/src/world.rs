@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::chance::Chance;
 use crate::net::{Net, Synced};
 use crate::node::{Node, Start};
-use crate::scenario::{Ask, Fault, Scenario};
+use crate::scenario::{Ask, Fault, LimitPlan, Scenario};
 use crate::store::Store;
 use crate::time::Truth;
 use crate::trace::Trace;
@@ -46,6 +46,8 @@ pub struct History {
     pub faults: Vec<(u64, Fault)>,
     /// What nodes held unspent when the store forgot something: when, of which rule and identity, how much.
     pub held: Vec<(u64, usize, usize, u64)>,
+    /// Looks into the books.
+    pub looks: Vec<Look>,
     /// Calls that tell counts, and are told those of others.
     pub syncs: Vec<Synced>,
     /// When it began and ended.
@@ -62,6 +64,25 @@ pub struct History {
     pub disagreements: u64,
 }
 
+/// What was charged in a window, and what of it nodes have or had, as it stood at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// Of which rule.
+    pub rule: usize,
+    /// Of which identity.
+    pub identity: usize,
+    /// When.
+    pub at_us: u64,
+    /// What the store has charged in the window of that moment.
+    pub charged: u64,
+    /// What has passed in it for certain.
+    pub passed: u64,
+    /// What nodes hold unspent.
+    pub held: u64,
+}
+
+/// How often the books are looked into.
+const LOOK_EVERY_MS: u64 = 29;
 /// How long is waited for answers after the last hit.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
@@ -75,6 +96,7 @@ struct World<'a> {
     hits: Arc<Mutex<Vec<Hit>>>,
     faults: Vec<(u64, Fault)>,
     held: Vec<(u64, usize, usize, u64)>,
+    looks: Vec<Look>,
     processes: u64,
     /// Whether the rules of later are loaded.
     is_later: Vec<bool>,
@@ -108,6 +130,7 @@ pub fn run(scenario: &Scenario, is_shown: bool) -> anyhow::Result<History> {
             hits: Arc::default(),
             faults: Vec::new(),
             held: Vec::new(),
+            looks: Vec::new(),
             processes: 0,
             is_later: vec![false; scenario.clocks.len()],
             truth,
@@ -129,10 +152,16 @@ impl World<'_> {
         let asks = self.asks();
         let mut asks = asks.iter().peekable();
         let mut faults = self.scenario.trouble.faults.iter().peekable();
+        let mut next_look = LOOK_EVERY_MS;
         loop {
             let next_ask = asks.peek().map(|ask| ask.at_ms);
             let next_fault = faults.peek().map(|(at, _)| *at);
             let Some(at) = next_ask.into_iter().chain(next_fault).min() else { break };
+            while next_look < at {
+                sleep_until(begin + Duration::from_millis(next_look)).await;
+                self.look();
+                next_look += LOOK_EVERY_MS;
+            }
             sleep_until(begin + Duration::from_millis(at)).await;
             while let Some((_, fault)) = faults.next_if(|(then, _)| *then <= at) {
                 self.happen(*fault).await?;
@@ -147,6 +176,7 @@ impl World<'_> {
             hits: std::mem::take(&mut *self.hits.lock()),
             faults: std::mem::take(&mut self.faults),
             held: std::mem::take(&mut self.held),
+            looks: std::mem::take(&mut self.looks),
             syncs: self.net.syncs(),
             span_us: (begin_us, self.truth.now_us()),
             hash: self.trace.hash(),
@@ -271,6 +301,30 @@ impl World<'_> {
         }
     }
 
+    /// Looks into the books of rules that have one window, which the store writes as what is left of it and when it began.
+    fn look(&mut self) {
+        let at_us = self.truth.now_us();
+        for (rule, plan) in self.scenario.rules.iter().enumerate() {
+            let [LimitPlan::Window { count, per_ms }] = *plan.limits.as_slice() else { continue };
+            let from_us = at_us / (per_ms * 1_000) * (per_ms * 1_000);
+            for identity in 0..plan.identities {
+                let left = self.net.record(rule, identity).and_then(|text| left_of(&text, from_us));
+                let charged = left.map_or(0, |left| {
+                    u64::try_from(i128::from(count) - i128::from(left)).unwrap_or(0)
+                });
+                let nodes = self.places.iter().filter_map(|place| place.node.as_ref());
+                let held = nodes.map(|(_, node)| node.held(rule, identity)).sum();
+                let is_in_it = |hit: &&Hit| {
+                    hit.allowed
+                        && (hit.rule, hit.identity) == (rule, identity)
+                        && hit.asked_us >= from_us
+                };
+                let passed = self.hits.lock().iter().filter(is_in_it).map(|hit| hit.cost).sum();
+                self.looks.push(Look { rule, identity, at_us, charged, passed, held });
+            }
+        }
+    }
+
     fn with(&self, place: usize, act: impl FnOnce(&Node)) {
         if let Some((_, node)) = &self.places[place].node {
             act(node);
@@ -281,4 +335,10 @@ impl World<'_> {
         let node = self.places.iter().find_map(|place| place.node.as_ref());
         node.map_or(0, |(_, node)| node.engine.store().stats().disagreements)
     }
+}
+
+/// What is left of the window that began at this moment: `fingerprint.epoch left@start …`.
+fn left_of(record: &str, from_us: u64) -> Option<i64> {
+    let (left, start) = record.split(' ').nth(1)?.split_once('@')?;
+    (start.parse() == Ok(from_us)).then(|| left.parse().ok()).flatten()
 }

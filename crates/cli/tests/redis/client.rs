@@ -32,24 +32,30 @@ impl Client {
 
     /// Asks whether one more may go under these descriptors, such as `{"user":"ada"}`.
     pub fn check(&mut self, descriptors: &str) -> Answer {
-        match self.posted(descriptors) {
-            Ok(200) => Answer::Allowed,
-            Ok(429) => Answer::Denied,
-            Ok(503) => Answer::Failed,
-            Ok(status) => panic!("nobody expects {status} for {descriptors}"),
-            Err(_) => Answer::Lost,
-        }
+        self.told(descriptors).0
     }
 
-    fn posted(&mut self, descriptors: &str) -> io::Result<u16> {
+    /// The same, and what was said about it.
+    pub fn told(&mut self, descriptors: &str) -> (Answer, String) {
+        let answer = match self.posted(descriptors) {
+            Ok((200, body)) => (Answer::Allowed, body),
+            Ok((429, body)) => (Answer::Denied, body),
+            Ok((503, body)) => (Answer::Failed, body),
+            Ok((status, _)) => panic!("nobody expects {status} for {descriptors}"),
+            Err(_) => return (Answer::Lost, String::new()),
+        };
+        (answer.0, String::from_utf8(answer.1).unwrap())
+    }
+
+    fn posted(&mut self, descriptors: &str) -> io::Result<(u16, Vec<u8>)> {
         let body = format!(r#"{{"domain":"shop","descriptors":[{descriptors}]}}"#);
         let length = body.len();
         let head = format!("POST /v1/check HTTP/1.1\r\nhost: test\r\ncontent-length: {length}");
         self.connection.get_mut().write_all(format!("{head}\r\n\r\n{body}").as_bytes())?;
-        self.status()
+        self.answer()
     }
 
-    fn status(&mut self) -> io::Result<u16> {
+    fn answer(&mut self) -> io::Result<(u16, Vec<u8>)> {
         let (mut status, mut length) = (None, 0);
         loop {
             let mut line = String::new();
@@ -65,7 +71,8 @@ impl Client {
                 break;
             }
         }
-        self.connection.read_exact(&mut vec![0; length])?;
-        status.ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let mut body = vec![0; length];
+        self.connection.read_exact(&mut body)?;
+        Ok((status.ok_or(io::ErrorKind::InvalidData)?, body))
     }
 }

@@ -171,13 +171,19 @@ pub fn ask_over_rls(services: &[Service], key: &str, value: &str, times: u64) ->
 
 /// The same of one service, and all that there is to know about it.
 pub fn load_over_rls(service: &Service, key: &str, value: &str, times: u64) -> Report {
+    let plan = Plan { amount: Amount::Count(times), ..plan_over_rls(service, key, value) };
+    run_load(&plan, |_| {}).unwrap()
+}
+
+/// Asking one service over gRPC for a value of a key: once, as it stands here.
+pub fn plan_over_rls(service: &Service, key: &str, value: &str) -> Plan {
     let descriptors = vec![vec![(key.to_owned(), value.to_owned())]];
-    let plan = Plan {
+    Plan {
         address: service.grpc.parse::<SocketAddr>().unwrap(),
         ask: Ask::Rls { domain: "shop".to_owned(), descriptors },
         keys: KeySpace { count: 1, order: KeyOrder::Sequential, seed: 1 },
         pace: Pace::Closed,
-        amount: Amount::Count(times),
+        amount: Amount::Count(1),
         warm_up: Duration::ZERO,
         fill: false,
         connections: 2,
@@ -187,8 +193,7 @@ pub fn load_over_rls(service: &Service, key: &str, value: &str, times: u64) -> R
         denied: vec![429],
         password: None,
         server: Server::Processes(Vec::new()),
-    };
-    run_load(&plan, |_| {}).unwrap()
+    }
 }
 
 // === impl Counts ===
@@ -240,6 +245,11 @@ impl Progress {
         let state = self.changed.wait_while(self.state(), waits);
         let state = state.unwrap_or_else(PoisonError::into_inner);
         assert!(state.ended < state.clients, "all clients had ended, with {} hits", state.allowed);
+    }
+
+    /// How many were allowed so far.
+    pub fn allowed(&self) -> u64 {
+        self.state().allowed
     }
 
     fn heard(&self, answer: Answer) {

@@ -1,81 +1,68 @@
-//! Services that decide by themselves: what they answer, count and tell of it, and that the limit holds.
+//! What the store knows of leases, and who of a fleet is which node.
 
-use serde_json::Value;
+use std::time::Instant;
+
 use sluicegate_bed::redis::Single;
 use sluicegate_bed::until;
 
-use crate::fleet::{Fleet, metric};
-use crate::hammer::ask_times;
-use crate::support::http::post;
 use crate::support::service::Service;
 
-const LIMIT: u64 = 20_000;
-
-fn rules(consistency: &str) -> String {
-    format!(
-        "  - key: user\n    limits: {{ algorithm: fixed_window, rate: {LIMIT}/year }}\n    consistency: {consistency}\n    on_store_failure: error\n"
-    )
+/// What a node may still hold of an identity, by the store's word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    pub node: String,
+    pub amount: u64,
 }
 
-/// What is said of one more, and by whom.
-fn status(service: &Service) -> Value {
-    let answer =
-        post(&service.http, "/v1/check", r#"{"domain":"shop","descriptors":[{"user":"ada"}]}"#);
-    let told: Value = serde_json::from_str(&answer.body).unwrap();
-    told["statuses"][0].clone()
+/// The key of an identity in the store.
+pub fn key_of(key: &str, value: &str) -> String {
+    format!("sg:1:{{shop|{key}={value}}}")
 }
 
-fn told(service: &Service, name: &str, level: &str) -> u64 {
-    metric(service, &format!("sluicegate_{name}{{rule=\"shop/user\",level=\"{level}\"}}"))
+/// What is leased of an identity: the word `#node:serial:amount:weight:until,…` of its record.
+pub fn cells(server: &Single, key: &str) -> Vec<Cell> {
+    let record = server.cli(&["GET", key]);
+    let word = record.split(' ').find_map(|word| word.strip_prefix('#'));
+    word.map_or_else(Vec::new, |word| word.split(',').map(cell).collect())
 }
 
-/// Asks until this service decides by itself.
-fn until_local(service: &Service, level: &str) -> Value {
-    until("a service decides by itself", || {
-        let status = status(service);
-        (status["level"] == level).then_some(status)
-    })
+fn cell(text: &str) -> Cell {
+    let parts: Vec<&str> = text.split(':').collect();
+    let [node, _serial, amount, _weight, _until] = parts[..] else { panic!("no cell: `{text}`") };
+    Cell { node: node.to_owned(), amount: amount.parse().unwrap() }
 }
 
-#[test]
-fn a_leased_key_is_told_of_everywhere_and_never_admits_more_than_the_limit() {
-    let server = Single::start();
-    let fleet = Fleet::start(2, server.url(), &rules("leased"));
-    let counts = ask_times(&fleet.services, &[r#"{"user":"ada"}"#], 500)[0];
-    assert_eq!((counts.allowed, counts.failed, counts.lost), (2 * 4 * 500, 0, 0), "{counts:?}");
-    for service in &fleet.services {
-        let status = until_local(service, "leased");
-        assert_eq!((&status["allowed"], &status["over"]), (&true.into(), &0.into()), "{status}");
+/// Waits until the store knows of something that is leased.
+pub fn await_lease(server: &Single, key: &str) {
+    until("something is leased", || {
+        cells(server, key).iter().any(|cell| cell.amount > 0).then_some(())
+    });
+}
 
-        let leases: Value = serde_json::from_str(&service.admin("/leases").body).unwrap();
-        let lease = &leases["leases"][0];
-        assert_eq!((&lease["key"], &lease["rule"]), (&"shop|user=ada".into(), &"shop/user".into()));
-        assert_eq!(lease["hot"], false, "{leases}");
-        assert_eq!(leases["node"].as_str().unwrap().len(), 16);
-        until("what was decided is counted", || {
-            (told(service, "local_decisions_total", "leased") > 0).then_some(())
-        });
-        assert_eq!(told(service, "leases", "leased"), 1);
-        assert!(told(service, "lease_calls_total", "leased") > 0);
-        assert_eq!(told(service, "over_bound", "leased"), 0);
+/// Who has said hello to the store lately.
+pub fn nodes(server: &Single) -> Vec<String> {
+    let all = server.ask(&["ZRANGE", "sg:1:{nodes}", "0", "-1"]);
+    all.items().iter().map(ToString::to_string).collect()
+}
+
+/// Ends all of them as an operator would: they give back what they hold.
+pub fn stop(services: &mut [Service]) {
+    services.iter().for_each(|service| service.signal("TERM"));
+    for service in services {
+        assert_eq!(service.ends(), Some(0));
     }
-    // All that is left, and more.
-    let more = ask_times(&fleet.services, &[r#"{"user":"ada"}"#], LIMIT / 6)[0];
-    let before = LIMIT.saturating_sub(counts.allowed);
-    assert!(more.denied > 0 && more.allowed <= before, "{more:?}");
-    assert_eq!(fleet.metric("sluicegate_redis_disagreements_total"), 0);
 }
 
-#[test]
-fn a_hot_key_of_a_strict_rule_is_leased_and_others_are_not() {
-    let server = Single::start();
-    let fleet = Fleet::start(1, server.url(), &rules("{ strict: { hot_keys: leased } }"));
-    let service = &fleet.services[0];
-    assert_eq!(status(service)["level"], Value::Null, "nobody came yet");
-    let counts = ask_times(&fleet.services, &[r#"{"user":"ada"}"#], 1_000)[0];
-    assert_eq!(counts.allowed, 4 * 1_000, "{counts:?}");
-    until_local(service, "leased");
-    assert_eq!(told(service, "hot_keys", "strict"), 1);
-    let leases: Value = serde_json::from_str(&service.admin("/leases").body).unwrap();
-    assert_eq!((&leases["leases"][0]["hot"], &leases["leases"][1]), (&true.into(), &Value::Null));
+/// What time it is, in microseconds, by the store's clock.
+pub fn store_time(server: &Single) -> u64 {
+    let told = server.ask(&["TIME"]);
+    let parts: Vec<u64> =
+        told.items().iter().map(|part| part.to_string().parse().unwrap()).collect();
+    parts[0] * 1_000_000 + parts[1]
+}
+
+/// For what has to happen in time.
+#[expect(clippy::disallowed_methods, reason = "real traffic of real processes is what is measured")]
+pub fn now() -> Instant {
+    Instant::now()
 }
