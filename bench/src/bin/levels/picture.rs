@@ -20,6 +20,7 @@ const INK: RGBColor = RGBColor(51, 51, 51);
 const PALE: RGBColor = RGBColor(102, 102, 102);
 const GRID: RGBColor = RGBColor(230, 230, 230);
 const BLUE: RGBColor = RGBColor(9, 105, 218);
+const TEAL: RGBColor = RGBColor(17, 138, 152);
 const RED: RGBColor = RGBColor(207, 34, 46);
 const GREEN: RGBColor = RGBColor(26, 127, 55);
 const AMBER: RGBColor = RGBColor(191, 135, 0);
@@ -52,7 +53,7 @@ fn draw(rows: &[Row], args: &Args, svg: &mut String) -> Result<(), Box<dyn Error
     };
     let left = 10f64.powf(fold(|mark| mark.p50, f64::MAX, f64::min).log10().floor());
     // Names need some room to the right.
-    let right = 10f64.powf(fold(|mark| mark.p99, 1.0, f64::max).log10().ceil()) * 3.0;
+    let right = fold(|mark| mark.p99, 1.0, f64::max) * 4.0;
     let top = fold(|mark| mark.off, 5.0, f64::max) * 1.25;
     let bottom = fold(|mark| mark.off, -5.0, f64::min) * 1.25;
 
@@ -77,7 +78,9 @@ fn draw(rows: &[Row], args: &Args, svg: &mut String) -> Result<(), Box<dyn Error
         .x_desc("how long an answer takes: p50 (mark) to p99 (end of the line)")
         .y_desc("too little | too much passed, % of the limit")
         .x_label_formatter(&|us| time(*us))
-        .y_label_formatter(&|off| format!("{off:+.0} %"))
+        .y_label_formatter(&|off| {
+            if *off == 0.0 { "0 %".to_owned() } else { format!("{off:+.0} %") }
+        })
         .draw()?;
     let zero = PathElement::new([(left, 0.0), (right, 0.0)], INK.stroke_width(1));
     chart.draw_series([zero])?;
@@ -85,7 +88,13 @@ fn draw(rows: &[Row], args: &Args, svg: &mut String) -> Result<(), Box<dyn Error
         let line = [(mark.p50, mark.off), (mark.p99.max(mark.p50), mark.off)];
         chart.draw_series([PathElement::new(line, mark.color.mix(0.45).stroke_width(2))])?;
     }
-    let mut taken = Vec::new();
+    // No name lies on a line.
+    let line = |mark: &Mark| {
+        let [from, to] =
+            [mark.p50, mark.p99.max(mark.p50)].map(|x| chart.backend_coord(&(x, mark.off)));
+        [from.0 - 5, from.1 - 5, to.0 - from.0 + 5, 10]
+    };
+    let mut taken: Vec<[i32; 4]> = marks.iter().map(line).collect();
     for mark in &marks {
         let (x, y) = chart.backend_coord(&(mark.p50, mark.off));
         if mark.is_first {
@@ -94,6 +103,13 @@ fn draw(rows: &[Row], args: &Args, svg: &mut String) -> Result<(), Box<dyn Error
             root.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], mark.color.filled()))?;
         }
         let at = free(&mut taken, (x, y), mark.name.chars().count());
+        if (at.1 - y).abs() > 2 * LETTERS {
+            let reach = if at.1 > y { at.1 } else { at.1 + LETTERS };
+            root.draw(&PathElement::new(
+                [(x, y), (at.0, reach)],
+                mark.color.mix(0.35).stroke_width(1),
+            ))?;
+        }
         let font = (FONT, LETTERS).into_font().color(&mark.color);
         root.draw(&Text::new(mark.name.clone(), at, font))?;
     }
@@ -106,7 +122,8 @@ fn mark(row: &Row, first: Option<u32>) -> Mark {
         Level::Strict => INK,
         Level::Leased => GREEN,
         Level::LeasedKilled => AMBER,
-        Level::Eventual(ms) if ms < 500 => BLUE,
+        Level::Eventual(..50) => TEAL,
+        Level::Eventual(..250) => BLUE,
         Level::Eventual(_) => RED,
     };
     Mark {
@@ -124,7 +141,7 @@ fn free(taken: &mut Vec<[i32; 4]>, (x, y): (i32, i32), letters: usize) -> (i32, 
     let width = i32::try_from(letters).unwrap_or(0) * LETTERS * 11 / 20;
     let lines = (1..20).flat_map(|line| [-line, line]);
     let left = (x + 8).min(SIZE.0 as i32 - width - 24);
-    let place = |line: i32| [left, y - LETTERS / 2 + line * LETTERS, width, LETTERS];
+    let place = |line: i32| [left, y - LETTERS / 2 + line * (LETTERS - 1), width, LETTERS];
     let is_free = |place: &[i32; 4]| !taken.iter().any(|other| overlap(place, other));
     let found = lines.map(place).find(is_free).unwrap_or_else(|| place(0));
     taken.push(found);
