@@ -78,6 +78,8 @@ pub(crate) struct NodeWire {
     process: u64,
     net: Arc<Net>,
     timeout: Duration,
+    /// Whether it is that of somebody who looks on, from beside the store.
+    is_onlooker: bool,
     is_gone: AtomicBool,
     is_cut: AtomicBool,
     /// Which primary it is connected to.
@@ -97,6 +99,9 @@ struct Fate {
     /// Where there is no way: whether that is known at once.
     is_known: bool,
 }
+
+/// The process that looks on.
+pub(crate) const ONLOOKER: u64 = 0;
 
 impl Weather {
     /// Everything arrives, soon and once.
@@ -141,6 +146,7 @@ impl Net {
             process,
             net: self.clone(),
             timeout,
+            is_onlooker: process == ONLOOKER,
             is_gone: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
             primary: AtomicU64::new(self.state.lock().primary),
@@ -186,12 +192,6 @@ impl Net {
     pub(crate) fn errors(&self) -> (Vec<String>, u64) {
         let state = self.state.lock();
         (state.errors.clone(), state.calls)
-    }
-
-    /// What the store has of an identity.
-    pub(crate) fn record(&self, rule: usize, identity: usize) -> Option<String> {
-        let key = format!("sg:1:{{sim|rule{rule}=who{identity}}}");
-        self.state.lock().store.record(&key, self.truth.now_us())
     }
 
     /// Calls that tell counts, in the order in which they were carried out.
@@ -274,6 +274,16 @@ impl Net {
             return None;
         }
         Some(if self.is_another(*primary) { Err(CallError::Broken) } else { said })
+    }
+
+    /// Answers who looks on at once, whatever is wrong. It is no node, so it has nothing to say of itself.
+    fn shows(&self, sent: &Sent) -> BoxFuture<'static, Result<Value, CallError>> {
+        if sent.keys.iter().any(|key| key.windows(7).any(|part| part == b"{nodes}")) {
+            return Box::pin(std::future::pending());
+        }
+        let now = self.truth.now_us();
+        let said = self.state.lock().store.run(sent.script, &sent.keys, &sent.args, now);
+        Box::pin(async move { said.map_err(|error| CallError::Refused(error.into())) })
     }
 
     /// Whether the store is not the one that this was sent to.
@@ -370,8 +380,11 @@ impl Wire for Shared {
         if wire.is_gone.load(Ordering::Relaxed) {
             return Box::pin(std::future::pending());
         }
-        let (tell, heard) = oneshot::channel();
         let net = wire.net.clone();
+        if wire.is_onlooker {
+            return net.shows(&sent);
+        }
+        let (tell, heard) = oneshot::channel();
         let primary = wire.primary.load(Ordering::Relaxed);
         let sent_us = net.truth.now_us();
         tokio::spawn(net.carry(Wayfarer { wire, primary, sent_us }, sent, tell));

@@ -83,6 +83,18 @@ impl Node {
         its.filter(|one| one.lasts > Span::ZERO).map(|one| one.unspent).sum()
     }
 
+    /// What is left of each limit.
+    pub(crate) async fn left(&self, rule: usize, identity: usize) -> Vec<i64> {
+        let (key, value) = (format!("rule{rule}"), format!("who{identity}"));
+        let entries = [Entry::new(&key, &value)];
+        let descriptors = [Descriptor::of(&entries)];
+        let request = Request { domain: "sim", descriptors: &descriptors, hits: 1 };
+        let rules = self.engine.engine().snapshot();
+        let said = self.engine.inspect_by(&rules, &request).await.unwrap_or_default();
+        let limits = said.iter().flat_map(|said| &said.limits);
+        limits.filter_map(|limit| limit.remaining).collect()
+    }
+
     /// Whether a hit may go, and what was said of it.
     pub(crate) async fn hit(&self, rule: usize, identity: usize, cost: u64) -> bool {
         let (key, value) = (format!("rule{rule}"), format!("who{identity}"));

@@ -9,9 +9,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::chance::Chance;
-use crate::net::{Net, Synced};
+use crate::net::{Net, ONLOOKER, Synced};
 use crate::node::{Node, Start};
-use crate::scenario::{Ask, Fault, LimitPlan, Scenario};
+use crate::scenario::{Ask, Fault, LevelPlan, LimitPlan, Scenario};
 use crate::store::Store;
 use crate::time::Truth;
 use crate::trace::Trace;
@@ -64,7 +64,7 @@ pub struct History {
     pub disagreements: u64,
 }
 
-/// What was charged in a window, and what of it nodes have or had, as it stood at a moment.
+/// How a limit stood at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     /// Of which rule.
@@ -73,9 +73,11 @@ pub struct Look {
     pub identity: usize,
     /// When.
     pub at_us: u64,
-    /// What the store has charged in the window of that moment.
-    pub charged: u64,
-    /// What has passed in it for certain.
+    /// Of which limit.
+    pub limit: LimitPlan,
+    /// What is left of that, as the store has it.
+    pub left: i64,
+    /// What has passed of it for certain: in this window.
     pub passed: u64,
     /// What nodes hold unspent.
     pub held: u64,
@@ -92,6 +94,8 @@ struct World<'a> {
     trace: Trace,
     net: Arc<Net>,
     chance: Chance,
+    /// Sees what is in the store, whatever is wrong.
+    onlooker: Node,
     places: Vec<Place>,
     hits: Arc<Mutex<Vec<Hit>>>,
     faults: Vec<(u64, Fault)>,
@@ -121,7 +125,19 @@ pub fn run(scenario: &Scenario, is_shown: bool) -> anyhow::Result<History> {
         let store = Store::new().map_err(|error| anyhow::anyhow!("{error}"))?;
         let net = Net::new(&truth, &trace, store, Chance::new(scenario.seed, "net"));
         net.set_weather(scenario.trouble.weather);
+        let yaml = scenario.yaml(false);
+        let mut chance = Chance::new(scenario.seed, "onlooker");
+        let start = Start {
+            truth: &truth,
+            net: &net,
+            yaml: &yaml,
+            clock: (0, 0),
+            timeout: Duration::from_secs(1),
+            chance: &mut chance,
+        };
+        let onlooker = Node::start("onlooker".to_owned(), ONLOOKER, start)?;
         let mut world = World {
+            onlooker,
             scenario,
             trace,
             net,
@@ -159,7 +175,7 @@ impl World<'_> {
             let Some(at) = next_ask.into_iter().chain(next_fault).min() else { break };
             while next_look < at {
                 sleep_until(begin + Duration::from_millis(next_look)).await;
-                self.look();
+                self.look().await;
                 next_look += LOOK_EVERY_MS;
             }
             sleep_until(begin + Duration::from_millis(at)).await;
@@ -301,28 +317,37 @@ impl World<'_> {
         }
     }
 
-    /// Looks into the books of rules that have one window, which the store writes as what is left of it and when it began.
-    fn look(&mut self) {
+    /// Looks into the books.
+    async fn look(&mut self) {
         let at_us = self.truth.now_us();
         for (rule, plan) in self.scenario.rules.iter().enumerate() {
-            let [LimitPlan::Window { count, per_ms }] = *plan.limits.as_slice() else { continue };
-            let from_us = at_us / (per_ms * 1_000) * (per_ms * 1_000);
+            if matches!(plan.level, LevelPlan::Eventual { .. }) {
+                continue;
+            }
             for identity in 0..plan.identities {
-                let left = self.net.record(rule, identity).and_then(|text| left_of(&text, from_us));
-                let charged = left.map_or(0, |left| {
-                    u64::try_from(i128::from(count) - i128::from(left)).unwrap_or(0)
-                });
+                let left = self.onlooker.left(rule, identity).await;
                 let nodes = self.places.iter().filter_map(|place| place.node.as_ref());
                 let held = nodes.map(|(_, node)| node.held(rule, identity)).sum();
-                let is_in_it = |hit: &&Hit| {
-                    hit.allowed
-                        && (hit.rule, hit.identity) == (rule, identity)
-                        && hit.asked_us >= from_us
-                };
-                let passed = self.hits.lock().iter().filter(is_in_it).map(|hit| hit.cost).sum();
-                self.looks.push(Look { rule, identity, at_us, charged, passed, held });
+                for (limit, left) in plan.limits.iter().zip(left) {
+                    let passed = self.passed(rule, identity, *limit, at_us);
+                    let limit = *limit;
+                    self.looks.push(Look { rule, identity, at_us, limit, left, passed, held });
+                }
             }
         }
+    }
+
+    /// What has passed in the window of this moment, if there are windows.
+    fn passed(&self, rule: usize, identity: usize, limit: LimitPlan, at_us: u64) -> u64 {
+        let per_us = match limit {
+            LimitPlan::Bucket { .. } => return 0,
+            LimitPlan::Window { per_ms, .. } | LimitPlan::Sliding { per_ms, .. } => per_ms * 1_000,
+        };
+        let is_in_it = |hit: &&Hit| {
+            let is_its = (hit.rule, hit.identity) == (rule, identity);
+            hit.allowed && is_its && hit.asked_us >= at_us / per_us * per_us
+        };
+        self.hits.lock().iter().filter(is_in_it).map(|hit| hit.cost).sum()
     }
 
     fn with(&self, place: usize, act: impl FnOnce(&Node)) {
@@ -335,10 +360,4 @@ impl World<'_> {
         let node = self.places.iter().find_map(|place| place.node.as_ref());
         node.map_or(0, |(_, node)| node.engine.store().stats().disagreements)
     }
-}
-
-/// What is left of the window that began at this moment: `fingerprint.epoch left@start …`.
-fn left_of(record: &str, from_us: u64) -> Option<i64> {
-    let (left, start) = record.split(' ').nth(1)?.split_once('@')?;
-    (start.parse() == Ok(from_us)).then(|| left.parse().ok()).flatten()
 }

@@ -74,8 +74,8 @@ impl Case<'_> {
             let most = if self.scenario.trouble.reloads() { self.scenario.reloaded } else { 0 };
             let limit = limit.times(most.max(1_000));
             found.extend(self.over(limit));
+            found.extend(books::judge(self, limit));
         }
-        found.extend(books::judge(self));
         found.extend(usage::judge(self));
         found
     }

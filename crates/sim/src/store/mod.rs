@@ -12,7 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use redis::Value;
 
-use keyspace::{Item, Keyspace};
+use keyspace::Keyspace;
 use scripts::Scripts;
 
 /// A Redis in memory.
@@ -52,17 +52,6 @@ impl Store {
     #[must_use]
     pub fn text(&self) -> Vec<String> {
         self.keys.lock().text()
-    }
-
-    /// The text that lies under a key at this time, if there is one.
-    #[must_use]
-    pub fn record(&self, key: &str, now_us: u64) -> Option<String> {
-        let mut keys = self.keys.lock();
-        keys.set_now(now_us);
-        match keys.get(key.as_bytes()) {
-            Some(Item::Text(text)) => Some(String::from_utf8_lossy(text).into_owned()),
-            _ => None,
-        }
     }
 
     /// A primary is lost, and its replica has nothing of what was written since then.
