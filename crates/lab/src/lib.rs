@@ -6,10 +6,12 @@
 //!   same files run against every store.
 //! - [`examples`]: one short script for each algorithm, shown by `try --example` and `--help`.
 //! - [`picture`]: an SVG of what was asked, admitted, and left.
+//! - [`levels`]: one of how far nodes that share a limit are off, against how long they take.
 
 pub mod answer;
 pub mod examples;
 mod ids;
+pub mod levels;
 pub mod line;
 pub mod on_memory;
 pub mod on_redis;

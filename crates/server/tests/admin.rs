@@ -259,6 +259,14 @@ async fn the_configuration_is_told() {
 }
 
 #[tokio::test]
+async fn who_shares_no_counters_has_no_leases() {
+    let answer = get(&open(), "/leases").await;
+    assert_eq!(answer.header(header::CONTENT_TYPE), "application/json");
+    let told: Value = serde_json::from_str(&answer.body).unwrap();
+    assert_eq!(told, json!({ "node": null, "leases": [] }));
+}
+
+#[tokio::test]
 async fn who_asks_for_something_else_learns_what_there_is() {
     let app = open();
     let answer = get(&app, "/metricz").await;

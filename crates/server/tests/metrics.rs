@@ -310,10 +310,10 @@ fn the_service_tells_about_itself() {
 }
 
 /// A service whose counters are in a store that nobody answers for.
-fn shared() -> Service {
+fn shared(rules: RuleSet) -> Service {
     let address = Address::parse("redis://127.0.0.1:1").unwrap();
     let link = Link::open(address, LinkOptions::default()).unwrap();
-    let engine = Engine::new(RuleSet::default()).unwrap();
+    let engine = Engine::new(rules).unwrap();
     let shared = SharedEngine::new(engine, Store::new(link, StoreOptions::default()));
     let (options, health) = (Default::default(), Health::default());
     Service::shared(shared, options, health, Tracer::off(), Holds::default())
@@ -325,7 +325,7 @@ async fn every_metric_has_its_line_in_the_guide_and_every_line_its_metric() {
     let (_, table) = guide.split_once("## Every metric").unwrap();
     let named = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let named: Vec<&str> = named.collect();
-    let scrape = scrape(&shared());
+    let scrape = scrape(&shared(RuleSet::default()));
     for name in scrape.kinds.keys() {
         assert!(named.contains(&&**name), "{name} is not in the guide");
     }
@@ -333,5 +333,52 @@ async fn every_metric_has_its_line_in_the_guide_and_every_line_its_metric() {
         // Not every system tells about its processes.
         let told = scrape.kinds.contains_key(name) || name.starts_with("process_");
         assert!(told, "{name} is in the guide only");
+    }
+}
+
+#[tokio::test]
+async fn each_rule_that_does_not_always_ask_the_store_has_its_bounds_beside_what_was_seen() {
+    const WINDOW: &str = "limits: { algorithm: sliding_window, rate: 10/s }";
+    let rule = |key: &str, settings: &str| format!("- {{ key: {key}, {settings}, {WINDOW} }}\n");
+    let rules = [
+        rule("plain", "consistency: strict"),
+        rule("bought", "consistency: leased"),
+        rule("watched", "consistency: leased, mode: shadow"),
+        rule("hot", "consistency: { strict: { hot_keys: leased } }"),
+        rule("told", "consistency: { eventual: { sync_interval: 50ms } }"),
+    ];
+    let scrape =
+        scrape(&shared(rules_of(&format!("domain: m\ndescriptors:\n{}", rules.concat())).unwrap()));
+    let value = |name: &str, rule: &str, level: &str| {
+        scrape.value(name, &[("rule", &format!("m/{rule}")), ("level", level)])
+    };
+    for name in [
+        "over_bound",
+        "over_observed",
+        "short_bound",
+        "short_observed_total",
+        "local_decisions_total",
+        "asked_decisions_total",
+    ] {
+        let name = &format!("sluicegate_{name}");
+        for (rule, level) in [("bought", "leased"), ("hot", "strict"), ("told", "eventual")] {
+            assert_eq!(value(name, rule, level), Some(0.0), "{name} of {rule}");
+        }
+        for rule in ["plain", "watched"] {
+            for level in ["strict", "leased"] {
+                assert_eq!(value(name, rule, level), None, "{name} of {rule}: always asks");
+            }
+        }
+    }
+    for (name, due) in [
+        ("leases", [Some(0.0), Some(0.0), None]),
+        ("hot_keys", [None, Some(0.0), None]),
+        ("sync_pushes_total", [None, None, Some(0.0)]),
+        ("sync_interval_milliseconds", [None, None, Some(50.0)]),
+    ] {
+        let name = &format!("sluicegate_{name}");
+        let told = [("bought", "leased"), ("hot", "strict"), ("told", "eventual")]
+            .map(|(rule, level)| value(name, rule, level));
+        assert_eq!(told, due, "{name}");
     }
 }

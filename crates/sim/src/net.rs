@@ -78,6 +78,8 @@ pub(crate) struct NodeWire {
     process: u64,
     net: Arc<Net>,
     timeout: Duration,
+    /// Whether it is that of somebody who looks on, from beside the store.
+    is_onlooker: bool,
     is_gone: AtomicBool,
     is_cut: AtomicBool,
     /// Which primary it is connected to.
@@ -97,6 +99,9 @@ struct Fate {
     /// Where there is no way: whether that is known at once.
     is_known: bool,
 }
+
+/// The process that looks on.
+pub(crate) const ONLOOKER: u64 = 0;
 
 impl Weather {
     /// Everything arrives, soon and once.
@@ -141,6 +146,7 @@ impl Net {
             process,
             net: self.clone(),
             timeout,
+            is_onlooker: process == ONLOOKER,
             is_gone: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
             primary: AtomicU64::new(self.state.lock().primary),
@@ -222,7 +228,7 @@ impl Net {
         tell: oneshot::Sender<Result<Value, CallError>>,
     ) {
         let fate = self.fate();
-        let mut sync = Synced::of(&wire, &sent, self.truth.now_us());
+        let mut sync = Synced::of(&wire, &sent);
         let told = self.there_and_back(&wire, &fate, &sent, &mut sync).await;
         let is_heard = !wire.wire.is_gone.load(Ordering::Relaxed)
             && told.is_some_and(|told| tell.send(told).is_ok());
@@ -240,7 +246,7 @@ impl Net {
 
     async fn there_and_back(
         &self,
-        Wayfarer { wire, primary }: &Wayfarer,
+        Wayfarer { wire, primary, .. }: &Wayfarer,
         fate: &Fate,
         sent: &Sent,
         sync: &mut Option<Synced>,
@@ -268,6 +274,16 @@ impl Net {
             return None;
         }
         Some(if self.is_another(*primary) { Err(CallError::Broken) } else { said })
+    }
+
+    /// Answers who looks on at once, whatever is wrong. It is no node, so it has nothing to say of itself.
+    fn shows(&self, sent: &Sent) -> BoxFuture<'static, Result<Value, CallError>> {
+        if sent.keys.iter().any(|key| key.windows(7).any(|part| part == b"{nodes}")) {
+            return Box::pin(std::future::pending());
+        }
+        let now = self.truth.now_us();
+        let said = self.state.lock().store.run(sent.script, &sent.keys, &sent.args, now);
+        Box::pin(async move { said.map_err(|error| CallError::Refused(error.into())) })
     }
 
     /// Whether the store is not the one that this was sent to.
@@ -304,27 +320,22 @@ async fn pause(span: Duration) {
     }
 }
 
-/// A call on its way: whose it is, and to which primary.
+/// A call on its way: whose it is, to which primary, and since when.
 struct Wayfarer {
     wire: Arc<NodeWire>,
     primary: u64,
+    sent_us: u64,
 }
 
 // === impl Synced ===
 
 impl Synced {
     /// Counts of nodes lie beside records, under `:e`.
-    fn of(wayfarer: &Wayfarer, sent: &Sent, now_us: u64) -> Option<Self> {
+    fn of(wayfarer: &Wayfarer, sent: &Sent) -> Option<Self> {
         let its = sent.keys.iter().filter(|key| key.ends_with(b":e"));
         let keys: Vec<_> = its.map(|key| String::from_utf8_lossy(key).into_owned()).collect();
-        let process = wayfarer.wire.process;
-        (!keys.is_empty()).then_some(Self {
-            process,
-            keys,
-            sent_us: now_us,
-            done_us: 0,
-            heard_us: None,
-        })
+        let (process, sent_us) = (wayfarer.wire.process, wayfarer.sent_us);
+        (!keys.is_empty()).then_some(Self { process, keys, sent_us, done_us: 0, heard_us: None })
     }
 }
 
@@ -369,10 +380,14 @@ impl Wire for Shared {
         if wire.is_gone.load(Ordering::Relaxed) {
             return Box::pin(std::future::pending());
         }
-        let (tell, heard) = oneshot::channel();
         let net = wire.net.clone();
+        if wire.is_onlooker {
+            return net.shows(&sent);
+        }
+        let (tell, heard) = oneshot::channel();
         let primary = wire.primary.load(Ordering::Relaxed);
-        tokio::spawn(net.carry(Wayfarer { wire, primary }, sent, tell));
+        let sent_us = net.truth.now_us();
+        tokio::spawn(net.carry(Wayfarer { wire, primary, sent_us }, sent, tell));
         Box::pin(async move {
             match heard.await {
                 Ok(said) => said,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluicegate::redis::{Link, SharedEngine, Store, StoreOptions};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
-use sluicegate::{Engine, rules_of};
+use sluicegate::{Engine, Span, rules_of};
 
 use crate::chance::Chance;
 use crate::net::{Net, NodeWire};
@@ -79,7 +79,20 @@ impl Node {
         };
         let leases = self.engine.leases(usize::MAX);
         let its = leases.iter().filter(|one| names.iter().all(|name| has(&one.identity, name)));
-        its.map(|one| one.unspent).sum()
+        // What has run out is still shown until somebody looks.
+        its.filter(|one| one.lasts > Span::ZERO).map(|one| one.unspent).sum()
+    }
+
+    /// What is left of each limit.
+    pub(crate) async fn left(&self, rule: usize, identity: usize) -> Vec<i64> {
+        let (key, value) = (format!("rule{rule}"), format!("who{identity}"));
+        let entries = [Entry::new(&key, &value)];
+        let descriptors = [Descriptor::of(&entries)];
+        let request = Request { domain: "sim", descriptors: &descriptors, hits: 1 };
+        let rules = self.engine.engine().snapshot();
+        let said = self.engine.inspect_by(&rules, &request).await.unwrap_or_default();
+        let limits = said.iter().flat_map(|said| &said.limits);
+        limits.filter_map(|limit| limit.remaining).collect()
     }
 
     /// Whether a hit may go, and what was said of it.

@@ -9,9 +9,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::chance::Chance;
-use crate::net::{Net, Synced};
+use crate::net::{Net, ONLOOKER, Synced};
 use crate::node::{Node, Start};
-use crate::scenario::{Ask, Fault, Scenario};
+use crate::scenario::{Ask, Fault, LevelPlan, LimitPlan, Scenario};
 use crate::store::Store;
 use crate::time::Truth;
 use crate::trace::Trace;
@@ -46,6 +46,8 @@ pub struct History {
     pub faults: Vec<(u64, Fault)>,
     /// What nodes held unspent when the store forgot something: when, of which rule and identity, how much.
     pub held: Vec<(u64, usize, usize, u64)>,
+    /// Looks into the books.
+    pub looks: Vec<Look>,
     /// Calls that tell counts, and are told those of others.
     pub syncs: Vec<Synced>,
     /// When it began and ended.
@@ -62,6 +64,27 @@ pub struct History {
     pub disagreements: u64,
 }
 
+/// How a limit stood at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// Of which rule.
+    pub rule: usize,
+    /// Of which identity.
+    pub identity: usize,
+    /// When.
+    pub at_us: u64,
+    /// Of which limit.
+    pub limit: LimitPlan,
+    /// What is left of that, as the store has it.
+    pub left: i64,
+    /// What has passed of it for certain: in this window.
+    pub passed: u64,
+    /// What nodes hold unspent.
+    pub held: u64,
+}
+
+/// How often the books are looked into.
+const LOOK_EVERY_MS: u64 = 29;
 /// How long is waited for answers after the last hit.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
@@ -71,10 +94,13 @@ struct World<'a> {
     trace: Trace,
     net: Arc<Net>,
     chance: Chance,
+    /// Sees what is in the store, whatever is wrong.
+    onlooker: Node,
     places: Vec<Place>,
     hits: Arc<Mutex<Vec<Hit>>>,
     faults: Vec<(u64, Fault)>,
     held: Vec<(u64, usize, usize, u64)>,
+    looks: Vec<Look>,
     processes: u64,
     /// Whether the rules of later are loaded.
     is_later: Vec<bool>,
@@ -99,7 +125,19 @@ pub fn run(scenario: &Scenario, is_shown: bool) -> anyhow::Result<History> {
         let store = Store::new().map_err(|error| anyhow::anyhow!("{error}"))?;
         let net = Net::new(&truth, &trace, store, Chance::new(scenario.seed, "net"));
         net.set_weather(scenario.trouble.weather);
+        let yaml = scenario.yaml(false);
+        let mut chance = Chance::new(scenario.seed, "onlooker");
+        let start = Start {
+            truth: &truth,
+            net: &net,
+            yaml: &yaml,
+            clock: (0, 0),
+            timeout: Duration::from_secs(1),
+            chance: &mut chance,
+        };
+        let onlooker = Node::start("onlooker".to_owned(), ONLOOKER, start)?;
         let mut world = World {
+            onlooker,
             scenario,
             trace,
             net,
@@ -108,6 +146,7 @@ pub fn run(scenario: &Scenario, is_shown: bool) -> anyhow::Result<History> {
             hits: Arc::default(),
             faults: Vec::new(),
             held: Vec::new(),
+            looks: Vec::new(),
             processes: 0,
             is_later: vec![false; scenario.clocks.len()],
             truth,
@@ -129,10 +168,16 @@ impl World<'_> {
         let asks = self.asks();
         let mut asks = asks.iter().peekable();
         let mut faults = self.scenario.trouble.faults.iter().peekable();
+        let mut next_look = LOOK_EVERY_MS;
         loop {
             let next_ask = asks.peek().map(|ask| ask.at_ms);
             let next_fault = faults.peek().map(|(at, _)| *at);
             let Some(at) = next_ask.into_iter().chain(next_fault).min() else { break };
+            while next_look < at {
+                sleep_until(begin + Duration::from_millis(next_look)).await;
+                self.look().await;
+                next_look += LOOK_EVERY_MS;
+            }
             sleep_until(begin + Duration::from_millis(at)).await;
             while let Some((_, fault)) = faults.next_if(|(then, _)| *then <= at) {
                 self.happen(*fault).await?;
@@ -147,6 +192,7 @@ impl World<'_> {
             hits: std::mem::take(&mut *self.hits.lock()),
             faults: std::mem::take(&mut self.faults),
             held: std::mem::take(&mut self.held),
+            looks: std::mem::take(&mut self.looks),
             syncs: self.net.syncs(),
             span_us: (begin_us, self.truth.now_us()),
             hash: self.trace.hash(),
@@ -269,6 +315,39 @@ impl World<'_> {
                 self.held.push((at, rule, identity, held));
             }
         }
+    }
+
+    /// Looks into the books.
+    async fn look(&mut self) {
+        let at_us = self.truth.now_us();
+        for (rule, plan) in self.scenario.rules.iter().enumerate() {
+            if matches!(plan.level, LevelPlan::Eventual { .. }) {
+                continue;
+            }
+            for identity in 0..plan.identities {
+                let left = self.onlooker.left(rule, identity).await;
+                let nodes = self.places.iter().filter_map(|place| place.node.as_ref());
+                let held = nodes.map(|(_, node)| node.held(rule, identity)).sum();
+                for (limit, left) in plan.limits.iter().zip(left) {
+                    let passed = self.passed(rule, identity, *limit, at_us);
+                    let limit = *limit;
+                    self.looks.push(Look { rule, identity, at_us, limit, left, passed, held });
+                }
+            }
+        }
+    }
+
+    /// What has passed in the window of this moment, if there are windows.
+    fn passed(&self, rule: usize, identity: usize, limit: LimitPlan, at_us: u64) -> u64 {
+        let per_us = match limit {
+            LimitPlan::Bucket { .. } => return 0,
+            LimitPlan::Window { per_ms, .. } | LimitPlan::Sliding { per_ms, .. } => per_ms * 1_000,
+        };
+        let is_in_it = |hit: &&Hit| {
+            let is_its = (hit.rule, hit.identity) == (rule, identity);
+            hit.allowed && is_its && hit.asked_us >= at_us / per_us * per_us
+        };
+        self.hits.lock().iter().filter(is_in_it).map(|hit| hit.cost).sum()
     }
 
     fn with(&self, place: usize, act: impl FnOnce(&Node)) {

@@ -1,5 +1,6 @@
 //! Several nodes that tell each other what they have admitted, through one Redis.
 #![cfg(all(feature = "config", feature = "redis"))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! Several nodes that buy ahead from one Redis: never more passes than under `strict`, and nothing is lost that somebody could have given back.
 #![cfg(all(feature = "config", feature = "redis"))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use futures_util::future::join_all;
 use sluicegate::redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
@@ -136,6 +137,14 @@ async fn what_is_leased_is_told() {
     for _ in 0..100 {
         ask(&node, &[("bucket", "eve")]).await;
     }
+    // Between two calls of the store it may have nothing.
+    let (mut asked, mut checked) = (101, ask(&node, &[("bucket", "eve")]).await);
+    while checked.statuses[0].promise.level != Level::Leased {
+        (asked, checked) = (asked + 1, ask(&node, &[("bucket", "eve")]).await);
+        assert!(checked.allowed, "nothing is ever leased");
+    }
+    let left = checked.statuses[0].verdict.remaining;
+    assert_eq!(left, Some(3_000 - asked), "what is left to all, not what this node holds");
     let leases = node.leases(10);
     let [lease] = &*leases else { panic!("{leases:?}") };
     assert!(!lease.is_hot);

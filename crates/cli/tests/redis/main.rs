@@ -27,4 +27,5 @@ mod levels_joining;
 mod levels_killed;
 mod levels_leased;
 mod levels_refill;
+mod levels_told;
 mod rolling;

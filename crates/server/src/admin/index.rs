@@ -6,9 +6,10 @@ use axum::response::{Html, IntoResponse, Response};
 use super::answer::{prefers, text};
 
 /// The paths that can be asked for, and what each of them says.
-pub const PATHS: [(&str, &str); 7] = [
+pub const PATHS: [(&str, &str); 8] = [
     ("/", "what there is"),
     ("/config", "how the service was configured, without its secrets"),
+    ("/leases", "what this node holds of limits that it shares, the busiest keys first"),
     ("/live", "whether the process runs; needs no token"),
     ("/metrics", "what is counted, for Prometheus"),
     ("/ready", "whether it can answer, and if not, why; needs no token"),

@@ -5,6 +5,7 @@
 
 mod answer;
 mod index;
+mod leases;
 mod rlconfig;
 
 use std::sync::Arc;
@@ -70,6 +71,7 @@ pub fn router(service: Service, options: Options) -> Router {
         .route("/stats", get(stats))
         .route("/rlconfig", get(rlconfig))
         .route("/config", get(config))
+        .route("/leases", get(leases))
         .route("/debug/pprof", any(answer::pprof))
         .route("/debug/pprof/", any(answer::pprof))
         .route("/debug/pprof/{*rest}", any(answer::pprof))
@@ -127,6 +129,11 @@ async fn rlconfig(State(admin): Admin) -> Response {
 
 async fn config(State(admin): Admin) -> Response {
     answer::json(&admin.options.config)
+}
+
+async fn leases(State(admin): Admin) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], admin.written(leases::page).await)
+        .into_response()
 }
 
 // === impl Inner ===

@@ -6,12 +6,13 @@
 //!   status   {"allowed": true, "rule": "shop/user", "limit": "burst", "quota": 9, "remaining": 8, "reset_after_ms": 200}
 //! ```
 //!
-//! A status has what there is to tell of it: without a limit neither `limit` nor numbers, `retry_after_ms` only if it is denied.
+//! A status has what there is to tell of it: without a limit neither `limit` nor numbers, `retry_after_ms` only if it is denied, `level` and `over` only where the store was
+//! not asked.
 
 use sluicegate::rules::plan::{List, Under};
 use sluicegate::rules::set::RuleNo;
 use sluicegate::{
-    Checked, Inspected, LimitState, Outcome, Policy, Snapshot, Span, Status, Verdict,
+    Checked, Inspected, LimitState, Outcome, Policy, Promise, Snapshot, Span, Status, Verdict,
 };
 
 use super::told::policies;
@@ -61,7 +62,16 @@ fn write_status(status: &Status, list: Option<List>, rules: &Snapshot<'_>, out: 
     }
     write_outcome(verdict.outcome, out);
     write_marks(verdict, out);
+    write_promise(status.promise, out);
     out.push(b'}');
+}
+
+/// Who decided, where it was not the store, and how much more may have passed since.
+fn write_promise(promise: Promise, out: &mut Vec<u8>) {
+    if promise != Promise::default() {
+        text(out, r#","level":"#, promise.level.name());
+        number(out, r#","over":"#, promise.over);
+    }
 }
 
 /// The rule, by name.
@@ -192,4 +202,22 @@ fn signed(out: &mut Vec<u8>, name: &str, value: i64) {
 /// Whole milliseconds, rounded up: whoever waits so long does not come early.
 fn millis(out: &mut Vec<u8>, name: &str, span: Span) {
     number(out, name, span.as_micros().div_ceil(1_000));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicegate::Level;
+
+    #[test]
+    fn an_answer_says_its_level_where_the_store_was_not_asked() {
+        let told = |level, over| {
+            let mut out = Vec::new();
+            write_promise(Promise { level, over }, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(told(Level::Strict, 0), "");
+        assert_eq!(told(Level::Leased, 0), r#","level":"leased","over":0"#);
+        assert_eq!(told(Level::Eventual, 7), r#","level":"eventual","over":7"#);
+    }
 }

@@ -190,6 +190,12 @@ pub struct Status {
     /// What limits would have said that are only watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<Shadow>,
+    /// Who decided, where it was not the store that all nodes share: `leased` (this node had bought ahead) or `eventual` (it hears of the others afterwards).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+    /// How much more than the limit may have passed at that level: what other nodes admitted that this one has not heard of. 0 of what is `leased`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub over: Option<u64>,
 }
 
 /// What limits would have said that are only watched.

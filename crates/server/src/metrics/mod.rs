@@ -3,6 +3,7 @@
 //! Names that envoyproxy/ratelimit has are those that it has (`ratelimit_…`), so that dashboards and alerts go on to work; the others
 //! begin with `sluicegate_`. What a client can choose never becomes a label, so the number of series is bounded by the rules.
 
+mod levels;
 mod page;
 mod process;
 mod rules;
@@ -42,6 +43,7 @@ pub fn text(service: &Service) -> String {
     put_holds(&mut page, service);
     if let Counters::Shared(shared) = service.counters() {
         store::put(&mut page, shared);
+        levels::put(&mut page, shared);
     }
     process::put(&mut page);
     page.into_text()

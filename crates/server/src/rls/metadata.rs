@@ -1,13 +1,16 @@
 //! `dynamic_metadata`: what was asked and what the rules add to it, for filters and logs behind Envoy's rate limit filter.
 //!
 //! ```text
-//!   { domain, hitsAddend?, descriptors: [{ entries: ["key=value", …], limit?, hitsAddend? }, …], metadata?, deniedBy? }
+//!   { domain, hitsAddend?, descriptors: [{ entries: ["key=value", …], limit?, hitsAddend?, level?, over? }, …], metadata?, deniedBy? }
 //! ```
+//!
+//! `level` and `over` are there where the store that nodes share was not asked.
 //!
 //! A `google.protobuf.Struct` has `fields = 1 { key = 1, value = 2 }`; a `Value` one of `null = 1, number = 2, string = 3, bool = 4,
 //! struct = 5, list = 6`; a `ListValue` has `values = 1`.
 
 use sluicegate::rules::metadata::Metadata;
+use sluicegate::{Promise, Status};
 
 use super::ask::{Ask, AskedLimit};
 use super::wire::{put_bytes, put_double, put_message, put_number_always};
@@ -15,6 +18,7 @@ use super::wire::{put_bytes, put_double, put_message, put_number_always};
 /// Appends all of it. `passed` are the metadata of the rules that let their descriptors pass.
 pub(super) fn put<'a>(
     ask: &Ask<'_>,
+    statuses: &[Status],
     passed: impl Iterator<Item = &'a Metadata>,
     denied_by: Option<&str>,
     out: &mut Vec<u8>,
@@ -26,7 +30,7 @@ pub(super) fn put<'a>(
         if ask.hits_addend > 0 {
             put_field("hitsAddend", out, |out| put_double(2, f64::from(ask.hits_addend), out));
         }
-        put_field("descriptors", out, |out| put_descriptors(ask, out));
+        put_field("descriptors", out, |out| put_descriptors(ask, statuses, out));
         if let Some(merged) = &merged {
             put_field("metadata", out, |out| put_value(merged, out));
         }
@@ -36,8 +40,11 @@ pub(super) fn put<'a>(
     });
 }
 
-fn put_descriptors(ask: &Ask<'_>, out: &mut Vec<u8>) {
-    put_list(&ask.descriptors, out, |asked, out| {
+fn put_descriptors(ask: &Ask<'_>, statuses: &[Status], out: &mut Vec<u8>) {
+    let promise =
+        |place: usize| statuses.get(place).map_or(Promise::default(), |status| status.promise);
+    let all: Vec<_> = ask.descriptors.iter().enumerate().collect();
+    put_list(&all, out, |(place, asked), out| {
         put_message(5, out, |out| {
             put_field("entries", out, |out| {
                 put_list(ask.entries(asked), out, |entry, out| {
@@ -50,6 +57,11 @@ fn put_descriptors(ask: &Ask<'_>, out: &mut Vec<u8>) {
             if let Some(hits) = asked.hits_addend {
                 // As near as a `Struct` comes: its numbers are floating.
                 put_field("hitsAddend", out, |out| put_double(2, hits as f64, out));
+            }
+            let promise = promise(*place);
+            if promise != Promise::default() {
+                put_field("level", out, |out| put_text(promise.level.name(), out));
+                put_field("over", out, |out| put_double(2, promise.over as f64, out));
             }
         });
     });

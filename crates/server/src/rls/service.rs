@@ -359,7 +359,7 @@ impl Service {
             Code::Ok => None,
             Code::OverLimit => self.denied_by(rules, checked),
         };
-        metadata::put(ask, passed, denied_by.as_deref(), out);
+        metadata::put(ask, &checked.statuses, passed, denied_by.as_deref(), out);
     }
 
     /// The rule that denies, by its id.

@@ -4,8 +4,6 @@ use sluicegate::config::files::ReadOptions;
 use sluicegate::config::problem::Problem;
 use sluicegate::config::rules::Options;
 use sluicegate::config::watch::Watch;
-use sluicegate::rules::rule::Consistency;
-use sluicegate::rules::set::RuleNo;
 use sluicegate::{Change, Following, LOOK_EVERY, RulesError, rules_of};
 
 use super::{StartError, broken};
@@ -82,23 +80,6 @@ fn loaded(service: &Service, warnings: &[Problem]) {
     service.telemetry().happened(Happening::RulesLoaded);
     service.health().rules_loaded(service.engine().snapshot().rules().domains().count());
     warnings.iter().for_each(|warning| events::rules_warning(warning));
-    if !service.is_alone() {
-        tell_of_consistency(service);
-    }
-}
-
-/// What a rule promises that its counters do not keep yet is told: they keep more.
-fn tell_of_consistency(service: &Service) {
-    let snapshot = service.engine().snapshot();
-    let rules = snapshot.rules();
-    let asks_less = |no: &RuleNo| rules.rule(*no).consistency != Consistency::Strict;
-    let mut others = rules.rules().filter(asks_less);
-    if let Some(first) = others.next() {
-        let (first, more) = (rules.id(first), others.count());
-        events::rules_warning(&format_args!(
-            "`{first}` and {more} more rules are not `consistency: strict`: so far every decision asks the store all the same, which is never above the limit and takes a round trip"
-        ));
-    }
 }
 
 fn refused(service: &Service, problem: &RulesError) {

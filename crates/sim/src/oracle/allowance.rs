@@ -76,7 +76,7 @@ fn held_at(case: &Case<'_>, at_us: u64) -> u64 {
 }
 
 /// By when a store that forgot something at this moment was told again: soon after everybody has found it, or after everything else is well again.
-fn told_by(case: &Case<'_>, at_us: u64) -> u64 {
+pub(super) fn told_by(case: &Case<'_>, at_us: u64) -> u64 {
     let faults = &case.history.faults;
     let others = faults.iter().filter(|(_, fault)| {
         !matches!(fault, Fault::Back | Fault::Reconnect(_) | Fault::FailOver(_) | Fault::LoseAll)

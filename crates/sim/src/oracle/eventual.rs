@@ -49,7 +49,7 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
     if case.plan.policy == Policy::Local && !case.scenario.is_calm() {
         return None;
     }
-    let apart_us = sync_ms * 2_000 + window.edge_us;
+    let apart_us = sync_ms * 2_000 + window.edge_us + 2_000;
     let judged = window.admitted.iter().enumerate();
     judged.into_iter().find_map(|(place, hit)| {
         window.is_too_many(place, hit).or_else(|| window.is_too_late(hit, apart_us))
@@ -60,10 +60,11 @@ impl Window<'_> {
     /// Whether a hit does not fit with what its node knew.
     fn is_too_many(&self, place: usize, hit: &Hit) -> Option<String> {
         let window = self.of(hit)?;
-        let heard = self.heard(hit).map_or(0, |sync| sync.done_us);
+        // What arrives in the same millisecond may be read after it.
+        let heard = self.heard(hit, hit.asked_us - 1_000).map_or(0, |sync| sync.done_us);
         let knew = |other: &Hit| match other.process == hit.process {
             true => true,
-            false => self.was_told(other, heard),
+            false => self.was_told(other, heard, hit.answered_us),
         };
         let sum = |window: u64| -> u64 {
             let in_it = |other: &&Hit| self.of(other) == Some(window) && knew(other);
@@ -88,7 +89,8 @@ impl Window<'_> {
         if hit.answered_us < begin + apart_us {
             return None;
         }
-        let heard = self.heard(hit).map_or(0, |sync| sync.done_us);
+        // If it had to ask first, it knows that.
+        let heard = self.heard(hit, hit.answered_us).map_or(0, |sync| sync.done_us);
         (heard + apart_us < hit.answered_us).then(|| {
             let at = hit.answered_us;
             format!("a hit passed at {at}, when its node knew how things stood at {heard}")
@@ -101,15 +103,15 @@ impl Window<'_> {
         (from / self.per_us == to / self.per_us).then_some(to / self.per_us)
     }
 
-    /// The last call that the hit's node had heard the answer of.
-    fn heard(&self, hit: &Hit) -> Option<&Synced> {
+    /// The last call that the hit's node had heard the answer of at a moment.
+    fn heard(&self, hit: &Hit, by_us: u64) -> Option<&Synced> {
         let its = self.syncs.iter().filter(|sync| sync.process == hit.process);
-        let heard = its.filter(|sync| sync.heard_us.is_some_and(|at| at <= hit.asked_us));
+        let heard = its.filter(|sync| sync.heard_us.is_some_and(|at| at <= by_us));
         heard.max_by_key(|sync| sync.done_us).copied()
     }
 
-    /// Whether the store had been told of a hit at a moment, and had not forgotten it.
-    fn was_told(&self, hit: &Hit, by_us: u64) -> bool {
+    /// Whether the store had been told of a hit at a moment, and had not forgotten it by another.
+    fn was_told(&self, hit: &Hit, by_us: u64, now_us: u64) -> bool {
         self.syncs.iter().any(|sync| {
             sync.process == hit.process
                 && sync.sent_us >= hit.answered_us
@@ -117,7 +119,7 @@ impl Window<'_> {
                 && !self
                     .forgot
                     .iter()
-                    .any(|(since, at)| (*since..*at).contains(&sync.done_us) && *at <= by_us)
+                    .any(|(since, at)| (*since..*at).contains(&sync.done_us) && *at <= now_us)
         })
     }
 }

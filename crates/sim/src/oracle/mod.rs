@@ -7,10 +7,12 @@
 //! |---|---|
 //! | `bucket`, `window`, `sliding` | never more than the limit and what the level and the faults allow |
 //! | `allowance` | what that is |
+//! | `books` | what passed and what is held was charged |
 //! | `eventual` | the same for nodes that tell each other afterwards |
 //! | `usage` | never much less than there is; nobody locked out; nodes with the same demand have about the same |
 
 mod allowance;
+mod books;
 mod bucket;
 mod eventual;
 mod sliding;
@@ -72,6 +74,7 @@ impl Case<'_> {
             let most = if self.scenario.trouble.reloads() { self.scenario.reloaded } else { 0 };
             let limit = limit.times(most.max(1_000));
             found.extend(self.over(limit));
+            found.extend(books::judge(self, limit));
         }
         found.extend(usage::judge(self));
         found

@@ -89,7 +89,7 @@ fn one(
     faults: &mut Vec<(u64, Fault)>,
 ) {
     let mut then = |at: u64, fault| faults.push((at, fault));
-    match chance.within(0, 10) {
+    match chance.within(0, 12) {
         0 | 1 => {
             then(from, Fault::Weather(FOUL));
             then(to, Fault::Weather(fair));
@@ -103,24 +103,24 @@ fn one(
             (0..nodes).for_each(|node| then(to, Fault::Heal(node)));
         }
         4 => then(from, Fault::Stall((to - from).min(800))),
-        kind @ (5 | 6) => {
+        kind @ 5..=8 => {
             let lost = chance.within(0, 100);
-            then(from, if kind == 5 { Fault::FailOver(lost) } else { Fault::LoseAll });
+            then(from, if kind <= 6 { Fault::FailOver(lost) } else { Fault::LoseAll });
             let back = from + chance.within(0, 200).min(to - from);
             then(back, Fault::Back);
             for node in 0..nodes {
                 then(back + chance.within(0, 30), Fault::Reconnect(node));
             }
         }
-        7 => {
+        9 => {
             then(from, Fault::Crash(node));
             then(to, Fault::Start(node));
         }
-        8 => {
+        10 => {
             then(from, Fault::Stop(node));
             then(to, Fault::Start(node));
         }
-        9 => {
+        11 => {
             let by = i64::try_from(chance.within(1, 5_000)).unwrap_or(1);
             then(from, Fault::Step(node, if chance.happens(500) { by } else { -by }));
         }

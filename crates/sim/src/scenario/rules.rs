@@ -75,13 +75,14 @@ impl RulePlan {
             _ => LevelPlan::Eventual { sync_ms: chance.one_of(&[20, 50, 100, 250]) },
         };
         let window = |chance: &mut Chance| {
-            let per_ms = chance.one_of(&[500, 500, 1_000, 1_000, 2_000]);
-            (chance.within(5, 80) * per_ms / 1_000, per_ms)
+            let per_ms = chance.one_of(&[500, 1_000, 1_000, 2_000]);
+            (per_second(chance) * per_ms / 1_000, per_ms)
         };
         let mut limits = Vec::new();
         match (chance.within(0, 9), level) {
             (0..=3, LevelPlan::Strict | LevelPlan::Hot | LevelPlan::Leased) => {
-                let (rate, burst) = (chance.within(10, 80), chance.within(3, 40));
+                let rate = per_second(chance).max(10);
+                let burst = chance.within(3, rate.max(30));
                 limits.push(LimitPlan::Bucket { rate, burst });
                 if chance.happens(300) {
                     let (count, per_ms) = (rate, 1_000);
@@ -136,6 +137,11 @@ impl RulePlan {
             "  - key: rule{place}\n    consistency: {level}\n    on_store_failure: {policy}\n    limits:\n{limits}"
         )
     }
+}
+
+/// Mostly few, so that each counts; sometimes enough to be bought ahead.
+fn per_second(chance: &mut Chance) -> u64 {
+    if chance.happens(700) { chance.within(5, 80) } else { chance.within(80, 250) }
 }
 
 impl LimitPlan {

@@ -59,7 +59,8 @@ pub(super) fn streams(chance: &mut Chance, rules: &[RulePlan], nodes: usize) -> 
             let most = if chance.happens(200) { capacity.min(3) } else { 1 };
             let cost = chance.within(1, most);
             let is_even = chance.happens(500);
-            let kind = chance.within(0, 9);
+            let of_all = chance.within(0, 9);
+            let is_alike = chance.happens(500);
             for node in 0..nodes {
                 let even = (wanted / nodes as u64).max(1);
                 let rate = match (is_even, node) {
@@ -68,6 +69,7 @@ pub(super) fn streams(chance: &mut Chance, rules: &[RulePlan], nodes: usize) -> 
                     (false, 0) => (wanted * 9 / 10).max(1),
                     (false, _) => (wanted / 10 / nodes as u64).max(1),
                 };
+                let kind = if is_alike { of_all } else { chance.within(0, 9) };
                 let pattern = match kind {
                     0..=5 => Pattern::Steady(rate),
                     6 | 7 => {
@@ -76,8 +78,8 @@ pub(super) fn streams(chance: &mut Chance, rules: &[RulePlan], nodes: usize) -> 
                     }
                     _ => Pattern::Phases(
                         rate * 2,
-                        chance.within(200, 1_500),
-                        chance.within(200, 1_500),
+                        chance.within(100, 1_000),
+                        chance.within(300, 1_500),
                     ),
                 };
                 streams.push(Stream { node, rule: place, identity, cost, pattern });

@@ -76,6 +76,7 @@ const fn end(end: End) -> &'static str {
 fn under(under: &UnderRule) -> Value {
     json!({
         "rule": under.rule,
+        "promise": under.promise,
         "override": under.came_with,
         "counter": under.counter,
         "replaced_by": under.replaced_by,

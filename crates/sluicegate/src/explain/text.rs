@@ -49,6 +49,9 @@ fn descriptor(one: &One<'_>) -> String {
     if let Some(settings) = &under.settings {
         row("settings", settings);
     }
+    if let Some(promise) = &under.promise {
+        row("promise", promise);
+    }
     row("cost", &grouped(one.cost));
     if !under.counter.is_empty() {
         row("counter of", &under.counter.join(" · "));

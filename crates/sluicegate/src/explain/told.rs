@@ -58,6 +58,8 @@ pub(super) struct UnderRule {
     pub(super) limits: Vec<String>,
     /// How a rule is enforced, in words.
     pub(super) settings: Option<String>,
+    /// What nodes that share it promise, if there is something to say.
+    pub(super) promise: Option<String>,
     /// The rule, or what came with the request in its place.
     pub(super) rule: Option<Value>,
     pub(super) came_with: Option<Value>,
@@ -219,6 +221,7 @@ fn by_rule(set: &RuleSet, no: RuleNo, explained: &Explained<'_>) -> UnderRule {
         id: placed.id(),
         limits: words::limits(&rule.limits),
         settings: Some(words::settings(rule).join(" · ")),
+        promise: words::promise(rule),
         rule: Some(json::rule(&placed)),
         came_with: None,
         counter: match rule.limits {
@@ -239,6 +242,7 @@ fn came_with(limit: Override, domain: &str, entries: &[Entry<'_>]) -> UnderRule 
         id: "the limit that came with it".to_owned(),
         limits: vec![words::envoy(requests_per_unit, unit)],
         settings: None,
+        promise: None,
         rule: None,
         came_with: Some(json::envoy(requests_per_unit, unit)),
         counter,

@@ -203,6 +203,29 @@ fn consistency(rule: &Rule) -> String {
     }
 }
 
+/// What nodes that share a rule promise together, in a sentence; nothing of a rule that is simply strict.
+pub(crate) fn promise(rule: &Rule) -> Option<String> {
+    let asks = "never above the limit: every decision asks the store";
+    match (rule.consistency, rule.kept_consistency()) {
+        (Consistency::Strict, _) => None,
+        (_, Consistency::Strict) => Some(format!("{asks}, since it counts as strict in this mode")),
+        (_, Consistency::StrictUntilHot) => {
+            Some(format!("{asks}, except for keys that are asked for very often: these are leased"))
+        }
+        (_, Consistency::Leased) => {
+            let buys = "nodes buy ahead and decide by themselves";
+            Some(format!("never above the limit: {buys}; what a node that dies still held is lost"))
+        }
+        (_, Consistency::Eventual { sync_interval }) => {
+            let every = show_span(sync_interval);
+            Some(format!(
+                "nodes decide by themselves and tell each other every {every}: above the limit passes \
+                 at most what the others admit in that time and until they are heard"
+            ))
+        }
+    }
+}
+
 /// As it is written in a file.
 pub(crate) const fn on_store_failure(on: OnStoreFailure) -> &'static str {
     match on {

@@ -13,7 +13,10 @@ use parking_lot::Mutex;
 use redis::Value;
 use sluicegate_core::time::{Span, Timestamp};
 
+use super::Store;
+use super::key::rule_id;
 use super::weight::{Carries, Shared, Weight};
+use crate::redis::script::AskPart;
 
 /// How many rules a node tells of, and how many it hears of: the busiest.
 const RULES_MAX: usize = 64;
@@ -66,6 +69,29 @@ pub(super) struct Round {
     own: Option<HashMap<u64, u64>>,
     /// Of all, for the busiest rules.
     sums: HashMap<u64, u64>,
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Watches what this node is asked for under a rule, so that it has a share by demand while the store is away.
+    pub(crate) fn watch_demand(
+        &self,
+        lasting_key: &str,
+        hits: impl Fn() -> Option<u64> + Send + Sync + 'static,
+    ) -> Arc<RuleWeight> {
+        self.inner.demands.watch(rule_id(lasting_key), hits)
+    }
+
+    /// What a part that passes is charged here, where a hit weighs so much; rounding goes on with the next one.
+    pub(crate) fn charge(&self, part: &AskPart, weight: Weight) -> u64 {
+        self.inner.demands.carries.charge(self.inner.hash_of(part), part.cost, weight)
+    }
+
+    /// What it would be charged.
+    pub(crate) fn would_charge(&self, part: &AskPart, weight: Weight) -> u64 {
+        self.inner.demands.carries.would_charge(self.inner.hash_of(part), part.cost, weight)
+    }
 }
 
 // === impl Demands ===

@@ -10,6 +10,7 @@ mod mending;
 mod nodes;
 mod recent;
 mod refusing;
+mod stats;
 mod time;
 mod weight;
 
@@ -22,7 +23,6 @@ use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Decision;
-use sluicegate_rules::rule::OnStoreFailure;
 use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot};
 
 use super::call::CallError;
@@ -38,8 +38,11 @@ use journal::Journal;
 use lane::{Pending, Said};
 use recent::{Recent, Seen, Sights};
 use refusing::Refusing;
+use stats::POLICIES;
 
 pub(crate) use demand::RuleWeight;
+pub use stats::StoreStats;
+
 pub(crate) use weight::Weight;
 
 /// How many asks may wait in one lane. With more the store is too slow for what is wanted of it, and waiting would help nobody.
@@ -68,38 +71,6 @@ pub struct StoreOptions {
     /// Where randomness comes from, so that a trial can be made again: from nowhere unless told.
     pub seed: Option<u64>,
 }
-
-/// What a store was asked, and what became of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct StoreStats {
-    /// Asks that went to the store.
-    pub asked: u64,
-    /// Denials that were known without asking.
-    pub known: u64,
-    /// Asks that went the long way.
-    pub long: u64,
-    /// Asks that the store did not answer.
-    pub failed: u64,
-    /// Hits that were admitted without the store, and are written down for it.
-    pub owed: u64,
-    /// Those that were not: there was no more room.
-    pub unwritten: u64,
-    /// Records that nobody of us has written. They counted as nothing, and were written over.
-    pub garbage: u64,
-    /// Counters that were told of hits that were admitted without the store.
-    pub settled: u64,
-    /// Counters that the store had forgotten something of, and were told again.
-    pub reasserted: u64,
-    /// How many nodes there are.
-    pub nodes: u64,
-    /// Decisions of a script that the core would have made otherwise: always 0.
-    pub disagreements: u64,
-    fallbacks: [u64; POLICIES.len()],
-}
-
-const POLICIES: [OnStoreFailure; 4] =
-    [OnStoreFailure::Local, OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Error];
 
 pub(super) struct Inner {
     link: Link,
@@ -210,27 +181,6 @@ impl Store {
     #[must_use]
     pub fn refuses(&self) -> Option<Box<str>> {
         self.inner.refusal.now()
-    }
-
-    /// What it was asked.
-    #[must_use]
-    pub fn stats(&self) -> StoreStats {
-        let Inner { asked, known, long, failed, journal, fallbacks, .. } = &*self.inner;
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        StoreStats {
-            asked: read(asked),
-            known: read(known),
-            long: read(long),
-            failed: read(failed),
-            owed: read(&journal.written),
-            unwritten: read(&journal.dropped),
-            garbage: read(&self.inner.garbage),
-            settled: read(&self.inner.settled),
-            reasserted: read(&self.inner.reasserted),
-            nodes: self.nodes(),
-            disagreements: script::DISAGREEMENTS.load(Ordering::Relaxed),
-            fallbacks: std::array::from_fn(|place| read(&fallbacks[place])),
-        }
     }
 
     /// The name of what is kept of an identity.
@@ -396,32 +346,6 @@ impl Store {
         said.map_err(NotDone::from)
     }
 
-    /// Watches what this node is asked for under a rule, so that it has a share by demand while the store is away.
-    pub(crate) fn watch_demand(
-        &self,
-        lasting_key: &str,
-        hits: impl Fn() -> Option<u64> + Send + Sync + 'static,
-    ) -> Arc<RuleWeight> {
-        self.inner.demands.watch(key::rule_id(lasting_key), hits)
-    }
-
-    /// What a part is charged here, where a hit weighs so much; rounding goes on with the next one.
-    pub(crate) fn charge(&self, part: &AskPart, weight: Weight) -> u64 {
-        self.inner.demands.carries.charge(self.inner.hash_of(part), part.cost, weight)
-    }
-
-    /// What it would be charged.
-    pub(crate) fn would_charge(&self, part: &AskPart, weight: Weight) -> u64 {
-        self.inner.demands.carries.would_charge(self.inner.hash_of(part), part.cost, weight)
-    }
-
-    /// What a rule says took the place of an answer.
-    pub(crate) fn fell_back(&self, policy: OnStoreFailure) {
-        if let Some(place) = POLICIES.iter().position(|known| *known == policy) {
-            self.inner.fallbacks[place].fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     /// A part was admitted without the store.
     pub(crate) fn write_down(&self, part: &AskPart) {
         self.inner.journal.write(part, self.inner.now());
@@ -438,13 +362,6 @@ impl Store {
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store").field("link", &self.inner.link).finish_non_exhaustive()
-    }
-}
-
-impl StoreStats {
-    /// How often each policy took the place of an answer, by its name.
-    pub fn fallbacks(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        ["local", "allow", "deny", "error"].into_iter().zip(self.fallbacks)
     }
 }
 

@@ -1,18 +1,20 @@
 //! What nodes have counted by themselves, told to each other through the store.
 //!
-//! A hash for each identity has a field for each node, which only that node writes, and `epoch`, which a reset raises:
+//! A hash for each identity has a field for each node, which only that node writes; one for each window, with the sum over all nodes; and `epoch`, which a reset raises:
 //!
 //! ```text
-//!   epoch             3
-//!   9f1c2ab4d0e75566  60000000=<over>,<start>,<admitted>,<given back>,<start before>,<admitted>,<given back> Europe/Berlin/day=…
+//!   epoch                     3
+//!   9f1c2ab4d0e75566          60000000=<over>,<start>,<admitted>,<given back>,<start before>,<admitted>,<given back> Europe/Berlin/day=…
+//!   60000000=<start>          <admitted and not given back>,<over>
 //! ```
 //!
 //! A series is told by the length of its windows (or by their calendar) and not by the limit that counts in it: a limit whose number changes goes on with
-//! what was counted, one whose length changes begins anew. Numbers of a window only rise, so two accounts of it are merged by the greater ones: a push
-//! that comes late, twice or not at all changes nothing that a later one does not. A series is dropped when it is `over`, a field with its last series.
+//! what was counted, one whose length changes begins anew. A node's numbers of a window only rise, so two accounts of it are merged by the greater ones: a push
+//! that comes late, twice or not at all changes nothing that a later one does not. What a push adds to a node's field it adds to the sum, in the same script;
+//! so others hear of it at a price that does not depend on how many nodes there are. What is `over` is dropped when somebody comes to a new window.
 //!
 //! A call is told the time (or nothing, for the store's own), the node, and for each key what to do, an epoch, and what the node has counted. It answers the time, and
-//! for each key the epoch, the node's own field if it was only a look, and how much all others have admitted in each window: `60000000=<start>,<net>`.
+//! for each key the epoch, the node's own field if all was looked at, and how much all others have admitted in each of those windows: `60000000=<start>,<net>`.
 //! A push of an epoch that is over is not taken.
 
 #[cfg(test)]
@@ -27,8 +29,8 @@ use sluicegate_core::time::Timestamp;
 use super::call::{Call, CallError, Script};
 use super::store::Store;
 
-/// The most keys of one call.
-pub(crate) const KEYS_MAX: usize = 64;
+/// The most keys of one call. With more of them it holds the store up for longer, and is not cheaper.
+pub(crate) const KEYS_MAX: usize = 32;
 
 static SYNC: Script = Script::new(include_str!("sync.lua"));
 
@@ -44,7 +46,9 @@ pub(crate) struct Push {
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncOp {
-    /// Hear what others have counted, and what this node had.
+    /// Hear what others have counted in any window, and what this node had.
+    LookAtAll,
+    /// Hear what others have counted in these windows.
     Look,
     /// Tell what was counted, and hear what others have.
     Push,
@@ -109,6 +113,7 @@ impl Store {
 impl SyncOp {
     const fn sign(self) -> &'static [u8] {
         match self {
+            Self::LookAtAll => b"*",
             Self::Look => b"?",
             Self::Push => b"+",
             Self::Reset => b"!",

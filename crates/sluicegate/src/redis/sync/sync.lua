@@ -44,109 +44,172 @@ end
 -- Two accounts of the same windows by the same node: of each window the one that has counted further, of all windows the last two.
 local function merge(one, other)
   if other.start > one.start then one, other = other, one end
+  local all = {}
+  for field, value in pairs(one) do all[field] = value end
   local start, admitted, given = other.start, other.admitted, other.given
-  if start == one.start then
-    one.admitted, one.given = math.max(one.admitted, admitted), math.max(one.given, given)
+  if start == all.start then
+    all.admitted, all.given = math.max(all.admitted, admitted), math.max(all.given, given)
     start, admitted, given = other.before, other.was_admitted, other.was_given
   end
-  if start == one.before then
-    one.was_admitted, one.was_given = math.max(one.was_admitted, admitted), math.max(one.was_given, given)
-  elseif start > one.before then
-    one.before, one.was_admitted, one.was_given = start, admitted, given
+  if start == all.before then
+    all.was_admitted, all.was_given = math.max(all.was_admitted, admitted), math.max(all.was_given, given)
+  elseif start > all.before then
+    all.before, all.was_admitted, all.was_given = start, admitted, given
   end
-  one.over = math.max(one.over, other.over)
-  return one
+  all.over = math.max(all.over, other.over)
+  return all
 end
 
-local function merge_all(kept, pushed)
-  local places = {}
-  for i = 1, #pushed do places[pushed[i].name] = i end
-  for i = 1, #kept do
-    local place = places[kept[i].name]
-    if place then
-      pushed[place] = merge(pushed[place], kept[i])
-    else
-      -- Of limits that this node has no longer; others may.
-      pushed[#pushed + 1] = kept[i]
-    end
+local function named(all, name)
+  for i = 1, #all do
+    if all[i].name == name then return all[i] end
   end
-  return pushed
 end
 
--- Everything that is kept under a key. What is no hash is not ours, and in the way.
-local function load(key)
-  local list = redis.pcall('HGETALL', key)
-  if list.err then
-    redis.call('DEL', key)
-    list = {}
-  end
-  local epoch, names, texts = 0, {}, {}
-  for i = 1, #list, 2 do
-    if list[i] == EPOCH then
-      epoch = tonumber(list[i + 1]) or 0
-    else
-      names[#names + 1], texts[#texts + 1] = list[i], list[i + 1]
-    end
-  end
-  return epoch, names, texts
+-- What was admitted and not given back in the window that begins there.
+local function net(series, start)
+  if not series then return 0 end
+  if series.start == start then return series.admitted - series.given end
+  if series.before == start then return series.was_admitted - series.was_given end
+  return 0
 end
 
-local function add(sums, order, name, start, net)
-  local id = name .. '=' .. string.format('%.0f', start)
-  if not sums[id] then
-    sums[id] = 0
-    order[#order + 1] = id
-  end
-  sums[id] = sums[id] + net
+local function window(series, start)
+  return string.format('%s=%.0f', series.name, start)
 end
 
-local function answer(key, op, told_epoch, text)
-  local epoch, names, texts = load(key)
-  if op == '!' then
-    epoch = math.max(epoch, told_epoch) + 1
-    redis.call('DEL', key)
-    redis.call('HSET', key, EPOCH, string.format('%.0f', epoch))
-    names = {}
-  elseif op == '+' and told_epoch > epoch then
-    -- It was forgotten here that all of this is of no use any more.
-    epoch = told_epoch
-    redis.call('DEL', key)
-    redis.call('HSET', key, EPOCH, string.format('%.0f', epoch))
-    names = {}
-  end
-  local pushes = op == '+' and told_epoch == epoch
-  local own, last = '', 0
-  local sums, order, useless = {}, {}, {}
-  for i = 1, #names do
-    local kept = read(texts[i])
-    if names[i] == node then
-      own = texts[i]
-    elseif #kept == 0 then
-      useless[#useless + 1] = names[i]
-    else
-      for j = 1, #kept do
-        local s = kept[j]
-        last = math.max(last, s.over)
-        add(sums, order, s.name, s.start, s.admitted - s.given)
-        if s.before > 0 then add(sums, order, s.name, s.before, s.was_admitted - s.was_given) end
+-- What everybody has admitted in a window, and until when that is of use. Nothing where nobody has.
+local function total(text)
+  local sum, over = string.match(text or '', '^(-?%d+),(%d+)$')
+  return tonumber(sum), tonumber(over)
+end
+
+-- Merges what is kept of a node with what it tells. What is kept then, whether a window is new, and what to write.
+local function merge_all(kept, pushed, totals)
+  local merged, writes, is_new = {}, {}, false
+  for i = 1, #pushed do
+    local told = pushed[i]
+    local had = named(kept, told.name)
+    local has = had and merge(told, had) or told
+    merged[i] = has
+    is_new = is_new or not had or has.start > had.start
+    for place, start in ipairs({ told.start, told.before }) do
+      -- What is kept no longer has been counted already, or comes too late.
+      local is_kept = start == has.start or start == has.before
+      local more = is_kept and net(has, start) - net(had, start) or 0
+      if more ~= 0 then
+        local at = 2 * i - 2 + place
+        local sum, over = total(totals[at])
+        totals[at] = string.format('%.0f,%.0f', (sum or 0) + more, math.max(over or 0, told.over))
+        writes[#writes + 1] = window(told, start)
+        writes[#writes + 1] = totals[at]
       end
     end
   end
-  if op ~= '?' then
-    local pushed = read(text)
-    if pushes then
-      pushed = merge_all(read(own), pushed)
-      if #pushed > 0 then redis.call('HSET', key, node, write(pushed)) end
+  for i = 1, #kept do
+    -- Of limits that this node has no longer; others may.
+    if not named(pushed, kept[i].name) then merged[#merged + 1] = kept[i] end
+  end
+  return merged, is_new, writes
+end
+
+-- Drops what is of no use any more: whenever a window is new to somebody.
+local function clean(key)
+  local list = redis.call('HGETALL', key)
+  for i = 1, #list, 2 do
+    local field, text = list[i], list[i + 1]
+    local _, over = total(text)
+    local is_useless
+    if string.find(field, '=', 1, true) then
+      is_useless = not over or over <= now
+    else
+      is_useless = field ~= EPOCH and field ~= node and #read(text) == 0
     end
-    for i = 1, #pushed do last = math.max(last, pushed[i].over) end
-    for i = 1, #useless do redis.call('HDEL', key, useless[i]) end
-    local ms = TOLD_MS
-    if told_now == '' then ms = math.max(math.ceil((last - now) / 1000), 0) + SLACK_MS end
-    redis.call('PEXPIRE', key, string.format('%.0f', ms))
+    if is_useless then redis.call('HDEL', key, field) end
+  end
+end
+
+local function keep(key, all)
+  local ms = TOLD_MS
+  if told_now == '' then
+    local last = now
+    for i = 1, #all do last = math.max(last, all[i].over) end
+    ms = math.max(math.ceil((last - now) / 1000) + SLACK_MS, redis.call('PTTL', key))
+  end
+  redis.call('PEXPIRE', key, string.format('%.0f', ms))
+end
+
+local function begin_anew(key, epoch, all)
+  redis.call('DEL', key)
+  redis.call('HSET', key, EPOCH, string.format('%.0f', epoch))
+  keep(key, all)
+end
+
+-- Everything that there is, and what this node had.
+local function look_at_all(key)
+  local list = redis.pcall('HGETALL', key)
+  local fields = {}
+  -- What is no hash is not ours.
+  for i = 1, (list.err and 0 or #list), 2 do fields[list[i]] = list[i + 1] end
+  local own_text = fields[node] or ''
+  local own, others = read(own_text), {}
+  for field, text in pairs(fields) do
+    local name, start = string.match(field, '^([^=]+)=(%d+)$')
+    local sum, over = total(text)
+    if name and sum and over > now then
+      others[#others + 1] = string.format('%s,%.0f', field, sum - net(named(own, name), tonumber(start)))
+    end
+  end
+  table.sort(others)
+  return { tonumber(fields[EPOCH] or '') or 0, own_text, table.concat(others, ' ') }
+end
+
+local function answer(key, op, told_epoch, text)
+  if op == '*' then return look_at_all(key) end
+  local pushed = read(text)
+  local fields = { EPOCH, node }
+  for i = 1, #pushed do
+    fields[2 * i + 1], fields[2 * i + 2] = window(pushed[i], pushed[i].start), window(pushed[i], pushed[i].before)
+  end
+  local kept = redis.pcall('HMGET', key, unpack(fields))
+  if kept.err then
+    redis.call('DEL', key)
+    kept = {}
+  end
+  local epoch = tonumber(kept[1] or '') or 0
+  if op == '!' then
+    epoch = math.max(epoch, told_epoch) + 1
+    begin_anew(key, epoch, pushed)
+    kept = {}
+  elseif op == '+' and told_epoch > epoch then
+    -- It was forgotten here that all of this is of no use any more.
+    epoch = told_epoch
+    begin_anew(key, epoch, pushed)
+    kept = {}
+  end
+  local totals = {}
+  for i = 3, #fields do totals[i - 2] = kept[i] end
+  local own = read(kept[2] or '')
+  if op == '+' and told_epoch == epoch and kept[2] ~= text then
+    local merged, is_new, writes = merge_all(own, pushed, totals)
+    own = merged
+    redis.call('HSET', key, node, write(merged), unpack(writes))
+    if is_new then
+      clean(key)
+      keep(key, merged)
+    end
   end
   local others = {}
-  for i = 1, #order do others[i] = string.format('%s,%.0f', order[i], sums[order[i]]) end
-  return { epoch, op == '?' and own or '', table.concat(others, ' ') }
+  for i = 1, #pushed do
+    for place, start in ipairs({ pushed[i].start, pushed[i].before }) do
+      local sum = total(totals[2 * i - 2 + place])
+      if sum then
+        local more = sum - net(named(own, pushed[i].name), start)
+        others[#others + 1] = string.format('%s,%.0f', window(pushed[i], start), more)
+      end
+    end
+  end
+  return { epoch, '', table.concat(others, ' ') }
 end
 
 local answers = { now }

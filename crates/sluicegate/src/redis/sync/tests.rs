@@ -45,13 +45,14 @@ async fn say(node: &Store, push: Push) -> Heard {
 
 async fn look(node: &Store) -> Heard {
     let nothing = counted(NONE, NONE);
-    say(node, Push { op: SyncOp::Look, counted: Vec::new(), ..push(0, nothing) }).await
+    say(node, Push { op: SyncOp::LookAtAll, counted: Vec::new(), ..push(0, nothing) }).await
 }
 
 /// What others have, by the minute.
 fn others(heard: &Heard) -> Vec<(u64, i64)> {
     let minute = |start: Timestamp| (start.as_micros() - START) / MINUTE;
     let mut all: Vec<_> = heard.others.iter().map(|(_, at, net)| (minute(*at), *net)).collect();
+    all.retain(|(_, net)| *net != 0);
     all.sort_unstable();
     all
 }
@@ -85,6 +86,21 @@ async fn a_push_that_comes_twice_or_late_changes_nothing() {
     assert_eq!(others(&look(&two).await), [(1, 10), (2, 1)]);
     let own = look(&one).await.own;
     assert_eq!(own, [counted(window(2, 1, 0), window(1, 12, 2))]);
+}
+
+#[tokio::test]
+async fn what_is_late_of_a_window_that_others_have_left_is_not_taken_from_it() {
+    let server = Single::start();
+    let [one, two] = [1, 2].map(|seed| node(&server, seed));
+    say(&one, push(0, counted(window(3, 4, 0), NONE))).await;
+    say(&one, push(0, counted(window(5, 1, 0), window(3, 4, 0)))).await;
+    // Sent between the two.
+    say(&one, push(0, counted(window(4, 2, 0), window(3, 4, 0)))).await;
+    assert_eq!(others(&look(&two).await), [(3, 4), (4, 2), (5, 1)]);
+    let looks = Push { op: SyncOp::Look, ..push(0, counted(window(4, 0, 0), window(3, 0, 0))) };
+    assert_eq!(others(&say(&two, looks.clone()).await), [(3, 4), (4, 2)]);
+    assert_eq!(say(&two, looks).await.own, [], "it asked for others");
+    assert_eq!(server.cli(&["HLEN", "{k}:e"]), "4", "who looks leaves no trace");
 }
 
 #[tokio::test]
@@ -141,10 +157,18 @@ async fn what_is_over_is_dropped_and_everything_runs_out() {
     let stale = format!("60000000={},{},7,0,0,0,0", now - 1, now - 2 * MINUTE);
     server.cli(&["HSET", "{k}:e", "deadbeefdeadbeef", &stale]);
     server.cli(&["HSET", "{k}:e", "garbage", "what is this"]);
+    server.cli(&["HSET", "{k}:e", "60000000=7", "12,13"]);
+    server.cli(&["HSET", "{k}:e", "60000000=8", "no number"]);
     let heard = say(&two, push(0, soon(now + 2 * MINUTE))).await;
-    assert_eq!(heard.others.len(), 1);
-    assert_eq!(heard.others[0].2, 5);
-    assert_eq!(server.cli(&["HLEN", "{k}:e"]), "2");
+    let nets: Vec<i64> = heard.others.iter().map(|(.., net)| *net).collect();
+    assert_eq!(nets, [5]);
+    let mut fields: Vec<String> =
+        server.ask(&["HKEYS", "{k}:e"]).items().iter().map(|field| field.to_string()).collect();
+    fields.sort();
+    let mut wanted = [&one, &two].map(|node| format!("{:016x}", node.node())).to_vec();
+    wanted.push(format!("60000000={}", now - now % MINUTE));
+    wanted.sort();
+    assert_eq!(fields, wanted);
 }
 
 #[tokio::test]
@@ -160,7 +184,7 @@ async fn what_is_no_hash_is_written_over() {
 async fn many_keys_are_told_in_one_call_each_with_series_of_its_own() {
     let server = Single::start();
     let [one, two] = [1, 2].map(|seed| node(&server, seed));
-    let pushes: Vec<Push> = (0..KEYS_MAX as u64)
+    let pushes: Vec<Push> = (1..=KEYS_MAX as u64)
         .map(|n| {
             let mut daily = counted(window(0, 2 * n, 0), NONE);
             daily.name = "Europe/Berlin/day".into();
@@ -171,9 +195,9 @@ async fn many_keys_are_told_in_one_call_each_with_series_of_its_own() {
         .collect();
     one.sync(&pushes).await.unwrap();
     let looks: Vec<Push> =
-        pushes.iter().map(|push| Push { op: SyncOp::Look, ..push.clone() }).collect();
+        pushes.iter().map(|push| Push { op: SyncOp::LookAtAll, ..push.clone() }).collect();
     let heard = two.sync(&looks).await.unwrap();
-    for (n, heard) in (0..).zip(heard) {
+    for (n, heard) in (1..).zip(heard) {
         let nets: Vec<_> = heard.others.iter().map(|(name, _, net)| (&**name, *net)).collect();
         assert_eq!(nets, [("60000000", n), ("Europe/Berlin/day", 2 * n)]);
     }
@@ -187,5 +211,5 @@ async fn the_greatest_numbers_are_summed_as_far_as_they_can_be_held() {
     say(&two, push(0, counted(window(1, EXACT_MAX, 0), NONE))).await;
     assert_eq!(others(&look(&three).await), [(1, EXACT_MAX as i64)]);
     say(&two, push(0, counted(window(1, EXACT_MAX, EXACT_MAX), NONE))).await;
-    assert_eq!(others(&look(&one).await), [(1, 0)]);
+    assert_eq!(others(&look(&one).await), []);
 }

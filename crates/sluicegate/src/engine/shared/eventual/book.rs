@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use sluicegate_core::mode::{Mode, Step};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_core::verdict::{Decision, Verdict};
 
@@ -29,8 +30,11 @@ pub(super) struct Book {
     epoch: u64,
     time: Option<StoreTime>,
     last: Option<Last>,
-    /// What others have admitted from one answer to the next, in the last of them.
+    /// How often others are heard of, as was last said.
+    interval: Span,
+    /// What others have admitted from one answer to the next, in the last of them; and when the last of them was begun.
     lately: [u64; SYNCS],
+    noted: Timestamp,
     /// For so many answers it matters what was not known.
     matters: usize,
     /// Windows that were begun under other limits are not judged by these.
@@ -70,9 +74,12 @@ pub(super) struct Telling {
 }
 
 /// Whether limits can be counted like this: windows on the clock or of a calendar, and sliding ones.
+#[inline]
 pub(super) fn serves(rule: &Rule) -> bool {
-    let counts = |(place, limit)| Series::of(limit, place).is_ok();
-    rule.mode == sluicegate_core::mode::Mode::Hard && (0..).zip(&rule.limits).all(counts)
+    // Each request asks.
+    *rule
+        .is_told_afterwards
+        .get_or_init(|| rule.mode == Mode::Hard && rule.limits.iter().all(Series::serves))
 }
 
 // === impl Book ===
@@ -89,7 +96,9 @@ impl Book {
             epoch: 0,
             time: None,
             last: None,
+            interval: Span::ZERO,
             lately: [0; SYNCS],
+            noted: Timestamp::EPOCH,
             matters: 0,
             judged_from: Timestamp::EPOCH,
             above: 0,
@@ -113,6 +122,7 @@ impl Book {
         if !self.knows(interval, now, tick) {
             return None;
         }
+        self.interval = interval;
         let verdict = self.says(Asked::Hit(cost), now);
         if verdict.is_allowed() && cost > 0 {
             self.series.iter_mut().for_each(|series| series.charge(cost));
@@ -195,17 +205,22 @@ impl Book {
     pub(super) fn is_over(&self, tick: Timestamp) -> bool {
         let Some(time) = self.time else { return true };
         let now = time.earliest(tick);
-        self.series.iter().all(|series| series.over() <= now || series.counted().is_none())
+        self.series.iter().all(|series| series.over() <= now || !series.has_counted())
     }
 
     /// What is to be told now.
-    pub(super) fn tells(&self) -> Telling {
-        let counted: Vec<Counted> = match self.last {
+    pub(super) fn tells(&mut self, tick: Timestamp) -> Telling {
+        let rule = self.rule.clone();
+        let op = match self.begin(&rule, tick) {
             // Before anything is counted here it is heard where this node stood.
-            None => Vec::new(),
-            Some(_) => self.series.iter().filter_map(Series::counted).collect(),
+            None => SyncOp::LookAtAll,
+            Some(_) if self.series.iter().any(Series::has_counted) => SyncOp::Push,
+            Some(_) => SyncOp::Look,
         };
-        let op = if counted.is_empty() { SyncOp::Look } else { SyncOp::Push };
+        let counted = match op {
+            SyncOp::LookAtAll => Vec::new(),
+            _ => self.series.iter().map(Series::counted).collect(),
+        };
         Telling { op, epoch: self.epoch, counted, version: self.version }
     }
 
@@ -243,7 +258,7 @@ impl Book {
             self.adopt(&heard.own);
         }
         let more = self.hear_others(heard);
-        self.note(if is_first { 0 } else { more });
+        self.note(if is_first { 0 } else { more }, tick);
         let rule = self.rule.clone();
         let above = self.begin(&rule, tick).map_or(0, |_| self.above());
         let before = std::mem::replace(&mut self.above, above);
@@ -277,22 +292,28 @@ impl Book {
         most
     }
 
-    fn note(&mut self, more: u64) {
+    fn note(&mut self, more: u64, tick: Timestamp) {
         if self.matters == 0 {
             // Nothing was admitted that might not have been.
             self.lately = [0; SYNCS];
             return;
         }
-        self.matters -= 1;
-        self.lately.rotate_right(1);
-        self.lately[0] = more;
+        // Who was heard out of turn is heard again soon: it is one answer.
+        let half = Span::from_micros(self.interval.as_micros() * 4 / 10);
+        if tick.since(self.noted) >= half {
+            self.matters -= 1;
+            self.noted = tick;
+            self.lately.rotate_right(1);
+            self.lately[0] = 0;
+        }
+        self.lately[0] = self.lately[0].saturating_add(more);
     }
 
     /// How far a window is above its limit, as far as is known.
     fn above(&self) -> u64 {
         let Some(plan) = &self.plan else { return 0 };
         let counts = plan.steps.iter().zip(&self.of);
-        let above = |(step, of): (&sluicegate_core::mode::Step, &Option<u8>)| {
+        let above = |(step, of): (&Step, &Option<u8>)| {
             let series = self.series.get(usize::from((*of)?))?;
             let most = step.limit().capacity()?;
             let of = |start, used: u64| match start >= self.judged_from {
@@ -380,18 +401,14 @@ fn series_of(rule: &Rule) -> (Box<[Series]>, Box<[Option<u8>]>) {
     let mut all: Vec<Series> = Vec::new();
     let mut of = Vec::with_capacity(rule.limits.len());
     for (place, limit) in rule.limits.iter().enumerate() {
-        let series = Series::of(limit, place).unwrap_or(None);
-        let found =
-            series.map(|series| match all.iter_mut().position(|known| known.name == series.name) {
-                Some(known) => {
-                    all[known].slides |= series.slides;
-                    known
-                }
-                None => {
-                    all.push(series);
-                    all.len() - 1
-                }
-            });
+        let found = Series::of(limit, place).map(|series| {
+            let same = all.iter().position(|known| known.name == series.name);
+            match same {
+                Some(known) => all[known].slides |= series.slides,
+                None => all.push(series),
+            }
+            same.unwrap_or(all.len() - 1)
+        });
         // There are at most 32 limits.
         of.push(found.and_then(|found| u8::try_from(found).ok()));
     }

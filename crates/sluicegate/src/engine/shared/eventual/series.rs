@@ -37,30 +37,41 @@ enum Windows {
 }
 
 impl Series {
-    /// What a limit counts in; `None` for one that counts nothing, and what it is called for one that cannot be counted like this.
-    pub(super) fn of(limit: &Limit, place: usize) -> Result<Option<Self>, &'static str> {
-        let series = |name: String, windows, slides| {
-            let nothing = Window::default();
-            let others = [(Timestamp::EPOCH, 0); HEARD];
-            let end = Timestamp::EPOCH;
-            let (current, previous) = (nothing, nothing);
-            Some(Self { name: name.into(), windows, slides, end, current, previous, others })
-        };
-        if let Some(calendar) = limit.followed_calendar() {
-            let name = format!("{}/{}", calendar.zone_name(), calendar.unit().name());
-            return Ok(series(name, Windows::Calendar(place), false));
-        }
-        let on_the_clock = |length: Span, slides| {
-            series(length.as_micros().to_string(), Windows::Clock(length), slides)
-        };
-        match limit.at(Timestamp::EPOCH) {
-            CoreLimit::FixedWindow(window) if window.align() == Align::Clock => {
-                Ok(on_the_clock(window.rate().period(), false))
+    /// Whether a limit can be counted like this.
+    pub(super) fn serves(limit: &Limit) -> bool {
+        limit.is_calendar()
+            || match limit.at(Timestamp::EPOCH) {
+                CoreLimit::FixedWindow(window) => window.align() == Align::Clock,
+                CoreLimit::SlidingWindow(_) | CoreLimit::Unlimited | CoreLimit::Closed => true,
+                _ => false,
             }
-            CoreLimit::SlidingWindow(window) => Ok(on_the_clock(window.rate().period(), true)),
-            CoreLimit::Unlimited | CoreLimit::Closed => Ok(None),
-            _ => Err(limit.algorithm()),
-        }
+    }
+
+    /// What the limit at a place counts in; `None` for one that counts nothing.
+    pub(super) fn of(limit: &Limit, place: usize) -> Option<Self> {
+        let (name, windows, slides) = match limit.followed_calendar() {
+            Some(calendar) => {
+                let name = format!("{}/{}", calendar.zone_name(), calendar.unit().name());
+                (name, Windows::Calendar(place), false)
+            }
+            None => {
+                let (length, slides) = match limit.at(Timestamp::EPOCH) {
+                    CoreLimit::FixedWindow(window) => (window.rate().period(), false),
+                    CoreLimit::SlidingWindow(window) => (window.rate().period(), true),
+                    _ => return None,
+                };
+                (length.as_micros().to_string(), Windows::Clock(length), slides)
+            }
+        };
+        Some(Self {
+            name: name.into(),
+            windows,
+            slides,
+            end: Timestamp::EPOCH,
+            current: Window::default(),
+            previous: Window::default(),
+            others: [(Timestamp::EPOCH, 0); HEARD],
+        })
     }
 
     /// Goes on to the window that holds `now`.
@@ -205,17 +216,17 @@ impl Series {
         u64::try_from(net).unwrap_or(0)
     }
 
-    /// What this node has counted, if that is anything.
-    pub(super) fn counted(&self) -> Option<Counted> {
+    /// What this node has counted.
+    pub(super) fn counted(&self) -> Counted {
         let Self { name, current, previous, .. } = self;
+        let (name, over) = (name.clone(), self.over());
+        Counted { name, over, current: *current, previous: *previous }
+    }
+
+    /// Whether that is anything.
+    pub(super) fn has_counted(&self) -> bool {
         let is_any = |window: &Window| window.admitted > 0 || window.given > 0;
-        let any = is_any(current) || is_any(previous);
-        any.then(|| Counted {
-            name: name.clone(),
-            over: self.over(),
-            current: *current,
-            previous: *previous,
-        })
+        is_any(&self.current) || is_any(&self.previous)
     }
 
     /// That it has counted nothing, and for how long that is of use.

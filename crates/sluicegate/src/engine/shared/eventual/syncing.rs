@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   asked for again  --->  [ every half interval: all that are asked for ]  --\
-//!                                                                             +-->  up to 64 to a call, a few calls at a time
+//!                                                                             +-->  up to 32 to a call, a few calls at a time
 //!   not known enough --->  [ at once ]  ------------------------------------- /
 //! ```
 //!
@@ -10,6 +10,7 @@
 //! are in the order in which identities came: so a trial can be made again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -39,8 +40,8 @@ const PERIOD_MIN: Duration = Duration::from_millis(1);
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const SWEPT: usize = SHARDS / 8;
 
-/// Who waits for an answer hears whether it came.
-type Reply = oneshot::Sender<Result<(), CallError>>;
+/// Where it is said whether the others were heard.
+pub(super) type Reply = oneshot::Sender<Result<(), CallError>>;
 
 /// What the task is told.
 #[derive(Debug)]
@@ -59,6 +60,8 @@ struct Syncing {
     asked: BTreeMap<Name, Vec<Reply>>,
     /// Whose turn has come.
     due: BTreeSet<Name>,
+    /// Whose turn came last: those behind it are next, so that nobody waits for ever.
+    last: Name,
     under_way: FuturesUnordered<BoxFuture<'static, Said>>,
     peaks: Peaks,
     rests_until: Option<Instant>,
@@ -94,6 +97,7 @@ pub(super) async fn serve(eventual: Weak<Eventual>, mut words: mpsc::UnboundedRe
         rounds: BTreeMap::new(),
         asked: BTreeMap::new(),
         due: BTreeSet::new(),
+        last: Name::first_of(None),
         under_way: FuturesUnordered::new(),
         peaks: Peaks::default(),
         rests_until: None,
@@ -188,19 +192,26 @@ impl Syncing {
 
     /// The next call, if there is one to make and it may be made.
     fn next_call(&mut self, eventual: &Eventual) -> Option<BoxFuture<'static, Said>> {
-        let first = self.asked.keys().next().or_else(|| self.due.first())?;
-        let slot = first.slot;
+        let (slot, from) = match self.asked.keys().next() {
+            Some(name) => (name.slot, Name::first_of(name.slot)),
+            None => {
+                let behind = (Bound::Excluded(self.last), Bound::Unbounded);
+                let next = *self.due.range(behind).next().or_else(|| self.due.first())?;
+                (next.slot, next)
+            }
+        };
         let most = if slot.is_some() { CALLS_OF_SLOTS_MAX } else { CALLS_MAX };
         if self.under_way.len() >= most {
             return None;
         }
+        let sent = eventual.tick();
         let mut told = Vec::new();
         let mut pushes = Vec::new();
         while told.len() < KEYS_MAX {
-            let Some((name, replies)) = self.next_of(slot) else { break };
+            let Some((name, replies)) = self.next_of(slot, from) else { break };
             let telling = eventual.table.with(name, |entry| {
                 entry.is_under_way = true;
-                let telling = entry.book.tells();
+                let telling = entry.book.tells(sent);
                 if telling.op == SyncOp::Push {
                     add(&entry.counters.pushes, 1);
                 }
@@ -213,24 +224,23 @@ impl Syncing {
             pushes.push(Push { key, op, epoch, counted });
         }
         let store = eventual.store.clone();
-        let sent = eventual.tick();
         Some(Box::pin(async move {
             let heard = if pushes.is_empty() { Ok(Vec::new()) } else { store.sync(&pushes).await };
             Said { told, sent, heard }
         }))
     }
 
-    /// The next of a slot: first those that somebody waits for.
-    fn next_of(&mut self, slot: Option<u16>) -> Option<(Name, Vec<Reply>)> {
-        let from = Name::first_of(slot);
-        let next = |name: &&Name| name.slot == slot;
-        if let Some(name) = self.asked.range(from..).next().map(|(name, _)| name).filter(next) {
-            let name = *name;
+    /// The next of a slot: first those that somebody waits for, then those from a name on.
+    fn next_of(&mut self, slot: Option<u16>, from: Name) -> Option<(Name, Vec<Reply>)> {
+        let is_next = |name: &&Name| name.slot == slot;
+        let asked = self.asked.range(Name::first_of(slot)..).next().map(|(name, _)| name);
+        if let Some(name) = asked.filter(is_next).copied() {
             self.due.remove(&name);
             return self.asked.remove(&name).map(|replies| (name, replies));
         }
-        let name = *self.due.range(from..).next().filter(next)?;
+        let name = *self.due.range(from..).next().filter(is_next)?;
         self.due.remove(&name);
+        self.last = name;
         Some((name, Vec::new()))
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use sluicegate_core::account::{Account, Moment};
+use sluicegate_core::lease::Leases;
 use sluicegate_core::mode::Step;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
@@ -222,7 +223,8 @@ fn view(account: &Account, steps: &[Step], held: u64, now: Timestamp, heard: Tim
         let said = account.apply(steps, Op::Peek { cost: 0 }, Moment::at(now));
         said.map_or(UNCOUNTED, |answer| answer.verdict)
     };
-    let mut account = account.clone();
+    // What others hold is charged already; what counts as held is not given back.
+    let mut account = account.clone().with_leases(Leases::default());
     let spent = look(&mut account).reset_after;
     // Every algorithm that is leased can be given back to.
     let _ = account.apply(steps, Op::Refund { cost: held }, Moment::at(now));

@@ -311,6 +311,16 @@ impl Lease {
         self.view = view;
     }
 
+    /// The store admitted what was not covered, and said how the limit stands without what is held here.
+    pub(super) fn admitted(&mut self, verdict: &Verdict, ticks: Timestamp) {
+        let held = self.unspent;
+        let remaining = verdict.remaining.map(|left| left.saturating_add_unsigned(held));
+        let given = Span::from_micros(self.view.slope.saturating_mul(held));
+        let reset_after = verdict.reset_after.less(given);
+        let verdict = Verdict { remaining, reset_after, ..*verdict };
+        self.view = View { verdict, slope: self.view.slope, at: ticks, held };
+    }
+
     /// A call was not answered, or not as it was asked. It may have been carried out.
     pub(super) fn failed(&mut self, ticks: Timestamp) {
         self.wait(ticks, FAILED);

@@ -193,11 +193,10 @@ impl Leases {
 
     /// What the store said of it.
     pub(super) fn answered(&self, step: &LocalStep<'_>, verdict: &Verdict, ticks: Timestamp) {
-        if !matches!(verdict.outcome, Outcome::Deny { .. }) {
-            return;
-        }
-        self.inner.of_seat(step, |seat| {
-            seat.lease.denied(step.cost, *verdict, seat.gap, ticks);
+        self.inner.of_seat(step, |seat| match verdict.outcome {
+            Outcome::Deny { .. } => seat.lease.denied(step.cost, *verdict, seat.gap, ticks),
+            Outcome::Allow { .. } => seat.lease.admitted(verdict, ticks),
+            Outcome::Never { .. } => {}
         });
     }
 

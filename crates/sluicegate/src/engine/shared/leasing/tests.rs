@@ -249,3 +249,14 @@ fn an_answer_says_what_is_left_for_everybody_and_when_it_is_full() {
         (Some(0), Outcome::Allow { wait: Span::ZERO })
     );
 }
+
+#[test]
+fn what_the_store_says_meanwhile_is_told_from_then_on() {
+    let serials = Serials::default();
+    let mut lease = holding(100, 0, &serials);
+    let said = Verdict { remaining: Some(500), reset_after: Span::from_secs(2), ..UNCOUNTED };
+    lease.admitted(&said, at(10));
+    let Said::Covered(verdict) = lease.hit(1, at(10)) else { panic!("it is held") };
+    assert_eq!(verdict.remaining, Some(599), "what others may have, and what is held here");
+    assert_eq!(verdict.reset_after, Span::from_micros(2_000_000 - 99 * 10));
+}

@@ -3,6 +3,7 @@
 mod alone;
 mod cluster;
 mod end_to_end;
+mod knowing;
 mod several;
 mod trouble;
 
@@ -21,7 +22,7 @@ use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::domain::{Domain, Node};
 use sluicegate_rules::limit::Limit;
-use sluicegate_rules::rule::{Consistency, Limits, Rule as Written, SYNC_INTERVAL};
+use sluicegate_rules::rule::{Consistency, Limits, Rule as Written};
 use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
@@ -80,16 +81,9 @@ impl Peer {
     fn step<'a>(&'a self, identity: &'a str, cost: u64) -> LocalStep<'a> {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(identity);
         let Self { rule, counters, no, .. } = self;
-        LocalStep {
-            no: *no,
-            identity: identity.as_bytes(),
-            hash,
-            rule,
-            consistency: Consistency::Eventual { sync_interval: SYNC_INTERVAL },
-            counters,
-            share: None,
-            cost,
-        }
+        let consistency = Consistency::Eventual { sync_interval: self.interval };
+        let (no, identity) = (*no, identity.as_bytes());
+        LocalStep { no, identity, hash, rule, consistency, counters, share: None, cost }
     }
 
     /// What it says by itself.

@@ -205,10 +205,11 @@ impl World<'_> {
         self.on_the_way.push(message);
     }
 
-    fn message(&self, node: usize) -> Message {
-        let Telling { op, epoch, counted, version } = self.nodes[node].book.tells();
+    fn message(&mut self, node: usize) -> Message {
+        let sent = self.tick(node);
+        let Telling { op, epoch, counted, version } = self.nodes[node].book.tells(sent);
         let push = Push { key: self.key.clone(), op, epoch, counted };
-        Message::Push { name: self.nodes[node].name, push, version, sent: self.tick(node) }
+        Message::Push { name: self.nodes[node].name, push, version, sent }
     }
 
     /// There and back at once.

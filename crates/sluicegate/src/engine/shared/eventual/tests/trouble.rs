@@ -48,12 +48,15 @@ async fn more_than_can_be_held_are_guests_and_nothing_of_them_is_lost() {
     assert_eq!(peer.eventual.table.len(), 4);
     let no_room = peer.eventual.pull(&peer.step("too many", 1), SLOW).await;
     assert_eq!(no_room, Err(CallError::Busy));
-    peer.eventual.close().await;
     // As if nobody had asked for a long time.
     let later = peer.eventual.tick().after(Span::from_secs(600));
-    for name in peer.eventual.table.all() {
-        peer.eventual.table.stays(name, later);
-    }
+    let go = || {
+        let names = peer.eventual.table.all().into_iter();
+        names.filter(|name| peer.eventual.table.stays(*name, later).is_none()).count()
+    };
+    assert_eq!(go(), 0, "nobody has heard of them");
+    peer.eventual.close().await;
+    assert_eq!(go(), 4);
     assert_eq!(peer.eventual.table.len(), 2, "guests have gone");
     assert_eq!(peer.hit("guest", 2), Local::Ask);
     assert!(peer.allows("guest", 2).await);

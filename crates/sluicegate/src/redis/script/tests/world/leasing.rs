@@ -1,7 +1,7 @@
 //! Nodes that buy ahead.
 
 use sluicegate_core::arithmetic::EXACT_MAX;
-use sluicegate_core::lease::{Grant, LeaseWish, Leased};
+use sluicegate_core::lease::{LeaseWish, Leased};
 use sluicegate_core::record::Record;
 
 use super::super::anything::Leasing;
@@ -56,12 +56,13 @@ impl World<'_> {
             LeaseTold::Stale => {
                 return same("late", &record.lease(&plan.steps, &wish, self.now), &Leased::Stale);
             }
-            LeaseTold::Granted { now, granted, until, kept, left, account, epoch } => {
+            LeaseTold::Granted { now, granted, until, kept, account, epoch } => {
                 same("the time", &now, &self.now)?;
                 let leased = record.lease(&plan.steps, &wish, now);
-                let gave_back = kept && give > 0;
-                let grant = Grant { granted, until, kept, gave_back, left };
-                same("leased", &Leased::Granted(grant), &leased)?;
+                let Leased::Granted(grant) = leased else { return Err(format!("{leased:?}")) };
+                let (gave_back, told) = (kept && give > 0, (granted, until, kept));
+                same("leased", &told, &(grant.granted, grant.until, grant.kept))?;
+                same("given back", &gave_back, &grant.gave_back)?;
                 same("the record after it", &account, &record.account)?;
                 same("the epoch after it", &epoch, &self.epoch(key)?)?;
                 self.leased.0 += 1;

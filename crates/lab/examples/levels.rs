@@ -1,0 +1,163 @@
+//! Measures how far nodes that share a limit are off, and how long they take to say so; and draws it.
+//!
+//! ```text
+//! cargo run --release -p sluicegate-lab --example levels -- measure redis://127.0.0.1:6379 > docs/pictures/levels.tsv
+//! cargo run --release -p sluicegate-lab --example levels -- draw < docs/pictures/levels.tsv > docs/pictures/levels.svg
+//! ```
+//!
+//! Nodes are engines of this process, each with a way of its own to the Redis that it is given, and counters that begin with `levels:`. All are asked for the same key at the same pace, until each
+//! has said no for a while. What was admitted beyond the limit, or is missing, is exact: the window is a year.
+
+use std::error::Error;
+use std::io::Read as _;
+use std::time::Duration;
+
+use sluicegate::redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
+use sluicegate::rules::request::{Descriptor, Entry, Request};
+use sluicegate::{Checked, Engine, rules_of};
+use sluicegate_lab::levels::{Measured, picture, read};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+type Done<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const NODES: usize = 4;
+const LIMIT: u64 = 20_000;
+/// What each node is asked for in a millisecond.
+const PER_MS: u64 = 5;
+/// How long a node says no before it is believed: longer than any interval and lease.
+const NO_FOR: Duration = Duration::from_secs(4);
+
+/// What a run is called, what its rule says, and whether a node dies in it when a quarter of the limit has passed.
+const RUNS: [(&str, &str, bool); 7] = [
+    ("strict", "strict", false),
+    ("hot key of strict", "{ strict: { hot_keys: leased } }", false),
+    ("leased", "leased", false),
+    ("leased, a node dies", "leased", true),
+    ("eventual 10ms", "{ eventual: { sync_interval: 10ms } }", false),
+    ("eventual 100ms", "{ eventual: { sync_interval: 100ms } }", false),
+    ("eventual 500ms", "{ eventual: { sync_interval: 500ms } }", false),
+];
+
+/// What became of one node's asks.
+#[derive(Default)]
+struct Asked {
+    admitted: u64,
+    nanos: Vec<u64>,
+    /// The most that it said may be above or below.
+    over_bound: u64,
+    short_bound: u64,
+    /// Calls to the store until it said no for the first time.
+    calls: u64,
+}
+
+fn main() -> Done<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["draw"] => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text)?;
+            print!("{}", picture(&read(&text)?));
+            Ok(())
+        }
+        ["measure", url] => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(measure(url))
+        }
+        _ => Err("say `measure redis://ADDRESS`, or `draw` with what was measured as input".into()),
+    }
+}
+
+async fn measure(url: &str) -> Done<()> {
+    let per_second = PER_MS * 1_000;
+    println!(
+        "# {NODES} nodes, each asked {per_second} times a second for one key of {LIMIT}, until all have said no for {} s",
+        NO_FOR.as_secs()
+    );
+    println!(
+        "# level\tp50_us\tp99_us\tover_percent\tover_bound\tshort_percent\tshort_bound\tcalls_per_decision"
+    );
+    for (name, consistency, one_dies) in RUNS {
+        let one = run(url, name, consistency, one_dies).await?;
+        let Measured { p50_us, p99_us, over, over_bound, short, short_bound, calls, .. } = one;
+        println!(
+            "{name}\t{p50_us:.2}\t{p99_us:.2}\t{over:.2}\t{over_bound:.2}\t{short:.2}\t{short_bound:.2}\t{calls:.4}"
+        );
+    }
+    Ok(())
+}
+
+async fn run(url: &str, name: &str, consistency: &str, one_dies: bool) -> Done<Measured> {
+    let mut nodes = Vec::new();
+    for number in 0..NODES {
+        // Each run has counters of its own.
+        let namespace = format!("levels:{name}:{}", std::process::id());
+        let node = node(url, namespace, consistency)?;
+        let dies_after = (one_dies && number == 0).then_some(LIMIT / 4 / NODES as u64);
+        nodes.push(tokio::spawn(ask(node, dies_after)));
+    }
+    let mut all = Asked::default();
+    for node in nodes {
+        let asked = node.await??;
+        all.admitted += asked.admitted;
+        all.calls += asked.calls;
+        all.over_bound = all.over_bound.max(asked.over_bound);
+        all.short_bound += asked.short_bound;
+        all.nanos.extend(asked.nanos);
+    }
+    all.nanos.sort_unstable();
+    let took = |part: usize| all.nanos[(all.nanos.len() - 1) * part / 100] as f64 / 1e3;
+    let percent = |count: u64| count as f64 * 100.0 / LIMIT as f64;
+    Ok(Measured {
+        name: name.to_owned(),
+        p50_us: took(50),
+        p99_us: took(99),
+        over: percent(all.admitted.saturating_sub(LIMIT)),
+        over_bound: percent(all.over_bound),
+        short: percent(LIMIT.saturating_sub(all.admitted)),
+        short_bound: if one_dies { percent(all.short_bound) } else { 0.0 },
+        calls: all.calls as f64 / all.nanos.len() as f64,
+    })
+}
+
+fn node(url: &str, namespace: String, consistency: &str) -> Done<SharedEngine> {
+    let rules = format!(
+        "domain: lab\ndescriptors: [{{ key: user, consistency: {consistency}, limits: {{ algorithm: fixed_window, rate: {LIMIT}/year }}, on_store_failure: error }}]\n"
+    );
+    let options = LinkOptions { timeout: Duration::from_secs(2), ..LinkOptions::default() };
+    let link = Link::open(Address::parse(url)?, options)?;
+    let store = Store::new(link, StoreOptions { namespace, ..StoreOptions::default() });
+    Ok(SharedEngine::new(Engine::new(rules_of(&rules)?)?, store))
+}
+
+/// Asks at a steady pace until it is told no for long enough, or the node dies with what it holds.
+async fn ask(node: SharedEngine, dies_after: Option<u64>) -> Done<Asked> {
+    let entries = [Entry::new("user", "ada")];
+    let descriptors = [Descriptor::of(&entries)];
+    let request = Request { domain: "lab", descriptors: &descriptors, hits: 1 };
+    let mut every = interval(Duration::from_millis(1));
+    every.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let (mut asked, mut checked) = (Asked::default(), Checked::default());
+    let mut last = Instant::now();
+    while last.elapsed() < NO_FOR && dies_after.is_none_or(|most| asked.admitted < most) {
+        every.tick().await;
+        for _ in 0..PER_MS {
+            let start = Instant::now();
+            node.check_by(&node.engine().snapshot(), &request, &mut checked).await?;
+            if checked.allowed {
+                asked.admitted += 1;
+                last = Instant::now();
+                let took = last.duration_since(start).as_nanos();
+                asked.nanos.push(u64::try_from(took).unwrap_or(u64::MAX));
+                asked.over_bound = asked.over_bound.max(checked.statuses[0].promise.over);
+            } else if asked.calls == 0 {
+                asked.calls = node.store().link().stats().calls;
+            }
+        }
+    }
+    let held = node.leases(1).first().map_or(0, |lease| lease.unspent);
+    asked.short_bound = if dies_after.is_some() { held } else { 0 };
+    if dies_after.is_none() {
+        node.close().await;
+    }
+    Ok(asked)
+}

@@ -1,0 +1,51 @@
+//! What is left, what is held and what has passed of a window is never more than its number, at every moment.
+//!
+//! This is stronger than what can be seen from outside: who holds what nobody has charged is wrong before anything too much has passed, and so is a store that was not told
+//! what it has forgotten.
+
+use super::Case;
+use super::allowance::{Allowance, told_by};
+use crate::scenario::{Fault, LevelPlan, LimitPlan, Policy};
+use crate::world::Look;
+
+/// The moment at which the books were wrong, if there was one.
+pub(super) fn judge(case: &Case<'_>, limit: LimitPlan) -> Option<String> {
+    let first = case.hits.first()?;
+    let is_eventual = matches!(case.plan.level, LevelPlan::Eventual { .. });
+    // Shares are charged later, and limits that change have other numbers.
+    let is_other = case.plan.policy == Policy::Local && !case.scenario.is_calm();
+    if is_eventual || is_other || case.scenario.trouble.reloads() {
+        return None;
+    }
+    let allowance = Allowance::new(case, limit);
+    let untold: Vec<(u64, u64)> = case
+        .history
+        .faults
+        .iter()
+        .filter(|(_, fault)| matches!(fault, Fault::FailOver(_) | Fault::LoseAll))
+        .map(|(at, _)| (*at, told_by(case, *at)))
+        .collect();
+    let is_told = |at: u64| !untold.iter().any(|(from, to)| (*from..=*to).contains(&at));
+    let is_wrong = |look: &&Look| {
+        // What was bought before the store was told is beyond too, and may still be held.
+        let has_forgotten = untold.iter().any(|(from, _)| *from <= look.at_us);
+        let held = if has_forgotten { 0 } else { look.held };
+        let known = i128::from(look.passed) + i128::from(held) + i128::from(look.left);
+        let beyond = allowance.between(0, look.at_us);
+        known > i128::from(limit.capacity()) + i128::from(beyond)
+    };
+    let looks = case.history.looks.iter().filter(|look| {
+        (look.rule, look.identity, look.limit) == (first.rule, first.identity, limit)
+            && is_told(look.at_us)
+    });
+    looks.into_iter().find(is_wrong).map(|look| {
+        format!(
+            "at {} {} had passed in this window, {} were held and {} left, of {}",
+            look.at_us,
+            look.passed,
+            look.held,
+            look.left,
+            limit.capacity()
+        )
+    })
+}
