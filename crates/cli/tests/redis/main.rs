@@ -22,6 +22,7 @@ mod faults;
 mod holding;
 mod levels_away;
 mod levels_eventual;
+mod levels_failover;
 mod levels_joining;
 mod levels_killed;
 mod levels_leased;

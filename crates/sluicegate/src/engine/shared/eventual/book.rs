@@ -201,6 +201,12 @@ impl Book {
         self.version != self.pushed && !self.is_over(tick)
     }
 
+    /// Whoever was told what was counted may know nothing of it any more.
+    pub(super) fn forgotten(&mut self) {
+        // A call that is under way may have been heard by the one who forgot.
+        self.version += 1;
+    }
+
     /// Whether nothing that was counted is of use any more.
     pub(super) fn is_over(&self, tick: Timestamp) -> bool {
         let Some(time) = self.time else { return true };

@@ -189,7 +189,6 @@ impl Table {
     }
 
     /// Everybody, in the order in which they came.
-    #[cfg(test)]
     pub(super) fn all(&self) -> Vec<Name> {
         let names = |shard: &Mutex<HashMap<u64, Entry, Hashed>>| {
             shard.lock().values().map(|entry| entry.name).collect::<Vec<_>>()
