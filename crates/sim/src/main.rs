@@ -18,6 +18,9 @@ struct Args {
     /// One world only.
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
+    /// Ends with the first that went wrong.
+    #[arg(long)]
+    stop: bool,
     /// Shows everything that happens in it.
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -25,11 +28,11 @@ struct Args {
 
 const EXAMPLES: &str = "Examples:
   sluicegate-sim                        200 worlds
-  sluicegate-sim --seeds 5000 --from 1000
+  sluicegate-sim --seeds 5000 --from 1000 --stop
   sluicegate-sim --seed 42 --trace      one of them, line by line";
 
 fn main() -> anyhow::Result<std::process::ExitCode> {
-    let Args { seeds, from, seed, trace } = Args::parse();
+    let Args { seeds, from, seed, stop, trace } = Args::parse();
     let worlds = match seed {
         Some(seed) => seed..=seed,
         None => from..=from.saturating_add(seeds - 1),
@@ -50,6 +53,9 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         }
         if trace {
             println!("trace {:016x}, {} lines", history.hash, history.lines);
+        }
+        if stop && !violations.is_empty() {
+            break;
         }
     }
     println!("{lived} worlds, {wrong} of them wrong; {hits} hits, {calls} calls");
