@@ -33,6 +33,9 @@ pub(crate) struct Rule {
     /// The same as a script reads it.
     #[cfg(feature = "redis")]
     charter: arc_swap::ArcSwapOption<Charter>,
+    /// Whether nodes can count by it and tell each other afterwards, once that was asked.
+    #[cfg(feature = "redis")]
+    pub(crate) is_told_afterwards: std::sync::OnceLock<bool>,
 }
 
 /// A rule as it stands during some time: for ever, unless a calendar is among its limits.
@@ -74,6 +77,8 @@ impl Rule {
             latest: Mutex::default(),
             #[cfg(feature = "redis")]
             charter: arc_swap::ArcSwapOption::empty(),
+            #[cfg(feature = "redis")]
+            is_told_afterwards: std::sync::OnceLock::new(),
         }
     }
 

@@ -56,13 +56,39 @@ fn certificates_on_both_sides() {
 
 /// What a user of the access control list has to be allowed at least.
 const RIGHTS: &str = "~sg:* +ping +info +role +client|setname +eval +evalsha +time +get +set +del +pexpire \
-     +zadd +zcard +zcount +zrange +zremrangebyscore +zscore";
+     +zadd +zcard +zcount +zrange +zremrangebyscore +zscore +pttl +hgetall +hmget +hset +hdel";
+
+/// Those that services decide by themselves, and tell the store of in their own ways.
+const LEVELS: &str = "
+  - key: bought
+    consistency: leased
+    limits: { algorithm: fixed_window, rate: 10000/year }
+    on_store_failure: error
+  - key: told
+    consistency: eventual
+    limits: { algorithm: fixed_window, rate: 10000/year }
+    on_store_failure: error
+";
 
 #[test]
 fn a_user_with_no_more_rights_than_needed() {
     let user = User { name: "gate".into(), password: "s e:c@ret".into(), rules: RIGHTS.into() };
     let server = Single::with(Options { users: vec![user], ..Options::default() });
-    assert_shared(&Fleet::start(2, server.url(), RULES));
+    let fleet = Fleet::start(2, server.url(), &[RULES, LEVELS].concat());
+    assert_shared(&fleet);
+    let asked = [r#"{"bought":"ada"}"#, r#"{"told":"ada"}"#];
+    for counts in ask_times(&fleet.services, &asked, 50) {
+        assert_eq!(counts.allowed, 2 * 4 * 50, "{counts:?}");
+    }
+    let rule = |name: &str, rule: &str, level: &str| {
+        fleet.metric(&format!("sluicegate_{name}{{rule=\"shop/{rule}\",level=\"{level}\"}}"))
+    };
+    until("leases were bought and counts told", || {
+        let bought = rule("lease_calls_total", "bought", "leased");
+        let told = rule("sync_pushes_total", "told", "eventual");
+        (bought > 0 && told > 0).then_some(())
+    });
+    assert_eq!(rule("sync_push_failures_total", "told", "eventual"), 0);
     let denied = server.cli(&["ACL", "LOG"]);
     assert_eq!(denied, "", "it has not asked for more");
 }

@@ -68,6 +68,20 @@ fn knows_what_others_told_whatever_became_of_them(store: &str) {
     joined.trusts_its_store();
 }
 
+#[test]
+fn a_store_that_comes_back_with_nothing_is_told_again() {
+    let server = Single::start();
+    let mut both = Fleet::start(2, server.url(), RULES);
+    both.services.iter().for_each(|service| admits(service, 100));
+    agree(&both, LIMIT - 200);
+    server.kill();
+    both.says("the store cannot be reached");
+    server.restart();
+    both.says("the store answers");
+    // Nobody asks them for it any more.
+    agree(&node(server.url()), LIMIT - 200);
+}
+
 fn node(store: &str) -> Fleet {
     Fleet::start(1, store, RULES)
 }

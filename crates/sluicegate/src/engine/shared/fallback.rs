@@ -66,7 +66,11 @@ impl SharedEngine {
         let mut is_allowed = true;
         let mut said = Vec::with_capacity(parts.len());
         for part in alone {
-            let verdict = part.asked.ask(op(self.charge_of(want, part)), now);
+            let charge = self.charge_of(want, part);
+            let verdict = part.asked.ask(op(charge), now);
+            if want == Want::Hit && verdict.is_allowed() {
+                self.carry_on(part, charge, now);
+            }
             is_allowed &= verdict.is_allowed() || part.part.stand == Stand::Quota;
             said.push((part, verdict));
         }
@@ -77,6 +81,11 @@ impl SharedEngine {
         // A hit that brings its own id and a peek are not refused by any algorithm.
         let _ = ask_each(&asked, if is_allowed { &op } else { &peek }, now, &mut each);
         is_allowed &= each.iter().all(Verdict::is_allowed);
+        if want == Want::Hit && is_allowed {
+            together.iter().zip(&asked).for_each(|(part, (_, charge))| {
+                self.carry_on(part, *charge, now);
+            });
+        }
         said.extend(together.into_iter().zip(each));
         for (part, verdict) in said {
             if want == Want::Hit && is_allowed && verdict.is_allowed() && !part.is_told {
@@ -92,8 +101,11 @@ impl SharedEngine {
     pub(super) fn keep_warm(&self, part: &Part<'_>, now: Timestamp) {
         // A slot of its own would be held until its lease ends, whoever gives back the other.
         if part.policy == OnStoreFailure::Local && !part.asked.has_slots() {
+            let charge = self.charge_of(Want::Hit, part);
             // If there is no room left, then there is none.
-            let _ = part.asked.hit(self.charge_of(Want::Hit, part), now);
+            if part.asked.hit(charge, now).is_allowed() {
+                self.carry_on(part, charge, now);
+            }
         }
     }
 
@@ -108,17 +120,36 @@ impl SharedEngine {
         weight.get()
     }
 
-    /// What a part is charged in this node's own memory. Of a limit that is smaller than a hit weighs each node has one.
+    /// What a part is charged in this node's own memory.
     fn charge_of(&self, want: Want, part: &Part<'_>) -> u64 {
-        let (asked, weight) = (&part.part, part.weight);
-        let charge = match want {
-            Want::Hit => self.store.charge(asked, weight),
-            Want::Peek | Want::Reset => self.store.would_charge(asked, weight),
-            Want::Refund => weight.whole(asked.cost),
-        };
-        let capacities = asked.charter.steps().iter().filter_map(|step| step.limit().capacity());
-        charge.min(capacities.min().unwrap_or(u64::MAX).max(asked.cost))
+        match want {
+            Want::Hit | Want::Peek | Want::Reset => {
+                at_most_all(part, self.store.would_charge(&part.part, part.weight))
+            }
+            Want::Refund => at_most_all(part, part.weight.whole(part.part.cost)),
+        }
     }
+
+    /// A part was charged so much: the next hit of its identity is rounded from there. Only then, or in a limit that is always asked for just those would pass that are rounded down.
+    fn carry_on(&self, part: &Part<'_>, charged: u64, now: Timestamp) {
+        let due = at_most_all(part, self.store.charge(&part.part, part.weight));
+        // Somebody else was charged meanwhile.
+        match due.checked_sub(charged) {
+            Some(0) => {}
+            Some(more) => {
+                let _ = part.asked.ask(Op::Charge { cost: more }, now);
+            }
+            None => {
+                let _ = part.asked.ask(Op::Refund { cost: charged - due }, now);
+            }
+        }
+    }
+}
+
+/// Of a limit that is smaller than a hit weighs each node has one.
+fn at_most_all(part: &Part<'_>, charge: u64) -> u64 {
+    let capacities = part.part.charter.steps().iter().filter_map(|step| step.limit().capacity());
+    charge.min(capacities.min().unwrap_or(u64::MAX).max(part.part.cost))
 }
 
 pub(super) fn denied(want: Want) -> Verdict {

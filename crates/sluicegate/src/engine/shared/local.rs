@@ -20,12 +20,14 @@ use sluicegate_rules::set::RuleNo;
 
 use super::eventual::Eventual;
 use super::levels::add;
-use super::{LevelCounters, SharedEngine};
+use super::parts::Part;
+use super::{Group, LevelCounters, SharedEngine};
 use crate::engine::Snapshot;
 use crate::engine::check::{Manner, Status, Want, first_alike, most_of};
 use crate::level::Promise;
 use crate::limiter::Limiter;
 use crate::plan::Rule;
+use crate::redis::script::Stand;
 
 /// One step of a request, as this node asks itself.
 #[derive(Debug, Clone, Copy)]
@@ -149,6 +151,56 @@ impl SharedEngine {
                 (Consistency::Eventual { .. }, false) => self.eventual.undo(&step, ticks),
                 (_, true) => self.leases.happens(&step),
                 (_, false) => self.leases.undo(&step, ticks),
+            }
+        }
+    }
+
+    /// The store is not asked for what this node has decided; nor, where that is a denial, for what is charged only if all agree.
+    pub(super) fn leave_out(
+        &self,
+        want: Want,
+        here: Here,
+        rules: &Snapshot<'_>,
+        plan: &Plan,
+        parts: &mut Vec<Part<'_>>,
+    ) {
+        if !rules.has_local() {
+            return;
+        }
+        let is_in_vain = |part: &Part<'_>| {
+            want == Want::Hit && here.denies && part.part.stand == Stand::Together
+        };
+        parts.retain(|part| !here.has(part.place) && !is_in_vain(part));
+        if want == Want::Hit {
+            let ticks = self.engine.ticks();
+            for part in parts {
+                if let Some(step) = self.step_at(want, rules, plan, part.place) {
+                    self.leases.missed(&step, part.weight, ticks);
+                }
+            }
+        }
+    }
+
+    /// What the store said of those that this node would decide if it could.
+    pub(super) fn learn(
+        &self,
+        want: Want,
+        rules: &Snapshot<'_>,
+        plan: &Plan,
+        groups: &[Group<'_>],
+    ) {
+        if !rules.has_local() || want == Want::Peek {
+            return;
+        }
+        let ticks = self.engine.ticks();
+        for group in groups {
+            let Ok(answered) = &group.said else { continue };
+            for (part, verdict) in group.parts.iter().zip(&answered.verdicts) {
+                let Some(step) = self.step_at(want, rules, plan, part.place) else { continue };
+                match want {
+                    Want::Hit => self.leases.answered(&step, verdict, ticks),
+                    _ => self.leases.forget_denial(step.hash),
+                }
             }
         }
     }

@@ -330,50 +330,6 @@ impl SharedEngine {
         Ok(())
     }
 
-    /// The store is not asked for what this node has decided; nor, where that is a denial, for what is charged only if all agree.
-    fn leave_out(
-        &self,
-        want: Want,
-        here: Here,
-        rules: &Snapshot<'_>,
-        plan: &Plan,
-        parts: &mut Vec<Part<'_>>,
-    ) {
-        if !rules.has_local() {
-            return;
-        }
-        let is_in_vain = |part: &Part<'_>| {
-            want == Want::Hit && here.denies && part.part.stand == Stand::Together
-        };
-        parts.retain(|part| !here.has(part.place) && !is_in_vain(part));
-        if want == Want::Hit {
-            let ticks = self.engine.ticks();
-            for part in parts {
-                if let Some(step) = self.step_at(want, rules, plan, part.place) {
-                    self.leases.missed(&step, part.weight, ticks);
-                }
-            }
-        }
-    }
-
-    /// What the store said of those that this node would decide if it could.
-    fn learn(&self, want: Want, rules: &Snapshot<'_>, plan: &Plan, groups: &[Group<'_>]) {
-        if !rules.has_local() || want == Want::Peek {
-            return;
-        }
-        let ticks = self.engine.ticks();
-        for group in groups {
-            let Ok(answered) = &group.said else { continue };
-            for (part, verdict) in group.parts.iter().zip(&answered.verdicts) {
-                let Some(step) = self.step_at(want, rules, plan, part.place) else { continue };
-                match want {
-                    Want::Hit => self.leases.answered(&step, verdict, ticks),
-                    _ => self.leases.forget_denial(step.hash),
-                }
-            }
-        }
-    }
-
     /// Asks all parts, those that lie together together, and all side by side.
     async fn ask_groups<'a>(&self, want: Want, parts: Vec<Part<'a>>) -> Vec<Group<'a>> {
         let mut groups: Vec<(Option<u16>, Vec<Part<'a>>)> = Vec::new();

@@ -83,7 +83,7 @@ impl Store {
         self.inner.demands.watch(rule_id(lasting_key), hits)
     }
 
-    /// What a part is charged here, where a hit weighs so much; rounding goes on with the next one.
+    /// What a part that passes is charged here, where a hit weighs so much; rounding goes on with the next one.
     pub(crate) fn charge(&self, part: &AskPart, weight: Weight) -> u64 {
         self.inner.demands.carries.charge(self.inner.hash_of(part), part.cost, weight)
     }

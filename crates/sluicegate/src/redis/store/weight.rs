@@ -81,7 +81,7 @@ pub(super) struct Carries {
 }
 
 impl Carries {
-    /// What a hit of an identity is charged here: in the long run what it weighs, and never off by more than one.
+    /// What a hit of an identity that passes is charged here: in the long run what it weighs, and never off by more than one.
     pub(super) fn charge(&self, hash: u64, cost: u64, weight: Weight) -> u64 {
         let (whole, rest) = split(cost, weight);
         if rest == 0 {

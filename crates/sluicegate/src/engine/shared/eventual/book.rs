@@ -30,8 +30,11 @@ pub(super) struct Book {
     epoch: u64,
     time: Option<StoreTime>,
     last: Option<Last>,
-    /// What others have admitted from one answer to the next, in the last of them.
+    /// How often others are heard of, as was last said.
+    interval: Span,
+    /// What others have admitted from one answer to the next, in the last of them; and when the last of them was begun.
     lately: [u64; SYNCS],
+    noted: Timestamp,
     /// For so many answers it matters what was not known.
     matters: usize,
     /// Windows that were begun under other limits are not judged by these.
@@ -73,7 +76,10 @@ pub(super) struct Telling {
 /// Whether limits can be counted like this: windows on the clock or of a calendar, and sliding ones.
 #[inline]
 pub(super) fn serves(rule: &Rule) -> bool {
-    rule.mode == Mode::Hard && rule.limits.iter().all(Series::serves)
+    // Each request asks.
+    *rule
+        .is_told_afterwards
+        .get_or_init(|| rule.mode == Mode::Hard && rule.limits.iter().all(Series::serves))
 }
 
 // === impl Book ===
@@ -90,7 +96,9 @@ impl Book {
             epoch: 0,
             time: None,
             last: None,
+            interval: Span::ZERO,
             lately: [0; SYNCS],
+            noted: Timestamp::EPOCH,
             matters: 0,
             judged_from: Timestamp::EPOCH,
             above: 0,
@@ -114,6 +122,7 @@ impl Book {
         if !self.knows(interval, now, tick) {
             return None;
         }
+        self.interval = interval;
         let verdict = self.says(Asked::Hit(cost), now);
         if verdict.is_allowed() && cost > 0 {
             self.series.iter_mut().for_each(|series| series.charge(cost));
@@ -192,6 +201,12 @@ impl Book {
         self.version != self.pushed && !self.is_over(tick)
     }
 
+    /// Whoever was told what was counted may know nothing of it any more.
+    pub(super) fn forgotten(&mut self) {
+        // A call that is under way may have been heard by the one who forgot.
+        self.version += 1;
+    }
+
     /// Whether nothing that was counted is of use any more.
     pub(super) fn is_over(&self, tick: Timestamp) -> bool {
         let Some(time) = self.time else { return true };
@@ -249,7 +264,7 @@ impl Book {
             self.adopt(&heard.own);
         }
         let more = self.hear_others(heard);
-        self.note(if is_first { 0 } else { more });
+        self.note(if is_first { 0 } else { more }, tick);
         let rule = self.rule.clone();
         let above = self.begin(&rule, tick).map_or(0, |_| self.above());
         let before = std::mem::replace(&mut self.above, above);
@@ -283,15 +298,21 @@ impl Book {
         most
     }
 
-    fn note(&mut self, more: u64) {
+    fn note(&mut self, more: u64, tick: Timestamp) {
         if self.matters == 0 {
             // Nothing was admitted that might not have been.
             self.lately = [0; SYNCS];
             return;
         }
-        self.matters -= 1;
-        self.lately.rotate_right(1);
-        self.lately[0] = more;
+        // Who was heard out of turn is heard again soon: it is one answer.
+        let half = Span::from_micros(self.interval.as_micros() * 4 / 10);
+        if tick.since(self.noted) >= half {
+            self.matters -= 1;
+            self.noted = tick;
+            self.lately.rotate_right(1);
+            self.lately[0] = 0;
+        }
+        self.lately[0] = self.lately[0].saturating_add(more);
     }
 
     /// How far a window is above its limit, as far as is known.

@@ -32,40 +32,29 @@ pub(super) fn decide(
     now: Timestamp,
 ) -> Verdict {
     let (cost, counts) = match asked {
-        Asked::Hit(cost) => (cost, true),
+        Asked::Hit(cost) => (cost, cost > 0),
         Asked::Peek(cost) => (cost, false),
     };
-    let state = |place: usize| {
+    let found = |place: usize| {
         let of = of.get(place).copied().flatten();
-        state(steps[place].limit(), of.and_then(|of| series.get(usize::from(of))), now)
+        let limit = steps[place].limit();
+        let state = state(limit, of.and_then(|of| series.get(usize::from(of))));
+        let outcome = outcome(limit, &state, cost, now);
+        (limit, state, outcome)
     };
-    let outcome = |limit: &Limit, state: &State| match limit.slot(state, cost, now) {
-        _ if cost == 0 => Outcome::Allow { wait: Span::ZERO },
-        Slot::Never { max_cost } => Outcome::Never { max_cost },
-        Slot::At(at) if at > now => Outcome::Deny { retry_after: at.since(now) },
-        Slot::At(_) => Outcome::Allow { wait: Span::ZERO },
-    };
+    // By far the most rules have one limit.
+    if steps.len() == 1 {
+        let (limit, state, outcome) = found(0);
+        let charged = counts && outcome.is_allowed();
+        return Verdict::of_one(&said(limit, state, outcome, charged.then_some(cost), now));
+    }
     let places = 0..steps.len();
-    let passes = |place: usize| outcome(steps[place].limit(), &state(place)).is_allowed();
-    let charged = counts && cost > 0 && places.clone().all(passes);
+    let charged = counts && places.clone().all(|place| found(place).2.is_allowed());
     let said = |place: usize| {
-        let (limit, mut state) = (steps[place].limit(), state(place));
-        let outcome = outcome(limit, &state);
-        if charged {
-            limit.spend(&mut state, cost, now, now);
-        }
-        Decision {
-            outcome,
-            enforced: true,
-            remaining: limit.remaining(&state, now),
-            reset_after: limit.full_after(&state, now),
-            beyond: 0,
-            soft: false,
-            elastic: false,
-        }
+        let (limit, state, outcome) = found(place);
+        said(limit, state, outcome, charged.then_some(cost), now)
     };
     match steps.len() {
-        1 => Verdict::of_one(&said(0)),
         2..=FEW => {
             let mut few = [said(0); FEW];
             for place in places.clone().skip(1) {
@@ -96,10 +85,46 @@ pub(super) fn each(
     (0..steps.len()).map(one).collect()
 }
 
-/// A limit's state, with what everybody has used.
+/// Whether a limit lets a cost pass.
 #[inline]
-fn state(limit: &Limit, series: Option<&Series>, now: Timestamp) -> State {
-    let mut state = match (limit, series) {
+fn outcome(limit: &Limit, state: &State, cost: u64, now: Timestamp) -> Outcome {
+    if cost == 0 {
+        return Outcome::Allow { wait: Span::ZERO };
+    }
+    match limit.slot(state, cost, now) {
+        Slot::Never { max_cost } => Outcome::Never { max_cost },
+        Slot::At(at) if at > now => Outcome::Deny { retry_after: at.since(now) },
+        Slot::At(_) => Outcome::Allow { wait: Span::ZERO },
+    }
+}
+
+/// What a limit says, with a cost charged or not.
+#[inline]
+fn said(
+    limit: &Limit,
+    mut state: State,
+    outcome: Outcome,
+    charged: Option<u64>,
+    now: Timestamp,
+) -> Decision {
+    if let Some(cost) = charged {
+        limit.spend(&mut state, cost, now, now);
+    }
+    Decision {
+        outcome,
+        enforced: true,
+        remaining: limit.remaining(&state, now),
+        reset_after: limit.full_after(&state, now),
+        beyond: 0,
+        soft: false,
+        elastic: false,
+    }
+}
+
+/// A limit's state in the windows of this moment, with what everybody has used.
+#[inline]
+fn state(limit: &Limit, series: Option<&Series>) -> State {
+    match (limit, series) {
         (Limit::FixedWindow(window), Some(series)) => {
             // What is above the limit is not carried into the next window: nobody asked for it.
             let left = window.rate().count().saturating_sub(series.used());
@@ -113,7 +138,5 @@ fn state(limit: &Limit, series: Option<&Series>, now: Timestamp) -> State {
             State::Counter(CounterState { start, previous, current, next: 0, seen: None })
         }
         _ => State::New,
-    };
-    limit.open(&mut state, now);
-    state
+    }
 }

@@ -58,6 +58,7 @@ impl Eventual {
         let (words, heard) = mpsc::unbounded_channel();
         let this = Arc::new(Self { store: store.clone(), clock, table, words });
         tokio::spawn(syncing::serve(Arc::downgrade(&this), heard));
+        tokio::spawn(syncing::tell_again(Arc::downgrade(&this)));
         this
     }
 
@@ -218,6 +219,19 @@ impl Eventual {
         for reply in told {
             // Who cannot be told now is not told at all.
             let _ = reply.await;
+        }
+    }
+
+    /// The store may have forgotten what it was told: everything that is still of use is told once more, also of whom nobody asks for.
+    fn tell_again(&self) {
+        let tick = self.tick();
+        for name in self.table.all() {
+            self.table.with(name, |entry| {
+                entry.book.forgotten();
+                if !entry.is_synced && entry.book.is_untold(tick) {
+                    self.begin_to_sync(entry);
+                }
+            });
         }
     }
 

@@ -37,8 +37,7 @@ enum Windows {
 }
 
 impl Series {
-    /// Whether a limit can be counted like this. Each request asks.
-    #[inline]
+    /// Whether a limit can be counted like this.
     pub(super) fn serves(limit: &Limit) -> bool {
         limit.is_calendar()
             || match limit.at(Timestamp::EPOCH) {

@@ -131,6 +131,17 @@ pub(super) async fn serve(eventual: Weak<Eventual>, mut words: mpsc::UnboundedRe
     }
 }
 
+/// Tells everything again, whenever the store may have forgotten it; until the engine is dropped.
+pub(super) async fn tell_again(eventual: Weak<Eventual>) {
+    let Some(mut changes) = eventual.upgrade().map(|this| this.store.link().changed()) else {
+        return;
+    };
+    while changes.changed().await.is_ok() {
+        let Some(eventual) = eventual.upgrade() else { return };
+        eventual.tell_again();
+    }
+}
+
 // === impl Syncing ===
 
 impl Syncing {

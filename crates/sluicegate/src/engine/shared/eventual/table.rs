@@ -16,6 +16,8 @@ use crate::engine::shared::levels::{add, take};
 const KNOWN_MAX: usize = 100_000;
 /// How many more there may be, each forgotten as soon as the others have heard of it.
 const GUESTS_MAX: usize = 10_000;
+/// Who is asked for is told and heard of by itself for two intervals, and at least for so long: however short they are, it does not come and go.
+const SYNCED_MIN: Span = Span::from_millis(100);
 /// Parts of the table, each under a lock of its own.
 pub(super) const SHARDS: usize = 64;
 
@@ -187,7 +189,6 @@ impl Table {
     }
 
     /// Everybody, in the order in which they came.
-    #[cfg(test)]
     pub(super) fn all(&self) -> Vec<Name> {
         let names = |shard: &Mutex<HashMap<u64, Entry, Hashed>>| {
             shard.lock().values().map(|entry| entry.name).collect::<Vec<_>>()
@@ -228,7 +229,7 @@ impl Entry {
     /// Whether it is to be told and heard of by itself: it was asked for lately, or something is untold.
     pub(super) fn wants_sync(&self, tick: Timestamp) -> bool {
         let lately = Span::from_micros(self.interval.as_micros().saturating_mul(2));
-        tick.since(self.asked) <= lately || self.book.is_untold(tick)
+        tick.since(self.asked) <= lately.max(SYNCED_MIN) || self.book.is_untold(tick)
     }
 
     pub(super) fn set_synced(&mut self, is_synced: bool) {

@@ -28,6 +28,8 @@ const FIRST: u64 = 8;
 const GROWTH: u64 = 4;
 /// No more than this at once, whatever the demand: far above what a node decides in [`HORIZON`].
 const WANT_MAX: u64 = 1 << 32;
+/// A call that brings so many is worth it: they would take as many calls if the store were asked for each.
+const WORTH_IT: u64 = 4;
 /// Before the next call, where there was little to be had; then twice as long, up to the second.
 const SCARCE: (Span, Span) = (Span::from_millis(2), Span::from_millis(64));
 /// Before the next call after one that failed.
@@ -295,7 +297,7 @@ impl Lease {
         if asked.want == 0 {
             return;
         }
-        if bought.granted >= asked.want / 2 {
+        if bought.granted >= WORTH_IT || bought.granted >= asked.want / 2 {
             self.pause = SCARCE.0;
             self.not_before = Timestamp::EPOCH;
         } else {
