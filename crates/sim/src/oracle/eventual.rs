@@ -4,6 +4,7 @@
 //! does not fit with that is a mistake; and what a node did not know is what the others admitted between two of their calls and two of its own. How far that is apart is judged too.
 
 use super::Case;
+use super::allowance::{gone_before, told_by};
 use crate::net::Synced;
 use crate::scenario::{Fault, LimitPlan, Policy};
 use crate::world::Hit;
@@ -17,10 +18,18 @@ struct Window<'a> {
     /// Nobody knows the store's time better than this: within it of its ends, nobody can tell which window it is.
     edge_us: u64,
     syncs: Vec<&'a Synced>,
-    forgot: Vec<(u64, u64)>,
+    forgot: Vec<Forgot>,
     admitted: Vec<Hit>,
     /// When the store was first told of each.
     told_us: Vec<u64>,
+}
+
+/// What a store has forgotten: what was written from a moment to another, until it was told again by those who are still there.
+struct Forgot {
+    since_us: u64,
+    at_us: u64,
+    told_us: u64,
+    gone: Vec<u64>,
 }
 
 /// What is wrong, if anything is.
@@ -37,6 +46,10 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         Fault::FailOver(lost_ms) => Some((at.saturating_sub(lost_ms * 1_000), *at)),
         Fault::LoseAll => Some((0, *at)),
         _ => None,
+    });
+    let forgot = forgot.map(|(since_us, at_us)| {
+        let told_us = told_by(case, at_us) + sync_ms * 1_000;
+        Forgot { since_us, at_us, told_us, gone: gone_before(case, told_us) }
     });
     let mut window = Window {
         count,
@@ -134,10 +147,15 @@ impl Window<'_> {
             sync.process == hit.process
                 && sync.sent_us >= hit.answered_us
                 && sync.done_us <= by_us
-                && !self
-                    .forgot
-                    .iter()
-                    .any(|(since, at)| (*since..*at).contains(&sync.done_us) && *at <= now_us)
+                && !self.forgot.iter().any(|forgot| forgot.has(sync, by_us, now_us))
         })
+    }
+}
+
+impl Forgot {
+    /// Whether a call that was carried out was forgotten by a moment, and was not yet told again when it was last asked.
+    fn has(&self, sync: &Synced, by_us: u64, now_us: u64) -> bool {
+        let was_lost = (self.since_us..self.at_us).contains(&sync.done_us) && self.at_us <= now_us;
+        was_lost && (by_us < self.told_us || self.gone.contains(&sync.process))
     }
 }
