@@ -84,7 +84,7 @@ pub struct Look {
 }
 
 /// How often the books are looked into.
-const LOOK_EVERY_MS: u64 = 29;
+const LOOK_EVERY_MS: u64 = 53;
 /// How long is waited for answers after the last hit.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
@@ -347,7 +347,10 @@ impl World<'_> {
             let is_its = (hit.rule, hit.identity) == (rule, identity);
             hit.allowed && is_its && hit.asked_us >= at_us / per_us * per_us
         };
-        self.hits.lock().iter().filter(is_in_it).map(|hit| hit.cost).sum()
+        // Those that were answered last are last.
+        let hits = self.hits.lock();
+        let latest = hits.iter().rev().take_while(|hit| hit.answered_us >= at_us / per_us * per_us);
+        latest.filter(is_in_it).map(|hit| hit.cost).sum()
     }
 
     fn with(&self, place: usize, act: impl FnOnce(&Node)) {

@@ -92,7 +92,7 @@ pub(super) fn told_by(case: &Case<'_>, at_us: u64) -> u64 {
 }
 
 /// Processes that were gone at this moment.
-fn gone_before(case: &Case<'_>, at_us: u64) -> Vec<u64> {
+pub(super) fn gone_before(case: &Case<'_>, at_us: u64) -> Vec<u64> {
     let mut gone = Vec::new();
     for (at, fault) in case.history.faults.iter().filter(|(at, _)| *at <= at_us) {
         if let Fault::Crash(place) | Fault::Stop(place) = fault {

@@ -4,6 +4,7 @@
 //! does not fit with that is a mistake; and what a node did not know is what the others admitted between two of their calls and two of its own. How far that is apart is judged too.
 
 use super::Case;
+use super::allowance::{gone_before, told_by};
 use crate::net::Synced;
 use crate::scenario::{Fault, LimitPlan, Policy};
 use crate::world::Hit;
@@ -17,8 +18,18 @@ struct Window<'a> {
     /// Nobody knows the store's time better than this: within it of its ends, nobody can tell which window it is.
     edge_us: u64,
     syncs: Vec<&'a Synced>,
-    forgot: Vec<(u64, u64)>,
+    forgot: Vec<Forgot>,
     admitted: Vec<Hit>,
+    /// When the store was first told of each.
+    told_us: Vec<u64>,
+}
+
+/// What a store has forgotten: what was written from a moment to another, until it was told again by those who are still there.
+struct Forgot {
+    since_us: u64,
+    at_us: u64,
+    told_us: u64,
+    gone: Vec<u64>,
 }
 
 /// What is wrong, if anything is.
@@ -36,7 +47,11 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         Fault::LoseAll => Some((0, *at)),
         _ => None,
     });
-    let window = Window {
+    let forgot = forgot.map(|(since_us, at_us)| {
+        let told_us = told_by(case, at_us) + sync_ms * 1_000;
+        Forgot { since_us, at_us, told_us, gone: gone_before(case, told_us) }
+    });
+    let mut window = Window {
         count,
         per_us,
         slides,
@@ -44,7 +59,9 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         syncs: case.history.syncs.iter().filter(is_its).collect(),
         forgot: forgot.collect(),
         admitted: case.admitted(),
+        told_us: Vec::new(),
     };
+    window.told_us = window.admitted.iter().map(|hit| window.first_told(hit)).collect();
     // A node that cannot ask and admits its share knows nothing of others.
     if case.plan.policy == Policy::Local && !case.scenario.is_calm() {
         return None;
@@ -62,13 +79,20 @@ impl Window<'_> {
         let window = self.of(hit)?;
         // What arrives in the same millisecond may be read after it.
         let heard = self.heard(hit, hit.asked_us - 1_000).map_or(0, |sync| sync.done_us);
-        let knew = |other: &Hit| match other.process == hit.process {
-            true => true,
-            false => self.was_told(other, heard, hit.answered_us),
+        let knew = |at: usize, other: &Hit| {
+            let is_told = self.told_us[at] <= heard;
+            other.process == hit.process
+                || is_told
+                    && (self.forgot.is_empty() || self.was_told(other, heard, hit.answered_us))
         };
+        // What was answered before the last window but one does not matter.
+        let from = hit.answered_us.saturating_sub(2 * self.per_us + self.edge_us);
+        let recent = self.admitted.partition_point(|other| other.answered_us < from);
         let sum = |window: u64| -> u64 {
-            let in_it = |other: &&Hit| self.of(other) == Some(window) && knew(other);
-            self.admitted[..=place].iter().filter(in_it).map(|other| other.cost).sum()
+            let each = self.admitted[..=place].iter().enumerate().skip(recent);
+            let in_it =
+                each.filter(|(at, other)| self.of(other) == Some(window) && knew(*at, other));
+            in_it.map(|(_, other)| other.cost).sum()
         };
         let (current, before) = (sum(window), if self.slides { sum(window - 1) } else { 0 });
         let left_us = ((window + 1) * self.per_us).saturating_sub(hit.answered_us + self.edge_us);
@@ -110,16 +134,28 @@ impl Window<'_> {
         heard.max_by_key(|sync| sync.done_us).copied()
     }
 
+    /// When the store was first told of a hit.
+    fn first_told(&self, hit: &Hit) -> u64 {
+        let its = self.syncs.iter().filter(|sync| sync.process == hit.process);
+        let told = its.filter(|sync| sync.sent_us >= hit.answered_us).map(|sync| sync.done_us);
+        told.min().unwrap_or(u64::MAX)
+    }
+
     /// Whether the store had been told of a hit at a moment, and had not forgotten it by another.
     fn was_told(&self, hit: &Hit, by_us: u64, now_us: u64) -> bool {
         self.syncs.iter().any(|sync| {
             sync.process == hit.process
                 && sync.sent_us >= hit.answered_us
                 && sync.done_us <= by_us
-                && !self
-                    .forgot
-                    .iter()
-                    .any(|(since, at)| (*since..*at).contains(&sync.done_us) && *at <= now_us)
+                && !self.forgot.iter().any(|forgot| forgot.has(sync, by_us, now_us))
         })
+    }
+}
+
+impl Forgot {
+    /// Whether a call that was carried out was forgotten by a moment, and was not yet told again when it was last asked.
+    fn has(&self, sync: &Synced, by_us: u64, now_us: u64) -> bool {
+        let was_lost = (self.since_us..self.at_us).contains(&sync.done_us) && self.at_us <= now_us;
+        was_lost && (by_us < self.told_us || self.gone.contains(&sync.process))
     }
 }

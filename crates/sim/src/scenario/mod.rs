@@ -34,7 +34,7 @@ pub struct Scenario {
 }
 
 /// How long it is looked at when everything is well again, in milliseconds.
-const TAIL_MS: u64 = 1_500;
+const TAIL_MS: u64 = 1_000;
 /// After so many milliseconds what was late or doubled has arrived.
 const LAST_WORD_MS: u64 = 1_500;
 
@@ -44,7 +44,7 @@ impl Scenario {
     pub fn new(seed: u64) -> Self {
         let mut chance = Chance::new(seed, "scenario");
         let nodes = chance.one_of(&[1, 2, 2, 3, 3, 4, 5]);
-        let length_ms = chance.within(2_500, 5_000);
+        let length_ms = chance.within(2_000, 4_000);
         let clocks = (0..nodes).map(|_| clock(&mut chance)).collect();
         let count = chance.one_of(&[1, 1, 2]);
         let rules: Vec<_> = (0..count).map(|_| RulePlan::new(&mut chance)).collect();

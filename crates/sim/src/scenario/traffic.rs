@@ -51,7 +51,9 @@ pub(super) fn streams(chance: &mut Chance, rules: &[RulePlan], nodes: usize) -> 
         for identity in 0..rule.identities {
             let tenths = match rule.level {
                 // Often enough to be hot.
-                LevelPlan::Hot => chance.one_of(&[20, 60, 120]),
+                LevelPlan::Hot => {
+                    chance.one_of(&[20, 2_500 / rule.per_second(), 5_000 / rule.per_second()])
+                }
                 _ => chance.one_of(&[5, 12, 20, 20, 40]),
             };
             let wanted = (rule.per_second() * tenths / 10).max(2);
