@@ -15,6 +15,7 @@ use super::keys::{Form, Key};
 use super::reader::{Found, Reader, Told};
 use super::spot::Spot;
 use crate::quota::explain;
+use crate::units::show_span;
 
 /// A limit of a rule: how it is written, and what core makes of it.
 struct Judged<'a> {
@@ -65,8 +66,36 @@ impl Reader<'_> {
         tell(self, Key::OnLimit, waiting.or_else(|| shadowed(rule)));
         if fits.is_ok() {
             self.kept(spot, found, rule);
+            self.heard(spot, found, rule, &judged);
         }
         fits
+    }
+
+    /// Warns of nodes that hear of each other too late for a window to be shared.
+    fn heard<'t>(
+        &mut self,
+        spot: &Spot<'t, '_>,
+        found: &Found<'t>,
+        rule: &Rule,
+        judged: &[Judged<'_>],
+    ) {
+        let Consistency::Eventual { sync_interval } = rule.kept_consistency() else { return };
+        let window = |one: &Judged<'_>| match one.limit {
+            CoreLimit::FixedWindow(window) => Some(window.rate().period()),
+            CoreLimit::SlidingWindow(window) => Some(window.rate().period()),
+            _ => None,
+        };
+        let Some(shortest) = judged.iter().filter_map(window).min() else { return };
+        let Some(pair) = found.get(Key::Consistency) else { return };
+        if shortest.as_micros() / 2 >= sync_interval.as_micros() {
+            return;
+        }
+        let (interval, window) = (show_span(sync_interval), show_span(shortest));
+        let message = format!(
+            "nodes hear of each other every `{interval}`, which is more than half of a window of \
+             `{window}`, so each may admit all of it; write a shorter `sync_interval`, or `leased`"
+        );
+        self.report.warn(pair.value.at, spot.field(pair).path, message);
     }
 
     /// Warns of nodes that would decide by themselves, if it were not for another setting.

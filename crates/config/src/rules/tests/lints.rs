@@ -134,3 +134,16 @@ fn what_counts_as_strict_all_the_same_is_warned_of() {
     let strict = warned(&lines("", &["key: k, mode: shadow, consistency: strict"], window));
     assert_eq!(strict, [""; 0]);
 }
+
+#[test]
+fn nodes_that_hear_of_each_other_too_late_are_told() {
+    let limit = |rate: &str| format!("limits: {{ algorithm: fixed_window, rate: {rate} }}");
+    let warned_of = |interval: &str, rate: &str| {
+        let rule = format!("key: k, consistency: {{ eventual: {{ sync_interval: {interval} }} }}");
+        warned(&lines("", &[&rule], &limit(rate)))
+    };
+    assert_eq!(warned_of("500ms", "10/s"), [""; 0]);
+    let warned = warned_of("501ms", "10/s");
+    let [warning] = &*warned else { panic!("{warned:?}") };
+    assert!(warning.contains("every `501ms`, which is more than half of a window of `1s`"));
+}
