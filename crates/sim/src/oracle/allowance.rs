@@ -13,8 +13,8 @@ const TOLD_AFTER_US: u64 = 150_000;
 
 /// What may pass beyond a limit.
 pub(super) struct Allowance {
-    /// So much around this moment.
-    gifts: Vec<(u64, u64)>,
+    /// So much between two moments: when the store forgot, and when it had been told again.
+    gifts: Vec<(u64, u64, u64)>,
     /// Whether nodes may have admitted their shares.
     shares: Option<u64>,
 }
@@ -39,7 +39,7 @@ impl Allowance {
             let theirs = |hit: &&Hit| hit.allowed && gone.contains(&hit.process);
             beyond += case.hits.iter().filter(theirs).map(|hit| hit.cost).sum::<u64>();
             beyond += held_at(case, *at);
-            gifts.push((*at, beyond.min(limit.capacity())));
+            gifts.push((*at, told_by, beyond.min(limit.capacity())));
         }
         let fails = !scenario.is_calm() && case.plan.policy == Policy::Local;
         let most = case.hits.iter().map(|hit| hit.cost).max().unwrap_or(1);
@@ -49,8 +49,8 @@ impl Allowance {
 
     /// What may pass between two moments beyond the rest.
     pub(super) fn between(&self, from_us: u64, to_us: u64) -> u64 {
-        let within = |at: u64| (from_us..=to_us).contains(&at);
-        self.gifts.iter().filter(|(at, _)| within(*at)).map(|(_, gift)| gift).sum()
+        let meets = |from: u64, to: u64| from <= to_us && to >= from_us;
+        self.gifts.iter().filter(|(from, to, _)| meets(*from, *to)).map(|(_, _, gift)| gift).sum()
     }
 
     /// The number of a limit, with what nodes admit as their share.

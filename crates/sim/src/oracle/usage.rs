@@ -16,7 +16,8 @@ const fn floor(level: LevelPlan) -> (u64, u64) {
         LevelPlan::Strict => (97, 3),
         // What is held when the demand or the window ends passes for nobody.
         LevelPlan::Hot | LevelPlan::Leased => (75, 20),
-        LevelPlan::Eventual { .. } => (90, 5),
+        // What passed above a window counts in the next one, where that slides.
+        LevelPlan::Eventual { .. } => (75, 20),
     }
 }
 

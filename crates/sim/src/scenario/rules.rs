@@ -82,7 +82,9 @@ impl RulePlan {
         match (chance.within(0, 9), level) {
             (0..=3, LevelPlan::Strict | LevelPlan::Hot | LevelPlan::Leased) => {
                 let rate = per_second(chance).max(10);
-                let burst = chance.within(3, rate.max(30));
+                // Now and then hardly more than one hit costs.
+                let most = if chance.happens(250) { 6 } else { rate.max(30) };
+                let burst = chance.within(3, most);
                 limits.push(LimitPlan::Bucket { rate, burst });
                 if chance.happens(300) {
                     let (count, per_ms) = (rate, 1_000);
