@@ -9,6 +9,7 @@
 //! | `world` | a scenario lived through |
 //! | `node`, `net`, `store`, `time` | a process of the fleet, the ways to the store, a Redis in memory, clocks |
 //! | `oracle` | whether what happened may happen |
+//! | `table` | how far eventual nodes go above a limit, in figures |
 //! | `chance`, `trace` | numbers of a seed; what happened, line by line |
 
 mod chance;
@@ -17,6 +18,7 @@ mod node;
 pub mod oracle;
 mod scenario;
 pub mod store;
+pub mod table;
 mod time;
 mod trace;
 pub mod world;

@@ -21,6 +21,9 @@ struct Args {
     /// Ends with the first that went wrong.
     #[arg(long)]
     stop: bool,
+    /// How far eventual nodes go above a limit, for some fleets and intervals.
+    #[arg(long, conflicts_with_all = ["seeds", "from", "seed"])]
+    table: bool,
     /// Shows everything that happens in it.
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -29,10 +32,14 @@ struct Args {
 const EXAMPLES: &str = "Examples:
   sluicegate-sim                        200 worlds
   sluicegate-sim --seeds 5000 --from 1000 --stop
-  sluicegate-sim --seed 42 --trace      one of them, line by line";
+  sluicegate-sim --seed 42 --trace      one of them, line by line
+  sluicegate-sim --table                figures of the level `eventual`";
 
 fn main() -> anyhow::Result<std::process::ExitCode> {
-    let Args { seeds, from, seed, stop, trace } = Args::parse();
+    let Args { seeds, from, seed, stop, table, trace } = Args::parse();
+    if table {
+        return show_table();
+    }
     let worlds = match seed {
         Some(seed) => seed..=seed,
         None => from..=from.saturating_add(seeds - 1),
@@ -60,4 +67,15 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
     }
     println!("{lived} worlds, {wrong} of them wrong; {hits} hits, {calls} calls");
     Ok(if wrong == 0 { 0 } else { 1 }.into())
+}
+
+fn show_table() -> anyhow::Result<std::process::ExitCode> {
+    println!("nodes  sync_interval  above the limit of 400/s  promised  calls for 1,000 hits");
+    let mut is_kept = true;
+    for row in sluicegate_sim::table::measure()? {
+        let sync = format!("{}ms", row.sync_ms);
+        println!("{:5}  {sync:>13}  {:24}  {:8}  {:20}", row.nodes, row.over, row.bound, row.calls);
+        is_kept &= row.over <= row.bound;
+    }
+    Ok(if is_kept { 0 } else { 1 }.into())
 }

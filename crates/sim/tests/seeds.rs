@@ -53,3 +53,16 @@ fn in_another_process_too() {
         assert!(shown.contains(&format!("trace {hash:016x}")), "seed {seed}");
     }
 }
+
+#[test]
+fn eventual_nodes_keep_what_is_promised() {
+    let rows = sluicegate_sim::table::measure().unwrap();
+    for row in &rows {
+        assert!(row.over <= row.bound, "{row:?}");
+        assert!(
+            row.over > 0,
+            "nodes that never know of each other's hits would be another level: {row:?}"
+        );
+    }
+    assert_eq!(rows.len(), 9);
+}

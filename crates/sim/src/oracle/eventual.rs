@@ -67,9 +67,15 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         return None;
     }
     let apart_us = sync_ms * 2_000 + window.edge_us + 2_000;
+    // Told twice in an interval and heard twice in an interval, by calls that take so long at most.
+    let calls_us = (4 * case.scenario.trouble.weather.delay_ms + 6) * 1_000;
+    let bound_us = case.scenario.is_calm().then_some(sync_ms * 1_000 + calls_us);
     let judged = window.admitted.iter().enumerate();
     judged.into_iter().find_map(|(place, hit)| {
-        window.is_too_many(place, hit).or_else(|| window.is_too_late(hit, apart_us))
+        window
+            .is_too_many(place, hit)
+            .or_else(|| window.is_too_late(hit, apart_us))
+            .or_else(|| window.is_beyond(place, hit, bound_us?))
     })
 }
 
@@ -118,6 +124,20 @@ impl Window<'_> {
         (heard + apart_us < hit.answered_us).then(|| {
             let at = hit.answered_us;
             format!("a hit passed at {at}, when its node knew how things stood at {heard}")
+        })
+    }
+
+    /// Whether a hit does not fit with what others admitted longer ago than an interval and the time of a call: what is promised.
+    fn is_beyond(&self, place: usize, hit: &Hit, bound_us: u64) -> Option<String> {
+        let window = self.of(hit).filter(|_| !self.slides)?;
+        let counts = |other: &&Hit| {
+            let is_old = other.answered_us + bound_us < hit.asked_us;
+            self.of(other) == Some(window) && (is_old || other.process == hit.process)
+        };
+        let sum: u64 = self.admitted[..=place].iter().filter(counts).map(|hit| hit.cost).sum();
+        (sum > self.count).then(|| {
+            let (at, count) = (hit.answered_us, self.count);
+            format!("with the hit at {at}, {sum} had passed in its window that were no news: it has {count}")
         })
     }
 
