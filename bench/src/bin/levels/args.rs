@@ -23,9 +23,6 @@ pub(crate) struct Args {
     /// The `sluicegate` to measure [default: built from the workspace that this one is in]
     #[arg(long, value_name = "PATH")]
     pub(crate) sluicegate: Option<PathBuf>,
-    /// Draw a picture of it
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
     /// Print one JSON document, every single reading included, instead of the table
     #[arg(long)]
     pub(crate) json: bool,
@@ -42,6 +39,6 @@ const AFTER_HELP: &str = "\
 Examples:
   cargo run --release --bin levels                             2 and 4 services, three rounds: about four minutes
   cargo run --release --bin levels -- --rounds 1 --nodes 2     a first look
-  cargo run --release --bin levels -- --svg levels.svg         with a picture
+  cargo run --release --bin levels -- --json                   every single reading
 
 Exit codes: 0 measured, 2 broken.";

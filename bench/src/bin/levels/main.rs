@@ -2,13 +2,12 @@
 //!
 //! ```text
 //!   args -> rounds: for each case a fresh Redis and fresh services (fleet), asked by an open loop (reading)
-//!                +-> report (table, json), picture (svg)
+//!                +-> report (table, json)
 //! ```
 
 mod args;
 mod case;
 mod fleet;
-mod picture;
 mod reading;
 mod report;
 
@@ -24,7 +23,6 @@ mod process;
 #[allow(dead_code, reason = "shared with the other bench, which needs all of it")]
 mod stats;
 
-use std::fs;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -64,10 +62,6 @@ fn run(args: &Args) -> anyhow::Result<()> {
         println!("{}", report::json(args, &rows)?);
     } else {
         print!("{}", report::markdown(args, &rows));
-    }
-    if let Some(path) = &args.svg {
-        let drawn = picture::picture(&rows, args)?;
-        fs::write(path, drawn).with_context(|| format!("cannot write `{}`", path.display()))?;
     }
     Ok(())
 }

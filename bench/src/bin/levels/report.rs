@@ -81,10 +81,6 @@ fn cells(row: &Row) -> Vec<String> {
 // === impl Row ===
 
 impl Row {
-    pub(crate) fn median(&self, number: fn(&Reading) -> f64) -> f64 {
-        self.spread(number).map_or(f64::NAN, |spread| spread.median)
-    }
-
     fn spread(&self, number: fn(&Reading) -> f64) -> Option<Spread> {
         Spread::of(self.readings.iter().map(number).collect())
     }
