@@ -13,7 +13,8 @@ use crate::world::Hit;
 /// What of it must pass at least, in hundredths, and how many hits may be missing beside.
 const fn floor(level: LevelPlan) -> (u64, u64) {
     match level {
-        LevelPlan::Strict => (97, 3),
+        // A bucket that holds hardly more than one hit is full now and then while the hit is on its way.
+        LevelPlan::Strict => (90, 3),
         // What is held when the demand or the window ends passes for nobody.
         LevelPlan::Hot | LevelPlan::Leased => (75, 20),
         // What passed above a window counts in the next one, where that slides.
@@ -57,7 +58,7 @@ fn too_little(case: &Case<'_>, from_us: u64, (hundredths, missing): (u64, u64)) 
     let passed: u64 = later.filter(|hit| hit.allowed).map(|hit| hit.cost).sum();
     let might = on_one_node(case, from_us)?;
     let most_cost = case.hits.iter().map(|hit| hit.cost).max().unwrap_or(1);
-    let least = (might * hundredths / 100).saturating_sub(missing * most_cost);
+    let least = (might * hundredths / 100).saturating_sub(missing + 2 * most_cost);
     (passed < least)
         .then(|| format!("only {passed} of {might} passed that might, from {from_us} on"))
 }

@@ -58,7 +58,7 @@ pub(super) fn streams(chance: &mut Chance, rules: &[RulePlan], nodes: usize) -> 
             };
             let wanted = (rule.per_second() * tenths / 10).max(2);
             let capacity = rule.limits.iter().map(|limit| limit.capacity()).min().unwrap_or(1);
-            let most = if chance.happens(200) { capacity.min(3) } else { 1 };
+            let most = if chance.happens(300) { capacity.min(4) } else { 1 };
             let cost = chance.within(1, most);
             let is_even = chance.happens(500);
             let of_all = chance.within(0, 9);
