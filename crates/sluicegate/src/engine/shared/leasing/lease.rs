@@ -2,7 +2,7 @@
 //! made by whoever asks what to call.
 //!
 //! ```text
-//!   bought |================ spent ===============|.......|          half of it is gone: buy again, in the background
+//!   bought |================ spent ===============|.......|          a quarter is left: buy again, in the background
 //!                                        low water ^      ^ nothing left: the store is asked, as if there were no leases
 //! ```
 //!
@@ -24,6 +24,8 @@ const IDLE: Span = Span::from_millis(500);
 const MEASURED: Span = Span::from_millis(50);
 /// The first that is bought.
 const FIRST: u64 = 8;
+/// When so small a part of it is left, it is bought again: an eighth of a second before it is gone.
+const LOW_WATER: u64 = 4;
 /// How much more than it held before a node may want.
 const GROWTH: u64 = 4;
 /// No more than this at once, whatever the demand: far above what a node decides in [`HORIZON`].
@@ -291,7 +293,7 @@ impl Lease {
         let lasts = bought.lasts.as_micros();
         self.ends = sent.after(Span::from_micros(lasts - lasts / DRIFT));
         self.is_last = bought.is_last;
-        self.low_water = self.unspent / 2;
+        self.low_water = self.unspent / LOW_WATER;
         // Heard too late.
         self.settle(heard);
         if asked.want == 0 {

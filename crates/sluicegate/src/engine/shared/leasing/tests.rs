@@ -53,11 +53,11 @@ fn what_may_yet_not_happen_counts_as_held() {
     let serials = Serials::default();
     let mut lease = holding(10, 100, &serials);
     assert!(is_covered(lease.try_hit(4, at(1))));
-    assert!(is_covered(lease.try_hit(3, at(1))));
+    assert!(is_covered(lease.try_hit(4, at(1))));
     lease.happens(4);
-    let asked = lease.buys(&serials, at(1)).expect("half of it is gone");
-    assert_eq!(asked.hold, 6, "three that are left, and three that may come back");
-    lease.undo(3, at(2));
+    let asked = lease.buys(&serials, at(1)).expect("a quarter is left");
+    assert_eq!(asked.hold, 6, "two that are left, and four that may come back");
+    lease.undo(4, at(2));
     assert_eq!(lease.unspent(), 6);
 }
 
@@ -91,14 +91,16 @@ fn an_answer_that_comes_too_late_brings_nothing() {
 fn what_was_held_before_its_cell_ran_out_is_gone() {
     let serials = Serials::default();
     let mut lease = holding(10, 100, &serials);
-    for _ in 0..5 {
+    for _ in 0..7 {
         lease.hit(1, at(1));
     }
-    let asked = lease.buys(&serials, at(2)).expect("half of it is gone");
-    assert_eq!((asked.give, asked.hold), (0, 5));
+    assert_eq!(lease.buys(&serials, at(2)), None, "there is enough");
+    lease.hit(1, at(1));
+    let asked = lease.buys(&serials, at(2)).expect("a quarter is left");
+    assert_eq!((asked.give, asked.hold), (0, 2));
     lease.answers(asked.serial);
     lease.bought(asked, Bought { kept: false, ..granted(7) }, at(2), at(3));
-    assert_eq!((lease.unspent(), lease.take_lapsed()), (7, 5));
+    assert_eq!((lease.unspent(), lease.take_lapsed()), (7, 2));
 }
 
 #[test]
