@@ -45,7 +45,7 @@ const SEATS_MAX: usize = 65_536;
 /// How often an identity was asked for lately, that is within about a second, for it to be leased.
 const OFTEN: u32 = 3;
 /// The same for one that would rather be strict.
-const HOT: u32 = 200;
+const HOT: u32 = 100;
 /// After a denial the store is not asked again for a sixteenth of the time in which the limit fills, and no longer than this.
 const GAP_MAX: Span = Span::from_millis(5);
 
