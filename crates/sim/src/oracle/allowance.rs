@@ -2,7 +2,7 @@
 //!
 //! Nothing, as long as the store forgets nothing: a call that nobody heard the answer of was charged or was not, and either way it did not pass. A store that forgets is told again
 //! by those who have seen it; what nobody has seen, or what passes before it was told, is beyond. And where a rule says so, nodes admit their share while the store is away: as much
-//! again.
+//! again, in each window of their own clocks, of which two may meet one of the store's.
 
 use super::Case;
 use crate::scenario::{Fault, LimitPlan, Policy};
@@ -55,7 +55,7 @@ impl Allowance {
 
     /// The number of a limit, with what nodes admit as their share.
     pub(super) fn count(&self, count: u64) -> u64 {
-        self.shares.map_or(count, |nodes| count * 2 + nodes)
+        self.shares.map_or(count, |nodes| count * 3 + nodes)
     }
 
     /// What comes back a second, likewise.
