@@ -32,6 +32,9 @@ struct Forgot {
     gone: Vec<u64>,
 }
 
+/// What was heard is believed for so long at least.
+const GOOD_MIN_MS: u64 = 50;
+
 /// What is wrong, if anything is.
 pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<String> {
     let (count, per_us, slides) = match limit {
@@ -66,10 +69,13 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
     if case.plan.policy == Policy::Local && !case.scenario.is_calm() {
         return None;
     }
-    let apart_us = sync_ms * 2_000 + window.edge_us + 2_000;
-    // Told twice in an interval and heard twice in an interval, by calls that take so long at most.
+    let apart_us = sync_ms.max(GOOD_MIN_MS) * 1_000 + window.edge_us + 2_000;
+    // Told twice in an interval, and believed for one, by calls that take so long at most.
     let calls_us = (4 * case.scenario.trouble.weather.delay_ms + 6) * 1_000;
-    let bound_us = case.scenario.is_calm().then_some(sync_ms * 1_000 + calls_us);
+    let bound_us = case
+        .scenario
+        .is_calm()
+        .then_some((sync_ms.max(GOOD_MIN_MS) + sync_ms / 2) * 1_000 + calls_us);
     let judged = window.admitted.iter().enumerate();
     judged.into_iter().find_map(|(place, hit)| {
         window
@@ -127,7 +133,7 @@ impl Window<'_> {
         })
     }
 
-    /// Whether a hit does not fit with what others admitted longer ago than an interval and the time of a call: what is promised.
+    /// Whether a hit does not fit with what others admitted longer ago than an interval and a half and the time of a call: what is promised.
     fn is_beyond(&self, place: usize, hit: &Hit, bound_us: u64) -> Option<String> {
         let window = self.of(hit).filter(|_| !self.slides)?;
         let counts = |other: &&Hit| {

@@ -372,7 +372,7 @@ impl Book {
     #[inline]
     fn knows(&self, interval: Span, now: Timestamp, tick: Timestamp) -> bool {
         let Some(last) = self.last else { return false };
-        let good = Span::from_micros(interval.as_micros().saturating_mul(2)).max(GOOD_MIN);
+        let good = interval.max(GOOD_MIN);
         if tick.since(last.heard) <= good {
             return true;
         }

@@ -51,6 +51,8 @@ pub(super) struct Lease {
     ends: Timestamp,
     /// Whether it ends with a window, so that nothing can be done about it.
     is_last: bool,
+    /// Whether somebody was denied for want of what is held here, which is too little for a hit.
+    is_short: bool,
     /// At or below this it is time to buy.
     low_water: u64,
     view: View,
@@ -142,6 +144,7 @@ impl Lease {
             pending: 0,
             ends: Timestamp::EPOCH,
             is_last: false,
+            is_short: false,
             low_water: 0,
             view: View { verdict, slope: 0, at: ticks, held: 0 },
             denial: None,
@@ -222,6 +225,7 @@ impl Lease {
         verdict.outcome = Outcome::Deny { retry_after };
         let until = ticks.after(retry_after.min(DENIED));
         self.denial = Some(Denial { verdict, cost, at: ticks, until });
+        self.is_short = self.unspent > 0;
     }
 
     /// Something was given back, or changed: a denial may be one no longer.
@@ -232,6 +236,12 @@ impl Lease {
     /// What to call now that it was asked for, if anything. It is taken as called.
     #[inline]
     pub(super) fn buys(&mut self, serials: &Serials, ticks: Timestamp) -> Option<Numbers> {
+        // Too little for a hit here, and nobody else can have it.
+        if self.is_short && self.unspent > 0 && self.under_way.is_none() {
+            self.is_short = false;
+            self.wait(ticks, SCARCE);
+            return Some(self.call(self.unspent, 0, serials));
+        }
         let may = self.under_way.is_none() && self.unspent <= self.low_water;
         if !may || ticks < self.not_before {
             return None;
@@ -296,6 +306,9 @@ impl Lease {
         self.low_water = self.unspent / LOW_WATER;
         // Heard too late.
         self.settle(heard);
+        if asked.give > 0 {
+            self.denial = None;
+        }
         if asked.want == 0 {
             return;
         }

@@ -262,3 +262,19 @@ fn what_the_store_says_meanwhile_is_told_from_then_on() {
     assert_eq!(verdict.remaining, Some(599), "what others may have, and what is held here");
     assert_eq!(verdict.reset_after, Span::from_micros(2_000_000 - 99 * 10));
 }
+
+#[test]
+fn what_is_too_little_for_a_hit_is_given_back_where_somebody_is_denied() {
+    let serials = Serials::default();
+    let mut lease = holding(2, 100, &serials);
+    assert_eq!(lease.hit(3, at(1)), Said::Uncovered);
+    assert_eq!(lease.buys(&serials, at(1)), None, "the store may have it");
+    let denied = Outcome::Deny { retry_after: Span::from_millis(40) };
+    lease.denied(3, Verdict { outcome: denied, ..UNCOUNTED }, Span::ZERO, at(2));
+    let given = lease.buys(&serials, at(3)).expect("it is of use to nobody");
+    assert_eq!((given.give, given.hold, given.want), (2, 0, 0));
+    lease.answers(given.serial);
+    lease.bought(given, granted(0), at(3), at(4));
+    assert_eq!(lease.hit(3, at(4)), Said::Uncovered, "now the store may have it");
+    assert_eq!(lease.buys(&serials, at(4)), None, "nor is it taken away again at once");
+}

@@ -27,17 +27,17 @@ fn hear(book: &mut Book, ms: u64, others: i64) -> Seen {
 }
 
 #[test]
-fn what_was_heard_is_good_for_two_intervals() {
+fn what_was_heard_is_good_for_an_interval() {
     let rule = rule(vec![fixed(100, WINDOW)]);
     let mut book = Book::new(&rule);
     assert_eq!(book.hit(&rule, 1, INTERVAL, tick(5_000)), None, "never heard");
     hear(&mut book, 5_000, 7);
-    assert_eq!(book.hit(&rule, 1, INTERVAL, tick(5_200)).unwrap().remaining, Some(92));
-    assert_eq!(book.hit(&rule, 1, INTERVAL, tick(5_201)), None);
-    assert_eq!(book.hit(&rule, 1, WINDOW, tick(5_201)).unwrap().remaining, Some(91));
+    assert_eq!(book.hit(&rule, 1, INTERVAL, tick(5_100)).unwrap().remaining, Some(92));
+    assert_eq!(book.hit(&rule, 1, INTERVAL, tick(5_101)), None);
+    assert_eq!(book.hit(&rule, 1, WINDOW, tick(5_101)).unwrap().remaining, Some(91));
     // A new window: there was nothing to hear before it.
     assert_eq!(book.hit(&rule, 1, INTERVAL, tick(10_010)).unwrap().remaining, Some(99));
-    assert_eq!(book.hit(&rule, 1, INTERVAL, tick(10_250)), None);
+    assert_eq!(book.hit(&rule, 1, INTERVAL, tick(10_150)), None);
 }
 
 #[test]
