@@ -141,11 +141,12 @@ fn about_store(results: &Results, key: Key) -> Option<String> {
         if key.0 == Door::Levels {
             let answered = sum(|told| told.answered);
             text.push_str(&format!("; {:.5} calls of Redis for each decision", calls / answered));
+        } else {
+            text.push_str(&format!(
+                "; {:.1} requests in a call; {known:.0} % denied without asking",
+                asked / calls
+            ));
         }
-        text.push_str(&format!(
-            "; {:.1} requests in a call; {known:.0} % denied without asking",
-            asked / calls
-        ));
     }
     text.push('\n');
     Some(text)
