@@ -125,9 +125,7 @@ impl Book {
         self.interval = interval;
         let verdict = self.says(Asked::Hit(cost), now);
         if verdict.is_allowed() && cost > 0 {
-            self.series.iter_mut().for_each(|series| series.charge(cost));
-            self.version += 1;
-            self.matters = SYNCS;
+            self.charge(cost);
         }
         Some(verdict)
     }
@@ -147,10 +145,15 @@ impl Book {
     /// Counts what was admitted without asking this: nobody could be heard.
     pub(super) fn count(&mut self, rule: &Arc<Rule>, cost: u64, tick: Timestamp) {
         if self.begin(rule, tick).is_some() && cost > 0 {
-            self.series.iter_mut().for_each(|series| series.charge(cost));
-            self.version += 1;
-            self.matters = SYNCS;
+            self.charge(cost);
         }
+    }
+
+    #[inline]
+    fn charge(&mut self, cost: u64) {
+        self.series.iter_mut().for_each(|series| series.charge(cost));
+        self.version += 1;
+        self.matters = SYNCS;
     }
 
     /// What this node has counted in the windows of this moment: the most of any.

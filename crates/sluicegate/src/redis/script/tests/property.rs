@@ -55,11 +55,7 @@ fn the_store_answers_as_the_core_does_and_keeps_what_it_keeps() {
     if let Err(error) = checked {
         panic!("{error}");
     }
-    assert_eq!(
-        DISAGREEMENTS.load(Ordering::Relaxed),
-        0,
-        "script and core have said something else"
-    );
+    script_and_core_agree();
     let (short, long) = ways.get();
     assert!(short > long, "{short} short, {long} long: hardly anything was decided by the script");
 }
@@ -84,15 +80,17 @@ fn leases_are_granted_and_kept_as_the_core_does() {
     if let Err(error) = checked {
         panic!("{error}");
     }
-    assert_eq!(
-        DISAGREEMENTS.load(Ordering::Relaxed),
-        0,
-        "script and core have said something else"
-    );
+    script_and_core_agree();
     let (heard, long) = leased.get();
     assert!(heard > 2 * long, "{heard} heard, {long} long: hardly anything was leased");
 }
 
 fn told(place: usize, turn: &Turn, said: String) -> String {
     format!("turn {place}, {turn:?}: {said}")
+}
+
+/// Also where nobody compared them.
+fn script_and_core_agree() {
+    let disagreements = DISAGREEMENTS.load(Ordering::Relaxed);
+    assert_eq!(disagreements, 0, "script and core have said something else");
 }
