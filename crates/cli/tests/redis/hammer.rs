@@ -156,9 +156,22 @@ fn run(
 
 /// Asks every service over gRPC, as Envoy does, many calls at once: so often each, for this value of a key.
 pub fn ask_over_rls(services: &[Service], key: &str, value: &str, times: u64) -> Counts {
+    ask_with(services, key, value, times, 8)
+}
+
+/// The same with 64 calls in flight at each service.
+pub fn load_in_parallel(services: &[Service], key: &str, value: &str, times: u64) -> Counts {
+    ask_with(services, key, value, times, 32)
+}
+
+fn ask_with(services: &[Service], key: &str, value: &str, times: u64, at_once: usize) -> Counts {
     let mut counts = Counts::default();
     thread::scope(|scope| {
-        let ask = |service| scope.spawn(move || load_over_rls(service, key, value, times));
+        let ask = |service| {
+            let plan = plan_over_rls(service, key, value);
+            let plan = Plan { amount: Amount::Count(times), at_once, ..plan };
+            scope.spawn(move || run_load(&plan, |_| {}).unwrap())
+        };
         let runs: Vec<_> = services.iter().map(ask).collect();
         for run in runs {
             let Report { allowed, denied, errors, .. } = run.join().unwrap();

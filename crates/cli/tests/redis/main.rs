@@ -29,3 +29,4 @@ mod levels_leased;
 mod levels_refill;
 mod levels_told;
 mod rolling;
+mod starved;

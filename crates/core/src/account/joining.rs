@@ -1,20 +1,69 @@
-//! What two stores know of one identity, put together.
+//! Reconciliation of what two stores know of one identity.
 //!
-//! A store that many nodes share can be away for a while, and come back having forgotten something. Nodes know a part of what it
-//! missed, and tell it: what they admitted without it is used up too ([`Account::absorb`]), and what they have seen of it is not undone
-//! ([`Account::reassert`]). Neither ever leaves more than there was before.
+//! A store that many nodes share can be unavailable for a while, and come back having lost data. Nodes know a part of what it missed: what they admitted without it
+//! ([`Account::record_admission`]) is used there too ([`Account::absorb`]), and what they observed in it is not undone ([`Account::reassert`]). None of these
+//! ever leaves more quota than there was before.
 
 use super::Account;
 use super::cell::Cell;
+use crate::algorithm::concurrency::Holder;
 use crate::algorithm::sliding_log::{Entry, LogState};
 use crate::arithmetic::signed;
 use crate::limit::{Limit, State};
 use crate::mode::Step;
-use crate::time::{NOW_MAX, Timestamp};
+use crate::time::{NOW_MAX, Span, Timestamp};
 
 impl Account {
-    /// What another account of the same identity has in use is in use here too, limit by limit; into debt if need be. Slots, and what is pending
-    /// under an id, stay where they are.
+    /// Records that `cost` was admitted, whatever the limits say: a bucket or window may go into debt, and slots are held under `holder` for their lease.
+    ///
+    /// ```
+    /// use sluicegate_core::account::{Account, Moment};
+    /// use sluicegate_core::algorithm::concurrency::{Concurrency, Holder};
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_core::mode::Step;
+    /// use sluicegate_core::op::Op;
+    /// use sluicegate_core::time::{Span, Timestamp};
+    ///
+    /// let plan = [Step::hard(Limit::Concurrency(Concurrency::new(2, Span::from_secs(9)).unwrap()))];
+    /// let mut account = Account::default();
+    /// account.record_admission(&plan, 1, Some(Holder(7)), Timestamp::EPOCH);
+    /// let peek = account.apply(&plan, Op::Peek { cost: 1 }, Moment::at(Timestamp::EPOCH)).unwrap();
+    /// assert_eq!(peek.verdict.remaining, Some(1));
+    /// ```
+    pub fn record_admission(
+        &mut self,
+        plan: &[Step],
+        cost: u64,
+        holder: Option<Holder>,
+        now: Timestamp,
+    ) {
+        let now = now.min(NOW_MAX);
+        self.open(plan, now);
+        self.each(plan, |limit, state| match (limit, holder) {
+            (Limit::Concurrency(_), Some(holder)) => {
+                limit.hold(state, holder, cost, Span::MAX, now);
+            }
+            // A slot that nobody can name cannot be held.
+            (Limit::Concurrency(_), None) => {}
+            _ => {
+                limit.spend(state, cost, now, now);
+            }
+        });
+        self.close(plan, now);
+    }
+
+    /// The most that is in use of any limit of a plan. Slots do not count: they are held under their ids.
+    #[must_use]
+    pub fn used(&self, plan: &[Step], now: Timestamp) -> u64 {
+        let mut copy = self.clone();
+        copy.open(plan, now.min(NOW_MAX));
+        let steps = plan.iter().zip(&copy.cells);
+        let counted = steps.filter(|(step, _)| !step.has_slots());
+        counted.map(|(step, cell)| used_of(&step.limit, &cell.plain, now)).max().unwrap_or(0)
+    }
+
+    /// What another account of the same identity has in use is in use here too, limit by limit; into debt if need be. Slots are held under their ids.
+    /// What is pending under an id stays where it is.
     ///
     /// ```
     /// use sluicegate_core::account::{Account, Moment};
@@ -85,15 +134,23 @@ impl Account {
 
 /// Spends what the other has in use.
 fn use_as_much(limit: &Limit, own: &mut State, theirs: &State, now: Timestamp) {
-    let (Some(capacity), Some(left)) = (limit.capacity(), limit.remaining(theirs, now)) else {
+    if let (State::Slots(own), State::Slots(theirs)) = (&mut *own, theirs) {
+        own.hold_all(theirs);
         return;
-    };
-    let used = signed(capacity).saturating_sub(left).saturating_add(signed(limit.beyond(theirs)));
-    if let Ok(used @ 1..) = u64::try_from(used)
-        && !matches!(limit, Limit::Concurrency(_))
-    {
+    }
+    let used = used_of(limit, theirs, now);
+    if used > 0 {
         limit.spend(own, used, now, now);
     }
+}
+
+/// What is in use of a limit, debt included.
+fn used_of(limit: &Limit, state: &State, now: Timestamp) -> u64 {
+    let (Some(capacity), Some(left)) = (limit.capacity(), limit.remaining(state, now)) else {
+        return 0;
+    };
+    let used = signed(capacity).saturating_sub(left).saturating_add(signed(limit.beyond(state)));
+    u64::try_from(used).unwrap_or(0)
 }
 
 /// Makes a state one in which no less is used than in another. Both are rolled forward to the same moment.

@@ -215,6 +215,17 @@ impl SlotsState {
         before.saturating_sub(self.held())
     }
 
+    /// Holds what another state holds too; of a holder that both know, until the later end.
+    pub(crate) fn hold_all(&mut self, other: &Self) {
+        self.seen = self.seen.max(other.seen);
+        for lease in &other.leases {
+            match self.leases.iter_mut().find(|own| own.holder == lease.holder) {
+                Some(own) => own.until = own.until.max(lease.until),
+                None => self.leases.push(*lease),
+            }
+        }
+    }
+
     fn held(&self) -> u64 {
         self.leases.iter().fold(0, |held, lease| held.saturating_add(lease.slots))
     }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
+#[cfg(feature = "redis")]
+use sluicegate_core::account::Account;
 use sluicegate_core::account::{Answer, Moment};
 use sluicegate_core::change::Keep;
 #[cfg(feature = "tokio")]
@@ -163,6 +165,13 @@ impl Asked<'_> {
             self.limiter.inner.waiters.freed(hash, overflowed);
         }
         Ok(answer)
+    }
+
+    /// Replaces what is kept of the identity.
+    #[cfg(feature = "redis")]
+    pub(crate) fn replace(&self, account: Account, now: Timestamp) {
+        let Target { shards, hash, rule, .. } = self.target(None, now);
+        shards.replace(rule, hash, account, now);
     }
 
     /// What each limit says to a cost on its own, and the rule that they are of. Leaves no trace.

@@ -219,6 +219,28 @@ impl Shards {
         }
     }
 
+    /// Replaces what is kept of an identity. At the cap an identity that is not known yet stays so.
+    #[cfg(feature = "redis")]
+    pub(crate) fn replace(
+        &self,
+        rule: Option<&Arc<Rule>>,
+        hash: u64,
+        account: Account,
+        now: Timestamp,
+    ) {
+        let now = now.min(NOW_MAX);
+        let budget = &self.store.budget;
+        let mut shard = self.shards[self.index(hash)].0.lock();
+        if let Some(rule) = rule {
+            shard.follow(budget, rule, now);
+        }
+        shard.plan_with_care(budget, now);
+        if shard.knows(hash, now) == Known::Yes || budget.has_room() {
+            shard.take(hash, now);
+            shard.put(budget, hash, account, Touched::Yes, now);
+        }
+    }
+
     fn renew_at(&self, hash: u64, holder: Holder, now: Timestamp) -> bool {
         let mut shard = self.shards[self.index(hash)].0.lock();
         let budget = &self.store.budget;

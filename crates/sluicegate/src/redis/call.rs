@@ -48,6 +48,20 @@ impl Script {
     }
 }
 
+// === impl Call ===
+
+impl Call {
+    /// The call as `EVAL` of a text or `EVALSHA` of a hash.
+    pub(crate) fn command(&self, name: &str, script: &str) -> ::redis::Cmd {
+        let mut command = ::redis::cmd(name);
+        command.arg(script).arg(self.keys.len());
+        for part in self.keys.iter().chain(&self.args) {
+            command.arg(part);
+        }
+        command
+    }
+}
+
 // === impl CallError ===
 
 impl fmt::Display for CallError {

@@ -21,7 +21,7 @@ pub use link::{
 };
 #[cfg(feature = "sim")]
 pub use link::{Sent, Wire};
-pub(crate) use store::{NotDone, RuleWeight, Weight};
+pub(crate) use store::{NotDone, RuleWeight, Unanswered, Weight};
 pub use store::{Store, StoreOptions, StoreStats};
 pub use virtual_time::{VirtualError, VirtualLimiter};
 

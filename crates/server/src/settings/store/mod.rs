@@ -98,7 +98,7 @@ pub struct Secret(String);
 const CONNECTIONS: u64 = 2;
 const CONNECTIONS_MAX: u64 = 1_024;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-const TIMEOUT: Duration = Duration::from_millis(10);
+const TIMEOUT: Duration = Duration::from_millis(100);
 const NAMESPACE: &str = "sg";
 const NAMESPACE_MAX: usize = 64;
 const PREFIX_MAX: usize = 256;

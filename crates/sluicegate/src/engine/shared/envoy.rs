@@ -2,6 +2,7 @@
 //!
 //! They are asked first, in one pipeline, and charged whatever the others say; then the others, or they are only looked at if the request is denied already.
 
+use sluicegate_core::account::Account;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::plan::{Plan, Under};
@@ -11,7 +12,7 @@ use sluicegate_rules::set::write_envoy_key;
 
 use super::parts::Part;
 use super::{SharedEngine, StoreError};
-use crate::engine::check::Want;
+use crate::engine::check::{Status, Want};
 use crate::engine::{LimitState, Snapshot};
 use crate::redis::{CallError, EnvoyAsk, EnvoyOp};
 
@@ -55,7 +56,7 @@ impl SharedEngine {
         Ok(said.iter().map(state).collect())
     }
 
-    /// Asks those parts, in their order. Each verdict goes to `tell` with the place of its descriptor.
+    /// Asks those parts, in their order.
     pub(super) async fn ask_envoys(
         &self,
         want: Want,
@@ -63,7 +64,7 @@ impl SharedEngine {
         plan: &Plan,
         parts: &[Part<'_>],
         now: Timestamp,
-        mut tell: impl FnMut(usize, Verdict),
+        statuses: &mut [Status],
     ) -> Result<(), StoreError> {
         let Some(counters) = self.envoy.as_deref().filter(|_| !parts.is_empty()) else {
             return Ok(());
@@ -85,16 +86,31 @@ impl SharedEngine {
         match counters.ask(op, &asks, now).await {
             Ok(said) => {
                 for (part, verdict) in parts.iter().zip(said) {
-                    if want == Want::Hit && verdict.is_allowed() {
-                        self.keep_warm(part, now);
+                    if want == Want::Hit {
+                        self.observe(part, &verdict);
                     }
-                    tell(part.place, verdict);
+                    statuses[part.place].verdict = verdict;
                 }
                 Ok(())
             }
-            // What was admitted meanwhile is not told later: the keys are of a window that may be over.
-            Err(error) => self.fall_back(want, parts, &error, now, tell),
+            // What is admitted meanwhile is not journalled: the keys are of a window that may be over.
+            Err(error) => {
+                let parts: Vec<&Part<'_>> = parts.iter().collect();
+                self.fall_back(want, (rules, plan), &parts, &error, statuses)
+            }
         }
+    }
+}
+
+impl SharedEngine {
+    /// Remembers what all nodes have counted, for decisions without the store.
+    fn observe(&self, part: &Part<'_>, verdict: &Verdict) {
+        let now = self.store.store_time();
+        let left = u64::try_from(verdict.remaining.unwrap_or(0)).unwrap_or(0);
+        let used = part.part.capacity().saturating_sub(left).saturating_add(verdict.beyond);
+        let mut account = Account::default();
+        account.record_admission(part.part.charter.steps(), used, None, now);
+        self.store.observe(&part.part, account, now);
     }
 }
 

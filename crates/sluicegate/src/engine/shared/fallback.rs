@@ -1,111 +1,102 @@
-//! What is said in the place of a store that does not answer: each rule's own policy.
+//! Decisions without the store, for parts that it did not answer: each rule's own failure policy.
+//!
+//! The admission rule is that of every other request. Policies that say yes or no come first, then limits that count by themselves, and last those that are
+//! charged all together or not at all. What `local` admits is charged to this node's share of the quota that it last observed in the store, and
+//! reconciled with the store afterwards (`reconcile`).
 
 use std::sync::Arc;
 
 use sluicegate_core::op::Op;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
+use sluicegate_rules::plan::Plan;
 use sluicegate_rules::rule::OnStoreFailure;
 use sluicegate_rules::set::RuleNo;
 
-use super::parts::Part;
+use super::parts::{self, Part};
 use super::{SharedEngine, StoreError};
-use crate::engine::check::Want;
+use crate::engine::check::{Status, Want};
 use crate::engine::{Engine, Snapshot};
 use crate::limiter::{Asked, ask_each};
 use crate::memory::UNCOUNTED;
 use crate::redis::script::Stand;
 use crate::redis::{CallError, Weight};
 
-/// When whoever is denied for want of the store may try again.
+/// When a client that is denied for want of the store may try again.
 const RETRY_AFTER: Span = Span::from_secs(1);
 
 impl SharedEngine {
-    /// Answers for parts that the store did not answer.
+    /// Decides parts that the store did not answer. `statuses` holds the verdicts of all other steps.
     pub(super) fn fall_back(
         &self,
         want: Want,
-        parts: &[Part<'_>],
+        (rules, plan): (&Snapshot<'_>, &Plan),
+        parts: &[&Part<'_>],
         error: &CallError,
-        now: Timestamp,
-        mut tell: impl FnMut(usize, Verdict),
+        statuses: &mut [Status],
     ) -> Result<(), StoreError> {
         parts.iter().for_each(|part| self.store.fell_back(part.policy));
-        let told = |part: &&Part<'_>| part.policy == OnStoreFailure::Error;
-        if let Some(part) = parts.iter().find(told) {
+        // A rule in shadow mode decides nothing, not even that there is an error.
+        let fails = |part: &&&Part<'_>| part.policy == OnStoreFailure::Error && !part.is_shadow;
+        if let Some(part) = parts.iter().find(fails) {
             return Err(StoreError { error: error.clone(), descriptor: part.place });
         }
-        let mut local = Vec::new();
+        let now = self.store.store_time();
         for part in parts {
-            match part.policy {
-                OnStoreFailure::Allow | OnStoreFailure::Error => tell(part.place, UNCOUNTED),
-                OnStoreFailure::Deny => tell(part.place, denied(want)),
-                OnStoreFailure::Local => local.push(part),
-            }
+            let verdict = match part.policy {
+                OnStoreFailure::Local => continue,
+                OnStoreFailure::Deny if !part.is_shadow => denied(want),
+                OnStoreFailure::Allow | OnStoreFailure::Deny | OnStoreFailure::Error => UNCOUNTED,
+            };
+            statuses[part.place].verdict = verdict;
         }
-        self.ask_locally(want, &local, now, tell);
+        if parts.iter().any(|part| part.policy == OnStoreFailure::Local) {
+            self.store.decides_locally();
+        }
+        let local = parts.iter().filter(|part| part.policy == OnStoreFailure::Local);
+        let (together, alone): (Vec<&Part<'_>>, Vec<&Part<'_>>) =
+            local.partition(|part| part.part.stand == Stand::Together);
+        for part in alone {
+            self.decide_locally(want, &[part], now, statuses);
+        }
+        parts::repeat(plan, |place| rules.is_asked_once(want, place, plan), statuses);
+        let is_denied = want == Want::Hit && !rules.is_allowed(statuses);
+        let want = if is_denied { Want::Peek } else { want };
+        self.decide_locally(want, &together, now, statuses);
         Ok(())
     }
 
-    /// Asks this node's own memory for its share: as if every hit came to all nodes at once.
-    fn ask_locally(
+    /// Decides parts from this node's share, all or nothing: each hit costs as much as if it came to all nodes at once.
+    fn decide_locally(
         &self,
         want: Want,
         parts: &[&Part<'_>],
         now: Timestamp,
-        mut tell: impl FnMut(usize, Verdict),
+        statuses: &mut [Status],
     ) {
+        for part in parts {
+            if let Some(observed) = self.store.local_seed(&part.part) {
+                part.asked.replace(observed, now);
+            }
+        }
         let op = |cost| match want {
             Want::Hit => Op::Hit { cost, holder: Some(Engine::new_holder()) },
             Want::Peek => Op::Peek { cost },
             Want::Refund => Op::Refund { cost },
             Want::Reset => Op::Reset,
         };
-        let (together, alone): (Vec<&&Part<'_>>, Vec<&&Part<'_>>) =
-            parts.iter().partition(|part| part.part.stand == Stand::Together);
-        let mut is_allowed = true;
-        let mut said = Vec::with_capacity(parts.len());
-        for part in alone {
-            let charge = self.charge_of(want, part);
-            let verdict = part.asked.ask(op(charge), now);
-            if want == Want::Hit && verdict.is_allowed() {
-                self.carry_on(part, charge, now);
-            }
-            is_allowed &= verdict.is_allowed() || part.part.stand == Stand::Quota;
-            said.push((part, verdict));
-        }
         let asked: Vec<(Asked<'_>, u64)> =
-            together.iter().map(|part| (part.asked, self.charge_of(want, part))).collect();
-        let mut each = Vec::new();
-        let peek = |cost| Op::Peek { cost };
+            parts.iter().map(|part| (part.asked, self.charge_of(want, part))).collect();
+        let mut verdicts = Vec::new();
         // A hit that brings its own id and a peek are not refused by any algorithm.
-        let _ = ask_each(&asked, if is_allowed { &op } else { &peek }, now, &mut each);
-        is_allowed &= each.iter().all(Verdict::is_allowed);
-        if want == Want::Hit && is_allowed {
-            together.iter().zip(&asked).for_each(|(part, (_, charge))| {
+        let _ = ask_each(&asked, &op, now, &mut verdicts);
+        let is_admitted = want == Want::Hit && verdicts.iter().all(Verdict::is_allowed);
+        for ((part, verdict), (_, charge)) in parts.iter().zip(verdicts).zip(&asked) {
+            if is_admitted {
                 self.carry_on(part, *charge, now);
-            });
-        }
-        said.extend(together.into_iter().zip(each));
-        for (part, verdict) in said {
-            if want == Want::Hit && is_allowed && verdict.is_allowed() && !part.is_told {
-                self.store.write_down(&part.part);
             }
-            // In the same measure.
             let remaining = verdict.remaining.map(|left| part.weight.part_of(left));
-            tell(part.place, Verdict { remaining, ..verdict });
-        }
-    }
-
-    /// What the store admits is charged to this node's share too, so that the share is right when it is needed.
-    pub(super) fn keep_warm(&self, part: &Part<'_>, now: Timestamp) {
-        // A slot of its own would be held until its lease ends, whoever gives back the other.
-        if part.policy == OnStoreFailure::Local && !part.asked.has_slots() {
-            let charge = self.charge_of(Want::Hit, part);
-            // If there is no room left, then there is none.
-            if part.asked.hit(charge, now).is_allowed() {
-                self.carry_on(part, charge, now);
-            }
+            statuses[part.place].verdict = Verdict { remaining, ..verdict };
         }
     }
 
@@ -133,7 +124,7 @@ impl SharedEngine {
     /// A part was charged so much: the next hit of its identity is rounded from there. Only then, or in a limit that is always asked for just those would pass that are rounded down.
     fn carry_on(&self, part: &Part<'_>, charged: u64, now: Timestamp) {
         let due = at_most_all(part, self.store.charge(&part.part, part.weight));
-        // Somebody else was charged meanwhile.
+        // Another request was charged meanwhile.
         match due.checked_sub(charged) {
             Some(0) => {}
             Some(more) => {
@@ -148,8 +139,7 @@ impl SharedEngine {
 
 /// Of a limit that is smaller than a hit weighs each node has one.
 fn at_most_all(part: &Part<'_>, charge: u64) -> u64 {
-    let capacities = part.part.charter.steps().iter().filter_map(|step| step.limit().capacity());
-    charge.min(capacities.min().unwrap_or(u64::MAX).max(part.part.cost))
+    charge.min(part.part.capacity().max(part.part.cost))
 }
 
 pub(super) fn denied(want: Want) -> Verdict {

@@ -25,7 +25,7 @@ impl SharedEngine {
         here: &mut Here,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        for (place, status) in statuses.iter_mut().enumerate() {
+        for place in 0..statuses.len() {
             if here.has(place) || first_alike(plan, place) < place {
                 continue;
             }
@@ -39,6 +39,7 @@ impl SharedEngine {
             }
             match self.heard(want, &step).await {
                 Ok((verdict, promise)) => {
+                    let status = &mut statuses[place];
                     (status.verdict, status.promise) = (verdict, promise);
                     match want {
                         Want::Hit => here.note(place, verdict.is_allowed()),
@@ -48,8 +49,8 @@ impl SharedEngine {
                 Err(error) => {
                     let part = self.part_of(want, rules, plan, place, now);
                     let Some(part) = part else { continue };
-                    let verdict = self.unheard(want, &step, &part, &error, now)?;
-                    status.verdict = verdict;
+                    self.unheard(want, &step, &part, (rules, plan), &error, statuses)?;
+                    let verdict = statuses[place].verdict;
                     here.settled(place, want == Want::Hit && !verdict.is_allowed());
                 }
             }
@@ -81,26 +82,26 @@ impl SharedEngine {
         }
     }
 
-    /// What is said in the place of others who cannot be heard: what the rule says.
+    /// Decides a step whose peers' counts cannot be pulled, by its rule's failure policy.
     fn unheard(
         &self,
         want: Want,
         step: &LocalStep<'_>,
         part: &Part<'_>,
+        by: (&Snapshot<'_>, &Plan),
         error: &CallError,
-        now: Timestamp,
-    ) -> Result<Verdict, StoreError> {
+        statuses: &mut [Status],
+    ) -> Result<(), StoreError> {
         let ticks = self.engine.ticks();
-        if want == Want::Hit && part.policy == OnStoreFailure::Local {
-            self.warm_up(step, part, now, ticks);
+        let is_local = part.policy == OnStoreFailure::Local;
+        if want == Want::Hit && is_local {
+            self.warm_up(step, part, self.store.store_time(), ticks);
         }
-        let mut said = crate::memory::UNCOUNTED;
-        let parts = std::slice::from_ref(part);
-        self.fall_back(want, parts, error, now, |_, verdict| said = verdict)?;
-        if want == Want::Hit && said.is_allowed() && part.policy == OnStoreFailure::Local {
+        self.fall_back(want, by, &[part], error, statuses)?;
+        if want == Want::Hit && is_local && statuses[part.place].verdict.is_allowed() {
             self.eventual.count(step, ticks);
         }
-        Ok(said)
+        Ok(())
     }
 
     /// What this node has counted is charged to its share, so far as that does not know of it.

@@ -15,7 +15,7 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::plan::Plan;
-use sluicegate_rules::rule::{Consistency, Limits, OnStoreFailure, Rule as Written};
+use sluicegate_rules::rule::{Consistency, Limits, Rule as Written};
 use sluicegate_rules::set::RuleNo;
 
 use super::eventual::Eventual;
@@ -25,7 +25,6 @@ use super::{Group, LevelCounters, SharedEngine};
 use crate::engine::Snapshot;
 use crate::engine::check::{Manner, Status, Want, first_alike, most_of};
 use crate::level::Promise;
-use crate::limiter::Limiter;
 use crate::plan::Rule;
 use crate::redis::script::Stand;
 
@@ -40,8 +39,6 @@ pub(super) struct LocalStep<'a> {
     pub(super) consistency: Consistency,
     /// Where it is counted.
     pub(super) counters: &'a Arc<LevelCounters>,
-    /// Where this node's share is kept, where that is wanted.
-    pub(super) share: Option<&'a Limiter>,
     pub(super) cost: u64,
 }
 
@@ -175,7 +172,7 @@ impl SharedEngine {
             let ticks = self.engine.ticks();
             for part in parts {
                 if let Some(step) = self.step_at(want, rules, plan, part.place) {
-                    self.leases.missed(&step, part.weight, ticks);
+                    self.leases.missed(&step, ticks);
                 }
             }
         }
@@ -194,7 +191,7 @@ impl SharedEngine {
         }
         let ticks = self.engine.ticks();
         for group in groups {
-            let Ok(answered) = &group.said else { continue };
+            let Ok(answered) = &group.reply else { continue };
             for (part, verdict) in group.parts.iter().zip(&answered.verdicts) {
                 let Some(step) = self.step_at(want, rules, plan, part.place) else { continue };
                 match want {
@@ -230,7 +227,6 @@ impl SharedEngine {
         if is_eventual && !Eventual::serves(rule) {
             return None;
         }
-        let is_shared = written.on_store_failure == OnStoreFailure::Local;
         Some(LocalStep {
             no,
             identity,
@@ -238,7 +234,6 @@ impl SharedEngine {
             rule,
             consistency: written.consistency,
             counters: rules.levels(no),
-            share: is_shared.then_some(asked.limiter),
             cost: most_of(plan, place),
         })
     }

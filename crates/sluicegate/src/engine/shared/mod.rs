@@ -13,24 +13,26 @@ mod leasing;
 mod levels;
 mod local;
 mod parts;
+mod reconcile;
 mod waiting;
 
 use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::Op;
-use sluicegate_core::time::Timestamp;
-use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::plan::{List, Plan, Under};
 use sluicegate_rules::request::Request;
-use sluicegate_rules::rule::Consistency;
+use sluicegate_rules::rule::{Consistency, OnStoreFailure};
 use sluicegate_rules::set::RuleNo;
 
-use super::check::Want;
+use super::check::{Status, Want};
 use super::{Checked, Engine, Inspected, LimitState, Snapshot};
-use crate::redis::script::{Answered, Ask, AskPart, ShortOp, Stand};
-use crate::redis::{CallError, EnvoyCounters, EnvoyKeys, Link, NotDone, Store, StoreFailure};
+use crate::redis::script::{Answered, Ask, AskPart, ShortOp};
+use crate::redis::{
+    CallError, EnvoyCounters, EnvoyKeys, Link, NotDone, Store, StoreFailure, Unanswered,
+};
 use eventual::Eventual;
 pub use leasing::Leased;
 use leasing::Leases;
@@ -66,7 +68,9 @@ pub struct StoreError {
 /// What became of parts that were asked together.
 struct Group<'a> {
     parts: Vec<Part<'a>>,
-    said: Result<Answered, CallError>,
+    /// The id that slots are held under, if there are any.
+    holder: Option<Holder>,
+    reply: Result<Answered, Unanswered>,
 }
 
 // === impl SharedEngine ===
@@ -296,30 +300,32 @@ impl SharedEngine {
         }
         let mut parts = self.parts(want, rules, plan, now);
         self.leave_out(want, here, rules, plan, &mut parts);
-        let mut tell = |place: usize, verdict| statuses[place].verdict = verdict;
         let (parts, then) = match self.envoy {
             None => (parts, want),
             Some(_) => {
                 let (envoys, others): (Vec<_>, Vec<_>) =
                     parts.into_iter().partition(|part| self.is_envoys(rules, part));
-                let asked = self.ask_envoys(want, rules, plan, &envoys, now, &mut tell);
-                Box::pin(asked).await?;
+                let asked = self.ask_envoys(want, rules, plan, &envoys, now, statuses);
+                if let Err(error) = Box::pin(asked).await {
+                    *allowed = false;
+                    self.settle_here(here, false, rules, plan, self.engine.ticks());
+                    return Err(error);
+                }
                 let goes_on = rules.is_allowed(statuses) || want != Want::Hit;
                 (others, if goes_on { want } else { Want::Peek })
             }
         };
         let groups = self.ask_groups(then, parts).await;
-        let settled = self.settle(then, &groups, now, |place, verdict| {
-            statuses[place].verdict = verdict;
-        });
+        let settled = self.settle(then, (rules, plan), &groups, statuses);
         parts::repeat(plan, |place| rules.is_asked_once(want, place, plan), statuses);
         *allowed = settled.is_ok() && rules.is_allowed(statuses);
         self.learn(want, rules, plan, &groups);
         if want == Want::Hit && rules.has_local() {
             self.settle_here(here, *allowed, rules, plan, self.engine.ticks());
         }
-        if then == Want::Hit && !*allowed {
-            self.give_back(groups);
+        if then == Want::Hit {
+            let statuses = settled.is_ok().then_some(&**statuses);
+            self.reconcile(groups, statuses, *allowed);
         }
         settled?;
         if want == Want::Hit {
@@ -333,6 +339,7 @@ impl SharedEngine {
     /// Asks all parts, those that lie together together, and all side by side.
     async fn ask_groups<'a>(&self, want: Want, parts: Vec<Part<'a>>) -> Vec<Group<'a>> {
         let mut groups: Vec<(Option<u16>, Vec<Part<'a>>)> = Vec::new();
+        let (apart, parts) = self.split_apart(want, parts);
         for part in parts {
             let slot = self.store.slot_of(&part.part.key);
             match groups.iter_mut().find(|(of, _)| *of == slot) {
@@ -341,26 +348,49 @@ impl SharedEngine {
             }
         }
         let ask = |(_, parts): (_, Vec<Part<'a>>)| async move {
-            let asked = parts.iter().map(|part| part.part.clone()).collect();
-            let said = self.ask_group(want, asked).await;
-            Group { parts, said }
+            let asked: Vec<AskPart> = parts.iter().map(|part| part.part.clone()).collect();
+            let needs_holder = want == Want::Hit && parts::needs_holder(&asked);
+            let holder = needs_holder.then(Engine::new_holder);
+            let reply = self.ask_group(want, asked, holder).await;
+            Group { parts, holder, reply }
         };
-        match groups.len() {
+        let mut asked = match groups.len() {
             0 => Vec::new(),
             // Nearly always.
             1 => vec![ask(groups.remove(0)).await],
             _ => Box::pin(join_all(groups.into_iter().map(ask))).await,
-        }
+        };
+        asked.extend(apart);
+        asked
     }
 
-    async fn ask_group(&self, want: Want, parts: Vec<AskPart>) -> Result<Answered, CallError> {
+    /// The parts that are decided locally because this node has not rejoined the others yet, and those that the store is asked for.
+    fn split_apart<'a>(
+        &self,
+        want: Want,
+        parts: Vec<Part<'a>>,
+    ) -> (Option<Group<'a>>, Vec<Part<'a>>) {
+        if !self.store.is_apart() || !matches!(want, Want::Hit | Want::Peek) {
+            return (None, parts);
+        }
+        let (apart, others): (Vec<_>, Vec<_>) =
+            parts.into_iter().partition(|part| part.policy == OnStoreFailure::Local);
+        let needs_holder = apart.iter().any(|part| part.asked.has_slots());
+        let holder = needs_holder.then(Engine::new_holder);
+        let group = Group { parts: apart, holder, reply: Err(CallError::Down.into()) };
+        ((!group.parts.is_empty()).then_some(group), others)
+    }
+
+    async fn ask_group(
+        &self,
+        want: Want,
+        parts: Vec<AskPart>,
+        holder: Option<Holder>,
+    ) -> Result<Answered, Unanswered> {
         match want {
-            Want::Hit => {
-                let holder = parts::needs_holder(&parts).then(Engine::new_holder);
-                self.store.hit(Ask { parts, op: ShortOp::Hit, holder, count: 1 }).await
-            }
+            Want::Hit => self.store.hit(Ask { parts, op: ShortOp::Hit, holder, count: 1 }).await,
             // What is asked less often has its room elsewhere: it would be in the way of every hit.
-            _ => Box::pin(self.ask_other(want, parts)).await,
+            _ => Box::pin(self.ask_other(want, parts)).await.map_err(Unanswered::from),
         }
     }
 
@@ -386,55 +416,29 @@ impl SharedEngine {
         }
     }
 
-    /// What is said of every part, by the store or in its place. Each verdict goes to `tell` with the place of its descriptor.
+    /// Writes the verdict of every part to its status: the store's, or that of its rule's failure policy.
     fn settle(
         &self,
         want: Want,
+        by: (&Snapshot<'_>, &Plan),
         groups: &[Group<'_>],
-        now: Timestamp,
-        mut tell: impl FnMut(usize, Verdict),
+        statuses: &mut [Status],
     ) -> Result<(), StoreError> {
-        let mut failed = Ok(());
-        for group in groups {
-            match &group.said {
+        let mut unanswered: Option<&CallError> = None;
+        for Group { parts, reply, .. } in groups {
+            match reply {
                 Ok(answered) => {
-                    for (part, verdict) in group.parts.iter().zip(&answered.verdicts) {
-                        if want == Want::Hit && verdict.is_allowed() {
-                            self.keep_warm(part, now);
-                        }
-                        tell(part.place, *verdict);
+                    for (part, verdict) in parts.iter().zip(&answered.verdicts) {
+                        statuses[part.place].verdict = *verdict;
                     }
                 }
-                Err(error) => {
-                    let fallen = self.fall_back(want, &group.parts, error, now, &mut tell);
-                    failed = failed.and(fallen);
-                }
+                Err(Unanswered { error, .. }) => unanswered = Some(error),
             }
         }
-        failed
-    }
-
-    /// What was charged to some of a request that does not go is given back, behind its answer. What lies together was decided together.
-    fn give_back(&self, groups: Vec<Group<'_>>) {
-        if groups.len() < 2 {
-            return;
-        }
-        for Group { parts, said } in groups {
-            let charged = said.is_ok_and(|answered| answered.allowed);
-            let parts = parts.into_iter().map(|part| part.part);
-            let mut parts: Vec<AskPart> =
-                parts.filter(|part| charged && part.stand == Stand::Together).collect();
-            if parts.is_empty() {
-                continue;
-            }
-            parts.iter_mut().for_each(|part| part.stand = Stand::Alone);
-            let store = self.store.clone();
-            tokio::spawn(async move {
-                let ask = Ask { parts, op: ShortOp::Refund, holder: None, count: 1 };
-                // If that fails too, a little less passes than might.
-                let _ = store.refund(ask).await;
-            });
-        }
+        let Some(error) = unanswered else { return Ok(()) };
+        let without = groups.iter().filter(|group| group.reply.is_err());
+        let parts: Vec<&Part<'_>> = without.flat_map(|group| &group.parts).collect();
+        self.fall_back(want, by, &parts, error, statuses)
     }
 }
 

@@ -10,7 +10,7 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::Limit;
 use sluicegate_rules::plan::{Plan, Under};
 use sluicegate_rules::request::Override;
-use sluicegate_rules::rule::{Consistency, OnStoreFailure};
+use sluicegate_rules::rule::OnStoreFailure;
 
 use super::SharedEngine;
 use crate::engine::Snapshot;
@@ -59,8 +59,8 @@ pub(super) struct Part<'a> {
     pub(super) policy: OnStoreFailure,
     /// What a hit weighs in this node's own memory.
     pub(super) weight: Weight,
-    /// Whether its counts are told between nodes, and not kept in a record.
-    pub(super) is_told: bool,
+    /// Whether its rule is in shadow mode.
+    pub(super) is_shadow: bool,
     pub(super) under: Under,
 }
 
@@ -108,14 +108,13 @@ impl SharedEngine {
                     stand: Stand::Alone,
                 };
                 let (policy, weight) = (OnStoreFailure::Error, Weight::even(self.store.nodes()));
-                let is_told = false;
                 return Some(Part {
                     place,
                     part,
                     asked,
                     policy,
                     weight,
-                    is_told,
+                    is_shadow: false,
                     under: step.under,
                 });
             }
@@ -135,10 +134,11 @@ impl SharedEngine {
             open: asked.has_spare_capacity(now),
             stand,
         };
-        let (policy, weight) = (written.on_store_failure, self.weight_of(rules, no));
-        let is_told =
-            rules.has_eventual() && matches!(written.consistency, Consistency::Eventual { .. });
-        Some(Part { place, part, asked, policy, weight, is_told, under: step.under })
+        let weight = self.weight_of(rules, no);
+        let weight = weight.for_limit(part.capacity(), part.cost, self.store.nodes());
+        let is_shadow = written.mode == Mode::Shadow;
+        let policy = written.on_store_failure;
+        Some(Part { place, part, asked, policy, weight, is_shadow, under: step.under })
     }
 }
 

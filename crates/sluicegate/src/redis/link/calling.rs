@@ -10,7 +10,7 @@ use super::Link;
 use super::said::{Redirect, Said};
 use super::server::Server;
 use super::stats::count;
-use super::visit::Visit;
+use super::visit::{Lateness, Visit};
 use super::way::Way;
 use crate::redis::CallError;
 use crate::redis::call::Call;
@@ -29,6 +29,7 @@ struct Journey<'a> {
     link: &'a Link,
     key: &'a [u8],
     deadline: Instant,
+    lateness: Lateness,
     server: Arc<Server>,
     /// The slot is not yet where we ask for it.
     asking: bool,
@@ -39,13 +40,33 @@ struct Journey<'a> {
 impl Link {
     /// Calls a script; one that the store does not know is loaded on the way.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value, CallError> {
+        self.evaluate(call, Lateness::Dropped).await
+    }
+
+    /// The same, and a reply that misses the deadline is awaited: the call was sent, and its outcome matters.
+    pub(crate) async fn call_awaiting_late_reply(&self, call: &Call) -> Result<Value, CallError> {
+        self.evaluate(call, Lateness::Awaited).await
+    }
+
+    /// How long a call may take before it counts as failed.
+    pub(crate) fn timeout(&self) -> Duration {
         #[cfg(feature = "sim")]
         if let Way::Wire(wire) = &self.inner.way {
-            return self.counted(super::wire::call(wire, call)).await;
+            return wire.timeout();
+        }
+        let options = &self.inner.settings.options;
+        options.timeout + options.wait_replicas.map_or(Duration::ZERO, |(_, span)| span)
+    }
+
+    async fn evaluate(&self, call: &Call, lateness: Lateness) -> Result<Value, CallError> {
+        #[cfg(feature = "sim")]
+        if let Way::Wire(wire) = &self.inner.way {
+            let calling = super::wire::call(wire, call, lateness, &self.inner.counters);
+            return self.counted(calling).await;
         }
         let key = call.keys.first().map_or(&[][..], Vec::as_slice);
         self.counted(async {
-            let mut journey = self.set_out(key).await?;
+            let mut journey = self.set_out(key, lateness).await?;
             loop {
                 let said = journey.evaluate(call).await?;
                 if let Some(value) = journey.next(said).await? {
@@ -68,12 +89,12 @@ impl Link {
         self.counted(async {
             let mut answers: Vec<_> = commands.iter().map(|_| Err("not sent".into())).collect();
             let mut open: Vec<usize> = (0..commands.len()).collect();
-            let mut journey = self.set_out(key).await?;
+            let mut journey = self.set_out(key, Lateness::Dropped).await?;
             // Each round leaves those that a node has sent on: nothing was done for them.
             while !open.is_empty() {
                 let sent: Vec<_> = open.iter().map(|index| &commands[*index]).collect();
                 let said = {
-                    let mut visit = journey.server.shared.enter(journey.deadline).await?;
+                    let mut visit = journey.enter().await?;
                     journey.send_all(&mut visit, &sent).await?
                 };
                 // A server that can do nothing has done nothing, if it says so to all.
@@ -117,15 +138,18 @@ impl Link {
         result
     }
 
-    async fn set_out<'a>(&'a self, key: &'a [u8]) -> Result<Journey<'a>, CallError> {
-        let options = &self.inner.settings.options;
-        let replicas = options.wait_replicas.map_or(Duration::ZERO, |(_, span)| span);
-        let deadline = Instant::now() + options.timeout + replicas;
+    async fn set_out<'a>(
+        &'a self,
+        key: &'a [u8],
+        lateness: Lateness,
+    ) -> Result<Journey<'a>, CallError> {
+        let deadline = Instant::now() + self.timeout();
         let server = self.inner.way.server_for(key, deadline).await?;
         Ok(Journey {
             link: self,
             key,
             deadline,
+            lateness,
             server,
             asking: false,
             hops: 0,
@@ -137,12 +161,16 @@ impl Link {
 // === impl Journey ===
 
 impl Journey<'_> {
+    async fn enter(&self) -> Result<Visit<'_>, CallError> {
+        self.server.shared.enter(self.deadline, self.lateness).await
+    }
+
     async fn evaluate(&self, call: &Call) -> Result<Said, CallError> {
-        let mut visit = self.server.shared.enter(self.deadline).await?;
-        match self.send(&mut visit, &command("EVALSHA", call.script.sha(), call)).await? {
+        let mut visit = self.enter().await?;
+        match self.send(&mut visit, &call.command("EVALSHA", call.script.sha())).await? {
             Said::NoScript => {
                 count(&self.link.inner.counters.scripts_loaded);
-                self.send(&mut visit, &command("EVAL", call.script.text, call)).await
+                self.send(&mut visit, &call.command("EVAL", call.script.text)).await
             }
             said => Ok(said),
         }
@@ -270,13 +298,4 @@ impl Journey<'_> {
 
 fn sent_on(to: &Redirect) -> Box<str> {
     format!("slot {} is said to be at {}", to.slot, to.host).into()
-}
-
-fn command(how: &str, script: &str, call: &Call) -> Cmd {
-    let mut command = redis::cmd(how);
-    command.arg(script).arg(call.keys.len());
-    for part in call.keys.iter().chain(&call.args) {
-        command.arg(part);
-    }
-    command
 }

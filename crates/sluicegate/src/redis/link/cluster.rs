@@ -99,6 +99,11 @@ impl Cluster {
         shared.map.load().owner(slot).cloned().ok_or(CallError::Down)
     }
 
+    /// Whether the server of a slot is known and answers.
+    pub(super) fn is_up_for(&self, slot: u16) -> bool {
+        self.shared.map.load().owner(slot).is_some_and(|server| server.shared.is_up())
+    }
+
     /// A node says that the slot lies elsewhere.
     pub(super) fn moved(&self, to: &Redirect, from: &Server) -> Arc<Server> {
         let server = self.asked(to, from);

@@ -43,6 +43,7 @@ pub(super) async fn dial(target: &Target, settings: &Settings) -> Result<Dialed,
         let (connection, driver) = connect(target, settings).await?;
         log_in(&connection, &login).await?;
         let greeting = greet(&connection).await?;
+        load_scripts(&connection).await?;
         Ok(Dialed { connection, driver, greeting })
     };
     in_time(settings, greeted).await
@@ -163,6 +164,19 @@ async fn greet(connection: &MultiplexedConnection) -> Result<Greeting, Box<str>>
         identity: run_id.map(|run_id| format!("{run_id} {history}").into()),
         primary: role.map(|role| role == "master"),
     })
+}
+
+/// Loads the scripts of the request path, so that no request waits while the server compiles one. A server that refuses, refuses requests too, and those
+/// are told why.
+async fn load_scripts(connection: &MultiplexedConnection) -> Result<(), Box<str>> {
+    let mut pipeline = redis::pipe();
+    for call in crate::redis::script::idle_calls() {
+        pipeline.add_command(call.command("EVAL", call.script.text));
+    }
+    let mut connection = connection.clone();
+    let count = pipeline.len();
+    connection.send_packed_commands(&pipeline, 0, count).await.map_err(told)?;
+    Ok(())
 }
 
 /// What `INFO` says behind a name.

@@ -13,6 +13,7 @@ use super::dial::{Dialed, Driver};
 use super::pause::pause;
 use super::server::{Line, Shared};
 use super::stats::count;
+use super::visit::LATE_MAX;
 
 /// A connection that held less long was none: the next is not made at once.
 const SHORT: Duration = Duration::from_secs(1);
@@ -49,13 +50,13 @@ pub(super) async fn keep(server: Arc<Shared>, index: usize) {
         match tend(&server, &line, &mut driver).await {
             End::Replaced(dialed) => {
                 replacement = Some(dialed);
-                fade(driver, options.timeout);
+                fade(driver);
                 continue;
             }
             End::Lost => server.unseat(index, "the connection was closed"),
             End::GivenUp => {
                 server.unseat(index, "no answers over the connection");
-                fade(driver, options.timeout);
+                fade(driver);
             }
         }
         tries = if since.elapsed() > SHORT { 0 } else { tries.saturating_add(1) };
@@ -102,11 +103,10 @@ async fn replacement(server: &Shared, mut not_before: Instant) -> Dialed {
     }
 }
 
-/// Lets the calls that are under way end, and closes the connection.
-fn fade(driver: Driver, span: Duration) {
-    let span = span.saturating_mul(2);
+/// Closes the connection once late replies are no longer awaited.
+fn fade(driver: Driver) {
     tokio::spawn(async move {
-        let _ended = timeout(span, driver).await;
+        let _ended = timeout(LATE_MAX, driver).await;
     });
 }
 

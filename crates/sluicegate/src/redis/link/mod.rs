@@ -100,6 +100,14 @@ impl Link {
         self.inner.way.is_up()
     }
 
+    /// Whether calls for a key can be answered now.
+    pub(crate) fn is_up_for(&self, key: &[u8]) -> bool {
+        match &self.inner.way {
+            Way::Cluster(cluster) => cluster.is_up_for(slot::slot_of(key)),
+            way => way.is_up(),
+        }
+    }
+
     /// Raised whenever the store may have forgotten something: another server is the primary now, or the same was started anew.
     pub fn epoch(&self) -> u64 {
         match &self.inner.way {

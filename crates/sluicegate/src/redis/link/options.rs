@@ -98,7 +98,7 @@ pub enum LinkError {
 impl Default for LinkOptions {
     fn default() -> Self {
         Self {
-            timeout: Duration::from_millis(10),
+            timeout: Duration::from_millis(100),
             connect_timeout: Duration::from_millis(500),
             connections: 2,
             in_flight: 64,
@@ -122,7 +122,10 @@ impl LinkOptions {
         let fits = |span: Duration| !span.is_zero() && span <= SPAN_MAX;
         let wrong = |name, why| Err(LinkError::Option { name, why });
         if !fits(self.timeout) {
-            return wrong("timeout", "must be more than nothing and at most an hour, such as 10ms");
+            return wrong(
+                "timeout",
+                "must be more than nothing and at most an hour, such as 100ms",
+            );
         }
         if !fits(self.connect_timeout) {
             let why = "must be more than nothing and at most an hour, such as 500ms";

@@ -1,7 +1,7 @@
 //! One server: its connections, how many calls they carry at once, and whether it is worth asking.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
@@ -35,6 +35,8 @@ pub(super) struct Shared {
     pub(super) places: Semaphore,
     pub(super) waiting: AtomicUsize,
     pub(super) breaker: Breaker,
+    /// Replies so far, over all connections.
+    pub(super) replies: AtomicU64,
     /// Nobody knows yet: the first connections are still being made.
     fresh: AtomicBool,
     pub(super) condition: watch::Sender<Condition>,
@@ -92,6 +94,7 @@ impl Server {
             places: Semaphore::new(connections.saturating_mul(in_flight)),
             waiting: AtomicUsize::new(0),
             breaker: Breaker::default(),
+            replies: AtomicU64::new(0),
             fresh: AtomicBool::new(true),
             condition: watch::Sender::new(Condition::Fresh),
             opened: Notify::new(),

@@ -11,8 +11,10 @@ use crate::redis::CallError;
 pub struct LinkStats {
     /// All that were made.
     pub calls: u64,
-    /// Not answered in time.
+    /// Calls that missed their deadline, answered later or not.
     pub timed_out: u64,
+    /// Replies that arrived after the deadline and were used to settle the call.
+    pub late_replies: u64,
     /// Too many were waiting.
     pub busy: u64,
     /// There was no server to ask.
@@ -65,6 +67,7 @@ pub struct ServerStats {
 pub(super) struct Counters {
     pub(super) calls: AtomicU64,
     timed_out: AtomicU64,
+    pub(super) late_replies: AtomicU64,
     busy: AtomicU64,
     down: AtomicU64,
     broken: AtomicU64,
@@ -85,7 +88,8 @@ pub(super) fn count(counter: &AtomicU64) {
 impl Counters {
     pub(super) fn failed(&self, error: &CallError) {
         count(match error {
-            CallError::TimedOut => &self.timed_out,
+            // Counted when the deadline passed.
+            CallError::TimedOut => return,
             CallError::Busy => &self.busy,
             CallError::Down => &self.down,
             CallError::Broken => &self.broken,
@@ -93,11 +97,17 @@ impl Counters {
         });
     }
 
+    /// A call was not answered by its deadline.
+    pub(super) fn missed_deadline(&self) {
+        count(&self.timed_out);
+    }
+
     pub(super) fn read(&self, epoch: u64, servers: Vec<ServerStats>) -> LinkStats {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         LinkStats {
             calls: read(&self.calls),
             timed_out: read(&self.timed_out),
+            late_replies: read(&self.late_replies),
             busy: read(&self.busy),
             down: read(&self.down),
             broken: read(&self.broken),

@@ -1,14 +1,35 @@
-//! A call's turn at a server: a place among the calls under way, an answer by the deadline, and what is learnt from it.
+//! In-flight permit of a call: bounds concurrent calls, enforces the deadline and feeds the circuit breaker.
+//!
+//! A call that misses its deadline counts as a failure. Its reply can still be used: the call was sent, and the server executes it sooner or later
+//! ([`Lateness::Awaited`]).
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::sync::SemaphorePermit;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::server::{Condition, Line, Shared};
+use super::stats::count;
 use crate::redis::CallError;
+
+/// What happens to a reply that misses the deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lateness {
+    /// It is dropped: the call has failed.
+    Dropped,
+    /// It is awaited for up to [`LATE_MAX`].
+    Awaited,
+}
+
+/// How long a late reply is awaited. Leases and reservations of that age have run out anyway.
+pub(crate) const LATE_MAX: Duration = Duration::from_secs(2);
+
+/// The part of the timeout that a reply gets on top, to be read from the socket. A node that was not scheduled gets as much as it was late.
+const GRACE: u32 = 8;
 
 /// A place at a server. Given back when it is dropped.
 #[derive(Debug)]
@@ -16,6 +37,7 @@ pub(super) struct Visit<'a> {
     server: &'a Shared,
     line: Arc<Line>,
     deadline: Instant,
+    lateness: Lateness,
     /// Something was sent, and nobody has seen the answer.
     open: bool,
     _place: SemaphorePermit<'a>,
@@ -23,7 +45,11 @@ pub(super) struct Visit<'a> {
 
 impl Shared {
     /// A place, if one is to be had in time. Without one nothing was sent.
-    pub(super) async fn enter(&self, deadline: Instant) -> Result<Visit<'_>, CallError> {
+    pub(super) async fn enter(
+        &self,
+        deadline: Instant,
+        lateness: Lateness,
+    ) -> Result<Visit<'_>, CallError> {
         // Apart from the wait: whoever kept a place meanwhile would need two.
         let free = self.is_up().then(|| self.places.try_acquire().ok()).flatten();
         let place = match free {
@@ -32,7 +58,7 @@ impl Shared {
         };
         let line = self.pick().ok_or(CallError::Down)?;
         line.under_way.fetch_add(1, Relaxed);
-        Ok(Visit { server: self, line, deadline, open: false, _place: place })
+        Ok(Visit { server: self, line, deadline, lateness, open: false, _place: place })
     }
 
     async fn wait_for_place(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, CallError> {
@@ -66,25 +92,56 @@ impl Shared {
 
 impl Visit<'_> {
     pub(super) async fn one(&mut self, command: &Cmd) -> Result<Value, CallError> {
-        self.open = true;
         let mut connection = self.line.connection.clone();
-        let answer = timeout_at(self.deadline, connection.send_packed_command(command)).await;
-        self.end(answer.ok())
+        self.reply(connection.send_packed_command(command)).await
     }
 
     pub(super) async fn many(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, CallError> {
-        self.open = true;
         let mut connection = self.line.connection.clone();
-        let sending = connection.send_packed_commands(pipeline, 0, pipeline.len());
-        let answer = timeout_at(self.deadline, sending).await;
-        self.end(answer.ok())
+        self.reply(connection.send_packed_commands(pipeline, 0, pipeline.len())).await
     }
 
-    fn end<T>(&mut self, answer: Option<RedisResult<T>>) -> Result<T, CallError> {
+    /// Waits for the reply to something that is being sent.
+    async fn reply<T>(
+        &mut self,
+        replying: impl Future<Output = RedisResult<T>>,
+    ) -> Result<T, CallError> {
+        self.open = true;
+        let replies = self.server.replies.load(Relaxed);
+        let mut replying = pin!(replying);
+        if let Ok(reply) = self.until_deadline(replying.as_mut()).await {
+            return self.end(reply);
+        }
+        let is_silent = self.server.replies.load(Relaxed) == replies;
+        self.missed_deadline(is_silent);
+        if self.lateness == Lateness::Awaited
+            && let Ok(reply) = timeout(LATE_MAX, replying).await
+        {
+            count(&self.server.surroundings.counters.late_replies);
+            return self.end(reply);
+        }
+        self.open = false;
+        Err(CallError::TimedOut)
+    }
+
+    async fn until_deadline<T>(
+        &self,
+        mut replying: std::pin::Pin<&mut impl Future<Output = RedisResult<T>>>,
+    ) -> Result<RedisResult<T>, tokio::time::error::Elapsed> {
+        if let Ok(reply) = timeout_at(self.deadline, replying.as_mut()).await {
+            return Ok(reply);
+        }
+        let timeout = self.server.settings.options.timeout;
+        let grace = self.deadline.elapsed().clamp(timeout / GRACE, timeout);
+        timeout_at(Instant::now() + grace, replying).await
+    }
+
+    fn end<T>(&mut self, reply: RedisResult<T>) -> Result<T, CallError> {
         self.open = false;
         let breaker = &self.server.breaker;
-        match answer {
-            Some(Ok(answer)) => {
+        match reply {
+            Ok(answer) => {
+                self.server.replies.fetch_add(1, Relaxed);
                 if self.line.lost.load(Relaxed) != 0 {
                     self.line.lost.store(0, Relaxed);
                 }
@@ -93,25 +150,32 @@ impl Visit<'_> {
                 }
                 Ok(answer)
             }
-            Some(Err(_)) => {
+            Err(_) => {
                 self.line.broken.store(true, Relaxed);
-                self.failed();
+                self.failed(false);
                 Err(CallError::Broken)
-            }
-            None => {
-                self.failed();
-                // While the breaker is open, it is a look that decides over the connections.
-                let options = &self.server.settings.options.breaker;
-                if self.lose() >= options.failures && !breaker.is_open() {
-                    self.line.give_up.notify_one();
-                }
-                Err(CallError::TimedOut)
             }
         }
     }
 
-    fn failed(&self) {
-        if self.server.breaker.failed(&self.server.settings.options.breaker) {
+    /// A server that has not answered anybody for the whole timeout is taken for gone at once; one that answers others, only after several failures.
+    fn missed_deadline(&self, is_silent: bool) {
+        self.server.surroundings.counters.missed_deadline();
+        self.failed(is_silent);
+        // While the breaker is open, its probe decides over the connections.
+        let options = &self.server.settings.options.breaker;
+        if self.lose() >= options.failures && !self.server.breaker.is_open() {
+            self.line.give_up.notify_one();
+        }
+    }
+
+    fn failed(&self, is_silent: bool) {
+        let Shared { breaker, settings, .. } = self.server;
+        let has_opened = match is_silent {
+            true => breaker.trip(),
+            false => breaker.failed(&settings.options.breaker),
+        };
+        if has_opened {
             self.server.tripped();
         }
     }

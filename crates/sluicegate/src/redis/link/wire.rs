@@ -15,7 +15,8 @@ use tokio::time::timeout;
 use super::epoch::Epoch;
 use super::options::LinkOptions;
 use super::settings::Settings;
-use super::stats::Counters;
+use super::stats::{Counters, count};
+use super::visit::{LATE_MAX, Lateness};
 use super::way::Way;
 use super::{Inner, Link};
 use crate::redis::CallError;
@@ -72,11 +73,24 @@ impl Link {
 }
 
 /// Calls a script over a wire.
-pub(super) async fn call(wire: &Arc<dyn Wire>, call: &Call) -> Result<Value, CallError> {
+pub(super) async fn call(
+    wire: &Arc<dyn Wire>,
+    call: &Call,
+    lateness: Lateness,
+    counters: &Counters,
+) -> Result<Value, CallError> {
     let Call { script, keys, args } = call;
     let sent = Sent { script: script.text, keys: keys.clone(), args: args.clone() };
-    match timeout(wire.timeout(), wire.call(sent)).await {
-        Ok(said) => said,
-        Err(_) => Err(CallError::TimedOut),
+    let mut replying = wire.call(sent);
+    if let Ok(reply) = timeout(wire.timeout(), &mut replying).await {
+        return reply;
     }
+    counters.missed_deadline();
+    if lateness == Lateness::Awaited
+        && let Ok(reply) = timeout(LATE_MAX, replying).await
+    {
+        count(&counters.late_replies);
+        return reply;
+    }
+    Err(CallError::TimedOut)
 }

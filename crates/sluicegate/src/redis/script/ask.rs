@@ -129,6 +129,21 @@ fn holder_name(holder: Holder) -> String {
     format!("{:016x}", holder.0)
 }
 
+// === impl AskPart ===
+
+impl AskPart {
+    /// Whether it is charged whatever it says.
+    pub(crate) fn counts_first(&self) -> bool {
+        self.charter.steps().iter().any(|step| step.limit().counts_first())
+    }
+
+    /// The least capacity of its limits.
+    pub(crate) fn capacity(&self) -> u64 {
+        let capacities = self.charter.steps().iter().filter_map(|step| step.limit().capacity());
+        capacities.min().unwrap_or(u64::MAX)
+    }
+}
+
 // === impl Ask ===
 
 impl Ask {

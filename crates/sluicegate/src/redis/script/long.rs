@@ -20,7 +20,7 @@ use super::{Answered, Ask, AskPart, BadReply, Charter, Plans, ShortOp, Stand};
 use crate::memory::UNCOUNTED;
 use crate::redis::call::CallError;
 use crate::redis::link::Link;
-pub(crate) use joining::{absorb, look, reassert};
+pub(crate) use joining::{Changed, absorb, look, reassert};
 pub(super) use swap::read_all;
 use swap::{Seat, write_all};
 

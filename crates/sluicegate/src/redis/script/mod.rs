@@ -19,11 +19,12 @@ pub(crate) use ask::{Ask, AskPart, ShortOp, Stand, call, keys_of};
 pub(crate) use charter::{Charter, Plans};
 pub(crate) use lease::{LeaseAsk, LeaseTold, lease_call, lease_told};
 pub(crate) use long::{
-    Long, LongError, LongPart, absorb, apply, ask_long, change, forget, look, reassert, renew,
+    Changed, Long, LongError, LongPart, absorb, apply, ask_long, change, forget, look, reassert,
+    renew,
 };
 pub(crate) use told::{Answered, BadReply, DISAGREEMENTS, Told, told};
 
-use super::call::Script;
+use super::call::{Call, Script};
 
 /// Decides asks: the parts build on each other in this order.
 static DECIDE: Script = Script::new(concat!(
@@ -47,6 +48,12 @@ static LEASE: Script = Script::new(concat!(
     include_str!("lua/call.lua"),
     include_str!("lua/lease.lua"),
 ));
+
+/// Calls of the request path's scripts that touch no key and change nothing: they load the scripts.
+pub(crate) fn idle_calls() -> [Call; 4] {
+    let bare = |script| Call { script, keys: Vec::new(), args: Vec::new() };
+    [call(&[], None), lease_call(&[], None), bare(&READ), bare(&SWAP)]
+}
 
 /// Reads records whole.
 static READ: Script = Script::new(include_str!("lua/read.lua"));

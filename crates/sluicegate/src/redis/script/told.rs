@@ -39,7 +39,7 @@ pub(crate) enum Told {
         now: Timestamp,
         /// One for each of those that were the same.
         each: Vec<Answered>,
-        /// How the parts stand that were charged, if any were, and their epochs.
+        /// The records of all parts after it, and their epochs.
         after: Vec<(usize, Account, u64)>,
         /// Whether there was something in the place of a record that nobody of us has written. It counted as nothing.
         garbage: bool,
@@ -90,7 +90,7 @@ fn one(ask: &Ask, now: Timestamp, reply: &mut Reply) -> Result<Told, BadReply> {
         }
     }
     let garbage = replay.garbage;
-    let after = if admitted > 0 && ask.op == ShortOp::Hit { replay.after() } else { Vec::new() };
+    let after = replay.after();
     Ok(Told::Done { now, each, after, garbage })
 }
 
@@ -161,7 +161,8 @@ struct Replay<'a> {
     now: Timestamp,
     /// One for each part; of those that are the same identity the first has it.
     accounts: Vec<Account>,
-    epochs: Vec<u64>,
+    /// Of the records that were there.
+    epochs: Vec<Option<u64>>,
     has_sets: bool,
     garbage: bool,
 }
@@ -170,14 +171,18 @@ impl<'a> Replay<'a> {
     fn new(ask: &'a Ask, now: Timestamp) -> Self {
         let accounts = vec![Account::default(); ask.parts.len()];
         let has_sets = ask.sent().any(|part| part.charter.sheet.sets() > 0);
-        let epochs = vec![0; ask.parts.len()];
+        let epochs = vec![None; ask.parts.len()];
         Self { ask, now, accounts, epochs, has_sets, garbage: false }
     }
 
-    /// What became of all parts.
+    /// What became of all parts. Each refund raises the epoch of a record that was there.
     fn after(self) -> Vec<(usize, Account, u64)> {
+        let refunds = if self.ask.op == ShortOp::Refund { u64::from(self.ask.count) } else { 0 };
         let all = self.accounts.into_iter().zip(self.epochs).enumerate();
-        all.map(|(place, (account, epoch))| (place, account, epoch)).collect()
+        all.map(|(place, (account, epoch))| {
+            (place, account, epoch.map_or(0, |epoch| epoch.saturating_add(refunds)))
+        })
+        .collect()
     }
 
     /// Takes in what the script found, in the order in which it asks.
@@ -196,9 +201,9 @@ impl<'a> Replay<'a> {
             });
             garbage |= matches!(record, Some(Found::Garbage));
             let (account, epoch) = match record {
-                Some(Found::Record(record)) => (record.account, record.epoch),
+                Some(Found::Record(record)) => (record.account, Some(record.epoch)),
                 Some(Found::Other(_)) => return Err(BadReply),
-                Some(Found::Garbage) | None => (Account::default(), 0),
+                Some(Found::Garbage) | None => (Account::default(), None),
             };
             found.push((place, account, epoch));
         }

@@ -207,10 +207,9 @@ impl Round {
         }
     }
 
-    /// From what a store says: how many nodes there are, and the round.
-    pub(super) fn read(said: &Value) -> Option<(u64, Self)> {
-        let Value::Array(parts) = said else { return None };
-        let [live, number, nodes, own, sums] = parts.as_slice() else { return None };
+    /// From what a heartbeat is answered.
+    pub(super) fn read(parts: &[Value]) -> Option<Self> {
+        let [number, nodes, own, sums] = parts else { return None };
         let whole = |value: &Value| match value {
             Value::Int(number) => u64::try_from(*number).ok(),
             _ => None,
@@ -222,7 +221,7 @@ impl Round {
         let Value::Array(sums) = sums else { return None };
         let pairs = sums.as_chunks::<2>().0.iter().filter_map(sum_of).take(RULES_MAX);
         let sums = pairs.collect();
-        Some((whole(live)?, Self { number: whole(number)?, nodes: whole(nodes)?, own, sums }))
+        Some(Self { number: whole(number)?, nodes: whole(nodes)?, own, sums })
     }
 }
 

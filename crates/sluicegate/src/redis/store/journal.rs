@@ -1,15 +1,15 @@
-//! What this node admitted by itself while the store could not be asked.
+//! What this node admitted without the store.
 //!
-//! It is kept as the store would keep it, identity by identity, and runs out in the same way. When the store is back it is told what still counts, so that nothing
-//! that went by is forgotten: what was too much for a limit is a debt, which coming windows and refills pay first.
+//! It is kept as the store would keep it, identity by identity, and expires in the same way. Before the store decides on an identity again it absorbs what still
+//! counts: use above a limit is a debt, which coming windows and refills pay first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use sluicegate_core::account::{Account, Moment};
-use sluicegate_core::op::Op;
+use sluicegate_core::account::Account;
+use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::time::Timestamp;
 
 use crate::redis::script::{AskPart, Charter};
@@ -17,28 +17,28 @@ use crate::redis::script::{AskPart, Charter};
 /// The most identities that it is written down for; of others it is counted how much was not.
 const ENTRIES_MAX: usize = 100_000;
 
-/// What the store has to be told.
+/// What the store has to absorb.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     entries: Mutex<HashMap<Arc<[u8]>, Entry>>,
-    /// Looked at by whoever had an answer: nearly always there is nothing to tell.
+    /// Read by every request: nearly always there is nothing to absorb.
     has_entries: AtomicBool,
     pub(super) written: AtomicU64,
     pub(super) dropped: AtomicU64,
 }
 
-/// What one identity was admitted to.
+/// What one identity was admitted to. An entry that is being absorbed stays until the store has confirmed that.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) charter: Arc<Charter>,
-    pub(super) account: Account,
+struct Entry {
+    charter: Arc<Charter>,
+    account: Account,
 }
 
 // === impl Journal ===
 
 impl Journal {
     /// An identity was admitted without the store.
-    pub(super) fn write(&self, part: &AskPart, now: Timestamp) {
+    pub(super) fn write(&self, part: &AskPart, holder: Option<Holder>, now: Timestamp) {
         if part.cost == 0 {
             return;
         }
@@ -53,44 +53,61 @@ impl Journal {
             // What was admitted under limits that are gone is not held against the new ones.
             *entry = new();
         }
-        // Slots are not charged, and refuse: they are given back to where they were taken.
-        let charge = Op::Charge { cost: part.cost };
-        if entry.account.apply(entry.charter.steps(), charge, Moment::at(now)).is_ok() {
-            self.written.fetch_add(part.cost, Ordering::Relaxed);
-            self.has_entries.store(true, Ordering::Release);
-        }
+        entry.account.record_admission(entry.charter.steps(), part.cost, holder, now);
+        self.written.fetch_add(part.cost, Ordering::Relaxed);
+        self.has_entries.store(true, Ordering::Release);
     }
 
-    /// Whether the store has anything to be told.
+    /// Whether the store has anything to absorb.
+    #[inline]
     pub(super) fn has_entries(&self) -> bool {
         self.has_entries.load(Ordering::Acquire)
     }
 
-    /// Everything that still counts, in the order of its keys.
-    pub(super) fn take(&self, now: Timestamp) -> Vec<(Arc<[u8]>, Entry)> {
-        let mut entries = self.entries.lock();
-        self.has_entries.store(false, Ordering::Release);
-        let all = std::mem::take(&mut *entries);
-        drop(entries);
-        let counts = |entry: &Entry| entry.account.expires_at(entry.charter.steps()) > now;
-        let mut all: Vec<_> = all.into_iter().filter(|(_, entry)| counts(entry)).collect();
-        all.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        all
+    /// Whether it has something of this identity to absorb.
+    pub(super) fn contains(&self, key: &[u8]) -> bool {
+        self.entries.lock().contains_key(key)
     }
 
-    /// The store could not be told: it has to be still.
-    pub(super) fn put_back(&self, (key, entry): (Arc<[u8]>, Entry), now: Timestamp) {
+    /// All identities, in order.
+    pub(super) fn keys(&self) -> Vec<Arc<[u8]>> {
+        let mut keys: Vec<_> = self.entries.lock().keys().cloned().collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// What the store is to absorb now. [`Journal::absorbed`] or [`Journal::put_back`] follows; only one caller at a time does this for an identity.
+    pub(super) fn take(&self, key: &[u8]) -> Option<(Arc<Charter>, Account)> {
         let mut entries = self.entries.lock();
-        match entries.get_mut(&key) {
-            // More was admitted meanwhile.
-            Some(newer) if Arc::ptr_eq(&newer.charter, &entry.charter) => {
-                newer.account.absorb(entry.charter.steps(), &entry.account, now);
-            }
-            Some(_) => {}
-            None => {
-                entries.insert(key, entry);
-            }
+        let entry = entries.get_mut(key)?;
+        Some((entry.charter.clone(), std::mem::take(&mut entry.account)))
+    }
+
+    /// The store has absorbed what was taken. What was admitted meanwhile stays.
+    pub(super) fn absorbed(&self, key: &[u8]) {
+        let mut entries = self.entries.lock();
+        if entries.get(key).is_some_and(|entry| entry.account.is_new()) {
+            entries.remove(key);
         }
-        self.has_entries.store(true, Ordering::Release);
+        if entries.is_empty() {
+            self.has_entries.store(false, Ordering::Release);
+        }
+    }
+
+    /// The store has not absorbed what was taken.
+    pub(super) fn put_back(
+        &self,
+        key: &[u8],
+        charter: &Arc<Charter>,
+        account: &Account,
+        now: Timestamp,
+    ) {
+        let mut entries = self.entries.lock();
+        if let Some(entry) = entries.get_mut(key)
+            && Arc::ptr_eq(&entry.charter, charter)
+        {
+            // More may have been admitted meanwhile.
+            entry.account.absorb(entry.charter.steps(), account, now);
+        }
     }
 }

@@ -3,18 +3,22 @@
 //! As long as few calls are under way, an ask goes at once; while they are, those that come behind gather, and go together with the next
 //! call: up to [`ASKS_MAX`] of them, at little more than the price of one. So a lane waits for nobody, and still fills its calls when there is much to
 //! do. Asks that are the same in everything are one ask with a count: of a key that everybody wants at once, the store hears once.
+//!
+//! Each ask has a deadline of its own. When it passes, the caller gets [`Reply::Late`] and decides without the store, while the call goes on: the server may
+//! have executed it, and the caller settles what it did by the outcome that follows.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use sluicegate_core::time::Timestamp;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
 
 use super::clock_of;
-use super::recent::{Seen, Sights};
+use super::observed::{Observation, Observations};
 use crate::clock::Clock;
 use crate::redis::call::CallError;
 use crate::redis::link::Link;
@@ -24,10 +28,14 @@ use crate::redis::script::{self, Answered, Ask, Told};
 const ASKS_MAX: usize = 16;
 /// The most that are counted as one.
 const MERGED_MAX: usize = 1_000;
-/// How many calls of a lane are under way at a time. More of them would be sent emptier.
+/// How many calls of a lane are under way at a time, late ones aside. More of them would be sent emptier.
 const CALLS_MAX: usize = 3;
 /// On a Cluster a call holds asks of one slot, so most hold one: there have to be more of them.
 const CALLS_OF_SLOTS_MAX: usize = 48;
+/// While its server is alive, a call is waited for up to so many timeouts: a slow answer is better than none. A server that is silent for one timeout is not alive.
+const TIMEOUTS_MAX: u32 = 4;
+/// How often that is looked at, in parts of a timeout.
+const LOOKS: u32 = 4;
 
 /// An ask that waits for its answer.
 #[derive(Debug)]
@@ -35,33 +43,58 @@ pub(super) struct Pending {
     pub(super) ask: Ask,
     /// What the same asks have in common.
     pub(super) hash: u64,
-    pub(super) reply: oneshot::Sender<Result<Said, CallError>>,
+    pub(super) deadline: Instant,
+    pub(super) reply: oneshot::Sender<Reply>,
 }
 
-/// What the store said.
+/// What became of an ask.
 #[derive(Debug)]
-pub(super) enum Said {
-    /// That; and how those stand who were charged, told to one of all who asked the same.
-    Answered(Answered, Option<Sights>),
-    /// That this is not for a script to decide. Nothing has changed.
+pub(super) enum Reply {
+    /// The store decided it. The records of all parts go to one of those who asked the same.
+    Answered(Answered, Option<Observations>),
+    /// The script cannot decide it. Nothing has changed.
     LongWay(Ask),
+    /// There is no answer. It may have been executed, as the error says.
+    Failed(CallError),
+    /// The deadline has passed. The outcome follows; it never is another one of these.
+    Late(oneshot::Receiver<Reply>),
+}
+
+/// What all calls of a lane share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) link: Link,
+    pub(super) clock: Option<Arc<dyn Clock>>,
+    pub(super) garbage: Arc<AtomicU64>,
+    /// What the store's clock is ahead of this node's.
+    pub(super) store_clock: Arc<super::store_clock::StoreClock>,
 }
 
 /// Asks that ride together, each with all who asked it.
 struct Batch {
     asks: Vec<Ask>,
     hashes: Vec<u64>,
-    replies: Vec<Vec<oneshot::Sender<Result<Said, CallError>>>>,
+    waiters: Vec<Vec<Waiter>>,
     slot: Option<u16>,
 }
 
+struct Waiter {
+    deadline: Instant,
+    /// Where the next reply goes: the first one, or the outcome of a late call.
+    reply: oneshot::Sender<Reply>,
+    is_late: bool,
+}
+
+/// Calls whose deadline has passed, which do not keep others from being sent.
+#[derive(Default)]
+struct LateCalls {
+    count: AtomicUsize,
+    changed: Notify,
+}
+
 /// Serves a lane until nobody can ask any more.
-pub(super) async fn serve(
-    mut waiting: mpsc::Receiver<Pending>,
-    link: Link,
-    clock: Option<Arc<dyn Clock>>,
-    garbage: Arc<AtomicU64>,
-) {
+pub(super) async fn serve(mut waiting: mpsc::Receiver<Pending>, shared: Shared) {
+    let late = Arc::<LateCalls>::default();
     let mut queue = VecDeque::new();
     let mut fresh = Vec::new();
     let mut under_way = FuturesUnordered::new();
@@ -70,19 +103,21 @@ pub(super) async fn serve(
         tokio::select! {
             biased;
             Some(failed) = under_way.next(), if !under_way.is_empty() => {
-                // Whoever waits for the same server would wait for as long, and in vain.
-                if let Some(error) = failed {
-                    fail_all(&mut queue, &error);
+                // The server cannot be reached, and nobody who waits has sent anything yet.
+                if failed {
+                    fail_all(&mut queue);
                 }
             }
             came = waiting.recv_many(&mut fresh, ASKS_MAX * MERGED_MAX), if is_open => {
                 is_open = came > 0;
                 queue.extend(fresh.drain(..));
             }
+            () = late.changed.notified() => {}
         }
-        while let Some(batch) = next_batch(&mut queue, &link, under_way.len()) {
-            let (link, now) = (link.clone(), clock_of(clock.as_deref()));
-            under_way.push(batch.send(link, now, garbage.clone()));
+        loop {
+            let in_time = under_way.len().saturating_sub(late.count.load(Ordering::Relaxed));
+            let Some(batch) = next_batch(&mut queue, &shared.link, in_time) else { break };
+            under_way.push(batch.send(shared.clone(), late.clone()));
         }
     }
 }
@@ -93,9 +128,14 @@ fn next_batch(queue: &mut VecDeque<Pending>, link: &Link, under_way: usize) -> O
     if under_way >= most {
         return None;
     }
-    let mut batch = Batch { asks: Vec::new(), hashes: Vec::new(), replies: Vec::new(), slot };
+    let now = Instant::now();
+    let mut batch = Batch { asks: Vec::new(), hashes: Vec::new(), waiters: Vec::new(), slot };
     let mut left = VecDeque::new();
     while let Some(pending) = queue.pop_front() {
+        if pending.deadline <= now {
+            let _ = pending.reply.send(Reply::Failed(CallError::Busy));
+            continue;
+        }
         if let Some(not_taken) = batch.take(pending, link) {
             left.push_back(not_taken);
             // On a Cluster others of the same slot may be behind it; but not without end.
@@ -107,13 +147,13 @@ fn next_batch(queue: &mut VecDeque<Pending>, link: &Link, under_way: usize) -> O
     while let Some(pending) = left.pop_back() {
         queue.push_front(pending);
     }
-    Some(batch)
+    (!batch.asks.is_empty()).then_some(batch)
 }
 
-fn fail_all(queue: &mut VecDeque<Pending>, error: &CallError) {
+fn fail_all(queue: &mut VecDeque<Pending>) {
     for pending in queue.drain(..) {
         // Whoever has gone does not mind.
-        let _ = pending.reply.send(Err(error.clone()));
+        let _ = pending.reply.send(Reply::Failed(CallError::Down));
     }
 }
 
@@ -125,10 +165,10 @@ impl Batch {
         let may_merge = pending.ask.holder.is_none();
         let alike = self.hashes.iter().position(|hash| *hash == pending.hash);
         if let Some(place) = alike.filter(|place| may_merge && self.is_alike(*place, &pending.ask))
-            && self.replies[place].len() < MERGED_MAX
+            && self.waiters[place].len() < MERGED_MAX
         {
             self.asks[place].count += 1;
-            self.replies[place].push(pending.reply);
+            self.waiters[place].push(Waiter::of(pending.deadline, pending.reply));
             return None;
         }
         let slot = pending.ask.parts.first().and_then(|part| link.slot_of(&part.key));
@@ -137,7 +177,7 @@ impl Batch {
         }
         self.asks.push(pending.ask);
         self.hashes.push(pending.hash);
-        self.replies.push(vec![pending.reply]);
+        self.waiters.push(vec![Waiter::of(pending.deadline, pending.reply)]);
         None
     }
 
@@ -156,65 +196,129 @@ impl Batch {
             })
     }
 
-    /// Asks the store, and tells everybody; why all that wait would fail, if that is so.
-    async fn send(
-        self,
-        link: Link,
-        now: Option<Timestamp>,
-        garbage: Arc<AtomicU64>,
-    ) -> Option<CallError> {
-        let answered = link.call(&script::call(&self.asks, now)).await;
-        let told = answered.and_then(|value| {
+    /// Sends the call and answers everybody. Whether the server cannot be reached at all.
+    async fn send(mut self, shared: Shared, late: Arc<LateCalls>) -> bool {
+        let Shared { link, clock, garbage, store_clock } = shared;
+        let call = script::call(&self.asks, clock_of(clock.as_deref()));
+        let outcome = {
+            let calling = link.call_awaiting_late_reply(&call);
+            self.await_outcome(pin!(calling), &link, &late).await
+        };
+        let told = outcome.and_then(|value| {
             script::told(&self.asks, value)
                 .map_err(|bad| CallError::Refused(bad.to_string().into()))
         });
         match told {
             Ok(told) => {
-                let asked = self.asks.into_iter().zip(self.replies);
-                for (told, (ask, replies)) in told.into_iter().zip(asked) {
+                if let Some(Told::Done { now, .. }) = told.first() {
+                    store_clock.observe(*now);
+                }
+                let asked = self.asks.into_iter().zip(self.waiters);
+                for (told, (ask, waiters)) in told.into_iter().zip(asked) {
                     if let Told::Done { garbage: true, .. } = &told {
                         garbage.fetch_add(1, Ordering::Relaxed);
                     }
-                    reply(told, ask, replies, link.epoch());
+                    reply(told, ask, waiters, link.epoch());
                 }
-                None
+                false
             }
             Err(error) => {
-                for reply in self.replies.into_iter().flatten() {
-                    let _ = reply.send(Err(error.clone()));
+                for waiter in self.waiters.into_iter().flatten() {
+                    let _ = waiter.reply.send(Reply::Failed(error.clone()));
                 }
-                let is_all = self.slot.is_none() && !matches!(error, CallError::Refused(_));
-                is_all.then_some(error)
+                self.slot.is_none() && error == CallError::Down
             }
         }
+    }
+
+    /// Waits for the outcome of the call. Callers whose deadline passes meanwhile learn that it is late.
+    async fn await_outcome<T>(
+        &mut self,
+        mut calling: std::pin::Pin<&mut impl Future<Output = T>>,
+        link: &Link,
+        late: &LateCalls,
+    ) -> T {
+        let mut is_late = false;
+        let timeout = link.timeout();
+        let last = Instant::now() + timeout * TIMEOUTS_MAX;
+        let outcome = loop {
+            let Some(deadline) = self.next_deadline() else { break calling.await };
+            tokio::select! {
+                biased;
+                outcome = &mut calling => break outcome,
+                () = sleep_until(deadline) => {}
+            }
+            let now = Instant::now();
+            if now < last && self.is_alive(link) {
+                self.extend((now + timeout / LOOKS).min(last));
+                continue;
+            }
+            self.expire(now);
+            if !std::mem::replace(&mut is_late, true) {
+                late.count.fetch_add(1, Ordering::Relaxed);
+                late.changed.notify_one();
+            }
+        };
+        if is_late {
+            late.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    fn is_alive(&self, link: &Link) -> bool {
+        let part = self.asks.first().and_then(|ask| ask.parts.first());
+        part.is_some_and(|part| link.is_up_for(&part.key))
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let waiters = self.waiters.iter().flatten().filter(|waiter| !waiter.is_late);
+        waiters.map(|waiter| waiter.deadline).min()
+    }
+
+    fn extend(&mut self, deadline: Instant) {
+        self.waiters.iter_mut().flatten().for_each(|waiter| {
+            waiter.deadline = waiter.deadline.max(deadline);
+        });
+    }
+
+    fn expire(&mut self, now: Instant) {
+        let waiters = self.waiters.iter_mut().flatten();
+        waiters.filter(|waiter| !waiter.is_late && waiter.deadline <= now).for_each(|waiter| {
+            let (outcome, later) = oneshot::channel();
+            let first = std::mem::replace(&mut waiter.reply, outcome);
+            waiter.is_late = true;
+            let _ = first.send(Reply::Late(later));
+        });
+    }
+}
+
+// === impl Waiter ===
+
+impl Waiter {
+    const fn of(deadline: Instant, reply: oneshot::Sender<Reply>) -> Self {
+        Self { deadline, reply, is_late: false }
     }
 }
 
 /// Tells all who asked the same, each what became of its own.
-fn reply(
-    told: Told,
-    ask: Ask,
-    replies: Vec<oneshot::Sender<Result<Said, CallError>>>,
-    primary: u64,
-) {
+fn reply(told: Told, ask: Ask, waiters: Vec<Waiter>, primary: u64) {
     match told {
         Told::Done { now, each, after, .. } => {
-            let seen = after.into_iter().map(|(place, account, epoch)| {
+            let records = after.into_iter().map(|(place, account, epoch)| {
                 let part = &ask.parts[place];
-                (
-                    part.key.clone(),
-                    Seen { charter: part.charter.clone(), account, epoch, at: now, primary },
-                )
+                let observation =
+                    Observation::new(part.charter.clone(), account, epoch, now, primary);
+                (part.key.clone(), observation)
             });
-            let mut seen = Some(seen.collect());
-            for (answered, reply) in each.into_iter().zip(replies) {
-                let _ = reply.send(Ok(Said::Answered(answered, seen.take())));
+            let mut records = Some(records.collect());
+            for (answered, waiter) in each.into_iter().zip(waiters) {
+                let _ = waiter.reply.send(Reply::Answered(answered, records.take()));
             }
         }
         Told::LongWay => {
             let one = Ask { count: 1, ..ask };
-            for reply in replies {
-                let _ = reply.send(Ok(Said::LongWay(one.clone())));
+            for waiter in waiters {
+                let _ = waiter.reply.send(Reply::LongWay(one.clone()));
             }
         }
     }

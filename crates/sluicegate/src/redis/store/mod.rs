@@ -6,24 +6,28 @@ mod denials;
 mod journal;
 mod key;
 mod lane;
-mod mending;
 mod nodes;
-mod recent;
+mod observed;
+mod recovery;
 mod refusing;
+mod rejoin;
 mod stats;
+mod store_clock;
 mod time;
 mod weight;
 
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use sluicegate_core::account::Account;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Decision;
 use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::call::CallError;
 use super::link::Link;
@@ -35,10 +39,12 @@ use chance::Chance;
 use demand::Demands;
 use denials::Denials;
 use journal::Journal;
-use lane::{Pending, Said};
-use recent::{Recent, Seen, Sights};
+use lane::{Pending, Reply};
+use observed::{Observation, Observations, Observed};
 use refusing::Refusing;
+use rejoin::Rejoin;
 use stats::POLICIES;
+use store_clock::StoreClock;
 
 pub(crate) use demand::RuleWeight;
 pub use stats::StoreStats;
@@ -89,7 +95,13 @@ pub(super) struct Inner {
     leaving_tried: AtomicU64,
     garbage: Arc<AtomicU64>,
     refusal: Refusing,
-    recent: Recent,
+    observed: Observed,
+    rejoin: Rejoin,
+    /// The link's epoch up to which everything observed was re-asserted.
+    recovered_epoch: AtomicU64,
+    /// Whether the journal is being absorbed in the background.
+    is_settling: AtomicBool,
+    store_clock: Arc<StoreClock>,
     settled: AtomicU64,
     reasserted: AtomicU64,
     nodes: AtomicU64,
@@ -98,6 +110,22 @@ pub(super) struct Inner {
     long: AtomicU64,
     failed: AtomicU64,
     fallbacks: [AtomicU64; POLICIES.len()],
+}
+
+/// Why a hit got no answer by its deadline.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) error: CallError,
+    /// The outcome, where the call is still under way.
+    pub(crate) late: Option<LateOutcome>,
+}
+
+/// The outcome of a call that missed its deadline, as soon as it is known.
+#[derive(Debug)]
+pub(crate) struct LateOutcome {
+    store: Store,
+    hash: u64,
+    reply: oneshot::Receiver<Reply>,
 }
 
 /// Why an operation was not carried out. Nothing has changed, unless the store was too late to say so.
@@ -115,11 +143,18 @@ impl Store {
     pub fn new(link: Link, options: StoreOptions) -> Self {
         let garbage = Arc::<AtomicU64>::default();
         let chance = Chance::new(options.seed);
+        let own_clock = options.own_clock.clone().or_else(|| options.clock.clone());
+        let store_clock = Arc::new(StoreClock::new(own_clock));
         let mut lanes = Vec::new();
         for _ in 0..lanes_for(&options) {
             let (sender, receiver) = mpsc::channel(WAITING_MAX);
-            let (link, clock) = (link.clone(), options.clock.clone());
-            tokio::spawn(lane::serve(receiver, link, clock, garbage.clone()));
+            let shared = lane::Shared {
+                link: link.clone(),
+                clock: options.clock.clone(),
+                garbage: garbage.clone(),
+                store_clock: store_clock.clone(),
+            };
+            tokio::spawn(lane::serve(receiver, shared));
             lanes.push(sender);
         }
         let plans = Plans::new(&key::plain_key(&options.namespace, b""));
@@ -129,7 +164,11 @@ impl Store {
             leaving_tried: AtomicU64::new(0),
             garbage,
             refusal: Refusing::default(),
-            recent: Recent::default(),
+            observed: Observed::default(),
+            rejoin: Rejoin::default(),
+            recovered_epoch: AtomicU64::new(link.epoch()),
+            is_settling: AtomicBool::new(false),
+            store_clock,
             settled: AtomicU64::new(0),
             reasserted: AtomicU64::new(0),
             link,
@@ -149,7 +188,7 @@ impl Store {
             fallbacks: Default::default(),
         });
         tokio::spawn(nodes::greet(Arc::downgrade(&inner)));
-        tokio::spawn(mending::mend(Arc::downgrade(&inner)));
+        tokio::spawn(recovery::reassert_after_data_loss(Arc::downgrade(&inner)));
         Self { inner }
     }
 
@@ -198,6 +237,10 @@ impl Store {
     pub(crate) async fn lease(&self, asks: &[LeaseAsk]) -> Result<Vec<LeaseTold>, CallError> {
         let inner = &*self.inner;
         inner.asked.fetch_add(1, Ordering::Relaxed);
+        // Nothing is bought from a record that may lack what other nodes know.
+        if inner.rejoin.is_apart() && asks.iter().any(|ask| ask.want > 0) {
+            return Err(CallError::Down);
+        }
         for ask in asks {
             inner.leave_plan_of(&ask.charter).await;
         }
@@ -213,9 +256,8 @@ impl Store {
         for (ask, told) in asks.iter().zip(&told) {
             if let LeaseTold::Granted { now, account, epoch, .. } = told {
                 let (charter, account) = (ask.charter.clone(), account.clone());
-                let (epoch, primary) = (*epoch, inner.link.epoch());
-                let seen = Seen { charter, account, epoch, at: *now, primary };
-                inner.recent.note(ask.key.clone(), inner.chance.hash_one(&ask.key), seen);
+                let seen = Observation::new(charter, account, *epoch, *now, inner.link.epoch());
+                inner.observed.note(ask.key.clone(), inner.chance.hash_one(&ask.key), seen);
             }
         }
         Ok(told)
@@ -227,7 +269,7 @@ impl Store {
     }
 
     /// A hit, as the parts' stands say.
-    pub(crate) async fn hit(&self, ask: Ask) -> Result<Answered, CallError> {
+    pub(crate) async fn hit(&self, ask: Ask) -> Result<Answered, Unanswered> {
         let inner = &*self.inner;
         let (hash, now) = (inner.hash(&ask), inner.now());
         if let Some(verdict) = inner.denials.find(&ask, hash, now) {
@@ -248,28 +290,37 @@ impl Store {
         let parts = ask.parts.clone();
         let answered = self.ask(ask, hash).await;
         self.forget_denials(&parts);
-        answered
+        answered.map_err(|unanswered| unanswered.error)
     }
 
-    async fn ask(&self, ask: Ask, hash: u64) -> Result<Answered, CallError> {
+    async fn ask(&self, ask: Ask, hash: u64) -> Result<Answered, Unanswered> {
         let inner = &self.inner;
         inner.asked.fetch_add(1, Ordering::Relaxed);
+        if inner.needs_recovery() {
+            // Rare, and large.
+            Box::pin(inner.recover_all(&ask.parts)).await?;
+        }
         inner.leave_plans(&ask.parts).await;
-        let (reply, said) = oneshot::channel();
-        let pending = Pending { ask, hash, reply };
+        let deadline = Instant::now() + inner.link.timeout();
+        let (reply, replied) = oneshot::channel();
+        let pending = Pending { ask, hash, deadline, reply };
         let sent = inner.lanes[hash as usize % inner.lanes.len()].try_send(pending);
-        let said = match sent {
-            Ok(()) => said.await.unwrap_or(Err(CallError::Broken)),
-            Err(_) => Err(CallError::Busy),
+        let reply = match sent {
+            Ok(()) => replied.await.unwrap_or(Reply::Failed(CallError::Broken)),
+            Err(_) => Reply::Failed(CallError::Busy),
         };
-        let answered = match said {
-            Ok(Said::Answered(answered, seen)) => {
+        let answered = match reply {
+            Reply::Answered(answered, seen) => {
                 inner.note(seen, hash);
                 Ok(answered)
             }
             // Rare, and large.
-            Ok(Said::LongWay(ask)) => Box::pin(self.ask_long(ask)).await,
-            Err(error) => Err(error),
+            Reply::LongWay(ask) => Box::pin(self.ask_long(ask)).await.map_err(Unanswered::from),
+            Reply::Failed(error) => Err(error.into()),
+            Reply::Late(reply) => {
+                let late = Some(LateOutcome { store: self.clone(), hash, reply });
+                Err(Unanswered { error: CallError::TimedOut, late })
+            }
         };
         match &answered {
             // One that is full still denies: only who was charged tells that it writes.
@@ -280,7 +331,7 @@ impl Store {
                 }
             }
             Ok(_) => {}
-            Err(error) => {
+            Err(Unanswered { error, .. }) => {
                 inner.failed.fetch_add(1, Ordering::Relaxed);
                 inner.refusal.heard(error);
             }
@@ -300,8 +351,11 @@ impl Store {
 
     /// Any operation on parts that can be asked together, all or nothing.
     pub(crate) async fn apply(&self, parts: &[AskPart], op: Op) -> Result<Long, NotDone> {
-        let inner = &*self.inner;
+        let inner = &self.inner;
         inner.long.fetch_add(1, Ordering::Relaxed);
+        if inner.needs_recovery() {
+            Box::pin(inner.recover_all(parts)).await.map_err(NotDone::Store)?;
+        }
         let long: Vec<LongPart> = parts.iter().map(LongPart::of).collect();
         let done = {
             let _one_at_a_time = inner.long_lock(parts).await;
@@ -340,15 +394,50 @@ impl Store {
 
     /// What each limit of a part says to a cost on its own. Leaves no trace.
     pub(crate) async fn look(&self, part: &AskPart) -> Result<Vec<Decision>, NotDone> {
-        let inner = &*self.inner;
+        let inner = &self.inner;
+        if inner.needs_recovery() {
+            let recovering = Box::pin(inner.recover_all(std::slice::from_ref(part)));
+            recovering.await.map_err(NotDone::Store)?;
+        }
         let said =
             script::look(&inner.link, &inner.plans, &LongPart::of(part), inner.clock()).await;
         said.map_err(NotDone::from)
     }
 
     /// A part was admitted without the store.
-    pub(crate) fn write_down(&self, part: &AskPart) {
-        self.inner.journal.write(part, self.inner.now());
+    pub(crate) fn journal(&self, part: &AskPart, holder: Option<Holder>) {
+        self.inner.journal.write(part, holder, self.inner.store_clock.now());
+    }
+
+    /// Whether rules with a local share are decided from it, although the store may be reachable: other nodes may not have reported yet what they admitted.
+    #[inline]
+    pub(crate) fn is_apart(&self) -> bool {
+        self.inner.rejoin.is_apart()
+    }
+
+    /// A request is decided from a local share. If the store cannot be reached, this node is apart from the others until all have rejoined.
+    pub(crate) fn decides_locally(&self) {
+        if !self.inner.link.is_up() {
+            self.inner.go_apart();
+        }
+    }
+
+    /// The store's time, as this node estimates it.
+    pub(crate) fn store_time(&self) -> Timestamp {
+        self.inner.store_clock.now()
+    }
+
+    /// The last observed record of a part, if this node's local share does not start from it already.
+    pub(crate) fn local_seed(&self, part: &AskPart) -> Option<Account> {
+        self.inner.observed.seed(&part.key, self.inner.hash_of(part), &part.charter)
+    }
+
+    /// A record that was read without a script of ours.
+    pub(crate) fn observe(&self, part: &AskPart, account: Account, at: Timestamp) {
+        let inner = &*self.inner;
+        let observation =
+            Observation::new(part.charter.clone(), account, 0, at, inner.link.epoch());
+        inner.observed.note(part.key.clone(), inner.hash_of(part), observation);
     }
 
     fn forget_denials(&self, parts: &[AskPart]) {
@@ -411,19 +500,18 @@ impl Inner {
         }
     }
 
-    /// What was seen is remembered, for the case that the store forgets it.
-    fn note(&self, seen: Option<Sights>, hash: u64) {
-        for (key, seen) in seen.into_iter().flatten() {
-            self.recent.note(key, hash, seen);
+    /// Remembers records, for the case that the store loses them or cannot be reached.
+    fn note(&self, records: Option<Observations>, first: u64) {
+        for (place, (key, observation)) in records.into_iter().flatten().enumerate() {
+            // The hash of the first part is known.
+            let hash = if place == 0 { first } else { self.chance.hash_one(&key) };
+            self.observed.note(key, hash, observation);
         }
     }
 
     /// By this node's clock, which serves for what is remembered here.
     fn now(&self) -> Timestamp {
-        match self.options.own_clock.as_ref().or(self.options.clock.as_ref()) {
-            Some(clock) => clock.now(),
-            None => SystemClock::get().read(),
-        }
+        self.store_clock.own_now()
     }
 
     /// By the same clock, a time that never goes back.
@@ -439,9 +527,11 @@ impl Inner {
     }
 
     async fn long_lock(&self, parts: &[AskPart]) -> Option<MutexGuard<'_, ()>> {
-        let first = parts.first()?;
-        let place = self.chance.hash_one(&first.key) as usize % LONG_LOCKS;
-        Some(self.long_locks[place].lock().await)
+        Some(self.identity_lock(&parts.first()?.key).await)
+    }
+
+    async fn identity_lock(&self, key: &[u8]) -> MutexGuard<'_, ()> {
+        self.long_locks[self.hash_of_key(key) as usize % LONG_LOCKS].lock().await
     }
 
     /// Of whom an ask is: that of its first part, so that a lane is an identity's and not a cost's.
@@ -450,7 +540,32 @@ impl Inner {
     }
 
     fn hash_of(&self, part: &AskPart) -> u64 {
-        self.chance.hash_one(&part.key)
+        self.hash_of_key(&part.key)
+    }
+
+    fn hash_of_key(&self, key: &[u8]) -> u64 {
+        self.chance.hash_one(key)
+    }
+}
+
+// === impl Unanswered, LateOutcome ===
+
+impl From<CallError> for Unanswered {
+    fn from(error: CallError) -> Self {
+        Self { error, late: None }
+    }
+}
+
+impl LateOutcome {
+    /// What the store decided; `None` if that cannot be known, or it decided nothing.
+    pub(crate) async fn decision(self) -> Option<Answered> {
+        match self.reply.await {
+            Ok(Reply::Answered(answered, records)) => {
+                self.store.inner.note(records, self.hash);
+                Some(answered)
+            }
+            _ => None,
+        }
     }
 }
 

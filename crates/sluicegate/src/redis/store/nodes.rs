@@ -4,6 +4,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use redis::Value;
+
 use super::Inner;
 use super::demand::Round;
 use crate::redis::call::{Call, Script};
@@ -21,25 +23,53 @@ pub(super) async fn greet(store: Weak<Inner>) {
     loop {
         every.tick().await;
         let Some(store) = store.upgrade() else { return };
-        store.greet_once().await;
+        // A node that is apart announces itself when it has recovered.
+        if !store.rejoin.is_apart() {
+            store.heartbeat().await;
+        }
+    }
+}
+
+/// What a heartbeat says of all nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Heartbeat {
+    /// Nodes that are alive, this one included.
+    pub(super) live: u64,
+    /// The store's time.
+    pub(super) now_us: u64,
+    /// The last heartbeat of the node that was silent for longest.
+    pub(super) oldest_us: u64,
+}
+
+impl Heartbeat {
+    pub(super) fn read(reply: &Value) -> Option<(Self, Round)> {
+        let Value::Array(parts) = reply else { return None };
+        let [live, now, oldest, round @ ..] = parts.as_slice() else { return None };
+        let whole = |value: &Value| match value {
+            Value::Int(number) => u64::try_from(*number).ok(),
+            _ => None,
+        };
+        let heartbeat =
+            Self { live: whole(live)?.max(1), now_us: whole(now)?, oldest_us: whole(oldest)? };
+        Some((heartbeat, Round::read(round)?))
     }
 }
 
 impl Inner {
-    /// Says hello, and hears of the others.
-    pub(super) async fn greet_once(self: &Arc<Self>) {
-        let said = self.link.call(&self.hello()).await;
-        match &said {
+    /// Reports that this node is alive, and learns of the others. Nothing if the store does not answer.
+    pub(super) async fn heartbeat(self: &Arc<Self>) -> Option<Heartbeat> {
+        let reply = self.link.call(&self.hello()).await;
+        match &reply {
             Ok(_) => self.refusal.is_over(),
             Err(error) => self.refusal.heard(error),
         }
-        // Who cannot be asked leaves us with what was heard last.
-        let Some((live, round)) = said.ok().as_ref().and_then(Round::read) else { return };
-        self.nodes.store(live.max(1), Ordering::Relaxed);
-        self.demands.hear(live.max(1), round);
+        let (heartbeat, round) = Heartbeat::read(&reply.ok()?)?;
+        self.nodes.store(heartbeat.live, Ordering::Relaxed);
+        self.demands.hear(heartbeat.live, round);
         if self.journal.has_entries() {
             self.settle_journal();
         }
+        Some(heartbeat)
     }
 
     fn hello(&self) -> Call {

@@ -16,7 +16,6 @@ use tokio::sync::mpsc;
 use super::lease::{Bought, View};
 use super::{Due, Inner, Seat};
 use crate::engine::shared::levels::{add, take};
-use crate::limiter::Asked;
 use crate::memory::UNCOUNTED;
 use crate::redis::CallError;
 use crate::redis::script::{LeaseAsk, LeaseTold};
@@ -151,7 +150,6 @@ impl Inner {
                 seat.lease.bought(asked, bought, sent, heard);
                 let (steps, held) = (ask.charter.steps(), seat.lease.unspent());
                 seat.lease.sees(view(&account, steps, held, now, heard));
-                seat.keep_warm(granted, self.engine.now());
             }
             Ok(LeaseTold::Stale | LeaseTold::LongWay) | Err(_) => seat.lease.failed(heard),
         }
@@ -201,18 +199,6 @@ impl Inner {
                 return;
             }
             answered.await;
-        }
-    }
-}
-
-// === impl Seat ===
-
-impl Seat {
-    /// What was bought is charged to this node's share too, so that the share is right when the store is away.
-    fn keep_warm(&self, bought: u64, now: Timestamp) {
-        if let (Some(limiter), 1..) = (&self.share, bought) {
-            let asked = Asked { limiter, rule: Some(&self.rule), key: &self.identity };
-            let _ = asked.ask(Op::Take { cost: self.weight.whole(bought) }, now);
         }
     }
 }

@@ -32,10 +32,9 @@ use super::levels::{add, take};
 use super::local::{Local, LocalStep};
 use crate::engine::Engine;
 use crate::level::{Level, Promise};
-use crate::limiter::Limiter;
 use crate::plan::Rule;
+use crate::redis::Store;
 use crate::redis::script::LeaseAsk;
-use crate::redis::{Store, Weight};
 use lease::{Lease, Numbers, Said, Serials};
 use sketch::Sketch;
 
@@ -97,10 +96,6 @@ struct Seat {
     identity: Box<[u8]>,
     key: Arc<[u8]>,
     rule: Arc<Rule>,
-    /// Where this node's share is kept, for the case that the store is away; where that is wanted.
-    share: Option<Limiter>,
-    /// What a hit weighs there.
-    weight: Weight,
     is_hot: bool,
     gap: Span,
     lease: Lease,
@@ -186,9 +181,9 @@ impl Leases {
     }
 
     /// The store is asked for a hit: if that is often so, it is leased from now on.
-    pub(super) fn missed(&self, step: &LocalStep<'_>, weight: Weight, ticks: Timestamp) {
+    pub(super) fn missed(&self, step: &LocalStep<'_>, ticks: Timestamp) {
         add(&step.counters.asked, 1);
-        self.inner.missed(step, weight, ticks);
+        self.inner.missed(step, ticks);
     }
 
     /// What the store said of it.
@@ -274,7 +269,7 @@ impl Inner {
         }
     }
 
-    fn missed(&self, step: &LocalStep<'_>, weight: Weight, ticks: Timestamp) {
+    fn missed(&self, step: &LocalStep<'_>, ticks: Timestamp) {
         if self.is_closing.load(Ordering::Relaxed) {
             return;
         }
@@ -296,7 +291,6 @@ impl Inner {
             }
             Entry::Vacant(_) => return,
         };
-        seat.weight = weight;
         seat.lease.missed(step.cost, ticks);
         if let Some(numbers) = seat.lease.buys(&self.serials, ticks) {
             self.call(seat, step.hash, numbers);
@@ -359,8 +353,6 @@ impl Seat {
             identity: step.identity.into(),
             key,
             rule: step.rule.clone(),
-            share: step.share.cloned(),
-            weight: Weight::even(1),
             is_hot: is_hot(step),
             gap,
             lease: Lease::new(count, ticks),

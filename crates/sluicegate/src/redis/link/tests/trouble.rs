@@ -154,7 +154,8 @@ async fn a_slow_server_is_left_alone_and_its_connections_are_kept() {
             other => assert_eq!(other, Err(CallError::Down)),
         }
     }
-    assert!(timed_out >= 5, "{timed_out}");
+    // One that answers nobody for the whole timeout is not asked again.
+    assert!(timed_out >= 1, "{timed_out}");
     slow.delay(Duration::ZERO);
     until(&link, Condition::Up).await;
     assert!(count(&link, "visits").await.unwrap() > timed_out, "all of them happened");

@@ -1,13 +1,16 @@
-//! Looking at a record, and telling it what it does not know.
+//! Reading a record for a person, and reconciling it with what a node knows.
 
 use sluicegate_core::account::{Account, Moment, Part};
 use sluicegate_core::time::{NOW_MAX, Timestamp};
 use sluicegate_core::verdict::Decision;
 
 use super::swap::{read_all, write_all};
-use super::{Done, LongError, LongPart, TRIES_MAX, work};
+use super::{Done, LongError, LongPart, work};
 use crate::redis::link::Link;
-use crate::redis::script::Plans;
+use crate::redis::script::{Ask, AskPart, Plans, ShortOp, Stand, Told, call, told};
+
+/// How often a record is read and swapped before it is charged without being read. Requests wait for this.
+const SWAPS_MAX: usize = 8;
 
 /// What each limit of a part says to its cost on its own. Leaves no trace.
 ///
@@ -28,7 +31,16 @@ pub(crate) async fn look(
     Ok(looked.await?.2)
 }
 
-/// What another account of the same identity has in use is in use here too.
+/// A record after it was changed.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    /// By the store's clock.
+    pub(crate) at: Timestamp,
+    pub(crate) account: Account,
+    pub(crate) epoch: u64,
+}
+
+/// What was admitted without the store is in use in its record too, into debt if need be.
 ///
 /// # Errors
 /// When the store gave no answer.
@@ -36,17 +48,28 @@ pub(crate) async fn absorb(
     link: &Link,
     plans: &Plans,
     part: &LongPart,
-    other: &Account,
+    admitted: &Account,
     clock: Option<Timestamp>,
-) -> Result<(), LongError> {
-    let absorbed = work(link, plans, std::slice::from_ref(part), clock, |parts, now| {
-        parts.iter_mut().for_each(|part| part.account.absorb(part.plan, other, now));
-        Ok(Done { said: (), writes: true, raises_epoch: false })
-    });
-    absorbed.await.map(|_| ())
+) -> Result<Changed, LongError> {
+    plans.leave(link, &part.charter).await?;
+    let (parts, steps) = (std::slice::from_ref(part), part.charter.steps());
+    let mut now = Timestamp::EPOCH;
+    for _ in 0..SWAPS_MAX {
+        let (read_at, mut seats) = read_all(link, plans, parts, clock).await?;
+        now = read_at.min(NOW_MAX);
+        let Some(seat) = seats.first_mut() else { break };
+        seat.account.absorb(steps, admitted, now);
+        if write_all(link, &mut seats, parts, false, now, clock.is_some()).await?
+            && let Some(seat) = seats.pop()
+        {
+            return Ok(Changed { at: now, account: seat.account, epoch: seat.epoch });
+        }
+    }
+    // Other nodes write faster than this one can swap. Charging what was used most is one call, and never too little.
+    charge(link, part, admitted.used(steps, now), clock).await?.ok_or(LongError::Contended)
 }
 
-/// No less is used than was seen at this epoch or a later one; whether something had been forgotten.
+/// No less is used than was observed at this epoch or a later one; whether something had been lost.
 ///
 /// # Errors
 /// When the store gave no answer.
@@ -58,11 +81,12 @@ pub(crate) async fn reassert(
     clock: Option<Timestamp>,
 ) -> Result<bool, LongError> {
     let (parts, steps) = (std::slice::from_ref(part), part.charter.steps());
-    for _ in 0..TRIES_MAX {
+    let mut deficit = 0;
+    for _ in 0..SWAPS_MAX {
         let (read_at, mut seats) = read_all(link, plans, parts, clock).await?;
         let now = read_at.min(NOW_MAX);
         let Some(seat) = seats.first_mut() else { return Ok(false) };
-        // Somebody was given something back that we do not know of.
+        // A refund was made that this node does not know of.
         if !seat.is_of(epoch) {
             return Ok(false);
         }
@@ -72,9 +96,27 @@ pub(crate) async fn reassert(
         if seat.account == as_it_stands {
             return Ok(false);
         }
+        deficit = seat.account.used(steps, now).saturating_sub(as_it_stands.used(steps, now));
         if write_all(link, &mut seats, parts, false, now, clock.is_some()).await? {
             return Ok(true);
         }
     }
-    Err(LongError::Contended)
+    // As above; if other nodes charge the same deficit, a little less passes than might.
+    charge(link, part, deficit, clock).await?.ok_or(LongError::Contended).map(|_| true)
+}
+
+/// Charges a record whatever is left. Nothing if the script does not take it.
+async fn charge(
+    link: &Link,
+    part: &LongPart,
+    cost: u64,
+    clock: Option<Timestamp>,
+) -> Result<Option<Changed>, LongError> {
+    let LongPart { key, charter, .. } = part.clone();
+    let parts = vec![AskPart { key, charter, cost, open: false, stand: Stand::Alone }];
+    let asks = [Ask { parts, op: ShortOp::Charge, holder: None, count: 1 }];
+    let reply = link.call(&call(&asks, clock)).await?;
+    let Some(Told::Done { now, after, .. }) = told(&asks, reply)?.pop() else { return Ok(None) };
+    let changed = after.into_iter().next();
+    Ok(changed.map(|(_, account, epoch)| Changed { at: now, account, epoch }))
 }

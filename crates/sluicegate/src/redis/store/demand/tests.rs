@@ -47,11 +47,11 @@ proptest! {
         let text = Value::BulkString(text.into_bytes());
         let mut parts: Vec<Value> = numbers.into_iter().map(Value::Int).collect();
         parts.push(text.clone());
-        let _ = Round::read(&Value::Array(parts.clone()));
-        let ints = [Value::Int(1), Value::Int(2), Value::Int(3)];
+        let _ = Round::read(&parts);
+        let ints = [Value::Int(1), Value::Int(2)];
         let sums = Value::Array(vec![text.clone(), text.clone(), text.clone()]);
         let said = [&ints[..], &[text, sums]].concat();
-        prop_assert!(Round::read(&Value::Array(said)).is_some());
+        prop_assert!(Round::read(&said).is_some());
     }
 }
 

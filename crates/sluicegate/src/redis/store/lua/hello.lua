@@ -14,6 +14,7 @@ redis.call('ZADD', KEYS[1], now, ARGV[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - 5000000)
 redis.call('PEXPIRE', KEYS[1], 60000)
 local live = redis.call('ZCARD', KEYS[1])
+local oldest = tonumber(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2])
 
 local round = math.floor(now / 2000000)
 
@@ -48,7 +49,7 @@ redis.call('PEXPIRE', sums, 10000)
 
 sums, own = KEYS[2 + round % 2], KEYS[4 + round % 2]
 if score(sums, 'round') ~= -round then
-  return { live, round, 0, '', {} }
+  return { live, now, oldest, round, 0, '', {} }
 end
 -- Two of them are no rules.
-return { live, round, -score(sums, 'nodes'), said_for(round, own), redis.call('ZRANGE', sums, 0, 65, 'WITHSCORES') }
+return { live, now, oldest, round, -score(sums, 'nodes'), said_for(round, own), redis.call('ZRANGE', sums, 0, 65, 'WITHSCORES') }

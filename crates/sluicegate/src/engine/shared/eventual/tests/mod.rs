@@ -83,7 +83,7 @@ impl Peer {
         let Self { rule, counters, no, .. } = self;
         let consistency = Consistency::Eventual { sync_interval: self.interval };
         let (no, identity) = (*no, identity.as_bytes());
-        LocalStep { no, identity, hash, rule, consistency, counters, share: None, cost }
+        LocalStep { no, identity, hash, rule, consistency, counters, cost }
     }
 
     /// What it says by itself.

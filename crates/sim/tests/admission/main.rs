@@ -1,0 +1,214 @@
+//! One admission rule for every store: requests under rules of mixed form, mode, quota mode and failure policy get the answers of a naive model, and leave its
+//! counters behind, on the memory store, on Redis, without Redis, and on a Redis whose replies arrive too late.
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+
+mod model;
+mod transport;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Form, Model, Policy, Reply, RuleSpec, StoreState};
+use proptest::prelude::*;
+use sluicegate::clock::{Clock, ManualClock};
+use sluicegate::redis::{Link, SharedEngine, Store, StoreOptions};
+use sluicegate::rules::request::{Descriptor, Entry, Request};
+use sluicegate::{Checked, Engine, Timestamp, rules_of};
+use transport::Transport;
+
+const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+const VALUES: [&str; 4] = ["ada", "bob", "banned", "vip"];
+
+/// One request: which rules it names with which values, and its cost.
+#[derive(Debug, Clone)]
+struct Call {
+    store: StoreState,
+    descriptors: Vec<(usize, usize)>,
+    hits: u64,
+}
+
+fn rule() -> impl Strategy<Value = RuleSpec> {
+    let form = prop_oneof![2 => Just(Form::Native), 1 => Just(Form::Envoy)];
+    let policy = prop_oneof![
+        3 => Just(Policy::Local),
+        1 => Just(Policy::Allow),
+        2 => Just(Policy::Deny),
+        1 => Just(Policy::Error),
+    ];
+    let shadow = prop::bool::weighted(0.2);
+    let quota = prop::bool::weighted(0.25);
+    (form, policy, shadow, quota, 1..5u64).prop_map(|(form, policy, shadow, quota, limit)| {
+        RuleSpec { form, policy, shadow, quota, limit }
+    })
+}
+
+fn call(rules: usize) -> impl Strategy<Value = Call> {
+    let store = prop_oneof![
+        3 => Just(StoreState::Up),
+        2 => Just(StoreState::Down),
+        2 => Just(StoreState::Late),
+    ];
+    let value = prop_oneof![8 => Just(0usize), 8 => Just(1), 1 => Just(2), 1 => Just(3)];
+    let descriptors = prop::collection::vec((0..rules, value), 1..5);
+    let hits = prop_oneof![6 => Just(1u64), 2 => Just(2), 1 => Just(0)];
+    (store, descriptors, hits).prop_map(|(store, descriptors, hits)| Call {
+        store,
+        descriptors,
+        hits,
+    })
+}
+
+fn world() -> impl Strategy<Value = (Vec<RuleSpec>, Vec<Call>)> {
+    prop::collection::vec(rule(), 1..5).prop_flat_map(|rules| {
+        let calls = prop::collection::vec(call(rules.len()), 1..30);
+        (Just(rules), calls)
+    })
+}
+
+fn yaml(rules: &[RuleSpec]) -> String {
+    let mut text = "domain: shop\nallow: [{ key: rule0, value: vip }]\n\
+                    deny: [{ key: rule0, value: banned }]\ndescriptors:\n"
+        .to_owned();
+    for (number, rule) in rules.iter().enumerate() {
+        text.push_str(&rule.yaml(number));
+    }
+    text
+}
+
+/// Sends a request to an engine: `Ok` with the overall answer and each status, `Err` for a store error.
+async fn send(engine: &Target, call: &Call, now: Timestamp) -> Reply {
+    let keys: Vec<String> =
+        call.descriptors.iter().map(|(rule, _)| format!("rule{rule}")).collect();
+    let entries: Vec<[Entry<'_>; 1]> = keys
+        .iter()
+        .zip(&call.descriptors)
+        .map(|(key, (_, value))| [Entry::new(key, VALUES[*value])])
+        .collect();
+    let descriptors: Vec<_> = entries.iter().map(|entries| Descriptor::of(entries)).collect();
+    let request = Request { domain: "shop", descriptors: &descriptors, hits: call.hits };
+    let mut checked = Checked::default();
+    match engine {
+        Target::Memory(engine) => engine.snapshot().check(&request, now, &mut checked),
+        Target::Shared(engine) => {
+            let rules = engine.engine().snapshot();
+            if engine.check_by(&rules, &request, &mut checked).await.is_err() {
+                return Reply::StoreError;
+            }
+        }
+    }
+    let statuses = checked.statuses.iter().map(|status| status.verdict.is_allowed()).collect();
+    Reply::Decided { allowed: checked.allowed, statuses }
+}
+
+enum Target {
+    Memory(Engine),
+    Shared(Box<SharedEngine>),
+}
+
+/// Remaining quota of every rule and value.
+async fn remaining(target: &Target, rules: &[RuleSpec], now: Timestamp) -> Vec<Option<i64>> {
+    let mut all = Vec::new();
+    for number in 0..rules.len() {
+        for value in VALUES.iter().take(2) {
+            let key = format!("rule{number}");
+            let entries = [Entry::new(&key, value)];
+            let descriptors = [Descriptor::of(&entries)];
+            let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+            let inspected = match target {
+                Target::Memory(engine) => engine.snapshot().inspect(&request, now),
+                Target::Shared(engine) => {
+                    let rules = engine.engine().snapshot();
+                    engine.inspect_by(&rules, &request).await.unwrap()
+                }
+            };
+            all.push(inspected[0].limits[0].remaining);
+        }
+    }
+    all
+}
+
+fn engine(rules: &[RuleSpec], clock: &ManualClock) -> Engine {
+    let text = yaml(rules);
+    let rules = rules_of(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    Engine::builder(rules).clock(clock.clone()).build().unwrap()
+}
+
+/// Replays the calls on one target. With a transport the calls' store states apply.
+async fn replay(
+    (rules, calls): (&[RuleSpec], &[Call]),
+    target: &Target,
+    clock: &ManualClock,
+    transport: Option<&Transport>,
+) {
+    let mut model = Model::new(rules);
+    for (step, call) in calls.iter().enumerate() {
+        // A denial is cached for a tenth of a second.
+        clock.advance(Duration::from_secs(1));
+        let store = if transport.is_some() { call.store } else { StoreState::Up };
+        if let Some(transport) = transport {
+            transport.set(store);
+        }
+        let expected = model.check(&call.descriptors, call.hits, store);
+        let answered = send(target, call, clock.now()).await;
+        assert_eq!(answered, expected, "step {step}: {call:?}");
+        if let Some(transport) = transport {
+            transport.set(StoreState::Up);
+            // Late replies arrive, and what they require is settled, before the next request.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let counters = remaining(target, rules, clock.now()).await;
+        assert_eq!(counters, model.remaining(2), "counters after step {step}: {call:?}");
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(future)
+}
+
+fn shared(rules: &[RuleSpec], clock: &ManualClock, transport: &Arc<Transport>) -> Target {
+    let options = StoreOptions {
+        clock: Some(Arc::new(clock.clone())),
+        seed: Some(1),
+        ..StoreOptions::default()
+    };
+    let store = Store::new(Link::over(transport.clone()), options);
+    Target::Shared(Box::new(SharedEngine::new(engine(rules, clock), store)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+
+    #[test]
+    fn memory_follows_the_model((rules, calls) in world()) {
+        block_on(async {
+            let clock = ManualClock::at(START);
+            let target = Target::Memory(engine(&rules, &clock));
+            replay((&rules, &calls), &target, &clock, None).await;
+        });
+    }
+
+    #[test]
+    fn redis_follows_the_model((rules, calls) in world()) {
+        block_on(async {
+            let clock = ManualClock::at(START);
+            let transport = Transport::new(START);
+            let target = shared(&rules, &clock, &transport);
+            replay((&rules, &calls), &target, &clock, None).await;
+        });
+    }
+
+    #[test]
+    fn redis_with_outages_follows_the_model((rules, calls) in world()) {
+        block_on(async {
+            let clock = ManualClock::at(START);
+            let transport = Transport::new(START);
+            let target = shared(&rules, &clock, &transport);
+            replay((&rules, &calls), &target, &clock, Some(&transport)).await;
+        });
+    }
+}
