@@ -54,7 +54,7 @@ enum Event {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
     Heard,
-    /// The answer does not come back.
+    /// The reply does not come back, and the call is retried instead of the node's next one.
     Lost,
     /// It comes a second time, much later.
     Twice,
@@ -65,6 +65,8 @@ enum Fate {
 struct Node {
     held: u64,
     until: Timestamp,
+    /// A call without a reply.
+    unanswered: Option<LeaseWish>,
 }
 
 struct World {
@@ -139,7 +141,7 @@ impl World {
             }
             Event::Lease { node, give, want, ttl, fate } => self.lease(node, give, want, ttl, fate),
             Event::Use { node, most, late } => {
-                let Node { held, until } = self.nodes[node];
+                let Node { held, until, .. } = self.nodes[node];
                 if late && at(self.now) < until {
                     self.now = until.as_micros() - 1;
                     self.forget();
@@ -163,17 +165,22 @@ impl World {
         self.serial += 1;
         // Whether it has run out is not for the node to say.
         let node = &mut self.nodes[place];
-        let give = node.held * give / 100;
-        node.held -= give;
-        let (serial, hold, ttl) = (self.serial, node.held, us(ttl));
-        let wish = LeaseWish { node: place as u64, serial, give, hold, want, ttl };
+        let wish = node.unanswered.take().unwrap_or_else(|| {
+            let give = node.held * give / 100;
+            node.held -= give;
+            let (serial, hold, ttl) = (self.serial, node.held, us(ttl));
+            LeaseWish { node: place as u64, serial, give, hold, want, ttl }
+        });
         let leased = self.record.lease(&self.plan, &wish, at(self.now));
         let Leased::Granted(Grant { granted, until, kept, .. }) = leased else {
             panic!("{leased:?}");
         };
-        if fate != Fate::Lost {
-            let held = if kept { hold } else { 0 };
-            *node = Node { held: held + granted, until };
+        if fate == Fate::Lost {
+            node.unanswered = Some(wish);
+        } else {
+            // Some of what was held may have been used since the call was sent first.
+            let held = if kept { node.held } else { 0 };
+            *node = Node { held: held + granted, until, unanswered: None };
         }
         if fate == Fate::Twice {
             self.again.push(wish);

@@ -56,7 +56,7 @@ fn ours_is_one_text() {
     assert_eq!(store.server.address, "redis://h:1/2");
     assert_eq!(store.server.told_by, "SLUICEGATE_STORE");
     assert_eq!(who(&store.server), (Some("me"), Some("se@cret")));
-    assert_eq!((store.timeout, store.wait_replicas), (Duration::from_millis(10), 0));
+    assert_eq!((store.timeout, store.wait_replicas), (Duration::from_millis(100), 0));
     assert_eq!((store.namespace.as_str(), store.server.connections), ("sg", 2));
     assert_eq!((store.compat, store.per_second, store.server.tls), (None, None, None));
 

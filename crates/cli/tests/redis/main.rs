@@ -28,5 +28,6 @@ mod levels_killed;
 mod levels_leased;
 mod levels_refill;
 mod levels_told;
+mod recovery;
 mod rolling;
 mod starved;

@@ -96,7 +96,8 @@ impl Account {
         self.close(plan, now);
     }
 
-    /// No less is used, and no less is leased, than was seen at another time. What is pending under an id, and slots, stay as they are.
+    /// No less is used, and no less is leased, than was seen at another time. What is pending under an id stays as it is. Slots whose holders are not known
+    /// any more are held until the last of their leases ends.
     ///
     /// ```
     /// use sluicegate_core::account::{Account, Moment};
@@ -186,6 +187,7 @@ fn keep_used(own: &mut State, seen: State) {
             own.count = own.count.max(seen.count);
         }
         (State::Spent(own), State::Spent(seen)) => *own = (*own).max(seen),
+        (State::Slots(own), State::Slots(seen)) => own.hold_as_many(&seen),
         _ => {}
     }
 }

@@ -42,7 +42,8 @@ impl Account {
     /// let wish = LeaseWish { node: 7, serial: 1, give: 0, hold: 0, want: 60, ttl };
     /// let Leased::Granted(grant) = account.lease(&plan, &wish, Timestamp::EPOCH) else { panic!() };
     /// assert_eq!((grant.granted, grant.left), (50, 50), "half of it");
-    /// assert_eq!(account.lease(&plan, &wish, Timestamp::EPOCH), Leased::Stale, "heard already");
+    /// let Leased::Granted(retried) = account.lease(&plan, &wish, Timestamp::EPOCH) else { panic!() };
+    /// assert_eq!(retried.granted, 50, "the same call again has the same grant");
     ///
     /// // Five seconds would fill the bucket; but somebody holds half of it.
     /// let later = Moment::at(Timestamp::EPOCH.after(Span::from_secs(9)));
@@ -54,13 +55,30 @@ impl Account {
         if plan.is_empty() || !plan.iter().all(Step::is_leasable) {
             return Leased::Unfit;
         }
-        if self.leases.of_node(wish.node, now).is_some_and(|own| own.serial >= wish.serial) {
-            return Leased::Stale;
+        match self.leases.of_node(wish.node, now).copied() {
+            Some(own) if own.serial > wish.serial => return Leased::Stale,
+            Some(own) if own.serial == wish.serial => return self.repeat(plan, own, wish, now),
+            _ => {}
         }
         self.open(plan, now);
         let grant = self.hear(plan, wish, now);
         self.close(plan, now);
         Leased::Granted(grant)
+    }
+
+    /// The grant of a call that was executed before, for a node that did not get the reply. Nothing changes.
+    fn repeat(&self, plan: &[Step], own: LeaseCell, wish: &LeaseWish, now: Timestamp) -> Leased {
+        let mut copy = self.clone();
+        copy.open(plan, now);
+        let granted = own.amount.checked_sub(wish.hold);
+        Leased::Granted(Grant {
+            granted: granted.unwrap_or(0),
+            until: own.until,
+            // What was held did not count any more.
+            kept: granted.is_some(),
+            gave_back: false,
+            left: copy.least(plan, |limit, state| limit.available(state, EXACT_MAX, now)),
+        })
     }
 
     fn hear(&mut self, plan: &[Step], wish: &LeaseWish, now: Timestamp) -> Grant {

@@ -226,6 +226,23 @@ impl SlotsState {
         }
     }
 
+    /// Holds no fewer slots than another state of the same limit. Which holders are missing cannot be told, so nobody can free these slots: they are held until the last
+    /// lease of the other state ends.
+    pub(crate) fn hold_as_many(&mut self, other: &Self) {
+        const NOBODY: Holder = Holder(u64::MAX);
+        let missing = other.held().saturating_sub(self.held());
+        let until = other.leases.iter().map(|lease| lease.until).max();
+        let Some(until) = until.filter(|_| missing > 0) else { return };
+        self.seen = self.seen.max(other.seen);
+        match self.leases.iter_mut().find(|own| own.holder == NOBODY) {
+            Some(own) => {
+                own.slots = own.slots.saturating_add(missing);
+                own.until = own.until.max(until);
+            }
+            None => self.leases.push(Lease { holder: NOBODY, slots: missing, until }),
+        }
+    }
+
     fn held(&self) -> u64 {
         self.leases.iter().fold(0, |held, lease| held.saturating_add(lease.slots))
     }

@@ -64,6 +64,14 @@ impl Call {
 
 // === impl CallError ===
 
+impl CallError {
+    /// Whether the store may have executed the call.
+    #[must_use]
+    pub const fn may_have_executed(&self) -> bool {
+        matches!(self, Self::TimedOut | Self::Broken)
+    }
+}
+
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -77,6 +77,7 @@ impl SharedEngine {
         for part in parts {
             if let Some(observed) = self.store.local_seed(&part.part) {
                 part.asked.replace(observed, now);
+                self.charge_peers_leases(part, now);
             }
         }
         let op = |cost| match want {
@@ -97,6 +98,15 @@ impl SharedEngine {
             }
             let remaining = verdict.remaining.map(|left| part.weight.part_of(left));
             statuses[part.place].verdict = Verdict { remaining, ..verdict };
+        }
+    }
+
+    /// A record that was observed when this node last bought a lease lacks what its peers bought since. By demand that is as much as this node holds, for each of them.
+    fn charge_peers_leases(&self, part: &Part<'_>, now: Timestamp) {
+        let held = self.leases.held(self.store.hash_of(part.asked.key));
+        let peers = part.weight.whole(held).saturating_sub(held);
+        if peers > 0 {
+            let _ = part.asked.ask(Op::Take { cost: peers }, now);
         }
     }
 

@@ -56,8 +56,10 @@ pub(crate) enum LeaseTold {
         /// The record after it.
         account: Account,
         epoch: u64,
+        /// What an earlier execution of the same call had granted, where that has run out unspent.
+        lapsed: u64,
     },
-    /// The serial was not newer than the one that was heard last. Nothing has changed.
+    /// A later call of the node was executed. Nothing has changed.
     Stale,
     /// The record is one that only the long way understands, or a limit cannot be leased. Nothing has changed.
     LongWay,
@@ -109,6 +111,7 @@ fn one(ask: &LeaseAsk, now: Timestamp, reply: &mut Reply) -> Result<LeaseTold, B
         Some(Found::Other(_)) => return Err(BadReply),
         Some(Found::Garbage) | None => Record::default(),
     };
+    let lapsed = lapsed_of(&record, ask, now);
     let leased = record.lease(steps, &ask.wish(), now);
     // The script has granted it, whatever the core says; but without an end nothing can be made of it.
     let nothing = Grant { granted, until: now, kept: false, gave_back: false, left: 0 };
@@ -118,7 +121,15 @@ fn one(ask: &LeaseAsk, now: Timestamp, reply: &mut Reply) -> Result<LeaseTold, B
     }
     let Grant { until, kept, .. } = grant;
     let Record { epoch, account } = record;
-    Ok(LeaseTold::Granted { now, granted, until, kept, account, epoch })
+    Ok(LeaseTold::Granted { now, granted, until, kept, account, epoch, lapsed })
+}
+
+/// What the same call had granted before, if that has run out.
+fn lapsed_of(record: &Record, ask: &LeaseAsk, now: Timestamp) -> u64 {
+    let cells = record.account.leases().cells().iter();
+    let mut own = cells.filter(|cell| cell.node == ask.node && cell.serial == ask.serial);
+    let ended = own.find(|cell| cell.until <= now);
+    ended.map_or(0, |cell| cell.amount.saturating_sub(ask.hold))
 }
 
 // === impl LeaseAsk ===

@@ -244,7 +244,8 @@ impl Store {
         for ask in asks {
             inner.leave_plan_of(&ask.charter).await;
         }
-        let answered = inner.link.call(&script::lease_call(asks, inner.clock())).await;
+        let call = script::lease_call(asks, inner.clock());
+        let answered = inner.link.call_awaiting_late_reply(&call).await;
         let told = answered.and_then(|value| {
             let told = script::lease_told(asks, value);
             told.map_err(|bad| CallError::Refused(bad.to_string().into()))
@@ -257,7 +258,7 @@ impl Store {
             if let LeaseTold::Granted { now, account, epoch, .. } = told {
                 let (charter, account) = (ask.charter.clone(), account.clone());
                 let seen = Observation::new(charter, account, *epoch, *now, inner.link.epoch());
-                inner.observed.note(ask.key.clone(), inner.chance.hash_one(&ask.key), seen);
+                inner.observe(ask.key.clone(), inner.hash_of_key(&ask.key), seen);
             }
         }
         Ok(told)
@@ -437,7 +438,7 @@ impl Store {
         let inner = &*self.inner;
         let observation =
             Observation::new(part.charter.clone(), account, 0, at, inner.link.epoch());
-        inner.observed.note(part.key.clone(), inner.hash_of(part), observation);
+        inner.observe(part.key.clone(), inner.hash_of(part), observation);
     }
 
     fn forget_denials(&self, parts: &[AskPart]) {
@@ -505,8 +506,12 @@ impl Inner {
         for (place, (key, observation)) in records.into_iter().flatten().enumerate() {
             // The hash of the first part is known.
             let hash = if place == 0 { first } else { self.chance.hash_one(&key) };
-            self.observed.note(key, hash, observation);
+            self.observe(key, hash, observation);
         }
+    }
+
+    fn observe(&self, key: Arc<[u8]>, hash: u64, observation: Observation) {
+        self.observed.note(key, hash, observation, self.rejoin.is_apart());
     }
 
     /// By this node's clock, which serves for what is remembered here.

@@ -25,61 +25,95 @@ pub(super) async fn greet(store: Weak<Inner>) {
         let Some(store) = store.upgrade() else { return };
         // A node that is apart announces itself when it has recovered.
         if !store.rejoin.is_apart() {
-            store.heartbeat().await;
+            store.heartbeat(Phase::Settled).await;
         }
     }
+}
+
+/// How far a node has recovered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The store knows again what this node observed in it.
+    Reasserted,
+    /// The store has also absorbed what this node admitted without it.
+    Settled,
 }
 
 /// What a heartbeat says of all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Heartbeat {
-    /// Nodes that are alive, this one included.
-    pub(super) live: u64,
-    /// The store's time.
+    /// The store's time, in microseconds.
     pub(super) now_us: u64,
-    /// The last heartbeat of the node that was silent for longest.
+    reasserted: Members,
+    settled: Members,
+}
+
+/// Nodes that have reached a phase, or a later one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Members {
+    pub(super) count: u64,
+    /// When the one that was silent for longest was heard last.
     pub(super) oldest_us: u64,
 }
 
 impl Heartbeat {
     pub(super) fn read(reply: &Value) -> Option<(Self, Round)> {
         let Value::Array(parts) = reply else { return None };
-        let [live, now, oldest, round @ ..] = parts.as_slice() else { return None };
+        let [live, oldest, settled, oldest_settled, now, round @ ..] = parts.as_slice() else {
+            return None;
+        };
         let whole = |value: &Value| match value {
             Value::Int(number) => u64::try_from(*number).ok(),
             _ => None,
         };
-        let heartbeat =
-            Self { live: whole(live)?.max(1), now_us: whole(now)?, oldest_us: whole(oldest)? };
+        let members =
+            |count, oldest| Some(Members { count: whole(count)?, oldest_us: whole(oldest)? });
+        let heartbeat = Self {
+            now_us: whole(now)?,
+            reasserted: members(live, oldest)?,
+            settled: members(settled, oldest_settled)?,
+        };
         Some((heartbeat, Round::read(round)?))
+    }
+
+    /// The nodes that have reached a phase.
+    pub(super) const fn members(&self, phase: Phase) -> Members {
+        match phase {
+            Phase::Reasserted => self.reasserted,
+            Phase::Settled => self.settled,
+        }
     }
 }
 
 impl Inner {
-    /// Reports that this node is alive, and learns of the others. Nothing if the store does not answer.
-    pub(super) async fn heartbeat(self: &Arc<Self>) -> Option<Heartbeat> {
-        let reply = self.link.call(&self.hello()).await;
+    /// Reports that this node is alive and how far it has recovered, and learns of the others. Nothing if the store does not answer.
+    pub(super) async fn heartbeat(self: &Arc<Self>, phase: Phase) -> Option<Heartbeat> {
+        let reply = self.link.call(&self.hello(phase)).await;
         match &reply {
             Ok(_) => self.refusal.is_over(),
             Err(error) => self.refusal.heard(error),
         }
         let (heartbeat, round) = Heartbeat::read(&reply.ok()?)?;
-        self.nodes.store(heartbeat.live, Ordering::Relaxed);
-        self.demands.hear(heartbeat.live, round);
+        // While this node is apart, nodes that are not back yet count too.
+        let before = if self.rejoin.is_apart() { self.nodes.load(Ordering::Relaxed) } else { 0 };
+        let nodes = heartbeat.reasserted.count.max(before).max(1);
+        self.nodes.store(nodes, Ordering::Relaxed);
+        self.demands.hear(nodes, round);
         if self.journal.has_entries() {
             self.settle_journal();
         }
         Some(heartbeat)
     }
 
-    fn hello(&self) -> Call {
+    fn hello(&self, phase: Phase) -> Call {
         // All of one slot on a Cluster.
         let name = format!("{:016x}", self.node);
         let key = |beside: &str| self.key(format!("{{nodes}}{beside}").as_bytes()).to_vec();
         let own = |round: u8| key(&format!(":{round}:{name}"));
-        let keys = vec![key(""), key(":0"), key(":1"), own(0), own(1)];
+        let keys = vec![key(""), key(":0"), key(":1"), own(0), own(1), key(":settled")];
         let clock = self.clock().map(|now| now.as_micros().to_string()).unwrap_or_default();
-        let mut args = vec![clock.into_bytes(), name.clone().into_bytes()];
+        let is_settled = u8::from(phase == Phase::Settled).to_string();
+        let mut args = vec![clock.into_bytes(), name.clone().into_bytes(), is_settled.into_bytes()];
         for (id, demand) in self.demands.look(self.ticks()) {
             args.extend([format!("{id:016x}").into_bytes(), demand.to_string().into_bytes()]);
         }

@@ -43,8 +43,8 @@ pub(super) struct Observation {
     at: Timestamp,
     /// The primary that it was observed at, as the link counts them.
     pub(super) primary: u64,
-    /// Whether this node's local share starts from it already.
-    is_seed: bool,
+    /// Whether this node's local share must not start from it: it does already, or other nodes have not reported yet what they admitted.
+    is_no_seed: bool,
 }
 
 // === impl Observation ===
@@ -57,7 +57,7 @@ impl Observation {
         at: Timestamp,
         primary: u64,
     ) -> Self {
-        Self { charter, account, epoch, at, primary, is_seed: false }
+        Self { charter, account, epoch, at, primary, is_no_seed: false }
     }
 
     /// Replies are processed in any order, and those of one call have one time. Another primary may know less than the one before: what was observed there
@@ -72,7 +72,7 @@ impl Observation {
             self.account.reassert(self.charter.steps(), &other.account, at);
             self.epoch = self.epoch.max(other.epoch);
             (self.at, self.primary) = (at, self.primary.max(other.primary));
-            self.is_seed = false;
+            self.is_no_seed = other.is_no_seed;
         }
     }
 }
@@ -80,7 +80,15 @@ impl Observation {
 // === impl Observed ===
 
 impl Observed {
-    pub(super) fn note(&self, key: Arc<[u8]>, hash: u64, observation: Observation) {
+    /// Remembers a record. One that is observed while this node is apart from the others is not what a local share starts from.
+    pub(super) fn note(
+        &self,
+        key: Arc<[u8]>,
+        hash: u64,
+        mut observation: Observation,
+        is_apart: bool,
+    ) {
+        observation.is_no_seed = is_apart;
         let mut shard = self.shard(hash).lock();
         match shard.young.get_mut(&key) {
             Some(known) => known.update(observation),
@@ -93,13 +101,13 @@ impl Observed {
         }
     }
 
-    /// The record that this node's local share starts from. `None` where there is none, or the share has started from it already.
+    /// The record that this node's local share starts from, if there is a new one.
     pub(super) fn seed(&self, key: &[u8], hash: u64, charter: &Arc<Charter>) -> Option<Account> {
         let mut shard = self.shard(hash).lock();
         let Generations { young, old } = &mut *shard;
         let observation = young.get_mut(key).or_else(|| old.get_mut(key))?;
         let is_same = Arc::ptr_eq(&observation.charter, charter);
-        if !is_same || std::mem::replace(&mut observation.is_seed, true) {
+        if !is_same || std::mem::replace(&mut observation.is_no_seed, true) {
             return None;
         }
         Some(observation.account.clone())

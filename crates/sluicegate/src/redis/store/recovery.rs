@@ -28,7 +28,7 @@ impl Inner {
 
     /// Whether the store may have lost data that was not re-asserted yet.
     #[inline]
-    fn has_lost_data(&self) -> bool {
+    pub(super) fn has_lost_data(&self) -> bool {
         self.recovered_epoch.load(Ordering::Acquire) != self.link.epoch()
     }
 
@@ -63,25 +63,35 @@ impl Inner {
         self.absorb(key).await
     }
 
-    /// Recovers everything that this node knows; whether it could.
-    pub(super) async fn recover_everything(self: &Arc<Self>) -> bool {
+    /// Re-asserts everything that was observed at an earlier primary; whether all of it could be.
+    pub(super) async fn reassert_everything(self: &Arc<Self>) -> bool {
         let epoch = self.link.epoch();
-        let mut keys = self.journal.keys();
-        if self.has_lost_data() {
-            keys.extend(self.observed.keys_of_earlier_primaries(epoch));
-        }
-        self.recover_in_background(keys).await;
-        let is_recovered = self.observed.keys_of_earlier_primaries(epoch).is_empty();
-        if is_recovered {
+        let keys = self.observed.keys_of_earlier_primaries(epoch);
+        let reasserting = stream::iter(keys).for_each_concurrent(CONCURRENCY, |key| async move {
+            let _one_at_a_time = self.identity_lock(&key).await;
+            let hash = self.hash_of_key(&key);
+            if let Some(observation) = self.observed.of_earlier_primary(&key, hash, epoch) {
+                // What fails is tried again.
+                let _ = self.reassert(&key, observation, epoch).await;
+            }
+        });
+        reasserting.await;
+        let is_done = self.observed.keys_of_earlier_primaries(epoch).is_empty();
+        if is_done {
             self.recovered_epoch.store(epoch, Ordering::Release);
         }
-        is_recovered
+        is_done
+    }
+
+    /// Lets the store absorb everything that was admitted without it.
+    pub(super) async fn absorb_everything(self: &Arc<Self>) {
+        self.recover_in_background(self.journal.keys()).await;
     }
 
     /// Recovers everything that was admitted without the store, since it answers again.
     pub(super) fn settle_journal(self: &Arc<Self>) {
-        // One at a time: whoever settles looks again until nothing is left.
-        if self.is_settling.swap(true, Ordering::AcqRel) {
+        // A node that is apart does so when all nodes have re-asserted what they observed.
+        if self.rejoin.is_apart() || self.is_settling.swap(true, Ordering::AcqRel) {
             return;
         }
         let inner = self.clone();
@@ -113,7 +123,7 @@ impl Inner {
             Ok(Changed { at, account, epoch }) => {
                 let primary = self.link.epoch();
                 let observation = Observation::new(charter, account, epoch, at, primary);
-                self.observed.note(key.clone(), self.hash_of_key(key), observation);
+                self.observe(key.clone(), self.hash_of_key(key), observation);
                 self.settled.fetch_add(1, Ordering::Relaxed);
                 self.journal.absorbed(key);
                 Ok(())

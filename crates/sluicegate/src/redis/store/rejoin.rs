@@ -1,13 +1,14 @@
 //! Rejoin after an outage: a node goes on deciding locally until the store knows what every node knows.
 //!
 //! ```text
-//!   outage ----> reachable ----> recovered ----> announced ----> all nodes have announced: the store decides again
-//!                                absorb, re-assert    heartbeat      (or are gone, or REJOIN_MAX has passed)
+//!   apart --> reachable --> re-asserted --> all nodes have --> settled --> all nodes have: the store decides again
+//!                           (what was observed)                (absorbed: what was admitted without it)
 //! ```
 //!
 //! Nodes notice at different times that the store is back. If each trusted it at once, the first ones would spend quota that others have
-//! admitted locally and not reported yet. So the first heartbeat of a node after an outage comes behind its recovery, and a node waits until the oldest heartbeat of all
-//! nodes is younger than its own return. The same barrier follows a loss of data, where nodes re-assert what they observed.
+//! admitted locally and not reported yet. So a node announces each phase with a heartbeat, and waits until all nodes have announced it after the node itself did; nodes that
+//! are gone drop out of the membership after seconds. The order matters after a loss of data: observations of one history are merged by the
+//! maximum, and what was admitted since is added to that.
 //!
 //! Only rules that are decided locally during outages (`on_store_failure: local`) wait; the others have nothing to report.
 
@@ -18,6 +19,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::Inner;
+use super::nodes::{Members, Phase};
 
 /// The pause between two looks at the store, or at the other nodes.
 const POLL: Duration = Duration::from_millis(25);
@@ -63,23 +65,52 @@ impl Inner {
 struct Attempt {
     /// When the store answered for the first time, by this node's clock.
     reachable_since: Option<Instant>,
-    /// When this node had announced itself, by the store's clock in microseconds.
+    /// The primary that everything is done at, as the link counts them.
+    epoch: u64,
+    reasserted: Barrier,
+    settled: Barrier,
+}
+
+/// Waits until all nodes have reached a phase.
+#[derive(Debug, Clone, Copy, Default)]
+struct Barrier {
+    /// When this node had announced it, by the store's clock.
     announced_us: Option<u64>,
+    is_passed: bool,
 }
 
 impl Attempt {
     async fn has_rejoined(&mut self, inner: &Arc<Inner>) -> bool {
-        if !inner.link.is_up() {
+        let epoch = inner.link.epoch();
+        if !inner.link.is_up() || self.reachable_since.is_some() && self.epoch != epoch {
             *self = Self::default();
             return false;
         }
         let since = *self.reachable_since.get_or_insert_with(Instant::now);
+        self.epoch = epoch;
         let is_overdue = since.elapsed() >= REJOIN_MAX;
-        if self.announced_us.is_none() && !inner.recover_everything().await {
-            return is_overdue;
+        let is_past = |barrier: &Barrier| barrier.is_passed || is_overdue;
+        if !is_past(&self.reasserted) {
+            if inner.has_lost_data() && !inner.reassert_everything().await {
+                return false;
+            }
+            self.reasserted.look(inner, Phase::Reasserted).await;
         }
-        let Some(heartbeat) = inner.heartbeat().await else { return is_overdue };
+        if is_past(&self.reasserted) && !self.settled.is_passed {
+            inner.absorb_everything().await;
+            self.settled.look(inner, Phase::Settled).await;
+        }
+        is_past(&self.settled)
+    }
+}
+
+impl Barrier {
+    async fn look(&mut self, inner: &Arc<Inner>, phase: Phase) {
+        let Some(heartbeat) = inner.heartbeat(phase).await else { return };
         let announced = *self.announced_us.get_or_insert(heartbeat.now_us);
-        heartbeat.oldest_us >= announced || is_overdue
+        let Members { count, oldest_us } = heartbeat.members(phase);
+        // A store that lost its data knows only the nodes that are back; this one remembers how many there were.
+        let are_all_back = count >= inner.nodes.load(Ordering::Relaxed);
+        self.is_passed = are_all_back && oldest_us >= announced;
     }
 }

@@ -140,18 +140,31 @@ impl Inner {
         let seat = shard.get_mut(&hash).filter(|seat| *seat.key == *ask.key);
         // Of a seat that was given up meanwhile.
         let Some(seat) = seat else { return };
+        if told.as_ref().is_err_and(|error| error.may_have_executed()) {
+            seat.lease.unanswered(ask.serial, heard);
+            seat.count();
+            return;
+        }
         let Some(asked) = seat.lease.answers(ask.serial) else { return };
         add(&seat.counters.lease_calls, 1);
         match told {
-            Ok(LeaseTold::Granted { now, granted, until, kept, account, .. }) => {
+            Ok(LeaseTold::Granted { now, granted, until, kept, account, lapsed, .. }) => {
+                seat.lease.lapsed(lapsed);
                 let lasts = until.since(now);
                 let is_last = until < now.after(ask.ttl);
                 let bought = Bought { granted, lasts, kept, is_last };
                 seat.lease.bought(asked, bought, sent, heard);
                 let (steps, held) = (ask.charter.steps(), seat.lease.unspent());
                 seat.lease.sees(view(&account, steps, held, now, heard));
+                // Bought from a record that lacks what nodes have admitted without the store.
+                if granted > 0 && self.store.is_apart() {
+                    let numbers = seat.lease.returns(granted, &self.serials);
+                    self.call(seat, hash, numbers);
+                }
             }
-            Ok(LeaseTold::Stale | LeaseTold::LongWay) | Err(_) => seat.lease.failed(heard),
+            Ok(LeaseTold::Stale | LeaseTold::LongWay) | Err(_) => {
+                seat.lease.failed(asked, heard);
+            }
         }
         seat.count();
     }

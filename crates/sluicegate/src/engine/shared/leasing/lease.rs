@@ -58,8 +58,10 @@ pub(super) struct Lease {
     view: View,
     denial: Option<Denial>,
     demand: Demand,
-    /// What was asked for by the call that is under way.
+    /// The call that is under way, or waits to be retried.
     under_way: Option<Numbers>,
+    /// Whether it got no reply: it may have been executed, so the very same call is made again.
+    is_unanswered: bool,
     not_before: Timestamp,
     pause: Span,
     /// What ran out unspent, since it was last asked for.
@@ -150,6 +152,7 @@ impl Lease {
             denial: None,
             demand: Demand { since: ticks, asked: 0, per_second, last: ticks },
             under_way: None,
+            is_unanswered: false,
             not_before: Timestamp::EPOCH,
             pause: SCARCE.0,
             lapsed: 0,
@@ -236,6 +239,9 @@ impl Lease {
     /// What to call now that it was asked for, if anything. It is taken as called.
     #[inline]
     pub(super) fn buys(&mut self, serials: &Serials, ticks: Timestamp) -> Option<Numbers> {
+        if self.is_unanswered {
+            return self.retries(ticks);
+        }
         // Too little for a hit here, and nobody else can have it.
         if self.is_short && self.unspent > 0 && self.under_way.is_none() {
             self.is_short = false;
@@ -254,6 +260,9 @@ impl Lease {
     pub(super) fn looks_after(&mut self, serials: &Serials, ticks: Timestamp) -> Option<Numbers> {
         self.settle(ticks);
         self.demand.measure(ticks);
+        if self.is_unanswered {
+            return self.retries(ticks);
+        }
         if self.under_way.is_some() || self.unspent == 0 || ticks < self.not_before {
             return None;
         }
@@ -270,6 +279,11 @@ impl Lease {
         None
     }
 
+    /// The call that gives back some of what is held.
+    pub(super) fn returns(&mut self, amount: u64, serials: &Serials) -> Numbers {
+        self.call(amount.min(self.unspent), 0, serials)
+    }
+
     /// What to call when the node stops, or the limits are others. What a call that is under way brings is lost.
     pub(super) fn gives_all(&mut self, serials: &Serials, ticks: Timestamp) -> Option<Numbers> {
         self.settle(ticks);
@@ -284,7 +298,25 @@ impl Lease {
 
     /// The call of this number is no longer under way. What it asked for, if it was the last.
     pub(super) fn answers(&mut self, serial: u64) -> Option<Numbers> {
+        self.is_unanswered = false;
         self.under_way.take_if(|numbers| numbers.serial == serial)
+    }
+
+    /// The call of this number got no reply, and may have been executed.
+    pub(super) fn unanswered(&mut self, serial: u64, ticks: Timestamp) {
+        if self.under_way.is_some_and(|numbers| numbers.serial == serial) {
+            self.is_unanswered = true;
+            self.wait(ticks, FAILED);
+        }
+    }
+
+    /// The call that got no reply, if it is time to retry it. What it bought is claimed, or bought now.
+    fn retries(&mut self, ticks: Timestamp) -> Option<Numbers> {
+        if ticks < self.not_before {
+            return None;
+        }
+        self.is_unanswered = false;
+        self.under_way
     }
 
     /// What a call brought.
@@ -338,14 +370,28 @@ impl Lease {
         self.view = View { verdict, slope: self.view.slope, at: ticks, held };
     }
 
-    /// A call was not answered, or not as it was asked. It may have been carried out.
-    pub(super) fn failed(&mut self, ticks: Timestamp) {
+    /// A call was not executed: what it would have given back is still held.
+    pub(super) fn failed(&mut self, asked: Numbers, ticks: Timestamp) {
+        self.settle(ticks);
+        if ticks < self.ends {
+            self.unspent = self.unspent.saturating_add(asked.give);
+        }
         self.wait(ticks, FAILED);
+    }
+
+    /// What a call had bought ran out before it was claimed.
+    pub(super) fn lapsed(&mut self, amount: u64) {
+        self.lapsed = self.lapsed.saturating_add(amount);
     }
 
     /// What is held.
     pub(super) const fn unspent(&self) -> u64 {
         self.unspent
+    }
+
+    /// What was held after the last call.
+    pub(super) const fn held(&self) -> u64 {
+        self.view.held
     }
 
     /// How much is asked for a second, as far as it was measured.
@@ -401,7 +447,7 @@ impl Lease {
         self.unspent = self.unspent.saturating_sub(give);
         let numbers =
             Numbers { serial: serials.next(), give, hold: self.unspent + self.pending, want };
-        self.under_way = Some(numbers);
+        (self.under_way, self.is_unanswered) = (Some(numbers), false);
         numbers
     }
 

@@ -195,6 +195,11 @@ impl Leases {
         });
     }
 
+    /// What this node held of an identity after its last call, spent or not.
+    pub(super) fn held(&self, hash: u64) -> u64 {
+        self.inner.shard(hash).lock().get(&hash).map_or(0, |seat| seat.lease.held())
+    }
+
     /// Something was given back to it, or changed.
     pub(super) fn forget_denial(&self, hash: u64) {
         if let Some(seat) = self.inner.shard(hash).lock().get_mut(&hash) {

@@ -149,11 +149,36 @@ fn a_call_that_failed_is_made_again_later_and_later() {
         if let Some(asked) = lease.buys(&serials, at(now)) {
             tried.push(now);
             lease.answers(asked.serial);
-            lease.failed(at(now));
+            lease.failed(asked, at(now));
         }
         now += 1;
     }
     assert_eq!(tried, [0, 50, 150, 350, 750, 1_550, 2_550]);
+}
+
+#[test]
+fn a_call_without_a_reply_is_retried_and_what_it_bought_is_claimed() {
+    let serials = Serials::default();
+    let mut lease = Lease::new(100, at(0));
+    let asked = lease.buys(&serials, at(0)).unwrap();
+    lease.unanswered(asked.serial, at(100));
+    assert_eq!(lease.buys(&serials, at(110)), None);
+    assert_eq!(lease.looks_after(&serials, at(150)), Some(asked), "the very same call");
+    assert_eq!(lease.buys(&serials, at(151)), None, "one at a time");
+    assert_eq!(lease.answers(asked.serial), Some(asked));
+    lease.bought(asked, granted(8), at(150), at(152));
+    assert_eq!((lease.unspent(), lease.take_lapsed()), (8, 0));
+}
+
+#[test]
+fn what_could_not_be_given_back_is_still_held() {
+    let serials = Serials::default();
+    let mut lease = holding(10, 100, &serials);
+    let given = lease.looks_after(&serials, at(700)).expect("nobody asks");
+    assert_eq!((given.give, lease.unspent()), (10, 0));
+    lease.answers(given.serial);
+    lease.failed(given, at(701));
+    assert_eq!(lease.unspent(), 10);
 }
 
 #[test]

@@ -49,11 +49,12 @@ local function place_of(leases, node)
   return nil
 end
 
--- Whether a call of the node that was later was heard already.
-local function is_stale(r, node, serial)
+-- The node's cell, if it has not run out, and the serial of the call that wrote it.
+local function own_cell(r, node)
   local place = place_of(r.leases, node)
   local cell = place and r.leases[place]
-  return cell and cell.ends > now and tonumber(match(cell.word, '^%x+:(%d+)')) >= serial
+  if not cell or cell.ends <= now then return nil, 0 end
+  return cell, tonumber(match(cell.word, '^%x+:(%d+)'))
 end
 
 -- By their ends, and those that end together by their nodes.
@@ -113,10 +114,17 @@ for _ = 1, ask_count do
   sheet, node, serial, give, hold, want, ttl, at = unpack_bytes('<I2c16I8I8I8I8I8', asks, at)
   local r = want <= EXACT_MAX and record_of(sheets[sheet + 1])
   key_place = key_place + 1
+  local cell, last = nil, 0
+  if r and not r.long then cell, last = own_cell(r, node) end
   if not r or r.long then
     out[#out + 1] = LONG_WAY
-  elseif is_stale(r, node, serial) then
+  elseif cell and last > serial then
     out[#out + 1] = STALE
+  elseif cell and last == serial then
+    -- A retry of a call that was executed: the same grant, and nothing changes.
+    if r.touched then close_record(r, now) end
+    out[#out + 1] = max(cell.amount - hold, 0)
+    out[#out + 1] = r.text
   else
     if r.touched then close_record(r, now) end
     local place, found = #out + 1, r.text

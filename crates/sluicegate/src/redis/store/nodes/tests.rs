@@ -54,7 +54,7 @@ async fn live(seconds: u64, clock: &ManualClock, stores: &[&Store], demands: &[&
             demand.hits.fetch_add(demand.per_second, Ordering::Relaxed);
         }
         for store in stores {
-            store.inner.heartbeat().await;
+            store.inner.heartbeat(Phase::Settled).await;
         }
     }
 }
@@ -102,7 +102,7 @@ async fn demand_may_turn_at_any_time_and_shares_never_add_up_to_more() {
         }
         for store in &stores {
             clock.advance(Duration::from_millis(25));
-            store.inner.heartbeat().await;
+            store.inner.heartbeat(Phase::Settled).await;
             let sum: i64 = all.iter().map(|demand| demand.share()).sum();
             assert!(sum <= WHOLE, "turn {turn}: {sum}");
             let floor = WHOLE / 16 - 1;
@@ -119,7 +119,7 @@ async fn a_hello_that_was_heard_twice_counts_once() {
     for _ in 0..8 {
         live(1, &clock, &[&one, &other], &[&here, &there]).await;
         for _ in 0..3 {
-            one.inner.heartbeat().await;
+            one.inner.heartbeat(Phase::Settled).await;
         }
     }
     assert_eq!((here.weight.get(), there.weight.get()), (Weight::even(2), Weight::even(2)));

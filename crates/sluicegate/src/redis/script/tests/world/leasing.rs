@@ -56,11 +56,14 @@ impl World<'_> {
             LeaseTold::Stale => {
                 return same("late", &record.lease(&plan.steps, &wish, self.now), &Leased::Stale);
             }
-            LeaseTold::Granted { now, granted, until, kept, account, epoch } => {
+            LeaseTold::Granted { now, granted, until, kept, account, epoch, .. } => {
                 same("the time", &now, &self.now)?;
+                let cells = record.account.leases().cells().iter();
+                let mut live = cells.filter(|cell| cell.until > now && cell.node == node);
+                let is_retry = live.any(|cell| cell.serial == serial);
                 let leased = record.lease(&plan.steps, &wish, now);
                 let Leased::Granted(grant) = leased else { return Err(format!("{leased:?}")) };
-                let (gave_back, told) = (kept && give > 0, (granted, until, kept));
+                let (gave_back, told) = (kept && give > 0 && !is_retry, (granted, until, kept));
                 same("leased", &told, &(grant.granted, grant.until, grant.kept))?;
                 same("given back", &gave_back, &grant.gave_back)?;
                 same("the record after it", &account, &record.account)?;
