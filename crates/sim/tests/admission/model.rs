@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 /// How a rule is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub(crate) enum Form {
     /// `limits`: charged only if the whole request passes.
     Native,
     /// `rate_limit`: charged in any case, as envoyproxy/ratelimit does.
@@ -13,7 +13,7 @@ pub enum Form {
 
 /// `on_store_failure`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
+pub(crate) enum Policy {
     Local,
     Allow,
     Deny,
@@ -22,7 +22,7 @@ pub enum Policy {
 
 /// Whether the store answers a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreState {
+pub(crate) enum StoreState {
     Up,
     /// Calls fail at once, and are not executed.
     Down,
@@ -31,17 +31,17 @@ pub enum StoreState {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct RuleSpec {
-    pub form: Form,
-    pub policy: Policy,
-    pub shadow: bool,
-    pub quota: bool,
-    pub limit: u64,
+pub(crate) struct RuleSpec {
+    pub(crate) form: Form,
+    pub(crate) policy: Policy,
+    pub(crate) shadow: bool,
+    pub(crate) quota: bool,
+    pub(crate) limit: u64,
 }
 
 /// What a request is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
+pub(crate) enum Reply {
     Decided { allowed: bool, statuses: Vec<bool> },
     StoreError,
 }
@@ -49,7 +49,7 @@ pub enum Reply {
 /// A rule and the value that names the counter.
 type Step = (usize, usize);
 
-pub struct Model<'a> {
+pub(crate) struct Model<'a> {
     rules: &'a [RuleSpec],
     used: HashMap<Step, u64>,
 }
@@ -62,7 +62,7 @@ struct Decision {
 }
 
 impl RuleSpec {
-    pub fn yaml(&self, number: usize) -> String {
+    pub(crate) fn yaml(&self, number: usize) -> String {
         let policy = match self.policy {
             Policy::Local => "local",
             Policy::Allow => "allow",
@@ -102,12 +102,12 @@ impl From<Decision> for Reply {
 }
 
 impl<'a> Model<'a> {
-    pub fn new(rules: &'a [RuleSpec]) -> Self {
+    pub(crate) fn new(rules: &'a [RuleSpec]) -> Self {
         Self { rules, used: HashMap::new() }
     }
 
     /// What a request is answered, and charges what it is charged.
-    pub fn check(&mut self, steps: &[Step], hits: u64, store: StoreState) -> Reply {
+    pub(crate) fn check(&mut self, steps: &[Step], hits: u64, store: StoreState) -> Reply {
         if steps.contains(&BANNED) {
             let first = steps.iter().position(|step| *step == BANNED);
             let statuses = (0..steps.len()).map(|place| Some(place) != first).collect();
@@ -120,32 +120,23 @@ impl<'a> Model<'a> {
         if store == StoreState::Up {
             return self.charge(by_store.charges.clone(), hits, by_store.into());
         }
-        let executed = match store {
+        // What a late call has executed stays so, whatever is decided meanwhile.
+        let mut charges = match store {
             StoreState::Late => by_store.charges,
             StoreState::Up | StoreState::Down => Vec::new(),
         };
-        let is_envoy = |(rule, _): &Step| self.rules[*rule].form == Form::Envoy;
         // A shadow rule never decides anything, not even that there is an error.
         let fails = |rule: &RuleSpec| rule.policy == Policy::Error && !rule.shadow;
         if steps.iter().any(|(rule, _)| fails(&self.rules[*rule])) {
-            // Limits of Envoy's form count whatever becomes of the request.
-            let counted = executed.into_iter().filter(is_envoy).collect();
-            return self.charge(counted, hits, Reply::StoreError);
+            return self.charge(charges, hits, Reply::StoreError);
         }
         let decided = self.decide(steps, hits, false);
-        // What nobody counts here stays as the store has executed it, unless that contradicts the answer.
-        let stays = |step: &Step| {
-            let rule = &self.rules[step.0];
-            let place = steps.iter().position(|other| other == step).unwrap();
-            rule.policy != Policy::Local
-                && match (rule.form, rule.quota) {
-                    (Form::Envoy, _) => true,
-                    (Form::Native, true) => decided.statuses[place],
-                    (Form::Native, false) => decided.allowed,
-                }
-        };
-        let mut charges = decided.charges.clone();
-        charges.extend(executed.into_iter().filter(stays));
+        for step in &decided.charges {
+            let count = |all: &[Step]| all.iter().filter(|other| *other == step).count();
+            if count(&charges) < count(&decided.charges) {
+                charges.push(*step);
+            }
+        }
         self.charge(charges, hits, decided.into())
     }
 
@@ -207,7 +198,7 @@ impl<'a> Model<'a> {
     }
 
     /// Remaining quota of every rule, for the first values of each.
-    pub fn remaining(&self, values: usize) -> Vec<Option<i64>> {
+    pub(crate) fn remaining(&self, values: usize) -> Vec<Option<i64>> {
         let all =
             (0..self.rules.len()).flat_map(|rule| (0..values).map(move |value| (rule, value)));
         let left =

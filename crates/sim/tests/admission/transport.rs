@@ -17,19 +17,19 @@ use crate::model::StoreState;
 const LATE: Duration = Duration::from_millis(700);
 
 #[derive(Debug)]
-pub struct Transport {
+pub(crate) struct Transport {
     store: Mutex<Store>,
     state: Mutex<StoreState>,
     now: Timestamp,
 }
 
 impl Transport {
-    pub fn new(now: Timestamp) -> Arc<Self> {
+    pub(crate) fn new(now: Timestamp) -> Arc<Self> {
         let store = Mutex::new(Store::new().unwrap());
         Arc::new(Self { store, state: Mutex::new(StoreState::Up), now })
     }
 
-    pub fn set(&self, state: StoreState) {
+    pub(crate) fn set(&self, state: StoreState) {
         *self.state.lock() = state;
     }
 }

@@ -324,8 +324,11 @@ impl SharedEngine {
             self.settle_here(here, *allowed, rules, plan, self.engine.ticks());
         }
         if then == Want::Hit {
-            let statuses = settled.is_ok().then_some(&**statuses);
-            self.reconcile(groups, statuses, *allowed);
+            match settled {
+                Ok(()) => self.reconcile(groups, statuses, *allowed),
+                // Nothing was decided.
+                Err(_) => self.refund_answered(groups),
+            }
         }
         settled?;
         if want == Want::Hit {

@@ -1,12 +1,14 @@
-//! Reconciliation of a decision with the store: what the store charged and what was admitted are made the same.
+//! Reconciliation of a decision with the store: what was admitted is charged there.
 //!
 //! ```text
-//!                       the store charged it     it did not, or nobody knows
-//!   admitted locally    nothing to do            journal: the store absorbs it later
-//!   denied              refund                   nothing to do
+//!                               the store charged it      it did not, or nobody knows
+//!   admitted without it         nothing to do             journal: the store absorbs it later
+//!   denied without it           stays charged             nothing to do
 //! ```
 //!
-//! A call that missed its deadline is reconciled when its outcome arrives: its request was decided without the store, and the store may have executed it all the same.
+//! A call that missed its deadline is reconciled when its outcome arrives: its request was decided without the store, and the store may have executed it all the same. What
+//! it charged for a denied request stays charged. A refund that comes so late would give back tokens that have been refilled meanwhile, and more would pass than the limit
+//! allows.
 
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::verdict::{Outcome, Verdict};
@@ -19,161 +21,121 @@ use crate::engine::check::Status;
 use crate::redis::script::{Answered, Ask, AskPart, ShortOp, Stand};
 use crate::redis::{Store, Unanswered};
 
-/// A part of a request that was decided, and what has to become of it in the store.
+/// A part of a request that was decided without the store.
 struct Decided {
     part: AskPart,
     under: Under,
     holder: Option<Holder>,
-    due: Due,
-}
-
-/// Whether a part has to be charged in the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Due {
-    Charged,
-    Uncharged,
-    /// Both are right: nothing was promised.
-    Either,
+    is_admitted: bool,
 }
 
 impl SharedEngine {
-    /// Makes the store charge what was admitted, and nothing else. In the background: nobody waits for it. Without statuses nothing was decided, and the client
-    /// got an error.
-    pub(super) fn reconcile(
-        &self,
-        groups: Vec<Group<'_>>,
-        statuses: Option<&[Status]>,
-        allowed: bool,
-    ) {
+    /// Makes the store charge what was admitted without it, and give back what it charged to a part of a denied request. In the background: nobody waits for it.
+    pub(super) fn reconcile(&self, groups: Vec<Group<'_>>, statuses: &[Status], allowed: bool) {
         let is_one = groups.len() < 2;
         for group in groups {
-            // Parts that were decided by one call are charged all or none.
-            if group.reply.is_ok() && (allowed || is_one) {
-                continue;
-            }
-            let dues = match statuses {
-                Some(statuses) => group.dues(statuses, allowed),
-                None => group.dues_of_error(),
-            };
-            let Group { parts, holder, reply } = group;
-            let decided = parts.into_iter().zip(dues).map(|(part, due)| Decided {
-                part: part.part,
-                under: part.under,
-                holder,
-                due,
-            });
-            let decided: Vec<Decided> = decided.collect();
-            match reply {
-                Ok(answered) => self.settle_later(decided, async { Some(answered) }),
-                Err(Unanswered { late: Some(late), .. }) => {
-                    self.settle_later(decided, late.decision());
-                }
-                Err(Unanswered { late: None, .. }) => {
-                    let charged = vec![false; decided.len()];
-                    journal(&self.store, &decided, &charged);
-                }
+            match &group.reply {
+                // What was decided by one call was charged all or none.
+                Ok(_) if allowed || is_one => {}
+                Ok(answered) => self.refund(group.parts, answered.allowed),
+                Err(_) => self.journal(group, statuses, allowed),
             }
         }
     }
 
-    fn settle_later(
-        &self,
-        decided: Vec<Decided>,
-        decision: impl Future<Output = Option<Answered>> + Send + 'static,
-    ) {
+    /// Gives back what was charged to a request that ends with an error.
+    pub(super) fn refund_answered(&self, groups: Vec<Group<'_>>) {
+        for Group { parts, reply, .. } in groups {
+            match reply {
+                Ok(answered) => self.refund(parts, answered.allowed),
+                Err(Unanswered { late: Some(late), .. }) => {
+                    tokio::spawn(late.decision());
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Refunds the parts that are charged only if all of a request agree.
+    fn refund(&self, parts: Vec<Part<'_>>, is_charged: bool) {
+        let parts = parts.into_iter().map(|part| part.part);
+        let parts: Vec<AskPart> = parts
+            .filter(|part| is_charged && part.stand == Stand::Together)
+            .map(|part| AskPart { stand: Stand::Alone, ..part })
+            .collect();
+        if !parts.is_empty() {
+            let store = self.store.clone();
+            tokio::spawn(async move {
+                let ask = Ask { parts, op: ShortOp::Refund, holder: None, count: 1 };
+                // If that fails too, a little less passes than might.
+                let _ = store.refund(ask).await;
+            });
+        }
+    }
+
+    fn journal(&self, group: Group<'_>, statuses: &[Status], allowed: bool) {
+        let admitted = group.admitted(statuses, allowed);
+        let Group { parts, holder, reply } = group;
+        let decided = parts.into_iter().zip(admitted).map(|(part, is_admitted)| Decided {
+            part: part.part,
+            under: part.under,
+            holder,
+            is_admitted,
+        });
+        let decided: Vec<Decided> = decided.collect();
+        let late = match reply {
+            Err(Unanswered { late: Some(late), .. }) => late,
+            _ => return journal(&self.store, &decided, None),
+        };
         let store = self.store.clone();
-        tokio::spawn(async move { settle(&store, decided, decision.await).await });
+        // Also where nothing was admitted: what the store charged is observed.
+        tokio::spawn(async move {
+            let decision = late.decision().await;
+            journal(&store, &decided, decision.as_ref());
+        });
     }
 }
 
 impl Group<'_> {
-    /// What has to become of each part in the store.
-    fn dues(&self, statuses: &[Status], allowed: bool) -> Vec<Due> {
+    /// Which parts were charged to this node's local shares.
+    fn admitted(&self, statuses: &[Status], allowed: bool) -> Vec<bool> {
         let verdict = |part: &Part<'_>| &statuses[part.place].verdict;
-        let is_local =
-            |part: &Part<'_>| part.policy == OnStoreFailure::Local && self.reply.is_err();
         // All counters of a rule in shadow mode are charged, or none of them.
         let rule_agrees = |under: Under| {
             let its = self.parts.iter().filter(|part| part.under == under);
             its.into_iter().all(|part| agrees(verdict(part)))
         };
-        let due = |part: &Part<'_>| match part.part.stand {
-            _ if counts_always(part) && is_local(part) => Due::Charged,
-            _ if counts_always(part) => Due::Either,
-            Stand::Quota if !verdict(part).is_allowed() => Due::Uncharged,
-            Stand::Quota if !is_local(part) => Due::Either,
-            Stand::Quota => Due::of(agrees(verdict(part))),
-            _ if !allowed => Due::Uncharged,
-            _ if !is_local(part) => Due::Either,
-            _ => Due::of(rule_agrees(part.under)),
+        let is_admitted = |part: &Part<'_>| {
+            part.policy == OnStoreFailure::Local
+                && match part.part.stand {
+                    _ if part.part.counts_first() => true,
+                    Stand::Alone | Stand::Quota => agrees(verdict(part)),
+                    Stand::Together => allowed && rule_agrees(part.under),
+                }
         };
-        self.parts.iter().map(due).collect()
+        self.parts.iter().map(is_admitted).collect()
     }
-}
-
-impl Group<'_> {
-    /// The same for a request that got an error.
-    fn dues_of_error(&self) -> Vec<Due> {
-        let due = |part: &Part<'_>| match counts_always(part) {
-            true => Due::Either,
-            false => Due::Uncharged,
-        };
-        self.parts.iter().map(due).collect()
-    }
-}
-
-impl Due {
-    const fn of(is_charged: bool) -> Self {
-        if is_charged { Self::Charged } else { Self::Uncharged }
-    }
-}
-
-/// Whether a part is charged whatever the verdict.
-fn counts_always(part: &Part<'_>) -> bool {
-    part.part.stand == Stand::Alone || part.part.counts_first()
 }
 
 /// Whether a verdict charges: shadow limits let everything pass, and charge only what they would have let pass.
 fn agrees(verdict: &Verdict) -> bool {
-    let shadow = verdict.shadow.as_ref();
-    verdict.is_allowed() && shadow.is_none_or(Outcome::is_allowed)
+    verdict.is_allowed() && verdict.shadow.as_ref().is_none_or(Outcome::is_allowed)
 }
 
-async fn settle(store: &Store, decided: Vec<Decided>, decision: Option<Answered>) {
-    let charged = match &decision {
-        None => vec![false; decided.len()],
-        Some(answered) => charged_by(&decided, answered),
-    };
-    journal(store, &decided, &charged);
-    let refunds = decided.into_iter().zip(charged);
-    let refunds = refunds.filter(|(one, charged)| *charged && one.due == Due::Uncharged);
-    let parts: Vec<AskPart> =
-        refunds.map(|(one, _)| AskPart { stand: Stand::Alone, ..one.part }).collect();
-    if !parts.is_empty() {
-        // If that fails too, a little less passes than might.
-        let ask = Ask { parts, op: ShortOp::Refund, holder: None, count: 1 };
-        let _ = store.refund(ask).await;
-    }
-}
-
-fn journal(store: &Store, decided: &[Decided], charged: &[bool]) {
-    for (one, charged) in decided.iter().zip(charged) {
-        if !charged && one.due == Due::Charged {
-            store.journal(&one.part, one.holder);
-        }
-    }
-}
-
-/// Which parts the store charged.
-fn charged_by(decided: &[Decided], answered: &Answered) -> Vec<bool> {
-    let verdicts = &answered.verdicts;
-    let rule_agrees = |under: Under| {
+/// Journals what was admitted, unless the store has charged it.
+fn journal(store: &Store, decided: &[Decided], decision: Option<&Answered>) {
+    let rule_agrees = |under: Under, verdicts: &[Verdict]| {
         let its = decided.iter().zip(verdicts).filter(|(one, _)| one.under == under);
         its.into_iter().all(|(_, verdict)| agrees(verdict))
     };
-    let is_charged = |(one, verdict): (&Decided, &Verdict)| match one.part.stand {
-        Stand::Alone | Stand::Quota => one.part.counts_first() || agrees(verdict),
-        Stand::Together => answered.allowed && rule_agrees(one.under),
-    };
-    decided.iter().zip(verdicts).map(is_charged).collect()
+    for (place, one) in decided.iter().enumerate().filter(|(_, one)| one.is_admitted) {
+        let is_charged = decision.is_some_and(|answered| match one.part.stand {
+            _ if one.part.counts_first() => true,
+            Stand::Alone | Stand::Quota => agrees(&answered.verdicts[place]),
+            Stand::Together => answered.allowed && rule_agrees(one.under, &answered.verdicts),
+        });
+        if !is_charged {
+            store.journal(&one.part, one.holder);
+        }
+    }
 }
