@@ -15,8 +15,9 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Method as Verb, Request, Response, header, request};
+use sluicegate::redis::with_client_deadline;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::answer::{Answer, Since};
 use super::frame::{self, Incoming, Most};
@@ -115,9 +116,10 @@ pub(super) fn answer(
                 return call.fail(Status::overloaded(), shared);
             };
             let (shared, since) = (shared.clone(), since.clone());
+            let deadline = client_deadline(&head.headers);
             let later = async move {
                 let _seat = seat;
-                call.conclude_later(&message, &shared, &since).await;
+                call.conclude_by(deadline, &message, &shared, &since).await;
             };
             tokio::spawn(later);
         }
@@ -127,11 +129,20 @@ pub(super) fn answer(
                 return call.fail(Status::overloaded(), shared);
             };
             let patience = patience(&head.headers, shared.bounds.patience);
+            let deadline = client_deadline(&head.headers);
             // The headers are not kept while it waits.
             drop(head);
-            tokio::spawn(wait(call, shared.clone(), told.subscribe(), patience, seat));
+            let waiting = Waiting { patience, deadline, seat };
+            tokio::spawn(wait(call, shared.clone(), told.subscribe(), waiting));
         }
     }
+}
+
+/// What a call that waits for its message has.
+struct Waiting {
+    patience: Duration,
+    deadline: Option<Instant>,
+    seat: OwnedSemaphorePermit,
 }
 
 /// Waits for the message, but not for ever.
@@ -139,8 +150,7 @@ async fn wait(
     mut call: Call,
     shared: Arc<Shared>,
     told: watch::Receiver<Told>,
-    patience: Duration,
-    seat: OwnedSemaphorePermit,
+    Waiting { patience, deadline, seat }: Waiting,
 ) {
     let most = shared.most();
     let message = match timeout(patience, call.incoming.receive(&mut call.body, &most)).await {
@@ -151,7 +161,7 @@ async fn wait(
     match message {
         Ok(message) if call.asks_store(&shared) => {
             let _seat = seat;
-            call.conclude_later(&message, &shared, &since).await;
+            call.conclude_by(deadline, &message, &shared, &since).await;
         }
         message => {
             drop(seat);
@@ -183,6 +193,21 @@ impl Call {
                 Answer::new(out, since.clone())
             }))
         })
+    }
+
+    /// Answers when the store has, and before the client stops waiting.
+    async fn conclude_by(
+        self,
+        deadline: Option<Instant>,
+        message: &[u8],
+        shared: &Shared,
+        since: &Since,
+    ) {
+        let concluding = self.conclude_later(message, shared, since);
+        match deadline {
+            Some(deadline) => with_client_deadline(deadline, concluding).await,
+            None => concluding.await,
+        }
     }
 
     /// Answers when the store has.
@@ -287,6 +312,13 @@ fn response() -> Response<()> {
     *response.headers_mut() = HeaderMap::with_capacity(1);
     response.headers_mut().insert(header::CONTENT_TYPE, CONTENT_TYPE);
     response
+}
+
+/// When an answer has to be sent, if the client says how long it waits: a quarter of that time is for the way back.
+fn client_deadline(headers: &HeaderMap) -> Option<Instant> {
+    headers.get("grpc-timeout")?;
+    let timeout = patience(headers, PATIENCE_MAX);
+    Some(Instant::now() + timeout - timeout / 4)
 }
 
 /// How long the client is waited for: no longer than it waits itself.

@@ -83,9 +83,8 @@ impl SharedEngine {
             is_admitted,
         });
         let decided: Vec<Decided> = decided.collect();
-        let late = match reply {
-            Err(Unanswered { late: Some(late), .. }) => late,
-            _ => return journal(&self.store, &decided, None),
+        let Err(Unanswered { late: Some(late), .. }) = reply else {
+            return journal(&self.store, &decided, None);
         };
         let store = self.store.clone();
         // Also where nothing was admitted: what the store charged is observed.

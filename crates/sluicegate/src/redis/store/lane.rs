@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -32,7 +33,7 @@ const MERGED_MAX: usize = 1_000;
 const CALLS_MAX: usize = 3;
 /// On a Cluster a call holds asks of one slot, so most hold one: there have to be more of them.
 const CALLS_OF_SLOTS_MAX: usize = 48;
-/// While its server is alive, a call is waited for up to so many timeouts: a slow answer is better than none. A server that is silent for one timeout is not alive.
+/// While its server is alive, a call is waited for up to so many timeouts. A server that is silent for one timeout is not alive.
 const TIMEOUTS_MAX: u32 = 4;
 /// How often that is looked at, in parts of a timeout.
 const LOOKS: u32 = 4;
@@ -43,8 +44,17 @@ pub(super) struct Pending {
     pub(super) ask: Ask,
     /// What the same asks have in common.
     pub(super) hash: u64,
-    pub(super) deadline: Instant,
+    pub(super) deadline: Deadline,
     pub(super) reply: oneshot::Sender<Reply>,
+}
+
+/// How long a caller waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline {
+    /// For a server that is silent.
+    next: Instant,
+    /// For one that is alive: a slow answer is better than none.
+    last: Instant,
 }
 
 /// What became of an ask.
@@ -57,7 +67,7 @@ pub(super) enum Reply {
     /// There is no answer. It may have been executed, as the error says.
     Failed(CallError),
     /// The deadline has passed. The outcome follows; it never is another one of these.
-    Late(oneshot::Receiver<Reply>),
+    Late(oneshot::Receiver<Self>),
 }
 
 /// What all calls of a lane share.
@@ -79,7 +89,7 @@ struct Batch {
 }
 
 struct Waiter {
-    deadline: Instant,
+    deadline: Deadline,
     /// Where the next reply goes: the first one, or the outcome of a late call.
     reply: oneshot::Sender<Reply>,
     is_late: bool,
@@ -132,7 +142,7 @@ fn next_batch(queue: &mut VecDeque<Pending>, link: &Link, under_way: usize) -> O
     let mut batch = Batch { asks: Vec::new(), hashes: Vec::new(), waiters: Vec::new(), slot };
     let mut left = VecDeque::new();
     while let Some(pending) = queue.pop_front() {
-        if pending.deadline <= now {
+        if pending.deadline.last <= now {
             let _ = pending.reply.send(Reply::Failed(CallError::Busy));
             continue;
         }
@@ -240,7 +250,6 @@ impl Batch {
     ) -> T {
         let mut is_late = false;
         let timeout = link.timeout();
-        let last = Instant::now() + timeout * TIMEOUTS_MAX;
         let outcome = loop {
             let Some(deadline) = self.next_deadline() else { break calling.await };
             tokio::select! {
@@ -249,12 +258,11 @@ impl Batch {
                 () = sleep_until(deadline) => {}
             }
             let now = Instant::now();
-            if now < last && self.is_alive(link) {
-                self.extend((now + timeout / LOOKS).min(last));
-                continue;
+            if self.is_alive(link) {
+                self.extend(now, now + timeout / LOOKS);
             }
-            self.expire(now);
-            if !std::mem::replace(&mut is_late, true) {
+            let is_any = self.expire(now);
+            if is_any && !std::mem::replace(&mut is_late, true) {
                 late.count.fetch_add(1, Ordering::Relaxed);
                 late.changed.notify_one();
             }
@@ -272,30 +280,51 @@ impl Batch {
 
     fn next_deadline(&self) -> Option<Instant> {
         let waiters = self.waiters.iter().flatten().filter(|waiter| !waiter.is_late);
-        waiters.map(|waiter| waiter.deadline).min()
+        waiters.map(|waiter| waiter.deadline.next).min()
     }
 
-    fn extend(&mut self, deadline: Instant) {
-        self.waiters.iter_mut().flatten().for_each(|waiter| {
-            waiter.deadline = waiter.deadline.max(deadline);
-        });
+    /// Callers whose deadline has passed wait on, if they can.
+    fn extend(&mut self, now: Instant, next: Instant) {
+        let waiters = self.waiters.iter_mut().flatten().map(|waiter| &mut waiter.deadline);
+        waiters.filter(|deadline| deadline.next <= now && now < deadline.last).for_each(
+            |deadline| {
+                deadline.next = next.min(deadline.last);
+            },
+        );
     }
 
-    fn expire(&mut self, now: Instant) {
+    /// Callers whose deadline has passed learn that the call is late; whether there are any.
+    fn expire(&mut self, now: Instant) -> bool {
+        let mut is_any = false;
         let waiters = self.waiters.iter_mut().flatten();
-        waiters.filter(|waiter| !waiter.is_late && waiter.deadline <= now).for_each(|waiter| {
-            let (outcome, later) = oneshot::channel();
-            let first = std::mem::replace(&mut waiter.reply, outcome);
-            waiter.is_late = true;
-            let _ = first.send(Reply::Late(later));
-        });
+        waiters.filter(|waiter| !waiter.is_late && waiter.deadline.next <= now).for_each(
+            |waiter| {
+                let (outcome, later) = oneshot::channel();
+                let first = std::mem::replace(&mut waiter.reply, outcome);
+                (waiter.is_late, is_any) = (true, true);
+                let _ = first.send(Reply::Late(later));
+            },
+        );
+        is_any
+    }
+}
+
+// === impl Deadline ===
+
+impl Deadline {
+    /// A timeout from now, and no later than the client waits.
+    pub(super) fn new(timeout: Duration, client: Option<Instant>) -> Self {
+        let now = Instant::now();
+        let last = now + timeout * TIMEOUTS_MAX;
+        let last = client.map_or(last, |client| client.min(last));
+        Self { next: (now + timeout).min(last), last }
     }
 }
 
 // === impl Waiter ===
 
 impl Waiter {
-    const fn of(deadline: Instant, reply: oneshot::Sender<Reply>) -> Self {
+    const fn of(deadline: Deadline, reply: oneshot::Sender<Reply>) -> Self {
         Self { deadline, reply, is_late: false }
     }
 }

@@ -39,7 +39,7 @@ use chance::Chance;
 use demand::Demands;
 use denials::Denials;
 use journal::Journal;
-use lane::{Pending, Reply};
+use lane::{Deadline, Pending, Reply};
 use observed::{Observation, Observations, Observed};
 use refusing::Refusing;
 use rejoin::Rejoin;
@@ -110,6 +110,31 @@ pub(super) struct Inner {
     long: AtomicU64,
     failed: AtomicU64,
     fallbacks: [AtomicU64; POLICIES.len()],
+}
+
+tokio::task_local! {
+    /// Until when the client of the request that this task serves waits.
+    static CLIENT_DEADLINE: Instant;
+}
+
+/// Serves a request whose client waits until `deadline`: a decision that the store has not made by then is made without it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use sluicegate::redis::with_client_deadline;
+/// use tokio::time::{Duration, Instant};
+///
+/// let deadline = Instant::now() + Duration::from_millis(15);
+/// assert_eq!(with_client_deadline(deadline, async { 7 }).await, 7);
+/// # }
+/// ```
+pub async fn with_client_deadline<T>(deadline: Instant, serving: impl Future<Output = T>) -> T {
+    CLIENT_DEADLINE.scope(deadline, serving).await
+}
+
+fn client_deadline() -> Option<Instant> {
+    CLIENT_DEADLINE.try_with(|deadline| *deadline).ok()
 }
 
 /// Why a hit got no answer by its deadline.
@@ -302,7 +327,7 @@ impl Store {
             Box::pin(inner.recover_all(&ask.parts)).await?;
         }
         inner.leave_plans(&ask.parts).await;
-        let deadline = Instant::now() + inner.link.timeout();
+        let deadline = Deadline::new(inner.link.timeout(), client_deadline());
         let (reply, replied) = oneshot::channel();
         let pending = Pending { ask, hash, deadline, reply };
         let sent = inner.lanes[hash as usize % inner.lanes.len()].try_send(pending);
