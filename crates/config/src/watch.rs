@@ -32,8 +32,8 @@ pub struct Watch {
     read: Stamps,
     /// What they were like at the last look, if that was something else.
     changing: Option<Stamps>,
-    /// What was read.
-    texts: Vec<Source>,
+    /// The last reading; nothing if it failed.
+    texts: Option<Vec<Source>>,
     /// Whether to read again though nothing seems to have changed: a file can be written twice in one tick of the file
     /// system's clock, and look the same.
     doubtful: bool,
@@ -74,7 +74,7 @@ impl Watch {
             options,
             read: Stamps::default(),
             changing: None,
-            texts: Vec::new(),
+            texts: None,
             doubtful: false,
         }
     }
@@ -85,9 +85,9 @@ impl Watch {
     /// When one cannot be read. The next look tries again if anything has changed.
     pub fn read(&mut self) -> Result<Vec<Source>, FileError> {
         self.adopt(self.stamps());
-        let texts = self.texts()?;
-        self.texts.clone_from(&texts);
-        Ok(texts)
+        let texts = self.texts();
+        self.texts = texts.as_ref().ok().cloned();
+        texts
     }
 
     /// Looks whether anything has changed since the files were read.
@@ -118,15 +118,11 @@ impl Watch {
     /// A file that was touched, or moved, holds what it held before.
     fn compare(&mut self, texts: Result<Vec<Source>, FileError>) -> Look {
         match texts {
-            Ok(texts) if texts == self.texts => Look::Same,
-            Ok(texts) => {
-                self.texts.clone_from(&texts);
-                Look::Changed(Ok(texts))
-            }
-            Err(error) => {
-                // Whatever comes after this is a change.
-                self.texts.clear();
-                Look::Changed(Err(error))
+            Ok(texts) if self.texts.as_ref() == Some(&texts) => Look::Same,
+            // After a failure every reading is a change, also that of an empty directory.
+            texts => {
+                self.texts = texts.as_ref().ok().cloned();
+                Look::Changed(texts)
             }
         }
     }

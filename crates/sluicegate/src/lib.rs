@@ -125,7 +125,10 @@ pub use denied::Denied;
 #[cfg(feature = "tokio")]
 pub use engine::Waited;
 #[cfg(feature = "config")]
-pub use engine::{Change, Follower, Following, LOOK_EVERY, RulesError, rules_of};
+pub use engine::{
+    Change, Follower, Following, LOOK_EVERY, REMOVAL_GRACE, REPORT_EVERY, RulesError,
+    WithheldDomain, rules_of,
+};
 pub use engine::{
     Checked, Engine, EngineBuilder, HoldError, Inspected, LimitState, Reloaded, Snapshot, Stats,
     Status,

@@ -25,6 +25,8 @@ pub(super) struct Gathered {
     pub(super) at: Position,
     /// Whether any of its files is of our own form.
     pub(super) form: Form,
+    /// Whether its file removes it.
+    pub(super) removed: bool,
 }
 
 /// Puts the files of each domain together, and holds their rules against each other.
@@ -32,13 +34,13 @@ pub(super) fn gathered(
     files: impl Iterator<Item = (usize, FileRead)>,
     options: &Options,
     reports: &mut [Report],
-) -> Vec<Domain> {
+) -> Vec<Gathered> {
     let mut domains: Vec<Gathered> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
     for (source, file) in files {
         let first = known.get(&file.domain).and_then(|place| domains.get_mut(*place));
         match first {
-            Some(first) if options.merge_domains => first.merge(file, reports),
+            Some(first) if options.merge_domains => first.merge(source, file, reports),
             first => {
                 if let Some(first) = first {
                     duplicate(first, source, &file, reports);
@@ -53,7 +55,7 @@ pub(super) fn gathered(
         lint::check(domain, reports);
         nowhere::check(domain, reports);
     }
-    domains.into_iter().map(Gathered::finish).collect()
+    domains
 }
 
 impl Gathered {
@@ -64,10 +66,14 @@ impl Gathered {
         let (at, form) = (file.at, file.form);
         let (allow, deny, places) = (file.allow, file.deny, file.places);
         let forward_auth = file.forward_auth;
-        Self { domain, allow, deny, forward_auth, places, source, at, form }
+        let removed = file.removed;
+        Self { domain, allow, deny, forward_auth, places, source, at, form, removed }
     }
 
-    fn merge(&mut self, file: FileRead, reports: &mut [Report]) {
+    fn merge(&mut self, source: usize, file: FileRead, reports: &mut [Report]) {
+        if self.removed != file.removed {
+            removed_and_limited(self, source, &file, reports);
+        }
         if file.form == Form::Native {
             self.form = Form::Native;
             self.domain.joint = joint(Form::Native);
@@ -83,7 +89,7 @@ impl Gathered {
         }
     }
 
-    fn finish(mut self) -> Domain {
+    pub(super) fn finish(mut self) -> Domain {
         let listed = |entries: Vec<Entry>| -> Vec<Listed> {
             entries.into_iter().map(|entry| entry.listed).collect()
         };
@@ -117,6 +123,23 @@ fn duplicate(first: &Gathered, source: usize, file: &FileRead, reports: &mut [Re
         "duplicate domain '{name}' in config file, it is in {other} on line {line} too; name one of \
          them differently, or set `MERGE_DOMAIN_CONFIG=true` to merge them"
     );
+    if let Some(report) = reports.get_mut(source) {
+        report.add(file.at, "domain", message);
+    }
+}
+
+/// Of the files of one domain, some remove it and some have rules for it.
+fn removed_and_limited(first: &Gathered, source: usize, file: &FileRead, reports: &mut [Report]) {
+    let other = reports.get(first.source).map(|report| quoted(report.source()));
+    let (other, line) = (other.unwrap_or_default(), first.at.line);
+    let message = match file.removed {
+        true => format!(
+            "is removed here and has rules in {other} on line {line}; delete one of the files"
+        ),
+        false => format!(
+            "has rules here and is removed in {other} on line {line}; delete one of the files"
+        ),
+    };
     if let Some(report) = reports.get_mut(source) {
         report.add(file.at, "domain", message);
     }

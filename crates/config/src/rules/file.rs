@@ -6,7 +6,7 @@ use super::forward_auth::Written;
 use super::keys::{Form, Key, Level};
 use super::lists::Entry;
 use super::place::Place;
-use super::reader::{Reader, Told};
+use super::reader::{Found, Reader, Told};
 use super::spot::Spot;
 use super::{KEY_CHARS_MAX, Source};
 use crate::fields::Path;
@@ -19,6 +19,8 @@ pub(super) struct FileRead {
     pub(super) domain: String,
     pub(super) at: Position,
     pub(super) form: Form,
+    /// Whether the file removes its domain.
+    pub(super) removed: bool,
     pub(super) allow: Vec<Entry>,
     pub(super) deny: Vec<Entry>,
     pub(super) forward_auth: Option<Written>,
@@ -76,6 +78,7 @@ impl Reader<'_> {
                 Err(self.refuse(root, message.to_owned()))
             }
         };
+        let removed = self.removed(root, &found);
         let mut list =
             |key: Key| found.get(key).map_or_else(Vec::new, |pair| self.list(&root.field(pair)));
         let (allow, deny) = (list(Key::Allow), list(Key::Deny));
@@ -87,7 +90,33 @@ impl Reader<'_> {
         };
         let at = found.get(Key::Domain).map_or(START, |pair| pair.value.at);
         let (domain, form) = (domain.ok()?, self.form);
-        Some(FileRead { domain, at, form, allow, deny, forward_auth, descriptors, places })
+        Some(FileRead { domain, at, form, removed, allow, deny, forward_auth, descriptors, places })
+    }
+
+    /// Reads `removed: true`, which stands for a domain without anything else: a domain that is both
+    /// removed and has rules is ambiguous, and so is `removed: false`.
+    fn removed<'t>(&mut self, root: &Spot<'t, '_>, found: &Found<'t>) -> bool {
+        let Some(pair) = found.get(Key::Removed) else { return false };
+        let removed = root.field(pair);
+        match self.truth(&removed) {
+            Ok(true) => {}
+            Ok(false) => {
+                let message = "must be `true`, which removes the domain; remove this line to limit the \
+                               domain by its rules";
+                self.refuse(&removed, message.to_owned());
+            }
+            Err(Told) => {}
+        }
+        for key in [Key::Descriptors, Key::Allow, Key::Deny, Key::ForwardAuth] {
+            let Some(pair) = found.get(key) else { continue };
+            let name = key.name();
+            let message = format!(
+                "has no meaning in a domain that is removed; delete `{name}`, or delete `removed` to \
+                 limit the domain"
+            );
+            self.refuse(&root.field(pair), message);
+        }
+        true
     }
 
     fn domain(&mut self, spot: &Spot<'_, '_>) -> Result<String, Told> {

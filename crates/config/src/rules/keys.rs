@@ -63,6 +63,7 @@ keys! {
     Allow "allow" Native [Root],
     Deny "deny" Native [Root],
     ForwardAuth "forward_auth" Native [Root],
+    Removed "removed" Native [Root],
     Entry "key" Envoy [Descriptor Listed],
     Value "value" Envoy [Descriptor Listed],
     Regex "regex" Native [Descriptor Listed],

@@ -15,9 +15,10 @@ pub(super) fn check(gathered: &Gathered, reports: &mut [Report]) {
     let listed = !gathered.allow.is_empty() || !gathered.deny.is_empty();
     // What could not be read is not missing.
     let read = reports.iter().all(|report| report.count() == 0);
-    if read && !listed && !gathered.has_rules() {
-        let message = "has no rules, so nothing in it is limited; add `descriptors` with limits, or \
-                       remove the file";
+    if read && !listed && !gathered.removed && !gathered.has_rules() {
+        let message = "has no rules, so nothing in it is limited (a running service enforces the last \
+                       ones during its removal grace period); add `descriptors` with limits, or only \
+                       `removed: true` to remove the domain";
         if let Some(report) = reports.get_mut(gathered.source) {
             report.warn(gathered.at, "domain", message.to_owned());
         }

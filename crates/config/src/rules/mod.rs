@@ -30,6 +30,7 @@ use std::fmt::{self, Display};
 
 use sluicegate_rules::domain::{Domain, Node, Pattern};
 
+use self::domains::Gathered;
 use crate::problem::{self, Problem, Problems, Report};
 
 /// The longest key, and the longest name of a domain, in characters.
@@ -101,6 +102,10 @@ pub struct Options {
 pub struct Loaded {
     /// The domains, in the order in which they are first met.
     pub domains: Vec<Domain>,
+    /// The file that each domain is first met in, in the same order.
+    pub files: Vec<String>,
+    /// The domains that a file removes (`removed: true`).
+    pub removed: Vec<String>,
     /// What is probably not meant, in the order of the files.
     pub warnings: Vec<Problem>,
 }
@@ -157,12 +162,17 @@ pub fn load(sources: &[Source], options: &Options) -> Result<Loaded, Invalid> {
         .enumerate()
         .filter_map(|(index, (source, report))| Some((index, file::read(index, source, report)?)))
         .collect();
-    let mut domains = domains::gathered(files.into_iter(), options, &mut reports);
+    let gathered = domains::gathered(files.into_iter(), options, &mut reports);
+    let (removed, limited): (Vec<_>, Vec<_>) = gathered.into_iter().partition(|one| one.removed);
+    let file_of = |source: usize| sources.get(source).map_or_else(String::new, |s| s.name.clone());
+    let files = limited.iter().map(|one| file_of(one.source)).collect();
+    let mut domains: Vec<Domain> = limited.into_iter().map(Gathered::finish).collect();
+    let removed = removed.into_iter().map(|one| one.domain.name).collect();
     if options.quota_mode {
         domains.iter_mut().for_each(|domain| put_into_quota_mode(&mut domain.descriptors));
     }
     match problem::gathered(reports) {
-        (None, warnings) => Ok(Loaded { domains, warnings }),
+        (None, warnings) => Ok(Loaded { domains, files, removed, warnings }),
         (Some(problems), warnings) => Err(Invalid { problems, warnings }),
     }
 }

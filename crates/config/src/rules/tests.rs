@@ -6,6 +6,7 @@ mod lints;
 mod merged;
 mod native;
 mod random;
+mod removed;
 mod twice;
 
 use super::*;

@@ -28,7 +28,7 @@ pub(super) fn level(level: Level) -> Value {
     let properties: Map<String, Value> =
         here.map(|key| (key.name().to_owned(), property(key, level))).collect();
     let (kind, required, conditions) = match level {
-        Level::Root => (json!("object"), vec![Key::Domain], Vec::new()),
+        Level::Root => (json!("object"), vec![Key::Domain], vec![removed_alone()]),
         Level::Descriptor => (json!("object"), vec![Key::Entry], descriptor()),
         Level::RateLimit => (json!(["object", "null"]), Vec::new(), rate_limit()),
         Level::Replaced => (json!("object"), vec![Key::Name], Vec::new()),
@@ -53,7 +53,7 @@ pub(super) fn level(level: Level) -> Value {
 /// A key at a level that it belongs to.
 fn property(key: Key, level: Level) -> Value {
     match key {
-        Key::Domain | Key::Descriptors | Key::Allow | Key::Deny => of_file(key),
+        Key::Domain | Key::Descriptors | Key::Allow | Key::Deny | Key::Removed => of_file(key),
         Key::ForwardAuth => forward_auth(),
         Key::Entry | Key::Value | Key::Regex | Key::Cidr => of_entry(key),
         Key::Unit | Key::RequestsPerUnit | Key::Unlimited | Key::Name => of_rate_limit(key, level),
@@ -110,6 +110,12 @@ fn of_file(key: Key) -> Value {
             "Who passes nothing; it wins over `allow`.",
             entries,
             json!([[{ "key": "user_id", "value": "mallory" }]]),
+        ),
+        Key::Removed => shown(
+            "Removes the domain from a running service at once; without it, rules that vanish stay in \
+             force for a grace period.",
+            set(),
+            json!([true]),
         ),
         _ => shown(
             "The entries that a request may have here, each with its limits and with those that may \
@@ -353,6 +359,14 @@ fn one_pattern() -> [Value; 2] {
         when(needs(&[Key::Regex]), json!({ "properties": alone })),
         when(needs(&[Key::Cidr]), is(Key::Value, nothing())),
     ]
+}
+
+/// A domain that is removed has nothing else.
+fn removed_alone() -> Value {
+    let others = [Key::Descriptors, Key::Allow, Key::Deny, Key::ForwardAuth];
+    let none: Map<String, Value> =
+        others.iter().map(|key| (key.name().to_owned(), json!(false))).collect();
+    when(needs(&[Key::Removed]), json!({ "properties": none }))
 }
 
 fn listed() -> Vec<Value> {

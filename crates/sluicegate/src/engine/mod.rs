@@ -13,6 +13,8 @@ mod stats;
 mod waiting;
 #[cfg(feature = "config")]
 mod watching;
+#[cfg(feature = "config")]
+mod withheld;
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -35,6 +37,8 @@ pub use stats::Stats;
 pub use waiting::Waited;
 #[cfg(feature = "config")]
 pub use watching::{Change, Follower, Following, LOOK_EVERY, RulesError, rules_of};
+#[cfg(feature = "config")]
+pub use withheld::{REMOVAL_GRACE, REPORT_EVERY, WithheldDomain};
 
 use crate::clock::{Clock, SystemClock};
 use crate::limit::LimitError;
@@ -282,7 +286,7 @@ impl Engine {
     }
 
     /// A time that never goes back, by the same clock.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "config"))]
     #[inline]
     fn ticks(&self) -> Timestamp {
         match &self.inner.store.clock {

@@ -7,10 +7,13 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use sluicegate_config::files::FileError;
 use sluicegate_config::problem::Problem;
-use sluicegate_config::rules::{Invalid, Loaded, Options, Source, load};
+use sluicegate_config::rules::{Invalid, Options, Source, load};
 use sluicegate_config::watch::{Look, Watch};
+use sluicegate_core::time::Timestamp;
+use sluicegate_rules::domain::Domain;
 use sluicegate_rules::set::RuleSet;
 
+use super::withheld::{REMOVAL_GRACE, WithheldDomain, Withholding};
 use super::{Engine, Reloaded};
 
 /// How often files are looked at. A change is taken over at the second look that finds it.
@@ -25,9 +28,13 @@ pub enum Change {
         reloaded: Reloaded,
         /// What is probably not meant.
         warnings: Vec<Problem>,
+        /// The domains that the files leave without rules: their last rules stay in force.
+        withheld: Vec<WithheldDomain>,
     },
     /// Something is wrong with them; the rules are as they were.
     Refused(RulesError),
+    /// These domains are still withheld: reported again every [`REPORT_EVERY`](super::REPORT_EVERY).
+    Withheld(Vec<WithheldDomain>),
 }
 
 /// Why there are no rules.
@@ -55,6 +62,7 @@ pub struct Follower {
     engine: Engine,
     watch: Watch,
     options: Options,
+    withholding: Withholding,
 }
 
 /// A thread that follows files, until this is dropped.
@@ -101,13 +109,12 @@ enum Next {
 /// Everything that is wrong with it.
 pub fn rules_of(text: &str) -> Result<RuleSet, RulesError> {
     let source = Source { name: "rules".to_owned(), text: text.to_owned() };
-    Ok(compiled(&[source], &Options::default())?.0)
+    let loaded = load(&[source], &Options::default()).map_err(RulesError::Invalid)?;
+    compiled(loaded.domains)
 }
 
-fn compiled(sources: &[Source], options: &Options) -> Result<(RuleSet, Vec<Problem>), RulesError> {
-    let Loaded { domains, warnings } = load(sources, options).map_err(RulesError::Invalid)?;
-    let rules = RuleSet::new(domains).map_err(|error| RulesError::Unfit(error.to_string()))?;
-    Ok((rules, warnings))
+fn compiled(domains: Vec<Domain>) -> Result<RuleSet, RulesError> {
+    RuleSet::new(domains).map_err(|error| RulesError::Unfit(error.to_string()))
 }
 
 // === impl Engine ===
@@ -128,6 +135,7 @@ impl Engine {
     /// let following = follower.start(LOOK_EVERY, |change| match change {
     ///     Change::Taken { reloaded, .. } => eprintln!("rules reloaded: {reloaded:?}"),
     ///     Change::Refused(error) => eprintln!("rules kept as they were:\n{error}"),
+    ///     Change::Withheld(domains) => domains.iter().for_each(|domain| eprintln!("{domain}")),
     /// })?;
     /// # drop(following);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -140,10 +148,10 @@ impl Engine {
         mut watch: Watch,
         options: Options,
     ) -> Result<(Follower, Vec<Problem>), RulesError> {
-        let sources = watch.read().map_err(RulesError::Unreadable)?;
-        let (rules, warnings) = compiled(&sources, &options)?;
-        self.reload(rules).map_err(|error| RulesError::Unfit(error.to_string()))?;
-        Ok((Follower { engine: self.clone(), watch, options }, warnings))
+        let sources = watch.read();
+        let mut follower = Follower::new(self, watch, options);
+        let (_, warnings) = follower.try_take_over(sources, self.ticks())?;
+        Ok((follower, warnings))
     }
 
     /// The same for files that are not there yet, or wrong: the engine's rules stay as they are until the files change.
@@ -152,34 +160,76 @@ impl Engine {
         // What is wrong with them now is known; the look is the second one, which comes after each reading.
         let _ = watch.read();
         let _ = watch.look();
-        Follower { engine: self.clone(), watch, options }
+        Follower::new(self, watch, options)
     }
 }
 
 // === impl Follower ===
 
 impl Follower {
+    fn new(engine: &Engine, watch: Watch, options: Options) -> Self {
+        let withholding = Withholding::new(REMOVAL_GRACE);
+        Self { engine: engine.clone(), watch, options, withholding }
+    }
+
+    /// Sets how long a domain must be absent from the files until it is removed;
+    /// [`REMOVAL_GRACE`] if this is not called, and at once if it is zero.
+    ///
+    /// A file that removes its domain explicitly (`removed: true`), and [`Engine::reload`], take effect at
+    /// once in any case.
+    #[must_use]
+    pub fn with_removal_grace(mut self, grace: Duration) -> Self {
+        self.withholding.set_grace(grace);
+        self
+    }
+
     /// Looks at the files once; what came of it, if they have changed.
     pub fn look(&mut self) -> Option<Change> {
-        let sources = match self.watch.look() {
-            Look::Same | Look::Changing => return None,
-            Look::Changed(sources) => sources,
-        };
-        Some(self.take_over(sources).unwrap_or_else(Change::Refused))
+        let now = self.engine.ticks();
+        match self.watch.look() {
+            Look::Changed(sources) => Some(self.take_over(sources, now)),
+            Look::Same if self.withholding.is_expired(now) => {
+                let sources = self.withholding.sources().to_vec();
+                Some(self.take_over(Ok(sources), now))
+            }
+            Look::Same | Look::Changing => self.withholding.report_again(now).map(Change::Withheld),
+        }
     }
 
     /// Reads the files whether they have changed or not.
     pub fn reread(&mut self) -> Change {
         let sources = self.watch.read();
-        self.take_over(sources).unwrap_or_else(Change::Refused)
+        self.take_over(sources, self.engine.ticks())
     }
 
-    fn take_over(&self, sources: Result<Vec<Source>, FileError>) -> Result<Change, RulesError> {
+    fn take_over(&mut self, sources: Result<Vec<Source>, FileError>, now: Timestamp) -> Change {
+        match self.try_take_over(sources, now) {
+            Ok((reloaded, warnings)) => {
+                let withheld = self.withholding.report(now);
+                Change::Taken { reloaded, warnings, withheld }
+            }
+            Err(error) => {
+                self.withholding.restart_grace();
+                Change::Refused(error)
+            }
+        }
+    }
+
+    fn try_take_over(
+        &mut self,
+        sources: Result<Vec<Source>, FileError>,
+        now: Timestamp,
+    ) -> Result<(Reloaded, Vec<Problem>), RulesError> {
         let sources = sources.map_err(RulesError::Unreadable)?;
-        let (rules, warnings) = compiled(&sources, &self.options)?;
+        let mut loaded = load(&sources, &self.options).map_err(RulesError::Invalid)?;
+        let reading = (sources, &self.options);
+        let served = self.engine.snapshot();
+        let withholding = self.withholding.after(reading, &mut loaded, served.rules(), now);
+        let rules = compiled(loaded.domains)?;
         let reloaded = self.engine.reload(rules);
         let reloaded = reloaded.map_err(|error| RulesError::Unfit(error.to_string()))?;
-        Ok(Change::Taken { reloaded, warnings })
+        self.withholding = withholding;
+        Ok((reloaded, loaded.warnings))
     }
 
     /// Looks again and again, in a thread of its own, and tells what came of it.

@@ -264,6 +264,9 @@ fn file(bytes: &[u8]) -> String {
     let tape = &mut Tape(bytes.iter());
     let mut text = format!("domain: {}\n", tape.pick(&["shop", "5", "\"a b\"", "true"]));
     let form = if tape.once_in(2) { FileForm::Envoy } else { FileForm::Native };
+    if tape.once_in(50) {
+        return text + &format!("removed: {}\n", tape.pick(&["true", "yes", "On"]));
+    }
     if form == FileForm::Native {
         for list in ["allow", "deny"] {
             let entries = [
