@@ -88,6 +88,9 @@ pub(crate) struct ServeArgs {
     /// Start, unready, while there are no valid rules
     #[arg(long)]
     start_without_rules: bool,
+    /// Remove a domain that vanishes from the files after this time; 0 for at once [default: 10m]
+    #[arg(long, value_name = "TIME")]
+    rules_removal_grace: Option<String>,
     /// Go on for so long after the signal to end, unready, so that load balancers notice [default: 0]
     #[arg(long, value_name = "TIME")]
     drain_delay: Option<String>,
@@ -159,6 +162,7 @@ impl ServeArgs {
             ("--tls-key", "SLUICEGATE_TLS_KEY", &self.tls_key),
             ("--client-ca", "SLUICEGATE_CLIENT_CA", &self.client_ca),
             ("--client-san", "SLUICEGATE_CLIENT_SAN", &self.client_san),
+            ("--rules-removal-grace", "SLUICEGATE_RULES_REMOVAL_GRACE", &self.rules_removal_grace),
             ("--drain-delay", "SLUICEGATE_DRAIN_DELAY", &self.drain_delay),
             ("--log-level", "SLUICEGATE_LOG_LEVEL", &self.log_level),
             ("--log-format", "SLUICEGATE_LOG_FORMAT", &self.log_format),

@@ -48,6 +48,10 @@ fn a_hang_up_has_the_rules_read_again() {
     assert_eq!(service.check("shop", "bob"), 200, "the old ones go on");
     folder.file("rules.yaml", "domain: shop\n");
     service.signal("HUP");
+    service.says("rules withheld");
+    assert_eq!(service.check("shop", "alice"), 429, "the old ones go on");
+    folder.file("rules.yaml", "domain: shop\nremoved: true\n");
+    service.signal("HUP");
     service.says("rules reloaded");
     assert_eq!(service.check("shop", "alice"), 200, "nothing is limited any more");
 }

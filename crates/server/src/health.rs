@@ -1,8 +1,9 @@
 //! Whether the service is fit to be asked, and who wants to know when that changes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use sluicegate::WithheldDomain;
 use tokio::sync::watch;
 
 /// Whether the service is fit to be asked. Clones are the same.
@@ -27,6 +28,8 @@ struct Inner {
     state: watch::Sender<State>,
     /// The one thing that every request asks for, apart from the lock of the others.
     has_rules: AtomicBool,
+    /// Domains whose last rules stay in force though the files have none.
+    withheld: Mutex<Vec<WithheldDomain>>,
 }
 
 /// What there is to know about it.
@@ -73,13 +76,26 @@ impl Health {
             needs_store: false,
         };
         let (state, has_rules) = (watch::Sender::new(state), AtomicBool::new(false));
-        Self { inner: Arc::new(Inner { state, has_rules }) }
+        Self { inner: Arc::new(Inner { state, has_rules, withheld: Mutex::default() }) }
     }
 
     /// Rules were loaded.
     pub fn rules_loaded(&self, domains: usize) {
         self.inner.state.send_modify(|state| state.domains = Some(domains));
         self.inner.has_rules.store(true, Ordering::Release);
+    }
+
+    /// Replaces the list of domains whose removal is withheld; returns the previous one. Their limits are
+    /// enforced, so the service stays ready.
+    pub fn set_withheld(&self, domains: Vec<WithheldDomain>) -> Vec<WithheldDomain> {
+        let mut withheld = self.inner.withheld.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut withheld, domains)
+    }
+
+    /// The domains whose removal is withheld.
+    #[must_use]
+    pub fn withheld(&self) -> Vec<WithheldDomain> {
+        self.inner.withheld.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether rules were ever loaded.

@@ -32,6 +32,7 @@ pub(crate) fn checked(rules: &Rules, valid: bool) -> String {
         "warnings": remarks.chain(warnings).collect::<Value>(),
         "totals": { "domains": totals.domains, "rules": totals.rules, "limits": totals.limits },
         "domains": domains.collect::<Value>(),
+        "removed": good.map(|good| &good.loaded.removed[..]).unwrap_or_default(),
     });
     format!("{all}\n")
 }

@@ -44,6 +44,9 @@ pub(crate) fn summary(good: &Good, how_much: HowMuch) -> String {
         out.push_str(&table(&good.set, domain, how_much));
         out.push('\n');
     }
+    for domain in &good.loaded.removed {
+        out.push_str(&format!("domain {}: removed\n\n", plainly(domain)));
+    }
     if good.set.rules().len() > 0 {
         out.push_str(
             "MB: what a million keys of a rule take in the embedded memory store, typically and at most\n",

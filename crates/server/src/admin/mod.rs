@@ -124,7 +124,12 @@ async fn stats(State(admin): Admin) -> Response {
 }
 
 async fn rlconfig(State(admin): Admin) -> Response {
-    text(admin.written(|service| rlconfig::lines(service.engine().snapshot().rules())).await)
+    let page = admin.written(|service| {
+        let mut page = rlconfig::withheld(&service.health().withheld());
+        page.push_str(&rlconfig::lines(service.engine().snapshot().rules()));
+        page
+    });
+    text(page.await)
 }
 
 async fn config(State(admin): Admin) -> Response {

@@ -5,14 +5,16 @@
 //!   shop.user_id: unit=MINUTE requests_per_unit=20, shadow_mode: false, quota_mode: false
 //!   shop.team_blue: limits=[burst: token_bucket 10/s burst 50], shadow_mode: false, quota_mode: false
 //! ```
+//!
+//! Comments above them name the domains whose removal is withheld.
 
 use std::fmt::Write;
 
-use sluicegate::Timestamp;
 use sluicegate::config::units::{show_rate, show_span};
 use sluicegate::rules::limit::Limit;
 use sluicegate::rules::rule::Limits;
 use sluicegate::rules::set::{RuleNo, RuleSet};
+use sluicegate::{Timestamp, WithheldDomain};
 use sluicegate_core::limit::Limit as CoreLimit;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::quota::Rate;
@@ -31,6 +33,17 @@ pub(super) fn lines(rules: &RuleSet) -> String {
         told.push_str(&format!("# and {more} more, which are not shown\n"));
     }
     told
+}
+
+/// A comment for each domain whose removal is withheld.
+pub(super) fn withheld(domains: &[WithheldDomain]) -> String {
+    let mut page = String::new();
+    for domain in domains {
+        page.push_str("# withheld: ");
+        put_plainly(&domain.to_string(), &mut page);
+        page.push('\n');
+    }
+    page
 }
 
 fn line(rules: &RuleSet, no: RuleNo) -> String {

@@ -2,9 +2,9 @@
 //!
 //! | level | what |
 //! |---|---|
-//! | error | [`listener_broken`], [`rules_problem`], [`rules_refused`], [`snapshot_failed`] |
-//! | warn | [`setting_warning`], [`rules_warning`], [`certificate_refused`], [`snapshot_refused`], [`store_changed`], [`store_lost`], [`store_refuses`], [`traces_lost`] |
-//! | info | [`rules_taken`], [`nothing_to_reread`], [`certificate_taken`], [`drain_begun`], [`snapshot_saved`], [`snapshot_restored`], [`stopped`], [`store_accepts`], [`store_reached`] |
+//! | error | [`listener_broken`], [`rules_problem`], [`rules_refused`], [`rules_withheld`], [`snapshot_failed`] |
+//! | warn | [`setting_warning`], [`rules_warning`], [`no_domains`], [`domain_removed`], [`certificate_refused`], [`snapshot_refused`], [`store_changed`], [`store_lost`], [`store_refuses`], [`traces_lost`] |
+//! | info | [`rules_taken`], [`rules_restored`], [`nothing_to_reread`], [`certificate_taken`], [`drain_begun`], [`snapshot_saved`], [`snapshot_restored`], [`stopped`], [`store_accepts`], [`store_reached`] |
 //! | debug | [`request_denied`]: whose it was is not told |
 //! | trace | [`keys_denied`]: whose it was |
 //!
@@ -89,6 +89,26 @@ pub fn rules_problem(problem: &dyn Display) {
 /// Rules were not loaded.
 pub fn rules_refused() {
     error!("rules not loaded: they stay as they were");
+}
+
+/// The files have no rules for a domain any more; its last rules stay in force.
+pub fn rules_withheld(domain: &dyn Display) {
+    error!("rules withheld: {domain}");
+}
+
+/// The files have rules again for a domain whose removal was withheld.
+pub fn rules_restored(domain: &str) {
+    info!(domain, "rules are in the files again");
+}
+
+/// A domain was removed after its removal was withheld.
+pub fn domain_removed(domain: &str) {
+    warn!(domain, "domain removed: it has no limits any more");
+}
+
+/// The rules have no domain.
+pub fn no_domains() {
+    warn!("no domain has rules: every request is allowed");
 }
 
 /// Somebody wants the rules read again that are no file.

@@ -80,7 +80,7 @@ fn put_envoy(page: &mut Page, telemetry: &Telemetry) {
         (
             Happening::RulesRefused,
             "ratelimit_service_config_load_error",
-            "How often rules were not loaded, since they are invalid or unreadable.",
+            "How often rules were not loaded, since they are invalid, unreadable or gone from the files.",
         ),
         (
             Happening::GlobalShadow,
@@ -149,6 +149,8 @@ fn put_state(page: &mut Page, service: &Service) {
     let rules = rules.rules();
     page.gauge("sluicegate_rules", "Rules that are loaded.").one(rules.rules().len());
     page.gauge("sluicegate_domains", "Domains that have rules.").one(rules.domains().len());
+    let help = "Domains that the files have no rules for any more; their last rules stay in force.";
+    page.gauge("sluicegate_rules_withheld_domains", help).one(service.health().withheld().len());
     let help = "What the rules take in memory, without what is counted under them.";
     page.gauge("sluicegate_rules_bytes", help).one(rules.bytes());
     page.gauge("sluicegate_build_info", "Always 1; the version is in the label.")

@@ -4,7 +4,7 @@ use sluicegate::config::files::ReadOptions;
 use sluicegate::config::problem::Problem;
 use sluicegate::config::rules::Options;
 use sluicegate::config::watch::Watch;
-use sluicegate::{Change, Following, LOOK_EVERY, RulesError, rules_of};
+use sluicegate::{Change, Following, LOOK_EVERY, RulesError, WithheldDomain, rules_of};
 
 use super::{StartError, broken};
 use crate::EXAMPLE_RULES;
@@ -42,6 +42,7 @@ impl Rules {
             }
             Err(problem) => return Err(StartError::Rules(problem)),
         };
+        let follower = follower.with_removal_grace(settings.rules_removal_grace);
         let told = service.clone();
         let following = follower.start(LOOK_EVERY, move |change| tell(&told, change));
         let following = following.map_err(|error| broken("follow the rules", error))?;
@@ -66,19 +67,47 @@ fn take_example(service: &Service) -> Result<(), RulesError> {
 
 fn tell(service: &Service, change: Change) {
     match change {
-        Change::Taken { reloaded, warnings } => {
+        Change::Taken { reloaded, warnings, withheld } => {
             loaded(service, &warnings);
             events::rules_taken(&reloaded);
+            withhold(service, withheld);
         }
         Change::Refused(problem) => {
             refused(service, &problem);
         }
+        Change::Withheld(withheld) => {
+            withheld.iter().for_each(|domain| events::rules_withheld(domain));
+            service.health().set_withheld(withheld);
+        }
     }
+}
+
+/// Reports a reading of the files that leaves domains without rules as a load error, and the end of earlier
+/// ones.
+fn withhold(service: &Service, withheld: Vec<WithheldDomain>) {
+    if !withheld.is_empty() {
+        service.telemetry().happened(Happening::RulesRefused);
+    }
+    let still = |name: &str| withheld.iter().any(|one| one.domain == name);
+    let before = service.health().set_withheld(withheld.clone());
+    let rules = service.engine().snapshot();
+    for WithheldDomain { domain, .. } in before.iter().filter(|one| !still(&one.domain)) {
+        let rules = rules.rules();
+        match rules.rules().any(|no| rules.domain_of(no) == domain) {
+            true => events::rules_restored(domain),
+            false => events::domain_removed(domain),
+        }
+    }
+    withheld.iter().for_each(|domain| events::rules_withheld(domain));
 }
 
 fn loaded(service: &Service, warnings: &[Problem]) {
     service.telemetry().happened(Happening::RulesLoaded);
-    service.health().rules_loaded(service.engine().snapshot().rules().domains().count());
+    let domains = service.engine().snapshot().rules().domains().count();
+    service.health().rules_loaded(domains);
+    if domains == 0 {
+        events::no_domains();
+    }
     warnings.iter().for_each(|warning| events::rules_warning(warning));
 }
 

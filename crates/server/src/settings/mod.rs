@@ -60,6 +60,8 @@ pub struct Settings {
     pub ignore_dot_files: bool,
     /// Whether to start, unready, while there are no valid rules.
     pub start_without_rules: bool,
+    /// How long a domain must be absent from the files until it is removed.
+    pub rules_removal_grace: Duration,
     /// Whether it is of no use without rules of at least one domain.
     pub needs_a_domain: bool,
     /// From which part of a limit on hits are counted as near to it.
@@ -136,6 +138,7 @@ const OWN: &[&str] = &[
     "SLUICEGATE_RESP",
     "SLUICEGATE_RESP_PASSWORD",
     "SLUICEGATE_RULES",
+    "SLUICEGATE_RULES_REMOVAL_GRACE",
     "SLUICEGATE_SHADOW",
     "SLUICEGATE_SNAPSHOT",
     "SLUICEGATE_SNAPSHOT_EVERY",
@@ -189,6 +192,7 @@ impl Settings {
             or("SLUICEGATE_DRAIN_TIMEOUT", Duration::from_secs(30)),
         );
         let snapshot_every = or("SLUICEGATE_SNAPSHOT_EVERY", Duration::ZERO);
+        let rules_removal_grace = or("SLUICEGATE_RULES_REMOVAL_GRACE", sluicegate::REMOVAL_GRACE);
         let mut count =
             |name: &str, most: u64, default: u64| read.number(name, 1, most).unwrap_or(default);
         let connections_max = count("SLUICEGATE_MAX_CONNECTIONS", 1 << 20, 10_000) as usize;
@@ -211,6 +215,7 @@ impl Settings {
             ignore_dot_files: read.truth("RUNTIME_IGNOREDOTFILES").unwrap_or(true),
             start_without_rules: read.is("SLUICEGATE_START_WITHOUT_RULES")
                 || read.is("FORCE_START_WITHOUT_INITIAL_CONFIG"),
+            rules_removal_grace,
             needs_a_domain: read.is("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
             near_limit_ratio: read.ratio("NEAR_LIMIT_RATIO").unwrap_or(0.8),
             rls: rls(read),

@@ -42,6 +42,7 @@ impl Settings {
             "merge_domains": self.merge_domains,
             "ignore_dot_files": self.ignore_dot_files,
             "start_without_rules": self.start_without_rules,
+            "rules_removal_grace_s": seconds(&self.rules_removal_grace),
             "needs_a_domain": self.needs_a_domain,
             "near_limit_ratio": (f64::from(self.near_limit_ratio) * 1e6).round() / 1e6,
             "shadow": self.rls.shadow_mode,
