@@ -77,7 +77,7 @@ fn what_is_counted_outlives_the_process() {
     let whole = std::fs::read(&snapshot).unwrap();
     folder.bytes("counts", &whole[..whole.len() / 2]);
     let mut service = start();
-    service.has_said("not restored: everybody begins anew");
+    service.has_said("not restored: counters start at zero");
     assert_eq!(service.check("shop", "alice"), 200);
 }
 

@@ -32,7 +32,10 @@ impl Folder {
 
     fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).unwrap();
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
     }
 }
 
@@ -243,12 +246,14 @@ fn messages_say_what_it_is_and_what_to_do() {
         assert!(!error.is_missing());
         error.to_string().replace(&folder.file().display().to_string(), "FILE")
     };
-    let empty = "starting empty is safe, everybody begins anew; remove the file to be told no more";
+    let empty = "counters start at zero, and the next save moves this file aside";
     assert_eq!(
         told(b"GIF89a, and so on"),
         "FILE: this is no snapshot of a sluicegate store; name another file"
     );
-    assert_eq!(told(b""), "FILE: this is no snapshot of a sluicegate store; name another file");
+    for cut in [b"".as_slice(), b"SLU"] {
+        assert_eq!(told(cut), format!("FILE: the snapshot is cut short; {empty}"));
+    }
     assert_eq!(
         told(b"SLUICEG\n\x07\0\0\0"),
         format!("FILE: a snapshot of version `7`, and this program reads version `2`; {empty}")
@@ -259,6 +264,8 @@ fn messages_say_what_it_is_and_what_to_do() {
     );
     let missing = Memory::restore(folder.0.join("nothing")).unwrap_err();
     assert!(missing.is_missing());
+    let no_folder = Memory::restore(folder.0.join("nothing/store")).unwrap_err();
+    assert!(matches!(no_folder, SnapshotError::NoFolder { .. }), "{no_folder}");
 }
 
 #[test]
@@ -270,7 +277,7 @@ fn the_old_file_stays_until_the_new_one_is_there() {
     memory.save(folder.file()).unwrap();
     limiter.hit("bob");
     memory.save(folder.file()).unwrap();
-    assert_eq!(folder.names(), ["store.snapshot"], "nothing is left beside it");
+    assert_eq!(folder.names(), ["store.snapshot", "store.snapshot.lock"], "no leftovers");
 
     let nowhere = folder.0.join("no folder").join("store.snapshot");
     let error = memory.save(&nowhere).unwrap_err();

@@ -25,7 +25,11 @@ impl Service {
 
     /// Starts one with these arguments and variables, at free ports.
     pub fn with(args: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+        Self::run(Command::new(env!("CARGO_BIN_EXE_sluicegate")), args, environment)
+    }
+
+    /// Starts one by a command that takes the arguments of the binary.
+    pub fn run(mut command: Command, args: &[&str], environment: &[(&str, &str)]) -> Self {
         command.args(["serve", "--json"]);
         for door in ["--http", "--grpc", "--admin"] {
             if !args.contains(&door) {

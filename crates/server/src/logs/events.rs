@@ -2,8 +2,8 @@
 //!
 //! | level | what |
 //! |---|---|
-//! | error | [`listener_broken`], [`rules_problem`], [`rules_refused`], [`rules_withheld`], [`snapshot_failed`] |
-//! | warn | [`setting_warning`], [`rules_warning`], [`no_domains`], [`domain_removed`], [`certificate_refused`], [`snapshot_refused`], [`store_changed`], [`store_lost`], [`store_refuses`], [`traces_lost`] |
+//! | error | [`listener_broken`], [`rules_problem`], [`rules_refused`], [`rules_withheld`], [`snapshot_refused`], [`snapshot_failed`] |
+//! | warn | [`setting_warning`], [`rules_warning`], [`no_domains`], [`domain_removed`], [`certificate_refused`], [`store_changed`], [`store_lost`], [`store_refuses`], [`traces_lost`] |
 //! | info | [`rules_taken`], [`rules_restored`], [`nothing_to_reread`], [`certificate_taken`], [`drain_begun`], [`snapshot_saved`], [`snapshot_restored`], [`stopped`], [`store_accepts`], [`store_reached`] |
 //! | debug | [`request_denied`]: whose it was is not told |
 //! | trace | [`keys_denied`]: whose it was |
@@ -139,9 +139,9 @@ pub fn snapshot_restored(path: &dyn Display) {
     info!(%path, "snapshot restored");
 }
 
-/// States were not read: everybody begins anew, which admits more than it should. Worth a warning, not worth being down for.
-pub fn snapshot_refused(error: &dyn Display) {
-    warn!(%error, "snapshot not restored: everybody begins anew");
+/// States were not read: counters at zero admit more than they should.
+pub fn snapshot_refused(error: &dyn Display, moved_to: &dyn Display) {
+    error!(%error, %moved_to, "snapshot not restored: counters start at zero");
 }
 
 /// States were not written down.

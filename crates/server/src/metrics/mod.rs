@@ -39,6 +39,7 @@ pub fn text(service: &Service) -> String {
     rules::put(&mut page, &service.engine().snapshot());
     put_doors(&mut page, telemetry);
     put_connections(&mut page, telemetry);
+    put_snapshots(&mut page, telemetry);
     put_state(&mut page, service);
     put_holds(&mut page, service);
     if let Counters::Shared(shared) = service.counters() {
@@ -130,6 +131,15 @@ fn put_connections(page: &mut Page, telemetry: &Telemetry) {
     let help = "Connections that were refused, since there were as many as there may be.";
     page.counter("sluicegate_connections_refused_total", help)
         .one(telemetry.times(Happening::ConnectionRefused));
+}
+
+fn put_snapshots(page: &mut Page, telemetry: &Telemetry) {
+    let help = "Snapshots that could not be restored: they were moved aside, and counters started at zero.";
+    page.counter("sluicegate_snapshot_restore_errors_total", help)
+        .one(telemetry.times(Happening::SnapshotNotRestored));
+    let help = "Snapshots that could not be saved; the last one stays.";
+    page.counter("sluicegate_snapshot_save_errors_total", help)
+        .one(telemetry.times(Happening::SnapshotNotSaved));
 }
 
 /// How things stand.

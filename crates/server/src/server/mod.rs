@@ -79,9 +79,9 @@ impl Server {
     /// # Errors
     /// When the rules are wrong, or an address or a file cannot be had.
     pub async fn start(mut settings: Settings) -> Result<Self, StartError> {
-        let saving = settings.snapshot.clone().map(Saving::at);
-        let memory = saved::memory(saving.as_ref(), settings.identities_max);
-        let memory = memory.map_err(|error| broken("keep counts there", error))?;
+        let saved = saved::open(settings.snapshot.as_deref(), settings.identities_max);
+        let (memory, saving, restoration) =
+            saved.map_err(|error| broken("restore and save counts", error))?;
         let engine = Engine::builder(Default::default())
             .memory(&memory)
             .near_limit_ratio(settings.near_limit_ratio)
@@ -103,6 +103,7 @@ impl Server {
                 Service::shared(shared, options, health, tracer, holds)
             }
         };
+        saved::report(&service, saving.as_ref(), &restoration);
         let rules = Rules::take(&service, &settings)?;
         let tls = settings.tls.clone().map(Tls::new).transpose();
         let tls = tls.map_err(|error| broken("speak TLS", error))?;
@@ -235,7 +236,7 @@ impl Server {
             () = upkeep => return Ok(()),
         };
         if let Some(saving) = &saving {
-            saving.save(service.engine());
+            saving.save(&service);
         }
         if let Counters::Shared(shared) = service.counters() {
             // What this node has bought and nobody needs any more, others may.
@@ -362,8 +363,8 @@ async fn save_now_and_then(saving: Option<&Saving>, service: &Service, settings:
 /// Saves what is counted while everything else goes on: it writes to a disk.
 async fn save_aside(saving: Option<&Saving>, service: &Service) {
     if let Some(saving) = saving.cloned() {
-        let engine = service.engine().clone();
-        let _ = tokio::task::spawn_blocking(move || saving.save(&engine)).await;
+        let service = service.clone();
+        let _ = tokio::task::spawn_blocking(move || saving.save(&service)).await;
     }
 }
 

@@ -1,66 +1,62 @@
-//! What is counted, kept while the process is not there.
+//! Counts that survive a restart: restored at the start, saved at the end and in between.
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 
-use sluicegate::{Engine, Memory, SnapshotError};
+use sluicegate::snapshot::{Restoration, SnapshotFile};
+use sluicegate::{Memory, SnapshotError};
 
 use crate::logs::events;
+use crate::rls::service::Service;
+use crate::telemetry::Happening;
 
-/// Where what is counted is saved.
+/// The file that counts are saved to.
 #[derive(Debug, Clone)]
 pub(super) struct Saving {
-    path: PathBuf,
-    /// One at a time: what was begun first must not be put in place last.
-    turn: Arc<Mutex<()>>,
+    file: Arc<SnapshotFile>,
 }
 
-/// The store: as it was saved, or empty.
+/// The store, as it was saved or empty; the file, locked for this process; and which of the two it was.
 ///
 /// # Errors
-/// When something else is at the path, which the first snapshot would take the place of.
-pub(super) fn memory(
-    saving: Option<&Saving>,
+/// When the file is something else or belongs to another process, its folder does not exist, or a file that cannot be
+/// restored cannot be moved aside.
+pub(super) fn open(
+    path: Option<&Path>,
     identities_max: u64,
-) -> Result<Memory, SnapshotError> {
+) -> Result<(Memory, Option<Saving>, Restoration), SnapshotError> {
     let most = usize::try_from(identities_max).unwrap_or(usize::MAX);
-    let empty = || Memory::with_entries(most);
-    let Some(Saving { path, .. }) = saving else { return Ok(empty()) };
-    match path.metadata() {
-        // A device reads like a file that is cut short.
-        Ok(there) if !there.is_file() => {
-            return Err(SnapshotError::Foreign { path: path.clone() });
+    let Some(path) = path else {
+        return Ok((Memory::with_entries(most), None, Restoration::Missing));
+    };
+    let file = SnapshotFile::open(path)?;
+    let (memory, restoration) = file.restore(most)?;
+    Ok((memory, Some(Saving { file: Arc::new(file) }), restoration))
+}
+
+/// Reports how the store was restored. Counters at zero admit more than they should, which an operator must
+/// see, and which is no reason to be down.
+pub(super) fn report(service: &Service, saving: Option<&Saving>, restoration: &Restoration) {
+    let Some(Saving { file }) = saving else { return };
+    match restoration {
+        Restoration::Restored => events::snapshot_restored(&file.path().display()),
+        Restoration::Failed { error, moved_to } => {
+            service.telemetry().happened(Happening::SnapshotNotRestored);
+            events::snapshot_refused(error, &moved_to.display());
         }
-        // Somebody has made room for it.
-        Ok(there) if there.len() == 0 => return Ok(empty()),
         _ => {}
-    }
-    match Memory::restore_with_entries(path, most) {
-        Ok(memory) => {
-            events::snapshot_restored(&path.display());
-            Ok(memory)
-        }
-        Err(missing) if missing.is_missing() => Ok(empty()),
-        Err(foreign @ SnapshotError::Foreign { .. }) => Err(foreign),
-        // Everybody begins anew, which admits more than it should: worth a warning, not worth being down for.
-        Err(error) => {
-            events::snapshot_refused(&error);
-            Ok(empty())
-        }
     }
 }
 
 impl Saving {
-    pub(super) fn at(path: PathBuf) -> Self {
-        Self { path, turn: Arc::default() }
-    }
-
     /// Saves all. It blocks while it writes, and while another does.
-    pub(super) fn save(&self, engine: &Engine) {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        match engine.memory().save(&self.path) {
-            Ok(saved) => events::snapshot_saved(&self.path.display(), &saved),
-            Err(error) => events::snapshot_failed(&error),
+    pub(super) fn save(&self, service: &Service) {
+        match self.file.save(service.engine().memory()) {
+            Ok(saved) => events::snapshot_saved(&self.file.path().display(), &saved),
+            Err(error) => {
+                service.telemetry().happened(Happening::SnapshotNotSaved);
+                events::snapshot_failed(&error);
+            }
         }
     }
 }

@@ -86,6 +86,10 @@ pub enum Happening {
     ConnectionClosed,
     /// A connection was refused, since there are as many as there may be.
     ConnectionRefused,
+    /// A snapshot was not restored: counters started at zero.
+    SnapshotNotRestored,
+    /// A snapshot was not saved.
+    SnapshotNotSaved,
 }
 
 /// What the service counts about itself.
@@ -306,7 +310,7 @@ impl Fault {
 
 impl Happening {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::UnknownDomain,
         Self::GlobalShadow,
         Self::RulesLoaded,
@@ -314,5 +318,7 @@ impl Happening {
         Self::ConnectionOpened,
         Self::ConnectionClosed,
         Self::ConnectionRefused,
+        Self::SnapshotNotRestored,
+        Self::SnapshotNotSaved,
     ];
 }

@@ -27,6 +27,10 @@
 //! - *Atomic*: it is written beside the old one, forced to the disk, and renamed over it. Whoever reads finds the old one or
 //!   the new one, whenever the power fails.
 //! - *Checked*: a file that was cut short, changed, or is something else is refused, with the reason.
+//! - *Never lost silently*: a file that cannot be restored is moved aside (`FILE.damaged-UNIXTIME`) before a save takes its
+//!   place, and a file that is something else is never replaced.
+//! - *Owned by one process*: a save takes an advisory lock (`FILE.lock`); a [`SnapshotFile`] holds it for as long as it
+//!   lives, so that a second process gets [`SnapshotError::InUse`].
 //! - *Taken under load*: a few identities at a time are locked, so each is as it stood at some moment while the
 //!   file was written, and those of one request may differ by what was decided meanwhile.
 //! - *Private*: it holds the secret key of the store's hashes, so its mode is 0600. Keys themselves are not in it, only
@@ -34,12 +38,14 @@
 //! - *Valid for changed limits*: the limits are written beside the states. A limiter that is built with others carries the states over as
 //!   [`Limiter::set_limits`](crate::Limiter::set_limits) would with [`Keep::Used`](crate::Keep::Used).
 
+mod file;
 mod format;
 mod restore;
 mod save;
 
 use std::path::{Path, PathBuf};
 
+pub use file::{Restoration, SnapshotFile};
 pub(crate) use format::{Entry, Sink};
 pub(crate) use restore::Restored;
 
@@ -86,6 +92,16 @@ pub enum SnapshotError {
         /// Which file.
         path: PathBuf,
     },
+    /// Its folder does not exist, such as that of a volume that is not mounted.
+    NoFolder {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Another process, or another [`SnapshotFile`] of this one, owns the file.
+    InUse {
+        /// Which file.
+        path: PathBuf,
+    },
     /// Two limiters of the store have the same name, so nobody could tell whose states are whose.
     SameName {
         /// The name.
@@ -99,8 +115,10 @@ impl SnapshotError {
     /// Whether there is no such file: nothing to worry about at the first start.
     ///
     /// ```
-    /// let error = sluicegate::Memory::restore("/nowhere/at/all").unwrap_err();
-    /// assert!(error.is_missing());
+    /// let missing = std::env::temp_dir().join("no such file");
+    /// assert!(sluicegate::Memory::restore(missing).unwrap_err().is_missing());
+    /// // A missing folder is another matter: no snapshot can be saved there.
+    /// assert!(!sluicegate::Memory::restore("/nowhere/at/all").unwrap_err().is_missing());
     /// ```
     #[must_use]
     pub fn is_missing(&self) -> bool {
@@ -117,8 +135,7 @@ impl SnapshotError {
 
 impl std::fmt::Display for SnapshotError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const EMPTY: &str = "starting empty is safe, everybody begins anew; remove the file to be \
-                             told no more";
+        const EMPTY: &str = "counters start at zero, and the next save moves this file aside";
         match self {
             Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
             // To remove it would be bad advice: it is somebody's.
@@ -140,6 +157,16 @@ impl std::fmt::Display for SnapshotError {
                 let path = path.display();
                 write!(f, "{path}: the snapshot is damaged, its checksum is wrong; {EMPTY}")
             }
+            Self::NoFolder { path } => {
+                let path = path.display();
+                write!(f, "{path}: its folder does not exist; create or mount it")
+            }
+            Self::InUse { path } => write!(
+                f,
+                "{}: another process saves to this file; stop it, or name another file for this \
+                 process",
+                path.display()
+            ),
             Self::SameName { name } => write!(
                 f,
                 "two limiters of this store are called `{name}`: give each a name of its own \

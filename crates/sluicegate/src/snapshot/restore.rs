@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufReader, Seek, SeekFrom};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use sluicegate_core::mode::Mode;
 use sluicegate_rules::limit::Limit;
 
 use super::SnapshotError;
+use super::file::folder_of;
 use super::format::{Entry, Head, MAGIC, Source, VERSION};
 use crate::memory::{ENTRIES_MAX, Memory};
 
@@ -26,12 +27,12 @@ impl Memory {
     /// The store that was saved to a file.
     ///
     /// Limiters that are built on it have what the limiter of their name had. A file that is damaged or something else is
-    /// refused, and one begins anew:
+    /// refused; then counters start at zero:
     ///
     /// ```
     /// use sluicegate::Memory;
     ///
-    /// # let path = "/nowhere/at/all";
+    /// # let path = std::env::temp_dir().join("no such file");
     /// let memory = Memory::restore(path).unwrap_or_else(|error| {
     ///     if !error.is_missing() {
     ///         eprintln!("{error}");
@@ -74,22 +75,34 @@ impl Memory {
         most: usize,
     ) -> Result<Self, SnapshotError> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(SnapshotError::io(path))?;
-        let (key, restored) = check(file, path)?;
+        let (key, restored) = check(open(path)?, path)?;
         let memory = Self::with_key(most, key);
         memory.store.remember(restored);
         Ok(memory)
     }
 }
 
+/// Whether a file is an intact snapshot of this version; the error says why not.
+pub(super) fn is_snapshot(path: &Path) -> Result<(), SnapshotError> {
+    check(open(path)?, path).map(drop)
+}
+
+fn open(path: &Path) -> Result<File, SnapshotError> {
+    File::open(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound if !folder_of(path).exists() => {
+            SnapshotError::NoFolder { path: path.to_owned() }
+        }
+        _ => SnapshotError::io(path)(error),
+    })
+}
+
 /// Reads all of a file once, so that nothing can go wrong later.
 fn check(file: File, path: &Path) -> Result<([u64; 2], Restored), SnapshotError> {
     let io = SnapshotError::io(path);
     let corrupted = || SnapshotError::Corrupted { path: path.to_owned() };
+    check_magic(&file, path)?;
     let mut source = Source::new(BufReader::new(&file), 0);
-    if !matches!(source.array(), Ok(MAGIC)) {
-        return Err(SnapshotError::Foreign { path: path.to_owned() });
-    }
+    source.array::<{ MAGIC.len() }>().map_err(&io)?;
     let found = u32::from_le_bytes(source.array().map_err(&io)?);
     if found != VERSION {
         return Err(SnapshotError::Version { path: path.to_owned(), found });
@@ -112,6 +125,22 @@ fn check(file: File, path: &Path) -> Result<([u64; 2], Restored), SnapshotError>
     }
     drop(source);
     Ok((key, Restored { file, limiters }))
+}
+
+/// Whether a file begins as snapshots do; one that is shorter is cut short if it is the start of that.
+pub(super) fn check_magic(mut file: &File, path: &Path) -> Result<(), SnapshotError> {
+    let mut start = Vec::new();
+    let read = file.take(MAGIC.len() as u64).read_to_end(&mut start).and_then(|_| file.rewind());
+    match read {
+        Ok(()) if start == MAGIC => Ok(()),
+        Ok(()) if MAGIC.starts_with(&start) => {
+            Err(SnapshotError::Truncated { path: path.to_owned() })
+        }
+        Err(error) if error.kind() != ErrorKind::IsADirectory => {
+            Err(SnapshotError::io(path)(error))
+        }
+        _ => Err(SnapshotError::Foreign { path: path.to_owned() }),
+    }
 }
 
 // === impl Restored ===

@@ -4,6 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
+
+use super::file::{SnapshotFile, beside, folder_of};
 use super::format::Sink;
 use super::{Saved, SnapshotError};
 use crate::memory::Memory;
@@ -11,7 +14,9 @@ use crate::memory::Memory;
 impl Memory {
     /// Writes what all limiters of this store keep to a file, in place of the one that is there.
     ///
-    /// Decisions go on meanwhile. See [`crate::snapshot`] for what it promises.
+    /// Decisions go on meanwhile. See [`crate::snapshot`] for what it promises. A file that is there and cannot be restored is
+    /// moved aside, which takes a reading of it; a process that saves often, or wants to be the only one, has a
+    /// [`SnapshotFile`].
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -28,9 +33,19 @@ impl Memory {
     /// ```
     ///
     /// # Errors
-    /// When the file cannot be written, or two limiters have the same name. Then the old file is as it was.
+    /// When the file cannot be written or belongs to another process, or two limiters have the same name. Then the old
+    /// file is as it was.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<Saved, SnapshotError> {
-        let path = path.as_ref();
+        // Two threads that save to one file take turns; another process is an error.
+        static SAVING: Mutex<()> = Mutex::new(());
+        let _one_at_a_time = SAVING.lock();
+        let file = SnapshotFile::open(path)?;
+        file.move_aside_unless_intact()?;
+        file.save(self)
+    }
+
+    /// Writes all limiters to a file that this process owns.
+    pub(super) fn write_to(&self, path: &Path) -> Result<Saved, SnapshotError> {
         let limiters = self.store.limiters();
         let mut names: Vec<&str> = limiters.iter().map(|limiter| limiter.name()).collect();
         names.sort_unstable();
@@ -54,9 +69,9 @@ impl Memory {
 
 /// Writes a file beside `path` and puts it in its place once all of it is on the disk.
 fn replace<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
-    let beside = beside(path);
+    let beside = unused(path);
     let result = (|| {
-        let file = private(&beside)?;
+        let file = create(&beside)?;
         let written = write(&file)?;
         file.sync_all()?;
         std::fs::rename(&beside, path)?;
@@ -71,22 +86,27 @@ fn replace<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Re
 }
 
 /// A name in the same folder that nobody else writes to.
-fn beside(path: &Path) -> PathBuf {
+fn unused(path: &Path) -> PathBuf {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
 
-    let mut name = path.file_name().unwrap_or_default().to_owned();
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    name.push(format!(".{}-{next}.tmp", std::process::id()));
-    path.with_file_name(name)
+    beside(path, &format!("{}-{next}.tmp", std::process::id()))
 }
 
-/// A new file that nobody else may read.
-fn private(path: &Path) -> io::Result<File> {
+/// Creates files that only their owner may read.
+pub(super) fn private(options: &mut OpenOptions) {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    #[cfg(not(unix))]
+    let _ = options;
+}
+
+/// A new file that only its owner may read.
+fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    private(&mut options);
     match options.open(path) {
         // Left by a process that was killed while it wrote: in a container the next one has the same number.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -98,9 +118,8 @@ fn private(path: &Path) -> io::Result<File> {
 }
 
 /// Makes the renaming last. Not every system can: then the old file may be back after a power failure.
-fn sync_folder(path: &Path) {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Ok(folder) = File::open(folder.unwrap_or(Path::new("."))) {
+pub(super) fn sync_folder(path: &Path) {
+    if let Ok(folder) = File::open(folder_of(path)) {
         let _ = folder.sync_all();
     }
 }
