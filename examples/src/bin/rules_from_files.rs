@@ -63,6 +63,9 @@ fn follow(follower: &mut Follower, folder: &Path) {
             let folder = format!("{}/", folder.display());
             println!("the rules stay as they were:\n{}", error.to_string().replace(&folder, ""));
         }
+        Some(Change::Withheld(domains)) => {
+            domains.iter().for_each(|domain| println!("still withheld: {domain}"));
+        }
     }
 }
 
