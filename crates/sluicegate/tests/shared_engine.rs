@@ -290,3 +290,42 @@ descriptors:
     let waited = shared.wait(&request, other, Span::ZERO).await.expect("it answers");
     assert!(waited.checked.allowed && waited.has_slot);
 }
+
+/// Requests that share a script call with a corrupt record get their own answers.
+#[tokio::test]
+async fn a_corrupt_record_fails_no_other_request() {
+    const LOG: &str = "
+domain: shop
+descriptors:
+  - key: user
+    limits: { algorithm: sliding_log, rate: 5/m }
+";
+    let redis = Single::start();
+    let engine = Engine::new(rules_of(LOG).expect("rules")).expect("an engine");
+    let options = LinkOptions { timeout: Duration::from_secs(20), ..LinkOptions::default() };
+    let link = Link::open(Address::parse(redis.url()).expect("an address"), options);
+    let store = Store::new(link.expect("a link"), StoreOptions::default());
+    let shared = SharedEngine::new(engine, store);
+    let check = async |user: usize| {
+        let value = user.to_string();
+        let entries = [Entry::new("user", &value)];
+        let descriptors = [Descriptor::of(&entries)];
+        let request = Request { domain: "shop", descriptors: &descriptors, hits: 2 };
+        let checked = shared.check(&request).await.expect("it answers");
+        checked.statuses[0].verdict.remaining
+    };
+    assert_eq!(check(0).await, Some(3));
+    // seen:sum:denied:first:last:sequence
+    let (key, set) = ("sg:1:{shop|user=0}", "sg:1:{shop|user=0}:1");
+    let record = redis.cli(&["GET", key]);
+    let mut numbers: Vec<&str> = record.split(':').collect();
+    let before = (numbers[4].parse::<u64>().expect("a time") - 1).to_string();
+    numbers[1] = "4";
+    redis.cli(&["SET", key, &numbers.join(":")]);
+    redis.cli(&["ZADD", set, &before, "foreign"]);
+    let all = futures_util::future::join_all((0..16).map(&check)).await;
+    assert_eq!(all, [Some(3); 16], "the corrupt record counts as empty");
+    assert_eq!(check(0).await, Some(1), "and was replaced");
+    let stats = shared.store().stats();
+    assert_eq!((stats.garbage, stats.disagreements), (1, 0));
+}

@@ -108,8 +108,7 @@ fn one(ask: &LeaseAsk, now: Timestamp, reply: &mut Reply) -> Result<LeaseTold, B
     let (steps, sheet) = (ask.charter.steps(), &ask.charter.sheet);
     let mut record = match reply.text()?.map(|text| Record::read(&text, &[], steps, sheet)) {
         Some(Found::Record(record)) => record,
-        Some(Found::Other(_)) => return Err(BadReply),
-        Some(Found::Garbage) | None => Record::default(),
+        Some(Found::Other(_) | Found::Garbage) | None => Record::default(),
     };
     let lapsed = lapsed_of(&record, ask, now);
     let leased = record.lease(steps, &ask.wish(), now);

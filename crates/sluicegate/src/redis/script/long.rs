@@ -50,6 +50,14 @@ pub(crate) struct Long {
     pub(crate) garbage: bool,
 }
 
+/// Answers to identical requests, decided by the core.
+#[derive(Debug, Default)]
+pub(crate) struct LongAnswers {
+    pub(crate) each: Vec<Answered>,
+    /// Whether a corrupt record was found. It counted as empty.
+    pub(crate) garbage: bool,
+}
+
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -164,10 +172,11 @@ pub(crate) async fn ask_long(
     plans: &Plans,
     ask: &Ask,
     clock: Option<Timestamp>,
-) -> Result<Vec<Answered>, LongError> {
-    let mut answers = Vec::with_capacity(ask.count as usize);
+) -> Result<LongAnswers, LongError> {
+    let mut answers = LongAnswers::default();
     for _ in 0..ask.count {
-        answers.push(ask_once(link, plans, ask, clock).await?);
+        let answered = ask_once(link, plans, ask, clock, &mut answers.garbage).await?;
+        answers.each.push(answered);
     }
     Ok(answers)
 }
@@ -177,6 +186,7 @@ async fn ask_once(
     plans: &Plans,
     ask: &Ask,
     clock: Option<Timestamp>,
+    garbage: &mut bool,
 ) -> Result<Answered, LongError> {
     let mut verdicts = vec![UNCOUNTED; ask.parts.len()];
     let mut together = Vec::new();
@@ -188,6 +198,7 @@ async fn ask_once(
         let op = ask.op.on(part.cost, ask.holder);
         let said = apply(link, plans, &[LongPart::of(part)], op, clock).await?;
         verdicts[place] = said.answer.verdict;
+        *garbage |= said.garbage;
     }
     let mut allowed = ask.may_go(&verdicts);
     if !together.is_empty() {
@@ -195,7 +206,9 @@ async fn ask_once(
             together.iter().map(|place| LongPart::of(&ask.parts[*place])).collect();
         let cost = parts.iter().filter_map(|part| part.cost).max().unwrap_or(0);
         let op = if allowed { ask.op.on(cost, ask.holder) } else { Op::Peek { cost } };
-        let Long { answer, mut each, .. } = apply(link, plans, &parts, op, clock).await?;
+        let Long { answer, mut each, garbage: found } =
+            apply(link, plans, &parts, op, clock).await?;
+        *garbage |= found;
         allowed &= answer.verdict.is_allowed();
         // Where nobody stands beside it, its word is that of all.
         if let [only] = each.as_mut_slice() {

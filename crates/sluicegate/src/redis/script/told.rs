@@ -202,8 +202,7 @@ impl<'a> Replay<'a> {
             garbage |= matches!(record, Some(Found::Garbage));
             let (account, epoch) = match record {
                 Some(Found::Record(record)) => (record.account, Some(record.epoch)),
-                Some(Found::Other(_)) => return Err(BadReply),
-                Some(Found::Garbage) | None => (Account::default(), None),
+                Some(Found::Other(_) | Found::Garbage) | None => (Account::default(), None),
             };
             found.push((place, account, epoch));
         }

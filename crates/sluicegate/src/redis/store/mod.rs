@@ -372,7 +372,10 @@ impl Store {
         let _one_at_a_time = inner.long_lock(&ask.parts).await;
         let said = script::ask_long(&inner.link, &inner.plans, &ask, inner.clock()).await;
         let mut said = said.map_err(|error| call_error(error.into()))?;
-        said.pop().ok_or(CallError::Broken)
+        if said.garbage {
+            inner.garbage.fetch_add(1, Ordering::Relaxed);
+        }
+        said.each.pop().ok_or(CallError::Broken)
     }
 
     /// Any operation on parts that can be asked together, all or nothing.

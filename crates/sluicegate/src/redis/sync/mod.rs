@@ -150,14 +150,13 @@ fn heard_of_one(said: Value, at: Timestamp) -> Option<Heard> {
     else {
         return None;
     };
-    let (own, others) = (std::str::from_utf8(own).ok()?, std::str::from_utf8(others).ok()?);
-    let others: Option<Vec<_>> = others.split_ascii_whitespace().map(others_of).collect();
+    // Corrupt fields count as nothing: the reply holds other identities too.
+    let (own, others) = (String::from_utf8_lossy(own), String::from_utf8_lossy(others));
     Some(Heard {
         at,
-        epoch: u64::try_from(*epoch).ok()?,
-        // What cannot be read counts as nothing, as it does for everybody.
+        epoch: u64::try_from(*epoch).unwrap_or(0),
         own: own.split_ascii_whitespace().filter_map(own_of).collect(),
-        others: others?,
+        others: others.split_ascii_whitespace().filter_map(others_of).collect(),
     })
 }
 

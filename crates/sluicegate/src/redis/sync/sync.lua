@@ -5,6 +5,9 @@ local SLACK_MS = 60000
 -- Where the time is told, nothing runs out by itself.
 local TOLD_MS = 3600000
 local EPOCH = 'epoch'
+local EXACT_MAX = 9007199254740991
+-- Sums of what several nodes have counted, as far as a node can read them.
+local SUM_MAX = 2 ^ 62
 
 local told_now = ARGV[1]
 local node = ARGV[2]
@@ -16,17 +19,32 @@ else
   now = tonumber(told_now)
 end
 
+-- A number that is not negative, and exact; nothing for anything else, as no node writes it.
+local function exact(text)
+  local n = string.match(text or '', '^%d+$') and tonumber(text)
+  return n and n <= EXACT_MAX and n or nil
+end
+
 -- The series of a text that are still of use, in their order.
+local NUMBERS = { 'over', 'start', 'admitted', 'given', 'before', 'was_admitted', 'was_given' }
+
+local function read_series(name, ...)
+  local series = { name = name }
+  for i = 1, #NUMBERS do
+    local number = exact((select(i, ...)))
+    if not number then return nil end
+    series[NUMBERS[i]] = number
+  end
+  return series
+end
+
 local function read(text)
   local all = {}
-  local pattern = '([^%s=]+)=(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)'
-  for name, over, start, admitted, given, before, was_admitted, was_given in string.gmatch(text, pattern) do
-    local series = {
-      name = name, over = tonumber(over),
-      start = tonumber(start), admitted = tonumber(admitted), given = tonumber(given),
-      before = tonumber(before), was_admitted = tonumber(was_admitted), was_given = tonumber(was_given),
-    }
-    if series.over > now then all[#all + 1] = series end
+  for word in string.gmatch(text, '%S+') do
+    local name, numbers = string.match(word, '^([^=]+)=(.*)$')
+    local series = name
+      and read_series(name, string.match(numbers, '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$'))
+    if series and series.over > now then all[#all + 1] = series end
   end
   return all
 end
@@ -81,7 +99,9 @@ end
 -- What everybody has admitted in a window, and until when that is of use. Nothing where nobody has.
 local function total(text)
   local sum, over = string.match(text or '', '^(-?%d+),(%d+)$')
-  return tonumber(sum), tonumber(over)
+  sum, over = sum and tonumber(sum), exact(over)
+  if not over or sum > SUM_MAX or sum < -SUM_MAX then return nil, nil end
+  return sum, over
 end
 
 -- Merges what is kept of a node with what it tells. What is kept then, whether a window is new, and what to write.
@@ -161,7 +181,7 @@ local function look_at_all(key)
     end
   end
   table.sort(others)
-  return { tonumber(fields[EPOCH] or '') or 0, own_text, table.concat(others, ' ') }
+  return { exact(fields[EPOCH]) or 0, own_text, table.concat(others, ' ') }
 end
 
 local function answer(key, op, told_epoch, text)
@@ -176,9 +196,9 @@ local function answer(key, op, told_epoch, text)
     redis.call('DEL', key)
     kept = {}
   end
-  local epoch = tonumber(kept[1] or '') or 0
+  local epoch = exact(kept[1] or nil) or 0
   if op == '!' then
-    epoch = math.max(epoch, told_epoch) + 1
+    epoch = math.min(math.max(epoch, told_epoch) + 1, EXACT_MAX)
     begin_anew(key, epoch, pushed)
     kept = {}
   elseif op == '+' and told_epoch > epoch then

@@ -180,6 +180,44 @@ async fn what_is_no_hash_is_written_over() {
     assert_eq!(others(&look(&two).await), [(1, 5)]);
 }
 
+/// Corruption of one identity's hash fails no other identity of the call.
+#[tokio::test]
+async fn corruption_is_confined_to_its_identity() {
+    let server = Single::start();
+    let [one, two] = [1, 2].map(|seed| node(&server, seed));
+    let (huge, name) = ("9".repeat(400), format!("{:016x}", one.node()));
+    let series = format!("60000000={huge},{START},5,0,0,0,0");
+    let sum = format!("{huge},{huge}");
+    let minute = format!("60000000={START}");
+    let damaged: [(&str, &str); 12] = [
+        ("epoch", "inf"),
+        ("epoch", "-5"),
+        ("epoch", "1e300"),
+        ("epoch", &huge),
+        (&name, &series),
+        (&name, "60000000=1,2"),
+        (&name, "nothing=at=all,1,2,3,4,5,6,7"),
+        (&minute, &sum),
+        (&minute, "-9e99,5"),
+        ("a name=4102444800000000", "7,4102444800000001"),
+        ("=4102444800000000", "7,4102444800000001"),
+        ("60000000=99999999999999999999999999", "7,4102444800000001"),
+    ];
+    for (place, (field, value)) in (1..).zip(damaged) {
+        server.cli(&["HSET", "{bad}:e", field, value]);
+        for op in [SyncOp::Push, SyncOp::Look, SyncOp::LookAtAll] {
+            let both = ["{bad}:e", "{k}:e"].map(|key| Push {
+                key: key.as_bytes().into(),
+                op,
+                ..push(0, counted(window(0, place, 0), NONE))
+            });
+            let heard = one.sync(&both).await;
+            assert!(heard.is_ok_and(|all| all.len() == 2), "{op:?} with {field}: {value}");
+        }
+        assert_eq!(others(&look(&two).await), [(0, place as i64)], "{field}: {value}");
+    }
+}
+
 #[tokio::test]
 async fn many_keys_are_told_in_one_call_each_with_series_of_its_own() {
     let server = Single::start();

@@ -1,5 +1,6 @@
 //! Records read whole, and written if they are as they were read.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use redis::Value;
@@ -24,7 +25,7 @@ pub(in crate::redis::script) struct Seat {
     /// The record as it lies in the store.
     text: Option<Vec<u8>>,
     /// What lies in the sets beside it.
-    sets: Vec<Vec<Member>>,
+    sets: Vec<ReadSet>,
     pub(in crate::redis::script) epoch: u64,
     pub(in crate::redis::script) account: Account,
     pub(in crate::redis::script) brought_over: bool,
@@ -34,7 +35,15 @@ pub(in crate::redis::script) struct Seat {
 /// What a store has of an identity.
 struct Read {
     text: Option<Vec<u8>>,
-    sets: Vec<Vec<Member>>,
+    sets: Vec<ReadSet>,
+}
+
+/// A sorted set beside a record.
+#[derive(Debug, Default)]
+struct ReadSet {
+    members: Vec<Member>,
+    /// Whether all names are UTF-8 and all scores integers, as nodes write them.
+    is_exact: bool,
 }
 
 /// Reads the records of all parts, brought over to their limits; and the time.
@@ -84,26 +93,27 @@ async fn read(
             Some(Value::Nil) => None,
             _ => return Err(LongError::BadReply),
         };
-        let sets: Result<_, BadReply> = (0..*count).map(|_| members(values.next())).collect();
+        let sets: Result<_, BadReply> = (0..*count).map(|_| read_set(values.next())).collect();
         reads.push(Read { text, sets: sets? });
     }
     Ok((Timestamp::from_micros(u64::try_from(now).unwrap_or(0)), reads))
 }
 
 /// The members of a set: names, each with its score behind it.
-fn members(value: Option<Value>) -> Result<Vec<Member>, BadReply> {
+fn read_set(value: Option<Value>) -> Result<ReadSet, BadReply> {
     let Some(Value::Array(values)) = value else { return Err(BadReply) };
     let (pairs, []) = values.as_chunks::<2>() else { return Err(BadReply) };
-    let member = |[name, score]: &[Value; 2]| {
+    let mut set = ReadSet { members: Vec::with_capacity(pairs.len()), is_exact: true };
+    for [name, score] in pairs {
         let (Value::BulkString(name), Value::BulkString(score)) = (name, score) else {
             return Err(BadReply);
         };
-        // What is no name or no score of ours is told apart when it is read as one.
         let score = std::str::from_utf8(score).ok().and_then(|score| score.parse().ok());
-        let name = String::from_utf8_lossy(name).into_owned();
-        Ok(Member { score: score.unwrap_or(0), name })
-    };
-    pairs.iter().map(member).collect()
+        let name = String::from_utf8_lossy(name);
+        set.is_exact &= score.is_some() && matches!(name, Cow::Borrowed(_));
+        set.members.push(Member { score: score.unwrap_or(0), name: name.into_owned() });
+    }
+    Ok(set)
 }
 
 /// Writes all seats, if nobody has written since they were read. Whether it did.
@@ -143,7 +153,7 @@ impl Read {
     }
 
     fn beside(&self) -> Vec<Beside> {
-        self.sets.iter().cloned().map(Beside::Whole).collect()
+        self.sets.iter().map(|set| Beside::Whole(set.members.clone())).collect()
     }
 
     fn seat(self, part: &LongPart, old: Option<&Charter>, now: Timestamp) -> Seat {
@@ -220,12 +230,16 @@ impl Seat {
         ];
         // Limits of before may have had more sets.
         sets.resize_with(self.sets.len(), Vec::new);
-        for (was, is) in self.sets.iter().zip(sets) {
+        for (set, is) in self.sets.iter().zip(sets) {
+            // Lossy names cannot be removed one by one.
+            let clears = self.garbage || !set.is_exact;
+            let was = if clears { [].as_slice() } else { &set.members };
             let (was, is): (BTreeSet<&Member>, BTreeSet<&Member>) =
                 (was.iter().collect(), is.iter().collect());
             let (leave, come): (Vec<_>, Vec<_>) =
                 (was.difference(&is).collect(), is.difference(&was).collect());
-            args.extend([leave.len(), come.len()].map(|count| count.to_string().into_bytes()));
+            let leaving = if clears { "-1".to_owned() } else { leave.len().to_string() };
+            args.extend([leaving, come.len().to_string()].map(String::into_bytes));
             args.extend(leave.iter().map(|member| member.name.clone().into_bytes()));
             for member in come {
                 args.extend(

@@ -128,18 +128,10 @@ local function slack_of(span)
   return max(span, CLOCK_SLACK)
 end
 
--- A mark as text, and back.
+-- A mark as text.
 local function mark_text(us, frac)
   if frac == 0 then return fmt('%.0f', us) end
   return fmt('%.0f+%.0f', us, frac)
-end
-
--- How many members a sorted set has. What is none, somebody else has put there.
-local function members_of(key)
-  local count = redis.pcall('ZCARD', key)
-  if type(count) == 'number' then return count end
-  call('DEL', key)
-  return 0
 end
 
 -- A pass is the moment of a turn; later and never are told apart by these.
@@ -164,3 +156,61 @@ local kernels = setmetatable({}, {
     return made[kind]
   end,
 })
+
+-- Reads what lies in the store, where anything may lie. Made when a record is read, as the kernels are.
+makers.codec = function()
+  -- `unreadable` is set when a sorted set holds members or scores that no node writes. Readers return an arbitrary valid number
+  -- then and never raise: `decide.lua` reads everything a request needs before it writes, and defers such a request to the node.
+  local codec = { unreadable = false }
+  local FIELDS = { e = 'extra', s = 'seen', h = 'hole' }
+
+  -- Number of a record; nil if it is missing or not exact.
+  local function exact(text)
+    local n = tonumber(text)
+    return n and n <= EXACT_MAX and n or nil
+  end
+  codec.exact = exact
+
+  function codec.mark(text)
+    local us = match(text, '^%d+$')
+    if us then return exact(us), 0 end
+    local whole, parts = match(text, '^(%d+)%+(%d+)$')
+    local frac = exact(parts)
+    return frac and exact(whole), frac
+  end
+
+  -- Reads named fields such as `,s12,h34` into `s`; nil if one is unknown, duplicate or not exact.
+  function codec.fields(s, text, letters)
+    while text ~= '' do
+      local letter, digits, rest = match(text, '^,(%l)(%d+)(.*)$')
+      local field = letter and string.find(letters, letter, 1, true) and FIELDS[letter]
+      local value = field and exact(digits)
+      if not value or s[field] then return nil end
+      s[field], text = value, rest
+    end
+    return s
+  end
+
+  -- Clamps `n`.
+  function codec.within(n, least, most)
+    if n >= least and n <= most then return n end
+    codec.unreadable = true
+    return max(least, min(n, most))
+  end
+
+  -- Score of a member: a timestamp.
+  function codec.moment(score)
+    local moment = exact(score)
+    if moment and moment >= 0 and floor(moment) == moment then return moment end
+    codec.unreadable = true
+    return 0
+  end
+
+  -- Number of members of a sorted set; nil for another type.
+  function codec.members(key)
+    local count = redis.pcall('ZCARD', key)
+    return type(count) == 'number' and count or nil
+  end
+
+  return codec
+end

@@ -107,7 +107,7 @@ local function book(part, op, now)
     step.kernel[act](step.limit, r.plain[place], cost, now)
     if step.boost then step.boost_kernel[act](step.boost, r.boost[place], cost, now) end
   end
-  if op == 'refund' and r.known then r.epoch = r.epoch + 1 end
+  if op == 'refund' and r.known then r.epoch = cut(r.epoch + 1) end
   -- What is given back does not undo what is leased.
   if op == 'refund' then keep_leased(r, now) end
   touch(r)
@@ -115,10 +115,15 @@ end
 
 -- Tells a part as it is before it is asked: its record, and of its sets as much as matters.
 local function tell(part, holder, now, out)
-  local r = part.record
+  local r, told = part.record, part.preview
+  if told and part.previewed_at == changes and r.looked_at_by == part then
+    for i = 1, #told do out[#out + 1] = told[i] end
+    return
+  end
   if r.touched then close_record(r, now) end
   out[#out + 1] = r.text
   if part.sheet.sets == 0 then return end
+  r.looked_at_by = part
   for place = 1, #part.sheet do
     local step = part.sheet[place]
     if step.kernel.has_set then
@@ -220,12 +225,23 @@ local function ask_next(op, count, parts, held, holder)
     has_sets = has_sets or sheet.sets > 0
     ask[p] = part
   end
-  if not goes_the_short_way(ask, now) then
-    out[#out + 1] = LONG_WAY
-  else
+  if has_sets then kernels.codec.unreadable = false end
+  local goes = goes_the_short_way(ask, now)
+  if goes then
     for p = 1, parts do
       if not ask[p].record.is_open then open_record(ask[p].record, now) end
     end
+    -- Sets are read before anything is written: what is found goes into the preview of each part.
+    for p = 1, has_sets and parts or 0 do
+      local preview = {}
+      tell(ask[p], ask.holder, now, preview)
+      ask[p].preview, ask[p].previewed_at = preview, changes
+    end
+    goes = not has_sets or not kernels.codec.unreadable
+  end
+  if not goes then
+    out[#out + 1] = LONG_WAY
+  else
     local place = #out + 1
     out[place], out[place + 1] = 0, 0
     local passed_count, told = 0, 0

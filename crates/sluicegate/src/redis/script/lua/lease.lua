@@ -94,7 +94,7 @@ local function hear(r, node, serial, give, hold, want, ttl)
       local step = r.sheet[step_place]
       step.kernel.put(step.limit, r.plain[step_place], give, now)
     end
-    r.epoch = r.epoch + 1
+    r.epoch = cut(r.epoch + 1)
   end
   local granted = 0
   if ends_of(r, ttl) > now then granted = share(leases, room_of(r), want) end

@@ -3,6 +3,7 @@
 
 makers[5] = function()
   local ENTRIES_MAX = 10000
+  local codec = kernels.codec
 
   local log = { has_set = true }
 
@@ -23,17 +24,13 @@ makers[5] = function()
 
   function log.read(_, text, key)
     local seen, sum, denied, first, last, sequence = match(text, '^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+)$')
-    if not seen then return nil end
-    return {
-      key = key,
-      seen = tonumber(seen),
-      sum = tonumber(sum),
-      denied = tonumber(denied),
-      first = tonumber(first),
-      last = tonumber(last),
-      sequence = tonumber(sequence),
-      count = members_of(key),
-    }
+    local s = { key = key, count = codec.members(key) }
+    s.seen, s.sum, s.denied = codec.exact(seen), codec.exact(sum), codec.exact(denied)
+    s.first, s.last, s.sequence = codec.exact(first), codec.exact(last), codec.exact(sequence)
+    if not (s.seen and s.sum and s.denied and s.first and s.last and s.sequence) then return nil end
+    -- The minimum weight is 1.
+    if not s.count or s.count > s.sum or s.denied > s.sum or s.first > s.last then return nil end
+    return s
   end
 
   function log.write(_, s)
@@ -63,14 +60,23 @@ makers[5] = function()
     return op ~= 'hit' or s.seen > now or l.retention > l.longest
   end
 
+  local function weight_of(member)
+    local digits, mark = match(member, '%-(%d+)(d?)$')
+    local weight = codec.exact(digits)
+    if not weight then
+      codec.unreadable, weight = true, 0
+    end
+    return weight, mark == 'd'
+  end
+
   local function weigh(members)
     local own, denied = 0, 0
     for i = 1, #members do
-      local weight, mark = match(members[i], '%-(%d+)(d?)$')
-      if mark == 'd' then
-        denied = denied + tonumber(weight)
+      local weight, is_denied = weight_of(members[i])
+      if is_denied then
+        denied = denied + weight
       else
-        own = own + tonumber(weight)
+        own = own + weight
       end
     end
     return own, denied
@@ -89,8 +95,9 @@ makers[5] = function()
     local gone = call('ZRANGE', s.key, '-inf', to, 'BYSCORE')
     local own, denied = weigh(gone)
     call('ZREMRANGEBYSCORE', s.key, '-inf', to)
-    s.sum, s.denied, s.count = s.sum - own - denied, s.denied - denied, s.count - #gone
-    s.first = tonumber(call('ZRANGE', s.key, 0, 0, 'WITHSCORES')[2]) or 0
+    s.count, s.denied = s.count - #gone, codec.within(s.denied - denied, 0, EXACT_MAX)
+    s.sum = codec.within(s.sum - own - denied, max(s.count, s.denied), EXACT_MAX)
+    s.first = codec.moment(call('ZRANGE', s.key, 0, 0, 'WITHSCORES')[2])
     return true
   end
 
@@ -100,7 +107,7 @@ makers[5] = function()
   end
 
   -- What the entries up to a moment weigh, own ones and denied ones.
-  local function weight_until(s, moment)
+  local function sums_until(s, moment)
     if s.count == 0 or s.first > moment then return 0, 0 end
     if s.last <= moment then return s.sum - s.denied, s.denied end
     local at = fmt('%.0f', moment)
@@ -112,18 +119,24 @@ makers[5] = function()
     return s.sum - s.denied - own, s.denied - denied
   end
 
+  local function weight_until(s, moment)
+    local own, denied = sums_until(s, moment)
+    return codec.within(own, 0, s.sum - s.denied), codec.within(denied, 0, s.denied)
+  end
+
   -- The time of the entry with which so much has left, oldest first; nil if all of it is not enough.
   local function leaves_at(s, weight)
     if weight > s.sum then return nil end
     if s.count == s.sum then
       local rank = fmt('%.0f', weight - 1)
-      return tonumber(call('ZRANGE', s.key, rank, rank, 'WITHSCORES')[2])
+      local score = call('ZRANGE', s.key, rank, rank, 'WITHSCORES')[2]
+      return score and codec.moment(score)
     end
-    for from = 0, s.count, AT_A_TIME do
+    for from = 0, s.count - 1, AT_A_TIME do
       local some = call('ZRANGE', s.key, from, from + AT_A_TIME - 1, 'WITHSCORES')
       for i = 1, #some, 2 do
-        weight = weight - tonumber((match(some[i], '%-(%d+)d?$')))
-        if weight <= 0 then return tonumber(some[i + 1]) end
+        weight = weight - (weight_of(some[i]))
+        if weight <= 0 then return codec.moment(some[i + 1]) end
       end
     end
     return nil
@@ -163,6 +176,7 @@ makers[5] = function()
     local groups, own, denied = 0, 0, 0
     for i = 1, #points do
       local until_own, until_denied = weight_until(s, points[i])
+      until_own, until_denied = codec.within(until_own, own, EXACT_MAX), codec.within(until_denied, denied, EXACT_MAX)
       if until_own > own or until_denied > denied then
         groups = groups + 1
         out[#out + 1] = points[i]

@@ -17,6 +17,8 @@ local function cell(text, at, pattern)
   if byte(text, at) == 45 and (byte(text, at + 1) or SPACE) == SPACE then return nil, nil, at + 2 end
   local _, last, first, second = find(text, pattern, at)
   if not last or (byte(text, last + 1) or SPACE) ~= SPACE then return nil, nil, nil end
+  -- A fraction without digits.
+  if second == '' and byte(text, last) == 43 then return nil, nil, nil end
   return tonumber(first), second and tonumber(second) or 0, last + 2
 end
 
@@ -42,7 +44,7 @@ end
 local function ask_bucket(l, us, frac, cost, now, place)
   local rolled = false
   if us then
-    if us >= now + l.full + l.slack then return nil end
+    if us >= now + l.full + l.slack or frac >= l.units then return nil end
     if us < now or us == now and frac == 0 then us, frac, rolled = now, 0, true end
   else
     us, frac = now, 0
@@ -73,7 +75,7 @@ end
 local function ask_tally(l, count, start, cost, now, place)
   if not count or now >= cut(start + l.period) then
     count, start = 0, aligned(now, l.period)
-  elseif start > now + l.slack then
+  elseif start > now + l.slack or count > EXACT_MAX then
     return nil
   end
   words[place] = fmt(TWO, cut(count + cost), start)

@@ -29,7 +29,7 @@ local function read_cells(r, cells)
   local plain, boost = {}, {}
   for word in string.gmatch(cells, '[^ ]+') do
     local step = sheet[place + 1]
-    if not step then break end
+    if not step then return false end
     place = place + 1
     local first, second = word, nil
     if step.boost then
@@ -47,7 +47,10 @@ local function read_cells(r, cells)
     end
     if step.boost and step.boost_kernel.has_set then set = set + 1 end
   end
-  if place ~= #sheet then return false end
+  -- Cells are separated by one space.
+  if place ~= #sheet or string.find(cells, '^ ') or string.find(cells, ' $') or string.find(cells, '  ', 1, true) then
+    return false
+  end
   r.plain, r.boost = plain, boost
   return true
 end
@@ -57,9 +60,12 @@ end
 local TTL_MAX = 600000000
 
 local function read_leases(text)
-  local leases, length = {}, -1
-  for word, amount, ends in string.gmatch(text, '(%x+:%d+:(%d+):%d+:(%d+))') do
-    leases[#leases + 1] = { word = word, amount = tonumber(amount), ends = tonumber(ends) }
+  local leases, length, exact = {}, -1, kernels.codec.exact
+  for word in string.gmatch(text, '[^,]+') do
+    local node, serial, amount, weight, ends = match(word, '^(%x+):(%d+):(%d+):(%d+):(%d+)$')
+    amount, ends, serial, weight = exact(amount), exact(ends), exact(serial), exact(weight)
+    if not amount or not ends or not serial or not weight or #node ~= 16 then return nil end
+    leases[#leases + 1] = { word = word, amount = amount, ends = ends }
     length = length + #word + 1
   end
   return length == #text and leases or nil
@@ -125,33 +131,27 @@ local function load_record(key_place, sheet, now)
   local r = { key = key, first_set = key_place + 1, sheet = sheet, text = text, epoch = 0, holds = '' }
   r.plain, r.boost = {}, {}
   if not text then return r end
+  -- Records of other limits and corrupt ones are deferred to the node.
+  r.long = true
   local fingerprint, epoch, rest = match(text, '^(%x+)%.(%d+) (.*)$')
-  if not fingerprint or #fingerprint ~= 8 then return r end
-  if fingerprint ~= sheet.fingerprint then
-    r.long = true
-    return r
-  end
+  local exact = kernels.codec.exact
+  epoch = exact(epoch)
+  if not epoch or fingerprint ~= sheet.fingerprint then return r end
   local pending = string.find(rest, ' @', 1, true)
   if pending then
     r.holds = string.sub(rest, pending)
     rest = string.sub(rest, 1, pending - 1)
     local changes_at, from, needed = match(r.holds, '^ @(%d+),(%d+),(%d+),%x+$')
-    r.changes_at, r.stays_from, r.needed = tonumber(changes_at), tonumber(from), tonumber(needed)
-    if not r.changes_at then
-      r.holds = ''
-      return r
-    end
+    r.changes_at, r.stays_from, r.needed = exact(changes_at), exact(from), exact(needed)
+    if not r.changes_at or not r.stays_from or not r.needed then return r end
   end
   local leased = string.find(rest, ' #', 1, true)
   if leased then
     r.leases = read_leases(string.sub(rest, leased + 2))
     rest = string.sub(rest, 1, leased - 1)
   end
-  if leased and not r.leases or not read_cells(r, rest) then
-    r.holds, r.changes_at, r.leases = '', nil, nil
-    return r
-  end
-  r.epoch, r.known = tonumber(epoch), true
+  if leased and not r.leases or not read_cells(r, rest) then return r end
+  r.epoch, r.known = epoch, true
   r.long = needs_long_way(r, now)
   return r
 end

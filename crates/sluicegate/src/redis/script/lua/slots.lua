@@ -3,6 +3,7 @@
 
 makers[7] = function()
   local slots = { has_set = true, is_held = true }
+  local codec = kernels.codec
 
   function slots.sheet(text, at)
     local l = {}
@@ -13,8 +14,9 @@ makers[7] = function()
 
   function slots.read(_, text, key)
     local seen, held = match(text, '^(%d+):(%d+)$')
-    if not seen then return nil end
-    return { key = key, seen = tonumber(seen), held = tonumber(held), count = members_of(key) }
+    local s = { key = key, seen = codec.exact(seen), held = codec.exact(held), count = codec.members(key) }
+    -- A holder has at least one slot.
+    return s.seen and s.held and s.count and s.count <= s.held and s
   end
 
   function slots.write(_, s)
@@ -30,7 +32,8 @@ makers[7] = function()
   end
 
   local function slots_of(member)
-    return tonumber(match(member, '%*(%d+)$')) or 1
+    if match(member, '^%x+$') then return 1 end
+    return codec.within(codec.exact(match(member, '^%x+%*(%d+)$')) or 0, 1, EXACT_MAX)
   end
 
   function slots.settle(_, s, now)
@@ -38,8 +41,8 @@ makers[7] = function()
     local to = fmt('%.0f', now)
     local gone = call('ZRANGE', s.key, '-inf', to, 'BYSCORE')
     if #gone == 0 then return false end
-    for i = 1, #gone do s.held = s.held - slots_of(gone[i]) end
     s.count = s.count - #gone
+    for i = 1, #gone do s.held = codec.within(s.held - slots_of(gone[i]), s.count, EXACT_MAX) end
     call('ZREMRANGEBYSCORE', s.key, '-inf', to)
     return true
   end
@@ -47,18 +50,18 @@ makers[7] = function()
   -- When the last lease ends.
   function slots.expires(_, s)
     if s.count == 0 then return 0 end
-    return tonumber(call('ZRANGE', s.key, -1, -1, 'WITHSCORES')[2]) or 0
+    return codec.moment(call('ZRANGE', s.key, -1, -1, 'WITHSCORES')[2])
   end
 
   -- What a holder has: the name of its member, and until when; nothing if it has none.
   local function lease_of(s, holder)
     if s.count == 0 then return nil end
     local score = call('ZSCORE', s.key, holder)
-    if score then return holder, tonumber(score) end
+    if score then return holder, codec.moment(score) end
     if s.held == s.count then return nil end
     local all = call('ZRANGE', s.key, 0, -1, 'WITHSCORES')
     for i = 1, #all, 2 do
-      if string.sub(all[i], 1, 17) == holder .. '*' then return all[i], tonumber(all[i + 1]) end
+      if string.sub(all[i], 1, 17) == holder .. '*' then return all[i], codec.moment(all[i + 1]) end
     end
     return nil
   end
@@ -66,13 +69,13 @@ makers[7] = function()
   -- The end of the lease with which so many slots will be free, and how many others than the holder's own that are by then.
   local function free_at(s, wanted, own)
     local freed, others = 0, 0
-    for from = 0, s.count, AT_A_TIME do
+    for from = 0, s.count - 1, AT_A_TIME do
       local some = call('ZRANGE', s.key, from, from + AT_A_TIME - 1, 'WITHSCORES')
       for i = 1, #some, 2 do
         local held = slots_of(some[i])
         freed = freed + held
         if some[i] ~= own then others = others + held end
-        if freed >= wanted then return tonumber(some[i + 1]), others end
+        if freed >= wanted then return codec.moment(some[i + 1]), others end
       end
     end
     return 0, 0
@@ -96,7 +99,7 @@ makers[7] = function()
     out[#out + 1] = v.free_at or 0
     out[#out + 1] = freed
     out[#out + 1] = slots.expires(nil, s)
-    out[#out + 1] = s.held - freed - mine
+    out[#out + 1] = codec.within(s.held - freed - mine, 0, EXACT_MAX)
     out[#out + 1] = v.mine_until or 0
     out[#out + 1] = mine
   end

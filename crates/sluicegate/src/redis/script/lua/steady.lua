@@ -13,17 +13,11 @@ makers[2] = function()
   end
 
   function meter.read(_, text)
-    local us = match(text, '^%d+$')
-    if us then return { us = tonumber(us), frac = 0, extra = 0 } end
-    local whole, frac, rest = match(text, '^(%d+)%+?(%d*)(.*)$')
-    if not whole then return nil end
-    return {
-      us = tonumber(whole),
-      frac = tonumber(frac) or 0,
-      extra = tonumber(match(rest, ',e(%d+)')) or 0,
-      seen = tonumber(match(rest, ',s(%d+)')),
-      hole = tonumber(match(rest, ',h(%d+)')),
-    }
+    local mark, rest = match(text, '^([^,]*)(.*)$')
+    local us, frac = kernels.codec.mark(mark)
+    local s = us and kernels.codec.fields({ us = us, frac = frac }, rest, 'esh')
+    if s then s.extra = s.extra or 0 end
+    return s
   end
 
   function meter.write(_, s)
@@ -39,6 +33,8 @@ makers[2] = function()
   end
 
   function meter.is_set_back(l, s, now)
+    -- The fraction of another rate.
+    if s.frac >= l.units then return true end
     local written = s.seen or ceil_of(earlier(l.units, s.us, s.frac, l.full, l.full_frac))
     return written > now + l.slack
   end
@@ -166,15 +162,12 @@ makers[6] = function()
   end
 
   function warm_up.read(_, text)
-    local us, frac, cool, cool_frac, seen = match(text, '^(%d+)%+?(%d*)~(%d+)%+?(%d*)~(%d+)$')
-    if not us then return nil end
-    return {
-      us = tonumber(us),
-      frac = tonumber(frac) or 0,
-      cool = tonumber(cool),
-      cool_frac = tonumber(cool_frac) or 0,
-      seen = tonumber(seen),
-    }
+    local free, cool, seen = match(text, '^([^~]+)~([^~]+)~(%d+)$')
+    if not free then return nil end
+    local s = { seen = kernels.codec.exact(seen) }
+    s.us, s.frac = kernels.codec.mark(free)
+    s.cool, s.cool_frac = kernels.codec.mark(cool)
+    return s.us and s.cool and s.seen and s
   end
 
   function warm_up.write(_, s)
@@ -186,7 +179,7 @@ makers[6] = function()
   end
 
   function warm_up.is_set_back(l, s, now)
-    return s.seen > now + l.slack
+    return s.seen > now + l.slack or s.frac >= l.units or s.cool_frac >= l.permits
   end
 
   function warm_up.settle(l, s, now)

@@ -60,13 +60,9 @@ makers[3] = function()
 
   function steps.read(_, text)
     local level, anchor, rest = match(text, '^(%-?%d+)@(%d+)(.*)$')
-    if not level then return nil end
-    local s = { level = tonumber(level), anchor = tonumber(anchor) }
-    if rest ~= '' then
-      s.seen = tonumber(match(rest, ',s(%d+)'))
-      s.hole = tonumber(match(rest, ',h(%d+)'))
-    end
-    return s
+    local s = level and { level = kernels.codec.exact(level), anchor = kernels.codec.exact(anchor) }
+    if not s or not s.level or s.level < -EXACT_MAX or not s.anchor then return nil end
+    return kernels.codec.fields(s, rest, 'sh')
   end
 
   function steps.write(_, s)
@@ -181,13 +177,10 @@ makers[4] = function()
 
   function counter.read(_, text)
     local start, previous, current, rest = match(text, '^(%d+):(%d+):(%d+)(.*)$')
-    if not start then return nil end
-    return {
-      start = tonumber(start),
-      previous = tonumber(previous),
-      current = tonumber(current),
-      booked = rest ~= '',
-    }
+    local exact = kernels.codec.exact
+    start, previous, current = exact(start), exact(previous), exact(current)
+    if not start or not previous or not current then return nil end
+    return { start = start, previous = previous, current = current, booked = rest ~= '' }
   end
 
   function counter.write(_, s)
@@ -276,8 +269,8 @@ makers[8] = function()
 
   function tally.read(_, text)
     local count, start = match(text, '^(%d+)@(%d+)$')
-    if not count then return nil end
-    return { count = tonumber(count), start = tonumber(start) }
+    count, start = kernels.codec.exact(count), kernels.codec.exact(start)
+    return count and start and { count = count, start = start }
   end
 
   function tally.write(_, s)
@@ -326,8 +319,8 @@ local function without_state(passes)
   return {
     sheet = function(_, at) return {}, at end,
     read = function(_, text)
-      local used = match(text, '^x(%d+)$')
-      return used and { used = tonumber(used) }
+      local used = not passes and kernels.codec.exact(match(text, '^x(%d+)$'))
+      return used and { used = used }
     end,
     write = function(_, s) return fmt('x%.0f', s.used) end,
     fresh = function() return {} end,

@@ -1,6 +1,7 @@
 -- Writes records if all of them are as they were read. Whether it did.
 -- ARGV: for each identity what it was and what it is to be (`-` for nothing, else the text behind a `=`), for how many milliseconds, and the number of
--- its sets; for each of these how many members leave and how many come, the names of the ones, and score and name of the others.
+-- its sets; for each of these how many members leave (-1: all) and how many come, the names of the ones, and score and name of
+-- the others.
 
 local AT_A_TIME = 2000
 
@@ -24,7 +25,7 @@ local function each(act)
     act(at, key)
     local sets = tonumber(ARGV[at + 3])
     at = at + 4
-    for _ = 1, sets do at = at + 2 + tonumber(ARGV[at]) + 2 * tonumber(ARGV[at + 1]) end
+    for _ = 1, sets do at = at + 2 + math.max(tonumber(ARGV[at]), 0) + 2 * tonumber(ARGV[at + 1]) end
     key = key + 1 + sets
   end
 end
@@ -46,7 +47,8 @@ each(function(at, key)
   for set = key + 1, key + sets do
     local leave, come = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
     local card = redis.pcall('ZCARD', KEYS[set])
-    if type(card) == 'table' then redis.call('DEL', KEYS[set]) end
+    if type(card) == 'table' or leave < 0 then redis.call('DEL', KEYS[set]) end
+    leave = math.max(leave, 0)
     in_portions('ZREM', KEYS[set], at + 2, at + 1 + leave)
     in_portions('ZADD', KEYS[set], at + 2 + leave, at + 1 + leave + 2 * come)
     redis.call('PEXPIRE', KEYS[set], ms)

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 
 use super::anything::{KEYS, Turn, hit_on_an_edge, leasable, leased_turn, logs, ruled, turn};
+use super::corruption::{Step, VICTIM, step};
 use super::world::Bench;
 use crate::redis::script::DISAGREEMENTS;
 
@@ -58,6 +59,32 @@ fn the_store_answers_as_the_core_does_and_keeps_what_it_keeps() {
     script_and_core_agree();
     let (short, long) = ways.get();
     assert!(short > long, "{short} short, {long} long: hardly anything was decided by the script");
+}
+
+/// Corruption of one identity fails no call and changes no answer of the others.
+#[test]
+fn corruption_is_confined_to_its_identity() {
+    let bench = Bench::start();
+    let start = prop_oneof![0..20_000_000u64, 1_790_000_000_000_000..1_800_000_000_000_000u64];
+    let steps = prop::collection::vec(step(), 1..40);
+    let input = (start, prop::collection::vec(ruled(), KEYS), steps);
+    let checked = TestRunner::new(config()).run(&input, |(start, rules, steps)| {
+        let mut world = bench.world(start, &rules).with_victim(VICTIM);
+        for (place, step) in steps.iter().enumerate() {
+            match step {
+                Step::Damage(damage) => world.damage(damage),
+                Step::Turn(turn) => {
+                    let took: Result<(), String> = world.take(turn);
+                    took.map_err(|said| TestCaseError::fail(told(place, turn, said)))?;
+                }
+            }
+        }
+        world.recover_victim().map_err(TestCaseError::fail)
+    });
+    if let Err(error) = checked {
+        panic!("{error}");
+    }
+    script_and_core_agree();
 }
 
 /// Three nodes buy ahead, hold and give back, and meanwhile everything else happens too.
