@@ -76,7 +76,7 @@ async fn an_estimate_is_settled_with_what_was_used() {
     assert_eq!(told.headers["X-RateLimit-Remaining"], "600");
     let told = told.json();
     assert_eq!((&told["allowed"], &told["expires_after_ms"]), (&json!(true), &json!(60_000)));
-    assert_eq!(service.holds().reservations(), 1);
+    assert_eq!(service.holds().reservations(service.engine().now()), 1);
 
     let name = told["reservation"].as_str().unwrap();
     let told = ask(&app, "/v1/commit", json!({ "reservation": name, "hits": 150 })).await;
@@ -84,7 +84,7 @@ async fn an_estimate_is_settled_with_what_was_used() {
     assert_eq!(told.headers["X-RateLimit-Remaining"], "850");
     assert_eq!(told.json()["returned"], 250);
     assert_eq!(told.json()["statuses"][0]["remaining"], 850);
-    assert_eq!(service.holds().reservations(), 0);
+    assert_eq!(service.holds().reservations(service.engine().now()), 0);
 
     let again = ask(&app, "/v1/commit", json!({ "reservation": name, "hits": 150 })).await;
     assert_eq!(
@@ -122,7 +122,7 @@ async fn nobody_settles_and_time_does() {
     let late = json!({ "reservation": told["reservation"], "hits": 10 });
     assert_eq!(ask(&app, "/v1/commit", late).await.json()["returned"], 0);
     assert_eq!(left(&app).await, 990);
-    assert_eq!(service.holds().reservations(), 0);
+    assert_eq!(service.holds().reservations(service.engine().now()), 0);
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn a_denial_is_that_of_a_check() {
     );
     assert_eq!(told.limits(), checked.limits());
     assert!(told.headers.contains_key("retry-after"));
-    assert_eq!(service.holds().reservations(), 1);
+    assert_eq!(service.holds().reservations(service.engine().now()), 1);
 }
 
 #[tokio::test]
@@ -159,14 +159,18 @@ async fn what_nothing_is_held_of_is_not_counted_however_often_it_is_settled() {
     let held = reserve(&app, 1).await;
     let nothing = json!({ "domain": "llm", "descriptors": [{ "nobody": "42" }] });
     let told = ask(&app, "/v1/reserve", nothing).await.json();
-    assert_eq!(service.holds().reservations(), 1);
+    assert_eq!(service.holds().reservations(service.engine().now()), 1);
     for _ in 0..2 {
         let settled = json!({ "reservation": told["reservation"], "hits": 1 });
         assert_eq!(ask(&app, "/v1/commit", settled).await.status, StatusCode::OK);
-        assert_eq!(service.holds().reservations(), 1, "the other is still there");
+        assert_eq!(
+            service.holds().reservations(service.engine().now()),
+            1,
+            "the other is still there"
+        );
     }
     ask(&app, "/v1/cancel", json!({ "reservation": held })).await;
-    assert_eq!(service.holds().reservations(), 0);
+    assert_eq!(service.holds().reservations(service.engine().now()), 0);
 }
 
 #[tokio::test]
@@ -193,7 +197,11 @@ async fn where_nothing_is_enforced_a_reservation_is_settled_too() {
     let app = router(service.clone(), Options::default());
     reserve(&app, 900).await;
     let name = reserve(&app, 900).await;
-    assert_eq!(service.holds().reservations(), 1, "the second is a name only");
+    assert_eq!(
+        service.holds().reservations(service.engine().now()),
+        1,
+        "the second is a name only"
+    );
     let told = ask(&app, "/v1/commit", json!({ "reservation": name, "hits": 5 })).await;
     assert_eq!((told.status, &told.json()["returned"]), (StatusCode::OK, &json!(0)));
 }
@@ -270,7 +278,7 @@ async fn a_name_has_a_bound() {
     let told = ask(&app, "/v1/reserve", body).await;
     assert_eq!(told.status, StatusCode::BAD_REQUEST);
     assert!(told.text.contains("8192 is the most"), "{}", told.text);
-    assert_eq!(service.holds().reservations(), 0);
+    assert_eq!(service.holds().reservations(service.engine().now()), 0);
 }
 
 // === waiting ===

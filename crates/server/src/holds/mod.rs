@@ -31,8 +31,8 @@ pub const TTL_MAX: Span = Span::from_secs(24 * 3_600);
 pub const PATIENCE: Span = Span::from_secs(30);
 /// How long anybody may wait.
 pub const PATIENCE_MAX: Span = Span::from_secs(600);
-/// How long the counters remember a reservation that ran out, so that a late settlement is charged.
-const REMEMBERED: Span = Span::from_secs(24 * 3_600);
+/// Expired brief reservations dropped per new reservation.
+const DROPPED_WITH_EACH: usize = 2;
 
 /// What is held for later.
 ///
@@ -132,19 +132,41 @@ impl Holds {
         now: Timestamp,
         checked: &mut Checked,
     ) -> Result<Option<Ticket>, NotHeld> {
-        let forgotten_at = now.after(ttl.min(TTL_MAX)).after(REMEMBERED);
-        let ticket = Ticket::new(request, Engine::new_holder(), forgotten_at)?;
-        if !self.pending.add(forgotten_at, now) {
-            return Err(NotHeld::TooManyReservations { most: self.pending.most() });
+        self.drop_expired(counters, rules, now).await;
+        let expires_at = now.after(ttl.min(TTL_MAX));
+        let usual = Pending::forgotten_at(expires_at);
+        let mut ticket = Ticket::new(request, Engine::new_holder(), usual)?;
+        let forgotten_at = self.pending.add(expires_at, ticket.bytes(), now);
+        let too_many = || NotHeld::TooManyReservations { most: self.pending.most() };
+        let forgotten_at = forgotten_at.ok_or_else(too_many)?;
+        let take_back = || self.pending.take_back(expires_at, forgotten_at);
+        if forgotten_at != usual {
+            let brief = Ticket::new(request, ticket.holder(), forgotten_at);
+            ticket = brief.inspect_err(|_| take_back())?;
         }
         let terms = (ticket.holder(), ttl.min(TTL_MAX));
         // Counted until it is known, also if nobody waits for that.
         let reserved = counters.reserve(rules, request, terms, now, checked).await;
         if reserved.is_err() || !checked.allowed || !may_hold(rules, checked) {
-            self.pending.remove(forgotten_at);
+            take_back();
+        } else {
+            self.pending.reserved(&ticket, expires_at);
         }
         reserved.map_err(NotHeld::Hold)?;
         Ok(checked.allowed.then_some(ticket))
+    }
+
+    /// Drops expired brief reservations from the counters.
+    async fn drop_expired(&self, counters: Counters<'_>, rules: &Snapshot<'_>, now: Timestamp) {
+        for _ in 0..DROPPED_WITH_EACH {
+            let Some(ticket) = self.pending.take_expired(now) else { return };
+            let entries = ticket.entries();
+            let descriptors = ticket.descriptors(&entries);
+            let request = ticket.request(0, &descriptors);
+            let mut checked = Checked::default();
+            // On an error the counters drop it by themselves after 24 hours.
+            let _ = counters.cancel(rules, &request, ticket.holder(), now, &mut checked).await;
+        }
     }
 
     /// A ticket for something that goes though it would be denied, since nothing is enforced: there is nothing to settle.
@@ -215,7 +237,7 @@ impl Holds {
             }
         };
         if settled.is_ok() && may_hold(rules, checked) {
-            self.pending.remove(ticket.forgotten_at());
+            self.pending.settled(ticket);
         }
         settled.map_err(NotHeld::Hold)
     }
@@ -245,10 +267,10 @@ impl Holds {
         &self.answers
     }
 
-    /// How many reservations are not settled or forgotten, at most.
+    /// Number of reservations that are neither settled nor expired.
     #[must_use]
-    pub fn reservations(&self) -> u64 {
-        self.pending.count()
+    pub fn reservations(&self, now: Timestamp) -> u64 {
+        self.pending.count(now)
     }
 
     /// How many wait.
@@ -327,7 +349,7 @@ impl fmt::Display for NotHeld {
             Self::Ticket(no) => no.fmt(f),
             Self::TooManyReservations { most } => write!(
                 f,
-                "`{most}` reservations are neither settled nor forgotten, the most there may be; commit or cancel what is reserved"
+                "`{most}` reservations are neither settled nor expired, the most there may be; commit or cancel what is reserved"
             ),
             Self::TooManyWait { most } => {
                 write!(f, "`{most}` wait already, the most there may be; ask again later")

@@ -1,11 +1,23 @@
-//! How many reservations take memory: those that are not settled, until they are forgotten.
+//! Bounds on reservations that are not settled.
+//!
+//! Two counters share one bound. *Active* reservations have not expired; beyond the bound a new one
+//! is refused. *Remembered* reservations include expired ones, for another 24 hours, so that a late
+//! commit is charged; beyond the bound a new reservation is *brief* and is dropped from the counters
+//! when it expires. Expired reservations therefore never block new ones, and memory is bounded.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
-use sluicegate::Timestamp;
+use sluicegate::{Span, Timestamp};
 
-/// Counts reservations by the second in which they are forgotten.
+use super::Ticket;
+
+/// Tickets of brief reservations, together; beyond, none is admitted.
+const BRIEF_BYTES_MAX: usize = 64 << 20;
+/// Retention of expired reservations, for late commits.
+const REMEMBERED: Span = Span::from_secs(24 * 3_600);
+
+/// Counts reservations by when they expire and when they are forgotten.
 ///
 /// ```
 /// use sluicegate::{Span, Timestamp};
@@ -13,9 +25,10 @@ use sluicegate::Timestamp;
 ///
 /// let (pending, now) = (Pending::new(1), Timestamp::EPOCH);
 /// let then = now.after(Span::from_secs(60));
-/// assert!(pending.add(then, now));
-/// assert!(!pending.add(then, now), "one is the most");
-/// assert!(pending.add(then.after(Span::from_secs(60)), then), "the first is forgotten by then");
+/// assert!(pending.add(then, 100, now).is_some());
+/// assert!(pending.add(then, 100, now).is_none(), "one is the most");
+/// let later = then.after(Span::from_secs(60));
+/// assert!(pending.add(later, 100, then).is_some(), "the first has expired by then");
 /// ```
 #[derive(Debug)]
 pub struct Pending {
@@ -25,9 +38,24 @@ pub struct Pending {
 
 #[derive(Debug, Default)]
 struct Counts {
-    by_second: BTreeMap<u64, u64>,
+    active: ByTime<MILLI>,
+    remembered: ByTime<SECOND>,
+    /// Brief reservations by expiry and holder.
+    brief: BTreeMap<(u64, u64), Ticket>,
+    brief_bytes: usize,
+}
+
+/// Counts per time slot of `UNIT` microseconds.
+#[derive(Debug, Default)]
+struct ByTime<const UNIT: u64> {
+    counts: BTreeMap<u64, u64>,
     total: u64,
 }
+
+const MILLI: u64 = 1_000;
+const SECOND: u64 = 1_000_000;
+
+// === impl Pending ===
 
 impl Pending {
     /// At most so many.
@@ -36,36 +64,77 @@ impl Pending {
         Self { most, counts: Mutex::default() }
     }
 
-    /// Whether there is room for one more, which is forgotten at that moment.
-    pub fn add(&self, forgotten_at: Timestamp, now: Timestamp) -> bool {
+    /// Admits a reservation with a ticket of this size and returns when it is forgotten; `None` at
+    /// the bound.
+    pub fn add(&self, expires_at: Timestamp, bytes: usize, now: Timestamp) -> Option<Timestamp> {
         let mut counts = self.counts.lock();
-        counts.forget(now.as_micros() / 1_000_000);
-        if counts.total >= self.most {
-            return false;
+        counts.expire(now);
+        let is_brief = counts.remembered.total >= self.most;
+        let is_full = is_brief && counts.brief_bytes.saturating_add(bytes) > BRIEF_BYTES_MAX;
+        if counts.active.total >= self.most || is_full {
+            return None;
         }
-        counts.total += 1;
-        *counts.by_second.entry(second(forgotten_at)).or_default() += 1;
-        true
+        counts.active.add(expires_at);
+        if is_brief {
+            return Some(expires_at);
+        }
+        let forgotten_at = Self::forgotten_at(expires_at);
+        counts.remembered.add(forgotten_at);
+        Some(forgotten_at)
     }
 
-    /// One of those that would be forgotten at that moment is settled.
-    pub fn remove(&self, forgotten_at: Timestamp) {
+    /// When a reservation is forgotten that is not brief.
+    pub(super) const fn forgotten_at(expires_at: Timestamp) -> Timestamp {
+        expires_at.after(REMEMBERED)
+    }
+
+    /// Reverts [`Pending::add`] after a denial or an error.
+    pub(super) fn take_back(&self, expires_at: Timestamp, forgotten_at: Timestamp) {
         let mut counts = self.counts.lock();
-        let second = second(forgotten_at);
-        // It may be of a time before this process began.
-        if let Some(count) = counts.by_second.get_mut(&second) {
-            *count -= 1;
-            if *count == 0 {
-                counts.by_second.remove(&second);
-            }
-            counts.total -= 1;
+        counts.active.remove(expires_at);
+        if forgotten_at != expires_at {
+            counts.remembered.remove(forgotten_at);
         }
     }
 
-    /// How many there were when one was last added or settled.
+    /// Records the ticket of a brief reservation.
+    pub(super) fn reserved(&self, ticket: &Ticket, expires_at: Timestamp) {
+        if ticket.forgotten_at() == expires_at {
+            let mut counts = self.counts.lock();
+            counts.brief_bytes += ticket.bytes();
+            counts.brief.insert(brief_key(ticket), ticket.clone());
+        }
+    }
+
+    /// Removes a settled reservation. Tickets from before a restart are not counted.
+    pub(super) fn settled(&self, ticket: &Ticket) {
+        let mut counts = self.counts.lock();
+        let forgotten_at = ticket.forgotten_at();
+        if let Some(brief) = counts.brief.remove(&brief_key(ticket)) {
+            counts.brief_bytes -= brief.bytes();
+            counts.active.remove(forgotten_at);
+        } else {
+            counts.active.remove(forgotten_at.before(REMEMBERED));
+            counts.remembered.remove(forgotten_at);
+        }
+    }
+
+    /// Next expired brief reservation, for the caller to drop from the counters.
+    pub(super) fn take_expired(&self, now: Timestamp) -> Option<Ticket> {
+        let mut counts = self.counts.lock();
+        let now = now.as_micros() / MILLI;
+        let first = counts.brief.first_entry().filter(|first| first.key().0 <= now);
+        let ticket = first?.remove();
+        counts.brief_bytes -= ticket.bytes();
+        Some(ticket)
+    }
+
+    /// Number of reservations that are neither settled nor expired.
     #[must_use]
-    pub fn count(&self) -> u64 {
-        self.counts.lock().total
+    pub fn count(&self, now: Timestamp) -> u64 {
+        let mut counts = self.counts.lock();
+        counts.expire(now);
+        counts.active.total
     }
 
     /// How many there may be.
@@ -76,14 +145,43 @@ impl Pending {
 }
 
 impl Counts {
-    fn forget(&mut self, now: u64) {
-        while let Some(first) = self.by_second.first_entry().filter(|first| *first.key() <= now) {
+    fn expire(&mut self, now: Timestamp) {
+        self.active.expire(now);
+        self.remembered.expire(now);
+    }
+}
+
+// === impl ByTime ===
+
+impl<const UNIT: u64> ByTime<UNIT> {
+    fn add(&mut self, at: Timestamp) {
+        *self.counts.entry(rounded_up(at, UNIT)).or_default() += 1;
+        self.total += 1;
+    }
+
+    fn remove(&mut self, at: Timestamp) {
+        let moment = rounded_up(at, UNIT);
+        let Some(count) = self.counts.get_mut(&moment) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.counts.remove(&moment);
+        }
+        self.total -= 1;
+    }
+
+    fn expire(&mut self, now: Timestamp) {
+        let now = now.as_micros() / UNIT;
+        while let Some(first) = self.counts.first_entry().filter(|first| *first.key() <= now) {
             self.total -= first.remove();
         }
     }
 }
 
-/// Rounded up: not a moment before the counters forget it.
-fn second(at: Timestamp) -> u64 {
-    at.as_micros().div_ceil(1_000_000)
+fn brief_key(ticket: &Ticket) -> (u64, u64) {
+    (rounded_up(ticket.forgotten_at(), MILLI), ticket.holder().0)
+}
+
+/// Rounds up, so that a slot never ends before the reservation itself.
+fn rounded_up(at: Timestamp, unit: u64) -> u64 {
+    at.as_micros().div_ceil(unit)
 }

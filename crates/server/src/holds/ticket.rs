@@ -151,6 +151,15 @@ impl Ticket {
         self.forgotten_at
     }
 
+    /// Its size in memory, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        let entries = self.descriptors.iter().map(|one| one.entries.len()).sum::<usize>();
+        size_of::<Self>()
+            + self.bytes.len()
+            + self.descriptors.len() * size_of::<Described>()
+            + entries * size_of::<(Range<usize>, Range<usize>)>()
+    }
+
     /// The request again, for so many hits.
     pub fn ask<R>(&self, hits: u64, ask: impl FnOnce(&Request<'_>) -> R) -> R {
         let entries = self.entries();

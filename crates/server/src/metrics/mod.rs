@@ -170,8 +170,9 @@ fn put_state(page: &mut Page, service: &Service) {
 /// What is held for later.
 fn put_holds(page: &mut Page, service: &Service) {
     let holds = service.holds();
-    let help = "Reservations that are neither settled nor forgotten.";
-    page.gauge("sluicegate_reservations", help).one(holds.reservations());
+    let help = "Reservations that are neither settled nor expired.";
+    let now = service.engine().now();
+    page.gauge("sluicegate_reservations", help).one(holds.reservations(now));
     page.gauge("sluicegate_waiting", "Callers who wait for their turn.").one(holds.waiting());
     let help =
         "Answers to requests with an idempotency key that were forgotten early, for want of room.";

@@ -80,7 +80,7 @@ pub struct Settings {
     pub connections_max: usize,
     /// Calls at a time, over all connections of an address.
     pub in_flight_max: usize,
-    /// Reservations at a time that are neither settled nor forgotten.
+    /// Reservations at a time that are neither settled nor expired.
     pub reservations_max: u64,
     /// How many may wait for their turn at a time.
     pub waiting_max: usize,

@@ -24,7 +24,7 @@ fn an_estimate_is_reserved_and_settled() {
     let mut client = Client::new();
     let (numbers, bulk) = six(&client.ask("SG.RESERVE shop all=1 COST 4 TTL 60000"));
     assert_eq!(numbers[..4], [0, 5, 1, -1]);
-    assert_eq!(client.shared.service.holds().reservations(), 1);
+    assert_eq!(client.shared.service.holds().reservations(client.shared.service.engine().now()), 1);
     let token = token(&bulk);
     let (numbers, returned) = six(&client.ask(&format!("SG.COMMIT {token} 1")));
     assert_eq!((&numbers[..4], returned.as_str()), (&[0, 5, 4, -1][..], ":3\r\n"));
