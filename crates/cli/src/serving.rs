@@ -58,6 +58,9 @@ pub(crate) struct ServeArgs {
     /// Errors over HTTP: envelope or problem (application/problem+json) [default: envelope]
     #[arg(long, value_name = "FORM")]
     errors: Option<String>,
+    /// Refund policy: proven, operators or open [default: proven]
+    #[arg(long, value_name = "POLICY")]
+    refunds: Option<String>,
     /// Where counters are kept: memory, or redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://… [default: memory]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -153,6 +156,7 @@ impl ServeArgs {
             ("--headers", "SLUICEGATE_HEADERS", &self.headers),
             ("--reset", "SLUICEGATE_RESET", &self.reset),
             ("--errors", "SLUICEGATE_ERRORS", &self.errors),
+            ("--refunds", "SLUICEGATE_REFUNDS", &self.refunds),
             ("--store", "SLUICEGATE_STORE", &self.store),
             ("--compat", "SLUICEGATE_COMPAT", &self.compat),
             ("--snapshot", "SLUICEGATE_SNAPSHOT", &self.snapshot),

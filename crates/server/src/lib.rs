@@ -21,6 +21,7 @@
 pub const EXAMPLE_RULES: &str = include_str!("../examples/rules.yaml");
 
 pub mod admin;
+pub mod auth;
 pub mod counters;
 pub mod grpc;
 pub mod health;

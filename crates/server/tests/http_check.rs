@@ -193,7 +193,7 @@ async fn many_are_judged_one_by_one() {
 
 #[tokio::test]
 async fn peek_charges_nothing_and_refund_gives_back() {
-    let (app, service, _) = app(Options::default());
+    let (app, service, _) = app(Options { keys: KeysAccess::Open, ..Options::default() });
     let asked = || asking("team", "a").replace("}]}", r#"}],"hits":2}"#);
     for _ in 0..2 {
         let told = post(&app, "/v1/peek", asked()).await;

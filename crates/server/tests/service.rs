@@ -29,6 +29,7 @@ use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, Timestamp};
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{Options as HttpOptions, router};
+use sluicegate_server::rls::options::RefundPolicy;
 use sluicegate_server::rls::service::{Scratch, Service};
 use sluicegate_server::settings::{Settings, Vars};
 use sluicegate_server::telemetry::Door;
@@ -119,7 +120,9 @@ fn service(settings: Settings, case: &Value, files: &Value, clock: &ManualClock)
         text: text(&files[text(file)]).to_owned(),
     };
     let sources: Vec<Source> = sources.as_object().unwrap().iter().map(source).collect();
-    let Settings { merge_domains, needs_a_domain, rls, .. } = settings;
+    let Settings { merge_domains, needs_a_domain, mut rls, .. } = settings;
+    // Negative hits are given back there to all clients.
+    rls.refunds = RefundPolicy::Open;
     let loaded = load(&sources, &Options { merge_domains, quota_mode: rls.quota_mode });
     let health = if needs_a_domain { Health::with_a_domain() } else { Health::default() };
     let domains = loaded.map(|loaded| loaded.domains);

@@ -40,6 +40,14 @@ pub(super) fn unauthorized() -> Response {
     response
 }
 
+pub(super) fn too_many_failures() -> Response {
+    let told =
+        "too many wrong tokens from this address: this one was not compared; retry in a second";
+    let mut response = error(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", told);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
 pub(super) async fn not_found(uri: Uri) -> Response {
     let paths: Vec<&str> = PATHS.iter().map(|(path, _)| *path).collect();
     let told = format!("there is no `{}`; there are {}", shown(uri.path()), paths.join(", "));

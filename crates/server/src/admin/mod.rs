@@ -22,6 +22,8 @@ use tokio::sync::Semaphore;
 pub use index::PATHS;
 
 use self::answer::{error, prefers, text};
+use crate::auth::{AuthEndpoint, AuthError};
+use crate::http::Peer;
 use crate::metrics;
 use crate::rls::service::Service;
 use crate::token::Token;
@@ -83,12 +85,21 @@ pub fn router(service: Service, options: Options) -> Router {
 
 /// Who does not show the token learns no more than whether the service is well: that is what probes ask, and they have no token.
 async fn guard(State(admin): Admin, request: Request, next: Next) -> Response {
-    let token = admin.options.token.as_ref();
     let open = matches!(request.uri().path(), "/live" | "/ready");
-    if open || token.is_none_or(|token| token.is_shown_in(request.headers())) {
+    let Some(token) = admin.options.token.as_ref().filter(|_| !open) else {
         return next.run(request).await;
+    };
+    let headers = request.headers();
+    if !headers.contains_key(header::AUTHORIZATION) {
+        return answer::unauthorized();
     }
-    answer::unauthorized()
+    let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
+    let is_right = || token.is_shown_in(headers);
+    match admin.service.authenticate(AuthEndpoint::Admin, peer, is_right) {
+        Ok(()) => next.run(request).await,
+        Err(AuthError::Wrong) => answer::unauthorized(),
+        Err(AuthError::TooMany { .. }) => answer::too_many_failures(),
+    }
 }
 
 async fn ready(State(admin): Admin, headers: HeaderMap) -> Response {

@@ -1,6 +1,7 @@
 //! Where bytes come from and go to, whichever kind of socket it is.
 
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -26,6 +27,17 @@ macro_rules! with {
             Socket::Unix($socket) => $does,
         }
     };
+}
+
+impl Socket {
+    /// The address of the client, if it has one.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(socket) => socket.peer_addr().ok().map(|address| address.ip()),
+            #[cfg(unix)]
+            Self::Unix(_) => None,
+        }
+    }
 }
 
 impl AsyncRead for Socket {

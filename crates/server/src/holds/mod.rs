@@ -78,6 +78,8 @@ pub struct Kept {
     pub headers: HeaderMap,
     /// The rest.
     pub body: Bytes,
+    /// Whether every descriptor was charged, so that a refund of the same request is exact.
+    pub is_refundable: bool,
 }
 
 /// Why nothing is held, or nothing was settled. Nothing has changed.

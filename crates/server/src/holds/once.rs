@@ -146,6 +146,28 @@ impl<V: Clone> Once<V> {
         }
     }
 
+    /// Removes and returns the stored answer if it matches the request and the predicate. A later
+    /// request with the same key is processed anew.
+    pub fn take(
+        &self,
+        key: &[u8],
+        asked: &[u8],
+        now: Timestamp,
+        is_wanted: impl FnOnce(&V) -> bool,
+    ) -> Option<V> {
+        let (key, asked) = (self.hash(key), self.hash(asked));
+        let mut shard = self.shard(key).lock();
+        self.forget(&mut shard, now);
+        shard.kept.get(&key).filter(|kept| kept.asked == asked && is_wanted(&kept.answer))?;
+        // Linear, from the newest: a shard holds a few thousand answers, and refunds follow soon.
+        if let Some(place) = shard.row.iter().rposition(|other| *other == key) {
+            shard.row.remove(place);
+        }
+        let kept = shard.kept.remove(&key)?;
+        shard.bytes -= kept.bytes;
+        Some(kept.answer)
+    }
+
     /// How many answers were forgotten before their time, for want of room.
     #[must_use]
     pub fn forgotten(&self) -> u64 {
@@ -262,6 +284,21 @@ mod tests {
         assert!(once.forgotten() >= 1_000 - SHARDS as u64);
         let kept: usize = once.shards.iter().map(|shard| shard.lock().kept.len()).sum();
         assert_eq!(kept as u64 + once.forgotten(), 1_000);
+    }
+
+    #[test]
+    fn an_answer_is_taken_out_once() {
+        let once = Once::default();
+        for n in 0..3 {
+            assert_eq!(ask(&once, "a", n, n), (Ok(n), false), "asked anew");
+            assert_eq!(once.take(b"a", b"other", at(n), |_| true), None);
+            assert_eq!(once.take(b"a", b"asked", at(n), |_| false), None);
+            assert_eq!(once.take(b"a", b"asked", at(n), |_| true), Some(n));
+            assert_eq!(once.take(b"a", b"asked", at(n), |_| true), None);
+        }
+        let bytes: usize = once.shards.iter().map(|shard| shard.lock().bytes).sum();
+        let row: usize = once.shards.iter().map(|shard| shard.lock().row.len()).sum();
+        assert_eq!((bytes, row), (0, 0));
     }
 
     #[test]

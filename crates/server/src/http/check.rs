@@ -16,7 +16,7 @@ use sluicegate::{Checked, Snapshot, Timestamp};
 use super::Answering;
 use super::answer::{write_checked, write_inspected};
 use super::ask::{Ask, Check, read};
-use super::openapi::{Refusals, Repeated};
+use super::openapi::{NotYours, Refusals, Repeated};
 use super::options::Body;
 use super::receive::receive;
 use super::refusal::{JSON, PROBLEM, Refusal};
@@ -76,15 +76,15 @@ pub(super) async fn peek(State(app): State<Arc<Answering>>, request: HttpRequest
     app.answer(Want::Peek, request).await
 }
 
-/// Gives back what was charged for what did not happen.
+/// Refunds a charged check, once. Requires the idempotency key and the body of that check, or the operator token.
 #[utoipa::path(
     post, path = "/v1/refund", tag = "limits",
-    params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes. Whoever asks again with the same key and body gets the first answer, and is not charged again.")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "The key of the check. A repeated refund gets the first answer. Optional for operators.")),
     request_body(content = Asked, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
-    responses((status = 200, description = "How the limits stand now.", body = Answered), Refusals, Repeated),
+    responses((status = 200, description = "How the limits stand now.", body = Answered), Refusals, Repeated, NotYours),
 )]
 pub(super) async fn refund(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
-    app.answer(Want::Refund, request).await
+    app.refund(request).await
 }
 
 thread_local! {
@@ -152,7 +152,7 @@ impl Answering {
         }
     }
 
-    async fn answered(
+    pub(super) async fn answered(
         &self,
         want: Want,
         body: &Bytes,
@@ -178,7 +178,7 @@ impl Answering {
             _ => {
                 self.many(want, &ask, &rules, now, &mut checked, &mut out).await?;
                 let headers = HeaderMap::from_iter([(CONTENT_TYPE, JSON)]);
-                Kept { status: StatusCode::OK, headers, body: out.into() }
+                Kept { status: StatusCode::OK, headers, body: out.into(), is_refundable: false }
             }
         };
         CHECKED.set(checked);
@@ -221,7 +221,8 @@ impl Answering {
         }
         headers.insert(CONTENT_TYPE, content_type);
         let status = if denied { self.options.style.denied } else { StatusCode::OK };
-        Kept { status, headers, body: out.into() }
+        let is_refundable = charged_all(checked);
+        Kept { status, headers, body: out.into(), is_refundable }
     }
 
     async fn many(
@@ -338,6 +339,15 @@ impl Answering {
             }
         }
     }
+}
+
+/// Whether every descriptor was charged. A shadow rule or a quota that denies is not charged although
+/// the request passes.
+pub(crate) fn charged_all(checked: &Checked) -> bool {
+    let mut verdicts = checked.statuses.iter().map(|status| &status.verdict);
+    verdicts.all(|verdict| {
+        verdict.is_allowed() && verdict.shadow.is_none_or(|outcome| outcome.is_allowed())
+    })
 }
 
 impl Want {

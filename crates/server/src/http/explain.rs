@@ -31,8 +31,9 @@ const DESCRIPTORS_MAX: usize = 32;
 )]
 pub(super) async fn explain(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
     let begun = app.service.engine().now();
-    let answered = match app.may_see_keys(request.headers()) {
-        Ok(()) => match receive(request.into_body()).await {
+    let (head, body) = request.into_parts();
+    let answered = match app.may_see_keys(&head) {
+        Ok(()) => match receive(body).await {
             Ok(body) => app.explained(&body).await,
             Err(refusal) => Err(refusal),
         },

@@ -32,7 +32,8 @@ pub(super) async fn rate_limit(
     request: HttpRequest,
 ) -> Response {
     let bad = || (StatusCode::BAD_REQUEST, "Bad Request\n").into_response();
-    let body = match receive(request.into_body()).await {
+    let (head, body) = request.into_parts();
+    let body = match receive(body).await {
         Ok(body) => body,
         Err(refusal) => {
             app.service.telemetry().failed(Door::Json, refusal.fault);
@@ -45,7 +46,8 @@ pub(super) async fn rate_limit(
     };
     let before = app.service.engine().snapshot();
     let (mut answer, mut scratch) = (Vec::new(), Scratch::default());
-    let answered = app.service.answer(Door::Json, &request, &mut scratch, &mut answer).await;
+    let is_operator = || app.may_see_keys(&head).is_ok();
+    let answered = app.service.answer_json(&is_operator, &request, &mut scratch, &mut answer).await;
     let Ok(code) = answered else { return bad() };
     let Ok(told) = json::response(&answer) else { return bad() };
     let mut headers = HeaderMap::new();

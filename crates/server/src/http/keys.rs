@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
-use http::HeaderMap;
-use http::header::ORIGIN;
+use http::header::{AUTHORIZATION, ORIGIN};
+use http::request::Parts;
 
 use super::Answering;
+use super::Peer;
 use super::check::Want;
 use super::openapi::{NotYours, Refusals};
 use super::options::KeysAccess;
 use super::refusal::Refusal;
 use super::shapes::{Answered, Asked, Inspected};
+use crate::auth::{AuthEndpoint, AuthError};
 
 /// How the limits of somebody stand, one by one.
 #[utoipa::path(
@@ -36,8 +38,9 @@ pub(super) async fn reset(State(app): State<Arc<Answering>>, request: HttpReques
 
 impl Answering {
     async fn keys(&self, want: Want, request: HttpRequest) -> Response {
-        match self.may_see_keys(request.headers()) {
-            Ok(()) => self.answer(want, request).await,
+        let (head, body) = request.into_parts();
+        match self.may_see_keys(&head) {
+            Ok(()) => self.answer(want, HttpRequest::from_parts(head, body)).await,
             Err(refusal) => {
                 self.service.telemetry().failed(want.door(), refusal.fault);
                 refusal.response(self.options.body)
@@ -45,13 +48,26 @@ impl Answering {
         }
     }
 
-    pub(super) fn may_see_keys(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    /// Checks for the operator role.
+    pub(super) fn may_see_keys(&self, head: &Parts) -> Result<(), Refusal> {
+        let headers = &head.headers;
         match &self.options.keys {
             // A page that a browser of this machine happens to show is not an operator.
             KeysAccess::Open if headers.contains_key(ORIGIN) => Err(Refusal::from_a_page()),
             KeysAccess::Open => Ok(()),
-            KeysAccess::Token(token) if token.is_shown_in(headers) => Ok(()),
-            KeysAccess::Token(_) => Err(Refusal::no_token()),
+            // A request without a token is not a guess.
+            KeysAccess::Token(_) if !headers.contains_key(AUTHORIZATION) => {
+                Err(Refusal::no_token())
+            }
+            KeysAccess::Token(token) => {
+                let peer = head.extensions.get::<Peer>().map(|Peer(address)| *address);
+                let is_right = || token.is_shown_in(headers);
+                let shown = self.service.authenticate(AuthEndpoint::Http, peer, is_right);
+                shown.map_err(|error| match error {
+                    AuthError::Wrong => Refusal::no_token(),
+                    AuthError::TooMany { .. } => Refusal::too_many_tokens(),
+                })
+            }
             KeysAccess::Off => Err(Refusal::keys_off()),
         }
     }

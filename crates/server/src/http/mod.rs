@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `POST /v1/check` | may this go? then it is charged | 200; denied: 429 with every header, an error and the same statuses |
 //! | `POST /v1/peek` | would it go? nothing is charged | 200, also for `"allowed":false`: nothing was denied |
-//! | `POST /v1/refund` | gives back what was charged | 200 |
+//! | `POST /v1/refund` | refunds a charged check | 200; 403 without proof of the charge |
 //! | `POST /v1/reserve` | may this go? then it is charged, and settled later | as `/v1/check`, with a `reservation` |
 //! | `POST /v1/commit`, `/cancel` | settles a reservation with what was used; gives it back | 200; 404 if there is none |
 //! | `POST /v1/wait` | may this go, if it waits its turn? | 200 at its turn; 429 at once if that takes too long |
@@ -36,6 +36,7 @@ mod keys;
 mod openapi;
 mod options;
 mod receive;
+mod refund;
 mod refusal;
 mod retried;
 mod serve;
@@ -49,6 +50,7 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use axum::routing::{any, get, post};
 
+pub(crate) use self::check::charged_all;
 pub use self::forward_auth::Peer;
 pub use self::openapi::document as openapi;
 pub use self::options::{Body, KeysAccess, Most, Options};

@@ -118,6 +118,22 @@ impl Refusal {
         Self { header, ..refusal }
     }
 
+    /// The source address has used up its wrong guesses; the token was not compared.
+    pub(super) fn too_many_tokens() -> Self {
+        let message =
+            "too many wrong tokens from this address: this one was not compared; retry in a second";
+        let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", message);
+        let header = Some((RETRY_AFTER, "1"));
+        Self { fault: Fault::Overload, header, ..refusal }
+    }
+
+    /// Refund without proof of a charge.
+    pub(super) fn unproven() -> Self {
+        let message = "no charged check matches this refund: send the `Idempotency-Key` and the body of the check, once, within ten \
+                       minutes and to the same node; or use /v1/reserve and /v1/cancel, or the operator's token";
+        Self::new(StatusCode::FORBIDDEN, "refund_unproven", message)
+    }
+
     /// Nobody may.
     pub(super) fn keys_off() -> Self {
         let message = "looking into counters is off, since this address can be reached from other machines and no token is \

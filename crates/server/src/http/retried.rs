@@ -120,6 +120,18 @@ impl Answering {
         }
     }
 
+    /// Consumes the stored answer of a charged check with this key and body; whether there was one.
+    pub(super) fn take_charge(
+        &self,
+        key: &RetryKey,
+        body: &[u8],
+        now: Timestamp,
+    ) -> Result<bool, Refusal> {
+        let Some(key) = key.at(Door::Check)? else { return Ok(false) };
+        let answers = self.service.holds().answers();
+        Ok(answers.take(&key, body, now, |kept| kept.is_refundable).is_some())
+    }
+
     /// and what it is answered now.
     pub(super) fn keep(
         &self,

@@ -3,7 +3,7 @@
 //! | level | what |
 //! |---|---|
 //! | error | [`listener_broken`], [`rules_problem`], [`rules_refused`], [`rules_withheld`], [`snapshot_refused`], [`snapshot_failed`] |
-//! | warn | [`setting_warning`], [`rules_warning`], [`no_domains`], [`domain_removed`], [`certificate_refused`], [`store_changed`], [`store_lost`], [`store_refuses`], [`traces_lost`] |
+//! | warn | [`setting_warning`], [`rules_warning`], [`auth_failed`], [`no_domains`], [`domain_removed`], [`certificate_refused`], [`store_changed`], [`store_lost`], [`store_refuses`], [`traces_lost`] |
 //! | info | [`rules_taken`], [`rules_restored`], [`nothing_to_reread`], [`certificate_taken`], [`drain_begun`], [`snapshot_saved`], [`snapshot_restored`], [`stopped`], [`store_accepts`], [`store_reached`] |
 //! | debug | [`request_denied`]: whose it was is not told |
 //! | trace | [`keys_denied`]: whose it was |
@@ -12,6 +12,7 @@
 //! nobody else gets in.
 
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use sluicegate::rules::request::Entry;
@@ -150,6 +151,17 @@ pub fn snapshot_failed(error: &dyn Display) {
 }
 
 // === who asks ===
+
+/// Wrong password or operator token. Limited to the comparisons of `AuthGuard`: one per second and
+/// address after a burst.
+pub fn auth_failed(endpoint: &str, peer: Option<IpAddr>, is_last: bool) {
+    let peer = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_canonical().to_string());
+    if is_last {
+        warn!(endpoint, %peer, "authentication failed: rate limit reached, further secrets from this address are rejected");
+    } else {
+        warn!(endpoint, %peer, "authentication failed");
+    }
+}
 
 /// A request was denied, by a rule if it is known which.
 #[inline]

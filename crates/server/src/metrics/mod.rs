@@ -14,6 +14,7 @@ pub(crate) use page::CONTENT_TYPE;
 pub(crate) use process::resident_bytes;
 
 use self::page::{Labels, Page};
+use crate::auth::AuthEndpoint;
 use crate::counters::Counters;
 use crate::rls::service::Service;
 use crate::telemetry::{Door, Fault, Happening, Telemetry};
@@ -131,6 +132,12 @@ fn put_connections(page: &mut Page, telemetry: &Telemetry) {
     let help = "Connections that were refused, since there were as many as there may be.";
     page.counter("sluicegate_connections_refused_total", help)
         .one(telemetry.times(Happening::ConnectionRefused));
+    let help = "Failed authentications, including those rejected by the rate limit.";
+    let mut family = page.counter("sluicegate_auth_failures_total", help);
+    for endpoint in AuthEndpoint::ALL {
+        let labels = Labels::new("endpoint", endpoint.name());
+        family.of(&labels, telemetry.times(endpoint.failed()));
+    }
 }
 
 fn put_snapshots(page: &mut Page, telemetry: &Telemetry) {

@@ -11,6 +11,8 @@ pub(super) struct Answer {
     /// Limited, limit, remaining, retry_after, reset_after.
     pub(super) numbers: [i64; 5],
     pub(super) sixth: Sixth,
+    /// Whether it charged everything that it names.
+    pub(super) is_refundable: bool,
 }
 
 /// What else there is to say.
@@ -56,7 +58,8 @@ impl Answer {
                 body.extend(returned.to_le_bytes());
             }
         }
-        Kept { body: Bytes::from(body), ..Kept::default() }
+        let is_refundable = self.is_refundable;
+        Kept { body: Bytes::from(body), is_refundable, ..Kept::default() }
     }
 
     /// What was kept.
@@ -73,13 +76,13 @@ impl Answer {
             [3, returned @ ..] => Sixth::Returned(u64::from_le_bytes(*returned.first_chunk()?)),
             _ => return None,
         };
-        Some(Self { numbers: all, sixth })
+        Some(Self { numbers: all, sixth, is_refundable: kept.is_refundable })
     }
 }
 
 impl From<[i64; 5]> for Answer {
     fn from(numbers: [i64; 5]) -> Self {
-        Self { numbers, sixth: Sixth::Nothing }
+        Self { numbers, sixth: Sixth::Nothing, is_refundable: false }
     }
 }
 
@@ -91,7 +94,8 @@ mod tests {
     fn what_is_kept_is_the_same_later() {
         let ticket = |ticket: Option<&str>| Sixth::Ticket(ticket.map(str::to_owned));
         for sixth in [Sixth::Nothing, ticket(None), ticket(Some("AX")), Sixth::Returned(u64::MAX)] {
-            let answer = Answer { numbers: [0, 1, -1, i64::MAX, i64::MIN], sixth };
+            let numbers = [0, 1, -1, i64::MAX, i64::MIN];
+            let answer = Answer { numbers, sixth, is_refundable: true };
             assert_eq!(Answer::of_kept(&answer.to_kept()), Some(answer));
         }
         assert_eq!(Answer::of_kept(&Kept::default()), None);

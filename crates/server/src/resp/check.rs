@@ -9,10 +9,12 @@ use super::answer::{Answer, Sixth};
 use super::ask::{Ask, Said, Word};
 use super::frame::Args;
 use super::holding;
-use super::once::once;
+use super::once::{once, refund_proven};
 use super::refusal::Refusal;
+use super::shared::Shared;
 use super::throttle::seconds;
 use crate::holds::Holds;
+use crate::http::charged_all;
 use crate::http::told::{policies, spokesman};
 use crate::rls::answer::Code;
 use crate::rls::service::Service;
@@ -37,12 +39,13 @@ const UNTOLD: i64 = -1;
 pub(super) async fn judge(
     want: Want,
     args: Args<'_>,
-    service: &Service,
+    shared: &Shared,
     now: Timestamp,
     checked: &mut Checked,
 ) -> Result<Answer, Refusal> {
+    let service = &shared.service;
     let mut span = service.begin_span(want.name(), &HeaderMap::new());
-    let judged = judged(want, args, service, now, checked, span.as_mut()).await;
+    let judged = judged(want, args, shared, now, checked, span.as_mut()).await;
     if let Some(mut span) = span {
         if let Err(refusal) = &judged {
             span.fail(refusal.to_string());
@@ -55,11 +58,12 @@ pub(super) async fn judge(
 async fn judged(
     want: Want,
     args: Args<'_>,
-    service: &Service,
+    shared: &Shared,
     now: Timestamp,
     checked: &mut Checked,
     span: Option<&mut traces::Span>,
 ) -> Result<Answer, Refusal> {
+    let service = &shared.service;
     if !service.health().has_rules() {
         return Err(Refusal::no_rules());
     }
@@ -72,6 +76,9 @@ async fn judged(
     }
     let ask = Ask::read(args, want.options())?;
     let answer = asked(want, &ask, service, now, checked, span);
+    if want == Want::Refund && !shared.may_refund() {
+        return refund_proven(ask.said.id, args, service, now, answer).await;
+    }
     once(door, ask.said.id, args, service, now, answer).await
 }
 
@@ -118,7 +125,8 @@ async fn asked(
         (Want::Reserve, ticket) => Sixth::Ticket(ticket.map(|ticket| ticket.to_string())),
         _ => Sixth::Nothing,
     };
-    Ok(Answer { numbers: numbers(allowed, checked, &rules, now), sixth })
+    let is_refundable = want == Want::Check && charged_all(checked);
+    Ok(Answer { numbers: numbers(allowed, checked, &rules, now), sixth, is_refundable })
 }
 
 /// The numbers of the limit that decided, as the headers of HTTP have them; −1 for what there is nothing to say of.

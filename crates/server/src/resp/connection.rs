@@ -58,7 +58,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
     fn new(socket: S, seat: Seat) -> Self {
         let now = Instant::now();
         let silence = Silence { begun: now, is_busy: false, quiet_since: now, part_since: None };
-        let talk = Talk::new(seat.shared.clone());
+        let talk = Talk::new(seat.shared.clone(), seat.peer);
         let (input, out) = (Vec::new(), Vec::new());
         Self { socket, seat, talk, input, from: 0, to: 0, out, silence }
     }

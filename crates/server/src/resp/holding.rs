@@ -44,7 +44,7 @@ pub(super) async fn settle(
         _ => holds.cancel(counters, &rules, &ticket, now, checked).await?,
     };
     let numbers = numbers(true, checked, &rules, now);
-    Ok(Answer { numbers, sixth: Sixth::Returned(returned) })
+    Ok(Answer { numbers, sixth: Sixth::Returned(returned), is_refundable: false })
 }
 
 /// `SG.WAIT`: the answer comes with the turn, or at once if that would take too long. Whoever drops it gives the turn back.
@@ -91,7 +91,8 @@ async fn waited(args: Args<'_>, service: &Service, begun: Timestamp) -> Result<A
     }
     let allowed = service.code_of(&rules, checked) == Code::Ok;
     let sixth = Sixth::Ticket(ticket.map(|ticket| ticket.to_string()));
-    let answer = Answer { numbers: numbers(allowed, checked, &rules, now), sixth };
+    let numbers = numbers(allowed, checked, &rules, now);
+    let answer = Answer { numbers, sixth, is_refundable: false };
     keep(Door::RespWait, ask.said.id, args, service, now, &answer);
     Ok(answer)
 }

@@ -57,6 +57,8 @@ pub struct Options {
     pub bounds: Bounds,
     /// What clients have to show before anything else: `AUTH password`.
     pub password: Option<Token>,
+    /// Grants every client the operator role, for refunds without proof: loopback listeners only.
+    pub is_open: bool,
 }
 
 /// Serves until `stop` is ready, by the rules of a service and by a throttle on the same store; then no more is accepted, and what has begun is brought to its end, within a bound.
@@ -70,9 +72,9 @@ pub async fn serve(
     options: Options,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let Options { bounds, password } = options;
+    let bounds = options.bounds;
     let listener = Listener::from(listener);
-    let shared = Arc::new(Shared::new(service, throttle, bounds, password));
+    let shared = Arc::new(Shared::new(service, throttle, options));
     let stopping = watch::Sender::new(false);
     let mut connections = JoinSet::new();
     let mut stop = std::pin::pin!(stop);
@@ -84,7 +86,7 @@ pub async fn serve(
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => accepted?,
         };
-        let Some(seat) = Seat::take(&shared) else {
+        let Some(seat) = Seat::take(&shared, socket.peer()) else {
             refuse(socket);
             continue;
         };

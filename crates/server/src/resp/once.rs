@@ -9,6 +9,7 @@ use super::frame::Args;
 use super::refusal::Refusal;
 use crate::counters::at_once;
 use crate::holds::{Before, Kept, UnderWay};
+use crate::rls::options::RefundPolicy;
 use crate::rls::service::Service;
 use crate::telemetry::Door;
 
@@ -52,6 +53,30 @@ pub(super) async fn once(
         (Ok(kept), None) => Answer::of_kept(&kept).ok_or_else(other),
         (Err(Before::Other), None) => Err(other()),
     }
+}
+
+/// Refunds a charged check with the same `ID` and arguments, once; see `http/refund.rs`.
+pub(super) async fn refund_proven(
+    id: Option<&[u8]>,
+    args: Args<'_>,
+    service: &Service,
+    now: Timestamp,
+    answer: impl Future<Output = Result<Answer, Refusal>>,
+) -> Result<Answer, Refusal> {
+    let door = Door::RespRefund;
+    let proven = id.filter(|_| service.options().refunds == RefundPolicy::Proven);
+    let check = proven.ok_or_else(Refusal::unproven)?;
+    let _under_way = begin(door, id, service)?;
+    if let Some(answer) = before(door, id, args, service, now)? {
+        return Ok(answer);
+    }
+    let key = key(Door::RespCheck, check);
+    let is_refundable = |kept: &Kept| kept.is_refundable;
+    let charged = service.holds().answers().take(&key, &asked(args), now, is_refundable);
+    charged.ok_or_else(Refusal::unproven)?;
+    let answer = answer.await?;
+    keep(door, id, args, service, now, &answer);
+    Ok(answer)
 }
 
 /// The same for whoever cannot answer at once: nobody else asks under this id meanwhile.

@@ -45,6 +45,13 @@ impl Refusal {
         Self::service("NOAUTH Authentication required.")
     }
 
+    /// Refund without proof of a charge.
+    pub(super) fn unproven() -> Self {
+        Self::service(
+            "NOPERM no charged check matches this refund: send the ID and all arguments of the SG.CHECK, once, within ten minutes and to the same node; or use SG.RESERVE and SG.CANCEL",
+        )
+    }
+
     pub(super) fn no_rules() -> Self {
         Self::service(
             "ERR no rules are loaded; see the log of the service for what is wrong with them",

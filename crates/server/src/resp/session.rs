@@ -1,10 +1,13 @@
 //! What a client is, as far as it has said: which protocol it speaks, whether it may ask, and what it calls itself.
 
+use std::net::IpAddr;
+
 use super::commands::{Command, unknown_part};
 use super::frame::Args;
 use super::refusal::{Refusal, shown, whole};
 use super::reply::{Protocol, Replies};
 use super::shared::Shared;
+use crate::auth::{AuthEndpoint, AuthError};
 
 /// What a client is, as far as it has said.
 #[derive(Debug)]
@@ -14,17 +17,30 @@ pub(super) struct Session {
     pub(super) is_known: bool,
     id: i64,
     name: Vec<u8>,
+    peer: Option<IpAddr>,
+    /// Rejected passwords of this connection.
+    failures: u8,
 }
+
+/// Wrong passwords after which a connection is closed.
+const FAILURES_MAX: u8 = 5;
 
 /// The one user that there is.
 const USER: &[u8] = b"default";
 const NO_PASSWORD: &str = "AUTH was called without any password configured for the default user; leave it out, or set SLUICEGATE_RESP_PASSWORD where the service runs";
+const TOO_MANY_PASSWORDS: &str = "ERR too many wrong passwords from this address: this one was not compared; reconnect in a second";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 impl Session {
-    pub(super) fn new(shared: &Shared) -> Self {
-        let is_known = shared.password.is_none();
-        Self { protocol: Protocol::default(), is_known, id: shared.next_id(), name: Vec::new() }
+    pub(super) fn new(shared: &Shared, peer: Option<IpAddr>) -> Self {
+        let (is_known, id) = (shared.password.is_none(), shared.next_id());
+        let (protocol, name) = (Protocol::default(), Vec::new());
+        Self { protocol, is_known, id, name, peer, failures: 0 }
+    }
+
+    /// Whether the connection is to be closed for wrong passwords.
+    pub(super) const fn is_over(&self) -> bool {
+        self.failures >= FAILURES_MAX
     }
 
     /// Whether a command is for it.
@@ -62,7 +78,7 @@ impl Session {
                 let (Some(user), Some(password)) = (words.next(), words.next()) else {
                     return Err(syntax("HELLO", word));
                 };
-                authenticate(user, password, shared)?;
+                self.authenticate(user, password, shared)?;
                 is_known = true;
             } else if word.eq_ignore_ascii_case(b"SETNAME") {
                 name = Some(words.next().ok_or_else(|| syntax("HELLO", word))?);
@@ -115,10 +131,35 @@ impl Session {
             (Some(user), Some(password)) if args.len() == 3 => (user, password),
             _ => return Err(Refusal::arity("auth")),
         };
-        authenticate(user, password, shared)?;
+        self.authenticate(user, password, shared)?;
         self.is_known = true;
         out.ok();
         Ok(())
+    }
+
+    fn authenticate(
+        &mut self,
+        user: &[u8],
+        password: &[u8],
+        shared: &Shared,
+    ) -> Result<(), Refusal> {
+        let Some(secret) = &shared.password else { return Err(Refusal::invalid(NO_PASSWORD)) };
+        let is_right =
+            || str::from_utf8(password).is_ok_and(|password| secret.is(password)) && user == USER;
+        match shared.service.authenticate(AuthEndpoint::Resp, self.peer, is_right) {
+            Ok(()) => {
+                self.failures = 0;
+                Ok(())
+            }
+            Err(AuthError::Wrong) => {
+                self.failures += 1;
+                Err(Refusal::service(WRONG_PASSWORD))
+            }
+            Err(AuthError::TooMany { .. }) => {
+                self.failures = FAILURES_MAX;
+                Err(Refusal::overload(TOO_MANY_PASSWORDS))
+            }
+        }
     }
 
     /// `CLIENT …`: what libraries say of themselves when they begin.
@@ -174,12 +215,6 @@ pub(super) fn select(args: Args<'_>, out: &mut Replies<'_>) -> Result<(), Refusa
         None => return Err(Refusal::invalid("value is not an integer or out of range")),
     }
     Ok(())
-}
-
-fn authenticate(user: &[u8], password: &[u8], shared: &Shared) -> Result<(), Refusal> {
-    let Some(secret) = &shared.password else { return Err(Refusal::invalid(NO_PASSWORD)) };
-    let fits = str::from_utf8(password).is_ok_and(|password| secret.is(password));
-    if fits && user == USER { Ok(()) } else { Err(Refusal::service(WRONG_PASSWORD)) }
 }
 
 fn syntax(command: &str, word: &[u8]) -> Refusal {

@@ -1,12 +1,15 @@
 //! What all connections have in common.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use sluicegate::Timestamp;
 use sluicegate::throttle::Throttle;
 
+use super::Options;
 use super::bounds::Bounds;
+use crate::rls::options::RefundPolicy;
 use crate::rls::service::Service;
 use crate::telemetry::Happening;
 use crate::token::Token;
@@ -17,6 +20,8 @@ pub(super) struct Shared {
     pub(super) service: Service,
     pub(super) bounds: Bounds,
     pub(super) password: Option<Token>,
+    /// Whether every client has the operator role.
+    pub(super) is_open: bool,
     pub(super) throttle: Throttle,
     /// When the service began.
     pub(super) begun: Timestamp,
@@ -30,29 +35,36 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) shared: Arc<Shared>,
+    /// The address of the client.
+    pub(super) peer: Option<IpAddr>,
     extra: usize,
 }
 
 // === impl Shared ===
 
 impl Shared {
-    pub(super) fn new(
-        service: Service,
-        throttle: Throttle,
-        bounds: Bounds,
-        password: Option<Token>,
-    ) -> Self {
+    pub(super) fn new(service: Service, throttle: Throttle, options: Options) -> Self {
+        let Options { bounds, password, is_open } = options;
         let begun = service.engine().now();
         Self {
             service,
             bounds,
             password,
+            is_open,
             throttle,
             begun,
             connections: AtomicUsize::new(0),
             commands: AtomicU64::new(0),
             last_id: AtomicI64::new(0),
             waiting_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// Whether a refund needs no proof.
+    pub(super) fn may_refund(&self) -> bool {
+        match self.service.options().refunds {
+            RefundPolicy::Open => true,
+            RefundPolicy::Proven | RefundPolicy::Operators => self.is_open,
         }
     }
 
@@ -83,7 +95,7 @@ impl Shared {
 
 impl Seat {
     /// None is free if there are as many connections as there may be. Only whoever accepts them asks.
-    pub(super) fn take(shared: &Arc<Shared>) -> Option<Self> {
+    pub(super) fn take(shared: &Arc<Shared>, peer: Option<IpAddr>) -> Option<Self> {
         let telemetry = shared.service.telemetry();
         if shared.connections() >= shared.bounds.connections {
             telemetry.happened(Happening::ConnectionRefused);
@@ -91,7 +103,7 @@ impl Seat {
         }
         shared.connections.fetch_add(1, Ordering::Relaxed);
         telemetry.happened(Happening::ConnectionOpened);
-        Some(Self { shared: shared.clone(), extra: 0 })
+        Some(Self { shared: shared.clone(), peer, extra: 0 })
     }
 
     /// Holds so much beyond what every connection has, if there is room for that.

@@ -2,6 +2,7 @@
 //!
 //! All that came with one read is answered at one moment and sent with one write. Buckets that are asked for one behind the other are looked up together.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use sluicegate::throttle::NoRoom;
@@ -19,7 +20,6 @@ use super::session::{self, Session};
 use super::shared::Shared;
 use super::throttle::{self, Batch, Lately};
 use crate::counters::at_once;
-use crate::rls::service::Service;
 use crate::telemetry::{Door, Happening};
 
 /// One client's commands and their replies.
@@ -73,8 +73,8 @@ struct Answered {
 // === impl Talk ===
 
 impl Talk {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let session = Session::new(&shared);
+    pub(super) fn new(shared: Arc<Shared>, peer: Option<IpAddr>) -> Self {
+        let session = Session::new(&shared, peer);
         let (reader, lately, waiting, checked) = Default::default();
         let mut talk = Self { shared, session, reader, lately, waiting, checked };
         talk.hold_to_bounds();
@@ -160,12 +160,14 @@ impl Talk {
 
     /// What the command that waits for a turn is answered, in the end. Whoever drops it gives the turn back.
     pub(super) fn wait(&mut self) -> impl Future<Output = Turn> + use<> {
-        let (waiting, service) = (self.waiting.take(), self.shared.service.clone());
+        let (waiting, shared) = (self.waiting.take(), self.shared.clone());
         async move {
             match waiting {
-                Some((Waiting::Turn, command)) => Turn(Some(holding::wait(command, service).await)),
+                Some((Waiting::Turn, command)) => {
+                    Turn(Some(holding::wait(command, shared.service.clone()).await))
+                }
                 Some((Waiting::Asked(want), command)) => {
-                    Turn(Some(asked(want, command, service).await))
+                    Turn(Some(asked(want, command, &shared).await))
                 }
                 None => Turn(None),
             }
@@ -251,7 +253,7 @@ impl Talk {
             return Some(Next::Turn);
         }
         let mut ask = |want: Want, replies: &mut Replies<'_>| {
-            let judging = check::judge(want, args, &shared.service, now, &mut self.checked);
+            let judging = check::judge(want, args, shared, now, &mut self.checked);
             // Its counters are its own, so it waits for nothing.
             let judged = at_once(judging).unwrap_or_else(|| Err(Refusal::draining()));
             judged.map(|answer| {
@@ -303,7 +305,7 @@ impl Talk {
             self.refuse(command.name.door(), &refusal, out);
         }
         self.hold_to_bounds();
-        None
+        self.session.is_over().then_some(Next::End)
     }
 
     fn refuse(&self, door: Option<Door>, refusal: &Refusal, out: &mut Vec<u8>) {
@@ -338,9 +340,10 @@ impl Talk {
 }
 
 /// What is asked of counters that others share.
-async fn asked(want: Want, command: Owned, service: Service) -> Result<Answer, Refusal> {
+async fn asked(want: Want, command: Owned, shared: &Shared) -> Result<Answer, Refusal> {
+    let service = &shared.service;
     let (begun, mut checked) = (service.engine().now(), Checked::default());
-    let judged = check::judge(want, command.args(), &service, begun, &mut checked).await;
+    let judged = check::judge(want, command.args(), shared, begun, &mut checked).await;
     match &judged {
         Ok(_) => service.telemetry().answered(want.door(), service.engine().now().since(begun)),
         Err(refusal) => service.telemetry().failed(want.door(), refusal.fault),

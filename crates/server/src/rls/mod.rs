@@ -6,12 +6,14 @@
 pub mod answer;
 pub mod ask;
 mod denial;
+mod descriptors;
 mod failure;
 mod headers;
 pub mod json;
 mod mend;
 mod metadata;
 pub mod options;
+mod refund;
 pub mod service;
 mod told;
 pub(crate) mod wire;

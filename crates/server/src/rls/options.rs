@@ -17,6 +17,36 @@ pub struct Options {
     pub request_headers: Option<HeaderNames>,
     /// Whether Envoy is told, in its dynamic metadata, what it asked.
     pub dynamic_metadata: bool,
+    /// Authorization of refunds.
+    pub refunds: RefundPolicy,
+}
+
+/// Authorization of refunds. Settling a reservation needs none: its name is the proof.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RefundPolicy {
+    /// Operators; clients that prove the charge by the idempotency key and the request of a check,
+    /// once; and gRPC proxies, up to a bound.
+    #[default]
+    Proven,
+    /// Operators only.
+    Operators,
+    /// All clients: for trusted networks.
+    Open,
+}
+
+impl RefundPolicy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Proven, Self::Operators, Self::Open];
+
+    /// Its name in the settings.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Proven => "proven",
+            Self::Operators => "operators",
+            Self::Open => "open",
+        }
+    }
 }
 
 /// What the headers are called.

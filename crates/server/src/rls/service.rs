@@ -6,20 +6,21 @@ use std::sync::Arc;
 use http::HeaderMap;
 use sluicegate::redis::SharedEngine;
 use sluicegate::rules::plan::{DomainIs, Under};
-use sluicegate::rules::request::{Descriptor, Override, Request};
-use sluicegate::rules::unit::Unit;
+use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Engine, Snapshot, Status, Timestamp};
-use smallvec::SmallVec;
 
 use super::answer::{Code, put_overall, put_status};
-use super::ask::{Ask, Asked, WireError};
+use super::ask::{Ask, WireError};
 use super::denial::{self, rule_of};
+use super::descriptors::{descriptors_of, limits_of};
 pub use super::failure::{Failure, GrpcStatus};
 use super::headers::Telling;
 use super::mend;
 use super::metadata;
 use super::options::Options;
+use super::refund::RefundRight;
 use super::told::{is_unlimited, seconds, told};
+use crate::auth::AuthGuard;
 use crate::counters::{Counters, at_once};
 use crate::health::Health;
 use crate::holds::Holds;
@@ -73,6 +74,7 @@ struct Inner {
     telemetry: Telemetry,
     tracer: Tracer,
     holds: Holds,
+    auth: AuthGuard,
 }
 
 /// What can be used again from one request to the next.
@@ -81,8 +83,6 @@ pub struct Scratch {
     checked: Checked,
     refunded: Checked,
 }
-
-type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
 // === impl Service ===
 
@@ -140,7 +140,8 @@ impl Service {
         holds: Holds,
     ) -> Self {
         let telemetry = Telemetry::default();
-        let inner = Inner { engine, shared, options, health, telemetry, tracer, holds };
+        let auth = AuthGuard::default();
+        let inner = Inner { engine, shared, options, health, telemetry, tracer, holds, auth };
         Self { inner: Arc::new(inner) }
     }
 
@@ -156,6 +157,22 @@ impl Service {
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
         self.answer_in(None, door, bytes, scratch, out).await
+    }
+
+    /// The same at `/json`, where negative hits need the operator role.
+    pub(crate) async fn answer_json(
+        &self,
+        is_operator: &(dyn Fn() -> bool + Sync),
+        bytes: &[u8],
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<Code, Failure> {
+        let begun = self.inner.engine.now();
+        let refunds = RefundRight::of(self.inner.options.refunds, Door::Json);
+        let refunds = refunds.or_operator(is_operator);
+        let answered = self.answered(How::Asking, refunds, None, begun, bytes, scratch, out).await;
+        self.note(Door::Json, &answered, begun);
+        answered
     }
 
     /// The same at once, of a service whose counters are its own.
@@ -186,7 +203,8 @@ impl Service {
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
         let begun = self.inner.engine.now();
-        let answered = self.answered(How::Asking, span, begun, bytes, scratch, out).await;
+        let refunds = RefundRight::of(self.inner.options.refunds, door);
+        let answered = self.answered(How::Asking, refunds, span, begun, bytes, scratch, out).await;
         self.note(door, &answered, begun);
         answered
     }
@@ -204,7 +222,9 @@ impl Service {
             return None;
         }
         let begun = self.inner.engine.now();
-        let answered = at_once(self.answered(How::Here, span, begun, bytes, scratch, out))?;
+        let refunds = RefundRight::of(self.inner.options.refunds, door);
+        let answered =
+            at_once(self.answered(How::Here, refunds, span, begun, bytes, scratch, out))?;
         self.note(door, &answered, begun);
         Some(answered)
     }
@@ -219,9 +239,11 @@ impl Service {
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "each is of another kind")]
     async fn answered(
         &self,
         how: How,
+        refunds: RefundRight<'_>,
         span: Option<&mut traces::Span>,
         now: Timestamp,
         bytes: &[u8],
@@ -252,6 +274,7 @@ impl Service {
         // Hits that are given back are nobody's business but their own.
         let (charged, refunded) = descriptors_of(&ask, &limits);
         let hits = u64::from(ask.hits_addend.max(1));
+        refunds.check(&refunded, hits)?;
         let request = |descriptors| Request { domain: ask.domain, descriptors, hits };
         let counters = self.counters();
         let (checked, given_back) = (&mut scratch.checked, &mut scratch.refunded);
@@ -440,6 +463,11 @@ impl Service {
         &self.inner.holds
     }
 
+    /// Limits failed authentication.
+    pub(crate) fn auth(&self) -> &AuthGuard {
+        &self.inner.auth
+    }
+
     /// Begins the span of a call, if somebody wants to see it.
     #[inline]
     #[must_use]
@@ -453,40 +481,6 @@ impl Service {
     pub fn telemetry(&self) -> &Telemetry {
         &self.inner.telemetry
     }
-}
-
-/// The limits that came with the descriptors. Where nobody has rules for the domain they mean nothing, whatever they say.
-fn limits_of(
-    ask: &Ask<'_>,
-    rules: &Snapshot<'_>,
-) -> Result<SmallVec<[Option<Override>; 4]>, Failure> {
-    let known = rules.rules().domain(ask.domain).is_some();
-    let limit = |asked: &Asked| match asked.limit.filter(|_| known) {
-        None => Ok(None),
-        Some(limit) => match Unit::of_number(limit.unit) {
-            Some(unit) => Ok(Some(Override { requests_per_unit: limit.requests_per_unit, unit })),
-            None => Err(Failure::invalid(format!(
-                "the limit of a descriptor has no unit, got `{}`; send 1 (second) to 7 (week)",
-                limit.unit
-            ))),
-        },
-    };
-    ask.descriptors.iter().map(limit).collect()
-}
-
-/// What is to be charged, and what is to be given back.
-fn descriptors_of<'a>(
-    ask: &'a Ask<'_>,
-    limits: &[Option<Override>],
-) -> (Descriptors<'a>, Descriptors<'a>) {
-    let (mut charged, mut refunded) = (Descriptors::new(), Descriptors::new());
-    for (asked, limit) in ask.descriptors.iter().zip(limits) {
-        let entries = ask.entries(asked);
-        let descriptor = Descriptor { entries, hits: asked.hits_addend, limit: *limit };
-        let list = if asked.is_negative_hits { &mut refunded } else { &mut charged };
-        list.push(descriptor);
-    }
-    (charged, refunded)
 }
 
 // === impl Scratch ===

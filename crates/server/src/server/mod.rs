@@ -335,7 +335,10 @@ fn resp_options(settings: &Settings) -> resp::Options {
         drain: settings.drain.1,
         ..resp::Bounds::default()
     };
-    resp::Options { bounds, password: settings.resp_password.clone() }
+    // As on the HTTP address: without a token, local clients have the operator role.
+    let is_local = settings.resp.is_some_and(|resp| resp.ip().is_loopback());
+    let is_open = settings.admin_token.is_none() && is_local;
+    resp::Options { bounds, password: settings.resp_password.clone(), is_open }
 }
 
 fn admin_options(settings: &Settings) -> admin::Options {

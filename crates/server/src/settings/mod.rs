@@ -17,7 +17,7 @@ use sluicegate::config::suggest::nearest;
 use sluicegate::http::{Reset, Style};
 
 use crate::logs::{self, Format, Level};
-use crate::rls::options::{HeaderNames, Options};
+use crate::rls::options::{HeaderNames, Options, RefundPolicy};
 use crate::tls;
 use crate::token::Token;
 use crate::traces;
@@ -134,6 +134,7 @@ const OWN: &[&str] = &[
     "SLUICEGATE_MAX_IN_FLIGHT",
     "SLUICEGATE_MAX_RESERVATIONS",
     "SLUICEGATE_MAX_WAITING",
+    "SLUICEGATE_REFUNDS",
     "SLUICEGATE_RESET",
     "SLUICEGATE_RESP",
     "SLUICEGATE_RESP_PASSWORD",
@@ -335,6 +336,9 @@ fn rls(read: &mut Reader<'_>) -> Options {
     Options {
         shadow_mode: read.is("SLUICEGATE_SHADOW") || read.is("SHADOW_MODE"),
         quota_mode: read.is("QUOTA_MODE"),
+        refunds: read
+            .choice("SLUICEGATE_REFUNDS", &RefundPolicy::ALL.map(|policy| (policy.name(), policy)))
+            .unwrap_or_default(),
         dynamic_metadata: read.is("RESPONSE_DYNAMIC_METADATA"),
         response_headers,
         request_headers,

@@ -90,6 +90,12 @@ pub enum Happening {
     SnapshotNotRestored,
     /// A snapshot was not saved.
     SnapshotNotSaved,
+    /// Failed authentication with the RESP password.
+    RespAuthFailed,
+    /// Failed authentication with the operator token on the HTTP address.
+    HttpAuthFailed,
+    /// Failed authentication with the operator token on the admin address.
+    AdminAuthFailed,
 }
 
 /// What the service counts about itself.
@@ -310,7 +316,7 @@ impl Fault {
 
 impl Happening {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::UnknownDomain,
         Self::GlobalShadow,
         Self::RulesLoaded,
@@ -320,5 +326,8 @@ impl Happening {
         Self::ConnectionRefused,
         Self::SnapshotNotRestored,
         Self::SnapshotNotSaved,
+        Self::RespAuthFailed,
+        Self::HttpAuthFailed,
+        Self::AdminAuthFailed,
     ];
 }

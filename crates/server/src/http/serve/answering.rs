@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use axum::body::Body;
 use axum::response::Response;
 use axum::routing::future::RouteFuture;
+use http::header::AUTHORIZATION;
 use http::{Method, Request};
 use hyper::body::Incoming;
 use hyper::service::Service as HyperService;
@@ -107,7 +108,8 @@ impl HyperService<Request<Incoming>> for Asked {
             _ => {
                 let mut request = request.map(|body| Body::new(Patient::new(body, patience)));
                 // Nobody else wants to know, and an extension takes memory.
-                if let Some(peer) = self.peer.filter(|_| is_forward_auth(request.uri().path())) {
+                let is_wanted = wants_peer(&request) || self.shared.routes.checks.is_none();
+                if let Some(peer) = self.peer.filter(|_| is_wanted) {
                     request.extensions_mut().insert(peer);
                 }
                 Making::Routed { routed: self.shared.routes.router.clone().call(request) }
@@ -120,6 +122,11 @@ impl HyperService<Request<Incoming>> for Asked {
 /// What is asked most. Anything that is not quite that is left to the router.
 fn is_check<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == "/v1/check"
+}
+
+/// Requests that need the peer address: forward auth, and secrets, which are rate limited by address.
+fn wants_peer<B>(request: &Request<B>) -> bool {
+    is_forward_auth(request.uri().path()) || request.headers().contains_key(AUTHORIZATION)
 }
 
 fn is_forward_auth(path: &str) -> bool {

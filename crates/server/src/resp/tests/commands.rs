@@ -255,7 +255,7 @@ fn without_rules_only_the_rules_are_missing() {
         Health::default(),
     );
     let shared = Arc::new(shared(service, Bounds::default(), None));
-    client.talk = Talk::new(shared);
+    client.talk = Talk::new(shared, None);
     assert!(client.ask("SG.CHECK shop user=1").starts_with("-ERR no rules are loaded"));
     assert_eq!(client.numbers("CL.THROTTLE k 0 1 1")[0], 0);
 }

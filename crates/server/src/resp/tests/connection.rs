@@ -27,7 +27,7 @@ fn shared(bounds: Bounds, password: Option<&str>) -> Arc<Shared> {
 pub(super) fn connected(shared: &Arc<Shared>, bytes: usize) -> Connected {
     let (client, server) = duplex(bytes);
     let (stop, stopped) = oneshot::channel();
-    let seat = Seat::take(shared).unwrap();
+    let seat = Seat::take(shared, None).unwrap();
     let served = tokio::spawn(connection::serve(server, seat, async {
         let _ = stopped.await;
     }));

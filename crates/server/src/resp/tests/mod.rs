@@ -3,6 +3,7 @@
 mod commands;
 mod connection;
 mod holding;
+mod roles;
 mod waiting;
 
 use std::sync::Arc;
@@ -54,7 +55,7 @@ fn service(options: Options) -> (Service, ManualClock) {
 
 fn shared(service: Service, bounds: Bounds, password: Option<Token>) -> Shared {
     let throttle = Throttle::new(service.engine().memory());
-    Shared::new(service, throttle, bounds, password)
+    Shared::new(service, throttle, super::Options { bounds, password, is_open: true })
 }
 
 impl Client {
@@ -66,7 +67,13 @@ impl Client {
         let (service, clock) = service(options);
         let password = password.map(|password| Token::new(password).unwrap());
         let shared = Arc::new(shared(service, bounds, password));
-        Self { talk: Talk::new(shared.clone()), clock, shared }
+        Self { talk: Talk::new(shared.clone(), None), clock, shared }
+    }
+
+    /// One more client of the same service, at this address.
+    fn beside(&self, peer: [u8; 4]) -> Self {
+        let (clock, shared) = (self.clock.clone(), self.shared.clone());
+        Self { talk: Talk::new(shared.clone(), Some(peer.into())), clock, shared }
     }
 
     /// What is replied to a line.

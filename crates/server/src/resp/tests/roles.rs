@@ -1,0 +1,100 @@
+//! Passwords that are guessed, and refunds that nobody has a right to.
+
+use std::time::Duration;
+
+use super::*;
+use crate::rls::options::RefundPolicy;
+use crate::telemetry::Happening;
+
+// === passwords ===
+
+#[test]
+fn a_connection_that_guesses_is_closed() {
+    let mut client = Client::with(Options::default(), Bounds::default(), Some("open sesame"));
+    let (said, next) = client.sends(&b"AUTH sesame\r\n".repeat(1_000));
+    assert_eq!(next, Next::End);
+    assert_eq!(said.lines().count(), 5, "{said}");
+    assert!(said.lines().all(|line| line.starts_with("-WRONGPASS ")), "{said}");
+}
+
+#[test]
+fn an_address_that_guesses_is_bounded_over_all_its_connections() {
+    let first = Client::with(Options::default(), Bounds::default(), Some("open sesame"));
+    let guess = |peer: [u8; 4], guesses: &[u8]| first.beside(peer).sends(guesses).0;
+    for _ in 0..2 {
+        let said = guess([192, 0, 2, 1], &b"HELLO 3 AUTH default no\r\n".repeat(5));
+        assert_eq!(said.matches("-WRONGPASS ").count(), 5, "{said}");
+    }
+    // The eleventh is not compared, right or wrong, and nothing behind it is looked at.
+    let mut next = first.beside([192, 0, 2, 1]);
+    let (said, end) = next.sends(b"AUTH \"open sesame\"\r\nPING\r\n");
+    assert!(said.starts_with("-ERR too many wrong passwords") && end == Next::End, "{said}");
+    assert!(!said.contains("PONG"), "{said}");
+    assert_eq!(guess([192, 0, 2, 2], b"AUTH \"open sesame\"\r\n"), "+OK\r\n", "another address");
+    first.clock.advance(Duration::from_secs(1));
+    assert_eq!(guess([192, 0, 2, 1], b"AUTH \"open sesame\"\r\n"), "+OK\r\n");
+    let telemetry = first.shared.service.telemetry();
+    assert_eq!(telemetry.times(Happening::RespAuthFailed), 11);
+}
+
+// === refunds ===
+
+/// A client of an address that others reach, under this policy.
+fn remote(refunds: RefundPolicy) -> Client {
+    let (service, clock) = service(Options { refunds, ..Options::default() });
+    let throttle = Throttle::new(service.engine().memory());
+    let shared = Arc::new(Shared::new(service, throttle, super::super::Options::default()));
+    Client { talk: Talk::new(shared.clone(), None), clock, shared }
+}
+
+fn left(client: &mut Client) -> i64 {
+    client.numbers("SG.PEEK shop user=1")[2]
+}
+
+#[test]
+fn a_refund_needs_the_id_of_a_check_that_was_charged() {
+    let mut client = remote(RefundPolicy::Proven);
+    client.numbers("SG.CHECK shop user=1 COST 2");
+    for line in [
+        "SG.REFUND shop user=1 COST 9007199254740992",
+        "SG.REFUND shop user=1 COST 2 ID a",
+        "SG.REFUND shop user=1",
+    ] {
+        assert!(client.ask(line).starts_with("-NOPERM no charged check"), "{line}");
+    }
+    assert_eq!(left(&mut client), 1);
+}
+
+#[test]
+fn a_charge_is_given_back_once() {
+    let mut client = remote(RefundPolicy::Proven);
+    client.numbers("SG.CHECK shop user=1 COST 2");
+    client.numbers("SG.CHECK shop user=1 ID a");
+    assert_eq!(left(&mut client), 0);
+    assert!(client.ask("SG.REFUND shop user=1 COST 3 ID a").starts_with("-NOPERM "));
+    for _ in 0..2 {
+        assert_eq!(client.numbers("SG.REFUND shop user=1 ID a")[..3], [0, 3, 1]);
+        assert_eq!(left(&mut client), 1, "sent again, it is given back once");
+    }
+    // Under the same id it is charged again, and that can be given back too.
+    client.numbers("SG.CHECK shop user=1 ID a");
+    assert_eq!(left(&mut client), 0);
+}
+
+#[test]
+fn a_check_that_charged_nothing_gives_nothing_back() {
+    let mut client = remote(RefundPolicy::Proven);
+    client.numbers("SG.CHECK shop user=2 COST 3");
+    assert_eq!(client.numbers("SG.CHECK shop user=2 ID c")[0], 1);
+    assert!(client.ask("SG.REFUND shop user=2 ID c").starts_with("-NOPERM "));
+}
+
+#[test]
+fn the_policy_says_who_may_give_back() {
+    let mut client = remote(RefundPolicy::Operators);
+    client.numbers("SG.CHECK shop user=1 ID a");
+    assert!(client.ask("SG.REFUND shop user=1 ID a").starts_with("-NOPERM "));
+    let mut client = remote(RefundPolicy::Open);
+    client.numbers("SG.CHECK shop user=1");
+    assert_eq!(client.numbers("SG.REFUND shop user=1")[..3], [0, 3, 3]);
+}
