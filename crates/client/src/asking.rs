@@ -36,6 +36,8 @@ pub(crate) struct Wanted {
     /// For each try.
     pub(crate) timeout: Duration,
     pub(crate) tries: u32,
+    /// The idempotency key, if the caller has chosen one.
+    pub(crate) key: Option<String>,
 }
 
 /// Names for questions, of which no two are the same: a number of this client's, and how many there were before.
@@ -59,7 +61,7 @@ impl Asking {
         config: &Config,
         counters: &Counters,
     ) -> Result<T, Error> {
-        let Wanted { name, path, body, timeout, tries } = wanted;
+        let Wanted { name, path, body, timeout, tries, key } = wanted;
         let way = self.breaker.lock().way(config.patience, Instant::now());
         if way == Way::Barred {
             counters.barred.add();
@@ -69,7 +71,8 @@ impl Asking {
         self.budget.lock().asked();
         let tries = if way == Way::Probe { 1 } else { tries };
         // Whoever never asks again needs no name for it.
-        let key = (tries > 1 && config.idempotency_keys).then(|| self.keys.next());
+        let generated = || (tries > 1 && config.idempotency_keys).then(|| self.keys.next());
+        let key = key.or_else(generated);
         let idempotency_key = key.as_deref();
         let question = Question { path, body: Bytes::from(body), timeout, idempotency_key };
         let mut tried = 0;

@@ -79,6 +79,7 @@ impl Client {
             return Ok(known);
         }
         let wanted = self.wanted("check", "/v1/check", request.body(&who, ""));
+        let wanted = Wanted { key: request.key().map(str::to_owned), ..wanted };
         match self.ask::<wire::Answer>(wanted).await {
             Ok(answer) => Ok(self.heard(who, request, answer.into())),
             Err(error) => self.by_policy(request, error),
@@ -97,13 +98,32 @@ impl Client {
         }
     }
 
-    /// Gives back what was charged for what did not happen. The answer says how the limits stand then.
+    /// Refunds a charged [`check`](Self::check) of the same request, once, within ten minutes. The answer
+    /// holds the limits after it.
+    ///
+    /// Unless the client is an operator, the request needs the
+    /// [`idempotency_key`](Request::idempotency_key) of the check, and the same node must answer both.
+    /// With several nodes, use [`reserve`](Self::reserve) and cancel.
+    ///
+    /// ```no_run
+    /// # async fn run(client: sluicegate_client::Client) -> Result<(), sluicegate_client::Error> {
+    /// use sluicegate_client::Request;
+    ///
+    /// let request = Request::new("shop").descriptor([("export", "42")]).idempotency_key("b3f1c2d4-0001");
+    /// if client.check(&request).await?.allowed {
+    ///     // The export fails.
+    ///     client.refund(&request).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// When the service refuses, or does not answer: no policy can give anything back.
     pub async fn refund(&self, request: &Request) -> Result<Decision, Error> {
         let who = request.who();
         let wanted = self.wanted("refund", "/v1/refund", request.body(&who, ""));
+        let wanted = Wanted { key: request.key().map(str::to_owned), ..wanted };
         // It may have been given back even if that is not answered, or not waited for; and who asks meanwhile is still denied.
         self.forget(&who);
         let answer = self.ask::<wire::Answer>(wanted).await;
@@ -173,7 +193,7 @@ impl Client {
 
     pub(crate) fn wanted(&self, name: &'static str, path: &'static str, body: String) -> Wanted {
         let Config { timeout, tries, .. } = self.inner.config;
-        Wanted { name, path, body, timeout, tries }
+        Wanted { name, path, body, timeout, tries, key: None }
     }
 
     pub(crate) async fn ask<T: DeserializeOwned>(&self, wanted: Wanted) -> Result<T, Error> {

@@ -22,6 +22,7 @@ pub struct Request {
     domain: String,
     descriptors: Vec<Descriptor>,
     hits: Option<u64>,
+    key: Option<String>,
 }
 
 /// Somebody, by what is known: entries in their order, from the general to the particular.
@@ -57,7 +58,7 @@ pub enum Unit {
 impl Request {
     /// A question about a domain; whom it is about is told by [`descriptor`](Self::descriptor).
     pub fn new(domain: impl Into<String>) -> Self {
-        Self { domain: domain.into(), descriptors: Vec::new(), hits: None }
+        Self { domain: domain.into(), descriptors: Vec::new(), hits: None, key: None }
     }
 
     /// One more descriptor: all of them agree, or it is denied.
@@ -70,6 +71,18 @@ impl Request {
     pub const fn hits(mut self, hits: u64) -> Self {
         self.hits = Some(hits);
         self
+    }
+
+    /// Sets the idempotency key: [`check`](crate::Client::check) charges a key once, and
+    /// [`refund`](crate::Client::refund) proves the charge with it. 1 to 255 bytes, random and unique
+    /// per request, such as a UUID: key and request together authorize the refund.
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    pub(crate) fn key(&self) -> Option<&str> {
+        self.key.as_deref()
     }
 
     /// What it costs where a descriptor does not say otherwise.

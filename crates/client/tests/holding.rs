@@ -202,16 +202,17 @@ fn forgetful() -> (Client, Arc<AtomicBool>) {
 async fn whatever_is_asked_again_is_done_once() {
     let (client, loses) = forgetful();
     let tokens = of("tokens", "alice").hits(100);
+    let keyed = tokens.clone().idempotency_key("b3f1c2d4");
     let lose = || loses.store(true, Ordering::Relaxed);
     lose();
-    assert_eq!(client.check(&tokens).await.unwrap().remaining, Some(900));
+    assert_eq!(client.check(&keyed).await.unwrap().remaining, Some(900));
     lose();
     assert_eq!(
         client.check_many(std::slice::from_ref(&tokens)).await.unwrap()[0].remaining,
         Some(800)
     );
     lose();
-    assert_eq!(client.refund(&tokens).await.unwrap().remaining, Some(900));
+    assert_eq!(client.refund(&keyed).await.unwrap().remaining, Some(900));
     lose();
     let held = client.reserve(&tokens, 60 * SECOND).await.unwrap().held().unwrap();
     assert_eq!(held.decision().remaining, Some(800));
