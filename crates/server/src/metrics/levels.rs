@@ -1,5 +1,7 @@
 //! What this node decided by itself, rule by rule: how far it may be off stands beside how far it was.
 
+use std::collections::BTreeMap;
+
 use sluicegate::redis::{RuleLevel, SharedEngine};
 use sluicegate::rules::rule::Consistency;
 
@@ -136,8 +138,9 @@ const FAMILIES: [Family; 15] = [
     ),
 ];
 
-/// Writes what was decided under each rule that does not always ask the store.
+/// Writes what was decided under each rule that does not always ask the store, and what each rule admits without it.
 pub(super) fn put(page: &mut Page, shared: &SharedEngine) {
+    put_outage_bounds(page, shared);
     let rows = rows(shared);
     for (kind, of, name, help, number) in FAMILIES {
         let mut family = match kind {
@@ -147,6 +150,24 @@ pub(super) fn put(page: &mut Page, shared: &SharedEngine) {
         for row in rows.iter().filter(|row| of.has(row.consistency)) {
             family.of(&row.labels, number(&row.level));
         }
+    }
+}
+
+/// Of rules that are called the same, the largest.
+fn put_outage_bounds(page: &mut Page, shared: &SharedEngine) {
+    let rules = shared.engine().snapshot();
+    let set = rules.rules();
+    let mut bounds = BTreeMap::<String, u64>::new();
+    for no in set.rules().take(LISTED_MAX) {
+        if let Some(bound) = shared.outage_bound(&rules, no) {
+            let known = bounds.entry(set.id(no)).or_default();
+            *known = bound.max(*known);
+        }
+    }
+    let help = "The most that this node admits for one key while the store does not answer: its share of the limit, less what it last observed as used.";
+    let mut family = page.gauge("sluicegate_outage_bound", help);
+    for (rule, bound) in bounds {
+        family.of(&Labels::new("rule", &rule), bound);
     }
 }
 

@@ -39,6 +39,8 @@ fn put_asked(page: &mut Page, shared: &SharedEngine) {
     page.counter("sluicegate_redis_disagreements_total", help).one(stats.disagreements);
     let help = "Nodes that share the store, as far as was heard: each has that part of a limit while the store is away.";
     page.gauge("sluicegate_redis_nodes", help).one(stats.nodes);
+    let help = "Whether rules with a local share are decided from it: the store is away, or other nodes have not reported yet what they admitted. 1, or 0.";
+    page.gauge("sluicegate_redis_apart", help).one(u8::from(stats.is_apart));
 }
 
 /// What became of the calls.
@@ -52,7 +54,9 @@ fn put_link(page: &mut Page, shared: &SharedEngine) {
     page.gauge("sluicegate_redis_refusing", help).one(u8::from(shared.store().refuses().is_some()));
     let help = "Calls to the store; one holds up to 16 requests.";
     page.counter("sluicegate_redis_calls_total", help).one(stats.calls);
-    let help = "Calls that got no answer, by reason.";
+    let help = "Replies that arrived after the deadline of their call. They settle what was decided meanwhile.";
+    page.counter("sluicegate_redis_late_replies_total", help).one(stats.late_replies);
+    let help = "Calls that got no answer in time, by reason.";
     let mut family = page.counter("sluicegate_redis_call_failures_total", help);
     for (reason, count) in [
         ("timed_out", stats.timed_out),

@@ -77,6 +77,7 @@ fn under(under: &UnderRule) -> Value {
     json!({
         "rule": under.rule,
         "promise": under.promise,
+        "outage": under.outage,
         "override": under.came_with,
         "counter": under.counter,
         "replaced_by": under.replaced_by,

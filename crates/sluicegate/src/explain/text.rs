@@ -52,6 +52,9 @@ fn descriptor(one: &One<'_>) -> String {
     if let Some(promise) = &under.promise {
         row("promise", promise);
     }
+    if let Some(outage) = &under.outage {
+        row("outage", outage);
+    }
     row("cost", &grouped(one.cost));
     if !under.counter.is_empty() {
         row("counter of", &under.counter.join(" · "));

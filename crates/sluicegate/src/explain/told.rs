@@ -60,6 +60,8 @@ pub(super) struct UnderRule {
     pub(super) settings: Option<String>,
     /// What nodes that share it promise, if there is something to say.
     pub(super) promise: Option<String>,
+    /// What passes while the store does not answer.
+    pub(super) outage: Option<String>,
     /// The rule, or what came with the request in its place.
     pub(super) rule: Option<Value>,
     pub(super) came_with: Option<Value>,
@@ -222,6 +224,7 @@ fn by_rule(set: &RuleSet, no: RuleNo, explained: &Explained<'_>) -> UnderRule {
         limits: words::limits(&rule.limits),
         settings: Some(words::settings(rule).join(" · ")),
         promise: words::promise(rule),
+        outage: words::outage(rule),
         rule: Some(json::rule(&placed)),
         came_with: None,
         counter: match rule.limits {
@@ -243,6 +246,7 @@ fn came_with(limit: Override, domain: &str, entries: &[Entry<'_>]) -> UnderRule 
         limits: vec![words::envoy(requests_per_unit, unit)],
         settings: None,
         promise: None,
+        outage: None,
         rule: None,
         came_with: Some(json::envoy(requests_per_unit, unit)),
         counter,

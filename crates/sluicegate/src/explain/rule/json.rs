@@ -44,6 +44,7 @@ pub fn rule(placed: &Placed<'_>) -> Value {
         "cost": rule.cost,
         "consistency": consistency(rule.consistency),
         "on_store_failure": words::on_store_failure(rule.on_store_failure),
+        "outage": words::outage(rule),
         "on_limit": words::on_limit(rule.on_limit),
         "overflow": words::overflow(rule.overflow),
         "quota_mode": rule.quota_mode,

@@ -226,6 +226,23 @@ pub(crate) fn promise(rule: &Rule) -> Option<String> {
     }
 }
 
+/// What passes while the store does not answer, in a sentence; nothing of a rule that limits nothing.
+pub(crate) fn outage(rule: &Rule) -> Option<String> {
+    if matches!(rule.limits, Limits::Unlimited) {
+        return None;
+    }
+    let words = match (rule.on_store_failure, rule.mode) {
+        (OnStoreFailure::Local, _) => {
+            "each node admits its share of what it last saw remaining; above the limit passes at most \
+             what others admitted since, and never more than the limit once more"
+        }
+        (_, Mode::Shadow) | (OnStoreFailure::Allow, _) => "everything passes, and nothing is counted",
+        (OnStoreFailure::Deny, _) => "nothing passes",
+        (OnStoreFailure::Error, _) => "the client gets an error",
+    };
+    Some(words.to_owned())
+}
+
 /// As it is written in a file.
 pub(crate) const fn on_store_failure(on: OnStoreFailure) -> &'static str {
     match on {

@@ -31,6 +31,8 @@ pub struct StoreStats {
     pub reasserted: u64,
     /// How many nodes there are.
     pub nodes: u64,
+    /// Whether rules with a local share are decided from it: the store is away, or other nodes have not reported yet what they admitted.
+    pub is_apart: bool,
     /// Decisions of a script that the core would have made otherwise: always 0.
     pub disagreements: u64,
     fallbacks: [u64; POLICIES.len()],
@@ -58,6 +60,7 @@ impl Store {
             settled: read(&self.inner.settled),
             reasserted: read(&self.inner.reasserted),
             nodes: self.nodes(),
+            is_apart: self.is_apart(),
             disagreements: script::DISAGREEMENTS.load(Ordering::Relaxed),
             fallbacks: std::array::from_fn(|place| read(&fallbacks[place])),
         }
