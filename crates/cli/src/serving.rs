@@ -2,6 +2,7 @@
 
 mod greeting;
 mod signals;
+mod trim;
 
 use std::env;
 use std::ffi::OsString;
@@ -76,6 +77,9 @@ pub(crate) struct ServeArgs {
     /// Keep at most so many identities [default: 16000000]
     #[arg(long, value_name = "N")]
     max_identities: Option<String>,
+    /// Memory that all clients together may take, such as 64MiB or 1GiB [default: 256MiB]
+    #[arg(long, value_name = "BYTES")]
+    memory_budget: Option<String>,
     /// The certificate of the gRPC address, with its chain, in PEM; read again when it changes
     #[arg(long, value_name = "PATH")]
     tls_cert: Option<String>,
@@ -119,7 +123,10 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     // Until the end, and then for what was said last.
     let _written = logs::start(settings.log).context("cannot log")?;
     warnings.iter().for_each(|warning| logs::events::setting_warning(warning));
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .on_thread_park(trim::on_thread_park)
+        .build();
     runtime.context("cannot start")?.block_on(serve(settings, args.json))
 }
 
@@ -140,6 +147,7 @@ async fn serve(settings: Settings, json: bool) -> anyhow::Result<ExitCode> {
     let greeting = greeting::greeting(server.addresses(), has_rules, json);
     // Whoever starts us may have closed its ears; that is no reason to end.
     let _ = written(io::stdout().lock().write_all(greeting.as_bytes()));
+    tokio::spawn(trim::run(server.service().memory().clone()));
     server.run(signals.told_to_stop(), rereading).await.context("cannot go on")?;
     Ok(ExitCode::SUCCESS)
 }
@@ -162,6 +170,7 @@ impl ServeArgs {
             ("--snapshot", "SLUICEGATE_SNAPSHOT", &self.snapshot),
             ("--snapshot-every", "SLUICEGATE_SNAPSHOT_EVERY", &self.snapshot_every),
             ("--max-identities", "SLUICEGATE_MAX_IDENTITIES", &self.max_identities),
+            ("--memory-budget", "SLUICEGATE_MEMORY_BUDGET", &self.memory_budget),
             ("--tls-cert", "SLUICEGATE_TLS_CERT", &self.tls_cert),
             ("--tls-key", "SLUICEGATE_TLS_KEY", &self.tls_key),
             ("--client-ca", "SLUICEGATE_CLIENT_CA", &self.client_ca),

@@ -8,6 +8,7 @@
 //! - [`health`] knows whether the service is fit to be asked, and [`telemetry`] counts what it does.
 //! - [`logs`] and [`traces`] tell operators what happens, if they want to know.
 //! - [`counters`] are this node's own, or shared with others in a store.
+//! - [`memory`] bounds what all clients together may take of it.
 //! - [`holds`] is what is reserved, waited for or asked again, at whatever door.
 //! - [`rls`] is Envoy's rate limit service: its messages, read without a copy and written without a detour.
 
@@ -27,7 +28,9 @@ pub mod grpc;
 pub mod health;
 pub mod holds;
 pub mod http;
+mod http2;
 pub mod logs;
+pub mod memory;
 pub mod metrics;
 pub mod resp;
 pub mod rls;

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use grpc_common::plain::{Plain, answered};
 use grpc_common::raw::{self, DATA, GOAWAY, HEADERS, RESET, Raw, SHOULD_RATE_LIMIT};
-use grpc_common::server;
+use grpc_common::{server, server_of_budget};
 
 const NO_ERROR: u32 = 0;
 const REFUSED_STREAM: u32 = 7;
@@ -57,21 +57,24 @@ async fn one_waiting_call_too_many_is_told_of_the_overload() {
 
 #[tokio::test]
 async fn unfinished_messages_together_are_not_longer_than_they_may_be() {
-    let server = server(Bounds { waiting_bytes: 1_000, ..Bounds::default() }).await;
+    // Half of it for messages: one of them.
+    let server = server_of_budget(Bounds::default(), 160 << 10).await;
     let mut client = Plain::connect(server.address).await;
-    let part = &raw::framed(0, &[0; 5_000])[..900];
+    let part = &raw::framed(0, &[0; 50_000])[..40_000];
     let (first, mut first_sends) = client.begin(SHOULD_RATE_LIMIT, &[]).await.unwrap();
     first_sends.send_data(part.to_vec().into(), false).unwrap();
     let (second, mut sends) = client.begin(SHOULD_RATE_LIMIT, &[]).await.unwrap();
     sends.send_data(part.to_vec().into(), false).unwrap();
-    assert_eq!(answered(second).await.unwrap().status, "14");
+    assert_eq!(answered(second).await.unwrap().status, "8");
+    assert_eq!(server.failures(Fault::Overload), 1);
+    assert_eq!(server.service.memory().refusals(), 1);
     // The first gives its room back when it goes.
     first_sends.send_reset(h2::Reason::CANCEL);
     drop(first);
     let fine = client.call(SHOULD_RATE_LIMIT, raw::message("alice")).await.unwrap();
     assert_eq!(fine.status, "0");
     let (third, mut sends) = client.begin(SHOULD_RATE_LIMIT, &[]).await.unwrap();
-    let (start, rest) = (raw::framed(0, &[0; 900]), [0; 0]);
+    let (start, rest) = (raw::framed(0, &[0; 40_000]), [0; 0]);
     sends.send_data(start.into(), false).unwrap();
     sends.send_data(rest.to_vec().into(), true).unwrap();
     // Nonsense, but all of it was taken in.

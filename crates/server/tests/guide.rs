@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sluicegate_server::memory::MemoryBudget;
 use sluicegate_server::rls::ask;
 use sluicegate_server::{grpc, http, tls};
 
@@ -29,7 +30,7 @@ fn the_table_has_the_numbers_of_the_code() {
         ("requests at a time, over", vec![grouped(of_grpc.in_flight), grouped(of_http.in_flight)]),
         ("calls at a time on one gRPC", vec![grouped(of_grpc.calls as usize)]),
         ("a message (gRPC), a body", vec![mib(of_grpc.message_bytes), mib(http::BODY_BYTES_MAX)]),
-        ("messages that are not complete", vec![mib(of_grpc.waiting_bytes)]),
+        ("memory of all clients", vec![mib(MemoryBudget::default().bytes_max())]),
         ("the headers", vec![kib(of_grpc.header_bytes as usize), kib(of_http.header_bytes)]),
         ("descriptors", vec![grouped(asked.descriptors), grouped(checked.descriptors)]),
         ("entries", vec![grouped(asked.entries), grouped(checked.entries)]),

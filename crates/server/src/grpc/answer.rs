@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 
+use crate::memory::{Account, Charge};
+
 /// As long as most answers: these need no memory of their own.
 const SMALL: usize = 96;
 const _: () = assert!(SMALL <= u8::MAX as usize);
@@ -18,8 +20,13 @@ pub(super) struct Answer {
 #[derive(Debug)]
 enum Stored {
     Small { bytes: [u8; SMALL], from: u8, to: u8 },
-    Large(Bytes),
+    Large { bytes: Bytes, _charge: Option<Charge> },
 }
+
+/// What h2 needs for a call until its answer is read, measured at 2.3 KiB, and an answer that is not
+/// charged by itself.
+pub(super) const CALL_BYTES: usize = 4 << 10;
+const UNCHARGED_BYTES: usize = 1_536;
 
 /// A span of time; shared by all the answers that were given in it and have not gone out yet.
 pub(super) type Since = Arc<()>;
@@ -32,16 +39,23 @@ pub(super) struct Unread {
 }
 
 impl Answer {
-    pub(super) fn new(message: &[u8], since: Since) -> Self {
+    /// Nothing if it is long, and the memory budget does not allow it.
+    pub(super) fn new(message: &[u8], since: Since, account: &Arc<Account>) -> Option<Self> {
         let mut bytes = [0; SMALL];
         let bytes = match bytes.get_mut(..message.len()) {
             Some(start) => {
                 start.copy_from_slice(message);
                 Stored::Small { bytes, from: 0, to: message.len() as u8 }
             }
-            None => Stored::Large(Bytes::copy_from_slice(message)),
+            None if message.len() <= UNCHARGED_BYTES => {
+                Stored::Large { bytes: Bytes::copy_from_slice(message), _charge: None }
+            }
+            None => {
+                let _charge = Some(account.charge(message.len())?);
+                Stored::Large { bytes: Bytes::copy_from_slice(message), _charge }
+            }
         };
-        Self { bytes, _since: since }
+        Some(Self { bytes, _since: since })
     }
 }
 
@@ -49,14 +63,14 @@ impl Buf for Answer {
     fn remaining(&self) -> usize {
         match &self.bytes {
             Stored::Small { from, to, .. } => usize::from(to - from),
-            Stored::Large(bytes) => bytes.remaining(),
+            Stored::Large { bytes, .. } => bytes.remaining(),
         }
     }
 
     fn chunk(&self) -> &[u8] {
         match &self.bytes {
             Stored::Small { bytes, from, to } => &bytes[usize::from(*from)..usize::from(*to)],
-            Stored::Large(bytes) => bytes.chunk(),
+            Stored::Large { bytes, .. } => bytes.chunk(),
         }
     }
 
@@ -67,7 +81,7 @@ impl Buf for Answer {
                 *from =
                     u8::try_from(count).map_or(*to, |count| from.saturating_add(count).min(*to));
             }
-            Stored::Large(bytes) => bytes.advance(count),
+            Stored::Large { bytes, .. } => bytes.advance(count),
         }
     }
 }
@@ -76,6 +90,11 @@ impl Unread {
     /// For an answer that is given now.
     pub(super) fn since(&self) -> Since {
         self.now.clone()
+    }
+
+    /// Calls whose answers are not out.
+    pub(super) fn count(&self) -> usize {
+        Arc::strong_count(&self.now) + Arc::strong_count(&self.before) - 2
     }
 
     /// A span is over. Whether an answer has waited for the whole of it.
@@ -90,12 +109,18 @@ impl Unread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{MemoryBudget, Share};
+
+    fn answer_of(message: &[u8], since: Since) -> Answer {
+        let endpoint = MemoryBudget::default().endpoint(Share::Clients);
+        Answer::new(message, since, &Account::open(&endpoint, 0).unwrap()).unwrap()
+    }
 
     #[test]
     fn an_answer_is_read_as_it_was_written() {
-        for length in [0, 1, SMALL - 1, SMALL, SMALL + 1, 1_000] {
+        for length in [0, 1, SMALL - 1, SMALL, SMALL + 1, 1_000, 5_000] {
             let message: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
-            let mut answer = Answer::new(&message, Since::default());
+            let mut answer = answer_of(&message, Since::default());
             let mut read = Vec::new();
             while answer.has_remaining() {
                 assert_eq!(answer.remaining(), length - read.len());
@@ -110,11 +135,11 @@ mod tests {
     #[test]
     fn an_answer_is_stuck_once_it_has_waited_for_a_whole_span() {
         let mut unread = Unread::default();
-        let answer = Answer::new(b"42", unread.since());
+        let answer = answer_of(b"42", unread.since());
         assert!(!unread.is_stuck(), "it came in the middle of this one");
         assert!(unread.is_stuck());
         let mut unread = Unread::default();
-        let _late = Answer::new(b"43", unread.since());
+        let _late = answer_of(b"43", unread.since());
         drop(answer);
         assert!(!unread.is_stuck());
     }
@@ -123,7 +148,7 @@ mod tests {
     fn answers_that_go_out_are_not_stuck() {
         let mut unread = Unread::default();
         for _ in 0..5 {
-            let answer = Answer::new(b"42", unread.since());
+            let answer = answer_of(b"42", unread.since());
             assert!(!unread.is_stuck());
             drop(answer);
         }

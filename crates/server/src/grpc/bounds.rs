@@ -24,8 +24,6 @@ pub struct Bounds {
     /// Bytes of a message. As many as gRPC takes by default: a call that is refused for its length passes every limit, if Envoy lets pass what it cannot ask
     /// about, and a client can make it long by its headers.
     pub message_bytes: usize,
-    /// Bytes of all messages that are not complete yet, on all connections.
-    pub waiting_bytes: usize,
     /// Bytes of all headers of a call.
     pub header_bytes: u32,
     /// For the first words of a connection, for the message of a call, for the reading of an answer, and for a sign of life when asked for one.
@@ -49,7 +47,6 @@ impl Default for Bounds {
             in_flight: 10_000,
             watches: 1_000,
             message_bytes: 4 << 20,
-            waiting_bytes: 64 << 20,
             header_bytes: 16 << 10,
             patience: Duration::from_secs(10),
             idle: Duration::from_secs(60),

@@ -19,11 +19,12 @@ use sluicegate::redis::with_client_deadline;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
-use super::answer::{Answer, Since};
+use super::answer::{Answer, CALL_BYTES, Since};
 use super::frame::{self, Incoming, Most};
 use super::status::Status;
 use super::{Bounds, health};
 use crate::counters::at_once;
+use crate::memory::{Account, Charge, Endpoint, Share};
 use crate::rls::service::{Failure, Scratch, Service};
 use crate::telemetry::Door;
 use crate::traces::Span;
@@ -39,9 +40,8 @@ pub(super) struct Shared {
     pub(super) bounds: Bounds,
     /// For calls that wait.
     in_flight: Arc<Semaphore>,
-    /// For the bytes that they have brought.
-    waiting_bytes: Arc<Semaphore>,
     watches: Arc<Semaphore>,
+    pub(super) memory: Arc<Endpoint>,
 }
 
 /// What a connection tells its calls.
@@ -90,6 +90,7 @@ pub(super) fn answer(
     shared: &Arc<Shared>,
     told: &watch::Sender<Told>,
     since: &Since,
+    account: &Arc<Account>,
 ) {
     let (head, body) = request.into_parts();
     let Some(method) = Method::of(&head) else {
@@ -103,46 +104,59 @@ pub(super) fn answer(
         _ => None,
     };
     let mut call = Call { method, body, respond, incoming: Incoming::default(), span };
-    let most = shared.most();
+    let most = shared.most(account);
     // Nobody need be woken: whoever waits is asked again by a task that does.
     let cx = &mut Context::from_waker(Waker::noop());
     match call.incoming.poll(&mut call.body, &most, cx) {
         Poll::Ready(Ok(message)) if call.asks_store(shared) => {
-            if let Some(answered) = call.answer_here(&message, shared, since) {
+            if let Some(answered) = call.answer_here(&message, shared, since, account) {
                 return call.send(answered, shared);
             }
             // Only a bound number waits for the store, and for the room that it takes.
             let Ok(seat) = shared.in_flight.clone().try_acquire_owned() else {
                 return call.fail(Status::overloaded(), shared);
             };
-            let (shared, since) = (shared.clone(), since.clone());
+            let (shared, since, account) = (shared.clone(), since.clone(), account.clone());
             let deadline = client_deadline(&head.headers);
             let later = async move {
                 let _seat = seat;
-                call.conclude_by(deadline, &message, &shared, &since).await;
+                call.conclude_by(deadline, &message, &shared, &since, &account).await;
             };
             tokio::spawn(later);
         }
-        Poll::Ready(message) => call.conclude(message, shared, || told.subscribe(), since),
+        Poll::Ready(message) => {
+            call.conclude(message, shared, || told.subscribe(), since, account);
+        }
         Poll::Pending => {
             let Ok(seat) = shared.in_flight.clone().try_acquire_owned() else {
                 return call.fail(Status::overloaded(), shared);
             };
+            let Some(charge) = account.charge(CALL_BYTES) else {
+                return call.fail(Status::out_of_memory(), shared);
+            };
+            let permit = Permit { _seat: seat, _charge: charge };
             let patience = patience(&head.headers, shared.bounds.patience);
             let deadline = client_deadline(&head.headers);
             // The headers are not kept while it waits.
             drop(head);
-            let waiting = Waiting { patience, deadline, seat };
+            let waiting = Waiting { patience, deadline, permit, account: account.clone() };
             tokio::spawn(wait(call, shared.clone(), told.subscribe(), waiting));
         }
     }
+}
+
+/// Held by a call that waits for its message.
+struct Permit {
+    _seat: OwnedSemaphorePermit,
+    _charge: Charge,
 }
 
 /// What a call that waits for its message has.
 struct Waiting {
     patience: Duration,
     deadline: Option<Instant>,
-    seat: OwnedSemaphorePermit,
+    permit: Permit,
+    account: Arc<Account>,
 }
 
 /// Waits for the message, but not for ever.
@@ -150,9 +164,9 @@ async fn wait(
     mut call: Call,
     shared: Arc<Shared>,
     told: watch::Receiver<Told>,
-    Waiting { patience, deadline, seat }: Waiting,
+    Waiting { patience, deadline, permit, account }: Waiting,
 ) {
-    let most = shared.most();
+    let most = shared.most(&account);
     let message = match timeout(patience, call.incoming.receive(&mut call.body, &most)).await {
         Ok(message) => message,
         Err(_) => Err(Status::too_late("the message did not come in time")),
@@ -160,12 +174,12 @@ async fn wait(
     let since = told.borrow().since.clone();
     match message {
         Ok(message) if call.asks_store(&shared) => {
-            let _seat = seat;
-            call.conclude_by(deadline, &message, &shared, &since).await;
+            let _permit = permit;
+            call.conclude_by(deadline, &message, &shared, &since, &account).await;
         }
         message => {
-            drop(seat);
-            call.conclude(message, &shared, || told, &since);
+            drop(permit);
+            call.conclude(message, &shared, || told, &since, &account);
         }
     }
 }
@@ -182,15 +196,16 @@ impl Call {
         message: &[u8],
         shared: &Shared,
         since: &Since,
+        account: &Arc<Account>,
     ) -> Option<Result<Answer, Status>> {
         SCRATCH.with_borrow_mut(|(scratch, out)| {
             frame::begin(out);
             let (service, span) = (&shared.service, self.span.as_mut());
             let answered =
                 service.answer_here(span, Door::ShouldRateLimit, message, scratch, out)?;
-            Some(answered.map_err(Status::from).map(|_| {
+            Some(answered.map_err(Status::from).and_then(|_| {
                 frame::end(out);
-                Answer::new(out, since.clone())
+                charged(out, since, account)
             }))
         })
     }
@@ -202,8 +217,9 @@ impl Call {
         message: &[u8],
         shared: &Shared,
         since: &Since,
+        account: &Arc<Account>,
     ) {
-        let concluding = self.conclude_later(message, shared, since);
+        let concluding = self.conclude_later(message, shared, since, account);
         match deadline {
             Some(deadline) => with_client_deadline(deadline, concluding).await,
             None => concluding.await,
@@ -211,15 +227,21 @@ impl Call {
     }
 
     /// Answers when the store has.
-    async fn conclude_later(mut self, message: &[u8], shared: &Shared, since: &Since) {
+    async fn conclude_later(
+        mut self,
+        message: &[u8],
+        shared: &Shared,
+        since: &Since,
+        account: &Arc<Account>,
+    ) {
         let (mut scratch, mut out) = SCRATCH.take();
         frame::begin(&mut out);
         let (service, span) = (&shared.service, self.span.as_mut());
         let door = Door::ShouldRateLimit;
         let answered = service.answer_in(span, door, message, &mut scratch, &mut out).await;
-        let answered = answered.map_err(Status::from).map(|_| {
+        let answered = answered.map_err(Status::from).and_then(|_| {
             frame::end(&mut out);
-            Answer::new(&out, since.clone())
+            charged(&out, since, account)
         });
         SCRATCH.set((scratch, out));
         self.send(answered, shared);
@@ -231,12 +253,13 @@ impl Call {
         shared: &Shared,
         told: impl FnOnce() -> watch::Receiver<Told>,
         since: &Since,
+        account: &Arc<Account>,
     ) {
         let answered = match (message, self.method) {
             (Ok(message), Method::Plain(method)) => {
-                method.answer(&message, &shared.service, self.span.as_mut(), since)
+                method.answer(&message, &shared.service, self.span.as_mut(), since, account)
             }
-            (Ok(message), Method::Watch) => return self.watch(&message, shared, told()),
+            (Ok(message), Method::Watch) => return self.watch(&message, shared, told(), account),
             (Err(status), _) => Err(status),
         };
         self.send(answered, shared);
@@ -259,13 +282,26 @@ impl Call {
         }
     }
 
-    fn watch(mut self, message: &[u8], shared: &Shared, told: watch::Receiver<Told>) {
+    fn watch(
+        mut self,
+        message: &[u8],
+        shared: &Shared,
+        told: watch::Receiver<Told>,
+        account: &Arc<Account>,
+    ) {
         let Ok(seat) = shared.watches.clone().try_acquire_owned() else {
             return self.fail(Status::exhausted("there are too many watchers already"), shared);
         };
         if let Ok(stream) = self.respond.send_response(response(), false) {
             let health = shared.service.health().clone();
-            tokio::spawn(health::watch(message.to_vec(), stream, health, told, seat));
+            tokio::spawn(health::watch(
+                message.to_vec(),
+                stream,
+                health,
+                told,
+                seat,
+                account.clone(),
+            ));
         }
     }
 
@@ -278,6 +314,11 @@ impl Call {
         }
         refuse(status, self.respond);
     }
+}
+
+/// The answer, charged to its connection if it is long.
+fn charged(message: &[u8], since: &Since, account: &Arc<Account>) -> Result<Answer, Status> {
+    Answer::new(message, since.clone(), account).ok_or_else(Status::out_of_memory)
 }
 
 /// Ends what has been begun.
@@ -348,18 +389,19 @@ impl Shared {
         // Neither without a pause, nor beyond what a clock can count.
         let patience = bounds.patience.clamp(Duration::from_millis(1), PATIENCE_MAX);
         let bounds = Bounds { patience, ..bounds };
+        let memory = service.memory().endpoint(Share::Clients);
         let semaphore = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         Self {
             service,
             bounds,
             in_flight: semaphore(bounds.in_flight),
-            waiting_bytes: semaphore(bounds.waiting_bytes),
             watches: semaphore(bounds.watches),
+            memory,
         }
     }
 
-    fn most(&self) -> Most<'_> {
-        Most { bytes: self.bounds.message_bytes, room: &self.waiting_bytes }
+    const fn most<'a>(&self, account: &'a Arc<Account>) -> Most<'a> {
+        Most { bytes: self.bounds.message_bytes, account }
     }
 }
 
@@ -387,6 +429,7 @@ impl Plain {
         service: &Service,
         span: Option<&mut Span>,
         since: &Since,
+        account: &Arc<Account>,
     ) -> Result<Answer, Status> {
         SCRATCH.with_borrow_mut(|(scratch, out)| {
             frame::begin(out);
@@ -400,7 +443,7 @@ impl Plain {
                 Self::List => health::list(service.health(), out),
             }
             frame::end(out);
-            Ok(Answer::new(out, since.clone()))
+            charged(out, since, account)
         })
     }
 }

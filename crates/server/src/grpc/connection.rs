@@ -1,7 +1,7 @@
 //! A connection, from its first words to its end.
 //!
-//! It is looked after at regular times, a patience apart: whether its client reads what it asked for, and whether there still is
-//! a client.
+//! It is looked after at regular times: whether its client reads what it asked for, completes the
+//! frames that it begins, and still exists.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,14 +15,20 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::answer::{Answer, Unread};
+use super::answer::{Answer, CALL_BYTES, Unread};
 use super::call::{self, Shared, Told};
 use super::jitter::jittered;
 use super::socket::Socket;
+use crate::http2::{Monitored, Progress, StallDetector};
+use crate::memory::{Account, Charge};
 use crate::tls::Tls;
 
 /// What h2 takes a small piece of a message for.
 const SMALL_PIECE_BYTES: usize = 256;
+
+/// Checks of an incomplete frame or a blocked write before the connection is closed; a check is half
+/// a patience after the one before it.
+const STALL_CHECKS_MAX: u32 = 2;
 
 type Accepted = (Request<RecvStream>, SendResponse<Answer>);
 
@@ -31,17 +37,27 @@ pub(super) async fn serve(
     socket: Socket,
     tls: Option<Tls>,
     shared: Arc<Shared>,
+    account: Arc<Account>,
     stop: impl Future<Output = ()>,
 ) {
-    let patience = shared.bounds.patience;
-    let mut stop = std::pin::pin!(stop);
+    let stop = std::pin::pin!(stop);
     match tls {
-        None => talk(socket, shared, stop).await,
-        Some(tls) => {
-            if let Some(socket) = first(tls.accept(socket), patience, stop.as_mut()).await {
-                talk(socket, shared, stop).await;
-            }
-        }
+        None => talk(socket, shared, account, stop).await,
+        // In memory of its own: most connections are plain, and would reserve room for it.
+        Some(tls) => Box::pin(talk_tls(socket, tls, shared, account, stop)).await,
+    }
+}
+
+async fn talk_tls(
+    socket: Socket,
+    tls: Tls,
+    shared: Arc<Shared>,
+    account: Arc<Account>,
+    mut stop: Pin<&mut impl Future<Output = ()>>,
+) {
+    let patience = shared.bounds.patience;
+    if let Some(socket) = first(tls.accept(socket), patience, stop.as_mut()).await {
+        talk(socket, shared, account, stop).await;
     }
 }
 
@@ -59,10 +75,16 @@ async fn first<T, E>(
     }
 }
 
-async fn talk<S>(socket: S, shared: Arc<Shared>, mut stop: Pin<&mut impl Future<Output = ()>>)
-where
+async fn talk<S>(
+    socket: S,
+    shared: Arc<Shared>,
+    account: Arc<Account>,
+    mut stop: Pin<&mut impl Future<Output = ()>>,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let progress = Arc::new(Progress::default());
+    let socket = Monitored::new(socket, progress.clone(), account.clone());
     let bounds = &shared.bounds;
     let calls = bounds.calls as usize;
     let mut builder = Builder::new();
@@ -78,16 +100,21 @@ where
         .data_frame_budget(calls.saturating_mul(SMALL_PIECE_BYTES));
     let words = builder.handshake(socket);
     let Some(connection) = first(words, bounds.patience, stop.as_mut()).await else { return };
-    let talk = Talk::new(connection, shared);
+    let Some(calls) = account.charge(0) else { return };
+    let mut talk = Talk::new(connection, shared, Monitor { account, calls, progress });
     talk.run(stop).await;
 }
 
 /// A connection that is past its first words.
 struct Talk<S> {
-    connection: Connection<S, Answer>,
+    connection: Connection<Monitored<S>, Answer>,
     shared: Arc<Shared>,
     unread: Unread,
     told: watch::Sender<Told>,
+    monitor: Monitor,
+    stall: StallDetector,
+    /// Calls since the socket took all that was to be sent.
+    calls_since_flush: usize,
     life: Life,
     /// When it is to be closed for its age; nothing if it is being closed already.
     old_at: Option<Instant>,
@@ -95,21 +122,46 @@ struct Talk<S> {
     end_at: Option<Instant>,
 }
 
+/// What a connection takes, and how it gets on.
+struct Monitor {
+    account: Arc<Account>,
+    /// For calls whose answers are not read.
+    calls: Charge,
+    progress: Arc<Progress>,
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
-    fn new(mut connection: Connection<S, Answer>, shared: Arc<Shared>) -> Self {
+    fn new(
+        mut connection: Connection<Monitored<S>, Answer>,
+        shared: Arc<Shared>,
+        monitor: Monitor,
+    ) -> Self {
         let unread = Unread::default();
         let told = watch::Sender::new(Told { closing: false, since: unread.since() });
         let now = Instant::now();
         let life = Life::new(connection.ping_pong(), shared.bounds.idle, now);
         let old_at = shared.bounds.age.and_then(|age| now.checked_add(jittered(age)));
-        Self { connection, shared, unread, told, life, old_at, end_at: None }
+        Self {
+            connection,
+            shared,
+            unread,
+            told,
+            monitor,
+            stall: StallDetector::default(),
+            calls_since_flush: 0,
+            life,
+            old_at,
+            end_at: None,
+        }
     }
 
-    async fn run(mut self, stop: impl Future<Output = ()>) {
+    async fn run(&mut self, stop: impl Future<Output = ()>) {
         let mut stop = std::pin::pin!(stop);
         let mut stopped = false;
-        let mut look_at = Instant::now() + self.shared.bounds.patience;
-        let mut timer = std::pin::pin!(sleep_until(self.next(look_at)));
+        let patience = self.shared.bounds.patience;
+        let mut look_at = Instant::now() + patience;
+        let mut stall_check_at = Instant::now() + patience / 2;
+        let mut timer = std::pin::pin!(sleep_until(self.next(look_at.min(stall_check_at))));
         let mut accepted = Vec::new();
         loop {
             tokio::select! {
@@ -139,11 +191,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
                         if !self.is_fine(now) {
                             return;
                         }
-                        look_at = now + self.shared.bounds.patience;
+                        look_at = now + patience;
+                    }
+                    if now >= stall_check_at {
+                        self.monitor.account.trim();
+                        if self.stall.is_stalled(&self.monitor.progress, STALL_CHECKS_MAX) {
+                            return;
+                        }
+                        stall_check_at = now + patience / 2;
                     }
                 }
             }
-            timer.as_mut().reset(self.next(look_at));
+            timer.as_mut().reset(self.next(look_at.min(stall_check_at)));
         }
     }
 
@@ -155,17 +214,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
                 Poll::Ready(Some(Ok(call))) => accepted.push(call),
                 // Whoever breaks the protocol, or leaves, has no more calls.
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(false),
+                Poll::Pending if !self.charge_calls() => return Poll::Ready(false),
                 Poll::Pending if accepted.is_empty() => return Poll::Pending,
                 Poll::Pending => return Poll::Ready(true),
             }
         }
     }
 
+    /// Charges for calls whose answers are not sent, since the client does not read them. Nothing is
+    /// charged for calls that are answered and sent at once.
+    fn charge_calls(&mut self) -> bool {
+        if !self.monitor.progress.is_write_blocked() {
+            self.calls_since_flush = 0;
+        }
+        // One reference is the connection's own, for the answers to come.
+        let unread = self.unread.count().saturating_sub(1).max(self.calls_since_flush);
+        let calls = unread.min(self.shared.bounds.calls as usize);
+        self.monitor.calls.resize(calls.saturating_mul(CALL_BYTES))
+    }
+
     fn answer(&mut self, accepted: &mut Vec<Accepted>) {
         self.life.is_busy = true;
-        let since = self.unread.since();
+        self.calls_since_flush = self.calls_since_flush.saturating_add(accepted.len());
+        let (since, account) = (self.unread.since(), &self.monitor.account);
         for (request, respond) in accepted.drain(..) {
-            call::answer(request, respond, &self.shared, &self.told, &since);
+            call::answer(request, respond, &self.shared, &self.told, &since, account);
         }
     }
 

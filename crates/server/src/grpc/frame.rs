@@ -3,32 +3,27 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use h2::RecvStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::status::Status;
+use crate::memory::{Account, Gather, GatherError};
 
 const HEAD: usize = 5;
 
 /// The one message that a call brings, as far as it has come.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
-    /// Nearly every message comes in one piece; it is not copied.
-    first: Bytes,
-    /// What came in several pieces, or has to wait. It is copied, since a piece keeps the buffer alive that it was read with.
-    gathered: BytesMut,
-    /// For what is gathered.
-    room: Option<OwnedSemaphorePermit>,
+    gather: Gather,
 }
 
-/// How much may come.
+/// Limits of a message.
 #[derive(Debug)]
 pub(super) struct Most<'a> {
     /// Bytes of the message.
     pub(super) bytes: usize,
-    /// For the bytes of all messages that are not complete.
-    pub(super) room: &'a Arc<Semaphore>,
+    /// Account of the connection, for a message that is not complete.
+    pub(super) account: &'a Arc<Account>,
 }
 
 // === impl Incoming ===
@@ -45,53 +40,31 @@ impl Incoming {
             let chunk = match body.poll_data(cx) {
                 Poll::Ready(chunk) => chunk,
                 Poll::Pending => {
-                    self.keep(most)?;
+                    self.gather
+                        .detach(most.bytes_max(), most.account)
+                        .map_err(|error| most.refusal(error))?;
+                    self.check_length(most)?;
                     return Poll::Pending;
                 }
             };
             let Some(chunk) = chunk else { break };
             let chunk = chunk.map_err(|_| Status::cancelled("the call was broken off"))?;
-            // More can be sent on as soon as this is here: what is gathered has a bound of its own.
+            // The client may send more at once: what is gathered has a bound of its own.
             let _ = body.flow_control().release_capacity(chunk.len());
-            if self.first.is_empty() && self.gathered.is_empty() {
-                self.first = chunk;
-                if body.is_end_stream() {
-                    break;
-                }
-            } else {
-                self.keep(most)?;
-                self.gather(&chunk, most)?;
+            self.gather
+                .push(chunk, most.bytes_max(), most.account)
+                .map_err(|error| most.refusal(error))?;
+            self.check_length(most)?;
+            if body.is_end_stream() {
+                break;
             }
         }
-        let gathered = std::mem::take(&mut self.gathered);
-        let first = std::mem::take(&mut self.first);
-        let bytes = if gathered.is_empty() { first } else { gathered.freeze() };
-        Poll::Ready(message(bytes, most.bytes))
+        Poll::Ready(message(self.gather.take(), most.bytes))
     }
 
-    /// Copies what would keep a buffer alive while it waits.
-    fn keep(&mut self, most: &Most<'_>) -> Result<(), Status> {
-        match std::mem::take(&mut self.first) {
-            first if first.is_empty() => Ok(()),
-            first => self.gather(&first, most),
-        }
-    }
-
-    fn gather(&mut self, chunk: &[u8], most: &Most<'_>) -> Result<(), Status> {
-        if self.gathered.len() + chunk.len() > HEAD + most.bytes {
-            return Err(too_long(most.bytes));
-        }
-        let more = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
-        let Ok(more) = most.room.clone().try_acquire_many_owned(more) else {
-            return Err(Status::overloaded());
-        };
-        match &mut self.room {
-            Some(room) => room.merge(more),
-            room => *room = Some(more),
-        }
-        self.gathered.extend_from_slice(chunk);
-        // Whoever announces too much need not send it.
-        match self.gathered.first_chunk::<HEAD>() {
+    /// Refuses a message by the length that it announces.
+    fn check_length(&self, most: &Most<'_>) -> Result<(), Status> {
+        match self.gather.detached().first_chunk::<HEAD>() {
             Some(head) => length(head, most.bytes).map(|_| ()),
             None => Ok(()),
         }
@@ -104,6 +77,19 @@ impl Incoming {
         most: &Most<'_>,
     ) -> Result<Bytes, Status> {
         std::future::poll_fn(|cx| self.poll(body, most, cx)).await
+    }
+}
+
+impl Most<'_> {
+    const fn bytes_max(&self) -> usize {
+        HEAD + self.bytes
+    }
+
+    fn refusal(&self, error: GatherError) -> Status {
+        match error {
+            GatherError::TooLong => too_long(self.bytes),
+            GatherError::Exhausted => Status::out_of_memory(),
+        }
     }
 }
 

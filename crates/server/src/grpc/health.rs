@@ -2,6 +2,8 @@
 //!
 //! Its messages are a name and a number, so they are read and written here: a framework for them would cost more code than it saves.
 
+use std::sync::Arc;
+
 use h2::SendStream;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
@@ -10,6 +12,7 @@ use super::call::{Told, end};
 use super::frame;
 use super::status::Status;
 use crate::health::{Health, State};
+use crate::memory::Account;
 
 /// The names of what can be asked for. The server as a whole has none, and always serves: that it answers shows it.
 const SERVER: &str = "";
@@ -56,6 +59,7 @@ pub(super) async fn watch(
     health: Health,
     mut told: watch::Receiver<Told>,
     _seat: OwnedSemaphorePermit,
+    account: Arc<Account>,
 ) {
     let name = match name(&message) {
         Ok(name) => name,
@@ -71,7 +75,8 @@ pub(super) async fn watch(
             put(now, &mut out);
             frame::end(&mut out);
             let since = told.borrow().since.clone();
-            if stream.send_data(Answer::new(&out, since), false).is_err() {
+            let Some(answer) = Answer::new(&out, since, &account) else { return };
+            if stream.send_data(answer, false).is_err() {
                 return;
             }
         }

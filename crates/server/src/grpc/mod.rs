@@ -29,9 +29,15 @@ pub use self::listener::Listener;
 pub(crate) use self::socket::Socket;
 #[cfg(unix)]
 pub use self::unix::SocketFile;
+use crate::memory::Account;
 use crate::rls::service::Service;
 use crate::telemetry::Happening;
 use crate::tls::Tls;
+
+/// What an open connection takes, with its buffers: measured.
+const CONNECTION_BYTES: usize = 56 << 10;
+/// What TLS adds to it.
+const TLS_BYTES: usize = 32 << 10;
 
 /// How to serve.
 #[derive(Debug, Clone, Default)]
@@ -68,12 +74,14 @@ pub async fn serve(
             accepted = listener.accept() => accepted?,
         };
         while connections.try_join_next().is_some() {}
-        let Some(seat) = Seat::take(connections.len(), &shared) else { continue };
+        let Some((seat, account)) = Seat::take(connections.len(), &shared, tls.is_some()) else {
+            continue;
+        };
         let mut stopped = stopping.subscribe();
         let stopped = async move {
             let _ = stopped.wait_for(|stopped| *stopped).await;
         };
-        let served = connection::serve(socket, tls.clone(), shared.clone(), stopped);
+        let served = connection::serve(socket, tls.clone(), shared.clone(), account, stopped);
         connections.spawn(async move {
             let _seat = seat;
             served.await;
@@ -101,15 +109,24 @@ struct Seat {
 }
 
 impl Seat {
-    /// None is free if there are as many connections as there may be.
-    fn take(connections: usize, shared: &Arc<Shared>) -> Option<Self> {
+    /// None is free if there are as many connections as there may be, or the memory budget is
+    /// exhausted.
+    fn take(
+        connections: usize,
+        shared: &Arc<Shared>,
+        is_encrypted: bool,
+    ) -> Option<(Self, Arc<Account>)> {
         let telemetry = shared.service.telemetry();
-        if connections >= shared.bounds.connections {
+        let bytes = CONNECTION_BYTES + if is_encrypted { TLS_BYTES } else { 0 };
+        let account = (connections < shared.bounds.connections)
+            .then(|| Account::open(&shared.memory, bytes))
+            .flatten();
+        if account.is_none() {
             telemetry.happened(Happening::ConnectionRefused);
-            return None;
         }
+        let account = account?;
         telemetry.happened(Happening::ConnectionOpened);
-        Some(Self { shared: shared.clone() })
+        Some((Self { shared: shared.clone() }, account))
     }
 }
 

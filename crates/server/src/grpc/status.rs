@@ -58,6 +58,11 @@ impl Status {
         Self::new(14, Some(Fault::Overload), "overloaded: too many calls wait; try again later")
     }
 
+    pub(super) fn out_of_memory() -> Self {
+        let message = "overloaded: the memory budget is exhausted; try again later";
+        Self::new(8, Some(Fault::Overload), message)
+    }
+
     pub(super) fn going_away() -> Self {
         Self::new(14, None, "the connection is about to be closed; ask again on another")
     }

@@ -53,6 +53,8 @@ pub struct Most {
     pub checks: usize,
     /// Descriptors of a check.
     pub descriptors: usize,
+    /// Descriptors of all checks in `checks`.
+    pub batch_descriptors: usize,
     /// Entries of a descriptor.
     pub entries: usize,
     /// Bytes of a domain, a key or a value.
@@ -61,6 +63,12 @@ pub struct Most {
 
 impl Default for Most {
     fn default() -> Self {
-        Self { checks: 1_000, descriptors: 256, entries: 64, text_bytes: 4_096 }
+        Self {
+            checks: 1_000,
+            descriptors: 256,
+            batch_descriptors: 4_096,
+            entries: 64,
+            text_bytes: 4_096,
+        }
     }
 }

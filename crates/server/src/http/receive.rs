@@ -11,6 +11,7 @@ use http_body::Body as HttpBody;
 
 use super::refusal::Refusal;
 use super::serve::Late;
+use crate::memory::GatherError;
 
 /// The longest body of a request.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
@@ -64,9 +65,7 @@ where
                     }
                 }
                 Some(Err(error)) => {
-                    let late = is_late(&*error.into());
-                    let refusal = if late { Refusal::late() } else { Refusal::broken() };
-                    return Poll::Ready(Err(refusal));
+                    return Poll::Ready(Err(refusal_of(&*error.into())));
                 }
             }
         }
@@ -106,13 +105,18 @@ impl SoFar {
     }
 }
 
-fn is_late(error: &(dyn Error + 'static)) -> bool {
+/// Refusal of a request whose body did not arrive.
+fn refusal_of(error: &(dyn Error + 'static)) -> Refusal {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if error.is::<Late>() {
-            return true;
+            return Refusal::late();
         }
-        cause = error.source();
+        match error.downcast_ref() {
+            Some(GatherError::TooLong) => return Refusal::too_large(BODY_BYTES_MAX),
+            Some(GatherError::Exhausted) => return Refusal::overload(),
+            None => cause = error.source(),
+        }
     }
-    false
+    Refusal::broken()
 }

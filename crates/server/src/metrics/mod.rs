@@ -41,6 +41,7 @@ pub fn text(service: &Service) -> String {
     put_doors(&mut page, telemetry);
     put_connections(&mut page, telemetry);
     put_snapshots(&mut page, telemetry);
+    put_memory(&mut page, service);
     put_state(&mut page, service);
     put_holds(&mut page, service);
     if let Counters::Shared(shared) = service.counters() {
@@ -147,6 +148,18 @@ fn put_snapshots(page: &mut Page, telemetry: &Telemetry) {
     let help = "Snapshots that could not be saved; the last one stays.";
     page.counter("sluicegate_snapshot_save_errors_total", help)
         .one(telemetry.times(Happening::SnapshotNotSaved));
+}
+
+/// Memory budget of clients.
+fn put_memory(page: &mut Page, service: &Service) {
+    let budget = service.memory();
+    let help = "Memory that all clients together may take.";
+    page.gauge("sluicegate_memory_budget_bytes", help).one(budget.bytes_max());
+    let help = "Memory reserved for connections, requests and responses.";
+    page.gauge("sluicegate_memory_reserved_bytes", help).one(budget.reserved_bytes());
+    let help =
+        "Connections, requests and responses refused because the memory budget was exhausted.";
+    page.counter("sluicegate_memory_refusals_total", help).one(budget.refusals());
 }
 
 /// How things stand.

@@ -20,8 +20,6 @@ pub struct Bounds {
     pub command: Most,
     /// What it may be before a password that is asked for was given.
     pub command_of_strangers: Most,
-    /// Bytes of commands that are not complete yet, beyond what every connection has, on all connections.
-    pub waiting_bytes: usize,
     /// Bytes of replies; when there are so many, they are sent before the next command is looked at.
     pub reply_bytes: usize,
     /// For a command to come whole, for replies to be read, and for a password. Connections are looked at twice in a patience, so it may take half as long
@@ -44,7 +42,6 @@ impl Default for Bounds {
                 command_bytes: 16 << 10,
                 inline_bytes: 4 << 10,
             },
-            waiting_bytes: 64 << 20,
             reply_bytes: 64 << 10,
             patience: Duration::from_secs(10),
             idle: Duration::from_secs(600),

@@ -108,6 +108,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             let (taken, next) = self.talk.answer(came, &mut self.out);
             self.from += taken;
             self.silence.is_busy |= taken > 0;
+            // Replies that are sent are gone already; those that are not must not pile up.
+            if self.out.capacity() > USUAL_BYTES && !self.hold(self.input.len()) {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
             self.send().await?;
             match next {
                 Next::Room => {}
@@ -183,11 +187,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             return true;
         }
         let longer = (length * 2).max(FIRST_BYTES);
-        if !self.seat.hold(longer.saturating_sub(USUAL_BYTES)) {
+        if !self.hold(longer) {
             return false;
         }
         self.input.resize(longer, 0);
         true
+    }
+
+    /// Charges for an input of this length, for a copy of the command while it waits, and for the
+    /// replies; buffers of short commands are part of what every connection has.
+    fn hold(&mut self, input: usize) -> bool {
+        let input = 2 * input.saturating_sub(USUAL_BYTES);
+        self.seat.hold(input + self.out.capacity().saturating_sub(USUAL_BYTES))
     }
 
     /// Whether the client does what clients do; and what is not needed is given back.
@@ -199,6 +210,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             (self.from, self.to) = (0, 0);
             self.seat.hold(0);
         }
+        self.seat.trim();
         let is_stranger = !self.talk.is_known();
         let now = Instant::now();
         let age = now.duration_since(self.silence.begun);

@@ -10,6 +10,7 @@ use sluicegate::throttle::Throttle;
 use super::Options;
 use super::bounds::Bounds;
 use crate::rls::options::RefundPolicy;
+use crate::memory::{Account, Charge, Endpoint, Share};
 use crate::rls::service::Service;
 use crate::telemetry::Happening;
 use crate::token::Token;
@@ -28,7 +29,7 @@ pub(super) struct Shared {
     connections: AtomicUsize,
     commands: AtomicU64,
     last_id: AtomicI64,
-    waiting_bytes: AtomicUsize,
+    memory: Arc<Endpoint>,
 }
 
 /// Counts a connection as long as it lasts, however it ends; and what it holds beyond what every connection has.
@@ -37,8 +38,12 @@ pub(super) struct Seat {
     pub(super) shared: Arc<Shared>,
     /// The address of the client.
     pub(super) peer: Option<IpAddr>,
-    extra: usize,
+    account: Arc<Account>,
+    extra: Charge,
 }
+
+/// What an open connection takes, with the buffers of short commands: measured.
+const CONNECTION_BYTES: usize = 24 << 10;
 
 // === impl Shared ===
 
@@ -46,6 +51,7 @@ impl Shared {
     pub(super) fn new(service: Service, throttle: Throttle, options: Options) -> Self {
         let Options { bounds, password, is_open } = options;
         let begun = service.engine().now();
+        let memory = service.memory().endpoint(Share::Clients);
         Self {
             service,
             bounds,
@@ -56,7 +62,7 @@ impl Shared {
             connections: AtomicUsize::new(0),
             commands: AtomicU64::new(0),
             last_id: AtomicI64::new(0),
-            waiting_bytes: AtomicUsize::new(0),
+            memory,
         }
     }
 
@@ -94,39 +100,38 @@ impl Shared {
 // === impl Seat ===
 
 impl Seat {
-    /// None is free if there are as many connections as there may be. Only whoever accepts them asks.
+    /// None is free if there are as many connections as there may be, or the memory budget is
+    /// exhausted. Only whoever accepts them asks.
     pub(super) fn take(shared: &Arc<Shared>, peer: Option<IpAddr>) -> Option<Self> {
         let telemetry = shared.service.telemetry();
-        if shared.connections() >= shared.bounds.connections {
+        let account = (shared.connections() < shared.bounds.connections)
+            .then(|| Account::open(&shared.memory, CONNECTION_BYTES))
+            .flatten();
+        let Some((account, extra)) = account.and_then(|account| {
+            let extra = account.charge(0)?;
+            Some((account, extra))
+        }) else {
             telemetry.happened(Happening::ConnectionRefused);
             return None;
-        }
+        };
         shared.connections.fetch_add(1, Ordering::Relaxed);
         telemetry.happened(Happening::ConnectionOpened);
-        Some(Self { shared: shared.clone(), peer, extra: 0 })
+        Some(Self { shared: shared.clone(), peer, account, extra })
     }
 
-    /// Holds so much beyond what every connection has, if there is room for that.
+    /// Holds so much beyond what every connection has, if the memory budget allows it.
     pub(super) fn hold(&mut self, extra: usize) -> bool {
-        let waiting = &self.shared.waiting_bytes;
-        if extra > self.extra {
-            let more = extra - self.extra;
-            let before = waiting.fetch_add(more, Ordering::Relaxed);
-            if before.saturating_add(more) > self.shared.bounds.waiting_bytes {
-                waiting.fetch_sub(more, Ordering::Relaxed);
-                return false;
-            }
-        } else {
-            waiting.fetch_sub(self.extra - extra, Ordering::Relaxed);
-        }
-        self.extra = extra;
-        true
+        self.extra.resize(extra)
+    }
+
+    /// Releases what is reserved and not held.
+    pub(super) fn trim(&self) {
+        self.account.trim();
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.hold(0);
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
         self.shared.service.telemetry().happened(Happening::ConnectionClosed);
     }

@@ -25,6 +25,7 @@ use crate::counters::{Counters, at_once};
 use crate::health::Health;
 use crate::holds::Holds;
 use crate::logs::events;
+use crate::memory::MemoryBudget;
 use crate::telemetry::{Door, Happening, Telemetry};
 use crate::traces::{self, Tracer};
 
@@ -75,6 +76,7 @@ struct Inner {
     tracer: Tracer,
     holds: Holds,
     auth: AuthGuard,
+    memory: MemoryBudget,
 }
 
 /// What can be used again from one request to the next.
@@ -140,9 +142,25 @@ impl Service {
         holds: Holds,
     ) -> Self {
         let telemetry = Telemetry::default();
-        let auth = AuthGuard::default();
-        let inner = Inner { engine, shared, options, health, telemetry, tracer, holds, auth };
+        let (auth, memory) = (AuthGuard::default(), MemoryBudget::default());
+        let inner =
+            Inner { engine, shared, options, health, telemetry, tracer, holds, auth, memory };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Replaces the memory budget of its endpoints. Has no effect once the service was cloned.
+    #[must_use]
+    pub fn with_memory_budget(mut self, memory: MemoryBudget) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.memory = memory;
+        }
+        self
+    }
+
+    /// Memory budget of its endpoints.
+    #[must_use]
+    pub fn memory(&self) -> &MemoryBudget {
+        &self.inner.memory
     }
 
     /// Reads a request that came in by a door, checks it, and appends the answer to `out`.

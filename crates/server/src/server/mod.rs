@@ -33,6 +33,7 @@ use crate::health::Health;
 use crate::holds::Holds;
 use crate::http::{self, Body, KeysAccess};
 use crate::logs::events;
+use crate::memory::{MemoryBudget, Share};
 use crate::resp;
 use crate::rls::service::Service;
 use crate::settings::{self, GrpcAddress, Settings};
@@ -104,6 +105,7 @@ impl Server {
             }
         };
         saved::report(&service, saving.as_ref(), &restoration);
+        let service = service.with_memory_budget(MemoryBudget::new(settings.memory_budget));
         let rules = Rules::take(&service, &settings)?;
         let tls = settings.tls.clone().map(Tls::new).transpose();
         let tls = tls.map_err(|error| broken("speak TLS", error))?;
@@ -186,7 +188,7 @@ impl Server {
         let people = http::serve(http, routes, service.clone(), http_bounds(&settings), stopped());
         let router = admin::router(service.clone(), admin_options(&settings));
         let operators =
-            http::serve(admin, router, service.clone(), http_bounds(&settings), stopped());
+            http::serve(admin, router, service.clone(), admin_bounds(&settings), stopped());
         let clients_of_redis = async {
             let Some(resp) = resp else { return Ok(()) };
             let (service, throttle) = (service.clone(), throttle.clone());
@@ -327,6 +329,10 @@ fn http_bounds(settings: &Settings) -> http::Bounds {
         drain: settings.drain.1,
         ..http::Bounds::default()
     }
+}
+
+fn admin_bounds(settings: &Settings) -> http::Bounds {
+    http::Bounds { memory: Share::Operators, ..http_bounds(settings) }
 }
 
 fn resp_options(settings: &Settings) -> resp::Options {

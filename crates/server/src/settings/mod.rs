@@ -17,6 +17,7 @@ use sluicegate::config::suggest::nearest;
 use sluicegate::http::{Reset, Style};
 
 use crate::logs::{self, Format, Level};
+use crate::memory::MemoryBudget;
 use crate::rls::options::{HeaderNames, Options, RefundPolicy};
 use crate::tls;
 use crate::token::Token;
@@ -86,6 +87,8 @@ pub struct Settings {
     pub waiting_max: usize,
     /// How long to go on after the signal to end, so that load balancers notice; and how long what has begun may take then.
     pub drain: (Duration, Duration),
+    /// Memory that all clients together may take.
+    pub memory_budget: usize,
     /// Where counters are kept.
     pub store: Store,
     /// Where what is counted outlives the process.
@@ -135,6 +138,7 @@ const OWN: &[&str] = &[
     "SLUICEGATE_MAX_RESERVATIONS",
     "SLUICEGATE_MAX_WAITING",
     "SLUICEGATE_REFUNDS",
+    "SLUICEGATE_MEMORY_BUDGET",
     "SLUICEGATE_RESET",
     "SLUICEGATE_RESP",
     "SLUICEGATE_RESP_PASSWORD",
@@ -158,6 +162,9 @@ const OWN: &[&str] = &[
     "SLUICEGATE_TLS_KEY",
     "SLUICEGATE_TRACES",
 ];
+
+/// Smallest memory budget: a hundred connections of each endpoint, and a few long messages.
+const MEMORY_BUDGET_MIN: usize = 32 << 20;
 
 // === impl Settings ===
 
@@ -231,6 +238,9 @@ impl Settings {
             reservations_max,
             waiting_max,
             drain,
+            memory_budget: read
+                .size("SLUICEGATE_MEMORY_BUDGET", MEMORY_BUDGET_MIN)
+                .unwrap_or_else(|| MemoryBudget::default().bytes_max()),
             store: Store::read(read),
             snapshot: read.path("SLUICEGATE_SNAPSHOT"),
             snapshot_every,

@@ -31,6 +31,19 @@ impl Settings {
                 "headers": if traces.headers.is_empty() { "none" } else { "hidden" },
             })
         });
+        let tls = self.tls.as_ref().map(|tls| {
+            json!({
+                "cert": path(&tls.cert),
+                "key": path(&tls.key),
+                "client_ca": tls.client_ca.as_deref().map(path),
+                "client_san": tls.client_san,
+            })
+        });
+        let log = json!({
+            "level": format!("{:?}", self.log.level).to_lowercase(),
+            "format": format!("{:?}", self.log.format).to_lowercase(),
+            "per_second": self.log.per_second,
+        });
         json!({
             "http": self.http.to_string(),
             "grpc": self.grpc.to_string(),
@@ -65,29 +78,21 @@ impl Settings {
                 Reset::SecondsToGo => "seconds-to-go",
             },
             "errors": if self.problem_json { "problem" } else { "envelope" },
-            "tls": self.tls.as_ref().map(|tls| json!({
-                "cert": path(&tls.cert),
-                "key": path(&tls.key),
-                "client_ca": tls.client_ca.as_deref().map(path),
-                "client_san": tls.client_san,
-            })),
+            "tls": tls,
             "connection_age_s": seconds(&self.connection_age.0),
             "connection_age_grace_s": seconds(&self.connection_age.1),
             "connections_max": self.connections_max,
             "in_flight_max": self.in_flight_max,
             "reservations_max": self.reservations_max,
             "waiting_max": self.waiting_max,
+            "memory_budget_bytes": self.memory_budget,
             "drain_delay_s": seconds(&self.drain.0),
             "drain_timeout_s": seconds(&self.drain.1),
             "store": store(&self.store),
             "snapshot": self.snapshot.as_deref().map(path),
             "snapshot_every_s": seconds(&self.snapshot_every),
             "identities_max": self.identities_max,
-            "log": {
-                "level": format!("{:?}", self.log.level).to_lowercase(),
-                "format": format!("{:?}", self.log.format).to_lowercase(),
-                "per_second": self.log.per_second,
-            },
+            "log": log,
             "traces": traces,
         })
     }

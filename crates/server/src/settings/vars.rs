@@ -124,6 +124,25 @@ impl<'a> Reader<'a> {
         self.read(name, "a time such as `90s`, `1h30m` or `500ms`", go::duration)
     }
 
+    /// Bytes, with a unit or without; at least so many.
+    pub(super) fn size(&mut self, name: &str, least: usize) -> Option<usize> {
+        let read = |text: &str| {
+            let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+            let unit: usize = match text.get(digits.len()..)?.trim_start() {
+                "" | "B" => 1,
+                "KiB" => 1 << 10,
+                "MiB" => 1 << 20,
+                "GiB" => 1 << 30,
+                _ => return None,
+            };
+            let bytes = digits.parse::<usize>().ok()?.checked_mul(unit)?;
+            Some(bytes).filter(|bytes| *bytes >= least)
+        };
+        let should_be =
+            format!("at least {} MiB, written `64MiB`, `1GiB` or in bytes", least >> 20);
+        self.read(name, &should_be, read)
+    }
+
     /// An address with its port.
     pub(super) fn address(&mut self, name: &str) -> Option<SocketAddr> {
         let read = |text: &str| SocketAddr::from_str(text).ok();

@@ -15,6 +15,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use sluicegate::{Engine, rules_of};
 use sluicegate_server::grpc::{Bounds, Listener, Options, serve};
+use sluicegate_server::memory::MemoryBudget;
 use sluicegate_server::rls::service::Service;
 use sluicegate_server::telemetry::{Door, Fault, Happening};
 use tokio::net::TcpListener;
@@ -43,6 +44,14 @@ pub(crate) async fn server(bounds: Bounds) -> Server {
     server_with(Options { bounds, ..Options::default() }).await
 }
 
+/// The same with a memory budget of so many bytes.
+pub(crate) async fn server_of_budget(bounds: Bounds, bytes: usize) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let service = service().with_memory_budget(MemoryBudget::new(bytes));
+    serving(listener.into(), address, Options { bounds, ..Options::default() }, service)
+}
+
 pub(crate) async fn server_with(options: Options) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -50,7 +59,10 @@ pub(crate) async fn server_with(options: Options) -> Server {
 }
 
 pub(crate) fn server_at(listener: Listener, address: SocketAddr, options: Options) -> Server {
-    let service = service();
+    serving(listener, address, options, service())
+}
+
+fn serving(listener: Listener, address: SocketAddr, options: Options, service: Service) -> Server {
     let (stop, stopped) = oneshot::channel();
     let stopped = async {
         let _ = stopped.await;

@@ -107,7 +107,9 @@ impl<'de> Items<'de> for Checks<'_, 'de> {
     ) -> Result<(), D::Error> {
         let mut fields = CheckFields::default();
         Object { fields: &mut fields, reading }.read(json)?;
-        self.0.push(fields.check()?);
+        let check = fields.check()?;
+        reading.count_descriptors(check.descriptors.len())?;
+        self.0.push(check);
         Ok(())
     }
 }

@@ -24,6 +24,8 @@ pub(in crate::http) struct NotAsked {
 /// What reading goes by. Whoever fails says where it is, from the inside out, so that reading what is right costs nothing.
 pub(super) struct Reading<'m> {
     pub(super) most: &'m Most,
+    /// Descriptors of all checks so far.
+    descriptors: usize,
     way_out: SmallVec<[Step; 8]>,
 }
 
@@ -36,7 +38,7 @@ pub(super) enum Step {
 
 impl<'m> Reading<'m> {
     pub(super) const fn new(most: &'m Most) -> Self {
-        Self { most, way_out: SmallVec::new_const() }
+        Self { most, descriptors: 0, way_out: SmallVec::new_const() }
     }
 
     pub(super) fn failed_at(&mut self, step: Step) {
@@ -46,6 +48,16 @@ impl<'m> Reading<'m> {
     /// That there are more than there may be.
     pub(super) fn too_many<E: Error>(&self, what: &str, most: usize) -> E {
         E::custom(format_args!("more than {most} {what}; send them in several requests"))
+    }
+
+    /// Adds the descriptors of a check in a list. Each gets a status, which is longer than itself.
+    pub(super) fn count_descriptors<E: Error>(&mut self, count: usize) -> Result<(), E> {
+        self.descriptors = self.descriptors.saturating_add(count);
+        let most = self.most.batch_descriptors;
+        if self.descriptors > most {
+            return Err(self.too_many("descriptors in all checks", most));
+        }
+        Ok(())
     }
 
     /// That a name is not too long.

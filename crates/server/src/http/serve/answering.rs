@@ -10,14 +10,15 @@ use axum::body::Body;
 use axum::response::Response;
 use axum::routing::future::RouteFuture;
 use http::header::AUTHORIZATION;
-use http::{Method, Request};
+use http::{Method, Request, Version};
 use hyper::body::Incoming;
 use hyper::service::Service as HyperService;
 use pin_project_lite::pin_project;
 use tower_service::Service as _;
 
 use super::Shared;
-use super::patient::Patient;
+use super::request_body::RequestBody;
+use super::response_body::{ResponseBody, TooLarge};
 use super::watched::Watch;
 use crate::counters::at_once;
 use crate::http::check::Want;
@@ -25,13 +26,20 @@ use crate::http::receive::Receiving;
 use crate::http::refusal::Refusal;
 use crate::http::retried::RetryKey;
 use crate::http::{Answering, Peer, forward_auth};
+use crate::memory::{Account, Charge};
 use crate::telemetry::Door;
 use crate::traces::Span;
+
+/// What h2 and hyper need for a stream, measured: 4.4 KiB.
+const STREAM_BYTES: usize = 5 << 10;
+/// What a header takes beside its name and value.
+const HEADER_BYTES: usize = 64;
 
 /// What is asked on one connection.
 pub(super) struct Asked {
     shared: Arc<Shared>,
     watch: Arc<Watch>,
+    account: Arc<Account>,
     peer: Option<Peer>,
 }
 
@@ -39,6 +47,9 @@ pub(super) struct Asked {
 struct InHand {
     shared: Arc<Shared>,
     watch: Arc<Watch>,
+    account: Arc<Account>,
+    /// For a stream of HTTP/2, until its response is received.
+    stream: Option<Charge>,
 }
 
 pin_project! {
@@ -59,33 +70,55 @@ pin_project! {
         Checked { check: Option<Checking> },
         /// At once.
         Refused { response: Option<Response> },
+        /// Not at all: the memory budget does not allow the stream.
+        Reset,
     }
 }
 
 /// A check whose body is coming in.
 struct Checking {
     answering: Arc<Answering>,
-    receiving: Receiving<Patient>,
+    receiving: Receiving<RequestBody>,
     key: RetryKey,
     span: Option<Span>,
 }
 
 impl Asked {
-    pub(super) const fn new(shared: Arc<Shared>, watch: Arc<Watch>, peer: Option<Peer>) -> Self {
-        Self { shared, watch, peer }
+    pub(super) const fn new(
+        shared: Arc<Shared>,
+        watch: Arc<Watch>,
+        account: Arc<Account>,
+        peer: Option<Peer>,
+    ) -> Self {
+        Self { shared, watch, account, peer }
+    }
+
+    /// Charges for a stream of HTTP/2. A client that does not read gets no further streams.
+    fn charge_stream<B>(&self, request: &Request<B>) -> Option<Charge> {
+        let headers = request.headers().iter();
+        let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER_BYTES);
+        let charge = self.account.charge(STREAM_BYTES + headers.sum::<usize>());
+        charge.filter(|_| !self.watch.is_write_blocked())
     }
 }
 
 impl HyperService<Request<Incoming>> for Asked {
-    type Response = Response;
-    type Error = Infallible;
+    type Response = http::Response<ResponseBody>;
+    type Error = h2::Error;
     type Future = Answer;
 
     fn call(&self, request: Request<Incoming>) -> Answer {
         let (shared, watch) = (self.shared.clone(), self.watch.clone());
+        let account = self.account.clone();
         watch.request_begun();
         let others = shared.in_flight.fetch_add(1, Relaxed);
-        let in_hand = InHand { shared, watch };
+        let mut in_hand = InHand { shared, watch, account, stream: None };
+        if request.version() == Version::HTTP_2 {
+            in_hand.stream = self.charge_stream(&request);
+            if in_hand.stream.is_none() {
+                return Answer { making: Making::Reset, in_hand };
+            }
+        }
         if others >= self.shared.bounds.in_flight {
             let refusal = Refusal::overload();
             if let Some(door) = door_of(request.uri().path()) {
@@ -95,18 +128,21 @@ impl HyperService<Request<Incoming>> for Asked {
             let response = Some(refusal.response(body.unwrap_or_default()));
             return Answer { making: Making::Refused { response }, in_hand };
         }
-        let patience = self.shared.bounds.body_patience;
+        let timeout = self.shared.bounds.body_patience;
         let making = match &self.shared.routes.checks {
             Some(answering) if is_check(&request) && answering.service.is_alone() => {
                 let service = &answering.service;
                 let span = service.begin_span(Want::Check.span_name(), request.headers());
                 let key = RetryKey::of(request.headers());
-                let receiving = Receiving::new(Patient::new(request.into_body(), patience));
+                let body = RequestBody::new(request.into_body(), self.account.clone(), timeout);
+                let receiving = Receiving::new(body);
                 let check = Checking { answering: answering.clone(), receiving, key, span };
                 Making::Checked { check: Some(check) }
             }
             _ => {
-                let mut request = request.map(|body| Body::new(Patient::new(body, patience)));
+                let account = self.account.clone();
+                let mut request =
+                    request.map(|body| Body::new(RequestBody::new(body, account, timeout)));
                 // Nobody else wants to know, and an extension takes memory.
                 let is_wanted = wants_peer(&request) || self.shared.routes.checks.is_none();
                 if let Some(peer) = self.peer.filter(|_| is_wanted) {
@@ -152,12 +188,16 @@ fn door_of(path: &str) -> Option<Door> {
 }
 
 impl Future for Answer {
-    type Output = Result<Response, Infallible>;
+    type Output = Result<http::Response<ResponseBody>, h2::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
         // Once it is ready nobody polls it again.
-        let response = match self.project().making.project() {
-            MakingNow::Routed { routed } => return routed.poll(cx),
+        let response = match this.making.project() {
+            MakingNow::Routed { routed } => match ready!(routed.poll(cx)) {
+                Ok(response) => Some(response),
+                Err(never) => match never {},
+            },
             MakingNow::Checked { check } => match check.as_mut() {
                 Some(checking) => {
                     let received = ready!(checking.receiving.poll(cx));
@@ -171,8 +211,25 @@ impl Future for Answer {
                 None => None,
             },
             MakingNow::Refused { response } => response.take(),
+            MakingNow::Reset => return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into())),
         };
-        Poll::Ready(Ok(response.unwrap_or_default()))
+        Poll::Ready(Ok(this.in_hand.charged(response.unwrap_or_default())))
+    }
+}
+
+impl InHand {
+    /// The response, charged to the connection; or a refusal, if that is impossible.
+    fn charged(&mut self, response: Response) -> http::Response<ResponseBody> {
+        let (head, body) = response.into_parts();
+        match ResponseBody::new(body, self.stream.take(), &self.account) {
+            Ok(body) => http::Response::from_parts(head, body),
+            Err(TooLarge(stream)) => {
+                let checks = self.shared.routes.checks.as_ref();
+                let body = checks.map(|answering| answering.options.body).unwrap_or_default();
+                let refusal = Refusal::overload().response(body);
+                refusal.map(|body| ResponseBody::charged(body, stream))
+            }
+        }
     }
 }
 

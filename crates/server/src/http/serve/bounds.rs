@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::memory::Share;
+
 /// What a client may ask of the server, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
@@ -19,6 +21,8 @@ pub struct Bounds {
     pub in_flight: usize,
     /// For what has begun when the service ends.
     pub drain: Duration,
+    /// Part of the memory budget.
+    pub memory: Share,
 }
 
 impl Default for Bounds {
@@ -31,6 +35,7 @@ impl Default for Bounds {
             idle: Duration::from_secs(120),
             in_flight: 10_000,
             drain: Duration::from_secs(20),
+            memory: Share::Clients,
         }
     }
 }

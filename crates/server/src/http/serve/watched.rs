@@ -1,7 +1,7 @@
 //! Whether a connection is alive, without a timer for each request.
 //!
-//! What happens on it is counted; a look every now and then finds whether anything has. So a request costs a few numbers, and how long a silence
-//! may last is known up to the time between two looks.
+//! Events are counted, and a check at intervals finds whether there were any. So a request costs a few
+//! counters, and timeouts are exact up to one interval.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -13,6 +13,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Bounds;
+use crate::http2::{FrameParser, PREFACE_BYTES, Progress, StallDetector};
+use crate::memory::{Account, Charge};
 
 /// What happens on a connection.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(super) struct Watch {
     head: AtomicBool,
     /// Whether it is HTTP/2, where bytes need not be a head.
     frames: AtomicBool,
+    /// Frames of HTTP/2, and writes of either protocol.
+    progress: Progress,
 }
 
 /// How long nothing has happened.
@@ -36,6 +40,7 @@ pub(super) struct Silence {
     seen: u64,
     /// Looks that found nothing new.
     looks: u32,
+    stall: StallDetector,
 }
 
 /// What a look has found.
@@ -44,7 +49,7 @@ pub(super) enum Look {
     Fine,
     /// Nobody asks for anything.
     Idle,
-    /// A head takes too long, or who was idle does not leave.
+    /// A head, a frame or a response takes too long, or an idle client does not leave.
     TooLong,
 }
 
@@ -52,10 +57,21 @@ pub(super) enum Look {
 pub(super) struct Watched<I> {
     io: I,
     watch: Arc<Watch>,
-    /// How many of the first bytes were those of HTTP/2; nothing once it is known what it is.
-    preface: Option<usize>,
+    account: Arc<Account>,
+    protocol: Protocol,
+    /// For a frame or a header block that is buffered.
+    charge: Option<Charge>,
     /// How many bytes may still come, once everything is said.
     farewell: Option<usize>,
+}
+
+/// Protocol of a connection.
+#[derive(Debug)]
+enum Protocol {
+    /// So many of the first bytes were those of HTTP/2.
+    Unknown(usize),
+    Http1,
+    Http2(FrameParser),
 }
 
 /// No method of HTTP/1.1 begins like the preface of HTTP/2.
@@ -73,6 +89,7 @@ impl Default for Watch {
             in_hand: AtomicUsize::new(0),
             head: AtomicBool::new(true),
             frames: AtomicBool::new(false),
+            progress: Progress::default(),
         }
     }
 }
@@ -102,6 +119,10 @@ impl Watch {
         self.frames.store(true, Relaxed);
         self.head.store(false, Relaxed);
     }
+
+    pub(super) fn is_write_blocked(&self) -> bool {
+        self.progress.is_write_blocked()
+    }
 }
 
 // === impl Silence ===
@@ -117,14 +138,21 @@ impl Silence {
             u32::try_from(looks).unwrap_or(u32::MAX).max(1)
         };
         let (header_looks, idle_looks) = (looks(bounds.header_patience), looks(bounds.idle));
-        Self { look_every, header_looks, idle_looks, seen: 0, looks: 0 }
+        let stall = StallDetector::default();
+        Self { look_every, header_looks, idle_looks, seen: 0, looks: 0, stall }
     }
 
     pub(super) const fn look_every(&self) -> Duration {
         self.look_every
     }
 
-    pub(super) fn look(&mut self, watch: &Watch) -> Look {
+    pub(super) fn look(&mut self, watch: &Watch, account: &Account) -> Look {
+        account.trim();
+        // Both need to be checked each time.
+        let is_stalled = self.stall.is_stalled(&watch.progress, self.header_looks);
+        if account.has_stuck_response() || is_stalled {
+            return Look::TooLong;
+        }
         let moves = watch.moves.load(Relaxed);
         // Who is being answered is in our hand, and the body has a patience of its own.
         if moves != self.seen || watch.in_hand.load(Relaxed) > 0 {
@@ -145,13 +173,14 @@ impl Silence {
 // === impl Watched ===
 
 impl<I> Watched<I> {
-    pub(super) const fn new(io: I, watch: Arc<Watch>) -> Self {
-        Self { io, watch, preface: Some(0), farewell: None }
+    pub(super) const fn new(io: I, watch: Arc<Watch>, account: Arc<Account>) -> Self {
+        let protocol = Protocol::Unknown(0);
+        Self { io, watch, account, protocol, charge: None, farewell: None }
     }
 
     /// Whether a head has begun, and will not be read to its end.
     fn is_within_head(&self) -> bool {
-        self.preface != Some(0) && self.watch.head.load(Relaxed)
+        !matches!(self.protocol, Protocol::Unknown(0)) && self.watch.head.load(Relaxed)
     }
 }
 
@@ -183,23 +212,42 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
         let came = buf.filled().get(before..).unwrap_or_default();
-        if !came.is_empty() {
-            self.preface = self.preface.and_then(|before| {
-                // It may come in pieces.
-                let rest = PREFACE.get(before..).unwrap_or_default();
-                let more = rest.iter().zip(came).take_while(|(a, b)| a == b).count();
-                match before + more {
-                    whole if whole == PREFACE.len() => {
-                        self.watch.are_frames();
-                        None
-                    }
-                    part if more == came.len() => Some(part),
-                    _ => None,
-                }
-            });
-            self.watch.bytes_came();
+        if came.is_empty() {
+            return Poll::Ready(Ok(()));
         }
+        let this = &mut *self;
+        if let Protocol::Unknown(before) = this.protocol {
+            this.protocol = Protocol::of(before, came);
+            if matches!(this.protocol, Protocol::Http2(_)) {
+                this.watch.are_frames();
+            }
+        } else if let Protocol::Http2(parser) = &mut this.protocol {
+            parser.feed(came);
+        }
+        if let Protocol::Http2(parser) = &this.protocol {
+            let progress = &this.watch.progress;
+            return Poll::Ready(parser.publish(progress, &this.account, &mut this.charge));
+        }
+        this.watch.bytes_came();
         Poll::Ready(Ok(()))
+    }
+}
+
+impl Protocol {
+    /// Of a connection that has sent so many bytes like those of HTTP/2, and then these.
+    fn of(before: usize, came: &[u8]) -> Self {
+        // They may come in pieces.
+        let rest = PREFACE.get(before..).unwrap_or_default();
+        let more = rest.iter().zip(came).take_while(|(a, b)| a == b).count();
+        match before + more {
+            whole if whole == PREFACE.len() => {
+                let mut parser = FrameParser::new(PREFACE_BYTES - PREFACE.len());
+                parser.feed(came.get(more..).unwrap_or_default());
+                Self::Http2(parser)
+            }
+            part if more == came.len() => Self::Unknown(part),
+            _ => Self::Http1,
+        }
     }
 }
 
@@ -209,7 +257,9 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<I> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
+        let outcome = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.watch.progress.wrote(&outcome);
+        outcome
     }
 
     fn poll_write_vectored(
@@ -217,7 +267,9 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<I> {
         cx: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, pieces)
+        let outcome = Pin::new(&mut self.io).poll_write_vectored(cx, pieces);
+        self.watch.progress.wrote(&outcome);
+        outcome
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::super::connection;
 use super::super::shared::Seat;
 use super::*;
+use crate::memory::MemoryBudget;
 
 pub(super) struct Connected {
     pub(super) client: DuplexStream,
@@ -134,8 +135,9 @@ async fn who_does_not_read_is_not_heard() {
 
 #[tokio::test(start_paused = true)]
 async fn long_commands_have_a_bound_together() {
-    let bounds = Bounds { waiting_bytes: 100 << 10, ..Bounds::default() };
-    let shared = shared(bounds, None);
+    let budget = MemoryBudget::new(512 << 10);
+    let service = service(Options::default()).0.with_memory_budget(budget.clone());
+    let shared = Arc::new(super::shared(service, Bounds::default(), None));
     let half = format!("*2\r\n$4\r\nECHO\r\n$60000\r\n{}", "a".repeat(59_000));
     let mut first = connected(&shared, 1 << 20);
     first.client.write_all(half.as_bytes()).await.unwrap();
@@ -148,6 +150,11 @@ async fn long_commands_have_a_bound_together() {
     // The first one is as welcome as before.
     first.client.write_all(format!("{}\r\nPING\r\n", "a".repeat(1_000)).as_bytes()).await.unwrap();
     first.says(&format!("$60000\r\n{}\r\n+PONG\r\n", "a".repeat(60_000))).await;
+    assert!(budget.refusals() > 0 && budget.reserved_bytes() > 0);
+    drop((first, second));
+    // They notice at their next turn.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(budget.reserved_bytes(), 0);
 }
 
 #[tokio::test(start_paused = true)]
