@@ -26,8 +26,10 @@ const END_HEADERS: u8 = 4;
 
 /// Bytes of an incomplete unit that the fixed cost of a connection covers.
 const UNIT_BYTES_FREE: usize = 8 << 10;
-/// Charge for a longer one: a header block is bounded to about as much by h2.
-const UNIT_BYTES: usize = 64 << 10;
+/// Charge for a longer frame.
+const FRAME_BYTES: usize = 16 << 10;
+/// Charge for a longer header block: h2 bounds it to about as much.
+const HEADER_BLOCK_BYTES: usize = 64 << 10;
 
 /// Follows the frames of one direction.
 #[derive(Debug)]
@@ -125,7 +127,7 @@ impl FrameParser {
     /// Publishes the state, and charges the account for a unit that h2 buffers.
     ///
     /// # Errors
-    /// When the memory budget does not allow it.
+    /// When the memory budget does not allow a header block.
     pub(crate) fn publish(
         &self,
         progress: &Progress,
@@ -137,8 +139,10 @@ impl FrameParser {
         if self.unit_bytes <= UNIT_BYTES_FREE {
             *charge = None;
         } else if charge.is_none() {
-            *charge = account.charge(UNIT_BYTES);
-            if charge.is_none() {
+            let bytes = if self.in_header_block { HEADER_BLOCK_BYTES } else { FRAME_BYTES };
+            *charge = account.charge(bytes);
+            // A frame is bounded by itself, and has a request that can be refused.
+            if charge.is_none() && self.in_header_block {
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
         }

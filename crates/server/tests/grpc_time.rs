@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use sluicegate_server::grpc::Bounds;
 use sluicegate_server::telemetry::{Fault, Happening};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -187,4 +188,38 @@ async fn a_server_that_stops_does_not_wait_for_who_has_said_nothing() {
     let begun = Instant::now();
     server.end().await;
     assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_and_header_blocks_must_end_in_time() {
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let begun = [preface.clone(), raw::frame(raw::SETTINGS, 0, 0, &[])].concat();
+    let headers = raw::headers(1, SHOULD_RATE_LIMIT, &[]);
+    let open = raw::frame(HEADERS, 0, 1, &headers[9..]);
+    for bytes in [preface, [begun.clone(), open].concat(), [begun, headers[..20].to_vec()].concat()]
+    {
+        let clock = Clock::frozen();
+        let server = server(bounds()).await;
+        let mut client = TcpStream::connect(server.address).await.unwrap();
+        client.write_all(&bytes).await.unwrap();
+        // The server's SETTINGS: it is past the preface.
+        client.read_exact(&mut [0; 9]).await.unwrap();
+        settle().await;
+        for _ in 0..2 {
+            clock.advance(5 * SECOND).await;
+            settle().await;
+        }
+        assert_eq!(server.times(Happening::ConnectionClosed), 0, "{} bytes", bytes.len());
+        clock.advance(5 * SECOND).await;
+        settle().await;
+        assert_eq!(server.times(Happening::ConnectionClosed), 1, "{} bytes", bytes.len());
+        server.end().await;
+    }
+}
+
+/// All tasks have done what they can.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
 }

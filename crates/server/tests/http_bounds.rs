@@ -10,6 +10,7 @@ use axum::Router;
 use axum::routing::get;
 use http_support::{app, asking};
 use sluicegate_server::http::{BODY_BYTES_MAX, Body, Bounds, Options, Server, routes, serve};
+use sluicegate_server::memory::MemoryBudget;
 use sluicegate_server::rls::service::Service;
 use sluicegate_server::telemetry::{Door, Fault, Happening};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -321,4 +322,165 @@ async fn http_2_without_a_handshake_is_answered_too() {
     running.stop.send(()).unwrap();
     running.served.await.unwrap().unwrap();
     driven.abort();
+}
+
+/// A server whose clients have so many bytes together.
+fn server_of_budget(bytes: usize) -> (Server, MemoryBudget) {
+    let budget = MemoryBudget::new(bytes);
+    let service = Service::new(http_support::engine().0).with_memory_budget(budget.clone());
+    (Server::new(routes(service.clone(), Options::default()), service, bounds()), budget)
+}
+
+fn connect_with(server: &Server) -> (DuplexStream, JoinHandle<()>) {
+    let (client, io) = duplex(1 << 16);
+    let server = server.clone();
+    let served = tokio::spawn(async move { server.connection(io, std::future::pending()).await });
+    (client, served)
+}
+
+#[tokio::test(start_paused = true)]
+async fn unfinished_bodies_together_stay_within_the_memory_budget() {
+    const BUDGET: usize = 4 << 20;
+
+    let (server, budget) = server_of_budget(BUDGET);
+    let mut clients = Vec::new();
+    for _ in 0..10 {
+        let (mut client, served) = connect_with(&server);
+        let head = "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n";
+        let part = [head.as_bytes(), &vec![b' '; 600_000]].concat();
+        // A client that is cut off cannot send all of it.
+        let _ = client.write_all(&part).await;
+        assert!(budget.reserved_bytes() <= BUDGET, "{}", budget.reserved_bytes());
+        clients.push((client, served));
+    }
+    assert!(budget.refusals() >= 7, "half of the budget holds two or three of them");
+    let (mut refused, _) = clients.pop().unwrap();
+    let told = answer(&mut refused).await;
+    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("overloaded"), "{told}");
+    // Short requests are answered meanwhile.
+    let (mut small, _served) = connect_with(&server);
+    small.write_all(request(&asking("user", "a")).as_bytes()).await.unwrap();
+    assert!(answer(&mut small).await.starts_with("HTTP/1.1 200 "));
+    drop((small, refused));
+    for (client, served) in clients {
+        drop(client);
+        served.await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(budget.reserved_bytes(), 0);
+}
+
+#[tokio::test]
+async fn connections_beyond_the_memory_budget_are_closed_at_once() {
+    let (server, budget) = server_of_budget(128 << 10);
+    let (mut first, _first) = connect_with(&server);
+    first.write_all(request(&asking("user", "a")).as_bytes()).await.unwrap();
+    answer(&mut first).await;
+    let others: Vec<_> = (0..3).map(|_| connect_with(&server)).collect();
+    let mut refused = 0;
+    for (_client, served) in others {
+        tokio::task::yield_now().await;
+        refused += usize::from(served.is_finished());
+    }
+    assert_eq!((refused, budget.refusals()), (1, 1), "three quarters hold three connections");
+}
+
+/// Preface and SETTINGS of HTTP/2.
+const BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+#[tokio::test(start_paused = true)]
+async fn frames_and_header_blocks_of_http_2_must_end_in_time() {
+    const PREFACE: &[u8] = BEGIN.split_at(24).0;
+    /// HEADERS without their end, and a CONTINUATION of 16,000 bytes.
+    const BLOCK: &[u8] = b"\0\0\x01\x01\0\0\0\0\x01\x82\0\x3E\x80\x09\0\0\0\0\x01";
+    const DATA: &[u8] = b"\0\x3E\x80\0\0\0\0\0\x01";
+
+    for (begun, trickles) in [
+        (PREFACE.to_vec(), false),
+        ([BEGIN, &BLOCK[..10]].concat(), false),
+        ([BEGIN, BLOCK].concat(), true),
+        ([BEGIN, &DATA[..5]].concat(), false),
+    ] {
+        let (mut client, _, mut served) = connect(bounds());
+        client.write_all(&begun).await.unwrap();
+        let since = Instant::now();
+        while !served.is_finished() && since.elapsed() < Duration::from_secs(60) {
+            if trickles {
+                let _ = client.write_all(b"x").await;
+            }
+            let _ = tokio::time::timeout(Duration::from_secs(1), &mut served).await;
+        }
+        let waited = since.elapsed().as_secs();
+        assert!((10..=15).contains(&waited), "{} bytes: {waited} s", begun.len());
+    }
+}
+
+/// A client of HTTP/2 that receives nothing.
+async fn connect_without_window(
+    server: &Server,
+) -> (h2::client::SendRequest<bytes::Bytes>, JoinHandle<()>) {
+    let (client, served) = connect_with(server);
+    let builder = h2::client::Builder::new().initial_window_size(0).clone();
+    let (client, connection) = builder.handshake(client).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    (client, served)
+}
+
+fn ask_over(client: &mut h2::client::SendRequest<bytes::Bytes>) -> h2::client::ResponseFuture {
+    let head = http::Request::post("http://x/v1/check").body(()).unwrap();
+    let (response, mut body) = client.send_request(head, false).unwrap();
+    body.send_data(asking("free", "a").into(), true).unwrap();
+    response
+}
+
+#[tokio::test(start_paused = true)]
+async fn responses_that_are_not_received_end_the_connection() {
+    let (server, budget) = server_of_budget(4 << 20);
+    let (client, served) = connect_without_window(&server).await;
+    let mut client = client.ready().await.unwrap();
+    let begun = Instant::now();
+    let _response = ask_over(&mut client).await.unwrap();
+    served.await.unwrap();
+    let waited = begun.elapsed().as_secs();
+    assert!((10..=15).contains(&waited), "HTTP/2: {waited}");
+
+    let (mut client, io) = duplex(100);
+    let served = {
+        let server = server.clone();
+        tokio::spawn(async move { server.connection(io, std::future::pending()).await })
+    };
+    let begun = Instant::now();
+    client.write_all(request(&asking("free", "a")).as_bytes()).await.unwrap();
+    served.await.unwrap();
+    let waited = begun.elapsed().as_secs();
+    assert!((10..=15).contains(&waited), "HTTP/1.1: {waited}");
+    assert_eq!(budget.reserved_bytes(), 0);
+}
+
+#[tokio::test]
+async fn streams_beyond_the_memory_budget_are_refused() {
+    const BUDGET: usize = 256 << 10;
+
+    let (server, budget) = server_of_budget(BUDGET);
+    let (client, served) = connect_without_window(&server).await;
+    let mut client = client.ready().await.unwrap();
+    let (mut answered, mut refused) = (0, 0);
+    let mut open = Vec::new();
+    for _ in 0..60 {
+        match ask_over(&mut client).await {
+            Ok(response) => {
+                answered += 1;
+                open.push(response);
+            }
+            Err(error) => {
+                assert_eq!(error.reason(), Some(h2::Reason::REFUSED_STREAM));
+                refused += 1;
+            }
+        }
+        assert!(budget.reserved_bytes() <= BUDGET);
+    }
+    assert!((15..30).contains(&answered) && refused > 30, "{answered}, {refused}");
+    drop((client, open));
+    served.await.unwrap();
+    assert_eq!(budget.reserved_bytes(), 0);
 }

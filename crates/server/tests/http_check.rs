@@ -366,12 +366,16 @@ async fn without_rules_there_is_no_answer() {
 
 #[tokio::test]
 async fn everything_has_a_bound() {
-    let most = Most { checks: 2, descriptors: 2, entries: 2, text_bytes: 8 };
+    let most = Most { checks: 2, descriptors: 2, batch_descriptors: 3, entries: 2, text_bytes: 8 };
     let (app, ..) = app(Options { most, ..Options::default() });
     let one = r#"{"domain":"shop","descriptors":[{"a":"1"}]}"#;
     let entry = r#"{"key":"a","value":"b"}"#;
     for (body, field) in [
         (format!(r#"{{"checks":[{one},{one},{one}]}}"#), "checks[2]"),
+        (
+            format!(r#"{{"checks":[{two},{two}]}}"#, two = one.replace("[{", r#"[{"a":"2"},{"#)),
+            "checks[1]",
+        ),
         (
             r#"{"domain":"shop","descriptors":[{"a":"1"},{"a":"1"},{"a":"1"}]}"#.into(),
             "descriptors[2]",

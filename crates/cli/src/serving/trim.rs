@@ -58,7 +58,7 @@ async fn wake_workers() {
             return;
         }
         for _ in 0..workers {
-            tokio::spawn(async { std::thread::sleep(Duration::from_micros(50)) });
+            tokio::spawn(async {});
         }
         sleep(Duration::from_millis(10)).await;
     }

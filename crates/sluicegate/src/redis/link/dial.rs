@@ -2,6 +2,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use redis::aio::MultiplexedConnection;
@@ -12,6 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
+use super::reply_limit::{ReplyLimited, TOO_LONG};
 use super::said::{text, text_of};
 use super::settings::{Login, Settings, Target};
 
@@ -34,7 +37,10 @@ pub(super) struct Greeting {
 
 /// What moves the bytes of a connection. Ends when the connection does; the connection ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Driver(JoinHandle<()>);
+pub(super) struct Driver {
+    task: JoinHandle<()>,
+    reply_exceeded: Arc<AtomicBool>,
+}
 
 /// Connects, logs in and asks who is there, all within the time for it.
 pub(super) async fn dial(target: &Target, settings: &Settings) -> Result<Dialed, Box<str>> {
@@ -106,9 +112,10 @@ async fn talk(
         .set_response_timeout(None)
         .set_connection_timeout(None)
         .set_pipeline_buffer_size(options.connections.saturating_mul(options.in_flight));
+    let (stream, reply_exceeded) = ReplyLimited::new(stream);
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&info, stream, config).await.map_err(told)?;
-    Ok((connection, Driver(tokio::spawn(driver))))
+    Ok((connection, Driver { task: tokio::spawn(driver), reply_exceeded }))
 }
 
 async fn log_in(connection: &MultiplexedConnection, login: &Login) -> Result<(), Box<str>> {
@@ -190,16 +197,23 @@ fn told(error: impl std::fmt::Display) -> Box<str> {
 
 // === impl Driver ===
 
+impl Driver {
+    /// Why the connection ended.
+    pub(super) fn end(&self) -> &'static str {
+        if self.reply_exceeded.load(Relaxed) { TOO_LONG } else { "the connection was closed" }
+    }
+}
+
 impl Future for Driver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        Pin::new(&mut self.0).poll(context).map(|_| ())
+        Pin::new(&mut self.task).poll(context).map(|_| ())
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }

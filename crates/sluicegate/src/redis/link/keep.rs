@@ -53,7 +53,7 @@ pub(super) async fn keep(server: Arc<Shared>, index: usize) {
                 fade(driver);
                 continue;
             }
-            End::Lost => server.unseat(index, "the connection was closed"),
+            End::Lost => server.unseat(index, driver.end()),
             End::GivenUp => {
                 server.unseat(index, "no answers over the connection");
                 fade(driver);

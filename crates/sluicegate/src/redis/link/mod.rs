@@ -26,6 +26,7 @@ mod map;
 mod options;
 mod password;
 mod pause;
+mod reply_limit;
 mod said;
 mod secret;
 mod sentinel;

@@ -1,0 +1,233 @@
+//! Bound on the length of one reply.
+//!
+//! The Redis crate buffers a reply until it is complete, however long it gets: a server that sends a
+//! line without an end takes all memory. [`ReplyMeter`] follows the structure of replies as bytes
+//! pass by, and the connection is closed with the first reply that exceeds a limit.
+//!
+//! The longest reply to our scripts has 16 records (calls of a batch) of four limits, each a log of
+//! 10,000 entries of at most 20 digits: less than 13 MiB, in fewer than 10,000 values.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes of one reply.
+pub(super) const REPLY_BYTES_MAX: u64 = 16 << 20;
+/// Values in one reply, nested ones included; each takes some 40 bytes, however short it was sent.
+pub(super) const REPLY_VALUES_MAX: u64 = 1 << 18;
+/// Of a line that is no text: a type and a number.
+const NUMBER_BYTES_MAX: usize = 32;
+
+/// Message of a connection that was closed for the length of a reply.
+pub(super) const TOO_LONG: &str = "a reply exceeds 16 MiB or 262,144 values";
+
+/// Follows replies of RESP2 and RESP3.
+#[derive(Debug, Default)]
+pub(super) struct ReplyMeter {
+    state: State,
+    /// Type and number of the line, so far.
+    line: [u8; NUMBER_BYTES_MAX],
+    line_length: usize,
+    /// Values that complete the reply; none between two replies.
+    values_left: u64,
+    bytes: u64,
+    values: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+enum State {
+    #[default]
+    Line,
+    /// Bytes of a string that are to come, with the end of its line.
+    Bulk(u64),
+}
+
+/// A reply exceeds the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooLong;
+
+impl ReplyMeter {
+    pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
+        while !bytes.is_empty() {
+            let taken = match self.state {
+                State::Bulk(left) => self.skip(left, bytes.len()),
+                State::Line => self.read_line(bytes),
+            };
+            self.bytes = self.bytes.saturating_add(taken as u64);
+            if self.bytes > REPLY_BYTES_MAX || self.values > REPLY_VALUES_MAX {
+                return Err(TooLong);
+            }
+            if self.values_left == 0 && matches!(self.state, State::Line) && self.line_length == 0 {
+                (self.bytes, self.values) = (0, 0);
+            }
+            bytes = bytes.get(taken..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, left: u64, length: usize) -> usize {
+        let taken = usize::try_from(left).unwrap_or(usize::MAX).min(length);
+        let left = left - taken as u64;
+        self.state = if left > 0 { State::Bulk(left) } else { State::Line };
+        if left == 0 {
+            self.values_left = self.values_left.saturating_sub(1);
+        }
+        taken
+    }
+
+    fn read_line(&mut self, bytes: &[u8]) -> usize {
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(bytes.len(), |end| end + 1);
+        for byte in bytes.get(..taken).unwrap_or_default() {
+            if let Some(place) = self.line.get_mut(self.line_length) {
+                *place = *byte;
+                self.line_length += 1;
+            }
+        }
+        if end.is_some() {
+            self.end_line();
+        }
+        taken
+    }
+
+    fn end_line(&mut self) {
+        let line = self.line.get(..self.line_length).unwrap_or_default();
+        let kind = line.first().copied().unwrap_or_default();
+        let number = str::from_utf8(line.get(1..).unwrap_or_default()).ok();
+        // A null has a negative length, and nothing follows it.
+        let number = number.and_then(|text| text.trim_end().parse::<u64>().ok());
+        self.line_length = 0;
+        self.values = self.values.saturating_add(1);
+        if self.values_left == 0 {
+            self.values_left = 1;
+        }
+        match (kind, number) {
+            (b'$' | b'=' | b'!', Some(length)) => {
+                self.state = State::Bulk(length.saturating_add(2))
+            }
+            (b'*' | b'~' | b'>', Some(count)) => self.begin(count),
+            // An attribute precedes the value that it belongs to.
+            (b'%', Some(count)) => self.begin(count.saturating_mul(2)),
+            (b'|', Some(count)) => self.begin(count.saturating_mul(2).saturating_add(1)),
+            _ => self.values_left -= 1,
+        }
+    }
+
+    const fn begin(&mut self, values: u64) {
+        self.values_left = (self.values_left - 1).saturating_add(values);
+    }
+}
+
+/// Connection to a server whose replies are bounded.
+#[derive(Debug)]
+pub(super) struct ReplyLimited<S> {
+    stream: S,
+    meter: ReplyMeter,
+    is_exceeded: Arc<AtomicBool>,
+}
+
+impl<S> ReplyLimited<S> {
+    /// With a flag that tells this end of a connection from the others.
+    pub(super) fn new(stream: S) -> (Self, Arc<AtomicBool>) {
+        let is_exceeded = Arc::new(AtomicBool::new(false));
+        let limited =
+            Self { stream, meter: ReplyMeter::default(), is_exceeded: is_exceeded.clone() };
+        (limited, is_exceeded)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ReplyLimited<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        let arrived = buf.filled().get(before..).unwrap_or_default();
+        Poll::Ready(self.meter.feed(arrived).map_err(|TooLong| {
+            self.is_exceeded.store(true, Relaxed);
+            io::Error::new(io::ErrorKind::InvalidData, TOO_LONG)
+        }))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReplyLimited<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPLIES: &[&str] = &[
+        "+OK\r\n",
+        ":42\r\n",
+        "-ERR no\r\n",
+        "$5\r\nhel\r\n\r\n",
+        "$-1\r\n",
+        "*0\r\n",
+        "*-1\r\n",
+        "*3\r\n:1\r\n*2\r\n+a\r\n$0\r\n\r\n$2\r\nab\r\n",
+        "%1\r\n+key\r\n*1\r\n:1\r\n",
+        "|1\r\n+a\r\n:1\r\n+value\r\n",
+        ">2\r\n+message\r\n_\r\n",
+        "=6\r\ntxt:ab\r\n",
+    ];
+
+    #[test]
+    fn a_reply_ends_where_it_ends_in_pieces_of_any_length() {
+        let all = REPLIES.concat();
+        for length in 1..all.len() {
+            let mut meter = ReplyMeter::default();
+            all.as_bytes().chunks(length).for_each(|piece| meter.feed(piece).unwrap());
+            assert_eq!((meter.bytes, meter.values, meter.values_left), (0, 0, 0), "{length}");
+        }
+        for reply in REPLIES {
+            let mut meter = ReplyMeter::default();
+            let (last, rest) = reply.as_bytes().split_last().unwrap();
+            meter.feed(rest).unwrap();
+            assert!(meter.bytes > 0, "{reply:?} is not complete");
+            meter.feed(&[*last]).unwrap();
+            assert_eq!(meter.bytes, 0, "{reply:?} is complete");
+        }
+    }
+
+    #[test]
+    fn replies_beyond_the_limits_are_noticed_and_many_short_ones_are_not() {
+        let mut meter = ReplyMeter::default();
+        let reply = "*2\r\n:1\r\n+a\r\n".repeat(10_000);
+        (0..1_000).for_each(|_| meter.feed(reply.as_bytes()).unwrap());
+
+        let piece = vec![b'x'; 1 << 20];
+        let endless = |start: &str| {
+            let mut meter = ReplyMeter::default();
+            meter.feed(start.as_bytes()).unwrap();
+            (0..=16).find_map(|_| meter.feed(&piece).err())
+        };
+        for start in ["+", "$99999999\r\n", "*2\r\n:1\r\n$20000000\r\n", ""] {
+            assert_eq!(endless(start), Some(TooLong), "{start:?}");
+        }
+        let mut meter = ReplyMeter::default();
+        let nested = "*9\r\n".repeat(300_000);
+        assert_eq!(meter.feed(nested.as_bytes()), Err(TooLong), "many values in few bytes");
+    }
+}
