@@ -23,10 +23,11 @@ enum Stored {
     Large { bytes: Bytes, _charge: Option<Charge> },
 }
 
-/// What h2 needs for a call until its answer is read, measured at 2.3 KiB, and an answer that is not
-/// charged by itself.
-pub(super) const CALL_BYTES: usize = 4 << 10;
-const UNCHARGED_BYTES: usize = 1_536;
+/// What h2 needs for a call, measured. It keeps as much for as many calls as there ever were at a time
+/// on the connection.
+pub(super) const CALL_BYTES: usize = 2_304;
+/// Longest answer that is not charged by itself, but with the call while it is not read.
+pub(super) const UNCHARGED_BYTES: usize = 1_536;
 
 /// A span of time; shared by all the answers that were given in it and have not gone out yet.
 pub(super) type Since = Arc<()>;

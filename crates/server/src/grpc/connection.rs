@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::answer::{Answer, CALL_BYTES, Unread};
+use super::answer::{Answer, CALL_BYTES, UNCHARGED_BYTES, Unread};
 use super::call::{self, Shared, Told};
 use super::jitter::jittered;
 use super::socket::Socket;
@@ -29,6 +29,9 @@ const SMALL_PIECE_BYTES: usize = 256;
 /// Checks of an incomplete frame or a blocked write before the connection is closed; a check is half
 /// a patience after the one before it.
 const STALL_CHECKS_MAX: u32 = 2;
+
+/// Room for calls that are accepted together, and is kept.
+const ACCEPTED_MIN: usize = 32;
 
 type Accepted = (Request<RecvStream>, SendResponse<Answer>);
 
@@ -115,6 +118,8 @@ struct Talk<S> {
     stall: StallDetector,
     /// Calls since the socket took all that was to be sent.
     calls_since_flush: usize,
+    /// Most calls at a time so far.
+    calls_peak: usize,
     life: Life,
     /// When it is to be closed for its age; nothing if it is being closed already.
     old_at: Option<Instant>,
@@ -149,6 +154,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
             monitor,
             stall: StallDetector::default(),
             calls_since_flush: 0,
+            calls_peak: 0,
             life,
             old_at,
             end_at: None,
@@ -195,6 +201,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
                     }
                     if now >= stall_check_at {
                         self.monitor.account.trim();
+                        accepted.shrink_to(ACCEPTED_MIN);
                         if self.stall.is_stalled(&self.monitor.progress, STALL_CHECKS_MAX) {
                             return;
                         }
@@ -221,21 +228,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
         }
     }
 
-    /// Charges for calls whose answers are not sent, since the client does not read them. Nothing is
-    /// charged for calls that are answered and sent at once.
+    /// Charges for the memory that calls have left in h2, and for answers that the client does not
+    /// read. Changes only with a new peak, or when answers are not sent at once.
     fn charge_calls(&mut self) -> bool {
         if !self.monitor.progress.is_write_blocked() {
             self.calls_since_flush = 0;
         }
         // One reference is the connection's own, for the answers to come.
         let unread = self.unread.count().saturating_sub(1).max(self.calls_since_flush);
-        let calls = unread.min(self.shared.bounds.calls as usize);
-        self.monitor.calls.resize(calls.saturating_mul(CALL_BYTES))
+        let unread = unread.min(self.shared.bounds.calls as usize);
+        self.calls_peak = self.calls_peak.max(unread);
+        self.monitor.calls.resize(self.calls_peak * CALL_BYTES + unread * UNCHARGED_BYTES)
     }
 
     fn answer(&mut self, accepted: &mut Vec<Accepted>) {
         self.life.is_busy = true;
         self.calls_since_flush = self.calls_since_flush.saturating_add(accepted.len());
+        self.calls_peak = self.calls_peak.max(accepted.len());
         let (since, account) = (self.unread.since(), &self.monitor.account);
         for (request, respond) in accepted.drain(..) {
             call::answer(request, respond, &self.shared, &self.told, &since, account);

@@ -112,6 +112,11 @@ impl Account {
         self.unsent.get(period).is_some_and(|unsent| unsent.load(Relaxed) > 0)
     }
 
+    /// Responses that the client has not received.
+    pub(crate) fn unsent_responses(&self) -> usize {
+        self.unsent.iter().map(|unsent| unsent.load(Relaxed)).sum()
+    }
+
     fn begin_response(&self) -> usize {
         let generation = self.period.load(Relaxed);
         if let Some(unsent) = self.unsent.get(generation) {

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
@@ -13,6 +13,7 @@ use http::header::AUTHORIZATION;
 use http::{Method, Request, Version};
 use hyper::body::Incoming;
 use hyper::service::Service as HyperService;
+use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tower_service::Service as _;
 
@@ -32,6 +33,8 @@ use crate::traces::Span;
 
 /// What h2 and hyper need for a stream, measured: 4.4 KiB.
 const STREAM_BYTES: usize = 5 << 10;
+/// What h2 keeps for as many streams as there ever were at a time on the connection.
+const STREAM_BYTES_KEPT: usize = 1_536;
 /// What a header takes beside its name and value.
 const HEADER_BYTES: usize = 64;
 
@@ -41,6 +44,9 @@ pub(super) struct Asked {
     watch: Arc<Watch>,
     account: Arc<Account>,
     peer: Option<Peer>,
+    /// Most streams of HTTP/2 at a time so far, and the charge for what they have left in h2.
+    streams_peak: AtomicUsize,
+    kept: Mutex<Option<Charge>>,
 }
 
 /// A request that is in hand, however it ends.
@@ -84,21 +90,41 @@ struct Checking {
 }
 
 impl Asked {
-    pub(super) const fn new(
+    pub(super) fn new(
         shared: Arc<Shared>,
         watch: Arc<Watch>,
         account: Arc<Account>,
         peer: Option<Peer>,
     ) -> Self {
-        Self { shared, watch, account, peer }
+        let (streams_peak, kept) = (AtomicUsize::new(0), Mutex::new(None));
+        Self { shared, watch, account, peer, streams_peak, kept }
     }
 
     /// Charges for a stream of HTTP/2. A client that does not read gets no further streams.
     fn charge_stream<B>(&self, request: &Request<B>) -> Option<Charge> {
+        let streams = self.watch.requests_in_hand() + self.account.unsent_responses();
+        if streams > self.streams_peak.load(Relaxed) && !self.keep(streams) {
+            return None;
+        }
         let headers = request.headers().iter();
         let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER_BYTES);
         let charge = self.account.charge(STREAM_BYTES + headers.sum::<usize>());
         charge.filter(|_| !self.watch.is_write_blocked())
+    }
+
+    fn keep(&self, streams: usize) -> bool {
+        let (mut kept, bytes) = (self.kept.lock(), streams * STREAM_BYTES_KEPT);
+        let fits = match &mut *kept {
+            Some(charge) => charge.resize(bytes),
+            charge => {
+                *charge = self.account.charge(bytes);
+                charge.is_some()
+            }
+        };
+        if fits {
+            self.streams_peak.store(streams, Relaxed);
+        }
+        fits
     }
 }
 

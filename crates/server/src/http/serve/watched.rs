@@ -120,6 +120,10 @@ impl Watch {
         self.head.store(false, Relaxed);
     }
 
+    pub(super) fn requests_in_hand(&self) -> usize {
+        self.in_hand.load(Relaxed)
+    }
+
     pub(super) fn is_write_blocked(&self) -> bool {
         self.progress.is_write_blocked()
     }
