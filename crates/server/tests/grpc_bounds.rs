@@ -58,7 +58,7 @@ async fn one_waiting_call_too_many_is_told_of_the_overload() {
 #[tokio::test]
 async fn unfinished_messages_together_are_not_longer_than_they_may_be() {
     // Half of it for messages: one of them.
-    let server = server_of_budget(Bounds::default(), 160 << 10).await;
+    let server = server_of_budget(Bounds::default(), 192 << 10).await;
     let mut client = Plain::connect(server.address).await;
     let part = &raw::framed(0, &[0; 50_000])[..40_000];
     let (first, mut first_sends) = client.begin(SHOULD_RATE_LIMIT, &[]).await.unwrap();
