@@ -1,5 +1,7 @@
 //! From what Envoy asks to what it is answered: read, check, write.
 
+mod parts;
+
 use std::future::pending;
 use std::sync::Arc;
 
@@ -146,21 +148,6 @@ impl Service {
         let inner =
             Inner { engine, shared, options, health, telemetry, tracer, holds, auth, memory };
         Self { inner: Arc::new(inner) }
-    }
-
-    /// Replaces the memory budget of its endpoints. Has no effect once the service was cloned.
-    #[must_use]
-    pub fn with_memory_budget(mut self, memory: MemoryBudget) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.inner) {
-            inner.memory = memory;
-        }
-        self
-    }
-
-    /// Memory budget of its endpoints.
-    #[must_use]
-    pub fn memory(&self) -> &MemoryBudget {
-        &self.inner.memory
     }
 
     /// Reads a request that came in by a door, checks it, and appends the answer to `out`.
@@ -457,30 +444,6 @@ impl Service {
         self.inner.shared.is_none()
     }
 
-    /// The engine whose rules it enforces.
-    #[must_use]
-    pub fn engine(&self) -> &Engine {
-        &self.inner.engine
-    }
-
-    /// How Envoy is answered.
-    #[must_use]
-    pub fn options(&self) -> &Options {
-        &self.inner.options
-    }
-
-    /// Whether it is fit to be asked.
-    #[must_use]
-    pub fn health(&self) -> &Health {
-        &self.inner.health
-    }
-
-    /// What is held for later.
-    #[must_use]
-    pub fn holds(&self) -> &Holds {
-        &self.inner.holds
-    }
-
     /// Limits failed authentication.
     pub(crate) fn auth(&self) -> &AuthGuard {
         &self.inner.auth
@@ -492,12 +455,6 @@ impl Service {
     pub fn begin_span(&self, name: &'static str, headers: &HeaderMap) -> Option<traces::Span> {
         let Inner { tracer, engine, .. } = &*self.inner;
         if tracer.is_off() { None } else { tracer.begin(name, headers, engine.now()) }
-    }
-
-    /// What it counts about itself.
-    #[must_use]
-    pub fn telemetry(&self) -> &Telemetry {
-        &self.inner.telemetry
     }
 }
 
