@@ -9,8 +9,8 @@ use sluicegate::throttle::Throttle;
 
 use super::Options;
 use super::bounds::Bounds;
-use crate::rls::options::RefundPolicy;
 use crate::memory::{Account, Charge, Endpoint, Share};
+use crate::rls::options::RefundPolicy;
 use crate::rls::service::Service;
 use crate::telemetry::Happening;
 use crate::token::Token;

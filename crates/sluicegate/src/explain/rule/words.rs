@@ -236,7 +236,9 @@ pub(crate) fn outage(rule: &Rule) -> Option<String> {
             "each node admits its share of what it last saw remaining; above the limit passes at most \
              what others admitted since, and never more than the limit once more"
         }
-        (_, Mode::Shadow) | (OnStoreFailure::Allow, _) => "everything passes, and nothing is counted",
+        (_, Mode::Shadow) | (OnStoreFailure::Allow, _) => {
+            "everything passes, and nothing is counted"
+        }
         (OnStoreFailure::Deny, _) => "nothing passes",
         (OnStoreFailure::Error, _) => "the client gets an error",
     };

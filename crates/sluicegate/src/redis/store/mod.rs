@@ -3,11 +3,13 @@
 mod chance;
 mod demand;
 mod denials;
+mod hit;
 mod journal;
 mod key;
 mod lane;
 mod nodes;
 mod observed;
+mod outage;
 mod recovery;
 mod refusing;
 mod rejoin;
@@ -21,25 +23,23 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use sluicegate_core::account::Account;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Decision;
-use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::sync::{Mutex, MutexGuard, mpsc};
 
 use super::call::CallError;
 use super::link::Link;
 use super::script::{
-    self, Answered, Ask, AskPart, Charter, LeaseAsk, LeaseTold, Long, LongError, LongPart, Plans,
+    self, Ask, AskPart, Charter, LeaseAsk, LeaseTold, Long, LongError, LongPart, Plans,
 };
 use crate::clock::{Clock, SystemClock};
 use chance::Chance;
 use demand::Demands;
 use denials::Denials;
 use journal::Journal;
-use lane::{Deadline, Pending, Reply};
+use lane::Pending;
 use observed::{Observation, Observations, Observed};
 use refusing::Refusing;
 use rejoin::Rejoin;
@@ -49,6 +49,8 @@ use store_clock::StoreClock;
 pub(crate) use demand::RuleWeight;
 pub use stats::StoreStats;
 
+pub(crate) use hit::Unanswered;
+pub use hit::with_client_deadline;
 pub(crate) use weight::Weight;
 
 /// How many asks may wait in one lane. With more the store is too slow for what is wanted of it, and waiting would help nobody.
@@ -110,47 +112,6 @@ pub(super) struct Inner {
     long: AtomicU64,
     failed: AtomicU64,
     fallbacks: [AtomicU64; POLICIES.len()],
-}
-
-tokio::task_local! {
-    /// Until when the client of the request that this task serves waits.
-    static CLIENT_DEADLINE: Instant;
-}
-
-/// Serves a request whose client waits until `deadline`: a decision that the store has not made by then is made without it.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// use sluicegate::redis::with_client_deadline;
-/// use tokio::time::{Duration, Instant};
-///
-/// let deadline = Instant::now() + Duration::from_millis(15);
-/// assert_eq!(with_client_deadline(deadline, async { 7 }).await, 7);
-/// # }
-/// ```
-pub async fn with_client_deadline<T>(deadline: Instant, serving: impl Future<Output = T>) -> T {
-    CLIENT_DEADLINE.scope(deadline, serving).await
-}
-
-fn client_deadline() -> Option<Instant> {
-    CLIENT_DEADLINE.try_with(|deadline| *deadline).ok()
-}
-
-/// Why a hit got no answer by its deadline.
-#[derive(Debug)]
-pub(crate) struct Unanswered {
-    pub(crate) error: CallError,
-    /// The outcome, where the call is still under way.
-    pub(crate) late: Option<LateOutcome>,
-}
-
-/// The outcome of a call that missed its deadline, as soon as it is known.
-#[derive(Debug)]
-pub(crate) struct LateOutcome {
-    store: Store,
-    hash: u64,
-    reply: oneshot::Receiver<Reply>,
 }
 
 /// Why an operation was not carried out. Nothing has changed, unless the store was too late to say so.
@@ -294,90 +255,6 @@ impl Store {
         self.inner.link.slot_of(key)
     }
 
-    /// A hit, as the parts' stands say.
-    pub(crate) async fn hit(&self, ask: Ask) -> Result<Answered, Unanswered> {
-        let inner = &*self.inner;
-        let (hash, now) = (inner.hash(&ask), inner.now());
-        if let Some(verdict) = inner.denials.find(&ask, hash, now) {
-            inner.known.fetch_add(1, Ordering::Relaxed);
-            return Ok(Answered { allowed: false, verdicts: vec![verdict] });
-        }
-        let denied = Denials::may_remember(&ask);
-        let answered = self.ask(ask, hash).await?;
-        if let (Some(part), false, [verdict]) = (denied, answered.allowed, &*answered.verdicts) {
-            inner.denials.remember(part, hash, verdict, inner.now());
-        }
-        Ok(answered)
-    }
-
-    /// Gives back, each part on its own.
-    pub(crate) async fn refund(&self, ask: Ask) -> Result<Answered, CallError> {
-        let hash = self.inner.hash(&ask);
-        let parts = ask.parts.clone();
-        let answered = self.ask(ask, hash).await;
-        self.forget_denials(&parts);
-        answered.map_err(|unanswered| unanswered.error)
-    }
-
-    async fn ask(&self, ask: Ask, hash: u64) -> Result<Answered, Unanswered> {
-        let inner = &self.inner;
-        inner.asked.fetch_add(1, Ordering::Relaxed);
-        if inner.needs_recovery() {
-            // Rare, and large.
-            Box::pin(inner.recover_all(&ask.parts)).await?;
-        }
-        inner.leave_plans(&ask.parts).await;
-        let deadline = Deadline::new(inner.link.timeout(), client_deadline());
-        let (reply, replied) = oneshot::channel();
-        let pending = Pending { ask, hash, deadline, reply };
-        let sent = inner.lanes[hash as usize % inner.lanes.len()].try_send(pending);
-        let reply = match sent {
-            Ok(()) => replied.await.unwrap_or(Reply::Failed(CallError::Broken)),
-            Err(_) => Reply::Failed(CallError::Busy),
-        };
-        let answered = match reply {
-            Reply::Answered(answered, seen) => {
-                inner.note(seen, hash);
-                Ok(answered)
-            }
-            // Rare, and large.
-            Reply::LongWay(ask) => Box::pin(self.ask_long(ask)).await.map_err(Unanswered::from),
-            Reply::Failed(error) => Err(error.into()),
-            Reply::Late(reply) => {
-                let late = Some(LateOutcome { store: self.clone(), hash, reply });
-                Err(Unanswered { error: CallError::TimedOut, late })
-            }
-        };
-        match &answered {
-            // One that is full still denies: only who was charged tells that it writes.
-            Ok(answered) if answered.allowed => {
-                inner.refusal.is_over();
-                if inner.journal.has_entries() {
-                    inner.settle_journal();
-                }
-            }
-            Ok(_) => {}
-            Err(Unanswered { error, .. }) => {
-                inner.failed.fetch_add(1, Ordering::Relaxed);
-                inner.refusal.heard(error);
-            }
-        }
-        answered
-    }
-
-    /// The same with the core's help.
-    async fn ask_long(&self, ask: Ask) -> Result<Answered, CallError> {
-        let inner = &*self.inner;
-        inner.long.fetch_add(1, Ordering::Relaxed);
-        let _one_at_a_time = inner.long_lock(&ask.parts).await;
-        let said = script::ask_long(&inner.link, &inner.plans, &ask, inner.clock()).await;
-        let mut said = said.map_err(|error| call_error(error.into()))?;
-        if said.garbage {
-            inner.garbage.fetch_add(1, Ordering::Relaxed);
-        }
-        said.each.pop().ok_or(CallError::Broken)
-    }
-
     /// Any operation on parts that can be asked together, all or nothing.
     pub(crate) async fn apply(&self, parts: &[AskPart], op: Op) -> Result<Long, NotDone> {
         let inner = &self.inner;
@@ -431,42 +308,6 @@ impl Store {
         let said =
             script::look(&inner.link, &inner.plans, &LongPart::of(part), inner.clock()).await;
         said.map_err(NotDone::from)
-    }
-
-    /// A part was admitted without the store.
-    pub(crate) fn journal(&self, part: &AskPart, holder: Option<Holder>) {
-        self.inner.journal.write(part, holder, self.inner.store_clock.now());
-    }
-
-    /// Whether rules with a local share are decided from it, although the store may be reachable: other nodes may not have reported yet what they admitted.
-    #[inline]
-    pub(crate) fn is_apart(&self) -> bool {
-        self.inner.rejoin.is_apart()
-    }
-
-    /// A request is decided from a local share. If the store cannot be reached, this node is apart from the others until all have rejoined.
-    pub(crate) fn decides_locally(&self) {
-        if !self.inner.link.is_up() {
-            self.inner.go_apart();
-        }
-    }
-
-    /// The store's time, as this node estimates it.
-    pub(crate) fn store_time(&self) -> Timestamp {
-        self.inner.store_clock.now()
-    }
-
-    /// The last observed record of a part, if this node's local share does not start from it already.
-    pub(crate) fn local_seed(&self, part: &AskPart) -> Option<Account> {
-        self.inner.observed.seed(&part.key, self.inner.hash_of(part), &part.charter)
-    }
-
-    /// A record that was read without a script of ours.
-    pub(crate) fn observe(&self, part: &AskPart, account: Account, at: Timestamp) {
-        let inner = &*self.inner;
-        let observation =
-            Observation::new(part.charter.clone(), account, 0, at, inner.link.epoch());
-        inner.observe(part.key.clone(), inner.hash_of(part), observation);
     }
 
     fn forget_denials(&self, parts: &[AskPart]) {
@@ -578,27 +419,6 @@ impl Inner {
 
     fn hash_of_key(&self, key: &[u8]) -> u64 {
         self.chance.hash_one(key)
-    }
-}
-
-// === impl Unanswered, LateOutcome ===
-
-impl From<CallError> for Unanswered {
-    fn from(error: CallError) -> Self {
-        Self { error, late: None }
-    }
-}
-
-impl LateOutcome {
-    /// What the store decided; `None` if that cannot be known, or it decided nothing.
-    pub(crate) async fn decision(self) -> Option<Answered> {
-        match self.reply.await {
-            Ok(Reply::Answered(answered, records)) => {
-                self.store.inner.note(records, self.hash);
-                Some(answered)
-            }
-            _ => None,
-        }
     }
 }
 

@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
+use super::demand::Demand;
+
 /// For how long what is bought is to last.
 const HORIZON: Span = Span::from_millis(500);
 /// How long it may be held without a word.
 pub(super) const TTL: Span = Span::from_secs(2);
 /// Who was not asked for during this time gives back what it has.
 const IDLE: Span = Span::from_millis(500);
-/// Over at least so long demand is measured.
-const MEASURED: Span = Span::from_millis(50);
 /// The first that is bought.
 const FIRST: u64 = 8;
 /// When so small a part of it is left, it is bought again: an eighth of a second before it is gone.
@@ -125,16 +125,6 @@ struct Denial {
     until: Timestamp,
 }
 
-/// How much is asked for.
-#[derive(Debug)]
-struct Demand {
-    /// Since when, and how much since.
-    since: Timestamp,
-    asked: u64,
-    per_second: u64,
-    last: Timestamp,
-}
-
 // === impl Lease ===
 
 impl Lease {
@@ -150,7 +140,7 @@ impl Lease {
             low_water: 0,
             view: View { verdict, slope: 0, at: ticks, held: 0 },
             denial: None,
-            demand: Demand { since: ticks, asked: 0, per_second, last: ticks },
+            demand: Demand::new(per_second, ticks),
             under_way: None,
             is_unanswered: false,
             not_before: Timestamp::EPOCH,
@@ -396,7 +386,7 @@ impl Lease {
 
     /// How much is asked for a second, as far as it was measured.
     pub(super) const fn per_second(&self) -> u64 {
-        self.demand.per_second
+        self.demand.per_second()
     }
 
     /// For how long it is still held.
@@ -411,7 +401,7 @@ impl Lease {
 
     /// Whether nobody has asked for it lately.
     pub(super) fn is_idle(&self, ticks: Timestamp) -> bool {
-        ticks.since(self.demand.last) > IDLE
+        ticks.since(self.demand.last()) > IDLE
     }
 
     /// Whether it can be forgotten: nobody asks for it, and nothing is held.
@@ -488,35 +478,5 @@ impl View {
 impl Denial {
     fn verdict_at(&self, ticks: Timestamp) -> Verdict {
         self.verdict.later(ticks.since(self.at))
-    }
-}
-
-// === impl Demand ===
-
-impl Demand {
-    #[inline]
-    fn count(&mut self, cost: u64, ticks: Timestamp) {
-        self.asked = self.asked.saturating_add(cost);
-        self.last = ticks;
-        if ticks.since(self.since) >= MEASURED {
-            self.measure(ticks);
-        }
-    }
-
-    /// Follows a rise at once, and a fall by halves.
-    fn measure(&mut self, ticks: Timestamp) {
-        let elapsed = ticks.since(self.since);
-        if elapsed < MEASURED {
-            return;
-        }
-        let per_second = u128::from(self.asked) * 1_000_000 / u128::from(elapsed.as_micros());
-        let per_second = u64::try_from(per_second).unwrap_or(u64::MAX);
-        self.per_second = per_second.max(self.per_second / 2 + per_second / 2);
-        (self.since, self.asked) = (ticks, 0);
-    }
-
-    fn during(&self, span: Span) -> u64 {
-        let amount = u128::from(self.per_second) * u128::from(span.as_micros()) / 1_000_000;
-        u64::try_from(amount).unwrap_or(u64::MAX)
     }
 }

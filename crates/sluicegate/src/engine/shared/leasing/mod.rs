@@ -7,6 +7,7 @@
 //! later than that, even if the call took as long as it can have taken. A node that dies takes with it what it held.
 
 mod buying;
+mod demand;
 mod lease;
 mod sketch;
 

@@ -1,0 +1,162 @@
+//! Hits and refunds: decided by a script, in calls that many requests share, by a deadline of each request's own.
+
+use std::sync::atomic::Ordering;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::denials::Denials;
+use super::lane::{Deadline, Pending, Reply};
+use super::{Store, call_error};
+use crate::redis::call::CallError;
+use crate::redis::script::{self, Answered, Ask};
+
+tokio::task_local! {
+    /// Until when the client of the request that this task serves waits.
+    static CLIENT_DEADLINE: Instant;
+}
+
+/// Serves a request whose client waits until `deadline`: a decision that the store has not made by then is made without it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use sluicegate::redis::with_client_deadline;
+/// use tokio::time::{Duration, Instant};
+///
+/// let deadline = Instant::now() + Duration::from_millis(15);
+/// assert_eq!(with_client_deadline(deadline, async { 7 }).await, 7);
+/// # }
+/// ```
+pub async fn with_client_deadline<T>(deadline: Instant, serving: impl Future<Output = T>) -> T {
+    CLIENT_DEADLINE.scope(deadline, serving).await
+}
+
+fn client_deadline() -> Option<Instant> {
+    CLIENT_DEADLINE.try_with(|deadline| *deadline).ok()
+}
+
+/// Why a hit got no answer by its deadline.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) error: CallError,
+    /// The outcome, where the call is still under way.
+    pub(crate) late: Option<LateOutcome>,
+}
+
+/// The outcome of a call that missed its deadline, as soon as it is known.
+#[derive(Debug)]
+pub(crate) struct LateOutcome {
+    store: Store,
+    hash: u64,
+    reply: oneshot::Receiver<Reply>,
+}
+
+// === impl Store ===
+
+impl Store {
+    /// A hit, as the parts' stands say.
+    pub(crate) async fn hit(&self, ask: Ask) -> Result<Answered, Unanswered> {
+        let inner = &*self.inner;
+        let (hash, now) = (inner.hash(&ask), inner.now());
+        if let Some(verdict) = inner.denials.find(&ask, hash, now) {
+            inner.known.fetch_add(1, Ordering::Relaxed);
+            return Ok(Answered { allowed: false, verdicts: vec![verdict] });
+        }
+        let denied = Denials::may_remember(&ask);
+        let answered = self.ask(ask, hash).await?;
+        if let (Some(part), false, [verdict]) = (denied, answered.allowed, &*answered.verdicts) {
+            inner.denials.remember(part, hash, verdict, inner.now());
+        }
+        Ok(answered)
+    }
+
+    /// Gives back, each part on its own.
+    pub(crate) async fn refund(&self, ask: Ask) -> Result<Answered, CallError> {
+        let hash = self.inner.hash(&ask);
+        let parts = ask.parts.clone();
+        let answered = self.ask(ask, hash).await;
+        self.forget_denials(&parts);
+        answered.map_err(|unanswered| unanswered.error)
+    }
+
+    async fn ask(&self, ask: Ask, hash: u64) -> Result<Answered, Unanswered> {
+        let inner = &self.inner;
+        inner.asked.fetch_add(1, Ordering::Relaxed);
+        if inner.needs_recovery() {
+            // Rare, and large.
+            Box::pin(inner.recover_all(&ask.parts)).await?;
+        }
+        inner.leave_plans(&ask.parts).await;
+        let deadline = Deadline::new(inner.link.timeout(), client_deadline());
+        let (reply, replied) = oneshot::channel();
+        let pending = Pending { ask, hash, deadline, reply };
+        let sent = inner.lanes[hash as usize % inner.lanes.len()].try_send(pending);
+        let reply = match sent {
+            Ok(()) => replied.await.unwrap_or(Reply::Failed(CallError::Broken)),
+            Err(_) => Reply::Failed(CallError::Busy),
+        };
+        let answered = match reply {
+            Reply::Answered(answered, seen) => {
+                inner.note(seen, hash);
+                Ok(answered)
+            }
+            // Rare, and large.
+            Reply::LongWay(ask) => Box::pin(self.ask_long(ask)).await.map_err(Unanswered::from),
+            Reply::Failed(error) => Err(error.into()),
+            Reply::Late(reply) => {
+                let late = Some(LateOutcome { store: self.clone(), hash, reply });
+                Err(Unanswered { error: CallError::TimedOut, late })
+            }
+        };
+        match &answered {
+            // One that is full still denies: only who was charged tells that it writes.
+            Ok(answered) if answered.allowed => {
+                inner.refusal.is_over();
+                if inner.journal.has_entries() {
+                    inner.settle_journal();
+                }
+            }
+            Ok(_) => {}
+            Err(Unanswered { error, .. }) => {
+                inner.failed.fetch_add(1, Ordering::Relaxed);
+                inner.refusal.heard(error);
+            }
+        }
+        answered
+    }
+
+    /// The same with the core's help.
+    async fn ask_long(&self, ask: Ask) -> Result<Answered, CallError> {
+        let inner = &*self.inner;
+        inner.long.fetch_add(1, Ordering::Relaxed);
+        let _one_at_a_time = inner.long_lock(&ask.parts).await;
+        let said = script::ask_long(&inner.link, &inner.plans, &ask, inner.clock()).await;
+        let mut said = said.map_err(|error| call_error(error.into()))?;
+        if said.garbage {
+            inner.garbage.fetch_add(1, Ordering::Relaxed);
+        }
+        said.each.pop().ok_or(CallError::Broken)
+    }
+}
+
+// === impl Unanswered, LateOutcome ===
+
+impl From<CallError> for Unanswered {
+    fn from(error: CallError) -> Self {
+        Self { error, late: None }
+    }
+}
+
+impl LateOutcome {
+    /// What the store decided; `None` if that cannot be known, or it decided nothing.
+    pub(crate) async fn decision(self) -> Option<Answered> {
+        match self.reply.await {
+            Ok(Reply::Answered(answered, records)) => {
+                self.store.inner.note(records, self.hash);
+                Some(answered)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What the engine needs to decide without the store: where local shares start, what time it is there, and what the store has to absorb afterwards.
+
+use sluicegate_core::account::Account;
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::time::Timestamp;
+
+use super::Store;
+use super::observed::Observation;
+use crate::redis::script::AskPart;
+
+impl Store {
+    /// A part was admitted without the store.
+    pub(crate) fn journal(&self, part: &AskPart, holder: Option<Holder>) {
+        self.inner.journal.write(part, holder, self.inner.store_clock.now());
+    }
+
+    /// Whether rules with a local share are decided from it, although the store may be reachable: other nodes may not have reported yet what they admitted.
+    #[inline]
+    pub(crate) fn is_apart(&self) -> bool {
+        self.inner.rejoin.is_apart()
+    }
+
+    /// A request is decided from a local share. If the store cannot be reached, this node is apart from the others until all have rejoined.
+    pub(crate) fn decides_locally(&self) {
+        if !self.inner.link.is_up() {
+            self.inner.go_apart();
+        }
+    }
+
+    /// The store's time, as this node estimates it.
+    pub(crate) fn store_time(&self) -> Timestamp {
+        self.inner.store_clock.now()
+    }
+
+    /// The last observed record of a part, if this node's local share does not start from it already.
+    pub(crate) fn local_seed(&self, part: &AskPart) -> Option<Account> {
+        self.inner.observed.seed(&part.key, self.inner.hash_of(part), &part.charter)
+    }
+
+    /// A record that was read without a script of ours.
+    pub(crate) fn observe(&self, part: &AskPart, account: Account, at: Timestamp) {
+        let inner = &*self.inner;
+        let observation =
+            Observation::new(part.charter.clone(), account, 0, at, inner.link.epoch());
+        inner.observe(part.key.clone(), inner.hash_of(part), observation);
+    }
+}
