@@ -188,6 +188,29 @@ mod tests {
             prop_assert!(lost <= WHOLE / u128::from(ONE) + u128::from(nodes), "{lost}");
         }
 
+        /// Of any limit no more passes than the limit and one, or one hit of each node.
+        #[test]
+        fn small_limits_are_not_divided_into_less_than_one(
+            demands in prop::collection::vec(prop_oneof![0..3_u64, 0..50_000_u64], 1..12),
+            limit in 1..200_u64,
+        ) {
+            prop_assume!(demands.iter().sum::<u64>() > 0);
+            let (sum, nodes) = (demands.iter().sum(), demands.len() as u64);
+            let mut passed = 0;
+            for own in &demands {
+                let weight = Weight::by_demand(Shared { own: *own, sum, nodes, live: nodes });
+                let weight = weight.for_limit(limit, 1, nodes);
+                let (carries, mut left) = (Carries::default(), limit);
+                loop {
+                    let charge = carries.would_charge(0, 1, weight).min(limit);
+                    let Some(after) = left.checked_sub(charge) else { break };
+                    carries.charge(0, 1, weight);
+                    (left, passed) = (after, passed + 1);
+                }
+            }
+            prop_assert!(passed <= (limit + 1).max(nodes), "{passed} of {limit} on {nodes} nodes");
+        }
+
         #[test]
         fn charges_are_off_by_less_than_one(
             weight in ONE..50 * ONE,

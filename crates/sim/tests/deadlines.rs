@@ -1,0 +1,132 @@
+//! How long a request waits for the store, on virtual time.
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use redis::Value;
+use sluicegate::clock::ManualClock;
+use sluicegate::redis::{
+    CallError, Link, Sent, SharedEngine, Store, StoreOptions, Wire, with_client_deadline,
+};
+use sluicegate::rules::request::{Descriptor, Entry, Request};
+use sluicegate::{Engine, Timestamp, rules_of};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+/// A store whose replies take a while.
+#[derive(Debug)]
+struct Slow {
+    store: Mutex<sluicegate_sim::store::Store>,
+    delay: Mutex<Duration>,
+    /// Whether it answers other calls meanwhile.
+    is_alive: Mutex<bool>,
+}
+
+impl Wire for Slow {
+    fn call(&self, sent: Sent) -> BoxFuture<'static, Result<Value, CallError>> {
+        let Sent { script, keys, args } = sent;
+        let reply = self.store.lock().run(script, &keys, &args, START.as_micros());
+        let delay = *self.delay.lock();
+        Box::pin(async move {
+            sleep(delay).await;
+            reply.map_err(|why| CallError::Refused(why.into()))
+        })
+    }
+
+    fn epoch(&self) -> u64 {
+        0
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
+
+    fn is_up(&self) -> bool {
+        *self.is_alive.lock()
+    }
+}
+
+struct Node {
+    transport: Arc<Slow>,
+    engine: SharedEngine,
+}
+
+impl Node {
+    /// A node that has observed that one of ten is used.
+    async fn start() -> Self {
+        let transport = Arc::new(Slow {
+            store: Mutex::new(sluicegate_sim::store::Store::new().unwrap()),
+            delay: Mutex::new(Duration::ZERO),
+            is_alive: Mutex::new(true),
+        });
+        let clock = ManualClock::at(START);
+        let rules = "domain: shop\ndescriptors: [{ key: user, limits: { algorithm: fixed_window, rate: 10/year } }]";
+        let engine = Engine::builder(rules_of(rules).unwrap()).clock(clock.clone()).build();
+        let options =
+            StoreOptions { clock: Some(Arc::new(clock)), seed: Some(1), ..StoreOptions::default() };
+        let store = Store::new(Link::over(transport.clone()), options);
+        let node = Self { transport, engine: SharedEngine::new(engine.unwrap(), store) };
+        node.check().await;
+        node
+    }
+
+    fn is_slow(&self, millis: u64, is_alive: bool) {
+        *self.transport.delay.lock() = Duration::from_millis(millis);
+        *self.transport.is_alive.lock() = is_alive;
+    }
+
+    /// What is left after one more, and how long the answer took in milliseconds.
+    async fn check(&self) -> (i64, u128) {
+        let entries = [Entry::new("user", "ada")];
+        let descriptors = [Descriptor::of(&entries)];
+        let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+        let asked = Instant::now();
+        let checked = self.engine.check(&request).await.unwrap();
+        assert!(checked.allowed);
+        (checked.statuses[0].verdict.remaining.unwrap(), asked.elapsed().as_millis())
+    }
+
+    fn local_decisions(&self) -> u64 {
+        self.engine.store().stats().fallbacks().map(|(_, count)| count).sum()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_alive_is_waited_for() {
+    let node = Node::start().await;
+    node.is_slow(350, true);
+    assert_eq!(node.check().await, (8, 350));
+    assert_eq!(node.local_decisions(), 0);
+    // But not for ever.
+    node.is_slow(600, true);
+    assert_eq!(node.check().await.1, 400);
+    assert_eq!(node.local_decisions(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_silent_is_waited_for_one_timeout() {
+    let node = Node::start().await;
+    node.is_slow(600, false);
+    assert_eq!(node.check().await, (8, 100));
+    assert_eq!(node.local_decisions(), 1);
+    // The reply arrives late, and nothing is charged twice.
+    sleep(Duration::from_secs(2)).await;
+    node.is_slow(0, true);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(node.check().await, (7, 0));
+    assert_eq!(node.engine.store().link().stats().late_replies, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_gets_its_answer_before_it_stops_waiting() {
+    let node = Node::start().await;
+    node.is_slow(350, true);
+    let deadline = Instant::now() + Duration::from_millis(15);
+    assert_eq!(with_client_deadline(deadline, node.check()).await, (8, 15));
+    assert_eq!(node.local_decisions(), 1);
+}
