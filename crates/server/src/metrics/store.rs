@@ -40,7 +40,7 @@ fn put_asked(page: &mut Page, shared: &SharedEngine) {
     let help = "Nodes that share the store, as far as was heard: each has that part of a limit while the store is away.";
     page.gauge("sluicegate_redis_nodes", help).one(stats.nodes);
     let help = "Whether rules with a local share are decided from it: the store is away, or other nodes have not reported yet what they admitted. 1, or 0.";
-    page.gauge("sluicegate_redis_apart", help).one(u8::from(stats.is_apart));
+    page.gauge("sluicegate_redis_local_mode", help).one(u8::from(stats.is_local_mode));
 }
 
 /// What became of the calls.

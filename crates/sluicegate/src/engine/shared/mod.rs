@@ -359,7 +359,7 @@ impl SharedEngine {
     /// Asks all parts, those that lie together together, and all side by side.
     async fn ask_groups<'a>(&self, want: Want, parts: Vec<Part<'a>>) -> Vec<Group<'a>> {
         let mut groups: Vec<(Option<u16>, Vec<Part<'a>>)> = Vec::new();
-        let (apart, parts) = self.split_apart(want, parts);
+        let (local, parts) = self.split_local(want, parts);
         for part in parts {
             let slot = self.store.slot_of(&part.part.key);
             match groups.iter_mut().find(|(of, _)| *of == slot) {
@@ -380,24 +380,24 @@ impl SharedEngine {
             1 => vec![ask(groups.remove(0)).await],
             _ => Box::pin(join_all(groups.into_iter().map(ask))).await,
         };
-        asked.extend(apart);
+        asked.extend(local);
         asked
     }
 
     /// The parts that are decided locally because this node has not rejoined the others yet, and those that the store is asked for.
-    fn split_apart<'a>(
+    fn split_local<'a>(
         &self,
         want: Want,
         parts: Vec<Part<'a>>,
     ) -> (Option<Group<'a>>, Vec<Part<'a>>) {
-        if !self.store.is_apart() || !matches!(want, Want::Hit | Want::Peek) {
+        if !self.store.is_local_mode() || !matches!(want, Want::Hit | Want::Peek) {
             return (None, parts);
         }
-        let (apart, others): (Vec<_>, Vec<_>) =
+        let (local, others): (Vec<_>, Vec<_>) =
             parts.into_iter().partition(|part| part.policy == OnStoreFailure::Local);
-        let needs_holder = apart.iter().any(|part| part.asked.has_slots());
+        let needs_holder = local.iter().any(|part| part.asked.has_slots());
         let holder = needs_holder.then(Engine::new_holder);
-        let group = Group { parts: apart, holder, reply: Err(CallError::Down.into()) };
+        let group = Group { parts: local, holder, reply: Err(CallError::Down.into()) };
         ((!group.parts.is_empty()).then_some(group), others)
     }
 

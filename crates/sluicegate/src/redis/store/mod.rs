@@ -224,7 +224,7 @@ impl Store {
         let inner = &*self.inner;
         inner.asked.fetch_add(1, Ordering::Relaxed);
         // Nothing is bought from a record that may lack what other nodes know.
-        if inner.rejoin.is_apart() && asks.iter().any(|ask| ask.want > 0) {
+        if inner.rejoin.is_local_mode() && asks.iter().any(|ask| ask.want > 0) {
             return Err(CallError::Down);
         }
         for ask in asks {
@@ -380,7 +380,7 @@ impl Inner {
     }
 
     fn observe(&self, key: Arc<[u8]>, hash: u64, observation: Observation) {
-        self.observed.note(key, hash, observation, self.rejoin.is_apart());
+        self.observed.note(key, hash, observation, self.rejoin.is_local_mode());
     }
 
     /// By this node's clock, which serves for what is remembered here.

@@ -23,8 +23,8 @@ pub(super) async fn greet(store: Weak<Inner>) {
     loop {
         every.tick().await;
         let Some(store) = store.upgrade() else { return };
-        // A node that is apart announces itself when it has recovered.
-        if !store.rejoin.is_apart() {
+        // A node in local mode announces itself when it has recovered.
+        if !store.rejoin.is_local_mode() {
             store.heartbeat(Phase::Settled).await;
         }
     }
@@ -94,8 +94,9 @@ impl Inner {
             Err(error) => self.refusal.heard(error),
         }
         let (heartbeat, round) = Heartbeat::read(&reply.ok()?)?;
-        // While this node is apart, nodes that are not back yet count too.
-        let before = if self.rejoin.is_apart() { self.nodes.load(Ordering::Relaxed) } else { 0 };
+        // In local mode, nodes that are not back yet count too.
+        let before =
+            if self.rejoin.is_local_mode() { self.nodes.load(Ordering::Relaxed) } else { 0 };
         let nodes = heartbeat.reasserted.count.max(before).max(1);
         self.nodes.store(nodes, Ordering::Relaxed);
         self.demands.hear(nodes, round);

@@ -80,15 +80,15 @@ impl Observation {
 // === impl Observed ===
 
 impl Observed {
-    /// Remembers a record. One that is observed while this node is apart from the others is not what a local share starts from.
+    /// Remembers a record. One that is observed while this node is in local mode is not what a local share starts from.
     pub(super) fn note(
         &self,
         key: Arc<[u8]>,
         hash: u64,
         mut observation: Observation,
-        is_apart: bool,
+        is_local_mode: bool,
     ) {
-        observation.is_no_seed = is_apart;
+        observation.is_no_seed = is_local_mode;
         let mut shard = self.shard(hash).lock();
         match shard.young.get_mut(&key) {
             Some(known) => known.update(observation),

@@ -16,14 +16,14 @@ impl Store {
 
     /// Whether rules with a local share are decided from it, although the store may be reachable: other nodes may not have reported yet what they admitted.
     #[inline]
-    pub(crate) fn is_apart(&self) -> bool {
-        self.inner.rejoin.is_apart()
+    pub(crate) fn is_local_mode(&self) -> bool {
+        self.inner.rejoin.is_local_mode()
     }
 
-    /// A request is decided from a local share. If the store cannot be reached, this node is apart from the others until all have rejoined.
+    /// A request is decided from a local share. If the store cannot be reached, this node stays in local mode until all nodes have rejoined.
     pub(crate) fn decides_locally(&self) {
         if !self.inner.link.is_up() {
-            self.inner.go_apart();
+            self.inner.enter_local_mode();
         }
     }
 

@@ -90,8 +90,8 @@ impl Inner {
 
     /// Recovers everything that was admitted without the store, since it answers again.
     pub(super) fn settle_journal(self: &Arc<Self>) {
-        // A node that is apart does so when all nodes have re-asserted what they observed.
-        if self.rejoin.is_apart() || self.is_settling.swap(true, Ordering::AcqRel) {
+        // A node in local mode does so when all nodes have re-asserted what they observed.
+        if self.rejoin.is_local_mode() || self.is_settling.swap(true, Ordering::AcqRel) {
             return;
         }
         let inner = self.clone();
@@ -167,7 +167,7 @@ pub(super) async fn reassert_after_data_loss(store: Weak<Inner>) {
     let Some(mut changes) = store.upgrade().map(|store| store.link.changed()) else { return };
     while changes.changed().await.is_ok() {
         let Some(store) = store.upgrade() else { return };
-        store.go_apart();
+        store.enter_local_mode();
     }
 }
 

@@ -1,8 +1,8 @@
 //! Rejoin after an outage: a node goes on deciding locally until the store knows what every node knows.
 //!
 //! ```text
-//!   apart --> reachable --> re-asserted --> all nodes have --> settled --> all nodes have: the store decides again
-//!                           (what was observed)                (absorbed: what was admitted without it)
+//!   local mode --> reachable --> re-asserted --> all nodes have --> settled --> all nodes have: the store decides again
+//!                                (what was observed)                (absorbed: what was admitted without it)
 //! ```
 //!
 //! Nodes notice at different times that the store is back. If each trusted it at once, the first ones would spend quota that others have
@@ -26,30 +26,34 @@ const POLL: Duration = Duration::from_millis(25);
 /// The longest that a reachable store is not trusted: a node that is gone drops out of the membership in this time.
 const REJOIN_MAX: Duration = Duration::from_secs(5);
 
-/// Whether this node is apart from the others.
+/// Local mode of a node.
 #[derive(Debug, Default)]
 pub(super) struct Rejoin {
-    is_apart: AtomicBool,
+    is_local_mode: AtomicBool,
 }
 
 impl Rejoin {
     /// Whether local rules are decided locally, although the store may be reachable.
     #[inline]
-    pub(super) fn is_apart(&self) -> bool {
-        self.is_apart.load(Ordering::Acquire)
+    pub(super) fn is_local_mode(&self) -> bool {
+        self.is_local_mode.load(Ordering::Acquire)
     }
 }
 
 impl Inner {
     /// This node decides locally from now on, until it has rejoined the others.
-    pub(super) fn go_apart(self: &Arc<Self>) {
-        if !self.rejoin.is_apart.swap(true, Ordering::AcqRel) {
+    pub(super) fn enter_local_mode(self: &Arc<Self>) {
+        if !self.rejoin.is_local_mode.swap(true, Ordering::AcqRel) {
             let weak = Arc::downgrade(self);
             tokio::spawn(async move {
                 let mut attempt = Attempt::default();
                 while let Some(inner) = weak.upgrade() {
                     if attempt.has_rejoined(&inner).await {
-                        inner.rejoin.is_apart.store(false, Ordering::Release);
+                        inner.rejoin.is_local_mode.store(false, Ordering::Release);
+                        // Data may have been lost again just now.
+                        if inner.has_lost_data() {
+                            inner.enter_local_mode();
+                        }
                         return;
                     }
                     drop(inner);

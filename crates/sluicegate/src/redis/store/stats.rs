@@ -32,7 +32,7 @@ pub struct StoreStats {
     /// How many nodes there are.
     pub nodes: u64,
     /// Whether rules with a local share are decided from it: the store is away, or other nodes have not reported yet what they admitted.
-    pub is_apart: bool,
+    pub is_local_mode: bool,
     /// Decisions of a script that the core would have made otherwise: always 0.
     pub disagreements: u64,
     fallbacks: [u64; POLICIES.len()],
@@ -60,7 +60,7 @@ impl Store {
             settled: read(&self.inner.settled),
             reasserted: read(&self.inner.reasserted),
             nodes: self.nodes(),
-            is_apart: self.is_apart(),
+            is_local_mode: self.is_local_mode(),
             disagreements: script::DISAGREEMENTS.load(Ordering::Relaxed),
             fallbacks: std::array::from_fn(|place| read(&fallbacks[place])),
         }

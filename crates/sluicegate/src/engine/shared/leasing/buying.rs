@@ -157,7 +157,7 @@ impl Inner {
                 let (steps, held) = (ask.charter.steps(), seat.lease.unspent());
                 seat.lease.sees(view(&account, steps, held, now, heard));
                 // Bought from a record that lacks what nodes have admitted without the store.
-                if granted > 0 && self.store.is_apart() {
+                if granted > 0 && self.store.is_local_mode() {
                     let numbers = seat.lease.returns(granted, &self.serials);
                     self.call(seat, hash, numbers);
                 }

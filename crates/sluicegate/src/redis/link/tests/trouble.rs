@@ -10,6 +10,7 @@ use sluicegate_bed::redis::{Options, Single};
 use super::load::Load;
 use super::*;
 use crate::redis::link::BreakerState;
+use crate::redis::script::idle_calls;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_not_there_at_the_start_is_found_when_it_comes() {
@@ -25,13 +26,17 @@ async fn a_server_that_is_not_there_at_the_start_is_found_when_it_comes() {
     assert_eq!(link.epoch(), 0, "nobody was there before");
 }
 
-/// Answers the greeting, and then a call with a line that has no end. How much of it was read.
+/// Answers the greeting and the loading of scripts, and then a call with a line that has no end. How much of it was read.
 fn serve_endless_line(mut socket: TcpStream) -> usize {
     const PIECES_MAX: usize = 1_024;
 
     let mut piece = vec![0; 1 << 16];
     let _ = socket.read(&mut piece);
     let _ = socket.write_all(b"+PONG\r\n+OK\r\n$-1\r\n$-1\r\n$-1\r\n");
+    let loading = idle_calls().map(|call| call.command("EVAL", call.script.text));
+    let bytes = loading.iter().map(|command| command.get_packed_command().len()).sum();
+    let _ = socket.read_exact(&mut vec![0; bytes]);
+    loading.iter().for_each(|_| drop(socket.write_all(b"*0\r\n")));
     let _ = socket.read(&mut piece);
     piece.fill(b'x');
     let _ = socket.write_all(b"+");
