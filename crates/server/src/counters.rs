@@ -8,6 +8,7 @@ use sluicegate::rules::request::Request;
 use sluicegate::{
     Checked, Engine, HoldError, Holder, Inspected, Snapshot, Span, Timestamp, Waited,
 };
+use tokio::time::Instant;
 
 /// Whose counters are asked. This node's own answer at once.
 #[derive(Debug, Clone, Copy)]
@@ -44,9 +45,21 @@ impl Counters<'_> {
         now: Timestamp,
         checked: &mut Checked,
     ) -> Result<(), StoreError> {
+        self.check_within(rules, request, now, checked, None).await
+    }
+
+    /// As [`Snapshot::check`], for a client that waits until a moment.
+    pub(crate) async fn check_within(
+        self,
+        rules: &Snapshot<'_>,
+        request: &Request<'_>,
+        now: Timestamp,
+        checked: &mut Checked,
+        deadline: Option<Instant>,
+    ) -> Result<(), StoreError> {
         match self {
             Self::Own(_) => rules.check(request, now, checked),
-            Self::Shared(shared) => shared.check_by(rules, request, checked).await?,
+            Self::Shared(shared) => shared.check_within(rules, request, checked, deadline).await?,
         }
         Ok(())
     }

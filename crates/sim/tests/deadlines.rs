@@ -8,11 +8,9 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::Value;
 use sluicegate::clock::ManualClock;
-use sluicegate::redis::{
-    CallError, Link, Sent, SharedEngine, Store, StoreOptions, Wire, with_client_deadline,
-};
+use sluicegate::redis::{CallError, Link, Sent, SharedEngine, Store, StoreOptions, Wire};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
-use sluicegate::{Engine, Timestamp, rules_of};
+use sluicegate::{Checked, Engine, Timestamp, rules_of};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -82,11 +80,16 @@ impl Node {
 
     /// What is left after one more, and how long the answer took in milliseconds.
     async fn check(&self) -> (i64, u128) {
+        self.check_within(None).await
+    }
+
+    async fn check_within(&self, deadline: Option<Instant>) -> (i64, u128) {
         let entries = [Entry::new("user", "ada")];
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
         let asked = Instant::now();
-        let checked = self.engine.check(&request).await.unwrap();
+        let (rules, mut checked) = (self.engine.engine().snapshot(), Checked::default());
+        self.engine.check_within(&rules, &request, &mut checked, deadline).await.unwrap();
         assert!(checked.allowed);
         (checked.statuses[0].verdict.remaining.unwrap(), asked.elapsed().as_millis())
     }
@@ -127,6 +130,6 @@ async fn a_client_gets_its_answer_before_it_stops_waiting() {
     let node = Node::start().await;
     node.is_slow(350, true);
     let deadline = Instant::now() + Duration::from_millis(15);
-    assert_eq!(with_client_deadline(deadline, node.check()).await, (8, 15));
+    assert_eq!(node.check_within(Some(deadline)).await, (8, 15));
     assert_eq!(node.local_decisions(), 1);
 }

@@ -15,7 +15,6 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Method as Verb, Request, Response, header, request};
-use sluicegate::redis::with_client_deadline;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
@@ -120,7 +119,7 @@ pub(super) fn answer(
             let deadline = client_deadline(&head.headers);
             let later = async move {
                 let _seat = seat;
-                call.conclude_by(deadline, &message, &shared, &since, &account).await;
+                call.conclude_later(deadline, &message, &shared, &since, &account).await;
             };
             tokio::spawn(later);
         }
@@ -175,7 +174,7 @@ async fn wait(
     match message {
         Ok(message) if call.asks_store(&shared) => {
             let _permit = permit;
-            call.conclude_by(deadline, &message, &shared, &since, &account).await;
+            call.conclude_later(deadline, &message, &shared, &since, &account).await;
         }
         message => {
             drop(permit);
@@ -211,30 +210,16 @@ impl Call {
     }
 
     /// Answers when the store has, and before the client stops waiting.
-    async fn conclude_by(
-        self,
+    async fn conclude_later(
+        mut self,
         deadline: Option<Instant>,
         message: &[u8],
         shared: &Shared,
         since: &Since,
         account: &Arc<Account>,
     ) {
-        let concluding = self.conclude_later(message, shared, since, account);
-        match deadline {
-            Some(deadline) => with_client_deadline(deadline, concluding).await,
-            None => concluding.await,
-        }
-    }
-
-    /// Answers when the store has.
-    async fn conclude_later(
-        mut self,
-        message: &[u8],
-        shared: &Shared,
-        since: &Since,
-        account: &Arc<Account>,
-    ) {
         let (mut scratch, mut out) = SCRATCH.take();
+        scratch.deadline = deadline;
         frame::begin(&mut out);
         let (service, span) = (&shared.service, self.span.as_mut());
         let door = Door::ShouldRateLimit;

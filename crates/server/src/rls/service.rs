@@ -84,6 +84,8 @@ struct Inner {
 /// What can be used again from one request to the next.
 #[derive(Debug, Default)]
 pub struct Scratch {
+    /// Until when the client waits, if it says so. Of the next request only.
+    pub(crate) deadline: Option<tokio::time::Instant>,
     checked: Checked,
     refunded: Checked,
 }
@@ -292,7 +294,9 @@ impl Service {
             }
             _ => {
                 let request = request(&charged);
-                counters.check(&rules, &request, now, checked).await.map_err(Failure::store)?;
+                let deadline = scratch.deadline.take();
+                let checking = counters.check_within(&rules, &request, now, checked, deadline);
+                checking.await.map_err(Failure::store)?;
             }
         }
         if !refunded.is_empty() {

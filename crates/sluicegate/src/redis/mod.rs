@@ -22,7 +22,7 @@ pub use link::{
 #[cfg(feature = "sim")]
 pub use link::{Sent, Wire};
 pub(crate) use store::{NotDone, RuleWeight, Unanswered, Weight};
-pub use store::{Store, StoreOptions, StoreStats, with_client_deadline};
+pub use store::{Store, StoreOptions, StoreStats};
 pub use virtual_time::{VirtualError, VirtualLimiter};
 
 pub use crate::engine::{Leased, RuleLevel, SharedEngine, StoreError};

@@ -26,6 +26,7 @@ use sluicegate_rules::plan::{List, Plan, Under};
 use sluicegate_rules::request::Request;
 use sluicegate_rules::rule::{Consistency, OnStoreFailure};
 use sluicegate_rules::set::RuleNo;
+use tokio::time::Instant;
 
 use super::check::{Status, Want};
 use super::{Checked, Engine, Inspected, LimitState, Snapshot};
@@ -183,10 +184,24 @@ impl SharedEngine {
         request: &Request<'_>,
         checked: &mut Checked,
     ) -> Result<(), StoreError> {
+        self.check_within(rules, request, checked, None).await
+    }
+
+    /// The same for a client that waits until a moment: a decision that the store has not made by then is made without it.
+    ///
+    /// # Errors
+    /// As [`SharedEngine::check`].
+    pub async fn check_within(
+        &self,
+        rules: &Snapshot<'_>,
+        request: &Request<'_>,
+        checked: &mut Checked,
+        client_deadline: Option<Instant>,
+    ) -> Result<(), StoreError> {
         if self.check_here(rules, request, checked) {
             return Ok(());
         }
-        self.ask(Want::Hit, rules, request, checked).await
+        self.ask(Want::Hit, rules, request, checked, client_deadline).await
     }
 
     /// Would it go now? Nothing is charged.
@@ -199,7 +214,7 @@ impl SharedEngine {
         request: &Request<'_>,
         checked: &mut Checked,
     ) -> Result<(), StoreError> {
-        self.ask(Want::Peek, rules, request, checked).await
+        self.ask(Want::Peek, rules, request, checked, None).await
     }
 
     /// Gives back the hits of a request that was charged and did not happen.
@@ -212,7 +227,7 @@ impl SharedEngine {
         request: &Request<'_>,
         checked: &mut Checked,
     ) -> Result<(), StoreError> {
-        self.ask(Want::Refund, rules, request, checked).await
+        self.ask(Want::Refund, rules, request, checked, None).await
     }
 
     /// Makes every limit that it is under as new for who is described.
@@ -225,7 +240,7 @@ impl SharedEngine {
         request: &Request<'_>,
         checked: &mut Checked,
     ) -> Result<(), StoreError> {
-        self.ask(Want::Reset, rules, request, checked).await
+        self.ask(Want::Reset, rules, request, checked, None).await
     }
 
     /// How every limit of every descriptor stands, in their order.
@@ -289,6 +304,7 @@ impl SharedEngine {
         rules: &Snapshot<'_>,
         request: &Request<'_>,
         checked: &mut Checked,
+        client_deadline: Option<Instant>,
     ) -> Result<(), StoreError> {
         let now = self.engine.now();
         if let Some(listed) = rules.begin(request, checked)
@@ -332,7 +348,7 @@ impl SharedEngine {
                 (others, if goes_on { want } else { Want::Peek })
             }
         };
-        let groups = self.ask_groups(then, parts).await;
+        let groups = self.ask_groups(then, parts, client_deadline).await;
         let settled = self.settle(then, (rules, plan), &groups, statuses);
         parts::repeat(plan, |place| rules.is_asked_once(want, place, plan), statuses);
         *allowed = settled.is_ok() && rules.is_allowed(statuses);
@@ -357,7 +373,12 @@ impl SharedEngine {
     }
 
     /// Asks all parts, those that lie together together, and all side by side.
-    async fn ask_groups<'a>(&self, want: Want, parts: Vec<Part<'a>>) -> Vec<Group<'a>> {
+    async fn ask_groups<'a>(
+        &self,
+        want: Want,
+        parts: Vec<Part<'a>>,
+        client_deadline: Option<Instant>,
+    ) -> Vec<Group<'a>> {
         let mut groups: Vec<(Option<u16>, Vec<Part<'a>>)> = Vec::new();
         let (local, parts) = self.split_local(want, parts);
         for part in parts {
@@ -371,7 +392,7 @@ impl SharedEngine {
             let asked: Vec<AskPart> = parts.iter().map(|part| part.part.clone()).collect();
             let needs_holder = want == Want::Hit && parts::needs_holder(&asked);
             let holder = needs_holder.then(Engine::new_holder);
-            let reply = self.ask_group(want, asked, holder).await;
+            let reply = self.ask_group(want, asked, holder, client_deadline).await;
             Group { parts, holder, reply }
         };
         let mut asked = match groups.len() {
@@ -406,9 +427,13 @@ impl SharedEngine {
         want: Want,
         parts: Vec<AskPart>,
         holder: Option<Holder>,
+        client_deadline: Option<Instant>,
     ) -> Result<Answered, Unanswered> {
         match want {
-            Want::Hit => self.store.hit(Ask { parts, op: ShortOp::Hit, holder, count: 1 }).await,
+            Want::Hit => {
+                let ask = Ask { parts, op: ShortOp::Hit, holder, count: 1 };
+                self.store.hit(ask, client_deadline).await
+            }
             // What is asked less often has its room elsewhere: it would be in the way of every hit.
             _ => Box::pin(self.ask_other(want, parts)).await.map_err(Unanswered::from),
         }

@@ -11,31 +11,6 @@ use super::{Store, call_error};
 use crate::redis::call::CallError;
 use crate::redis::script::{self, Answered, Ask};
 
-tokio::task_local! {
-    /// Until when the client of the request that this task serves waits.
-    static CLIENT_DEADLINE: Instant;
-}
-
-/// Serves a request whose client waits until `deadline`: a decision that the store has not made by then is made without it.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// use sluicegate::redis::with_client_deadline;
-/// use tokio::time::{Duration, Instant};
-///
-/// let deadline = Instant::now() + Duration::from_millis(15);
-/// assert_eq!(with_client_deadline(deadline, async { 7 }).await, 7);
-/// # }
-/// ```
-pub async fn with_client_deadline<T>(deadline: Instant, serving: impl Future<Output = T>) -> T {
-    CLIENT_DEADLINE.scope(deadline, serving).await
-}
-
-fn client_deadline() -> Option<Instant> {
-    CLIENT_DEADLINE.try_with(|deadline| *deadline).ok()
-}
-
 /// Why a hit got no answer by its deadline.
 #[derive(Debug)]
 pub(crate) struct Unanswered {
@@ -56,7 +31,11 @@ pub(crate) struct LateOutcome {
 
 impl Store {
     /// A hit, as the parts' stands say.
-    pub(crate) async fn hit(&self, ask: Ask) -> Result<Answered, Unanswered> {
+    pub(crate) async fn hit(
+        &self,
+        ask: Ask,
+        client: Option<Instant>,
+    ) -> Result<Answered, Unanswered> {
         let inner = &*self.inner;
         let (hash, now) = (inner.hash(&ask), inner.now());
         if let Some(verdict) = inner.denials.find(&ask, hash, now) {
@@ -64,7 +43,7 @@ impl Store {
             return Ok(Answered { allowed: false, verdicts: vec![verdict] });
         }
         let denied = Denials::may_remember(&ask);
-        let answered = self.ask(ask, hash).await?;
+        let answered = self.ask(ask, hash, client).await?;
         if let (Some(part), false, [verdict]) = (denied, answered.allowed, &*answered.verdicts) {
             inner.denials.remember(part, hash, verdict, inner.now());
         }
@@ -75,12 +54,18 @@ impl Store {
     pub(crate) async fn refund(&self, ask: Ask) -> Result<Answered, CallError> {
         let hash = self.inner.hash(&ask);
         let parts = ask.parts.clone();
-        let answered = self.ask(ask, hash).await;
+        let answered = self.ask(ask, hash, None).await;
         self.forget_denials(&parts);
         answered.map_err(|unanswered| unanswered.error)
     }
 
-    async fn ask(&self, ask: Ask, hash: u64) -> Result<Answered, Unanswered> {
+    /// Asks the store, no longer than the client waits.
+    async fn ask(
+        &self,
+        ask: Ask,
+        hash: u64,
+        client: Option<Instant>,
+    ) -> Result<Answered, Unanswered> {
         let inner = &self.inner;
         inner.asked.fetch_add(1, Ordering::Relaxed);
         if inner.needs_recovery() {
@@ -88,7 +73,7 @@ impl Store {
             Box::pin(inner.recover_all(&ask.parts)).await?;
         }
         inner.leave_plans(&ask.parts).await;
-        let deadline = Deadline::new(inner.link.timeout(), client_deadline());
+        let deadline = Deadline::new(inner.link.timeout(), client);
         let (reply, replied) = oneshot::channel();
         let pending = Pending { ask, hash, deadline, reply };
         let sent = inner.lanes[hash as usize % inner.lanes.len()].try_send(pending);

@@ -50,7 +50,6 @@ pub(crate) use demand::RuleWeight;
 pub use stats::StoreStats;
 
 pub(crate) use hit::Unanswered;
-pub use hit::with_client_deadline;
 pub(crate) use weight::Weight;
 
 /// How many asks may wait in one lane. With more the store is too slow for what is wanted of it, and waiting would help nobody.
