@@ -16,6 +16,7 @@ use sluicegate_rules::set::RuleNo;
 use super::parts::{self, Part};
 use super::{SharedEngine, StoreError};
 use crate::engine::check::{Status, Want};
+use crate::engine::live::limits_of;
 use crate::engine::{Engine, Snapshot};
 use crate::limiter::{Asked, ask_each};
 use crate::memory::UNCOUNTED;
@@ -26,6 +27,23 @@ use crate::redis::{CallError, Weight};
 const RETRY_AFTER: Span = Span::from_secs(1);
 
 impl SharedEngine {
+    /// The most that this node admits for one key of a rule while the store does not answer: its share of the limit. `None` where another policy applies, or nothing is
+    /// counted.
+    #[must_use]
+    pub fn outage_bound(&self, rules: &Snapshot<'_>, no: RuleNo) -> Option<u64> {
+        let written = rules.rules().rule(no);
+        if written.on_store_failure != OnStoreFailure::Local {
+            return None;
+        }
+        let now = self.engine.now();
+        let capacities = limits_of(written);
+        let capacity = capacities.iter().filter_map(|limit| limit.at(now).capacity()).min()?;
+        let weight = self.weight_of(rules, no).for_limit(capacity, 1, self.store.nodes());
+        let share = weight.part_of(i64::try_from(capacity).unwrap_or(i64::MAX));
+        // Of a limit that cannot be divided each node has one.
+        Some(u64::try_from(share).unwrap_or(0).max(capacity.min(1)))
+    }
+
     /// Decides parts that the store did not answer. `statuses` holds the verdicts of all other steps.
     pub(super) fn fall_back(
         &self,

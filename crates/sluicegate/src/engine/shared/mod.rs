@@ -111,23 +111,6 @@ impl SharedEngine {
         rules.levels(no).read(rules.rules().rule(no).consistency)
     }
 
-    /// The most that this node admits for one key of a rule while the store does not answer: its share of the limit. `None` where another policy applies, or nothing is
-    /// counted.
-    #[must_use]
-    pub fn outage_bound(&self, rules: &Snapshot<'_>, no: RuleNo) -> Option<u64> {
-        let written = rules.rules().rule(no);
-        if written.on_store_failure != OnStoreFailure::Local {
-            return None;
-        }
-        let now = self.engine.now();
-        let capacities = crate::engine::live::limits_of(written);
-        let capacity = capacities.iter().filter_map(|limit| limit.at(now).capacity()).min()?;
-        let weight = self.weight_of(rules, no).for_limit(capacity, 1, self.store.nodes());
-        let share = weight.part_of(i64::try_from(capacity).unwrap_or(i64::MAX));
-        // Of a limit that cannot be divided each node has one.
-        Some(u64::try_from(share).unwrap_or(0).max(capacity.min(1)))
-    }
-
     /// What this node has leased, the most asked for first; of many the first `most`.
     #[must_use]
     pub fn leases(&self, most: usize) -> Vec<Leased> {
