@@ -27,7 +27,7 @@ const HASTE: [&str; 10] = [
     "500",
 ];
 
-/// Five servers that end with this value. Sentinels take a server for dead after half a second without an answer.
+/// Five servers that end with this value. Sentinels take a server for dead after a second and a half without an answer: less is a pause of a busy machine.
 ///
 /// ```
 /// use sluicegate_bed::redis::Sentinel;
@@ -73,8 +73,8 @@ impl Sentinel {
 
         let mut more = vec![
             format!("sentinel monitor {NAME} 127.0.0.1 {} {QUORUM}", primary.port()),
-            format!("sentinel down-after-milliseconds {NAME} 500"),
-            format!("sentinel failover-timeout {NAME} 3000"),
+            format!("sentinel down-after-milliseconds {NAME} 1500"),
+            format!("sentinel failover-timeout {NAME} 6000"),
         ];
         more.extend::<Vec<_>>(login(&format!("sentinel auth-pass {NAME}"), &secrets.servers));
         more.extend::<Vec<_>>(login("sentinel sentinel-pass", &secrets.sentinels));
