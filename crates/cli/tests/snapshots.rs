@@ -1,4 +1,5 @@
-//! Snapshots of `sluicegate serve` that are damaged, locked, or written while the process is killed.
+//! Snapshots of `sluicegate serve` that are damaged, locked, or written while the process is
+//! killed.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 

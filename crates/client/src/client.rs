@@ -98,12 +98,12 @@ impl Client {
         }
     }
 
-    /// Refunds a charged [`check`](Self::check) of the same request, once, within ten minutes. The answer
-    /// holds the limits after it.
+    /// Refunds a charged [`check`](Self::check) of the same request, once, within ten minutes. The
+    /// answer holds the limits after it.
     ///
     /// Unless the client is an operator, the request needs the
-    /// [`idempotency_key`](Request::idempotency_key) of the check, and the same node must answer both.
-    /// With several nodes, use [`reserve`](Self::reserve) and cancel.
+    /// [`idempotency_key`](Request::idempotency_key) of the check, and the same node must answer
+    /// both. With several nodes, use [`reserve`](Self::reserve) and cancel.
     ///
     /// ```no_run
     /// # async fn run(client: sluicegate_client::Client) -> Result<(), sluicegate_client::Error> {

@@ -74,8 +74,8 @@ impl Request {
     }
 
     /// Sets the idempotency key: [`check`](crate::Client::check) charges a key once, and
-    /// [`refund`](crate::Client::refund) proves the charge with it. 1 to 255 bytes, random and unique
-    /// per request, such as a UUID: key and request together authorize the refund.
+    /// [`refund`](crate::Client::refund) proves the charge with it. 1 to 255 bytes, random and
+    /// unique per request, such as a UUID: key and request together authorize the refund.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self

@@ -85,8 +85,8 @@ impl Health {
         self.inner.has_rules.store(true, Ordering::Release);
     }
 
-    /// Replaces the list of domains whose removal is withheld; returns the previous one. Their limits are
-    /// enforced, so the service stays ready.
+    /// Replaces the list of domains whose removal is withheld; returns the previous one. Their
+    /// limits are enforced, so the service stays ready.
     pub fn set_withheld(&self, domains: Vec<WithheldDomain>) -> Vec<WithheldDomain> {
         let mut withheld = self.inner.withheld.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut withheld, domains)

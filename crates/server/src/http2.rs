@@ -2,8 +2,9 @@
 //!
 //! h2 waits without a limit for the rest of a frame, for the end of a header block and for the
 //! SETTINGS of a client. [`FrameParser`] follows frame headers as bytes pass by, [`Progress`]
-//! publishes what it finds, and a [`StallDetector`] compares it at intervals: an incomplete unit (the
-//! preface with SETTINGS, a frame, a header block with its CONTINUATION frames) must end in time.
+//! publishes what it finds, and a [`StallDetector`] compares it at intervals: an incomplete unit
+//! (the preface with SETTINGS, a frame, a header block with its CONTINUATION frames) must end in
+//! time.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

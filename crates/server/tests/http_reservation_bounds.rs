@@ -62,7 +62,8 @@ async fn expired_reservations_leave_room_for_others() {
     assert_eq!(ask(&app, "/v1/reserve", reservation("42", 60_000)).await.status, StatusCode::OK);
 }
 
-/// As many expired reservations are remembered as there may be active ones; those beyond are dropped, so that memory stays bounded.
+/// As many expired reservations are remembered as there may be active ones; those beyond are
+/// dropped, so that memory stays bounded.
 #[tokio::test]
 async fn late_settlements_are_remembered_up_to_the_bound() {
     let (app, _, clock) = app_with_room(3);

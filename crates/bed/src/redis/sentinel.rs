@@ -27,7 +27,8 @@ const HASTE: [&str; 10] = [
     "500",
 ];
 
-/// Five servers that end with this value. Sentinels take a server for dead after a second and a half without an answer: less is a pause of a busy machine.
+/// Five servers that end with this value. Sentinels take a server for dead after a second and a
+/// half without an answer: less is a pause of a busy machine.
 ///
 /// ```
 /// use sluicegate_bed::redis::Sentinel;

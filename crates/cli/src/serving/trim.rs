@@ -1,8 +1,8 @@
 //! Returns freed memory to the system.
 //!
-//! mimalloc collects the pages of a thread when that thread allocates. A worker that goes idle after
-//! a burst keeps all that was freed, for ever. So when the endpoints have released much, every
-//! worker collects before it parks.
+//! mimalloc collects the pages of a thread when that thread allocates. A worker that goes idle
+//! after a burst keeps all that was freed, for ever. So when the endpoints have released much,
+//! every worker collects before it parks.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -1,6 +1,8 @@
-//! Too little CPU for everybody: a strict limit holds although calls to the store take far longer than they should.
+//! Too little CPU for everybody: a strict limit holds although calls to the store take far longer
+//! than they should.
 //!
-//! Services, Redis and the load share one core, and Redis or a service is stopped for a while. All settings are the defaults.
+//! Services, Redis and the load share one core, and Redis or a service is stopped for a while. All
+//! settings are the defaults.
 
 use std::process::Command;
 use std::thread;
@@ -42,7 +44,8 @@ impl Starved {
         Self { server, fleet }
     }
 
-    /// Sends 64 requests at a time to each node. No more is admitted than the limit, and the share of each node that went without Redis for longer than the timeout.
+    /// Sends 64 requests at a time to each node. No more is admitted than the limit, and the share
+    /// of each node that went without Redis for longer than the timeout.
     fn load(&self, key: &str) -> Counts {
         let counts = load_in_parallel(&self.fleet.services, key, "ada", REQUESTS);
         let local = "sluicegate_redis_fallbacks_total{policy=\"local\"}";

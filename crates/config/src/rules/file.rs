@@ -93,8 +93,8 @@ impl Reader<'_> {
         Some(FileRead { domain, at, form, removed, allow, deny, forward_auth, descriptors, places })
     }
 
-    /// Reads `removed: true`, which stands for a domain without anything else: a domain that is both
-    /// removed and has rules is ambiguous, and so is `removed: false`.
+    /// Reads `removed: true`, which stands for a domain without anything else: a domain that is
+    /// both removed and has rules is ambiguous, and so is `removed: false`.
     fn removed<'t>(&mut self, root: &Spot<'t, '_>, found: &Found<'t>) -> bool {
         let Some(pair) = found.get(Key::Removed) else { return false };
         let removed = root.field(pair);

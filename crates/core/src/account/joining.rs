@@ -1,8 +1,10 @@
 //! Reconciliation of what two stores know of one identity.
 //!
-//! A store that many nodes share can be unavailable for a while, and come back having lost data. Nodes know a part of what it missed: what they admitted without it
-//! ([`Account::record_admission`]) is used there too ([`Account::absorb`]), and what they observed in it is not undone ([`Account::reassert`]). None of these
-//! ever leaves more quota than there was before.
+//! A store that many nodes share can be unavailable for a while, and come back having lost data.
+//! Nodes know a part of what it missed: what they admitted without it
+//! ([`Account::record_admission`]) is used there too ([`Account::absorb`]), and what they observed
+//! in it is not undone ([`Account::reassert`]). None of these ever leaves more quota than there was
+//! before.
 
 use super::Account;
 use super::cell::Cell;
@@ -14,7 +16,8 @@ use crate::mode::Step;
 use crate::time::{NOW_MAX, Span, Timestamp};
 
 impl Account {
-    /// Records that `cost` was admitted, whatever the limits say: a bucket or window may go into debt, and slots are held under `holder` for their lease.
+    /// Records that `cost` was admitted, whatever the limits say: a bucket or window may go into
+    /// debt, and slots are held under `holder` for their lease.
     ///
     /// ```
     /// use sluicegate_core::account::{Account, Moment};
@@ -52,7 +55,8 @@ impl Account {
         self.close(plan, now);
     }
 
-    /// The most that is in use of any limit of a plan. Slots do not count: they are held under their ids.
+    /// The most that is in use of any limit of a plan. Slots do not count: they are held under
+    /// their ids.
     #[must_use]
     pub fn used(&self, plan: &[Step], now: Timestamp) -> u64 {
         let mut copy = self.clone();
@@ -62,8 +66,9 @@ impl Account {
         counted.map(|(step, cell)| used_of(&step.limit, &cell.plain, now)).max().unwrap_or(0)
     }
 
-    /// What another account of the same identity has in use is in use here too, limit by limit; into debt if need be. Slots are held under their ids.
-    /// What is pending under an id stays where it is.
+    /// What another account of the same identity has in use is in use here too, limit by limit;
+    /// into debt if need be. Slots are held under their ids. What is pending under an id stays
+    /// where it is.
     ///
     /// ```
     /// use sluicegate_core::account::{Account, Moment};
@@ -96,8 +101,9 @@ impl Account {
         self.close(plan, now);
     }
 
-    /// No less is used, and no less is leased, than was seen at another time. What is pending under an id stays as it is. Slots whose holders are not known
-    /// any more are held until the last of their leases ends.
+    /// No less is used, and no less is leased, than was seen at another time. What is pending under
+    /// an id stays as it is. Slots whose holders are not known any more are held until the last of
+    /// their leases ends.
     ///
     /// ```
     /// use sluicegate_core::account::{Account, Moment};

@@ -66,7 +66,8 @@ impl Account {
         Leased::Granted(grant)
     }
 
-    /// The grant of a call that was executed before, for a node that did not get the reply. Nothing changes.
+    /// The grant of a call that was executed before, for a node that did not get the reply. Nothing
+    /// changes.
     fn repeat(&self, plan: &[Step], own: LeaseCell, wish: &LeaseWish, now: Timestamp) -> Leased {
         let mut copy = self.clone();
         copy.open(plan, now);

@@ -226,8 +226,9 @@ impl SlotsState {
         }
     }
 
-    /// Holds no fewer slots than another state of the same limit. Which holders are missing cannot be told, so nobody can free these slots: they are held until the last
-    /// lease of the other state ends.
+    /// Holds no fewer slots than another state of the same limit. Which holders are missing cannot
+    /// be told, so nobody can free these slots: they are held until the last lease of the other
+    /// state ends.
     pub(crate) fn hold_as_many(&mut self, other: &Self) {
         const NOBODY: Holder = Holder(u64::MAX);
         let missing = other.held().saturating_sub(self.held());

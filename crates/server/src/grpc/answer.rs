@@ -23,8 +23,8 @@ enum Stored {
     Large { bytes: Bytes, _charge: Option<Charge> },
 }
 
-/// What h2 needs for a call, measured. It keeps as much for as many calls as there ever were at a time
-/// on the connection.
+/// What h2 needs for a call, measured. It keeps as much for as many calls as there ever were at a
+/// time on the connection.
 pub(super) const CALL_BYTES: usize = 2_304;
 /// Longest answer that is not charged by itself, but with the call while it is not read.
 pub(super) const UNCHARGED_BYTES: usize = 1_536;

@@ -340,7 +340,8 @@ fn response() -> Response<()> {
     response
 }
 
-/// When an answer has to be sent, if the client says how long it waits: a quarter of that time is for the way back.
+/// When an answer has to be sent, if the client says how long it waits: a quarter of that time is
+/// for the way back.
 fn client_deadline(headers: &HeaderMap) -> Option<Instant> {
     headers.get("grpc-timeout")?;
     let timeout = patience(headers, PATIENCE_MAX);

@@ -26,8 +26,8 @@ use crate::tls::Tls;
 /// What h2 takes a small piece of a message for.
 const SMALL_PIECE_BYTES: usize = 256;
 
-/// Checks of an incomplete frame or a blocked write before the connection is closed; a check is half
-/// a patience after the one before it.
+/// Checks of an incomplete frame or a blocked write before the connection is closed; a check is
+/// half a patience after the one before it.
 const STALL_CHECKS_MAX: u32 = 2;
 
 /// Room for calls that are accepted together, and is kept.

@@ -2,8 +2,9 @@
 //!
 //! Two counters share one bound. *Active* reservations have not expired; beyond the bound a new one
 //! is refused. *Remembered* reservations include expired ones, for another 24 hours, so that a late
-//! commit is charged; beyond the bound a new reservation is *brief* and is dropped from the counters
-//! when it expires. Expired reservations therefore never block new ones, and memory is bounded.
+//! commit is charged; beyond the bound a new reservation is *brief* and is dropped from the
+//! counters when it expires. Expired reservations therefore never block new ones, and memory is
+//! bounded.
 
 use std::collections::BTreeMap;
 

@@ -76,7 +76,8 @@ pub(super) async fn peek(State(app): State<Arc<Answering>>, request: HttpRequest
     app.answer(Want::Peek, request).await
 }
 
-/// Refunds a charged check, once. Requires the idempotency key and the body of that check, or the operator token.
+/// Refunds a charged check, once. Requires the idempotency key and the body of that check, or the
+/// operator token.
 #[utoipa::path(
     post, path = "/v1/refund", tag = "limits",
     params(("Idempotency-Key" = Option<String>, Header, description = "The key of the check. A repeated refund gets the first answer. Optional for operators.")),
@@ -341,8 +342,8 @@ impl Answering {
     }
 }
 
-/// Whether every descriptor was charged. A shadow rule or a quota that denies is not charged although
-/// the request passes.
+/// Whether every descriptor was charged. A shadow rule or a quota that denies is not charged
+/// although the request passes.
 pub(crate) fn charged_all(checked: &Checked) -> bool {
     let mut verdicts = checked.statuses.iter().map(|status| &status.verdict);
     verdicts.all(|verdict| {

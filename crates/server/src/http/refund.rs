@@ -1,8 +1,9 @@
 //! `/v1/refund`: authorization of refunds.
 //!
 //! A refund refills limits as a reset does, so it requires the operator role or proof of a charge:
-//! the idempotency key and the body of a check that this node has admitted. The stored answer of that
-//! check is removed, which makes the refund single-use; the same check, repeated, is charged again.
+//! the idempotency key and the body of a check that this node has admitted. The stored answer of
+//! that check is removed, which makes the refund single-use; the same check, repeated, is charged
+//! again.
 
 use axum::body::Bytes;
 use axum::extract::Request as HttpRequest;

@@ -138,7 +138,8 @@ const FAMILIES: [Family; 15] = [
     ),
 ];
 
-/// Writes what was decided under each rule that does not always ask the store, and what each rule admits without it.
+/// Writes what was decided under each rule that does not always ask the store, and what each rule
+/// admits without it.
 pub(super) fn put(page: &mut Page, shared: &SharedEngine) {
     put_outage_bounds(page, shared);
     let rows = rows(shared);

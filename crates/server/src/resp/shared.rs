@@ -101,7 +101,7 @@ impl Shared {
 
 impl Seat {
     /// None is free if there are as many connections as there may be, or the memory budget is
-    /// exhausted. Only whoever accepts them asks.
+    /// exhausted. Called by the accept loop only.
     pub(super) fn take(shared: &Arc<Shared>, peer: Option<IpAddr>) -> Option<Self> {
         let telemetry = shared.service.telemetry();
         let account = (shared.connections() < shared.bounds.connections)

@@ -10,7 +10,8 @@ use super::failure::Failure;
 
 type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
-/// The limits that came with the descriptors. Where nobody has rules for the domain they mean nothing, whatever they say.
+/// The limits that came with the descriptors. Where nobody has rules for the domain they mean
+/// nothing, whatever they say.
 pub(super) fn limits_of(
     ask: &Ask<'_>,
     rules: &Snapshot<'_>,

@@ -82,8 +82,8 @@ fn tell(service: &Service, change: Change) {
     }
 }
 
-/// Reports a reading of the files that leaves domains without rules as a load error, and the end of earlier
-/// ones.
+/// Reports a reading of the files that leaves domains without rules as a load error, and the end of
+/// earlier ones.
 fn withhold(service: &Service, withheld: Vec<WithheldDomain>) {
     if !withheld.is_empty() {
         service.telemetry().happened(Happening::RulesRefused);

@@ -16,11 +16,12 @@ pub(super) struct Saving {
     file: Arc<SnapshotFile>,
 }
 
-/// The store, as it was saved or empty; the file, locked for this process; and which of the two it was.
+/// The store, as it was saved or empty; the file, locked for this process; and which of the two it
+/// was.
 ///
 /// # Errors
-/// When the file is something else or belongs to another process, its folder does not exist, or a file that cannot be
-/// restored cannot be moved aside.
+/// When the file is something else or belongs to another process, its folder does not exist, or a
+/// file that cannot be restored cannot be moved aside.
 pub(super) fn open(
     path: Option<&Path>,
     identities_max: u64,
@@ -34,8 +35,8 @@ pub(super) fn open(
     Ok((memory, Some(Saving { file: Arc::new(file) }), restoration))
 }
 
-/// Reports how the store was restored. Counters at zero admit more than they should, which an operator must
-/// see, and which is no reason to be down.
+/// Reports how the store was restored. Counters at zero admit more than they should, which an
+/// operator must see, and which is no reason to be down.
 pub(super) fn report(service: &Service, saving: Option<&Saving>, restoration: &Restoration) {
     let Some(Saving { file }) = saving else { return };
     match restoration {

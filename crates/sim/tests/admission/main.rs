@@ -1,5 +1,6 @@
-//! One admission rule for every store: requests under rules of mixed form, mode, quota mode and failure policy get the answers of a naive model, and leave its
-//! counters behind, on the memory store, on Redis, without Redis, and on a Redis whose replies arrive too late.
+//! One admission rule for every store: requests under rules of mixed form, mode, quota mode and
+//! failure policy get the answers of a naive model, and leave its counters behind, on the memory
+//! store, on Redis, without Redis, and on a Redis whose replies arrive too late.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
 mod model;
@@ -75,7 +76,8 @@ fn yaml(rules: &[RuleSpec]) -> String {
     text
 }
 
-/// Sends a request to an engine: `Ok` with the overall answer and each status, `Err` for a store error.
+/// Sends a request to an engine: `Ok` with the overall answer and each status, `Err` for a store
+/// error.
 async fn send(engine: &Target, call: &Call, now: Timestamp) -> Reply {
     let keys: Vec<String> =
         call.descriptors.iter().map(|(rule, _)| format!("rule{rule}")).collect();

@@ -1,4 +1,5 @@
-//! The admission rule as one would write it on a blackboard: counters that are plain numbers, no store, no batches.
+//! The admission rule as one would write it on a blackboard: counters that are plain numbers, no
+//! store, no batches.
 
 use std::collections::HashMap;
 
@@ -174,7 +175,8 @@ impl<'a> Model<'a> {
             };
         }
         let may_go = self.is_allowed(steps, &statuses);
-        // The others are charged all together or not at all; all counters of a shadow rule, or none of them.
+        // The others are charged all together or not at all; all counters of a shadow rule, or none
+        // of them.
         for (place, step) in steps.iter().enumerate() {
             let rule = &self.rules[step.0];
             if rule.form == Form::Native && !rule.quota && counts(rule) {

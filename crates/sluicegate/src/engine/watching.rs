@@ -33,7 +33,8 @@ pub enum Change {
     },
     /// Something is wrong with them; the rules are as they were.
     Refused(RulesError),
-    /// These domains are still withheld: reported again every [`REPORT_EVERY`](super::REPORT_EVERY).
+    /// These domains are still withheld: reported again every
+    /// [`REPORT_EVERY`](super::REPORT_EVERY).
     Withheld(Vec<WithheldDomain>),
 }
 
@@ -175,8 +176,8 @@ impl Follower {
     /// Sets how long a domain must be absent from the files until it is removed;
     /// [`REMOVAL_GRACE`] if this is not called, and at once if it is zero.
     ///
-    /// A file that removes its domain explicitly (`removed: true`), and [`Engine::reload`], take effect at
-    /// once in any case.
+    /// A file that removes its domain explicitly (`removed: true`), and [`Engine::reload`], take
+    /// effect at once in any case.
     #[must_use]
     pub fn with_removal_grace(mut self, grace: Duration) -> Self {
         self.withholding.set_grace(grace);

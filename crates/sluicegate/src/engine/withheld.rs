@@ -1,8 +1,8 @@
 //! Removals of domains that are withheld.
 //!
-//! An editor that saves, a mount that fails and a ConfigMap that is emptied all look like an operator who
-//! removes a domain. A reading of the files that leaves a served domain without rules therefore does not
-//! remove them: the last rules stay in force, and counters continue.
+//! An editor that saves, a mount that fails and a ConfigMap that is emptied all look like an
+//! operator who removes a domain. A reading of the files that leaves a served domain without rules
+//! therefore does not remove them: the last rules stay in force, and counters continue.
 //!
 //! ```text
 //!   served -- absent, or without rules --> withheld -- rules are back ------------> served
@@ -11,8 +11,8 @@
 //!      `----- `removed: true` ------------------------------------------------------> removed
 //! ```
 //!
-//! The grace period counts valid readings only: a file that cannot be parsed may hold the domain, so it
-//! starts the period anew. This module has no clock and reads no file.
+//! The grace period counts valid readings only: a file that cannot be parsed may hold the domain,
+//! so it starts the period anew. This module has no clock and reads no file.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -106,8 +106,8 @@ impl Withholding {
         &self.sources
     }
 
-    /// The state after a valid reading, and the domains that are in force then: those of the files, and
-    /// those whose removal is withheld.
+    /// The state after a valid reading, and the domains that are in force then: those of the files,
+    /// and those whose removal is withheld.
     pub(super) fn after(
         &self,
         (sources, options): (Vec<Source>, &Options),

@@ -7,8 +7,8 @@
 //!   FILE.damaged-UNIXTIME   a file that could not be restored, moved aside before FILE is replaced
 //! ```
 //!
-//! The lock is on a file of its own, since a lock on FILE would go away with the rename. The operating
-//! system releases it when the process ends, however it ends; FILE.lock itself stays.
+//! The lock is on a file of its own, since a lock on FILE would go away with the rename. The
+//! operating system releases it when the process ends, however it ends; FILE.lock itself stays.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -22,7 +22,8 @@ use super::{Saved, SnapshotError};
 use crate::clock::SystemClock;
 use crate::memory::Memory;
 
-/// A snapshot file that this process owns: no other process, and no other `SnapshotFile`, saves to it meanwhile.
+/// A snapshot file that this process owns: no other process, and no other `SnapshotFile`, saves to
+/// it meanwhile.
 ///
 /// ```
 /// use sluicegate::snapshot::{Restoration, SnapshotFile};
@@ -73,8 +74,8 @@ impl SnapshotFile {
     /// Locks a file, which may not exist yet.
     ///
     /// # Errors
-    /// When another process owns it, its folder does not exist, or something else than a snapshot is
-    /// there.
+    /// When another process owns it, its folder does not exist, or something else than a snapshot
+    /// is there.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, SnapshotError> {
         let path = path.as_ref();
         check_kind(path)?;
@@ -103,8 +104,8 @@ impl SnapshotFile {
         &self.path
     }
 
-    /// The store in the file, for at most so many entries, or an empty one. A file that cannot be restored is moved
-    /// aside, so that no later save replaces it.
+    /// The store in the file, for at most so many entries, or an empty one. A file that cannot be
+    /// restored is moved aside, so that no later save replaces it.
     ///
     /// # Errors
     /// When the file is no snapshot, or cannot be moved aside.
@@ -125,7 +126,8 @@ impl SnapshotFile {
     /// Writes a store to the file, in place of the last snapshot. Decisions go on meanwhile.
     ///
     /// # Errors
-    /// When the file cannot be written, or two limiters have the same name. Then the last snapshot is as it was.
+    /// When the file cannot be written, or two limiters have the same name. Then the last snapshot
+    /// is as it was.
     pub fn save(&self, memory: &Memory) -> Result<Saved, SnapshotError> {
         let _one_at_a_time = self.saving.lock();
         memory.write_to(&self.path)
@@ -157,8 +159,8 @@ impl SnapshotFile {
     }
 }
 
-/// Refuses what is certainly no snapshot before anything is created beside it. A device reads like a
-/// file that is cut short.
+/// Refuses what is certainly no snapshot before anything is created beside it. A device reads like
+/// a file that is cut short.
 fn check_kind(path: &Path) -> Result<(), SnapshotError> {
     // A file that is missing, unreadable or cut short is a matter of restoring it.
     let Ok(found) = fs::metadata(path) else { return Ok(()) };
@@ -171,7 +173,8 @@ fn check_kind(path: &Path) -> Result<(), SnapshotError> {
     }
 }
 
-/// Removes what a killed process was writing. The owner of the lock is the only one who writes there.
+/// Removes what a killed process was writing. The owner of the lock is the only one who writes
+/// there.
 fn remove_leftovers(path: &Path) {
     let Some(name) = path.file_name() else { return };
     let Ok(entries) = fs::read_dir(folder_of(path)) else { return };

@@ -27,10 +27,10 @@
 //! - *Atomic*: it is written beside the old one, forced to the disk, and renamed over it. Whoever reads finds the old one or
 //!   the new one, whenever the power fails.
 //! - *Checked*: a file that was cut short, changed, or is something else is refused, with the reason.
-//! - *Never lost silently*: a file that cannot be restored is moved aside (`FILE.damaged-UNIXTIME`) before a save takes its
-//!   place, and a file that is something else is never replaced.
-//! - *Owned by one process*: a save takes an advisory lock (`FILE.lock`); a [`SnapshotFile`] holds it for as long as it
-//!   lives, so that a second process gets [`SnapshotError::InUse`].
+//! - *Never lost silently*: a file that cannot be restored is moved aside (`FILE.damaged-UNIXTIME`)
+//!   before a save takes its place, and a file that is something else is never replaced.
+//! - *Owned by one process*: a save takes an advisory lock (`FILE.lock`); a [`SnapshotFile`] holds
+//!   it for as long as it lives, so that a second process gets [`SnapshotError::InUse`].
 //! - *Taken under load*: a few identities at a time are locked, so each is as it stood at some moment while the
 //!   file was written, and those of one request may differ by what was decided meanwhile.
 //! - *Private*: it holds the secret key of the store's hashes, so its mode is 0600. Keys themselves are not in it, only

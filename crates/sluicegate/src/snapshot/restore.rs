@@ -127,7 +127,8 @@ fn check(file: File, path: &Path) -> Result<([u64; 2], Restored), SnapshotError>
     Ok((key, Restored { file, limiters }))
 }
 
-/// Whether a file begins as snapshots do; one that is shorter is cut short if it is the start of that.
+/// Whether a file begins as snapshots do; one that is shorter is cut short if it is the start of
+/// that.
 pub(super) fn check_magic(mut file: &File, path: &Path) -> Result<(), SnapshotError> {
     let mut start = Vec::new();
     let read = file.take(MAGIC.len() as u64).read_to_end(&mut start).and_then(|_| file.rewind());

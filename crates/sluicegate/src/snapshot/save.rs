@@ -14,9 +14,10 @@ use crate::memory::Memory;
 impl Memory {
     /// Writes what all limiters of this store keep to a file, in place of the one that is there.
     ///
-    /// Decisions go on meanwhile. See [`crate::snapshot`] for what it promises. A file that is there and cannot be restored is
-    /// moved aside, which takes a reading of it: a million identities (28 MB) take 0.44 s in place of 0.23 s. A process that
-    /// saves often, or wants to be the only one, has a [`SnapshotFile`].
+    /// Decisions go on meanwhile. See [`crate::snapshot`] for what it promises. A file that is
+    /// there and cannot be restored is moved aside, which takes a reading of it: a million
+    /// identities (28 MB) take 0.44 s in place of 0.23 s. A process that saves often, or wants to
+    /// be the only one, has a [`SnapshotFile`].
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -33,8 +34,8 @@ impl Memory {
     /// ```
     ///
     /// # Errors
-    /// When the file cannot be written or belongs to another process, or two limiters have the same name. Then the old
-    /// file is as it was.
+    /// When the file cannot be written or belongs to another process, or two limiters have the same
+    /// name. Then the old file is as it was.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<Saved, SnapshotError> {
         // Two threads that save to one file take turns; another process is an error.
         static SAVING: Mutex<()> = Mutex::new(());

@@ -186,7 +186,8 @@ fn is_check<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == "/v1/check"
 }
 
-/// Requests that need the peer address: forward auth, and secrets, which are rate limited by address.
+/// Requests that need the peer address: forward auth, and secrets, which are rate limited by
+/// address.
 fn wants_peer<B>(request: &Request<B>) -> bool {
     is_forward_auth(request.uri().path()) || request.headers().contains_key(AUTHORIZATION)
 }

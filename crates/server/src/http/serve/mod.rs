@@ -64,8 +64,8 @@ struct Shared {
     memory: Arc<Endpoint>,
 }
 
-/// What an open connection takes, with its buffers and a head that is not complete: measured, 30 KiB
-/// of HTTP/1.1 and 32 KiB of HTTP/2.
+/// What an open connection takes, with its buffers and a head that is not complete: measured, 30
+/// KiB of HTTP/1.1 and 32 KiB of HTTP/2.
 const CONNECTION_BYTES: usize = 32 << 10;
 /// What a client may send on a stream of HTTP/2 and on a connection before it is read.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;

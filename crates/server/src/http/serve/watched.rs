@@ -1,7 +1,7 @@
 //! Whether a connection is alive, without a timer for each request.
 //!
-//! Events are counted, and a check at intervals finds whether there were any. So a request costs a few
-//! counters, and timeouts are exact up to one interval.
+//! Events are counted, and a check at intervals finds whether there were any. So a request costs a
+//! few counters, and timeouts are exact up to one interval.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -93,7 +93,8 @@ impl SharedEngine {
                 }
                 Ok(())
             }
-            // What is admitted meanwhile is not journalled: the keys are of a window that may be over.
+            // What is admitted meanwhile is not journalled: the keys are of a window that may be
+            // over.
             Err(error) => {
                 let parts: Vec<&Part<'_>> = parts.iter().collect();
                 self.fall_back(want, (rules, plan), &parts, &error, statuses)

@@ -1,8 +1,9 @@
 //! Decisions without the store, for parts that it did not answer: each rule's own failure policy.
 //!
-//! The admission rule is that of every other request. Policies that say yes or no come first, then limits that count by themselves, and last those that are
-//! charged all together or not at all. What `local` admits is charged to this node's share of the quota that it last observed in the store, and
-//! reconciled with the store afterwards (`reconcile`).
+//! The admission rule is that of every other request. Policies that say yes or no come first, then
+//! limits that count by themselves, and last those that are charged all together or not at all.
+//! What `local` admits is charged to this node's share of the quota that it last observed in the
+//! store, and reconciled with the store afterwards (`reconcile`).
 
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ use crate::redis::{CallError, Weight};
 const RETRY_AFTER: Span = Span::from_secs(1);
 
 impl SharedEngine {
-    /// The most that this node admits for one key of a rule while the store does not answer: its share of the limit. `None` where another policy applies, or nothing is
-    /// counted.
+    /// The most that this node admits for one key of a rule while the store does not answer: its
+    /// share of the limit. `None` where another policy applies, or nothing is counted.
     #[must_use]
     pub fn outage_bound(&self, rules: &Snapshot<'_>, no: RuleNo) -> Option<u64> {
         let written = rules.rules().rule(no);
@@ -44,7 +45,8 @@ impl SharedEngine {
         Some(u64::try_from(share).unwrap_or(0).max(capacity.min(1)))
     }
 
-    /// Decides parts that the store did not answer. `statuses` holds the verdicts of all other steps.
+    /// Decides parts that the store did not answer. `statuses` holds the verdicts of all other
+    /// steps.
     pub(super) fn fall_back(
         &self,
         want: Want,
@@ -84,7 +86,8 @@ impl SharedEngine {
         Ok(())
     }
 
-    /// Decides parts from this node's share, all or nothing: each hit costs as much as if it came to all nodes at once.
+    /// Decides parts from this node's share, all or nothing: each hit costs as much as if it came
+    /// to all nodes at once.
     fn decide_locally(
         &self,
         want: Want,
@@ -119,7 +122,8 @@ impl SharedEngine {
         }
     }
 
-    /// A record that was observed when this node last bought a lease lacks what its peers bought since. By demand that is as much as this node holds, for each of them.
+    /// A record that was observed when this node last bought a lease lacks what its peers bought
+    /// since. By demand that is as much as this node holds, for each of them.
     fn charge_peers_leases(&self, part: &Part<'_>, now: Timestamp) {
         let held = self.leases.held(self.store.hash_of(part.asked.key));
         let peers = part.weight.whole(held).saturating_sub(held);

@@ -170,7 +170,8 @@ impl SharedEngine {
         self.check_within(rules, request, checked, None).await
     }
 
-    /// The same for a client that waits until a moment: a decision that the store has not made by then is made without it.
+    /// The same for a client that waits until a moment: a decision that the store has not made by
+    /// then is made without it.
     ///
     /// # Errors
     /// As [`SharedEngine::check`].
@@ -388,7 +389,7 @@ impl SharedEngine {
         asked
     }
 
-    /// The parts that are decided locally because this node has not rejoined the others yet, and those that the store is asked for.
+    /// Splits off the parts that are decided locally because this node has not rejoined its peers.
     fn split_local<'a>(
         &self,
         want: Want,
@@ -444,7 +445,8 @@ impl SharedEngine {
         }
     }
 
-    /// Writes the verdict of every part to its status: the store's, or that of its rule's failure policy.
+    /// Writes the verdict of every part to its status: the store's, or that of its rule's failure
+    /// policy.
     fn settle(
         &self,
         want: Want,

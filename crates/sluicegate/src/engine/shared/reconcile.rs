@@ -1,14 +1,15 @@
 //! Reconciliation of a decision with the store: what was admitted is charged there.
 //!
 //! ```text
-//!                               the store charged it      it did not, or nobody knows
+//!                               the store charged it      it did not, or it is unknown
 //!   admitted without it         nothing to do             journal: the store absorbs it later
 //!   denied without it           stays charged             nothing to do
 //! ```
 //!
-//! A call that missed its deadline is reconciled when its outcome arrives: its request was decided without the store, and the store may have executed it all the same. What
-//! it charged for a denied request stays charged. A refund that comes so late would give back tokens that have been refilled meanwhile, and more would pass than the limit
-//! allows.
+//! A call that missed its deadline is reconciled when its outcome arrives: its request was decided
+//! without the store, and the store may have executed it all the same. What it charged for a denied
+//! request stays charged. A refund that comes so late would give back tokens that have been
+//! refilled meanwhile, and more would pass than the limit allows.
 
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::verdict::{Outcome, Verdict};
@@ -30,7 +31,8 @@ struct Decided {
 }
 
 impl SharedEngine {
-    /// Makes the store charge what was admitted without it, and give back what it charged to a part of a denied request. In the background: nobody waits for it.
+    /// Makes the store charge what was admitted without it, and give back what it charged to a part
+    /// of a denied request. In the background: nobody waits for it.
     pub(super) fn reconcile(&self, groups: Vec<Group<'_>>, statuses: &[Status], allowed: bool) {
         let is_one = groups.len() < 2;
         for group in groups {
@@ -116,7 +118,8 @@ impl Group<'_> {
     }
 }
 
-/// Whether a verdict charges: shadow limits let everything pass, and charge only what they would have let pass.
+/// Whether a verdict charges: shadow limits let everything pass, and charge only what they would
+/// have let pass.
 fn agrees(verdict: &Verdict) -> bool {
     verdict.is_allowed() && verdict.shadow.as_ref().is_none_or(Outcome::is_allowed)
 }

@@ -226,7 +226,8 @@ pub(crate) fn promise(rule: &Rule) -> Option<String> {
     }
 }
 
-/// What passes while the store does not answer, in a sentence; nothing of a rule that limits nothing.
+/// What passes while the store does not answer, in a sentence; nothing of a rule that limits
+/// nothing.
 pub(crate) fn outage(rule: &Rule) -> Option<String> {
     if matches!(rule.limits, Limits::Unlimited) {
         return None;

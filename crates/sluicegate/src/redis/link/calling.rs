@@ -43,7 +43,8 @@ impl Link {
         self.evaluate(call, Lateness::Dropped).await
     }
 
-    /// The same, and a reply that misses the deadline is awaited: the call was sent, and its outcome matters.
+    /// The same, and a reply that misses the deadline is awaited: the call was sent, and its
+    /// outcome matters.
     pub(crate) async fn call_awaiting_late_reply(&self, call: &Call) -> Result<Value, CallError> {
         self.evaluate(call, Lateness::Awaited).await
     }

@@ -173,8 +173,8 @@ async fn greet(connection: &MultiplexedConnection) -> Result<Greeting, Box<str>>
     })
 }
 
-/// Loads the scripts of the request path, so that no request waits while the server compiles one. A server that refuses, refuses requests too, and those
-/// are told why.
+/// Loads the scripts of the request path, so that no request waits while the server compiles one. A
+/// server that refuses this refuses requests too, and their errors have the reason.
 async fn load_scripts(connection: &MultiplexedConnection) -> Result<(), Box<str>> {
     let mut pipeline = redis::pipe();
     for call in crate::redis::script::idle_calls() {

@@ -1,7 +1,7 @@
 //! Bound on the length of one reply.
 //!
-//! The Redis crate buffers a reply until it is complete, however long it gets: a server that sends a
-//! line without an end takes all memory. [`ReplyMeter`] follows the structure of replies as bytes
+//! The Redis crate buffers a reply until it is complete, however long it gets: a server that sends
+//! a line without an end takes all memory. [`ReplyMeter`] follows the structure of replies as bytes
 //! pass by, and the connection is closed with the first reply that exceeds a limit.
 //!
 //! The longest reply to our scripts has 16 records (calls of a batch) of four limits, each a log of

@@ -1,7 +1,8 @@
-//! In-flight permit of a call: bounds concurrent calls, enforces the deadline and feeds the circuit breaker.
+//! In-flight permit of a call: bounds concurrent calls, enforces the deadline and feeds the circuit
+//! breaker.
 //!
-//! A call that misses its deadline counts as a failure. Its reply can still be used: the call was sent, and the server executes it sooner or later
-//! ([`Lateness::Awaited`]).
+//! A call that misses its deadline counts as a failure. Its reply can still be used: the call was
+//! sent, and the server executes it sooner or later ([`Lateness::Awaited`]).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ pub(crate) enum Lateness {
 /// How long a late reply is awaited. Leases and reservations of that age have run out anyway.
 pub(crate) const LATE_MAX: Duration = Duration::from_secs(2);
 
-/// The part of the timeout that a reply gets on top, to be read from the socket. A node that was not scheduled gets as much as it was late.
+/// The part of the timeout that a reply gets on top, to be read from the socket. A node that was
+/// not scheduled gets as much as it was late.
 const GRACE: u32 = 8;
 
 /// A place at a server. Given back when it is dropped.
@@ -158,7 +160,8 @@ impl Visit<'_> {
         }
     }
 
-    /// A server that has not answered anybody for the whole timeout is taken for gone at once; one that answers others, only after several failures.
+    /// A server that has not answered anybody for the whole timeout is taken for gone at once; one
+    /// that answers others, only after several failures.
     fn missed_deadline(&self, is_silent: bool) {
         self.server.surroundings.counters.missed_deadline();
         self.failed(is_silent);

@@ -1,4 +1,5 @@
-//! Hits and refunds: decided by a script, in calls that many requests share, by a deadline of each request's own.
+//! Hits and refunds: decided by a script, in calls that many requests share, by a deadline of each
+//! request's own.
 
 use std::sync::atomic::Ordering;
 

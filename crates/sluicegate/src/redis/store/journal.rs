@@ -1,7 +1,8 @@
 //! What this node admitted without the store.
 //!
-//! It is kept as the store would keep it, identity by identity, and expires in the same way. Before the store decides on an identity again it absorbs what still
-//! counts: use above a limit is a debt, which coming windows and refills pay first.
+//! It is kept as the store would keep it, identity by identity, and expires in the same way. Before
+//! the store decides on an identity again it absorbs what still counts: use above a limit is a
+//! debt, which coming windows and refills pay first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ pub(super) struct Journal {
     pub(super) dropped: AtomicU64,
 }
 
-/// What one identity was admitted to. An entry that is being absorbed stays until the store has confirmed that.
+/// What one identity was admitted to. An entry that is being absorbed stays until the store has
+/// confirmed that.
 #[derive(Debug)]
 struct Entry {
     charter: Arc<Charter>,
@@ -76,7 +78,8 @@ impl Journal {
         keys
     }
 
-    /// What the store is to absorb now. [`Journal::absorbed`] or [`Journal::put_back`] follows; only one caller at a time does this for an identity.
+    /// What the store is to absorb now. [`Journal::absorbed`] or [`Journal::put_back`] follows;
+    /// only one caller at a time does this for an identity.
     pub(super) fn take(&self, key: &[u8]) -> Option<(Arc<Charter>, Account)> {
         let mut entries = self.entries.lock();
         let entry = entries.get_mut(key)?;

@@ -4,8 +4,9 @@
 //! call: up to [`ASKS_MAX`] of them, at little more than the price of one. So a lane waits for nobody, and still fills its calls when there is much to
 //! do. Asks that are the same in everything are one ask with a count: of a key that everybody wants at once, the store hears once.
 //!
-//! Each ask has a deadline of its own. When it passes, the caller gets [`Reply::Late`] and decides without the store, while the call goes on: the server may
-//! have executed it, and the caller settles what it did by the outcome that follows.
+//! Each ask has a deadline of its own. When it passes, the caller gets [`Reply::Late`] and decides
+//! without the store, while the call goes on: the server may have executed it, and the caller
+//! settles what it did by the outcome that follows.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -29,11 +30,13 @@ use crate::redis::script::{self, Answered, Ask, Told};
 const ASKS_MAX: usize = 16;
 /// The most that are counted as one.
 const MERGED_MAX: usize = 1_000;
-/// How many calls of a lane are under way at a time, late ones aside. More of them would be sent emptier.
+/// How many calls of a lane are under way at a time, late ones aside. More of them would be sent
+/// emptier.
 const CALLS_MAX: usize = 3;
 /// On a Cluster a call holds asks of one slot, so most hold one: there have to be more of them.
 const CALLS_OF_SLOTS_MAX: usize = 48;
-/// While its server is alive, a call is waited for up to so many timeouts. A server that is silent for one timeout is not alive.
+/// While its server is alive, a call is waited for up to so many timeouts. A server that is silent
+/// for one timeout is not alive.
 const TIMEOUTS_MAX: u32 = 4;
 /// How often that is looked at, in parts of a timeout.
 const LOOKS: u32 = 4;
@@ -241,7 +244,8 @@ impl Batch {
         }
     }
 
-    /// Waits for the outcome of the call. Callers whose deadline passes meanwhile learn that it is late.
+    /// Waits for the outcome of the call. Callers whose deadline passes meanwhile learn that it is
+    /// late.
     async fn await_outcome<T>(
         &mut self,
         mut calling: std::pin::Pin<&mut impl Future<Output = T>>,

@@ -52,7 +52,7 @@ pub(super) struct Heartbeat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Members {
     pub(super) count: u64,
-    /// When the one that was silent for longest was heard last.
+    /// The oldest of their last heartbeats.
     pub(super) oldest_us: u64,
 }
 
@@ -86,7 +86,8 @@ impl Heartbeat {
 }
 
 impl Inner {
-    /// Reports that this node is alive and how far it has recovered, and learns of the others. Nothing if the store does not answer.
+    /// Reports that this node is alive and how far it has recovered, and learns of the others.
+    /// Nothing if the store does not answer.
     pub(super) async fn heartbeat(self: &Arc<Self>, phase: Phase) -> Option<Heartbeat> {
         let reply = self.link.call(&self.hello(phase)).await;
         match &reply {

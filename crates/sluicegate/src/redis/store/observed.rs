@@ -1,8 +1,10 @@
 //! Records as they were last observed in the store.
 //!
-//! They serve twice. A primary that is lost takes with it what it had not replicated, and one that is restarted may know nothing: nodes re-assert what they observed,
-//! so that no less is used of a limit than some node knows. And a node that has to decide without the store starts from the last observation, which includes
-//! the hits of all nodes. Refunds stay refunded: each record has an epoch that every refund raises.
+//! They serve twice. A primary that is lost takes with it what it had not replicated, and one that
+//! is restarted may know nothing: nodes re-assert what they observed, so that no less is used of a
+//! limit than some node knows. And a node that has to decide without the store starts from the last
+//! observation, which includes the hits of all nodes. Refunds stay refunded: each record has an
+//! epoch that every refund raises.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +45,8 @@ pub(super) struct Observation {
     at: Timestamp,
     /// The primary that it was observed at, as the link counts them.
     pub(super) primary: u64,
-    /// Whether this node's local share must not start from it: it does already, or other nodes have not reported yet what they admitted.
+    /// Whether this node's local share must not start from it: it does already, or other nodes have
+    /// not reported yet what they admitted.
     is_no_seed: bool,
 }
 
@@ -60,8 +63,8 @@ impl Observation {
         Self { charter, account, epoch, at, primary, is_no_seed: false }
     }
 
-    /// Replies are processed in any order, and those of one call have one time. Another primary may know less than the one before: what was observed there
-    /// counts until it has been re-asserted.
+    /// Replies are processed in any order, and those of one call have one time. Another primary may
+    /// know less than the one before: what was observed there counts until it has been re-asserted.
     fn update(&mut self, other: Self) {
         let is_same = Arc::ptr_eq(&self.charter, &other.charter);
         let (own, others) = ((self.at, self.epoch), (other.at, other.epoch));
@@ -80,7 +83,8 @@ impl Observation {
 // === impl Observed ===
 
 impl Observed {
-    /// Remembers a record. One that is observed while this node is in local mode is not what a local share starts from.
+    /// Remembers a record. One that is observed while this node is in local mode is not what a
+    /// local share starts from.
     pub(super) fn note(
         &self,
         key: Arc<[u8]>,

@@ -1,4 +1,5 @@
-//! What the engine needs to decide without the store: where local shares start, what time it is there, and what the store has to absorb afterwards.
+//! What the engine needs to decide without the store: where local shares start, what time it is
+//! there, and what the store has to absorb afterwards.
 
 use sluicegate_core::account::Account;
 use sluicegate_core::algorithm::concurrency::Holder;
@@ -14,13 +15,15 @@ impl Store {
         self.inner.journal.write(part, holder, self.inner.store_clock.now());
     }
 
-    /// Whether rules with a local share are decided from it, although the store may be reachable: other nodes may not have reported yet what they admitted.
+    /// Whether rules with a local share are decided from it, although the store may be reachable:
+    /// other nodes may not have reported yet what they admitted.
     #[inline]
     pub(crate) fn is_local_mode(&self) -> bool {
         self.inner.rejoin.is_local_mode()
     }
 
-    /// A request is decided from a local share. If the store cannot be reached, this node stays in local mode until all nodes have rejoined.
+    /// A request is decided from a local share. If the store cannot be reached, this node stays in
+    /// local mode until all nodes have rejoined.
     pub(crate) fn decides_locally(&self) {
         if !self.inner.link.is_up() {
             self.inner.enter_local_mode();
@@ -32,7 +35,8 @@ impl Store {
         self.inner.store_clock.now()
     }
 
-    /// The last observed record of a part, if this node's local share does not start from it already.
+    /// The last observed record of a part, if this node's local share does not start from it
+    /// already.
     pub(crate) fn local_seed(&self, part: &AskPart) -> Option<Account> {
         self.inner.observed.seed(&part.key, self.inner.hash_of(part), &part.charter)
     }

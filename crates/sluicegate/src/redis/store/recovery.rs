@@ -1,7 +1,9 @@
-//! Recovery: the store learns what it missed while it was unavailable, and what it lost when its primary was replaced or restarted.
+//! Recovery: the store learns what it missed while it was unavailable, and what it lost when its
+//! primary was replaced or restarted.
 //!
-//! An identity is recovered before the store decides on it again, by whichever request comes first; all others follow in the background. So a node never trusts a
-//! record that lacks something the node itself knows.
+//! An identity is recovered before the store decides on it again, by whichever request comes first;
+//! all others follow in the background. So a node never trusts a record that lacks something the
+//! node itself knows.
 
 use std::sync::Arc;
 use std::sync::Weak;
@@ -53,7 +55,8 @@ impl Inner {
         self.journal.contains(key) || self.has_lost_data() && is_lost()
     }
 
-    /// Re-asserts what was observed of an identity, and lets the store absorb what was admitted without it. One request at a time does so; the others wait for it.
+    /// Re-asserts what was observed of an identity, and lets the store absorb what was admitted
+    /// without it. One request at a time does so; the others wait for it.
     async fn recover(self: &Arc<Self>, key: &Arc<[u8]>) -> Result<(), CallError> {
         let _one_at_a_time = self.identity_lock(key).await;
         let (hash, primary) = (self.hash_of_key(key), self.link.epoch());
@@ -128,7 +131,8 @@ impl Inner {
                 self.journal.absorbed(key);
                 Ok(())
             }
-            // It may have been executed. If so it is charged twice, and a little less passes than might.
+            // It may have been executed. If so it is charged twice, and a little less passes than
+            // might.
             Err(error @ (LongError::Store(_) | LongError::Contended)) => {
                 self.journal.put_back(key, &charter, &admitted, now);
                 Err(call_error(error))

@@ -1,16 +1,20 @@
-//! Rejoin after an outage: a node goes on deciding locally until the store knows what every node knows.
+//! Rejoin after an outage: a node goes on deciding locally until the store knows what every node
+//! knows.
 //!
 //! ```text
-//!   local mode --> reachable --> re-asserted --> all nodes have --> settled --> all nodes have: the store decides again
-//!                                (what was observed)                (absorbed: what was admitted without it)
+//!   local mode --> reachable --> re-asserted --> barrier --> settled --> barrier --> joined
+//!                                observations                admissions
 //! ```
 //!
-//! Nodes notice at different times that the store is back. If each trusted it at once, the first ones would spend quota that others have
-//! admitted locally and not reported yet. So a node announces each phase with a heartbeat, and waits until all nodes have announced it after the node itself did; nodes that
-//! are gone drop out of the membership after seconds. The order matters after a loss of data: observations of one history are merged by the
-//! maximum, and what was admitted since is added to that.
+//! Nodes notice at different times that the store is back. If each trusted it at once, the first
+//! ones would spend quota that others have admitted locally and not reported yet. So a node
+//! announces each phase with a heartbeat, and waits until all nodes have announced it after the
+//! node itself did; nodes that are gone drop out of the membership after seconds. The order matters
+//! after a loss of data: observations of one history are merged by the maximum, and what was
+//! admitted since is added to that.
 //!
-//! Only rules that are decided locally during outages (`on_store_failure: local`) wait; the others have nothing to report.
+//! Only rules that are decided locally during outages (`on_store_failure: local`) wait; the others
+//! have nothing to report.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +27,8 @@ use super::nodes::{Members, Phase};
 
 /// The pause between two looks at the store, or at the other nodes.
 const POLL: Duration = Duration::from_millis(25);
-/// The longest that a reachable store is not trusted: a node that is gone drops out of the membership in this time.
+/// The longest that a reachable store is not trusted: a node that is gone drops out of the
+/// membership in this time.
 const REJOIN_MAX: Duration = Duration::from_secs(5);
 
 /// Local mode of a node.
@@ -113,7 +118,8 @@ impl Barrier {
         let Some(heartbeat) = inner.heartbeat(phase).await else { return };
         let announced = *self.announced_us.get_or_insert(heartbeat.now_us);
         let Members { count, oldest_us } = heartbeat.members(phase);
-        // A store that lost its data knows only the nodes that are back; this one remembers how many there were.
+        // A store that lost its data knows only the nodes that are back; this one remembers how
+        // many there were.
         let are_all_back = count >= inner.nodes.load(Ordering::Relaxed);
         self.is_passed = are_all_back && oldest_us >= announced;
     }

@@ -31,7 +31,8 @@ pub struct StoreStats {
     pub reasserted: u64,
     /// How many nodes there are.
     pub nodes: u64,
-    /// Whether rules with a local share are decided from it: the store is away, or other nodes have not reported yet what they admitted.
+    /// Whether rules with a local share are decided from it: the store is away, or other nodes have
+    /// not reported yet what they admitted.
     pub is_local_mode: bool,
     /// Decisions of a script that the core would have made otherwise: always 0.
     pub disagreements: u64,

@@ -1,4 +1,5 @@
-//! The store's clock as this node estimates it, for decisions without the store on records that the store wrote.
+//! The store's clock as this node estimates it, for decisions without the store on records that the
+//! store wrote.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,7 +8,8 @@ use sluicegate_core::time::{Span, Timestamp};
 
 use crate::clock::{Clock, SystemClock};
 
-/// The store's clock. It reads a little late, by at most the time that the last reply took: late is the side on which less is admitted.
+/// The store's clock. It reads a little late, by at most the time that the last reply took: late is
+/// the side on which less is admitted.
 #[derive(Debug)]
 pub(super) struct StoreClock {
     own: Option<Arc<dyn Clock>>,

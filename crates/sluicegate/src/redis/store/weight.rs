@@ -48,8 +48,9 @@ impl Weight {
         Self(u64::try_from(whole.div_ceil(part)).unwrap_or(u64::MAX).max(ONE))
     }
 
-    /// The weight under one limit. By demand a node may have as little as a quarter of an even share: where that is less than one hit, the split is even, so that no
-    /// more passes than the limit, or one hit of each node.
+    /// The weight under one limit. By demand a node may have as little as a quarter of an even
+    /// share: where that is less than one hit, the split is even, so that no more passes than the
+    /// limit, or one hit of each node.
     pub(crate) fn for_limit(self, capacity: u64, cost: u64, nodes: u64) -> Self {
         let least = cost.max(1).saturating_mul(nodes.max(1)).saturating_mul(4);
         if capacity >= least { self } else { Self::even(nodes) }

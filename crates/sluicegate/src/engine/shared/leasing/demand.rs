@@ -1,11 +1,11 @@
-//! Demand for one identity: how much a node is asked for a second.
+//! Demand for one identity, per second, as one node measures it.
 
 use sluicegate_core::time::{Span, Timestamp};
 
 /// Over at least so long demand is measured.
 const MEASURED: Span = Span::from_millis(50);
 
-/// How much is asked for.
+/// Measured demand.
 #[derive(Debug)]
 pub(super) struct Demand {
     /// Since when, and how much since.

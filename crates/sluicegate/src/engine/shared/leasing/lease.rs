@@ -300,7 +300,8 @@ impl Lease {
         }
     }
 
-    /// The call that got no reply, if it is time to retry it. What it bought is claimed, or bought now.
+    /// The call that got no reply, if it is time to retry it. What it bought is claimed, or bought
+    /// now.
     fn retries(&mut self, ticks: Timestamp) -> Option<Numbers> {
         if ticks < self.not_before {
             return None;

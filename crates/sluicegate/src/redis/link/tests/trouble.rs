@@ -26,7 +26,8 @@ async fn a_server_that_is_not_there_at_the_start_is_found_when_it_comes() {
     assert_eq!(link.epoch(), 0, "nobody was there before");
 }
 
-/// Answers the greeting and the loading of scripts, and then a call with a line that has no end. How much of it was read.
+/// Answers the greeting and the loading of scripts, and then a call with a line that has no end.
+/// How much of it was read.
 fn serve_endless_line(mut socket: TcpStream) -> usize {
     const PIECES_MAX: usize = 1_024;
 

@@ -9,7 +9,8 @@ use super::{Done, LongError, LongPart, work};
 use crate::redis::link::Link;
 use crate::redis::script::{Ask, AskPart, Plans, ShortOp, Stand, Told, call, told};
 
-/// How often a record is read and swapped before it is charged without being read. Requests wait for this.
+/// How often a record is read and swapped before it is charged without being read. Requests wait
+/// for this.
 const SWAPS_MAX: usize = 8;
 
 /// What each limit of a part says to its cost on its own. Leaves no trace.
@@ -65,7 +66,8 @@ pub(crate) async fn absorb(
             return Ok(Changed { at: now, account: seat.account, epoch: seat.epoch });
         }
     }
-    // Other nodes write faster than this one can swap. Charging what was used most is one call, and never too little.
+    // Other nodes write faster than this one can swap. Charging what was used most is one call, and
+    // never too little.
     charge(link, part, admitted.used(steps, now), clock).await?.ok_or(LongError::Contended)
 }
 

@@ -3,8 +3,9 @@
 -- KEYS: all nodes; the sums of even and of odd rounds; what this node said for even and for odd rounds; the nodes that have settled.
 -- ARGV: the time, or nothing if it is the store's own; the node; 1 if it has settled; and then each rule with its demand.
 --
--- A node is in the first set once it has re-asserted what it observed, and in the last one once the store has absorbed what it admitted without it. Both tell how many
--- nodes there are, and when the one that was silent for longest was heard last.
+-- A node joins the first set once it has re-asserted what it observed, and the last one once the
+-- store has absorbed what it admitted without it. Of both the reply has the number of nodes and the
+-- oldest heartbeat.
 --
 -- What is said now counts in the next round: all of a round is there before anybody hears of it, and everybody hears the same. A sum is kept as a negative
 -- score, so that the busiest come first.
