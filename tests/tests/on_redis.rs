@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
-use sluicegate_bed::redis::Single;
 use sluicegate_lab::on_redis::OnRedis;
 use sluicegate_lab::script::Script;
+use sluicegate_testkit::redis::Single;
 use sluicegate_tests::{files, root};
 
 #[test]

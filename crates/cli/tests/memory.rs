@@ -8,7 +8,7 @@ mod support;
 use std::io::Write;
 use std::net::TcpStream;
 
-use sluicegate_bed::until;
+use sluicegate_testkit::until;
 use support::service::Service;
 
 const MIB: usize = 1 << 20;

@@ -156,7 +156,7 @@ fn a_closed_pipe_is_no_error() {
 
 #[test]
 fn the_same_lines_get_the_same_answers_from_a_redis_and_nothing_stays_there() {
-    let server = sluicegate_bed::redis::Single::start();
+    let server = sluicegate_testkit::redis::Single::start();
     let lines =
         "{\"at_us\":0}\n{\"at_us\":0,\"cost\":3}\n{\"at_us\":5,\"op\":\"take\",\"cost\":9}\n";
     let here = sluicegate(&["try", "--limit", BUCKET], lines);
@@ -168,7 +168,7 @@ fn the_same_lines_get_the_same_answers_from_a_redis_and_nothing_stays_there() {
 #[test]
 fn a_store_that_nobody_answers_at_is_named_with_the_remedy() {
     let url = {
-        let server = sluicegate_bed::redis::Single::start();
+        let server = sluicegate_testkit::redis::Single::start();
         server.url().replace("redis://", "redis://:secret@")
     };
     let run = sluicegate(&["try", "--limit", BUCKET, "--store", &url], "{\"at_us\":0}\n");

@@ -14,9 +14,9 @@ use sluicegate::redis::{
 };
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Checked, Engine, Holder, Span, Timestamp, rules_of};
-use sluicegate_bed::Reply;
-use sluicegate_bed::redis::Single;
 use sluicegate_sim::Chance;
+use sluicegate_testkit::Reply;
+use sluicegate_testkit::redis::Single;
 use tokio::sync::watch;
 
 const RULES: &str = "

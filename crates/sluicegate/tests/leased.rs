@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use sluicegate::redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Checked, Engine, Level, rules_of};
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::redis::Single;
 
 const RULES: &str = "
 domain: shop

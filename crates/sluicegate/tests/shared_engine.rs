@@ -9,7 +9,7 @@ use sluicegate::redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOp
 use sluicegate::rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate::rules::unit::Unit;
 use sluicegate::{Checked, Engine, Holder, Span, Status, Timestamp, rules_of};
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::redis::Single;
 use std::time::Duration;
 
 const RULES: &str = "

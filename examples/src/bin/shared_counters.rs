@@ -15,7 +15,7 @@ use std::time::Duration;
 use sluicegate::redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Engine, rules_of};
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::redis::Single;
 
 const RULES: &str = "
 domain: shop

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
-use sluicegate_bed::proxy::Slow;
+use sluicegate_testkit::proxy::Slow;
 use sluicegate_load::{Arrivals, Pace, Plan, Rate};
 
 use crate::args::Args;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use serde::Serialize;
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::redis::Single;
 use sluicegate_load::{
     Amount, Arrivals, Ask, KeyOrder, KeySpace, Pace, Plan, Rate, Report, Server, run,
 };

@@ -1,6 +1,6 @@
 //! A store that is not there when services start, and what is said of it.
 
-use sluicegate_bed::redis::{Options, Single};
+use sluicegate_testkit::redis::{Options, Single};
 
 use crate::client::{Answer, Client};
 use crate::fleet::{Fleet, metric};

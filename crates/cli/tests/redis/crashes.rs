@@ -1,7 +1,7 @@
 //! Nodes that die, primaries that die, slots that move: all while everybody asks.
 
-use sluicegate_bed::redis::{Cluster, Sentinel, Single};
-use sluicegate_bed::until;
+use sluicegate_testkit::redis::{Cluster, Sentinel, Single};
+use sluicegate_testkit::until;
 
 use crate::fleet::Fleet;
 use crate::hammer::{

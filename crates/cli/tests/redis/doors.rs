@@ -1,7 +1,7 @@
 //! Stores that let not everybody in.
 
-use sluicegate_bed::redis::{Options, Single, Tls, User};
-use sluicegate_bed::until;
+use sluicegate_testkit::redis::{Options, Single, Tls, User};
+use sluicegate_testkit::until;
 
 use crate::fleet::{Fleet, PATIENT};
 use crate::hammer::ask_times;

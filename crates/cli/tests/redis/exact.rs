@@ -1,7 +1,7 @@
 //! Four processes, one limit: exactly the limit is admitted.
 
-use sluicegate_bed::redis::{Cluster, Sentinel, Single};
-use sluicegate_bed::until;
+use sluicegate_testkit::redis::{Cluster, Sentinel, Single};
+use sluicegate_testkit::until;
 
 use crate::fleet::{Fleet, PATIENT};
 use crate::hammer::{Counts, ask_over_rls, ask_times, ask_until_denied};

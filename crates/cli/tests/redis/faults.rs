@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use sluicegate_bed::proxy::Slow;
-use sluicegate_bed::redis::{Options, Single};
-use sluicegate_bed::until;
+use sluicegate_testkit::proxy::Slow;
+use sluicegate_testkit::redis::{Options, Single};
+use sluicegate_testkit::until;
 
 use crate::client::{Answer, Client};
 use crate::fleet::{Fleet, metric};

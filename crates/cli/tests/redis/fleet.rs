@@ -1,7 +1,7 @@
 //! Several services on one store.
 
 use serde_json::Value;
-use sluicegate_bed::until;
+use sluicegate_testkit::until;
 
 use crate::support::Folder;
 use crate::support::http::post;

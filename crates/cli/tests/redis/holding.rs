@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 
 use serde_json::Value;
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::redis::Single;
 
 use crate::fleet::Fleet;
 use crate::support::http::{Answer, post};

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use sluicegate_bed::redis::Single;
-use sluicegate_bed::until;
+use sluicegate_testkit::redis::Single;
+use sluicegate_testkit::until;
 
 use crate::support::service::Service;
 

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sluicegate_bed::redis::{Options, Single};
+use sluicegate_testkit::redis::{Options, Single};
 
 use crate::client::{Answer, Client};
 use crate::fleet::Fleet;

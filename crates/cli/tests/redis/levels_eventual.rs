@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::redis::Single;
 
 use crate::client::{Answer, Client};
 use crate::fleet::Fleet;

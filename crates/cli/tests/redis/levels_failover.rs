@@ -1,7 +1,7 @@
 //! A primary that crashes while nodes hold leases that its replica has not heard of.
 
-use sluicegate_bed::redis::{Sentinel, Single};
-use sluicegate_bed::until;
+use sluicegate_testkit::redis::{Sentinel, Single};
+use sluicegate_testkit::until;
 
 use crate::fleet::Fleet;
 use crate::hammer::{ask_times, ask_until_denied, ask_until_not_allowed_while};

@@ -1,7 +1,7 @@
 //! Nodes that come and go while they tell each other what they counted: the total is what it is.
 
-use sluicegate_bed::redis::{Cluster, Single};
-use sluicegate_bed::until;
+use sluicegate_testkit::redis::{Cluster, Single};
+use sluicegate_testkit::until;
 
 use crate::client::{Answer, Client};
 use crate::fleet::Fleet;

@@ -1,7 +1,7 @@
 //! Nodes that hold leases and are killed: short by at most what they held.
 
-use sluicegate_bed::redis::Single;
-use sluicegate_bed::until;
+use sluicegate_testkit::redis::Single;
+use sluicegate_testkit::until;
 
 use crate::fleet::Fleet;
 use crate::hammer::{Counts, ask_times_while, ask_until_denied};

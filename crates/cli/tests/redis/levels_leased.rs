@@ -1,6 +1,6 @@
 //! Four processes that buy ahead: never above the limit, and exactly the limit once they have given back what they hold.
 
-use sluicegate_bed::redis::{Cluster, Sentinel, Single};
+use sluicegate_testkit::redis::{Cluster, Sentinel, Single};
 
 use crate::fleet::Fleet;
 use crate::hammer::{Counts, ask_over_rls, ask_times, ask_times_while, ask_until_denied};

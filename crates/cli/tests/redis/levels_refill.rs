@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use sluicegate_bed::redis::Single;
 use sluicegate_load::{Amount, Arrivals, Pace, Rate, run};
+use sluicegate_testkit::redis::Single;
 
 use crate::fleet::Fleet;
 use crate::hammer::plan_over_rls;

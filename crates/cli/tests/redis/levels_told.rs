@@ -1,8 +1,8 @@
 //! Services that decide by themselves: what they answer, count and tell of it, and that the limit holds.
 
 use serde_json::Value;
-use sluicegate_bed::redis::Single;
-use sluicegate_bed::until;
+use sluicegate_testkit::redis::Single;
+use sluicegate_testkit::until;
 
 use crate::fleet::{Fleet, metric};
 use crate::hammer::ask_times;

@@ -8,8 +8,8 @@
 use std::thread;
 use std::time::Duration;
 
-use sluicegate_bed::redis::{Options, Sentinel, Single};
-use sluicegate_bed::until;
+use sluicegate_testkit::redis::{Options, Sentinel, Single};
+use sluicegate_testkit::until;
 
 use crate::client::{Answer, Client};
 use crate::fleet::Fleet;

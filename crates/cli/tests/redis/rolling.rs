@@ -1,7 +1,7 @@
 //! Nodes that do not all have the same rules yet.
 
-use sluicegate_bed::redis::Single;
-use sluicegate_bed::until;
+use sluicegate_testkit::redis::Single;
+use sluicegate_testkit::until;
 
 use crate::fleet::Fleet;
 use crate::hammer::ask_times;

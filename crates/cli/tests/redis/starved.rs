@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::redis::Single;
 
 use crate::fleet::{Fleet, metric};
 use crate::hammer::{Counts, load_in_parallel};

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::redis::Single;
 
 use super::process::Process;
 use super::{on_path, root, server, shell};

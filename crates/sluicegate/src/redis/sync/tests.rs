@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::redis::Single;
 
 use super::*;
 use crate::redis::link::{Address, Link, LinkOptions};

@@ -4,7 +4,6 @@
 //! its settings, what it answered at which second, and which keys the Redis had then, with their counts and the seconds they had to live.
 
 use serde_json::Value;
-use sluicegate_bed::redis::Single;
 use sluicegate_config::rules::{Options, Source, load};
 use sluicegate_core::mode::Mode;
 use sluicegate_rules::plan::{Plan, Under};
@@ -12,6 +11,7 @@ use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate_rules::rule::{Limits, Rule};
 use sluicegate_rules::set::{RuleSet, write_envoy_key};
 use sluicegate_rules::unit::Unit;
+use sluicegate_testkit::redis::Single;
 
 use super::{at, kept, link};
 use crate::redis::envoy::{EnvoyAsk, EnvoyCounters, EnvoyKeys, EnvoyOp};

@@ -1,12 +1,12 @@
 //! Counting, looking, giving back, and what the answers say.
 
-use sluicegate_bed::redis::{Cluster, Single};
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{Mode, Step};
 use sluicegate_core::op::Op;
 use sluicegate_rules::unit::Unit;
+use sluicegate_testkit::redis::{Cluster, Single};
 
 use super::{NOW_S, ask, at, daily, kept, link, plain};
 use crate::redis::envoy::{EnvoyAsk, EnvoyCounters, EnvoyKeys, EnvoyOp};

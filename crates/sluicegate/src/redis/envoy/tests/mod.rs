@@ -8,10 +8,10 @@ mod trouble;
 
 use std::time::Duration;
 
-use sluicegate_bed::redis::Single;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::unit::Unit;
+use sluicegate_testkit::redis::Single;
 
 use super::{EnvoyAsk, EnvoyCounters, EnvoyKeys, EnvoyOp};
 use crate::redis::link::{Address, Link, LinkOptions};

@@ -1,6 +1,6 @@
 //! Who is known to be over its limit.
 
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::redis::Single;
 
 use super::{NOW_S, ask, at, daily, kept, link, plain};
 use crate::redis::envoy::{EnvoyCounters, EnvoyKeys, EnvoyOp};

@@ -1,6 +1,6 @@
 //! Counters that cannot be counted on.
 
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::redis::Single;
 
 use super::{NOW_S, ask, at, daily, link, plain};
 use crate::redis::CallError;

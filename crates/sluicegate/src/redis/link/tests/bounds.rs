@@ -3,7 +3,7 @@
 use std::task::Poll;
 
 use futures_util::future::{join_all, poll_fn};
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::redis::Single;
 
 use super::*;
 

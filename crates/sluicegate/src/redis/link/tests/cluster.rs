@@ -1,7 +1,7 @@
 //! A Cluster whose slots and primaries move.
 
 use redis::cmd;
-use sluicegate_bed::redis::{Cluster, Options, Single, Tls};
+use sluicegate_testkit::redis::{Cluster, Options, Single, Tls};
 
 use super::load::{Books, Load};
 use super::*;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use sluicegate_bed::redis::{Options, Single, Tls, User};
+use sluicegate_testkit::redis::{Options, Single, Tls, User};
 
 use super::load::Load;
 use super::*;

@@ -1,6 +1,6 @@
 //! A primary that Sentinels watch over.
 
-use sluicegate_bed::redis::{Secrets, Sentinel, Single};
+use sluicegate_testkit::redis::{Secrets, Sentinel, Single};
 
 use super::load::Load;
 use super::*;

@@ -1,7 +1,7 @@
 //! One server.
 
 use redis::cmd;
-use sluicegate_bed::redis::{Memory, Options, Single};
+use sluicegate_testkit::redis::{Memory, Options, Single};
 
 use super::*;
 

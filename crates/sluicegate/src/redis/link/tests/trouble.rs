@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering::Relaxed;
 
-use sluicegate_bed::proxy::Slow;
-use sluicegate_bed::redis::{Options, Single};
+use sluicegate_testkit::proxy::Slow;
+use sluicegate_testkit::redis::{Options, Single};
 
 use super::load::Load;
 use super::*;

@@ -6,7 +6,6 @@ mod leasing;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_bed::redis::Single;
 use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_each};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::change::Keep;
@@ -15,6 +14,7 @@ use sluicegate_core::record::{Member, Record};
 use sluicegate_core::time::{NOW_MAX, Timestamp};
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::limit::continued;
+use sluicegate_testkit::redis::Single;
 use tokio::runtime::Runtime;
 
 use super::anything::{Asked, EDGE_EVERY, Event, KEYS, NEXT_EDGE, Ruled, Turn};

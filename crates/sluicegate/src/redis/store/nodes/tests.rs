@@ -2,8 +2,8 @@
 
 use std::sync::atomic::AtomicU64;
 
-use sluicegate_bed::redis::Single;
 use sluicegate_core::time::Timestamp;
+use sluicegate_testkit::redis::Single;
 
 use super::*;
 use crate::clock::ManualClock;

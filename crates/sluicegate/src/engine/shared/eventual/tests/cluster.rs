@@ -1,6 +1,6 @@
 //! On a Cluster every call holds keys of one slot.
 
-use sluicegate_bed::redis::Cluster;
+use sluicegate_testkit::redis::Cluster;
 
 use super::*;
 

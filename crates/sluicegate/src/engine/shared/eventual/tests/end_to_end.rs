@@ -1,7 +1,7 @@
 //! Nodes on a real server.
 
-use sluicegate_bed::redis::Single;
 use sluicegate_core::verdict::Outcome;
+use sluicegate_testkit::redis::Single;
 
 use super::*;
 use crate::level::Level;
@@ -136,7 +136,7 @@ async fn nodes_hear_of_each_other_by_themselves() {
         })
     };
     tokio::task::block_in_place(|| {
-        sluicegate_bed::until("all to know", || everybody_knows().then_some(()))
+        sluicegate_testkit::until("all to know", || everybody_knows().then_some(()))
     });
     assert!(peers.iter().all(|peer| read(&peer.counters.synced) == 1));
 }

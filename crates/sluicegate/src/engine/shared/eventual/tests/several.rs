@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseResult, TestRunner};
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::redis::Single;
 use tokio::runtime::Runtime;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! A store that is away, and more identities than can be held.
 
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::redis::Single;
 
 use super::*;
 use crate::redis::CallError;
@@ -17,14 +17,14 @@ async fn who_has_not_heard_for_two_intervals_asks_and_says_later_what_it_could_n
     server.kill();
     // It decides by itself until what it heard is too old.
     let asks = || peer.hit("alice", 1) == Local::Ask;
-    tokio::task::block_in_place(|| sluicegate_bed::until("it to ask", || asks().then_some(())));
+    tokio::task::block_in_place(|| sluicegate_testkit::until("it to ask", || asks().then_some(())));
     let failed = peer.eventual.pull(&peer.step("alice", 1), interval).await;
     assert!(failed.is_err(), "{failed:?}");
     assert!(read(&peer.counters.pushes_failed) > 0);
     server.restart();
     let knows = || peer.hit("alice", 0) != Local::Ask;
     tokio::task::block_in_place(|| {
-        sluicegate_bed::until("it to hear again", || knows().then_some(()))
+        sluicegate_testkit::until("it to hear again", || knows().then_some(()))
     });
     peer.pull("alice").await;
     let left = peer.left("alice").await;

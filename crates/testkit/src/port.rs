@@ -49,7 +49,7 @@ impl Port {
     }
 
     fn reserved(number: u16) -> Option<Self> {
-        let name = SocketAddr::from_abstract_name(format!("sluicegate-bed-{number}")).ok()?;
+        let name = SocketAddr::from_abstract_name(format!("sluicegate-testkit-{number}")).ok()?;
         let name = UnixListener::bind_addr(&name).ok()?;
         Some(Self { number, _name: name })
     }

@@ -1,7 +1,7 @@
 //! Real servers for tests: Redis alone, under Sentinels and as a Cluster, on free ports of this machine.
 //!
 //! ```
-//! use sluicegate_bed::redis::Single;
+//! use sluicegate_testkit::redis::Single;
 //!
 //! let server = Single::start();
 //! assert_eq!(server.cli(&["INCR", "visits"]), "1");

@@ -27,7 +27,7 @@ const SETTINGS: [&str; 5] = [
 /// Six servers that end with this value.
 ///
 /// ```
-/// use sluicegate_bed::redis::Cluster;
+/// use sluicegate_testkit::redis::Cluster;
 ///
 /// let cluster = Cluster::start();
 /// let slot = cluster.slot_of("{alice}:visits");

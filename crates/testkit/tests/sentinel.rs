@@ -1,6 +1,6 @@
 //! Sentinels: a primary goes, another one comes.
 
-use sluicegate_bed::redis::{Secrets, Sentinel};
+use sluicegate_testkit::redis::{Secrets, Sentinel};
 
 #[test]
 fn a_failover_on_demand_and_back() {

@@ -6,8 +6,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use sluicegate_bed::proxy::Slow;
-use sluicegate_bed::redis::Single;
+use sluicegate_testkit::proxy::Slow;
+use sluicegate_testkit::redis::Single;
 
 /// Longer than anybody waits who is answered at all.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use sluicegate_bed::redis::{Memory, Options, Single, Tls, User};
+use sluicegate_testkit::redis::{Memory, Options, Single, Tls, User};
 
 #[test]
 fn it_answers_and_is_gone_with_its_value() {
@@ -128,7 +128,7 @@ fn what_it_said_is_shown_when_it_cannot_start() {
 #[test]
 fn it_ends_with_the_process_that_started_it() {
     const NAME: &str = "it_ends_with_the_process_that_started_it";
-    const INNER: &str = "SLUICEGATE_BED_INNER";
+    const INNER: &str = "SLUICEGATE_TESTKIT_INNER";
     if std::env::var_os(INNER).is_some() {
         let server = Single::start();
         server.pause();

@@ -31,7 +31,7 @@ const HASTE: [&str; 10] = [
 /// half without an answer: less is a pause of a busy machine.
 ///
 /// ```
-/// use sluicegate_bed::redis::Sentinel;
+/// use sluicegate_testkit::redis::Sentinel;
 ///
 /// let servers = Sentinel::start();
 /// let before = servers.primary().port();

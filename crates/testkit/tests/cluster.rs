@@ -1,6 +1,6 @@
 //! A Cluster: slots that move, masters that go.
 
-use sluicegate_bed::redis::{Cluster, Options, Single, Tls};
+use sluicegate_testkit::redis::{Cluster, Options, Single, Tls};
 
 #[test]
 fn slots_move_step_by_step() {

@@ -14,8 +14,8 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use sluicegate_bed::proxy::Slow;
-/// use sluicegate_bed::redis::Single;
+/// use sluicegate_testkit::proxy::Slow;
+/// use sluicegate_testkit::redis::Single;
 ///
 /// let server = Single::start();
 /// let slow = Slow::before(server.port());

@@ -47,7 +47,7 @@ pub struct Memory {
 }
 
 /// Who may always come, through the socket in the folder: this crate itself, whatever else a test forbids.
-pub(super) const KEEPER: [&str; 2] = ["bed", "keeper-of-the-bed"];
+pub(super) const KEEPER: [&str; 2] = ["testkit", "testkit-password"];
 
 /// What lies in every folder.
 pub(super) const SOCKET: &str = "redis.sock";

@@ -18,7 +18,7 @@ const FILE: &str = "redis.conf";
 /// A server that ends with this value. All methods can be called from any thread.
 ///
 /// ```
-/// use sluicegate_bed::redis::{Options, Single};
+/// use sluicegate_testkit::redis::{Options, Single};
 ///
 /// let server = Single::with(Options { appendonly: true, ..Options::default() });
 /// server.cli(&["SET", "kept", "yes"]);
