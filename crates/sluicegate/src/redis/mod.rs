@@ -5,22 +5,22 @@
 //! long to wait and everything else is said by one piece of code, whatever the store.
 
 mod call;
+mod connection;
 mod envoy;
-mod link;
 pub(crate) mod script;
 mod store;
 pub(crate) mod sync;
 mod virtual_time;
 
 pub use call::{CallError, StoreFailure};
-pub use envoy::EnvoyKeys;
-pub(crate) use envoy::{EnvoyAsk, EnvoyCounters, EnvoyOp};
-pub use link::{
+pub use connection::{
     Address, AddressError, BreakerOptions, BreakerState, Link, LinkError, LinkOptions, LinkStats,
     Secret, ServerStats, TlsOptions,
 };
 #[cfg(feature = "sim")]
-pub use link::{Sent, Wire};
+pub use connection::{Sent, Wire};
+pub use envoy::EnvoyKeys;
+pub(crate) use envoy::{EnvoyAsk, EnvoyCounters, EnvoyOp};
 pub(crate) use store::{NotDone, RuleWeight, Unanswered, Weight};
 pub use store::{Store, StoreOptions, StoreStats};
 pub use virtual_time::{VirtualError, VirtualLimiter};

@@ -13,7 +13,7 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::Limit;
 
 use super::call::{Call, CallError, Script};
-use super::link::Link;
+use super::connection::Link;
 use super::script::{
     self, Answered, Ask, AskPart, Charter, LongError, LongPart, Plans, ShortOp, Stand, Told,
 };

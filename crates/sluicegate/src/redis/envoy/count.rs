@@ -7,9 +7,9 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_rules::unit::Unit;
 
 use super::key::{key, seconds};
-use super::{Counted, EnvoyAsk, EnvoyCounters, EnvoyOp, chance};
+use super::{Counted, EnvoyAsk, EnvoyCounters, EnvoyOp, jitter};
 use crate::redis::call::{Call, CallError, Script};
-use crate::redis::link::Link;
+use crate::redis::connection::Link;
 
 /// Counters in one pipeline; a request that has more is asked in several, one after the other.
 const PIPELINE_MAX: usize = 256;
@@ -117,7 +117,7 @@ impl EnvoyCounters {
 
     fn expire(&self, due: &Due) -> Cmd {
         let mut command = one("EXPIRE", due);
-        command.arg(seconds(due.unit) + chance::below(self.keys.jitter_max_s));
+        command.arg(seconds(due.unit) + jitter::below(self.keys.jitter_max_s));
         command
     }
 

@@ -11,21 +11,21 @@
 //!
 //! The answer is the core's: the count as it was is the state of a [`Tally`](sluicegate_core::algorithm::tally::Tally), and the operation is applied to it.
 
-mod chance;
 mod count;
+mod jitter;
 mod key;
-mod over;
+mod over_limit;
 #[cfg(test)]
 mod tests;
-mod told;
+mod verdict;
 
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::unit::Unit;
 
 use super::call::CallError;
-use super::link::Link;
-use over::Over;
+use super::connection::Link;
+use over_limit::Over;
 
 /// How envoyproxy/ratelimit would keep its counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl EnvoyCounters {
         Ok(asks
             .iter()
             .zip(counted)
-            .map(|(ask, counted)| told::verdict(op, ask, counted, now))
+            .map(|(ask, counted)| verdict::verdict(op, ask, counted, now))
             .collect())
     }
 }

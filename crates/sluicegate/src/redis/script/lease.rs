@@ -19,8 +19,8 @@ use sluicegate_core::mode::Step;
 use sluicegate_core::record::{Found, Record};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 
-use super::ask::{head, number16, place_of};
-use super::told::Reply;
+use super::reply::Reply;
+use super::request::{head, number16, place_of};
 use super::{BadReply, Charter, DISAGREEMENTS, LEASE};
 use crate::redis::call::Call;
 

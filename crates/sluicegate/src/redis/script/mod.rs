@@ -9,20 +9,20 @@
 //!
 //! What lies in the store is described in [`sluicegate_core::record`].
 
-mod ask;
-mod charter;
 mod lease;
-mod long;
-mod told;
+mod optimistic;
+mod reply;
+mod request;
+mod rule;
 
-pub(crate) use ask::{Ask, AskPart, ShortOp, Stand, call, keys_of};
-pub(crate) use charter::{Charter, Plans};
 pub(crate) use lease::{LeaseAsk, LeaseTold, lease_call, lease_told};
-pub(crate) use long::{
+pub(crate) use optimistic::{
     Changed, Long, LongError, LongPart, absorb, apply, ask_long, change, forget, look, reassert,
     renew,
 };
-pub(crate) use told::{Answered, BadReply, DISAGREEMENTS, Told, told};
+pub(crate) use reply::{Answered, BadReply, DISAGREEMENTS, Told, told};
+pub(crate) use request::{Ask, AskPart, ShortOp, Stand, call, keys_of};
+pub(crate) use rule::{Charter, Plans};
 
 use super::call::{Call, Script};
 

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::batcher::{Deadline, Pending, Reply};
 use super::denials::Denials;
-use super::lane::{Deadline, Pending, Reply};
 use super::{Store, call_error};
 use crate::redis::call::CallError;
 use crate::redis::script::{self, Answered, Ask};

@@ -1,22 +1,22 @@
 //! A store that many nodes share, as the engine asks it.
 
-mod chance;
+mod batcher;
 mod demand;
 mod denials;
+mod hasher;
 mod hit;
 mod journal;
 mod key;
-mod lane;
-mod nodes;
+mod membership;
 mod observed;
 mod outage;
 mod recovery;
-mod refusing;
 mod rejoin;
 mod stats;
 mod store_clock;
 mod time;
 mod weight;
+mod write_status;
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -30,21 +30,21 @@ use sluicegate_core::verdict::Decision;
 use tokio::sync::{Mutex, MutexGuard, mpsc};
 
 use super::call::CallError;
-use super::link::Link;
+use super::connection::Link;
 use super::script::{
     self, Ask, AskPart, Charter, LeaseAsk, LeaseTold, Long, LongError, LongPart, Plans,
 };
 use crate::clock::{Clock, SystemClock};
-use chance::Chance;
+use batcher::Pending;
 use demand::Demands;
 use denials::Denials;
+use hasher::Chance;
 use journal::Journal;
-use lane::Pending;
 use observed::{Observation, Observations, Observed};
-use refusing::Refusing;
 use rejoin::Rejoin;
 use stats::POLICIES;
 use store_clock::StoreClock;
+use write_status::Refusing;
 
 pub(crate) use demand::RuleWeight;
 pub use stats::StoreStats;
@@ -133,13 +133,13 @@ impl Store {
         let mut lanes = Vec::new();
         for _ in 0..lanes_for(&options) {
             let (sender, receiver) = mpsc::channel(WAITING_MAX);
-            let shared = lane::Shared {
+            let shared = batcher::Shared {
                 link: link.clone(),
                 clock: options.clock.clone(),
                 garbage: garbage.clone(),
                 store_clock: store_clock.clone(),
             };
-            tokio::spawn(lane::serve(receiver, shared));
+            tokio::spawn(batcher::serve(receiver, shared));
             lanes.push(sender);
         }
         let plans = Plans::new(&key::plain_key(&options.namespace, b""));
@@ -172,7 +172,7 @@ impl Store {
             failed: AtomicU64::new(0),
             fallbacks: Default::default(),
         });
-        tokio::spawn(nodes::greet(Arc::downgrade(&inner)));
+        tokio::spawn(membership::greet(Arc::downgrade(&inner)));
         tokio::spawn(recovery::reassert_after_data_loss(Arc::downgrade(&inner)));
         Self { inner }
     }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::Inner;
-use super::nodes::{Members, Phase};
+use super::membership::{Members, Phase};
 
 /// The pause between two looks at the store, or at the other nodes.
 const POLL: Duration = Duration::from_millis(25);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_testkit::redis::Single;
 
 use super::*;
-use crate::redis::link::{Address, Link, LinkOptions};
+use crate::redis::connection::{Address, Link, LinkOptions};
 use crate::redis::store::StoreOptions;
 
 /// A minute in the year 2100: what is told of it is not over for as long as these tests are run.

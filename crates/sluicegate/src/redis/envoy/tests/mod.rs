@@ -3,7 +3,7 @@
 #[cfg(feature = "explain")] // For files of rules and for JSON.
 mod anchor;
 mod counters;
-mod over;
+mod over_limit;
 mod trouble;
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use sluicegate_rules::unit::Unit;
 use sluicegate_testkit::redis::Single;
 
 use super::{EnvoyAsk, EnvoyCounters, EnvoyKeys, EnvoyOp};
-use crate::redis::link::{Address, Link, LinkOptions};
+use crate::redis::connection::{Address, Link, LinkOptions};
 
 /// Far more than a call needs, however busy the machine.
 const AMPLE: Duration = Duration::from_secs(5);

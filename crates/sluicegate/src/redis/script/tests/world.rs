@@ -20,8 +20,8 @@ use tokio::runtime::Runtime;
 use super::anything::{Asked, EDGE_EVERY, Event, KEYS, NEXT_EDGE, Ruled, Turn};
 use crate::memory::UNCOUNTED;
 use crate::plan::Rule;
-use crate::redis::link::{Address, Link, LinkOptions};
-use crate::redis::script::long::{self, LongError, LongPart};
+use crate::redis::connection::{Address, Link, LinkOptions};
+use crate::redis::script::optimistic::{self, LongError, LongPart};
 use crate::redis::script::{
     Answered, Ask, AskPart, Charter, Plans, ShortOp, Stand, Told, apply, ask_long, call, told,
 };
@@ -103,7 +103,7 @@ impl World<'_> {
             Err(LongError::Refused(_)) => return Ok(()),
             done => done.map_err(|error| error.to_string())?,
         };
-        let read = long::read_all(link, plans, &part, Some(self.now));
+        let read = optimistic::read_all(link, plans, &part, Some(self.now));
         let (_, seats) = self.bench.run(read).map_err(|error| error.to_string())?;
         if seats[0].garbage { Err(format!("still damaged: {}", seats[0].shown())) } else { Ok(()) }
     }
@@ -255,7 +255,8 @@ impl World<'_> {
 
     fn renew(&mut self, key: usize, holder: Holder) -> Result<(), String> {
         let part = self.long_part(key, false);
-        let said = long::renew(&self.bench.link, &self.bench.plans, &part, holder, Some(self.now));
+        let said =
+            optimistic::renew(&self.bench.link, &self.bench.plans, &part, holder, Some(self.now));
         let said = self.bench.run(said).map_err(|error| error.to_string())?;
         if self.is_victim(key) {
             return Ok(());
@@ -266,7 +267,8 @@ impl World<'_> {
 
     fn forget(&mut self, key: usize, holder: Holder) -> Result<(), String> {
         let part = self.long_part(key, false);
-        let said = long::forget(&self.bench.link, &self.bench.plans, &part, holder, Some(self.now));
+        let said =
+            optimistic::forget(&self.bench.link, &self.bench.plans, &part, holder, Some(self.now));
         self.bench.run(said).map_err(|error| error.to_string())?;
         self.accounts[key].forget(holder);
         Ok(())
@@ -283,7 +285,7 @@ impl World<'_> {
         let was = Charter::new(was);
         if self.charter(key).sheet.fingerprint() == was.sheet.fingerprint() {
             let Bench { link, plans, .. } = &self.bench;
-            let said = long::change(link, plans, &part, &was, Some(self.now));
+            let said = optimistic::change(link, plans, &part, &was, Some(self.now));
             return self.bench.run(said).map_err(|error| error.to_string());
         }
         let parts = [part];
@@ -324,7 +326,7 @@ impl World<'_> {
     fn compare_states(&mut self) -> Result<(), String> {
         for key in (0..KEYS).filter(|key| self.victim != Some(*key)) {
             let part = self.long_part(key, false);
-            let read = long::read_all(
+            let read = optimistic::read_all(
                 &self.bench.link,
                 &self.bench.plans,
                 std::slice::from_ref(&part),
@@ -352,7 +354,7 @@ impl World<'_> {
     /// How often the store was given something back.
     fn epoch(&self, key: usize) -> Result<u64, String> {
         let part = [self.long_part(key, false)];
-        let read = long::read_all(&self.bench.link, &self.bench.plans, &part, Some(self.now));
+        let read = optimistic::read_all(&self.bench.link, &self.bench.plans, &part, Some(self.now));
         let (_, seats) = self.bench.run(read).map_err(|error| error.to_string())?;
         Ok(seats[0].epoch)
     }

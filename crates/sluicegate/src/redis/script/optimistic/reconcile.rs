@@ -6,7 +6,7 @@ use sluicegate_core::verdict::Decision;
 
 use super::swap::{read_all, write_all};
 use super::{Done, LongError, LongPart, work};
-use crate::redis::link::Link;
+use crate::redis::connection::Link;
 use crate::redis::script::{Ask, AskPart, Plans, ShortOp, Stand, Told, call, told};
 
 /// How often a record is read and swapped before it is charged without being read. Requests wait

@@ -3,7 +3,7 @@
 //! Every operation of the core goes this way, on whatever is found: records of other limits are brought over first. It takes two round
 //! trips, and more where somebody else is faster.
 
-mod joining;
+mod reconcile;
 mod swap;
 
 use std::fmt;
@@ -19,8 +19,8 @@ use sluicegate_core::verdict::Verdict;
 use super::{Answered, Ask, AskPart, BadReply, Charter, Plans, ShortOp, Stand};
 use crate::memory::UNCOUNTED;
 use crate::redis::call::CallError;
-use crate::redis::link::Link;
-pub(crate) use joining::{Changed, absorb, look, reassert};
+use crate::redis::connection::Link;
+pub(crate) use reconcile::{Changed, absorb, look, reassert};
 pub(super) use swap::read_all;
 use swap::{Seat, write_all};
 

@@ -9,7 +9,7 @@ use sluicegate_testkit::redis::{Options, Single};
 
 use super::load::Load;
 use super::*;
-use crate::redis::link::BreakerState;
+use crate::redis::connection::BreakerState;
 use crate::redis::script::idle_calls;
 
 #[tokio::test(flavor = "multi_thread")]

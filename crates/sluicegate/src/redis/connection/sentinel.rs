@@ -16,12 +16,12 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::address::Host;
+use super::backoff::spread;
 use super::dial::{Driver, dial_sentinel};
-use super::pause::spread;
-use super::said::{text, text_of};
+use super::reply::{text, text_of};
 use super::server::{Server, Surroundings};
 use super::settings::{Settings, Target};
-use super::way::Search;
+use super::topology::Search;
 use crate::redis::CallError;
 
 /// How often Sentinels are asked while all is well.

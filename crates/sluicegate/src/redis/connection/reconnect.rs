@@ -9,11 +9,11 @@ use futures_util::future::join_all;
 use redis::Value;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::backoff::pause;
 use super::dial::{Dialed, Driver};
-use super::pause::pause;
+use super::permit::LATE_MAX;
 use super::server::{Line, Shared};
 use super::stats::count;
-use super::visit::LATE_MAX;
 
 /// A connection that held less long was none: the next is not made at once.
 const SHORT: Duration = Duration::from_secs(1);
@@ -151,7 +151,7 @@ async fn ping(server: &Shared, line: &Line) -> bool {
     let command = redis::cmd("PING");
     match timeout(options.connect_timeout, connection.send_packed_command(&command)).await {
         Ok(Ok(Value::ServerError(error))) => {
-            server.note(&super::said::text_of(&error));
+            server.note(&super::reply::text_of(&error));
             false
         }
         Ok(Ok(_)) => {

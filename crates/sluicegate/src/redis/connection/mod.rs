@@ -9,36 +9,36 @@
 //! | room | what it keeps |
 //! |---|---|
 //! | `address`, `options`, `secret` | what is told from outside |
-//! | `calling` | a call from here to its answer |
-//! | `way`, `sentinel`, `cluster`, `map` | where the primary is: as the address says, as Sentinels say, or one for each slot |
-//! | `server`, `visit`, `keep`, `breaker` | one server: connections, a call's turn, what happens in the background, whether to ask at all |
+//! | `dispatch` | a call from here to its answer |
+//! | `topology`, `sentinel`, `cluster`, `slot_map` | where the primary is: as the address says, as Sentinels say, or one for each slot |
+//! | `server`, `permit`, `reconnect`, `circuit_breaker` | one server: connections, a call's turn, what happens in the background, whether to ask at all |
 //! | `dial`, `settings`, `tls`, `password` | a new connection |
-//! | `said`, `slot`, `epoch`, `stats`, `pause` | what servers answer; slots; whether something was forgotten; numbers; patience |
+//! | `reply`, `slot`, `epoch`, `stats`, `backoff` | what servers answer; slots; whether something was forgotten; numbers; patience |
 
 mod address;
-mod breaker;
-mod calling;
+mod backoff;
+mod circuit_breaker;
 mod cluster;
 mod dial;
+mod dispatch;
 mod epoch;
-mod keep;
-mod map;
 mod options;
 mod password;
-mod pause;
+mod permit;
+mod reconnect;
+mod reply;
 mod reply_limit;
-mod said;
 mod secret;
 mod sentinel;
 mod server;
 mod settings;
 mod slot;
+mod slot_map;
 mod stats;
 mod tls;
-mod visit;
-mod way;
+mod topology;
 #[cfg(feature = "sim")]
-mod wire;
+mod transport;
 
 #[cfg(test)]
 mod tests;
@@ -54,12 +54,12 @@ pub use options::{BreakerOptions, LinkError, LinkOptions, TlsOptions};
 pub use secret::Secret;
 pub use stats::{BreakerState, LinkStats, ServerStats};
 #[cfg(feature = "sim")]
-pub use wire::{Sent, Wire};
+pub use transport::{Sent, Wire};
 
 use epoch::Epoch;
 use settings::Settings;
 use stats::Counters;
-use way::Way;
+use topology::Way;
 
 /// The way to the store. Clones are the same; when the last is dropped, all connections are closed.
 #[derive(Debug, Clone)]

@@ -10,12 +10,12 @@ use tokio::time::{Instant, timeout_at};
 use super::address::Place;
 use super::cluster::Cluster;
 use super::epoch::{Epoch, Witness};
+use super::permit::Turn;
 use super::sentinel::Sentinels;
 use super::server::{Server, Surroundings};
 use super::settings::{Settings, Target};
 use super::slot::slot_of;
 use super::stats::Counters;
-use super::visit::Turn;
 use crate::redis::CallError;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) enum Way {
     Sentinel(Sentinels),
     Cluster(Cluster),
     #[cfg(feature = "sim")]
-    Wire(Arc<dyn super::wire::Wire>),
+    Wire(Arc<dyn super::transport::Wire>),
 }
 
 /// What is being found out in the background.

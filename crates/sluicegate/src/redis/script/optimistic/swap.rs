@@ -11,8 +11,8 @@ use sluicegate_rules::limit::continued;
 
 use super::{LongError, LongPart, used_up};
 use crate::redis::call::Call;
-use crate::redis::link::Link;
-use crate::redis::script::ask::keys_of;
+use crate::redis::connection::Link;
+use crate::redis::script::request::keys_of;
 use crate::redis::script::{BadReply, Charter, Plans, READ, SWAP};
 
 /// How long an epoch is remembered of an identity of which nothing else is.

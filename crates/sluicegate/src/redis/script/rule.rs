@@ -17,7 +17,7 @@ use sluicegate_rules::limit::{Limit, names};
 
 use crate::plan::{Plan, Rule};
 use crate::redis::call::{Call, CallError, Script};
-use crate::redis::link::Link;
+use crate::redis::connection::Link;
 
 /// A plan, with what a script is told of it.
 #[derive(Debug)]

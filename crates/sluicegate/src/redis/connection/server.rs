@@ -9,10 +9,10 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::AbortHandle;
 
-use super::breaker::Breaker;
+use super::circuit_breaker::Breaker;
 use super::dial::{Dialed, Greeting, dial};
 use super::epoch::Witness;
-use super::keep::{keep, look_after};
+use super::reconnect::{keep, look_after};
 use super::settings::{Settings, Target};
 use super::stats::{Counters, ServerStats};
 

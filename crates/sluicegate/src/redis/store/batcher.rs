@@ -23,7 +23,7 @@ use super::clock_of;
 use super::observed::{Observation, Observations};
 use crate::clock::Clock;
 use crate::redis::call::CallError;
-use crate::redis::link::Link;
+use crate::redis::connection::Link;
 use crate::redis::script::{self, Answered, Ask, Told};
 
 /// The most different asks of one call. With 64 a call holds the store up four times as long, and is hardly cheaper.

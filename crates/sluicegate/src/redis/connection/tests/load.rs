@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::count;
 use crate::redis::CallError;
-use crate::redis::link::Link;
+use crate::redis::connection::Link;
 
 /// Callers that go on until they are stopped.
 pub(super) struct Load {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-pub use super::breaker::BreakerState;
+pub use super::circuit_breaker::BreakerState;
 use crate::redis::CallError;
 
 /// What became of the calls, since the link was opened.

@@ -7,11 +7,11 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::time::{Instant, sleep_until};
 
 use super::Link;
-use super::said::{Redirect, Said};
+use super::permit::{Lateness, Visit};
+use super::reply::{Redirect, Said};
 use super::server::Server;
 use super::stats::count;
-use super::visit::{Lateness, Visit};
-use super::way::Way;
+use super::topology::Way;
 use crate::redis::CallError;
 use crate::redis::call::Call;
 
@@ -62,7 +62,7 @@ impl Link {
     async fn evaluate(&self, call: &Call, lateness: Lateness) -> Result<Value, CallError> {
         #[cfg(feature = "sim")]
         if let Way::Wire(wire) = &self.inner.way {
-            let calling = super::wire::call(wire, call, lateness, &self.inner.counters);
+            let calling = super::transport::call(wire, call, lateness, &self.inner.counters);
             return self.counted(calling).await;
         }
         let key = call.keys.first().map_or(&[][..], Vec::as_slice);

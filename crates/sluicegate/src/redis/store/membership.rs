@@ -14,7 +14,7 @@ use crate::redis::call::{Call, Script};
 const EVERY: Duration = Duration::from_secs(1);
 
 /// By the store's clock. Whoever was silent for five seconds is gone.
-static HELLO: Script = Script::new(include_str!("lua/hello.lua"));
+static HELLO: Script = Script::new(include_str!("lua/heartbeat.lua"));
 
 /// Says hello until the store is dropped.
 pub(super) async fn greet(store: Weak<Inner>) {

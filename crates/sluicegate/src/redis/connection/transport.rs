@@ -14,10 +14,10 @@ use tokio::time::timeout;
 
 use super::epoch::Epoch;
 use super::options::LinkOptions;
+use super::permit::{LATE_MAX, Lateness};
 use super::settings::Settings;
 use super::stats::{Counters, count};
-use super::visit::{LATE_MAX, Lateness};
-use super::way::Way;
+use super::topology::Way;
 use super::{Inner, Link};
 use crate::redis::CallError;
 use crate::redis::call::Call;

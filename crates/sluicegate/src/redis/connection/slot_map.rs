@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redis::Value;
 
 use super::address::Host;
-use super::said::text;
+use super::reply::text;
 use super::server::Server;
 use super::slot::SLOTS;
 

@@ -12,8 +12,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::backoff::pause;
 use super::options::BreakerOptions;
-use super::pause::pause;
 
 #[derive(Debug, Default)]
 pub(super) struct Breaker {

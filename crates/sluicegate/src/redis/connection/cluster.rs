@@ -15,14 +15,14 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::address::Host;
+use super::backoff::spread;
 use super::dial::dial;
 use super::epoch::{Epoch, Witness};
-use super::map::{Map, Range};
-use super::pause::spread;
-use super::said::{Redirect, text_of};
+use super::reply::{Redirect, text_of};
 use super::server::{Server, Surroundings};
 use super::settings::{Settings, Target};
-use super::way::Search;
+use super::slot_map::{Map, Range};
+use super::topology::Search;
 use crate::redis::CallError;
 
 /// How often the map is asked for while all is well.

@@ -14,8 +14,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
+use super::reply::{text, text_of};
 use super::reply_limit::{ReplyLimited, TOO_LONG};
-use super::said::{text, text_of};
 use super::settings::{Login, Settings, Target};
 
 /// A connection whose server has said who it is.
