@@ -1,7 +1,7 @@
 //! Changing a limit while it is in use.
 
-use crate::algorithm::meter::{Meter, MeterState};
-use crate::algorithm::steps::{Steps, StepsState};
+use crate::algorithm::gcra::{Meter, MeterState};
+use crate::algorithm::periodic::{Steps, StepsState};
 use crate::algorithm::{Algorithm, token_bucket};
 use crate::arithmetic::cut_amount;
 use crate::limit::{Kernel, Limit, State};

@@ -53,8 +53,8 @@
 pub mod account;
 pub mod algorithm;
 pub mod arithmetic;
-mod bytes;
 pub mod change;
+mod codec;
 pub mod lease;
 pub mod limit;
 pub mod mode;

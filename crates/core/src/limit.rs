@@ -3,12 +3,12 @@
 use crate::algorithm::concurrency::{Concurrency, Holder, SlotsState};
 use crate::algorithm::cycle::Cycle;
 use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::gcra::{Meter, MeterState};
 use crate::algorithm::leaky_bucket::LeakyBucket;
-use crate::algorithm::meter::{Meter, MeterState};
+use crate::algorithm::periodic::{Steps, StepsState};
 use crate::algorithm::sliding_log::{LogState, SlidingLog};
 use crate::algorithm::sliding_window::{CounterState, SlidingWindow};
 use crate::algorithm::smooth::SmoothBursty;
-use crate::algorithm::steps::{Steps, StepsState};
 use crate::algorithm::tally::{Tally, TallyState};
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::warm_up::{WarmUp, WarmUpState};

@@ -18,7 +18,7 @@
 use jiff::civil::{Date, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Span as Calendrical, ToSpan};
-use sluicegate_core::algorithm::steps::{EDGES_MAX, Edges};
+use sluicegate_core::algorithm::periodic::{EDGES_MAX, Edges};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 
 /// How much longer than its dates say a window can last: local clocks run from UTC-12 to UTC+14,
@@ -142,7 +142,7 @@ impl Calendar {
     /// same.
     ///
     /// ```
-    /// use sluicegate_core::algorithm::steps::Edges;
+    /// use sluicegate_core::algorithm::periodic::Edges;
     /// use sluicegate_core::time::{Span, Timestamp};
     /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
     ///

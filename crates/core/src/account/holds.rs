@@ -1,6 +1,6 @@
 //! What one identity has pending: bookings that can be cancelled, reservations to be settled.
 
-use super::cell::Cell;
+use super::step_state::Cell;
 use crate::algorithm::concurrency::Holder;
 use crate::algorithm::{FORGET_AFTER, Ticket, clock_slack};
 use crate::limit::State;

@@ -13,19 +13,19 @@
 //! account and a plan of its own, and the answer is that of one account under all plans in a row
 //! ([`apply_to_all`]). What each of them said on its own is told on request ([`apply_to_each`]).
 
-mod apart;
-mod bytes;
-mod cell;
-mod desk;
+mod codec;
 mod holds;
-mod joining;
-mod leasing;
-mod settling;
+mod lease;
+mod reconcile;
+mod settle;
+mod states;
+mod step_state;
+mod transaction;
 
-use cell::{Cell, Want};
-use desk::Desk;
 pub use holds::HOLDS_MAX;
 use holds::Holds;
+use step_state::{Cell, Want};
+use transaction::Desk;
 
 use crate::algorithm::concurrency::Holder;
 use crate::change::Keep;

@@ -3,11 +3,11 @@
 //! Unlike a fixed window, a cycle is made for waiting: a caller may book permits of coming cycles,
 //! taking what is left of this one first. Cycles are aligned to the clock. Over any `k` cycles in a
 //! row at most `k` times the permits are used, plus, since a booking that straddles is used at the
-//! start of its last cycle, one less than its cost. The machine is [`steps`](super::steps).
+//! start of its last cycle, one less than its cost. The machine is [`periodic`](super::periodic).
 
 use super::FORGET_AFTER;
 use super::period::Period;
-use super::steps::{Face, Steps};
+use super::periodic::{Face, Steps};
 use crate::quota::{QuotaError, amount, length};
 use crate::time::Span;
 

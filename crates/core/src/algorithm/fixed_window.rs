@@ -1,11 +1,11 @@
 //! The fixed window counter: so many per window, and a new count with each.
 //!
 //! Cheap and easy to explain, with one known edge: 5 per minute lets 5 pass at 2:00:59 and 5 more at
-//! 2:01:00, so a rolling minute can hold twice the number. The machine is [`steps`](super::steps).
+//! 2:01:00, so a rolling minute can hold twice the number. The machine is [`periodic`](super::periodic).
 
 use super::FORGET_AFTER;
 use super::period::{Edges, Period};
-use super::steps::{Face, Steps};
+use super::periodic::{Face, Steps};
 use crate::quota::Rate;
 
 /// A fixed window counter.

@@ -2,10 +2,10 @@
 //!
 //! Two faces of one limit. It *shapes*: a caller in the queue is told how long to wait for its slot,
 //! so that what flows out is even. And it *polices*: a caller that finds the queue full is denied;
-//! with a queue of 0, everyone who would have to wait. The machine is the [`meter`](super::meter).
+//! with a queue of 0, everyone who would have to wait. The machine is the [`gcra`](super::gcra).
 
 use super::FORGET_AFTER;
-use super::meter::{Face, Meter};
+use super::gcra::{Face, Meter};
 use crate::quota::{Mark, QuotaError, Rate, amount};
 
 /// A leaking bucket.

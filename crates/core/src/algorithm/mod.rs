@@ -2,8 +2,8 @@
 //!
 //! | kernel | state | serves |
 //! |---|---|---|
-//! | [`meter`] | one mark in time | greedy token bucket, leaky bucket, smooth bursty |
-//! | [`steps`] | a level and the period it belongs to | interval and aligned token bucket, fixed window, cycle |
+//! | [`gcra`] | one mark in time | greedy token bucket, leaky bucket, smooth bursty |
+//! | [`periodic`] | a level and the period it belongs to | interval and aligned token bucket, fixed window, cycle |
 //! | [`sliding_window`] | two counts | sliding window counter |
 //! | [`sliding_log`] | every admitted hit | sliding window log |
 //! | [`tally`] | one count, of the denied too | tally: the counter of Envoy's form |
@@ -17,13 +17,13 @@
 pub mod concurrency;
 pub mod cycle;
 pub mod fixed_window;
+pub mod gcra;
 pub mod leaky_bucket;
-pub mod meter;
 pub(crate) mod period;
+pub mod periodic;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod smooth;
-pub mod steps;
 pub mod tally;
 pub mod token_bucket;
 pub mod warm_up;

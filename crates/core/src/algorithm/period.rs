@@ -28,7 +28,7 @@ pub const EDGES_MAX: usize = 8;
 /// last boundary count on windows of the longest length from there on.
 ///
 /// ```
-/// use sluicegate_core::algorithm::steps::Edges;
+/// use sluicegate_core::algorithm::periodic::Edges;
 /// use sluicegate_core::time::{Span, Timestamp};
 ///
 /// let hour = |h: u64| Timestamp::from_micros(h * 3_600_000_000);

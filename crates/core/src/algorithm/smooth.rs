@@ -2,11 +2,11 @@
 //!
 //! Permits come at a steady rate; unused ones are stored, up to what `max_burst` of time yields, and
 //! cost nothing. Any cost is granted at once if the limiter is free; what stored permits do not
-//! cover is paid by the next caller, who waits. The machine is the [`meter`](super::meter), since stored permits are
+//! cover is paid by the next caller, who waits. The machine is the [`gcra`](super::gcra), since stored permits are
 //! nothing but time that was not used. The one that warms up is [`super::warm_up`].
 
 use super::FORGET_AFTER;
-use super::meter::{Face, Meter};
+use super::gcra::{Face, Meter};
 use crate::quota::{Mark, QuotaError, Rate, length};
 use crate::time::Span;
 

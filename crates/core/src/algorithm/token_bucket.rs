@@ -1,13 +1,13 @@
 //! The token bucket: bursts pass while tokens last, and tokens come back at a rate.
 //!
-//! Refilled greedily (a token whenever its time has come: the [`meter`]), interval-wise
-//! or aligned to the clock (all of a period's tokens at once: [`steps`]). There is no
+//! Refilled greedily (a token whenever its time has come: the [`gcra`]), interval-wise
+//! or aligned to the clock (all of a period's tokens at once: [`periodic`]). There is no
 //! timer: the level is worked out when somebody asks.
 
 use super::FORGET_AFTER;
-use super::meter::{self, Meter};
+use super::gcra::{self, Meter};
 use super::period::Period;
-use super::steps::{self, Steps};
+use super::periodic::{self, Steps};
 use crate::quota::{Mark, QuotaError, Rate, amount, length};
 use crate::time::Span;
 
@@ -150,7 +150,7 @@ impl TokenBucket {
         let period = length("the rate's period", rate.period())?;
         let steps = |period| -> Result<Kernel, QuotaError> {
             Ok(Kernel::Steps(Steps {
-                face: steps::Face::Bucket,
+                face: periodic::Face::Bucket,
                 capacity: amount("the burst", burst)?,
                 refill: amount("the rate's number", rate.count())?,
                 period,
@@ -161,7 +161,7 @@ impl TokenBucket {
         let kernel = match refill {
             Refill::Greedy => Kernel::Meter(Meter {
                 rate,
-                face: meter::Face::Bucket,
+                face: gcra::Face::Bucket,
                 capacity: burst,
                 full,
                 start: start_mark(&rate, burst, initial),

@@ -2,8 +2,8 @@
 
 use super::Leases;
 use crate::algorithm::Algorithm;
-use crate::algorithm::meter::{self, Meter, MeterState};
-use crate::algorithm::steps;
+use crate::algorithm::gcra::{self, Meter, MeterState};
+use crate::algorithm::periodic;
 use crate::arithmetic::{EXACT_MAX, signed};
 use crate::limit::{Kernel, Limit, State};
 use crate::mode::Step;
@@ -35,8 +35,8 @@ impl Limit {
     #[must_use]
     pub fn is_leasable(&self) -> bool {
         match self.kernel() {
-            Kernel::Meter(meter) => meter.face == meter::Face::Bucket,
-            Kernel::Steps(steps) => steps.face == steps::Face::Window,
+            Kernel::Meter(meter) => meter.face == gcra::Face::Bucket,
+            Kernel::Steps(steps) => steps.face == periodic::Face::Window,
             Kernel::Counter(_) => true,
             _ => false,
         }
@@ -45,7 +45,7 @@ impl Limit {
     /// No less is used of an open state than nodes may hold, or may have used until their leases ran out.
     pub(crate) fn keep_leased(&self, state: &mut State, leases: &Leases, now: Timestamp) {
         match (self.kernel(), state) {
-            (Kernel::Meter(meter), State::Meter(state)) if meter.face == meter::Face::Bucket => {
+            (Kernel::Meter(meter), State::Meter(state)) if meter.face == gcra::Face::Bucket => {
                 let leased = meter.leased_mark(leases, now);
                 if leased > state.mark {
                     state.mark = leased;
@@ -54,7 +54,8 @@ impl Limit {
             }
             // What was added by force beyond the window is not taken away.
             (Kernel::Steps(steps), State::Steps(state))
-                if steps.face == steps::Face::Window && state.level <= steps.capacity_signed() =>
+                if steps.face == periodic::Face::Window
+                    && state.level <= steps.capacity_signed() =>
             {
                 let most = steps.capacity_signed().saturating_sub(signed(leases.outstanding(now)));
                 state.level = state.level.min(most);

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use super::number;
 use super::sets::{self, Beside, Member};
-use crate::algorithm::meter::MeterState;
+use crate::algorithm::gcra::MeterState;
+use crate::algorithm::periodic::StepsState;
 use crate::algorithm::sliding_log::LogState;
 use crate::algorithm::sliding_window::CounterState;
-use crate::algorithm::steps::StepsState;
 use crate::algorithm::tally::TallyState;
 use crate::algorithm::warm_up::WarmUpState;
 use crate::arithmetic::{EXACT_MAX, signed};

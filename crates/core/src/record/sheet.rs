@@ -2,11 +2,11 @@
 
 use super::cell::has_set;
 use crate::algorithm::fixed_window::Align;
-use crate::algorithm::meter::{self, Meter};
+use crate::algorithm::gcra::{self, Meter};
 use crate::algorithm::period::Period;
+use crate::algorithm::periodic::{self, Steps};
 use crate::algorithm::sliding_window::Rounding;
-use crate::algorithm::steps::{self, Steps};
-use crate::bytes::write_number;
+use crate::codec::write_number;
 use crate::limit::{Kernel, Limit};
 use crate::mode::Step;
 use crate::quota::Rate;
@@ -151,9 +151,9 @@ fn tell(limit: &Limit, out: &mut Vec<u8>) {
 
 fn tell_meter(meter: &Meter, out: &mut Vec<u8>) {
     let face = match meter.face {
-        meter::Face::Bucket => 0,
-        meter::Face::Queue => 1,
-        meter::Face::Smooth => 2,
+        gcra::Face::Bucket => 0,
+        gcra::Face::Queue => 1,
+        gcra::Face::Smooth => 2,
     };
     let Meter { rate, capacity, full, start, forget_after, .. } = meter;
     let (units, micros) = Rate::reduced(rate);
@@ -164,9 +164,9 @@ fn tell_meter(meter: &Meter, out: &mut Vec<u8>) {
 
 fn tell_steps(steps: &Steps, out: &mut Vec<u8>) {
     let face = match steps.face {
-        steps::Face::Bucket => 0,
-        steps::Face::Window => 1,
-        steps::Face::Cycle => 2,
+        periodic::Face::Bucket => 0,
+        periodic::Face::Window => 1,
+        periodic::Face::Cycle => 2,
     };
     let (align, edges) = match &steps.period {
         Period::Clock(_) => (0, &[][..]),

@@ -29,12 +29,12 @@
 //!
 //! [redis-cell]: https://github.com/brandur/redis-cell
 
-mod book;
+mod interner;
+mod params;
 mod section;
 mod shard;
 mod shards;
 mod table;
-mod terms;
 #[cfg(test)]
 mod tests;
 
@@ -44,8 +44,8 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 
 use crate::memory::{Memory, prefetch};
+pub use params::{Terms, TermsError};
 use shards::Shards;
-pub use terms::{Terms, TermsError};
 
 /// Decides by limits that come with the request. Clones are the same throttle.
 #[derive(Debug, Clone)]

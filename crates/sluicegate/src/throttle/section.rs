@@ -10,8 +10,8 @@ use sluicegate_core::account::Account;
 use sluicegate_core::limit::State;
 use sluicegate_core::mode::Mode;
 
+use super::params::{Figures, Terms};
 use super::shards::{SHARD_BITS, Shards};
-use super::terms::{Figures, Terms};
 use crate::memory::Section;
 use crate::snapshot::{Entry, Sink};
 

@@ -8,8 +8,8 @@ use sluicegate_core::time::{NOW_MAX, Timestamp};
 use sluicegate_core::verdict::Verdict;
 
 use super::NoRoom;
+use super::params::Terms;
 use super::shard::{Shard, Wanted, Way};
-use super::terms::Terms;
 use crate::memory::prefetch::Hint;
 use crate::memory::sync::Mutex;
 use crate::memory::{Store, UNCOUNTED};

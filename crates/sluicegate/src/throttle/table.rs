@@ -6,7 +6,7 @@
 //!
 //! It grows by a third when four fifths of the lanes are used, so that a lane costs from 27 to 36 bytes.
 
-use super::book::NOWHERE;
+use super::interner::NOWHERE;
 use crate::memory::table::home;
 use crate::memory::word::{Since, Word};
 

@@ -9,7 +9,7 @@
 
 use super::LOG_ENTRIES_MAX;
 use crate::arithmetic::{EXACT_MAX, cut_amount};
-use crate::bytes::{Written, count, read_number, write_number};
+use crate::codec::{Written, count, read_number, write_number};
 use crate::time::{Span, Timestamp};
 
 /// The most entries that are read from bytes: a log's own, twice as many denied ones beside them, and as

@@ -9,7 +9,7 @@
 //! The plan lives in the shard, under the same lock as the states that were made by it. So a limit can be
 //! changed live without anybody ever reading a state of the old limit as one of the new.
 
-mod short;
+mod fast_path;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -21,7 +21,7 @@ use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::mode::Step;
 use sluicegate_core::time::Timestamp;
 
-pub(crate) use short::{Short, word_of};
+pub(crate) use fast_path::{Short, word_of};
 #[cfg(test)]
 pub(crate) use tests::Kept;
 

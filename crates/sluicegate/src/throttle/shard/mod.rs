@@ -15,9 +15,9 @@ use sluicegate_core::packed::Packed;
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_core::verdict::{Decision, Outcome, Verdict};
 
-use super::book::{Book, NOWHERE};
+use super::interner::{Book, NOWHERE};
+use super::params::Terms;
 use super::table::{Held, Lane, Seat, Table};
-use super::terms::Terms;
 use crate::memory::slab::{Slab, Whole};
 use crate::memory::word::{Content, Epoch, Since, Word};
 use crate::memory::{Store, word_of};

@@ -1,8 +1,8 @@
 //! What limits say to what is known: the core says it, of states that are made from the counts of all nodes.
 
 use sluicegate_core::algorithm::Slot;
+use sluicegate_core::algorithm::periodic::StepsState;
 use sluicegate_core::algorithm::sliding_window::CounterState;
-use sluicegate_core::algorithm::steps::StepsState;
 use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::mode::Step;
 use sluicegate_core::time::{Span, Timestamp};

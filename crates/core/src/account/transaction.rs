@@ -3,8 +3,8 @@
 //! Steps and their cells are looked at in one row, part after part. Nothing asks whose they are, except
 //! where something is left under an id: that each account keeps for itself.
 
-use super::cell::{Cell, Pass, Want};
 use super::holds::{Hold, Kind, Receipt};
+use super::step_state::{Cell, Pass, Want};
 use super::{Account, Answer, Moment, Part};
 use crate::algorithm::concurrency::Holder;
 use crate::arithmetic::EXACT_MAX;

@@ -2,10 +2,10 @@
 
 use super::{Written, amount, byte, read_all, read_number, with_kind, write_all, write_number};
 use crate::algorithm::concurrency::{Holder, Lease, SLOTS_MAX, SlotsState};
-use crate::algorithm::meter::MeterState;
+use crate::algorithm::gcra::MeterState;
+use crate::algorithm::periodic::StepsState;
 use crate::algorithm::sliding_log::{Entries, LogState};
 use crate::algorithm::sliding_window::CounterState;
-use crate::algorithm::steps::StepsState;
 use crate::algorithm::tally::TallyState;
 use crate::algorithm::warm_up::WarmUpState;
 use crate::algorithm::{Ticket, Trace};

@@ -3,7 +3,7 @@
 //! Most identities have nothing pending, and are no more than the states of their steps.
 
 use super::Account;
-use super::cell::Cell;
+use super::step_state::Cell;
 use crate::limit::State;
 use crate::mode::Step;
 use crate::time::Timestamp;

@@ -22,9 +22,9 @@ mod counts;
 use std::num::NonZeroU64;
 
 use crate::algorithm::Algorithm;
-use crate::algorithm::meter::{Meter, MeterState};
+use crate::algorithm::gcra::{Meter, MeterState};
 use crate::algorithm::period::Period;
-use crate::algorithm::steps::{Steps, StepsState};
+use crate::algorithm::periodic::{Steps, StepsState};
 use crate::arithmetic::{EXACT_MAX, signed};
 use crate::limit::{Kernel, Limit, State};
 use crate::mode::Step;

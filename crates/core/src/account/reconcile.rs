@@ -7,7 +7,7 @@
 //! before.
 
 use super::Account;
-use super::cell::Cell;
+use super::step_state::Cell;
 use crate::algorithm::concurrency::Holder;
 use crate::algorithm::sliding_log::{Entry, LogState};
 use crate::arithmetic::signed;

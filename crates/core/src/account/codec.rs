@@ -1,11 +1,11 @@
 //! An account as bytes: its cells, then what it has pending.
 
 use super::Account;
-use super::cell::Cell;
 use super::holds::{HOLDS_MAX, Hold, Holds, Kind, Receipt};
+use super::step_state::Cell;
 use crate::algorithm::Ticket;
 use crate::algorithm::concurrency::Holder;
-use crate::bytes::{
+use crate::codec::{
     Written, byte, each_once, read_all, read_number, with_kind, write_all, write_number,
 };
 use crate::limit::State;

@@ -9,7 +9,7 @@
 //!   |1| --> 1: 0 at 1/1,   named by 1 lane,  then 0
 //! ```
 
-use super::terms::Figures;
+use super::params::Figures;
 use crate::memory::Store;
 
 /// No place: what an unused lane has, and where a chain ends.

@@ -1,7 +1,7 @@
 //! What comes after a charge: settling, cancelling, running out.
 
-use super::desk::{Desk, Judged};
 use super::holds::{Hold, Kind, Receipt};
+use super::transaction::{Desk, Judged};
 use super::{Account, Part};
 use crate::algorithm::concurrency::Holder;
 use crate::limit::State;
