@@ -16,7 +16,7 @@ use sluicegate::{Engine, Outcome, Stats};
 use sluicegate_config::rules::{Options, Source, load};
 use sluicegate_rules::plan::Under;
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
-use sluicegate_rules::rule::{Limits, Rule};
+use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
@@ -164,7 +164,7 @@ fn entries_of(value: &Value) -> Vec<(String, String)> {
     value.as_array().unwrap().iter().map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
 }
 
-fn described(rule: &Rule, stat: &str) -> String {
+fn described(rule: &RuleConfig, stat: &str) -> String {
     let mut told = serde_json::Map::new();
     told.insert("stat".into(), stat.into());
     match &rule.limits {

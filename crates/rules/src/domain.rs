@@ -6,7 +6,7 @@ use std::fmt::{self, Display};
 
 use crate::forward_auth::ForwardAuth;
 use crate::network::{Network, Prefix};
-use crate::rule::Rule;
+use crate::rule::RuleConfig;
 use regex::Regex;
 
 /// The rules of one domain.
@@ -14,12 +14,12 @@ use regex::Regex;
 /// ```
 /// use sluicegate_rules::domain::{Domain, Node};
 /// use sluicegate_rules::request::Entry;
-/// use sluicegate_rules::rule::{Limits, Rule};
+/// use sluicegate_rules::rule::{Limits, RuleConfig};
 /// use sluicegate_rules::set::RuleSet;
 /// use sluicegate_rules::unit::Unit;
 ///
 /// let mut users = Node::any("user_id");
-/// users.rule = Some(Rule::new(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute }));
+/// users.rule = Some(RuleConfig::new(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute }));
 /// let domain = Domain { descriptors: vec![users], ..Domain::new("shop") };
 /// let rules = RuleSet::new(vec![domain])?;
 /// assert!(rules.find("shop", &[Entry::new("user_id", "42")]).is_some());
@@ -64,7 +64,7 @@ pub struct Node {
     /// Whether the rule's metrics are told apart by the value of this entry.
     pub value_to_metric: bool,
     /// What is enforced when this is the last entry.
-    pub rule: Option<Rule>,
+    pub rule: Option<RuleConfig>,
     /// The entries that may come next, in the order of the file.
     pub descriptors: Vec<Self>,
 }

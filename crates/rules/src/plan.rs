@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::request::{Override, Request};
-use crate::rule::Rule;
+use crate::rule::RuleConfig;
 use crate::set::{RuleNo, RuleSet, Way, write_plain};
 
 /// What a request must pass. It can be used again, and then needs no more memory.
@@ -12,12 +12,12 @@ use crate::set::{RuleNo, RuleSet, Way, write_plain};
 /// use sluicegate_rules::domain::{Domain, Node};
 /// use sluicegate_rules::plan::{Plan, Under};
 /// use sluicegate_rules::request::{Descriptor, Entry, Request};
-/// use sluicegate_rules::rule::{Limits, Rule};
+/// use sluicegate_rules::rule::{Limits, RuleConfig};
 /// use sluicegate_rules::set::RuleSet;
 /// use sluicegate_rules::unit::Unit;
 ///
 /// let mut users = Node::any("user_id");
-/// users.rule = Some(Rule::new(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute }));
+/// users.rule = Some(RuleConfig::new(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute }));
 /// let rules = RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }])?;
 ///
 /// let (known, unknown) = ([Entry::new("user_id", "42")], [Entry::new("path", "/")]);
@@ -134,7 +134,9 @@ impl RuleSet {
             Under::Nothing | Under::Override(_) => None,
         };
         for place in 0..steps.len() {
-            let Some((no, Rule { name: Some(name), .. })) = rule(&steps[place]) else { continue };
+            let Some((no, RuleConfig { name: Some(name), .. })) = rule(&steps[place]) else {
+                continue;
+            };
             let others = steps.iter().enumerate().filter(|(other, _)| *other != place);
             let mut others = others.filter_map(|(_, step)| rule(step));
             if others.any(|(_, other)| other.replaces().contains(name)) {

@@ -10,15 +10,15 @@ use crate::unit::Unit;
 /// A rule.
 ///
 /// ```
-/// use sluicegate_rules::rule::{Limits, OnStoreFailure, Rule};
+/// use sluicegate_rules::rule::{Limits, OnStoreFailure, RuleConfig};
 /// use sluicegate_rules::unit::Unit;
 ///
-/// let rule = Rule::new(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute });
+/// let rule = RuleConfig::new(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute });
 /// assert_eq!(rule.cost, 1);
 /// assert_eq!(rule.on_store_failure, OnStoreFailure::Error, "as envoyproxy/ratelimit");
 /// ```
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rule {
+pub struct RuleConfig {
     /// What it is called, if it was given a name; otherwise it is known by the way to it.
     pub name: Option<Box<str>>,
     /// What may pass.
@@ -132,7 +132,7 @@ pub enum Overflow {
 /// ```
 pub const SYNC_INTERVAL: Span = Span::from_millis(100);
 
-impl Rule {
+impl RuleConfig {
     /// A rule with these limits, and nothing else said.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
@@ -160,9 +160,9 @@ impl Rule {
     ///
     /// ```
     /// use sluicegate_core::mode::Mode;
-    /// use sluicegate_rules::rule::{Consistency, Limits, Rule};
+    /// use sluicegate_rules::rule::{Consistency, Limits, RuleConfig};
     ///
-    /// let mut rule = Rule::new(Limits::Native(Box::new([])));
+    /// let mut rule = RuleConfig::new(Limits::Native(Box::new([])));
     /// rule.consistency = Consistency::Leased;
     /// assert_eq!(rule.kept_consistency(), Consistency::Leased);
     /// rule.mode = Mode::Shadow;
@@ -180,9 +180,9 @@ impl Rule {
     /// The names of the rules that do not count in a request that this one matches.
     ///
     /// ```
-    /// use sluicegate_rules::rule::{Limits, Rule};
+    /// use sluicegate_rules::rule::{Limits, RuleConfig};
     ///
-    /// assert!(Rule::new(Limits::Unlimited).replaces().is_empty());
+    /// assert!(RuleConfig::new(Limits::Unlimited).replaces().is_empty());
     /// ```
     #[must_use]
     pub fn replaces(&self) -> &[Box<str>] {
@@ -192,9 +192,9 @@ impl Rule {
     /// What is handed on to whoever asked.
     ///
     /// ```
-    /// use sluicegate_rules::rule::{Limits, Rule};
+    /// use sluicegate_rules::rule::{Limits, RuleConfig};
     ///
-    /// assert_eq!(Rule::new(Limits::Unlimited).metadata(), None);
+    /// assert_eq!(RuleConfig::new(Limits::Unlimited).metadata(), None);
     /// ```
     #[must_use]
     pub fn metadata(&self) -> Option<&Metadata> {

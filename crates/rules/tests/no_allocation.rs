@@ -10,7 +10,7 @@ use sluicegate_rules::domain::{Counter, Domain, Joint, Listed, Node, Pattern};
 use sluicegate_rules::network::Prefix;
 use sluicegate_rules::plan::Plan;
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
-use sluicegate_rules::rule::{Limits, Rare, Rule};
+use sluicegate_rules::rule::{Limits, Rare, RuleConfig};
 use sluicegate_rules::set::{RuleSet, Way};
 use sluicegate_rules::unit::Unit;
 
@@ -46,7 +46,7 @@ static COUNTING: Counting = Counting;
 
 fn limited(node: Node) -> Node {
     let limits = Limits::Envoy { requests_per_unit: 10, unit: Unit::Second };
-    Node { rule: Some(Rule::new(limits)), ..node }
+    Node { rule: Some(RuleConfig::new(limits)), ..node }
 }
 
 fn expression(text: &str) -> Pattern {

@@ -12,7 +12,7 @@ use metrics_support::Scrape;
 use serde_json::{Value, json};
 use sluicegate::clock::ManualClock;
 use sluicegate::rules::domain::{Domain, Node};
-use sluicegate::rules::rule::{Limits, Rule};
+use sluicegate::rules::rule::{Limits, RuleConfig};
 use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, rules_of};
 use sluicegate_server::admin::{Options, PATHS, router};
@@ -220,7 +220,7 @@ d.g: limits=[fixed_window closed], shadow_mode: false, quota_mode: false
 
 #[tokio::test]
 async fn a_rule_is_one_line_and_there_is_a_last_one() {
-    let unlimited = |node| Node { rule: Some(Rule::new(Limits::Unlimited)), ..node };
+    let unlimited = |node| Node { rule: Some(RuleConfig::new(Limits::Unlimited)), ..node };
     let domain = |nodes| vec![Domain { descriptors: nodes, ..Domain::new("d") }];
     let told = rlconfig(RuleSet::new(domain(vec![unlimited(Node::any("a\nb"))])).unwrap()).await;
     assert!(told.starts_with("d.a\\nb: unit=") && told.lines().count() == 1, "{told}");

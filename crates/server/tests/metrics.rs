@@ -10,7 +10,7 @@ use sluicegate::clock::ManualClock;
 use sluicegate::redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
 use sluicegate::rules::domain::{Domain, Node};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
-use sluicegate::rules::rule::{Limits, Rule};
+use sluicegate::rules::rule::{Limits, RuleConfig};
 use sluicegate::rules::set::RuleSet;
 use sluicegate::rules::unit::Unit;
 use sluicegate::{Engine, Span, rules_of};
@@ -209,7 +209,7 @@ fn no_name_of_a_rule_breaks_the_format() {
 }
 
 fn envoy(node: Node) -> Node {
-    let rule = Rule::new(Limits::Envoy { requests_per_unit: 1, unit: Unit::Year });
+    let rule = RuleConfig::new(Limits::Envoy { requests_per_unit: 1, unit: Unit::Year });
     Node { rule: Some(rule), ..node }
 }
 

@@ -370,7 +370,7 @@ fn a_tally_beside_another_limit_of_a_rule() {
     use sluicegate::Span;
     use sluicegate::rules::domain::{Domain, Node};
     use sluicegate::rules::limit::Limit;
-    use sluicegate::rules::rule::{Limits, Rule};
+    use sluicegate::rules::rule::{Limits, RuleConfig};
     use sluicegate::rules::set::RuleSet;
     use sluicegate_core::algorithm::concurrency::Concurrency;
     use sluicegate_core::algorithm::tally::Tally;
@@ -379,7 +379,7 @@ fn a_tally_beside_another_limit_of_a_rule() {
     let tally = CoreLimit::Tally(Tally::new(2, Span::from_secs(3_600)).unwrap());
     let slots = CoreLimit::Concurrency(Concurrency::new(1, Span::from_secs(60)).unwrap());
     let limits = [tally, slots].map(|limit| Limit::fixed(None, limit));
-    let rule = Rule::new(Limits::Native(limits.into()));
+    let rule = RuleConfig::new(Limits::Native(limits.into()));
     let users = Node { rule: Some(rule), ..Node::any("user") };
     let rules = RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }]);
     let engine = Engine::builder(rules.unwrap())
@@ -394,10 +394,10 @@ fn a_tally_beside_another_limit_of_a_rule() {
 #[test]
 fn a_rule_without_limits_is_refused() {
     use sluicegate::rules::domain::{Domain, Node};
-    use sluicegate::rules::rule::{Limits, Rule};
+    use sluicegate::rules::rule::{Limits, RuleConfig};
     use sluicegate::rules::set::RuleSet;
 
-    let rule = Rule::new(Limits::Native([].into()));
+    let rule = RuleConfig::new(Limits::Native([].into()));
     let users = Node { rule: Some(rule), ..Node::any("user") };
     let domain = Domain { descriptors: vec![users], ..Domain::new("shop") };
     let refused = Engine::new(RuleSet::new(vec![domain]).unwrap()).unwrap_err().to_string();

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use sluicegate_rules::domain::{Counter, Domain, Joint, Node, Pattern};
 use sluicegate_rules::request::Entry;
-use sluicegate_rules::rule::{Limits, Rule};
+use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::unit::Unit;
 
 /// Rules of one kind, as many as are wanted.
@@ -69,7 +69,7 @@ impl Asked {
 
 fn limited(node: Node) -> Node {
     let limits = Limits::Envoy { requests_per_unit: 100, unit: Unit::Minute };
-    Node { rule: Some(Rule::new(limits)), ..node }
+    Node { rule: Some(RuleConfig::new(limits)), ..node }
 }
 
 fn value(before: &str, number: usize, after: &str) -> String {

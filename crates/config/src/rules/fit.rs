@@ -9,7 +9,7 @@ use sluicegate_core::op::OpKind;
 use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::{Limit, names};
-use sluicegate_rules::rule::{Consistency, Limits, OnLimit, Rule};
+use sluicegate_rules::rule::{Consistency, Limits, OnLimit, RuleConfig};
 
 use super::keys::{Form, Key};
 use super::reader::{Found, Reader, Told};
@@ -45,7 +45,7 @@ impl Reader<'_> {
         &mut self,
         spot: &Spot<'t, '_>,
         found: &Found<'t>,
-        rule: &Rule,
+        rule: &RuleConfig,
     ) -> Result<(), Told> {
         if let Limits::Native(limits) = &rule.limits {
             self.closed(spot, found, limits);
@@ -76,7 +76,7 @@ impl Reader<'_> {
         &mut self,
         spot: &Spot<'t, '_>,
         found: &Found<'t>,
-        rule: &Rule,
+        rule: &RuleConfig,
         judged: &[Judged<'_>],
     ) {
         let Consistency::Eventual { sync_interval } = rule.kept_consistency() else { return };
@@ -99,7 +99,7 @@ impl Reader<'_> {
     }
 
     /// Warns of nodes that would decide by themselves, if it were not for another setting.
-    fn kept<'t>(&mut self, spot: &Spot<'t, '_>, found: &Found<'t>, rule: &Rule) {
+    fn kept<'t>(&mut self, spot: &Spot<'t, '_>, found: &Found<'t>, rule: &RuleConfig) {
         if rule.kept_consistency() == rule.consistency {
             return;
         }
@@ -143,7 +143,7 @@ impl Reader<'_> {
         &mut self,
         spot: &Spot<'t, '_>,
         found: &Found<'t>,
-        rule: &Rule,
+        rule: &RuleConfig,
         judged: &[Judged<'_>],
     ) -> Result<(), Told> {
         let mut fits = Ok(());
@@ -269,7 +269,7 @@ fn unwaiting(on_limit: OnLimit, one: &Judged<'_>) -> Option<String> {
 }
 
 /// A shadow denies nobody, so nobody has to wait.
-fn shadowed(rule: &Rule) -> Option<String> {
+fn shadowed(rule: &RuleConfig) -> Option<String> {
     let shaped = rule.on_limit == OnLimit::Shape && rule.mode == Mode::Shadow;
     let message = "`shape` has no meaning in the mode `shadow`, which denies nobody; remove one of \
                    them";

@@ -4,7 +4,7 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
 use sluicegate_rules::metadata::Metadata;
 use sluicegate_rules::rule::{
-    Consistency, Limits, OnLimit, OnStoreFailure, Overflow, Rare, Rule, SYNC_INTERVAL,
+    Consistency, Limits, OnLimit, OnStoreFailure, Overflow, Rare, RuleConfig, SYNC_INTERVAL,
 };
 
 use super::keys::Key;
@@ -42,7 +42,7 @@ impl Reader<'_> {
         spot: &Spot<'t, '_>,
         found: &Found<'t>,
         names: &mut Names,
-    ) -> Result<Option<Rule>, Told> {
+    ) -> Result<Option<RuleConfig>, Told> {
         let mut rate_limits = found.earlier.clone();
         rate_limits.extend(found.get(Key::RateLimit));
         let rate_limit = self.rate_limit(spot, &rate_limits);
@@ -58,7 +58,7 @@ impl Reader<'_> {
             (Some(rate_limit), _) => {
                 self.of_rate_limit(spot, found, rate_limit, settings, names)?
             }
-            (None, Some(limits)) => made(Rule::new(limits), settings, names),
+            (None, Some(limits)) => made(RuleConfig::new(limits), settings, names),
             (None, None) => return Ok(None),
         };
         self.fit(spot, found, &rule).map(|()| Some(rule))
@@ -76,7 +76,7 @@ impl Reader<'_> {
         rate_limit: RateLimit<'t>,
         mut settings: Settings<'t>,
         names: &mut Names,
-    ) -> Result<Rule, Told> {
+    ) -> Result<RuleConfig, Told> {
         let RateLimit { limits, name, replaces } = rate_limit;
         if !name.is_empty() && settings.id.is_some() {
             let message = "stands beside `rate_limit.name`, got both; keep one of them";
@@ -87,7 +87,7 @@ impl Reader<'_> {
             return Err(self.refuse_key(spot, found, Key::Replaces, message));
         }
         settings.replaces.extend(replaces);
-        let mut rule = made(Rule::new(limits), settings, names);
+        let mut rule = made(RuleConfig::new(limits), settings, names);
         if !name.is_empty() {
             rule.name = Some(name.into());
         }
@@ -96,7 +96,7 @@ impl Reader<'_> {
 }
 
 /// The rule with all that is said about it.
-fn made(mut rule: Rule, settings: Settings<'_>, names: &mut Names) -> Rule {
+fn made(mut rule: RuleConfig, settings: Settings<'_>, names: &mut Names) -> RuleConfig {
     let Settings { replaces, metadata, id, .. } = settings;
     rule.mode = settings.mode;
     rule.consistency = settings.consistency;

@@ -11,7 +11,7 @@ mod twice;
 
 use super::*;
 use sluicegate_rules::domain::Node;
-use sluicegate_rules::rule::Rule;
+use sluicegate_rules::rule::RuleConfig;
 
 fn source(name: &str, text: &str) -> Source {
     Source { name: name.to_owned(), text: text.to_owned() }
@@ -51,7 +51,7 @@ fn node(fields: &str) -> Node {
     domain(&one(fields)).descriptors.remove(0)
 }
 
-fn rule(fields: &str) -> Rule {
+fn rule(fields: &str) -> RuleConfig {
     node(fields).rule.unwrap()
 }
 

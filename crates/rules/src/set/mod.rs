@@ -43,7 +43,7 @@ use self::table::Table;
 use crate::domain::{Counter, Domain, Joint};
 use crate::forward_auth::ForwardAuth;
 use crate::request::Entry;
-use crate::rule::{Limits, Rule};
+use crate::rule::{Limits, RuleConfig};
 
 /// How many entries a descriptor of a rule may have.
 ///
@@ -57,12 +57,12 @@ pub const DEPTH_MAX: usize = 32;
 /// ```
 /// use sluicegate_rules::domain::{Domain, Node};
 /// use sluicegate_rules::request::Entry;
-/// use sluicegate_rules::rule::{Limits, Rule};
+/// use sluicegate_rules::rule::{Limits, RuleConfig};
 /// use sluicegate_rules::set::RuleSet;
 /// use sluicegate_rules::unit::Unit;
 ///
 /// let limited = |node: Node, requests_per_unit| {
-///     let rule = Rule::new(Limits::Envoy { requests_per_unit, unit: Unit::Minute });
+///     let rule = RuleConfig::new(Limits::Envoy { requests_per_unit, unit: Unit::Minute });
 ///     Node { rule: Some(rule), ..node }
 /// };
 /// let descriptors = vec![limited(Node::any("user_id"), 20), limited(Node::text("user_id", "42"), 500)];
@@ -100,7 +100,7 @@ pub struct DomainNo(u32);
 #[derive(Debug)]
 pub struct Found<'a> {
     /// The rule.
-    pub rule: &'a Rule,
+    pub rule: &'a RuleConfig,
     /// Its place in the set.
     pub no: RuleNo,
     /// The way to it.
@@ -212,7 +212,7 @@ const _: () = assert!(size_of::<Node>() == 64);
 
 #[derive(Debug)]
 struct Placed {
-    rule: Rule,
+    rule: RuleConfig,
     node: u32,
     domain: u32,
 }
@@ -241,7 +241,7 @@ impl RuleSet {
     /// # Panics
     /// When the number is of another set.
     #[must_use]
-    pub fn rule(&self, no: RuleNo) -> &Rule {
+    pub fn rule(&self, no: RuleNo) -> &RuleConfig {
         &self.rules[no.0 as usize].rule
     }
 
@@ -311,10 +311,10 @@ impl RuleSet {
     ///
     /// ```
     /// use sluicegate_rules::domain::{Domain, Node};
-    /// use sluicegate_rules::rule::{Limits, Rule};
+    /// use sluicegate_rules::rule::{Limits, RuleConfig};
     /// use sluicegate_rules::set::RuleSet;
     ///
-    /// let login = Node { rule: Some(Rule::new(Limits::Unlimited)), ..Node::text("path", "/login*") };
+    /// let login = Node { rule: Some(RuleConfig::new(Limits::Unlimited)), ..Node::text("path", "/login*") };
     /// let user = Node { descriptors: vec![login], ..Node::any("user_id") };
     /// let rules = RuleSet::new(vec![Domain { descriptors: vec![user], ..Domain::new("shop") }])?;
     /// let no = rules.rules().next().unwrap();

@@ -12,12 +12,12 @@ use crate::network::Network;
 /// use sluicegate_rules::domain::{Domain, Node};
 /// use sluicegate_rules::plan::Plan;
 /// use sluicegate_rules::request::{Descriptor, Entry, Request};
-/// use sluicegate_rules::rule::{Limits, Rule};
+/// use sluicegate_rules::rule::{Limits, RuleConfig};
 /// use sluicegate_rules::set::{RuleSet, write_readable};
 /// use sluicegate_rules::unit::Unit;
 ///
 /// let mut users = Node::any("user_id");
-/// users.rule = Some(Rule::new(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute }));
+/// users.rule = Some(RuleConfig::new(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute }));
 /// let rules = RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }])?;
 /// let entries = [Entry::new("user_id", "a|b")];
 /// let mut plan = Plan::default();

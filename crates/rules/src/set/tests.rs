@@ -13,7 +13,7 @@ mod trees;
 use crate as rules;
 use crate::domain::{Domain, Joint, Node, Pattern};
 use crate::request::Entry;
-use crate::rule::{Limits, Rule};
+use crate::rule::{Limits, RuleConfig};
 use crate::set::{RuleSet, RuleSetError};
 use crate::unit::Unit;
 
@@ -35,8 +35,8 @@ fn networks(key: &str, networks: &str) -> Node {
 }
 
 /// A rule that is known by its number.
-fn rule(number: u32) -> Rule {
-    Rule::new(Limits::Envoy { requests_per_unit: number, unit: Unit::Minute })
+fn rule(number: u32) -> RuleConfig {
+    RuleConfig::new(Limits::Envoy { requests_per_unit: number, unit: Unit::Minute })
 }
 
 /// The node with a rule that is known by its number.
@@ -143,7 +143,7 @@ fn what_a_rule_is_known_by_is_its_own() {
     assert!(RuleSet::new(vec![domain(Joint::Apart, vec![expression(), other])]).is_ok());
 
     let named = |key: &str, limits: Limits| {
-        let rule = Rule { name: Some("first".into()), ..Rule::new(limits) };
+        let rule = RuleConfig { name: Some("first".into()), ..RuleConfig::new(limits) };
         Node { rule: Some(rule), ..any(key) }
     };
     let native = |key| named(key, Limits::Native(Box::default()));

@@ -17,7 +17,7 @@ use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 use sluicegate_rules::plan::{DomainIs, List, Listed, Plan, Step, Under};
 use sluicegate_rules::request::{Override, Request};
-use sluicegate_rules::rule::{Limits, Rule as Written};
+use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::set::RuleNo;
 
 use super::Snapshot;
@@ -151,10 +151,10 @@ impl Snapshot<'_> {
             Under::Nothing | Under::Replaced(_) => Manner::Free,
             Under::Override(limit) => Manner::Override(limit),
             Under::Rule(no) => match self.live.rules.rule(no) {
-                Written { limits: Limits::Unlimited, .. } => Manner::Free,
-                Written { limits: Limits::Envoy { .. }, .. } => Manner::Alone(no),
+                RuleConfig { limits: Limits::Unlimited, .. } => Manner::Free,
+                RuleConfig { limits: Limits::Envoy { .. }, .. } => Manner::Alone(no),
                 // Whether it denies says nothing about the request as long as another of its kind does not.
-                Written { quota_mode: true, .. } => Manner::Once(no),
+                RuleConfig { quota_mode: true, .. } => Manner::Once(no),
                 // Nobody has to agree to what is given back, and who cannot take it does not keep the others from theirs.
                 _ if matches!(want, Want::Refund | Want::Reset) => Manner::Once(no),
                 _ => Manner::Together(no),

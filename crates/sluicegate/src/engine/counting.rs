@@ -31,12 +31,12 @@ impl Snapshot<'_> {
     /// ```
     /// use sluicegate::rules::domain::{Domain, Node};
     /// use sluicegate::rules::request::{Descriptor, Entry, Request};
-    /// use sluicegate::rules::rule::{Limits, Rule};
+    /// use sluicegate::rules::rule::{Limits, RuleConfig};
     /// use sluicegate::rules::set::RuleSet;
     /// use sluicegate::rules::unit::Unit;
     /// use sluicegate::{Engine, Stats};
     ///
-    /// let rule = Rule::new(Limits::Envoy { requests_per_unit: 10, unit: Unit::Year });
+    /// let rule = RuleConfig::new(Limits::Envoy { requests_per_unit: 10, unit: Unit::Year });
     /// let users = Node { rule: Some(rule), ..Node::any("user_id") };
     /// let domain = Domain { descriptors: vec![users], ..Domain::new("shop") };
     /// let engine = Engine::new(RuleSet::new(vec![domain])?)?;

@@ -12,7 +12,7 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::Limit;
 #[cfg(feature = "redis")]
 use sluicegate_rules::rule::Consistency;
-use sluicegate_rules::rule::{Limits, Overflow, Rule as Written};
+use sluicegate_rules::rule::{Limits, Overflow, RuleConfig};
 use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
@@ -103,7 +103,8 @@ impl Live {
         #[cfg(feature = "redis")]
         let local = || rules.rules().map(|no| rules.rule(no)).filter(|one| decides_here(one));
         #[cfg(feature = "redis")]
-        let is_eventual = |rule: &Written| matches!(rule.consistency, Consistency::Eventual { .. });
+        let is_eventual =
+            |rule: &RuleConfig| matches!(rule.consistency, Consistency::Eventual { .. });
         Self {
             elastic: elastic.collect(),
             #[cfg(feature = "redis")]
@@ -314,7 +315,7 @@ pub(super) fn check_all(rules: &RuleSet) -> Result<(), LimitError> {
 }
 
 /// The limits of a rule as the engine enforces them.
-pub(super) fn limits_of(written: &Written) -> Vec<Limit> {
+pub(super) fn limits_of(written: &RuleConfig) -> Vec<Limit> {
     match &written.limits {
         Limits::Unlimited => vec![Limit::fixed(None, CoreLimit::Unlimited)],
         Limits::Native(limits) => limits.to_vec(),

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use sluicegate_core::mode::Mode;
-use sluicegate_rules::rule::Rule as Written;
+use sluicegate_rules::rule::RuleConfig;
 use sluicegate_rules::set::{RuleNo, RuleSet};
 
 use super::Engine;
@@ -39,12 +39,12 @@ impl Engine {
     /// use sluicegate::Engine;
     /// use sluicegate::rules::domain::{Domain, Node};
     /// use sluicegate::rules::request::{Descriptor, Entry, Request};
-    /// use sluicegate::rules::rule::{Limits, Rule};
+    /// use sluicegate::rules::rule::{Limits, RuleConfig};
     /// use sluicegate::rules::set::RuleSet;
     /// use sluicegate::rules::unit::Unit;
     ///
     /// let rules = |requests_per_unit| {
-    ///     let rule = Rule::new(Limits::Envoy { requests_per_unit, unit: Unit::Year });
+    ///     let rule = RuleConfig::new(Limits::Envoy { requests_per_unit, unit: Unit::Year });
     ///     let users = Node { rule: Some(rule), ..Node::any("user_id") };
     ///     RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }])
     /// };
@@ -115,7 +115,7 @@ fn join(old: &Live, rules: &RuleSet) -> Joined {
     let (mut moved, mut newly_elastic) = (Vec::new(), Vec::new());
     let mut reloaded = Reloaded::default();
     let mut seats = Vec::with_capacity(rules.rules().len());
-    let is_elastic = |rule: &Written| matches!(rule.mode, Mode::Elastic { .. });
+    let is_elastic = |rule: &RuleConfig| matches!(rule.mode, Mode::Elastic { .. });
     for no in rules.rules() {
         // What is taken is not there for another of the same name.
         let was = before.remove(&rules.lasting_key(no));
@@ -144,6 +144,6 @@ fn join(old: &Live, rules: &RuleSet) -> Joined {
 }
 
 /// Whether everybody is judged alike.
-fn is_same(old: &Written, new: &Written) -> bool {
+fn is_same(old: &RuleConfig, new: &RuleConfig) -> bool {
     old.limits == new.limits && old.mode == new.mode && old.overflow == new.overflow
 }

@@ -6,7 +6,7 @@ use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::explain::{End, Explained, Look};
 use sluicegate_rules::plan::{DomainIs, List, Plan, Step, Under};
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
-use sluicegate_rules::rule::{Limits, Rule};
+use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::set::{RuleNo, RuleSet};
 
 use super::hints::{unknown_domain, why_not};
@@ -286,7 +286,7 @@ fn counter(domain: &str, looks: &[Look<'_>]) -> Vec<String> {
 }
 
 /// The rule of the request that replaces this one.
-fn replaced_by(set: &RuleSet, plan: &Plan, place: usize, rule: &Rule) -> Option<String> {
+fn replaced_by(set: &RuleSet, plan: &Plan, place: usize, rule: &RuleConfig) -> Option<String> {
     let name = rule.name.as_ref()?;
     let others = plan.steps().iter().enumerate().filter(|(other, _)| *other != place);
     let mut rules = others.filter_map(|(_, step)| match step.under {

@@ -22,7 +22,7 @@ use sluicegate_rules::domain::{Counter, Domain, Listed, Node, Pattern};
 use sluicegate_rules::limit::Limit;
 use sluicegate_rules::network::Prefix;
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
-use sluicegate_rules::rule::{Limits, Rare, Rule};
+use sluicegate_rules::rule::{Limits, Rare, RuleConfig};
 use sluicegate_rules::set::RuleSet;
 use sluicegate_rules::unit::Unit;
 
@@ -234,7 +234,7 @@ pub fn counter() -> impl Strategy<Value = Counter> {
     ]
 }
 
-pub fn rule() -> impl Strategy<Value = Rule> {
+pub fn rule() -> impl Strategy<Value = RuleConfig> {
     let replaces = prop_oneof![
         5 => Just(Vec::new()),
         1 => prop::collection::vec(name(), 1..=2),
@@ -251,7 +251,7 @@ pub fn rule() -> impl Strategy<Value = Rule> {
         .prop_map(|(limits, mode, cost, quota_mode, name, replaces)| {
             let rare =
                 (!replaces.is_empty()).then(|| Box::new(Rare { replaces, ..Rare::default() }));
-            Rule { mode, cost, quota_mode, name, rare, ..Rule::new(limits) }
+            RuleConfig { mode, cost, quota_mode, name, rare, ..RuleConfig::new(limits) }
         })
 }
 
@@ -369,7 +369,7 @@ fn tidy_level(level: &mut Vec<Node>, names: &mut Vec<Box<str>>) {
     }
 }
 
-fn tidy_rule(rule: &mut Rule, names: &mut Vec<Box<str>>) {
+fn tidy_rule(rule: &mut RuleConfig, names: &mut Vec<Box<str>>) {
     let Limits::Native(limits) = &mut rule.limits else {
         if matches!(rule.mode, Mode::Elastic { .. }) {
             rule.mode = Mode::Hard;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use sluicegate_core::mode::Mode;
 use sluicegate_rules::domain::{Counter, Domain, Node};
-use sluicegate_rules::rule::{Limits, Rule};
+use sluicegate_rules::rule::{Limits, RuleConfig};
 
 use super::anything::{
     Asked, Numbers, asked, counter, limit_of, limits, mode, name, node, numbers, rule, rule_set,
@@ -35,7 +35,7 @@ pub enum Edit {
     Name(Option<Box<str>>),
     Counter(Counter),
     Cost(u64),
-    Rule(Option<Box<Rule>>),
+    RuleConfig(Option<Box<RuleConfig>>),
     Remove,
     Add(Box<Node>),
     /// To the front of its domain.

@@ -8,7 +8,7 @@ use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::limit::State;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
-use sluicegate_rules::rule::{Limits, Rule};
+use sluicegate_rules::rule::{Limits, RuleConfig};
 
 use super::matching::Lasting;
 
@@ -60,7 +60,7 @@ pub fn on_counter(stats: &mut Stats, limit: u32, cost: u64, account: &Account, v
 }
 
 /// A hit on limits that are charged all or not at all.
-pub fn on_rule(stats: &mut Stats, rule: &Rule, cost: u64, verdict: &Verdict, now: Timestamp) {
+pub fn on_rule(stats: &mut Stats, rule: &RuleConfig, cost: u64, verdict: &Verdict, now: Timestamp) {
     let cost = cost.min(EXACT_MAX);
     stats.total_hits += cost;
     if is_over(verdict) {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use sluicegate_rules::domain::{Counter, Domain, Listed, Node, Pattern};
 use sluicegate_rules::network::Network;
-use sluicegate_rules::rule::{Limits, Rule};
+use sluicegate_rules::rule::{Limits, RuleConfig};
 
 pub type Entries = Vec<(&'static str, &'static str)>;
 
@@ -43,7 +43,7 @@ pub enum Counted {
 /// A rule, and where it stands.
 #[derive(Debug, Clone)]
 pub struct Placed<'a> {
-    pub rule: &'a Rule,
+    pub rule: &'a RuleConfig,
     pub lasting: Lasting,
     /// `shop/user/path=/login*`.
     pub way: String,
@@ -114,7 +114,7 @@ pub fn is_listed(list: &[Listed], (key, value): (&str, &str)) -> bool {
     list.iter().any(|listed| listed.key == key && fits(&listed.value, value))
 }
 
-fn placed<'a>(domain: &Domain, way: &[&'a Node], rule: &'a Rule) -> Placed<'a> {
+fn placed<'a>(domain: &Domain, way: &[&'a Node], rule: &'a RuleConfig) -> Placed<'a> {
     let lasting = match (&rule.name, &rule.limits) {
         (Some(name), Limits::Native(_)) => {
             let one = way.iter().all(|node| {

@@ -14,7 +14,7 @@ use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 use sluicegate_rules::domain::Domain;
 use sluicegate_rules::request::Override;
-use sluicegate_rules::rule::{Limits, Rule};
+use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::unit::Unit;
 
 use super::anything::Asked;
@@ -41,8 +41,8 @@ impl Want {
 #[derive(Debug, Clone, PartialEq)]
 pub enum IsUnder {
     Nothing,
-    Rule(String, Rule),
-    Replaced(String, Rule),
+    RuleConfig(String, RuleConfig),
+    Replaced(String, RuleConfig),
     Override(Override),
 }
 
@@ -319,7 +319,7 @@ impl Model {
         }
     }
 
-    fn is_open(&self, lasting: &Lasting, rule: &Rule, now: Timestamp) -> bool {
+    fn is_open(&self, lasting: &Lasting, rule: &RuleConfig, now: Timestamp) -> bool {
         matches!(rule.mode, Mode::Elastic { .. })
             && self.gates.get(lasting).is_some_and(|gate| gate.is_open(now))
     }
@@ -423,14 +423,14 @@ fn is_allowed(statuses: &[(IsUnder, Verdict)]) -> bool {
 }
 
 /// A rule, and a number that no other has.
-fn of_lasting(domains: &[Domain], lasting: &Lasting) -> (usize, Rule) {
+fn of_lasting(domains: &[Domain], lasting: &Lasting) -> (usize, RuleConfig) {
     let placed = all(domains);
     let number = placed.iter().position(|placed| placed.lasting == *lasting).unwrap();
     (number, placed[number].rule.clone())
 }
 
 /// The limits of a rule at a moment.
-fn steps(rule: &Rule, number: usize, now: Timestamp) -> Vec<Step> {
+fn steps(rule: &RuleConfig, number: usize, now: Timestamp) -> Vec<Step> {
     match &rule.limits {
         Limits::Unlimited => vec![CoreLimit::Unlimited],
         Limits::Envoy { requests_per_unit, unit } => {
@@ -449,8 +449,8 @@ fn tally(most: u32, unit: Unit) -> Step {
 }
 
 /// Limits are matched by name, nameless ones by their place.
-fn continued(old: &Rule, new: &Rule) -> Vec<Option<usize>> {
-    let names = |rule: &Rule| match &rule.limits {
+fn continued(old: &RuleConfig, new: &RuleConfig) -> Vec<Option<usize>> {
+    let names = |rule: &RuleConfig| match &rule.limits {
         Limits::Native(limits) => {
             limits.iter().map(|limit| limit.name().map(str::to_owned)).collect()
         }

@@ -279,7 +279,7 @@ fn metadata_is_free() {
     assert!(nan.starts_with("metadata.a: error parsing metadata"), "{nan}");
 }
 
-fn rule_without_metadata() -> Rule {
+fn rule_without_metadata() -> RuleConfig {
     rule(&format!("key: k, {LIMIT}, metadata: ~"))
 }
 

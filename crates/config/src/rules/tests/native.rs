@@ -12,7 +12,7 @@ use sluicegate_rules::rule::{
 const BUCKET: &str = "limits: { algorithm: token_bucket, rate: 10/s, burst: 50 }";
 const WINDOW: &str = "limits: [{ name: daily, algorithm: fixed_window, rate: 10/day }]";
 
-fn set(fields: &str) -> Rule {
+fn set(fields: &str) -> RuleConfig {
     rule(&format!("key: k, {BUCKET}, {fields}"))
 }
 

@@ -68,7 +68,7 @@ fn compare_trees(set: &RuleSet, written: &[Node], read: &[Configured<'_>]) {
 fn compare_ways(domain: &Domain, set: &RuleSet, entries: &[Entry<'_>]) {
     let expected = naive::find(domain, entries);
     let found = set.find("d", entries);
-    let cost = |rule: &super::rules::rule::Rule| rule.cost;
+    let cost = |rule: &super::rules::rule::RuleConfig| rule.cost;
     assert_eq!(
         found.as_ref().map(|found| cost(found.rule)),
         expected.and_then(|node| node.rule.as_ref().map(cost)),

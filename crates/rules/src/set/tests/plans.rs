@@ -26,7 +26,7 @@ fn told(set: &RuleSet, asked: &[&str]) -> Vec<String> {
 }
 
 fn named(name: &str, replaces: &[&str], limits: Limits) -> Node {
-    let mut rule = Rule::new(limits);
+    let mut rule = RuleConfig::new(limits);
     rule.name = (!name.is_empty()).then(|| name.into());
     let replaces: Vec<Box<str>> = replaces.iter().map(|name| (*name).into()).collect();
     rule.rare = (!replaces.is_empty()).then(|| Box::new(Rare { replaces, metadata: None }));

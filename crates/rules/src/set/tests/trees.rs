@@ -6,7 +6,7 @@ use regex::Regex;
 use super::naive::drop_twins;
 use super::rules::domain::{Counter, Domain, Joint, Listed, Node, Pattern};
 use super::rules::network::Prefix;
-use super::rules::rule::{Limits, Rule};
+use super::rules::rule::{Limits, RuleConfig};
 
 /// Bytes, taken one after the other; behind their end there are zeros.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +91,7 @@ impl Bytes<'_> {
             node.value_to_metric = self.one_in(3);
             if !self.one_in(4) {
                 *rules += 1;
-                let mut rule = Rule::new(Limits::Unlimited);
+                let mut rule = RuleConfig::new(Limits::Unlimited);
                 rule.cost = *rules;
                 node.rule = Some(rule);
             }

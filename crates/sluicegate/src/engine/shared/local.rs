@@ -15,7 +15,7 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::plan::Plan;
-use sluicegate_rules::rule::{Consistency, Limits, Rule as Written};
+use sluicegate_rules::rule::{Consistency, Limits, RuleConfig};
 use sluicegate_rules::set::RuleNo;
 
 use super::eventual::Eventual;
@@ -242,7 +242,7 @@ impl SharedEngine {
 /// Whether a rule is one that nodes may decide by themselves. Soft, elastic and shadow limits say more than yes and no, and quotas deny only together: they are
 /// strict whatever they say.
 #[inline]
-pub(in crate::engine) fn decides_here(written: &Written) -> bool {
+pub(in crate::engine) fn decides_here(written: &RuleConfig) -> bool {
     written.consistency != Consistency::Strict
         && written.mode == Mode::Hard
         && !written.quota_mode

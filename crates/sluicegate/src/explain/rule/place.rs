@@ -6,7 +6,7 @@ use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::limit::Limit as CoreLimit;
 use sluicegate_rules::domain::Counter;
 use sluicegate_rules::limit::Limit;
-use sluicegate_rules::rule::{Limits, Rule};
+use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::set::{Configured, RuleNo, RuleSet};
 
 use crate::estimate::{Estimate, bytes_per_identity};
@@ -94,7 +94,7 @@ impl<'a> Placed<'a> {
 
     /// The rule itself.
     #[must_use]
-    pub fn rule(&self) -> &'a Rule {
+    pub fn rule(&self) -> &'a RuleConfig {
         self.set.rule(self.no)
     }
 

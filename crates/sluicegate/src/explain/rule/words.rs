@@ -11,7 +11,7 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_rules::calendar::Calendar;
 use sluicegate_rules::domain::Counter;
 use sluicegate_rules::limit::Limit;
-use sluicegate_rules::rule::{Consistency, Limits, OnLimit, OnStoreFailure, Overflow, Rule};
+use sluicegate_rules::rule::{Consistency, Limits, OnLimit, OnStoreFailure, Overflow, RuleConfig};
 use sluicegate_rules::unit::Unit;
 
 use super::{Placed, varies};
@@ -146,12 +146,12 @@ pub(crate) fn zone(limit: &Limit) -> Option<&str> {
 /// # Ok::<(), sluicegate::RulesError>(())
 /// ```
 #[must_use]
-pub fn settings(rule: &Rule) -> Vec<String> {
+pub fn settings(rule: &RuleConfig) -> Vec<String> {
     let mut all = vec![mode(rule.mode), consistency(rule)];
     if rule.cost != 1 {
         all.push(format!("a hit costs {}", grouped(rule.cost)));
     }
-    if rule.on_store_failure != Rule::new(rule.limits.clone()).on_store_failure {
+    if rule.on_store_failure != RuleConfig::new(rule.limits.clone()).on_store_failure {
         all.push(format!("without the store: {}", on_store_failure(rule.on_store_failure)));
     }
     if rule.on_limit != OnLimit::Deny {
@@ -188,7 +188,7 @@ fn show_percent(thousandths: u64) -> String {
 }
 
 /// As it is written, and what it counts as where that is something else.
-fn consistency(rule: &Rule) -> String {
+fn consistency(rule: &RuleConfig) -> String {
     let written = match rule.consistency {
         Consistency::Strict => "strict".to_owned(),
         Consistency::StrictUntilHot => "strict, hot keys leased".to_owned(),
@@ -204,7 +204,7 @@ fn consistency(rule: &Rule) -> String {
 }
 
 /// What nodes that share a rule promise together, in a sentence; nothing of a rule that is simply strict.
-pub(crate) fn promise(rule: &Rule) -> Option<String> {
+pub(crate) fn promise(rule: &RuleConfig) -> Option<String> {
     let asks = "never above the limit: every decision asks the store";
     match (rule.consistency, rule.kept_consistency()) {
         (Consistency::Strict, _) => None,
@@ -228,7 +228,7 @@ pub(crate) fn promise(rule: &Rule) -> Option<String> {
 
 /// What passes while the store does not answer, in a sentence; nothing of a rule that limits
 /// nothing.
-pub(crate) fn outage(rule: &Rule) -> Option<String> {
+pub(crate) fn outage(rule: &RuleConfig) -> Option<String> {
     if matches!(rule.limits, Limits::Unlimited) {
         return None;
     }

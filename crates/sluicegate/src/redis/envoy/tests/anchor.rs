@@ -8,7 +8,7 @@ use sluicegate_config::rules::{Options, Source, load};
 use sluicegate_core::mode::Mode;
 use sluicegate_rules::plan::{Plan, Under};
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
-use sluicegate_rules::rule::{Limits, Rule};
+use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::set::{RuleSet, write_envoy_key};
 use sluicegate_rules::unit::Unit;
 use sluicegate_testkit::redis::Single;
@@ -125,7 +125,7 @@ fn limit_of(rules: &RuleSet, under: Under) -> Option<(Unit, u32, bool)> {
     match under {
         Under::Override(limit) => Some((limit.unit, limit.requests_per_unit, false)),
         Under::Rule(no) => match rules.rule(no) {
-            Rule { limits: Limits::Envoy { requests_per_unit, unit }, mode, .. } => {
+            RuleConfig { limits: Limits::Envoy { requests_per_unit, unit }, mode, .. } => {
                 Some((*unit, *requests_per_unit, *mode == Mode::Shadow))
             }
             _ => None,

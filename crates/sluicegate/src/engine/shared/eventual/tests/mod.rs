@@ -22,7 +22,7 @@ use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::domain::{Domain, Node};
 use sluicegate_rules::limit::Limit;
-use sluicegate_rules::rule::{Consistency, Limits, Rule as Written};
+use sluicegate_rules::rule::{Consistency, Limits, RuleConfig};
 use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
@@ -127,7 +127,7 @@ fn store(url: &str, seed: Option<u64>, clock: Option<Arc<dyn crate::clock::Clock
 /// That of the only rule there is.
 fn a_number() -> RuleNo {
     let mut node = Node::any("user");
-    node.rule = Some(Written::new(Limits::Envoy { requests_per_unit: 1, unit: Unit::Day }));
+    node.rule = Some(RuleConfig::new(Limits::Envoy { requests_per_unit: 1, unit: Unit::Day }));
     let domain = Domain { descriptors: vec![node], ..Domain::new("test") };
     RuleSet::new(vec![domain]).unwrap().rules().next().unwrap()
 }
