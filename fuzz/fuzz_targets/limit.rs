@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| {
             for limit in &limits {
                 let mut bytes = Vec::new();
                 limit.write(&mut bytes);
-                let read = sluicegate_rules::limit::Limit::read(&mut bytes.as_slice());
+                let read = sluicegate_rules::limit::LimitConfig::read(&mut bytes.as_slice());
                 assert_eq!(read.as_ref(), Some(limit));
             }
         }

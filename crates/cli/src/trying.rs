@@ -16,7 +16,7 @@ use sluicegate_lab::on_redis::OnRedis;
 use sluicegate_lab::picture::Recorder;
 use sluicegate_lab::script::Script;
 use sluicegate_lab::trial::Trial;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use crate::output::written;
 
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A trial in a Redis, under a name that nobody else has.
-fn on_redis(url: &str, limits: Vec<Limit>, mode: Mode) -> anyhow::Result<OnRedis> {
+fn on_redis(url: &str, limits: Vec<LimitConfig>, mode: Mode) -> anyhow::Result<OnRedis> {
     use std::hash::{BuildHasher, RandomState};
 
     let namespace = format!("sluicegate:try:{:016x}:", RandomState::new().hash_one(url));
@@ -109,7 +109,7 @@ fn under_trial(
     source: &str,
     text: &str,
     mode_text: Option<&str>,
-) -> Result<(Vec<Limit>, Mode), String> {
+) -> Result<(Vec<LimitConfig>, Mode), String> {
     let limits = limits(source, text);
     let mode = mode_text.map_or(Ok(Mode::Hard), |text| mode("--mode", text));
     match (limits, mode) {

@@ -12,8 +12,8 @@ pub(crate) mod algorithms;
 
 use std::collections::HashMap;
 
-use sluicegate_core::limit::Limit as CoreLimit;
-use sluicegate_rules::limit::Limit;
+use sluicegate_core::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use self::algorithms::{Allows, FORMS, Form};
 use crate::fields::{self, Field, Fields, Value};
@@ -55,7 +55,7 @@ const EXAMPLE: &str = "{ algorithm: token_bucket, rate: 10/s }";
 ///
 /// # Errors
 /// Everything that is wrong with the text, all at once.
-pub fn limits(source_name: &str, text: &str) -> Result<Vec<Limit>, Problems> {
+pub fn limits(source_name: &str, text: &str) -> Result<Vec<LimitConfig>, Problems> {
     let mut report = Report::new(source_name);
     let read = fields::document(text, EXAMPLE, &mut report)
         .and_then(|root| limits_of(&Value::root(&root), &mut report));
@@ -63,7 +63,10 @@ pub fn limits(source_name: &str, text: &str) -> Result<Vec<Limit>, Problems> {
 }
 
 /// Reads the limits of a value: one, or a list of them.
-pub(crate) fn limits_of(value: &Value<'_>, report: &mut Report) -> Result<Vec<Limit>, Reported> {
+pub(crate) fn limits_of(
+    value: &Value<'_>,
+    report: &mut Report,
+) -> Result<Vec<LimitConfig>, Reported> {
     let mut names = Names::default();
     let Some(items) = value.items() else {
         if matches!(value.node().content, Content::Mapping(_)) {
@@ -92,7 +95,11 @@ pub(crate) fn limits_of(value: &Value<'_>, report: &mut Report) -> Result<Vec<Li
 /// The names given so far, and the line of each.
 type Names = HashMap<String, usize>;
 
-fn limit_of(value: &Value<'_>, names: &mut Names, report: &mut Report) -> Result<Limit, Reported> {
+fn limit_of(
+    value: &Value<'_>,
+    names: &mut Names,
+    report: &mut Report,
+) -> Result<LimitConfig, Reported> {
     let mut fields = value.fields("a limit", EXAMPLE, report)?;
     let name = name_of(&mut fields, names, report);
     let (form, chosen) = match form_of(&mut fields, report) {
@@ -109,9 +116,9 @@ fn limit_of(value: &Value<'_>, names: &mut Names, report: &mut Report) -> Result
     chosen?;
     let (name, allows) = (name?, allows?);
     Ok(match allows {
-        Allows::Fixed(CoreLimit::Closed) => Limit::closed(name, form.name),
-        Allows::Fixed(limit) => Limit::fixed(name, limit),
-        Allows::Calendar(rate, calendar) => Limit::calendar(name, rate, calendar),
+        Allows::Fixed(Limit::Closed) => LimitConfig::closed(name, form.name),
+        Allows::Fixed(limit) => LimitConfig::fixed(name, limit),
+        Allows::Calendar(rate, calendar) => LimitConfig::calendar(name, rate, calendar),
     })
 }
 

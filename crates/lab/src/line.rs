@@ -7,7 +7,7 @@ use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::change::Keep;
 use sluicegate_core::op::RESERVE_TTL;
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 /// The longest key or id, in bytes.
 pub const KEY_BYTES_MAX: usize = 4_096;
@@ -41,7 +41,7 @@ pub enum Ask {
     Reserve { cost: u64, ttl: Span, id: String },
     Commit { cost: u64, id: String },
     Cancel { id: String },
-    SetLimit { limits: Vec<Limit>, keep: Keep },
+    SetLimit { limits: Vec<LimitConfig>, keep: Keep },
 }
 
 /// The operations, and the fields that each takes beside `at_us`, `op`, `key` and `load`.
@@ -161,7 +161,7 @@ fn list(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-fn new_limits(fields: &Map<String, Value>) -> Result<Vec<Limit>, String> {
+fn new_limits(fields: &Map<String, Value>) -> Result<Vec<LimitConfig>, String> {
     let text = match fields.get("limit") {
         None | Some(Value::Null) => {
             return Err("`set_limit` needs a `limit`: the mapping that `--limit` takes".into());

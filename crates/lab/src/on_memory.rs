@@ -9,7 +9,7 @@ use sluicegate::{Answer, LimitError, Limiter, Op};
 use sluicegate_config::quota::explain;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Timestamp;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use crate::answer::Printed;
 use crate::ids::Ids;
@@ -31,7 +31,7 @@ impl OnMemory {
     ///
     /// # Errors
     /// When the mode does not fit one of the limits.
-    pub fn new(limits: Vec<Limit>, mode: Mode) -> Result<Self, String> {
+    pub fn new(limits: Vec<LimitConfig>, mode: Mode) -> Result<Self, String> {
         let clock = ManualClock::at(Timestamp::EPOCH);
         let holds_slots = holds_slots(&limits);
         let builder = Limiter::builder().limits(limits).mode(mode).clock(clock.clone());
@@ -84,7 +84,7 @@ impl OnMemory {
     }
 }
 
-fn holds_slots(limits: &[Limit]) -> bool {
+fn holds_slots(limits: &[LimitConfig]) -> bool {
     limits.iter().any(|limit| limit.algorithm() == "concurrency")
 }
 

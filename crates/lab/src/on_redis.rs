@@ -11,7 +11,7 @@ use sluicegate_core::account::Moment;
 use sluicegate_core::mode::{Gate, Mode};
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
-use sluicegate_rules::limit::{Limit, names};
+use sluicegate_rules::limit::{LimitConfig, names};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::answer::Printed;
@@ -40,7 +40,12 @@ impl OnRedis {
     ///
     /// # Errors
     /// When the mode does not fit one of the limits, the address is none, or nobody answers there.
-    pub fn new(url: &str, namespace: &str, limits: Vec<Limit>, mode: Mode) -> Result<Self, String> {
+    pub fn new(
+        url: &str,
+        namespace: &str,
+        limits: Vec<LimitConfig>,
+        mode: Mode,
+    ) -> Result<Self, String> {
         let address = Address::parse(url).map_err(|error| error.to_string())?;
         // As it is shown, without its password.
         let url = address.to_string();

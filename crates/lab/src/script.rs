@@ -22,7 +22,7 @@ use sluicegate_config::mode::mode;
 use sluicegate_config::units::{show_span, span_or_zero};
 use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use crate::answer::Printed;
 use crate::line::Line;
@@ -36,7 +36,7 @@ pub struct Script {
     /// The limit as it is written.
     pub limit_text: String,
     /// The limits.
-    pub limits: Vec<Limit>,
+    pub limits: Vec<LimitConfig>,
     /// The mode as it is written, if it is.
     pub mode_text: Option<String>,
     /// The mode.

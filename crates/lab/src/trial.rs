@@ -10,7 +10,7 @@ use sluicegate_core::limit::State;
 use sluicegate_core::mode::{Gate, Mode, Step};
 use sluicegate_core::op::{Op, OpKind};
 use sluicegate_core::time::Timestamp;
-use sluicegate_rules::limit::{Limit, continued, names};
+use sluicegate_rules::limit::{LimitConfig, continued, names};
 
 use crate::answer::Printed;
 use crate::ids::Ids;
@@ -22,7 +22,7 @@ pub const KEYS_MAX: usize = 1_000_000;
 /// Limits under trial, with the accounts of all keys seen so far.
 #[derive(Debug, Clone)]
 pub struct Trial {
-    limits: Vec<Limit>,
+    limits: Vec<LimitConfig>,
     names: Vec<String>,
     mode: Mode,
     gate: Gate,
@@ -43,7 +43,7 @@ impl Trial {
     ///
     /// # Errors
     /// When the mode does not fit one of the limits.
-    pub fn new(limits: Vec<Limit>, mode: Mode) -> Result<Self, String> {
+    pub fn new(limits: Vec<LimitConfig>, mode: Mode) -> Result<Self, String> {
         steps(&limits, mode, Timestamp::EPOCH)?;
         let names = names(&limits);
         Ok(Self { limits, names, mode, gate: Gate::default(), people: HashMap::new() })
@@ -115,12 +115,17 @@ impl Trial {
 
     /// The limits under trial.
     #[must_use]
-    pub fn limits(&self) -> &[Limit] {
+    pub fn limits(&self) -> &[LimitConfig] {
         &self.limits
     }
 
     /// Replaces the limits for everybody, whoever's line it came on.
-    fn set_limits(&mut self, limits: Vec<Limit>, keep: Keep, now: Timestamp) -> Result<(), String> {
+    fn set_limits(
+        &mut self,
+        limits: Vec<LimitConfig>,
+        keep: Keep,
+        now: Timestamp,
+    ) -> Result<(), String> {
         let old = steps(&self.limits, self.mode, now)?;
         let new = steps(&limits, self.mode, now)?;
         if let Some(reason) = old.iter().find_map(|step| step.limit().refuses(OpKind::SetLimit)) {
@@ -136,7 +141,8 @@ impl Trial {
     }
 }
 
-fn steps(limits: &[Limit], mode: Mode, now: Timestamp) -> Result<Vec<Step>, String> {
-    let step = |limit: &Limit| Step::new(limit.at(now), mode).map_err(|error| explain(&error));
+fn steps(limits: &[LimitConfig], mode: Mode, now: Timestamp) -> Result<Vec<Step>, String> {
+    let step =
+        |limit: &LimitConfig| Step::new(limit.at(now), mode).map_err(|error| explain(&error));
     limits.iter().map(step).collect()
 }

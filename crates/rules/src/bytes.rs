@@ -1,11 +1,11 @@
 //! A configured limit as bytes, for a store that writes down what its states belong to.
 
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::Span;
 
 use crate::calendar::{Calendar, CalendarUnit};
-use crate::limit::{Allows, Limit};
+use crate::limit::{Allows, LimitConfig};
 
 const FIXED: u8 = 0;
 const CLOSED: u8 = 1;
@@ -28,17 +28,17 @@ const ALGORITHMS: [&str; 11] = [
 const UNITS: [CalendarUnit; 4] =
     [CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year];
 
-impl Limit {
+impl LimitConfig {
     /// Appends this limit to `out`.
     ///
     /// ```
-    /// use sluicegate_core::limit::Limit as CoreLimit;
-    /// use sluicegate_rules::limit::Limit;
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_rules::limit::LimitConfig;
     ///
-    /// let limit = Limit::fixed(Some("all".to_owned()), CoreLimit::Unlimited);
+    /// let limit = LimitConfig::fixed(Some("all".to_owned()), Limit::Unlimited);
     /// let mut bytes = Vec::new();
     /// limit.write(&mut bytes);
-    /// assert_eq!(Limit::read(&mut bytes.as_slice()), Some(limit));
+    /// assert_eq!(LimitConfig::read(&mut bytes.as_slice()), Some(limit));
     /// ```
     pub fn write(&self, out: &mut Vec<u8>) {
         match self.name() {
@@ -49,7 +49,7 @@ impl Limit {
             None => out.push(0),
         }
         match self.allows() {
-            Allows::Fixed(CoreLimit::Closed) => {
+            Allows::Fixed(Limit::Closed) => {
                 out.push(CLOSED);
                 let place = ALGORITHMS.iter().position(|name| *name == self.algorithm());
                 // A closed limit that will be nothing else is a fixed one.
@@ -74,9 +74,9 @@ impl Limit {
     /// is not known here.
     ///
     /// ```
-    /// use sluicegate_rules::limit::Limit;
+    /// use sluicegate_rules::limit::LimitConfig;
     ///
-    /// assert_eq!(Limit::read(&mut [7, 7, 7].as_slice()), None);
+    /// assert_eq!(LimitConfig::read(&mut [7, 7, 7].as_slice()), None);
     /// ```
     #[must_use]
     pub fn read(bytes: &mut &[u8]) -> Option<Self> {
@@ -86,9 +86,9 @@ impl Limit {
             _ => return None,
         };
         Some(match read_byte(bytes)? {
-            FIXED => Self::fixed(name, CoreLimit::read(bytes)?),
+            FIXED => Self::fixed(name, Limit::read(bytes)?),
             CLOSED => match read_byte(bytes)? {
-                u8::MAX => Self::fixed(name, CoreLimit::Closed),
+                u8::MAX => Self::fixed(name, Limit::Closed),
                 place => Self::closed(name, ALGORITHMS.get(usize::from(place))?),
             },
             CALENDAR => {
@@ -136,17 +136,17 @@ mod tests {
         let rate = Rate::new(10, Span::from_secs(86_400)).unwrap();
         let berlin = Calendar::new("Europe/Berlin", CalendarUnit::Month).unwrap();
         let limits = [
-            Limit::fixed(None, CoreLimit::Unlimited),
-            Limit::fixed(Some(String::new()), CoreLimit::Closed),
-            Limit::closed(Some("für immer".to_owned()), "warm_up"),
-            Limit::calendar(Some("monthly".to_owned()), rate, berlin),
+            LimitConfig::fixed(None, Limit::Unlimited),
+            LimitConfig::fixed(Some(String::new()), Limit::Closed),
+            LimitConfig::closed(Some("für immer".to_owned()), "warm_up"),
+            LimitConfig::calendar(Some("monthly".to_owned()), rate, berlin),
         ];
         for limit in limits {
             let mut bytes = Vec::new();
             limit.write(&mut bytes);
-            assert_eq!(Limit::read(&mut bytes.as_slice()), Some(limit.clone()));
+            assert_eq!(LimitConfig::read(&mut bytes.as_slice()), Some(limit.clone()));
             for cut in 0..bytes.len() {
-                assert_eq!(Limit::read(&mut &bytes[..cut]), None, "{limit:?} cut at {cut}");
+                assert_eq!(LimitConfig::read(&mut &bytes[..cut]), None, "{limit:?} cut at {cut}");
             }
         }
     }
@@ -155,6 +155,6 @@ mod tests {
     fn a_length_beyond_the_end_is_no_text() {
         let mut bytes = vec![1];
         bytes.extend(u64::MAX.to_le_bytes());
-        assert_eq!(Limit::read(&mut bytes.as_slice()), None);
+        assert_eq!(LimitConfig::read(&mut bytes.as_slice()), None);
     }
 }

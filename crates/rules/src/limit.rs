@@ -1,7 +1,7 @@
 //! A limit as it is configured.
 
 use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::Timestamp;
 
@@ -10,16 +10,16 @@ use crate::calendar::Calendar;
 /// A limit as it is configured: a name, if it was given one, and what it allows.
 ///
 /// ```
-/// use sluicegate_core::limit::Limit as CoreLimit;
+/// use sluicegate_core::limit::Limit;
 /// use sluicegate_core::time::Timestamp;
-/// use sluicegate_rules::limit::Limit;
+/// use sluicegate_rules::limit::LimitConfig;
 ///
-/// let limit = Limit::fixed(Some("all".to_owned()), CoreLimit::Unlimited);
+/// let limit = LimitConfig::fixed(Some("all".to_owned()), Limit::Unlimited);
 /// assert_eq!(limit.name(), Some("all"));
-/// assert_eq!(limit.at(Timestamp::EPOCH), CoreLimit::Unlimited);
+/// assert_eq!(limit.at(Timestamp::EPOCH), Limit::Unlimited);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limit {
+pub struct LimitConfig {
     name: Option<String>,
     algorithm: &'static str,
     allows: Allows,
@@ -28,46 +28,46 @@ pub struct Limit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Allows {
     /// The same at any time.
-    Fixed(CoreLimit),
+    Fixed(Limit),
     /// So many per window of a calendar; where the windows lie depends on when one asks.
     Calendar(Rate, Calendar),
 }
 
 // === impl Limit ===
 
-impl Limit {
+impl LimitConfig {
     /// A limit that is the same at any time.
     ///
     /// ```
-    /// use sluicegate_core::limit::Limit as CoreLimit;
-    /// use sluicegate_rules::limit::Limit;
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_rules::limit::LimitConfig;
     ///
-    /// assert!(!Limit::fixed(None, CoreLimit::Closed).is_calendar());
+    /// assert!(!LimitConfig::fixed(None, Limit::Closed).is_calendar());
     /// ```
     #[must_use]
-    pub const fn fixed(name: Option<String>, limit: CoreLimit) -> Self {
+    pub const fn fixed(name: Option<String>, limit: Limit) -> Self {
         Self { name, algorithm: limit.algorithm(), allows: Allows::Fixed(limit) }
     }
 
     /// A limit that is closed for now, and of which algorithm it will be again.
     ///
     /// ```
-    /// use sluicegate_rules::limit::Limit;
+    /// use sluicegate_rules::limit::LimitConfig;
     ///
-    /// assert_eq!(Limit::closed(None, "token_bucket").algorithm(), "token_bucket");
+    /// assert_eq!(LimitConfig::closed(None, "token_bucket").algorithm(), "token_bucket");
     /// ```
     #[must_use]
     pub const fn closed(name: Option<String>, algorithm: &'static str) -> Self {
-        Self { name, algorithm, allows: Allows::Fixed(CoreLimit::Closed) }
+        Self { name, algorithm, allows: Allows::Fixed(Limit::Closed) }
     }
 
     /// The algorithm, as it is written.
     ///
     /// ```
-    /// use sluicegate_core::limit::Limit as CoreLimit;
-    /// use sluicegate_rules::limit::Limit;
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_rules::limit::LimitConfig;
     ///
-    /// assert_eq!(Limit::fixed(None, CoreLimit::Unlimited).algorithm(), "unlimited");
+    /// assert_eq!(LimitConfig::fixed(None, Limit::Unlimited).algorithm(), "unlimited");
     /// ```
     #[must_use]
     pub const fn algorithm(&self) -> &'static str {
@@ -81,11 +81,11 @@ impl Limit {
     /// use sluicegate_core::quota::Rate;
     /// use sluicegate_core::time::Span;
     /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
-    /// use sluicegate_rules::limit::Limit;
+    /// use sluicegate_rules::limit::LimitConfig;
     ///
     /// let rate = Rate::new(10_000, Span::from_secs(86_400)).unwrap();
     /// let berlin = Calendar::new("Europe/Berlin", CalendarUnit::Day).unwrap();
-    /// assert!(Limit::calendar(Some("daily".to_owned()), rate, berlin).is_calendar());
+    /// assert!(LimitConfig::calendar(Some("daily".to_owned()), rate, berlin).is_calendar());
     /// ```
     #[must_use]
     pub const fn calendar(name: Option<String>, rate: Rate, calendar: Calendar) -> Self {
@@ -95,10 +95,10 @@ impl Limit {
     /// Its name, if it was given one.
     ///
     /// ```
-    /// use sluicegate_core::limit::Limit as CoreLimit;
-    /// use sluicegate_rules::limit::Limit;
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_rules::limit::LimitConfig;
     ///
-    /// assert_eq!(Limit::fixed(None, CoreLimit::Unlimited).name(), None);
+    /// assert_eq!(LimitConfig::fixed(None, Limit::Unlimited).name(), None);
     /// ```
     #[must_use]
     pub fn name(&self) -> Option<&str> {
@@ -109,13 +109,13 @@ impl Limit {
         &self.allows
     }
 
-    /// Whether its windows follow a calendar, so that [`Limit::at`] depends on the time.
+    /// Whether its windows follow a calendar, so that [`LimitConfig::at`] depends on the time.
     ///
     /// ```
-    /// use sluicegate_core::limit::Limit as CoreLimit;
-    /// use sluicegate_rules::limit::Limit;
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_rules::limit::LimitConfig;
     ///
-    /// assert!(!Limit::fixed(None, CoreLimit::Unlimited).is_calendar());
+    /// assert!(!LimitConfig::fixed(None, Limit::Unlimited).is_calendar());
     /// ```
     #[must_use]
     pub const fn is_calendar(&self) -> bool {
@@ -128,11 +128,11 @@ impl Limit {
     /// use sluicegate_core::quota::Rate;
     /// use sluicegate_core::time::Span;
     /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
-    /// use sluicegate_rules::limit::Limit;
+    /// use sluicegate_rules::limit::LimitConfig;
     ///
     /// let rate = Rate::new(10_000, Span::from_secs(86_400)).unwrap();
     /// let berlin = Calendar::new("Europe/Berlin", CalendarUnit::Day).unwrap();
-    /// let limit = Limit::calendar(None, rate, berlin);
+    /// let limit = LimitConfig::calendar(None, rate, berlin);
     /// assert_eq!(limit.followed_calendar().map(Calendar::zone_name), Some("Europe/Berlin"));
     /// ```
     #[must_use]
@@ -149,38 +149,38 @@ impl Limit {
     /// use sluicegate_core::quota::Rate;
     /// use sluicegate_core::time::{Span, Timestamp};
     /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
-    /// use sluicegate_rules::limit::Limit;
+    /// use sluicegate_rules::limit::LimitConfig;
     ///
     /// let rate = Rate::new(10, Span::from_secs(86_400)).unwrap();
     /// let utc = Calendar::new("UTC", CalendarUnit::Day).unwrap();
-    /// let today = Limit::calendar(None, rate, utc).at(Timestamp::EPOCH);
+    /// let today = LimitConfig::calendar(None, rate, utc).at(Timestamp::EPOCH);
     /// assert_eq!((today.algorithm(), today.capacity()), ("fixed_window", Some(10)));
     /// ```
     #[must_use]
-    pub fn at(&self, now: Timestamp) -> CoreLimit {
+    pub fn at(&self, now: Timestamp) -> Limit {
         match &self.allows {
             Allows::Fixed(limit) => *limit,
             Allows::Calendar(rate, calendar) => {
                 let align = Align::Calendar(calendar.edges(now));
-                CoreLimit::FixedWindow(FixedWindow::new(*rate, align))
+                Limit::FixedWindow(FixedWindow::new(*rate, align))
             }
         }
     }
 }
 
 /// When it changes by itself.
-impl Limit {
-    /// The window of a calendar that holds `now`: from its first moment to before its last, [`Limit::at`] is
+impl LimitConfig {
+    /// The window of a calendar that holds `now`: from its first moment to before its last, [`LimitConfig::at`] is
     /// the same. `None` for a limit that is the same at any time.
     ///
     /// ```
     /// use sluicegate_core::quota::Rate;
     /// use sluicegate_core::time::{Span, Timestamp};
     /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
-    /// use sluicegate_rules::limit::Limit;
+    /// use sluicegate_rules::limit::LimitConfig;
     ///
     /// let rate = Rate::new(10, Span::from_secs(86_400)).unwrap();
-    /// let daily = Limit::calendar(None, rate, Calendar::new("UTC", CalendarUnit::Day).unwrap());
+    /// let daily = LimitConfig::calendar(None, rate, Calendar::new("UTC", CalendarUnit::Day).unwrap());
     /// let noon = Timestamp::from_micros(43_200_000_000);
     /// let midnight = Timestamp::from_micros(86_400_000_000);
     /// assert_eq!(daily.window_at(noon), Some((Timestamp::EPOCH, midnight)));
@@ -199,19 +199,19 @@ impl Limit {
 /// What each limit of a plan is called: its name, or its algorithm (with its place where that is not enough).
 ///
 /// ```
-/// use sluicegate_core::limit::Limit as CoreLimit;
-/// use sluicegate_rules::limit::{Limit, names};
+/// use sluicegate_core::limit::Limit;
+/// use sluicegate_rules::limit::{LimitConfig, names};
 ///
-/// let all = || Limit::fixed(None, CoreLimit::Unlimited);
+/// let all = || LimitConfig::fixed(None, Limit::Unlimited);
 /// assert_eq!(names(&[all()]), ["unlimited"]);
 /// assert_eq!(names(&[all(), all()]), ["unlimited#1", "unlimited#2"]);
 /// ```
 #[must_use]
-pub fn names(limits: &[Limit]) -> Vec<String> {
-    let nameless = |limit: &Limit, other: &Limit| {
+pub fn names(limits: &[LimitConfig]) -> Vec<String> {
+    let nameless = |limit: &LimitConfig, other: &LimitConfig| {
         other.name().is_none() && limit.algorithm() == other.algorithm()
     };
-    let called = |(place, limit): (usize, &Limit)| match limit.name() {
+    let called = |(place, limit): (usize, &LimitConfig)| match limit.name() {
         Some(name) => name.to_owned(),
         None if limits.iter().filter(|other| nameless(limit, other)).count() > 1 => {
             format!("{}#{}", limit.algorithm(), place + 1)
@@ -225,16 +225,16 @@ pub fn names(limits: &[Limit]) -> Vec<String> {
 /// the nameless one at the same place.
 ///
 /// ```
-/// use sluicegate_core::limit::Limit as CoreLimit;
-/// use sluicegate_rules::limit::{Limit, continued};
+/// use sluicegate_core::limit::Limit;
+/// use sluicegate_rules::limit::{LimitConfig, continued};
 ///
-/// let named = |name: &str| Limit::fixed(Some(name.to_owned()), CoreLimit::Unlimited);
+/// let named = |name: &str| LimitConfig::fixed(Some(name.to_owned()), Limit::Unlimited);
 /// let from = continued(&[named("daily"), named("burst")], &[named("burst")]);
 /// assert_eq!(from, [None, Some(0)]);
 /// ```
 #[must_use]
-pub fn continued(new: &[Limit], old: &[Limit]) -> Vec<Option<usize>> {
-    let from = |(place, limit): (usize, &Limit)| match limit.name() {
+pub fn continued(new: &[LimitConfig], old: &[LimitConfig]) -> Vec<Option<usize>> {
+    let from = |(place, limit): (usize, &LimitConfig)| match limit.name() {
         Some(name) => old.iter().position(|limit| limit.name() == Some(name)),
         None => old.get(place).filter(|limit| limit.name().is_none()).map(|_| place),
     };
@@ -257,7 +257,7 @@ mod tests {
     fn a_day_of_23_hours_ends_an_hour_early() {
         let rate = Rate::new(1, Span::from_secs(86_400)).unwrap();
         let berlin = Calendar::new("Europe/Berlin", CalendarUnit::Day).unwrap();
-        let limit = Limit::calendar(None, rate, berlin);
+        let limit = LimitConfig::calendar(None, rate, berlin);
 
         let noon = at("2026-03-29T12:00:00+02:00");
         let mut state = State::New;
@@ -278,7 +278,7 @@ mod tests {
         let rate = Rate::new(5, Span::from_secs(86_400)).unwrap();
         for zone in ["Pacific/Kiritimati", "UTC", "Pacific/Pago_Pago"] {
             let calendar = Calendar::new(zone, CalendarUnit::Day).unwrap();
-            let limit = Limit::calendar(None, rate, calendar);
+            let limit = LimitConfig::calendar(None, rate, calendar);
             let mut state = State::New;
             let mut now = Timestamp::EPOCH;
             limit.at(now).open(&mut state, now);

@@ -3,7 +3,7 @@
 use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
 
-use crate::limit::Limit;
+use crate::limit::LimitConfig;
 use crate::metadata::Metadata;
 use crate::unit::Unit;
 
@@ -65,7 +65,7 @@ pub enum Limits {
         unit: Unit,
     },
     /// What passes all of these; a denied request is charged to none of them.
-    Native(Box<[Limit]>),
+    Native(Box<[LimitConfig]>),
 }
 
 /// What limits promise when several nodes share them.

@@ -15,10 +15,10 @@
 
 use sluicegate_core::algorithm::concurrency::{Lease, SlotsState};
 use sluicegate_core::algorithm::sliding_log::{LogState, SlidingLog};
-use sluicegate_core::limit::{Limit as CoreLimit, State};
+use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::mode::{Mode, Step};
 use sluicegate_core::time::Timestamp;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use crate::memory::fits_a_word;
 
@@ -46,7 +46,7 @@ pub struct Estimate {
 /// # Ok::<(), sluicegate::LimitError>(())
 /// ```
 #[must_use]
-pub fn bytes_per_identity(limits: &[Limit], mode: Mode) -> Estimate {
+pub fn bytes_per_identity(limits: &[LimitConfig], mode: Mode) -> Estimate {
     let mut all = Estimate::default();
     for limit in limits {
         let limit = limit.at(NOW);
@@ -67,10 +67,10 @@ const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_123_457);
 /// A lane takes 16 bytes, and from 16 / (4/5) to 16 / (8/15) of the table; the mean of many sizes is near the geometric one.
 const LANE: Estimate = Estimate { typical: 25, most: 30 };
 
-fn of_one(limit: &CoreLimit) -> Estimate {
+fn of_one(limit: &Limit) -> Estimate {
     match limit {
-        CoreLimit::Unlimited | CoreLimit::Closed => Estimate::default(),
-        CoreLimit::SlidingLog(log) => {
+        Limit::Unlimited | Limit::Closed => Estimate::default(),
+        Limit::SlidingLog(log) => {
             let (admitted, kept) = log_entries(log);
             let (half, all) = (ring(log, admitted.div_ceil(2)), ring(log, kept));
             // It grows by a sixteenth, or by twenty bytes.
@@ -78,7 +78,7 @@ fn of_one(limit: &CoreLimit) -> Estimate {
             let state = size_of::<LogState>() as u64;
             beside(state.saturating_add(half), state.saturating_add(all))
         }
-        CoreLimit::Concurrency(slots) => {
+        Limit::Concurrency(slots) => {
             let bytes = |held: u64| size_of::<SlotsState>() as u64 + leases(held);
             beside(bytes(slots.max().div_ceil(2)), bytes(slots.max()))
         }
@@ -87,7 +87,7 @@ fn of_one(limit: &CoreLimit) -> Estimate {
 }
 
 /// A limit whose state is a few numbers: in the lane, if they fit.
-fn of_numbers(limit: &CoreLimit) -> Estimate {
+fn of_numbers(limit: &Limit) -> Estimate {
     let capacity = limit.capacity().unwrap_or(1).max(1);
     let half = capacity.div_ceil(2);
     let whole = beside(0, 0);
@@ -108,7 +108,7 @@ fn beside(typical: u64, most: u64) -> Estimate {
 }
 
 /// Whether the state of somebody who has used this much fits the eight bytes of a lane.
-fn fits_a_lane(limit: &CoreLimit, used: u64) -> bool {
+fn fits_a_lane(limit: &Limit, used: u64) -> bool {
     let mut state = State::New;
     limit.open(&mut state, NOW);
     limit.spend(&mut state, used, NOW, NOW);

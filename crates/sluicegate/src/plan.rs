@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use sluicegate_core::limit::{Limit as CoreLimit, State};
+use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::mode::{Mode, Step};
 use sluicegate_core::packed::WholeBucket;
 use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::{Span, Timestamp};
-use sluicegate_rules::limit::{Limit, names};
+use sluicegate_rules::limit::{LimitConfig, names};
 
 use crate::policy::Policy;
 #[cfg(feature = "redis")]
@@ -21,7 +21,7 @@ pub const LIMITS_MAX: usize = 32;
 /// Limits and their mode, as configured.
 #[derive(Debug)]
 pub(crate) struct Rule {
-    pub(crate) limits: Vec<Limit>,
+    pub(crate) limits: Vec<LimitConfig>,
     pub(crate) mode: Mode,
     pub(crate) policies: Arc<[Policy]>,
     /// How often it was changed: states are moved to a later one, never back.
@@ -55,7 +55,7 @@ pub(crate) struct Plan {
 
 impl Rule {
     /// These limits under this mode.
-    pub(crate) fn new(limits: Vec<Limit>, mode: Mode) -> Result<Self, QuotaError> {
+    pub(crate) fn new(limits: Vec<LimitConfig>, mode: Mode) -> Result<Self, QuotaError> {
         check_count(limits.len())?;
         let policies = policies_of(&limits, mode)?.into();
         Ok(Self::of(limits, mode, policies))
@@ -63,11 +63,11 @@ impl Rule {
 
     /// A rule that lets nothing pass.
     pub(crate) fn closed() -> Self {
-        let limits = vec![Limit::fixed(None, CoreLimit::Closed)];
+        let limits = vec![LimitConfig::fixed(None, Limit::Closed)];
         Self::of(limits, Mode::Hard, Arc::default())
     }
 
-    fn of(limits: Vec<Limit>, mode: Mode, policies: Arc<[Policy]>) -> Self {
+    fn of(limits: Vec<LimitConfig>, mode: Mode, policies: Arc<[Policy]>) -> Self {
         Self {
             limits,
             mode,
@@ -123,7 +123,7 @@ impl Rule {
 }
 
 /// What is told about limits under a mode, which must have a meaning for each of them.
-pub(crate) fn policies_of(limits: &[Limit], mode: Mode) -> Result<Vec<Policy>, QuotaError> {
+pub(crate) fn policies_of(limits: &[LimitConfig], mode: Mode) -> Result<Vec<Policy>, QuotaError> {
     let mut policies = Vec::with_capacity(limits.len());
     for (limit, name) in limits.iter().zip(names(limits)) {
         let at_first = limit.at(Timestamp::EPOCH);
@@ -193,17 +193,17 @@ impl Plan {
 }
 
 /// The time in which a whole quota comes back.
-fn window(limit: &CoreLimit) -> Option<Span> {
+fn window(limit: &Limit) -> Option<Span> {
     match limit {
-        CoreLimit::FixedWindow(window) => return Some(window.rate().period()),
-        CoreLimit::SlidingWindow(window) => return Some(window.rate().period()),
-        CoreLimit::Tally(tally) => return Some(tally.period()),
-        CoreLimit::SlidingLog(log) => {
+        Limit::FixedWindow(window) => return Some(window.rate().period()),
+        Limit::SlidingWindow(window) => return Some(window.rate().period()),
+        Limit::Tally(tally) => return Some(tally.period()),
+        Limit::SlidingLog(log) => {
             let tightest = log.rates().min_by_key(|(most, _)| *most);
             return tightest.map(|(_, length)| length);
         }
-        CoreLimit::Concurrency(_) | CoreLimit::Unlimited | CoreLimit::Closed => return None,
-        CoreLimit::WarmUp(warm_up) => return Some(warm_up.rate().period()),
+        Limit::Concurrency(_) | Limit::Unlimited | Limit::Closed => return None,
+        Limit::WarmUp(warm_up) => return Some(warm_up.rate().period()),
         _ => {}
     }
     let now = Timestamp::EPOCH;

@@ -369,16 +369,16 @@ descriptors:
 fn a_tally_beside_another_limit_of_a_rule() {
     use sluicegate::Span;
     use sluicegate::rules::domain::{Domain, Node};
-    use sluicegate::rules::limit::Limit;
+    use sluicegate::rules::limit::LimitConfig;
     use sluicegate::rules::rule::{Limits, RuleConfig};
     use sluicegate::rules::set::RuleSet;
     use sluicegate_core::algorithm::concurrency::Concurrency;
     use sluicegate_core::algorithm::tally::Tally;
-    use sluicegate_core::limit::Limit as CoreLimit;
+    use sluicegate_core::limit::Limit;
 
-    let tally = CoreLimit::Tally(Tally::new(2, Span::from_secs(3_600)).unwrap());
-    let slots = CoreLimit::Concurrency(Concurrency::new(1, Span::from_secs(60)).unwrap());
-    let limits = [tally, slots].map(|limit| Limit::fixed(None, limit));
+    let tally = Limit::Tally(Tally::new(2, Span::from_secs(3_600)).unwrap());
+    let slots = Limit::Concurrency(Concurrency::new(1, Span::from_secs(60)).unwrap());
+    let limits = [tally, slots].map(|limit| LimitConfig::fixed(None, limit));
     let rule = RuleConfig::new(Limits::Native(limits.into()));
     let users = Node { rule: Some(rule), ..Node::any("user") };
     let rules = RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }]);

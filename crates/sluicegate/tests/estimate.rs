@@ -11,12 +11,12 @@ use std::time::Duration;
 use sluicegate::clock::ManualClock;
 use sluicegate::estimate::{Estimate, bytes_per_identity};
 use sluicegate::limit::{
-    Concurrency, Cycle, FixedWindow, IntoLimit, LeakyBucket, Limit, Refill, SlidingLog,
+    Concurrency, Cycle, FixedWindow, IntoLimit, LeakyBucket, LimitConfig, Refill, SlidingLog,
     SlidingWindow, SmoothBursty, TokenBucket, Unlimited, WarmUp,
 };
 use sluicegate::{GateLevels, Limiter, Mode, Timestamp};
 use sluicegate_core::algorithm::tally::Tally;
-use sluicegate_core::limit::{Limit as CoreLimit, State};
+use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::time::Span;
 
 struct Counting;
@@ -52,7 +52,7 @@ enum Used {
 }
 
 /// The bytes that each of so many identities takes.
-fn measured(limits: &[Limit], mode: Mode, identities: u64, used: Used) -> u64 {
+fn measured(limits: &[LimitConfig], mode: Mode, identities: u64, used: Used) -> u64 {
     let clock = ManualClock::at(NOW);
     let limiter = Limiter::builder()
         .limits(limits.iter().cloned())
@@ -82,15 +82,15 @@ struct Turns {
 }
 
 /// How an identity comes to have used that much: of a log and of slots hit by hit, of the others at once.
-fn turns(limit: &Limit, used: Used) -> Turns {
+fn turns(limit: &LimitConfig, used: Used) -> Turns {
     let part = |all: u64| if used == Used::Half { all.div_ceil(2) } else { all };
     match limit.at(NOW) {
-        CoreLimit::SlidingLog(log) => {
+        Limit::SlidingLog(log) => {
             let (most, length) = log.rates().next().unwrap();
             let apart = Duration::from_micros(length.as_micros() / most);
             Turns { count: part(most), cost: 1, apart, held: false }
         }
-        CoreLimit::Concurrency(slots) => {
+        Limit::Concurrency(slots) => {
             Turns { count: part(slots.max()), cost: 1, apart: Duration::ZERO, held: true }
         }
         limit => {
@@ -102,10 +102,10 @@ fn turns(limit: &Limit, used: Used) -> Turns {
     }
 }
 
-fn each() -> Vec<(&'static str, Vec<Limit>, Mode)> {
-    let tally = CoreLimit::Tally(Tally::new(20, Span::from_secs(60)).unwrap());
+fn each() -> Vec<(&'static str, Vec<LimitConfig>, Mode)> {
+    let tally = Limit::Tally(Tally::new(20, Span::from_secs(60)).unwrap());
     let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
-    let one = |limit: Result<Limit, _>| vec![limit.unwrap()];
+    let one = |limit: Result<LimitConfig, _>| vec![limit.unwrap()];
     let levels = GateLevels::new(700, 850).unwrap();
     let elastic = Mode::Elastic { up_to: 2_000, gate: levels };
     let bucket = || TokenBucket::per_minute(20).burst(50).into_limit().unwrap();
@@ -133,8 +133,8 @@ fn each() -> Vec<(&'static str, Vec<Limit>, Mode)> {
         ("warm up", one(WarmUp::per_minute(5).over(10 * second).into_limit())),
         ("cycle", one(Cycle::of(50).every(minute).into_limit())),
         ("concurrency", one(Concurrency::at_most(6).into_limit())),
-        ("Envoy's form", vec![Limit::fixed(None, tally)]),
-        ("three at once", vec![Limit::fixed(None, tally), bucket(), day()]),
+        ("Envoy's form", vec![LimitConfig::fixed(None, tally)]),
+        ("three at once", vec![LimitConfig::fixed(None, tally), bucket(), day()]),
     ];
     let mut all: Vec<_> = hard.into_iter().map(|(name, all)| (name, all, Mode::Hard)).collect();
     all.push(("elastic", vec![bucket()], elastic));

@@ -12,7 +12,7 @@ use sluicegate::limit::{
     SmoothBursty, TokenBucket, WarmUp,
 };
 use sluicegate::{Limiter, Memory, Mode, Op, SnapshotError};
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 /// A folder of its own for each test, gone when the test is over.
 struct Folder(PathBuf);
@@ -45,7 +45,7 @@ impl Drop for Folder {
     }
 }
 
-fn every_algorithm() -> Vec<Limit> {
+fn every_algorithm() -> Vec<LimitConfig> {
     let all = [
         TokenBucket::per_second(3).burst(9).into_limit(),
         TokenBucket::per_second(3).burst(9).initial(2).into_limit(),
@@ -63,7 +63,7 @@ fn every_algorithm() -> Vec<Limit> {
     all.into_iter().map(Result::unwrap).collect()
 }
 
-fn limiter(memory: &Memory, clock: &ManualClock, limit: Limit) -> Limiter {
+fn limiter(memory: &Memory, clock: &ManualClock, limit: LimitConfig) -> Limiter {
     let builder = Limiter::builder().name("one").limit(limit).memory(memory);
     builder.clock(clock.clone()).build().unwrap()
 }
@@ -198,8 +198,9 @@ fn several_limiters_find_their_own() {
 fn any_damage_is_told_and_never_believed() {
     let folder = Folder::new();
     let (memory, clock) = (Memory::new(), ManualClock::new());
-    let takes_two =
-        |limit: &Limit| !["concurrency", "smooth_bursty", "warm_up"].contains(&limit.algorithm());
+    let takes_two = |limit: &LimitConfig| {
+        !["concurrency", "smooth_bursty", "warm_up"].contains(&limit.algorithm())
+    };
     let limits = every_algorithm().into_iter().filter(takes_two);
     let before = Limiter::builder().name("one").limits(limits).memory(&memory).clock(clock.clone());
     let before = before.build().unwrap();

@@ -19,9 +19,9 @@ use sluicegate::limit::{
 use sluicegate::{Answer, Holder, Keep, Limiter, Mode, Op, Refusal, Span, Timestamp, Together};
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::algorithm::tally::Tally;
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::Step;
-use sluicegate_rules::limit::{Limit, continued};
+use sluicegate_rules::limit::{LimitConfig, continued};
 
 /// The same cases every time, and others with `PROPTEST_CASES`.
 fn cases(at_least: u32) -> ProptestConfig {
@@ -35,11 +35,11 @@ fn cases(at_least: u32) -> ProptestConfig {
     }
 }
 
-fn tally(most: u64, period: Span) -> Limit {
-    Limit::fixed(None, CoreLimit::Tally(Tally::new(most, period).unwrap()))
+fn tally(most: u64, period: Span) -> LimitConfig {
+    LimitConfig::fixed(None, Limit::Tally(Tally::new(most, period).unwrap()))
 }
 
-fn tallies() -> Vec<Limit> {
+fn tallies() -> Vec<LimitConfig> {
     vec![
         tally(5, Span::from_secs(10)),
         tally(3, Span::from_secs(1)),
@@ -51,7 +51,7 @@ fn tallies() -> Vec<Limit> {
     ]
 }
 
-fn others() -> Vec<Limit> {
+fn others() -> Vec<LimitConfig> {
     let ten = Duration::from_secs(10);
     let all = [
         TokenBucket::per_second(5).burst(2).into_limit(),
@@ -71,7 +71,7 @@ fn others() -> Vec<Limit> {
 }
 
 /// A tally or two, alone or among others, anywhere.
-fn plan() -> impl Strategy<Value = Vec<Limit>> {
+fn plan() -> impl Strategy<Value = Vec<LimitConfig>> {
     let tallies = prop::collection::vec(prop::sample::select(tallies()), 1..3);
     let others = prop::collection::vec(prop::sample::select(others()), 0..3);
     (tallies, others).prop_flat_map(|(mut tallies, others)| {
@@ -104,7 +104,7 @@ fn some_mode() -> impl Strategy<Value = Mode> {
     prop_oneof![4 => Just(Mode::Hard), 1 => Just(Mode::Soft { percent: 50 }), 1 => Just(Mode::Shadow)]
 }
 
-fn steps(limits: &[Limit], mode: Mode, now: Timestamp) -> Option<Vec<Step>> {
+fn steps(limits: &[LimitConfig], mode: Mode, now: Timestamp) -> Option<Vec<Step>> {
     limits.iter().map(|limit| Step::new(limit.at(now), mode).ok()).collect()
 }
 
@@ -116,7 +116,7 @@ fn ask(limiter: &Limiter, key: &str, op: Op, slots: bool) -> Result<Answer, Refu
     }
 }
 
-fn has_slots(limits: &[Limit]) -> bool {
+fn has_slots(limits: &[LimitConfig]) -> bool {
     limits.iter().any(|limit| limit.algorithm() == "concurrency")
 }
 
@@ -181,7 +181,7 @@ fn in_threads(each: impl Fn() -> u64 + Sync) -> u64 {
 #[test]
 fn a_hot_key_passes_as_often_as_its_tally_says_and_every_hit_is_counted() {
     let clock = ManualClock::new();
-    let build = |limits: Vec<Limit>| {
+    let build = |limits: Vec<LimitConfig>| {
         Limiter::builder().limits(limits).clock(clock.clone()).build().unwrap()
     };
     let day = Span::from_secs(86_400);
@@ -202,7 +202,7 @@ fn a_hot_key_passes_as_often_as_its_tally_says_and_every_hit_is_counted() {
 fn of_several_limiters_the_tally_counts_whatever_the_others_say() {
     let clock = ManualClock::new();
     let build =
-        |limit: Limit| Limiter::builder().limit(limit).clock(clock.clone()).build().unwrap();
+        |limit: LimitConfig| Limiter::builder().limit(limit).clock(clock.clone()).build().unwrap();
     let counted = build(tally(500, Span::from_secs(86_400)));
     let charged = build(FixedWindow::per_day(200).into_limit().unwrap());
     let request = Together::new().and(&charged, "one").and(&counted, "two");

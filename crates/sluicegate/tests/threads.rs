@@ -291,7 +291,7 @@ fn whoever_waits_for_a_permit_gets_it() {
 #[test]
 fn newcomers_of_all_threads_together_do_not_pass_the_cap() {
     let memory = Memory::with_entries(1_000);
-    let build = |limit: sluicegate_rules::limit::Limit| {
+    let build = |limit: sluicegate_rules::limit::LimitConfig| {
         let builder = Limiter::builder().limit(limit).memory(&memory).overflow(Overflow::Deny);
         builder.clock(ManualClock::new()).build().unwrap()
     };

@@ -68,7 +68,7 @@ fn what_they_say_together_is_what_one_limiter_with_all_limits_says() {
     }
 }
 
-fn limiter_of(limit: sluicegate_rules::limit::Limit, clock: &ManualClock) -> Limiter {
+fn limiter_of(limit: sluicegate_rules::limit::LimitConfig, clock: &ManualClock) -> Limiter {
     Limiter::builder().limits([limit]).clock(clock.clone()).build().unwrap()
 }
 

@@ -12,7 +12,7 @@ use sluicegate::clock::ManualClock;
 use sluicegate::limit::{FixedWindow, LeakyBucket, SlidingLog, TokenBucket};
 use sluicegate::{Ask, Booking, Denied, Limiter, Memory, Op, Outcome, Span, Verdict};
 use sluicegate_core::algorithm::concurrency::Holder;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 use support::{
     DAY, Dice, MICRO, Polled, SECOND, every_turn, limiter, limiter_in, until_they_sleep,
 };
@@ -68,7 +68,7 @@ fn a_newcomer_does_not_overtake_those_who_wait() {
 }
 
 /// Comes, goes and gives up at random, and says when it started those who did not give up.
-fn starts_at_random(limit: Limit, seed: u64) -> Vec<(u64, u64)> {
+fn starts_at_random(limit: LimitConfig, seed: u64) -> Vec<(u64, u64)> {
     let clock = ManualClock::at(sluicegate::Timestamp::from_micros(1_000_000_000_000));
     let limiter = Limiter::builder().limits([limit]).clock(clock.clone()).build().unwrap();
     let (mut dice, mut waiting, mut starts) = (Dice(seed), Vec::new(), Vec::new());

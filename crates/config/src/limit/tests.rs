@@ -9,7 +9,7 @@ use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
 use sluicegate_core::algorithm::warm_up::WarmUp;
 use sluicegate_core::arithmetic::EXACT_MAX;
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::calendar::{Calendar, CalendarUnit};
@@ -24,7 +24,7 @@ fn rate(count: u64, seconds: u64) -> Rate {
 }
 
 /// The one limit that `fields` make.
-fn limit(fields: &str) -> Limit {
+fn limit(fields: &str) -> LimitConfig {
     match limits("x", &format!("{{ {fields} }}")) {
         Ok(limits) => limits.into_iter().next().unwrap(),
         Err(problems) => panic!("{fields}: {problems}"),
@@ -43,28 +43,25 @@ fn every_algorithm_is_read() {
     let bucket = |burst| TokenBucket::new(ten, burst).unwrap();
     let minute = Span::from_secs(60);
     let second = Span::from_secs(1);
-    let window = |align| CoreLimit::FixedWindow(FixedWindow::new(rate(600, 60), align));
+    let window = |align| Limit::FixedWindow(FixedWindow::new(rate(600, 60), align));
     let log = |rates: &[Rate]| SlidingLog::new(rates).unwrap();
-    let counter = |rounding| CoreLimit::SlidingWindow(SlidingWindow::new(ten, rounding));
+    let counter = |rounding| Limit::SlidingWindow(SlidingWindow::new(ten, rounding));
     let smooth = |max_burst| SmoothBursty::new(ten, max_burst).unwrap();
-    let warm = |factor| CoreLimit::WarmUp(WarmUp::new(ten, minute, factor).unwrap());
-    let tally = |limit, period| CoreLimit::Tally(Tally::new(limit, period).unwrap());
+    let warm = |factor| Limit::WarmUp(WarmUp::new(ten, minute, factor).unwrap());
+    let tally = |limit, period| Limit::Tally(Tally::new(limit, period).unwrap());
     let long = Span::from_secs(142 * 365 * 86_400);
     let table = [
-        ("algorithm: unlimited", CoreLimit::Unlimited),
-        ("algorithm: token_bucket, rate: 10/s", CoreLimit::TokenBucket(bucket(10))),
-        (
-            "algorithm: token_bucket, rate: 10/s, burst: 1_000",
-            CoreLimit::TokenBucket(bucket(1_000)),
-        ),
+        ("algorithm: unlimited", Limit::Unlimited),
+        ("algorithm: token_bucket, rate: 10/s", Limit::TokenBucket(bucket(10))),
+        ("algorithm: token_bucket, rate: 10/s, burst: 1_000", Limit::TokenBucket(bucket(1_000))),
         (
             "\"algorithm\": \"token_bucket\", \"rate\": \"10/s\", \"burst\": 50",
-            CoreLimit::TokenBucket(bucket(50)),
+            Limit::TokenBucket(bucket(50)),
         ),
         (
             "algorithm: token_bucket, rate: 10 per second, initial: 0, refill: interval, \
              forget_after: 1h",
-            CoreLimit::TokenBucket(
+            Limit::TokenBucket(
                 bucket(10)
                     .with_initial(0)
                     .and_then(|bucket| bucket.with_refill(Refill::Interval))
@@ -74,24 +71,24 @@ fn every_algorithm_is_read() {
         ),
         (
             "algorithm: token_bucket, rate: 10/s, refill: aligned",
-            CoreLimit::TokenBucket(bucket(10).with_refill(Refill::Aligned).unwrap()),
+            Limit::TokenBucket(bucket(10).with_refill(Refill::Aligned).unwrap()),
         ),
-        ("algorithm: token_bucket, rate: 10/s, refill: greedy", CoreLimit::TokenBucket(bucket(10))),
+        ("algorithm: token_bucket, rate: 10/s, refill: greedy", Limit::TokenBucket(bucket(10))),
         (
             "algorithm: leaky_bucket, rate: 10/s",
-            CoreLimit::LeakyBucket(LeakyBucket::new(ten, 0).unwrap()),
+            Limit::LeakyBucket(LeakyBucket::new(ten, 0).unwrap()),
         ),
         (
             "algorithm: leaky_bucket, rate: 10/s, queue: 20",
-            CoreLimit::LeakyBucket(LeakyBucket::new(ten, 20).unwrap()),
+            Limit::LeakyBucket(LeakyBucket::new(ten, 20).unwrap()),
         ),
         ("algorithm: fixed_window, rate: 600/m", window(Align::Clock)),
         ("algorithm: fixed_window, rate: 600/m, align: clock", window(Align::Clock)),
         ("algorithm: fixed_window, rate: 600/m, align: first_hit", window(Align::FirstHit)),
-        ("algorithm: sliding_log, rate: 10/s", CoreLimit::SlidingLog(log(&[ten]))),
+        ("algorithm: sliding_log, rate: 10/s", Limit::SlidingLog(log(&[ten]))),
         (
             "algorithm: sliding_log, rates: [10/m, 2 per 3s], count_denied: true, min_gap: 200ms",
-            CoreLimit::SlidingLog(
+            Limit::SlidingLog(
                 log(&[rate(10, 60), rate(2, 3)])
                     .counting_denied()
                     .unwrap()
@@ -100,29 +97,29 @@ fn every_algorithm_is_read() {
         ),
         (
             "algorithm: sliding_log, rate: 10000/s, count_denied: false, min_gap: 0s",
-            CoreLimit::SlidingLog(log(&[rate(10_000, 1)])),
+            Limit::SlidingLog(log(&[rate(10_000, 1)])),
         ),
         ("algorithm: sliding_window, rate: 10/s", counter(Rounding::Floor)),
         ("algorithm: sliding_window, rate: 10/s, rounding: floor", counter(Rounding::Floor)),
         ("algorithm: sliding_window, rate: 10/s, rounding: up", counter(Rounding::Up)),
-        ("algorithm: smooth_bursty, rate: 10/s", CoreLimit::SmoothBursty(smooth(second))),
+        ("algorithm: smooth_bursty, rate: 10/s", Limit::SmoothBursty(smooth(second))),
         (
             "algorithm: smooth_bursty, rate: 10/s, max_burst: 0s",
-            CoreLimit::SmoothBursty(smooth(Span::ZERO)),
+            Limit::SmoothBursty(smooth(Span::ZERO)),
         ),
         (
             "algorithm: smooth_bursty, rate: 10/s, max_burst: 1m, forget_after: 1m",
-            CoreLimit::SmoothBursty(smooth(minute).with_forget_after(minute).unwrap()),
+            Limit::SmoothBursty(smooth(minute).with_forget_after(minute).unwrap()),
         ),
         ("algorithm: warm_up, rate: 10/s, warm_up: 1m", warm(3_000)),
         ("algorithm: warm_up, rate: 10/s, warm_up: 1m, cold_factor: 2.5", warm(2_500)),
         (
             "algorithm: cycle, permits: 50, period: 500ms",
-            CoreLimit::Cycle(Cycle::new(50, Span::from_millis(500)).unwrap()),
+            Limit::Cycle(Cycle::new(50, Span::from_millis(500)).unwrap()),
         ),
         (
             "algorithm: concurrency, max: 10, lease: 30s",
-            CoreLimit::Concurrency(Concurrency::new(10, Span::from_secs(30)).unwrap()),
+            Limit::Concurrency(Concurrency::new(10, Span::from_secs(30)).unwrap()),
         ),
         ("algorithm: tally, rate: 600/m", tally(600, minute)),
         ("algorithm: tally, rate: 5 per 500ms", tally(5, Span::from_millis(500))),
@@ -147,7 +144,7 @@ fn calendar_windows_are_read() {
     ];
     for (per, days, unit) in units {
         let rate = rate(10_000, days * 86_400);
-        let expected = |zone| Limit::calendar(None, rate, Calendar::new(zone, unit).unwrap());
+        let expected = |zone| LimitConfig::calendar(None, rate, Calendar::new(zone, unit).unwrap());
         let written = format!("algorithm: fixed_window, rate: 10000/{per}, align: calendar");
         assert_eq!(limit(&written), expected("UTC"));
         assert_eq!(limit(&format!("{written}, zone: Europe/Berlin")), expected("Europe/Berlin"));
@@ -171,7 +168,7 @@ fn a_rate_of_nothing_closes_the_limit() {
         "algorithm: concurrency, max: 0, lease: 1s",
     ];
     for fields in table {
-        assert_eq!(limit(fields).at(Timestamp::EPOCH), CoreLimit::Closed, "{fields}");
+        assert_eq!(limit(fields).at(Timestamp::EPOCH), Limit::Closed, "{fields}");
     }
     // The other fields are checked all the same.
     let refused = [

@@ -3,12 +3,12 @@
 use sluicegate_core::algorithm::fixed_window::Align;
 use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::algorithm::token_bucket::Refill;
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{Mode, Step};
 use sluicegate_core::op::OpKind;
 use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::Timestamp;
-use sluicegate_rules::limit::{Limit, names};
+use sluicegate_rules::limit::{LimitConfig, names};
 use sluicegate_rules::rule::{Consistency, Limits, OnLimit, RuleConfig};
 
 use super::keys::{Form, Key};
@@ -20,10 +20,10 @@ use crate::units::show_span;
 /// A limit of a rule: how it is written, and what core makes of it.
 struct Judged<'a> {
     /// All limits of the rule, and the place of this one; what it is called depends on the others.
-    limits: &'a [Limit],
+    limits: &'a [LimitConfig],
     place: usize,
     algorithm: &'static str,
-    limit: CoreLimit,
+    limit: Limit,
 }
 
 impl Judged<'_> {
@@ -35,7 +35,7 @@ impl Judged<'_> {
     }
 }
 
-fn called(limits: &[Limit], place: usize) -> String {
+fn called(limits: &[LimitConfig], place: usize) -> String {
     names(limits).into_iter().nth(place).unwrap_or_default()
 }
 
@@ -81,8 +81,8 @@ impl Reader<'_> {
     ) {
         let Consistency::Eventual { sync_interval } = rule.kept_consistency() else { return };
         let window = |one: &Judged<'_>| match one.limit {
-            CoreLimit::FixedWindow(window) => Some(window.rate().period()),
-            CoreLimit::SlidingWindow(window) => Some(window.rate().period()),
+            Limit::FixedWindow(window) => Some(window.rate().period()),
+            Limit::SlidingWindow(window) => Some(window.rate().period()),
             _ => None,
         };
         let Some(shortest) = judged.iter().filter_map(window).min() else { return };
@@ -118,11 +118,11 @@ impl Reader<'_> {
     }
 
     /// Warns of limits that let nothing pass.
-    fn closed<'t>(&mut self, spot: &Spot<'t, '_>, found: &Found<'t>, limits: &[Limit]) {
+    fn closed<'t>(&mut self, spot: &Spot<'t, '_>, found: &Found<'t>, limits: &[LimitConfig]) {
         for (place, limit) in limits.iter().enumerate() {
             let open = match limit.at(Timestamp::EPOCH) {
-                CoreLimit::Closed => false,
-                CoreLimit::Tally(tally) => tally.limit() > 0,
+                Limit::Closed => false,
+                Limit::Tally(tally) => tally.limit() > 0,
                 _ => true,
             };
             if open {
@@ -171,9 +171,9 @@ impl Reader<'_> {
 }
 
 /// The most that a limit can ever admit at once; `None` where later callers pay for what is above.
-fn holds(limit: &CoreLimit) -> Option<u64> {
+fn holds(limit: &Limit) -> Option<u64> {
     match limit {
-        CoreLimit::SmoothBursty(_) | CoreLimit::WarmUp(_) | CoreLimit::Cycle(_) => None,
+        Limit::SmoothBursty(_) | Limit::WarmUp(_) | Limit::Cycle(_) => None,
         limit => limit.capacity(),
     }
 }
@@ -182,10 +182,10 @@ fn judged(limits: &Limits) -> Vec<Judged<'_>> {
     let one =
         |algorithm: &'static str, limit| vec![Judged { limits: &[], place: 0, algorithm, limit }];
     match limits {
-        Limits::Unlimited => one("unlimited", CoreLimit::Unlimited),
+        Limits::Unlimited => one("unlimited", Limit::Unlimited),
         Limits::Envoy { requests_per_unit, unit } => {
             let tally = Tally::new(u64::from(*requests_per_unit), unit.span());
-            tally.map_or_else(|_| Vec::new(), |tally| one("rate_limit", CoreLimit::Tally(tally)))
+            tally.map_or_else(|_| Vec::new(), |tally| one("rate_limit", Limit::Tally(tally)))
         }
         Limits::Native(limits) => limits
             .iter()
@@ -214,9 +214,9 @@ fn unshared(consistency: Consistency, one: &Judged<'_>) -> Option<String> {
         Consistency::Strict => return None,
         Consistency::Leased | Consistency::StrictUntilHot => {
             let fits = match one.limit {
-                CoreLimit::TokenBucket(bucket) => bucket.refill() == Refill::Greedy,
-                CoreLimit::FixedWindow(_) | CoreLimit::SlidingWindow(_) => true,
-                CoreLimit::Closed => {
+                Limit::TokenBucket(bucket) => bucket.refill() == Refill::Greedy,
+                Limit::FixedWindow(_) | Limit::SlidingWindow(_) => true,
+                Limit::Closed => {
                     matches!(one.algorithm, "token_bucket" | "fixed_window" | "sliding_window")
                 }
                 _ => false,
@@ -226,9 +226,9 @@ fn unshared(consistency: Consistency, one: &Judged<'_>) -> Option<String> {
         }
         Consistency::Eventual { .. } => {
             let fits = match one.limit {
-                CoreLimit::FixedWindow(window) => window.align() != Align::FirstHit,
-                CoreLimit::SlidingWindow(_) => true,
-                CoreLimit::Closed => matches!(one.algorithm, "fixed_window" | "sliding_window"),
+                Limit::FixedWindow(window) => window.align() != Align::FirstHit,
+                Limit::SlidingWindow(_) => true,
+                Limit::Closed => matches!(one.algorithm, "fixed_window" | "sliding_window"),
                 _ => false,
             };
             let those = "a `fixed_window` aligned to the clock or the calendar, or a \
@@ -250,9 +250,9 @@ fn unshared(consistency: Consistency, one: &Judged<'_>) -> Option<String> {
 fn unwaiting(on_limit: OnLimit, one: &Judged<'_>) -> Option<String> {
     let (word, reason) = match (on_limit, one.limit) {
         (OnLimit::Deny, _) => return None,
-        (OnLimit::Shape, CoreLimit::Unlimited) => ("shape", "it denies nobody"),
-        (OnLimit::Queue, CoreLimit::Unlimited) => ("queue", "it denies nobody"),
-        (OnLimit::Shape, CoreLimit::Concurrency(_)) => {
+        (OnLimit::Shape, Limit::Unlimited) => ("shape", "it denies nobody"),
+        (OnLimit::Queue, Limit::Unlimited) => ("queue", "it denies nobody"),
+        (OnLimit::Shape, Limit::Concurrency(_)) => {
             ("shape", "nobody knows when a slot will be free")
         }
         (OnLimit::Shape, limit) if limit.refuses(OpKind::Acquire).is_some() => {

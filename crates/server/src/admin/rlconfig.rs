@@ -11,11 +11,11 @@
 use std::fmt::Write;
 
 use sluicegate::config::units::{show_rate, show_span};
-use sluicegate::rules::limit::Limit;
+use sluicegate::rules::limit::LimitConfig;
 use sluicegate::rules::rule::Limits;
 use sluicegate::rules::set::{RuleNo, RuleSet};
 use sluicegate::{Timestamp, WithheldDomain};
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::quota::Rate;
 
@@ -81,7 +81,7 @@ fn line(rules: &RuleSet, no: RuleNo) -> String {
     line
 }
 
-fn named(limit: &Limit) -> String {
+fn named(limit: &LimitConfig) -> String {
     let mut told = String::new();
     if let Some(name) = limit.name() {
         put_plainly(name, &mut told);
@@ -97,31 +97,31 @@ fn named(limit: &Limit) -> String {
 }
 
 /// The numbers of a limit. `sluicegate check` says more.
-fn allowed(limit: &CoreLimit) -> String {
+fn allowed(limit: &Limit) -> String {
     let per = |rate: Rate| show_rate(rate.count(), rate.period());
     match limit {
-        CoreLimit::Unlimited => String::new(),
-        CoreLimit::Closed => " closed".to_owned(),
-        CoreLimit::TokenBucket(bucket) => {
+        Limit::Unlimited => String::new(),
+        Limit::Closed => " closed".to_owned(),
+        Limit::TokenBucket(bucket) => {
             format!(" {} burst {}", per(bucket.rate()), bucket.burst())
         }
-        CoreLimit::LeakyBucket(bucket) => {
+        Limit::LeakyBucket(bucket) => {
             format!(" {} queue {}", per(bucket.rate()), bucket.queue())
         }
-        CoreLimit::FixedWindow(window) => format!(" {}", per(window.rate())),
-        CoreLimit::SlidingWindow(window) => format!(" {}", per(window.rate())),
-        CoreLimit::SlidingLog(log) => {
+        Limit::FixedWindow(window) => format!(" {}", per(window.rate())),
+        Limit::SlidingWindow(window) => format!(" {}", per(window.rate())),
+        Limit::SlidingLog(log) => {
             log.rates().map(|(count, period)| format!(" {}", show_rate(count, period))).collect()
         }
-        CoreLimit::SmoothBursty(smooth) => format!(" {}", per(smooth.rate())),
-        CoreLimit::WarmUp(warm) => {
+        Limit::SmoothBursty(smooth) => format!(" {}", per(smooth.rate())),
+        Limit::WarmUp(warm) => {
             format!(" {} within {}", per(warm.rate()), show_span(warm.warm_up()))
         }
-        CoreLimit::Cycle(cycle) => {
+        Limit::Cycle(cycle) => {
             format!(" {} every {}", cycle.permits(), show_span(cycle.period()))
         }
-        CoreLimit::Concurrency(slots) => format!(" {} at a time", slots.max()),
-        CoreLimit::Tally(tally) => format!(" {}", show_rate(tally.limit(), tally.period())),
+        Limit::Concurrency(slots) => format!(" {} at a time", slots.max()),
+        Limit::Tally(tally) => format!(" {}", show_rate(tally.limit(), tally.period())),
     }
 }
 

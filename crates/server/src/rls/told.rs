@@ -1,11 +1,11 @@
 //! What the engine says of a descriptor, in the words of Envoy's protocol, which knows a number and a unit.
 
-use sluicegate::rules::limit::Limit;
+use sluicegate::rules::limit::LimitConfig;
 use sluicegate::rules::plan::Under;
 use sluicegate::rules::rule::Limits;
 use sluicegate::rules::unit::Unit;
 use sluicegate::{Snapshot, Span, Status, Timestamp};
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::verdict::Verdict;
 
 use super::answer::{Code, CurrentLimit, DescriptorStatus};
@@ -74,7 +74,10 @@ pub(super) fn seconds(span: Span) -> u64 {
 }
 
 /// The limit that decided (its number, its unit if it is exactly one, and its name), and the time until it is full.
-fn told_limit<'a>(limits: &'a [Limit], verdict: &Verdict) -> Option<(CurrentLimit<'a>, Span)> {
+fn told_limit<'a>(
+    limits: &'a [LimitConfig],
+    verdict: &Verdict,
+) -> Option<(CurrentLimit<'a>, Span)> {
     let limit = limits.get(verdict.decided_by?)?;
     let as_it_is = limit.at(Timestamp::EPOCH);
     let (count, period) = number_of(&as_it_is)?;
@@ -104,23 +107,23 @@ fn reset_after(verdict: &Verdict, whole: Option<Span>) -> Span {
 }
 
 /// How many, and in which time, if there is one.
-fn number_of(limit: &CoreLimit) -> Option<(u64, Option<Span>)> {
+fn number_of(limit: &Limit) -> Option<(u64, Option<Span>)> {
     let rate = match limit {
-        CoreLimit::TokenBucket(bucket) => bucket.rate(),
-        CoreLimit::LeakyBucket(bucket) => bucket.rate(),
-        CoreLimit::FixedWindow(window) => window.rate(),
-        CoreLimit::SlidingWindow(window) => window.rate(),
-        CoreLimit::SmoothBursty(smooth) => smooth.rate(),
-        CoreLimit::WarmUp(warm_up) => warm_up.rate(),
-        CoreLimit::SlidingLog(log) => {
+        Limit::TokenBucket(bucket) => bucket.rate(),
+        Limit::LeakyBucket(bucket) => bucket.rate(),
+        Limit::FixedWindow(window) => window.rate(),
+        Limit::SlidingWindow(window) => window.rate(),
+        Limit::SmoothBursty(smooth) => smooth.rate(),
+        Limit::WarmUp(warm_up) => warm_up.rate(),
+        Limit::SlidingLog(log) => {
             let (most, length) = log.rates().min_by_key(|(most, _)| *most)?;
             return Some((most, Some(length)));
         }
-        CoreLimit::Tally(tally) => return Some((tally.limit(), Some(tally.period()))),
-        CoreLimit::Cycle(cycle) => return Some((cycle.permits(), Some(cycle.period()))),
-        CoreLimit::Concurrency(slots) => return Some((slots.max(), None)),
-        CoreLimit::Closed => return Some((0, None)),
-        CoreLimit::Unlimited => return None,
+        Limit::Tally(tally) => return Some((tally.limit(), Some(tally.period()))),
+        Limit::Cycle(cycle) => return Some((cycle.permits(), Some(cycle.period()))),
+        Limit::Concurrency(slots) => return Some((slots.max(), None)),
+        Limit::Closed => return Some((0, None)),
+        Limit::Unlimited => return None,
     };
     Some((rate.count(), Some(rate.period())))
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::arithmetic::EXACT_MAX;
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{Gate, GateLevels, Mode, Step};
 use sluicegate_core::time::Timestamp;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 #[cfg(feature = "redis")]
 use sluicegate_rules::rule::Consistency;
 use sluicegate_rules::rule::{Limits, Overflow, RuleConfig};
@@ -315,21 +315,21 @@ pub(super) fn check_all(rules: &RuleSet) -> Result<(), LimitError> {
 }
 
 /// The limits of a rule as the engine enforces them.
-pub(super) fn limits_of(written: &RuleConfig) -> Vec<Limit> {
+pub(super) fn limits_of(written: &RuleConfig) -> Vec<LimitConfig> {
     match &written.limits {
-        Limits::Unlimited => vec![Limit::fixed(None, CoreLimit::Unlimited)],
+        Limits::Unlimited => vec![LimitConfig::fixed(None, Limit::Unlimited)],
         Limits::Native(limits) => limits.to_vec(),
         Limits::Envoy { requests_per_unit, unit } => {
             // Without the rule's name: it is known by the way to it, and goes on when it is called something else.
-            vec![Limit::fixed(None, tally(u64::from(*requests_per_unit), *unit))]
+            vec![LimitConfig::fixed(None, tally(u64::from(*requests_per_unit), *unit))]
         }
     }
 }
 
 /// A counter of Envoy's form.
-pub(super) fn tally(most: u64, unit: Unit) -> CoreLimit {
+pub(super) fn tally(most: u64, unit: Unit) -> Limit {
     // Neither a 32-bit number nor a unit is beyond what it holds.
-    Tally::new(most, unit.span()).map_or(CoreLimit::Closed, CoreLimit::Tally)
+    Tally::new(most, unit.span()).map_or(Limit::Closed, Limit::Tally)
 }
 
 // === impl Overrides ===
@@ -339,7 +339,7 @@ impl Overrides {
     pub(super) fn of(&self, unit: Unit, parts: &Parts) -> &Limiter {
         let place = Unit::ALL.iter().position(|known| *known == unit).unwrap_or(0);
         self.units[place].get_or_init(|| {
-            let limit = Limit::fixed(None, tally(EXACT_MAX, unit));
+            let limit = LimitConfig::fixed(None, tally(EXACT_MAX, unit));
             let rule = Rule::new(vec![limit], Mode::Hard).unwrap_or_else(|_| Rule::closed());
             let (name, rule) = (override_name(unit), Arc::new(rule));
             parts.limiter(name, rule, Overflow::Shared, ShardCount::Many, Arc::default())

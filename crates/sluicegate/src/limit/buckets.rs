@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use sluicegate_core::algorithm::leaky_bucket::LeakyBucket as CoreLeakyBucket;
 use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket as CoreTokenBucket};
-use sluicegate_core::limit::Limit as CoreLimit;
-use sluicegate_rules::limit::Limit;
+use sluicegate_core::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use super::rated::{Rate, rated};
 use super::{IntoLimit, LimitError};
@@ -96,14 +96,14 @@ impl TokenBucket {
 }
 
 impl IntoLimit for TokenBucket {
-    fn into_limit(self) -> Result<Limit, LimitError> {
+    fn into_limit(self) -> Result<LimitConfig, LimitError> {
         let burst = self.burst.unwrap_or(self.rate.count);
         let mut bucket = CoreTokenBucket::new(self.rate.exact()?, burst)?;
         if let Some(initial) = self.initial {
             bucket = bucket.with_initial(initial)?;
         }
         let bucket = bucket.with_refill(self.refill)?;
-        Ok(Limit::fixed(self.name, CoreLimit::TokenBucket(bucket)))
+        Ok(LimitConfig::fixed(self.name, Limit::TokenBucket(bucket)))
     }
 }
 
@@ -127,8 +127,8 @@ impl LeakyBucket {
 }
 
 impl IntoLimit for LeakyBucket {
-    fn into_limit(self) -> Result<Limit, LimitError> {
+    fn into_limit(self) -> Result<LimitConfig, LimitError> {
         let bucket = CoreLeakyBucket::new(self.rate.exact()?, self.queue)?;
-        Ok(Limit::fixed(self.name, CoreLimit::LeakyBucket(bucket)))
+        Ok(LimitConfig::fixed(self.name, Limit::LeakyBucket(bucket)))
     }
 }

@@ -28,7 +28,7 @@ pub use buckets::{LeakyBucket, TokenBucket};
 pub use sluicegate_core::algorithm::sliding_window::Rounding;
 pub use sluicegate_core::algorithm::token_bucket::Refill;
 pub use sluicegate_core::quota::QuotaError;
-pub use sluicegate_rules::limit::Limit;
+pub use sluicegate_rules::limit::LimitConfig;
 pub use smooth::{SmoothBursty, WarmUp};
 pub use unrated::{Concurrency, Cycle, Unlimited};
 pub use windows::{FixedWindow, SlidingLog, SlidingWindow, Tally};
@@ -45,7 +45,7 @@ pub trait IntoLimit {
     ///
     /// # Errors
     /// When its numbers cannot be held; the message says which, and what could be.
-    fn into_limit(self) -> Result<Limit, LimitError>;
+    fn into_limit(self) -> Result<LimitConfig, LimitError>;
 }
 
 /// Why there is no such limit.
@@ -82,15 +82,15 @@ pub enum LimitError {
 
 // === impl IntoLimit ===
 
-impl IntoLimit for Limit {
-    fn into_limit(self) -> Result<Limit, LimitError> {
+impl IntoLimit for LimitConfig {
+    fn into_limit(self) -> Result<LimitConfig, LimitError> {
         Ok(self)
     }
 }
 
 /// So that limits of several kinds can stand in one list: `[bucket.into_limit(), window.into_limit()]`.
-impl IntoLimit for Result<Limit, LimitError> {
-    fn into_limit(self) -> Result<Limit, LimitError> {
+impl IntoLimit for Result<LimitConfig, LimitError> {
+    fn into_limit(self) -> Result<LimitConfig, LimitError> {
         self
     }
 }

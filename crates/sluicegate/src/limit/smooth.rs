@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use sluicegate_core::algorithm::smooth::SmoothBursty as CoreSmoothBursty;
 use sluicegate_core::algorithm::warm_up::WarmUp as CoreWarmUp;
-use sluicegate_core::limit::Limit as CoreLimit;
-use sluicegate_rules::limit::Limit;
+use sluicegate_core::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use super::rated::{Rate, SECOND, rated};
 use super::{IntoLimit, LimitError};
@@ -70,9 +70,9 @@ impl SmoothBursty {
 }
 
 impl IntoLimit for SmoothBursty {
-    fn into_limit(self) -> Result<Limit, LimitError> {
+    fn into_limit(self) -> Result<LimitConfig, LimitError> {
         let smooth = CoreSmoothBursty::new(self.rate.exact()?, span(self.max_burst))?;
-        Ok(Limit::fixed(self.name, CoreLimit::SmoothBursty(smooth)))
+        Ok(LimitConfig::fixed(self.name, Limit::SmoothBursty(smooth)))
     }
 }
 
@@ -108,8 +108,8 @@ impl WarmUp {
 }
 
 impl IntoLimit for WarmUp {
-    fn into_limit(self) -> Result<Limit, LimitError> {
+    fn into_limit(self) -> Result<LimitConfig, LimitError> {
         let limit = CoreWarmUp::new(self.rate.exact()?, span(self.warm_up), self.cold_factor)?;
-        Ok(Limit::fixed(self.name, CoreLimit::WarmUp(limit)))
+        Ok(LimitConfig::fixed(self.name, Limit::WarmUp(limit)))
     }
 }

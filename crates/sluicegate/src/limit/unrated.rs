@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use sluicegate_core::algorithm::concurrency::Concurrency as CoreConcurrency;
 use sluicegate_core::algorithm::cycle::Cycle as CoreCycle;
-use sluicegate_core::limit::Limit as CoreLimit;
-use sluicegate_rules::limit::Limit;
+use sluicegate_core::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use super::rated::named;
 use super::{IntoLimit, LimitError};
@@ -96,9 +96,9 @@ impl Cycle {
 }
 
 impl IntoLimit for Cycle {
-    fn into_limit(self) -> Result<Limit, LimitError> {
+    fn into_limit(self) -> Result<LimitConfig, LimitError> {
         let cycle = CoreCycle::new(self.permits, span(self.period))?;
-        Ok(Limit::fixed(self.name, CoreLimit::Cycle(cycle)))
+        Ok(LimitConfig::fixed(self.name, Limit::Cycle(cycle)))
     }
 }
 
@@ -135,16 +135,16 @@ impl Concurrency {
 }
 
 impl IntoLimit for Concurrency {
-    fn into_limit(self) -> Result<Limit, LimitError> {
+    fn into_limit(self) -> Result<LimitConfig, LimitError> {
         let limit = CoreConcurrency::new(self.max, span(self.lease))?;
-        Ok(Limit::fixed(self.name, CoreLimit::Concurrency(limit)))
+        Ok(LimitConfig::fixed(self.name, Limit::Concurrency(limit)))
     }
 }
 
 // === impl Unlimited ===
 
 impl IntoLimit for Unlimited {
-    fn into_limit(self) -> Result<Limit, LimitError> {
-        Ok(Limit::fixed(None, CoreLimit::Unlimited))
+    fn into_limit(self) -> Result<LimitConfig, LimitError> {
+        Ok(LimitConfig::fixed(None, Limit::Unlimited))
     }
 }

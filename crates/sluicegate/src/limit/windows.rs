@@ -6,9 +6,9 @@ use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow as CoreFixedWi
 use sluicegate_core::algorithm::sliding_log::SlidingLog as CoreSlidingLog;
 use sluicegate_core::algorithm::sliding_window::{Rounding, SlidingWindow as CoreSlidingWindow};
 use sluicegate_core::algorithm::tally::Tally as CoreTally;
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_rules::calendar::{Calendar, CalendarUnit};
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use super::rated::{DAY, Rate, rated};
 use super::{IntoLimit, LimitError};
@@ -184,18 +184,18 @@ impl FixedWindow {
 }
 
 impl IntoLimit for FixedWindow {
-    fn into_limit(self) -> Result<Limit, LimitError> {
+    fn into_limit(self) -> Result<LimitConfig, LimitError> {
         let rate = self.rate.exact()?;
         let align = match &self.align {
             Windows::Clock => Align::Clock,
             Windows::FirstHit => Align::FirstHit,
             Windows::Zone(zone) => {
                 let calendar = Calendar::new(zone, self.calendar_unit()?)?;
-                return Ok(Limit::calendar(self.name, rate, calendar));
+                return Ok(LimitConfig::calendar(self.name, rate, calendar));
             }
         };
         let window = CoreFixedWindow::new(rate, align);
-        Ok(Limit::fixed(self.name, CoreLimit::FixedWindow(window)))
+        Ok(LimitConfig::fixed(self.name, Limit::FixedWindow(window)))
     }
 }
 
@@ -250,14 +250,14 @@ impl SlidingLog {
 }
 
 impl IntoLimit for SlidingLog {
-    fn into_limit(self) -> Result<Limit, LimitError> {
+    fn into_limit(self) -> Result<LimitConfig, LimitError> {
         let all = std::iter::once(self.rate).chain(self.more);
         let rates = all.map(Rate::exact).collect::<Result<Vec<_>, _>>()?;
         let mut log = CoreSlidingLog::new(&rates)?.with_min_gap(span(self.min_gap));
         if self.count_denied {
             log = log.counting_denied()?;
         }
-        Ok(Limit::fixed(self.name, CoreLimit::SlidingLog(log)))
+        Ok(LimitConfig::fixed(self.name, Limit::SlidingLog(log)))
     }
 }
 
@@ -280,17 +280,17 @@ impl SlidingWindow {
 }
 
 impl IntoLimit for SlidingWindow {
-    fn into_limit(self) -> Result<Limit, LimitError> {
+    fn into_limit(self) -> Result<LimitConfig, LimitError> {
         let window = CoreSlidingWindow::new(self.rate.exact()?, self.rounding);
-        Ok(Limit::fixed(self.name, CoreLimit::SlidingWindow(window)))
+        Ok(LimitConfig::fixed(self.name, Limit::SlidingWindow(window)))
     }
 }
 
 // === impl Tally ===
 
 impl IntoLimit for Tally {
-    fn into_limit(self) -> Result<Limit, LimitError> {
+    fn into_limit(self) -> Result<LimitConfig, LimitError> {
         let tally = CoreTally::new(self.rate.count, span(self.rate.period))?;
-        Ok(Limit::fixed(self.name, CoreLimit::Tally(tally)))
+        Ok(LimitConfig::fixed(self.name, Limit::Tally(tally)))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
 use sluicegate_core::mode::Mode;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use super::{Inner, Limiter, Time, section, wait};
 use crate::clock::{Clock, SystemClock};
@@ -19,7 +19,7 @@ use crate::plan::Rule;
 #[must_use = "nothing is limited until it is built"]
 pub struct Builder {
     name: String,
-    limits: Vec<Result<Limit, LimitError>>,
+    limits: Vec<Result<LimitConfig, LimitError>>,
     mode: Mode,
     overflow: Overflow,
     memory: Option<Memory>,

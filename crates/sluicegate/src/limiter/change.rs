@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sluicegate_core::change::Keep;
 use sluicegate_core::mode::Mode;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use super::Limiter;
 use crate::limit::{IntoLimit, LimitError};
@@ -36,7 +36,7 @@ impl Limiter {
         limits: impl IntoIterator<Item = L>,
         keep: Keep,
     ) -> Result<(), LimitError> {
-        let limits: Vec<Limit> =
+        let limits: Vec<LimitConfig> =
             limits.into_iter().map(IntoLimit::into_limit).collect::<Result<_, _>>()?;
         // One change at a time: the lock is held until everybody has moved.
         let _changing = self.inner.changing.lock();

@@ -9,7 +9,7 @@ use sluicegate_core::account::Account;
 use sluicegate_core::account::{Answer, Moment};
 use sluicegate_core::change::Keep;
 #[cfg(feature = "tokio")]
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{Gate, Mode};
 use sluicegate_core::op::{Op, Refusal};
 #[cfg(feature = "tokio")]
@@ -17,7 +17,7 @@ use sluicegate_core::time::Span;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::{Decision, Verdict};
 #[cfg(feature = "tokio")]
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::rule::Overflow;
 
 #[cfg(feature = "tokio")]
@@ -200,8 +200,8 @@ impl Asked<'_> {
     /// The shortest lease of a slot of its limits.
     #[cfg(feature = "tokio")]
     pub(crate) fn lease(&self, now: Timestamp) -> Option<Span> {
-        let lease = |limit: &Limit| match limit.at(now) {
-            CoreLimit::Concurrency(slots) => Some(slots.lease()),
+        let lease = |limit: &LimitConfig| match limit.at(now) {
+            Limit::Concurrency(slots) => Some(slots.lease()),
             _ => None,
         };
         self.rule?.limits.iter().filter_map(lease).min()

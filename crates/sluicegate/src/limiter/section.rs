@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use sluicegate_core::change::Keep;
 use sluicegate_core::mode::{Mode, Step};
 use sluicegate_core::time::Timestamp;
-use sluicegate_rules::limit::{Limit, continued};
+use sluicegate_rules::limit::{LimitConfig, continued};
 
 use super::Inner;
 use crate::memory::Section;
@@ -49,7 +49,7 @@ impl Inner {
     pub(super) fn take_over(&self, restored: &mut Restored, now: Timestamp) {
         let rule = self.rule.read().clone();
         let plan = rule.plan_at(now);
-        let written = |mode: Mode, limits: Vec<Limit>| {
+        let written = |mode: Mode, limits: Vec<LimitConfig>| {
             let steps = limits.iter().filter_map(|limit| Step::new(limit.at(now), mode).ok());
             let steps: Vec<Step> = steps.collect();
             let from = continued(&rule.limits, &limits);

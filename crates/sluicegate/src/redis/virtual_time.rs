@@ -10,7 +10,7 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::Timestamp;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use super::call::{Call, CallError, Script};
 use super::connection::Link;
@@ -57,7 +57,7 @@ impl VirtualLimiter {
     pub async fn open(
         link: Link,
         namespace: &str,
-        limits: Vec<Limit>,
+        limits: Vec<LimitConfig>,
         mode: Mode,
     ) -> Result<Self, VirtualError> {
         let rule = Arc::new(Rule::new(limits, mode).map_err(VirtualError::Quota)?);
@@ -117,7 +117,7 @@ impl VirtualLimiter {
     /// When the mode does not fit the new limits, or the store does not answer.
     pub async fn set_limits(
         &mut self,
-        limits: Vec<Limit>,
+        limits: Vec<LimitConfig>,
         keep: Keep,
         now: Timestamp,
     ) -> Result<(), VirtualError> {

@@ -17,7 +17,7 @@ use std::io::{self, Read, Write};
 use siphasher::sip::SipHasher13;
 use sluicegate_core::account::Account;
 use sluicegate_core::mode::Mode;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use crate::plan::LIMITS_MAX;
 
@@ -39,7 +39,7 @@ pub(super) struct Head {
     /// How many of the highest bits of its hashes are known.
     pub(super) bits: u32,
     pub(super) mode: Mode,
-    pub(super) limits: Vec<Limit>,
+    pub(super) limits: Vec<LimitConfig>,
 }
 
 /// Where a snapshot is written to, with its checksum so far.
@@ -85,7 +85,7 @@ impl<'a> Sink<'a> {
         name: &str,
         bits: u32,
         mode: Mode,
-        limits: &[Limit],
+        limits: &[LimitConfig],
     ) -> io::Result<()> {
         self.framed(name.as_bytes())?;
         self.number(u64::from(bits))?;
@@ -169,7 +169,7 @@ impl<R: Read> Source<R> {
         }
         let mut limits = Vec::new();
         for _ in 0..count {
-            match Limit::read(&mut self.framed()?.as_slice()) {
+            match LimitConfig::read(&mut self.framed()?.as_slice()) {
                 Some(limit) => limits.push(limit),
                 None => return Ok(None),
             }

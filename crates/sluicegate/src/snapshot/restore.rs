@@ -6,7 +6,7 @@ use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use sluicegate_core::mode::Mode;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use super::SnapshotError;
 use super::file::folder_of;
@@ -151,7 +151,7 @@ impl Restored {
     pub(crate) fn limiter<T>(
         &mut self,
         name: &str,
-        rule: impl FnOnce(Mode, Vec<Limit>) -> T,
+        rule: impl FnOnce(Mode, Vec<LimitConfig>) -> T,
         mut each: impl FnMut(&T, Entry),
     ) {
         let Some((offset, _)) = self.limiters.remove(name) else { return };

@@ -13,13 +13,13 @@ use sluicegate_core::algorithm::smooth::SmoothBursty;
 use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
 use sluicegate_core::algorithm::warm_up::WarmUp;
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{GateLevels, Mode, Step};
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::calendar::{Calendar, CalendarUnit};
 use sluicegate_rules::domain::{Counter, Domain, Listed, Node, Pattern};
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::network::Prefix;
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate_rules::rule::{Limits, Rare, RuleConfig};
@@ -272,7 +272,7 @@ pub fn limits() -> impl Strategy<Value = Limits> {
     ]
 }
 
-fn limit() -> impl Strategy<Value = Limit> {
+fn limit() -> impl Strategy<Value = LimitConfig> {
     let name = prop::option::weighted(0.3, prop::sample::select(vec!["l1", "l2"]));
     (name, 0usize..16, numbers()).prop_map(|(name, algorithm, numbers)| {
         limit_of(name.map(str::to_owned), algorithm, numbers)
@@ -286,39 +286,39 @@ pub fn numbers() -> impl Strategy<Value = Numbers> {
     (1u64..5, period, 1u64..8)
 }
 
-pub fn limit_of(name: Option<String>, algorithm: usize, (n, p, b): Numbers) -> Limit {
+pub fn limit_of(name: Option<String>, algorithm: usize, (n, p, b): Numbers) -> LimitConfig {
     let (rate, span) = (Rate::new(n, Span::from_micros(p)).unwrap(), Span::from_micros(p));
     let bucket = TokenBucket::new(rate, b).unwrap();
     // A new one need not be a full one.
     let bucket = if b < 4 { bucket } else { bucket.with_initial(b - 4).unwrap() };
-    let stepped = |refill| CoreLimit::TokenBucket(bucket.with_refill(refill).unwrap());
-    let window = |align| CoreLimit::FixedWindow(FixedWindow::new(rate, align));
-    let counter = |rounding| CoreLimit::SlidingWindow(SlidingWindow::new(rate, rounding));
+    let stepped = |refill| Limit::TokenBucket(bucket.with_refill(refill).unwrap());
+    let window = |align| Limit::FixedWindow(FixedWindow::new(rate, align));
+    let counter = |rounding| Limit::SlidingWindow(SlidingWindow::new(rate, rounding));
     let log = SlidingLog::new(&[rate]).unwrap();
     let limit = match algorithm {
-        0 => CoreLimit::TokenBucket(bucket),
+        0 => Limit::TokenBucket(bucket),
         1 => stepped(Refill::Interval),
         2 => stepped(Refill::Aligned),
-        3 => CoreLimit::LeakyBucket(LeakyBucket::new(rate, b).unwrap()),
+        3 => Limit::LeakyBucket(LeakyBucket::new(rate, b).unwrap()),
         4 => window(Align::Clock),
         5 => window(Align::FirstHit),
         6 => counter(Rounding::Floor),
         7 => counter(Rounding::Up),
-        8 => CoreLimit::SlidingLog(log),
-        9 => CoreLimit::SlidingLog(log.with_min_gap(Span::from_micros(p / 7))),
-        10 => CoreLimit::SmoothBursty(SmoothBursty::new(rate, span).unwrap()),
-        11 => CoreLimit::WarmUp(WarmUp::new(rate, span, 3_000).unwrap()),
-        12 => CoreLimit::Cycle(Cycle::new(b, span).unwrap()),
-        13 => CoreLimit::Concurrency(Concurrency::new(b, span).unwrap()),
+        8 => Limit::SlidingLog(log),
+        9 => Limit::SlidingLog(log.with_min_gap(Span::from_micros(p / 7))),
+        10 => Limit::SmoothBursty(SmoothBursty::new(rate, span).unwrap()),
+        11 => Limit::WarmUp(WarmUp::new(rate, span, 3_000).unwrap()),
+        12 => Limit::Cycle(Cycle::new(b, span).unwrap()),
+        13 => Limit::Concurrency(Concurrency::new(b, span).unwrap()),
         14 => {
             let day = Rate::new(b, Span::from_secs(86_400)).unwrap();
             let berlin = Calendar::new("Europe/Berlin", CalendarUnit::Day).unwrap();
-            return Limit::calendar(name, day, berlin);
+            return LimitConfig::calendar(name, day, berlin);
         }
-        _ if b % 2 == 0 => return Limit::closed(name, "token_bucket"),
-        _ => CoreLimit::Tally(Tally::new(n, span).unwrap()),
+        _ if b % 2 == 0 => return LimitConfig::closed(name, "token_bucket"),
+        _ => Limit::Tally(Tally::new(n, span).unwrap()),
     };
-    Limit::fixed(name, limit)
+    LimitConfig::fixed(name, limit)
 }
 
 pub fn mode() -> impl Strategy<Value = Mode> {
@@ -382,7 +382,7 @@ fn tidy_rule(rule: &mut RuleConfig, names: &mut Vec<Box<str>>) {
         None => {}
     }
     let mut named: Vec<String> = Vec::new();
-    let mut keep = |limit: &Limit| match limit.name() {
+    let mut keep = |limit: &LimitConfig| match limit.name() {
         Some(name) if named.iter().any(|known| known == name) => false,
         Some(name) => {
             named.push(name.to_owned());
@@ -391,7 +391,7 @@ fn tidy_rule(rule: &mut RuleConfig, names: &mut Vec<Box<str>>) {
         None => true,
     };
     *limits = limits.iter().filter(|limit| keep(limit)).cloned().collect();
-    let fits = |limit: &Limit| Step::new(limit.at(Timestamp::EPOCH), rule.mode).is_ok();
+    let fits = |limit: &LimitConfig| Step::new(limit.at(Timestamp::EPOCH), rule.mode).is_ok();
     if !limits.iter().all(fits) {
         rule.mode = Mode::Hard;
     }

@@ -35,7 +35,7 @@ pub enum Edit {
     Name(Option<Box<str>>),
     Counter(Counter),
     Cost(u64),
-    RuleConfig(Option<Box<RuleConfig>>),
+    Rule(Option<Box<RuleConfig>>),
     Remove,
     Add(Box<Node>),
     /// To the front of its domain.

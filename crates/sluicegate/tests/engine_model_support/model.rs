@@ -7,7 +7,7 @@ use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::change::Keep;
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{Gate, Mode, Step};
 use sluicegate_core::op::Op;
 use sluicegate_core::time::{Span, Timestamp};
@@ -41,7 +41,7 @@ impl Want {
 #[derive(Debug, Clone, PartialEq)]
 pub enum IsUnder {
     Nothing,
-    RuleConfig(String, RuleConfig),
+    Rule(String, RuleConfig),
     Replaced(String, RuleConfig),
     Override(Override),
 }
@@ -432,7 +432,7 @@ fn of_lasting(domains: &[Domain], lasting: &Lasting) -> (usize, RuleConfig) {
 /// The limits of a rule at a moment.
 fn steps(rule: &RuleConfig, number: usize, now: Timestamp) -> Vec<Step> {
     match &rule.limits {
-        Limits::Unlimited => vec![CoreLimit::Unlimited],
+        Limits::Unlimited => vec![Limit::Unlimited],
         Limits::Envoy { requests_per_unit, unit } => {
             vec![*tally(*requests_per_unit, *unit).limit()]
         }
@@ -445,7 +445,7 @@ fn steps(rule: &RuleConfig, number: usize, now: Timestamp) -> Vec<Step> {
 
 fn tally(most: u32, unit: Unit) -> Step {
     let tally = Tally::new(u64::from(most), unit.span()).unwrap();
-    Step::new(CoreLimit::Tally(tally), Mode::Hard).unwrap()
+    Step::new(Limit::Tally(tally), Mode::Hard).unwrap()
 }
 
 /// Limits are matched by name, nameless ones by their place.

@@ -14,7 +14,7 @@ use sluicegate::limit::{
     TokenBucket, WarmUp,
 };
 use sluicegate::{Limiter, Memory};
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MICRO: Duration = Duration::from_micros(1);
@@ -31,7 +31,7 @@ pub(crate) fn limiter_in(memory: &Memory, limit: impl IntoLimit, clock: &ManualC
 }
 
 /// One limit of each algorithm that turns can be booked of.
-pub(crate) fn every_turn() -> Vec<Limit> {
+pub(crate) fn every_turn() -> Vec<LimitConfig> {
     use sluicegate::limit::Refill;
     let all = [
         TokenBucket::per_second(2).burst(3).into_limit(),

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{Mode, Step};
 use sluicegate_core::time::Timestamp;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::plan::{Plan, Under};
 use sluicegate_rules::request::Override;
 use sluicegate_rules::rule::OnStoreFailure;
@@ -37,7 +37,7 @@ impl Charters {
             return charter.clone();
         }
         let tally = tally(u64::from(limit.requests_per_unit), limit.unit);
-        let rule = Rule::new(vec![Limit::fixed(None, tally)], Mode::Hard);
+        let rule = Rule::new(vec![LimitConfig::fixed(None, tally)], Mode::Hard);
         // A tally fits every mode.
         let rule = rule.unwrap_or_else(|_| Rule::closed());
         let charter = Arc::new(rule).charter_at(now);
@@ -156,5 +156,5 @@ pub(super) fn needs_holder(parts: &[AskPart]) -> bool {
 }
 
 fn has_slots(step: &Step) -> bool {
-    matches!(step.limit(), CoreLimit::Concurrency(_))
+    matches!(step.limit(), Limit::Concurrency(_))
 }

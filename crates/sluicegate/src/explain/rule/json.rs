@@ -5,11 +5,11 @@ use sluicegate_config::units::{show_factor, show_rate, show_span};
 use sluicegate_core::algorithm::fixed_window::Align;
 use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::token_bucket::Refill;
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::domain::Counter;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::rule::{Consistency, Limits};
 use sluicegate_rules::unit::Unit;
 
@@ -76,7 +76,7 @@ pub(crate) fn envoy(requests_per_unit: u32, unit: Unit) -> Value {
     })
 }
 
-fn limit(limit: &Limit) -> Value {
+fn limit(limit: &LimitConfig) -> Value {
     let mut all = Map::new();
     if let Some(name) = limit.name() {
         all.insert("name".to_owned(), json!(name));
@@ -89,11 +89,11 @@ fn limit(limit: &Limit) -> Value {
     Value::Object(all)
 }
 
-fn fields(limit: &Limit) -> Value {
+fn fields(limit: &LimitConfig) -> Value {
     match limit.at(Timestamp::EPOCH) {
-        CoreLimit::Unlimited => json!({}),
-        CoreLimit::Closed => json!({ "closed": true }),
-        CoreLimit::TokenBucket(bucket) => json!({
+        Limit::Unlimited => json!({}),
+        Limit::Closed => json!({ "closed": true }),
+        Limit::TokenBucket(bucket) => json!({
             "rate": words::per(bucket.rate()),
             "burst": bucket.burst(),
             "initial": bucket.initial(),
@@ -103,10 +103,10 @@ fn fields(limit: &Limit) -> Value {
                 Refill::Aligned => "aligned",
             },
         }),
-        CoreLimit::LeakyBucket(bucket) => {
+        Limit::LeakyBucket(bucket) => {
             json!({ "rate": words::per(bucket.rate()), "queue": bucket.queue() })
         }
-        CoreLimit::FixedWindow(window) => {
+        Limit::FixedWindow(window) => {
             let rate = words::per(window.rate());
             match (window.align(), words::zone(limit)) {
                 (_, Some(zone)) => json!({ "rate": rate, "align": "calendar", "zone": zone }),
@@ -114,34 +114,34 @@ fn fields(limit: &Limit) -> Value {
                 _ => json!({ "rate": rate, "align": "clock" }),
             }
         }
-        CoreLimit::SlidingLog(log) => json!({
+        Limit::SlidingLog(log) => json!({
             "rates": log.rates().map(|(count, length)| show_rate(count, length)).collect::<Vec<_>>(),
             "count_denied": log.counts_denied(),
             "min_gap": show_span(log.min_gap()),
         }),
-        CoreLimit::SlidingWindow(window) => json!({
+        Limit::SlidingWindow(window) => json!({
             "rate": words::per(window.rate()),
             "rounding": match window.rounding() {
                 Rounding::Floor => "floor",
                 Rounding::Up => "up",
             },
         }),
-        CoreLimit::SmoothBursty(smooth) => json!({
+        Limit::SmoothBursty(smooth) => json!({
             "rate": words::per(smooth.rate()),
             "max_burst": show_span(smooth.max_burst()),
         }),
-        CoreLimit::WarmUp(warm) => json!({
+        Limit::WarmUp(warm) => json!({
             "rate": words::per(warm.rate()),
             "warm_up": show_span(warm.warm_up()),
             "cold_factor": show_factor(warm.cold_factor()),
         }),
-        CoreLimit::Cycle(cycle) => {
+        Limit::Cycle(cycle) => {
             json!({ "permits": cycle.permits(), "period": show_span(cycle.period()) })
         }
-        CoreLimit::Concurrency(slots) => {
+        Limit::Concurrency(slots) => {
             json!({ "max": slots.max(), "lease": show_span(slots.lease()) })
         }
-        CoreLimit::Tally(tally) => json!({ "rate": show_rate(tally.limit(), tally.period()) }),
+        Limit::Tally(tally) => json!({ "rate": show_rate(tally.limit(), tally.period()) }),
     }
 }
 

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use sluicegate_core::algorithm::tally::Tally;
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_rules::domain::Counter;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::set::{Configured, RuleNo, RuleSet};
 
@@ -135,14 +135,14 @@ pub(crate) fn varies(node: &Configured<'_>) -> bool {
 }
 
 /// What a rule limits, with Envoy's form as a limit of its own kind.
-fn limits(limits: &Limits) -> Cow<'_, [Limit]> {
+fn limits(limits: &Limits) -> Cow<'_, [LimitConfig]> {
     match limits {
         Limits::Unlimited => Cow::Borrowed(&[]),
         Limits::Native(limits) => Cow::Borrowed(limits),
         Limits::Envoy { requests_per_unit, unit } => {
             let tally = Tally::new(u64::from(*requests_per_unit), unit.span());
             // Any number of 32 bits in any unit can be held.
-            tally.into_iter().map(|tally| Limit::fixed(None, CoreLimit::Tally(tally))).collect()
+            tally.into_iter().map(|tally| LimitConfig::fixed(None, Limit::Tally(tally))).collect()
         }
     }
 }

@@ -4,13 +4,13 @@ use sluicegate_config::units::{show_factor, show_rate, show_span};
 use sluicegate_core::algorithm::fixed_window::Align;
 use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::calendar::Calendar;
 use sluicegate_rules::domain::Counter;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::rule::{Consistency, Limits, OnLimit, OnStoreFailure, Overflow, RuleConfig};
 use sluicegate_rules::unit::Unit;
 
@@ -52,22 +52,22 @@ pub(crate) fn envoy(requests_per_unit: u32, unit: Unit) -> String {
     }
 }
 
-fn named(limit: &Limit) -> String {
+fn named(limit: &LimitConfig) -> String {
     let says = limit_in_words(limit);
     limit.name().map_or_else(|| says.clone(), |name| format!("{name}: {says}"))
 }
 
 /// A limit without its name.
-pub(crate) fn limit_in_words(limit: &Limit) -> String {
+pub(crate) fn limit_in_words(limit: &LimitConfig) -> String {
     let name = limit.algorithm().replace('_', " ");
     let says = match limit.at(Timestamp::EPOCH) {
-        CoreLimit::Unlimited => return "unlimited, not counted".to_owned(),
-        CoreLimit::Closed => "closed: nothing passes".to_owned(),
-        CoreLimit::TokenBucket(bucket) => token_bucket(&bucket),
-        CoreLimit::LeakyBucket(bucket) => {
+        Limit::Unlimited => return "unlimited, not counted".to_owned(),
+        Limit::Closed => "closed: nothing passes".to_owned(),
+        Limit::TokenBucket(bucket) => token_bucket(&bucket),
+        Limit::LeakyBucket(bucket) => {
             format!("{} queue {}", per(bucket.rate()), bucket.queue())
         }
-        CoreLimit::FixedWindow(window) => {
+        Limit::FixedWindow(window) => {
             let rate = per(window.rate());
             match (window.align(), zone(limit)) {
                 (_, Some(zone)) => format!("{rate} {zone}"),
@@ -75,7 +75,7 @@ pub(crate) fn limit_in_words(limit: &Limit) -> String {
                 _ => rate,
             }
         }
-        CoreLimit::SlidingLog(log) => {
+        Limit::SlidingLog(log) => {
             let rates: Vec<String> =
                 log.rates().map(|(count, period)| show_rate(count, period)).collect();
             let denied = if log.counts_denied() { ", denied ones counted" } else { "" };
@@ -85,24 +85,24 @@ pub(crate) fn limit_in_words(limit: &Limit) -> String {
             };
             format!("{}{denied}{gap}", rates.join(" and "))
         }
-        CoreLimit::SlidingWindow(window) => match window.rounding() {
+        Limit::SlidingWindow(window) => match window.rounding() {
             Rounding::Floor => per(window.rate()),
             Rounding::Up => format!("{} rounded up", per(window.rate())),
         },
-        CoreLimit::SmoothBursty(smooth) => {
+        Limit::SmoothBursty(smooth) => {
             format!("{}, {} stored", per(smooth.rate()), show_span(smooth.max_burst()))
         }
-        CoreLimit::WarmUp(warm) => {
+        Limit::WarmUp(warm) => {
             let (over, cold) = (show_span(warm.warm_up()), show_factor(warm.cold_factor()));
             format!("{} within {over}, {cold}x slower when cold", per(warm.rate()))
         }
-        CoreLimit::Cycle(cycle) => {
+        Limit::Cycle(cycle) => {
             format!("{} every {}", cycle.permits(), show_span(cycle.period()))
         }
-        CoreLimit::Concurrency(slots) => {
+        Limit::Concurrency(slots) => {
             format!("{} at a time, each for at most {}", slots.max(), show_span(slots.lease()))
         }
-        CoreLimit::Tally(tally) => show_rate(tally.limit(), tally.period()),
+        Limit::Tally(tally) => show_rate(tally.limit(), tally.period()),
     };
     format!("{name} {says}")
 }
@@ -126,7 +126,7 @@ pub(crate) fn per(rate: Rate) -> String {
 }
 
 /// The time zone of a limit whose windows follow a calendar.
-pub(crate) fn zone(limit: &Limit) -> Option<&str> {
+pub(crate) fn zone(limit: &LimitConfig) -> Option<&str> {
     limit.followed_calendar().map(Calendar::zone_name)
 }
 

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use redis::Value;
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{Mode, Step};
 use sluicegate_core::quota::Rate;
 use sluicegate_core::record::Sheet;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::calendar::{Calendar, CalendarUnit};
-use sluicegate_rules::limit::{Limit, names};
+use sluicegate_rules::limit::{LimitConfig, names};
 
 use crate::plan::{Plan, Rule};
 use crate::redis::call::{Call, CallError, Script};
@@ -49,7 +49,7 @@ static FIND: Script = Script::new("return redis.call('GET', KEYS[1])\n");
 
 impl Charter {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
-        let sheet = Sheet::named(&plan.steps, plan.rule.limits.iter().map(Limit::name));
+        let sheet = Sheet::named(&plan.steps, plan.rule.limits.iter().map(LimitConfig::name));
         Self { plan, sheet, left_at: AtomicU64::new(0) }
     }
 
@@ -130,19 +130,19 @@ impl Plans {
 // === as text ===
 
 /// Mode and limits as bytes, in hexadecimal digits, and the names of the limits for whoever looks: `00 -:02…;6461…:c.… -- token_bucket, daily`.
-fn as_text(limits: &[Limit], mode: Mode) -> String {
+fn as_text(limits: &[LimitConfig], mode: Mode) -> String {
     let mut bytes = Vec::new();
     mode.write(&mut bytes);
     let each: Vec<String> = limits.iter().map(limit_as_text).collect();
     format!("{} {} -- {}", hex(&bytes), each.join(";"), names(limits).join(", "))
 }
 
-fn limit_as_text(limit: &Limit) -> String {
+fn limit_as_text(limit: &LimitConfig) -> String {
     let name =
         limit.name().map_or_else(|| "-".to_owned(), |name| format!("={}", hex(name.as_bytes())));
     let core = limit.at(Timestamp::EPOCH);
     // Of a calendar not the windows of today, but whose they are.
-    if let (Some(calendar), CoreLimit::FixedWindow(window)) = (limit.followed_calendar(), core) {
+    if let (Some(calendar), Limit::FixedWindow(window)) = (limit.followed_calendar(), core) {
         let (zone, unit) = (calendar.zone_name(), calendar.unit().name());
         let (count, period) = (window.rate().count(), window.rate().period().as_micros());
         return format!("{name}:c,{zone},{unit},{count},{period}");
@@ -152,15 +152,15 @@ fn limit_as_text(limit: &Limit) -> String {
     format!("{name}:{}", hex(&bytes))
 }
 
-fn of_text(text: &str) -> Option<(Vec<Limit>, Mode)> {
+fn of_text(text: &str) -> Option<(Vec<LimitConfig>, Mode)> {
     let mut words = text.split(' ');
     let mode = unhex(words.next()?)?;
     let mode = Mode::read(&mut mode.as_slice())?;
-    let limits: Option<Vec<Limit>> = words.next()?.split(';').map(limit_of_text).collect();
+    let limits: Option<Vec<LimitConfig>> = words.next()?.split(';').map(limit_of_text).collect();
     Some((limits?, mode))
 }
 
-fn limit_of_text(text: &str) -> Option<Limit> {
+fn limit_of_text(text: &str) -> Option<LimitConfig> {
     let (name, limit) = text.split_once(':')?;
     let name = match name.strip_prefix('=') {
         Some(name) => Some(String::from_utf8(unhex(name)?).ok()?),
@@ -168,7 +168,7 @@ fn limit_of_text(text: &str) -> Option<Limit> {
     };
     let Some(calendar) = limit.strip_prefix("c,") else {
         let bytes = unhex(limit)?;
-        return Some(Limit::fixed(name, CoreLimit::read(&mut bytes.as_slice())?));
+        return Some(LimitConfig::fixed(name, Limit::read(&mut bytes.as_slice())?));
     };
     let parts: Vec<&str> = calendar.split(',').collect();
     let [zone, unit, count, period] = parts.as_slice() else { return None };
@@ -176,7 +176,7 @@ fn limit_of_text(text: &str) -> Option<Limit> {
     let unit = units.into_iter().find(|known| known.name() == *unit)?;
     let period = Span::from_micros(period.parse().ok()?);
     let rate = Rate::new(count.parse().ok()?, period).ok()?;
-    Some(Limit::calendar(name, rate, Calendar::new(zone, unit).ok()?))
+    Some(LimitConfig::calendar(name, rate, Calendar::new(zone, unit).ok()?))
 }
 
 fn hex(bytes: &[u8]) -> String {

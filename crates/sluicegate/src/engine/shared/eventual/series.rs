@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use sluicegate_core::algorithm::fixed_window::Align;
 use sluicegate_core::arithmetic::EXACT_MAX;
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::time::{CLOCK_SLACK, Span, Timestamp};
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use crate::redis::sync::{Counted, Window};
 
@@ -38,17 +38,17 @@ enum Windows {
 
 impl Series {
     /// Whether a limit can be counted like this.
-    pub(super) fn serves(limit: &Limit) -> bool {
+    pub(super) fn serves(limit: &LimitConfig) -> bool {
         limit.is_calendar()
             || match limit.at(Timestamp::EPOCH) {
-                CoreLimit::FixedWindow(window) => window.align() == Align::Clock,
-                CoreLimit::SlidingWindow(_) | CoreLimit::Unlimited | CoreLimit::Closed => true,
+                Limit::FixedWindow(window) => window.align() == Align::Clock,
+                Limit::SlidingWindow(_) | Limit::Unlimited | Limit::Closed => true,
                 _ => false,
             }
     }
 
     /// What the limit at a place counts in; `None` for one that counts nothing.
-    pub(super) fn of(limit: &Limit, place: usize) -> Option<Self> {
+    pub(super) fn of(limit: &LimitConfig, place: usize) -> Option<Self> {
         let (name, windows, slides) = match limit.followed_calendar() {
             Some(calendar) => {
                 let name = format!("{}/{}", calendar.zone_name(), calendar.unit().name());
@@ -56,8 +56,8 @@ impl Series {
             }
             None => {
                 let (length, slides) = match limit.at(Timestamp::EPOCH) {
-                    CoreLimit::FixedWindow(window) => (window.rate().period(), false),
-                    CoreLimit::SlidingWindow(window) => (window.rate().period(), true),
+                    Limit::FixedWindow(window) => (window.rate().period(), false),
+                    Limit::SlidingWindow(window) => (window.rate().period(), true),
                     _ => return None,
                 };
                 (length.as_micros().to_string(), Windows::Clock(length), slides)
@@ -76,7 +76,7 @@ impl Series {
 
     /// Goes on to the window that holds `now`.
     #[inline]
-    pub(super) fn roll(&mut self, limits: &[Limit], now: Timestamp) {
+    pub(super) fn roll(&mut self, limits: &[LimitConfig], now: Timestamp) {
         if self.current.start <= now && now < self.end {
             return;
         }
@@ -84,7 +84,7 @@ impl Series {
     }
 
     #[cold]
-    fn roll_on(&mut self, limits: &[Limit], now: Timestamp) {
+    fn roll_on(&mut self, limits: &[LimitConfig], now: Timestamp) {
         if now < self.current.start {
             // A small step back is waited out. After a large one nothing that was counted has a place.
             if self.current.start.since(now) <= self.length().max(CLOCK_SLACK) {
@@ -106,7 +106,7 @@ impl Series {
         self.end = end;
     }
 
-    fn window_at(&self, limits: &[Limit], now: Timestamp) -> (Timestamp, Timestamp) {
+    fn window_at(&self, limits: &[LimitConfig], now: Timestamp) -> (Timestamp, Timestamp) {
         match self.windows {
             Windows::Clock(length) => {
                 let into = now.as_micros().checked_rem(length.as_micros()).unwrap_or(0);
@@ -191,7 +191,7 @@ impl Series {
     }
 
     /// Goes on where this node stood when it last told.
-    pub(super) fn adopt(&mut self, limits: &[Limit], own: &Counted) {
+    pub(super) fn adopt(&mut self, limits: &[LimitConfig], own: &Counted) {
         let (start, end) = self.window_at(limits, own.current.start);
         if start == own.current.start {
             (self.current, self.previous, self.end) = (own.current, own.previous, end);

@@ -7,7 +7,7 @@ use sluicegate_core::change::Keep;
 use sluicegate_core::mode::{GateLevels, Mode};
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Span;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use super::{DAY, NOON, Overflow, SECOND, World, at, limit, rule, together, try_rule, who};
 use crate::limit::{
@@ -18,7 +18,7 @@ use crate::memory::shards::{SHARD_BITS, SHARED, Shards};
 use crate::memory::tests::cases;
 use crate::plan::LIMITS_MAX;
 
-fn limits() -> Vec<Limit> {
+fn limits() -> Vec<LimitConfig> {
     vec![
         limit(TokenBucket::per_second(5).burst(2)),
         limit(TokenBucket::per_second(3).burst(9).initial(2)),
@@ -35,7 +35,7 @@ fn limits() -> Vec<Limit> {
     ]
 }
 
-fn plan() -> impl Strategy<Value = Vec<Limit>> {
+fn plan() -> impl Strategy<Value = Vec<LimitConfig>> {
     prop::collection::vec(prop::sample::select(limits()), 1..5)
 }
 
@@ -55,7 +55,7 @@ enum Deed {
     Hit { one: u64, cost: u64 },
     Ask { one: u64, op: Op },
     Both { one: u64, other: u64, op: Op },
-    Change { limits: Vec<Limit>, keep: Keep },
+    Change { limits: Vec<LimitConfig>, keep: Keep },
     Sweep,
     Wait { us: i64 },
 }

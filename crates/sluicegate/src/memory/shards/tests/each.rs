@@ -6,20 +6,20 @@ use proptest::prelude::*;
 use sluicegate_core::account::{Account, Part, apply_to_each};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::algorithm::tally::Tally;
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::Span;
 use sluicegate_core::verdict::Verdict;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use super::{Answered, NOON, Overflow, SECOND, World, at, limit, rule, together, who};
 use crate::limit::{Concurrency, Cycle, FixedWindow, SlidingLog, TokenBucket};
 use crate::memory::shards::{Target, apply_together_to_each};
 use crate::memory::tests::cases;
 
-fn tally(most: u64) -> Limit {
-    Limit::fixed(None, CoreLimit::Tally(Tally::new(most, Span::from_secs(60)).unwrap()))
+fn tally(most: u64) -> LimitConfig {
+    LimitConfig::fixed(None, Limit::Tally(Tally::new(most, Span::from_secs(60)).unwrap()))
 }
 
 fn to_each(all: &[(&World, u64)], op: Op, now: u64) -> (Result<Answered, Refusal>, Vec<Verdict>) {
@@ -111,7 +111,7 @@ fn what_is_refused_is_said_by_nobody() {
     assert!(answered.unwrap().answer.verdict.is_allowed() && each.is_empty());
 }
 
-fn limits() -> Vec<Limit> {
+fn limits() -> Vec<LimitConfig> {
     let ten = Duration::from_secs(10);
     vec![
         tally(5),

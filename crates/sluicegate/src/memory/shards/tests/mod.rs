@@ -16,7 +16,7 @@ use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::Verdict;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
 use super::{Answered, Overflow, SHARD_BITS, Shards, Target, UNCOUNTED, apply_together};
 use crate::limit::IntoLimit;
@@ -43,16 +43,16 @@ fn anybody(number: u64) -> u64 {
     number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-fn limit(limit: impl IntoLimit) -> Limit {
+fn limit(limit: impl IntoLimit) -> LimitConfig {
     limit.into_limit().unwrap()
 }
 
 /// A rule that is later than all that were made before.
-fn rule(limits: Vec<Limit>, mode: Mode) -> Arc<Rule> {
+fn rule(limits: Vec<LimitConfig>, mode: Mode) -> Arc<Rule> {
     try_rule(limits, mode).unwrap()
 }
 
-fn try_rule(limits: Vec<Limit>, mode: Mode) -> Result<Arc<Rule>, QuotaError> {
+fn try_rule(limits: Vec<LimitConfig>, mode: Mode) -> Result<Arc<Rule>, QuotaError> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let generation = NEXT.fetch_add(1, Ordering::Relaxed);
     Rule::new(limits, mode).map(|rule| Arc::new(rule.with_generation(generation)))
@@ -65,7 +65,7 @@ struct World {
 }
 
 impl World {
-    fn new(limits: Vec<Limit>, most: usize, overflow: Overflow) -> Self {
+    fn new(limits: Vec<LimitConfig>, most: usize, overflow: Overflow) -> Self {
         let store = Memory::with_key(most, [1, 2]).store;
         let shards =
             Shards::new(store.clone(), &rule(limits, Mode::Hard), overflow, SHARD_BITS, at(NOON));
@@ -73,7 +73,7 @@ impl World {
     }
 
     /// With room for everybody.
-    fn roomy(limits: Vec<Limit>) -> Self {
+    fn roomy(limits: Vec<LimitConfig>) -> Self {
         Self::new(limits, 1 << 40, Overflow::Deny)
     }
 

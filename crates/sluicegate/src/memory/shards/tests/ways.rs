@@ -13,16 +13,16 @@ use crate::limit::{
 };
 use crate::memory::tests::cases;
 use sluicegate_core::algorithm::tally::Tally;
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::time::Span;
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 
-fn tally(most: u64, period: Span) -> Limit {
-    Limit::fixed(None, CoreLimit::Tally(Tally::new(most, period).unwrap()))
+fn tally(most: u64, period: Span) -> LimitConfig {
+    LimitConfig::fixed(None, Limit::Tally(Tally::new(most, period).unwrap()))
 }
 
 /// Limits whose hits go the short way, as a rule or now and then.
-fn short_limits() -> Vec<Limit> {
+fn short_limits() -> Vec<LimitConfig> {
     let ten = Duration::from_secs(10);
     vec![
         limit(TokenBucket::per_second(5).burst(2)),
@@ -59,7 +59,7 @@ fn short_limits() -> Vec<Limit> {
 }
 
 /// Also those that a denial leaves a trace in: it is logged, or a life begins with it.
-fn all_limits() -> Vec<Limit> {
+fn all_limits() -> Vec<LimitConfig> {
     let more = [
         limit(TokenBucket::per_second(5).burst(10).initial(3)),
         limit(SmoothBursty::per_second(5)),
@@ -89,7 +89,7 @@ fn cost() -> impl Strategy<Value = u64> {
 }
 
 /// One limit half of the time: it has more ways to go.
-fn plan(of: Vec<Limit>) -> impl Strategy<Value = Vec<Limit>> {
+fn plan(of: Vec<LimitConfig>) -> impl Strategy<Value = Vec<LimitConfig>> {
     let most = prop::sample::select(vec![1, 1, 1, 2, 3, 4]);
     (most, prop::collection::vec(prop::sample::select(of), 4)).prop_map(|(most, mut limits)| {
         limits.truncate(most);

@@ -20,21 +20,21 @@ enum Turn {
     Change,
 }
 
-fn limit() -> impl Strategy<Value = Limit> {
+fn limit() -> impl Strategy<Value = LimitConfig> {
     let length = prop_oneof![Just(1_000_000_u64), Just(7_000_000), 1_u64..20_000_000];
     let length = length.prop_map(Span::from_micros);
     let count = prop_oneof![1_u64..20, 1_u64..2_000];
     let (up, floor) = (Rounding::Up, Rounding::Floor);
-    let unnamed = |limit| Limit::fixed(None, limit);
+    let unnamed = |limit| LimitConfig::fixed(None, limit);
     prop_oneof![
         4 => (count.clone(), length.clone()).prop_map(move |(n, l)| unnamed(fixed(n, l))),
         2 => (count.clone(), length.clone()).prop_map(move |(n, l)| unnamed(sliding(n, l, up))),
         2 => (count.clone(), length).prop_map(move |(n, l)| unnamed(sliding(n, l, floor))),
         2 => count.prop_map(|count| {
             let berlin = Calendar::new("Europe/Berlin", CalendarUnit::Day).unwrap();
-            Limit::calendar(None, Rate::new(count, Span::from_secs(86_400)).unwrap(), berlin)
+            LimitConfig::calendar(None, Rate::new(count, Span::from_secs(86_400)).unwrap(), berlin)
         }),
-        1 => Just(unnamed(CoreLimit::Unlimited)),
+        1 => Just(unnamed(Limit::Unlimited)),
     ]
 }
 
@@ -108,10 +108,10 @@ fn a_node_that_is_alone_answers_what_the_core_answers() {
 #[test]
 fn what_no_window_holds_is_not_served() {
     let rate = Rate::new(5, Span::from_secs(1)).unwrap();
-    let by_first_hit = CoreLimit::FixedWindow(FixedWindow::new(rate, Align::FirstHit));
+    let by_first_hit = Limit::FixedWindow(FixedWindow::new(rate, Align::FirstHit));
     let bucket = sluicegate_core::algorithm::token_bucket::TokenBucket::new(rate, 5).unwrap();
     assert!(!serves(&rule(vec![by_first_hit])));
-    assert!(!serves(&rule(vec![CoreLimit::TokenBucket(bucket)])));
-    let soft = vec![Limit::fixed(None, fixed(5, YEARS))];
+    assert!(!serves(&rule(vec![Limit::TokenBucket(bucket)])));
+    let soft = vec![LimitConfig::fixed(None, fixed(5, YEARS))];
     assert!(!serves(&Rule::new(soft, Mode::Shadow).unwrap()));
 }

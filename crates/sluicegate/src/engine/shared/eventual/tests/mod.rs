@@ -15,13 +15,13 @@ use std::time::Duration;
 use proptest::test_runner::{Config, RngSeed};
 use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
 use sluicegate_core::algorithm::sliding_window::{Rounding, SlidingWindow};
-use sluicegate_core::limit::Limit as CoreLimit;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::domain::{Domain, Node};
-use sluicegate_rules::limit::Limit;
+use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::rule::{Consistency, Limits, RuleConfig};
 use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
@@ -42,17 +42,17 @@ fn config(cases: u32) -> Config {
     Config { failure_persistence: None, ..config }
 }
 
-fn rule(limits: Vec<CoreLimit>) -> Arc<Rule> {
-    let limits = limits.into_iter().map(|limit| Limit::fixed(None, limit)).collect();
+fn rule(limits: Vec<Limit>) -> Arc<Rule> {
+    let limits = limits.into_iter().map(|limit| LimitConfig::fixed(None, limit)).collect();
     Arc::new(Rule::new(limits, Mode::Hard).unwrap())
 }
 
-fn fixed(count: u64, length: Span) -> CoreLimit {
-    CoreLimit::FixedWindow(FixedWindow::new(Rate::new(count, length).unwrap(), Align::Clock))
+fn fixed(count: u64, length: Span) -> Limit {
+    Limit::FixedWindow(FixedWindow::new(Rate::new(count, length).unwrap(), Align::Clock))
 }
 
-fn sliding(count: u64, length: Span, rounding: Rounding) -> CoreLimit {
-    CoreLimit::SlidingWindow(SlidingWindow::new(Rate::new(count, length).unwrap(), rounding))
+fn sliding(count: u64, length: Span, rounding: Rounding) -> Limit {
+    Limit::SlidingWindow(SlidingWindow::new(Rate::new(count, length).unwrap(), rounding))
 }
 
 /// A window of 31 years, of which the next begins in 2033.
