@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::Value;
-use sluicegate::redis::{CallError, Sent, Wire};
+use sluicegate::redis::{CallError, Transport, TransportCall};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -224,7 +224,7 @@ impl Net {
     async fn carry(
         self: Arc<Self>,
         wire: Wayfarer,
-        sent: Sent,
+        sent: TransportCall,
         tell: oneshot::Sender<Result<Value, CallError>>,
     ) {
         let fate = self.fate();
@@ -248,7 +248,7 @@ impl Net {
         &self,
         Wayfarer { wire, primary, .. }: &Wayfarer,
         fate: &Fate,
-        sent: &Sent,
+        sent: &TransportCall,
         sync: &mut Option<Synced>,
     ) -> Option<Result<Value, CallError>> {
         let is_cut = || wire.is_cut.load(Ordering::Relaxed);
@@ -277,7 +277,7 @@ impl Net {
     }
 
     /// Answers who looks on at once, whatever is wrong. It is no node, so it has nothing to say of itself.
-    fn shows(&self, sent: &Sent) -> BoxFuture<'static, Result<Value, CallError>> {
+    fn shows(&self, sent: &TransportCall) -> BoxFuture<'static, Result<Value, CallError>> {
         if sent.keys.iter().any(|key| key.windows(7).any(|part| part == b"{nodes}")) {
             return Box::pin(std::future::pending());
         }
@@ -292,7 +292,12 @@ impl Net {
         state.is_down || state.primary != primary
     }
 
-    async fn execute(&self, name: &str, sent: &Sent, how: &str) -> Result<Value, CallError> {
+    async fn execute(
+        &self,
+        name: &str,
+        sent: &TransportCall,
+        how: &str,
+    ) -> Result<Value, CallError> {
         loop {
             let until = self.state.lock().stalled_until;
             if until <= Instant::now() {
@@ -331,7 +336,7 @@ struct Wayfarer {
 
 impl Synced {
     /// Counts of nodes lie beside records, under `:e`.
-    fn of(wayfarer: &Wayfarer, sent: &Sent) -> Option<Self> {
+    fn of(wayfarer: &Wayfarer, sent: &TransportCall) -> Option<Self> {
         let its = sent.keys.iter().filter(|key| key.ends_with(b":e"));
         let keys: Vec<_> = its.map(|key| String::from_utf8_lossy(key).into_owned()).collect();
         let (process, sent_us) = (wayfarer.wire.process, wayfarer.sent_us);
@@ -365,7 +370,7 @@ impl NodeWire {
 
     /// The same with itself, for calls that outlive the caller.
     #[must_use]
-    pub(crate) fn as_wire(self: &Arc<Self>) -> Arc<dyn Wire> {
+    pub(crate) fn as_wire(self: &Arc<Self>) -> Arc<dyn Transport> {
         Arc::new(Shared(self.clone()))
     }
 }
@@ -374,8 +379,8 @@ impl NodeWire {
 #[derive(Debug)]
 struct Shared(Arc<NodeWire>);
 
-impl Wire for Shared {
-    fn call(&self, sent: Sent) -> BoxFuture<'static, Result<Value, CallError>> {
+impl Transport for Shared {
+    fn call(&self, sent: TransportCall) -> BoxFuture<'static, Result<Value, CallError>> {
         let wire = self.0.clone();
         if wire.is_gone.load(Ordering::Relaxed) {
             return Box::pin(std::future::pending());

@@ -55,7 +55,7 @@ impl Node {
             seed: Some(chance.number()),
             ..StoreOptions::default()
         };
-        let store = Store::new(Link::over(wire.as_wire()), options);
+        let store = Store::new(Link::with_transport(wire.as_wire()), options);
         let rules = rules_of(yaml).map_err(|error| anyhow::anyhow!("{error}\n{yaml}"))?;
         let engine = Engine::builder(rules).clock(ArcClock(clock.clone())).build()?;
         Ok(Self { name, engine: SharedEngine::new(engine, store), wire, clock })

@@ -8,7 +8,9 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::Value;
 use sluicegate::clock::ManualClock;
-use sluicegate::redis::{CallError, Link, Sent, SharedEngine, Store, StoreOptions, Wire};
+use sluicegate::redis::{
+    CallError, Link, SharedEngine, Store, StoreOptions, Transport, TransportCall,
+};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Checked, Engine, Timestamp, rules_of};
 use tokio::sync::watch;
@@ -25,9 +27,9 @@ struct Slow {
     is_alive: Mutex<bool>,
 }
 
-impl Wire for Slow {
-    fn call(&self, sent: Sent) -> BoxFuture<'static, Result<Value, CallError>> {
-        let Sent { script, keys, args } = sent;
+impl Transport for Slow {
+    fn call(&self, sent: TransportCall) -> BoxFuture<'static, Result<Value, CallError>> {
+        let TransportCall { script, keys, args } = sent;
         let reply = self.store.lock().run(script, &keys, &args, START.as_micros());
         let delay = *self.delay.lock();
         Box::pin(async move {
@@ -67,7 +69,7 @@ impl Node {
         let engine = Engine::builder(rules_of(rules).unwrap()).clock(clock.clone()).build();
         let options =
             StoreOptions { clock: Some(Arc::new(clock)), seed: Some(1), ..StoreOptions::default() };
-        let store = Store::new(Link::over(transport.clone()), options);
+        let store = Store::new(Link::with_transport(transport.clone()), options);
         let node = Self { transport, engine: SharedEngine::new(engine.unwrap(), store) };
         node.check().await;
         node

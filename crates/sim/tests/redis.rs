@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use redis::Value;
 use sluicegate::clock::ManualClock;
 use sluicegate::redis::{
-    Address, CallError, Link, LinkOptions, Sent, SharedEngine, Store, StoreOptions, Wire,
+    Address, CallError, Link, LinkOptions, SharedEngine, Store, StoreOptions, Transport,
+    TransportCall,
 };
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Checked, Engine, Holder, Span, Timestamp, rules_of};
@@ -50,9 +51,9 @@ const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 #[derive(Debug)]
 struct Straight(Arc<Mutex<sluicegate_sim::store::Store>>);
 
-impl Wire for Straight {
-    fn call(&self, sent: Sent) -> BoxFuture<'static, Result<Value, CallError>> {
-        let Sent { script, keys, args } = sent;
+impl Transport for Straight {
+    fn call(&self, sent: TransportCall) -> BoxFuture<'static, Result<Value, CallError>> {
+        let TransportCall { script, keys, args } = sent;
         let said = self.0.lock().run(script, &keys, &args, START.as_micros());
         Box::pin(async move { said.map_err(|why| CallError::Refused(why.into())) })
     }
@@ -142,7 +143,7 @@ fn the_redis_in_memory_is_one() {
         let clock = ManualClock::at(START);
         let memory = sluicegate_sim::store::Store::new().unwrap();
         let memory = Arc::new(Mutex::new(memory));
-        let ours = engine(Link::over(Arc::new(Straight(memory.clone()))), &clock);
+        let ours = engine(Link::with_transport(Arc::new(Straight(memory.clone()))), &clock);
         let ample = LinkOptions { timeout: Duration::from_secs(20), ..LinkOptions::default() };
         let link = Link::open(Address::parse(server.url()).unwrap(), ample).unwrap();
         let theirs = engine(link, &clock);

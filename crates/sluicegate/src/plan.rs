@@ -13,7 +13,7 @@ use sluicegate_rules::limit::{LimitConfig, names};
 
 use crate::policy::Policy;
 #[cfg(feature = "redis")]
-use crate::redis::script::Charter;
+use crate::redis::script::ScriptRule;
 
 /// The most limits that one limiter decides by.
 pub const LIMITS_MAX: usize = 32;
@@ -32,7 +32,7 @@ pub(crate) struct Rule {
     latest: Mutex<Weak<Plan>>,
     /// The same as a script reads it.
     #[cfg(feature = "redis")]
-    charter: arc_swap::ArcSwapOption<Charter>,
+    rule: arc_swap::ArcSwapOption<ScriptRule>,
     /// Whether nodes can count by it and tell each other afterwards, once that was asked.
     #[cfg(feature = "redis")]
     pub(crate) is_told_afterwards: std::sync::OnceLock<bool>,
@@ -76,7 +76,7 @@ impl Rule {
             number: new_number(),
             latest: Mutex::default(),
             #[cfg(feature = "redis")]
-            charter: arc_swap::ArcSwapOption::empty(),
+            rule: arc_swap::ArcSwapOption::empty(),
             #[cfg(feature = "redis")]
             is_told_afterwards: std::sync::OnceLock::new(),
         }
@@ -110,15 +110,15 @@ impl Rule {
 
     /// The same as a script reads it.
     #[cfg(feature = "redis")]
-    pub(crate) fn charter_at(self: &Arc<Self>, now: Timestamp) -> Arc<Charter> {
-        if let Some(charter) = &*self.charter.load()
-            && charter.plan.holds_at(now)
+    pub(crate) fn script_rule_at(self: &Arc<Self>, now: Timestamp) -> Arc<ScriptRule> {
+        if let Some(rule) = &*self.rule.load()
+            && rule.plan.holds_at(now)
         {
-            return charter.clone();
+            return rule.clone();
         }
-        let charter = Arc::new(Charter::new(self.plan_at(now)));
-        self.charter.store(Some(charter.clone()));
-        charter
+        let rule = Arc::new(ScriptRule::new(self.plan_at(now)));
+        self.rule.store(Some(rule.clone()));
+        rule
     }
 }
 

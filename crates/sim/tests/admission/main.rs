@@ -15,7 +15,7 @@ use sluicegate::clock::{Clock, ManualClock};
 use sluicegate::redis::{Link, SharedEngine, Store, StoreOptions};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Checked, Engine, Timestamp, rules_of};
-use transport::Transport;
+use transport::FakeTransport;
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 const VALUES: [&str; 4] = ["ada", "bob", "banned", "vip"];
@@ -140,7 +140,7 @@ async fn replay(
     (rules, calls): (&[RuleSpec], &[Call]),
     target: &Target,
     clock: &ManualClock,
-    transport: Option<&Transport>,
+    transport: Option<&FakeTransport>,
 ) {
     let mut model = Model::new(rules);
     for (step, call) in calls.iter().enumerate() {
@@ -172,13 +172,13 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-fn shared(rules: &[RuleSpec], clock: &ManualClock, transport: &Arc<Transport>) -> Target {
+fn shared(rules: &[RuleSpec], clock: &ManualClock, transport: &Arc<FakeTransport>) -> Target {
     let options = StoreOptions {
         clock: Some(Arc::new(clock.clone())),
         seed: Some(1),
         ..StoreOptions::default()
     };
-    let store = Store::new(Link::over(transport.clone()), options);
+    let store = Store::new(Link::with_transport(transport.clone()), options);
     Target::Shared(Box::new(SharedEngine::new(engine(rules, clock), store)))
 }
 
@@ -198,7 +198,7 @@ proptest! {
     fn redis_follows_the_model((rules, calls) in world()) {
         block_on(async {
             let clock = ManualClock::at(START);
-            let transport = Transport::new(START);
+            let transport = FakeTransport::new(START);
             let target = shared(&rules, &clock, &transport);
             replay((&rules, &calls), &target, &clock, None).await;
         });
@@ -208,7 +208,7 @@ proptest! {
     fn redis_with_outages_follows_the_model((rules, calls) in world()) {
         block_on(async {
             let clock = ManualClock::at(START);
-            let transport = Transport::new(START);
+            let transport = FakeTransport::new(START);
             let target = shared(&rules, &clock, &transport);
             replay((&rules, &calls), &target, &clock, Some(&transport)).await;
         });

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::Value;
 use sluicegate::Timestamp;
-use sluicegate::redis::{CallError, Sent, Wire};
+use sluicegate::redis::{CallError, Transport, TransportCall};
 use sluicegate_sim::store::Store;
 use tokio::sync::watch;
 
@@ -17,13 +17,13 @@ use crate::model::StoreState;
 const LATE: Duration = Duration::from_millis(700);
 
 #[derive(Debug)]
-pub(crate) struct Transport {
+pub(crate) struct FakeTransport {
     store: Mutex<Store>,
     state: Mutex<StoreState>,
     now: Timestamp,
 }
 
-impl Transport {
+impl FakeTransport {
     pub(crate) fn new(now: Timestamp) -> Arc<Self> {
         let store = Mutex::new(Store::new().unwrap());
         Arc::new(Self { store, state: Mutex::new(StoreState::Up), now })
@@ -34,13 +34,13 @@ impl Transport {
     }
 }
 
-impl Wire for Transport {
-    fn call(&self, sent: Sent) -> BoxFuture<'static, Result<Value, CallError>> {
+impl Transport for FakeTransport {
+    fn call(&self, sent: TransportCall) -> BoxFuture<'static, Result<Value, CallError>> {
         let state = *self.state.lock();
         if state == StoreState::Down {
             return Box::pin(async { Err(CallError::Down) });
         }
-        let Sent { script, keys, args } = sent;
+        let TransportCall { script, keys, args } = sent;
         let reply = self.store.lock().run(script, &keys, &args, self.now.as_micros());
         Box::pin(async move {
             if state == StoreState::Late {

@@ -18,10 +18,10 @@ pub use connection::{
     Secret, ServerStats, TlsOptions,
 };
 #[cfg(feature = "sim")]
-pub use connection::{Sent, Wire};
+pub use connection::{Transport, TransportCall};
 pub use envoy::EnvoyKeys;
-pub(crate) use envoy::{EnvoyAsk, EnvoyCounters, EnvoyOp};
-pub(crate) use store::{NotDone, RuleWeight, Unanswered, Weight};
+pub(crate) use envoy::{EnvoyCheck, EnvoyCounters, EnvoyOp};
+pub(crate) use store::{HitError, OperationError, RuleWeight, Weight};
 pub use store::{Store, StoreOptions, StoreStats};
 pub use virtual_time::{VirtualError, VirtualLimiter};
 

@@ -15,7 +15,8 @@ use sluicegate_rules::limit::LimitConfig;
 use super::call::{Call, CallError, Script};
 use super::connection::Link;
 use super::script::{
-    self, Answered, Ask, AskPart, Charter, LongError, LongPart, Plans, ShortOp, Stand, Told,
+    self, Combine, OptimisticError, OptimisticPart, RuleRegistry, ScriptAnswer, ScriptOp,
+    ScriptOutcome, ScriptPart, ScriptRequest, ScriptRule,
 };
 use crate::plan::Rule;
 
@@ -23,7 +24,7 @@ use crate::plan::Rule;
 #[derive(Debug)]
 pub struct VirtualLimiter {
     link: Link,
-    plans: Plans,
+    registry: RuleRegistry,
     namespace: String,
     rule: Arc<Rule>,
     /// The keys that were asked for, and how many sets each may have beside it.
@@ -61,11 +62,11 @@ impl VirtualLimiter {
         mode: Mode,
     ) -> Result<Self, VirtualError> {
         let rule = Arc::new(Rule::new(limits, mode).map_err(VirtualError::Quota)?);
-        let plans = Plans::new(namespace.as_bytes());
+        let registry = RuleRegistry::new(namespace.as_bytes());
         let (keys, fingerprints) = (BTreeMap::new(), Vec::new());
         let mut this =
-            Self { link, plans, namespace: namespace.to_owned(), rule, keys, fingerprints };
-        this.charter(Timestamp::EPOCH).await?;
+            Self { link, registry, namespace: namespace.to_owned(), rule, keys, fingerprints };
+        this.rule(Timestamp::EPOCH).await?;
         Ok(this)
     }
 
@@ -80,34 +81,34 @@ impl VirtualLimiter {
         moment: Moment,
     ) -> Result<Answer, VirtualError> {
         let (short, cost, holder) = match op {
-            Op::Hit { cost, holder } => (ShortOp::Hit, cost, holder),
-            Op::Charge { cost } => (ShortOp::Charge, cost, None),
-            Op::Refund { cost } => (ShortOp::Refund, cost, None),
-            _ => return self.ask_long(key, op, moment, Keep::Used).await,
+            Op::Hit { cost, holder } => (ScriptOp::Hit, cost, holder),
+            Op::Charge { cost } => (ScriptOp::Charge, cost, None),
+            Op::Refund { cost } => (ScriptOp::Refund, cost, None),
+            _ => return self.decide_optimistically(key, op, moment, Keep::Used).await,
         };
-        let charter = self.charter(moment.now).await?;
-        let key_there = self.key(key, &charter);
-        let part = AskPart {
+        let rule = self.rule(moment.now).await?;
+        let key_there = self.key(key, &rule);
+        let part = ScriptPart {
             key: key_there,
-            charter,
+            rule,
             cost,
             open: moment.spare_capacity,
-            stand: Stand::Together,
+            combine: Combine::AllOrNothing,
         };
-        let ask = Ask { parts: vec![part], op: short, holder, count: 1 };
+        let ask = ScriptRequest { parts: vec![part], op: short, holder, count: 1 };
         // Who refuses says why.
         if ask.refuses(&ask.parts[0]) {
-            return self.ask_long(key, op, moment, Keep::Used).await;
+            return self.decide_optimistically(key, op, moment, Keep::Used).await;
         }
         let asks = [ask];
-        let reply = self.link.call(&script::call(&asks, Some(moment.now))).await?;
-        let told = script::told(&asks, reply).map_err(|error| other(&error))?;
+        let reply = self.link.call(&script::encode(&asks, Some(moment.now))).await?;
+        let told = script::decode(&asks, reply).map_err(|error| other(&error))?;
         match told.into_iter().next() {
-            Some(Told::Done { each, .. }) => {
+            Some(ScriptOutcome::Decided { each, .. }) => {
                 let verdict = each.into_iter().next().and_then(first_verdict);
                 verdict.map(Answer::from).ok_or_else(|| other(&"no answer"))
             }
-            _ => self.ask_long(key, op, moment, Keep::Used).await,
+            _ => self.decide_optimistically(key, op, moment, Keep::Used).await,
         }
     }
 
@@ -122,18 +123,18 @@ impl VirtualLimiter {
         now: Timestamp,
     ) -> Result<(), VirtualError> {
         let rule = Rule::new(limits, self.rule.mode).map_err(VirtualError::Quota)?;
-        let old = self.charter(now).await?;
+        let old = self.rule(now).await?;
         self.rule = Arc::new(rule.after(&self.rule));
         let keys: Vec<Arc<[u8]>> = self.keys.keys().cloned().collect();
-        let charter = self.charter(now).await?;
+        let rule = self.rule(now).await?;
         let look = Op::Peek { cost: 0 };
         for key in keys {
-            let part = LongPart { key, charter: charter.clone(), open: false, cost: None, keep };
+            let part = OptimisticPart { key, rule: rule.clone(), open: false, cost: None, keep };
             // Records of other limits are brought over by whatever comes first.
-            if charter.sheet.fingerprint() == old.sheet.fingerprint() {
-                script::change(&self.link, &self.plans, &part, &old, Some(now)).await?;
+            if rule.params.fingerprint() == old.params.fingerprint() {
+                script::change(&self.link, &self.registry, &part, &old, Some(now)).await?;
             } else {
-                script::apply(&self.link, &self.plans, &[part], look, Some(now)).await?;
+                script::apply(&self.link, &self.registry, &[part], look, Some(now)).await?;
             }
         }
         Ok(())
@@ -149,46 +150,46 @@ impl VirtualLimiter {
             self.link.call(&Call { script: &DELETE, keys, args: Vec::new() }).await?;
         }
         for fingerprint in std::mem::take(&mut self.fingerprints) {
-            let keys = vec![self.plans.key(&fingerprint)];
+            let keys = vec![self.registry.key(&fingerprint)];
             self.link.call(&Call { script: &DELETE, keys, args: Vec::new() }).await?;
         }
         Ok(())
     }
 
-    async fn ask_long(
+    async fn decide_optimistically(
         &mut self,
         key: &[u8],
         op: Op,
         moment: Moment,
         keep: Keep,
     ) -> Result<Answer, VirtualError> {
-        let charter = self.charter(moment.now).await?;
-        let key = self.key(key, &charter);
-        let part = LongPart { key, charter, open: moment.spare_capacity, cost: None, keep };
-        let long = script::apply(&self.link, &self.plans, &[part], op, Some(moment.now)).await?;
+        let rule = self.rule(moment.now).await?;
+        let key = self.key(key, &rule);
+        let part = OptimisticPart { key, rule, open: moment.spare_capacity, cost: None, keep };
+        let long = script::apply(&self.link, &self.registry, &[part], op, Some(moment.now)).await?;
         Ok(long.answer)
     }
 
-    async fn charter(&mut self, now: Timestamp) -> Result<Arc<Charter>, VirtualError> {
-        let charter = Arc::new(Charter::new(self.rule.plan_at(now)));
-        self.plans.leave(&self.link, &charter).await?;
-        let fingerprint = charter.sheet.fingerprint();
+    async fn rule(&mut self, now: Timestamp) -> Result<Arc<ScriptRule>, VirtualError> {
+        let rule = Arc::new(ScriptRule::new(self.rule.plan_at(now)));
+        self.registry.publish(&self.link, &rule).await?;
+        let fingerprint = rule.params.fingerprint();
         if !self.fingerprints.iter().any(|known| known == fingerprint) {
             self.fingerprints.push(fingerprint.to_owned());
         }
-        Ok(charter)
+        Ok(rule)
     }
 
-    fn key(&mut self, key: &[u8], charter: &Charter) -> Arc<[u8]> {
+    fn key(&mut self, key: &[u8], rule: &ScriptRule) -> Arc<[u8]> {
         let there: Arc<[u8]> =
             [self.namespace.as_bytes(), b"{".as_slice(), key, b"}".as_slice()].concat().into();
         let sets = self.keys.entry(there.clone()).or_default();
-        *sets = (*sets).max(charter.sheet.sets());
+        *sets = (*sets).max(rule.params.sets());
         there
     }
 }
 
-fn first_verdict(answered: Answered) -> Option<sluicegate_core::verdict::Verdict> {
+fn first_verdict(answered: ScriptAnswer) -> Option<sluicegate_core::verdict::Verdict> {
     answered.verdicts.into_iter().next()
 }
 
@@ -204,11 +205,11 @@ impl From<CallError> for VirtualError {
     }
 }
 
-impl From<LongError> for VirtualError {
-    fn from(error: LongError) -> Self {
+impl From<OptimisticError> for VirtualError {
+    fn from(error: OptimisticError) -> Self {
         match error {
-            LongError::Refused(refusal) => Self::Refused(refusal),
-            LongError::Store(error) => Self::Store(error),
+            OptimisticError::Refused(refusal) => Self::Refused(refusal),
+            OptimisticError::Store(error) => Self::Store(error),
             error => other(&error),
         }
     }

@@ -14,7 +14,7 @@ use super::parts::Part;
 use super::{SharedEngine, StoreError};
 use crate::engine::check::{Status, Want};
 use crate::engine::{LimitState, Snapshot};
-use crate::redis::{CallError, EnvoyAsk, EnvoyOp};
+use crate::redis::{CallError, EnvoyCheck, EnvoyOp};
 
 impl SharedEngine {
     /// Whether a part is counted on envoyproxy/ratelimit's keys.
@@ -40,7 +40,7 @@ impl SharedEngine {
         else {
             return Ok(Vec::new());
         };
-        let one = [EnvoyAsk { cost: 1, ..ask }];
+        let one = [EnvoyCheck { cost: 1, ..ask }];
         let said = counters.ask(EnvoyOp::Peek, &one, self.engine.now()).await?;
         let limit = Override { requests_per_unit: ask.requests_per_unit, unit: ask.unit };
         let state = |said: &Verdict| {
@@ -75,7 +75,7 @@ impl SharedEngine {
             write_envoy_key(plan.identity(&plan.steps()[part.place]), &mut text);
             texts.push(text);
         }
-        let asks: Vec<EnvoyAsk<'_>> =
+        let asks: Vec<EnvoyCheck<'_>> =
             parts.iter().zip(&texts).filter_map(|(part, text)| ask_of(rules, part, text)).collect();
         let op = match want {
             Want::Hit => EnvoyOp::Hit,
@@ -110,12 +110,12 @@ impl SharedEngine {
         let left = u64::try_from(verdict.remaining.unwrap_or(0)).unwrap_or(0);
         let used = part.part.capacity().saturating_sub(left).saturating_add(verdict.beyond);
         let mut account = Account::default();
-        account.record_admission(part.part.charter.steps(), used, None, now);
+        account.record_admission(part.part.rule.steps(), used, None, now);
         self.store.observe(&part.part, account, now);
     }
 }
 
-fn ask_of<'a>(rules: &Snapshot<'_>, part: &Part<'_>, text: &'a [u8]) -> Option<EnvoyAsk<'a>> {
+fn ask_of<'a>(rules: &Snapshot<'_>, part: &Part<'_>, text: &'a [u8]) -> Option<EnvoyCheck<'a>> {
     let (requests_per_unit, unit, shadow) = match part.under {
         Under::Override(limit) => (limit.requests_per_unit, limit.unit, false),
         Under::Rule(no) => {
@@ -125,5 +125,5 @@ fn ask_of<'a>(rules: &Snapshot<'_>, part: &Part<'_>, text: &'a [u8]) -> Option<E
         }
         Under::Nothing | Under::Replaced(_) => return None,
     };
-    Some(EnvoyAsk { text, unit, requests_per_unit, shadow, cost: part.part.cost })
+    Some(EnvoyCheck { text, unit, requests_per_unit, shadow, cost: part.part.cost })
 }

@@ -21,7 +21,7 @@ use crate::engine::live::limits_of;
 use crate::engine::{Engine, Snapshot};
 use crate::limiter::{Asked, ask_each};
 use crate::memory::UNCOUNTED;
-use crate::redis::script::Stand;
+use crate::redis::script::Combine;
 use crate::redis::{CallError, Weight};
 
 /// When a client that is denied for want of the store may try again.
@@ -75,7 +75,7 @@ impl SharedEngine {
         }
         let local = parts.iter().filter(|part| part.policy == OnStoreFailure::Local);
         let (together, alone): (Vec<&Part<'_>>, Vec<&Part<'_>>) =
-            local.partition(|part| part.part.stand == Stand::Together);
+            local.partition(|part| part.part.combine == Combine::AllOrNothing);
         for part in alone {
             self.decide_locally(want, &[part], now, statuses);
         }

@@ -15,8 +15,8 @@ use super::{SharedEngine, StoreError};
 use crate::engine::check::{Manner, Want, first_alike};
 use crate::engine::{Checked, HoldError, Snapshot};
 use crate::memory::UNCOUNTED;
-use crate::redis::NotDone;
-use crate::redis::script::Stand;
+use crate::redis::OperationError;
+use crate::redis::script::Combine;
 
 type OpOf<'a> = &'a (dyn Fn(u64) -> Op + Sync);
 
@@ -118,7 +118,7 @@ impl SharedEngine {
         let Checked { allowed, statuses, plan, .. } = checked;
         let mut held: Vec<Part<'_>> = Vec::new();
         for group in self.held_groups(rules, plan, now) {
-            let is_together = group.iter().all(|part| part.part.stand == Stand::Together);
+            let is_together = group.iter().all(|part| part.part.combine == Combine::AllOrNothing);
             parts::repeat(plan, |_| true, statuses);
             let goes_on = rules.is_allowed(statuses) || !is_together;
             let cost = group.iter().map(|part| part.part.cost).max().unwrap_or(0);
@@ -133,11 +133,11 @@ impl SharedEngine {
                         held.extend(group);
                     }
                 }
-                Err(NotDone::Refused(refusal)) => {
+                Err(OperationError::Refused(refusal)) => {
                     self.cancel_all(held, holder).await;
                     return Err(HoldError::Refused(refusal));
                 }
-                Err(NotDone::Store(error)) => {
+                Err(OperationError::Store(error)) => {
                     for part in &group {
                         match part.policy {
                             OnStoreFailure::Allow => statuses[part.place].verdict = UNCOUNTED,
@@ -171,7 +171,7 @@ impl SharedEngine {
     ) -> Vec<Vec<Part<'a>>> {
         let parts = self.parts(Want::Hit, rules, plan, now);
         let (together, alone): (Vec<_>, Vec<_>) =
-            parts.into_iter().partition(|part| part.part.stand == Stand::Together);
+            parts.into_iter().partition(|part| part.part.combine == Combine::AllOrNothing);
         let mut groups: Vec<Vec<Part<'a>>> = alone.into_iter().map(|part| vec![part]).collect();
         let first = groups.len();
         for part in together {
@@ -222,11 +222,11 @@ impl SharedEngine {
             let Some(part) = self.part_of(Want::Hit, rules, plan, place, now) else { continue };
             let one = std::slice::from_ref(&part.part);
             let mut settled = self.store.apply(one, op(part.part.cost)).await;
-            if matches!(settled, Err(NotDone::Refused(_))) {
+            if matches!(settled, Err(OperationError::Refused(_))) {
                 // There may be a slot that came without a reservation.
                 settled = self.store.apply(one, Op::Cancel { holder }).await;
             }
-            if matches!(settled, Err(NotDone::Refused(_))) {
+            if matches!(settled, Err(OperationError::Refused(_))) {
                 settled = self.store.apply(one, Op::Peek { cost: 0 }).await;
             }
             let said = settled.map_err(HoldError::from)?;
@@ -245,11 +245,11 @@ impl SharedEngine {
     }
 }
 
-impl From<NotDone> for HoldError {
-    fn from(not: NotDone) -> Self {
+impl From<OperationError> for HoldError {
+    fn from(not: OperationError) -> Self {
         match not {
-            NotDone::Store(error) => Self::Store((&error).into()),
-            NotDone::Refused(refusal) => Self::Refused(refusal),
+            OperationError::Store(error) => Self::Store((&error).into()),
+            OperationError::Refused(refusal) => Self::Refused(refusal),
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::engine::Snapshot;
 use crate::engine::check::{Manner, Status, Want, first_alike, most_of};
 use crate::level::Promise;
 use crate::plan::Rule;
-use crate::redis::script::Stand;
+use crate::redis::script::Combine;
 
 /// One step of a request, as this node asks itself.
 #[derive(Debug, Clone, Copy)]
@@ -165,7 +165,7 @@ impl SharedEngine {
             return;
         }
         let is_in_vain = |part: &Part<'_>| {
-            want == Want::Hit && here.denies && part.part.stand == Stand::Together
+            want == Want::Hit && here.denies && part.part.combine == Combine::AllOrNothing
         };
         parts.retain(|part| !here.has(part.place) && !is_in_vain(part));
         if want == Want::Hit {

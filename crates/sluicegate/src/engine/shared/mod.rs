@@ -30,9 +30,9 @@ use tokio::time::Instant;
 
 use super::check::{Status, Want};
 use super::{Checked, Engine, Inspected, LimitState, Snapshot};
-use crate::redis::script::{Answered, Ask, AskPart, ShortOp};
+use crate::redis::script::{ScriptAnswer, ScriptOp, ScriptPart, ScriptRequest};
 use crate::redis::{
-    CallError, EnvoyCounters, EnvoyKeys, Link, NotDone, Store, StoreFailure, Unanswered,
+    CallError, EnvoyCounters, EnvoyKeys, HitError, Link, OperationError, Store, StoreFailure,
 };
 use eventual::Eventual;
 pub use leasing::Leased;
@@ -41,7 +41,7 @@ pub(super) use levels::LevelCounters;
 pub use levels::RuleLevel;
 pub(super) use local::decides_here;
 use local::{Here, LocalStep};
-use parts::{Charters, Part};
+use parts::{OverrideRules, Part};
 
 /// An engine whose counters are in a store that other nodes ask too. Clones are the same.
 ///
@@ -50,7 +50,7 @@ use parts::{Charters, Part};
 pub struct SharedEngine {
     engine: Engine,
     store: Store,
-    charters: Arc<Charters>,
+    override_rules: Arc<OverrideRules>,
     leases: Leases,
     eventual: Arc<Eventual>,
     /// Counters on envoyproxy/ratelimit's keys.
@@ -71,7 +71,7 @@ struct Group<'a> {
     parts: Vec<Part<'a>>,
     /// The id that slots are held under, if there are any.
     holder: Option<Holder>,
-    reply: Result<Answered, Unanswered>,
+    reply: Result<ScriptAnswer, HitError>,
 }
 
 // === impl SharedEngine ===
@@ -82,7 +82,7 @@ impl SharedEngine {
     pub fn new(engine: Engine, store: Store) -> Self {
         let leases = Leases::start(&engine, &store);
         let eventual = Eventual::start(&store, engine.inner.store.clock.clone());
-        Self { engine, store, charters: Arc::default(), leases, eventual, envoy: None }
+        Self { engine, store, override_rules: Arc::default(), leases, eventual, envoy: None }
     }
 
     /// The same with limits of Envoy's form on the keys of envoyproxy/ratelimit, so that both count on one Redis. Those per second may be
@@ -259,9 +259,9 @@ impl SharedEngine {
         rules: &Snapshot<'_>,
         plan: &Plan,
         part: &Part<'_>,
-    ) -> Result<Vec<LimitState>, NotDone> {
+    ) -> Result<Vec<LimitState>, OperationError> {
         if self.is_envoys(rules, part) {
-            return self.look_at_envoys(rules, plan, part).await.map_err(NotDone::Store);
+            return self.look_at_envoys(rules, plan, part).await.map_err(OperationError::Store);
         }
         if let Some(step) = self.step_at(Want::Peek, rules, plan, part.place)
             && let (Consistency::Eventual { sync_interval }, Under::Rule(no)) =
@@ -269,9 +269,9 @@ impl SharedEngine {
         {
             let one = LocalStep { cost: 1, ..step };
             let said = self.eventual.look(&one, sync_interval).await;
-            return Ok(rules.inspect_decided(no, said.map_err(NotDone::Store)?));
+            return Ok(rules.inspect_decided(no, said.map_err(OperationError::Store)?));
         }
-        let one = AskPart { cost: 1, ..part.part.clone() };
+        let one = ScriptPart { cost: 1, ..part.part.clone() };
         match part.under {
             Under::Rule(no) => Ok(rules.inspect_decided(no, self.store.look(&one).await?)),
             Under::Override(limit) => {
@@ -373,7 +373,7 @@ impl SharedEngine {
             }
         }
         let ask = |(_, parts): (_, Vec<Part<'a>>)| async move {
-            let asked: Vec<AskPart> = parts.iter().map(|part| part.part.clone()).collect();
+            let asked: Vec<ScriptPart> = parts.iter().map(|part| part.part.clone()).collect();
             let needs_holder = want == Want::Hit && parts::needs_holder(&asked);
             let holder = needs_holder.then(Engine::new_holder);
             let reply = self.ask_group(want, asked, holder, client_deadline).await;
@@ -409,30 +409,36 @@ impl SharedEngine {
     async fn ask_group(
         &self,
         want: Want,
-        parts: Vec<AskPart>,
+        parts: Vec<ScriptPart>,
         holder: Option<Holder>,
         client_deadline: Option<Instant>,
-    ) -> Result<Answered, Unanswered> {
+    ) -> Result<ScriptAnswer, HitError> {
         match want {
             Want::Hit => {
-                let ask = Ask { parts, op: ShortOp::Hit, holder, count: 1 };
+                let ask = ScriptRequest { parts, op: ScriptOp::Hit, holder, count: 1 };
                 self.store.hit(ask, client_deadline).await
             }
             // What is asked less often has its room elsewhere: it would be in the way of every hit.
-            _ => Box::pin(self.ask_other(want, parts)).await.map_err(Unanswered::from),
+            _ => Box::pin(self.ask_other(want, parts)).await.map_err(HitError::from),
         }
     }
 
-    async fn ask_other(&self, want: Want, parts: Vec<AskPart>) -> Result<Answered, CallError> {
+    async fn ask_other(
+        &self,
+        want: Want,
+        parts: Vec<ScriptPart>,
+    ) -> Result<ScriptAnswer, CallError> {
         match want {
             Want::Hit | Want::Refund => {
-                self.store.refund(Ask { parts, op: ShortOp::Refund, holder: None, count: 1 }).await
+                self.store
+                    .refund(ScriptRequest { parts, op: ScriptOp::Refund, holder: None, count: 1 })
+                    .await
             }
             Want::Peek => {
                 let cost = parts.iter().map(|part| part.cost).max().unwrap_or(0);
                 let said = self.store.apply(&parts, Op::Peek { cost }).await?;
                 let allowed = said.answer.verdict.is_allowed();
-                Ok(Answered { allowed, verdicts: said.each })
+                Ok(ScriptAnswer { allowed, verdicts: said.each })
             }
             Want::Reset => {
                 let mut verdicts = Vec::with_capacity(parts.len());
@@ -440,7 +446,7 @@ impl SharedEngine {
                     let said = self.store.apply(std::slice::from_ref(part), Op::Reset).await?;
                     verdicts.push(said.answer.verdict);
                 }
-                Ok(Answered { allowed: true, verdicts })
+                Ok(ScriptAnswer { allowed: true, verdicts })
             }
         }
     }
@@ -462,7 +468,7 @@ impl SharedEngine {
                         statuses[part.place].verdict = *verdict;
                     }
                 }
-                Err(Unanswered { error, .. }) => unanswered = Some(error),
+                Err(HitError { error, .. }) => unanswered = Some(error),
             }
         }
         let Some(error) = unanswered else { return Ok(()) };
@@ -483,11 +489,11 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-impl From<NotDone> for CallError {
-    fn from(not: NotDone) -> Self {
+impl From<OperationError> for CallError {
+    fn from(not: OperationError) -> Self {
         match not {
-            NotDone::Store(error) => error,
-            NotDone::Refused(refusal) => Self::Refused(refusal.to_string().into()),
+            OperationError::Store(error) => error,
+            OperationError::Refused(refusal) => Self::Refused(refusal.to_string().into()),
         }
     }
 }

@@ -19,33 +19,33 @@ use crate::engine::live::tally;
 use crate::limiter::Asked;
 use crate::plan::Rule;
 use crate::redis::Weight;
-use crate::redis::script::{AskPart, Charter, Stand};
+use crate::redis::script::{Combine, ScriptPart, ScriptRule};
 
 /// Limits that came with requests, as scripts read them.
 #[derive(Debug, Default)]
-pub(super) struct Charters {
-    known: Mutex<HashMap<Override, Arc<Charter>>>,
+pub(super) struct OverrideRules {
+    known: Mutex<HashMap<Override, Arc<ScriptRule>>>,
 }
 
 /// The most that are kept; then it begins anew.
-const CHARTERS_MAX: usize = 1_024;
+const OVERRIDE_RULES_MAX: usize = 1_024;
 
-impl Charters {
-    fn of(&self, limit: Override, now: Timestamp) -> Arc<Charter> {
+impl OverrideRules {
+    fn of(&self, limit: Override, now: Timestamp) -> Arc<ScriptRule> {
         let mut known = self.known.lock();
-        if let Some(charter) = known.get(&limit) {
-            return charter.clone();
+        if let Some(rule) = known.get(&limit) {
+            return rule.clone();
         }
         let tally = tally(u64::from(limit.requests_per_unit), limit.unit);
         let rule = Rule::new(vec![LimitConfig::fixed(None, tally)], Mode::Hard);
         // A tally fits every mode.
         let rule = rule.unwrap_or_else(|_| Rule::closed());
-        let charter = Arc::new(rule).charter_at(now);
-        if known.len() >= CHARTERS_MAX {
+        let rule = Arc::new(rule).script_rule_at(now);
+        if known.len() >= OVERRIDE_RULES_MAX {
             known.clear();
         }
-        known.insert(limit, charter.clone());
-        charter
+        known.insert(limit, rule.clone());
+        rule
     }
 }
 
@@ -53,7 +53,7 @@ impl Charters {
 pub(super) struct Part<'a> {
     /// Of which descriptor.
     pub(super) place: usize,
-    pub(super) part: AskPart,
+    pub(super) part: ScriptPart,
     /// The same in this node's own memory.
     pub(super) asked: Asked<'a>,
     pub(super) policy: OnStoreFailure,
@@ -94,18 +94,18 @@ impl SharedEngine {
     ) -> Option<Part<'a>> {
         let step = &plan.steps()[place];
         let identity = plan.identity(step);
-        let (no, cost, stand) = match rules.manner(want, step) {
+        let (no, cost, combine) = match rules.manner(want, step) {
             Manner::Free => return None,
             Manner::Override(limit) => {
                 let asked = rules.asked_override(limit, identity);
                 // Apart from the counters of rules, and from those of other units.
                 let beside = format!(":{}", limit.unit.name());
-                let part = AskPart {
+                let part = ScriptPart {
                     key: self.store.key_of(identity, &beside),
-                    charter: self.charters.of(limit, now),
+                    rule: self.override_rules.of(limit, now),
                     cost: step.cost,
                     open: false,
-                    stand: Stand::Alone,
+                    combine: Combine::Independent,
                 };
                 let (policy, weight) = (OnStoreFailure::Error, Weight::even(self.store.nodes()));
                 return Some(Part {
@@ -118,21 +118,21 @@ impl SharedEngine {
                     under: step.under,
                 });
             }
-            Manner::Alone(no) => (no, step.cost, Stand::Alone),
-            Manner::Once(no) => (no, most_of(plan, place), Stand::Alone),
-            Manner::Together(no) => (no, most_of(plan, place), Stand::Together),
+            Manner::Alone(no) => (no, step.cost, Combine::Independent),
+            Manner::Once(no) => (no, most_of(plan, place), Combine::Independent),
+            Manner::Together(no) => (no, most_of(plan, place), Combine::AllOrNothing),
         };
         let written = rules.rules().rule(no);
         // What is given back is so by each on its own.
         let is_quota = written.quota_mode && matches!(want, Want::Hit | Want::Peek);
-        let stand = if is_quota { Stand::Quota } else { stand };
+        let combine = if is_quota { Combine::Quota } else { combine };
         let asked = rules.asked(no, identity);
-        let part = AskPart {
+        let part = ScriptPart {
             key: self.store.key_of(identity, ""),
-            charter: asked.rule?.charter_at(now),
+            rule: asked.rule?.script_rule_at(now),
             cost,
             open: asked.has_spare_capacity(now),
-            stand,
+            combine,
         };
         let weight = self.weight_of(rules, no);
         let weight = weight.for_limit(part.capacity(), part.cost, self.store.nodes());
@@ -151,8 +151,8 @@ pub(super) fn repeat(plan: &Plan, is_once: impl Fn(usize) -> bool, statuses: &mu
 }
 
 /// Whether a hit needs an id to be given back by.
-pub(super) fn needs_holder(parts: &[AskPart]) -> bool {
-    parts.iter().any(|part| part.charter.steps().iter().any(has_slots))
+pub(super) fn needs_holder(parts: &[ScriptPart]) -> bool {
+    parts.iter().any(|part| part.rule.steps().iter().any(has_slots))
 }
 
 fn has_slots(step: &Step) -> bool {

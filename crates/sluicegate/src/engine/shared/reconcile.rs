@@ -19,12 +19,12 @@ use sluicegate_rules::rule::OnStoreFailure;
 use super::parts::Part;
 use super::{Group, SharedEngine};
 use crate::engine::check::Status;
-use crate::redis::script::{Answered, Ask, AskPart, ShortOp, Stand};
-use crate::redis::{Store, Unanswered};
+use crate::redis::script::{Combine, ScriptAnswer, ScriptOp, ScriptPart, ScriptRequest};
+use crate::redis::{HitError, Store};
 
 /// A part of a request that was decided without the store.
 struct Decided {
-    part: AskPart,
+    part: ScriptPart,
     under: Under,
     holder: Option<Holder>,
     is_admitted: bool,
@@ -50,7 +50,7 @@ impl SharedEngine {
         for Group { parts, reply, .. } in groups {
             match reply {
                 Ok(answered) => self.refund(parts, answered.allowed),
-                Err(Unanswered { late: Some(late), .. }) => {
+                Err(HitError { late: Some(late), .. }) => {
                     tokio::spawn(late.decision());
                 }
                 Err(_) => {}
@@ -61,14 +61,14 @@ impl SharedEngine {
     /// Refunds the parts that are charged only if all of a request agree.
     fn refund(&self, parts: Vec<Part<'_>>, is_charged: bool) {
         let parts = parts.into_iter().map(|part| part.part);
-        let parts: Vec<AskPart> = parts
-            .filter(|part| is_charged && part.stand == Stand::Together)
-            .map(|part| AskPart { stand: Stand::Alone, ..part })
+        let parts: Vec<ScriptPart> = parts
+            .filter(|part| is_charged && part.combine == Combine::AllOrNothing)
+            .map(|part| ScriptPart { combine: Combine::Independent, ..part })
             .collect();
         if !parts.is_empty() {
             let store = self.store.clone();
             tokio::spawn(async move {
-                let ask = Ask { parts, op: ShortOp::Refund, holder: None, count: 1 };
+                let ask = ScriptRequest { parts, op: ScriptOp::Refund, holder: None, count: 1 };
                 // If that fails too, a little less passes than might.
                 let _ = store.refund(ask).await;
             });
@@ -85,7 +85,7 @@ impl SharedEngine {
             is_admitted,
         });
         let decided: Vec<Decided> = decided.collect();
-        let Err(Unanswered { late: Some(late), .. }) = reply else {
+        let Err(HitError { late: Some(late), .. }) = reply else {
             return journal(&self.store, &decided, None);
         };
         let store = self.store.clone();
@@ -108,10 +108,10 @@ impl Group<'_> {
         };
         let is_admitted = |part: &Part<'_>| {
             part.policy == OnStoreFailure::Local
-                && match part.part.stand {
+                && match part.part.combine {
                     _ if part.part.counts_first() => true,
-                    Stand::Alone | Stand::Quota => agrees(verdict(part)),
-                    Stand::Together => allowed && rule_agrees(part.under),
+                    Combine::Independent | Combine::Quota => agrees(verdict(part)),
+                    Combine::AllOrNothing => allowed && rule_agrees(part.under),
                 }
         };
         self.parts.iter().map(is_admitted).collect()
@@ -125,16 +125,16 @@ fn agrees(verdict: &Verdict) -> bool {
 }
 
 /// Journals what was admitted, unless the store has charged it.
-fn journal(store: &Store, decided: &[Decided], decision: Option<&Answered>) {
+fn journal(store: &Store, decided: &[Decided], decision: Option<&ScriptAnswer>) {
     let rule_agrees = |under: Under, verdicts: &[Verdict]| {
         let its = decided.iter().zip(verdicts).filter(|(one, _)| one.under == under);
         its.into_iter().all(|(_, verdict)| agrees(verdict))
     };
     for (place, one) in decided.iter().enumerate().filter(|(_, one)| one.is_admitted) {
-        let is_charged = decision.is_some_and(|answered| match one.part.stand {
+        let is_charged = decision.is_some_and(|answered| match one.part.combine {
             _ if one.part.counts_first() => true,
-            Stand::Alone | Stand::Quota => agrees(&answered.verdicts[place]),
-            Stand::Together => answered.allowed && rule_agrees(one.under, &answered.verdicts),
+            Combine::Independent | Combine::Quota => agrees(&answered.verdicts[place]),
+            Combine::AllOrNothing => answered.allowed && rule_agrees(one.under, &answered.verdicts),
         });
         if !is_charged {
             store.journal(&one.part, one.holder);

@@ -12,7 +12,7 @@ use super::SharedEngine;
 use crate::clock::sleep_until;
 use crate::engine::check::Want;
 use crate::engine::{Checked, HoldError, Waited};
-use crate::redis::script::AskPart;
+use crate::redis::script::ScriptPart;
 
 /// How often somebody who waits for a slot looks for one: others may give theirs back before their leases end.
 const LOOK_EVERY: Span = Span::from_millis(50);
@@ -97,7 +97,7 @@ impl SharedEngine {
     }
 
     /// What a request books, each with the shortest lease of its slots.
-    fn booked(&self, request: &Request<'_>) -> Vec<(AskPart, Option<Span>)> {
+    fn booked(&self, request: &Request<'_>) -> Vec<(ScriptPart, Option<Span>)> {
         let (rules, now) = (self.engine.snapshot(), self.engine.now());
         let mut checked = Checked::default();
         rules.begin(request, &mut checked);

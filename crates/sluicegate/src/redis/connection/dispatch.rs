@@ -52,7 +52,7 @@ impl Link {
     /// How long a call may take before it counts as failed.
     pub(crate) fn timeout(&self) -> Duration {
         #[cfg(feature = "sim")]
-        if let Way::Wire(wire) = &self.inner.way {
+        if let Way::Custom(wire) = &self.inner.way {
             return wire.timeout();
         }
         let options = &self.inner.settings.options;
@@ -61,7 +61,7 @@ impl Link {
 
     async fn evaluate(&self, call: &Call, lateness: Lateness) -> Result<Value, CallError> {
         #[cfg(feature = "sim")]
-        if let Way::Wire(wire) = &self.inner.way {
+        if let Way::Custom(wire) = &self.inner.way {
             let calling = super::transport::call(wire, call, lateness, &self.inner.counters);
             return self.counted(calling).await;
         }

@@ -54,7 +54,7 @@ pub use options::{BreakerOptions, LinkError, LinkOptions, TlsOptions};
 pub use secret::Secret;
 pub use stats::{BreakerState, LinkStats, ServerStats};
 #[cfg(feature = "sim")]
-pub use transport::{Sent, Wire};
+pub use transport::{Transport, TransportCall};
 
 use epoch::Epoch;
 use settings::Settings;
@@ -113,7 +113,7 @@ impl Link {
     pub fn epoch(&self) -> u64 {
         match &self.inner.way {
             #[cfg(feature = "sim")]
-            Way::Wire(wire) => wire.epoch(),
+            Way::Custom(wire) => wire.epoch(),
             _ => self.inner.epoch.now(),
         }
     }
@@ -129,7 +129,7 @@ impl Link {
     pub(crate) fn changed(&self) -> watch::Receiver<u64> {
         match &self.inner.way {
             #[cfg(feature = "sim")]
-            Way::Wire(wire) => wire.changed(),
+            Way::Custom(wire) => wire.changed(),
             _ => self.inner.epoch.subscribe(),
         }
     }

@@ -24,7 +24,7 @@ pub(super) enum Way {
     Sentinel(Sentinels),
     Cluster(Cluster),
     #[cfg(feature = "sim")]
-    Wire(Arc<dyn super::transport::Wire>),
+    Custom(Arc<dyn super::transport::Transport>),
 }
 
 /// What is being found out in the background.
@@ -83,7 +83,7 @@ impl Way {
             Self::Sentinel(sentinels) => sentinels.primary(deadline).await,
             Self::Cluster(cluster) => cluster.owner(slot_of(key), deadline).await,
             #[cfg(feature = "sim")]
-            Self::Wire(_) => Err(CallError::Refused("a wire carries scripts only".into())),
+            Self::Custom(_) => Err(CallError::Refused("a wire carries scripts only".into())),
         }
     }
 
@@ -98,14 +98,14 @@ impl Way {
             }
             Self::Cluster(cluster) => cluster.search().alarm.notify_one(),
             #[cfg(feature = "sim")]
-            Self::Wire(_) => {}
+            Self::Custom(_) => {}
         }
     }
 
     pub(super) fn is_up(&self) -> bool {
         match self {
             #[cfg(feature = "sim")]
-            Self::Wire(wire) => wire.is_up(),
+            Self::Custom(wire) => wire.is_up(),
             _ => self.servers().iter().any(|server| server.shared.is_up()),
         }
     }
@@ -116,7 +116,7 @@ impl Way {
             Self::Sentinel(sentinels) => sentinels.found().into_iter().collect(),
             Self::Cluster(cluster) => cluster.servers(),
             #[cfg(feature = "sim")]
-            Self::Wire(_) => Vec::new(),
+            Self::Custom(_) => Vec::new(),
         }
     }
 
@@ -127,7 +127,7 @@ impl Way {
             Self::Sentinel(sentinels) => sentinels.search.trouble.lock().clone(),
             Self::Cluster(cluster) => cluster.search().trouble.lock().clone(),
             #[cfg(feature = "sim")]
-            Self::Wire(_) => None,
+            Self::Custom(_) => None,
         }
     }
 }

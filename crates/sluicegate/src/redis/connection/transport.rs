@@ -23,9 +23,9 @@ use crate::redis::CallError;
 use crate::redis::call::Call;
 
 /// Something that carries calls to a store and brings back what it says.
-pub trait Wire: Send + Sync + Debug {
+pub trait Transport: Send + Sync + Debug {
     /// Carries a call. Whoever asked may be gone before it is answered: what is on its way stays so.
-    fn call(&self, sent: Sent) -> BoxFuture<'static, Result<Value, CallError>>;
+    fn call(&self, sent: TransportCall) -> BoxFuture<'static, Result<Value, CallError>>;
 
     /// How often the store may have forgotten something, as [`Link::epoch`] says.
     fn epoch(&self) -> u64;
@@ -46,7 +46,7 @@ pub trait Wire: Send + Sync + Debug {
 
 /// A call of a script, as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
+pub struct TransportCall {
     /// Its text.
     pub script: &'static str,
     /// The keys that it touches.
@@ -60,12 +60,12 @@ pub struct Sent {
 impl Link {
     /// The way to a store over a wire that the caller brings.
     #[must_use]
-    pub fn over(wire: Arc<dyn Wire>) -> Self {
+    pub fn with_transport(wire: Arc<dyn Transport>) -> Self {
         let inner = Inner {
             settings: Arc::new(Settings::of_a_wire()),
             counters: Arc::new(Counters::default()),
             epoch: Arc::new(Epoch::new()),
-            way: Way::Wire(wire),
+            way: Way::Custom(wire),
             watching: None,
         };
         Self { inner: Arc::new(inner) }
@@ -74,13 +74,13 @@ impl Link {
 
 /// Calls a script over a wire.
 pub(super) async fn call(
-    wire: &Arc<dyn Wire>,
+    wire: &Arc<dyn Transport>,
     call: &Call,
     lateness: Lateness,
     counters: &Counters,
 ) -> Result<Value, CallError> {
     let Call { script, keys, args } = call;
-    let sent = Sent { script: script.text, keys: keys.clone(), args: args.clone() };
+    let sent = TransportCall { script: script.text, keys: keys.clone(), args: args.clone() };
     let mut replying = wire.call(sent);
     if let Ok(reply) = timeout(wire.timeout(), &mut replying).await {
         return reply;

@@ -7,7 +7,7 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_rules::unit::Unit;
 
 use super::key::{key, seconds};
-use super::{Counted, EnvoyAsk, EnvoyCounters, EnvoyOp, jitter};
+use super::{Counted, EnvoyCheck, EnvoyCounters, EnvoyOp, jitter};
 use crate::redis::call::{Call, CallError, Script};
 use crate::redis::connection::Link;
 
@@ -47,7 +47,7 @@ impl EnvoyCounters {
     pub(crate) async fn count(
         &self,
         op: EnvoyOp,
-        asks: &[EnvoyAsk<'_>],
+        asks: &[EnvoyCheck<'_>],
         now: Timestamp,
     ) -> Result<Vec<Counted>, CallError> {
         let mut dues: Vec<Due> = asks.iter().map(|ask| self.due(op, ask, now)).collect();
@@ -66,7 +66,7 @@ impl EnvoyCounters {
         Ok(all.map(|((ask, due), held)| self.counted(op, ask, due, held)).collect())
     }
 
-    fn due(&self, op: EnvoyOp, ask: &EnvoyAsk<'_>, now: Timestamp) -> Due {
+    fn due(&self, op: EnvoyOp, ask: &EnvoyCheck<'_>, now: Timestamp) -> Due {
         let key = key(&self.keys.prefix, ask.text, ask.unit, now);
         let over = self.over.as_ref().filter(|_| op == EnvoyOp::Hit);
         let remembered = over.and_then(|over| over.count(&key, ask.requests_per_unit.into()));
@@ -75,13 +75,13 @@ impl EnvoyCounters {
     }
 
     /// Charges nothing but what denies, if something does. Between the look and the charge others may come: as there.
-    async fn spare(&self, asks: &[EnvoyAsk<'_>], dues: &mut [Due]) -> Result<(), CallError> {
+    async fn spare(&self, asks: &[EnvoyCheck<'_>], dues: &mut [Due]) -> Result<(), CallError> {
         if dues.iter().any(|due| due.remembered.is_some()) {
             dues.iter_mut().for_each(|due| due.charge = 0);
             return Ok(());
         }
         let held = self.pipeline(dues, &[&look]).await?;
-        let would_deny = |(ask, (due, held)): (&EnvoyAsk<'_>, (&Due, u64))| {
+        let would_deny = |(ask, (due, held)): (&EnvoyCheck<'_>, (&Due, u64))| {
             held.saturating_add(due.charge) > u64::from(ask.requests_per_unit)
         };
         let denying: Vec<bool> = asks.iter().zip(dues.iter().zip(held)).map(would_deny).collect();
@@ -92,7 +92,7 @@ impl EnvoyCounters {
         Ok(())
     }
 
-    fn counted(&self, op: EnvoyOp, ask: &EnvoyAsk<'_>, due: &Due, held: u64) -> Counted {
+    fn counted(&self, op: EnvoyOp, ask: &EnvoyCheck<'_>, due: &Due, held: u64) -> Counted {
         if let Some(before) = due.remembered {
             // It would only have grown.
             return Counted { before, charged: ask.cost.min(EXACT_MAX), remembered: true };

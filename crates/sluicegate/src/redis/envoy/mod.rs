@@ -65,7 +65,7 @@ pub(crate) enum EnvoyOp {
 
 /// One counter that is asked.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct EnvoyAsk<'a> {
+pub(crate) struct EnvoyCheck<'a> {
     /// As [`write_envoy_key`](sluicegate_rules::set::write_envoy_key) writes it.
     pub(crate) text: &'a [u8],
     pub(crate) unit: Unit,
@@ -99,7 +99,7 @@ impl EnvoyCounters {
     pub(crate) async fn ask(
         &self,
         op: EnvoyOp,
-        asks: &[EnvoyAsk<'_>],
+        asks: &[EnvoyCheck<'_>],
         now: Timestamp,
     ) -> Result<Vec<Verdict>, CallError> {
         let counted = self.count(op, asks, now).await?;

@@ -9,13 +9,13 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::{Verdict, judge};
 
 use super::key::start_s;
-use super::{Counted, EnvoyAsk, EnvoyOp};
+use super::{Counted, EnvoyCheck, EnvoyOp};
 use crate::memory::UNCOUNTED;
 
 /// What the counter says of `op`, by what it held.
 pub(super) fn verdict(
     op: EnvoyOp,
-    ask: &EnvoyAsk<'_>,
+    ask: &EnvoyCheck<'_>,
     counted: Counted,
     now: Timestamp,
 ) -> Verdict {

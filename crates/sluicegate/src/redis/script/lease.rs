@@ -1,7 +1,7 @@
 //! Lease calls: what a node gives back, holds and wants of some identities, and what it gets.
 //!
 //! ```text
-//!   told:      for each ask the place of its sheet, node, serial, give, hold, want and time in µs
+//!   told:      for each ask the index of its sheet, node, serial, give, hold, want and time in µs
 //!   answered:  the time
 //!     of each ask:  -1                  it goes the long way; nothing has happened
 //!                   -2                  a later call of the node was heard; nothing has happened
@@ -20,15 +20,15 @@ use sluicegate_core::record::{Found, Record};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 
 use super::reply::Reply;
-use super::request::{head, number16, place_of};
-use super::{BadReply, Charter, DISAGREEMENTS, LEASE};
+use super::request::{head, index_of, number16};
+use super::{BadReply, DISAGREEMENTS, LEASE, ScriptRule};
 use crate::redis::call::Call;
 
 /// What a node asks of one identity's record: one lease call.
 #[derive(Debug, Clone)]
-pub(crate) struct LeaseAsk {
+pub(crate) struct LeaseRequest {
     pub(crate) key: Arc<[u8]>,
-    pub(crate) charter: Arc<Charter>,
+    pub(crate) rule: Arc<ScriptRule>,
     pub(crate) node: u64,
     /// Higher than that of the node's calls for this identity before.
     pub(crate) serial: u64,
@@ -44,7 +44,7 @@ pub(crate) struct LeaseAsk {
 
 /// What became of it.
 #[derive(Debug, Clone)]
-pub(crate) enum LeaseTold {
+pub(crate) enum LeaseOutcome {
     Granted {
         /// The store's time.
         now: Timestamp,
@@ -62,21 +62,21 @@ pub(crate) enum LeaseTold {
     /// A later call of the node was executed. Nothing has changed.
     Stale,
     /// The record is one that only the long way understands, or a limit cannot be leased. Nothing has changed.
-    LongWay,
+    Unsupported,
 }
 
 /// What the script says instead of a number that it grants.
 const STALE: i64 = -2;
 
 /// One call for all of these, at the store's own time unless another is given.
-pub(crate) fn lease_call(asks: &[LeaseAsk], clock: Option<Timestamp>) -> Call {
+pub(crate) fn encode_lease(asks: &[LeaseRequest], clock: Option<Timestamp>) -> Call {
     let mut sheets: Vec<&[u8]> = Vec::new();
     let mut keys = Vec::with_capacity(asks.len());
     let mut told = Vec::new();
     for ask in asks {
-        let text = ask.charter.sheet.text();
+        let text = ask.rule.params.text();
         let (sheet, want) = match ask.is_taken() {
-            true => (place_of(&mut sheets, |known| *known == text, || text), ask.want),
+            true => (index_of(&mut sheets, |known| *known == text, || text), ask.want),
             // This is a number that the script does not accept; and it knows nothing of such limits.
             false => (0, EXACT_MAX + 1),
         };
@@ -94,18 +94,21 @@ pub(crate) fn lease_call(asks: &[LeaseAsk], clock: Option<Timestamp>) -> Call {
 }
 
 /// The answers to all asks of one call.
-pub(crate) fn lease_told(asks: &[LeaseAsk], value: Value) -> Result<Vec<LeaseTold>, BadReply> {
+pub(crate) fn decode_lease(
+    asks: &[LeaseRequest],
+    value: Value,
+) -> Result<Vec<LeaseOutcome>, BadReply> {
     let mut reply = Reply::of(value)?;
     let now = reply.moment()?.min(NOW_MAX);
     asks.iter().map(|ask| one(ask, now, &mut reply)).collect()
 }
 
-fn one(ask: &LeaseAsk, now: Timestamp, reply: &mut Reply) -> Result<LeaseTold, BadReply> {
+fn one(ask: &LeaseRequest, now: Timestamp, reply: &mut Reply) -> Result<LeaseOutcome, BadReply> {
     let code = reply.signed()?;
     let Ok(granted) = u64::try_from(code) else {
-        return Ok(if code == STALE { LeaseTold::Stale } else { LeaseTold::LongWay });
+        return Ok(if code == STALE { LeaseOutcome::Stale } else { LeaseOutcome::Unsupported });
     };
-    let (steps, sheet) = (ask.charter.steps(), &ask.charter.sheet);
+    let (steps, sheet) = (ask.rule.steps(), &ask.rule.params);
     let mut record = match reply.text()?.map(|text| Record::read(&text, &[], steps, sheet)) {
         Some(Found::Record(record)) => record,
         Some(Found::Other(_) | Found::Garbage) | None => Record::default(),
@@ -120,24 +123,24 @@ fn one(ask: &LeaseAsk, now: Timestamp, reply: &mut Reply) -> Result<LeaseTold, B
     }
     let Grant { until, kept, .. } = grant;
     let Record { epoch, account } = record;
-    Ok(LeaseTold::Granted { now, granted, until, kept, account, epoch, lapsed })
+    Ok(LeaseOutcome::Granted { now, granted, until, kept, account, epoch, lapsed })
 }
 
 /// What the same call had granted before, if that has run out.
-fn lapsed_of(record: &Record, ask: &LeaseAsk, now: Timestamp) -> u64 {
+fn lapsed_of(record: &Record, ask: &LeaseRequest, now: Timestamp) -> u64 {
     let cells = record.account.leases().cells().iter();
     let mut own = cells.filter(|cell| cell.node == ask.node && cell.serial == ask.serial);
     let ended = own.find(|cell| cell.until <= now);
     ended.map_or(0, |cell| cell.amount.saturating_sub(ask.hold))
 }
 
-// === impl LeaseAsk ===
+// === impl LeaseRequest ===
 
-impl LeaseAsk {
+impl LeaseRequest {
     /// Whether the script can hear it.
     fn is_taken(&self) -> bool {
         let numbers = [self.serial, self.give, self.hold, self.want];
-        let steps = self.charter.steps();
+        let steps = self.rule.steps();
         let fits = !steps.is_empty() && steps.iter().all(Step::is_leasable);
         fits && numbers.iter().all(|number| *number <= EXACT_MAX)
     }

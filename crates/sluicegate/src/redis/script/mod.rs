@@ -15,14 +15,14 @@ mod reply;
 mod request;
 mod rule;
 
-pub(crate) use lease::{LeaseAsk, LeaseTold, lease_call, lease_told};
+pub(crate) use lease::{LeaseOutcome, LeaseRequest, decode_lease, encode_lease};
 pub(crate) use optimistic::{
-    Changed, Long, LongError, LongPart, absorb, apply, ask_long, change, forget, look, reassert,
-    renew,
+    Applied, Changed, OptimisticError, OptimisticPart, absorb, apply, change,
+    decide_optimistically, forget, look, reassert, renew,
 };
-pub(crate) use reply::{Answered, BadReply, DISAGREEMENTS, Told, told};
-pub(crate) use request::{Ask, AskPart, ShortOp, Stand, call, keys_of};
-pub(crate) use rule::{Charter, Plans};
+pub(crate) use reply::{BadReply, DISAGREEMENTS, ScriptAnswer, ScriptOutcome, decode};
+pub(crate) use request::{Combine, ScriptOp, ScriptPart, ScriptRequest, encode, keys_of};
+pub(crate) use rule::{RuleRegistry, ScriptRule};
 
 use super::call::{Call, Script};
 
@@ -52,7 +52,7 @@ static LEASE: Script = Script::new(concat!(
 /// Calls of the request path's scripts that touch no key and change nothing: they load the scripts.
 pub(crate) fn idle_calls() -> [Call; 4] {
     let bare = |script| Call { script, keys: Vec::new(), args: Vec::new() };
-    [call(&[], None), lease_call(&[], None), bare(&READ), bare(&SWAP)]
+    [encode(&[], None), encode_lease(&[], None), bare(&READ), bare(&SWAP)]
 }
 
 /// Reads records whole.

@@ -16,7 +16,9 @@ use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::{NOW_MAX, Timestamp};
 use sluicegate_core::verdict::Verdict;
 
-use super::{Answered, Ask, AskPart, BadReply, Charter, Plans, ShortOp, Stand};
+use super::{
+    BadReply, Combine, RuleRegistry, ScriptAnswer, ScriptOp, ScriptPart, ScriptRequest, ScriptRule,
+};
 use crate::memory::UNCOUNTED;
 use crate::redis::call::CallError;
 use crate::redis::connection::Link;
@@ -29,12 +31,12 @@ const TRIES_MAX: usize = 64;
 
 /// One identity of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct LongPart {
+pub(crate) struct OptimisticPart {
     pub(crate) key: Arc<[u8]>,
-    pub(crate) charter: Arc<Charter>,
+    pub(crate) rule: Arc<ScriptRule>,
     /// Whether its elastic limits are open.
     pub(crate) open: bool,
-    /// What it is asked for in place of the operation's cost.
+    /// What it is asked for in index of the operation's cost.
     pub(crate) cost: Option<u64>,
     /// What is kept of a record of other limits.
     pub(crate) keep: Keep,
@@ -42,18 +44,18 @@ pub(crate) struct LongPart {
 
 /// What became of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Long {
+pub(crate) struct Applied {
     pub(crate) answer: Answer,
     /// What each part said.
     pub(crate) each: Vec<Verdict>,
-    /// Whether there was something in the place of a record that nobody of us has written. It counted as nothing.
+    /// Whether there was something in the index of a record that nobody of us has written. It counted as nothing.
     pub(crate) garbage: bool,
 }
 
 /// Answers to identical requests, decided by the core.
 #[derive(Debug, Default)]
-pub(crate) struct LongAnswers {
-    pub(crate) each: Vec<Answered>,
+pub(crate) struct OptimisticAnswers {
+    pub(crate) each: Vec<ScriptAnswer>,
     /// Whether a corrupt record was found. It counted as empty.
     pub(crate) garbage: bool,
 }
@@ -61,7 +63,7 @@ pub(crate) struct LongAnswers {
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub(crate) enum LongError {
+pub(crate) enum OptimisticError {
     /// A limit has no meaning for the operation, or its id is not what it needs to be. Nothing has changed.
     Refused(Refusal),
     /// Somebody else was faster each time. Nothing has changed.
@@ -87,13 +89,13 @@ pub(super) struct Done<R> {
 /// When it was refused, or the store gave no answer.
 pub(crate) async fn apply(
     link: &Link,
-    plans: &Plans,
-    parts: &[LongPart],
+    registry: &RuleRegistry,
+    parts: &[OptimisticPart],
     op: Op,
     clock: Option<Timestamp>,
-) -> Result<Long, LongError> {
+) -> Result<Applied, OptimisticError> {
     let mut each = Vec::new();
-    let (_, garbage, answer) = work(link, plans, parts, clock, |parts, now| {
+    let (_, garbage, answer) = work(link, registry, parts, clock, |parts, now| {
         let answer = apply_to_each(parts, op, now, &mut each)?;
         let raises_epoch = matches!(
             op,
@@ -102,7 +104,7 @@ pub(crate) async fn apply(
         Ok(Done { said: answer, writes: !op.leaves_no_trace(), raises_epoch })
     })
     .await?;
-    Ok(Long { answer, each, garbage })
+    Ok(Applied { answer, each, garbage })
 }
 
 /// Moves an identity to other limits that have the same fingerprint, so that nobody else would notice: the same ones, or other numbers of tallies.
@@ -111,12 +113,12 @@ pub(crate) async fn apply(
 /// When the store gave no answer.
 pub(crate) async fn change(
     link: &Link,
-    plans: &Plans,
-    part: &LongPart,
-    old: &Charter,
+    registry: &RuleRegistry,
+    part: &OptimisticPart,
+    old: &ScriptRule,
     clock: Option<Timestamp>,
-) -> Result<(), LongError> {
-    let changed = work(link, plans, std::slice::from_ref(part), clock, |parts, now| {
+) -> Result<(), OptimisticError> {
+    let changed = work(link, registry, std::slice::from_ref(part), clock, |parts, now| {
         for Part { plan, account, .. } in parts {
             let from: Vec<Option<usize>> = (0..plan.len()).map(Some).collect();
             account.change(old.steps(), plan, &from, part.keep, now);
@@ -132,12 +134,12 @@ pub(crate) async fn change(
 /// When the store gave no answer.
 pub(crate) async fn renew(
     link: &Link,
-    plans: &Plans,
-    part: &LongPart,
+    registry: &RuleRegistry,
+    part: &OptimisticPart,
     holder: Holder,
     clock: Option<Timestamp>,
-) -> Result<u64, LongError> {
-    let renewed = work(link, plans, std::slice::from_ref(part), clock, |parts, now| {
+) -> Result<u64, OptimisticError> {
+    let renewed = work(link, registry, std::slice::from_ref(part), clock, |parts, now| {
         let each = parts.iter_mut().map(|part| part.account.renew(part.plan, holder, now));
         let renewed = each.sum();
         Ok(Done { said: renewed, writes: renewed > 0, raises_epoch: false })
@@ -151,31 +153,31 @@ pub(crate) async fn renew(
 /// When the store gave no answer.
 pub(crate) async fn forget(
     link: &Link,
-    plans: &Plans,
-    part: &LongPart,
+    registry: &RuleRegistry,
+    part: &OptimisticPart,
     holder: Holder,
     clock: Option<Timestamp>,
-) -> Result<(), LongError> {
-    let forgotten = work(link, plans, std::slice::from_ref(part), clock, |parts, _| {
+) -> Result<(), OptimisticError> {
+    let forgotten = work(link, registry, std::slice::from_ref(part), clock, |parts, _| {
         parts.iter_mut().for_each(|part| part.account.forget(holder));
         Ok(Done { said: (), writes: true, raises_epoch: false })
     });
     forgotten.await.map(|_| ())
 }
 
-/// An ask that the script did not take: its parts one by one where they stand alone, then those that stand together.
+/// An ask that the script did not take: its parts one by one where they combine alone, then those that combine together.
 ///
 /// # Errors
 /// When the store gave no answer. What was charged until then stays charged.
-pub(crate) async fn ask_long(
+pub(crate) async fn decide_optimistically(
     link: &Link,
-    plans: &Plans,
-    ask: &Ask,
+    registry: &RuleRegistry,
+    ask: &ScriptRequest,
     clock: Option<Timestamp>,
-) -> Result<LongAnswers, LongError> {
-    let mut answers = LongAnswers::default();
+) -> Result<OptimisticAnswers, OptimisticError> {
+    let mut answers = OptimisticAnswers::default();
     for _ in 0..ask.count {
-        let answered = ask_once(link, plans, ask, clock, &mut answers.garbage).await?;
+        let answered = ask_once(link, registry, ask, clock, &mut answers.garbage).await?;
         answers.each.push(answered);
     }
     Ok(answers)
@@ -183,57 +185,57 @@ pub(crate) async fn ask_long(
 
 async fn ask_once(
     link: &Link,
-    plans: &Plans,
-    ask: &Ask,
+    registry: &RuleRegistry,
+    ask: &ScriptRequest,
     clock: Option<Timestamp>,
     garbage: &mut bool,
-) -> Result<Answered, LongError> {
+) -> Result<ScriptAnswer, OptimisticError> {
     let mut verdicts = vec![UNCOUNTED; ask.parts.len()];
     let mut together = Vec::new();
-    for (place, part) in ask.parts.iter().enumerate().filter(|(_, part)| !ask.refuses(part)) {
-        if part.stand == Stand::Together && ask.op == ShortOp::Hit {
-            together.push(place);
+    for (index, part) in ask.parts.iter().enumerate().filter(|(_, part)| !ask.refuses(part)) {
+        if part.combine == Combine::AllOrNothing && ask.op == ScriptOp::Hit {
+            together.push(index);
             continue;
         }
         let op = ask.op.on(part.cost, ask.holder);
-        let said = apply(link, plans, &[LongPart::of(part)], op, clock).await?;
-        verdicts[place] = said.answer.verdict;
+        let said = apply(link, registry, &[OptimisticPart::of(part)], op, clock).await?;
+        verdicts[index] = said.answer.verdict;
         *garbage |= said.garbage;
     }
     let mut allowed = ask.may_go(&verdicts);
     if !together.is_empty() {
-        let parts: Vec<LongPart> =
-            together.iter().map(|place| LongPart::of(&ask.parts[*place])).collect();
+        let parts: Vec<OptimisticPart> =
+            together.iter().map(|index| OptimisticPart::of(&ask.parts[*index])).collect();
         let cost = parts.iter().filter_map(|part| part.cost).max().unwrap_or(0);
         let op = if allowed { ask.op.on(cost, ask.holder) } else { Op::Peek { cost } };
-        let Long { answer, mut each, garbage: found } =
-            apply(link, plans, &parts, op, clock).await?;
+        let Applied { answer, mut each, garbage: found } =
+            apply(link, registry, &parts, op, clock).await?;
         *garbage |= found;
         allowed &= answer.verdict.is_allowed();
         // Where nobody stands beside it, its word is that of all.
         if let [only] = each.as_mut_slice() {
             *only = answer.verdict;
         }
-        for (place, verdict) in together.into_iter().zip(each) {
-            verdicts[place] = verdict;
+        for (index, verdict) in together.into_iter().zip(each) {
+            verdicts[index] = verdict;
         }
     }
-    Ok(Answered { allowed, verdicts })
+    Ok(ScriptAnswer { allowed, verdicts })
 }
 
 /// Reads, lets `act` do its work, and writes; again while somebody else is faster.
 async fn work<R>(
     link: &Link,
-    plans: &Plans,
-    parts: &[LongPart],
+    registry: &RuleRegistry,
+    parts: &[OptimisticPart],
     clock: Option<Timestamp>,
     mut act: impl FnMut(&mut [Part<'_>], Timestamp) -> Result<Done<R>, Refusal>,
-) -> Result<(Timestamp, bool, R), LongError> {
+) -> Result<(Timestamp, bool, R), OptimisticError> {
     for part in parts {
-        plans.leave(link, &part.charter).await?;
+        registry.publish(link, &part.rule).await?;
     }
     for _ in 0..TRIES_MAX {
-        let (read_at, mut seats) = read_all(link, plans, parts, clock).await?;
+        let (read_at, mut seats) = read_all(link, registry, parts, clock).await?;
         let now = read_at.min(NOW_MAX);
         let garbage = seats.iter().any(|seat| seat.garbage);
         let brought_over = seats.iter().any(|seat| seat.brought_over);
@@ -253,30 +255,30 @@ async fn work<R>(
         };
         match (saved, done) {
             (true, Ok(done)) => return Ok((now, garbage, done.said)),
-            (true, Err(refusal)) => return Err(LongError::Refused(refusal)),
+            (true, Err(refusal)) => return Err(OptimisticError::Refused(refusal)),
             (false, _) => {}
         }
     }
-    Err(LongError::Contended)
+    Err(OptimisticError::Contended)
 }
 
-fn part_of<'a>((seat, part): (&'a mut Seat, &'a LongPart)) -> Part<'a> {
+fn part_of<'a>((seat, part): (&'a mut Seat, &'a OptimisticPart)) -> Part<'a> {
     Part {
-        plan: part.charter.steps(),
+        plan: part.rule.steps(),
         account: &mut seat.account,
         spare_capacity: part.open,
         cost: part.cost,
     }
 }
 
-// === impl LongPart ===
+// === impl OptimisticPart ===
 
-impl LongPart {
+impl OptimisticPart {
     /// The same part, the long way.
-    pub(crate) fn of(part: &AskPart) -> Self {
+    pub(crate) fn of(part: &ScriptPart) -> Self {
         Self {
             key: part.key.clone(),
-            charter: part.charter.clone(),
+            rule: part.rule.clone(),
             open: part.open,
             cost: Some(part.cost),
             keep: Keep::Used,
@@ -286,27 +288,27 @@ impl LongPart {
 
 /// What is kept of an identity whose limits nobody knows any more: it was limited, so all that can be used up is, and comes back from now
 /// on. Slots cannot be held without an id: of a plan that has some, it starts anew.
-fn used_up(charter: &Charter, now: Timestamp) -> Account {
+fn used_up(rule: &ScriptRule, now: Timestamp) -> Account {
     let mut account = Account::default();
-    let drained = account.apply(charter.steps(), Op::Drain, Moment::at(now));
+    let drained = account.apply(rule.steps(), Op::Drain, Moment::at(now));
     if drained.is_ok() { account } else { Account::default() }
 }
 
-// === impl LongError ===
+// === impl OptimisticError ===
 
-impl From<CallError> for LongError {
+impl From<CallError> for OptimisticError {
     fn from(error: CallError) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<BadReply> for LongError {
+impl From<BadReply> for OptimisticError {
     fn from(_: BadReply) -> Self {
         Self::BadReply
     }
 }
 
-impl fmt::Display for LongError {
+impl fmt::Display for OptimisticError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refusal) => refusal.fmt(f),
@@ -322,4 +324,4 @@ impl fmt::Display for LongError {
     }
 }
 
-impl std::error::Error for LongError {}
+impl std::error::Error for OptimisticError {}

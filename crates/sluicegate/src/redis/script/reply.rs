@@ -24,7 +24,7 @@ use sluicegate_core::record::{Beside, Found, Record};
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
-use super::{Ask, AskPart, ShortOp, Stand};
+use super::{Combine, ScriptOp, ScriptPart, ScriptRequest};
 use crate::memory::UNCOUNTED;
 
 /// How often script and core have said something else. Never, or there is a mistake in one of them.
@@ -32,25 +32,25 @@ pub(crate) static DISAGREEMENTS: AtomicU64 = AtomicU64::new(0);
 
 /// What became of an ask.
 #[derive(Debug, Clone)]
-pub(crate) enum Told {
+pub(crate) enum ScriptOutcome {
     /// It was decided.
-    Done {
+    Decided {
         /// The store's time.
         now: Timestamp,
         /// One for each of those that were the same.
-        each: Vec<Answered>,
+        each: Vec<ScriptAnswer>,
         /// The records of all parts after it, and their epochs.
         after: Vec<(usize, Account, u64)>,
-        /// Whether there was something in the place of a record that nobody of us has written. It counted as nothing.
+        /// Whether there was something in the index of a record that nobody of us has written. It counted as nothing.
         garbage: bool,
     },
     /// Nothing has happened: it has to go the long way.
-    LongWay,
+    Unsupported,
 }
 
 /// The answer to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answered {
+pub(crate) struct ScriptAnswer {
     pub(crate) allowed: bool,
     /// One for each part.
     pub(crate) verdicts: Vec<Verdict>,
@@ -61,17 +61,19 @@ pub(crate) struct Answered {
 pub(crate) struct BadReply;
 
 /// The answers to all asks of one call.
-pub(crate) fn told(asks: &[Ask], reply: Value) -> Result<Vec<Told>, BadReply> {
+pub(crate) fn decode(asks: &[ScriptRequest], reply: Value) -> Result<Vec<ScriptOutcome>, BadReply> {
     let mut reply = Reply::of(reply)?;
     let now = Timestamp::from_micros(reply.number()?);
     asks.iter().map(|ask| one(ask, now, &mut reply)).collect()
 }
 
-fn one(ask: &Ask, now: Timestamp, reply: &mut Reply) -> Result<Told, BadReply> {
-    let Ok(admitted) = u32::try_from(reply.signed()?) else { return Ok(Told::LongWay) };
+fn one(ask: &ScriptRequest, now: Timestamp, reply: &mut Reply) -> Result<ScriptOutcome, BadReply> {
+    let Ok(admitted) = u32::try_from(reply.signed()?) else {
+        return Ok(ScriptOutcome::Unsupported);
+    };
     let times = reply.number()?;
     let mut replay = Replay::new(ask, now);
-    let mut each: Vec<Answered> = Vec::with_capacity(ask.count as usize);
+    let mut each: Vec<ScriptAnswer> = Vec::with_capacity(ask.count as usize);
     for turn in 0..ask.count {
         if u64::from(turn) < times {
             replay.found(reply)?;
@@ -83,7 +85,7 @@ fn one(ask: &Ask, now: Timestamp, reply: &mut Reply) -> Result<Told, BadReply> {
         each.push(replay.once());
     }
     for (turn, answered) in (0..).zip(&mut each) {
-        let allowed = ask.op != ShortOp::Hit || turn < admitted;
+        let allowed = ask.op != ScriptOp::Hit || turn < admitted;
         if answered.allowed != allowed {
             DISAGREEMENTS.fetch_add(1, Ordering::Relaxed);
             answered.overrule(allowed);
@@ -91,7 +93,7 @@ fn one(ask: &Ask, now: Timestamp, reply: &mut Reply) -> Result<Told, BadReply> {
     }
     let garbage = replay.garbage;
     let after = replay.after();
-    Ok(Told::Done { now, each, after, garbage })
+    Ok(ScriptOutcome::Decided { now, each, after, garbage })
 }
 
 // === what it said ===
@@ -157,7 +159,7 @@ impl Reply {
 
 /// An ask, carried out on what was found.
 struct Replay<'a> {
-    ask: &'a Ask,
+    ask: &'a ScriptRequest,
     now: Timestamp,
     /// One for each part; of those that are the same identity the first has it.
     accounts: Vec<Account>,
@@ -168,55 +170,55 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn new(ask: &'a Ask, now: Timestamp) -> Self {
+    fn new(ask: &'a ScriptRequest, now: Timestamp) -> Self {
         let accounts = vec![Account::default(); ask.parts.len()];
-        let has_sets = ask.sent().any(|part| part.charter.sheet.sets() > 0);
+        let has_sets = ask.sent().any(|part| part.rule.params.sets() > 0);
         let epochs = vec![None; ask.parts.len()];
         Self { ask, now, accounts, epochs, has_sets, garbage: false }
     }
 
     /// What became of all parts. Each refund raises the epoch of a record that was there.
     fn after(self) -> Vec<(usize, Account, u64)> {
-        let refunds = if self.ask.op == ShortOp::Refund { u64::from(self.ask.count) } else { 0 };
+        let refunds = if self.ask.op == ScriptOp::Refund { u64::from(self.ask.count) } else { 0 };
         let all = self.accounts.into_iter().zip(self.epochs).enumerate();
-        all.map(|(place, (account, epoch))| {
-            (place, account, epoch.map_or(0, |epoch| epoch.saturating_add(refunds)))
+        all.map(|(index, (account, epoch))| {
+            (index, account, epoch.map_or(0, |epoch| epoch.saturating_add(refunds)))
         })
         .collect()
     }
 
     /// Takes in what the script found, in the order in which it asks.
     fn found(&mut self, reply: &mut Reply) -> Result<(), BadReply> {
-        let is_last = |part: &AskPart| part.stand == Stand::Together && self.ask.op == ShortOp::Hit;
+        let is_last = |part: &ScriptPart| {
+            part.combine == Combine::AllOrNothing && self.ask.op == ScriptOp::Hit
+        };
         let parts =
             || self.ask.parts.iter().enumerate().filter(|(_, part)| !self.ask.refuses(part));
         let first = parts().filter(|(_, part)| !is_last(part));
         let mut garbage = false;
         let mut found = Vec::new();
-        for (place, part) in first.chain(parts().filter(|(_, part)| is_last(part))) {
+        for (index, part) in first.chain(parts().filter(|(_, part)| is_last(part))) {
             let text = reply.text()?;
             let beside = self.beside(part, reply)?;
-            let record = text.map(|text| {
-                Record::read(&text, &beside, part.charter.steps(), &part.charter.sheet)
-            });
+            let record =
+                text.map(|text| Record::read(&text, &beside, part.rule.steps(), &part.rule.params));
             garbage |= matches!(record, Some(Found::Garbage));
             let (account, epoch) = match record {
                 Some(Found::Record(record)) => (record.account, Some(record.epoch)),
                 Some(Found::Other(_) | Found::Garbage) | None => (Account::default(), None),
             };
-            found.push((place, account, epoch));
+            found.push((index, account, epoch));
         }
         self.garbage |= garbage;
-        for (place, account, epoch) in found {
-            self.accounts[place] = account;
-            self.epochs[place] = epoch;
+        for (index, account, epoch) in found {
+            self.accounts[index] = account;
+            self.epochs[index] = epoch;
         }
         Ok(())
     }
 
-    fn beside(&self, part: &AskPart, reply: &mut Reply) -> Result<Vec<Beside>, BadReply> {
-        let limits =
-            part.charter.steps().iter().flat_map(|step| [Some(step.limit()), step.boost()]);
+    fn beside(&self, part: &ScriptPart, reply: &mut Reply) -> Result<Vec<Beside>, BadReply> {
+        let limits = part.rule.steps().iter().flat_map(|step| [Some(step.limit()), step.boost()]);
         let mut beside = Vec::new();
         for limit in limits.flatten() {
             match limit {
@@ -229,39 +231,40 @@ impl<'a> Replay<'a> {
     }
 
     /// Asks once.
-    fn once(&mut self) -> Answered {
+    fn once(&mut self) -> ScriptAnswer {
         let mut verdicts = vec![UNCOUNTED; self.ask.parts.len()];
         let ask = self.ask;
-        for (place, part) in ask.parts.iter().enumerate() {
-            if part.stand == Stand::Together && ask.op == ShortOp::Hit || ask.refuses(part) {
+        for (index, part) in ask.parts.iter().enumerate() {
+            if part.combine == Combine::AllOrNothing && ask.op == ScriptOp::Hit || ask.refuses(part)
+            {
                 continue;
             }
-            verdicts[place] = self.apply(place, ask.op.on(part.cost, ask.holder));
+            verdicts[index] = self.apply(index, ask.op.on(part.cost, ask.holder));
         }
         let mut allowed = ask.may_go(&verdicts);
-        if ask.op == ShortOp::Hit {
+        if ask.op == ScriptOp::Hit {
             allowed = self.together(allowed, &mut verdicts);
         }
-        Answered { allowed, verdicts }
+        ScriptAnswer { allowed, verdicts }
     }
 
-    fn apply(&mut self, place: usize, op: Op) -> Verdict {
-        let part = &self.ask.parts[place];
+    fn apply(&mut self, index: usize, op: Op) -> Verdict {
+        let part = &self.ask.parts[index];
         let moment = Moment { now: self.now, spare_capacity: part.open };
-        let answer = self.accounts[place].apply(part.charter.steps(), op, moment);
-        self.share(place);
+        let answer = self.accounts[index].apply(part.rule.steps(), op, moment);
+        self.share(index);
         answer.map_or(UNCOUNTED, |answer| answer.verdict)
     }
 
     /// What became of an identity is so for all parts that name it; where there are sets, the script tells it each time.
-    fn share(&mut self, place: usize) {
+    fn share(&mut self, index: usize) {
         let parts = &self.ask.parts;
         if self.has_sets || parts.len() == 1 {
             return;
         }
         for other in 0..parts.len() {
-            if other != place && parts[other].key == parts[place].key {
-                self.accounts[other] = self.accounts[place].clone();
+            if other != index && parts[other].key == parts[index].key {
+                self.accounts[other] = self.accounts[index].clone();
             }
         }
     }
@@ -269,12 +272,13 @@ impl<'a> Replay<'a> {
     /// Asks those who are charged only if all agree; looks at them if the ask is denied already.
     fn together(&mut self, allowed: bool, verdicts: &mut [Verdict]) -> bool {
         let ask = self.ask;
-        let is_together = |part: &AskPart| part.stand == Stand::Together && !ask.refuses(part);
-        let places: Vec<usize> =
-            (0..ask.parts.len()).filter(|place| is_together(&ask.parts[*place])).collect();
-        let cost = places.iter().map(|place| ask.parts[*place].cost).max().unwrap_or(0);
+        let is_together =
+            |part: &ScriptPart| part.combine == Combine::AllOrNothing && !ask.refuses(part);
+        let indices: Vec<usize> =
+            (0..ask.parts.len()).filter(|index| is_together(&ask.parts[*index])).collect();
+        let cost = indices.iter().map(|index| ask.parts[*index].cost).max().unwrap_or(0);
         let op = if allowed { ask.op.on(cost, ask.holder) } else { Op::Peek { cost } };
-        match places.as_slice() {
+        match indices.as_slice() {
             [] => return allowed,
             [only] => verdicts[*only] = self.apply(*only, op),
             _ => {
@@ -282,7 +286,7 @@ impl<'a> Replay<'a> {
                 let mut parts: Vec<Part<'_>> = accounts
                     .filter(|(_, part)| is_together(part))
                     .map(|(account, part)| Part {
-                        plan: part.charter.steps(),
+                        plan: part.rule.steps(),
                         account,
                         spare_capacity: part.open,
                         cost: Some(part.cost),
@@ -290,20 +294,20 @@ impl<'a> Replay<'a> {
                     .collect();
                 let mut each = Vec::with_capacity(parts.len());
                 let answered = apply_to_each(&mut parts, op, self.now, &mut each);
-                for (place, verdict) in places.iter().zip(each) {
-                    verdicts[*place] = verdict;
+                for (index, verdict) in indices.iter().zip(each) {
+                    verdicts[*index] = verdict;
                 }
-                for place in &places {
-                    self.share(*place);
+                for index in &indices {
+                    self.share(*index);
                 }
                 return allowed && answered.is_ok_and(|answer| answer.verdict.is_allowed());
             }
         }
-        allowed && places.iter().all(|place| verdicts[*place].is_allowed())
+        allowed && indices.iter().all(|index| verdicts[*index].is_allowed())
     }
 }
 
-impl ShortOp {
+impl ScriptOp {
     pub(super) const fn on(self, cost: u64, holder: Option<Holder>) -> Op {
         match self {
             Self::Hit => Op::Hit { cost, holder },
@@ -313,9 +317,9 @@ impl ShortOp {
     }
 }
 
-// === impl Answered ===
+// === impl ScriptAnswer ===
 
-impl Answered {
+impl ScriptAnswer {
     /// The script has decided, whatever the core says.
     fn overrule(&mut self, allowed: bool) {
         let outcome = match allowed {

@@ -10,23 +10,23 @@ use sluicegate_core::op::OpKind;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 
-use super::{Charter, DECIDE};
+use super::{DECIDE, ScriptRule};
 use crate::redis::call::Call;
 
 /// How a part stands to the others of its ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stand {
+pub(crate) enum Combine {
     /// By itself, and charged whatever the others say.
-    Alone,
+    Independent,
     /// The same, but it denies the ask only if all of its kind do.
     Quota,
     /// All or nothing with the others of its kind, who are other identities; and only looked at where the ask is denied already.
-    Together,
+    AllOrNothing,
 }
 
 /// What goes the short way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ShortOp {
+pub(crate) enum ScriptOp {
     Hit,
     Charge,
     Refund,
@@ -34,21 +34,21 @@ pub(crate) enum ShortOp {
 
 /// One identity of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct AskPart {
+pub(crate) struct ScriptPart {
     /// The key of its record. The sets beside it have the same with `:1`, `:2` and so on behind.
     pub(crate) key: Arc<[u8]>,
-    pub(crate) charter: Arc<Charter>,
+    pub(crate) rule: Arc<ScriptRule>,
     pub(crate) cost: u64,
     /// Whether its elastic limits are open.
     pub(crate) open: bool,
-    pub(crate) stand: Stand,
+    pub(crate) combine: Combine,
 }
 
 /// A request, or several that are the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Ask {
-    pub(crate) parts: Vec<AskPart>,
-    pub(crate) op: ShortOp,
+pub(crate) struct ScriptRequest {
+    pub(crate) parts: Vec<ScriptPart>,
+    pub(crate) op: ScriptOp,
     /// Who holds a slot. Requests that are to hold one each are not the same.
     pub(crate) holder: Option<Holder>,
     /// How many they are; the first of them are admitted.
@@ -56,7 +56,7 @@ pub(crate) struct Ask {
 }
 
 /// One call for all of these, at the store's own time unless another is given.
-pub(crate) fn call(asks: &[Ask], clock: Option<Timestamp>) -> Call {
+pub(crate) fn encode(asks: &[ScriptRequest], clock: Option<Timestamp>) -> Call {
     let mut sheets: Vec<&[u8]> = Vec::new();
     let mut keys = Vec::new();
     let mut told = Vec::new();
@@ -68,18 +68,18 @@ pub(crate) fn call(asks: &[Ask], clock: Option<Timestamp>) -> Call {
         told.extend(holder_name(ask.holder.unwrap_or(Holder(0))).as_bytes());
         let mut rules = Vec::new();
         for part in ask.sent() {
-            let text = part.charter.sheet.text();
-            let sheet = place_of(&mut sheets, |known| *known == text, || text);
-            let rule = part.charter.sheet.rule();
-            let rule = place_of(&mut rules, |known| *known == rule, || rule);
+            let text = part.rule.params.text();
+            let sheet = index_of(&mut sheets, |known| *known == text, || text);
+            let rule = part.rule.params.rule();
+            let rule = index_of(&mut rules, |known| *known == rule, || rule);
             // What the script does not take goes the long way: this is a number that it does not accept.
             let exact = part.cost <= EXACT_MAX && ask.is_taken(part);
             let cost = if exact { part.cost } else { EXACT_MAX + 1 };
             told.extend(number16(sheet).to_le_bytes());
             told.extend(cost.to_le_bytes());
-            told.extend([u8::from(part.open), part.stand.code()]);
+            told.extend([u8::from(part.open), part.combine.code()]);
             told.extend(number16(rule).to_le_bytes());
-            keys.extend(keys_of(&part.key, part.charter.sheet.sets()));
+            keys.extend(keys_of(&part.key, part.rule.params.sets()));
         }
     }
     let mut args = vec![head(sheets.len(), asks.len(), clock)];
@@ -98,8 +98,8 @@ pub(super) fn head(sheets: usize, asks: usize, clock: Option<Timestamp>) -> Vec<
     head
 }
 
-/// The place of what is like this, put behind the others if it is new.
-pub(super) fn place_of<T>(
+/// The index of what is like this, put behind the others if it is new.
+pub(super) fn index_of<T>(
     all: &mut Vec<T>,
     is_it: impl Fn(&T) -> bool,
     new: impl FnOnce() -> T,
@@ -129,52 +129,53 @@ fn holder_name(holder: Holder) -> String {
     format!("{:016x}", holder.0)
 }
 
-// === impl AskPart ===
+// === impl ScriptPart ===
 
-impl AskPart {
+impl ScriptPart {
     /// Whether it is charged whatever it says.
     pub(crate) fn counts_first(&self) -> bool {
-        self.charter.steps().iter().any(|step| step.limit().counts_first())
+        self.rule.steps().iter().any(|step| step.limit().counts_first())
     }
 
     /// The least capacity of its limits.
     pub(crate) fn capacity(&self) -> u64 {
-        let capacities = self.charter.steps().iter().filter_map(|step| step.limit().capacity());
+        let capacities = self.rule.steps().iter().filter_map(|step| step.limit().capacity());
         capacities.min().unwrap_or(u64::MAX)
     }
 }
 
-// === impl Ask ===
+// === impl ScriptRequest ===
 
-impl Ask {
+impl ScriptRequest {
     /// The parts that the script is asked about: those that do not refuse.
-    pub(super) fn sent(&self) -> impl Iterator<Item = &AskPart> {
+    pub(super) fn sent(&self) -> impl Iterator<Item = &ScriptPart> {
         self.parts.iter().filter(|part| !self.refuses(part))
     }
 
     /// Whether nothing happens to a part, because a limit of it, or of those that it stands together with, has no meaning for the operation or
     /// needs an id.
-    pub(crate) fn refuses(&self, part: &AskPart) -> bool {
-        match part.stand {
-            Stand::Together => {
-                let together = || self.parts.iter().filter(|part| part.stand == Stand::Together);
+    pub(crate) fn refuses(&self, part: &ScriptPart) -> bool {
+        match part.combine {
+            Combine::AllOrNothing => {
+                let together =
+                    || self.parts.iter().filter(|part| part.combine == Combine::AllOrNothing);
                 let cost = together().map(|part| part.cost).max().unwrap_or(0);
                 together().any(|part| self.refuses_cost(part, cost))
             }
-            Stand::Alone | Stand::Quota => self.refuses_cost(part, part.cost),
+            Combine::Independent | Combine::Quota => self.refuses_cost(part, part.cost),
         }
     }
 
     /// Whether the script can tell the rules of a part apart, and the first of several that are the same are those that it admits: who holds a slot
     /// already is admitted after somebody who was denied.
-    fn is_taken(&self, part: &AskPart) -> bool {
-        let has_slots = part.charter.steps().iter().any(has_slots);
-        part.charter.sheet.rule().is_some() && (self.count <= 1 || !has_slots)
+    fn is_taken(&self, part: &ScriptPart) -> bool {
+        let has_slots = part.rule.steps().iter().any(has_slots);
+        part.rule.params.rule().is_some() && (self.count <= 1 || !has_slots)
     }
 
     /// Whether it may go as far as was said so far: nobody denies, and of the quotas not all. Whoever was not asked agrees.
     pub(super) fn may_go(&self, verdicts: &[Verdict]) -> bool {
-        let is_quota = |part: &AskPart| part.stand == Stand::Quota;
+        let is_quota = |part: &ScriptPart| part.combine == Combine::Quota;
         let said = || self.parts.iter().zip(verdicts);
         let mut quotas = said().filter(|(part, _)| is_quota(part)).peekable();
         let has_quotas = quotas.peek().is_some();
@@ -184,20 +185,20 @@ impl Ask {
 
     /// Whether a quota agrees without having been asked.
     pub(super) fn has_idle_quota(&self) -> bool {
-        self.parts.iter().any(|part| part.stand == Stand::Quota && self.refuses(part))
+        self.parts.iter().any(|part| part.combine == Combine::Quota && self.refuses(part))
     }
 
-    fn refuses_cost(&self, part: &AskPart, cost: u64) -> bool {
-        let needs_holder = self.op == ShortOp::Hit && self.holder.is_none() && cost > 0;
-        part.charter.steps().iter().any(|step| {
+    fn refuses_cost(&self, part: &ScriptPart, cost: u64) -> bool {
+        let needs_holder = self.op == ScriptOp::Hit && self.holder.is_none() && cost > 0;
+        part.rule.steps().iter().any(|step| {
             needs_holder && has_slots(step) || step.limit().refuses(self.op.kind()).is_some()
         })
     }
 }
 
-// === impl ShortOp, Stand ===
+// === impl ScriptOp, Combine ===
 
-impl ShortOp {
+impl ScriptOp {
     const fn kind(self) -> OpKind {
         match self {
             Self::Hit => OpKind::Hit,
@@ -215,12 +216,12 @@ impl ShortOp {
     }
 }
 
-impl Stand {
+impl Combine {
     const fn code(self) -> u8 {
         match self {
-            Self::Alone => 0,
+            Self::Independent => 0,
             Self::Quota => 1,
-            Self::Together => 2,
+            Self::AllOrNothing => 2,
         }
     }
 }

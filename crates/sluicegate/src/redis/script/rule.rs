@@ -21,47 +21,47 @@ use crate::redis::connection::Link;
 
 /// A plan, with what a script is told of it.
 #[derive(Debug)]
-pub(crate) struct Charter {
+pub(crate) struct ScriptRule {
     pub(crate) plan: Arc<Plan>,
-    pub(crate) sheet: Sheet,
+    pub(crate) params: Sheet,
     /// The epoch of the link, and one, at which it was left in the store; 0 if it was not yet.
-    left_at: AtomicU64,
+    published_at: AtomicU64,
 }
 
-/// What plans lie in the store under their fingerprints, so that whoever finds a record of other limits can read it.
+/// What registry lie in the store under their fingerprints, so that whoever finds a record of other limits can read it.
 #[derive(Debug)]
-pub(crate) struct Plans {
+pub(crate) struct RuleRegistry {
     prefix: Vec<u8>,
     /// And at which epoch of the link each was written: a store that has forgotten something is told again.
     written: Mutex<HashMap<String, u64>>,
     known: Mutex<HashMap<String, Option<Arc<Rule>>>>,
 }
 
-/// The most plans of others that are remembered.
+/// The most registry of others that are remembered.
 const KNOWN_MAX: usize = 1_024;
 /// How long a plan lies in the store: longer than any record that is likely to be met again.
 const PLAN_KEPT_MS: u64 = 2 * 365 * 86_400_000;
 
-static LEAVE: Script = Script::new("return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\n");
+static PUBLISH: Script = Script::new("return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\n");
 static FIND: Script = Script::new("return redis.call('GET', KEYS[1])\n");
 
-// === impl Charter ===
+// === impl ScriptRule ===
 
-impl Charter {
+impl ScriptRule {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
-        let sheet = Sheet::named(&plan.steps, plan.rule.limits.iter().map(LimitConfig::name));
-        Self { plan, sheet, left_at: AtomicU64::new(0) }
+        let params = Sheet::named(&plan.steps, plan.rule.limits.iter().map(LimitConfig::name));
+        Self { plan, params, published_at: AtomicU64::new(0) }
     }
 
     /// Whether it lies in the store, as far as that has not forgotten anything since.
     #[inline]
-    pub(crate) fn is_left_at(&self, epoch: u64) -> bool {
-        self.left_at.load(Ordering::Acquire) == epoch + 1
+    pub(crate) fn is_published(&self, epoch: u64) -> bool {
+        self.published_at.load(Ordering::Acquire) == epoch + 1
     }
 
     /// It lies there now.
-    pub(crate) fn left(&self, epoch: u64) {
-        self.left_at.store(epoch + 1, Ordering::Release);
+    pub(crate) fn mark_published(&self, epoch: u64) {
+        self.published_at.store(epoch + 1, Ordering::Release);
     }
 
     pub(crate) fn steps(&self) -> &[Step] {
@@ -69,24 +69,24 @@ impl Charter {
     }
 }
 
-// === impl Plans ===
+// === impl RuleRegistry ===
 
-impl Plans {
-    /// Plans that lie in the store under keys with this in front.
+impl RuleRegistry {
+    /// RuleRegistry that lie in the store under keys with this in front.
     pub(crate) fn new(prefix: &[u8]) -> Self {
         Self { prefix: prefix.to_vec(), written: Mutex::default(), known: Mutex::default() }
     }
 
     /// Leaves a plan in the store, unless this node has done so already.
-    pub(crate) async fn leave(&self, link: &Link, charter: &Charter) -> Result<(), CallError> {
-        let (fingerprint, epoch) = (charter.sheet.fingerprint(), link.epoch());
+    pub(crate) async fn publish(&self, link: &Link, rule: &ScriptRule) -> Result<(), CallError> {
+        let (fingerprint, epoch) = (rule.params.fingerprint(), link.epoch());
         if self.written.lock().get(fingerprint) == Some(&epoch) {
             return Ok(());
         }
-        let rule = &charter.plan.rule;
+        let rule = &rule.plan.rule;
         let text = as_text(&rule.limits, rule.mode).into_bytes();
         let args = vec![text, PLAN_KEPT_MS.to_string().into_bytes()];
-        link.call(&Call { script: &LEAVE, keys: vec![self.key(fingerprint)], args }).await?;
+        link.call(&Call { script: &PUBLISH, keys: vec![self.key(fingerprint)], args }).await?;
         let mut written = self.written.lock();
         if written.len() >= KNOWN_MAX {
             written.clear();

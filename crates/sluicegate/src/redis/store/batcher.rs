@@ -24,7 +24,7 @@ use super::observed::{Observation, Observations};
 use crate::clock::Clock;
 use crate::redis::call::CallError;
 use crate::redis::connection::Link;
-use crate::redis::script::{self, Answered, Ask, Told};
+use crate::redis::script::{self, ScriptAnswer, ScriptOutcome, ScriptRequest};
 
 /// The most different asks of one call. With 64 a call holds the store up four times as long, and is hardly cheaper.
 const ASKS_MAX: usize = 16;
@@ -44,7 +44,7 @@ const LOOKS: u32 = 4;
 /// An ask that waits for its answer.
 #[derive(Debug)]
 pub(super) struct Pending {
-    pub(super) ask: Ask,
+    pub(super) ask: ScriptRequest,
     /// What the same asks have in common.
     pub(super) hash: u64,
     pub(super) deadline: Deadline,
@@ -64,9 +64,9 @@ pub(super) struct Deadline {
 #[derive(Debug)]
 pub(super) enum Reply {
     /// The store decided it. The records of all parts go to one of those who asked the same.
-    Answered(Answered, Option<Observations>),
+    Answered(ScriptAnswer, Option<Observations>),
     /// The script cannot decide it. Nothing has changed.
-    LongWay(Ask),
+    Unsupported(ScriptRequest),
     /// There is no answer. It may have been executed, as the error says.
     Failed(CallError),
     /// The deadline has passed. The outcome follows; it never is another one of these.
@@ -85,7 +85,7 @@ pub(super) struct Shared {
 
 /// Asks that ride together, each with all who asked it.
 struct Batch {
-    asks: Vec<Ask>,
+    asks: Vec<ScriptRequest>,
     hashes: Vec<u64>,
     waiters: Vec<Vec<Waiter>>,
     slot: Option<u16>,
@@ -177,11 +177,11 @@ impl Batch {
     fn take(&mut self, pending: Pending, link: &Link) -> Option<Pending> {
         let may_merge = pending.ask.holder.is_none();
         let alike = self.hashes.iter().position(|hash| *hash == pending.hash);
-        if let Some(place) = alike.filter(|place| may_merge && self.is_alike(*place, &pending.ask))
-            && self.waiters[place].len() < MERGED_MAX
+        if let Some(index) = alike.filter(|index| may_merge && self.is_alike(*index, &pending.ask))
+            && self.waiters[index].len() < MERGED_MAX
         {
-            self.asks[place].count += 1;
-            self.waiters[place].push(Waiter::of(pending.deadline, pending.reply));
+            self.asks[index].count += 1;
+            self.waiters[index].push(Waiter::of(pending.deadline, pending.reply));
             return None;
         }
         let slot = pending.ask.parts.first().and_then(|part| link.slot_of(&part.key));
@@ -194,41 +194,41 @@ impl Batch {
         None
     }
 
-    fn is_alike(&self, place: usize, ask: &Ask) -> bool {
-        let other = &self.asks[place];
+    fn is_alike(&self, index: usize, ask: &ScriptRequest) -> bool {
+        let other = &self.asks[index];
         let parts = other.parts.iter().zip(&ask.parts);
         other.holder.is_none()
             && other.op == ask.op
             && other.parts.len() == ask.parts.len()
             && parts.into_iter().all(|(one, other)| {
                 one.cost == other.cost
-                    && one.stand == other.stand
+                    && one.combine == other.combine
                     && one.open == other.open
                     && one.key == other.key
-                    && Arc::ptr_eq(&one.charter, &other.charter)
+                    && Arc::ptr_eq(&one.rule, &other.rule)
             })
     }
 
     /// Sends the call and answers everybody. Whether the server cannot be reached at all.
     async fn send(mut self, shared: Shared, late: Arc<LateCalls>) -> bool {
         let Shared { link, clock, garbage, store_clock } = shared;
-        let call = script::call(&self.asks, clock_of(clock.as_deref()));
+        let call = script::encode(&self.asks, clock_of(clock.as_deref()));
         let outcome = {
             let calling = link.call_awaiting_late_reply(&call);
             self.await_outcome(pin!(calling), &link, &late).await
         };
         let told = outcome.and_then(|value| {
-            script::told(&self.asks, value)
+            script::decode(&self.asks, value)
                 .map_err(|bad| CallError::Refused(bad.to_string().into()))
         });
         match told {
             Ok(told) => {
-                if let Some(Told::Done { now, .. }) = told.first() {
+                if let Some(ScriptOutcome::Decided { now, .. }) = told.first() {
                     store_clock.observe(*now);
                 }
                 let asked = self.asks.into_iter().zip(self.waiters);
                 for (told, (ask, waiters)) in told.into_iter().zip(asked) {
-                    if let Told::Done { garbage: true, .. } = &told {
+                    if let ScriptOutcome::Decided { garbage: true, .. } = &told {
                         garbage.fetch_add(1, Ordering::Relaxed);
                     }
                     reply(told, ask, waiters, link.epoch());
@@ -334,13 +334,12 @@ impl Waiter {
 }
 
 /// Tells all who asked the same, each what became of its own.
-fn reply(told: Told, ask: Ask, waiters: Vec<Waiter>, primary: u64) {
+fn reply(told: ScriptOutcome, ask: ScriptRequest, waiters: Vec<Waiter>, primary: u64) {
     match told {
-        Told::Done { now, each, after, .. } => {
-            let records = after.into_iter().map(|(place, account, epoch)| {
-                let part = &ask.parts[place];
-                let observation =
-                    Observation::new(part.charter.clone(), account, epoch, now, primary);
+        ScriptOutcome::Decided { now, each, after, .. } => {
+            let records = after.into_iter().map(|(index, account, epoch)| {
+                let part = &ask.parts[index];
+                let observation = Observation::new(part.rule.clone(), account, epoch, now, primary);
                 (part.key.clone(), observation)
             });
             let mut records = Some(records.collect());
@@ -348,10 +347,10 @@ fn reply(told: Told, ask: Ask, waiters: Vec<Waiter>, primary: u64) {
                 let _ = waiter.reply.send(Reply::Answered(answered, records.take()));
             }
         }
-        Told::LongWay => {
-            let one = Ask { count: 1, ..ask };
+        ScriptOutcome::Unsupported => {
+            let one = ScriptRequest { count: 1, ..ask };
             for waiter in waiters {
-                let _ = waiter.reply.send(Reply::LongWay(one.clone()));
+                let _ = waiter.reply.send(Reply::Unsupported(one.clone()));
             }
         }
     }

@@ -16,7 +16,7 @@ use sluicegate_core::time::{Span, Timestamp};
 use super::Store;
 use super::key::rule_id;
 use super::weight::{Carries, Shared, Weight};
-use crate::redis::script::AskPart;
+use crate::redis::script::ScriptPart;
 
 /// How many rules a node tells of, and how many it hears of: the busiest.
 const RULES_MAX: usize = 64;
@@ -84,12 +84,12 @@ impl Store {
     }
 
     /// What a part that passes is charged here, where a hit weighs so much; rounding goes on with the next one.
-    pub(crate) fn charge(&self, part: &AskPart, weight: Weight) -> u64 {
+    pub(crate) fn charge(&self, part: &ScriptPart, weight: Weight) -> u64 {
         self.inner.demands.carries.charge(self.inner.hash_of(part), part.cost, weight)
     }
 
     /// What it would be charged.
-    pub(crate) fn would_charge(&self, part: &AskPart, weight: Weight) -> u64 {
+    pub(crate) fn would_charge(&self, part: &ScriptPart, weight: Weight) -> u64 {
         self.inner.demands.carries.would_charge(self.inner.hash_of(part), part.cost, weight)
     }
 }

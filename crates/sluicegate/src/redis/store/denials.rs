@@ -11,7 +11,7 @@ use sluicegate_core::mode::Step;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
-use crate::redis::script::{Ask, AskPart, Charter, ShortOp, Stand};
+use crate::redis::script::{Combine, ScriptOp, ScriptPart, ScriptRequest, ScriptRule};
 
 /// How long what other nodes do may go unheard of.
 const REMEMBERED: Span = Span::from_millis(100);
@@ -27,7 +27,7 @@ pub(super) struct Denials {
 
 #[derive(Debug)]
 struct Denial {
-    charter: Arc<Charter>,
+    rule: Arc<ScriptRule>,
     cost: u64,
     open: bool,
     verdict: Verdict,
@@ -39,30 +39,30 @@ struct Denial {
 
 impl Denials {
     /// What an ask is answered, if that is known. By this node's clock, as all times here.
-    pub(super) fn find(&self, ask: &Ask, hash: u64, now: Timestamp) -> Option<Verdict> {
+    pub(super) fn find(&self, ask: &ScriptRequest, hash: u64, now: Timestamp) -> Option<Verdict> {
         let [part] = ask.parts.as_slice() else { return None };
         let part_of = self.part(hash).lock();
         let denial = part_of.get(&part.key)?;
         let is_same = denial.cost == part.cost
             && denial.open == part.open
-            && Arc::ptr_eq(&denial.charter, &part.charter);
+            && Arc::ptr_eq(&denial.rule, &part.rule);
         // A clock that was set back knows nothing of it.
-        if !is_same || ask.op != ShortOp::Hit || now < denial.at || now >= denial.until {
+        if !is_same || ask.op != ScriptOp::Hit || now < denial.at || now >= denial.until {
             return None;
         }
         Some(denial.verdict.later(now.since(denial.at)))
     }
 
     /// The part whose denial would be remembered: one that stands until somebody's time has come, and leaves no trace.
-    pub(super) fn may_remember(ask: &Ask) -> Option<AskPart> {
+    pub(super) fn may_remember(ask: &ScriptRequest) -> Option<ScriptPart> {
         let [part] = ask.parts.as_slice() else { return None };
-        let leaves_trace = part.charter.steps().iter().any(Step::keeps_denials);
-        let may = ask.op == ShortOp::Hit && part.stand == Stand::Together && !leaves_trace;
+        let leaves_trace = part.rule.steps().iter().any(Step::keeps_denials);
+        let may = ask.op == ScriptOp::Hit && part.combine == Combine::AllOrNothing && !leaves_trace;
         may.then(|| part.clone())
     }
 
     /// Remembers what it was answered, if that is a denial.
-    pub(super) fn remember(&self, part: AskPart, hash: u64, verdict: &Verdict, now: Timestamp) {
+    pub(super) fn remember(&self, part: ScriptPart, hash: u64, verdict: &Verdict, now: Timestamp) {
         let retry_after = match verdict.outcome {
             Outcome::Deny { retry_after } => retry_after,
             Outcome::Never { .. } => Span::MAX,
@@ -74,8 +74,8 @@ impl Denials {
             part_of.retain(|_, denial| now < denial.until);
         }
         if part_of.len() < DENIALS_MAX {
-            let AskPart { key, charter, cost, open, .. } = part;
-            let denial = Denial { charter, cost, open, verdict: *verdict, at: now, until };
+            let ScriptPart { key, rule, cost, open, .. } = part;
+            let denial = Denial { rule, cost, open, verdict: *verdict, at: now, until };
             part_of.insert(key, denial);
         }
     }

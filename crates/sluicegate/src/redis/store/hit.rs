@@ -10,11 +10,11 @@ use super::batcher::{Deadline, Pending, Reply};
 use super::denials::Denials;
 use super::{Store, call_error};
 use crate::redis::call::CallError;
-use crate::redis::script::{self, Answered, Ask};
+use crate::redis::script::{self, ScriptAnswer, ScriptRequest};
 
 /// Why a hit got no answer by its deadline.
 #[derive(Debug)]
-pub(crate) struct Unanswered {
+pub(crate) struct HitError {
     pub(crate) error: CallError,
     /// The outcome, where the call is still under way.
     pub(crate) late: Option<LateOutcome>,
@@ -34,14 +34,14 @@ impl Store {
     /// A hit, as the parts' stands say.
     pub(crate) async fn hit(
         &self,
-        ask: Ask,
+        ask: ScriptRequest,
         client: Option<Instant>,
-    ) -> Result<Answered, Unanswered> {
+    ) -> Result<ScriptAnswer, HitError> {
         let inner = &*self.inner;
         let (hash, now) = (inner.hash(&ask), inner.now());
         if let Some(verdict) = inner.denials.find(&ask, hash, now) {
             inner.known.fetch_add(1, Ordering::Relaxed);
-            return Ok(Answered { allowed: false, verdicts: vec![verdict] });
+            return Ok(ScriptAnswer { allowed: false, verdicts: vec![verdict] });
         }
         let denied = Denials::may_remember(&ask);
         let answered = self.ask(ask, hash, client).await?;
@@ -52,7 +52,7 @@ impl Store {
     }
 
     /// Gives back, each part on its own.
-    pub(crate) async fn refund(&self, ask: Ask) -> Result<Answered, CallError> {
+    pub(crate) async fn refund(&self, ask: ScriptRequest) -> Result<ScriptAnswer, CallError> {
         let hash = self.inner.hash(&ask);
         let parts = ask.parts.clone();
         let answered = self.ask(ask, hash, None).await;
@@ -63,17 +63,17 @@ impl Store {
     /// Asks the store, no longer than the client waits.
     async fn ask(
         &self,
-        ask: Ask,
+        ask: ScriptRequest,
         hash: u64,
         client: Option<Instant>,
-    ) -> Result<Answered, Unanswered> {
+    ) -> Result<ScriptAnswer, HitError> {
         let inner = &self.inner;
         inner.asked.fetch_add(1, Ordering::Relaxed);
         if inner.needs_recovery() {
             // Rare, and large.
             Box::pin(inner.recover_all(&ask.parts)).await?;
         }
-        inner.leave_plans(&ask.parts).await;
+        inner.publish_rules(&ask.parts).await;
         let deadline = Deadline::new(inner.link.timeout(), client);
         let (reply, replied) = oneshot::channel();
         let pending = Pending { ask, hash, deadline, reply };
@@ -88,11 +88,13 @@ impl Store {
                 Ok(answered)
             }
             // Rare, and large.
-            Reply::LongWay(ask) => Box::pin(self.ask_long(ask)).await.map_err(Unanswered::from),
+            Reply::Unsupported(ask) => {
+                Box::pin(self.decide_optimistically(ask)).await.map_err(HitError::from)
+            }
             Reply::Failed(error) => Err(error.into()),
             Reply::Late(reply) => {
                 let late = Some(LateOutcome { store: self.clone(), hash, reply });
-                Err(Unanswered { error: CallError::TimedOut, late })
+                Err(HitError { error: CallError::TimedOut, late })
             }
         };
         match &answered {
@@ -104,7 +106,7 @@ impl Store {
                 }
             }
             Ok(_) => {}
-            Err(Unanswered { error, .. }) => {
+            Err(HitError { error, .. }) => {
                 inner.failed.fetch_add(1, Ordering::Relaxed);
                 inner.refusal.heard(error);
             }
@@ -113,11 +115,12 @@ impl Store {
     }
 
     /// The same with the core's help.
-    async fn ask_long(&self, ask: Ask) -> Result<Answered, CallError> {
+    async fn decide_optimistically(&self, ask: ScriptRequest) -> Result<ScriptAnswer, CallError> {
         let inner = &*self.inner;
         inner.long.fetch_add(1, Ordering::Relaxed);
         let _one_at_a_time = inner.long_lock(&ask.parts).await;
-        let said = script::ask_long(&inner.link, &inner.plans, &ask, inner.clock()).await;
+        let said =
+            script::decide_optimistically(&inner.link, &inner.registry, &ask, inner.clock()).await;
         let mut said = said.map_err(|error| call_error(error.into()))?;
         if said.garbage {
             inner.garbage.fetch_add(1, Ordering::Relaxed);
@@ -126,9 +129,9 @@ impl Store {
     }
 }
 
-// === impl Unanswered, LateOutcome ===
+// === impl HitError, LateOutcome ===
 
-impl From<CallError> for Unanswered {
+impl From<CallError> for HitError {
     fn from(error: CallError) -> Self {
         Self { error, late: None }
     }
@@ -136,7 +139,7 @@ impl From<CallError> for Unanswered {
 
 impl LateOutcome {
     /// What the store decided; `None` if that cannot be known, or it decided nothing.
-    pub(crate) async fn decision(self) -> Option<Answered> {
+    pub(crate) async fn decision(self) -> Option<ScriptAnswer> {
         match self.reply.await {
             Ok(Reply::Answered(answered, records)) => {
                 self.store.inner.note(records, self.hash);

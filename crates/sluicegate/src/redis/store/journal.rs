@@ -13,7 +13,7 @@ use sluicegate_core::account::Account;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::time::Timestamp;
 
-use crate::redis::script::{AskPart, Charter};
+use crate::redis::script::{ScriptPart, ScriptRule};
 
 /// The most identities that it is written down for; of others it is counted how much was not.
 const ENTRIES_MAX: usize = 100_000;
@@ -32,7 +32,7 @@ pub(super) struct Journal {
 /// confirmed that.
 #[derive(Debug)]
 struct Entry {
-    charter: Arc<Charter>,
+    rule: Arc<ScriptRule>,
     account: Account,
 }
 
@@ -40,7 +40,7 @@ struct Entry {
 
 impl Journal {
     /// An identity was admitted without the store.
-    pub(super) fn write(&self, part: &AskPart, holder: Option<Holder>, now: Timestamp) {
+    pub(super) fn write(&self, part: &ScriptPart, holder: Option<Holder>, now: Timestamp) {
         if part.cost == 0 {
             return;
         }
@@ -49,13 +49,13 @@ impl Journal {
             self.dropped.fetch_add(part.cost, Ordering::Relaxed);
             return;
         }
-        let new = || Entry { charter: part.charter.clone(), account: Account::default() };
+        let new = || Entry { rule: part.rule.clone(), account: Account::default() };
         let entry = entries.entry(part.key.clone()).or_insert_with(new);
-        if !Arc::ptr_eq(&entry.charter, &part.charter) {
+        if !Arc::ptr_eq(&entry.rule, &part.rule) {
             // What was admitted under limits that are gone is not held against the new ones.
             *entry = new();
         }
-        entry.account.record_admission(entry.charter.steps(), part.cost, holder, now);
+        entry.account.record_admission(entry.rule.steps(), part.cost, holder, now);
         self.written.fetch_add(part.cost, Ordering::Relaxed);
         self.has_entries.store(true, Ordering::Release);
     }
@@ -80,10 +80,10 @@ impl Journal {
 
     /// What the store is to absorb now. [`Journal::absorbed`] or [`Journal::put_back`] follows;
     /// only one caller at a time does this for an identity.
-    pub(super) fn take(&self, key: &[u8]) -> Option<(Arc<Charter>, Account)> {
+    pub(super) fn take(&self, key: &[u8]) -> Option<(Arc<ScriptRule>, Account)> {
         let mut entries = self.entries.lock();
         let entry = entries.get_mut(key)?;
-        Some((entry.charter.clone(), std::mem::take(&mut entry.account)))
+        Some((entry.rule.clone(), std::mem::take(&mut entry.account)))
     }
 
     /// The store has absorbed what was taken. What was admitted meanwhile stays.
@@ -101,16 +101,16 @@ impl Journal {
     pub(super) fn put_back(
         &self,
         key: &[u8],
-        charter: &Arc<Charter>,
+        rule: &Arc<ScriptRule>,
         account: &Account,
         now: Timestamp,
     ) {
         let mut entries = self.entries.lock();
         if let Some(entry) = entries.get_mut(key)
-            && Arc::ptr_eq(&entry.charter, charter)
+            && Arc::ptr_eq(&entry.rule, rule)
         {
             // More may have been admitted meanwhile.
-            entry.account.absorb(entry.charter.steps(), account, now);
+            entry.account.absorb(entry.rule.steps(), account, now);
         }
     }
 }

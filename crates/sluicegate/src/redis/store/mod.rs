@@ -32,7 +32,8 @@ use tokio::sync::{Mutex, MutexGuard, mpsc};
 use super::call::CallError;
 use super::connection::Link;
 use super::script::{
-    self, Ask, AskPart, Charter, LeaseAsk, LeaseTold, Long, LongError, LongPart, Plans,
+    self, Applied, LeaseOutcome, LeaseRequest, OptimisticError, OptimisticPart, RuleRegistry,
+    ScriptPart, ScriptRequest, ScriptRule,
 };
 use crate::clock::{Clock, SystemClock};
 use batcher::Pending;
@@ -49,7 +50,7 @@ use write_status::Refusing;
 pub(crate) use demand::RuleWeight;
 pub use stats::StoreStats;
 
-pub(crate) use hit::Unanswered;
+pub(crate) use hit::HitError;
 pub(crate) use weight::Weight;
 
 /// How many asks may wait in one lane. With more the store is too slow for what is wanted of it, and waiting would help nobody.
@@ -90,10 +91,10 @@ pub(super) struct Inner {
     denials: Denials,
     journal: Journal,
     long_locks: Vec<Mutex<()>>,
-    plans: Plans,
-    leaving: Mutex<()>,
+    registry: RuleRegistry,
+    publishing: Mutex<()>,
     /// How often it was tried in vain.
-    leaving_tried: AtomicU64,
+    publish_failures: AtomicU64,
     garbage: Arc<AtomicU64>,
     refusal: Refusing,
     observed: Observed,
@@ -115,7 +116,7 @@ pub(super) struct Inner {
 
 /// Why an operation was not carried out. Nothing has changed, unless the store was too late to say so.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NotDone {
+pub(crate) enum OperationError {
     Store(CallError),
     Refused(Refusal),
 }
@@ -142,11 +143,11 @@ impl Store {
             tokio::spawn(batcher::serve(receiver, shared));
             lanes.push(sender);
         }
-        let plans = Plans::new(&key::plain_key(&options.namespace, b""));
+        let registry = RuleRegistry::new(&key::plain_key(&options.namespace, b""));
         let inner = Arc::new(Inner {
-            plans,
-            leaving: Mutex::default(),
-            leaving_tried: AtomicU64::new(0),
+            registry,
+            publishing: Mutex::default(),
+            publish_failures: AtomicU64::new(0),
             garbage,
             refusal: Refusing::default(),
             observed: Observed::default(),
@@ -219,7 +220,10 @@ impl Store {
     }
 
     /// Buys ahead and gives back, for identities that can be asked together.
-    pub(crate) async fn lease(&self, asks: &[LeaseAsk]) -> Result<Vec<LeaseTold>, CallError> {
+    pub(crate) async fn lease(
+        &self,
+        asks: &[LeaseRequest],
+    ) -> Result<Vec<LeaseOutcome>, CallError> {
         let inner = &*self.inner;
         inner.asked.fetch_add(1, Ordering::Relaxed);
         // Nothing is bought from a record that may lack what other nodes know.
@@ -227,12 +231,12 @@ impl Store {
             return Err(CallError::Down);
         }
         for ask in asks {
-            inner.leave_plan_of(&ask.charter).await;
+            inner.publish_if_new(&ask.rule).await;
         }
-        let call = script::lease_call(asks, inner.clock());
+        let call = script::encode_lease(asks, inner.clock());
         let answered = inner.link.call_awaiting_late_reply(&call).await;
         let told = answered.and_then(|value| {
-            let told = script::lease_told(asks, value);
+            let told = script::decode_lease(asks, value);
             told.map_err(|bad| CallError::Refused(bad.to_string().into()))
         });
         let told = told.inspect_err(|error| {
@@ -240,9 +244,9 @@ impl Store {
             inner.refusal.heard(error);
         })?;
         for (ask, told) in asks.iter().zip(&told) {
-            if let LeaseTold::Granted { now, account, epoch, .. } = told {
-                let (charter, account) = (ask.charter.clone(), account.clone());
-                let seen = Observation::new(charter, account, *epoch, *now, inner.link.epoch());
+            if let LeaseOutcome::Granted { now, account, epoch, .. } = told {
+                let (rule, account) = (ask.rule.clone(), account.clone());
+                let seen = Observation::new(rule, account, *epoch, *now, inner.link.epoch());
                 inner.observe(ask.key.clone(), inner.hash_of_key(&ask.key), seen);
             }
         }
@@ -255,26 +259,30 @@ impl Store {
     }
 
     /// Any operation on parts that can be asked together, all or nothing.
-    pub(crate) async fn apply(&self, parts: &[AskPart], op: Op) -> Result<Long, NotDone> {
+    pub(crate) async fn apply(
+        &self,
+        parts: &[ScriptPart],
+        op: Op,
+    ) -> Result<Applied, OperationError> {
         let inner = &self.inner;
         inner.long.fetch_add(1, Ordering::Relaxed);
         if inner.needs_recovery() {
-            Box::pin(inner.recover_all(parts)).await.map_err(NotDone::Store)?;
+            Box::pin(inner.recover_all(parts)).await.map_err(OperationError::Store)?;
         }
-        let long: Vec<LongPart> = parts.iter().map(LongPart::of).collect();
+        let long: Vec<OptimisticPart> = parts.iter().map(OptimisticPart::of).collect();
         let done = {
             let _one_at_a_time = inner.long_lock(parts).await;
-            script::apply(&inner.link, &inner.plans, &long, op, inner.clock()).await
+            script::apply(&inner.link, &inner.registry, &long, op, inner.clock()).await
         };
         if !op.leaves_no_trace() {
             self.forget_denials(parts);
         }
-        if let Ok(Long { garbage: true, .. }) = &done {
+        if let Ok(Applied { garbage: true, .. }) = &done {
             inner.garbage.fetch_add(1, Ordering::Relaxed);
         }
         done.map_err(|error| {
-            let not = NotDone::from(error);
-            if matches!(not, NotDone::Store(_)) {
+            let not = OperationError::from(error);
+            if matches!(not, OperationError::Store(_)) {
                 inner.failed.fetch_add(1, Ordering::Relaxed);
             }
             not
@@ -282,34 +290,44 @@ impl Store {
     }
 
     /// Starts the leases of slots anew that are held under an id.
-    pub(crate) async fn renew(&self, part: &AskPart, holder: Holder) -> Result<u64, NotDone> {
+    pub(crate) async fn renew(
+        &self,
+        part: &ScriptPart,
+        holder: Holder,
+    ) -> Result<u64, OperationError> {
         let inner = &*self.inner;
-        let part = LongPart::of(part);
-        let renewed = script::renew(&inner.link, &inner.plans, &part, holder, inner.clock()).await;
-        renewed.map_err(NotDone::from)
+        let part = OptimisticPart::of(part);
+        let renewed =
+            script::renew(&inner.link, &inner.registry, &part, holder, inner.clock()).await;
+        renewed.map_err(OperationError::from)
     }
 
     /// Forgets a booking whose turn has come.
-    pub(crate) async fn forget(&self, part: &AskPart, holder: Holder) -> Result<(), NotDone> {
+    pub(crate) async fn forget(
+        &self,
+        part: &ScriptPart,
+        holder: Holder,
+    ) -> Result<(), OperationError> {
         let inner = &*self.inner;
-        let part = LongPart::of(part);
-        let gone = script::forget(&inner.link, &inner.plans, &part, holder, inner.clock()).await;
-        gone.map_err(NotDone::from)
+        let part = OptimisticPart::of(part);
+        let gone = script::forget(&inner.link, &inner.registry, &part, holder, inner.clock()).await;
+        gone.map_err(OperationError::from)
     }
 
     /// What each limit of a part says to a cost on its own. Leaves no trace.
-    pub(crate) async fn look(&self, part: &AskPart) -> Result<Vec<Decision>, NotDone> {
+    pub(crate) async fn look(&self, part: &ScriptPart) -> Result<Vec<Decision>, OperationError> {
         let inner = &self.inner;
         if inner.needs_recovery() {
             let recovering = Box::pin(inner.recover_all(std::slice::from_ref(part)));
-            recovering.await.map_err(NotDone::Store)?;
+            recovering.await.map_err(OperationError::Store)?;
         }
         let said =
-            script::look(&inner.link, &inner.plans, &LongPart::of(part), inner.clock()).await;
-        said.map_err(NotDone::from)
+            script::look(&inner.link, &inner.registry, &OptimisticPart::of(part), inner.clock())
+                .await;
+        said.map_err(OperationError::from)
     }
 
-    fn forget_denials(&self, parts: &[AskPart]) {
+    fn forget_denials(&self, parts: &[ScriptPart]) {
         for part in parts {
             let hash = self.inner.hash_of(part);
             self.inner.denials.forget(&part.key, hash);
@@ -338,42 +356,42 @@ impl Inner {
 
     /// Leaves the limits of parts in the store before anything is counted by them: whoever has others finds no record that it cannot read.
     #[inline]
-    async fn leave_plans(&self, parts: &[AskPart]) {
+    async fn publish_rules(&self, parts: &[ScriptPart]) {
         for part in parts {
-            self.leave_plan_of(&part.charter).await;
+            self.publish_if_new(&part.rule).await;
         }
     }
 
     #[inline]
-    async fn leave_plan_of(&self, charter: &Charter) {
+    async fn publish_if_new(&self, rule: &ScriptRule) {
         let epoch = self.link.epoch();
-        if !charter.is_left_at(epoch) {
+        if !rule.is_published(epoch) {
             // Once for each set of limits, and again when the store has forgotten something.
-            Box::pin(self.leave_plan(charter, epoch)).await;
+            Box::pin(self.publish_rule(rule, epoch)).await;
         }
     }
 
-    async fn leave_plan(&self, charter: &Charter, epoch: u64) {
-        let tried = self.leaving_tried.load(Ordering::Acquire);
-        let _one_at_a_time = self.leaving.lock().await;
+    async fn publish_rule(&self, rule: &ScriptRule, epoch: u64) {
+        let tried = self.publish_failures.load(Ordering::Acquire);
+        let _one_at_a_time = self.publishing.lock().await;
         // Where somebody else has just failed, so would we; and everybody behind us would wait for it.
-        let has_failed = self.leaving_tried.load(Ordering::Acquire) != tried;
-        if charter.is_left_at(epoch) || has_failed {
+        let has_failed = self.publish_failures.load(Ordering::Acquire) != tried;
+        if rule.is_published(epoch) || has_failed {
             return;
         }
-        match self.plans.leave(&self.link, charter).await {
-            Ok(()) => charter.left(epoch),
+        match self.registry.publish(&self.link, rule).await {
+            Ok(()) => rule.mark_published(epoch),
             Err(_) => {
-                self.leaving_tried.fetch_add(1, Ordering::AcqRel);
+                self.publish_failures.fetch_add(1, Ordering::AcqRel);
             }
         }
     }
 
     /// Remembers records, for the case that the store loses them or cannot be reached.
     fn note(&self, records: Option<Observations>, first: u64) {
-        for (place, (key, observation)) in records.into_iter().flatten().enumerate() {
+        for (index, (key, observation)) in records.into_iter().flatten().enumerate() {
             // The hash of the first part is known.
-            let hash = if place == 0 { first } else { self.chance.hash_one(&key) };
+            let hash = if index == 0 { first } else { self.chance.hash_one(&key) };
             self.observe(key, hash, observation);
         }
     }
@@ -399,7 +417,7 @@ impl Inner {
         clock_of(self.options.clock.as_deref())
     }
 
-    async fn long_lock(&self, parts: &[AskPart]) -> Option<MutexGuard<'_, ()>> {
+    async fn long_lock(&self, parts: &[ScriptPart]) -> Option<MutexGuard<'_, ()>> {
         Some(self.identity_lock(&parts.first()?.key).await)
     }
 
@@ -408,11 +426,11 @@ impl Inner {
     }
 
     /// Of whom an ask is: that of its first part, so that a lane is an identity's and not a cost's.
-    fn hash(&self, ask: &Ask) -> u64 {
+    fn hash(&self, ask: &ScriptRequest) -> u64 {
         ask.parts.first().map_or(0, |part| self.hash_of(part))
     }
 
-    fn hash_of(&self, part: &AskPart) -> u64 {
+    fn hash_of(&self, part: &ScriptPart) -> u64 {
         self.hash_of_key(&part.key)
     }
 
@@ -432,20 +450,20 @@ fn clock_of(clock: Option<&dyn Clock>) -> Option<Timestamp> {
     clock.map(Clock::now)
 }
 
-fn call_error(not: NotDone) -> CallError {
+fn call_error(not: OperationError) -> CallError {
     match not {
-        NotDone::Store(error) => error,
-        NotDone::Refused(refusal) => CallError::Refused(refusal.to_string().into()),
+        OperationError::Store(error) => error,
+        OperationError::Refused(refusal) => CallError::Refused(refusal.to_string().into()),
     }
 }
 
-impl From<LongError> for NotDone {
-    fn from(error: LongError) -> Self {
+impl From<OptimisticError> for OperationError {
+    fn from(error: OptimisticError) -> Self {
         match error {
-            LongError::Store(error) => Self::Store(error),
-            LongError::Refused(refusal) => Self::Refused(refusal),
-            LongError::Contended => Self::Store(CallError::Busy),
-            LongError::BadReply => Self::Store(CallError::Refused(error.to_string().into())),
+            OptimisticError::Store(error) => Self::Store(error),
+            OptimisticError::Refused(refusal) => Self::Refused(refusal),
+            OptimisticError::Contended => Self::Store(CallError::Busy),
+            OptimisticError::BadReply => Self::Store(CallError::Refused(error.to_string().into())),
         }
     }
 }

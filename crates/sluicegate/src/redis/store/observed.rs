@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use sluicegate_core::account::Account;
 use sluicegate_core::time::Timestamp;
 
-use crate::redis::script::Charter;
+use crate::redis::script::ScriptRule;
 
 /// How many identities are remembered at least, if so many came; up to twice as many.
 const OBSERVED_MIN: usize = 32_768;
@@ -38,7 +38,7 @@ struct Generations {
 /// The record of an identity at one time.
 #[derive(Debug, Clone)]
 pub(super) struct Observation {
-    pub(super) charter: Arc<Charter>,
+    pub(super) rule: Arc<ScriptRule>,
     pub(super) account: Account,
     pub(super) epoch: u64,
     /// By the store's clock.
@@ -54,25 +54,25 @@ pub(super) struct Observation {
 
 impl Observation {
     pub(super) const fn new(
-        charter: Arc<Charter>,
+        rule: Arc<ScriptRule>,
         account: Account,
         epoch: u64,
         at: Timestamp,
         primary: u64,
     ) -> Self {
-        Self { charter, account, epoch, at, primary, is_no_seed: false }
+        Self { rule, account, epoch, at, primary, is_no_seed: false }
     }
 
     /// Replies are processed in any order, and those of one call have one time. Another primary may
     /// know less than the one before: what was observed there counts until it has been re-asserted.
     fn update(&mut self, other: Self) {
-        let is_same = Arc::ptr_eq(&self.charter, &other.charter);
+        let is_same = Arc::ptr_eq(&self.rule, &other.rule);
         let (own, others) = ((self.at, self.epoch), (other.at, other.epoch));
         if !is_same || other.primary == self.primary && others > own {
             *self = other;
         } else if other.primary != self.primary || others == own {
             let at = self.at.max(other.at);
-            self.account.reassert(self.charter.steps(), &other.account, at);
+            self.account.reassert(self.rule.steps(), &other.account, at);
             self.epoch = self.epoch.max(other.epoch);
             (self.at, self.primary) = (at, self.primary.max(other.primary));
             self.is_no_seed = other.is_no_seed;
@@ -106,11 +106,11 @@ impl Observed {
     }
 
     /// The record that this node's local share starts from, if there is a new one.
-    pub(super) fn seed(&self, key: &[u8], hash: u64, charter: &Arc<Charter>) -> Option<Account> {
+    pub(super) fn seed(&self, key: &[u8], hash: u64, rule: &Arc<ScriptRule>) -> Option<Account> {
         let mut shard = self.shard(hash).lock();
         let Generations { young, old } = &mut *shard;
         let observation = young.get_mut(key).or_else(|| old.get_mut(key))?;
-        let is_same = Arc::ptr_eq(&observation.charter, charter);
+        let is_same = Arc::ptr_eq(&observation.rule, rule);
         if !is_same || std::mem::replace(&mut observation.is_no_seed, true) {
             return None;
         }

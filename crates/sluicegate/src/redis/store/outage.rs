@@ -7,11 +7,11 @@ use sluicegate_core::time::Timestamp;
 
 use super::Store;
 use super::observed::Observation;
-use crate::redis::script::AskPart;
+use crate::redis::script::ScriptPart;
 
 impl Store {
     /// A part was admitted without the store.
-    pub(crate) fn journal(&self, part: &AskPart, holder: Option<Holder>) {
+    pub(crate) fn journal(&self, part: &ScriptPart, holder: Option<Holder>) {
         self.inner.journal.write(part, holder, self.inner.store_clock.now());
     }
 
@@ -37,15 +37,14 @@ impl Store {
 
     /// The last observed record of a part, if this node's local share does not start from it
     /// already.
-    pub(crate) fn local_seed(&self, part: &AskPart) -> Option<Account> {
-        self.inner.observed.seed(&part.key, self.inner.hash_of(part), &part.charter)
+    pub(crate) fn local_seed(&self, part: &ScriptPart) -> Option<Account> {
+        self.inner.observed.seed(&part.key, self.inner.hash_of(part), &part.rule)
     }
 
     /// A record that was read without a script of ours.
-    pub(crate) fn observe(&self, part: &AskPart, account: Account, at: Timestamp) {
+    pub(crate) fn observe(&self, part: &ScriptPart, account: Account, at: Timestamp) {
         let inner = &*self.inner;
-        let observation =
-            Observation::new(part.charter.clone(), account, 0, at, inner.link.epoch());
+        let observation = Observation::new(part.rule.clone(), account, 0, at, inner.link.epoch());
         inner.observe(part.key.clone(), inner.hash_of(part), observation);
     }
 }

@@ -16,7 +16,9 @@ use sluicegate_core::change::Keep;
 use super::Inner;
 use super::observed::Observation;
 use crate::redis::call::CallError;
-use crate::redis::script::{self, AskPart, Changed, Charter, LongError, LongPart};
+use crate::redis::script::{
+    self, Changed, OptimisticError, OptimisticPart, ScriptPart, ScriptRule,
+};
 
 /// How many identities are recovered at a time in the background.
 const CONCURRENCY: usize = 16;
@@ -38,7 +40,10 @@ impl Inner {
     ///
     /// # Errors
     /// When the store did not take it: then it must not decide either.
-    pub(super) async fn recover_all(self: &Arc<Self>, parts: &[AskPart]) -> Result<(), CallError> {
+    pub(super) async fn recover_all(
+        self: &Arc<Self>,
+        parts: &[ScriptPart],
+    ) -> Result<(), CallError> {
         for part in parts {
             if self.must_recover(&part.key) {
                 self.recover(&part.key).await?;
@@ -113,19 +118,19 @@ impl Inner {
     }
 
     async fn absorb(&self, key: &Arc<[u8]>) -> Result<(), CallError> {
-        let Some((charter, admitted)) = self.journal.take(key) else { return Ok(()) };
+        let Some((rule, admitted)) = self.journal.take(key) else { return Ok(()) };
         let now = self.store_clock.now();
-        if admitted.expires_at(charter.steps()) <= now {
+        if admitted.expires_at(rule.steps()) <= now {
             self.journal.absorbed(key);
             return Ok(());
         }
-        let part = long_part(key, charter.clone());
+        let part = long_part(key, rule.clone());
         let absorbed =
-            script::absorb(&self.link, &self.plans, &part, &admitted, self.clock()).await;
+            script::absorb(&self.link, &self.registry, &part, &admitted, self.clock()).await;
         match absorbed {
             Ok(Changed { at, account, epoch }) => {
                 let primary = self.link.epoch();
-                let observation = Observation::new(charter, account, epoch, at, primary);
+                let observation = Observation::new(rule, account, epoch, at, primary);
                 self.observe(key.clone(), self.hash_of_key(key), observation);
                 self.settled.fetch_add(1, Ordering::Relaxed);
                 self.journal.absorbed(key);
@@ -133,8 +138,8 @@ impl Inner {
             }
             // It may have been executed. If so it is charged twice, and a little less passes than
             // might.
-            Err(error @ (LongError::Store(_) | LongError::Contended)) => {
-                self.journal.put_back(key, &charter, &admitted, now);
+            Err(error @ (OptimisticError::Store(_) | OptimisticError::Contended)) => {
+                self.journal.put_back(key, &rule, &admitted, now);
                 Err(call_error(error))
             }
             Err(_) => {
@@ -150,17 +155,19 @@ impl Inner {
         observation: Observation,
         primary: u64,
     ) -> Result<(), CallError> {
-        let Observation { charter, account, epoch, .. } = &observation;
-        let part = long_part(key, charter.clone());
-        self.leave_plan_of(&part.charter).await;
+        let Observation { rule, account, epoch, .. } = &observation;
+        let part = long_part(key, rule.clone());
+        self.publish_if_new(&part.rule).await;
         let seen = (account, *epoch);
-        match script::reassert(&self.link, &self.plans, &part, seen, self.clock()).await {
+        match script::reassert(&self.link, &self.registry, &part, seen, self.clock()).await {
             Ok(was_lost) => {
                 self.reasserted.fetch_add(u64::from(was_lost), Ordering::Relaxed);
                 self.observed.is_known_at(key, self.hash_of_key(key), primary);
                 Ok(())
             }
-            Err(error @ (LongError::Store(_) | LongError::Contended)) => Err(call_error(error)),
+            Err(error @ (OptimisticError::Store(_) | OptimisticError::Contended)) => {
+                Err(call_error(error))
+            }
             Err(_) => Ok(()),
         }
     }
@@ -175,13 +182,13 @@ pub(super) async fn reassert_after_data_loss(store: Weak<Inner>) {
     }
 }
 
-fn long_part(key: &Arc<[u8]>, charter: Arc<Charter>) -> LongPart {
-    LongPart { key: key.clone(), charter, open: false, cost: None, keep: Keep::Used }
+fn long_part(key: &Arc<[u8]>, rule: Arc<ScriptRule>) -> OptimisticPart {
+    OptimisticPart { key: key.clone(), rule, open: false, cost: None, keep: Keep::Used }
 }
 
-fn call_error(error: LongError) -> CallError {
+fn call_error(error: OptimisticError) -> CallError {
     match error {
-        LongError::Store(error) => error,
+        OptimisticError::Store(error) => error,
         _ => CallError::Busy,
     }
 }

@@ -63,14 +63,14 @@ impl Store {
             nodes: self.nodes(),
             is_local_mode: self.is_local_mode(),
             disagreements: script::DISAGREEMENTS.load(Ordering::Relaxed),
-            fallbacks: std::array::from_fn(|place| read(&fallbacks[place])),
+            fallbacks: std::array::from_fn(|index| read(&fallbacks[index])),
         }
     }
 
-    /// What a rule says took the place of an answer.
+    /// What a rule says took the index of an answer.
     pub(crate) fn fell_back(&self, policy: OnStoreFailure) {
-        if let Some(place) = POLICIES.iter().position(|known| *known == policy) {
-            self.inner.fallbacks[place].fetch_add(1, Ordering::Relaxed);
+        if let Some(index) = POLICIES.iter().position(|known| *known == policy) {
+            self.inner.fallbacks[index].fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -78,7 +78,7 @@ impl Store {
 // === impl StoreStats ===
 
 impl StoreStats {
-    /// How often each policy took the place of an answer, by its name.
+    /// How often each policy took the index of an answer, by its name.
     pub fn fallbacks(&self) -> impl Iterator<Item = (&'static str, u64)> {
         ["local", "allow", "deny", "error"].into_iter().zip(self.fallbacks)
     }

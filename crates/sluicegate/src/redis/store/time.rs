@@ -6,7 +6,7 @@ use super::Store;
 
 impl Store {
     /// The time that scripts are told, where it is not the store's own.
-    pub(crate) fn told_time(&self) -> Option<Timestamp> {
+    pub(crate) fn script_time(&self) -> Option<Timestamp> {
         self.inner.clock()
     }
 }

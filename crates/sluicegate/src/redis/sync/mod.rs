@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   epoch                     3
-//!   9f1c2ab4d0e75566          60000000=<over>,<start>,<admitted>,<given back>,<start before>,<admitted>,<given back> Europe/Berlin/day=…
-//!   60000000=<start>          <admitted and not given back>,<over>
+//!   9f1c2ab4d0e75566          60000000=<over>,<start>,<admitted>,<refunded back>,<start before>,<admitted>,<refunded back> Europe/Berlin/day=…
+//!   60000000=<start>          <admitted and not refunded back>,<over>
 //! ```
 //!
 //! A series is told by the length of its windows (or by their calendar) and not by the limit that counts in it: a limit whose number changes goes on with
@@ -36,20 +36,20 @@ static SYNC: Script = Script::new(include_str!("sync.lua"));
 
 /// What is told of one identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Push {
+pub(crate) struct SyncRequest {
     pub(crate) key: Arc<[u8]>,
     pub(crate) op: SyncOp,
     pub(crate) epoch: u64,
-    pub(crate) counted: Vec<Counted>,
+    pub(crate) counted: Vec<SeriesCounts>,
 }
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncOp {
     /// Hear what others have counted in any window, and what this node had.
-    LookAtAll,
+    PullAll,
     /// Hear what others have counted in these windows.
-    Look,
+    Pull,
     /// Tell what was counted, and hear what others have.
     Push,
     /// Forget what everybody has counted.
@@ -58,33 +58,33 @@ pub(crate) enum SyncOp {
 
 /// What a node has counted in the last two windows of a series.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Counted {
+pub(crate) struct SeriesCounts {
     pub(crate) name: Arc<str>,
     /// From when on this is of no use.
     pub(crate) over: Timestamp,
-    pub(crate) current: Window,
+    pub(crate) current: WindowCounts,
     /// The one before, or one that begins with the epoch.
-    pub(crate) previous: Window,
+    pub(crate) previous: WindowCounts,
 }
 
 /// What was counted in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Window {
+pub(crate) struct WindowCounts {
     pub(crate) start: Timestamp,
     pub(crate) admitted: u64,
     /// Of what was admitted, here or elsewhere.
-    pub(crate) given: u64,
+    pub(crate) refunded: u64,
 }
 
 /// What was heard of one identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct SyncReply {
     /// By the store's clock.
     pub(crate) at: Timestamp,
     pub(crate) epoch: u64,
     /// What this node has counted, if it asked for it.
-    pub(crate) own: Vec<Counted>,
-    /// What all others have admitted and not given back, by series and start of the window.
+    pub(crate) own: Vec<SeriesCounts>,
+    /// What all others have admitted and not refunded back, by series and start of the window.
     pub(crate) others: Vec<(Box<str>, Timestamp, i64)>,
 }
 
@@ -92,10 +92,10 @@ pub(crate) struct Heard {
 
 impl Store {
     /// Tells and hears of some identities, which can be asked together.
-    pub(crate) async fn sync(&self, pushes: &[Push]) -> Result<Vec<Heard>, CallError> {
-        let told_time =
-            self.told_time().map_or_else(String::new, |now| now.as_micros().to_string());
-        let mut args = vec![told_time.into_bytes(), format!("{:016x}", self.node()).into_bytes()];
+    pub(crate) async fn sync(&self, pushes: &[SyncRequest]) -> Result<Vec<SyncReply>, CallError> {
+        let script_time =
+            self.script_time().map_or_else(String::new, |now| now.as_micros().to_string());
+        let mut args = vec![script_time.into_bytes(), format!("{:016x}", self.node()).into_bytes()];
         for push in pushes {
             args.push(push.op.sign().to_vec());
             args.push(push.epoch.to_string().into_bytes());
@@ -113,38 +113,38 @@ impl Store {
 impl SyncOp {
     const fn sign(self) -> &'static [u8] {
         match self {
-            Self::LookAtAll => b"*",
-            Self::Look => b"?",
+            Self::PullAll => b"*",
+            Self::Pull => b"?",
             Self::Push => b"+",
             Self::Reset => b"!",
         }
     }
 }
 
-fn text(counted: &[Counted]) -> String {
+fn text(counted: &[SeriesCounts]) -> String {
     use std::fmt::Write;
     let mut text = String::new();
-    for Counted { name, over, current, previous } in counted {
+    for SeriesCounts { name, over, current, previous } in counted {
         let gap = if text.is_empty() { "" } else { " " };
         // A string takes whatever is written.
         let _ = write!(text, "{gap}{name}={}", over.as_micros());
-        for Window { start, admitted, given } in [current, previous] {
-            let _ = write!(text, ",{},{admitted},{given}", start.as_micros());
+        for WindowCounts { start, admitted, refunded } in [current, previous] {
+            let _ = write!(text, ",{},{admitted},{refunded}", start.as_micros());
         }
     }
     text
 }
 
-fn heard(said: Value, keys: usize) -> Option<Vec<Heard>> {
+fn heard(said: Value, keys: usize) -> Option<Vec<SyncReply>> {
     let Value::Array(said) = said else { return None };
     let mut said = said.into_iter();
     let Some(Value::Int(now)) = said.next() else { return None };
     let at = Timestamp::from_micros(u64::try_from(now).ok()?);
-    let all: Option<Vec<Heard>> = said.map(|one| heard_of_one(one, at)).collect();
+    let all: Option<Vec<SyncReply>> = said.map(|one| heard_of_one(one, at)).collect();
     all.filter(|all| all.len() == keys)
 }
 
-fn heard_of_one(said: Value, at: Timestamp) -> Option<Heard> {
+fn heard_of_one(said: Value, at: Timestamp) -> Option<SyncReply> {
     let Value::Array(said) = said else { return None };
     let [Value::Int(epoch), Value::BulkString(own), Value::BulkString(others)] = said.as_slice()
     else {
@@ -152,7 +152,7 @@ fn heard_of_one(said: Value, at: Timestamp) -> Option<Heard> {
     };
     // Corrupt fields count as nothing: the reply holds other identities too.
     let (own, others) = (String::from_utf8_lossy(own), String::from_utf8_lossy(others));
-    Some(Heard {
+    Some(SyncReply {
         at,
         epoch: u64::try_from(*epoch).unwrap_or(0),
         own: own.split_ascii_whitespace().filter_map(own_of).collect(),
@@ -160,16 +160,16 @@ fn heard_of_one(said: Value, at: Timestamp) -> Option<Heard> {
     })
 }
 
-fn own_of(text: &str) -> Option<Counted> {
+fn own_of(text: &str) -> Option<SeriesCounts> {
     let (name, numbers) = text.split_once('=')?;
     let mut numbers = numbers.split(',').map(|number| number.parse::<u64>().ok());
     let mut next = || numbers.next().flatten().map(|number| number.min(EXACT_MAX));
     let over = Timestamp::from_micros(next()?);
     let mut window = || {
         let start = Timestamp::from_micros(next()?);
-        Some(Window { start, admitted: next()?, given: next()? })
+        Some(WindowCounts { start, admitted: next()?, refunded: next()? })
     };
-    Some(Counted { name: name.into(), over, current: window()?, previous: window()? })
+    Some(SeriesCounts { name: name.into(), over, current: window()?, previous: window()? })
 }
 
 fn others_of(text: &str) -> Option<(Box<str>, Timestamp, i64)> {

@@ -24,32 +24,32 @@ fn at(us: u64) -> Timestamp {
 }
 
 /// The `n`th minute.
-fn window(n: u64, admitted: u64, given: u64) -> Window {
-    Window { start: at(START + n * MINUTE), admitted, given }
+fn window(n: u64, admitted: u64, refunded: u64) -> WindowCounts {
+    WindowCounts { start: at(START + n * MINUTE), admitted, refunded }
 }
 
-const NONE: Window = Window { start: Timestamp::EPOCH, admitted: 0, given: 0 };
+const NONE: WindowCounts = WindowCounts { start: Timestamp::EPOCH, admitted: 0, refunded: 0 };
 
-fn counted(current: Window, previous: Window) -> Counted {
+fn counted(current: WindowCounts, previous: WindowCounts) -> SeriesCounts {
     let over = at(current.start.as_micros() + 2 * MINUTE);
-    Counted { name: "60000000".into(), over, current, previous }
+    SeriesCounts { name: "60000000".into(), over, current, previous }
 }
 
-fn push(epoch: u64, counted: Counted) -> Push {
-    Push { key: b"{k}:e".as_slice().into(), op: SyncOp::Push, epoch, counted: vec![counted] }
+fn push(epoch: u64, counted: SeriesCounts) -> SyncRequest {
+    SyncRequest { key: b"{k}:e".as_slice().into(), op: SyncOp::Push, epoch, counted: vec![counted] }
 }
 
-async fn say(node: &Store, push: Push) -> Heard {
+async fn say(node: &Store, push: SyncRequest) -> SyncReply {
     node.sync(&[push]).await.unwrap().remove(0)
 }
 
-async fn look(node: &Store) -> Heard {
+async fn look(node: &Store) -> SyncReply {
     let nothing = counted(NONE, NONE);
-    say(node, Push { op: SyncOp::LookAtAll, counted: Vec::new(), ..push(0, nothing) }).await
+    say(node, SyncRequest { op: SyncOp::PullAll, counted: Vec::new(), ..push(0, nothing) }).await
 }
 
 /// What others have, by the minute.
-fn others(heard: &Heard) -> Vec<(u64, i64)> {
+fn others(heard: &SyncReply) -> Vec<(u64, i64)> {
     let minute = |start: Timestamp| (start.as_micros() - START) / MINUTE;
     let mut all: Vec<_> = heard.others.iter().map(|(_, at, net)| (minute(*at), *net)).collect();
     all.retain(|(_, net)| *net != 0);
@@ -97,7 +97,8 @@ async fn what_is_late_of_a_window_that_others_have_left_is_not_taken_from_it() {
     // Sent between the two.
     say(&one, push(0, counted(window(4, 2, 0), window(3, 4, 0)))).await;
     assert_eq!(others(&look(&two).await), [(3, 4), (4, 2), (5, 1)]);
-    let looks = Push { op: SyncOp::Look, ..push(0, counted(window(4, 0, 0), window(3, 0, 0))) };
+    let looks =
+        SyncRequest { op: SyncOp::Pull, ..push(0, counted(window(4, 0, 0), window(3, 0, 0))) };
     assert_eq!(others(&say(&two, looks.clone()).await), [(3, 4), (4, 2)]);
     assert_eq!(say(&two, looks).await.own, [], "it asked for others");
     assert_eq!(server.cli(&["HLEN", "{k}:e"]), "4", "who looks leaves no trace");
@@ -118,7 +119,8 @@ async fn a_reset_forgets_what_everybody_has_counted_and_nobody_brings_it_back() 
     let [one, two] = [1, 2].map(|seed| node(&server, seed));
     let old = push(0, counted(window(1, 5, 0), NONE));
     say(&one, old.clone()).await;
-    let heard = say(&two, Push { op: SyncOp::Reset, ..push(0, counted(window(1, 0, 0), NONE)) });
+    let heard =
+        say(&two, SyncRequest { op: SyncOp::Reset, ..push(0, counted(window(1, 0, 0), NONE)) });
     let heard = heard.await;
     assert_eq!((heard.epoch, heard.others.len()), (1, 0));
     let heard = say(&one, old).await;
@@ -144,10 +146,10 @@ async fn what_is_over_is_dropped_and_everything_runs_out() {
     let server = Single::start();
     let [one, two] = [1, 2].map(|seed| node(&server, seed));
     let now = look(&one).await.at.as_micros();
-    let soon = |over: u64| Counted {
+    let soon = |over: u64| SeriesCounts {
         name: "60000000".into(),
         over: at(over),
-        current: Window { start: at(now - now % MINUTE), admitted: 5, given: 0 },
+        current: WindowCounts { start: at(now - now % MINUTE), admitted: 5, refunded: 0 },
         previous: NONE,
     };
     say(&one, push(0, soon(now + 2 * MINUTE))).await;
@@ -203,18 +205,18 @@ async fn corruption_is_confined_to_its_identity() {
         ("=4102444800000000", "7,4102444800000001"),
         ("60000000=99999999999999999999999999", "7,4102444800000001"),
     ];
-    for (place, (field, value)) in (1..).zip(damaged) {
+    for (index, (field, value)) in (1..).zip(damaged) {
         server.cli(&["HSET", "{bad}:e", field, value]);
-        for op in [SyncOp::Push, SyncOp::Look, SyncOp::LookAtAll] {
-            let both = ["{bad}:e", "{k}:e"].map(|key| Push {
+        for op in [SyncOp::Push, SyncOp::Pull, SyncOp::PullAll] {
+            let both = ["{bad}:e", "{k}:e"].map(|key| SyncRequest {
                 key: key.as_bytes().into(),
                 op,
-                ..push(0, counted(window(0, place, 0), NONE))
+                ..push(0, counted(window(0, index, 0), NONE))
             });
             let heard = one.sync(&both).await;
             assert!(heard.is_ok_and(|all| all.len() == 2), "{op:?} with {field}: {value}");
         }
-        assert_eq!(others(&look(&two).await), [(0, place as i64)], "{field}: {value}");
+        assert_eq!(others(&look(&two).await), [(0, index as i64)], "{field}: {value}");
     }
 }
 
@@ -222,18 +224,18 @@ async fn corruption_is_confined_to_its_identity() {
 async fn many_keys_are_told_in_one_call_each_with_series_of_its_own() {
     let server = Single::start();
     let [one, two] = [1, 2].map(|seed| node(&server, seed));
-    let pushes: Vec<Push> = (1..=KEYS_MAX as u64)
+    let pushes: Vec<SyncRequest> = (1..=KEYS_MAX as u64)
         .map(|n| {
             let mut daily = counted(window(0, 2 * n, 0), NONE);
             daily.name = "Europe/Berlin/day".into();
             let counted = vec![counted(window(0, n, 0), NONE), daily];
             let key = format!("{{k{n}}}:e").into_bytes().into();
-            Push { key, op: SyncOp::Push, epoch: 0, counted }
+            SyncRequest { key, op: SyncOp::Push, epoch: 0, counted }
         })
         .collect();
     one.sync(&pushes).await.unwrap();
-    let looks: Vec<Push> =
-        pushes.iter().map(|push| Push { op: SyncOp::LookAtAll, ..push.clone() }).collect();
+    let looks: Vec<SyncRequest> =
+        pushes.iter().map(|push| SyncRequest { op: SyncOp::PullAll, ..push.clone() }).collect();
     let heard = two.sync(&looks).await.unwrap();
     for (n, heard) in (1..).zip(heard) {
         let nets: Vec<_> = heard.others.iter().map(|(name, _, net)| (&**name, *net)).collect();

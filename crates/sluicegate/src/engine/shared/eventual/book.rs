@@ -11,7 +11,7 @@ use super::deciding::{self, Asked};
 use super::series::Series;
 use super::store_time::StoreTime;
 use crate::plan::{Plan, Rule};
-use crate::redis::sync::{Counted, Heard, SyncOp};
+use crate::redis::sync::{SeriesCounts, SyncOp, SyncReply};
 
 /// What was heard is good for at least so long: nobody is asked again while an answer is handed on.
 const GOOD_MIN: Span = Span::from_millis(50);
@@ -69,7 +69,7 @@ pub(super) struct Seen {
 pub(super) struct Telling {
     pub(super) op: SyncOp,
     pub(super) epoch: u64,
-    pub(super) counted: Vec<Counted>,
+    pub(super) counted: Vec<SeriesCounts>,
     pub(super) version: u64,
 }
 
@@ -222,12 +222,12 @@ impl Book {
         let rule = self.rule.clone();
         let op = match self.begin(&rule, tick) {
             // Before anything is counted here it is heard where this node stood.
-            None => SyncOp::LookAtAll,
+            None => SyncOp::PullAll,
             Some(_) if self.series.iter().any(Series::has_counted) => SyncOp::Push,
-            Some(_) => SyncOp::Look,
+            Some(_) => SyncOp::Pull,
         };
         let counted = match op {
-            SyncOp::LookAtAll => Vec::new(),
+            SyncOp::PullAll => Vec::new(),
             _ => self.series.iter().map(Series::counted).collect(),
         };
         Telling { op, epoch: self.epoch, counted, version: self.version }
@@ -242,7 +242,7 @@ impl Book {
     /// An answer to what was told.
     pub(super) fn hears(
         &mut self,
-        heard: &Heard,
+        heard: &SyncReply,
         version: u64,
         (sent, tick): (Timestamp, Timestamp),
     ) -> Seen {
@@ -275,7 +275,7 @@ impl Book {
         Seen { bound: self.over(), over: if above > before { above } else { 0 } }
     }
 
-    fn adopt(&mut self, own: &[Counted]) {
+    fn adopt(&mut self, own: &[SeriesCounts]) {
         for own in own {
             let same = self.series.iter_mut().find(|series| *series.name == *own.name);
             if let Some(series) = same {
@@ -285,7 +285,7 @@ impl Book {
     }
 
     /// How much more the others have than was known, in the series and window where that is most.
-    fn hear_others(&mut self, heard: &Heard) -> u64 {
+    fn hear_others(&mut self, heard: &SyncReply) -> u64 {
         let mut most = 0;
         for series in &mut self.series {
             let (mut sum, mut each) = (0_u64, 0);

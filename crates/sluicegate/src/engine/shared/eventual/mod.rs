@@ -28,7 +28,7 @@ use super::local::{Local, LocalStep};
 use crate::clock::{Clock, SystemClock};
 use crate::level::{Level, Promise};
 use crate::plan::Rule;
-use crate::redis::sync::Push;
+use crate::redis::sync::SyncRequest;
 use crate::redis::{CallError, Store};
 use book::Book;
 use syncing::Word;
@@ -201,7 +201,7 @@ impl Eventual {
         let Some((key, telling)) = telling else { return Err(CallError::Busy) };
         let (op, epoch, counted) = (telling.op, telling.epoch, telling.counted);
         let sent = self.tick();
-        let heard = self.store.sync(&[Push { key, op, epoch, counted }]).await?;
+        let heard = self.store.sync(&[SyncRequest { key, op, epoch, counted }]).await?;
         let stands = self.table.with(name, |entry| {
             let tick = self.tick();
             for heard in &heard {

@@ -8,7 +8,7 @@ use sluicegate_core::limit::Limit;
 use sluicegate_core::time::{CLOCK_SLACK, Span, Timestamp};
 use sluicegate_rules::limit::LimitConfig;
 
-use crate::redis::sync::{Counted, Window};
+use crate::redis::sync::{SeriesCounts, WindowCounts};
 
 /// How many windows of the others are remembered: around an edge, some are ahead of us.
 const HEARD: usize = 3;
@@ -21,8 +21,8 @@ pub(super) struct Series {
     /// Whether what was counted in the window before matters.
     pub(super) slides: bool,
     end: Timestamp,
-    current: Window,
-    previous: Window,
+    current: WindowCounts,
+    previous: WindowCounts,
     /// What all others have admitted and not given back, by the start of the window; the latest first.
     others: [(Timestamp, i64); HEARD],
 }
@@ -68,8 +68,8 @@ impl Series {
             windows,
             slides,
             end: Timestamp::EPOCH,
-            current: Window::default(),
-            previous: Window::default(),
+            current: WindowCounts::default(),
+            previous: WindowCounts::default(),
             others: [(Timestamp::EPOCH, 0); HEARD],
         })
     }
@@ -100,9 +100,9 @@ impl Series {
         };
         self.previous = match self.current.start == before {
             true => self.current,
-            false => Window { start: before, ..Window::default() },
+            false => WindowCounts { start: before, ..WindowCounts::default() },
         };
-        self.current = Window { start, ..Window::default() };
+        self.current = WindowCounts { start, ..WindowCounts::default() };
         self.end = end;
     }
 
@@ -153,17 +153,17 @@ impl Series {
     }
 
     #[inline]
-    fn used_of(&self, window: &Window) -> u64 {
+    fn used_of(&self, window: &WindowCounts) -> u64 {
         let heard = self.others.iter().find(|(start, _)| *start == window.start);
         // Each is at most 2^53.
-        let own = window.admitted as i64 - window.given as i64;
+        let own = window.admitted as i64 - window.refunded as i64;
         let all = own + heard.map_or(0, |(_, net)| *net);
         u64::try_from(all).unwrap_or(0).min(EXACT_MAX)
     }
 
     /// What this node has used of the current window.
     pub(super) const fn own(&self) -> u64 {
-        self.current.admitted.saturating_sub(self.current.given)
+        self.current.admitted.saturating_sub(self.current.refunded)
     }
 
     /// Counts what was admitted.
@@ -178,20 +178,21 @@ impl Series {
         let now = amount.min(self.used());
         let before = (amount - now).min(self.used_before());
         let more = |given: &mut u64, by: u64| *given = given.saturating_add(by).min(EXACT_MAX);
-        more(&mut self.current.given, now);
-        more(&mut self.previous.given, before);
+        more(&mut self.current.refunded, now);
+        more(&mut self.previous.refunded, before);
         now > 0 || before > 0
     }
 
     /// Begins at nothing, in the same windows.
     pub(super) fn forget(&mut self) {
-        let begun = |window: Window| Window { start: window.start, ..Window::default() };
+        let begun =
+            |window: WindowCounts| WindowCounts { start: window.start, ..WindowCounts::default() };
         (self.current, self.previous) = (begun(self.current), begun(self.previous));
         self.others = [(Timestamp::EPOCH, 0); HEARD];
     }
 
     /// Goes on where this node stood when it last told.
-    pub(super) fn adopt(&mut self, limits: &[LimitConfig], own: &Counted) {
+    pub(super) fn adopt(&mut self, limits: &[LimitConfig], own: &SeriesCounts) {
         let (start, end) = self.window_at(limits, own.current.start);
         if start == own.current.start {
             (self.current, self.previous, self.end) = (own.current, own.previous, end);
@@ -217,22 +218,22 @@ impl Series {
     }
 
     /// What this node has counted.
-    pub(super) fn counted(&self) -> Counted {
+    pub(super) fn counted(&self) -> SeriesCounts {
         let Self { name, current, previous, .. } = self;
         let (name, over) = (name.clone(), self.over());
-        Counted { name, over, current: *current, previous: *previous }
+        SeriesCounts { name, over, current: *current, previous: *previous }
     }
 
     /// Whether that is anything.
     pub(super) fn has_counted(&self) -> bool {
-        let is_any = |window: &Window| window.admitted > 0 || window.given > 0;
+        let is_any = |window: &WindowCounts| window.admitted > 0 || window.refunded > 0;
         is_any(&self.current) || is_any(&self.previous)
     }
 
     /// That it has counted nothing, and for how long that is of use.
-    pub(super) fn nothing(&self) -> Counted {
-        let current = Window { start: self.current.start, ..Window::default() };
-        let previous = Window::default();
-        Counted { name: self.name.clone(), over: self.over(), current, previous }
+    pub(super) fn nothing(&self) -> SeriesCounts {
+        let current = WindowCounts { start: self.current.start, ..WindowCounts::default() };
+        let previous = WindowCounts::default();
+        SeriesCounts { name: self.name.clone(), over: self.over(), current, previous }
     }
 }

@@ -26,7 +26,7 @@ use super::peaks::{Peaks, TOLD_FOR};
 use super::table::{Name, SHARDS};
 use crate::engine::shared::levels::add;
 use crate::redis::CallError;
-use crate::redis::sync::{Heard, KEYS_MAX, Push, SyncOp};
+use crate::redis::sync::{KEYS_MAX, SyncOp, SyncReply, SyncRequest};
 
 /// How many calls are under way at a time.
 const CALLS_MAX: usize = 4;
@@ -87,7 +87,7 @@ struct Told {
 struct Said {
     told: Vec<Told>,
     sent: Timestamp,
-    heard: Result<Vec<Heard>, CallError>,
+    heard: Result<Vec<SyncReply>, CallError>,
 }
 
 /// Tells and hears until the engine is dropped.
@@ -232,7 +232,7 @@ impl Syncing {
             let Some((key, telling)) = telling else { continue };
             told.push(Told { name, op: telling.op, version: telling.version, replies });
             let (op, epoch, counted) = (telling.op, telling.epoch, telling.counted);
-            pushes.push(Push { key, op, epoch, counted });
+            pushes.push(SyncRequest { key, op, epoch, counted });
         }
         let store = eventual.store.clone();
         Some(Box::pin(async move {

@@ -18,7 +18,7 @@ use super::{Due, Inner, Seat};
 use crate::engine::shared::levels::{add, take};
 use crate::memory::UNCOUNTED;
 use crate::redis::CallError;
-use crate::redis::script::{LeaseAsk, LeaseTold};
+use crate::redis::script::{LeaseOutcome, LeaseRequest};
 
 /// The most of one call.
 const ASKS_MAX: usize = 16;
@@ -63,7 +63,7 @@ fn by_slot(inner: &Inner, all: Vec<Due>) -> Vec<Vec<Due>> {
 }
 
 async fn make(inner: Arc<Inner>, batch: Vec<Due>) {
-    let (hashes, asks): (Vec<u64>, Vec<LeaseAsk>) =
+    let (hashes, asks): (Vec<u64>, Vec<LeaseRequest>) =
         batch.into_iter().map(|due| (due.hash, due.ask)).unzip();
     let sent = inner.engine.ticks();
     let told = inner.store.lease(&asks).await;
@@ -131,8 +131,8 @@ impl Inner {
     fn heard(
         &self,
         hash: u64,
-        ask: &LeaseAsk,
-        told: Result<LeaseTold, &CallError>,
+        ask: &LeaseRequest,
+        told: Result<LeaseOutcome, &CallError>,
         sent: Timestamp,
         heard: Timestamp,
     ) {
@@ -148,13 +148,13 @@ impl Inner {
         let Some(asked) = seat.lease.answers(ask.serial) else { return };
         add(&seat.counters.lease_calls, 1);
         match told {
-            Ok(LeaseTold::Granted { now, granted, until, kept, account, lapsed, .. }) => {
+            Ok(LeaseOutcome::Granted { now, granted, until, kept, account, lapsed, .. }) => {
                 seat.lease.lapsed(lapsed);
                 let lasts = until.since(now);
                 let is_last = until < now.after(ask.ttl);
                 let bought = Bought { granted, lasts, kept, is_last };
                 seat.lease.bought(asked, bought, sent, heard);
-                let (steps, held) = (ask.charter.steps(), seat.lease.unspent());
+                let (steps, held) = (ask.rule.steps(), seat.lease.unspent());
                 seat.lease.sees(view(&account, steps, held, now, heard));
                 // Bought from a record that lacks what nodes have admitted without the store.
                 if granted > 0 && self.store.is_local_mode() {
@@ -162,7 +162,7 @@ impl Inner {
                     self.call(seat, hash, numbers);
                 }
             }
-            Ok(LeaseTold::Stale | LeaseTold::LongWay) | Err(_) => {
+            Ok(LeaseOutcome::Stale | LeaseOutcome::Unsupported) | Err(_) => {
                 seat.lease.failed(asked, heard);
             }
         }

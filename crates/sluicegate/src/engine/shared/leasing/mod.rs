@@ -35,7 +35,7 @@ use crate::engine::Engine;
 use crate::level::{Level, Promise};
 use crate::plan::Rule;
 use crate::redis::Store;
-use crate::redis::script::LeaseAsk;
+use crate::redis::script::LeaseRequest;
 use lease::{Lease, Numbers, Said, Serials};
 use sketch::Sketch;
 
@@ -110,7 +110,7 @@ struct Seat {
 /// A call to be made.
 struct Due {
     hash: u64,
-    ask: LeaseAsk,
+    ask: LeaseRequest,
 }
 
 /// A hash is one already.
@@ -322,11 +322,11 @@ impl Inner {
         let _ = self.due.send(Due { hash, ask });
     }
 
-    fn ask_of(&self, seat: &Seat, numbers: Numbers) -> LeaseAsk {
+    fn ask_of(&self, seat: &Seat, numbers: Numbers) -> LeaseRequest {
         let Numbers { serial, give, hold, want } = numbers;
-        LeaseAsk {
+        LeaseRequest {
             key: seat.key.clone(),
-            charter: seat.rule.charter_at(self.engine.now()),
+            rule: seat.rule.script_rule_at(self.engine.now()),
             node: self.store.node(),
             serial,
             give,

@@ -209,7 +209,7 @@ async fn a_server_that_can_do_nothing_for_now_is_down_and_its_words_are_kept() {
     let link = open(server.url(), ample());
     assert_eq!(count(&link, "visits").await, Ok(1));
     std::thread::scope(|scope| {
-        // Answered only when it is ended, with an error.
+        // ScriptAnswer only when it is ended, with an error.
         scope.spawn(|| server.try_ask(&["EVAL", "while true do end", "0"]));
         tokio::task::block_in_place(|| {
             tokio::runtime::Handle::current().block_on(async {

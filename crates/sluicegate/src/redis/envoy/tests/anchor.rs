@@ -14,7 +14,7 @@ use sluicegate_rules::unit::Unit;
 use sluicegate_testkit::redis::Single;
 
 use super::{at, kept, link};
-use crate::redis::envoy::{EnvoyAsk, EnvoyCounters, EnvoyKeys, EnvoyOp};
+use crate::redis::envoy::{EnvoyCheck, EnvoyCounters, EnvoyKeys, EnvoyOp};
 
 const CASES: &str = include_str!("../../../../../../tests/anchor/redis.jsonl");
 const RULES: &str = include_str!("../../../../../../tests/anchor/redis.yaml");
@@ -94,9 +94,9 @@ async fn compare(counters: &EnvoyCounters, rules: &RuleSet, step: &Value, name: 
         (text.clone(), *unit, *most, *shadow, *cost)
     };
     let owned: Vec<(Vec<u8>, Unit, u32, bool, u64)> = limited.iter().map(ask).collect();
-    let asks: Vec<EnvoyAsk<'_>> = owned
+    let asks: Vec<EnvoyCheck<'_>> = owned
         .iter()
-        .map(|(text, unit, requests_per_unit, shadow, cost)| EnvoyAsk {
+        .map(|(text, unit, requests_per_unit, shadow, cost)| EnvoyCheck {
             text,
             unit: *unit,
             requests_per_unit: *requests_per_unit,

@@ -9,7 +9,7 @@ use sluicegate_rules::unit::Unit;
 use sluicegate_testkit::redis::{Cluster, Single};
 
 use super::{NOW_S, ask, at, daily, kept, link, plain};
-use crate::redis::envoy::{EnvoyAsk, EnvoyCounters, EnvoyKeys, EnvoyOp};
+use crate::redis::envoy::{EnvoyCheck, EnvoyCounters, EnvoyKeys, EnvoyOp};
 
 #[tokio::test]
 async fn several_nodes_admit_exactly_the_limit_together() {
@@ -77,7 +77,7 @@ async fn keys_end_by_chance_within_the_jitter() {
     let counters = EnvoyCounters::new(link(server.url()), None, keys);
     let texts: Vec<String> = (0..64).map(|number| format!("d_k_{number}_")).collect();
     let asks: Vec<_> =
-        texts.iter().map(|text| EnvoyAsk { text: text.as_bytes(), ..daily("", 1, 1) }).collect();
+        texts.iter().map(|text| EnvoyCheck { text: text.as_bytes(), ..daily("", 1, 1) }).collect();
     counters.ask(EnvoyOp::Hit, &asks, at(NOW_S)).await.unwrap();
     let mut ttls: Vec<u64> = kept(&server).into_iter().map(|(_, _, ttl)| ttl).collect();
     ttls.sort_unstable();
@@ -110,7 +110,7 @@ async fn says_what_the_core_says() {
             _ => (EnvoyOp::Hit, Op::Hit { cost, holder: None }),
         };
         let text: &[u8] = unit.name().as_bytes();
-        let one = EnvoyAsk {
+        let one = EnvoyCheck {
             text,
             unit: *unit,
             requests_per_unit: *requests_per_unit,
@@ -129,7 +129,7 @@ async fn says_what_the_core_says() {
 async fn in_the_shadow_it_is_said_what_would_be() {
     let server = Single::start();
     let counters = EnvoyCounters::new(link(server.url()), None, plain());
-    let shadow = EnvoyAsk { shadow: true, ..daily("d_k_v_", 1, 1) };
+    let shadow = EnvoyCheck { shadow: true, ..daily("d_k_v_", 1, 1) };
     let first = ask(&counters, EnvoyOp::Hit, shadow).await;
     assert!(first.is_allowed() && first.shadow.is_some_and(|outcome| outcome.is_allowed()));
     let second = ask(&counters, EnvoyOp::Hit, shadow).await;
@@ -144,7 +144,7 @@ async fn a_request_may_have_counters_on_all_nodes_of_a_cluster() {
     let texts: Vec<String> = (0..300).map(|number| format!("d_k_{number}_")).collect();
     let twice = texts.iter().chain(&texts);
     let asks: Vec<_> =
-        twice.map(|text| EnvoyAsk { text: text.as_bytes(), ..daily("", 3, 2) }).collect();
+        twice.map(|text| EnvoyCheck { text: text.as_bytes(), ..daily("", 3, 2) }).collect();
     let verdicts = counters.ask(EnvoyOp::Hit, &asks, at(NOW_S)).await.unwrap();
     assert!(verdicts[..300].iter().all(|verdict| verdict.remaining == Some(1)));
     assert!(verdicts[300..].iter().all(|verdict| !verdict.is_allowed() && verdict.beyond == 1));

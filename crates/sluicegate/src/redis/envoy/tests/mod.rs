@@ -13,7 +13,7 @@ use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::unit::Unit;
 use sluicegate_testkit::redis::Single;
 
-use super::{EnvoyAsk, EnvoyCounters, EnvoyKeys, EnvoyOp};
+use super::{EnvoyCheck, EnvoyCounters, EnvoyKeys, EnvoyOp};
 use crate::redis::connection::{Address, Link, LinkOptions};
 
 /// Far more than a call needs, however busy the machine.
@@ -41,12 +41,12 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 /// `requests_per_unit` a day.
-fn daily(text: &'static str, requests_per_unit: u32, cost: u64) -> EnvoyAsk<'static> {
-    EnvoyAsk { text: text.as_bytes(), unit: Unit::Day, requests_per_unit, shadow: false, cost }
+fn daily(text: &'static str, requests_per_unit: u32, cost: u64) -> EnvoyCheck<'static> {
+    EnvoyCheck { text: text.as_bytes(), unit: Unit::Day, requests_per_unit, shadow: false, cost }
 }
 
 /// One counter, asked now.
-async fn ask(counters: &EnvoyCounters, op: EnvoyOp, one: EnvoyAsk<'_>) -> Verdict {
+async fn ask(counters: &EnvoyCounters, op: EnvoyOp, one: EnvoyCheck<'_>) -> Verdict {
     counters.ask(op, &[one], at(NOW_S)).await.unwrap()[0]
 }
 

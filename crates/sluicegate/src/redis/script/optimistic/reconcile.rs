@@ -5,9 +5,11 @@ use sluicegate_core::time::{NOW_MAX, Timestamp};
 use sluicegate_core::verdict::Decision;
 
 use super::swap::{read_all, write_all};
-use super::{Done, LongError, LongPart, work};
+use super::{Done, OptimisticError, OptimisticPart, work};
 use crate::redis::connection::Link;
-use crate::redis::script::{Ask, AskPart, Plans, ShortOp, Stand, Told, call, told};
+use crate::redis::script::{
+    Combine, RuleRegistry, ScriptOp, ScriptOutcome, ScriptPart, ScriptRequest, decode, encode,
+};
 
 /// How often a record is read and swapped before it is charged without being read. Requests wait
 /// for this.
@@ -19,12 +21,12 @@ const SWAPS_MAX: usize = 8;
 /// When the store gave no answer.
 pub(crate) async fn look(
     link: &Link,
-    plans: &Plans,
-    part: &LongPart,
+    registry: &RuleRegistry,
+    part: &OptimisticPart,
     clock: Option<Timestamp>,
-) -> Result<Vec<Decision>, LongError> {
+) -> Result<Vec<Decision>, OptimisticError> {
     let cost = part.cost.unwrap_or(0);
-    let looked = work(link, plans, std::slice::from_ref(part), clock, |parts, now| {
+    let looked = work(link, registry, std::slice::from_ref(part), clock, |parts, now| {
         let moment = |part: &Part<'_>| Moment { now, spare_capacity: part.spare_capacity };
         let each = parts.iter().flat_map(|part| part.account.look(part.plan, cost, moment(part)));
         Ok(Done { said: each.collect(), writes: false, raises_epoch: false })
@@ -47,16 +49,16 @@ pub(crate) struct Changed {
 /// When the store gave no answer.
 pub(crate) async fn absorb(
     link: &Link,
-    plans: &Plans,
-    part: &LongPart,
+    registry: &RuleRegistry,
+    part: &OptimisticPart,
     admitted: &Account,
     clock: Option<Timestamp>,
-) -> Result<Changed, LongError> {
-    plans.leave(link, &part.charter).await?;
-    let (parts, steps) = (std::slice::from_ref(part), part.charter.steps());
+) -> Result<Changed, OptimisticError> {
+    registry.publish(link, &part.rule).await?;
+    let (parts, steps) = (std::slice::from_ref(part), part.rule.steps());
     let mut now = Timestamp::EPOCH;
     for _ in 0..SWAPS_MAX {
-        let (read_at, mut seats) = read_all(link, plans, parts, clock).await?;
+        let (read_at, mut seats) = read_all(link, registry, parts, clock).await?;
         now = read_at.min(NOW_MAX);
         let Some(seat) = seats.first_mut() else { break };
         seat.account.absorb(steps, admitted, now);
@@ -68,7 +70,7 @@ pub(crate) async fn absorb(
     }
     // Other nodes write faster than this one can swap. Charging what was used most is one call, and
     // never too little.
-    charge(link, part, admitted.used(steps, now), clock).await?.ok_or(LongError::Contended)
+    charge(link, part, admitted.used(steps, now), clock).await?.ok_or(OptimisticError::Contended)
 }
 
 /// No less is used than was observed at this epoch or a later one; whether something had been lost.
@@ -77,15 +79,15 @@ pub(crate) async fn absorb(
 /// When the store gave no answer.
 pub(crate) async fn reassert(
     link: &Link,
-    plans: &Plans,
-    part: &LongPart,
+    registry: &RuleRegistry,
+    part: &OptimisticPart,
     (seen, epoch): (&Account, u64),
     clock: Option<Timestamp>,
-) -> Result<bool, LongError> {
-    let (parts, steps) = (std::slice::from_ref(part), part.charter.steps());
+) -> Result<bool, OptimisticError> {
+    let (parts, steps) = (std::slice::from_ref(part), part.rule.steps());
     let mut deficit = 0;
     for _ in 0..SWAPS_MAX {
-        let (read_at, mut seats) = read_all(link, plans, parts, clock).await?;
+        let (read_at, mut seats) = read_all(link, registry, parts, clock).await?;
         let now = read_at.min(NOW_MAX);
         let Some(seat) = seats.first_mut() else { return Ok(false) };
         // A refund was made that this node does not know of.
@@ -104,21 +106,23 @@ pub(crate) async fn reassert(
         }
     }
     // As above; if other nodes charge the same deficit, a little less passes than might.
-    charge(link, part, deficit, clock).await?.ok_or(LongError::Contended).map(|_| true)
+    charge(link, part, deficit, clock).await?.ok_or(OptimisticError::Contended).map(|_| true)
 }
 
 /// Charges a record whatever is left. Nothing if the script does not take it.
 async fn charge(
     link: &Link,
-    part: &LongPart,
+    part: &OptimisticPart,
     cost: u64,
     clock: Option<Timestamp>,
-) -> Result<Option<Changed>, LongError> {
-    let LongPart { key, charter, .. } = part.clone();
-    let parts = vec![AskPart { key, charter, cost, open: false, stand: Stand::Alone }];
-    let asks = [Ask { parts, op: ShortOp::Charge, holder: None, count: 1 }];
-    let reply = link.call(&call(&asks, clock)).await?;
-    let Some(Told::Done { now, after, .. }) = told(&asks, reply)?.pop() else { return Ok(None) };
+) -> Result<Option<Changed>, OptimisticError> {
+    let OptimisticPart { key, rule, .. } = part.clone();
+    let parts = vec![ScriptPart { key, rule, cost, open: false, combine: Combine::Independent }];
+    let asks = [ScriptRequest { parts, op: ScriptOp::Charge, holder: None, count: 1 }];
+    let reply = link.call(&encode(&asks, clock)).await?;
+    let Some(ScriptOutcome::Decided { now, after, .. }) = decode(&asks, reply)?.pop() else {
+        return Ok(None);
+    };
     let changed = after.into_iter().next();
     Ok(changed.map(|(_, account, epoch)| Changed { at: now, account, epoch }))
 }

@@ -9,11 +9,11 @@ use sluicegate_core::record::{Beside, Found, Member, Record};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::continued;
 
-use super::{LongError, LongPart, used_up};
+use super::{OptimisticError, OptimisticPart, used_up};
 use crate::redis::call::Call;
 use crate::redis::connection::Link;
 use crate::redis::script::request::keys_of;
-use crate::redis::script::{BadReply, Charter, Plans, READ, SWAP};
+use crate::redis::script::{BadReply, READ, RuleRegistry, SWAP, ScriptRule};
 
 /// How long an epoch is remembered of an identity of which nothing else is.
 const EPOCH_KEPT_MS: u64 = 60_000;
@@ -49,22 +49,22 @@ struct ReadSet {
 /// Reads the records of all parts, brought over to their limits; and the time.
 pub(in crate::redis::script) async fn read_all(
     link: &Link,
-    plans: &Plans,
-    parts: &[LongPart],
+    registry: &RuleRegistry,
+    parts: &[OptimisticPart],
     clock: Option<Timestamp>,
-) -> Result<(Timestamp, Vec<Seat>), LongError> {
-    let mut counts: Vec<usize> = parts.iter().map(|part| part.charter.sheet.sets()).collect();
+) -> Result<(Timestamp, Vec<Seat>), OptimisticError> {
+    let mut counts: Vec<usize> = parts.iter().map(|part| part.rule.params.sets()).collect();
     let (mut now, mut reads) = read(link, parts, &counts).await?;
     // Records of other limits may have other sets beside them: these limits have to be known first.
-    let mut old: Vec<Option<Charter>> = parts.iter().map(|_| None).collect();
+    let mut old: Vec<Option<ScriptRule>> = parts.iter().map(|_| None).collect();
     for ((part, seen), (old, count)) in
         parts.iter().zip(&reads).zip(old.iter_mut().zip(&mut counts))
     {
-        let Found::Other(fingerprint) = seen.found(&part.charter) else { continue };
-        if let Some(rule) = plans.find(link, &fingerprint).await? {
-            let charter = Charter::new(rule.plan_at(clock.unwrap_or(now)));
-            *count = (*count).max(charter.sheet.sets());
-            *old = Some(charter);
+        let Found::Other(fingerprint) = seen.found(&part.rule) else { continue };
+        if let Some(rule) = registry.find(link, &fingerprint).await? {
+            let rule = ScriptRule::new(rule.plan_at(clock.unwrap_or(now)));
+            *count = (*count).max(rule.params.sets());
+            *old = Some(rule);
         }
     }
     if old.iter().any(Option::is_some) {
@@ -77,21 +77,21 @@ pub(in crate::redis::script) async fn read_all(
 
 async fn read(
     link: &Link,
-    parts: &[LongPart],
+    parts: &[OptimisticPart],
     counts: &[usize],
-) -> Result<(Timestamp, Vec<Read>), LongError> {
+) -> Result<(Timestamp, Vec<Read>), OptimisticError> {
     let keys = parts.iter().zip(counts).flat_map(|(part, sets)| keys_of(&part.key, *sets));
     let args = counts.iter().map(|count| count.to_string().into_bytes()).collect();
     let reply = link.call(&Call { script: &READ, keys: keys.collect(), args }).await?;
-    let Value::Array(values) = reply else { return Err(LongError::BadReply) };
+    let Value::Array(values) = reply else { return Err(OptimisticError::BadReply) };
     let mut values = values.into_iter();
-    let Some(Value::Int(now)) = values.next() else { return Err(LongError::BadReply) };
+    let Some(Value::Int(now)) = values.next() else { return Err(OptimisticError::BadReply) };
     let mut reads = Vec::with_capacity(parts.len());
     for count in counts {
         let text = match values.next() {
             Some(Value::BulkString(text)) => Some(text),
             Some(Value::Nil) => None,
-            _ => return Err(LongError::BadReply),
+            _ => return Err(OptimisticError::BadReply),
         };
         let sets: Result<_, BadReply> = (0..*count).map(|_| read_set(values.next())).collect();
         reads.push(Read { text, sets: sets? });
@@ -120,11 +120,11 @@ fn read_set(value: Option<Value>) -> Result<ReadSet, BadReply> {
 pub(super) async fn write_all(
     link: &Link,
     seats: &mut [Seat],
-    parts: &[LongPart],
+    parts: &[OptimisticPart],
     raises_epoch: bool,
     now: Timestamp,
     clock_is_given: bool,
-) -> Result<bool, LongError> {
+) -> Result<bool, OptimisticError> {
     let (mut keys, mut args) = (Vec::new(), Vec::new());
     for (seat, part) in seats.iter_mut().zip(parts) {
         if raises_epoch || seat.brought_over {
@@ -138,16 +138,16 @@ pub(super) async fn write_all(
     match reply {
         Value::Int(1) => Ok(true),
         Value::Int(0) => Ok(false),
-        _ => Err(LongError::BadReply),
+        _ => Err(OptimisticError::BadReply),
     }
 }
 
 // === impl Read ===
 
 impl Read {
-    fn found(&self, charter: &Charter) -> Found {
+    fn found(&self, rule: &ScriptRule) -> Found {
         match &self.text {
-            Some(text) => Record::read(text, &self.beside(), charter.steps(), &charter.sheet),
+            Some(text) => Record::read(text, &self.beside(), rule.steps(), &rule.params),
             None => Found::Record(Record::default()),
         }
     }
@@ -156,7 +156,7 @@ impl Read {
         self.sets.iter().map(|set| Beside::Whole(set.members.clone())).collect()
     }
 
-    fn seat(self, part: &LongPart, old: Option<&Charter>, now: Timestamp) -> Seat {
+    fn seat(self, part: &OptimisticPart, old: Option<&ScriptRule>, now: Timestamp) -> Seat {
         let mut seat = Seat {
             epoch: 0,
             account: Account::default(),
@@ -165,7 +165,7 @@ impl Read {
             text: None,
             sets: Vec::new(),
         };
-        match self.found(&part.charter) {
+        match self.found(&part.rule) {
             Found::Record(Record { epoch, account }) => {
                 // What is pending and has run out is given back by whatever comes next.
                 seat.epoch = epoch;
@@ -177,13 +177,13 @@ impl Read {
                 let found = old.map(|old| (old, self.found(old)));
                 match found {
                     Some((old, Found::Record(Record { epoch, mut account }))) => {
-                        let (from, to) = (&old.plan.rule.limits, &part.charter.plan.rule.limits);
+                        let (from, to) = (&old.plan.rule.limits, &part.rule.plan.rule.limits);
                         let from = continued(to, from);
-                        account.change(old.steps(), part.charter.steps(), &from, part.keep, now);
+                        account.change(old.steps(), part.rule.steps(), &from, part.keep, now);
                         (seat.epoch, seat.account) = (epoch, account);
                     }
                     Some(_) => seat.garbage = true,
-                    None => seat.account = used_up(&part.charter, now),
+                    None => seat.account = used_up(&part.rule, now),
                 }
             }
         }
@@ -211,13 +211,13 @@ impl Seat {
     }
 
     /// What the script that writes is told: what was, what is to be, and for how long.
-    fn to_be(&self, part: &LongPart, now: Timestamp, clock_is_given: bool) -> Vec<Vec<u8>> {
-        let charter = &part.charter;
+    fn to_be(&self, part: &OptimisticPart, now: Timestamp, clock_is_given: bool) -> Vec<Vec<u8>> {
+        let rule = &part.rule;
         let record = Record { epoch: self.epoch, account: self.account.clone() };
-        let (text, mut sets) = record.write(charter.steps(), &charter.sheet);
+        let (text, mut sets) = record.write(rule.steps(), &rule.params);
         let empty = self.account.is_new();
         let gone = empty && self.epoch == 0;
-        let left = self.account.expires_at(charter.steps()).since(now).as_micros();
+        let left = self.account.expires_at(rule.steps()).since(now).as_micros();
         let ms = match clock_is_given {
             true => GIVEN_CLOCK_MS,
             false => left.div_ceil(1_000).max(if empty { EPOCH_KEPT_MS } else { 1 }),
@@ -238,8 +238,8 @@ impl Seat {
                 (was.iter().collect(), is.iter().collect());
             let (leave, come): (Vec<_>, Vec<_>) =
                 (was.difference(&is).collect(), is.difference(&was).collect());
-            let leaving = if clears { "-1".to_owned() } else { leave.len().to_string() };
-            args.extend([leaving, come.len().to_string()].map(String::into_bytes));
+            let publishing = if clears { "-1".to_owned() } else { leave.len().to_string() };
+            args.extend([publishing, come.len().to_string()].map(String::into_bytes));
             args.extend(leave.iter().map(|member| member.name.clone().into_bytes()));
             for member in come {
                 args.extend(

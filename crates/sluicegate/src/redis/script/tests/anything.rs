@@ -10,7 +10,7 @@ use sluicegate_core::op::Op;
 use sluicegate_core::time::Span;
 
 use crate::plan::Rule;
-use crate::redis::script::{ShortOp, Stand};
+use crate::redis::script::{Combine, ScriptOp};
 
 /// How many identities there are. Each has limits of its own.
 pub(super) const KEYS: usize = 3;
@@ -115,7 +115,7 @@ pub(super) struct Leasing {
 
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
-    pub(super) op: ShortOp,
+    pub(super) op: ScriptOp,
     pub(super) parts: Vec<AskedPart>,
     pub(super) holder: Option<Holder>,
     pub(super) count: u32,
@@ -126,7 +126,7 @@ pub(super) struct AskedPart {
     pub(super) key: usize,
     pub(super) cost: u64,
     pub(super) open: bool,
-    pub(super) stand: Stand,
+    pub(super) combine: Combine,
 }
 
 /// Limits and a mode as they are written.
@@ -242,8 +242,8 @@ pub(super) fn logs() -> [Ruled; KEYS] {
 pub(super) fn hit_on_an_edge() -> impl Strategy<Value = Turn> {
     let on = prop::sample::select(&[0i64, 0, 1_000_000, 2_000_000, 3_000_000, 5_000_000][..]);
     (on, 0..KEYS, 1..3u64).prop_map(|(on, key, cost)| {
-        let part = AskedPart { key, cost, open: false, stand: Stand::Alone };
-        let asked = Asked { op: ShortOp::Hit, parts: vec![part], holder: None, count: 1 };
+        let part = AskedPart { key, cost, open: false, combine: Combine::Independent };
+        let asked = Asked { op: ScriptOp::Hit, parts: vec![part], holder: None, count: 1 };
         Turn { on, event: Event::Asks(vec![asked]) }
     })
 }
@@ -281,22 +281,23 @@ fn keep() -> impl Strategy<Value = Keep> {
 
 fn asked() -> impl Strategy<Value = Asked> {
     let op = prop_oneof![
-        10 => Just(ShortOp::Hit),
-        1 => Just(ShortOp::Charge),
-        2 => Just(ShortOp::Refund),
+        10 => Just(ScriptOp::Hit),
+        1 => Just(ScriptOp::Charge),
+        2 => Just(ScriptOp::Refund),
     ];
-    let stand =
-        prop::sample::select(&[Stand::Alone, Stand::Quota, Stand::Together, Stand::Together][..]);
-    let part = (0..KEYS, cost(), any::<bool>(), stand)
-        .prop_map(|(key, cost, open, stand)| AskedPart { key, cost, open, stand });
+    let combine = prop::sample::select(
+        &[Combine::Independent, Combine::Quota, Combine::AllOrNothing, Combine::AllOrNothing][..],
+    );
+    let part = (0..KEYS, cost(), any::<bool>(), combine)
+        .prop_map(|(key, cost, open, combine)| AskedPart { key, cost, open, combine });
     let count = prop_oneof![6 => Just(1u32), 2 => 2..6u32];
     (op, prop::collection::vec(part, 1..4), prop::option::weighted(0.9, holder()), count).prop_map(
         |(op, mut parts, holder, count)| {
-            // Those who stand together are of different identities.
+            // Those who combine together are of different identities.
             let mut seen = Vec::new();
-            for part in parts.iter_mut().filter(|part| part.stand == Stand::Together) {
+            for part in parts.iter_mut().filter(|part| part.combine == Combine::AllOrNothing) {
                 if seen.contains(&part.key) {
-                    part.stand = Stand::Alone;
+                    part.combine = Combine::Independent;
                 }
                 seen.push(part.key);
             }

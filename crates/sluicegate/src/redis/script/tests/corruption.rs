@@ -17,14 +17,14 @@ pub(super) enum Step {
 /// A corruption.
 #[derive(Debug, Clone)]
 pub(super) enum Damage {
-    /// Any bytes in place of the record.
+    /// Any bytes in index of the record.
     Bytes(Vec<u8>),
     /// Words in the letters of records, behind the fingerprint of the limits.
     Words { epoch: String, words: String },
     /// A piece of the record is replaced, as far into it as `at` of 1,000.
     Edit { at: usize, remove: usize, with: String },
-    /// Another type in place of the record (0) or of a set beside it.
-    Type { place: usize, kind: &'static str },
+    /// Another type in index of the record (0) or of a set beside it.
+    Type { index: usize, kind: &'static str },
     /// A member that is added to a set.
     Member { set: usize, score: String, name: Vec<u8> },
     /// All members of a set get another score.
@@ -53,7 +53,7 @@ fn damage() -> impl Strategy<Value = Damage> {
         6 => (0..1_000usize, 0..12usize, edit())
             .prop_map(|(at, remove, with)| Damage::Edit { at, remove, with }),
         2 => (0..=SETS, prop::sample::select(&["HSET", "RPUSH", "SET", "ZADD", "SADD"][..]))
-            .prop_map(|(place, kind)| Damage::Type { place, kind }),
+            .prop_map(|(index, kind)| Damage::Type { index, kind }),
         4 => (set(), score(), member())
             .prop_map(|(set, score, name)| Damage::Member { set, score, name }),
         1 => (set(), score()).prop_map(|(set, score)| Damage::Scores { set, score }),

@@ -26,9 +26,9 @@ fn logs_let_go_at_the_very_edge() {
     let config = ProptestConfig { cases: 60, ..config() };
     let checked = TestRunner::new(config).run(&(0..1_000_000u64, turns), |(start, turns)| {
         let mut world = bench.world(start, &logs());
-        for (place, turn) in turns.iter().enumerate() {
+        for (index, turn) in turns.iter().enumerate() {
             let took: Result<(), String> = world.take(turn);
-            took.map_err(|said| TestCaseError::fail(told(place, turn, said)))?;
+            took.map_err(|said| TestCaseError::fail(told(index, turn, said)))?;
         }
         Ok(())
     });
@@ -45,9 +45,9 @@ fn the_store_answers_as_the_core_does_and_keeps_what_it_keeps() {
     let ways = std::cell::Cell::new((0, 0));
     let checked = TestRunner::new(config()).run(&input, |(start, rules, turns)| {
         let mut world = bench.world(start, &rules);
-        for (place, turn) in turns.iter().enumerate() {
+        for (index, turn) in turns.iter().enumerate() {
             let took: Result<(), String> = world.take(turn);
-            let told = |said: String| told(place, turn, said);
+            let told = |said: String| told(index, turn, said);
             took.map_err(|said| TestCaseError::fail(told(said)))?;
         }
         ways.set((ways.get().0 + world.ways.0, ways.get().1 + world.ways.1));
@@ -70,12 +70,12 @@ fn corruption_is_confined_to_its_identity() {
     let input = (start, prop::collection::vec(ruled(), KEYS), steps);
     let checked = TestRunner::new(config()).run(&input, |(start, rules, steps)| {
         let mut world = bench.world(start, &rules).with_victim(VICTIM);
-        for (place, step) in steps.iter().enumerate() {
+        for (index, step) in steps.iter().enumerate() {
             match step {
                 Step::Damage(damage) => world.damage(damage),
                 Step::Turn(turn) => {
                     let took: Result<(), String> = world.take(turn);
-                    took.map_err(|said| TestCaseError::fail(told(place, turn, said)))?;
+                    took.map_err(|said| TestCaseError::fail(told(index, turn, said)))?;
                 }
             }
         }
@@ -97,9 +97,9 @@ fn leases_are_granted_and_kept_as_the_core_does() {
     let leased = std::cell::Cell::new((0, 0));
     let checked = TestRunner::new(config()).run(&input, |(start, rules, turns)| {
         let mut world = bench.world(start, &rules);
-        for (place, turn) in turns.iter().enumerate() {
+        for (index, turn) in turns.iter().enumerate() {
             let took: Result<(), String> = world.take(turn);
-            took.map_err(|said| TestCaseError::fail(told(place, turn, said)))?;
+            took.map_err(|said| TestCaseError::fail(told(index, turn, said)))?;
         }
         leased.set((leased.get().0 + world.leased.0, leased.get().1 + world.leased.1));
         Ok(())
@@ -112,8 +112,8 @@ fn leases_are_granted_and_kept_as_the_core_does() {
     assert!(heard > 2 * long, "{heard} heard, {long} long: hardly anything was leased");
 }
 
-fn told(place: usize, turn: &Turn, said: String) -> String {
-    format!("turn {place}, {turn:?}: {said}")
+fn told(index: usize, turn: &Turn, said: String) -> String {
+    format!("turn {index}, {turn:?}: {said}")
 }
 
 /// Also where nobody compared them.

@@ -21,9 +21,10 @@ use super::anything::{Asked, EDGE_EVERY, Event, KEYS, NEXT_EDGE, Ruled, Turn};
 use crate::memory::UNCOUNTED;
 use crate::plan::Rule;
 use crate::redis::connection::{Address, Link, LinkOptions};
-use crate::redis::script::optimistic::{self, LongError, LongPart};
+use crate::redis::script::optimistic::{self, OptimisticError, OptimisticPart};
 use crate::redis::script::{
-    Answered, Ask, AskPart, Charter, Plans, ShortOp, Stand, Told, apply, ask_long, call, told,
+    Combine, RuleRegistry, ScriptAnswer, ScriptOp, ScriptOutcome, ScriptPart, ScriptRequest,
+    ScriptRule, apply, decide_optimistically, decode, encode,
 };
 
 /// A server, and the way to it.
@@ -31,7 +32,7 @@ pub(super) struct Bench {
     _server: Single,
     runtime: Runtime,
     link: Link,
-    plans: Plans,
+    registry: RuleRegistry,
     next: std::cell::Cell<u64>,
 }
 
@@ -64,8 +65,8 @@ impl Bench {
         let options = LinkOptions { timeout: ample, connect_timeout: ample, ..Default::default() };
         let address = Address::parse(server.url()).unwrap();
         let link = runtime.block_on(async { Link::open(address, options) }).unwrap();
-        let plans = Plans::new(b"t:");
-        Self { _server: server, runtime, link, plans, next: std::cell::Cell::new(0) }
+        let registry = RuleRegistry::new(b"t:");
+        Self { _server: server, runtime, link, registry, next: std::cell::Cell::new(0) }
     }
 
     pub(super) fn world(&self, start: u64, rules: &[Ruled]) -> World<'_> {
@@ -97,13 +98,13 @@ impl World<'_> {
     pub(super) fn recover_victim(&mut self) -> Result<(), String> {
         let Some(victim) = self.victim else { return Ok(()) };
         let part = [self.long_part(victim, false)];
-        let Bench { link, plans, .. } = &self.bench;
-        let charge = apply(link, plans, &part, Op::Charge { cost: 1 }, Some(self.now));
+        let Bench { link, registry, .. } = &self.bench;
+        let charge = apply(link, registry, &part, Op::Charge { cost: 1 }, Some(self.now));
         match self.bench.run(charge) {
-            Err(LongError::Refused(_)) => return Ok(()),
+            Err(OptimisticError::Refused(_)) => return Ok(()),
             done => done.map_err(|error| error.to_string())?,
         };
-        let read = optimistic::read_all(link, plans, &part, Some(self.now));
+        let read = optimistic::read_all(link, registry, &part, Some(self.now));
         let (_, seats) = self.bench.run(read).map_err(|error| error.to_string())?;
         if seats[0].garbage { Err(format!("still damaged: {}", seats[0].shown())) } else { Ok(()) }
     }
@@ -132,118 +133,120 @@ impl World<'_> {
     fn ask(&mut self, asks: &[Asked]) -> Result<(), String> {
         for asked in asks {
             for part in &asked.parts {
-                self.leave_plan(part.key);
+                self.publish_rule(part.key);
             }
         }
-        let sent: Vec<Ask> = asks.iter().map(|asked| self.ask_of(asked)).collect();
+        let sent: Vec<ScriptRequest> = asks.iter().map(|asked| self.ask_of(asked)).collect();
         let clock = Some(self.now);
-        let reply = self.bench.run(self.bench.link.call(&call(&sent, clock)));
+        let reply = self.bench.run(self.bench.link.call(&encode(&sent, clock)));
         let reply = reply.map_err(|error| error.to_string())?;
-        let all = told(&sent, reply.clone()).map_err(|error| format!("{error}: {reply:?}"));
+        let all = decode(&sent, reply.clone()).map_err(|error| format!("{error}: {reply:?}"));
         let all = all?;
         // What goes the long way goes after the others, and they know nothing of it.
         let (mut wanted, mut later) = (Vec::new(), Vec::new());
-        for (place, said) in all.iter().enumerate() {
+        for (index, said) in all.iter().enumerate() {
             match said {
-                Told::Done { each, now, .. } => {
+                ScriptOutcome::Decided { each, now, .. } => {
                     same("the time", &(*now, self.now), &(self.now, self.now))?;
                     self.ways.0 += 1;
-                    wanted.push((place, each.clone()));
+                    wanted.push((index, each.clone()));
                 }
-                Told::LongWay => {
+                ScriptOutcome::Unsupported => {
                     self.ways.1 += 1;
-                    later.push(place);
+                    later.push(index);
                 }
             }
         }
-        for (place, each) in wanted {
-            if !self.is_victim(asks[place].parts[0].key) {
-                same("asked", &each, &self.model(&asks[place]))?;
+        for (index, each) in wanted {
+            if !self.is_victim(asks[index].parts[0].key) {
+                same("asked", &each, &self.model(&asks[index]))?;
             }
         }
-        for place in later {
-            let long = ask_long(&self.bench.link, &self.bench.plans, &sent[place], clock);
+        for index in later {
+            let long =
+                decide_optimistically(&self.bench.link, &self.bench.registry, &sent[index], clock);
             let each = self.bench.run(long).map_err(|error| error.to_string())?.each;
-            if !self.is_victim(asks[place].parts[0].key) {
-                same("asked the long way", &each, &self.model(&asks[place]))?;
+            if !self.is_victim(asks[index].parts[0].key) {
+                same("asked the long way", &each, &self.model(&asks[index]))?;
             }
         }
         Ok(())
     }
 
-    fn ask_of(&self, asked: &Asked) -> Ask {
-        let part = |part: &super::anything::AskedPart| AskPart {
+    fn ask_of(&self, asked: &Asked) -> ScriptRequest {
+        let part = |part: &super::anything::AskedPart| ScriptPart {
             key: self.key(part.key),
-            charter: self.charter(part.key),
+            rule: self.rule(part.key),
             cost: part.cost,
             open: part.open,
-            stand: part.stand,
+            combine: part.combine,
         };
         let parts = asked.parts.iter().map(part).collect();
-        Ask { parts, op: asked.op, holder: asked.holder, count: asked.count }
+        ScriptRequest { parts, op: asked.op, holder: asked.holder, count: asked.count }
     }
 
     /// What the core says to an ask, by the rules of the engine.
-    fn model(&mut self, asked: &Asked) -> Vec<Answered> {
+    fn model(&mut self, asked: &Asked) -> Vec<ScriptAnswer> {
         (0..asked.count).map(|_| self.model_once(asked)).collect()
     }
 
-    fn model_once(&mut self, asked: &Asked) -> Answered {
+    fn model_once(&mut self, asked: &Asked) -> ScriptAnswer {
         let mut verdicts = vec![UNCOUNTED; asked.parts.len()];
         let (mut denied, mut quotas) = (false, Vec::new());
-        let hits = asked.op == ShortOp::Hit;
-        let together = |stand: Stand| stand == Stand::Together;
+        let hits = asked.op == ScriptOp::Hit;
+        let together = |combine: Combine| combine == Combine::AllOrNothing;
         // Who stands together is refused together, also where each is given something by itself.
         let sent = self.ask_of(asked);
-        for (place, part) in asked.parts.iter().enumerate() {
-            if hits && together(part.stand) || !hits && sent.refuses(&sent.parts[place]) {
+        for (index, part) in asked.parts.iter().enumerate() {
+            if hits && together(part.combine) || !hits && sent.refuses(&sent.parts[index]) {
                 continue;
             }
             let op = op_of(asked.op, part.cost, asked.holder);
             let moment = Moment { now: self.now, spare_capacity: part.open };
             let plan = self.rules[part.key].plan_at(self.now);
             if let Ok(answer) = self.accounts[part.key].apply(&plan.steps, op, moment) {
-                verdicts[place] = answer.verdict;
+                verdicts[index] = answer.verdict;
             }
-            let no = !verdicts[place].is_allowed();
-            match part.stand {
-                Stand::Quota => quotas.push(no),
+            let no = !verdicts[index].is_allowed();
+            match part.combine {
+                Combine::Quota => quotas.push(no),
                 _ => denied |= no,
             }
         }
         let mut allowed = !denied && (quotas.is_empty() || quotas.contains(&false));
-        if hits && asked.parts.iter().any(|part| together(part.stand)) {
-            let places: Vec<usize> =
-                (0..asked.parts.len()).filter(|at| together(asked.parts[*at].stand)).collect();
-            let cost = places.iter().map(|at| asked.parts[*at].cost).max().unwrap();
+        if hits && asked.parts.iter().any(|part| together(part.combine)) {
+            let indices: Vec<usize> =
+                (0..asked.parts.len()).filter(|at| together(asked.parts[*at].combine)).collect();
+            let cost = indices.iter().map(|at| asked.parts[*at].cost).max().unwrap();
             let op = if allowed { op_of(asked.op, cost, asked.holder) } else { Op::Peek { cost } };
-            let some: Vec<_> = places
+            let some: Vec<_> = indices
                 .iter()
                 .map(|at| &asked.parts[*at])
                 .map(|p| (p.key, p.open, Some(p.cost)))
                 .collect();
             // Refused as a hit is refused as a look too.
-            let refused = sent.refuses(&sent.parts[places[0]]);
+            let refused = sent.refuses(&sent.parts[indices[0]]);
             if !refused && let Ok((answer, mut each)) = self.core(op, &some) {
                 if let [only] = each.as_mut_slice() {
                     *only = answer.verdict;
                 }
-                for (at, verdict) in places.into_iter().zip(each) {
+                for (at, verdict) in indices.into_iter().zip(each) {
                     verdicts[at] = verdict;
                     allowed &= verdict.is_allowed();
                 }
             }
         }
-        Answered { allowed, verdicts }
+        ScriptAnswer { allowed, verdicts }
     }
 
     fn long(&mut self, op: Op, keys: &[usize], open: bool) -> Result<(), String> {
-        keys.iter().for_each(|key| self.leave_plan(*key));
-        let parts: Vec<LongPart> = keys.iter().map(|key| self.long_part(*key, open)).collect();
-        let said = apply(&self.bench.link, &self.bench.plans, &parts, op, Some(self.now));
+        keys.iter().for_each(|key| self.publish_rule(*key));
+        let parts: Vec<OptimisticPart> =
+            keys.iter().map(|key| self.long_part(*key, open)).collect();
+        let said = apply(&self.bench.link, &self.bench.registry, &parts, op, Some(self.now));
         let said = match self.bench.run(said) {
             Ok(said) => Ok((said.answer, said.each)),
-            Err(LongError::Refused(refusal)) => Err(refusal),
+            Err(OptimisticError::Refused(refusal)) => Err(refusal),
             Err(error) => return Err(error.to_string()),
         };
         if keys.iter().any(|key| self.is_victim(*key)) {
@@ -255,8 +258,13 @@ impl World<'_> {
 
     fn renew(&mut self, key: usize, holder: Holder) -> Result<(), String> {
         let part = self.long_part(key, false);
-        let said =
-            optimistic::renew(&self.bench.link, &self.bench.plans, &part, holder, Some(self.now));
+        let said = optimistic::renew(
+            &self.bench.link,
+            &self.bench.registry,
+            &part,
+            holder,
+            Some(self.now),
+        );
         let said = self.bench.run(said).map_err(|error| error.to_string())?;
         if self.is_victim(key) {
             return Ok(());
@@ -267,8 +275,13 @@ impl World<'_> {
 
     fn forget(&mut self, key: usize, holder: Holder) -> Result<(), String> {
         let part = self.long_part(key, false);
-        let said =
-            optimistic::forget(&self.bench.link, &self.bench.plans, &part, holder, Some(self.now));
+        let said = optimistic::forget(
+            &self.bench.link,
+            &self.bench.registry,
+            &part,
+            holder,
+            Some(self.now),
+        );
         self.bench.run(said).map_err(|error| error.to_string())?;
         self.accounts[key].forget(holder);
         Ok(())
@@ -280,16 +293,16 @@ impl World<'_> {
         let (was, is) = (old.plan_at(self.now), self.rules[key].plan_at(self.now));
         let from = continued(&self.rules[key].limits, &old.limits);
         self.accounts[key].change(&was.steps, &is.steps, &from, keep, self.now);
-        let part = LongPart { keep, ..self.long_part(key, false) };
+        let part = OptimisticPart { keep, ..self.long_part(key, false) };
         let look = Op::Peek { cost: 0 };
-        let was = Charter::new(was);
-        if self.charter(key).sheet.fingerprint() == was.sheet.fingerprint() {
-            let Bench { link, plans, .. } = &self.bench;
-            let said = optimistic::change(link, plans, &part, &was, Some(self.now));
+        let was = ScriptRule::new(was);
+        if self.rule(key).params.fingerprint() == was.params.fingerprint() {
+            let Bench { link, registry, .. } = &self.bench;
+            let said = optimistic::change(link, registry, &part, &was, Some(self.now));
             return self.bench.run(said).map_err(|error| error.to_string());
         }
         let parts = [part];
-        let said = apply(&self.bench.link, &self.bench.plans, &parts, look, Some(self.now));
+        let said = apply(&self.bench.link, &self.bench.registry, &parts, look, Some(self.now));
         self.bench.run(said).map_err(|error| error.to_string())?;
         Ok(())
     }
@@ -300,11 +313,11 @@ impl World<'_> {
         op: Op,
         some: &[(usize, bool, Option<u64>)],
     ) -> Result<(Answer, Vec<Verdict>), Refusal> {
-        let plans: Vec<_> =
+        let registry: Vec<_> =
             some.iter().map(|(key, ..)| self.rules[*key].plan_at(self.now)).collect();
         let mut accounts: Vec<Account> =
             some.iter().map(|(key, ..)| self.accounts[*key].clone()).collect();
-        let parts = accounts.iter_mut().zip(&plans).zip(some);
+        let parts = accounts.iter_mut().zip(&registry).zip(some);
         let mut parts: Vec<Part<'_>> = parts
             .map(|((account, plan), (_, open, cost))| Part {
                 plan: &plan.steps,
@@ -328,7 +341,7 @@ impl World<'_> {
             let part = self.long_part(key, false);
             let read = optimistic::read_all(
                 &self.bench.link,
-                &self.bench.plans,
+                &self.bench.registry,
                 std::slice::from_ref(&part),
                 Some(self.now),
             );
@@ -354,38 +367,39 @@ impl World<'_> {
     /// How often the store was given something back.
     fn epoch(&self, key: usize) -> Result<u64, String> {
         let part = [self.long_part(key, false)];
-        let read = optimistic::read_all(&self.bench.link, &self.bench.plans, &part, Some(self.now));
+        let read =
+            optimistic::read_all(&self.bench.link, &self.bench.registry, &part, Some(self.now));
         let (_, seats) = self.bench.run(read).map_err(|error| error.to_string())?;
         Ok(seats[0].epoch)
     }
 
     /// An account rolled forward to now, as it would be written.
     fn settled(&self, key: usize, mut account: Account) -> (String, Vec<Vec<Member>>) {
-        let charter = self.charter(key);
+        let rule = self.rule(key);
         // Nobody has this id: nothing but the time happens.
-        account.renew(charter.steps(), Holder(u64::MAX), self.now);
-        let (text, mut sets) = Record { epoch: 0, account }.write(charter.steps(), &charter.sheet);
+        account.renew(rule.steps(), Holder(u64::MAX), self.now);
+        let (text, mut sets) = Record { epoch: 0, account }.write(rule.steps(), &rule.params);
         sets.iter_mut().for_each(|set| set.sort());
         (text, sets)
     }
 
-    fn leave_plan(&self, key: usize) {
-        let charter = self.charter(key);
-        self.bench.run(self.bench.plans.leave(&self.bench.link, &charter)).unwrap();
+    fn publish_rule(&self, key: usize) {
+        let rule = self.rule(key);
+        self.bench.run(self.bench.registry.publish(&self.bench.link, &rule)).unwrap();
     }
 
-    fn charter(&self, key: usize) -> Arc<Charter> {
-        Arc::new(Charter::new(self.rules[key].plan_at(self.now)))
+    fn rule(&self, key: usize) -> Arc<ScriptRule> {
+        Arc::new(ScriptRule::new(self.rules[key].plan_at(self.now)))
     }
 
     fn key(&self, key: usize) -> Arc<[u8]> {
         format!("t:{{{}.{key}}}", self.name).into_bytes().into()
     }
 
-    fn long_part(&self, key: usize, open: bool) -> LongPart {
-        LongPart {
+    fn long_part(&self, key: usize, open: bool) -> OptimisticPart {
+        OptimisticPart {
             key: self.key(key),
-            charter: self.charter(key),
+            rule: self.rule(key),
             open,
             cost: None,
             keep: Keep::Used,
@@ -399,11 +413,11 @@ impl Bench {
     }
 }
 
-fn op_of(op: ShortOp, cost: u64, holder: Option<Holder>) -> Op {
+fn op_of(op: ScriptOp, cost: u64, holder: Option<Holder>) -> Op {
     match op {
-        ShortOp::Hit => Op::Hit { cost, holder },
-        ShortOp::Charge => Op::Charge { cost },
-        ShortOp::Refund => Op::Refund { cost },
+        ScriptOp::Hit => Op::Hit { cost, holder },
+        ScriptOp::Charge => Op::Charge { cost },
+        ScriptOp::Refund => Op::Refund { cost },
     }
 }
 

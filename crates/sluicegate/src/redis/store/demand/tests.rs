@@ -26,7 +26,7 @@ proptest! {
         is_late in prop::collection::vec(any::<bool>(), 12),
     ) {
         let live = demands.len() as u64;
-        let round = |place: usize| demands.iter().map(|three| three[place]).collect::<Vec<u64>>();
+        let round = |index: usize| demands.iter().map(|three| three[index]).collect::<Vec<u64>>();
         let (first, second, third) = (round(0), round(1), round(2));
         let whole = 1_i64 << 50;
         let mut shares = 0;

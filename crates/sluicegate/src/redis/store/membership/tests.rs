@@ -91,8 +91,8 @@ async fn demand_may_turn_at_any_time_and_shares_never_add_up_to_more() {
     let mut demands: Vec<Demand> = nodes.iter().map(|node| Demand::of(node, "rule", 100)).collect();
     live(6, &clock, &stores, &demands.iter().collect::<Vec<_>>()).await;
     for turn in 0..24 {
-        for (place, demand) in demands.iter_mut().enumerate() {
-            demand.per_second = if place == turn / 2 % 4 { 100_000 } else { 10 };
+        for (index, demand) in demands.iter_mut().enumerate() {
+            demand.per_second = if index == turn / 2 % 4 { 100_000 } else { 10 };
         }
         let all: Vec<&Demand> = demands.iter().collect();
         // Each node says hello at its own time, and the store may be gone after each.

@@ -8,7 +8,7 @@ use sluicegate_rules::calendar::{Calendar, CalendarUnit};
 
 use super::*;
 use crate::engine::shared::eventual::book::{Book, serves};
-use crate::redis::sync::Heard;
+use crate::redis::sync::SyncReply;
 
 #[derive(Debug, Clone, Copy)]
 enum Turn {
@@ -74,7 +74,7 @@ fn a_node_that_is_alone_answers_what_the_core_answers() {
             if let Turn::Reset = turn {
                 epoch += 1;
             }
-            let heard = Heard { at: at(now), epoch, own: Vec::new(), others: Vec::new() };
+            let heard = SyncReply { at: at(now), epoch, own: Vec::new(), others: Vec::new() };
             book.hears(&heard, 0, (tick, tick));
             let op = match turn {
                 Turn::Hit(cost) => Op::Hit { cost, holder: None },

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::shared::eventual::book::{Book, Seen};
-use crate::redis::sync::{Heard, SyncOp};
+use crate::redis::sync::{SyncOp, SyncReply};
 
 const INTERVAL: Span = Span::from_millis(100);
 /// Ten seconds, of which one begins here.
@@ -16,10 +16,10 @@ fn tick(ms: u64) -> Timestamp {
 }
 
 /// So many milliseconds into the window others have so many.
-fn heard(ms: u64, others: i64) -> Heard {
+fn heard(ms: u64, others: i64) -> SyncReply {
     let name = WINDOW.as_micros().to_string().into();
     let others = vec![(name, at(START), others)];
-    Heard { at: at(START + 1_000 * ms), epoch: 0, own: Vec::new(), others }
+    SyncReply { at: at(START + 1_000 * ms), epoch: 0, own: Vec::new(), others }
 }
 
 fn hear(book: &mut Book, ms: u64, others: i64) -> Seen {
@@ -56,7 +56,7 @@ fn a_clock_that_steps_back_a_little_stands_still_and_far_begins_anew() {
     hear(&mut book, 10, 0);
     assert!(book.hit(&rule, 8, INTERVAL, tick(10)).unwrap().is_allowed());
     // Another server answers, ten milliseconds before the window began.
-    let back = |ago: Span| Heard { at: at(START).before(ago), ..heard(0, 0) };
+    let back = |ago: Span| SyncReply { at: at(START).before(ago), ..heard(0, 0) };
     book.hears(&back(Span::from_millis(10)), 0, (tick(20), tick(20)));
     assert_eq!(book.peek(&rule, 1, INTERVAL, tick(20)).unwrap().remaining, Some(2));
     book.hears(&back(Span::from_secs(3_600)), 0, (tick(30), tick(30)));
@@ -91,7 +91,7 @@ fn what_the_store_forgot_is_not_forgotten_here() {
     let rule = rule(vec![fixed(100, WINDOW)]);
     let mut book = Book::new(&rule);
     hear(&mut book, 1_000, 20);
-    let forgot = Heard { others: Vec::new(), ..heard(1_050, 0) };
+    let forgot = SyncReply { others: Vec::new(), ..heard(1_050, 0) };
     book.hears(&forgot, 0, (tick(1_050), tick(1_050)));
     assert_eq!(book.peek(&rule, 1, INTERVAL, tick(1_060)).unwrap().remaining, Some(80));
 }
@@ -100,9 +100,9 @@ fn what_the_store_forgot_is_not_forgotten_here() {
 fn who_has_counted_nothing_only_looks_and_who_has_is_untold_until_it_is_heard() {
     let rule = rule(vec![fixed(100, WINDOW)]);
     let mut book = Book::new(&rule);
-    assert_eq!(book.tells(tick(0)).op, SyncOp::LookAtAll);
+    assert_eq!(book.tells(tick(0)).op, SyncOp::PullAll);
     hear(&mut book, 0, 0);
-    assert_eq!(book.tells(tick(0)).op, SyncOp::Look);
+    assert_eq!(book.tells(tick(0)).op, SyncOp::Pull);
     book.hit(&rule, 3, INTERVAL, tick(10)).unwrap();
     assert!(book.is_untold(tick(10)));
     let telling = book.tells(tick(10));

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use super::*;
 use crate::clock::ManualClock;
 use crate::engine::shared::eventual::book::{Book, Telling};
-use crate::redis::sync::{Heard, Push};
+use crate::redis::sync::{SyncReply, SyncRequest};
 
 const NODES: usize = 3;
 const WINDOW: u64 = 10_000_000;
@@ -71,8 +71,8 @@ type Counts = BTreeMap<(u64, u64), (u64, u64)>;
 /// Something on its way.
 #[derive(Debug, Clone)]
 enum Message {
-    Push { name: usize, push: Push, version: u64, sent: Timestamp },
-    Answer { name: usize, heard: Heard, version: u64, sent: Timestamp, knows: Counts },
+    Push { name: usize, push: SyncRequest, version: u64, sent: Timestamp },
+    Answer { name: usize, heard: SyncReply, version: u64, sent: Timestamp, knows: Counts },
 }
 
 struct Node {
@@ -208,7 +208,7 @@ impl World<'_> {
     fn message(&mut self, node: usize) -> Message {
         let sent = self.tick(node);
         let Telling { op, epoch, counted, version } = self.nodes[node].book.tells(sent);
-        let push = Push { key: self.key.clone(), op, epoch, counted };
+        let push = SyncRequest { key: self.key.clone(), op, epoch, counted };
         Message::Push { name: self.nodes[node].name, push, version, sent }
     }
 
@@ -233,7 +233,7 @@ impl World<'_> {
                     for window in [counted.current, counted.previous] {
                         let at = (length, window.start.as_micros());
                         let has = self.arrived[name].entry(at).or_default();
-                        *has = (has.0.max(window.admitted), has.1.max(window.given));
+                        *has = (has.0.max(window.admitted), has.1.max(window.refunded));
                     }
                 }
                 let others = (0..).zip(&self.arrived).filter(|(other, _)| *other != name);

@@ -27,8 +27,8 @@ impl World<'_> {
     /// Corrupts the record or a set of the victim.
     pub(in crate::redis::script::tests) fn damage(&self, damage: &Damage) {
         let key = self.key(VICTIM);
-        let at = |place: usize| keys_of(&key, place).last().unwrap_or_default();
-        let sheet = &self.charter(VICTIM).sheet;
+        let at = |index: usize| keys_of(&key, index).last().unwrap_or_default();
+        let sheet = &self.rule(VICTIM).params;
         match damage {
             Damage::Bytes(bytes) => self.command(&[b"SET", &key, bytes]),
             Damage::Words { epoch, words } => {
@@ -39,8 +39,8 @@ impl World<'_> {
                 let args = [at.to_string(), remove.to_string(), with.clone()];
                 self.run(&EDIT, key.to_vec(), args.map(String::into_bytes).to_vec());
             }
-            Damage::Type { place, kind } => {
-                let key = at(*place);
+            Damage::Type { index, kind } => {
+                let key = at(*index);
                 self.command(&[b"DEL", &key]);
                 let rest: &[&[u8]] = match *kind {
                     "HSET" => &[b"field", b"value"],

@@ -6,17 +6,17 @@ use sluicegate_core::record::Record;
 
 use super::super::anything::Leasing;
 use super::{World, same};
-use crate::redis::script::{LeaseAsk, LeaseTold, lease_call, lease_told};
+use crate::redis::script::{LeaseOutcome, LeaseRequest, decode_lease, encode_lease};
 
 impl World<'_> {
     /// Lease calls that ride in one, of identities that are not the same.
     pub(super) fn lease(&mut self, all: &[Leasing]) -> Result<(), String> {
-        all.iter().for_each(|leasing| self.leave_plan(leasing.key));
-        let asks: Vec<LeaseAsk> = all.iter().map(|leasing| self.lease_ask(leasing)).collect();
-        let reply = self.bench.run(self.bench.link.call(&lease_call(&asks, Some(self.now))));
+        all.iter().for_each(|leasing| self.publish_rule(leasing.key));
+        let asks: Vec<LeaseRequest> = all.iter().map(|leasing| self.lease_ask(leasing)).collect();
+        let reply = self.bench.run(self.bench.link.call(&encode_lease(&asks, Some(self.now))));
         let reply = reply.map_err(|error| error.to_string())?;
         let told =
-            lease_told(&asks, reply.clone()).map_err(|error| format!("{error}: {reply:?}"))?;
+            decode_lease(&asks, reply.clone()).map_err(|error| format!("{error}: {reply:?}"))?;
         for ((leasing, ask), told) in all.iter().zip(&asks).zip(told) {
             if self.is_victim(leasing.key) {
                 continue;
@@ -26,7 +26,7 @@ impl World<'_> {
         Ok(())
     }
 
-    fn lease_ask(&mut self, leasing: &Leasing) -> LeaseAsk {
+    fn lease_ask(&mut self, leasing: &Leasing) -> LeaseRequest {
         self.serial += 1;
         let Leasing { key, node, late, give, hold, want, ttl } = *leasing;
         let leases = self.accounts[key].leases();
@@ -34,9 +34,9 @@ impl World<'_> {
         let part = |percent: u64| {
             own.map_or(0, |own| own.amount / 100 * percent + own.amount % 100 * percent / 100)
         };
-        LeaseAsk {
+        LeaseRequest {
             key: self.key(key),
-            charter: self.charter(key),
+            rule: self.rule(key),
             node,
             serial: self.serial.saturating_sub(late),
             give: part(give),
@@ -46,20 +46,25 @@ impl World<'_> {
         }
     }
 
-    fn compare_lease(&mut self, key: usize, ask: &LeaseAsk, told: LeaseTold) -> Result<(), String> {
-        let LeaseAsk { node, serial, give, hold, want, ttl, .. } = *ask;
+    fn compare_lease(
+        &mut self,
+        key: usize,
+        ask: &LeaseRequest,
+        told: LeaseOutcome,
+    ) -> Result<(), String> {
+        let LeaseRequest { node, serial, give, hold, want, ttl, .. } = *ask;
         let wish = LeaseWish { node, serial, give, hold, want, ttl };
         let plan = self.rules[key].plan_at(self.now);
         let mut record = Record { epoch: self.epoch(key)?, account: self.accounts[key].clone() };
         match told {
-            LeaseTold::LongWay => {
+            LeaseOutcome::Unsupported => {
                 self.leased.1 += u64::from(want <= EXACT_MAX);
                 return Ok(());
             }
-            LeaseTold::Stale => {
+            LeaseOutcome::Stale => {
                 return same("late", &record.lease(&plan.steps, &wish, self.now), &Leased::Stale);
             }
-            LeaseTold::Granted { now, granted, until, kept, account, epoch, .. } => {
+            LeaseOutcome::Granted { now, granted, until, kept, account, epoch, .. } => {
                 same("the time", &now, &self.now)?;
                 let cells = record.account.leases().cells().iter();
                 let mut live = cells.filter(|cell| cell.until > now && cell.node == node);
