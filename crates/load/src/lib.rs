@@ -13,11 +13,11 @@
 //!
 //! Nothing here knows the server or the engine of this project: what it measures it measures from outside.
 
-mod ask;
-mod books;
-mod drive;
+mod request;
+mod procfs;
+mod driver;
 mod keys;
-mod picture;
+mod plot;
 mod plan;
 mod random;
 mod report;
@@ -26,17 +26,17 @@ mod schedule;
 mod tally;
 mod target;
 mod template;
-mod typed;
+mod parse;
 mod wire;
 mod worker;
 mod zipf;
 
-pub use ask::{Answer, Ask, Method, Protocol};
+pub use request::{Answer, Ask, Method, Protocol};
 pub use keys::{KeyOrder, KeySpace};
-pub use picture::picture;
+pub use plot::picture;
 pub use plan::{Amount, LoadError, Pace, Plan, Server};
 pub use report::{Latency, Point, Progress, Report, Used};
 pub use run::run;
 pub use schedule::{Arrivals, Rate};
 pub use target::{Place, PlaceError, Reach};
-pub use typed::{count, rate, words};
+pub use parse::{count, rate, words};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::ask::{Ask, Protocol};
+use crate::request::{Ask, Protocol};
 use crate::keys::{KeyOrder, KeySpace};
 use crate::schedule::{Arrivals, Rate};
 

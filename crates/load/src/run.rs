@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::books::{self, Books, Machine};
-use crate::drive::Unsent;
+use crate::procfs::{self, Books, Machine};
+use crate::driver::Unsent;
 use crate::plan::{LoadError, Plan, Server};
 use crate::report::{Point, Progress, Report};
 use crate::tally::{Failures, Second};
@@ -69,7 +69,7 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(&Progress)) -> Result<Report, L
     gate.wait();
     let failures_before = failures(&before_in);
     let processes = match &plan.server {
-        Server::Listening => books::listening(plan.address),
+        Server::Listening => procfs::listening(plan.address),
         Server::Processes(processes) => processes.clone(),
     };
     let before = Snapshot::of(&processes);
@@ -171,9 +171,9 @@ impl Gathered {
 impl Snapshot {
     fn of(processes: &[u32]) -> Self {
         Self {
-            server: books::of(processes),
-            own: books::of(&[std::process::id()]),
-            machine: books::machine(),
+            server: procfs::of(processes),
+            own: procfs::of(&[std::process::id()]),
+            machine: procfs::machine(),
         }
     }
 }

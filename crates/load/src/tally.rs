@@ -7,7 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use tokio::time::Instant;
 
-use crate::ask::Answer;
+use crate::request::Answer;
 use crate::wire::Heard;
 
 /// Longer than anybody waits.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
-use crate::ask::{Ask, Protocol};
-use crate::drive::{Stretch, Unsent, Wait, drive};
+use crate::request::{Ask, Protocol};
+use crate::driver::{Stretch, Unsent, Wait, drive};
 use crate::plan::{Amount, Pace, Plan};
 use crate::schedule::Schedule;
 use crate::tally::{Second, Tally};

@@ -10,8 +10,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::ask::Ask;
-use crate::books;
+use crate::request::Ask;
+use crate::procfs;
 use crate::keys::KeyOrder;
 use crate::plan::{Amount, Pace, Plan};
 use crate::run::Outcome;
@@ -164,7 +164,7 @@ impl Report {
         let Outcome { seconds, whole, before, after, .. } = outcome;
         let mut failures = whole.failures.clone();
         failures.merge(&outcome.failures_before);
-        let busy = |from: Option<books::Books>, to: Option<books::Books>| {
+        let busy = |from: Option<procfs::Books>, to: Option<procfs::Books>| {
             Some((to?.cpu_seconds - from?.cpu_seconds) / seconds)
         };
         let answered = whole.answered();
@@ -222,7 +222,7 @@ impl Report {
             reconnects: whole.reconnects,
             server,
             load_busy: busy(before.own, after.own),
-            stolen: books::stolen(before.machine, after.machine),
+            stolen: procfs::stolen(before.machine, after.machine),
             series: outcome.points.clone(),
             curve: curve(&whole.took),
         }

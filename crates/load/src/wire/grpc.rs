@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_local;
 
 use super::{Heard, Slot, connected, heard, shown};
-use crate::ask::{Answer, Ask};
+use crate::request::{Answer, Ask};
 use crate::template::Template;
 
 /// A call at a time, on a connection that others share.

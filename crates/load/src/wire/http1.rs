@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::{Heard, Slot, connected, heard, shown};
-use crate::ask::Answer;
+use crate::request::Answer;
 use crate::template::Template;
 
 /// A connection.

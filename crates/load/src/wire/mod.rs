@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::ask::Answer;
+use crate::request::Answer;
 
 /// A place for requests: a stream of an HTTP/2 connection, an HTTP/1.1 connection, or a RESP connection, which has room for several.
 pub(crate) trait Slot {

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::{Heard, Slot, connected, heard, shown};
-use crate::ask::Answer;
+use crate::request::Answer;
 use crate::template::Template;
 
 /// What all connections to a server have in common.

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use tokio::task::LocalSet;
 
 use super::*;
-use crate::ask::Answer;
+use crate::request::Answer;
 use crate::keys::{KeyOrder, KeySpace};
 use crate::schedule::{Arrivals, Rate};
 use crate::tally::Second;
