@@ -1,12 +1,13 @@
 //! The binary `sluicegate`. Each command is a module; none holds logic that a test could want.
 
-mod benching;
-mod checking;
-mod explaining;
+mod bench;
+mod check;
+mod descriptor;
+mod explain;
 mod output;
-mod reading;
-mod serving;
-mod trying;
+mod rules;
+mod serve;
+mod try_limit;
 
 use std::process::ExitCode;
 
@@ -29,26 +30,26 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Bench a limiter: load it, and tell what an answer costs and how long one waits for it.
-    Bench(Box<benching::BenchArgs>),
+    Bench(Box<bench::BenchArgs>),
     /// Check rules: everything that is wrong with them, or what they would enforce.
-    Check(checking::CheckArgs),
+    Check(check::CheckArgs),
     /// Explain which rule a request is under, and why. Nothing is counted.
-    Explain(explaining::ExplainArgs),
+    Explain(explain::ExplainArgs),
     /// Serve: Envoy's rate limit service, checks over HTTP, and metrics.
-    Serve(Box<serving::ServeArgs>),
+    Serve(Box<serve::ServeArgs>),
     /// Try a limit on virtual time: operations in, answers out.
-    Try(trying::TryArgs),
+    Try(try_limit::TryArgs),
 }
 
 fn main() -> ExitCode {
     let matches = command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
-        Command::Bench(args) => benching::run(&args),
-        Command::Check(args) => checking::run(&args),
-        Command::Explain(args) => explaining::run(&args),
-        Command::Serve(args) => serving::run(&args),
-        Command::Try(args) => trying::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Try(args) => try_limit::run(&args),
     };
     match outcome {
         Ok(code) => code,
@@ -61,5 +62,5 @@ fn main() -> ExitCode {
 
 /// The commands, with the help of `try` completed by examples that it works out itself.
 fn command() -> clap::Command {
-    Cli::command().mut_subcommand("try", |command| command.after_long_help(trying::long_help()))
+    Cli::command().mut_subcommand("try", |command| command.after_long_help(try_limit::long_help()))
 }

@@ -174,7 +174,7 @@ fn errors_are_counted_by_their_words_and_end_in_1() {
     let texts = report["errors_by_text"].as_object().unwrap();
     assert_eq!(texts.len(), 1, "{report}");
     assert!(texts.keys().all(|text| text.starts_with("HTTP status 404: ")), "{report}");
-    assert!(run.stderr.contains("50 errors in 50 requests"), "{}", run.stderr);
+    assert!(run.stderr.contains("50 of 50 requests failed"), "{}", run.stderr);
     // With another view of what a no is, it is none.
     let run = sluicegate(&[&args[..], &["--denied", "404"]].concat(), "");
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
@@ -188,7 +188,7 @@ fn a_server_of_another_kind_is_told() {
     let run =
         sluicegate(&["bench", "resp", &service.http, "-n", "1", "-c", "1", "--warm-up", "0s"], "");
     assert_eq!(run.code, 1);
-    assert!(run.stdout.contains("1 x no RESP there: `HTTP/1.1 400"), "{}", run.stdout);
+    assert!(run.stdout.contains("1 x not a RESP reply: `HTTP/1.1 400"), "{}", run.stdout);
     let run =
         sluicegate(&["bench", "http", &service.grpc, "-n", "1", "-c", "1", "--warm-up", "0s"], "");
     assert_eq!(run.code, 1, "{}", run.stdout);
@@ -211,7 +211,7 @@ fn strangers_are_not_loaded() {
     // An address of documentation, which nobody has; it is refused before anything is sent.
     let said = refused(&["rls", "192.0.2.1:8081"]);
     assert!(
-        said.contains("192.0.2.1 is not this machine") && said.contains("--anywhere"),
+        said.contains("192.0.2.1 is a remote address") && said.contains("--anywhere"),
         "{said}"
     );
 }
@@ -223,8 +223,8 @@ fn wrong_flags_name_the_remedy() {
         (&["rls", "--rate", "5/day"], "`600/m`"),
         (&["rls", "--duration", "ten"], "--duration: "),
         (&["rls", "--duration", "2day"], "at most 24 hours"),
-        (&["rls", "--pipeline", "2"], "--pipeline has no meaning for `rls`, only for `resp`"),
-        (&["resp", "--streams", "2"], "only for `rls`"),
+        (&["rls", "--pipeline", "2"], "--pipeline has no effect on `rls`, only on `resp`"),
+        (&["resp", "--streams", "2"], "only on `rls`"),
         (&["resp", "--command", "'x"], "--command: `'` is not closed"),
         (&["http", "--descriptor", "user"], "--descriptor: "),
         (&["http", "http://127.0.0.1:1/else"], "--body"),

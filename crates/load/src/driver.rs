@@ -1,8 +1,8 @@
-//! The loops: who asks when.
+//! Closed and open loop over a set of slots.
 //!
-//! Closed: every slot asks again as soon as it is answered. Open: the slots stand in a queue, the first of them waits until the next request is
-//! due and sends it; while all are waiting for answers nobody is there to send, and what is due meanwhile is sent late, and counts from when
-//! it was due.
+//! Closed: every slot sends again as soon as it is answered. Open: idle slots queue for the turn to send
+//! the next scheduled request; when all slots are busy, scheduled requests are sent late and their
+//! latency still counts from the scheduled time.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,38 +17,38 @@ use crate::schedule::Schedule;
 use crate::tally::Tally;
 use crate::wire::Slot;
 
-/// A stretch of load.
+/// A phase of a run: fill, warm-up or measurement.
 #[derive(Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct Phase {
     pub(crate) keys: Keys,
-    /// None in a closed loop.
+    /// `None` in a closed loop.
     pub(crate) schedule: Option<Schedule>,
     /// Nothing is sent from then on.
     pub(crate) ends: Option<Instant>,
-    /// No more is sent than that.
+    /// Maximum number of requests.
     pub(crate) count: u64,
     pub(crate) wait: Wait,
-    /// When nothing has been answered for so long, nothing will be.
-    pub(crate) patience: Duration,
+    /// The phase is aborted after this time without a response.
+    pub(crate) timeout: Duration,
 }
 
-/// How a request is kept back until it is due.
+/// How a slot waits for the scheduled time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Without sleep at the end, since no timer is fine enough. The network is looked after at every turn.
+    /// Spins for the last stretch, since timers are too coarse; I/O is polled on every turn.
     Exact,
     /// By a timer alone, which virtual time can follow.
     #[cfg(test)]
     Timer,
 }
 
-/// Finer than that no timer of tokio is, and it may be late by as much.
+/// Resolution of Tokio's timer, with its lateness.
 const TIMER: Duration = Duration::from_millis(2);
 
-/// What all slots share.
+/// State shared by all slots.
 struct Shared {
     state: RefCell<State>,
-    /// Whoever holds it is the next to send, in an open loop.
+    /// Held by the next slot to send, in an open loop.
     turn: Mutex<()>,
     wait: Wait,
     ends: Option<Instant>,
@@ -62,19 +62,19 @@ struct State {
     sent: u64,
 }
 
-/// Asks until the time, the count or the keys are at an end. The slots come back, unless it was given up.
+/// Runs a phase until its time, count or keys are exhausted. Returns the slots unless the phase was aborted.
 pub(crate) async fn drive<S: Slot + 'static>(
     slots: Vec<S>,
-    stretch: Stretch,
+    phase: Phase,
     tally: Tally,
 ) -> (Vec<S>, Unsent) {
-    let Stretch { keys, schedule, ends, count, wait, patience } = stretch;
+    let Phase { keys, schedule, ends, count, wait, timeout } = phase;
     let state = State { keys, schedule, left: count, tally, sent: 0 };
     let shared = Shared { state: RefCell::new(state), turn: Mutex::new(()), wait, ends };
     let shared = Rc::new(shared);
     let mut tasks = JoinSet::new();
     for slot in slots {
-        tasks.spawn_local(asking(slot, shared.clone()));
+        tasks.spawn_local(run_slot(slot, shared.clone()));
     }
     let mut slots = Vec::new();
     let all = async {
@@ -84,12 +84,12 @@ pub(crate) async fn drive<S: Slot + 'static>(
     };
     tokio::select! {
         () = all => {}
-        () = nothing_heard(&shared, patience) => {
-            // Who still waits is told so by its end.
+        () = stalled(&shared, timeout) => {
+            // Slots still waiting are cancelled.
             tasks.shutdown().await;
             let mut state = shared.state.borrow_mut();
-            let missing = state.sent.saturating_sub(state.tally.heard());
-            state.tally.failed(format!("no answer within {} s", patience.as_secs_f64()), missing);
+            let missing = state.sent.saturating_sub(state.tally.completed());
+            state.tally.failed(format!("no answer within {} s", timeout.as_secs_f64()), missing);
             slots.clear();
         }
     }
@@ -100,18 +100,18 @@ pub(crate) async fn drive<S: Slot + 'static>(
     (slots, unsent)
 }
 
-/// Requests that were due before the end and could not be sent.
+/// Scheduled requests that could not be sent before the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unsent(pub(crate) u64);
 
-/// One slot, until there is nothing more to ask.
-async fn asking<S: Slot>(mut slot: S, shared: Rc<Shared>) -> S {
-    let room = slot.room();
-    let (mut keys, mut due, mut heard) = (Vec::new(), Vec::new(), Vec::new());
-    while shared.take(room, &mut keys, &mut due).await {
-        slot.ask(&keys, &mut heard).await;
+/// Runs one slot until the phase is over.
+async fn run_slot<S: Slot>(mut slot: S, shared: Rc<Shared>) -> S {
+    let capacity = slot.capacity();
+    let (mut keys, mut due, mut received) = (Vec::new(), Vec::new(), Vec::new());
+    while shared.take(capacity, &mut keys, &mut due).await {
+        slot.send(&keys, &mut received).await;
         let mut state = shared.state.borrow_mut();
-        due.iter().zip(heard.drain(..)).for_each(|(due, heard)| state.tally.add(*due, heard));
+        due.iter().zip(received.drain(..)).for_each(|(due, one)| state.tally.add(*due, one));
         let reconnects = slot.reconnects();
         state.tally.reconnected(reconnects);
     }
@@ -121,22 +121,22 @@ async fn asking<S: Slot>(mut slot: S, shared: Rc<Shared>) -> S {
 // === impl Shared ===
 
 impl Shared {
-    /// The next requests of a slot, and when they were due; whether there are any.
-    async fn take(&self, room: usize, keys: &mut Vec<u64>, due: &mut Vec<Instant>) -> bool {
+    /// Takes the next requests of a slot and their scheduled times; false at the end.
+    async fn take(&self, capacity: usize, keys: &mut Vec<u64>, due: &mut Vec<Instant>) -> bool {
         keys.clear();
         due.clear();
         let open = self.state.borrow().schedule.is_some();
         if open {
             let _first = self.turn.lock().await;
             self.until_due().await;
-            self.state.borrow_mut().take(room, self.ends, keys, due);
+            self.state.borrow_mut().take(capacity, self.ends, keys, due);
         } else {
-            self.state.borrow_mut().take(room, self.ends, keys, due);
+            self.state.borrow_mut().take(capacity, self.ends, keys, due);
         }
         !keys.is_empty()
     }
 
-    /// Until the next request is due, or nothing will be any more.
+    /// Waits until the next request is due or the phase ends.
     async fn until_due(&self) {
         let next = self.state.borrow().next_due();
         let Some(due) = next else { return };
@@ -160,7 +160,7 @@ impl Shared {
 
 impl State {
     fn next_due(&self) -> Option<Instant> {
-        if self.left == 0 || self.tally.is_hopeless() {
+        if self.left == 0 || self.tally.is_failing() {
             return None;
         }
         self.schedule.as_ref().map(|schedule| self.tally.began() + schedule.due())
@@ -168,16 +168,16 @@ impl State {
 
     fn take(
         &mut self,
-        room: usize,
+        capacity: usize,
         ends: Option<Instant>,
         keys: &mut Vec<u64>,
         due: &mut Vec<Instant>,
     ) {
         let now = Instant::now();
-        if ends.is_some_and(|ends| now >= ends) || self.tally.is_hopeless() {
+        if ends.is_some_and(|ends| now >= ends) || self.tally.is_failing() {
             return;
         }
-        while keys.len() < room && self.left > 0 {
+        while keys.len() < capacity && self.left > 0 {
             let when = match &mut self.schedule {
                 None => now,
                 Some(schedule) => {
@@ -201,7 +201,7 @@ impl State {
         self.sent += keys.len() as u64;
     }
 
-    /// What was due before the end and was not sent.
+    /// Counts scheduled requests that were not sent.
     fn unsent(&mut self, ends: Option<Instant>) -> Unsent {
         let mut count = 0;
         while let (Some(due), Some(ends), Some(schedule)) =
@@ -218,15 +218,15 @@ impl State {
     }
 }
 
-/// Returns when nothing has been heard for so long, although something was sent.
-async fn nothing_heard(shared: &Shared, patience: Duration) {
+/// Returns when requests are outstanding and none completed within the timeout.
+async fn stalled(shared: &Shared, timeout: Duration) {
     let counts = || {
         let state = shared.state.borrow();
-        (state.sent, state.tally.heard())
+        (state.sent, state.tally.completed())
     };
     let mut before = counts();
     loop {
-        sleep(patience).await;
+        sleep(timeout).await;
         let now = counts();
         if now.1 == before.1 && before.0 > before.1 {
             return;

@@ -1,9 +1,10 @@
-//! Who is asked for next.
+//! Key spaces and the order of keys.
 
-use crate::random::Random;
+use fastrand::Rng;
+
 use crate::zipf::Zipf;
 
-/// How many keys there are, and in which order they come. The same seed brings the same keys.
+/// Number and order of keys; deterministic by seed.
 ///
 /// ```
 /// use sluicegate_load::{KeyOrder, KeySpace};
@@ -13,22 +14,22 @@ use crate::zipf::Zipf;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeySpace {
-    /// Keys are numbers below this, which is from 1 to [`KeySpace::COUNT_MAX`].
+    /// Keys are numbers below this, from 1 to [`KeySpace::COUNT_MAX`].
     pub count: u64,
-    /// Which comes next.
+    /// Order of the keys.
     pub order: KeyOrder,
-    /// Of the random ones.
+    /// Seed of random orders.
     pub seed: u64,
 }
 
-/// Which key comes next.
+/// Order of keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KeyOrder {
-    /// Any, all alike.
+    /// Uniformly distributed.
     Uniform,
-    /// Any, the first one most often: with this exponent, above 0 and up to 10.
+    /// Zipf-distributed with this exponent, above 0 and up to 10; key 0 is the most frequent.
     Zipf(f64),
-    /// One after the other, and from the beginning again.
+    /// Sequential, wrapping around.
     Sequential,
 }
 
@@ -36,11 +37,11 @@ pub enum KeyOrder {
 #[derive(Debug, Clone)]
 pub(crate) enum Keys {
     Uniform {
-        random: Random,
+        rng: Rng,
         count: u64,
     },
     Zipf {
-        random: Random,
+        rng: Rng,
         zipf: Box<Zipf>,
     },
     Sequential {
@@ -59,10 +60,10 @@ pub(crate) enum Keys {
 // === impl KeySpace ===
 
 impl KeySpace {
-    /// More than any limiter will keep.
+    /// Upper bound of `count`.
     pub const COUNT_MAX: u64 = 1_000_000_000_000;
 
-    /// All keys are written with so many digits, so that all requests have one length.
+    /// Digits of every key: all requests have one length.
     #[must_use]
     pub const fn digits(&self) -> usize {
         match self.count.saturating_sub(1).checked_ilog10() {
@@ -71,22 +72,27 @@ impl KeySpace {
         }
     }
 
-    /// The keys of a thread, of so many.
+    /// The keys of one thread.
     pub(crate) fn of_thread(&self, thread: u64, threads: u64) -> Keys {
-        let (count, random) = (self.count, Random::new(self.seed, thread));
+        let (count, rng) = (self.count, rng(self.seed, thread));
         match self.order {
-            KeyOrder::Uniform => Keys::Uniform { random, count },
+            KeyOrder::Uniform => Keys::Uniform { rng, count },
             KeyOrder::Zipf(exponent) => {
-                Keys::Zipf { random, zipf: Box::new(Zipf::new(count, exponent)) }
+                Keys::Zipf { rng, zipf: Box::new(Zipf::new(count, exponent)) }
             }
             KeyOrder::Sequential => Keys::Sequential { next: thread % count, step: threads, count },
         }
     }
 
-    /// Each key once, shared out among the threads.
+    /// Each key once, divided among the threads.
     pub(crate) const fn each(&self, thread: u64, threads: u64) -> Keys {
         Keys::Each { next: thread, step: threads, count: self.count }
     }
+}
+
+/// The generator of one thread; threads share the seed.
+pub(crate) fn rng(seed: u64, thread: u64) -> Rng {
+    Rng::with_seed(seed ^ thread.wrapping_mul(0xd6e8_feb8_6659_fd93))
 }
 
 // === impl Keys ===
@@ -96,8 +102,8 @@ impl Iterator for Keys {
 
     fn next(&mut self) -> Option<u64> {
         match self {
-            Self::Uniform { random, count } => Some(random.below(*count)),
-            Self::Zipf { random, zipf } => Some(zipf.draw(random)),
+            Self::Uniform { rng, count } => Some(rng.u64(..*count)),
+            Self::Zipf { rng, zipf } => Some(zipf.draw(rng)),
             Self::Sequential { next, step, count } => {
                 let key = *next;
                 *next = (key + *step) % *count;

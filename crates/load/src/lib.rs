@@ -1,42 +1,40 @@
-//! A load generator for rate limiters: what does an answer cost, how many are there in a second, and how long does one wait?
+//! Load generator for rate limiters: throughput, latency, and the server's CPU time per request.
 //!
-//! It speaks Envoy's rate limit protocol, HTTP/1.1 and RESP, one thread or several, each with connections of its own. In a *closed loop* every
-//! connection asks again as soon as it is answered: how much can the server do? In an *open loop* requests are due at times that the server
-//! cannot move, and what one took counts from when it was due: how long do clients wait at this load?
+//! It speaks Envoy's rate limit protocol, HTTP/1.1 and RESP from one or more threads. A *closed loop*
+//! sends again as soon as a request is answered and measures throughput. An *open loop* sends at
+//! scheduled times and measures latency from the scheduled time.
 //!
 //! ```text
-//!   Plan ─> run ─> a thread each: wire (connections) <─ drive (the loops) <─ keys, schedule
-//!            │                                              │
-//!            │  books (the server's CPU and memory)         └─> tally (by the second)
-//!            └─> Report ─> text, JSON, a picture
+//!   Plan ─> run ─> worker threads: wire (connections) <─ driver (loops) <─ keys, schedule
+//!            │                                             │
+//!            │  procfs (the server's CPU and memory)       └─> tally (by second)
+//!            └─> Report ─> text, JSON, plot
 //! ```
 //!
-//! Nothing here knows the server or the engine of this project: what it measures it measures from outside.
+//! The crate depends on neither the server nor the engine: it measures from outside.
 
-mod request;
-mod procfs;
 mod driver;
 mod keys;
-mod plot;
+mod parse;
 mod plan;
-mod random;
+mod plot;
+mod procfs;
 mod report;
+mod request;
 mod run;
 mod schedule;
 mod tally;
 mod target;
-mod template;
-mod parse;
 mod wire;
 mod worker;
 mod zipf;
 
-pub use request::{Answer, Ask, Method, Protocol};
 pub use keys::{KeyOrder, KeySpace};
-pub use plot::picture;
+pub use parse::{count, rate, words};
 pub use plan::{Amount, LoadError, Pace, Plan, Server};
-pub use report::{Latency, Point, Progress, Report, Used};
+pub use plot::plot;
+pub use report::{Latency, Point, Progress, Report, ServerUsage};
+pub use request::{Answer, Protocol, RequestSpec, UnaryMethod};
 pub use run::run;
 pub use schedule::{Arrivals, Rate};
-pub use target::{Place, PlaceError, Reach};
-pub use parse::{count, rate, words};
+pub use target::{AllowedHosts, Target, TargetError};

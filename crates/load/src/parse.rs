@@ -1,4 +1,4 @@
-//! Numbers and commands as people type them.
+//! Parsers of numbers, rates and commands on the command line.
 
 use crate::schedule::Rate;
 

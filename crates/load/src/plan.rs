@@ -1,97 +1,97 @@
-//! What is to be done.
+//! The plan of a run and its validation.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::request::{Ask, Protocol};
 use crate::keys::{KeyOrder, KeySpace};
+use crate::request::{Protocol, RequestSpec};
 use crate::schedule::{Arrivals, Rate};
 
-/// A run of load.
+/// The plan of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Who is asked: see [`Place`](crate::Place).
+    /// Address of the server: see [`Target`](crate::Target).
     pub address: SocketAddr,
-    /// What.
-    pub ask: Ask,
-    /// For whom.
+    /// The request.
+    pub request: RequestSpec,
+    /// The keys.
     pub keys: KeySpace,
-    /// When.
+    /// Closed or open loop.
     pub pace: Pace,
-    /// How much.
+    /// Duration or count.
     pub amount: Amount,
-    /// The same before it, which does not count.
+    /// Uncounted load before the measurement.
     pub warm_up: Duration,
-    /// Ask for each key once before all else, so that all of them are live.
+    /// RequestSpec for each key once before all else, so that all of them are live.
     pub fill: bool,
-    /// Of all threads together.
+    /// Connections of all threads together.
     pub connections: usize,
-    /// Requests under way on each connection: streams of gRPC, commands in a row of RESP, 1 of HTTP.
+    /// Requests in flight per connection: gRPC streams, pipelined RESP commands, 1 for HTTP.
     pub at_once: usize,
-    /// Each with a share of the connections, the rate and the amount.
+    /// Threads; connections, rate and amount are divided among them.
     pub threads: usize,
-    /// A server that answers nothing for so long is given up.
-    pub patience: Duration,
-    /// Statuses of HTTP that are a no.
+    /// The run is aborted after this time without a response.
+    pub timeout: Duration,
+    /// HTTP statuses that mean denied.
     pub denied: Vec<u16>,
-    /// What a server of RESP wants to hear first.
+    /// Password for RESP `AUTH`.
     pub password: Option<String>,
-    /// Whose CPU time and memory are watched.
+    /// Processes whose CPU time and memory are measured.
     pub server: Server,
 }
 
-/// When requests are sent.
+/// Closed or open loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// As soon as there was an answer.
+    /// Send again as soon as the previous request is answered.
     Closed,
-    /// At times that no answer can move.
+    /// Send at scheduled times, independent of responses.
     Open(Rate, Arrivals),
 }
 
-/// How much is asked.
+/// Length of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
-    /// For so long.
+    /// By time.
     Time(Duration),
-    /// So many requests.
+    /// By number of requests.
     Count(u64),
 }
 
-/// Whose CPU time and memory are watched.
+/// Processes whose CPU time and memory are measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Server {
-    /// Whoever listens at the address, if that is here and may be looked at.
+    /// Processes listening on the address, if they are local and readable.
     Listening,
-    /// These processes, such as a server and the store behind it.
+    /// The given processes, such as a server and its store.
     Processes(Vec<u32>),
 }
 
 /// Why there is no report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadError {
-    /// This cannot be meant.
+    /// The plan is invalid.
     Plan(String),
-    /// Nobody is there.
+    /// The server cannot be reached.
     Connect(String),
-    /// The machine has no thread for it.
+    /// A thread cannot be started.
     Thread(String),
 }
 
 // === impl Plan ===
 
 impl Plan {
-    /// So many are more than one machine can hold open.
+    /// Upper bound of `connections`.
     pub const CONNECTIONS_MAX: usize = 20_000;
-    /// More would be a queue of its own.
+    /// Upper bound of `at_once`.
     pub const AT_ONCE_MAX: usize = 10_000;
-    /// More than machines have cores.
+    /// Upper bound of `threads`.
     pub const THREADS_MAX: usize = 256;
-    /// A load ends, also when nobody ends it.
+    /// Upper bound of the duration.
     pub const TIME_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-    /// What does not fit together.
+    /// Validates the plan.
     pub(crate) fn check(&self) -> Result<(), LoadError> {
         let wrong = |text: String| Err(LoadError::Plan(text));
         let (connections, threads, at_once) = (self.connections, self.threads, self.at_once);
@@ -102,26 +102,26 @@ impl Plan {
             ));
         }
         if !(1..=Self::CONNECTIONS_MAX).contains(&connections) {
-            let most = Self::CONNECTIONS_MAX;
-            return wrong(format!("connections must be from 1 to {most}, got `{connections}`"));
+            let max = Self::CONNECTIONS_MAX;
+            return wrong(format!("connections must be from 1 to {max}, got `{connections}`"));
         }
         if connections < threads {
             return wrong(format!(
-                "{threads} threads need a connection each, and there are {connections}; ask for more connections or fewer threads"
+                "{threads} threads need a connection each, and there are {connections}; use more connections or fewer threads"
             ));
         }
         if !(1..=Self::AT_ONCE_MAX).contains(&at_once) {
-            let most = Self::AT_ONCE_MAX;
-            return wrong(format!("requests at once must be from 1 to {most}, got `{at_once}`"));
+            let max = Self::AT_ONCE_MAX;
+            return wrong(format!("requests at once must be from 1 to {max}, got `{at_once}`"));
         }
-        if self.ask.protocol() == Protocol::Http && at_once != 1 {
+        if self.request.protocol() == Protocol::Http && at_once != 1 {
             return wrong(format!(
-                "HTTP/1.1 has one request at a time on a connection, got `{at_once}`; ask for more connections"
+                "HTTP/1.1 has one request at a time on a connection, got `{at_once}`; use more connections"
             ));
         }
         if !(1..=KeySpace::COUNT_MAX).contains(&self.keys.count) {
-            let most = KeySpace::COUNT_MAX;
-            return wrong(format!("keys must be from 1 to {most}, got `{}`", self.keys.count));
+            let max = KeySpace::COUNT_MAX;
+            return wrong(format!("keys must be from 1 to {max}, got `{}`", self.keys.count));
         }
         if let KeyOrder::Zipf(exponent) = self.keys.order
             && !(exponent > 0.0 && exponent <= 10.0)
@@ -130,7 +130,7 @@ impl Plan {
                 "the exponent of Zipf must be above 0 and up to 10, got `{exponent}`"
             ));
         }
-        let most = Self::TIME_MAX;
+        let max = Self::TIME_MAX;
         let time = match self.amount {
             Amount::Time(time) => time,
             Amount::Count(count) if count < threads as u64 => {
@@ -140,19 +140,19 @@ impl Plan {
             }
             Amount::Count(_) => Duration::from_secs(1),
         };
-        if time.is_zero() || time > most || self.warm_up > most {
+        if time.is_zero() || time > max || self.warm_up > max {
             return wrong(format!(
-                "a run takes more than nothing and at most {} hours",
-                most.as_secs() / 3_600
+                "the duration must be above zero and at most {} hours",
+                max.as_secs() / 3_600
             ));
         }
-        if self.patience.is_zero() {
-            return wrong("a server needs some time to answer; give it at least 1 ms".to_owned());
+        if self.timeout.is_zero() {
+            return wrong("the timeout must be at least 1 ms".to_owned());
         }
         Ok(())
     }
 
-    /// The share of a thread: of what is not divisible the first ones get more.
+    /// The share of a thread; the first threads get the remainder.
     pub(crate) const fn share(&self, whole: u64, thread: u64) -> u64 {
         let threads = self.threads as u64;
         whole / threads + if thread < whole % threads { 1 } else { 0 }

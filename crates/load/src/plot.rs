@@ -1,4 +1,4 @@
-//! A picture of a run: how long answers took, from the usual one to the longest, and how many there were in each second.
+//! SVG plot of a run: latency by percentile and throughput by second.
 
 use std::error::Error;
 
@@ -25,17 +25,17 @@ const RED: RGBColor = RGBColor(207, 34, 46);
 const AMBER: RGBColor = RGBColor(191, 135, 0);
 const FONT: &str = "system-ui, sans-serif";
 
-/// Draws a run, as SVG.
+/// Draws a run as SVG.
 ///
 /// # Errors
-/// When there was no answer: nothing has no picture.
-pub fn picture(report: &Report) -> Result<String, String> {
+/// When there was no answer.
+pub fn plot(report: &Report) -> Result<String, String> {
     if report.answered == 0 {
         return Err("there is no answer to draw".to_owned());
     }
     let mut svg = String::new();
     let drawn = draw(report, &mut svg);
-    drawn.map_err(|error| format!("the picture cannot be drawn: {error}"))?;
+    drawn.map_err(|error| format!("the plot cannot be drawn: {error}"))?;
     Ok(svg)
 }
 
@@ -51,7 +51,7 @@ fn draw(report: &Report, svg: &mut String) -> Drawn {
 
 /// Percentiles, each step to the right with ten times fewer requests that took longer.
 fn latency(report: &Report, area: &Area<'_>) -> Drawn {
-    // A request in so many took longer. The last step is the longest of all.
+    // x: one in so many requests took longer. The last step is the maximum.
     let points: Vec<(f64, f64)> = report
         .curve
         .iter()
@@ -61,7 +61,7 @@ fn latency(report: &Report, area: &Area<'_>) -> Drawn {
     let right = points.last().map_or(10.0, |last| last.0).max(10.0);
     let least = points.iter().map(|point| point.1).fold(f64::MAX, f64::min);
     let most = points.iter().map(|point| point.1).fold(0.1, f64::max);
-    // Whole powers of ten, so that there is a mark at both ends.
+    // Powers of ten, so that both ends have a tick.
     let (bottom, top) = (10f64.powf(least.log10().floor()), 10f64.powf(most.log10().ceil()));
     let title = format!(
         "{} {}: {} answers per second",
@@ -81,7 +81,7 @@ fn latency(report: &Report, area: &Area<'_>) -> Drawn {
             (bottom..top.max(bottom * 10.0)).log_scale(),
         )?;
     let from =
-        if report.rate_wanted.is_some() { "from when it was due" } else { "from when it was sent" };
+        if report.rate_wanted.is_some() { "from the scheduled time" } else { "from sending" };
     chart
         .configure_mesh()
         .axis_style(PALE)
@@ -96,13 +96,13 @@ fn latency(report: &Report, area: &Area<'_>) -> Drawn {
         .draw()?;
     chart.draw_series(LineSeries::new(points, stroke(BLUE)))?;
     let latency = &report.latency_us;
-    let told = [
+    let labels = [
         ("p50", 2.0, latency.p50),
         ("p90", 10.0, latency.p90),
         ("p99", 100.0, latency.p99),
         ("p99.9", 1_000.0, latency.p999),
     ];
-    let marks = told.into_iter().filter(|mark| mark.1 <= right).map(|(name, one_in, us)| {
+    let marks = labels.into_iter().filter(|mark| mark.1 <= right).map(|(name, one_in, us)| {
         let words = format!("{name} {}", time(us));
         EmptyElement::at((one_in, us.max(0.1)))
             + Circle::new((0, 0), 4, BLUE.filled())

@@ -1,31 +1,31 @@
-//! What the kernel writes down about processes, and about the machine. Linux has it; elsewhere it is unknown.
+//! CPU time and memory of processes and the machine from `/proc`. Unknown on other systems than Linux.
 
 use std::collections::HashSet;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-/// A process up to a moment, or several together.
+/// Resource usage of one or several processes up to now.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Books {
-    /// In user and in system mode.
+pub(crate) struct ProcessUsage {
+    /// User and system time.
     pub(crate) cpu_seconds: f64,
     pub(crate) resident_bytes: u64,
 }
 
 /// Ticks of all CPUs up to a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Machine {
+pub(crate) struct CpuTicks {
     stolen: u64,
-    all: u64,
+    total: u64,
 }
 
-/// What `/proc` counts CPU time in. The kernel's own clock may differ; this one is part of its interface.
+/// `USER_HZ`, the unit of CPU time in `/proc`, fixed by the kernel's ABI.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Of these processes together; `None` if one of them cannot be read, or there is none.
-pub(crate) fn of(processes: &[u32]) -> Option<Books> {
-    let mut sum = Books { cpu_seconds: 0.0, resident_bytes: 0 };
+/// Sum over the processes; `None` if one of them cannot be read or the list is empty.
+pub(crate) fn usage(processes: &[u32]) -> Option<ProcessUsage> {
+    let mut sum = ProcessUsage { cpu_seconds: 0.0, resident_bytes: 0 };
     for process in processes {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
         let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
@@ -35,22 +35,22 @@ pub(crate) fn of(processes: &[u32]) -> Option<Books> {
     (!processes.is_empty()).then_some(sum)
 }
 
-/// The machine's CPUs.
-pub(crate) fn machine() -> Option<Machine> {
+/// Ticks of all CPUs.
+pub(crate) fn cpu_ticks() -> Option<CpuTicks> {
     ticks(&fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// How much of the time others had the CPUs of this virtual machine.
-pub(crate) fn stolen(from: Option<Machine>, to: Option<Machine>) -> Option<f64> {
+/// Share of time that the hypervisor gave to other machines.
+pub(crate) fn stolen(from: Option<CpuTicks>, to: Option<CpuTicks>) -> Option<f64> {
     let (from, to) = (from?, to?);
     Some(
         to.stolen.saturating_sub(from.stolen) as f64
-            / to.all.saturating_sub(from.all).max(1) as f64,
+            / to.total.saturating_sub(from.total).max(1) as f64,
     )
 }
 
-/// All processes that listen at an address, as the main process of a server and its workers do.
-pub(crate) fn listening(address: SocketAddr) -> Vec<u32> {
+/// All processes that listen on an address, workers included.
+pub(crate) fn listeners(address: SocketAddr) -> Vec<u32> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
     let text: String = tables.iter().filter_map(|path| fs::read_to_string(path).ok()).collect();
     let sockets = inodes(&text, address);
@@ -65,7 +65,7 @@ pub(crate) fn listening(address: SocketAddr) -> Vec<u32> {
 }
 
 fn holds_one_of(process: u32, sockets: &HashSet<u64>) -> bool {
-    // Those of other users cannot be looked at.
+    // Processes of other users are unreadable.
     let Ok(files) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };
     files.flatten().any(|file| inode_of(&file.path()).is_some_and(|inode| sockets.contains(&inode)))
 }
@@ -75,7 +75,7 @@ fn inode_of(file: &Path) -> Option<u64> {
     target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// The sockets of a table that accept connections to an address.
+/// Inodes of the sockets that accept connections to an address.
 fn inodes(table: &str, address: SocketAddr) -> HashSet<u64> {
     const LISTEN: &str = "0A";
     let of_line = |line: &str| {
@@ -89,7 +89,7 @@ fn inodes(table: &str, address: SocketAddr) -> HashSet<u64> {
     table.lines().filter_map(of_line).collect()
 }
 
-/// `0100007F:1F90`: the address as words of the machine's order, and the port.
+/// `0100007F:1F90`: the address as native-endian words, and the port.
 fn local(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let words: Vec<[u8; 4]> = (0..address.len() / 8)
@@ -106,7 +106,7 @@ fn local(text: &str) -> Option<SocketAddr> {
 }
 
 fn cpu_seconds(stat: &str) -> Option<f64> {
-    // Its name may have blanks and brackets; after it come the state, then numbers: user and system time are the 12th and 13th of all.
+    // The name may contain blanks and brackets; user and system time are fields 14 and 15.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut numbers = rest.split_whitespace().skip(11).map(str::parse::<u64>);
     let ticks = numbers.next()?.ok()? + numbers.next()?.ok()?;
@@ -119,12 +119,12 @@ fn resident_bytes(status: &str) -> Option<u64> {
     Some(kilobytes * 1_024)
 }
 
-fn ticks(stat: &str) -> Option<Machine> {
+fn ticks(stat: &str) -> Option<CpuTicks> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> =
         line.split_whitespace().filter_map(|number| number.parse().ok()).collect();
     // user, nice, system, idle, iowait, irq, softirq, steal; guest time is already in the first two.
-    Some(Machine { stolen: *ticks.get(7)?, all: ticks.iter().take(8).sum() })
+    Some(CpuTicks { stolen: *ticks.get(7)?, total: ticks.iter().take(8).sum() })
 }
 
 #[cfg(test)]
@@ -168,8 +168,8 @@ mod tests {
     #[test]
     fn this_process_is_found_by_its_port() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let found = listening(listener.local_addr().unwrap());
+        let found = listeners(listener.local_addr().unwrap());
         assert_eq!(found, [std::process::id()]);
-        assert!(of(&found).unwrap().resident_bytes > 0);
+        assert!(usage(&found).unwrap().resident_bytes > 0);
     }
 }

@@ -1,34 +1,40 @@
-//! What is asked, in the words of each protocol. `{key}` in a text stands for the key.
+//! Requests of each protocol. `{key}` in a text stands for the key.
+//!
+//! A request is rendered once; a [`Template`] patches the digits of the key.
+//! All keys have the same number of digits, so all requests have one length. The positions of the digits
+//! are found by rendering two keys without a common digit: the difference is the key.
 
 use std::net::SocketAddr;
 
-/// What is asked of a server, again and again.
+use bytes::BytesMut;
+
+/// The request that is sent repeatedly.
 #[derive(Debug, Clone)]
-pub enum Ask {
+pub enum RequestSpec {
     /// Envoy's `ShouldRateLimit` over gRPC.
     Rls {
-        /// Whose rules.
+        /// Domain of the rules.
         domain: String,
-        /// Each is a list of keys and values.
+        /// Each is a list of key-value entries.
         descriptors: Vec<Vec<(String, String)>>,
     },
     /// `POST /v1/check` of `sluicegate serve`.
     Check {
-        /// Whose rules.
+        /// Domain of the rules.
         domain: String,
-        /// Each is a list of keys and values.
+        /// Each is a list of key-value entries.
         descriptors: Vec<Vec<(String, String)>>,
     },
     /// A `GET` over HTTP.
     Get {
-        /// With what is behind it, as `/search?q={key}`.
+        /// Path and query, as `/search?q={key}`.
         path: String,
     },
     /// A `POST` of JSON over HTTP.
     Post {
-        /// With what is behind it.
+        /// Path and query.
         path: String,
-        /// What is posted.
+        /// JSON body.
         body: String,
     },
     /// A command of RESP, the protocol of Redis.
@@ -36,47 +42,47 @@ pub enum Ask {
         /// As `["CL.THROTTLE", "{key}", "15", "30", "60"]`.
         words: Vec<String>,
     },
-    /// Any method of gRPC that takes one message and answers with one.
-    Grpc(Method),
+    /// Any unary gRPC method.
+    Grpc(UnaryMethod),
 }
 
-/// A method of gRPC that this crate does not know.
+/// A unary gRPC method with a codec of the caller.
 #[derive(Debug, Clone, Copy)]
-pub struct Method {
+pub struct UnaryMethod {
     /// As `/package.Service/Method`.
     pub path: &'static str,
-    /// The message of a key, which it must write as it is.
+    /// Encodes the message of a key; the key must appear literally.
     pub message: fn(key: &str) -> Vec<u8>,
-    /// What an answer says.
-    pub judge: fn(message: &[u8]) -> Result<Answer, String>,
+    /// Decodes the response.
+    pub decode: fn(message: &[u8]) -> Result<Answer, String>,
 }
 
-/// What a server says.
+/// The server's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// It may go; or, of a server that limits nothing, it was answered.
+    /// Allowed; or any response of a server without limits.
     Allowed,
-    /// It may not.
+    /// Denied.
     Denied,
 }
 
-/// What an open connection is called.
+/// The connection protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// HTTP/2: many calls at once on a connection.
+    /// HTTP/2: concurrent streams on a connection.
     Grpc,
-    /// HTTP/1.1: one after the other.
+    /// HTTP/1.1: one request at a time.
     Http,
-    /// RESP: as many commands in a row as one likes.
+    /// RESP: pipelined commands.
     Resp,
 }
 
 const KEY: &str = "{key}";
 
-// === impl Ask ===
+// === impl RequestSpec ===
 
-impl Ask {
-    /// How it is asked.
+impl RequestSpec {
+    /// The protocol of the request.
     #[must_use]
     pub const fn protocol(&self) -> Protocol {
         match self {
@@ -86,7 +92,7 @@ impl Ask {
         }
     }
 
-    /// Whether the key is in it at all.
+    /// Whether the request contains the key.
     #[must_use]
     pub fn has_key(&self) -> bool {
         let has = |text: &String| text.contains(KEY);
@@ -109,23 +115,23 @@ impl Ask {
         }
     }
 
-    /// What is sent for a key: a message with its head for gRPC, a whole request for HTTP, a command for RESP.
-    pub(crate) fn request(&self, key: &str, address: SocketAddr) -> Vec<u8> {
-        let filled = |text: &str| text.replace(KEY, key);
+    /// The bytes sent for a key: a framed message for gRPC, a whole request for HTTP, a command for RESP.
+    pub(crate) fn render(&self, key: &str, address: SocketAddr) -> Vec<u8> {
+        let fill = |text: &str| text.replace(KEY, key);
         match self {
-            Self::Rls { domain, descriptors } => framed(&rls(domain, descriptors, filled)),
-            Self::Grpc(method) => framed(&(method.message)(key)),
+            Self::Rls { domain, descriptors } => frame(&rls(domain, descriptors, fill)),
+            Self::Grpc(method) => frame(&(method.message)(key)),
             Self::Check { domain, descriptors } => {
-                posted(address, "/v1/check", &check(domain, descriptors, filled))
+                post(address, "/v1/check", &check(domain, descriptors, fill))
             }
-            Self::Post { path, body } => posted(address, &filled(path), &filled(body)),
+            Self::Post { path, body } => post(address, &fill(path), &fill(body)),
             Self::Get { path } => {
-                format!("GET {} HTTP/1.1\r\nhost: {address}\r\n\r\n", filled(path)).into_bytes()
+                format!("GET {} HTTP/1.1\r\nhost: {address}\r\n\r\n", fill(path)).into_bytes()
             }
             Self::Command { words } => {
                 let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
                 for word in words {
-                    let word = filled(word);
+                    let word = fill(word);
                     bytes.extend(format!("${}\r\n{word}\r\n", word.len()).into_bytes());
                 }
                 bytes
@@ -138,15 +144,12 @@ impl Ask {
 fn rls(
     domain: &str,
     descriptors: &[Vec<(String, String)>],
-    filled: impl Fn(&str) -> String,
+    fill: impl Fn(&str) -> String,
 ) -> Vec<u8> {
     let mut message = field(1, domain.as_bytes());
     for entries in descriptors {
         let entry = |(key, value): &(String, String)| {
-            field(
-                1,
-                &[field(1, filled(key).as_bytes()), field(2, filled(value).as_bytes())].concat(),
-            )
+            field(1, &[field(1, fill(key).as_bytes()), field(2, fill(value).as_bytes())].concat())
         };
         message.extend(field(2, &entries.iter().flat_map(entry).collect::<Vec<u8>>()));
     }
@@ -157,17 +160,17 @@ fn rls(
 fn check(
     domain: &str,
     descriptors: &[Vec<(String, String)>],
-    filled: impl Fn(&str) -> String,
+    fill: impl Fn(&str) -> String,
 ) -> String {
     let descriptor = |entries: &Vec<(String, String)>| {
-        let entry = |(key, value): &(String, String)| (filled(key), filled(value).into());
+        let entry = |(key, value): &(String, String)| (fill(key), fill(value).into());
         serde_json::Value::Object(entries.iter().map(entry).collect())
     };
     let descriptors: Vec<_> = descriptors.iter().map(descriptor).collect();
     serde_json::json!({ "domain": domain, "descriptors": descriptors }).to_string()
 }
 
-/// A field of protobuf that has a length.
+/// A length-delimited protobuf field.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2];
     let mut length = bytes.len();
@@ -180,12 +183,12 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     field
 }
 
-/// As gRPC sends a message: not compressed, and so long.
-fn framed(message: &[u8]) -> Vec<u8> {
+/// The gRPC length prefix: not compressed.
+fn frame(message: &[u8]) -> Vec<u8> {
     [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat()
 }
 
-fn posted(address: SocketAddr, path: &str, body: &str) -> Vec<u8> {
+fn post(address: SocketAddr, path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
         "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
@@ -193,27 +196,76 @@ fn posted(address: SocketAddr, path: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
+/// The bytes of a request and the positions of its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Template {
+    bytes: Vec<u8>,
+    /// Offsets of the key's digits.
+    offsets: Vec<usize>,
+    digits: usize,
+}
+
+// === impl Template ===
+
+impl Template {
+    /// Builds the template. `request` must write the key literally or not at all.
+    pub(crate) fn new(digits: usize, request: impl Fn(&str) -> Vec<u8>) -> Self {
+        let (bytes, other) = (request(&"0".repeat(digits)), request(&"1".repeat(digits)));
+        debug_assert_eq!(bytes.len(), other.len(), "requests of one length");
+        let mut offsets = Vec::new();
+        let mut at = 0;
+        while at < bytes.len().min(other.len()) {
+            let differs = bytes[at] != other[at];
+            if differs {
+                offsets.push(at);
+            }
+            at += if differs { digits } else { 1 };
+        }
+        Self { bytes, offsets, digits }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Appends the request of a key.
+    pub(crate) fn write(&self, key: u64, out: &mut BytesMut) {
+        let begins = out.len();
+        out.extend_from_slice(&self.bytes);
+        let written = &mut out[begins..];
+        for offset in &self.offsets {
+            let mut rest = key;
+            for digit in written[*offset..*offset + self.digits].iter_mut().rev() {
+                *digit = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const HERE: SocketAddr =
         SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 80);
 
-    fn asked(ask: &Ask) -> String {
-        String::from_utf8(ask.request("07", HERE)).unwrap()
+    fn rendered(spec: &RequestSpec) -> String {
+        String::from_utf8(spec.render("07", HERE)).unwrap()
     }
 
     #[test]
     fn a_command_is_words_with_their_lengths() {
         let words = ["INCR", "a{key}"].map(str::to_owned).to_vec();
-        assert_eq!(asked(&Ask::Command { words }), "*2\r\n$4\r\nINCR\r\n$3\r\na07\r\n");
+        assert_eq!(rendered(&RequestSpec::Command { words }), "*2\r\n$4\r\nINCR\r\n$3\r\na07\r\n");
     }
 
     #[test]
     fn texts_are_escaped_in_json() {
         let descriptors = vec![vec![("a\"b".to_owned(), "u{key}".to_owned())]];
-        let asked = asked(&Ask::Check { domain: "d".to_owned(), descriptors });
+        let asked = rendered(&RequestSpec::Check { domain: "d".to_owned(), descriptors });
         let (_, body) = asked.split_once("\r\n\r\n").unwrap();
         assert_eq!(body, r#"{"domain":"d","descriptors":[{"a\"b":"u07"}]}"#);
         assert!(asked.contains(&format!("content-length: {}\r\n", body.len())), "{asked}");
@@ -223,7 +275,7 @@ mod tests {
     fn a_message_of_envoy_has_lengths_of_any_size() {
         let long = "x".repeat(300);
         let descriptors = vec![vec![("k".to_owned(), long)]];
-        let bytes = Ask::Rls { domain: "d".to_owned(), descriptors }.request("07", HERE);
+        let bytes = RequestSpec::Rls { domain: "d".to_owned(), descriptors }.render("07", HERE);
         let message = &bytes[5..];
         assert_eq!(bytes[..5], [0, 0, 0, (message.len() >> 8) as u8, message.len() as u8]);
         // Domain, then descriptor of 309 bytes, entry of 306, key, value of 300.
@@ -236,7 +288,21 @@ mod tests {
 
     #[test]
     fn whether_there_is_a_key_is_seen() {
-        assert!(Ask::Get { path: "/{key}".to_owned() }.has_key());
-        assert!(!Ask::Get { path: "/".to_owned() }.has_key());
+        assert!(RequestSpec::Get { path: "/{key}".to_owned() }.has_key());
+        assert!(!RequestSpec::Get { path: "/".to_owned() }.has_key());
+    }
+
+    proptest! {
+        #[test]
+        fn writing_over_is_making_anew(
+            parts in proptest::collection::vec("[a-z{}01]{0,4}", 1..5), digits in 1usize..8, key: u64, before in "[a-z]{0,3}",
+        ) {
+            let key = key % 10u64.pow(digits as u32);
+            let request = |key: &str| parts.join(key).into_bytes();
+            let mut written = BytesMut::from(before.as_bytes());
+            Template::new(digits, request).write(key, &mut written);
+            let made = [before.into_bytes(), request(&format!("{key:0digits$}"))].concat();
+            prop_assert_eq!(&written[..], &made[..]);
+        }
     }
 }

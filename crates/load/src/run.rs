@@ -1,4 +1,4 @@
-//! A run from its beginning to its end: starts the threads, reads the books before and after, and puts together what was heard.
+//! Executes a plan: starts the threads, samples `/proc` before and after, and merges the results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::procfs::{self, Books, Machine};
 use crate::driver::Unsent;
 use crate::plan::{LoadError, Plan, Server};
+use crate::procfs::{self, CpuTicks, ProcessUsage};
 use crate::report::{Point, Progress, Report};
 use crate::tally::{Failures, Second};
-use crate::worker::{Gate, Told, work};
+use crate::worker::{Channels, StartBarrier, work};
 
-/// How often progress is told.
-const TOLD_EVERY: Duration = Duration::from_millis(250);
+/// Interval between progress reports.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Everything that was heard and read.
+/// Measurements of a whole run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) seconds: f64,
@@ -31,86 +31,85 @@ pub(crate) struct Outcome {
     pub(crate) after: Snapshot,
 }
 
-/// The books at a moment.
+/// Process and machine counters at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Snapshot {
-    pub(crate) server: Option<Books>,
-    pub(crate) own: Option<Books>,
-    pub(crate) machine: Option<Machine>,
+    pub(crate) server: Option<ProcessUsage>,
+    pub(crate) own: Option<ProcessUsage>,
+    pub(crate) machine: Option<CpuTicks>,
 }
 
-/// Loads a server as planned, and tells how it goes a few times a second.
+/// Runs the load and reports progress a few times a second.
 ///
 /// # Errors
-/// When the plan makes no sense, or the server cannot be reached at all. What fails later is counted in the report.
+/// When the plan is invalid or the server cannot be reached. Later failures are counted in the report.
 pub fn run(plan: &Plan, mut progress: impl FnMut(&Progress)) -> Result<Report, LoadError> {
     plan.check()?;
     let (before_out, before_in) = channel();
     let (measured_out, measured_in) = channel();
-    let told = Told { before: before_out, measured: measured_out };
-    let gate = Arc::new(Gate::new(plan.threads));
+    let channels = Channels { before: before_out, measured: measured_out };
+    let barrier = Arc::new(StartBarrier::new(plan.threads));
     let mut threads = Vec::new();
     for number in 0..plan.threads {
-        let (plan, gate, told) = (plan.clone(), gate.clone(), told.clone());
+        let (plan, barrier, channels) = (plan.clone(), barrier.clone(), channels.clone());
         let name = format!("load {number}");
-        let body = move || work(&plan, number, &gate, told);
-        // A gate that waits for a thread too many would never open.
+        let body = move || work(&plan, number, &barrier, channels);
         let started = thread::Builder::new().name(name).spawn(body);
         threads.push(
             started
                 .map_err(|error| LoadError::Thread(format!("cannot start a thread: {error}")))?,
         );
     }
-    drop(told);
-    gate.wait();
-    if let Some(failure) = gate.failure() {
+    drop(channels);
+    barrier.wait();
+    if let Some(failure) = barrier.failure() {
         return Err(LoadError::Connect(format!("`{}`: {failure}", plan.address)));
     }
-    gate.wait();
+    barrier.wait();
     let failures_before = failures(&before_in);
     let processes = match &plan.server {
-        Server::Listening => procfs::listening(plan.address),
+        Server::Listening => procfs::listeners(plan.address),
         Server::Processes(processes) => processes.clone(),
     };
     let before = Snapshot::of(&processes);
-    gate.wait();
+    barrier.wait();
     let began = Instant::now();
-    let (whole, points) = listen(&measured_in, plan, began, &mut progress);
+    let (whole, points) = collect(&measured_in, plan, began, &mut progress);
     let seconds = began.elapsed().as_secs_f64();
     let after = Snapshot::of(&processes);
     let unsent =
         threads.into_iter().map(|thread| thread.join().map_or(0, |Unsent(count)| count)).sum();
-    let points = points.into_iter().map(|point| point.of_run(seconds)).collect();
+    let points = points.into_iter().map(|point| point.clipped(seconds)).collect();
     let outcome =
         Outcome { seconds, whole, points, failures_before, unsent, processes, before, after };
     Ok(Report::new(plan, &outcome))
 }
 
-/// Until all threads have ended.
-fn listen(
+/// Merges results until all threads have ended.
+fn collect(
     seconds: &Receiver<Second>,
     plan: &Plan,
     began: Instant,
     progress: &mut impl FnMut(&Progress),
 ) -> (Second, Vec<Point>) {
-    let mut gathered = Gathered::new(plan.threads);
-    let mut next_told = TOLD_EVERY;
+    let mut aggregate = Aggregate::new(plan.threads);
+    let mut next_progress = PROGRESS_INTERVAL;
     loop {
-        let ended = match seconds.recv_timeout(TOLD_EVERY) {
+        let ended = match seconds.recv_timeout(PROGRESS_INTERVAL) {
             Ok(second) => {
-                gathered.add(second);
+                aggregate.add(second);
                 false
             }
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => true,
         };
         let elapsed = began.elapsed();
-        if elapsed >= next_told || ended {
-            next_told = elapsed + TOLD_EVERY;
-            progress(&gathered.progress(plan, elapsed));
+        if elapsed >= next_progress || ended {
+            next_progress = elapsed + PROGRESS_INTERVAL;
+            progress(&aggregate.progress(plan, elapsed));
         }
         if ended {
-            return gathered.finish();
+            return aggregate.finish();
         }
     }
 }
@@ -121,16 +120,16 @@ fn failures(seconds: &Receiver<Second>) -> Failures {
     all
 }
 
-/// Seconds of several threads, put together. One that all threads are through with becomes a point, so that a long run takes no more memory
-/// than a short one.
-struct Gathered {
+/// Merges the threads' seconds. A second that all threads have completed becomes a point, which bounds
+/// the memory of long runs.
+struct Aggregate {
     whole: Second,
     under_way: BTreeMap<u64, Second>,
     points: Vec<Point>,
     through: Vec<Option<u64>>,
 }
 
-impl Gathered {
+impl Aggregate {
     fn new(threads: usize) -> Self {
         Self {
             whole: Second::new(0),
@@ -171,9 +170,9 @@ impl Gathered {
 impl Snapshot {
     fn of(processes: &[u32]) -> Self {
         Self {
-            server: procfs::of(processes),
-            own: procfs::of(&[std::process::id()]),
-            machine: procfs::machine(),
+            server: procfs::usage(processes),
+            own: procfs::usage(&[std::process::id()]),
+            machine: procfs::cpu_ticks(),
         }
     }
 }
@@ -188,18 +187,18 @@ mod tests {
 
     #[test]
     fn seconds_of_threads_become_points_when_all_are_through() {
-        let mut gathered = Gathered::new(2);
-        gathered.add(second(0, 0, 10, 0));
-        gathered.add(second(0, 1, 10, 4));
-        assert!(gathered.points.is_empty());
-        gathered.add(second(1, 0, 5, 1));
+        let mut aggregate = Aggregate::new(2);
+        aggregate.add(second(0, 0, 10, 0));
+        aggregate.add(second(0, 1, 10, 4));
+        assert!(aggregate.points.is_empty());
+        aggregate.add(second(1, 0, 5, 1));
         assert_eq!(
-            gathered.points.iter().map(|point| point.answered).collect::<Vec<_>>(),
+            aggregate.points.iter().map(|point| point.answered).collect::<Vec<_>>(),
             [15, 10]
         );
-        gathered.add(second(1, 2, 7, u64::MAX));
-        gathered.add(second(0, 5, 1, u64::MAX));
-        let (whole, points) = gathered.finish();
+        aggregate.add(second(1, 2, 7, u64::MAX));
+        aggregate.add(second(0, 5, 1, u64::MAX));
+        let (whole, points) = aggregate.finish();
         assert_eq!(whole.allowed, 33);
         let all: Vec<_> = points.iter().map(|point| (point.second, point.answered)).collect();
         assert_eq!(all, [(0, 15), (1, 10), (2, 7), (5, 1)]);

@@ -1,12 +1,13 @@
-//! When requests are due in an open loop: at times that nothing the server does can move.
+//! Arrival times of an open loop, independent of the server's responses.
 //!
-//! Real clients do not wait for each other. A load that asks again only when it is answered sends less the slower it is answered, and so asks
-//! least while it is worst: a stop of one second is seen by the few requests that were under way, and not by all who would have come. Here each request has a time at which it
-//! is due, and what it took counts from there, also if it could not be sent yet.
+//! A closed loop sends less the slower it is answered and therefore hides stalls (coordinated omission).
+//! Here every request has a scheduled time, and its latency counts from there even if it was sent late.
 
 use std::time::Duration;
 
-use crate::random::Random;
+use fastrand::Rng;
+
+use crate::keys::rng;
 
 /// Requests per second in an open loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -14,16 +15,16 @@ pub struct Rate {
     per_second: f64,
 }
 
-/// How requests follow each other in an open loop.
+/// Arrival process of an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrivals {
-    /// At even distances.
+    /// Constant intervals.
     Constant,
-    /// As strangers come: independently of each other, at the rate on average.
+    /// Independent arrivals: a Poisson process.
     Poisson,
 }
 
-/// The times of one thread, from the beginning on.
+/// Scheduled times of one thread, relative to the start.
 #[derive(Debug, Clone)]
 pub(crate) struct Schedule {
     next: Duration,
@@ -32,14 +33,14 @@ pub(crate) struct Schedule {
 
 #[derive(Debug, Clone)]
 enum Kind {
-    /// The distances are counted, not added up, so that no error does either.
+    /// Multiplied rather than accumulated, so that rounding errors do not add up.
     Constant {
         number: u64,
         step: u64,
         nanos: f64,
     },
     Poisson {
-        random: Random,
+        rng: Rng,
         mean_nanos: f64,
         at_nanos: f64,
     },
@@ -48,19 +49,19 @@ enum Kind {
 // === impl Rate ===
 
 impl Rate {
-    /// Above this no single machine can follow.
+    /// Upper bound.
     pub const PER_SECOND_MAX: f64 = 10_000_000.0;
-    /// One request in a bit more than a quarter of an hour.
+    /// Lower bound.
     pub const PER_SECOND_MIN: f64 = 0.001;
 
-    /// So many requests per second; `None` where that makes no sense.
+    /// Requests per second; `None` outside the bounds.
     #[must_use]
     pub fn per_second(rate: f64) -> Option<Self> {
         let sensible = (Self::PER_SECOND_MIN..=Self::PER_SECOND_MAX).contains(&rate);
         sensible.then_some(Self { per_second: rate })
     }
 
-    /// As a number.
+    /// Requests per second.
     #[must_use]
     pub const fn as_per_second(self) -> f64 {
         self.per_second
@@ -70,7 +71,7 @@ impl Rate {
 // === impl Schedule ===
 
 impl Schedule {
-    /// The share of one thread of so many; together they keep the rate.
+    /// The share of one thread; all threads together reach the rate.
     pub(crate) fn new(
         rate: Rate,
         arrivals: Arrivals,
@@ -82,8 +83,8 @@ impl Schedule {
         let kind = match arrivals {
             Arrivals::Constant => Kind::Constant { number: thread, step: threads, nanos },
             Arrivals::Poisson => Kind::Poisson {
-                // Not the numbers that the keys are made of.
-                random: Random::new(!seed, thread),
+                // Independent of the keys.
+                rng: rng(!seed, thread),
                 mean_nanos: nanos * threads as f64,
                 at_nanos: 0.0,
             },
@@ -93,12 +94,12 @@ impl Schedule {
         schedule
     }
 
-    /// When the next one is due.
+    /// Time of the next request.
     pub(crate) const fn due(&self) -> Duration {
         self.next
     }
 
-    /// On to the one after it.
+    /// Advances to the next request.
     pub(crate) fn advance(&mut self) {
         let nanos = match &mut self.kind {
             Kind::Constant { number, step, nanos } => {
@@ -106,8 +107,8 @@ impl Schedule {
                 *number += *step;
                 at
             }
-            Kind::Poisson { random, mean_nanos, at_nanos } => {
-                *at_nanos += -(1.0 - random.unit()).ln() * *mean_nanos;
+            Kind::Poisson { rng, mean_nanos, at_nanos } => {
+                *at_nanos += -(1.0 - rng.f64()).ln() * *mean_nanos;
                 *at_nanos
             }
         };

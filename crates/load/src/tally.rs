@@ -1,4 +1,4 @@
-//! What was answered, and how long it took: by the second, so that all threads' seconds can be put together.
+//! Counts and latencies of one thread, by second, so that threads can be merged.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
@@ -8,83 +8,82 @@ use hdrhistogram::Histogram;
 use tokio::time::Instant;
 
 use crate::request::Answer;
-use crate::wire::Heard;
+use crate::wire::Received;
 
-/// Longer than anybody waits.
+/// Upper bound of recorded latencies.
 const MINUTE_NS: u64 = 60_000_000_000;
-/// A server that never says the same twice must not fill the memory.
+/// Bounds the number of distinct error texts.
 const TEXTS_MAX: usize = 20;
 const OTHERS: &str = "others";
 
-/// What a thread heard within a second, or a bit less.
+/// Responses that one thread received within one second of the run.
 #[derive(Debug)]
 pub(crate) struct Second {
-    /// Which thread.
     pub(crate) thread: usize,
-    /// Since the beginning.
+    /// Second since the start.
     pub(crate) index: u64,
-    /// Nothing more comes from this thread up to here.
+    /// The thread has completed all seconds up to this one.
     pub(crate) through: u64,
     pub(crate) allowed: u64,
     pub(crate) denied: u64,
     pub(crate) failures: Failures,
-    /// Requests that were sent more than [`LATE`] after they were due, and the latest of them.
+    /// Requests sent more than [`LATE`] after their scheduled time, and the maximum delay.
     pub(crate) late: u64,
     pub(crate) latest: Duration,
     pub(crate) reconnects: u64,
-    /// Nanoseconds, of all that were answered.
+    /// Latencies in nanoseconds.
     pub(crate) took: Histogram<u64>,
 }
 
-/// What went wrong, by its words.
+/// Failures by error text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Failures(pub(crate) BTreeMap<String, u64>);
 
-/// A request that is sent this much after it was due was late: the load could not keep up, or all its connections were waiting.
+/// A request sent later than this counts as late: the load had no CPU or no idle connection.
 pub(crate) const LATE: Duration = Duration::from_millis(1);
 
-/// The books of a thread.
+/// Accumulates the results of a thread.
 #[derive(Debug)]
 pub(crate) struct Tally {
     began: Instant,
-    /// What comes after the last second still belongs to it.
+    /// Later responses count for this second.
     last: u64,
     second: Second,
     out: Sender<Second>,
-    /// Since an answer was heard.
+    /// Since the last answer.
     failures_in_a_row: u64,
-    heard: u64,
+    completed: u64,
 }
 
-/// Nothing will become of a run with so many failures and nothing else.
-const HOPELESS: u64 = 1_000;
+/// A run is aborted after this many consecutive failures.
+const FAILURES_MAX: u64 = 1_000;
 
 // === impl Tally ===
 
 impl Tally {
     pub(crate) fn new(thread: usize, began: Instant, last: u64, out: Sender<Second>) -> Self {
         let second = Second { thread, ..Second::new(0) };
-        Self { began, last, second, out, failures_in_a_row: 0, heard: 0 }
+        Self { began, last, second, out, failures_in_a_row: 0, completed: 0 }
     }
 
     pub(crate) const fn began(&self) -> Instant {
         self.began
     }
 
-    /// An answer, or a failure, to what was due at a time.
-    pub(crate) fn add(&mut self, due: Instant, heard: Heard) {
-        let index = heard.at.saturating_duration_since(self.began).as_secs().min(self.last);
+    /// Records the response to a request with its scheduled time.
+    pub(crate) fn add(&mut self, due: Instant, received: Received) {
+        let index = received.at.saturating_duration_since(self.began).as_secs().min(self.last);
         if index > self.second.index {
             self.hand_over(index);
         }
-        self.heard += 1;
-        match heard.said {
+        self.completed += 1;
+        match received.answer {
             Ok(answer) => {
                 match answer {
                     Answer::Allowed => self.second.allowed += 1,
                     Answer::Denied => self.second.denied += 1,
                 }
-                let took = heard.at.saturating_duration_since(due).as_nanos() as u64;
+                let took = received.at.saturating_duration_since(due).as_nanos() as u64;
                 self.second.took.saturating_record(took);
                 self.failures_in_a_row = 0;
             }
@@ -92,13 +91,13 @@ impl Tally {
         }
     }
 
-    /// So many that will not be answered any more.
+    /// Records failures.
     pub(crate) fn failed(&mut self, failure: String, count: u64) {
         self.second.failures.add(failure, count);
         self.failures_in_a_row += count;
     }
 
-    /// A request was sent so long after it was due.
+    /// Records the delay between scheduled and actual sending.
     pub(crate) fn sent_after(&mut self, behind: Duration) {
         self.second.late += u64::from(behind > LATE);
         self.second.latest = self.second.latest.max(behind);
@@ -109,15 +108,15 @@ impl Tally {
     }
 
     /// Answers and failures so far.
-    pub(crate) const fn heard(&self) -> u64 {
-        self.heard
+    pub(crate) const fn completed(&self) -> u64 {
+        self.completed
     }
 
-    pub(crate) const fn is_hopeless(&self) -> bool {
-        self.failures_in_a_row >= HOPELESS
+    pub(crate) const fn is_failing(&self) -> bool {
+        self.failures_in_a_row >= FAILURES_MAX
     }
 
-    /// The last second goes out too.
+    /// Hands over the last second.
     pub(crate) fn finish(&mut self) {
         self.hand_over(u64::MAX);
     }
@@ -126,7 +125,7 @@ impl Tally {
         let fresh = Second { thread: self.second.thread, ..Second::new(next) };
         let mut done = std::mem::replace(&mut self.second, fresh);
         done.through = next - 1;
-        // Whoever does not listen any more has given up.
+        // A closed channel means that the run was aborted.
         let _ = self.out.send(done);
     }
 }
@@ -149,7 +148,7 @@ impl Second {
         }
     }
 
-    /// Another thread's, or another second's.
+    /// Adds the counts of another thread or second.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.allowed += other.allowed;
         self.denied += other.denied;
@@ -166,11 +165,11 @@ impl Second {
     }
 }
 
-/// Three digits of every time up to a minute.
+/// Three significant digits up to a minute.
 pub(crate) fn histogram() -> Histogram<u64> {
     let made = Histogram::new_with_bounds(1, MINUTE_NS, 3);
     #[allow(clippy::expect_used, reason = "the bounds are constants, and tests make one")]
-    made.expect("bounds that make sense")
+    made.expect("valid bounds")
 }
 
 // === impl Failures ===
@@ -214,7 +213,7 @@ mod tests {
         let mut tally = Tally::new(0, began, 1, out);
         for millis in [0, 999, 1_000, 5_000] {
             let at = began + Duration::from_millis(millis);
-            tally.add(began, Heard { at, said: Ok(Answer::Allowed) });
+            tally.add(began, Received { at, answer: Ok(Answer::Allowed) });
         }
         tally.finish();
         drop(tally);

@@ -1,48 +1,48 @@
-//! Where the load goes: not just anywhere.
+//! Target addresses. Only the loopback interface is allowed by default.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
-/// An address that may be loaded, and the path behind it.
+/// A permitted address and the path of its URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// Where.
+pub struct Target {
+    /// Address of the server.
     pub address: SocketAddr,
-    /// What was behind it in a URL, from its `/` on.
+    /// Path and query of the URL.
     pub path: Option<String>,
 }
 
-/// Which places are let through.
+/// Permitted targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// This machine only.
+pub enum AllowedHosts {
+    /// Loopback addresses only.
     Loopback,
-    /// Whatever somebody has asked for in so many words.
-    Anywhere,
+    /// Any address, by explicit request.
+    Any,
 }
 
-/// Why this is no place for a load.
+/// Why a target is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlaceError(String);
+pub struct TargetError(String);
 
-// === impl Place ===
+// === impl Target ===
 
-impl Place {
-    /// Reads `HOST:PORT`, or a URL such as `http://localhost:8080/search?q={key}` or `redis://localhost:6379`.
+impl Target {
+    /// Parses `HOST:PORT` or a URL such as `http://localhost:8080/search?q={key}` or `redis://localhost:6379`.
     ///
     /// ```
-    /// use sluicegate_load::{Place, Reach};
+    /// use sluicegate_load::{Target, AllowedHosts};
     ///
-    /// let place = Place::read("http://127.0.0.1:8080/a?b", Reach::Loopback)?;
-    /// assert_eq!(place.address, "127.0.0.1:8080".parse()?);
-    /// assert_eq!(place.path.as_deref(), Some("/a?b"));
-    /// assert!(Place::read("192.0.2.1:80", Reach::Loopback).is_err());
+    /// let target = Target::parse("http://127.0.0.1:8080/a?b", AllowedHosts::Loopback)?;
+    /// assert_eq!(target.address, "127.0.0.1:8080".parse()?);
+    /// assert_eq!(target.path.as_deref(), Some("/a?b"));
+    /// assert!(Target::parse("192.0.2.1:80", AllowedHosts::Loopback).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// When it is neither, has no port, cannot be resolved, needs TLS, or is out of reach.
-    pub fn read(text: &str, reach: Reach) -> Result<Self, PlaceError> {
+    /// When it is neither, has no port, cannot be resolved, needs TLS, or is not permitted.
+    pub fn parse(text: &str, allowed: AllowedHosts) -> Result<Self, TargetError> {
         let (scheme, rest) = match text.split_once("://") {
             Some((scheme, rest)) => (scheme, rest),
             None => ("", text),
@@ -52,12 +52,12 @@ impl Place {
             "http" => Some(80),
             "redis" => Some(6379),
             "https" | "grpcs" | "rediss" => {
-                return Err(PlaceError(format!(
-                    "`{text}`: TLS cannot be loaded; name a port without it, as `http://127.0.0.1:8080`"
+                return Err(TargetError(format!(
+                    "`{text}`: TLS is not supported; use a plaintext port, as `http://127.0.0.1:8080`"
                 )));
             }
             _ => {
-                return Err(PlaceError(format!(
+                return Err(TargetError(format!(
                     "`{text}`: unknown scheme `{scheme}`; write `HOST:PORT`, `http://HOST:PORT/PATH` or `redis://HOST:PORT`"
                 )));
             }
@@ -68,7 +68,7 @@ impl Place {
         };
         let printable = |path: &String| path.bytes().all(|byte| byte.is_ascii_graphic());
         if !path.as_ref().is_none_or(printable) {
-            return Err(PlaceError(format!(
+            return Err(TargetError(format!(
                 "`{text}`: a path has no blanks and nothing beyond ASCII; write `%20` for a blank"
             )));
         }
@@ -77,45 +77,45 @@ impl Place {
             (true, _) => host.to_socket_addrs(),
             (false, Some(port)) => (host, port).to_socket_addrs(),
             (false, None) => {
-                return Err(PlaceError(format!(
+                return Err(TargetError(format!(
                     "`{text}`: no port; write `HOST:PORT`, as `127.0.0.1:8081`"
                 )));
             }
         };
         let resolved = resolved.map_err(|error| {
-            PlaceError(format!("`{text}`: `{host}` cannot be resolved: {error}"))
+            TargetError(format!("`{text}`: `{host}` cannot be resolved: {error}"))
         })?;
         let all: Vec<SocketAddr> = resolved.collect();
         let Some(address) = all.first().copied() else {
-            return Err(PlaceError(format!("`{text}`: `{host}` has no address")));
+            return Err(TargetError(format!("`{text}`: `{host}` has no address")));
         };
-        // A name with an address elsewhere is elsewhere.
-        let stranger = all.iter().find(|address| !address.ip().to_canonical().is_loopback());
-        match (reach, stranger) {
-            (Reach::Loopback, Some(stranger)) => Err(PlaceError(format!(
-                "`{text}`: {} is not this machine, and load on somebody else's is an attack; \
-                 add --anywhere if that machine is yours to load",
-                stranger.ip()
+        // One remote address makes the name remote.
+        let remote = all.iter().find(|address| !address.ip().to_canonical().is_loopback());
+        match (allowed, remote) {
+            (AllowedHosts::Loopback, Some(remote)) => Err(TargetError(format!(
+                "`{text}`: {} is a remote address; \
+                 add --anywhere if you may load that machine",
+                remote.ip()
             ))),
             _ => Ok(Self { address, path }),
         }
     }
 }
 
-impl fmt::Display for PlaceError {
+impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for PlaceError {}
+impl std::error::Error for TargetError {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn refused(text: &str) -> String {
-        Place::read(text, Reach::Loopback).unwrap_err().to_string()
+        Target::parse(text, AllowedHosts::Loopback).unwrap_err().to_string()
     }
 
     #[test]
@@ -128,9 +128,13 @@ mod tests {
             "http://127.0.0.1",
             "[::ffff:127.0.0.1]:80",
         ] {
-            assert_eq!(Place::read(text, Reach::Loopback).unwrap().address.port(), 80, "{text}");
+            assert_eq!(
+                Target::parse(text, AllowedHosts::Loopback).unwrap().address.port(),
+                80,
+                "{text}"
+            );
         }
-        let redis = Place::read("redis://127.0.0.1", Reach::Loopback).unwrap();
+        let redis = Target::parse("redis://127.0.0.1", AllowedHosts::Loopback).unwrap();
         assert_eq!((redis.address.port(), redis.path), (6379, None));
     }
 
@@ -145,7 +149,7 @@ mod tests {
             "[::ffff:192.0.2.1]:80",
         ] {
             assert!(refused(text).contains("--anywhere"), "{text}");
-            assert!(Place::read(text, Reach::Anywhere).is_ok(), "{text}");
+            assert!(Target::parse(text, AllowedHosts::Any).is_ok(), "{text}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! A thread of load: connections of its own, and a share of everything.
+//! A load thread: its own connections and its share of the plan.
 
 use std::rc::Rc;
 use std::sync::mpsc::Sender;
@@ -8,60 +8,65 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
-use crate::request::{Ask, Protocol};
-use crate::driver::{Stretch, Unsent, Wait, drive};
+use crate::driver::{Phase, Unsent, Wait, drive};
 use crate::plan::{Amount, Pace, Plan};
+use crate::request::Template;
+use crate::request::{Protocol, RequestSpec};
 use crate::schedule::Schedule;
 use crate::tally::{Second, Tally};
-use crate::template::Template;
-use crate::wire::resp::Meaning;
+use crate::wire::resp::ReplyFormat;
 use crate::wire::{Slot, grpc, http1, resp};
 
-/// Where all threads, and whoever started them, wait for each other.
+/// Rendezvous of all threads and the main thread; carries the first connection error.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct StartBarrier {
     barrier: Barrier,
     failure: Mutex<Option<String>>,
 }
 
-/// What a thread tells.
+/// Result channels of a thread.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
-    /// Of filling and warming up.
+pub(crate) struct Channels {
+    /// Fill and warm-up.
     pub(crate) before: Sender<Second>,
     pub(crate) measured: Sender<Second>,
 }
 
-/// The whole life of a thread. What is due and was not sent comes back.
-pub(crate) fn work(plan: &Plan, thread: usize, gate: &Gate, told: Told) -> Unsent {
+/// Body of a thread. Returns the number of unsent requests.
+pub(crate) fn work(
+    plan: &Plan,
+    thread: usize,
+    barrier: &StartBarrier,
+    channels: Channels,
+) -> Unsent {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            gate.fail(format!("cannot start a thread: {error}"));
-            gate.wait();
+            barrier.fail(format!("cannot start a thread: {error}"));
+            barrier.wait();
             return Unsent(0);
         }
     };
-    let worker = Worker { plan, thread, gate, told };
+    let worker = Worker { plan, thread, barrier, channels };
     LocalSet::new().block_on(&runtime, worker.work())
 }
 
 struct Worker<'a> {
     plan: &'a Plan,
     thread: usize,
-    gate: &'a Gate,
-    told: Told,
+    barrier: &'a StartBarrier,
+    channels: Channels,
 }
 
-// === impl Gate ===
+// === impl StartBarrier ===
 
-impl Gate {
+impl StartBarrier {
     pub(crate) fn new(threads: usize) -> Self {
         Self { barrier: Barrier::new(threads + 1), failure: Mutex::new(None) }
     }
 
-    /// Until everybody is here.
+    /// Blocks until all threads have arrived.
     pub(crate) fn wait(&self) {
         self.barrier.wait();
     }
@@ -71,7 +76,7 @@ impl Gate {
         first.get_or_insert(failure);
     }
 
-    /// Why nothing will become of it.
+    /// The first connection error.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -83,13 +88,14 @@ impl Worker<'_> {
     async fn work(self) -> Unsent {
         let plan = self.plan;
         let digits = plan.keys.digits();
-        let template = Rc::new(Template::of(digits, |key| plan.ask.request(key, plan.address)));
+        let template = Rc::new(Template::new(digits, |key| plan.request.render(key, plan.address)));
         let connections = plan.share(plan.connections as u64, self.thread as u64);
-        match plan.ask.protocol() {
+        match plan.request.protocol() {
             Protocol::Grpc => {
                 let mut slots = Vec::new();
                 for _ in 0..connections {
-                    let more = grpc::open(plan.address, &plan.ask, &template, plan.at_once).await;
+                    let more =
+                        grpc::open(plan.address, &plan.request, &template, plan.at_once).await;
                     slots.push(more);
                 }
                 let slots = slots.into_iter().collect::<Result<Vec<_>, _>>();
@@ -104,58 +110,58 @@ impl Worker<'_> {
                 self.with(slots.into_iter().collect()).await
             }
             Protocol::Resp => {
-                let password = plan.password.as_deref().map(resp::greeting).unwrap_or_default();
-                let door = Rc::new(resp::Door {
+                let password = plan.password.as_deref().map(resp::auth).unwrap_or_default();
+                let endpoint = Rc::new(resp::Endpoint {
                     address: plan.address,
-                    greeting: password,
+                    auth: password,
                     template: Template::clone(&template),
-                    means: meaning(&plan.ask),
+                    format: reply_format(&plan.request),
                     pipeline: plan.at_once,
                 });
                 let mut slots = Vec::new();
                 for _ in 0..connections {
-                    slots.push(resp::open(&door).await);
+                    slots.push(resp::open(&endpoint).await);
                 }
                 self.with(slots.into_iter().collect()).await
             }
         }
     }
 
-    /// Everything that is done with slots, whatever they are.
+    /// Runs fill, warm-up and measurement on the slots.
     async fn with<S: Slot + 'static>(self, slots: Result<Vec<S>, String>) -> Unsent {
         if let Err(failure) = &slots {
-            self.gate.fail(failure.clone());
+            self.barrier.fail(failure.clone());
         }
-        self.gate.wait();
+        self.barrier.wait();
         let Ok(mut slots) = slots else { return Unsent(0) };
-        if self.gate.failure().is_some() {
+        if self.barrier.failure().is_some() {
             return Unsent(0);
         }
-        let Self { plan, thread, gate, told } = self;
+        let Self { plan, thread, barrier, channels } = self;
         let (number, threads) = (thread as u64, plan.threads as u64);
         if plan.fill {
-            let tally = Tally::new(thread, Instant::now(), 0, told.before.clone());
+            let tally = Tally::new(thread, Instant::now(), 0, channels.before.clone());
             let keys = plan.keys.each(number, threads);
-            let stretch = Stretch {
+            let phase = Phase {
                 keys,
                 schedule: None,
                 ends: None,
                 count: u64::MAX,
                 wait: Wait::Exact,
-                patience: plan.patience,
+                timeout: plan.timeout,
             };
-            (slots, _) = drive(slots, stretch, tally).await;
+            (slots, _) = drive(slots, phase, tally).await;
         }
         if !plan.warm_up.is_zero() {
             let began = Instant::now();
-            let tally = Tally::new(thread, began, 0, told.before.clone());
-            let stretch = stretch_of(plan, number, began, Amount::Time(plan.warm_up));
-            (slots, _) = drive(slots, stretch, tally).await;
+            let tally = Tally::new(thread, began, 0, channels.before.clone());
+            let phase = phase_of(plan, number, began, Amount::Time(plan.warm_up));
+            (slots, _) = drive(slots, phase, tally).await;
         }
-        drop(told.before);
-        gate.wait();
-        // Meanwhile the books are read.
-        gate.wait();
+        drop(channels.before);
+        barrier.wait();
+        // The main thread samples `/proc` in between.
+        barrier.wait();
         let began = Instant::now();
         let last = match plan.amount {
             Amount::Time(time) => {
@@ -163,14 +169,14 @@ impl Worker<'_> {
             }
             Amount::Count(_) => u64::MAX - 2,
         };
-        let tally = Tally::new(thread, began, last, told.measured);
-        let (_, unsent) = drive(slots, stretch_of(plan, number, began, plan.amount), tally).await;
+        let tally = Tally::new(thread, began, last, channels.measured);
+        let (_, unsent) = drive(slots, phase_of(plan, number, began, plan.amount), tally).await;
         unsent
     }
 }
 
-/// The loop as planned, for so much.
-fn stretch_of(plan: &Plan, thread: u64, began: Instant, amount: Amount) -> Stretch {
+/// The planned loop for a given amount.
+fn phase_of(plan: &Plan, thread: u64, began: Instant, amount: Amount) -> Phase {
     let threads = plan.threads as u64;
     let schedule = match plan.pace {
         Pace::Closed => None,
@@ -183,16 +189,16 @@ fn stretch_of(plan: &Plan, thread: u64, began: Instant, amount: Amount) -> Stret
         Amount::Count(count) => (None, plan.share(count, thread)),
     };
     let keys = plan.keys.of_thread(thread, threads);
-    Stretch { keys, schedule, ends, count, wait: Wait::Exact, patience: plan.patience }
+    Phase { keys, schedule, ends, count, wait: Wait::Exact, timeout: plan.timeout }
 }
 
-/// What the first number of a reply means, by the name of the command.
-fn meaning(ask: &Ask) -> Meaning {
-    let Ask::Command { words } = ask else { return Meaning::Nothing };
+/// The reply format of a command.
+fn reply_format(request: &RequestSpec) -> ReplyFormat {
+    let RequestSpec::Command { words } = request else { return ReplyFormat::Any };
     let name = words.first().map(|word| word.to_ascii_uppercase()).unwrap_or_default();
     match name.as_str() {
-        "CL.THROTTLE" | "SG.CHECK" | "SG.PEEK" | "SG.RESERVE" | "SG.WAIT" => Meaning::Limited,
-        "THROTTLE" => Meaning::Allowed,
-        _ => Meaning::Nothing,
+        "CL.THROTTLE" | "SG.CHECK" | "SG.PEEK" | "SG.RESERVE" | "SG.WAIT" => ReplyFormat::Limited,
+        "THROTTLE" => ReplyFormat::Allowed,
+        _ => ReplyFormat::Any,
     }
 }

@@ -1,10 +1,9 @@
-//! Few keys that everybody wants, and many that hardly anybody does.
+//! Zipf distribution: rank `k` of `n` has a probability proportional to `k^-s`.
 //!
-//! Rank `k` of `n` comes with a probability proportional to `k^-s`. Ranks are drawn by rejection-inversion (W. Hörmann and G. Derflinger, 1996): the
-//! area under `x^-s` is inverted, the result is rounded to a rank, and now and then thrown away so that the frequencies are exact. It takes the
-//! same short time and no memory for any number of keys, where a table of sums would take eight bytes for each.
+//! Ranks are drawn by rejection-inversion (W. Hörmann and G. Derflinger, 1996): constant time and no
+//! memory for any number of keys, where a cumulative table takes eight bytes per key.
 
-use crate::random::Random;
+use fastrand::Rng;
 
 /// Draws ranks from 0 (the most frequent) to below a number.
 #[derive(Debug, Clone)]
@@ -30,9 +29,9 @@ impl Zipf {
         zipf
     }
 
-    pub(crate) fn draw(&self, random: &mut Random) -> u64 {
+    pub(crate) fn draw(&self, rng: &mut Rng) -> u64 {
         loop {
-            let area = self.last + random.unit() * (self.first - self.last);
+            let area = self.last + rng.f64() * (self.first - self.last);
             let point = self.point(area);
             let rank = point.round().clamp(1.0, self.count);
             let accepted =
@@ -64,14 +63,14 @@ impl Zipf {
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{Rng, Zipf};
 
     const DRAWN: u64 = 200_000;
 
     fn frequencies(count: u64, exponent: f64, seed: u64) -> Vec<u64> {
-        let (zipf, mut random) = (Zipf::new(count, exponent), Random::new(seed, 0));
+        let (zipf, mut rng) = (Zipf::new(count, exponent), Rng::with_seed(seed));
         let mut seen = vec![0; count as usize];
-        (0..DRAWN).for_each(|_| seen[zipf.draw(&mut random) as usize] += 1);
+        (0..DRAWN).for_each(|_| seen[zipf.draw(&mut rng) as usize] += 1);
         seen
     }
 
@@ -97,9 +96,9 @@ mod tests {
 
         #[test]
         fn any_shape_stays_within_its_ranks(count in 1u64..u64::MAX >> 12, exponent in 0.01f64..10.0, seed: u64) {
-            let (zipf, mut random) = (Zipf::new(count, exponent), Random::new(seed, 0));
+            let (zipf, mut rng) = (Zipf::new(count, exponent), Rng::with_seed(seed));
             for _ in 0..100 {
-                prop_assert!(zipf.draw(&mut random) < count);
+                prop_assert!(zipf.draw(&mut rng) < count);
             }
         }
     }

@@ -8,13 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use sluicegate_load::{
-    Amount, Ask, KeyOrder, KeySpace, LoadError, Pace, Plan, Report, Server, run,
+    Amount, KeyOrder, KeySpace, LoadError, Pace, Plan, Report, RequestSpec, Server, run,
 };
 
-fn plan(address: SocketAddr, ask: Ask) -> Plan {
+fn plan(address: SocketAddr, request: RequestSpec) -> Plan {
     Plan {
         address,
-        ask,
+        request,
         keys: KeySpace { count: 50, order: KeyOrder::Sequential, seed: 1 },
         pace: Pace::Closed,
         amount: Amount::Count(200),
@@ -23,15 +23,15 @@ fn plan(address: SocketAddr, ask: Ask) -> Plan {
         connections: 2,
         at_once: 1,
         threads: 1,
-        patience: Duration::from_secs(20),
+        timeout: Duration::from_secs(20),
         denied: vec![429],
         password: None,
         server: Server::Listening,
     }
 }
 
-fn command(words: &[&str]) -> Ask {
-    Ask::Command { words: words.iter().map(|word| (*word).to_owned()).collect() }
+fn command(words: &[&str]) -> RequestSpec {
+    RequestSpec::Command { words: words.iter().map(|word| (*word).to_owned()).collect() }
 }
 
 /// A server with a thread for each connection, as long as the test runs.
@@ -71,7 +71,7 @@ fn a_server_that_closes_politely_costs_connections_and_no_errors() {
                 .write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nhi");
         }
     });
-    let report = done(&plan(address, Ask::Get { path: "/".to_owned() }));
+    let report = done(&plan(address, RequestSpec::Get { path: "/".to_owned() }));
     assert_eq!((report.allowed, report.errors), (200, 0), "{:?}", report.errors_by_text);
     // The first two were there before it began.
     assert_eq!(report.reconnects, 198);
@@ -83,7 +83,7 @@ fn a_server_that_hangs_up_is_an_error_each_time() {
     let address = serving(|mut socket| {
         read_until(&mut socket, b"\r\n\r\n");
     });
-    let report = done(&plan(address, Ask::Get { path: "/".to_owned() }));
+    let report = done(&plan(address, RequestSpec::Get { path: "/".to_owned() }));
     assert_eq!((report.answered, report.errors), (0, 200));
     assert!(!report.is_clean());
     let texts: Vec<&str> = report.errors_by_text.keys().map(String::as_str).collect();
@@ -109,8 +109,8 @@ fn replies_may_come_in_any_pieces() {
             }
         }
     });
-    let ask = command(&["CL.THROTTLE", "{key}", "99", "100", "60"]);
-    let report = done(&Plan { at_once: 10, ..plan(address, ask) });
+    let request = command(&["CL.THROTTLE", "{key}", "99", "100", "60"]);
+    let report = done(&Plan { at_once: 10, ..plan(address, request) });
     assert_eq!(
         (report.allowed, report.denied, report.errors),
         (100, 100, 0),
@@ -131,11 +131,11 @@ fn a_password_is_told_first_and_a_wrong_one_ends_it() {
         let _ = socket.write_all(b"+OK\r\n");
         while read_until(&mut socket, b"PING\r\n") && socket.write_all(b"+PONG\r\n").is_ok() {}
     });
-    let ask = command(&["PING"]);
+    let request = command(&["PING"]);
     let password = |text: &str| Some(text.to_owned());
-    let report = done(&Plan { password: password("secret"), ..plan(address, ask.clone()) });
+    let report = done(&Plan { password: password("secret"), ..plan(address, request.clone()) });
     assert_eq!((report.allowed, report.errors), (200, 0));
-    let wrong = run(&Plan { password: password("guess"), ..plan(address, ask) }, |_| {});
+    let wrong = run(&Plan { password: password("guess"), ..plan(address, request) }, |_| {});
     let Err(LoadError::Connect(text)) = wrong else { panic!("{wrong:?}") };
     assert!(text.contains("the password is refused: WRONGPASS"), "{text}");
 }
@@ -156,8 +156,8 @@ fn a_connection_of_grpc_that_ends_is_made_anew() {
         });
     });
     let descriptors = vec![vec![("user".to_owned(), "{key}".to_owned())]];
-    let ask = Ask::Rls { domain: "d".to_owned(), descriptors };
-    let report = done(&Plan { connections: 1, ..plan(address, ask) });
+    let request = RequestSpec::Rls { domain: "d".to_owned(), descriptors };
+    let report = done(&Plan { connections: 1, ..plan(address, request) });
     assert_eq!((report.denied, report.errors), (200, 0), "{:?}", report.errors_by_text);
     assert!(report.reconnects >= 10, "{}", report.reconnects);
 }
@@ -197,7 +197,7 @@ fn threads_share_the_work() {
         threads: 3,
         connections: 5,
         fill: true,
-        ..plan(address, Ask::Get { path: "/{key}".to_owned() })
+        ..plan(address, RequestSpec::Get { path: "/{key}".to_owned() })
     };
     let report = done(&plan);
     assert_eq!((report.allowed, report.errors, report.threads), (200, 0, 3));

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use sluicegate_load::{
-    Amount, Ask, KeyOrder, KeySpace, Pace, Plan, Report, Server, run as run_load,
+    Amount, KeyOrder, KeySpace, Pace, Plan, Report, RequestSpec, Server, run as run_load,
 };
 
 use crate::client::{Answer, Client};
@@ -193,7 +193,7 @@ pub fn plan_over_rls(service: &Service, key: &str, value: &str) -> Plan {
     let descriptors = vec![vec![(key.to_owned(), value.to_owned())]];
     Plan {
         address: service.grpc.parse::<SocketAddr>().unwrap(),
-        ask: Ask::Rls { domain: "shop".to_owned(), descriptors },
+        request: RequestSpec::Rls { domain: "shop".to_owned(), descriptors },
         keys: KeySpace { count: 1, order: KeyOrder::Sequential, seed: 1 },
         pace: Pace::Closed,
         amount: Amount::Count(1),
@@ -202,7 +202,7 @@ pub fn plan_over_rls(service: &Service, key: &str, value: &str) -> Plan {
         connections: 2,
         at_once: 8,
         threads: 1,
-        patience: Duration::from_secs(60),
+        timeout: Duration::from_secs(60),
         denied: vec![429],
         password: None,
         server: Server::Processes(Vec::new()),

@@ -6,11 +6,11 @@ use std::sync::mpsc::channel;
 use tokio::task::LocalSet;
 
 use super::*;
-use crate::request::Answer;
 use crate::keys::{KeyOrder, KeySpace};
+use crate::request::Answer;
 use crate::schedule::{Arrivals, Rate};
 use crate::tally::Second;
-use crate::wire::{Heard, heard};
+use crate::wire::Received;
 
 /// Takes a millisecond for each request, and answers nothing at all from second 1 to second 2.
 struct Stalling {
@@ -19,17 +19,17 @@ struct Stalling {
 }
 
 impl Slot for Stalling {
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         self.room
     }
 
-    async fn ask(&mut self, keys: &[u64], out: &mut Vec<Heard>) {
+    async fn send(&mut self, keys: &[u64], out: &mut Vec<Received>) {
         sleep(Duration::from_millis(1)).await;
         let (from, to) = (self.began + Duration::from_secs(1), self.began + Duration::from_secs(2));
         if (from..to).contains(&Instant::now()) {
             sleep_until(to).await;
         }
-        out.extend(keys.iter().map(|_| heard(Ok(Answer::Allowed))));
+        out.extend(keys.iter().map(|_| Received::now(Ok(Answer::Allowed))));
     }
 
     fn reconnects(&mut self) -> u64 {
@@ -49,16 +49,16 @@ fn constant(per_second: f64) -> Option<Schedule> {
 async fn driven(schedule: Option<Schedule>, slots: usize, room: usize) -> (Second, Unsent) {
     let began = Instant::now();
     let (out, seconds) = channel();
-    let stretch = Stretch {
+    let phase = Phase {
         keys: keys(),
         schedule,
         ends: Some(began + Duration::from_secs(10)),
         count: u64::MAX,
         wait: Wait::Timer,
-        patience: Duration::from_secs(30),
+        timeout: Duration::from_secs(30),
     };
     let slots: Vec<_> = (0..slots).map(|_| Stalling { began, room }).collect();
-    let work = drive(slots, stretch, Tally::new(0, began, 9, out));
+    let work = drive(slots, phase, Tally::new(0, began, 9, out));
     let (_, unsent) = LocalSet::new().run_until(work).await;
     let mut all = Second::new(0);
     seconds.iter().for_each(|second| all.merge(&second));
@@ -108,11 +108,11 @@ async fn what_could_not_be_sent_is_said() {
 struct Silent;
 
 impl Slot for Silent {
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         3
     }
 
-    async fn ask(&mut self, _: &[u64], _: &mut Vec<Heard>) {
+    async fn send(&mut self, _: &[u64], _: &mut Vec<Received>) {
         std::future::pending().await
     }
 
@@ -125,15 +125,15 @@ impl Slot for Silent {
 async fn who_never_answers_is_given_up() {
     let began = Instant::now();
     let (out, seconds) = channel();
-    let stretch = Stretch {
+    let phase = Phase {
         keys: keys(),
         schedule: None,
         ends: None,
         count: 100,
         wait: Wait::Exact,
-        patience: Duration::from_secs(5),
+        timeout: Duration::from_secs(5),
     };
-    let work = drive(vec![Silent, Silent], stretch, Tally::new(0, began, 0, out));
+    let work = drive(vec![Silent, Silent], phase, Tally::new(0, began, 0, out));
     let (slots, _) = LocalSet::new().run_until(work).await;
     assert!(slots.is_empty());
     assert!(began.elapsed() <= Duration::from_secs(10));
@@ -148,13 +148,13 @@ async fn who_never_answers_is_given_up() {
 struct Broken(Rc<Cell<u64>>);
 
 impl Slot for Broken {
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         1
     }
 
-    async fn ask(&mut self, keys: &[u64], out: &mut Vec<Heard>) {
+    async fn send(&mut self, keys: &[u64], out: &mut Vec<Received>) {
         self.0.set(self.0.get() + 1);
-        out.extend(keys.iter().map(|_| heard(Err("refused".to_owned()))));
+        out.extend(keys.iter().map(|_| Received::now(Err("refused".to_owned()))));
     }
 
     fn reconnects(&mut self) -> u64 {
@@ -165,16 +165,16 @@ impl Slot for Broken {
 #[tokio::test(start_paused = true)]
 async fn failures_and_nothing_else_end_it() {
     let (out, seconds) = channel();
-    let stretch = Stretch {
+    let phase = Phase {
         keys: keys(),
         schedule: None,
         ends: None,
         count: u64::MAX,
         wait: Wait::Exact,
-        patience: Duration::from_secs(5),
+        timeout: Duration::from_secs(5),
     };
     let asked = Rc::new(Cell::new(0));
-    let work = drive(vec![Broken(asked.clone())], stretch, Tally::new(0, Instant::now(), 0, out));
+    let work = drive(vec![Broken(asked.clone())], phase, Tally::new(0, Instant::now(), 0, out));
     LocalSet::new().run_until(work).await;
     assert_eq!(asked.get(), 1_000);
     assert_eq!(seconds.iter().next().unwrap().failures.count(), 1_000);

@@ -1,4 +1,4 @@
-//! What came out of a run.
+//! Report of a run.
 
 mod text;
 
@@ -10,45 +10,45 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::request::Ask;
-use crate::procfs;
 use crate::keys::KeyOrder;
 use crate::plan::{Amount, Pace, Plan};
+use crate::procfs;
+use crate::request::RequestSpec;
 use crate::run::Outcome;
 use crate::schedule::Arrivals;
 use crate::tally::Second;
 
-/// The whole of it; as JSON it has the same names.
+/// Results of a run; JSON has the same field names.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// `rls`, `http`, `http-get`, `http-post`, `resp` or `grpc`.
     pub target: &'static str,
-    /// Who was asked.
+    /// Address of the server.
     pub address: String,
     /// `closed` or `open`.
     #[serde(rename = "loop")]
     pub pace: &'static str,
-    /// Requests per second that were meant, in an open loop.
+    /// Planned requests per second of an open loop.
     pub rate_wanted: Option<f64>,
     /// `constant` or `poisson`, in an open loop.
     pub arrivals: Option<&'static str>,
-    /// Of all threads.
+    /// Connections of all threads.
     pub connections: usize,
-    /// Requests under way on each of them.
+    /// Requests in flight per connection.
     pub at_once: usize,
-    /// Of the load.
+    /// Load threads.
     pub threads: usize,
-    /// How many.
+    /// Number of keys.
     pub keys: u64,
     /// `uniform`, `zipf` or `sequential`.
     pub order: &'static str,
     /// The exponent of Zipf.
     pub zipf: Option<f64>,
-    /// Of keys and arrivals.
+    /// Seed of keys and arrivals.
     pub seed: u64,
-    /// How long it took.
+    /// Duration of the measurement.
     pub seconds: f64,
-    /// Before it, and not counted.
+    /// Duration of the warm-up, not counted.
     pub warm_up_seconds: f64,
     /// Answers and errors.
     pub requests: u64,
@@ -56,104 +56,104 @@ pub struct Report {
     pub answered: u64,
     /// Answers per second.
     pub per_second: f64,
-    /// It may go.
+    /// Allowed requests.
     pub allowed: u64,
-    /// It may not.
+    /// Denied requests.
     pub denied: u64,
-    /// Requests without an answer, or with one that is none.
+    /// Requests without a valid response.
     pub errors: u64,
-    /// The same while it filled and warmed up.
+    /// Errors during fill and warm-up.
     pub errors_before: u64,
-    /// Both by their words.
+    /// All errors by text.
     pub errors_by_text: BTreeMap<String, u64>,
-    /// Of all answers, in an open loop from when they were due.
+    /// Latency of all answers; in an open loop from the scheduled time.
     pub latency_us: Latency,
-    /// Requests that were sent more than a millisecond after they were due.
+    /// Requests sent more than a millisecond after the scheduled time.
     pub late_starts: u64,
-    /// How much the latest of them was behind.
+    /// Maximum delay of a late start.
     pub latest_start_us: f64,
-    /// Requests that were due before the end and could not be sent.
+    /// Scheduled requests that could not be sent before the end.
     pub unsent: u64,
-    /// Connections that had to be made again.
+    /// Reconnections.
     pub reconnects: u64,
-    /// The server's processes, if they are here and may be looked at.
-    pub server: Option<Used>,
-    /// CPU time of the load over time: 1 is a whole core.
+    /// Usage of the server's processes, if they are local and readable.
+    pub server: Option<ServerUsage>,
+    /// CPU utilization of the load: 1 is one core.
     pub load_busy: Option<f64>,
-    /// How much of the machine's time the hypervisor gave to others.
+    /// Steal time: share of the machine's time given to other machines.
     pub stolen: Option<f64>,
-    /// Second by second.
+    /// Time series by second.
     pub series: Vec<Point>,
-    /// Percentiles and microseconds, for a curve.
+    /// Percentile and microseconds.
     pub curve: Vec<(f64, f64)>,
 }
 
-/// How long answers took, in microseconds.
+/// Latencies in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Latency {
-    /// The mean, which no request sees.
+    /// Mean.
     pub mean: f64,
-    /// Half of all took no longer.
+    /// Median.
     pub p50: f64,
-    /// Nine of ten.
+    /// 90th percentile.
     pub p90: f64,
-    /// 99 of a hundred.
+    /// 99th percentile.
     pub p99: f64,
-    /// 999 of a thousand.
+    /// 99.9th percentile.
     #[serde(rename = "p99_9")]
     pub p999: f64,
-    /// The longest.
+    /// Maximum.
     pub max: f64,
 }
 
-/// What the server's processes used.
+/// Resource usage of the server's processes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Used {
-    /// All of them together are counted.
+pub struct ServerUsage {
+    /// Processes included in the sums.
     pub processes: Vec<u32>,
-    /// CPU time, in user and in system mode, for each answer.
+    /// User and system CPU time per answer.
     pub cpu_us_per_request: f64,
-    /// CPU time over time: 1 is a whole core.
+    /// CPU utilization: 1 is one core.
     pub busy: f64,
-    /// At the end.
+    /// Resident memory at the end.
     pub resident_bytes: u64,
-    /// More than before.
+    /// Growth of resident memory.
     pub resident_grown_bytes: i64,
 }
 
 /// A second of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Point {
-    /// From the beginning.
+    /// Second since the start.
     pub second: u64,
-    /// The last one may be shorter than a second.
+    /// Length; the last one may be shorter.
     pub seconds: f64,
     /// Answers.
     pub answered: u64,
-    /// Those that say no.
+    /// Denied.
     pub denied: u64,
-    /// Requests without one.
+    /// Errors.
     pub errors: u64,
-    /// Half of all took no longer.
+    /// Median.
     pub p50_us: f64,
-    /// 99 of a hundred.
+    /// 99th percentile.
     pub p99_us: f64,
-    /// The longest.
+    /// Maximum.
     pub max_us: f64,
 }
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
-    /// Since the beginning.
+    /// Elapsed time.
     pub elapsed: Duration,
-    /// Until the end, if that is known.
+    /// Estimated time left.
     pub left: Option<Duration>,
-    /// Answers in the last second that is over, if one is.
+    /// Answers in the last complete second.
     pub per_second: Option<u64>,
-    /// So far.
+    /// 99th percentile so far.
     pub p99_us: f64,
-    /// So far.
+    /// Errors so far.
     pub errors: u64,
 }
 
@@ -164,12 +164,12 @@ impl Report {
         let Outcome { seconds, whole, before, after, .. } = outcome;
         let mut failures = whole.failures.clone();
         failures.merge(&outcome.failures_before);
-        let busy = |from: Option<procfs::Books>, to: Option<procfs::Books>| {
+        let busy = |from: Option<procfs::ProcessUsage>, to: Option<procfs::ProcessUsage>| {
             Some((to?.cpu_seconds - from?.cpu_seconds) / seconds)
         };
         let answered = whole.answered();
         let server = match (before.server, after.server) {
-            (Some(from), Some(to)) if answered > 0 => Some(Used {
+            (Some(from), Some(to)) if answered > 0 => Some(ServerUsage {
                 processes: outcome.processes.clone(),
                 cpu_us_per_request: 1e6 * (to.cpu_seconds - from.cpu_seconds) / answered as f64,
                 busy: (to.cpu_seconds - from.cpu_seconds) / seconds,
@@ -183,7 +183,7 @@ impl Report {
             Pace::Open(rate, arrivals) => (Some(rate.as_per_second()), Some(arrivals)),
         };
         Self {
-            target: target(&plan.ask),
+            target: target(&plan.request),
             address: plan.address.to_string(),
             pace: if rate_wanted.is_some() { "open" } else { "closed" },
             rate_wanted,
@@ -228,51 +228,50 @@ impl Report {
         }
     }
 
-    /// Whether every request got an answer, and there was one at all.
+    /// Whether every request was answered, and at least one.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.errors == 0 && self.errors_before == 0 && self.answered > 0
     }
 
-    /// Whether an open loop was what it was meant to be: at most one of a thousand late, and all sent.
+    /// Whether an open loop kept its schedule: all sent, at most one of a thousand late.
     #[must_use]
     pub const fn kept_up(&self) -> bool {
         self.unsent == 0 && self.late_starts <= self.requests / 1_000
     }
 
-    /// A table for a person.
+    /// A human-readable table.
     #[must_use]
     pub fn to_text(&self) -> String {
         text::table(self)
     }
 
-    /// One object for a program.
+    /// One JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Numbers and texts only: nothing that JSON does not have.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-fn target(ask: &Ask) -> &'static str {
-    match ask {
-        Ask::Rls { .. } => "rls",
-        Ask::Check { .. } => "http",
-        Ask::Get { .. } => "http-get",
-        Ask::Post { .. } => "http-post",
-        Ask::Command { .. } => "resp",
-        Ask::Grpc(_) => "grpc",
+fn target(request: &RequestSpec) -> &'static str {
+    match request {
+        RequestSpec::Rls { .. } => "rls",
+        RequestSpec::Check { .. } => "http",
+        RequestSpec::Get { .. } => "http-get",
+        RequestSpec::Post { .. } => "http-post",
+        RequestSpec::Command { .. } => "resp",
+        RequestSpec::Grpc(_) => "grpc",
     }
 }
 
-/// Half of what is left, again and again: each step a percentile that takes twice as many requests.
+/// Percentiles whose distance to 100 % halves every four steps.
 fn curve(took: &Histogram<u64>) -> Vec<(f64, f64)> {
     const STEPS_PER_HALVING: u32 = 4;
-    let most = took.len() as f64;
+    let count = took.len() as f64;
     if took.is_empty() {
         return Vec::new();
     }
-    let steps = (most.log2().ceil() as u32 + 1) * STEPS_PER_HALVING;
+    let steps = (count.log2().ceil() as u32 + 1) * STEPS_PER_HALVING;
     let point = |step: u32| {
         let quantile = 1.0 - 0.5f64.powf(f64::from(step) / f64::from(STEPS_PER_HALVING));
         (100.0 * quantile, us(took.value_at_quantile(quantile)))
@@ -316,8 +315,8 @@ impl Point {
         }
     }
 
-    /// The last second of a run may be shorter.
-    pub(crate) fn of_run(mut self, seconds: f64) -> Self {
+    /// Shortens the last second to the end of the run.
+    pub(crate) fn clipped(mut self, seconds: f64) -> Self {
         self.seconds = (seconds - self.second as f64).clamp(0.001, 1.0);
         self
     }
@@ -332,13 +331,13 @@ impl Progress {
         whole: &Second,
         last: Option<&Point>,
     ) -> Self {
-        let heard = whole.answered() + whole.failures.count();
+        let completed = whole.answered() + whole.failures.count();
         let left = match plan.amount {
             Amount::Time(time) => Some(time.saturating_sub(elapsed)),
-            Amount::Count(_) if heard == 0 => None,
+            Amount::Count(_) if completed == 0 => None,
             Amount::Count(count) => {
-                let each = elapsed.as_secs_f64() / heard as f64;
-                Duration::try_from_secs_f64(each * count.saturating_sub(heard) as f64).ok()
+                let each = elapsed.as_secs_f64() / completed as f64;
+                Duration::try_from_secs_f64(each * count.saturating_sub(completed) as f64).ok()
             }
         };
         Self {
@@ -350,7 +349,7 @@ impl Progress {
         }
     }
 
-    /// One line for a terminal.
+    /// A line for a terminal.
     #[must_use]
     pub fn to_line(&self) -> String {
         text::progress(self)

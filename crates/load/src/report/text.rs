@@ -1,12 +1,12 @@
-//! A report for a person.
+//! Human-readable report.
 
 use std::fmt::Write as _;
 
 use super::{Progress, Report};
 
-/// With more of a core than this the load itself was the bottleneck.
+/// Utilization above which the load itself is the bottleneck.
 const LOAD_BUSY: f64 = 0.95;
-/// With more than this the machine was somebody else's.
+/// Steal time above which results are unreliable.
 const STOLEN: f64 = 0.05;
 
 pub(super) fn table(report: &Report) -> String {
@@ -68,7 +68,7 @@ fn answers(report: &Report, text: &mut String) {
     if report.errors_before > 0 {
         let _ = writeln!(
             text,
-            "  before {:>14}   while it filled and warmed up",
+            "  before {:>14}   during fill and warm-up",
             count(report.errors_before)
         );
     }
@@ -107,7 +107,7 @@ fn machine(report: &Report, text: &mut String) {
         ),
         None => writeln!(
             text,
-            "server    CPU and memory unknown: its process is not on this machine, not this user's, or this is no Linux"
+            "server    CPU and memory unknown: the process is remote, owned by another user, or this is not Linux"
         ),
     };
     let percent = |share: Option<f64>| {
@@ -125,35 +125,36 @@ fn warnings(report: &Report) -> Vec<String> {
     let mut all = Vec::new();
     if !report.kept_up() {
         let late = format!(
-            "{} late starts, the latest by {}: all connections were busy, or the load had no CPU",
+            "{} late starts, the latest by {}: no idle connection, or the load had no CPU",
             count(report.late_starts),
             time(report.latest_start_us)
         );
         all.push(match report.unsent {
             0 => late,
-            unsent => format!("could not keep up: {} were due and not sent; {late}", count(unsent)),
+            unsent => format!(
+                "could not keep up: {} scheduled requests were not sent; {late}",
+                count(unsent)
+            ),
         });
     }
-    // In an open loop waiting takes a core, too.
+    // An open loop spins while waiting.
     if let Some(busy) = report.load_busy
         && report.rate_wanted.is_none()
         && busy > LOAD_BUSY * report.threads as f64
     {
-        all.push(
-            "the load was at its limit, and the server may not have been: add --threads".to_owned(),
-        );
+        all.push("the load generator was the bottleneck: add --threads".to_owned());
     }
     if let Some(stolen) = report.stolen
         && stolen > STOLEN
     {
         all.push(format!(
-            "others had {:.0} % of this machine's time: run it again when it is quiet",
+            "steal time was {:.0} %: repeat the run on an idle machine",
             100.0 * stolen
         ));
     }
     if report.reconnects > 0 {
         all.push(format!(
-            "the server closed connections: {} were made again",
+            "the server closed connections: {} reconnections",
             count(report.reconnects)
         ));
     }
@@ -178,7 +179,7 @@ fn plural(count: u64) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-/// With commas between thousands.
+/// With thousands separators.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -191,7 +192,7 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// Three digits and a unit.
+/// Three significant digits and a unit.
 pub(crate) fn time(us: f64) -> String {
     let (value, unit) = match us {
         _ if us < 1_000.0 => (us, "µs"),

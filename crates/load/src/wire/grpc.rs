@@ -1,4 +1,4 @@
-//! Calls over HTTP/2, with nothing between them and the `h2` crate.
+//! gRPC calls directly on the `h2` crate.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -10,56 +10,56 @@ use http::{HeaderMap, HeaderValue, Request, Uri, header};
 use tokio::sync::Mutex;
 use tokio::task::spawn_local;
 
-use super::{Heard, Slot, connected, heard, shown};
-use crate::request::{Answer, Ask};
-use crate::template::Template;
+use super::{Received, Slot, connect_tcp, shown};
+use crate::request::Template;
+use crate::request::{Answer, RequestSpec};
 
-/// A call at a time, on a connection that others share.
+/// One stream at a time on a shared connection.
 #[derive(Debug)]
 pub(crate) struct Stream {
     shared: Rc<Shared>,
     connection: SendRequest<Bytes>,
-    /// Of the connection that this one has.
+    /// Generation of `connection`.
     generation: u64,
     uri: Uri,
     template: Rc<Template>,
-    judge: Judge,
-    /// Where messages are written; what has been sent is used again.
+    decode: Decode,
+    /// Reused buffer of messages.
     written: BytesMut,
     answer: Vec<u8>,
     reconnects: u64,
 }
 
-type Judge = fn(&[u8]) -> Result<Answer, String>;
+type Decode = fn(&[u8]) -> Result<Answer, String>;
 
-/// What the streams of a connection have in common.
+/// State shared by the streams of a connection.
 #[derive(Debug)]
 struct Shared {
     address: SocketAddr,
     current: RefCell<SendRequest<Bytes>>,
     generation: Cell<u64>,
-    /// Held by the one who connects again, so that not all do.
+    /// Held by the one stream that reconnects.
     connecting: Mutex<()>,
 }
 
-/// Messages are written into pieces of this size, each used again when all that was in it is sent.
+/// Size of the message buffer.
 const WRITTEN: usize = 16 << 10;
 
-/// No answer of a limiter is longer.
+/// Bound of a response.
 const ANSWER_MAX: usize = 1 << 20;
 
-/// A connection with room for so many calls.
+/// Opens a connection with the given number of streams.
 pub(crate) async fn open(
     address: SocketAddr,
-    ask: &Ask,
+    request: &RequestSpec,
     template: &Rc<Template>,
     streams: usize,
 ) -> Result<Vec<Stream>, String> {
     let connection = connect(address).await?;
-    let uri: Uri = format!("http://{address}{}", ask.method()).parse().map_err(text)?;
-    let judge = match ask {
-        Ask::Grpc(method) => method.judge,
-        _ => said_by_envoys_protocol,
+    let uri: Uri = format!("http://{address}{}", request.method()).parse().map_err(text)?;
+    let decode = match request {
+        RequestSpec::Grpc(method) => method.decode,
+        _ => decode_rls,
     };
     let shared = Rc::new(Shared {
         address,
@@ -73,7 +73,7 @@ pub(crate) async fn open(
         generation: 0,
         uri: uri.clone(),
         template: template.clone(),
-        judge,
+        decode,
         written: BytesMut::with_capacity(WRITTEN),
         answer: Vec::new(),
         reconnects: 0,
@@ -82,25 +82,25 @@ pub(crate) async fn open(
 }
 
 async fn connect(address: SocketAddr) -> Result<SendRequest<Bytes>, String> {
-    let socket = connected(address).await.map_err(|error| format!("cannot connect: {error}"))?;
+    let socket = connect_tcp(address).await.map_err(|error| format!("cannot connect: {error}"))?;
     let mut builder = Builder::new();
     builder.initial_window_size(1 << 20).initial_connection_window_size(1 << 24);
     let made = builder.handshake(socket).await;
-    let (connection, work) = made.map_err(|error| format!("no HTTP/2 there: {error}"))?;
-    // When it ends, every stream hears of it.
+    let (connection, work) = made.map_err(|error| format!("not an HTTP/2 server: {error}"))?;
+    // Its end fails every stream.
     spawn_local(async { _ = work.await });
     Ok(connection)
 }
 
 impl Slot for Stream {
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         1
     }
 
-    async fn ask(&mut self, keys: &[u64], out: &mut Vec<Heard>) {
+    async fn send(&mut self, keys: &[u64], out: &mut Vec<Received>) {
         for key in keys {
-            let said = self.call(*key).await;
-            out.push(heard(said));
+            let answer = self.call(*key).await;
+            out.push(Received::now(answer));
         }
     }
 
@@ -140,21 +140,21 @@ impl Stream {
             let piece = piece.map_err(text)?;
             body.flow_control().release_capacity(piece.len()).map_err(text)?;
             if self.answer.len() + piece.len() > ANSWER_MAX {
-                return Err(format!("an answer of more than {ANSWER_MAX} bytes"));
+                return Err(format!("a response of more than {ANSWER_MAX} bytes"));
             }
             self.answer.extend_from_slice(&piece);
         }
         let trailers = body.trailers().await.map_err(text)?;
-        let trailers = trailers.ok_or("a call without trailers")?;
+        let trailers = trailers.ok_or("the response has no trailers")?;
         if let Some(failure) = failed(&trailers) {
             return Err(failure);
         }
-        // After the head of the message.
-        let message = self.answer.get(5..).ok_or("a call without an answer")?;
-        (self.judge)(message)
+        // After the length prefix.
+        let message = self.answer.get(5..).ok_or("the response has no message")?;
+        (self.decode)(message)
     }
 
-    /// Waits until the connection takes a call; one that has ended is made anew, and nothing was asked in vain.
+    /// Waits for a free stream and reconnects if the connection has ended; no request was sent yet.
     async fn ready(&mut self) -> Result<(), String> {
         let connection = &mut self.connection;
         if std::future::poll_fn(|context| connection.poll_ready(context)).await.is_ok() {
@@ -175,19 +175,19 @@ impl Stream {
     }
 }
 
-/// How the call ended, unless it ended well.
+/// The gRPC status, unless it is OK.
 fn failed(headers: &HeaderMap) -> Option<String> {
     let status = headers.get("grpc-status").filter(|status| *status != "0")?;
     let message = headers.get("grpc-message").map(HeaderValue::as_bytes).unwrap_or_default();
     Some(format!("gRPC status {}: {}", shown(status.as_bytes()), shown(message)))
 }
 
-/// The first field of `RateLimitResponse` is the code: 1 it may go, 2 it may not.
-fn said_by_envoys_protocol(message: &[u8]) -> Result<Answer, String> {
+/// Field 1 of `RateLimitResponse` is the code: 1 OK, 2 OVER_LIMIT.
+fn decode_rls(message: &[u8]) -> Result<Answer, String> {
     match message {
         [0x08, 1, ..] => Ok(Answer::Allowed),
         [0x08, 2, ..] => Ok(Answer::Denied),
-        _ => Err(format!("no code of Envoy's protocol in `{}`", shown(message))),
+        _ => Err(format!("not a RateLimitResponse: `{}`", shown(message))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Requests over HTTP/1.1, one after the other on a connection that stays.
+//! HTTP/1.1 requests on persistent connections.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -7,25 +7,25 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{Heard, Slot, connected, heard, shown};
+use super::{Received, Slot, connect_tcp, shown};
 use crate::request::Answer;
-use crate::template::Template;
+use crate::request::Template;
 
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     address: SocketAddr,
-    /// None after the server has closed it.
+    /// `None` after the server closed it.
     socket: Option<TcpStream>,
     template: Rc<Template>,
-    /// Statuses that deny.
+    /// Statuses that mean denied.
     denied: Rc<[u16]>,
     sent: BytesMut,
     received: Vec<u8>,
     reconnects: u64,
 }
 
-/// More than that is no answer of a limiter, and nothing that should be asked for in numbers.
+/// Bound of a response.
 const RESPONSE_MAX: usize = 16 << 20;
 const HEADERS_MAX: usize = 64;
 
@@ -34,7 +34,7 @@ pub(crate) async fn open(
     template: &Rc<Template>,
     denied: &Rc<[u16]>,
 ) -> Result<Connection, String> {
-    let socket = connected(address).await.map_err(|error| format!("cannot connect: {error}"))?;
+    let socket = connect_tcp(address).await.map_err(|error| format!("cannot connect: {error}"))?;
     Ok(Connection {
         address,
         socket: Some(socket),
@@ -47,18 +47,18 @@ pub(crate) async fn open(
 }
 
 impl Slot for Connection {
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         1
     }
 
-    async fn ask(&mut self, keys: &[u64], out: &mut Vec<Heard>) {
+    async fn send(&mut self, keys: &[u64], out: &mut Vec<Received>) {
         for key in keys {
-            let said = self.exchange(*key).await;
-            if said.is_err() {
-                // Nobody knows what is still under way there.
+            let answer = self.exchange(*key).await;
+            if answer.is_err() {
+                // The connection may still deliver the lost response.
                 self.socket = None;
             }
-            out.push(heard(said.and_then(|judged| judged)));
+            out.push(Received::now(answer.flatten()));
         }
     }
 
@@ -70,13 +70,13 @@ impl Slot for Connection {
 // === impl Connection ===
 
 impl Connection {
-    /// The outer error is one of the connection, the inner one what a whole response says.
+    /// The outer error is of the connection, the inner one of a complete response.
     async fn exchange(&mut self, key: u64) -> Result<Result<Answer, String>, String> {
         let mut socket = match self.socket.take() {
             Some(socket) => socket,
             None => {
                 self.reconnects += 1;
-                let made = connected(self.address).await;
+                let made = connect_tcp(self.address).await;
                 made.map_err(|error| format!("cannot connect: {error}"))?
             }
         };
@@ -88,7 +88,7 @@ impl Connection {
         loop {
             if let Some(response) = Response::read(&self.received, ended)? {
                 let judged = response.answer(&self.denied);
-                if response.stays && !ended {
+                if response.keep_alive && !ended {
                     self.socket = Some(socket);
                 }
                 return Ok(judged);
@@ -97,7 +97,7 @@ impl Connection {
                 return Err("the connection was closed before the answer".to_owned());
             }
             if self.received.len() > RESPONSE_MAX {
-                return Err(format!("an answer of more than {RESPONSE_MAX} bytes"));
+                return Err(format!("a response of more than {RESPONSE_MAX} bytes"));
             }
             let read = socket.read_buf(&mut self.received).await;
             ended = read.map_err(|error| error.to_string())? == 0;
@@ -105,16 +105,16 @@ impl Connection {
     }
 }
 
-/// What is needed of a response: nothing else is looked at.
+/// The parts of a response that matter here.
 #[derive(Debug, PartialEq, Eq)]
 struct Response<'a> {
     status: u16,
     body: &'a [u8],
-    /// Whether the connection can be used again.
-    stays: bool,
+    /// Whether the connection can be reused.
+    keep_alive: bool,
 }
 
-/// How one knows where a body ends.
+/// Framing of a body.
 enum Length {
     Bytes(usize),
     Chunked,
@@ -122,14 +122,15 @@ enum Length {
 }
 
 impl<'a> Response<'a> {
-    /// `None` as long as something is missing. `ended`: no more will come.
+    /// `None` while incomplete. `ended`: the connection is closed.
     fn read(bytes: &'a [u8], ended: bool) -> Result<Option<Self>, String> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut head = httparse::Response::new(&mut headers);
-        let parsed = head.parse(bytes).map_err(|error| format!("no HTTP/1.1 there: {error}"))?;
+        let parsed =
+            head.parse(bytes).map_err(|error| format!("not an HTTP/1.1 server: {error}"))?;
         let httparse::Status::Complete(begins) = parsed else { return Ok(None) };
         let status = head.code.unwrap_or_default();
-        let mut stays = head.version == Some(1);
+        let mut keep_alive = head.version == Some(1);
         let mut length = match status {
             204 | 304 => Length::Bytes(0),
             _ => Length::UntilClosed,
@@ -146,7 +147,7 @@ impl<'a> Response<'a> {
             } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
                 length = Length::Chunked;
             } else if header.name.eq_ignore_ascii_case("connection") {
-                stays &= !header.value.eq_ignore_ascii_case(b"close");
+                keep_alive &= !header.value.eq_ignore_ascii_case(b"close");
             }
         }
         let rest = &bytes[begins..];
@@ -155,18 +156,18 @@ impl<'a> Response<'a> {
             Length::Chunked => chunks(rest)?.map(|end| &rest[..end]),
             Length::UntilClosed => ended.then_some(rest),
         };
-        stays &= !matches!(length, Length::UntilClosed);
+        keep_alive &= !matches!(length, Length::UntilClosed);
         let Some(body) = body else { return Ok(None) };
         if body.len() < rest.len() {
             return Err("more than one answer to one request".to_owned());
         }
-        Ok(Some(Self { status, body, stays }))
+        Ok(Some(Self { status, body, keep_alive }))
     }
 
     fn answer(&self, denied: &[u16]) -> Result<Answer, String> {
         match self.status {
             status if denied.contains(&status) => Ok(Answer::Denied),
-            // Some say no with a good conscience.
+            // Some servers deny with status 200.
             200..400 if self.body.starts_with(br#"{"allowed":false"#) => Ok(Answer::Denied),
             200..400 => Ok(Answer::Allowed),
             status => Err(format!("HTTP status {status}: {}", shown(self.body))),
@@ -174,7 +175,7 @@ impl<'a> Response<'a> {
     }
 }
 
-/// Where the chunks of a body end, if they do.
+/// End of a chunked body, if complete.
 fn chunks(bytes: &[u8]) -> Result<Option<usize>, String> {
     let mut at = 0;
     loop {
@@ -182,7 +183,7 @@ fn chunks(bytes: &[u8]) -> Result<Option<usize>, String> {
         match httparse::parse_chunk_size(rest) {
             Err(_) => return Err("a chunk without a size".to_owned()),
             Ok(httparse::Status::Partial) => return Ok(None),
-            // The last one; trailers are not expected of anybody.
+            // The last chunk; trailers are not supported.
             Ok(httparse::Status::Complete((head, 0))) => {
                 return Ok((rest.len() >= head + 2).then_some(at + head + 2));
             }
@@ -215,7 +216,7 @@ mod tests {
                 assert_eq!(Response::read(&bytes[..end], false), Ok(None), "{end}");
             }
             assert_eq!(whole(bytes).status, 200);
-            assert!(whole(bytes).stays);
+            assert!(whole(bytes).keep_alive);
         }
         assert_eq!(whole(sized).body, b"hi");
     }
@@ -225,14 +226,16 @@ mod tests {
         let bytes = b"HTTP/1.1 200 OK\r\n\r\nhi";
         assert_eq!(Response::read(bytes, false), Ok(None));
         let response = Response::read(bytes, true).unwrap().unwrap();
-        assert_eq!(response, Response { status: 200, body: b"hi", stays: false });
+        assert_eq!(response, Response { status: 200, body: b"hi", keep_alive: false });
     }
 
     #[test]
     fn who_closes_is_connected_to_again() {
-        assert!(!whole(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: close\r\n\r\n").stays);
-        assert!(!whole(b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n").stays);
-        assert!(whole(b"HTTP/1.1 204 No Content\r\n\r\n").stays);
+        assert!(
+            !whole(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: close\r\n\r\n").keep_alive
+        );
+        assert!(!whole(b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n").keep_alive);
+        assert!(whole(b"HTTP/1.1 204 No Content\r\n\r\n").keep_alive);
     }
 
     #[test]

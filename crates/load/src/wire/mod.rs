@@ -1,4 +1,4 @@
-//! Connections: how a request gets to the server, and what is understood of the answer.
+//! Connections of each protocol: encoding of requests and decoding of responses.
 
 pub(crate) mod grpc;
 pub(crate) mod http1;
@@ -12,38 +12,41 @@ use tokio::time::Instant;
 
 use crate::request::Answer;
 
-/// A place for requests: a stream of an HTTP/2 connection, an HTTP/1.1 connection, or a RESP connection, which has room for several.
+/// A sender of requests: an HTTP/2 stream, an HTTP/1.1 connection, or a pipelined RESP connection.
 pub(crate) trait Slot {
-    /// How many requests it can have under way.
-    fn room(&self) -> usize;
+    /// Maximum number of requests in flight.
+    fn capacity(&self) -> usize;
 
-    /// Asks for these keys and waits for all answers: one is appended for each key, in their order.
-    async fn ask(&mut self, keys: &[u64], heard: &mut Vec<Heard>);
+    /// Sends a request per key and appends the responses in the same order.
+    async fn send(&mut self, keys: &[u64], received: &mut Vec<Received>);
 
-    /// How often it had to connect again since it was last asked.
+    /// Reconnections since the last call.
     fn reconnects(&mut self) -> u64;
 }
 
-/// What was heard, and when.
+/// A response and its arrival time.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct Received {
     pub(crate) at: Instant,
-    pub(crate) said: Result<Answer, String>,
+    pub(crate) answer: Result<Answer, String>,
 }
 
-/// An answer that has come just now.
-pub(crate) fn heard(said: Result<Answer, String>) -> Heard {
-    Heard { at: Instant::now(), said }
+impl Received {
+    /// A response that arrived just now.
+    pub(crate) fn now(answer: Result<Answer, String>) -> Self {
+        Self { at: Instant::now(), answer }
+    }
 }
 
-/// A connection that sends at once what it is given.
-pub(crate) async fn connected(address: SocketAddr) -> io::Result<TcpStream> {
+/// A TCP connection with `TCP_NODELAY`.
+pub(crate) async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpStream::connect(address).await?;
     socket.set_nodelay(true)?;
     Ok(socket)
 }
 
-/// What a server said, short enough for a line. Long numbers are left out: they differ from key to key, and then every error would be another one.
+/// Server output shortened to one line. Long numbers are elided: they differ from key to key and would
+/// make every error distinct.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     const SHOWN_MAX: usize = 120;
     const DIGITS_MAX: usize = 3;

@@ -1,7 +1,5 @@
 //! `sluicegate explain`: which rule is a request under, and why?
 
-mod descriptor;
-
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,11 +9,11 @@ use sluicegate::Engine;
 use sluicegate::explain::explain;
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
 
-use crate::checking::shown;
+use crate::check::shown;
 use crate::output::written;
-use crate::reading::{ReadArgs, rules};
-pub(crate) use descriptor::entries;
-use descriptor::{Typed, limit};
+use crate::rules::{ReadArgs, rules};
+
+use crate::descriptor::{Typed, entries, limit};
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,7 @@ use sluicegate_rules::mapping::Part;
 use sluicegate_rules::set::RuleSet;
 
 use super::summary::Totals;
-use crate::reading::Rules;
+use crate::rules::Rules;
 
 /// Everything, in one object.
 pub(crate) fn checked(rules: &Rules, valid: bool) -> String {

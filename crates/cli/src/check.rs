@@ -16,7 +16,7 @@ use sluicegate_config::problem::PROBLEMS_MAX;
 use sluicegate_config::schema::schema;
 
 use crate::output::written;
-use crate::reading::{ReadArgs, Rules, rules};
+use crate::rules::{ReadArgs, Rules, rules};
 
 /// Arguments of `check`.
 #[derive(Debug, clap::Args)]

@@ -18,7 +18,7 @@ use sluicegate_server::settings::{Settings, Vars};
 use tokio::sync::mpsc;
 
 use crate::output::written;
-use crate::reading::ReadArgs;
+use crate::rules::ReadArgs;
 
 /// Arguments of `serve`.
 #[derive(Debug, clap::Args)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use sluicegate_config::problem::{Problem, excerpt};
 
-use crate::reading::Rules;
+use crate::rules::Rules;
 
 /// Whether something is wrong, or only looks so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use sluicegate_rules::mapping::Part;
 use sluicegate_rules::rule::Limits;
 use sluicegate_rules::set::RuleSet;
 
-use crate::reading::Good;
+use crate::rules::Good;
 
 /// With more rules than this in a domain, only the first are shown.
 const RULES_MANY: usize = 50;
