@@ -12,10 +12,10 @@ use std::error::Error;
 use std::io::Read as _;
 use std::time::Duration;
 
-use sluicegate::redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Checked, Engine, rules_of};
 use sluicegate_lab::levels::{Measured, picture, read};
+use sluicegate_redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 type Done<T> = Result<T, Box<dyn Error + Send + Sync>>;

@@ -5,12 +5,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use sluicegate::redis::{Address, CallError, Link, LinkOptions, VirtualError, VirtualLimiter};
 use sluicegate_config::quota::explain;
 use sluicegate_core::account::Moment;
 use sluicegate_core::mode::{Gate, Mode};
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
+use sluicegate_redis::{Address, CallError, Link, LinkOptions, VirtualError, VirtualLimiter};
 use sluicegate_rules::limit::{LimitConfig, names};
 use tokio::runtime::{Builder, Runtime};
 

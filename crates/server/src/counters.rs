@@ -3,11 +3,11 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use sluicegate::redis::{SharedEngine, StoreError};
 use sluicegate::rules::request::Request;
 use sluicegate::{
     Checked, Engine, HoldError, Holder, Inspected, Snapshot, Span, Timestamp, Waited,
 };
+use sluicegate_redis::{SharedEngine, StoreError};
 use tokio::time::Instant;
 
 /// Whose counters are asked. This node's own answer at once.

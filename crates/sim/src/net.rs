@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::Value;
-use sluicegate::redis::{CallError, Transport, TransportCall};
+use sluicegate_redis::{CallError, Transport, TransportCall};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 

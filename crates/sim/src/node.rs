@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate::redis::{Link, SharedEngine, Store, StoreOptions};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Engine, Span, rules_of};
+use sluicegate_redis::{Link, SharedEngine, Store, StoreOptions};
 
 use crate::chance::Chance;
 use crate::net::{Net, NodeWire};

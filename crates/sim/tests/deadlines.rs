@@ -8,11 +8,11 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::Value;
 use sluicegate::clock::ManualClock;
-use sluicegate::redis::{
-    CallError, Link, SharedEngine, Store, StoreOptions, Transport, TransportCall,
-};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Checked, Engine, Timestamp, rules_of};
+use sluicegate_redis::{
+    CallError, Link, SharedEngine, Store, StoreOptions, Transport, TransportCall,
+};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 

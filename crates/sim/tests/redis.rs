@@ -9,12 +9,12 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::Value;
 use sluicegate::clock::ManualClock;
-use sluicegate::redis::{
+use sluicegate::rules::request::{Descriptor, Entry, Request};
+use sluicegate::{Checked, Engine, Holder, Span, Timestamp, rules_of};
+use sluicegate_redis::{
     Address, CallError, Link, LinkOptions, SharedEngine, Store, StoreOptions, Transport,
     TransportCall,
 };
-use sluicegate::rules::request::{Descriptor, Entry, Request};
-use sluicegate::{Checked, Engine, Holder, Span, Timestamp, rules_of};
 use sluicegate_sim::Chance;
 use sluicegate_testkit::Reply;
 use sluicegate_testkit::redis::Single;

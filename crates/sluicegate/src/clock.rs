@@ -119,8 +119,10 @@ impl SystemClock {
         })
     }
 
+    /// The time.
     #[inline]
-    pub(crate) fn read(&self) -> Timestamp {
+    #[must_use]
+    pub fn read(&self) -> Timestamp {
         let ns = self.counter.delta_as_nanos(self.start, self.counter.raw());
         if ns >= self.look_at_ns.load(Ordering::Relaxed) {
             self.look_at_system(ns);
@@ -130,7 +132,8 @@ impl SystemClock {
 
     /// By the counter alone.
     #[inline]
-    pub(crate) fn read_ticks(&self) -> Timestamp {
+    #[must_use]
+    pub fn read_ticks(&self) -> Timestamp {
         Timestamp::from_micros(self.counter.delta_as_nanos(self.start, self.counter.raw()) / 1_000)
     }
 
@@ -272,7 +275,7 @@ pub(crate) fn duration(span: Span) -> Duration {
 }
 /// Waits until `until`, by this clock or, without one, by that of the system.
 #[cfg(feature = "tokio")]
-pub(crate) async fn sleep_until(clock: Option<&dyn Clock>, until: Timestamp) {
+pub async fn sleep_until(clock: Option<&dyn Clock>, until: Timestamp) {
     use std::future::poll_fn;
     use std::task::Poll;
 

@@ -87,6 +87,7 @@
 //! The first limiter of a process takes a moment to build, in which the clock is measured
 //! ([`SystemClock`](clock::SystemClock)).
 
+pub mod backend;
 pub mod clock;
 mod denied;
 mod engine;
@@ -103,8 +104,6 @@ mod listener;
 mod memory;
 mod plan;
 mod policy;
-#[cfg(feature = "redis")]
-pub mod redis;
 pub mod snapshot;
 pub mod throttle;
 #[cfg(feature = "tower")]

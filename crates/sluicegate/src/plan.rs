@@ -11,38 +11,38 @@ use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::limit::{LimitConfig, names};
 
+use crate::backend::Extension;
 use crate::policy::Policy;
-#[cfg(feature = "redis")]
-use crate::redis::script::ScriptRule;
 
 /// The most limits that one limiter decides by.
 pub const LIMITS_MAX: usize = 32;
 
 /// Limits and their mode, as configured.
 #[derive(Debug)]
-pub(crate) struct Rule {
-    pub(crate) limits: Vec<LimitConfig>,
-    pub(crate) mode: Mode,
-    pub(crate) policies: Arc<[Policy]>,
+pub struct Rule {
+    /// The limits.
+    pub limits: Vec<LimitConfig>,
+    /// Their mode.
+    pub mode: Mode,
+    /// What is published about each limit.
+    pub policies: Arc<[Policy]>,
     /// How often it was changed: states are moved to a later one, never back.
     pub(crate) generation: u64,
     /// Which rule of a request it is: in the shadow, the limits of one are counted together and apart from those of others.
     number: usize,
     /// The plan that was last worked out, so that shards share it.
     latest: Mutex<Weak<Plan>>,
-    /// The same as a script reads it.
-    #[cfg(feature = "redis")]
-    rule: arc_swap::ArcSwapOption<ScriptRule>,
-    /// Whether nodes can count by it and tell each other afterwards, once that was asked.
-    #[cfg(feature = "redis")]
-    pub(crate) is_told_afterwards: std::sync::OnceLock<bool>,
+    /// State of the backend.
+    extension: Extension,
 }
 
 /// A rule as it stands during some time: for ever, unless a calendar is among its limits.
 #[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) rule: Arc<Rule>,
-    pub(crate) steps: Box<[Step]>,
+pub struct Plan {
+    /// The rule.
+    pub rule: Arc<Rule>,
+    /// Its limits at this time, each with its mode.
+    pub steps: Box<[Step]>,
     /// The largest cost whose hit goes the short way; 0 if none does.
     short_cost_max: u64,
     /// The one limit, if it is the simplest of all: the most common case has a way of its own.
@@ -55,14 +55,18 @@ pub(crate) struct Plan {
 
 impl Rule {
     /// These limits under this mode.
-    pub(crate) fn new(limits: Vec<LimitConfig>, mode: Mode) -> Result<Self, QuotaError> {
+    ///
+    /// # Errors
+    /// When the mode has no meaning for one of the limits, or there are none or too many.
+    pub fn new(limits: Vec<LimitConfig>, mode: Mode) -> Result<Self, QuotaError> {
         check_count(limits.len())?;
         let policies = policies_of(&limits, mode)?.into();
         Ok(Self::of(limits, mode, policies))
     }
 
     /// A rule that lets nothing pass.
-    pub(crate) fn closed() -> Self {
+    #[must_use]
+    pub fn closed() -> Self {
         let limits = vec![LimitConfig::fixed(None, Limit::Closed)];
         Self::of(limits, Mode::Hard, Arc::default())
     }
@@ -75,15 +79,13 @@ impl Rule {
             generation: 0,
             number: new_number(),
             latest: Mutex::default(),
-            #[cfg(feature = "redis")]
-            rule: arc_swap::ArcSwapOption::empty(),
-            #[cfg(feature = "redis")]
-            is_told_afterwards: std::sync::OnceLock::new(),
+            extension: Extension::default(),
         }
     }
 
     /// The same rule in the place of one that was changed.
-    pub(crate) fn after(self, old: &Self) -> Self {
+    #[must_use]
+    pub fn after(self, old: &Self) -> Self {
         self.with_number(old.number).with_generation(old.generation + 1)
     }
 
@@ -93,12 +95,13 @@ impl Rule {
     }
 
     /// The same, as the rule of this number.
-    pub(crate) fn with_number(self, number: usize) -> Self {
+    #[must_use]
+    pub fn with_number(self, number: usize) -> Self {
         Self { number, ..self }
     }
 
     /// The plan at `now`.
-    pub(crate) fn plan_at(self: &Arc<Self>, now: Timestamp) -> Arc<Plan> {
+    pub fn plan_at(self: &Arc<Self>, now: Timestamp) -> Arc<Plan> {
         let mut latest = self.latest.lock();
         if let Some(plan) = latest.upgrade().filter(|plan| plan.holds_at(now)) {
             return plan;
@@ -108,17 +111,9 @@ impl Rule {
         plan
     }
 
-    /// The same as a script reads it.
-    #[cfg(feature = "redis")]
-    pub(crate) fn script_rule_at(self: &Arc<Self>, now: Timestamp) -> Arc<ScriptRule> {
-        if let Some(rule) = &*self.rule.load()
-            && rule.plan.holds_at(now)
-        {
-            return rule.clone();
-        }
-        let rule = Arc::new(ScriptRule::new(self.plan_at(now)));
-        self.rule.store(Some(rule.clone()));
-        rule
+    /// State that the backend attaches to these limits.
+    pub fn extension(&self) -> &Extension {
+        &self.extension
     }
 }
 
@@ -187,7 +182,8 @@ impl Plan {
 
     /// Whether it is the plan of this moment.
     #[inline]
-    pub(crate) fn holds_at(&self, now: Timestamp) -> bool {
+    #[must_use]
+    pub fn holds_at(&self, now: Timestamp) -> bool {
         self.from <= now && now < self.until
     }
 }

@@ -12,9 +12,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use sluicegate::redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Engine, rules_of};
+use sluicegate_redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
 use sluicegate_testkit::redis::Single;
 
 const RULES: &str = "

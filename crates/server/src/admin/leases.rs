@@ -1,8 +1,8 @@
 //! What this node holds of limits that it shares: leases, and the keys of strict rules that are hot.
 
 use serde_json::{Value, json};
-use sluicegate::redis::{Leased, SharedEngine};
 use sluicegate::rules::set::{RuleSet, write_readable};
+use sluicegate_redis::{Leased, SharedEngine};
 
 use crate::counters::Counters;
 use crate::rls::service::Service;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sluicegate::redis::{RuleLevel, SharedEngine};
 use sluicegate::rules::rule::Consistency;
+use sluicegate_redis::{RuleLevel, SharedEngine};
 
 use super::page::{Labels, Page};
 use super::rules::LISTED_MAX;

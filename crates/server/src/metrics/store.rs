@@ -1,6 +1,6 @@
 //! The store that counters are in, if other nodes share them.
 
-use sluicegate::redis::{BreakerState, SharedEngine};
+use sluicegate_redis::{BreakerState, SharedEngine};
 
 use super::page::{Labels, Page};
 

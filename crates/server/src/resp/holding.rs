@@ -1,9 +1,9 @@
 //! What is held for later: settling a reservation, and waiting for a turn.
 
 use http::HeaderMap;
-use sluicegate::redis::StoreError;
 use sluicegate::rules::plan::DomainIs;
 use sluicegate::{Checked, HoldError, Refusal as CoreRefusal, Timestamp};
+use sluicegate_redis::StoreError;
 
 use super::answer::{Answer, Sixth};
 use super::ask::{Ask, Word, cost};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sluicegate::redis::StoreError;
+use sluicegate_redis::StoreError;
 
 use crate::telemetry::Fault;
 

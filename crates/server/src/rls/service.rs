@@ -6,10 +6,10 @@ use std::future::pending;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use sluicegate::redis::SharedEngine;
 use sluicegate::rules::plan::{DomainIs, Under};
 use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Engine, Snapshot, Status, Timestamp};
+use sluicegate_redis::SharedEngine;
 
 use super::answer::{Code, put_overall, put_status};
 use super::ask::{Ask, WireError};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate::Engine;
-use sluicegate::redis::{
+use sluicegate_redis::{
     Address, EnvoyKeys, Link, LinkOptions, Secret, SharedEngine, Store, StoreOptions, TlsOptions,
 };
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 use model::{Form, Model, Policy, Reply, RuleSpec, StoreState};
 use proptest::prelude::*;
 use sluicegate::clock::{Clock, ManualClock};
-use sluicegate::redis::{Link, SharedEngine, Store, StoreOptions};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Checked, Engine, Timestamp, rules_of};
+use sluicegate_redis::{Link, SharedEngine, Store, StoreOptions};
 use transport::FakeTransport;
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);

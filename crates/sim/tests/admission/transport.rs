@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::Value;
 use sluicegate::Timestamp;
-use sluicegate::redis::{CallError, Transport, TransportCall};
+use sluicegate_redis::{CallError, Transport, TransportCall};
 use sluicegate_sim::store::Store;
 use tokio::sync::watch;
 

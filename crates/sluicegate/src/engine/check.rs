@@ -32,7 +32,8 @@ pub struct Checked {
     pub allowed: bool,
     /// What was said of each descriptor, in their order.
     pub statuses: Vec<Status>,
-    pub(super) plan: Plan,
+    /// The steps that it was matched to.
+    pub plan: Plan,
     pub(super) each: Vec<Verdict>,
 }
 
@@ -49,10 +50,14 @@ pub struct Status {
 
 /// What is wanted of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Want {
+pub enum Want {
+    /// Check and charge.
     Hit,
+    /// Check.
     Peek,
+    /// Return a charge.
     Refund,
+    /// Reset the limits.
     Reset,
 }
 
@@ -130,7 +135,7 @@ impl Snapshot<'_> {
 
     /// Finds what a request is under; nothing is asked yet. The list that has its say on it, if there is one.
     #[inline]
-    pub(super) fn begin(&self, request: &Request<'_>, checked: &mut Checked) -> Option<Listed> {
+    pub fn begin(&self, request: &Request<'_>, checked: &mut Checked) -> Option<Listed> {
         let Checked { allowed, statuses, plan, .. } = checked;
         self.live.rules.plan(request, plan);
         statuses.clear();
@@ -139,14 +144,17 @@ impl Snapshot<'_> {
         plan.listed()
     }
 
-    pub(super) fn asked<'a>(&'a self, no: RuleNo, key: &'a [u8]) -> Asked<'a> {
+    /// Counter of an identity under a rule, in this node's memory.
+    #[must_use]
+    pub fn asked<'a>(&'a self, no: RuleNo, key: &'a [u8]) -> Asked<'a> {
         let (limiter, rule) = self.live.seat(no, self.engine);
         Asked { limiter, rule: Some(rule), key }
     }
 
     /// How a step is asked.
     #[inline]
-    pub(super) fn manner(&self, want: Want, step: &Step) -> Manner {
+    #[must_use]
+    pub fn manner(&self, want: Want, step: &Step) -> Manner {
         match step.under {
             Under::Nothing | Under::Replaced(_) => Manner::Free,
             Under::Override(limit) => Manner::Override(limit),
@@ -219,14 +227,16 @@ impl Snapshot<'_> {
     }
 
     /// The counter of a limit that came with the request.
-    pub(super) fn asked_override<'a>(&'a self, limit: Override, key: &'a [u8]) -> Asked<'a> {
+    #[must_use]
+    pub fn asked_override<'a>(&'a self, limit: Override, key: &'a [u8]) -> Asked<'a> {
         let limiter = self.engine.overrides.of(limit.unit, &self.engine.store);
         Asked { limiter, rule: None, key }
     }
 
     /// Whether the request may go, as far as it was asked: denied by any rule, but by rules in quota mode only if all of them
     /// deny.
-    pub(super) fn is_allowed(&self, statuses: &[Status]) -> bool {
+    #[must_use]
+    pub fn is_allowed(&self, statuses: &[Status]) -> bool {
         let (mut quotas, mut exhausted) = (0u32, 0u32);
         for status in statuses {
             let denied = !status.verdict.is_allowed();
@@ -248,7 +258,7 @@ impl Snapshot<'_> {
     }
 
     /// Now and then somebody gives back what a rule that nobody asks for any more has no use for.
-    pub(super) fn look_after_memory(&self, now: Timestamp) {
+    pub fn look_after_memory(&self, now: Timestamp) {
         // By chance, since a counter of all requests would be in everybody's way.
         if now.as_micros().is_multiple_of(LOOK_AFTER_EVERY) {
             let turn = self.engine.hand.fetch_add(1, Ordering::Relaxed);
@@ -257,7 +267,6 @@ impl Snapshot<'_> {
     }
 }
 
-#[cfg(feature = "redis")]
 impl Snapshot<'_> {
     /// Whether there is a rule that nodes which share a store may decide by themselves.
     #[inline]
@@ -267,22 +276,20 @@ impl Snapshot<'_> {
     }
 
     /// Whether there is one whose counts they tell each other.
-    pub(super) fn has_eventual(&self) -> bool {
+    #[must_use]
+    pub fn has_eventual(&self) -> bool {
         self.live.has_eventual
     }
 
-    /// What was decided under a rule without asking the store.
-    pub(super) fn levels(&self, no: RuleNo) -> &std::sync::Arc<super::shared::LevelCounters> {
-        self.live.seats[no.index()].kept.levels()
-    }
-
     /// What is kept under a rule.
-    pub(super) fn kept(&self, no: RuleNo) -> &std::sync::Arc<super::live::Kept> {
+    #[must_use]
+    pub fn kept(&self, no: RuleNo) -> &std::sync::Arc<super::live::Kept> {
         &self.live.seats[no.index()].kept
     }
 
     /// Whether the step at a place is asked once, however often it is named.
-    pub(super) fn is_asked_once(&self, want: Want, place: usize, plan: &Plan) -> bool {
+    #[must_use]
+    pub fn is_asked_once(&self, want: Want, place: usize, plan: &Plan) -> bool {
         let manner = self.manner(want, &plan.steps()[place]);
         matches!(manner, Manner::Once(_) | Manner::Together(_))
     }
@@ -290,7 +297,7 @@ impl Snapshot<'_> {
 
 /// How a step is asked.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Manner {
+pub enum Manner {
     /// Not at all.
     Free,
     /// By the counter of its unit.
@@ -321,13 +328,15 @@ pub(super) fn override_verdict(want: Want, limit: Override, cost: u64, said: Ver
 }
 
 /// The first step that is about the same counter of the same rule.
-pub(super) fn first_alike(plan: &Plan, place: usize) -> usize {
+#[must_use]
+pub fn first_alike(plan: &Plan, place: usize) -> usize {
     let (all, step) = (plan.steps(), &plan.steps()[place]);
     all[..place].iter().position(|other| is_alike(plan, other, step)).unwrap_or(place)
 }
 
 /// The largest cost of a step and those behind it that are about the same.
-pub(super) fn most_of(plan: &Plan, place: usize) -> u64 {
+#[must_use]
+pub fn most_of(plan: &Plan, place: usize) -> u64 {
     let (all, step) = (plan.steps(), &plan.steps()[place]);
     let later = all[place + 1..].iter().filter(|other| is_alike(plan, other, step));
     later.map(|other| other.cost).max().unwrap_or(0).max(step.cost)
@@ -379,8 +388,8 @@ impl Checked {
     }
 
     /// Whether a request that goes holds a slot.
-    #[cfg(feature = "redis")]
-    pub(super) fn holds_slot(&self, rules: &Snapshot<'_>) -> bool {
+    #[must_use]
+    pub fn holds_slot(&self, rules: &Snapshot<'_>) -> bool {
         let has_slots = |status: &Status| match status.under {
             Under::Rule(no) => rules.policies(no).iter().any(crate::policy::Policy::has_slots),
             Under::Nothing | Under::Replaced(_) | Under::Override(_) => false,
@@ -390,7 +399,7 @@ impl Checked {
 
     /// A list says that it may never go.
     #[cold]
-    pub(super) fn deny_listed(&mut self, listed: Listed) {
+    pub fn deny_listed(&mut self, listed: Listed) {
         self.allowed = false;
         if let Some(status) = self.statuses.get_mut(listed.at.0) {
             status.verdict.outcome = Outcome::Never { max_cost: 0 };

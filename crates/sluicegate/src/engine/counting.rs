@@ -74,7 +74,7 @@ impl Snapshot<'_> {
     }
 
     /// Counts a hit by what was said of it.
-    pub(super) fn count(&self, plan: &Plan, statuses: &[Status]) {
+    pub fn count(&self, plan: &Plan, statuses: &[Status]) {
         let near = self.engine.near;
         for (place, (step, status)) in plan.steps().iter().zip(statuses).enumerate() {
             let verdict = &status.verdict;

@@ -18,9 +18,8 @@ use sluicegate_rules::set::RuleNo;
 
 use super::check::{Manner, Want, first_alike, most_of};
 use super::{Checked, Engine, Snapshot};
+use crate::backend::{StoreError, StoreFailure};
 use crate::limiter::{Asked, ask_each};
-#[cfg(feature = "redis")]
-use crate::redis::StoreFailure;
 
 /// Why nothing is held, or nothing was settled. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +31,6 @@ pub enum HoldError {
         descriptor: usize,
     },
     /// A descriptor is under a limit that nodes count by themselves and tell each other of: nothing is held for anybody.
-    #[cfg(feature = "redis")]
     Told {
         /// Which one, by its place.
         descriptor: usize,
@@ -40,7 +38,6 @@ pub enum HoldError {
     /// A limit has no meaning for it, or holds too much already.
     Refused(Refusal),
     /// The store did not answer.
-    #[cfg(feature = "redis")]
     Store(StoreFailure),
     /// Nothing is held under this id: it was never given, is settled, or ran out more than a day ago.
     Unknown,
@@ -228,7 +225,8 @@ impl Snapshot<'_> {
         Ok(())
     }
 
-    pub(super) fn count_unless_listed(&self, checked: &Checked) {
+    /// Counts the hits of a request, unless a list decided it.
+    pub fn count_unless_listed(&self, checked: &Checked) {
         if checked.listed().is_none() {
             self.count(&checked.plan, &checked.statuses);
         }
@@ -294,7 +292,11 @@ impl Snapshot<'_> {
         })
     }
 
-    pub(super) fn refuse_counting(&self, plan: &Plan) -> Result<(), HoldError> {
+    /// Refuses requests under limits that count at once.
+    ///
+    /// # Errors
+    /// With the index of the descriptor.
+    pub fn refuse_counting(&self, plan: &Plan) -> Result<(), HoldError> {
         let counts = |step| matches!(step, Manner::Alone(_) | Manner::Override(_));
         let mut steps = plan.steps().iter();
         match steps.position(|step| counts(self.manner(Want::Hit, step))) {
@@ -329,14 +331,12 @@ impl fmt::Display for HoldError {
                 "descriptors[{descriptor}] is under a limit of Envoy's form, which counts what comes when it comes; write it with `limits`, such as \
                  {{ algorithm: fixed_window, rate: 100/m }}"
             ),
-            #[cfg(feature = "redis")]
             Self::Told { descriptor } => write!(
                 f,
                 "descriptors[{descriptor}] is under a rule that is `eventual`: nodes tell each other what they have counted, and nothing is held for anybody; \
                  write `consistency: leased` or `strict`"
             ),
             Self::Refused(refusal) => refusal.fmt(f),
-            #[cfg(feature = "redis")]
             Self::Store(failure) => failure.fmt(f),
             Self::Unknown => f.write_str(
                 "nothing is held under this id: it was never given, is settled, or ran out long ago",
@@ -346,3 +346,9 @@ impl fmt::Display for HoldError {
 }
 
 impl std::error::Error for HoldError {}
+
+impl From<StoreError> for HoldError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error.failure)
+    }
+}

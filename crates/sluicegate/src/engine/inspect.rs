@@ -97,8 +97,8 @@ impl Snapshot<'_> {
     }
 
     /// How the limits of a rule stand that have said this.
-    #[cfg(feature = "redis")]
-    pub(super) fn inspect_decided(&self, no: RuleNo, said: Vec<Decision>) -> Vec<LimitState> {
+    #[must_use]
+    pub fn inspect_decided(&self, no: RuleNo, said: Vec<Decision>) -> Vec<LimitState> {
         states_of(self.policies(no), said)
     }
 
@@ -106,7 +106,9 @@ impl Snapshot<'_> {
         Self::override_state(limit, &self.ask_override(Want::Peek, limit, key, 1, now))
     }
 
-    pub(super) fn override_state(limit: Override, said: &Verdict) -> LimitState {
+    /// State of a limit that came with a request.
+    #[must_use]
+    pub fn override_state(limit: Override, said: &Verdict) -> LimitState {
         LimitState {
             policy: Self::override_policy(limit),
             remaining: said.remaining,

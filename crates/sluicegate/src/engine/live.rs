@@ -10,16 +10,13 @@ use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{Gate, GateLevels, Mode, Step};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::LimitConfig;
-#[cfg(feature = "redis")]
-use sluicegate_rules::rule::Consistency;
-use sluicegate_rules::rule::{Limits, Overflow, RuleConfig};
+use sluicegate_rules::rule::{Consistency, Limits, Overflow, RuleConfig};
 use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
-#[cfg(feature = "redis")]
-use super::shared::decides_here;
 use super::stats::Counters;
 use super::{Inner, Parts, Stats};
+use crate::backend::Extension;
 use crate::limit::LimitError;
 use crate::limiter::Limiter;
 use crate::memory::ShardCount;
@@ -36,10 +33,8 @@ pub(super) struct Live {
     /// The rules that have an ear for the load.
     elastic: Box<[(RuleNo, GateLevels)]>,
     /// Whether any rule is one that nodes may decide by themselves.
-    #[cfg(feature = "redis")]
     pub(super) has_local: bool,
     /// Whether any of those has counts that nodes tell each other.
-    #[cfg(feature = "redis")]
     pub(super) has_eventual: bool,
 }
 
@@ -59,7 +54,7 @@ pub(super) struct Seat {
 
 /// The limiter of a rule, once somebody came. A rule that nobody asks for takes next to nothing.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub struct Kept {
     limiter: OnceLock<Limiter>,
     /// Which rule of a request it is.
     number: usize,
@@ -67,12 +62,8 @@ pub(super) struct Kept {
     gate: OnceLock<Arc<Mutex<Gate>>>,
     /// What became of hits, from the first on.
     counters: OnceLock<Counters>,
-    /// What was decided without asking the store, from the first time on.
-    #[cfg(feature = "redis")]
-    levels: OnceLock<Arc<super::shared::LevelCounters>>,
-    /// What a hit weighs while the store is away, once somebody came.
-    #[cfg(feature = "redis")]
-    pub(super) weight: OnceLock<Arc<crate::redis::RuleWeight>>,
+    /// State of the backend.
+    extension: Extension,
     /// Whether the rule is gone. Whoever is on its way may still ask for it.
     retired: AtomicBool,
 }
@@ -100,16 +91,12 @@ impl Live {
             Mode::Elastic { gate, .. } => Some((no, gate)),
             Mode::Hard | Mode::Soft { .. } | Mode::Shadow => None,
         });
-        #[cfg(feature = "redis")]
         let local = || rules.rules().map(|no| rules.rule(no)).filter(|one| decides_here(one));
-        #[cfg(feature = "redis")]
         let is_eventual =
             |rule: &RuleConfig| matches!(rule.consistency, Consistency::Eventual { .. });
         Self {
             elastic: elastic.collect(),
-            #[cfg(feature = "redis")]
             has_local: local().next().is_some(),
-            #[cfg(feature = "redis")]
             has_eventual: local().any(is_eventual),
             rules,
             seats,
@@ -266,13 +253,13 @@ impl Kept {
         self.counters.get_or_init(Counters::default)
     }
 
-    /// What was decided without asking the store.
-    #[cfg(feature = "redis")]
-    pub(super) fn levels(&self) -> &Arc<super::shared::LevelCounters> {
-        self.levels.get_or_init(Arc::default)
+    /// State that the backend keeps with the rule, over reloads.
+    pub fn extension(&self) -> &Extension {
+        &self.extension
     }
 
-    pub(super) fn stats(&self) -> Stats {
+    /// Counted hits.
+    pub fn stats(&self) -> Stats {
         self.counters.get().map(Counters::read).unwrap_or_default()
     }
 
@@ -288,13 +275,21 @@ impl Default for Kept {
             number: new_number(),
             gate: OnceLock::new(),
             counters: OnceLock::new(),
-            #[cfg(feature = "redis")]
-            levels: OnceLock::new(),
-            #[cfg(feature = "redis")]
-            weight: OnceLock::new(),
+            extension: Extension::default(),
             retired: AtomicBool::new(false),
         }
     }
+}
+
+/// Whether nodes may decide a rule without asking the store. Soft, elastic and shadow limits have
+/// more outcomes than yes and no, and quotas deny only together: these are always strict.
+#[inline]
+#[must_use]
+pub fn decides_here(written: &RuleConfig) -> bool {
+    written.consistency != Consistency::Strict
+        && written.mode == Mode::Hard
+        && !written.quota_mode
+        && matches!(written.limits, Limits::Native(_))
 }
 
 /// That every rule can be enforced.
@@ -315,7 +310,8 @@ pub(super) fn check_all(rules: &RuleSet) -> Result<(), LimitError> {
 }
 
 /// The limits of a rule as the engine enforces them.
-pub(super) fn limits_of(written: &RuleConfig) -> Vec<LimitConfig> {
+#[must_use]
+pub fn limits_of(written: &RuleConfig) -> Vec<LimitConfig> {
     match &written.limits {
         Limits::Unlimited => vec![LimitConfig::fixed(None, Limit::Unlimited)],
         Limits::Native(limits) => limits.to_vec(),
@@ -327,9 +323,10 @@ pub(super) fn limits_of(written: &RuleConfig) -> Vec<LimitConfig> {
 }
 
 /// A counter of Envoy's form.
-pub(super) fn tally(most: u64, unit: Unit) -> Limit {
+#[must_use]
+pub fn tally(max: u64, unit: Unit) -> Limit {
     // Neither a 32-bit number nor a unit is beyond what it holds.
-    Tally::new(most, unit.span()).map_or(Limit::Closed, Limit::Tally)
+    Tally::new(max, unit.span()).map_or(Limit::Closed, Limit::Tally)
 }
 
 // === impl Overrides ===

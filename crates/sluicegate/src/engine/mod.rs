@@ -1,13 +1,11 @@
 //! Rules at work: which limits a request is under, what they say, and how the rules are replaced.
 
-mod check;
+pub(crate) mod check;
 mod counting;
 mod holding;
 mod inspect;
-mod live;
+pub(crate) mod live;
 mod reload;
-#[cfg(feature = "redis")]
-mod shared;
 mod stats;
 #[cfg(feature = "tokio")]
 mod waiting;
@@ -30,8 +28,6 @@ pub use check::{Checked, Status};
 pub use holding::HoldError;
 pub use inspect::{Inspected, LimitState};
 pub use reload::Reloaded;
-#[cfg(feature = "redis")]
-pub use shared::{Leased, RuleLevel, SharedEngine, StoreError};
 pub use stats::Stats;
 #[cfg(feature = "tokio")]
 pub use waiting::Waited;
@@ -286,13 +282,19 @@ impl Engine {
     }
 
     /// A time that never goes back, by the same clock.
-    #[cfg(any(feature = "redis", feature = "config"))]
     #[inline]
-    fn ticks(&self) -> Timestamp {
+    #[must_use]
+    pub fn ticks(&self) -> Timestamp {
         match &self.inner.store.clock {
             Some(clock) => clock.ticks(),
             None => SystemClock::get().read_ticks(),
         }
+    }
+
+    /// The clock, if it is not the system's.
+    #[must_use]
+    pub fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.inner.store.clock.clone()
     }
 
     /// The store that all its rules share.

@@ -165,7 +165,8 @@ impl Snapshot<'_> {
     }
 
     /// When a slot that a denied request lacks will be free at the latest; `None` where no slot is what it lacks.
-    pub(super) fn slot_free_at(&self, checked: &Checked, now: Timestamp) -> Option<Timestamp> {
+    #[must_use]
+    pub fn slot_free_at(&self, checked: &Checked, now: Timestamp) -> Option<Timestamp> {
         let mut free_at = None;
         for status in checked.statuses.iter().filter(|status| !status.verdict.is_allowed()) {
             let (Under::Rule(no), Outcome::Deny { retry_after }) =

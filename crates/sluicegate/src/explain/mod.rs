@@ -55,7 +55,6 @@ pub fn explain<'a>(snapshot: &Snapshot<'_>, request: &Request<'a>, now: Timestam
 }
 
 /// The same where other nodes share the counters: by what they said when they were peeked with [`explained_request`].
-#[cfg(feature = "redis")]
 #[must_use]
 pub fn explain_by<'a>(snapshot: &Snapshot<'_>, request: &Request<'a>, peeked: Checked) -> Told<'a> {
     told::told(snapshot, request, move |_, _| peeked)
@@ -63,7 +62,6 @@ pub fn explain_by<'a>(snapshot: &Snapshot<'_>, request: &Request<'a>, peeked: Ch
 
 /// The descriptors that counters are peeked with for an explanation of a request. A counter of Envoy's form that is named more than once counts each time, so
 /// it is asked for all that will have come by then.
-#[cfg(feature = "redis")]
 #[must_use]
 pub fn explained_request<'a>(
     snapshot: &Snapshot<'_>,

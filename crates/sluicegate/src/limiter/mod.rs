@@ -28,7 +28,7 @@ pub use builder::Builder;
 pub use guard::{Permit, Reservation};
 #[cfg(feature = "tokio")]
 pub(crate) use queued::Queued;
-pub(crate) use ruled::{Asked, ask_each};
+pub use ruled::{Asked, ask_each};
 pub use together::Together;
 pub use wait::Booking;
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
-#[cfg(feature = "redis")]
 use sluicegate_core::account::Account;
 use sluicegate_core::account::{Answer, Moment};
 use sluicegate_core::change::Keep;
@@ -32,11 +31,12 @@ use crate::policy::Policy;
 
 /// One identity of a limiter, and the rule that it is to be judged by.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub struct Asked<'a> {
     pub(crate) limiter: &'a Limiter,
     /// `None` where the limiter's limits never change.
-    pub(crate) rule: Option<&'a Arc<Rule>>,
-    pub(crate) key: &'a [u8],
+    pub rule: Option<&'a Arc<Rule>>,
+    /// The key.
+    pub key: &'a [u8],
 }
 
 // === impl Limiter ===
@@ -140,7 +140,8 @@ impl Asked<'_> {
     }
 
     /// Any operation. What has no meaning for a limit of the rule leaves it as it was, and passes.
-    pub(crate) fn ask(&self, op: Op, now: Timestamp) -> Verdict {
+    #[must_use]
+    pub fn ask(&self, op: Op, now: Timestamp) -> Verdict {
         self.apply(self.target(Some(op.cost()), now), op, now)
     }
 
@@ -168,8 +169,7 @@ impl Asked<'_> {
     }
 
     /// Replaces what is kept of the identity.
-    #[cfg(feature = "redis")]
-    pub(crate) fn replace(&self, account: Account, now: Timestamp) {
+    pub fn replace(&self, account: Account, now: Timestamp) {
         let Target { shards, hash, rule, .. } = self.target(None, now);
         shards.replace(rule, hash, account, now);
     }
@@ -181,25 +181,28 @@ impl Asked<'_> {
     }
 
     /// Whether all of its limits have slots, of which there is nothing to return but that they are free.
-    pub(crate) fn has_slots_only(&self) -> bool {
+    #[must_use]
+    pub fn has_slots_only(&self) -> bool {
         self.rule.is_some_and(|rule| rule.policies.iter().all(Policy::has_slots))
     }
 
     /// Whether its elastic limits are open.
-    #[cfg(feature = "redis")]
-    pub(crate) fn has_spare_capacity(&self, now: Timestamp) -> bool {
+    #[must_use]
+    pub fn has_spare_capacity(&self, now: Timestamp) -> bool {
         self.limiter.inner.gate.lock().is_open(now)
     }
 
     /// Whether one of its limits has slots.
     #[cfg(feature = "tokio")]
-    pub(crate) fn has_slots(&self) -> bool {
+    #[must_use]
+    pub fn has_slots(&self) -> bool {
         self.rule.is_some_and(|rule| rule.policies.iter().any(Policy::has_slots))
     }
 
     /// The shortest lease of a slot of its limits.
     #[cfg(feature = "tokio")]
-    pub(crate) fn lease(&self, now: Timestamp) -> Option<Span> {
+    #[must_use]
+    pub fn lease(&self, now: Timestamp) -> Option<Span> {
         let lease = |limit: &LimitConfig| match limit.at(now) {
             Limit::Concurrency(slots) => Some(slots.lease()),
             _ => None,
@@ -249,7 +252,7 @@ impl Asked<'_> {
 ///
 /// # Errors
 /// When one of them refuses the operation. Then nothing has changed, and `each` says that all may go.
-pub(crate) fn ask_each(
+pub fn ask_each(
     asked: &[(Asked<'_>, u64)],
     op: &dyn Fn(u64) -> Op,
     now: Timestamp,

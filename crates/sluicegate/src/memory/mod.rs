@@ -25,8 +25,9 @@ use budget::Budget;
 use hash::HashKey;
 pub(crate) use prefetch::prefetch;
 pub(crate) use shard::word_of;
+pub use shards::UNCOUNTED;
 pub(crate) use shards::{
-    Answered, ShardCount, Shards, Target, UNCOUNTED, apply_together, apply_together_to_each,
+    Answered, ShardCount, Shards, Target, apply_together, apply_together_to_each,
 };
 use sluicegate_core::packed::Packed;
 use sluicegate_core::time::Timestamp;

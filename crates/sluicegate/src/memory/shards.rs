@@ -220,7 +220,6 @@ impl Shards {
     }
 
     /// Replaces what is kept of an identity. At the cap an identity that is not known yet stays so.
-    #[cfg(feature = "redis")]
     pub(crate) fn replace(
         &self,
         rule: Option<&Arc<Rule>>,
@@ -410,7 +409,7 @@ fn denied() -> Verdict {
 }
 
 /// What is said where no limit has a say.
-pub(crate) const UNCOUNTED: Verdict = Verdict {
+pub const UNCOUNTED: Verdict = Verdict {
     outcome: Outcome::Allow { wait: Span::ZERO },
     decided_by: None,
     remaining: None,

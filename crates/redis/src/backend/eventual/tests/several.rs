@@ -1,0 +1,345 @@
+//! Three nodes and a store, each by its own clock, with messages that are late, lost or doubled. What a node says is compared with what a
+//! naive ledger says of what it can know; and when everything was heard, everybody knows everything, once.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::test_runner::{TestCaseResult, TestRunner};
+use sluicegate_testkit::redis::Single;
+use tokio::runtime::Runtime;
+
+use super::*;
+use crate::backend::eventual::book::{Book, Telling};
+use crate::sync::{SyncReply, SyncRequest};
+use sluicegate::clock::ManualClock;
+
+const NODES: usize = 3;
+const WINDOW: u64 = 10_000_000;
+const LONG: u64 = 25_000_000;
+/// By the length of the window.
+const LIMITS: [(u64, u64); 2] = [(WINDOW, 20), (LONG, 40)];
+const SLIDING: u64 = 18;
+const INTERVAL: Span = Span::from_secs(1);
+
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    Pass(u64),
+    Hit {
+        node: usize,
+        cost: u64,
+    },
+    Refund {
+        node: usize,
+        cost: u64,
+    },
+    /// A node tells what it has counted: on its way from now on.
+    Tell {
+        node: usize,
+    },
+    /// Something that is on its way arrives, and may do so again.
+    Arrive {
+        which: usize,
+        again: bool,
+    },
+    Lose {
+        which: usize,
+    },
+    /// Another takes its place, which knows nothing.
+    Restart {
+        node: usize,
+    },
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    let node = || 0..NODES;
+    prop_oneof![
+        3 => (0_u64..700_000).prop_map(Turn::Pass),
+        1 => (0_u64..15_000_000).prop_map(Turn::Pass),
+        12 => (node(), 1_u64..5).prop_map(|(node, cost)| Turn::Hit { node, cost }),
+        1 => (node(), 1_u64..5).prop_map(|(node, cost)| Turn::Refund { node, cost }),
+        4 => node().prop_map(|node| Turn::Tell { node }),
+        8 => (any::<usize>(), prop::bool::weighted(0.2))
+            .prop_map(|(which, again)| Turn::Arrive { which, again }),
+        1 => any::<usize>().prop_map(|which| Turn::Lose { which }),
+        1 => node().prop_map(|node| Turn::Restart { node }),
+    ]
+}
+
+/// What was admitted and given back, by the length of the window and its start.
+type Counts = BTreeMap<(u64, u64), (u64, u64)>;
+
+/// Something on its way.
+#[derive(Debug, Clone)]
+enum Message {
+    Push { name: usize, push: SyncRequest, version: u64, sent: Timestamp },
+    Answer { name: usize, heard: SyncReply, version: u64, sent: Timestamp, knows: Counts },
+}
+
+struct Node {
+    /// Which store handle, hence which name: a new one for each life.
+    name: usize,
+    book: Book,
+    /// Its clock is so far behind.
+    behind: u64,
+    /// What it was told of the others last, and when.
+    knows: (u64, Counts),
+}
+
+struct World<'a> {
+    runtime: &'a Runtime,
+    clock: ManualClock,
+    key: Arc<[u8]>,
+    rule: Arc<Rule>,
+    stores: &'a [Store],
+    /// What each name has counted, and what of it has arrived.
+    counted: Vec<Counts>,
+    arrived: Vec<Counts>,
+    nodes: Vec<Node>,
+    on_the_way: Vec<Message>,
+    /// The most that a window was above its limit.
+    most_over: i64,
+}
+
+impl World<'_> {
+    fn now(&self) -> u64 {
+        use sluicegate::clock::Clock;
+        self.clock.now().as_micros()
+    }
+
+    fn pass(&self, us: u64) {
+        self.clock.advance(Duration::from_micros(us));
+    }
+
+    fn tick(&self, node: usize) -> Timestamp {
+        at(self.now() - self.nodes[node].behind)
+    }
+
+    fn take(&mut self, turn: Turn) -> TestCaseResult {
+        match turn {
+            Turn::Pass(us) => self.pass(us),
+            Turn::Hit { node, cost } => self.hit(node, cost)?,
+            Turn::Refund { node, cost } => self.refund(node, cost),
+            Turn::Tell { node } => self.tell(node),
+            Turn::Arrive { which, again } if !self.on_the_way.is_empty() => {
+                let which = which % self.on_the_way.len();
+                let message = self.on_the_way[which].clone();
+                if !again {
+                    self.on_the_way.remove(which);
+                }
+                self.arrive(message);
+            }
+            Turn::Lose { which } if !self.on_the_way.is_empty() => {
+                self.on_the_way.remove(which % self.on_the_way.len());
+            }
+            Turn::Restart { node } if self.counted.len() < self.stores.len() => {
+                let name = self.counted.len();
+                self.counted.push(Counts::new());
+                self.arrived.push(Counts::new());
+                let (book, behind) = (Book::new(&self.rule), self.nodes[node].behind);
+                self.nodes[node] = Node { name, book, behind, knows: Default::default() };
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn hit(&mut self, node: usize, cost: u64) -> TestCaseResult {
+        let tick = self.tick(node);
+        let said = match self.nodes[node].book.hit(&self.rule, cost, INTERVAL, tick) {
+            Some(said) => said,
+            None => {
+                self.sync(node);
+                let tick = self.tick(node);
+                self.nodes[node].book.hit(&self.rule, cost, INTERVAL, tick).unwrap()
+            }
+        };
+        let Node { name, book, knows, .. } = &self.nodes[node];
+        let now = book.moment().as_micros();
+        let known = |length: u64, back: u64| {
+            let start = (now - now % length) - back * length;
+            let own = net(&self.counted[*name], (length, start));
+            (own + net(&knows.1, (length, start))).max(0) as u64
+        };
+        let mut fits = LIMITS.iter().all(|(length, most)| known(*length, 0) + cost <= *most);
+        let overlap = WINDOW - now % WINDOW;
+        let estimate = known(WINDOW, 0) + known(WINDOW, 1) * overlap / WINDOW;
+        fits &= estimate + cost <= SLIDING;
+        prop_assert_eq!(said.is_allowed(), fits, "{} of {} at {}: {:?}", cost, node, now, said);
+        if fits {
+            let name = *name;
+            for (length, most) in LIMITS {
+                let at = (length, now - now % length);
+                self.counted[name].entry(at).or_default().0 += cost;
+                // More than the limit only by what it could not know.
+                let all: i64 = self.counted.iter().map(|counts| net(counts, at)).sum();
+                let own = net(&self.counted[name], at);
+                let unknown = all - own - net(&self.nodes[node].knows.1, at);
+                prop_assert!(all <= most as i64 + unknown.max(0));
+                self.most_over = self.most_over.max(all - most as i64);
+            }
+        }
+        Ok(())
+    }
+
+    fn refund(&mut self, node: usize, cost: u64) {
+        let tick = self.tick(node);
+        let Some(_) = self.nodes[node].book.refund(&self.rule, cost, tick) else { return };
+        let Node { name, book, knows, .. } = &self.nodes[node];
+        let now = book.moment().as_micros();
+        for (length, _) in LIMITS {
+            let mut left = cost;
+            for back in 0..2 {
+                let at = (length, (now - now % length) - back * length);
+                let known = net(&self.counted[*name], at) + net(&knows.1, at);
+                let given = left.min(known.max(0) as u64);
+                left -= given;
+                if given > 0 {
+                    self.counted[*name].entry(at).or_default().1 += given;
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, node: usize) {
+        let message = self.message(node);
+        self.on_the_way.push(message);
+    }
+
+    fn message(&mut self, node: usize) -> Message {
+        let sent = self.tick(node);
+        let Telling { op, epoch, counted, version } = self.nodes[node].book.tells(sent);
+        let push = SyncRequest { key: self.key.clone(), op, epoch, counted };
+        Message::Push { name: self.nodes[node].name, push, version, sent }
+    }
+
+    /// There and back at once.
+    fn sync(&mut self, node: usize) {
+        let message = self.message(node);
+        self.arrive(message);
+        let answer = self.on_the_way.pop().unwrap();
+        self.arrive(answer);
+    }
+
+    fn arrive(&mut self, message: Message) {
+        // No two things happen at once.
+        self.pass(1);
+        match message {
+            Message::Push { name, push, version, sent } => {
+                let store = &self.stores[name];
+                let heard = self.runtime.block_on(store.sync(std::slice::from_ref(&push)));
+                let heard = heard.unwrap().remove(0);
+                for counted in &push.counted {
+                    let length = counted.name.parse().unwrap();
+                    for window in [counted.current, counted.previous] {
+                        let at = (length, window.start.as_micros());
+                        let has = self.arrived[name].entry(at).or_default();
+                        *has = (has.0.max(window.admitted), has.1.max(window.refunded));
+                    }
+                }
+                let others = (0..).zip(&self.arrived).filter(|(other, _)| *other != name);
+                let knows = sum(others.map(|(_, counts)| counts));
+                self.on_the_way.push(Message::Answer { name, heard, version, sent, knows });
+            }
+            Message::Answer { name, heard, version, sent, knows } => {
+                let node = self.nodes.iter().position(|node| node.name == name);
+                let Some(node) = node else { return };
+                let tick = self.tick(node);
+                let node = &mut self.nodes[node];
+                node.book.hears(&heard, version, (sent, tick));
+                if heard.at.as_micros() >= node.knows.0 {
+                    node.knows = (heard.at.as_micros(), knows);
+                }
+            }
+        }
+    }
+
+    /// When everything was heard, everybody knows everything, once.
+    fn settle(&mut self) -> TestCaseResult {
+        self.on_the_way.clear();
+        for node in (0..NODES).chain(0..NODES) {
+            self.sync(node);
+        }
+        // Of those that are gone, as much as had arrived.
+        let alive: Vec<usize> = self.nodes.iter().map(|node| node.name).collect();
+        let all = (0..).zip(&self.counted).zip(&self.arrived);
+        let all = all.map(|((name, counted), arrived)| match alive.contains(&name) {
+            true => counted,
+            false => arrived,
+        });
+        let all = sum(all);
+        for node in 0..NODES {
+            let tick = self.tick(node);
+            let book = &mut self.nodes[node].book;
+            book.peek(&self.rule, 1, INTERVAL, tick).unwrap();
+            let now = book.moment().as_micros();
+            for (length, _) in LIMITS {
+                let start = now - now % length;
+                let known = book.used(&length.to_string()).unwrap();
+                let wanted =
+                    [start, start - length].map(|at| net(&all, (length, at)).max(0) as u64);
+                prop_assert_eq!([known.0, known.1], wanted, "windows of {} at {}", length, node);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn net(counts: &Counts, at: (u64, u64)) -> i64 {
+    counts.get(&at).map_or(0, |(admitted, given)| *admitted as i64 - *given as i64)
+}
+
+fn sum<'a>(all: impl Iterator<Item = &'a Counts>) -> Counts {
+    let mut sum = Counts::new();
+    for (at, (admitted, given)) in all.flatten() {
+        let has = sum.entry(*at).or_default();
+        *has = (has.0 + admitted, has.1 + given);
+    }
+    sum
+}
+
+#[test]
+fn nodes_say_what_a_ledger_of_what_they_can_know_says_and_in_the_end_know_all() {
+    let server = Single::start();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+    let clock = ManualClock::at(at(1_794_770_800_000_000));
+    let stores: Vec<Store> = runtime.block_on(async {
+        (0..8).map(|seed| store(server.url(), Some(seed), Some(Arc::new(clock.clone())))).collect()
+    });
+    let limits = LIMITS.map(|(length, most)| fixed(most, Span::from_micros(length)));
+    let slides = sliding(SLIDING, Span::from_micros(WINDOW), Rounding::Floor);
+    let rule = rule([&limits[..], &[slides]].concat());
+    let (case, most_over) = (std::cell::Cell::new(0_u64), std::cell::Cell::new(0));
+    let turns = prop::collection::vec(turn(), 1..120);
+    let behind = prop::collection::vec(0_u64..1_000_000_000_000, NODES);
+    let checked = TestRunner::new(config(150)).run(&(behind, turns), |(behind, turns)| {
+        case.set(case.get() + 1);
+        let node = |(name, behind)| Node {
+            name,
+            book: Book::new(&rule),
+            behind,
+            knows: Default::default(),
+        };
+        let mut world = World {
+            runtime: &runtime,
+            clock: clock.clone(),
+            key: format!("{{case {}}}:e", case.get()).into_bytes().into(),
+            rule: rule.clone(),
+            stores: &stores,
+            counted: vec![Counts::new(); NODES],
+            arrived: vec![Counts::new(); NODES],
+            nodes: (0..).zip(behind).map(node).collect(),
+            on_the_way: Vec::new(),
+            most_over: 0,
+        };
+        for turn in turns {
+            world.take(turn)?;
+        }
+        most_over.set(most_over.get().max(world.most_over));
+        world.settle()
+    });
+    if let Err(error) = checked {
+        panic!("{error}");
+    }
+    assert!(most_over.get() > 0, "nodes always knew everything: nothing was tried");
+}

@@ -1,0 +1,305 @@
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::verdict::{Outcome, Verdict};
+
+use super::lease::{Bought, Lease, Numbers, Said, Serials, TTL, View};
+use sluicegate::backend::UNCOUNTED;
+
+const MS: u64 = 1_000;
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_micros(1_000_000_000 + ms * MS)
+}
+
+fn granted(granted: u64) -> Bought {
+    Bought { granted, lasts: TTL, kept: true, is_last: false }
+}
+
+/// A lease that was asked for at a rate, with so much bought at 0 ms.
+fn holding(unspent: u64, per_second: u64, serials: &Serials) -> Lease {
+    let mut lease = Lease::new(per_second, at(0));
+    let asked = lease.buys(serials, at(0)).expect("nothing is held");
+    assert_eq!(lease.answers(asked.serial), Some(asked));
+    lease.bought(asked, granted(unspent), at(0), at(0));
+    let verdict = Verdict {
+        remaining: Some(1_000),
+        reset_after: Span::from_secs(1),
+        decided_by: Some(0),
+        ..UNCOUNTED
+    };
+    lease.sees(View { verdict, slope: 10, at: at(0), held: unspent });
+    lease
+}
+
+fn is_covered(said: Said) -> bool {
+    matches!(said, Said::Covered(_))
+}
+
+#[test]
+fn what_is_held_is_spent_and_no_more() {
+    let serials = Serials::default();
+    let mut lease = holding(3, 0, &serials);
+    assert!(is_covered(lease.hit(2, at(1))));
+    assert_eq!(lease.hit(2, at(1)), Said::Uncovered);
+    assert!(is_covered(lease.try_hit(1, at(1))));
+    assert_eq!(lease.hit(1, at(1)), Said::Uncovered);
+    lease.undo(1, at(1));
+    assert!(is_covered(lease.hit(1, at(1))), "what did not happen is held again");
+    lease.undo(1, at(1));
+    assert_eq!(lease.hit(1, at(1)), Said::Uncovered, "nor is anything that happened");
+}
+
+#[test]
+fn what_may_yet_not_happen_counts_as_held() {
+    let serials = Serials::default();
+    let mut lease = holding(10, 100, &serials);
+    assert!(is_covered(lease.try_hit(4, at(1))));
+    assert!(is_covered(lease.try_hit(4, at(1))));
+    lease.happens(4);
+    let asked = lease.buys(&serials, at(1)).expect("a quarter is left");
+    assert_eq!(asked.hold, 6, "two that are left, and four that may come back");
+    lease.undo(4, at(2));
+    assert_eq!(lease.unspent(), 6);
+}
+
+#[test]
+fn nothing_is_spent_when_the_store_may_think_it_has_run_out() {
+    let serials = Serials::default();
+    let mut lease = Lease::new(0, at(0));
+    let asked = lease.buys(&serials, at(0)).unwrap();
+    lease.answers(asked.serial);
+    // Sent at 0, heard at 300: the store's clock may have stood at its `now` already at 0.
+    let bought = Bought { granted: 5, lasts: Span::from_millis(1_000), kept: true, is_last: true };
+    lease.bought(asked, bought, at(0), at(300));
+    assert!(is_covered(lease.try_hit(1, at(998))));
+    assert_eq!(lease.hit(1, at(999)), Said::Uncovered, "a thousandth for clocks of another pace");
+    lease.undo(1, at(999));
+    assert_eq!(lease.unspent(), 0, "nor is anything put back then");
+    assert_eq!(lease.take_lapsed(), 4);
+}
+
+#[test]
+fn an_answer_that_comes_too_late_brings_nothing() {
+    let serials = Serials::default();
+    let mut lease = Lease::new(0, at(0));
+    let asked = lease.buys(&serials, at(0)).unwrap();
+    lease.answers(asked.serial);
+    lease.bought(asked, granted(5), at(0), at(2_500));
+    assert_eq!((lease.unspent(), lease.take_lapsed()), (0, 5));
+}
+
+#[test]
+fn what_was_held_before_its_cell_ran_out_is_gone() {
+    let serials = Serials::default();
+    let mut lease = holding(10, 100, &serials);
+    for _ in 0..7 {
+        lease.hit(1, at(1));
+    }
+    assert_eq!(lease.buys(&serials, at(2)), None, "there is enough");
+    lease.hit(1, at(1));
+    let asked = lease.buys(&serials, at(2)).expect("a quarter is left");
+    assert_eq!((asked.give, asked.hold), (0, 2));
+    lease.answers(asked.serial);
+    lease.bought(asked, Bought { kept: false, ..granted(7) }, at(2), at(3));
+    assert_eq!((lease.unspent(), lease.take_lapsed()), (7, 2));
+}
+
+#[test]
+fn as_much_is_bought_as_lasts_half_a_second_but_a_newcomer_begins_small() {
+    let serials = Serials::default();
+    let mut lease = Lease::new(10_000, at(0));
+    let mut wanted = Vec::new();
+    let mut now = 0;
+    while wanted.len() < 6 {
+        let asked = lease.buys(&serials, at(now)).expect("nothing is left");
+        wanted.push(asked.want);
+        lease.answers(asked.serial);
+        lease.bought(asked, granted(asked.want), at(now), at(now));
+        let held = lease.unspent();
+        lease.sees(View { verdict: UNCOUNTED, slope: 0, at: at(now), held });
+        // 10 each millisecond.
+        while lease.unspent() >= 10 {
+            now += 1;
+            assert!(is_covered(lease.hit(10, at(now))));
+        }
+        lease.hit(lease.unspent(), at(now));
+    }
+    assert_eq!(wanted[..5], [8, 32, 128, 512, 2_048]);
+    assert!((4_900..=5_100).contains(&wanted[5]), "{wanted:?}");
+}
+
+#[test]
+fn one_call_at_a_time_and_an_old_answer_is_not_taken_for_it() {
+    let serials = Serials::default();
+    let mut lease = holding(4, 100, &serials);
+    lease.hit(4, at(1));
+    let first = lease.buys(&serials, at(1)).unwrap();
+    assert_eq!(lease.buys(&serials, at(1)), None);
+    assert_eq!(lease.answers(first.serial - 1), None);
+    assert_eq!(lease.answers(first.serial), Some(first));
+    assert_eq!(lease.answers(first.serial), None, "nor the same twice");
+}
+
+#[test]
+fn a_call_that_failed_is_made_again_later_and_later() {
+    let serials = Serials::default();
+    let mut lease = Lease::new(100, at(0));
+    let mut now = 0;
+    let mut tried = Vec::new();
+    while tried.len() < 7 {
+        if let Some(asked) = lease.buys(&serials, at(now)) {
+            tried.push(now);
+            lease.answers(asked.serial);
+            lease.failed(asked, at(now));
+        }
+        now += 1;
+    }
+    assert_eq!(tried, [0, 50, 150, 350, 750, 1_550, 2_550]);
+}
+
+#[test]
+fn a_call_without_a_reply_is_retried_and_what_it_bought_is_claimed() {
+    let serials = Serials::default();
+    let mut lease = Lease::new(100, at(0));
+    let asked = lease.buys(&serials, at(0)).unwrap();
+    lease.unanswered(asked.serial, at(100));
+    assert_eq!(lease.buys(&serials, at(110)), None);
+    assert_eq!(lease.looks_after(&serials, at(150)), Some(asked), "the very same call");
+    assert_eq!(lease.buys(&serials, at(151)), None, "one at a time");
+    assert_eq!(lease.answers(asked.serial), Some(asked));
+    lease.bought(asked, granted(8), at(150), at(152));
+    assert_eq!((lease.unspent(), lease.take_lapsed()), (8, 0));
+}
+
+#[test]
+fn what_could_not_be_given_back_is_still_held() {
+    let serials = Serials::default();
+    let mut lease = holding(10, 100, &serials);
+    let given = lease.looks_after(&serials, at(700)).expect("nobody asks");
+    assert_eq!((given.give, lease.unspent()), (10, 0));
+    lease.answers(given.serial);
+    lease.failed(given, at(701));
+    assert_eq!(lease.unspent(), 10);
+}
+
+#[test]
+fn where_there_is_little_to_be_had_it_is_not_asked_for_all_the_time() {
+    let serials = Serials::default();
+    let mut lease = Lease::new(1_000, at(0));
+    let asked = lease.buys(&serials, at(0)).unwrap();
+    lease.answers(asked.serial);
+    lease.bought(asked, granted(0), at(0), at(0));
+    assert_eq!(lease.buys(&serials, at(1)), None);
+    assert!(lease.buys(&serials, at(2)).is_some());
+}
+
+#[test]
+fn who_is_idle_gives_everything_back_and_is_forgotten() {
+    let serials = Serials::default();
+    let mut lease = holding(10, 100, &serials);
+    assert!(is_covered(lease.hit(1, at(100))));
+    assert_eq!(lease.looks_after(&serials, at(200)), None, "it may be asked for again");
+    let given = lease.looks_after(&serials, at(700)).expect("nobody asks");
+    assert_eq!((given.give, given.hold, given.want), (9, 0, 0));
+    assert_eq!(lease.hit(1, at(701)), Said::Uncovered, "what is given back is not spent");
+    lease.answers(given.serial);
+    lease.bought(given, granted(0), at(701), at(702));
+    assert!(!lease.is_over(at(600)));
+    assert!(lease.is_over(at(1_500)));
+}
+
+#[test]
+fn who_holds_far_too_much_gives_some_of_it_back() {
+    let serials = Serials::default();
+    let mut lease = holding(10_000, 0, &serials);
+    for ms in (0..400).step_by(10) {
+        lease.hit(1, at(ms));
+    }
+    let given =
+        lease.looks_after(&serials, at(410)).expect("a hundred a second need no ten thousand");
+    let kept = given.hold;
+    assert!((40..=60).contains(&kept), "half a second of a hundred a second, not {kept}");
+    assert_eq!(given.give + kept, 10_000 - 40);
+}
+
+#[test]
+fn what_is_about_to_run_out_is_renewed_unless_its_window_ends() {
+    let serials = Serials::default();
+    let renewed = |is_last: bool| {
+        let mut lease = Lease::new(100, at(0));
+        let asked = lease.buys(&serials, at(0)).unwrap();
+        lease.answers(asked.serial);
+        lease.bought(asked, Bought { is_last, ..granted(20) }, at(0), at(0));
+        for ms in (0..1_100).step_by(100) {
+            lease.hit(1, at(ms));
+        }
+        lease.looks_after(&serials, at(1_100))
+    };
+    assert!(matches!(renewed(false), Some(Numbers { give: 0, hold: 9, want: 0, .. })));
+    assert_eq!(renewed(true), None);
+}
+
+#[test]
+fn a_denial_stands_until_its_time_has_come_and_says_how_long_that_is() {
+    let serials = Serials::default();
+    let mut lease = holding(0, 100, &serials);
+    let denied =
+        |ms| Verdict { outcome: Outcome::Deny { retry_after: Span::from_millis(ms) }, ..UNCOUNTED };
+    lease.denied(1, denied(40), Span::from_millis(5), at(10));
+    let Said::Denied(verdict) = lease.hit(1, at(20)) else { panic!("it was denied") };
+    assert_eq!(verdict.retry_after(), Some(Span::from_millis(30)));
+    assert_eq!(lease.hit(2, at(20)), Said::Uncovered, "another cost has another time");
+    assert_eq!(lease.hit(1, at(50)), Said::Uncovered, "its time has come");
+
+    lease.denied(1, denied(1), Span::from_millis(5), at(60));
+    let Said::Denied(verdict) = lease.hit(1, at(61)) else {
+        panic!("the store is not asked again")
+    };
+    assert_eq!(verdict.retry_after(), Some(Span::from_millis(4)), "and that is what is said");
+
+    lease.denied(1, denied(60_000), Span::ZERO, at(100));
+    assert!(matches!(lease.hit(1, at(199)), Said::Denied(_)));
+    assert_eq!(lease.hit(1, at(200)), Said::Uncovered, "others may have given something back");
+    lease.denied(1, denied(60_000), Span::ZERO, at(300));
+    lease.forget_denial();
+    assert_eq!(lease.hit(1, at(301)), Said::Uncovered);
+}
+
+#[test]
+fn an_answer_says_what_is_left_for_everybody_and_when_it_is_full() {
+    let serials = Serials::default();
+    let mut lease = holding(100, 0, &serials);
+    let Said::Covered(verdict) = lease.hit(30, at(20)) else { panic!("it is held") };
+    assert_eq!(verdict.remaining, Some(970));
+    assert_eq!(verdict.reset_after, Span::from_micros(1_000_000 + 300 - 20 * MS));
+    assert_eq!(
+        (verdict.decided_by, verdict.outcome),
+        (Some(0), Outcome::Allow { wait: Span::ZERO })
+    );
+}
+
+#[test]
+fn what_the_store_says_meanwhile_is_told_from_then_on() {
+    let serials = Serials::default();
+    let mut lease = holding(100, 0, &serials);
+    let said = Verdict { remaining: Some(500), reset_after: Span::from_secs(2), ..UNCOUNTED };
+    lease.admitted(&said, at(10));
+    let Said::Covered(verdict) = lease.hit(1, at(10)) else { panic!("it is held") };
+    assert_eq!(verdict.remaining, Some(599), "what others may have, and what is held here");
+    assert_eq!(verdict.reset_after, Span::from_micros(2_000_000 - 99 * 10));
+}
+
+#[test]
+fn what_is_too_little_for_a_hit_is_given_back_where_somebody_is_denied() {
+    let serials = Serials::default();
+    let mut lease = holding(2, 100, &serials);
+    assert_eq!(lease.hit(3, at(1)), Said::Uncovered);
+    assert_eq!(lease.buys(&serials, at(1)), None, "the store may have it");
+    let denied = Outcome::Deny { retry_after: Span::from_millis(40) };
+    lease.denied(3, Verdict { outcome: denied, ..UNCOUNTED }, Span::ZERO, at(2));
+    let given = lease.buys(&serials, at(3)).expect("it is of use to nobody");
+    assert_eq!((given.give, given.hold, given.want), (2, 0, 0));
+    lease.answers(given.serial);
+    lease.bought(given, granted(0), at(3), at(4));
+    assert_eq!(lease.hit(3, at(4)), Said::Uncovered, "now the store may have it");
+    assert_eq!(lease.buys(&serials, at(4)), None, "nor is it taken away again at once");
+}

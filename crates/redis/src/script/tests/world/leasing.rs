@@ -1,0 +1,85 @@
+//! Nodes that buy ahead.
+
+use sluicegate_core::arithmetic::EXACT_MAX;
+use sluicegate_core::lease::{LeaseWish, Leased};
+use sluicegate_core::record::Record;
+
+use super::super::anything::Leasing;
+use super::{World, same};
+use crate::script::{LeaseOutcome, LeaseRequest, decode_lease, encode_lease};
+
+impl World<'_> {
+    /// Lease calls that ride in one, of identities that are not the same.
+    pub(super) fn lease(&mut self, all: &[Leasing]) -> Result<(), String> {
+        all.iter().for_each(|leasing| self.publish_rule(leasing.key));
+        let asks: Vec<LeaseRequest> = all.iter().map(|leasing| self.lease_ask(leasing)).collect();
+        let reply = self.bench.run(self.bench.link.call(&encode_lease(&asks, Some(self.now))));
+        let reply = reply.map_err(|error| error.to_string())?;
+        let told =
+            decode_lease(&asks, reply.clone()).map_err(|error| format!("{error}: {reply:?}"))?;
+        for ((leasing, ask), told) in all.iter().zip(&asks).zip(told) {
+            if self.is_victim(leasing.key) {
+                continue;
+            }
+            self.compare_lease(leasing.key, ask, told)?;
+        }
+        Ok(())
+    }
+
+    fn lease_ask(&mut self, leasing: &Leasing) -> LeaseRequest {
+        self.serial += 1;
+        let Leasing { key, node, late, give, hold, want, ttl } = *leasing;
+        let leases = self.accounts[key].leases();
+        let own = leases.cells().iter().find(|cell| cell.node == node);
+        let part = |percent: u64| {
+            own.map_or(0, |own| own.amount / 100 * percent + own.amount % 100 * percent / 100)
+        };
+        LeaseRequest {
+            key: self.key(key),
+            rule: self.rule(key),
+            node,
+            serial: self.serial.saturating_sub(late),
+            give: part(give),
+            hold: part(hold),
+            want,
+            ttl,
+        }
+    }
+
+    fn compare_lease(
+        &mut self,
+        key: usize,
+        ask: &LeaseRequest,
+        told: LeaseOutcome,
+    ) -> Result<(), String> {
+        let LeaseRequest { node, serial, give, hold, want, ttl, .. } = *ask;
+        let wish = LeaseWish { node, serial, give, hold, want, ttl };
+        let plan = self.rules[key].plan_at(self.now);
+        let mut record = Record { epoch: self.epoch(key)?, account: self.accounts[key].clone() };
+        match told {
+            LeaseOutcome::Unsupported => {
+                self.leased.1 += u64::from(want <= EXACT_MAX);
+                return Ok(());
+            }
+            LeaseOutcome::Stale => {
+                return same("late", &record.lease(&plan.steps, &wish, self.now), &Leased::Stale);
+            }
+            LeaseOutcome::Granted { now, granted, until, kept, account, epoch, .. } => {
+                same("the time", &now, &self.now)?;
+                let cells = record.account.leases().cells().iter();
+                let mut live = cells.filter(|cell| cell.until > now && cell.node == node);
+                let is_retry = live.any(|cell| cell.serial == serial);
+                let leased = record.lease(&plan.steps, &wish, now);
+                let Leased::Granted(grant) = leased else { return Err(format!("{leased:?}")) };
+                let (gave_back, told) = (kept && give > 0 && !is_retry, (granted, until, kept));
+                same("leased", &told, &(grant.granted, grant.until, grant.kept))?;
+                same("given back", &gave_back, &grant.gave_back)?;
+                same("the record after it", &account, &record.account)?;
+                same("the epoch after it", &epoch, &self.epoch(key)?)?;
+                self.leased.0 += 1;
+            }
+        }
+        self.accounts[key] = record.account;
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! What nodes are asked for, so that while the store is away each has the part of a limit that it needs.
+//!
+//! Each node tells with its heartbeat how many hits a second come under each of its busiest rules, and hears what all were told of. The store keeps this in *rounds*: what is said in one
+//! counts in the next, and does not change any more, so that all nodes hear the same numbers. Of the two rounds that it heard last a node takes the smaller share. Nodes whose last round
+//! is one apart then have no more together than one of these rounds gave them: at most the limit.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use redis::Value;
+use sluicegate_core::time::{Span, Timestamp};
+
+use super::Store;
+use super::key::rule_id;
+use super::weight::{Carries, Shared, Weight};
+use crate::script::ScriptPart;
+
+/// How many rules a node tells of, and how many it hears of: the busiest.
+const RULES_MAX: usize = 64;
+/// Thousandths of a hit a second of all nodes, below which nobody knows whose demand it is: then the split is even.
+const SUM_MIN: u64 = 10_000;
+/// No node is asked for more, as far as anybody is told: sums of it are exact in the store.
+const DEMAND_MAX: u64 = 1 << 40;
+
+/// The rules of a node, what they are asked for, and what was heard of the others.
+#[derive(Debug, Default)]
+pub(super) struct Demands {
+    known: Mutex<Known>,
+    pub(super) carries: Carries,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    rules: Vec<Watched>,
+    /// The last round, and the one before.
+    rounds: [Option<Round>; 2],
+    live: u64,
+    /// When the rules were looked at last.
+    looked_at: Option<Timestamp>,
+}
+
+/// What a hit under a rule weighs here, while the store is away.
+#[derive(Debug)]
+pub(crate) struct RuleWeight {
+    /// What the rule is known by to all nodes.
+    id: u64,
+    weight: AtomicU64,
+}
+
+/// A rule whose hits are counted elsewhere.
+struct Watched {
+    rule: Arc<RuleWeight>,
+    /// How many came so far, or that it is gone.
+    hits: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+    seen: u64,
+    /// Thousandths of a hit a second, smoothed.
+    demand: Option<u64>,
+}
+
+/// What all nodes said for a round.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Round {
+    number: u64,
+    nodes: u64,
+    /// What this node said, if it was there.
+    own: Option<HashMap<u64, u64>>,
+    /// Of all, for the busiest rules.
+    sums: HashMap<u64, u64>,
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Watches what this node is asked for under a rule, so that it has a share by demand while the store is away.
+    pub(crate) fn watch_demand(
+        &self,
+        lasting_key: &str,
+        hits: impl Fn() -> Option<u64> + Send + Sync + 'static,
+    ) -> Arc<RuleWeight> {
+        self.inner.demands.watch(rule_id(lasting_key), hits)
+    }
+
+    /// What a part that passes is charged here, where a hit weighs so much; rounding goes on with the next one.
+    pub(crate) fn charge(&self, part: &ScriptPart, weight: Weight) -> u64 {
+        self.inner.demands.carries.charge(self.inner.hash_of(part), part.cost, weight)
+    }
+
+    /// What it would be charged.
+    pub(crate) fn would_charge(&self, part: &ScriptPart, weight: Weight) -> u64 {
+        self.inner.demands.carries.would_charge(self.inner.hash_of(part), part.cost, weight)
+    }
+}
+
+// === impl Demands ===
+
+impl Demands {
+    /// Watches a rule from now on, for as long as somebody says how many hits came.
+    pub(super) fn watch(
+        &self,
+        id: u64,
+        hits: impl Fn() -> Option<u64> + Send + Sync + 'static,
+    ) -> Arc<RuleWeight> {
+        let mut known = self.known.lock();
+        let weight = AtomicU64::new(known.weight_of(id).bits());
+        let rule = Arc::new(RuleWeight { id, weight });
+        let seen = hits().unwrap_or(0);
+        known.rules.push(Watched { rule: rule.clone(), hits: Box::new(hits), seen, demand: None });
+        rule
+    }
+
+    /// The rules that are asked for most, with what they are.
+    pub(super) fn look(&self, now: Timestamp) -> Vec<(u64, u64)> {
+        let mut known = self.known.lock();
+        let elapsed = known.looked_at.map_or(Span::ZERO, |last| now.since(last));
+        known.looked_at = Some(now);
+        known.rules.retain_mut(|rule| rule.look(elapsed).is_some());
+        // An id may be there more than once: several engines may share a store.
+        let mut all = BTreeMap::<u64, u64>::new();
+        for rule in &known.rules {
+            let demand = all.entry(rule.rule.id).or_default();
+            *demand = demand.saturating_add(rule.demand.unwrap_or(0)).min(DEMAND_MAX);
+        }
+        drop(known);
+        let mut all: Vec<(u64, u64)> = all.into_iter().filter(|(_, demand)| *demand > 0).collect();
+        all.sort_by_key(|(id, demand)| (std::cmp::Reverse(*demand), *id));
+        all.truncate(RULES_MAX);
+        all
+    }
+
+    /// So many nodes are there, and that was said for a round.
+    pub(super) fn hear(&self, live: u64, round: Round) {
+        let mut known = self.known.lock();
+        known.live = live;
+        let last = known.rounds[0].as_ref().map(|last| last.number);
+        if last != Some(round.number) {
+            let last = known.rounds[0].take();
+            known.rounds = [Some(round), last];
+        }
+        for watched in &known.rules {
+            let weight = known.weight_of(watched.rule.id);
+            watched.rule.weight.store(weight.bits(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Known {
+    fn weight_of(&self, id: u64) -> Weight {
+        let [last, before] = &self.rounds;
+        let Some(last) = last else { return Weight::even(self.live) };
+        let before = before.as_ref().filter(|before| before.number + 1 == last.number);
+        // Who heard of one round only may not be in the one that others still go by.
+        let before = before.map_or(Weight::even(self.live), |one| one.weight_of(id, self.live));
+        last.weight_of(id, self.live).max(before)
+    }
+}
+
+impl Watched {
+    /// How busy it was since the last look; nothing if it is gone.
+    fn look(&mut self, elapsed: Span) -> Option<()> {
+        let hits = (self.hits)()?;
+        if elapsed.is_zero() {
+            return Some(());
+        }
+        let came = u128::from(hits.wrapping_sub(std::mem::replace(&mut self.seen, hits)));
+        let elapsed = u128::from(elapsed.as_micros());
+        let now = u64::try_from(came * 1_000_000_000 / elapsed).unwrap_or(u64::MAX);
+        let now = now.min(DEMAND_MAX);
+        // A quarter of what is new: a burst of a second is no demand yet.
+        self.demand = Some(self.demand.map_or(now, |was| (3 * was + now) / 4));
+        Some(())
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched")
+            .field("rule", &self.rule)
+            .field("demand", &self.demand)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl RuleWeight ===
+
+impl RuleWeight {
+    #[inline]
+    pub(crate) fn get(&self) -> Weight {
+        Weight::of_bits(self.weight.load(Ordering::Relaxed))
+    }
+}
+
+// === impl Round ===
+
+impl Round {
+    fn weight_of(&self, id: u64, live: u64) -> Weight {
+        let Some(own) = &self.own else { return Weight::even(live) };
+        let nodes = self.nodes;
+        match self.sums.get(&id) {
+            Some(sum) if *sum >= SUM_MIN => {
+                let own = own.get(&id).copied().unwrap_or(0);
+                Weight::by_demand(Shared { own, sum: *sum, nodes, live })
+            }
+            _ => Weight::even(nodes.max(live)),
+        }
+    }
+
+    /// From what a heartbeat is answered.
+    pub(super) fn read(parts: &[Value]) -> Option<Self> {
+        let [number, nodes, own, sums] = parts else { return None };
+        let whole = |value: &Value| match value {
+            Value::Int(number) => u64::try_from(*number).ok(),
+            _ => None,
+        };
+        let own = match own {
+            Value::BulkString(text) => own_of(std::str::from_utf8(text).ok()?),
+            _ => None,
+        };
+        let Value::Array(sums) = sums else { return None };
+        let pairs = sums.as_chunks::<2>().0.iter().filter_map(sum_of).take(RULES_MAX);
+        let sums = pairs.collect();
+        Some(Self { number: whole(number)?, nodes: whole(nodes)?, own, sums })
+    }
+}
+
+/// `round id demand id demand …`, or nothing.
+fn own_of(text: &str) -> Option<HashMap<u64, u64>> {
+    let mut words = text.split_ascii_whitespace();
+    let _round = words.next()?;
+    let mut own = HashMap::new();
+    while let (Some(id), Some(demand)) = (words.next(), words.next()) {
+        own.insert(u64::from_str_radix(id, 16).ok()?, demand.parse().ok()?);
+    }
+    Some(own)
+}
+
+/// A rule with what all are asked for under it; a negative number, there. What has another name is no rule.
+fn sum_of([id, sum]: &[Value; 2]) -> Option<(u64, u64)> {
+    let (Value::BulkString(id), Value::BulkString(sum)) = (id, sum) else { return None };
+    let (id, sum) = (std::str::from_utf8(id).ok()?, std::str::from_utf8(sum).ok()?);
+    let is_id = id.len() == 16;
+    let sum = sum.strip_prefix('-')?.parse().ok()?;
+    Some((u64::from_str_radix(id, 16).ok().filter(|_| is_id)?, sum))
+}
+
+#[cfg(test)]
+mod tests;

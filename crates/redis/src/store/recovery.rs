@@ -1,0 +1,192 @@
+//! Recovery: the store learns what it missed while it was unavailable, and what it lost when its
+//! primary was replaced or restarted.
+//!
+//! An identity is recovered before the store decides on it again, by whichever request comes first;
+//! all others follow in the background. So a node never trusts a record that lacks something the
+//! node itself knows.
+
+use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use sluicegate_core::change::Keep;
+
+use super::Inner;
+use super::observed::Observation;
+use crate::call::CallError;
+use crate::script::{self, Changed, OptimisticError, OptimisticPart, ScriptPart, ScriptRule};
+
+/// How many identities are recovered at a time in the background.
+const CONCURRENCY: usize = 16;
+
+impl Inner {
+    /// Whether any identity may have to be recovered before the store decides on it.
+    #[inline]
+    pub(super) fn needs_recovery(&self) -> bool {
+        self.journal.has_entries() || self.has_lost_data()
+    }
+
+    /// Whether the store may have lost data that was not re-asserted yet.
+    #[inline]
+    pub(super) fn has_lost_data(&self) -> bool {
+        self.recovered_epoch.load(Ordering::Acquire) != self.link.epoch()
+    }
+
+    /// Recovers the identities of a request.
+    ///
+    /// # Errors
+    /// When the store did not take it: then it must not decide either.
+    pub(super) async fn recover_all(
+        self: &Arc<Self>,
+        parts: &[ScriptPart],
+    ) -> Result<(), CallError> {
+        for part in parts {
+            if self.must_recover(&part.key) {
+                self.recover(&part.key).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn must_recover(&self, key: &[u8]) -> bool {
+        let is_lost = || {
+            let hash = self.hash_of_key(key);
+            self.observed.of_earlier_primary(key, hash, self.link.epoch()).is_some()
+        };
+        self.journal.contains(key) || self.has_lost_data() && is_lost()
+    }
+
+    /// Re-asserts what was observed of an identity, and lets the store absorb what was admitted
+    /// without it. One request at a time does so; the others wait for it.
+    async fn recover(self: &Arc<Self>, key: &Arc<[u8]>) -> Result<(), CallError> {
+        let _one_at_a_time = self.identity_lock(key).await;
+        let (hash, primary) = (self.hash_of_key(key), self.link.epoch());
+        if let Some(observation) = self.observed.of_earlier_primary(key, hash, primary) {
+            self.reassert(key, observation, primary).await?;
+        }
+        self.absorb(key).await
+    }
+
+    /// Re-asserts everything that was observed at an earlier primary; whether all of it could be.
+    pub(super) async fn reassert_everything(self: &Arc<Self>) -> bool {
+        let epoch = self.link.epoch();
+        let keys = self.observed.keys_of_earlier_primaries(epoch);
+        let reasserting = stream::iter(keys).for_each_concurrent(CONCURRENCY, |key| async move {
+            let _one_at_a_time = self.identity_lock(&key).await;
+            let hash = self.hash_of_key(&key);
+            if let Some(observation) = self.observed.of_earlier_primary(&key, hash, epoch) {
+                // What fails is tried again.
+                let _ = self.reassert(&key, observation, epoch).await;
+            }
+        });
+        reasserting.await;
+        let is_done = self.observed.keys_of_earlier_primaries(epoch).is_empty();
+        if is_done {
+            self.recovered_epoch.store(epoch, Ordering::Release);
+        }
+        is_done
+    }
+
+    /// Lets the store absorb everything that was admitted without it.
+    pub(super) async fn absorb_everything(self: &Arc<Self>) {
+        self.recover_in_background(self.journal.keys()).await;
+    }
+
+    /// Recovers everything that was admitted without the store, since it answers again.
+    pub(super) fn settle_journal(self: &Arc<Self>) {
+        // A node in local mode does so when all nodes have re-asserted what they observed.
+        if self.rejoin.is_local_mode() || self.is_settling.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let inner = self.clone();
+        tokio::spawn(async move {
+            inner.recover_in_background(inner.journal.keys()).await;
+            inner.is_settling.store(false, Ordering::Release);
+        });
+    }
+
+    async fn recover_in_background(self: &Arc<Self>, keys: Vec<Arc<[u8]>>) {
+        let recovering = stream::iter(keys).for_each_concurrent(CONCURRENCY, |key| async move {
+            // What fails is tried again when the store answers the next request.
+            let _ = self.recover(&key).await;
+        });
+        recovering.await;
+    }
+
+    async fn absorb(&self, key: &Arc<[u8]>) -> Result<(), CallError> {
+        let Some((rule, admitted)) = self.journal.take(key) else { return Ok(()) };
+        let now = self.store_clock.now();
+        if admitted.expires_at(rule.steps()) <= now {
+            self.journal.absorbed(key);
+            return Ok(());
+        }
+        let part = long_part(key, rule.clone());
+        let absorbed =
+            script::absorb(&self.link, &self.registry, &part, &admitted, self.clock()).await;
+        match absorbed {
+            Ok(Changed { at, account, epoch }) => {
+                let primary = self.link.epoch();
+                let observation = Observation::new(rule, account, epoch, at, primary);
+                self.observe(key.clone(), self.hash_of_key(key), observation);
+                self.settled.fetch_add(1, Ordering::Relaxed);
+                self.journal.absorbed(key);
+                Ok(())
+            }
+            // It may have been executed. If so it is charged twice, and a little less passes than
+            // might.
+            Err(error @ (OptimisticError::Store(_) | OptimisticError::Contended)) => {
+                self.journal.put_back(key, &rule, &admitted, now);
+                Err(call_error(error))
+            }
+            Err(_) => {
+                self.journal.absorbed(key);
+                Ok(())
+            }
+        }
+    }
+
+    async fn reassert(
+        &self,
+        key: &Arc<[u8]>,
+        observation: Observation,
+        primary: u64,
+    ) -> Result<(), CallError> {
+        let Observation { rule, account, epoch, .. } = &observation;
+        let part = long_part(key, rule.clone());
+        self.publish_if_new(&part.rule).await;
+        let seen = (account, *epoch);
+        match script::reassert(&self.link, &self.registry, &part, seen, self.clock()).await {
+            Ok(was_lost) => {
+                self.reasserted.fetch_add(u64::from(was_lost), Ordering::Relaxed);
+                self.observed.is_known_at(key, self.hash_of_key(key), primary);
+                Ok(())
+            }
+            Err(error @ (OptimisticError::Store(_) | OptimisticError::Contended)) => {
+                Err(call_error(error))
+            }
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Re-asserts what was observed, whenever the store may have lost data; until the store is dropped.
+pub(super) async fn reassert_after_data_loss(store: Weak<Inner>) {
+    let Some(mut changes) = store.upgrade().map(|store| store.link.changed()) else { return };
+    while changes.changed().await.is_ok() {
+        let Some(store) = store.upgrade() else { return };
+        store.enter_local_mode();
+    }
+}
+
+fn long_part(key: &Arc<[u8]>, rule: Arc<ScriptRule>) -> OptimisticPart {
+    OptimisticPart { key: key.clone(), rule, open: false, cost: None, keep: Keep::Used }
+}
+
+fn call_error(error: OptimisticError) -> CallError {
+    match error {
+        OptimisticError::Store(error) => error,
+        _ => CallError::Busy,
+    }
+}

@@ -1,0 +1,72 @@
+//! The store's clock as this node estimates it, for decisions without the store on records that the
+//! store wrote.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use sluicegate_core::time::{Span, Timestamp};
+
+use sluicegate::clock::{Clock, SystemClock};
+
+/// The store's clock. It reads a little late, by at most the time that the last reply took: late is
+/// the side on which less is admitted.
+#[derive(Debug)]
+pub(super) struct StoreClock {
+    own: Option<Arc<dyn Clock>>,
+    /// Microseconds that the store is ahead of this node.
+    ahead_us: AtomicI64,
+}
+
+impl StoreClock {
+    pub(super) const fn new(own: Option<Arc<dyn Clock>>) -> Self {
+        Self { own, ahead_us: AtomicI64::new(0) }
+    }
+
+    /// A reply said what time it is.
+    pub(super) fn observe(&self, store: Timestamp) {
+        let own = self.own_now();
+        let ahead = micros(store.since(own)) - micros(own.since(store));
+        self.ahead_us.store(ahead, Ordering::Relaxed);
+    }
+
+    /// The store's time now.
+    pub(super) fn now(&self) -> Timestamp {
+        let (own, ahead) = (self.own_now(), self.ahead_us.load(Ordering::Relaxed));
+        match u64::try_from(ahead) {
+            Ok(ahead) => own.after(Span::from_micros(ahead)),
+            Err(_) => Timestamp::from_micros(own.as_micros().saturating_sub(ahead.unsigned_abs())),
+        }
+    }
+
+    /// This node's own time.
+    pub(super) fn own_now(&self) -> Timestamp {
+        match &self.own {
+            Some(clock) => clock.now(),
+            None => SystemClock::get().read(),
+        }
+    }
+}
+
+fn micros(span: Span) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicegate::clock::ManualClock;
+    use std::time::Duration;
+
+    #[test]
+    fn it_follows_the_store_whichever_is_ahead() {
+        let own = ManualClock::at(Timestamp::from_micros(10_000_000));
+        let clock = StoreClock::new(Some(Arc::new(own.clone())));
+        assert_eq!(clock.now(), own.now());
+        for store in [9_000_000, 10_000_000, 12_500_000] {
+            clock.observe(Timestamp::from_micros(store));
+            assert_eq!(clock.now().as_micros(), store);
+            own.advance(Duration::from_micros(5));
+            assert_eq!(clock.now().as_micros(), store + 5);
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! An engine whose counters are in Redis says what one with its own memory says, request by request.
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, TestRunner};
+use sluicegate::clock::ManualClock;
+use sluicegate::rules::request::{Descriptor, Entry, Override, Request};
+use sluicegate::rules::unit::Unit;
+use sluicegate::{Checked, Engine, Holder, Span, Status, Timestamp, rules_of};
+use sluicegate_redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
+use sluicegate_testkit::redis::Single;
+use std::time::Duration;
+
+const RULES: &str = "
+domain: shop
+descriptors:
+  - key: user
+    limits:
+      - { name: burst, algorithm: token_bucket, rate: 3/s, burst: 5 }
+      - { name: minute, algorithm: fixed_window, rate: 40/m }
+  - key: address
+    limits: { algorithm: sliding_log, rates: [6/m, 2 per 3s], count_denied: true, min_gap: 100ms }
+  - key: api_key
+    limits: { algorithm: sliding_window, rate: 7/m }
+  - key: queue
+    limits: { algorithm: leaky_bucket, rate: 2/s, queue: 3 }
+  - key: path
+    rate_limit: { unit: minute, requests_per_unit: 4 }
+  - key: shared
+    value: /a*
+    share_threshold: true
+    rate_limit: { unit: second, requests_per_unit: 2 }
+  - key: quota
+    quota_mode: true
+    limits: { algorithm: token_bucket, rate: 1/s, burst: 3 }
+  - key: other_quota
+    quota_mode: true
+    rate_limit: { unit: hour, requests_per_unit: 3 }
+  - key: slot
+    limits: { algorithm: concurrency, max: 2, lease: 2s }
+  - key: softly
+    mode: { soft: 50% }
+    limits: { algorithm: token_bucket, rate: 1/s, burst: 4 }
+  - key: watched
+    mode: shadow
+    limits: { algorithm: cycle, permits: 3, period: 5s }
+  - key: smooth
+    limits: { algorithm: smooth_bursty, rate: 2/s }
+  - key: warming
+    limits: { algorithm: warm_up, rate: 2/s, warm_up: 3s }
+";
+
+const KEYS: [&str; 13] = [
+    "user",
+    "address",
+    "api_key",
+    "queue",
+    "path",
+    "shared",
+    "quota",
+    "other_quota",
+    "slot",
+    "softly",
+    "watched",
+    "smooth",
+    "warming",
+];
+
+#[derive(Debug, Clone)]
+struct Asked {
+    later_us: u64,
+    want: Want,
+    descriptors: Vec<(usize, usize, Option<u64>, Option<u32>)>,
+    hits: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Want {
+    Check,
+    Peek,
+    Refund,
+    Reset,
+    Reserve,
+    Commit,
+    Cancel,
+    Inspect,
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let want = prop_oneof![
+        12 => Just(Want::Check),
+        2 => Just(Want::Peek),
+        2 => Just(Want::Refund),
+        1 => Just(Want::Reset),
+        3 => Just(Want::Reserve),
+        2 => Just(Want::Commit),
+        2 => Just(Want::Cancel),
+        1 => Just(Want::Inspect),
+    ];
+    let later = prop_oneof![3 => Just(0u64), 4 => 1u64..900_000, 2 => 1_000_000u64..20_000_000];
+    let hits = prop_oneof![6 => Just(1u64), 2 => 2u64..5, 1 => Just(0), 1 => Just(1_000)];
+    let limit = prop_oneof![9 => Just(None), 1 => (0u32..4).prop_map(Some)];
+    let own = prop_oneof![8 => Just(None), 1 => (0u64..4).prop_map(Some)];
+    let descriptor = (0..KEYS.len(), 0usize..2, own, limit);
+    let descriptors = prop_oneof![
+        5 => prop::collection::vec(descriptor.clone(), 1..2),
+        3 => prop::collection::vec(descriptor, 2..5),
+    ];
+    (later, want, descriptors, hits).prop_map(|(later_us, want, descriptors, hits)| Asked {
+        later_us,
+        want,
+        descriptors,
+        hits,
+    })
+}
+
+struct Both {
+    own: Engine,
+    shared: SharedEngine,
+    clock: ManualClock,
+    held: Vec<(Asked, Holder)>,
+    next: u64,
+}
+
+impl Both {
+    fn new(redis: &Single, namespace: &str) -> Self {
+        let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+        let engine = || {
+            Engine::builder(rules_of(RULES).expect("it answers"))
+                .clock(clock.clone())
+                .build()
+                .expect("it answers")
+        };
+        let options = LinkOptions { timeout: Duration::from_secs(20), ..LinkOptions::default() };
+        let link = Link::open(Address::parse(redis.url()).expect("it answers"), options)
+            .expect("it answers");
+        let (namespace, given) = (namespace.to_owned(), std::sync::Arc::new(clock.clone()));
+        let store = Store::new(
+            link,
+            StoreOptions { namespace, clock: Some(given), ..StoreOptions::default() },
+        );
+        let shared = SharedEngine::new(engine(), store);
+        Self { own: engine(), shared, clock, held: Vec::new(), next: 1 }
+    }
+
+    /// Asks both; what each of them said.
+    async fn ask(&mut self, asked: &Asked) -> (String, String) {
+        let now = self.own.now().after(Span::from_micros(asked.later_us));
+        self.clock.set(now);
+        let mut asked = asked.clone();
+        let mut holder = Holder(self.next);
+        self.next += 1;
+        match asked.want {
+            Want::Reserve => self.held.push((asked.clone(), holder)),
+            Want::Commit | Want::Cancel if !self.held.is_empty() => {
+                let (want, place) = (asked.want, asked.hits as usize % self.held.len());
+                let hits = asked.hits;
+                (asked, holder) = self.held.remove(place);
+                (asked.want, asked.hits) = (want, hits);
+            }
+            _ => {}
+        }
+        let values = ["/abc", "/b"];
+        let entries: Vec<[Entry<'_>; 1]> = asked
+            .descriptors
+            .iter()
+            .map(|(key, value, ..)| [Entry::new(KEYS[*key], values[*value])])
+            .collect();
+        let descriptors: Vec<Descriptor<'_>> = asked
+            .descriptors
+            .iter()
+            .zip(&entries)
+            .map(|((_, _, hits, limit), entries)| {
+                let limit = limit
+                    .map(|requests_per_unit| Override { requests_per_unit, unit: Unit::Minute });
+                Descriptor { hits: *hits, limit, ..Descriptor::of(entries) }
+            })
+            .collect();
+        let request = Request { domain: "shop", descriptors: &descriptors, hits: asked.hits };
+        let (rules, mut own) = (self.own.snapshot(), Checked::default());
+        let (theirs, mut shared) = (self.shared.engine().snapshot(), Checked::default());
+        let (here, there) = (&mut own, &mut shared);
+        let store = &self.shared;
+        let (one, other) = match asked.want {
+            Want::Check => {
+                rules.check(&request, now, here);
+                store.check_by(&theirs, &request, there).await.expect("it answers");
+                (String::new(), String::new())
+            }
+            Want::Peek => {
+                rules.peek(&request, now, here);
+                store.peek_by(&theirs, &request, there).await.expect("it answers");
+                (String::new(), String::new())
+            }
+            Want::Refund => {
+                rules.refund(&request, now, here);
+                store.refund_by(&theirs, &request, there).await.expect("it answers");
+                (String::new(), String::new())
+            }
+            Want::Reset => {
+                rules.reset(&request, now, here);
+                store.reset_by(&theirs, &request, there).await.expect("it answers");
+                (String::new(), String::new())
+            }
+            Want::Reserve => {
+                let ttl = Span::from_secs(3);
+                let one = rules.reserve(&request, holder, ttl, now, here);
+                let other = store.reserve_by(&theirs, &request, holder, ttl, there).await;
+                (format!("{one:?}"), format!("{other:?}"))
+            }
+            Want::Commit => {
+                let one = rules.commit(&request, holder, now, here);
+                let other = store.commit_by(&theirs, &request, holder, there).await;
+                (format!("{one:?}"), format!("{other:?}"))
+            }
+            Want::Cancel => {
+                let one = rules.cancel(&request, holder, now, here);
+                let other = store.cancel_by(&theirs, &request, holder, there).await;
+                (format!("{one:?}"), format!("{other:?}"))
+            }
+            Want::Inspect => {
+                let one = rules.inspect(&request, now);
+                let other = store.inspect_by(&theirs, &request).await.expect("it answers");
+                return (format!("{one:#?}"), format!("{other:#?}"));
+            }
+        };
+        let told = |checked: &Checked, more: &str| {
+            let statuses: Vec<&Status> = checked.statuses.iter().collect();
+            format!("{} {more} {statuses:#?}", checked.allowed)
+        };
+        let errs = one.starts_with("Err");
+        // What is refused says nothing about how things stand.
+        if errs { (one, other) } else { (told(&own, &one), told(&shared, &other)) }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_redis_keeps_is_what_memory_keeps() {
+    let redis = Single::start();
+    let mut runner = TestRunner::new(Config::default());
+    for round in 0..24 {
+        let mut both = Both::new(&redis, &format!("round{round}"));
+        let requests =
+            prop::collection::vec(asked(), 60).new_tree(&mut runner).expect("it answers").current();
+        for (place, asked) in requests.iter().enumerate() {
+            let (own, shared) = both.ask(asked).await;
+            assert_eq!(own, shared, "request {place} of {:#?}", &requests[..=place]);
+        }
+        assert_eq!(both.shared.store().stats().disagreements, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_has_come_is_forgotten_and_its_slot_is_held() {
+    const BOTH: &str = "
+domain: shop
+descriptors:
+  - key: both
+    limits:
+      - { algorithm: token_bucket, rate: 1/s, burst: 1 }
+      - { algorithm: concurrency, max: 1, lease: 60s }
+";
+    let redis = Single::start();
+    let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let rules = rules_of(BOTH).expect("rules");
+    let engine = Engine::builder(rules).clock(clock.clone()).build().expect("an engine");
+    let options = LinkOptions { timeout: Duration::from_secs(20), ..LinkOptions::default() };
+    let address = Address::parse(redis.url()).expect("an address");
+    let link = Link::open(address, options).expect("a link");
+    let given = std::sync::Arc::new(clock.clone());
+    let store = Store::new(link, StoreOptions { clock: Some(given), ..StoreOptions::default() });
+    let shared = SharedEngine::new(engine, store);
+
+    let entries = [Entry::new("both", "x")];
+    let descriptors = [Descriptor::of(&entries)];
+    let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+    let (one, other) = (Engine::new_holder(), Engine::new_holder());
+    let waited = shared.wait(&request, one, Span::ZERO).await.expect("it answers");
+    assert!(waited.checked.allowed && waited.has_slot);
+    let record = redis.cli(&["GET", "sg:1:{shop|both=x}"]);
+    assert!(record.contains(':') && !record.contains('@'), "nothing is pending: {record}");
+
+    clock.advance(Duration::from_secs(1));
+    let waited = shared.wait(&request, other, Span::ZERO).await.expect("it answers");
+    assert!(!waited.checked.allowed, "the slot is in use");
+    let (snapshot, mut checked) = (shared.engine().snapshot(), Checked::default());
+    let freed = shared.cancel_by(&snapshot, &request, one, &mut checked).await;
+    assert_eq!(freed, Ok(1));
+    let waited = shared.wait(&request, other, Span::ZERO).await.expect("it answers");
+    assert!(waited.checked.allowed && waited.has_slot);
+}
+
+/// Requests that share a script call with a corrupt record get their own answers.
+#[tokio::test]
+async fn a_corrupt_record_fails_no_other_request() {
+    const LOG: &str = "
+domain: shop
+descriptors:
+  - key: user
+    limits: { algorithm: sliding_log, rate: 5/m }
+";
+    let redis = Single::start();
+    let engine = Engine::new(rules_of(LOG).expect("rules")).expect("an engine");
+    let options = LinkOptions { timeout: Duration::from_secs(20), ..LinkOptions::default() };
+    let link = Link::open(Address::parse(redis.url()).expect("an address"), options);
+    let store = Store::new(link.expect("a link"), StoreOptions::default());
+    let shared = SharedEngine::new(engine, store);
+    let check = async |user: usize| {
+        let value = user.to_string();
+        let entries = [Entry::new("user", &value)];
+        let descriptors = [Descriptor::of(&entries)];
+        let request = Request { domain: "shop", descriptors: &descriptors, hits: 2 };
+        let checked = shared.check(&request).await.expect("it answers");
+        checked.statuses[0].verdict.remaining
+    };
+    assert_eq!(check(0).await, Some(3));
+    // seen:sum:denied:first:last:sequence
+    let (key, set) = ("sg:1:{shop|user=0}", "sg:1:{shop|user=0}:1");
+    let record = redis.cli(&["GET", key]);
+    let mut numbers: Vec<&str> = record.split(':').collect();
+    let before = (numbers[4].parse::<u64>().expect("a time") - 1).to_string();
+    numbers[1] = "4";
+    redis.cli(&["SET", key, &numbers.join(":")]);
+    redis.cli(&["ZADD", set, &before, "foreign"]);
+    let all = futures_util::future::join_all((0..16).map(&check)).await;
+    assert_eq!(all, [Some(3); 16], "the corrupt record counts as empty");
+    assert_eq!(check(0).await, Some(1), "and was replaced");
+    let stats = shared.store().stats();
+    assert_eq!((stats.garbage, stats.disagreements), (1, 0));
+}
