@@ -73,7 +73,7 @@ mod tests {
     use sluicegate_core::algorithm::smooth::SmoothBursty;
     use sluicegate_core::algorithm::token_bucket::TokenBucket;
     use sluicegate_core::limit::Limit;
-    use sluicegate_core::mode::{Mode, Step};
+    use sluicegate_core::mode::{EnforcedLimit, Mode};
     use sluicegate_core::quota::Rate;
     use sluicegate_core::time::Span;
 
@@ -98,11 +98,11 @@ mod tests {
                 "the lease must last from `1us` to `142years`, got `0s`; write another time",
             ),
             (
-                Step::new(Limit::Closed, Mode::Soft { percent: 0 }).unwrap_err(),
+                EnforcedLimit::new(Limit::Closed, Mode::Soft { percent: 0 }).unwrap_err(),
                 "the soft percentage must be from `1` to `1000`, got `0`; write one in between",
             ),
             (
-                Step::new(smooth, Mode::Soft { percent: 10 }).unwrap_err(),
+                EnforcedLimit::new(smooth, Mode::Soft { percent: 10 }).unwrap_err(),
                 "mode `soft` has no meaning for `smooth_bursty`; it grants any cost and lets the \
                  next caller pay, so there is nothing to exceed; use `hard`, or a token bucket",
             ),

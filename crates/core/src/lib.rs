@@ -6,7 +6,7 @@
 //!
 //! - [`limit::Limit`] is an algorithm with its numbers, [`limit::State`] what it keeps of one identity;
 //!   the algorithms are described in [`algorithm`].
-//! - [`mode::Step`] is a limit as it is enforced: hard, soft, elastic or shadow.
+//! - [`mode::EnforcedLimit`] is a limit as it is enforced: hard, soft, elastic or shadow.
 //! - [`account::Account`] is one identity under a plan of several steps: every operation, all or nothing;
 //!   [`account::apply_to_all`] is the same for the several identities of one request.
 //! - [`verdict::judge`] turns what each limit says into what the plan says.
@@ -17,7 +17,7 @@
 //! use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
 //! use sluicegate_core::algorithm::token_bucket::TokenBucket;
 //! use sluicegate_core::limit::Limit;
-//! use sluicegate_core::mode::{Mode, Step};
+//! use sluicegate_core::mode::{Mode, EnforcedLimit};
 //! use sluicegate_core::op::Op;
 //! use sluicegate_core::quota::Rate;
 //! use sluicegate_core::time::{Span, Timestamp};
@@ -27,8 +27,8 @@
 //! let second = Rate::new(10, Span::from_secs(1))?;
 //! let day = Rate::new(10_000, Span::from_secs(86_400))?;
 //! let plan = [
-//!     Step::new(Limit::TokenBucket(TokenBucket::new(second, 50)?), Mode::Hard)?,
-//!     Step::new(Limit::FixedWindow(FixedWindow::new(day, Align::Clock)), Mode::Hard)?,
+//!     EnforcedLimit::new(Limit::TokenBucket(TokenBucket::new(second, 50)?), Mode::Hard)?,
+//!     EnforcedLimit::new(Limit::FixedWindow(FixedWindow::new(day, Align::Clock)), Mode::Hard)?,
 //! ];
 //! let mut alice = Account::default();
 //! let now = Moment::at(Timestamp::from_micros(1_700_000_000_000_000));

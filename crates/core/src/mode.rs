@@ -66,7 +66,7 @@ pub struct Gate {
 
 /// A limit as it is enforced: what one step of a plan judges by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
+pub struct EnforcedLimit {
     /// The limit that decides, with the room that a soft mode adds.
     pub(crate) limit: Limit,
     /// How much of that room lies above the plain limit.
@@ -81,17 +81,17 @@ pub struct Step {
     pub(crate) rule: usize,
 }
 
-// === impl Step ===
+// === impl EnforcedLimit ===
 
-impl Step {
+impl EnforcedLimit {
     /// `limit`, enforced as `mode` says.
     ///
     /// ```
     /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_core::mode::{Mode, Step};
+    /// use sluicegate_core::mode::{Mode, EnforcedLimit};
     ///
-    /// assert!(Step::new(Limit::Unlimited, Mode::Hard).is_ok());
-    /// assert!(Step::new(Limit::Closed, Mode::Soft { percent: 0 }).is_err());
+    /// assert!(EnforcedLimit::new(Limit::Unlimited, Mode::Hard).is_ok());
+    /// assert!(EnforcedLimit::new(Limit::Closed, Mode::Soft { percent: 0 }).is_err());
     /// ```
     ///
     /// # Errors
@@ -115,9 +115,9 @@ impl Step {
     ///
     /// ```
     /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_core::mode::{Mode, Step};
+    /// use sluicegate_core::mode::{Mode, EnforcedLimit};
     ///
-    /// assert_eq!(Ok(Step::hard(Limit::Closed)), Step::new(Limit::Closed, Mode::Hard));
+    /// assert_eq!(Ok(EnforcedLimit::hard(Limit::Closed)), EnforcedLimit::new(Limit::Closed, Mode::Hard));
     /// ```
     #[must_use]
     pub const fn hard(limit: Limit) -> Self {
@@ -148,11 +148,11 @@ impl Step {
     /// ```
     /// use sluicegate_core::algorithm::tally::Tally;
     /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_core::mode::Step;
+    /// use sluicegate_core::mode::EnforcedLimit;
     /// use sluicegate_core::time::Span;
     ///
     /// let tally = Tally::new(10, Span::from_secs(60)).unwrap();
-    /// assert!(Step::hard(Limit::Tally(tally)).keeps_denials());
+    /// assert!(EnforcedLimit::hard(Limit::Tally(tally)).keeps_denials());
     /// ```
     #[must_use]
     pub const fn keeps_denials(&self) -> bool {

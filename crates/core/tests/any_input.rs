@@ -14,7 +14,7 @@ use sluicegate_core::algorithm::warm_up::WarmUp;
 use sluicegate_core::arithmetic::{muldiv, muldiv_ceil};
 use sluicegate_core::change::Keep;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{Gate, GateLevels, Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Gate, GateLevels, Mode};
 use sluicegate_core::quota::Rate;
 use support::anything::{build, number, op, plan};
 use support::{EXACT_MAX, at, cases, us};
@@ -74,7 +74,7 @@ proptest! {
         places in prop::collection::vec(prop::option::of(0usize..4), 4),
     ) {
         let mut account = Account::default();
-        let mut old: Vec<Step> = Vec::new();
+        let mut old: Vec<EnforcedLimit> = Vec::new();
         for (plan, keep) in plans {
             let from: Vec<_> = places.iter().copied().take(plan.len()).collect();
             account.change(&old, &plan, &from, keep, at(calls[0].1));
@@ -102,7 +102,7 @@ proptest! {
         let _ = Concurrency::new(a, us(b));
         let _ = Edges::new([a, b, c, d].map(at), us(e));
         let _ = GateLevels::new(a, b);
-        let _ = Step::new(Limit::Closed, Mode::Soft { percent: a });
+        let _ = EnforcedLimit::new(Limit::Closed, Mode::Soft { percent: a });
         let rates: Vec<_> = many.iter().filter_map(|&(n, p)| Rate::new(n, us(p)).ok()).collect();
         let _ = SlidingLog::new(&rates).map(SlidingLog::counting_denied);
     }

@@ -10,7 +10,7 @@ use sluicegate_core::algorithm::periodic::Edges;
 use sluicegate_core::algorithm::sliding_log::LOG_ENTRIES_MAX;
 use sluicegate_core::change::Keep;
 use sluicegate_core::limit::{Limit, State};
-use sluicegate_core::mode::{GateLevels, Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, GateLevels, Mode};
 use sluicegate_core::op::Refusal;
 use support::anything::{self, number};
 use support::limits::{bucket, calendar, log, slots, small};
@@ -56,7 +56,7 @@ fn anything_asked() -> impl Strategy<Value = Vec<Deed>> {
 }
 
 /// Uses an account in every way there is.
-fn used(mut account: Account, plan: &[Step], other: &[Step], deeds: &[Deed]) {
+fn used(mut account: Account, plan: &[EnforcedLimit], other: &[EnforcedLimit], deeds: &[Deed]) {
     let _ = (account.expires_at(plan), account.is_new());
     for deed in deeds {
         if let Ok(answer) = account.apply(plan, deed.op, deed.moment) {
@@ -74,7 +74,7 @@ fn used(mut account: Account, plan: &[Step], other: &[Step], deeds: &[Deed]) {
 }
 
 /// Bytes that may once have been an account, and what to do with whatever they are now.
-fn read_and_used(bytes: &[u8], plan: &[Step], other: &[Step], deeds: &[Deed]) {
+fn read_and_used(bytes: &[u8], plan: &[EnforcedLimit], other: &[EnforcedLimit], deeds: &[Deed]) {
     let mut rest = bytes;
     if let Some(account) = Account::read(&mut rest) {
         assert_eq!(read_whole(&bytes_of(&account)).as_ref(), Some(&account));
@@ -159,7 +159,7 @@ proptest! {
         mode.write(&mut bytes);
         let mut rest = &bytes[..];
         let read = Mode::read(&mut rest);
-        if Step::new(bucket(1, 1, 1), mode).is_ok() {
+        if EnforcedLimit::new(bucket(1, 1, 1), mode).is_ok() {
             prop_assert_eq!((read, rest), (Some(mode), &[][..]));
         } else {
             prop_assert_eq!(read, None);
@@ -239,7 +239,7 @@ proptest! {
         limit in anything::limit(), mode in anything::mode(), now in number(),
         numbers_of in prop::collection::vec(field(), 12), deeds in anything_asked(),
     ) {
-        let Some(step) = limit.and_then(|limit| Step::new(limit, mode).ok()) else { return Ok(()) };
+        let Some(step) = limit.and_then(|limit| EnforcedLimit::new(limit, mode).ok()) else { return Ok(()) };
         let (mut fresh, mut bytes) = (State::New, Vec::new());
         step.limit().open(&mut fresh, at(now));
         fresh.write(&mut bytes);
@@ -257,7 +257,7 @@ proptest! {
         kind in 0u64..3, hold in prop::collection::vec(number(), 3), now in number(),
         limit in anything::limit(), deeds in anything_asked(), op in anything::op(),
     ) {
-        let Some(step) = limit.and_then(|limit| Step::new(limit, Mode::Hard).ok()) else {
+        let Some(step) = limit.and_then(|limit| EnforcedLimit::new(limit, Mode::Hard).ok()) else {
             return Ok(());
         };
         let mut account = Account::default();

@@ -5,7 +5,7 @@ mod support;
 use proptest::prelude::*;
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::Step;
+use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::{Span, Timestamp};
 use support::limits::small;
@@ -15,7 +15,7 @@ fn hits() -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop::collection::vec((0u64..6, 1u64..4), 0..12)
 }
 
-fn hit_all(plan: &[Step], hits: &[(u64, u64)]) -> (Account, Timestamp) {
+fn hit_all(plan: &[EnforcedLimit], hits: &[(u64, u64)]) -> (Account, Timestamp) {
     let (mut account, mut now) = (Account::default(), Timestamp::from_micros(1_000));
     for (later, cost) in hits {
         now = now.after(Span::from_micros(*later));
@@ -26,14 +26,14 @@ fn hit_all(plan: &[Step], hits: &[(u64, u64)]) -> (Account, Timestamp) {
     (account, now)
 }
 
-fn left(account: &Account, plan: &[Step], now: Timestamp) -> Option<i64> {
+fn left(account: &Account, plan: &[EnforcedLimit], now: Timestamp) -> Option<i64> {
     account.look(plan, 1, Moment::at(now))[0].remaining
 }
 
 proptest! {
     #[test]
     fn neither_ever_leaves_more(limit in small(), one in hits(), other in hits()) {
-        let plan = [Step::hard(limit)];
+        let plan = [EnforcedLimit::hard(limit)];
         let ((mut account, then), (seen, later)) = (hit_all(&plan, &one), hit_all(&plan, &other));
         let now = then.max(later);
         let (own, theirs) = (left(&account, &plan, now), left(&seen, &plan, now));
@@ -51,7 +51,7 @@ proptest! {
 
     #[test]
     fn what_was_seen_already_changes_nothing(limit in small(), one in hits()) {
-        let plan = [Step::hard(limit)];
+        let plan = [EnforcedLimit::hard(limit)];
         let (account, now) = hit_all(&plan, &one);
         let mut again = account.clone();
         again.reassert(&plan, &account, now);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use sluicegate_core::algorithm::fixed_window::Align;
 use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{GateLevels, Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, GateLevels, Mode};
 use sluicegate_core::op::Op;
 use sluicegate_core::verdict::Outcome;
 use support::anything;
@@ -24,9 +24,9 @@ fn mode() -> impl Strategy<Value = Mode> {
 }
 
 /// Some limit under some mode; hard where the mode has no meaning for it.
-fn steps(limit: impl Strategy<Value = Limit>) -> impl Strategy<Value = Step> {
+fn steps(limit: impl Strategy<Value = Limit>) -> impl Strategy<Value = EnforcedLimit> {
     (limit, mode()).prop_map(|(limit, mode)| {
-        Step::new(limit, mode).unwrap_or_else(|_| step(limit, Mode::Hard))
+        EnforcedLimit::new(limit, mode).unwrap_or_else(|_| step(limit, Mode::Hard))
     })
 }
 
@@ -55,7 +55,7 @@ fn history() -> impl Strategy<Value = Vec<(u64, Op)>> {
     prop::collection::vec((0u64..12, op), 0..14)
 }
 
-fn played(plan: Vec<Step>, open: bool, history: &[(u64, Op)]) -> (World, u64) {
+fn played(plan: Vec<EnforcedLimit>, open: bool, history: &[(u64, Op)]) -> (World, u64) {
     let mut world = World::of(plan);
     world.open = open;
     let mut now = 500;
@@ -75,8 +75,8 @@ fn asks(cost: u64, patience: Option<u64>) -> Op {
 }
 
 /// Whether a debt may reach beyond the calendar at hand: then the promise may be late, never early.
-fn has_calendar(plan: &[Step]) -> bool {
-    let is_calendar = |step: &Step| match step.limit() {
+fn has_calendar(plan: &[EnforcedLimit]) -> bool {
+    let is_calendar = |step: &EnforcedLimit| match step.limit() {
         Limit::FixedWindow(window) => matches!(window.align(), Align::Calendar(_)),
         _ => false,
     };
@@ -170,7 +170,7 @@ proptest! {
             let mode = soft.map_or(Mode::Hard, |percent| Mode::Soft { percent });
             step(tally(most, period), mode)
         };
-        let mut plan: Vec<Step> = tallies.into_iter().map(tally).chain(beside).collect();
+        let mut plan: Vec<EnforcedLimit> = tallies.into_iter().map(tally).chain(beside).collect();
         if first {
             plan.reverse();
         }
@@ -232,8 +232,8 @@ proptest! {
             _ => false,
         };
         let plan = plan.into_iter().flatten().filter(|limit| !short(limit));
-        let plan: Vec<Step> = plan.map(|limit| step(limit, Mode::Hard)).collect();
-        let denials_count = |step: &Step| match step.limit() {
+        let plan: Vec<EnforcedLimit> = plan.map(|limit| step(limit, Mode::Hard)).collect();
+        let denials_count = |step: &EnforcedLimit| match step.limit() {
             Limit::SlidingLog(log) => log.counts_denied(),
             limit => limit.counts_first(),
         };

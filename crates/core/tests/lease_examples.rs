@@ -7,7 +7,7 @@ use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::change::Keep;
 use sluicegate_core::lease::{CELLS_MAX, Grant, LeaseWish, Leased, TTL_MAX};
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::Step;
+use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::op::Op;
 use sluicegate_core::record::{Found, Record, Sheet};
 use sluicegate_core::time::Timestamp;
@@ -26,13 +26,13 @@ fn granted(leased: Leased) -> Grant {
     grant
 }
 
-fn left(account: &Account, plan: &[Step], now: Timestamp) -> i64 {
+fn left(account: &Account, plan: &[EnforcedLimit], now: Timestamp) -> i64 {
     account.look(plan, 1, Moment::at(now))[0].remaining.expect("a limit")
 }
 
 /// A bucket of 100 that takes ten seconds to fill.
-fn hundred() -> [Step; 1] {
-    [Step::hard(bucket(10, SECOND, 100))]
+fn hundred() -> [EnforcedLimit; 1] {
+    [EnforcedLimit::hard(bucket(10, SECOND, 100))]
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn those_who_want_more_get_more() {
 
 #[test]
 fn a_window_is_used_to_the_last_token() {
-    let plan = [Step::hard(window(100, SECOND))];
+    let plan = [EnforcedLimit::hard(window(100, SECOND))];
     let mut record = Record::default();
     let (mut bought, mut serial) = (0, 0);
     loop {
@@ -90,9 +90,9 @@ fn a_window_is_used_to_the_last_token() {
 fn a_lease_ends_with_the_first_window() {
     let (now, mut record) = (at(700_000), Record::default());
     let plan = [window(100, SECOND), bucket(10, SECOND, 100), window(100, 60 * SECOND)];
-    let plan = plan.map(Step::hard);
+    let plan = plan.map(EnforcedLimit::hard);
     assert_eq!(granted(record.lease(&plan, &wants(1, 10), now)).until, at(SECOND));
-    let first_hit = [Step::hard(window_from_first_hit(100, SECOND))];
+    let first_hit = [EnforcedLimit::hard(window_from_first_hit(100, SECOND))];
     let mut record = Record::default();
     assert_eq!(granted(record.lease(&first_hit, &wants(1, 10), now)).until, at(1_700_000));
     let forever = LeaseWish { ttl: us(EXACT_MAX), ..wants(1, 10) };
@@ -126,7 +126,7 @@ fn who_claims_more_than_it_was_given_has_nothing() {
 
 #[test]
 fn no_more_nodes_than_there_is_room_for() {
-    let plan = [Step::hard(window(1_000_000, SECOND))];
+    let plan = [EnforcedLimit::hard(window(1_000_000, SECOND))];
     let mut record = Record::default();
     for node in 0..CELLS_MAX as u64 {
         assert!(granted(record.lease(&plan, &wants(node, 10), at(0))).granted > 0);
@@ -144,7 +144,7 @@ fn other_limits_and_a_new_start_leave_leases_as_they_are() {
     let account = &mut record.account;
     account.apply(&plan, Op::Reset, Moment::at(at(0))).unwrap();
     assert_eq!(left(account, &plan, at(0)), 60);
-    let smaller = [Step::hard(bucket(10, SECOND, 30))];
+    let smaller = [EnforcedLimit::hard(bucket(10, SECOND, 30))];
     account.change(&plan, &smaller, &[None], Keep::Nothing, at(0));
     assert_eq!(left(account, &smaller, at(0)), -10, "more is held than there is");
 }
@@ -181,7 +181,7 @@ fn after_a_clock_was_set_back_a_lease_ends_all_the_same() {
 #[test]
 fn the_widest_numbers_are_shared_exactly() {
     let most = EXACT_MAX / 4;
-    let plan = [Step::hard(window(most, SECOND))];
+    let plan = [EnforcedLimit::hard(window(most, SECOND))];
     let mut record = Record::default();
     let all = |node| LeaseWish { serial: EXACT_MAX, ..wants(node, EXACT_MAX) };
     let [one, two] = [1, 2].map(|node| granted(record.lease(&plan, &all(node), at(0))).granted);
@@ -193,7 +193,7 @@ fn the_widest_numbers_are_shared_exactly() {
 #[test]
 fn limits_that_cannot_be_leased_are_not() {
     for limit in [leaky(5, SECOND, 3), cycle(5, SECOND), Limit::Unlimited, Limit::Closed] {
-        let plan = [Step::hard(limit), Step::hard(window(5, SECOND))];
+        let plan = [EnforcedLimit::hard(limit), EnforcedLimit::hard(window(5, SECOND))];
         assert_eq!(Record::default().lease(&plan, &wants(1, 10), at(0)), Leased::Unfit);
     }
     assert_eq!(Record::default().lease(&[], &wants(1, 10), at(0)), Leased::Unfit);

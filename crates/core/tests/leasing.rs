@@ -12,7 +12,7 @@ use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::token_bucket::TokenBucket;
 use sluicegate_core::lease::{Grant, LeaseWish, Leased};
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::Step;
+use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::op::Op;
 use sluicegate_core::record::{Found, Record, Sheet};
 use sluicegate_core::time::Timestamp;
@@ -70,7 +70,7 @@ struct Node {
 }
 
 struct World {
-    plan: Vec<Step>,
+    plan: Vec<EnforcedLimit>,
     record: Record,
     nodes: [Node; NODES],
     now: u64,
@@ -102,7 +102,7 @@ fn turns(longest: u64) -> impl Strategy<Value = Vec<Turn>> {
 impl World {
     fn of(limits: impl IntoIterator<Item = Limit>) -> Self {
         Self {
-            plan: limits.into_iter().map(Step::hard).collect(),
+            plan: limits.into_iter().map(EnforcedLimit::hard).collect(),
             record: Record::default(),
             nodes: Default::default(),
             now: 1_000,

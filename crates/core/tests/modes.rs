@@ -7,7 +7,7 @@ use sluicegate_core::account::Answer;
 use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::token_bucket::Refill;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{Gate, GateLevels, Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Gate, GateLevels, Mode};
 use sluicegate_core::op::Op;
 use support::limits::{
     bucket, counter, cycle, leaky, log, small, smooth, stepped, warm_up, window,
@@ -167,7 +167,7 @@ proptest! {
     fn elastic_is_hard_while_there_is_no_spare_capacity(
         limit in small(), up_to in 1_000u64..4_000, calls in calls(),
     ) {
-        let Ok(step) = Step::new(limit, Mode::Elastic { up_to, gate: gate() }) else {
+        let Ok(step) = EnforcedLimit::new(limit, Mode::Elastic { up_to, gate: gate() }) else {
             return Ok(());
         };
         let mut elastic = World::of(vec![step]);

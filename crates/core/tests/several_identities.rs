@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_all, apply_to_each};
 use sluicegate_core::algorithm::token_bucket::TokenBucket;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::verdict::{Outcome, Verdict};
 use support::limits::{bucket, cycle, slots, small_counting, tally, window};
@@ -67,7 +67,7 @@ fn left(world: &World, now: u64) -> i64 {
 }
 
 /// The plan cut into parts, none of them empty, wherever `cuts` says so.
-fn split(plan: &[Step], cuts: &[bool]) -> Vec<World> {
+fn split(plan: &[EnforcedLimit], cuts: &[bool]) -> Vec<World> {
     let mut worlds: Vec<World> = Vec::new();
     for (step, cut) in plan.iter().zip(cuts) {
         match worlds.last_mut() {
@@ -118,7 +118,7 @@ proptest! {
             prop_assert_eq!(each.len(), parts.len());
             // A cycle asked for more than it holds is ready for a while only, and a log that counts denials counts those of
             // others, as a tally does: together they may have to wait for longer than each of them.
-            let waits_longer = |step: &Step| match step.limit() {
+            let waits_longer = |step: &EnforcedLimit| match step.limit() {
                 Limit::Cycle(cycle) => deed.op.cost() > cycle.permits(),
                 Limit::SlidingLog(log) => log.counts_denied(),
                 limit => limit.counts_first(),
@@ -159,7 +159,7 @@ proptest! {
             let own = alone.answer(op, now).expect("nor is that of one of them").verdict;
             prop_assert_eq!(said.is_allowed(), own.is_allowed());
             // A log that counts denials does not count what can never pass, whoever says so.
-            let logs = |step: &Step| matches!(step.limit(), Limit::SlidingLog(log) if log.counts_denied());
+            let logs = |step: &EnforcedLimit| matches!(step.limit(), Limit::SlidingLog(log) if log.counts_denied());
             if !plan.iter().any(logs) {
                 prop_assert_eq!(said.outcome, own.outcome);
             }
@@ -181,8 +181,8 @@ proptest! {
         cuts in prop::collection::vec(any::<bool>(), 6), deeds in deeds(20),
         cost in 1u64..8, patience in prop::option::of(0u64..20), open in any::<bool>(),
     ) {
-        let plan: Vec<Step> =
-            limits.iter().filter_map(|(limit, mode)| Step::new(*limit, *mode).ok()).collect();
+        let plan: Vec<EnforcedLimit> =
+            limits.iter().filter_map(|(limit, mode)| EnforcedLimit::new(*limit, *mode).ok()).collect();
         let mut parts = split(&plan, &cuts);
         let mut now = support::plans::START;
         for deed in deeds {
@@ -211,7 +211,7 @@ proptest! {
         cuts in prop::collection::vec(any::<bool>(), 6), deeds in deeds(20),
         alone in reserve_or_acquire(), place in 0usize..6, refused in op(),
     ) {
-        let plan: Vec<Step> = limits.iter().map(|limit| step(*limit, Mode::Hard)).collect();
+        let plan: Vec<EnforcedLimit> = limits.iter().map(|limit| step(*limit, Mode::Hard)).collect();
         let mut parts = split(&plan, &cuts);
         let mut now = support::plans::START;
         for deed in deeds {

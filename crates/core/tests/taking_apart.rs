@@ -8,7 +8,7 @@ use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::smooth::SmoothBursty;
 use sluicegate_core::limit::{Limit, State};
-use sluicegate_core::mode::Step;
+use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::{NOW_MAX, Timestamp};
 use support::limits::{bucket, counter, log, slots, smooth, window};
@@ -18,7 +18,7 @@ use support::{
     reserve, us,
 };
 
-fn played(plan: &[Step], deeds: &[Deed]) -> Account {
+fn played(plan: &[EnforcedLimit], deeds: &[Deed]) -> Account {
     let mut account = Account::default();
     for deed in deeds {
         let _ = account.apply(plan, deed.op, deed.moment);
@@ -27,7 +27,11 @@ fn played(plan: &[Step], deeds: &[Deed]) -> Account {
 }
 
 /// Whether this account and a new one give the same answers from `then` on.
-fn as_good_as_new(account: &Account, plan: &[Step], then: Timestamp) -> Result<(), TestCaseError> {
+fn as_good_as_new(
+    account: &Account,
+    plan: &[EnforcedLimit],
+    then: Timestamp,
+) -> Result<(), TestCaseError> {
     let id = Some(Holder(2));
     for later in [0, 1, 7, DAY] {
         let now = then.after(us(later));

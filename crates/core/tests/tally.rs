@@ -5,7 +5,7 @@ mod support;
 use proptest::prelude::*;
 use sluicegate_core::change::Keep;
 use sluicegate_core::limit::{Limit, State};
-use sluicegate_core::mode::{GateLevels, Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, GateLevels, Mode};
 use sluicegate_core::op::{Op, OpKind, Refusal};
 use sluicegate_core::quota::QuotaError;
 use sluicegate_core::verdict::Outcome;
@@ -309,7 +309,7 @@ fn a_shadow_tally_counts_and_says_what_it_would_have_said() {
 #[test]
 fn an_elastic_tally_has_no_meaning() {
     let gate = GateLevels::new(700, 850).expect("in order");
-    let error = Step::new(tally(5, MINUTE), Mode::Elastic { up_to: 2_000, gate });
+    let error = EnforcedLimit::new(tally(5, MINUTE), Mode::Elastic { up_to: 2_000, gate });
     assert!(matches!(error, Err(QuotaError::Unfit { mode: "elastic", algorithm: "tally", .. })));
 }
 

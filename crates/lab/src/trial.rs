@@ -7,7 +7,7 @@ use sluicegate_config::quota::explain;
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::change::Keep;
 use sluicegate_core::limit::State;
-use sluicegate_core::mode::{Gate, Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Gate, Mode};
 use sluicegate_core::op::{Op, OpKind};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::{LimitConfig, continued, names};
@@ -141,8 +141,9 @@ impl Trial {
     }
 }
 
-fn steps(limits: &[LimitConfig], mode: Mode, now: Timestamp) -> Result<Vec<Step>, String> {
-    let step =
-        |limit: &LimitConfig| Step::new(limit.at(now), mode).map_err(|error| explain(&error));
+fn steps(limits: &[LimitConfig], mode: Mode, now: Timestamp) -> Result<Vec<EnforcedLimit>, String> {
+    let step = |limit: &LimitConfig| {
+        EnforcedLimit::new(limit.at(now), mode).map_err(|error| explain(&error))
+    };
     limits.iter().map(step).collect()
 }

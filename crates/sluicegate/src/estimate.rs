@@ -16,7 +16,7 @@
 use sluicegate_core::algorithm::concurrency::{Lease, SlotsState};
 use sluicegate_core::algorithm::sliding_log::{LogState, SlidingLog};
 use sluicegate_core::limit::{Limit, State};
-use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::LimitConfig;
 
@@ -51,7 +51,7 @@ pub fn bytes_per_identity(limits: &[LimitConfig], mode: Mode) -> Estimate {
     for limit in limits {
         let limit = limit.at(NOW);
         // A mode that has no meaning for a limit was refused before anybody came here.
-        let Ok(step) = Step::new(limit, mode) else { continue };
+        let Ok(step) = EnforcedLimit::new(limit, mode) else { continue };
         for limit in [Some(step.limit()), step.boost()].into_iter().flatten() {
             let one = of_one(limit);
             all.typical = all.typical.saturating_add(one.typical);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use sluicegate_core::limit::{Limit, State};
-use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::mode::{Mode, EnforcedLimit};
 use sluicegate_core::packed::WholeBucket;
 use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::{Span, Timestamp};
@@ -42,7 +42,7 @@ pub struct Plan {
     /// The rule.
     pub rule: Arc<Rule>,
     /// Its limits at this time, each with its mode.
-    pub steps: Box<[Step]>,
+    pub steps: Box<[EnforcedLimit]>,
     /// The largest cost whose hit goes the short way; 0 if none does.
     short_cost_max: u64,
     /// The one limit, if it is the simplest of all: the most common case has a way of its own.
@@ -122,7 +122,7 @@ pub(crate) fn policies_of(limits: &[LimitConfig], mode: Mode) -> Result<Vec<Poli
     let mut policies = Vec::with_capacity(limits.len());
     for (limit, name) in limits.iter().zip(names(limits)) {
         let at_first = limit.at(Timestamp::EPOCH);
-        Step::new(at_first, mode)?;
+        EnforcedLimit::new(at_first, mode)?;
         policies.push(Policy {
             name,
             algorithm: limit.algorithm(),
@@ -163,7 +163,7 @@ impl Plan {
                 until = until.min(end);
             }
             // The mode fitted when the rule was made, and a calendar's edges do not change that.
-            steps.extend(Step::new(stands, rule.mode).map(|step| step.of_rule(rule.number)));
+            steps.extend(EnforcedLimit::new(stands, rule.mode).map(|step| step.of_rule(rule.number)));
         }
         let short = steps.iter().map(|step| step.plain_cost_max().unwrap_or(0)).min();
         let short_cost_max = short.unwrap_or(0);

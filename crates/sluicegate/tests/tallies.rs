@@ -20,7 +20,7 @@ use sluicegate::{Answer, Holder, Keep, Limiter, Mode, Op, Refusal, Span, Timesta
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::Step;
+use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_rules::limit::{LimitConfig, continued};
 
 /// The same cases every time, and others with `PROPTEST_CASES`.
@@ -104,8 +104,8 @@ fn some_mode() -> impl Strategy<Value = Mode> {
     prop_oneof![4 => Just(Mode::Hard), 1 => Just(Mode::Soft { percent: 50 }), 1 => Just(Mode::Shadow)]
 }
 
-fn steps(limits: &[LimitConfig], mode: Mode, now: Timestamp) -> Option<Vec<Step>> {
-    limits.iter().map(|limit| Step::new(limit.at(now), mode).ok()).collect()
+fn steps(limits: &[LimitConfig], mode: Mode, now: Timestamp) -> Option<Vec<EnforcedLimit>> {
+    limits.iter().map(|limit| EnforcedLimit::new(limit.at(now), mode).ok()).collect()
 }
 
 /// As callers ask: a hit by the way of hits.

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::Step;
+use sluicegate_core::mode::EnforcedLimit;
 
 use super::*;
 
@@ -104,7 +104,7 @@ fn each_mistake_has_its_message() {
 /// A mode that loads has a meaning for a limit that any mode fits.
 fn check(text: &str) {
     match mode("x", text) {
-        Ok(mode) => assert!(Step::new(Limit::Unlimited, mode).is_ok()),
+        Ok(mode) => assert!(EnforcedLimit::new(Limit::Unlimited, mode).is_ok()),
         Err(problems) => {
             for problem in &problems {
                 let line = problem.to_string();

@@ -4,7 +4,7 @@ use sluicegate_core::algorithm::fixed_window::Align;
 use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::algorithm::token_bucket::Refill;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::op::OpKind;
 use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::Timestamp;
@@ -148,7 +148,7 @@ impl Reader<'_> {
     ) -> Result<(), Told> {
         let mut fits = Ok(());
         for one in judged {
-            let step = match Step::new(one.limit, rule.mode) {
+            let step = match EnforcedLimit::new(one.limit, rule.mode) {
                 Ok(step) => step,
                 Err(error) => {
                     let message = explain(&as_written(error, one.algorithm));

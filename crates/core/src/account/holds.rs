@@ -4,7 +4,7 @@ use super::step_state::Cell;
 use crate::algorithm::concurrency::Holder;
 use crate::algorithm::{FORGET_AFTER, Ticket, clock_slack};
 use crate::limit::State;
-use crate::mode::Step;
+use crate::mode::EnforcedLimit;
 use crate::op::Refusal;
 use crate::time::{Span, Timestamp};
 
@@ -126,7 +126,7 @@ impl Holds {
     pub(super) fn follow_give_back(
         &mut self,
         place: usize,
-        (index, step): (usize, &Step),
+        (index, step): (usize, &EnforcedLimit),
         (before, after): (&Cell, &Cell),
     ) {
         let later = self.all.iter_mut().skip(place).filter(|hold| hold.deadline().is_some());
@@ -278,7 +278,7 @@ impl Receipt {
     /// Gives back what was charged beyond `used`; how much came back, if anything was charged.
     pub(super) fn give_back(
         &self,
-        step: &Step,
+        step: &EnforcedLimit,
         (plain, boost): (&mut State, &mut State),
         used: u64,
         now: Timestamp,
@@ -293,7 +293,7 @@ impl Receipt {
     /// Gives back a booking.
     pub(super) fn unbook(
         &self,
-        step: &Step,
+        step: &EnforcedLimit,
         (plain, boost): (&mut State, &mut State),
         now: Timestamp,
     ) -> Option<u64> {

@@ -4,7 +4,7 @@ use super::Account;
 use crate::arithmetic::{EXACT_MAX, cut_amount};
 use crate::lease::{Grant, LeaseCell, LeaseWish, Leased, Leases, TTL_MAX, WEIGHT_MAX};
 use crate::limit::{Limit, State};
-use crate::mode::Step;
+use crate::mode::EnforcedLimit;
 use crate::time::{NOW_MAX, Timestamp};
 
 impl Account {
@@ -30,13 +30,13 @@ impl Account {
     /// use sluicegate_core::algorithm::token_bucket::TokenBucket;
     /// use sluicegate_core::lease::{LeaseWish, Leased};
     /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_core::mode::Step;
+    /// use sluicegate_core::mode::EnforcedLimit;
     /// use sluicegate_core::op::Op;
     /// use sluicegate_core::quota::Rate;
     /// use sluicegate_core::time::{Span, Timestamp};
     ///
     /// let rate = Rate::new(10, Span::from_secs(1)).unwrap();
-    /// let plan = [Step::hard(Limit::TokenBucket(TokenBucket::new(rate, 100).unwrap()))];
+    /// let plan = [EnforcedLimit::hard(Limit::TokenBucket(TokenBucket::new(rate, 100).unwrap()))];
     /// let mut account = Account::default();
     /// let ttl = Span::from_secs(10);
     /// let wish = LeaseWish { node: 7, serial: 1, give: 0, hold: 0, want: 60, ttl };
@@ -50,9 +50,9 @@ impl Account {
     /// let peek = account.apply(&plan, Op::Peek { cost: 1 }, later).unwrap();
     /// assert_eq!(peek.verdict.remaining, Some(50));
     /// ```
-    pub fn lease(&mut self, plan: &[Step], wish: &LeaseWish, now: Timestamp) -> Leased {
+    pub fn lease(&mut self, plan: &[EnforcedLimit], wish: &LeaseWish, now: Timestamp) -> Leased {
         let now = now.min(NOW_MAX);
-        if plan.is_empty() || !plan.iter().all(Step::is_leasable) {
+        if plan.is_empty() || !plan.iter().all(EnforcedLimit::is_leasable) {
             return Leased::Unfit;
         }
         match self.leases.of_node(wish.node, now).copied() {
@@ -68,7 +68,13 @@ impl Account {
 
     /// The grant of a call that was executed before, for a node that did not get the reply. Nothing
     /// changes.
-    fn repeat(&self, plan: &[Step], own: LeaseCell, wish: &LeaseWish, now: Timestamp) -> Leased {
+    fn repeat(
+        &self,
+        plan: &[EnforcedLimit],
+        own: LeaseCell,
+        wish: &LeaseWish,
+        now: Timestamp,
+    ) -> Leased {
         let mut copy = self.clone();
         copy.open(plan, now);
         let granted = own.amount.checked_sub(wish.hold);
@@ -82,7 +88,7 @@ impl Account {
         })
     }
 
-    fn hear(&mut self, plan: &[Step], wish: &LeaseWish, now: Timestamp) -> Grant {
+    fn hear(&mut self, plan: &[EnforcedLimit], wish: &LeaseWish, now: Timestamp) -> Grant {
         let own = self.leases.take(wish.node);
         let nothing = Grant { granted: 0, until: now, kept: false, gave_back: false, left: 0 };
         // Who has nothing and wants nothing leaves no trace.
@@ -126,19 +132,19 @@ impl Account {
     }
 
     /// When what is leased now has to be used.
-    fn lease_ends(&self, plan: &[Step], wish: &LeaseWish, now: Timestamp) -> Timestamp {
+    fn lease_ends(&self, plan: &[EnforcedLimit], wish: &LeaseWish, now: Timestamp) -> Timestamp {
         let states = plan.iter().zip(&self.cells);
         let ends = states.filter_map(|(step, cell)| step.limit.lease_ends(&cell.plain));
         ends.fold(now.after(wish.ttl.min(TTL_MAX)), Timestamp::min)
     }
 
-    fn least(&self, plan: &[Step], of: impl Fn(&Limit, &State) -> u64) -> u64 {
+    fn least(&self, plan: &[EnforcedLimit], of: impl Fn(&Limit, &State) -> u64) -> u64 {
         let states = plan.iter().zip(&self.cells);
         states.map(|(step, cell)| of(&step.limit, &cell.plain)).min().unwrap_or(0)
     }
 
     /// No less is used than nodes hold.
-    pub(super) fn keep_leased(&mut self, plan: &[Step], now: Timestamp) {
+    pub(super) fn keep_leased(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
         if self.leases.is_empty() {
             return;
         }
@@ -148,7 +154,7 @@ impl Account {
     }
 
     /// From when on nothing that is leased makes a difference.
-    pub(super) fn leased_until(&self, plan: &[Step]) -> Timestamp {
+    pub(super) fn leased_until(&self, plan: &[EnforcedLimit]) -> Timestamp {
         if self.leases.is_empty() {
             return Timestamp::EPOCH;
         }

@@ -31,7 +31,7 @@ use crate::algorithm::concurrency::Holder;
 use crate::change::Keep;
 use crate::lease::Leases;
 use crate::limit::{Limit, State};
-use crate::mode::Step;
+use crate::mode::EnforcedLimit;
 use crate::op::{Op, Refusal};
 use crate::time::{NOW_MAX, Span, Timestamp};
 use crate::verdict::{Decision, Verdict};
@@ -42,14 +42,14 @@ use crate::verdict::{Decision, Verdict};
 /// use sluicegate_core::account::{Account, Moment};
 /// use sluicegate_core::algorithm::token_bucket::TokenBucket;
 /// use sluicegate_core::limit::Limit;
-/// use sluicegate_core::mode::{Mode, Step};
+/// use sluicegate_core::mode::{Mode, EnforcedLimit};
 /// use sluicegate_core::op::Op;
 /// use sluicegate_core::quota::Rate;
 /// use sluicegate_core::time::{Span, Timestamp};
 ///
 /// let rate = Rate::new(5, Span::from_secs(1)).unwrap();
 /// let bucket = Limit::TokenBucket(TokenBucket::new(rate, 2).unwrap());
-/// let plan = [Step::new(bucket, Mode::Hard).unwrap()];
+/// let plan = [EnforcedLimit::new(bucket, Mode::Hard).unwrap()];
 /// let now = Moment::at(Timestamp::EPOCH);
 /// let hit = Op::Hit { cost: 1, holder: None };
 ///
@@ -88,7 +88,7 @@ pub struct Answer {
 #[derive(Debug)]
 pub struct Part<'a> {
     /// The steps, in the order of the rules.
-    pub plan: &'a [Step],
+    pub plan: &'a [EnforcedLimit],
     /// What is kept of the identity.
     pub account: &'a mut Account,
     /// Whether its elastic limits are open ([`crate::mode::Gate`]).
@@ -108,14 +108,14 @@ pub struct Part<'a> {
 /// use sluicegate_core::account::{Account, Part, apply_to_all};
 /// use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
 /// use sluicegate_core::limit::Limit;
-/// use sluicegate_core::mode::{Mode, Step};
+/// use sluicegate_core::mode::{Mode, EnforcedLimit};
 /// use sluicegate_core::op::Op;
 /// use sluicegate_core::quota::Rate;
 /// use sluicegate_core::time::{Span, Timestamp};
 ///
 /// let a_minute = |count| {
 ///     let rate = Rate::new(count, Span::from_secs(60)).unwrap();
-///     [Step::new(Limit::FixedWindow(FixedWindow::new(rate, Align::Clock)), Mode::Hard).unwrap()]
+///     [EnforcedLimit::new(Limit::FixedWindow(FixedWindow::new(rate, Align::Clock)), Mode::Hard).unwrap()]
 /// };
 /// let (per_user, in_all) = (a_minute(5), a_minute(6));
 /// let (mut alice, mut bob, mut all) = (Account::default(), Account::default(), Account::default());
@@ -150,13 +150,13 @@ pub fn apply_to_all(parts: &mut [Part<'_>], op: Op, now: Timestamp) -> Result<An
 /// use sluicegate_core::account::{Account, Part, apply_to_each};
 /// use sluicegate_core::algorithm::tally::Tally;
 /// use sluicegate_core::limit::Limit;
-/// use sluicegate_core::mode::{Mode, Step};
+/// use sluicegate_core::mode::{Mode, EnforcedLimit};
 /// use sluicegate_core::op::Op;
 /// use sluicegate_core::time::{Span, Timestamp};
 ///
 /// let a_minute = |count| {
 ///     let tally = Tally::new(count, Span::from_secs(60)).unwrap();
-///     [Step::new(Limit::Tally(tally), Mode::Hard).unwrap()]
+///     [EnforcedLimit::new(Limit::Tally(tally), Mode::Hard).unwrap()]
 /// };
 /// let (per_user, per_path) = (a_minute(5), a_minute(1));
 /// let (mut user, mut path) = (Account::default(), Account::default());
@@ -201,7 +201,12 @@ impl Account {
     /// # Errors
     /// When a limit of the plan has no meaning for the operation, or its id is not what it needs to be.
     /// Then nothing has changed.
-    pub fn apply(&mut self, plan: &[Step], op: Op, moment: Moment) -> Result<Answer, Refusal> {
+    pub fn apply(
+        &mut self,
+        plan: &[EnforcedLimit],
+        op: Op,
+        moment: Moment,
+    ) -> Result<Answer, Refusal> {
         let spare_capacity = moment.spare_capacity;
         apply_to_all(
             &mut [Part { plan, account: self, spare_capacity, cost: None }],
@@ -216,13 +221,13 @@ impl Account {
     /// use sluicegate_core::account::{Account, Moment};
     /// use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
     /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_core::mode::{Mode, Step};
+    /// use sluicegate_core::mode::{Mode, EnforcedLimit};
     /// use sluicegate_core::quota::Rate;
     /// use sluicegate_core::time::{Span, Timestamp};
     ///
     /// let window = |count, secs| {
     ///     let rate = Rate::new(count, Span::from_secs(secs)).unwrap();
-    ///     Step::new(Limit::FixedWindow(FixedWindow::new(rate, Align::Clock)), Mode::Hard).unwrap()
+    ///     EnforcedLimit::new(Limit::FixedWindow(FixedWindow::new(rate, Align::Clock)), Mode::Hard).unwrap()
     /// };
     /// let plan = [window(5, 1), window(100, 60)];
     /// let said = Account::default().look(&plan, 7, Moment::at(Timestamp::EPOCH));
@@ -230,7 +235,7 @@ impl Account {
     /// assert_eq!((said[0].remaining, said[1].remaining), (Some(5), Some(100)));
     /// ```
     #[must_use]
-    pub fn look(&self, plan: &[Step], cost: u64, moment: Moment) -> Vec<Decision> {
+    pub fn look(&self, plan: &[EnforcedLimit], cost: u64, moment: Moment) -> Vec<Decision> {
         let now = moment.now.min(NOW_MAX);
         let mut copy = self.clone();
         copy.open(plan, now);
@@ -243,8 +248,8 @@ impl Account {
     /// Moves to another plan. `from` names, for each new step, the old one it continues, if any.
     pub fn change(
         &mut self,
-        old: &[Step],
-        new: &[Step],
+        old: &[EnforcedLimit],
+        new: &[EnforcedLimit],
         from: &[Option<usize>],
         keep: Keep,
         now: Timestamp,
@@ -252,7 +257,7 @@ impl Account {
         let now = now.min(NOW_MAX);
         self.cells.resize_with(old.len(), Cell::default);
         self.expire_reservations(old, now);
-        let carry = |(step, from): (&Step, &Option<usize>)| {
+        let carry = |(step, from): (&EnforcedLimit, &Option<usize>)| {
             let found = from.and_then(|i| old.get(i).zip(self.cells.get(i)));
             let Some((old_step, cell)) = found else {
                 return Cell::default();
@@ -279,7 +284,7 @@ impl Account {
     ///
     /// assert_eq!(Account::default().renew(&[], Holder(7), Timestamp::EPOCH), 0);
     /// ```
-    pub fn renew(&mut self, plan: &[Step], holder: Holder, now: Timestamp) -> u64 {
+    pub fn renew(&mut self, plan: &[EnforcedLimit], holder: Holder, now: Timestamp) -> u64 {
         let now = now.min(NOW_MAX);
         self.open(plan, now);
         let mut renewed = 0u64;
@@ -327,7 +332,7 @@ impl Account {
     }
 
     /// Makes the cells those of this plan, rolled forward to `now`.
-    fn open(&mut self, plan: &[Step], now: Timestamp) {
+    fn open(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
         self.cells.resize_with(plan.len(), Cell::default);
         self.expire_reservations(plan, now);
         self.open_cells(plan, now);
@@ -336,21 +341,21 @@ impl Account {
         self.leases.bury(now);
     }
 
-    fn open_cells(&mut self, plan: &[Step], now: Timestamp) {
+    fn open_cells(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
         plan.iter().zip(&mut self.cells).for_each(|(step, cell)| cell.open(step, now));
     }
 
-    fn close(&mut self, plan: &[Step], now: Timestamp) {
+    fn close(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
         // What was given back meanwhile does not undo what is leased.
         self.keep_leased(plan, now);
         self.close_cells(plan, now);
     }
 
-    fn close_cells(&mut self, plan: &[Step], now: Timestamp) {
+    fn close_cells(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
         plan.iter().zip(&mut self.cells).for_each(|(step, cell)| cell.close(step, now));
     }
 
-    fn each(&mut self, plan: &[Step], mut act: impl FnMut(&Limit, &mut State)) {
+    fn each(&mut self, plan: &[EnforcedLimit], mut act: impl FnMut(&Limit, &mut State)) {
         plan.iter().zip(&mut self.cells).for_each(|(step, cell)| cell.each(step, &mut act));
     }
 }

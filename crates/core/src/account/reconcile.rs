@@ -12,7 +12,7 @@ use crate::algorithm::concurrency::Holder;
 use crate::algorithm::sliding_log::{Entry, LogState};
 use crate::arithmetic::signed;
 use crate::limit::{Limit, State};
-use crate::mode::Step;
+use crate::mode::EnforcedLimit;
 use crate::time::{NOW_MAX, Span, Timestamp};
 
 impl Account {
@@ -23,11 +23,11 @@ impl Account {
     /// use sluicegate_core::account::{Account, Moment};
     /// use sluicegate_core::algorithm::concurrency::{Concurrency, Holder};
     /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_core::mode::Step;
+    /// use sluicegate_core::mode::EnforcedLimit;
     /// use sluicegate_core::op::Op;
     /// use sluicegate_core::time::{Span, Timestamp};
     ///
-    /// let plan = [Step::hard(Limit::Concurrency(Concurrency::new(2, Span::from_secs(9)).unwrap()))];
+    /// let plan = [EnforcedLimit::hard(Limit::Concurrency(Concurrency::new(2, Span::from_secs(9)).unwrap()))];
     /// let mut account = Account::default();
     /// account.record_admission(&plan, 1, Some(Holder(7)), Timestamp::EPOCH);
     /// let peek = account.apply(&plan, Op::Peek { cost: 1 }, Moment::at(Timestamp::EPOCH)).unwrap();
@@ -35,7 +35,7 @@ impl Account {
     /// ```
     pub fn record_admission(
         &mut self,
-        plan: &[Step],
+        plan: &[EnforcedLimit],
         cost: u64,
         holder: Option<Holder>,
         now: Timestamp,
@@ -58,7 +58,7 @@ impl Account {
     /// The most that is in use of any limit of a plan. Slots do not count: they are held under
     /// their ids.
     #[must_use]
-    pub fn used(&self, plan: &[Step], now: Timestamp) -> u64 {
+    pub fn used(&self, plan: &[EnforcedLimit], now: Timestamp) -> u64 {
         let mut copy = self.clone();
         copy.open(plan, now.min(NOW_MAX));
         let steps = plan.iter().zip(&copy.cells);
@@ -74,11 +74,11 @@ impl Account {
     /// use sluicegate_core::account::{Account, Moment};
     /// use sluicegate_core::algorithm::tally::Tally;
     /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_core::mode::Step;
+    /// use sluicegate_core::mode::EnforcedLimit;
     /// use sluicegate_core::op::Op;
     /// use sluicegate_core::time::{Span, Timestamp};
     ///
-    /// let plan = [Step::hard(Limit::Tally(Tally::new(10, Span::from_secs(60)).unwrap()))];
+    /// let plan = [EnforcedLimit::hard(Limit::Tally(Tally::new(10, Span::from_secs(60)).unwrap()))];
     /// let hit = |cost| Op::Hit { cost, holder: None };
     /// let now = Moment::at(Timestamp::EPOCH);
     /// let (mut here, mut there) = (Account::default(), Account::default());
@@ -87,7 +87,7 @@ impl Account {
     /// here.absorb(&plan, &there, now.now);
     /// assert_eq!(here.apply(&plan, Op::Peek { cost: 1 }, now).unwrap().verdict.remaining, Some(3));
     /// ```
-    pub fn absorb(&mut self, plan: &[Step], other: &Self, now: Timestamp) {
+    pub fn absorb(&mut self, plan: &[EnforcedLimit], other: &Self, now: Timestamp) {
         let now = now.min(NOW_MAX);
         self.open(plan, now);
         let mut other = Self { cells: other.cells.clone(), ..Self::default() };
@@ -109,11 +109,11 @@ impl Account {
     /// use sluicegate_core::account::{Account, Moment};
     /// use sluicegate_core::algorithm::tally::Tally;
     /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_core::mode::Step;
+    /// use sluicegate_core::mode::EnforcedLimit;
     /// use sluicegate_core::op::Op;
     /// use sluicegate_core::time::{Span, Timestamp};
     ///
-    /// let plan = [Step::hard(Limit::Tally(Tally::new(10, Span::from_secs(60)).unwrap()))];
+    /// let plan = [EnforcedLimit::hard(Limit::Tally(Tally::new(10, Span::from_secs(60)).unwrap()))];
     /// let hit = |cost| Op::Hit { cost, holder: None };
     /// let now = Moment::at(Timestamp::EPOCH);
     /// let (mut account, mut seen) = (Account::default(), Account::default());
@@ -122,7 +122,7 @@ impl Account {
     /// account.reassert(&plan, &seen, now.now);
     /// assert_eq!(account, seen);
     /// ```
-    pub fn reassert(&mut self, plan: &[Step], seen: &Self, now: Timestamp) {
+    pub fn reassert(&mut self, plan: &[EnforcedLimit], seen: &Self, now: Timestamp) {
         let now = now.min(NOW_MAX);
         self.leases.join(&seen.leases);
         self.open(plan, now);

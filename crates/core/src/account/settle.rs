@@ -5,7 +5,7 @@ use super::transaction::{Desk, Judged};
 use super::{Account, Part};
 use crate::algorithm::concurrency::Holder;
 use crate::limit::State;
-use crate::mode::Step;
+use crate::mode::EnforcedLimit;
 use crate::op::{Op, Refusal};
 use crate::time::Timestamp;
 
@@ -47,7 +47,7 @@ impl Desk<'_, '_> {
     pub(super) fn check_holder(&self, op: &Op, now: Timestamp) -> Result<(), Refusal> {
         match *op {
             Op::Hit { cost, holder: None } | Op::Acquire { cost, holder: None, .. }
-                if cost > 0 && self.plan().any(Step::has_slots) =>
+                if cost > 0 && self.plan().any(EnforcedLimit::has_slots) =>
             {
                 Err(Refusal::NeedsHolder)
             }
@@ -83,7 +83,7 @@ impl Account {
     /// Settles what is reserved under an id, and frees its slots; how much the least generous limit returned.
     fn commit(
         &mut self,
-        plan: &[Step],
+        plan: &[EnforcedLimit],
         actual: u64,
         holder: Holder,
         now: Timestamp,
@@ -113,7 +113,7 @@ impl Account {
     }
 
     /// Whether a slot is held under an id at `now`.
-    fn has_slot(&self, plan: &[Step], holder: Holder, now: Timestamp) -> bool {
+    fn has_slot(&self, plan: &[EnforcedLimit], holder: Holder, now: Timestamp) -> bool {
         let slots = plan.iter().zip(&self.cells).filter(|(step, _)| step.has_slots());
         slots.into_iter().any(|(step, cell)| {
             let mut state = cell.plain.clone();
@@ -123,7 +123,7 @@ impl Account {
     }
 
     /// Frees the slots held under an id; how many, if any.
-    fn free(&mut self, plan: &[Step], holder: Holder) -> Option<u64> {
+    fn free(&mut self, plan: &[EnforcedLimit], holder: Holder) -> Option<u64> {
         let mut freed = None;
         for (step, cell) in plan.iter().zip(&mut self.cells).filter(|(step, _)| step.has_slots()) {
             let slots = step.limit.free(&mut cell.plain, holder);
@@ -139,7 +139,7 @@ impl Account {
     /// Holds from `after` on were made later.
     fn give_back(
         &mut self,
-        plan: &[Step],
+        plan: &[EnforcedLimit],
         hold: &Hold,
         after: usize,
         now: Timestamp,
@@ -160,7 +160,7 @@ impl Account {
         returned
     }
 
-    pub(super) fn expire_reservations(&mut self, plan: &[Step], now: Timestamp) {
+    pub(super) fn expire_reservations(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
         while let Some((place, hold, deadline)) = self.holds.next_expired(now) {
             self.open_cells(plan, deadline);
             self.free(plan, hold.holder);

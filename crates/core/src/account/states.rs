@@ -5,7 +5,7 @@
 use super::Account;
 use super::step_state::Cell;
 use crate::limit::State;
-use crate::mode::Step;
+use crate::mode::EnforcedLimit;
 use crate::time::Timestamp;
 
 impl Account {
@@ -52,7 +52,7 @@ impl Account {
     ///
     /// A moment after [`NOW_MAX`](crate::time::NOW_MAX) never comes.
     #[must_use]
-    pub fn expires_at(&self, plan: &[Step]) -> Timestamp {
+    pub fn expires_at(&self, plan: &[EnforcedLimit]) -> Timestamp {
         let forgotten = self.holds.forgotten_at().max(self.leased_until(plan));
         let Some(deadline) = self.holds.last_deadline() else {
             return self.states_expire_at(plan).max(forgotten);
@@ -73,8 +73,8 @@ impl Account {
         then.states_expire_at(plan).max(forgotten)
     }
 
-    fn states_expire_at(&self, plan: &[Step]) -> Timestamp {
-        let expire = |(step, cell): (&Step, &Cell)| {
+    fn states_expire_at(&self, plan: &[EnforcedLimit]) -> Timestamp {
+        let expire = |(step, cell): (&EnforcedLimit, &Cell)| {
             let boost = step.boost.as_ref().map(|boost| boost.expires_at(&cell.boost));
             step.limit.expires_at(&cell.plain).max(boost.unwrap_or_default())
         };

@@ -6,7 +6,7 @@ use crate::algorithm::Slot;
 use crate::algorithm::concurrency::Holder;
 use crate::arithmetic::{signed, within};
 use crate::limit::{Limit, State};
-use crate::mode::Step;
+use crate::mode::EnforcedLimit;
 use crate::time::{NOW_MAX, Span, Timestamp};
 use crate::verdict::{Decision, Outcome};
 
@@ -44,22 +44,22 @@ pub(super) enum Pass {
 // === impl Cell ===
 
 impl Cell {
-    pub(super) fn open(&mut self, step: &Step, now: Timestamp) {
+    pub(super) fn open(&mut self, step: &EnforcedLimit, now: Timestamp) {
         self.each(step, |limit, state| limit.open(state, now));
     }
 
-    pub(super) fn close(&mut self, step: &Step, now: Timestamp) {
+    pub(super) fn close(&mut self, step: &EnforcedLimit, now: Timestamp) {
         self.each(step, |limit, state| limit.close(state, now));
     }
 
-    pub(super) fn each(&mut self, step: &Step, mut act: impl FnMut(&Limit, &mut State)) {
+    pub(super) fn each(&mut self, step: &EnforcedLimit, mut act: impl FnMut(&Limit, &mut State)) {
         act(&step.limit, &mut self.plain);
         if let Some(boost) = &step.boost {
             act(boost, &mut self.boost);
         }
     }
 
-    pub(super) fn pass(&self, step: &Step, want: Want, moment: Moment) -> Pass {
+    pub(super) fn pass(&self, step: &EnforcedLimit, want: Want, moment: Moment) -> Pass {
         let now = moment.now;
         // Nothing is always granted, except by a limit that compares after counting.
         if want.cost == 0 && !step.limit.counts_first() || self.renews(want) {
@@ -87,7 +87,7 @@ impl Cell {
 
     pub(super) fn charge(
         &mut self,
-        step: &Step,
+        step: &EnforcedLimit,
         want: Want,
         pass: Pass,
         now: Timestamp,
@@ -121,7 +121,7 @@ impl Cell {
         Receipt { plain, boost }
     }
 
-    pub(super) fn available(&self, step: &Step, most: u64, moment: Moment) -> u64 {
+    pub(super) fn available(&self, step: &EnforcedLimit, most: u64, moment: Moment) -> u64 {
         let plain = step.limit.available(&self.plain, most, moment.now);
         match step.boost.as_ref().filter(|_| moment.spare_capacity) {
             Some(boost) => boost.available(&self.boost, most, moment.now),
@@ -131,7 +131,7 @@ impl Cell {
 
     pub(super) fn decision(
         &self,
-        step: &Step,
+        step: &EnforcedLimit,
         pass: Pass,
         charged: bool,
         now: Timestamp,
@@ -188,11 +188,11 @@ impl Pass {
     }
 }
 
-// === impl Step ===
+// === impl EnforcedLimit ===
 
 /// A plan of one step needs no account to be hit.
-impl Step {
-    /// Whether [`Step::hit_alone`] serves hits of this cost: on one hard limit that no id is needed for.
+impl EnforcedLimit {
+    /// Whether [`EnforcedLimit::hit_alone`] serves hits of this cost: on one hard limit that no id is needed for.
     #[must_use]
     pub fn is_hit_alone(&self, cost: u64) -> bool {
         let hard = self.enforced && self.plain.is_none() && self.boost.is_none();
@@ -227,7 +227,7 @@ impl Step {
     }
 }
 
-impl Step {
+impl EnforcedLimit {
     /// Whether this step is charged when the request passes: an enforced one always, a shadow
     /// only if its whole rule would have let the request through.
     pub(super) fn goes_through(&self, passes: &[(&Self, Pass)]) -> bool {

@@ -9,7 +9,7 @@ use super::{Account, Answer, Moment, Part};
 use crate::algorithm::concurrency::Holder;
 use crate::arithmetic::EXACT_MAX;
 use crate::limit::{Limit, State};
-use crate::mode::Step;
+use crate::mode::EnforcedLimit;
 use crate::op::{Op, OpKind, Refusal};
 use crate::time::{NOW_MAX, Span, Timestamp};
 use crate::verdict::{Decision, Outcome, Verdict, judge};
@@ -97,7 +97,7 @@ impl Desk<'_, '_> {
 
     fn refuse_unsupported(&self, op: OpKind) -> Result<(), Refusal> {
         // A slot is freed, whoever stands beside it and has nothing to cancel.
-        if op == OpKind::Cancel && self.plan().any(Step::has_slots) {
+        if op == OpKind::Cancel && self.plan().any(EnforcedLimit::has_slots) {
             return Ok(());
         }
         for step in self.plan() {
@@ -298,14 +298,14 @@ impl<'a> Desk<'_, 'a> {
 
     /// What every limit says to this, without a trace.
     pub(super) fn look(&self, want: Want, now: Timestamp) -> Vec<Decision> {
-        let said = |(step, cell, moment, want): (&Step, &Cell, Moment, Want)| {
+        let said = |(step, cell, moment, want): (&EnforcedLimit, &Cell, Moment, Want)| {
             cell.decision(step, cell.pass(step, want, moment), false, now)
         };
         self.steps_for(want, now).map(said).collect()
     }
 
-    fn passes(&self, want: Want, now: Timestamp) -> Vec<(&'a Step, Pass)> {
-        let pass = |(step, cell, moment, want): (&'a Step, &Cell, Moment, Want)| {
+    fn passes(&self, want: Want, now: Timestamp) -> Vec<(&'a EnforcedLimit, Pass)> {
+        let pass = |(step, cell, moment, want): (&'a EnforcedLimit, &Cell, Moment, Want)| {
             (step, cell.pass(step, want, moment))
         };
         self.steps_for(want, now).map(pass).collect()
@@ -324,7 +324,7 @@ impl<'a> Desk<'_, 'a> {
     }
 
     fn drain(&mut self, now: Timestamp) -> Judged {
-        let left = |(step, cell): (&Step, &Cell)| {
+        let left = |(step, cell): (&EnforcedLimit, &Cell)| {
             // What a soft limit has beyond itself is not its to be drained of.
             step.limit.left(&cell.plain, now).map(|left| left.saturating_sub(step.slack))
         };
@@ -340,16 +340,16 @@ impl<'a> Desk<'_, 'a> {
 
 /// All steps in a row.
 impl<'a> Desk<'_, 'a> {
-    pub(super) fn plan(&self) -> impl Iterator<Item = &'a Step> {
+    pub(super) fn plan(&self) -> impl Iterator<Item = &'a EnforcedLimit> {
         self.parts.iter().flat_map(|part| part.plan)
     }
 
-    fn steps(&self) -> impl Iterator<Item = (&'a Step, &Cell)> {
+    fn steps(&self) -> impl Iterator<Item = (&'a EnforcedLimit, &Cell)> {
         self.parts.iter().flat_map(|part| part.plan.iter().zip(&part.account.cells))
     }
 
     /// The same, with what is known at `now`.
-    fn steps_at(&self, now: Timestamp) -> impl Iterator<Item = (&'a Step, &Cell, Moment)> {
+    fn steps_at(&self, now: Timestamp) -> impl Iterator<Item = (&'a EnforcedLimit, &Cell, Moment)> {
         self.parts.iter().flat_map(move |part| {
             let moment = part.at(now);
             part.plan.iter().zip(&part.account.cells).map(move |(step, cell)| (step, cell, moment))
@@ -361,7 +361,7 @@ impl<'a> Desk<'_, 'a> {
         &self,
         want: Want,
         now: Timestamp,
-    ) -> impl Iterator<Item = (&'a Step, &Cell, Moment, Want)> {
+    ) -> impl Iterator<Item = (&'a EnforcedLimit, &Cell, Moment, Want)> {
         self.parts.iter().flat_map(move |part| {
             let (moment, want) = (part.at(now), part.wants(want));
             let steps = part.plan.iter().zip(&part.account.cells);
@@ -390,13 +390,15 @@ impl<'a> Desk<'_, 'a> {
     }
 
     pub(super) fn as_it_stands(&self, now: Timestamp) -> Vec<Decision> {
-        let said = |(step, cell): (&Step, &Cell)| cell.decision(step, Pass::Plain(now), false, now);
+        let said = |(step, cell): (&EnforcedLimit, &Cell)| {
+            cell.decision(step, Pass::Plain(now), false, now)
+        };
         self.steps().map(said).collect()
     }
 
     /// As it stands, each limit asking to wait until its debt is paid.
     pub(super) fn in_debt(&self, now: Timestamp) -> Vec<Decision> {
-        let wait = |(step, cell): (&Step, &Cell)| {
+        let wait = |(step, cell): (&EnforcedLimit, &Cell)| {
             let paid = now.after(step.limit.debt_paid_after(&cell.plain, now));
             cell.decision(step, Pass::Plain(paid), false, now)
         };

@@ -6,11 +6,11 @@ use crate::algorithm::gcra::{self, Meter, MeterState};
 use crate::algorithm::periodic;
 use crate::arithmetic::{EXACT_MAX, signed};
 use crate::limit::{Kernel, Limit, State};
-use crate::mode::Step;
+use crate::mode::EnforcedLimit;
 use crate::quota::Mark;
 use crate::time::Timestamp;
 
-impl Step {
+impl EnforcedLimit {
     /// Whether this step can be leased: a hard limit of a kind that can be.
     #[must_use]
     pub fn is_leasable(&self) -> bool {

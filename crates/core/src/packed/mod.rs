@@ -12,7 +12,7 @@
 //! | counter | when both counts are over | both counts | with bookings |
 //! | tally | the end of its window | its count | |
 //!
-//! [`Step::hit_plainly`] is the short way through a decision for the common case: a hit on a hard limit with
+//! [`EnforcedLimit::hit_plainly`] is the short way through a decision for the common case: a hit on a hard limit with
 //! a packed state, nothing owed and the clock going on. It is a few additions and comparisons; for
 //! anything out of the ordinary it has no answer, and the long way ([`crate::account::Account`]) has to be taken. Where it has one
 //! it is the same (`tests/packed.rs` compares the two).
@@ -27,7 +27,7 @@ use crate::algorithm::period::Period;
 use crate::algorithm::periodic::{Steps, StepsState};
 use crate::arithmetic::{EXACT_MAX, signed};
 use crate::limit::{Kernel, Limit, State};
-use crate::mode::Step;
+use crate::mode::EnforcedLimit;
 use crate::quota::Mark;
 use crate::time::{NOW_MAX, SPAN_MAX, Span, Timestamp};
 use crate::verdict::{Decision, Outcome};
@@ -132,7 +132,7 @@ impl Limit {
         }
     }
 
-    /// What [`Step::hit_plainly`] says where this limit is a hard step.
+    /// What [`EnforcedLimit::hit_plainly`] says where this limit is a hard step.
     #[inline]
     #[must_use]
     pub fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
@@ -165,10 +165,10 @@ impl Limit {
     }
 }
 
-// === impl Step ===
+// === impl EnforcedLimit ===
 
-impl Step {
-    /// The largest cost that [`Step::hit_plainly`] may have an answer to; `None` where it has none to any. It serves
+impl EnforcedLimit {
+    /// The largest cost that [`EnforcedLimit::hit_plainly`] may have an answer to; `None` where it has none to any. It serves
     /// hard limits whose states are packed as a rule.
     #[must_use]
     pub fn plain_cost_max(&self) -> Option<u64> {
@@ -182,7 +182,7 @@ impl Step {
         (packs && hard).then(|| self.limit.capacity().unwrap_or(EXACT_MAX))
     }
 
-    /// A hit of `cost`, from 1 to [`Step::plain_cost_max`], on what is kept of an identity: nothing, or a state that has not
+    /// A hit of `cost`, from 1 to [`EnforcedLimit::plain_cost_max`], on what is kept of an identity: nothing, or a state that has not
     /// run out. `None` if something is out of the ordinary.
     #[inline]
     #[must_use]
@@ -191,7 +191,7 @@ impl Step {
     }
 
     /// The bucket or queue that this step is, if it is one whose units take whole microseconds and
-    /// [`Step::hit_plainly`] serves it.
+    /// [`EnforcedLimit::hit_plainly`] serves it.
     #[must_use]
     pub fn whole_bucket(&self) -> Option<WholeBucket> {
         self.plain_cost_max()?;
@@ -328,7 +328,7 @@ impl WholeBucket {
         held.then_some(Self { interval, full_us, capacity: tokens, waits: false })
     }
 
-    /// [`Step::hit_plainly`] for such a limit.
+    /// [`EnforcedLimit::hit_plainly`] for such a limit.
     #[inline(always)]
     #[must_use]
     pub fn hit(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {

@@ -42,7 +42,7 @@ use crate::account::Account;
 use crate::arithmetic::EXACT_MAX;
 use crate::lease::{Grant, LeaseWish, Leased};
 use crate::limit::State;
-use crate::mode::Step;
+use crate::mode::EnforcedLimit;
 use crate::time::Timestamp;
 
 /// What a store keeps of one identity.
@@ -51,14 +51,14 @@ use crate::time::Timestamp;
 /// use sluicegate_core::account::{Account, Moment};
 /// use sluicegate_core::algorithm::token_bucket::TokenBucket;
 /// use sluicegate_core::limit::Limit;
-/// use sluicegate_core::mode::Step;
+/// use sluicegate_core::mode::EnforcedLimit;
 /// use sluicegate_core::op::Op;
 /// use sluicegate_core::quota::Rate;
 /// use sluicegate_core::record::{Found, Record, Sheet};
 /// use sluicegate_core::time::{Span, Timestamp};
 ///
 /// let rate = Rate::new(10, Span::from_secs(60)).unwrap();
-/// let plan = [Step::hard(Limit::TokenBucket(TokenBucket::new(rate, 1_000).unwrap()))];
+/// let plan = [EnforcedLimit::hard(Limit::TokenBucket(TokenBucket::new(rate, 1_000).unwrap()))];
 /// let sheet = Sheet::new(&plan);
 ///
 /// let mut account = Account::default();
@@ -93,7 +93,7 @@ pub enum Found {
 impl Record {
     /// The record as text, and what is to lie in each of the sets beside it.
     #[must_use]
-    pub fn write(&self, plan: &[Step], sheet: &Sheet) -> (String, Vec<Vec<Member>>) {
+    pub fn write(&self, plan: &[EnforcedLimit], sheet: &Sheet) -> (String, Vec<Vec<Member>>) {
         let mut text = format!("{}.{}", sheet.fingerprint(), self.epoch.min(EXACT_MAX));
         let mut sets = Vec::with_capacity(sheet.sets());
         let mut states = self.account.both_states();
@@ -120,7 +120,7 @@ impl Record {
 
     /// The record of this text, with the sets beside it: whole, or as much of them as matters.
     #[must_use]
-    pub fn read(text: &[u8], beside: &[Beside], plan: &[Step], sheet: &Sheet) -> Found {
+    pub fn read(text: &[u8], beside: &[Beside], plan: &[EnforcedLimit], sheet: &Sheet) -> Found {
         let Some((fingerprint, rest)) = std::str::from_utf8(text).ok().and_then(fingerprint_of)
         else {
             return Found::Garbage;
@@ -132,7 +132,7 @@ impl Record {
     }
 
     /// Hears what a node gives back, holds and wants: [`Account::lease`]. What is given back raises the epoch.
-    pub fn lease(&mut self, plan: &[Step], wish: &LeaseWish, now: Timestamp) -> Leased {
+    pub fn lease(&mut self, plan: &[EnforcedLimit], wish: &LeaseWish, now: Timestamp) -> Leased {
         let leased = self.account.lease(plan, wish, now);
         if let Leased::Granted(Grant { gave_back: true, .. }) = leased {
             self.epoch = self.epoch.saturating_add(1);
@@ -148,7 +148,7 @@ fn fingerprint_of(text: &str) -> Option<(&str, &str)> {
     (fingerprint.len() == 8 && fingerprint.bytes().all(is_hex)).then_some((fingerprint, rest))
 }
 
-fn read_rest(text: &str, beside: &[Beside], plan: &[Step]) -> Option<Record> {
+fn read_rest(text: &str, beside: &[Beside], plan: &[EnforcedLimit]) -> Option<Record> {
     let mut words = text.split(' ');
     let epoch = number(words.next()?)?;
     let mut beside = beside.iter();

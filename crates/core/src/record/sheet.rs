@@ -8,7 +8,7 @@ use crate::algorithm::periodic::{self, Steps};
 use crate::algorithm::sliding_window::Rounding;
 use crate::codec::write_number;
 use crate::limit::{Kernel, Limit};
-use crate::mode::Step;
+use crate::mode::EnforcedLimit;
 use crate::quota::Rate;
 
 /// What a script has to know of a plan: the numbers of every limit, and no more.
@@ -17,10 +17,10 @@ use crate::quota::Rate;
 ///
 /// ```
 /// use sluicegate_core::limit::Limit;
-/// use sluicegate_core::mode::Step;
+/// use sluicegate_core::mode::EnforcedLimit;
 /// use sluicegate_core::record::Sheet;
 ///
-/// let sheet = Sheet::new(&[Step::hard(Limit::Unlimited)]);
+/// let sheet = Sheet::new(&[EnforcedLimit::hard(Limit::Unlimited)]);
 /// assert_eq!(sheet.fingerprint().len(), 8);
 /// assert_eq!(sheet.sets(), 0);
 /// ```
@@ -53,7 +53,7 @@ const BOOSTED: u8 = 2;
 impl Sheet {
     /// The sheet of a plan.
     #[must_use]
-    pub fn new(plan: &[Step]) -> Self {
+    pub fn new(plan: &[EnforcedLimit]) -> Self {
         Self::named(plan, [])
     }
 
@@ -61,16 +61,19 @@ impl Sheet {
     ///
     /// ```
     /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_core::mode::Step;
+    /// use sluicegate_core::mode::EnforcedLimit;
     /// use sluicegate_core::record::Sheet;
     ///
-    /// let plan = [Step::hard(Limit::Closed)];
+    /// let plan = [EnforcedLimit::hard(Limit::Closed)];
     /// let daily = Sheet::named(&plan, [Some("daily")]);
     /// assert_ne!(daily.fingerprint(), Sheet::new(&plan).fingerprint());
     /// assert_eq!(daily.fingerprint(), Sheet::named(&plan, [Some("daily")]).fingerprint());
     /// ```
     #[must_use]
-    pub fn named<'a>(plan: &[Step], names: impl IntoIterator<Item = Option<&'a str>>) -> Self {
+    pub fn named<'a>(
+        plan: &[EnforcedLimit],
+        names: impl IntoIterator<Item = Option<&'a str>>,
+    ) -> Self {
         let fingerprint = fingerprint(plan, names);
         let mut text = fingerprint.clone().into_bytes();
         text.push(u8::try_from(plan.len()).unwrap_or(u8::MAX));
@@ -197,7 +200,10 @@ fn more(all: &[u64], out: &mut Vec<u8>) {
 // === the fingerprint ===
 
 /// FNV-1a of the limits as bytes, cut to 32 bits. It tells revisions of one rule apart, and nobody gains by two that are alike.
-fn fingerprint<'a>(plan: &[Step], names: impl IntoIterator<Item = Option<&'a str>>) -> String {
+fn fingerprint<'a>(
+    plan: &[EnforcedLimit],
+    names: impl IntoIterator<Item = Option<&'a str>>,
+) -> String {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
     let mut bytes = Vec::new();

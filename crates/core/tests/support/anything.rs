@@ -13,7 +13,7 @@ use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
 use sluicegate_core::algorithm::warm_up::WarmUp;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{GateLevels, Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, GateLevels, Mode};
 use sluicegate_core::op::Op;
 use sluicegate_core::quota::Rate;
 
@@ -122,9 +122,9 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
     )
 }
 
-pub(crate) fn plan() -> impl Strategy<Value = Vec<Step>> {
+pub(crate) fn plan() -> impl Strategy<Value = Vec<EnforcedLimit>> {
     prop::collection::vec((limit(), mode()), 1..4).prop_map(|limits| {
-        let step = |(limit, mode): (Option<Limit>, Mode)| Step::new(limit?, mode).ok();
+        let step = |(limit, mode): (Option<Limit>, Mode)| EnforcedLimit::new(limit?, mode).ok();
         limits.into_iter().filter_map(step).collect()
     })
 }

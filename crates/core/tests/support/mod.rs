@@ -16,7 +16,7 @@ use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use sluicegate_core::account::{Account, Answer, Moment};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::{Span, Timestamp};
@@ -54,8 +54,8 @@ pub(crate) fn rate(count: u64, period_us: u64) -> Rate {
     Rate::new(count, us(period_us)).expect("a rate within the bounds")
 }
 
-pub(crate) fn step(limit: Limit, mode: Mode) -> Step {
-    Step::new(limit, mode).expect("a mode that fits the limit")
+pub(crate) fn step(limit: Limit, mode: Mode) -> EnforcedLimit {
+    EnforcedLimit::new(limit, mode).expect("a mode that fits the limit")
 }
 
 // --- operations, shortly ---
@@ -138,14 +138,14 @@ impl From<Answer> for Reply {
 /// One identity under one plan.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
-    pub(crate) plan: Vec<Step>,
+    pub(crate) plan: Vec<EnforcedLimit>,
     pub(crate) account: Account,
     /// Whether there is spare capacity for elastic limits.
     pub(crate) open: bool,
 }
 
 impl World {
-    pub(crate) fn of(plan: Vec<Step>) -> Self {
+    pub(crate) fn of(plan: Vec<EnforcedLimit>) -> Self {
         Self { plan, account: Account::default(), open: false }
     }
 

@@ -5,7 +5,7 @@ use sluicegate_core::account::Moment;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{GateLevels, Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, GateLevels, Mode};
 use sluicegate_core::op::Op;
 
 use super::limits::{calendar, log, slots, small, tally};
@@ -22,7 +22,7 @@ pub(crate) struct Deed {
 }
 
 /// One to five steps of a few rules.
-pub(crate) fn plan() -> impl Strategy<Value = Vec<Step>> {
+pub(crate) fn plan() -> impl Strategy<Value = Vec<EnforcedLimit>> {
     let without_slots = prop::collection::vec(step(any_limit()), 1..6);
     // A slot refuses most operations, for the whole plan.
     let with_slots = prop::collection::vec(step(prop_oneof![any_limit(), any_slots()]), 1..6);
@@ -32,9 +32,10 @@ pub(crate) fn plan() -> impl Strategy<Value = Vec<Step>> {
     prop_oneof![4 => without_slots, 1 => with_slots, 1 => with_tallies]
 }
 
-fn step(limit: impl Strategy<Value = Limit>) -> impl Strategy<Value = Step> {
+fn step(limit: impl Strategy<Value = Limit>) -> impl Strategy<Value = EnforcedLimit> {
     (limit, mode(), 0usize..3).prop_map(|(limit, mode, rule)| {
-        let step = Step::new(limit, mode).or_else(|_| Step::new(limit, Mode::Hard));
+        let step =
+            EnforcedLimit::new(limit, mode).or_else(|_| EnforcedLimit::new(limit, Mode::Hard));
         step.expect("a hard limit fits always").of_rule(rule)
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::plan::{Plan, Under};
@@ -156,6 +156,6 @@ pub(super) fn needs_holder(parts: &[ScriptPart]) -> bool {
     parts.iter().any(|part| part.rule.steps().iter().any(has_slots))
 }
 
-fn has_slots(step: &Step) -> bool {
+fn has_slots(step: &EnforcedLimit) -> bool {
     matches!(step.limit(), Limit::Concurrency(_))
 }

@@ -3,7 +3,7 @@
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::algorithm::tally::{Tally, TallyState};
 use sluicegate_core::limit::{Limit, State};
-use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::{Verdict, judge};
@@ -25,7 +25,7 @@ pub(super) fn verdict(
     let limit = Tally::new(ask.requests_per_unit.into(), ask.unit.span());
     let limit = limit.map_or(Limit::Closed, Limit::Tally);
     let mode = if ask.shadow { Mode::Shadow } else { Mode::Hard };
-    let Ok(step) = Step::new(limit, mode) else { return UNCOUNTED };
+    let Ok(step) = EnforcedLimit::new(limit, mode) else { return UNCOUNTED };
     let op = match op {
         EnvoyOp::Hit => {
             let mut state = state;

@@ -15,7 +15,7 @@ use redis::Value;
 use sluicegate_core::account::Account;
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::lease::{Grant, LeaseWish, Leased};
-use sluicegate_core::mode::Step;
+use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::record::{Found, Record};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 
@@ -141,7 +141,7 @@ impl LeaseRequest {
     fn is_taken(&self) -> bool {
         let numbers = [self.serial, self.give, self.hold, self.want];
         let steps = self.rule.steps();
-        let fits = !steps.is_empty() && steps.iter().all(Step::is_leasable);
+        let fits = !steps.is_empty() && steps.iter().all(EnforcedLimit::is_leasable);
         fits && numbers.iter().all(|number| *number <= EXACT_MAX)
     }
 

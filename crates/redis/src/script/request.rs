@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::Step;
+use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::op::OpKind;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
@@ -120,7 +120,7 @@ pub(crate) fn keys_of(key: &[u8], sets: usize) -> impl Iterator<Item = Vec<u8>> 
     std::iter::once(key.to_vec()).chain((1..=sets).map(set))
 }
 
-fn has_slots(step: &Step) -> bool {
+fn has_slots(step: &EnforcedLimit) -> bool {
     matches!(step.limit(), Limit::Concurrency(_))
 }
 

@@ -9,7 +9,7 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use redis::Value;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::quota::Rate;
 use sluicegate_core::record::Sheet;
 use sluicegate_core::time::{Span, Timestamp};
@@ -86,7 +86,7 @@ impl ScriptRule {
         self.published_at.store(epoch + 1, Ordering::Release);
     }
 
-    pub(crate) fn steps(&self) -> &[Step] {
+    pub(crate) fn steps(&self) -> &[EnforcedLimit] {
         &self.plan.steps
     }
 }

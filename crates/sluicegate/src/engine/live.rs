@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{Gate, GateLevels, Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Gate, GateLevels, Mode};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::rule::{Consistency, Limits, Overflow, RuleConfig};
@@ -303,7 +303,7 @@ pub(super) fn check_all(rules: &RuleSet) -> Result<(), LimitError> {
         let limits = limits_of(written);
         check_count(limits.len()).map_err(in_rule)?;
         for limit in limits {
-            Step::new(limit.at(Timestamp::EPOCH), written.mode).map_err(in_rule)?;
+            EnforcedLimit::new(limit.at(Timestamp::EPOCH), written.mode).map_err(in_rule)?;
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sluicegate_core::change::Keep;
-use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::{LimitConfig, continued};
 
@@ -39,7 +39,7 @@ impl Section for Inner {
 
 /// The rules that a state was written under, and how they lead to those of today.
 struct Written {
-    steps: Vec<Step>,
+    steps: Vec<EnforcedLimit>,
     from: Vec<Option<usize>>,
     same: bool,
 }
@@ -50,8 +50,9 @@ impl Inner {
         let rule = self.rule.read().clone();
         let plan = rule.plan_at(now);
         let written = |mode: Mode, limits: Vec<LimitConfig>| {
-            let steps = limits.iter().filter_map(|limit| Step::new(limit.at(now), mode).ok());
-            let steps: Vec<Step> = steps.collect();
+            let steps =
+                limits.iter().filter_map(|limit| EnforcedLimit::new(limit.at(now), mode).ok());
+            let steps: Vec<EnforcedLimit> = steps.collect();
             let from = continued(&rule.limits, &limits);
             let same = limits == rule.limits && mode == rule.mode;
             Written { same, from, steps }

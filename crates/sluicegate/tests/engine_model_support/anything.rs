@@ -14,7 +14,7 @@ use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
 use sluicegate_core::algorithm::warm_up::WarmUp;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{GateLevels, Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, GateLevels, Mode};
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::calendar::{Calendar, CalendarUnit};
@@ -391,7 +391,8 @@ fn tidy_rule(rule: &mut RuleConfig, names: &mut Vec<Box<str>>) {
         None => true,
     };
     *limits = limits.iter().filter(|limit| keep(limit)).cloned().collect();
-    let fits = |limit: &LimitConfig| Step::new(limit.at(Timestamp::EPOCH), rule.mode).is_ok();
+    let fits =
+        |limit: &LimitConfig| EnforcedLimit::new(limit.at(Timestamp::EPOCH), rule.mode).is_ok();
     if !limits.iter().all(fits) {
         rule.mode = Mode::Hard;
     }

@@ -8,7 +8,7 @@ use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::change::Keep;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{Gate, Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Gate, Mode};
 use sluicegate_core::op::Op;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
@@ -262,7 +262,7 @@ impl Model {
             }
         } else {
             let op = self.op(want, each.iter().map(|(_, cost)| *cost).max().unwrap());
-            let plans: Vec<Vec<Step>> =
+            let plans: Vec<Vec<EnforcedLimit>> =
                 each.iter().map(|(who, _)| steps(&rule(who).1, rule(who).0, now)).collect();
             let open: Vec<bool> =
                 each.iter().map(|(who, _)| self.is_open(&who.0, &rule(who).1, now)).collect();
@@ -393,7 +393,7 @@ impl Model {
     pub fn advanced(&mut self, now: Timestamp) {
         let placed = all(&self.domains);
         let mut latest = self.ran_out;
-        let mut look = |steps: &[Step], account: &Account| {
+        let mut look = |steps: &[EnforcedLimit], account: &Account| {
             for (step, (plain, boost)) in steps.iter().zip(account.clone().into_states().unwrap()) {
                 let boost = step.boost().map(|limit| limit.expires_at(&boost));
                 for ends in [Some(step.limit().expires_at(&plain)), boost].into_iter().flatten() {
@@ -430,7 +430,7 @@ fn of_lasting(domains: &[Domain], lasting: &Lasting) -> (usize, RuleConfig) {
 }
 
 /// The limits of a rule at a moment.
-fn steps(rule: &RuleConfig, number: usize, now: Timestamp) -> Vec<Step> {
+fn steps(rule: &RuleConfig, number: usize, now: Timestamp) -> Vec<EnforcedLimit> {
     match &rule.limits {
         Limits::Unlimited => vec![Limit::Unlimited],
         Limits::Envoy { requests_per_unit, unit } => {
@@ -439,13 +439,13 @@ fn steps(rule: &RuleConfig, number: usize, now: Timestamp) -> Vec<Step> {
         Limits::Native(limits) => limits.iter().map(|limit| limit.at(now)).collect(),
     }
     .into_iter()
-    .map(|limit| Step::new(limit, rule.mode).unwrap().of_rule(number))
+    .map(|limit| EnforcedLimit::new(limit, rule.mode).unwrap().of_rule(number))
     .collect()
 }
 
-fn tally(most: u32, unit: Unit) -> Step {
+fn tally(most: u32, unit: Unit) -> EnforcedLimit {
     let tally = Tally::new(u64::from(most), unit.span()).unwrap();
-    Step::new(Limit::Tally(tally), Mode::Hard).unwrap()
+    EnforcedLimit::new(Limit::Tally(tally), Mode::Hard).unwrap()
 }
 
 /// Limits are matched by name, nameless ones by their place.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use sluicegate_core::arithmetic::EXACT_MAX;
-use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Mode};
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn check(text: &str) -> Option<usize> {
                 [Timestamp::EPOCH, Timestamp::from_micros(1_800_000_000_000_000), Timestamp::MAX]
             {
                 for limit in &limits {
-                    assert!(Step::new(limit.at(now), Mode::Hard).is_ok());
+                    assert!(EnforcedLimit::new(limit.at(now), Mode::Hard).is_ok());
                 }
             }
             Some(limits.len())

@@ -32,12 +32,12 @@ use crate::time::{Span, Timestamp};
 /// use sluicegate_core::account::{Account, Moment};
 /// use sluicegate_core::algorithm::tally::Tally;
 /// use sluicegate_core::limit::Limit;
-/// use sluicegate_core::mode::{Mode, Step};
+/// use sluicegate_core::mode::{Mode, EnforcedLimit};
 /// use sluicegate_core::op::Op;
 /// use sluicegate_core::time::{Span, Timestamp};
 ///
 /// let ten_a_minute = Limit::Tally(Tally::new(10, Span::from_secs(60)).unwrap());
-/// let plan = [Step::new(ten_a_minute, Mode::Hard).unwrap()];
+/// let plan = [EnforcedLimit::new(ten_a_minute, Mode::Hard).unwrap()];
 /// let mut account = Account::default();
 /// let mut allowed = |cost| {
 ///     let hit = Op::Hit { cost, holder: None };

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_core::verdict::{Decision, Verdict};
 
@@ -326,7 +326,7 @@ impl Book {
     fn above(&self) -> u64 {
         let Some(plan) = &self.plan else { return 0 };
         let counts = plan.steps.iter().zip(&self.of);
-        let above = |(step, of): (&Step, &Option<u8>)| {
+        let above = |(step, of): (&EnforcedLimit, &Option<u8>)| {
             let series = self.series.get(usize::from((*of)?))?;
             let most = step.limit().capacity()?;
             let of = |start, used: u64| match start >= self.judged_from {

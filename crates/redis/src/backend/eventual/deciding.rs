@@ -4,7 +4,7 @@ use sluicegate_core::algorithm::Slot;
 use sluicegate_core::algorithm::periodic::StepsState;
 use sluicegate_core::algorithm::sliding_window::CounterState;
 use sluicegate_core::limit::{Limit, State};
-use sluicegate_core::mode::Step;
+use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Decision, Outcome, Verdict, judge};
 
@@ -25,7 +25,7 @@ pub(super) enum Asked {
 /// What all steps say. `of` tells in which series each counts.
 #[inline]
 pub(super) fn decide(
-    steps: &[Step],
+    steps: &[EnforcedLimit],
     of: &[Option<u8>],
     series: &[Series],
     asked: Asked,
@@ -68,7 +68,7 @@ pub(super) fn decide(
 
 /// What each step says on its own to a cost.
 pub(super) fn each(
-    steps: &[Step],
+    steps: &[EnforcedLimit],
     of: &[Option<u8>],
     series: &[Series],
     cost: u64,

@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::lease::Leases;
-use sluicegate_core::mode::Step;
+use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
 use tokio::sync::mpsc;
@@ -217,7 +217,13 @@ impl Inner {
 }
 
 /// How an account stands if everything that is held were given back, and what each that is spent changes.
-fn view(account: &Account, steps: &[Step], held: u64, now: Timestamp, heard: Timestamp) -> View {
+fn view(
+    account: &Account,
+    steps: &[EnforcedLimit],
+    held: u64,
+    now: Timestamp,
+    heard: Timestamp,
+) -> View {
     let look = |account: &mut Account| {
         let said = account.apply(steps, Op::Peek { cost: 0 }, Moment::at(now));
         said.map_or(UNCOUNTED, |answer| answer.verdict)

@@ -3,7 +3,7 @@
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::op::Op;
 use sluicegate_rules::unit::Unit;
 use sluicegate_testkit::redis::{Cluster, Single};
@@ -92,7 +92,7 @@ async fn says_what_the_core_says() {
     let counters = EnvoyCounters::new(link(server.url()), None, plain());
     let steps = [(Unit::Second, 3), (Unit::Minute, 7), (Unit::Day, 40)].map(|(unit, most)| {
         let tally = Limit::Tally(Tally::new(u64::from(most), unit.span()).unwrap());
-        (unit, most, Step::new(tally, Mode::Hard).unwrap(), Account::default())
+        (unit, most, EnforcedLimit::new(tally, Mode::Hard).unwrap(), Account::default())
     });
     let (mut steps, mut now, mut chance) = (steps, at(NOW_S), 7_u64);
     let mut denied = 0;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use sluicegate_core::account::Account;
 use sluicegate_core::limit::{Limit, State};
-use sluicegate_core::mode::Step;
+use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::time::Timestamp;
 
 pub(crate) use fast_path::{Short, word_of};
@@ -292,7 +292,7 @@ fn column(step: usize) -> u64 {
 }
 
 /// All columns of a plan, with the limit that each belongs to.
-fn columns(steps: &[Step]) -> impl Iterator<Item = (&Limit, u64)> {
+fn columns(steps: &[EnforcedLimit]) -> impl Iterator<Item = (&Limit, u64)> {
     steps.iter().enumerate().flat_map(|(index, step)| {
         let boost = step.boost().map(|limit| (limit, column(index) + 1));
         std::iter::once((step.limit(), column(index))).chain(boost)

@@ -10,7 +10,7 @@ mod upkeep;
 
 use sluicegate_core::change::Keep;
 use sluicegate_core::limit::{Limit, State};
-use sluicegate_core::mode::Step;
+use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::packed::Packed;
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_core::verdict::{Decision, Outcome, Verdict};
@@ -158,7 +158,7 @@ impl Shard {
         let Wanted { name, terms, cost, now } = wanted;
         let bucket = terms.bucket();
         let mut state = self.state_under(seat, terms, &bucket, now);
-        *verdict = Verdict::of_one(&Step::hard(bucket).hit_alone(&mut state, cost, now));
+        *verdict = Verdict::of_one(&EnforcedLimit::hard(bucket).hit_alone(&mut state, cost, now));
         if state == State::New {
             // Also where it has run out: should the clock step back, it would be live again.
             self.forget(store, name);

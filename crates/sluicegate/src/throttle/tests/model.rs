@@ -6,7 +6,7 @@ use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::algorithm::token_bucket::TokenBucket;
 use sluicegate_core::change::Keep;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{Mode, Step};
+use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::op::Op;
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::{Span, Timestamp};
@@ -16,7 +16,7 @@ use super::Terms;
 
 #[derive(Default)]
 pub(super) struct Model {
-    keys: HashMap<u64, (Account, Vec<Step>)>,
+    keys: HashMap<u64, (Account, Vec<EnforcedLimit>)>,
 }
 
 impl Model {
@@ -35,8 +35,8 @@ impl Model {
     }
 }
 
-fn plan(terms: &Terms) -> Vec<Step> {
+fn plan(terms: &Terms) -> Vec<EnforcedLimit> {
     let rate = Rate::new(terms.count(), Span::from_secs(terms.period_s())).unwrap();
     let bucket = TokenBucket::new(rate, terms.limit()).unwrap();
-    vec![Step::new(Limit::TokenBucket(bucket), Mode::Hard).unwrap()]
+    vec![EnforcedLimit::new(Limit::TokenBucket(bucket), Mode::Hard).unwrap()]
 }
