@@ -11,7 +11,7 @@ pub use crate::engine::check::{Manner, Want, first_alike, most_of};
 pub use crate::engine::live::{Kept, decides_here, limits_of, tally};
 pub use crate::limiter::{Asked, ask_each};
 pub use crate::memory::UNCOUNTED;
-pub use crate::plan::{Plan, Rule};
+pub use crate::plan::{ResolvedRule, Rule};
 
 /// State that a backend attaches to a rule, created on first use.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use sluicegate_core::limit::{Limit, State};
-use sluicegate_core::mode::{Mode, EnforcedLimit};
+use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::packed::WholeBucket;
 use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::{Span, Timestamp};
@@ -31,14 +31,14 @@ pub struct Rule {
     /// Which rule of a request it is: in the shadow, the limits of one are counted together and apart from those of others.
     number: usize,
     /// The plan that was last worked out, so that shards share it.
-    latest: Mutex<Weak<Plan>>,
+    latest: Mutex<Weak<ResolvedRule>>,
     /// State of the backend.
     extension: Extension,
 }
 
 /// A rule as it stands during some time: for ever, unless a calendar is among its limits.
 #[derive(Debug)]
-pub struct Plan {
+pub struct ResolvedRule {
     /// The rule.
     pub rule: Arc<Rule>,
     /// Its limits at this time, each with its mode.
@@ -101,12 +101,12 @@ impl Rule {
     }
 
     /// The plan at `now`.
-    pub fn plan_at(self: &Arc<Self>, now: Timestamp) -> Arc<Plan> {
+    pub fn plan_at(self: &Arc<Self>, now: Timestamp) -> Arc<ResolvedRule> {
         let mut latest = self.latest.lock();
         if let Some(plan) = latest.upgrade().filter(|plan| plan.holds_at(now)) {
             return plan;
         }
-        let plan = Arc::new(Plan::new(self.clone(), now));
+        let plan = Arc::new(ResolvedRule::new(self.clone(), now));
         *latest = Arc::downgrade(&plan);
         plan
     }
@@ -149,9 +149,9 @@ pub(crate) fn new_number() -> usize {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-// === impl Plan ===
+// === impl ResolvedRule ===
 
-impl Plan {
+impl ResolvedRule {
     fn new(rule: Arc<Rule>, now: Timestamp) -> Self {
         let mut from = Timestamp::EPOCH;
         let mut until = Timestamp::MAX;
@@ -163,7 +163,9 @@ impl Plan {
                 until = until.min(end);
             }
             // The mode fitted when the rule was made, and a calendar's edges do not change that.
-            steps.extend(EnforcedLimit::new(stands, rule.mode).map(|step| step.of_rule(rule.number)));
+            steps.extend(
+                EnforcedLimit::new(stands, rule.mode).map(|step| step.of_rule(rule.number)),
+            );
         }
         let short = steps.iter().map(|step| step.plain_cost_max().unwrap_or(0)).min();
         let short_cost_max = short.unwrap_or(0);

@@ -18,12 +18,12 @@ use sluicegate_rules::limit::{LimitConfig, names};
 
 use crate::call::{Call, CallError, Script};
 use crate::connection::Link;
-use sluicegate::backend::{Plan, Rule};
+use sluicegate::backend::{ResolvedRule, Rule};
 
 /// A plan, with what a script is told of it.
 #[derive(Debug)]
 pub(crate) struct ScriptRule {
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) plan: Arc<ResolvedRule>,
     pub(crate) params: Sheet,
     /// The epoch of the link, and one, at which it was left in the store; 0 if it was not yet.
     published_at: AtomicU64,
@@ -70,7 +70,7 @@ impl ScriptRule {
         charter
     }
 
-    pub(crate) fn new(plan: Arc<Plan>) -> Self {
+    pub(crate) fn new(plan: Arc<ResolvedRule>) -> Self {
         let params = Sheet::named(&plan.steps, plan.rule.limits.iter().map(LimitConfig::name));
         Self { plan, params, published_at: AtomicU64::new(0) }
     }

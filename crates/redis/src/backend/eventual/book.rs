@@ -10,7 +10,7 @@ use sluicegate_core::verdict::{Decision, Verdict};
 use super::deciding::{self, Asked};
 use super::series::Series;
 use super::store_time::StoreTime;
-use sluicegate::backend::{Plan, Rule};
+use sluicegate::backend::{ResolvedRule, Rule};
 
 use crate::script::RuleScripts;
 use crate::sync::{SeriesCounts, SyncOp, SyncReply};
@@ -25,7 +25,7 @@ const SYNCS: usize = 4;
 #[derive(Debug)]
 pub(super) struct Book {
     rule: Arc<Rule>,
-    plan: Option<Arc<Plan>>,
+    plan: Option<Arc<ResolvedRule>>,
     series: Box<[Series]>,
     /// In which series each limit counts.
     of: Box<[Option<u8>]>,

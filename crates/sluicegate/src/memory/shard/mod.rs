@@ -29,7 +29,7 @@ use super::budget::Budget;
 use super::slab::{Slab, Whole};
 use super::table::{Seat, Table};
 use super::word::{Content, Epoch, Since, Word};
-use crate::plan::Plan;
+use crate::plan::ResolvedRule;
 
 /// A shard, under its lock.
 ///
@@ -38,7 +38,7 @@ use crate::plan::Plan;
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Shard {
-    plan: Arc<Plan>,
+    plan: Arc<ResolvedRule>,
     /// What the times in the table count from.
     epoch: Epoch,
     table: Table,
@@ -68,7 +68,7 @@ const COLUMN_BITS: u32 = 8;
 // === impl Shard ===
 
 impl Shard {
-    pub(crate) fn new(plan: Arc<Plan>, now: Timestamp) -> Self {
+    pub(crate) fn new(plan: Arc<ResolvedRule>, now: Timestamp) -> Self {
         Self {
             plan,
             epoch: Epoch::around(now),
@@ -81,7 +81,7 @@ impl Shard {
 
     /// The plan at `now`, which becomes that of the shard.
     #[inline]
-    pub(crate) fn plan_at(&mut self, now: Timestamp) -> &Arc<Plan> {
+    pub(crate) fn plan_at(&mut self, now: Timestamp) -> &Arc<ResolvedRule> {
         if !self.plan.holds_at(now) {
             self.plan = self.plan.rule.plan_at(now);
         }
@@ -90,7 +90,7 @@ impl Shard {
 
     /// The same, where there is time to look after the table too: when the clock is far from where it was, because it was set or
     /// because years have passed, times are counted anew from here.
-    pub(crate) fn plan_with_care(&mut self, budget: &Budget, now: Timestamp) -> &Arc<Plan> {
+    pub(crate) fn plan_with_care(&mut self, budget: &Budget, now: Timestamp) -> &Arc<ResolvedRule> {
         if !self.epoch.suits(now) {
             self.count_from(budget, Epoch::around(now), now);
         }
@@ -98,7 +98,7 @@ impl Shard {
     }
 
     /// The plan at `now`, without a trace.
-    pub(crate) fn plan_to_look(&self, now: Timestamp) -> Arc<Plan> {
+    pub(crate) fn plan_to_look(&self, now: Timestamp) -> Arc<ResolvedRule> {
         if self.plan.holds_at(now) { self.plan.clone() } else { self.plan.rule.plan_at(now) }
     }
 
@@ -121,7 +121,7 @@ impl Shard {
     }
 
     /// A copy of an account, under the plan of that time.
-    pub(crate) fn look(&self, plan: &Plan, hash: u64, now: Timestamp) -> Account {
+    pub(crate) fn look(&self, plan: &ResolvedRule, hash: u64, now: Timestamp) -> Account {
         let since = self.epoch.since(now);
         if let Some(Whole::Account(account)) = self.whole(hash, 0, since) {
             return (**account).clone();

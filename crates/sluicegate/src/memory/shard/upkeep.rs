@@ -10,7 +10,7 @@ use sluicegate_rules::limit::continued;
 
 use super::{Budget, COLUMN_BITS, Shard, Slab, Touched, Whole, columns};
 use crate::memory::word::{Content, Epoch, Since, Word};
-use crate::plan::{Plan, Rule};
+use crate::plan::{ResolvedRule, Rule};
 
 /// The fewest operations between two looks for memory to give back.
 pub(super) const SWEEP_EVERY_MIN: u32 = 1_024;
@@ -130,7 +130,13 @@ impl Shard {
     }
 
     /// Moves every identity to another plan, which becomes that of the shard.
-    pub(crate) fn change(&mut self, budget: &Budget, new: &Arc<Plan>, keep: Keep, now: Timestamp) {
+    pub(crate) fn change(
+        &mut self,
+        budget: &Budget,
+        new: &Arc<ResolvedRule>,
+        keep: Keep,
+        now: Timestamp,
+    ) {
         let old = self.plan_with_care(budget, now).clone();
         let from = continued(&new.rule.limits, &old.rule.limits);
         let mut all = self.take_all(now);
@@ -189,6 +195,6 @@ impl Shard {
 }
 
 /// The limit that a lane of this name belongs to.
-fn limit_of(plan: &Plan, name: u64) -> Option<&Limit> {
+fn limit_of(plan: &ResolvedRule, name: u64) -> Option<&Limit> {
     columns(&plan.steps).find(|(_, column)| *column == name & COLUMN_MASK).map(|(limit, _)| limit)
 }

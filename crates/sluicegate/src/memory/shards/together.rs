@@ -11,7 +11,7 @@ use super::{Answered, Padded, SHARED, Shards, UNCOUNTED, denied};
 use crate::memory::Overflow;
 use crate::memory::shard::{Known, Shard, Touched};
 use crate::memory::sync::MutexGuard;
-use crate::plan::{Plan, Rule};
+use crate::plan::{ResolvedRule, Rule};
 
 /// One identity of a request.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +31,7 @@ struct Seated<'a> {
     target: Target<'a>,
     /// Which of the locks it is behind.
     lock: usize,
-    plan: Arc<Plan>,
+    plan: Arc<ResolvedRule>,
     account: Account,
     reserved: bool,
     /// How many steps all those have together who were named before it.
