@@ -1,20 +1,20 @@
-//! The guide: all that a limiter does, a page at a time.
+//! The guide: every feature of the limiter, one page each.
 //!
-//! Read from the top, or take the page you need. The tests run every example.
+//! The tests run every example.
 //!
-//! | page | what is on it |
+//! | page | content |
 //! |---|---|
-//! | [`first_steps`] | which algorithm, what a verdict says, costs |
-//! | [`several`] | several limits as one, several limiters as one |
-//! | [`waiting`] | waiting for a turn, so many at a time |
+//! | [`first_steps`] | choosing an algorithm, reading a verdict, costs |
+//! | [`several`] | several limits, several limiters |
+//! | [`waiting`] | waiting for admission, limiting concurrency |
 //! | [`settling`] | reserve and commit, refunds, bonuses, debts |
-//! | [`rules`] | rules for requests: who is under which limits; files of them |
-//! | [`changing`] | other limits while everybody goes on; limits in the shadow |
-//! | [`testing`] | your own code under test; metrics |
-//! | [`many`] | batches, memory, snapshots |
-#![cfg_attr(feature = "tower", doc = "| [`http`] | axum, tonic, and by hand |")]
+//! | [`rules`] | limits for requests by rules, rules files |
+//! | [`changing`] | changing limits at runtime, shadow mode |
+//! | [`testing`] | testing your own code, metrics |
+//! | [`many`] | batches, memory usage, snapshots |
+#![cfg_attr(feature = "tower", doc = "| [`http`] | axum, tonic, and responses without tower |")]
 //!
-//! What each answer means to the last microsecond is in
+//! Every decision is defined to the microsecond in
 //! [SEMANTICS.md](https://github.com/sluicegate/sluicegate/blob/main/docs/SEMANTICS.md).
 
 #[doc = include_str!("guide/changing.md")]
