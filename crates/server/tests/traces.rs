@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
+use std::fmt::Debug;
 use std::future::{pending, ready};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -10,6 +13,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use axum::routing::post;
+use axum::serve::Listener;
 use http_body_util::{BodyExt, Full};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -17,15 +21,19 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
 use prost::Message;
+use rustls::ServerConfig;
+use rustls::pki_types::PrivatePkcs8KeyDer;
 use sluicegate::{Engine, Timestamp, rules_of};
 use sluicegate_server::EXAMPLE_RULES;
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{Options as HttpOptions, Peer, router};
 use sluicegate_server::rls::options::Options as RlsOptions;
 use sluicegate_server::rls::service::Service;
-use sluicegate_server::traces::{Options, Protocol, Tracer, export, start};
-use tokio::net::TcpListener;
+use sluicegate_server::traces::{Options, Protocol, Tracer, start};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tower::ServiceExt;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -43,6 +51,33 @@ impl Collector {
     async fn start(status: StatusCode, grpc_status: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        Self::serve(listener, endpoint, status, grpc_status)
+    }
+
+    /// Over TLS, with the certificate to trust in PEM.
+    async fn start_tls() -> (Self, String) {
+        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = PrivatePkcs8KeyDer::from(pair.signing_key.serialize_der());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![pair.cert.der().clone()], key.into())
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+        let listener = TlsListener(listener, TlsAcceptor::from(Arc::new(config)));
+        (Self::serve(listener, endpoint, StatusCode::OK, "0"), pair.cert.pem())
+    }
+
+    fn serve<L: Listener<Addr: Debug>>(
+        listener: L,
+        endpoint: String,
+        status: StatusCode,
+        grpc_status: &'static str,
+    ) -> Self {
         let (sender, got) = mpsc::unbounded_channel();
         let http = async move |State(got): State<Got>, headers: HeaderMap, body: Bytes| {
             got.send((headers, ExportTraceServiceRequest::decode(body).unwrap())).unwrap();
@@ -85,6 +120,26 @@ impl Collector {
     }
 }
 
+struct TlsListener(TcpListener, TlsAcceptor);
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        loop {
+            let (stream, peer) = self.0.accept().await.unwrap();
+            if let Ok(stream) = self.1.accept(stream).await {
+                return (stream, peer);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
 fn spans(request: ExportTraceServiceRequest) -> Vec<Span> {
     let [resource] = <[_; 1]>::try_from(request.resource_spans).unwrap();
     let [scope] = <[_; 1]>::try_from(resource.scope_spans).unwrap();
@@ -115,17 +170,16 @@ async fn a_span_as_it_arrives() {
             resource: vec![("service.name".to_owned(), "limits".to_owned())],
             ..collector.options()
         };
-        let (tracer, exporter) = start(options);
-        let exporting = tokio::spawn(export(exporter, pending()));
+        let (tracer, exporter) = start(options).unwrap();
+        let exporting = tokio::spawn(exporter.run(pending()));
 
         let (begun, ended) = (Timestamp::from_micros(7_000_000), Timestamp::from_micros(7_000_025));
         let call = headers(&[("traceparent", PARENT)]);
         let mut span = tracer.begin("ShouldRateLimit", &call, begun).unwrap();
         span.set("domain", "shop");
-        span.set("descriptors", 0_usize);
-        span.set("off", -1_i64);
-        span.set("allowed", false);
-        span.set("long", "é".repeat(1_000));
+        span.set_int("descriptors", 0);
+        span.set_int("off", -1);
+        span.set("long", &"é".repeat(1_000));
         span.end(ended);
         let mut failed = tracer.begin("POST /v1/check", &HeaderMap::new(), ended).unwrap();
         failed.fail("no rules");
@@ -146,14 +200,13 @@ async fn a_span_as_it_arrives() {
             (span.start_time_unix_nano, span.end_time_unix_nano),
             (7_000_000_000, 7_000_025_000)
         );
-        assert_eq!(span.status, None);
+        assert_eq!(span.status.unwrap().code(), SpanStatus::Unset);
         let told =
             span.attributes.into_iter().map(|one| (one.key, one.value.unwrap().value.unwrap()));
         let expected = [
             ("domain".to_owned(), Value::StringValue("shop".to_owned())),
             ("descriptors".to_owned(), Value::IntValue(0)),
             ("off".to_owned(), Value::IntValue(-1)),
-            ("allowed".to_owned(), Value::BoolValue(false)),
             ("long".to_owned(), Value::StringValue("é".repeat(128))),
         ];
         assert_eq!(told.collect::<Vec<_>>(), expected);
@@ -171,9 +224,34 @@ async fn a_span_as_it_arrives() {
 }
 
 #[tokio::test]
+async fn https() {
+    for protocol in [Protocol::Http, Protocol::Grpc] {
+        let (mut collector, pem) = Collector::start_tls().await;
+        let name = format!("sluicegate-{}-collector-{protocol:?}.crt", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, pem).unwrap();
+        let trusting = Options { protocol, certificate: Some(path.clone()), ..collector.options() };
+        let (tracer, exporter) = start(trusting).unwrap();
+        say(&tracer, 3);
+        exporter.run(ready(())).await;
+        assert_eq!(collector.batch().await.len(), 3);
+        assert_eq!((tracer.exported(), tracer.lost()), (3, 0), "{protocol:?}");
+        std::fs::remove_file(&path).unwrap();
+        // Without that file the certificate is not trusted.
+        let (tracer, exporter) = start(Options { protocol, ..collector.options() }).unwrap();
+        say(&tracer, 3);
+        exporter.run(ready(())).await;
+        assert_eq!((tracer.exported(), tracer.lost()), (0, 3), "{protocol:?}");
+        let missing = Options { protocol, certificate: Some(path), ..collector.options() };
+        assert!(start(missing).unwrap_err().to_string().contains("No such file"));
+    }
+}
+
+#[tokio::test]
 async fn whoever_began_the_trace_decides() {
     let sampled = |rate, list: &[(&'static str, &'static str)]| {
-        let (tracer, _exporter) = start(Options { sampling_rate: rate, ..Options::default() });
+        let (tracer, _exporter) =
+            start(Options { sampling_rate: rate, ..Options::default() }).unwrap();
         tracer.begin("x", &headers(list), Timestamp::EPOCH).is_some()
     };
     let no = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
@@ -186,9 +264,9 @@ async fn whoever_began_the_trace_decides() {
 #[tokio::test]
 async fn spans_are_sent_in_batches_and_the_rest_at_the_end() {
     let mut collector = Collector::start(StatusCode::OK, "0").await;
-    let (tracer, exporter) = start(Options { batch_max: 4, ..collector.options() });
+    let (tracer, exporter) = start(Options { batch_max: 4, ..collector.options() }).unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let exporting = tokio::spawn(export(exporter, async { drop(stopped.await) }));
+    let exporting = tokio::spawn(exporter.run(async { drop(stopped.await) }));
     say(&tracer, 10);
     assert_eq!(collector.batch().await.len(), 4);
     assert_eq!(collector.batch().await.len(), 4);
@@ -204,8 +282,9 @@ async fn spans_are_sent_in_batches_and_the_rest_at_the_end() {
 #[tokio::test]
 async fn a_single_span_is_sent_when_its_time_has_come() {
     let mut collector = Collector::start(StatusCode::OK, "0").await;
-    let (tracer, exporter) = start(Options { delay: Duration::ZERO, ..collector.options() });
-    let exporting = tokio::spawn(export(exporter, pending()));
+    let (tracer, exporter) =
+        start(Options { delay: Duration::ZERO, ..collector.options() }).unwrap();
+    let exporting = tokio::spawn(exporter.run(pending()));
     say(&tracer, 1);
     assert_eq!(collector.batch().await.len(), 1);
     exporting.abort();
@@ -214,10 +293,10 @@ async fn a_single_span_is_sent_when_its_time_has_come() {
 #[tokio::test]
 async fn what_does_not_fit_is_counted() {
     let mut collector = Collector::start(StatusCode::OK, "0").await;
-    let (tracer, exporter) = start(Options { queue_max: 2, ..collector.options() });
+    let (tracer, exporter) = start(Options { queue_max: 2, ..collector.options() }).unwrap();
     say(&tracer, 5);
     assert_eq!(tracer.lost(), 3);
-    export(exporter, ready(())).await;
+    exporter.run(ready(())).await;
     assert_eq!(collector.batch().await.len(), 2);
     assert_eq!((tracer.exported(), tracer.lost()), (2, 3));
 }
@@ -226,17 +305,17 @@ async fn what_does_not_fit_is_counted() {
 async fn what_the_collector_does_not_take_is_counted() {
     let busy = Collector::start(StatusCode::SERVICE_UNAVAILABLE, "14").await;
     for protocol in [Protocol::Http, Protocol::Grpc] {
-        let (tracer, exporter) = start(Options { protocol, ..busy.options() });
+        let (tracer, exporter) = start(Options { protocol, ..busy.options() }).unwrap();
         say(&tracer, 3);
-        export(exporter, ready(())).await;
+        exporter.run(ready(())).await;
         assert_eq!((tracer.exported(), tracer.lost()), (0, 3), "{protocol:?}");
     }
     // Nobody listens where somebody has just listened.
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let endpoint = Some(format!("http://{gone}/v1/traces").parse().unwrap());
-    let (tracer, exporter) = start(Options { endpoint, ..Options::default() });
+    let (tracer, exporter) = start(Options { endpoint, ..Options::default() }).unwrap();
     say(&tracer, 3);
-    export(exporter, ready(())).await;
+    exporter.run(ready(())).await;
     assert_eq!((tracer.exported(), tracer.lost()), (0, 3));
 }
 
@@ -254,10 +333,10 @@ async fn the_end_does_not_wait_for_a_collector_that_hangs() {
             flush: Duration::from_millis(20),
             ..Options::default()
         };
-        let (tracer, exporter) = start(options);
+        let (tracer, exporter) = start(options).unwrap();
         say(&tracer, 5);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let exporting = tokio::spawn(export(exporter, async { drop(stopped.await) }));
+        let exporting = tokio::spawn(exporter.run(async { drop(stopped.await) }));
         // The first batch is on its way when it is told to stop.
         let (_connection, _) = listener.accept().await.unwrap();
         stop.send(()).unwrap();
@@ -270,8 +349,8 @@ async fn the_end_does_not_wait_for_a_collector_that_hangs() {
 #[tokio::test]
 async fn what_a_proxy_asks_is_a_span() {
     let mut collector = Collector::start(StatusCode::OK, "0").await;
-    let (tracer, exporter) = start(Options { batch_max: 1, ..collector.options() });
-    tokio::spawn(export(exporter, pending()));
+    let (tracer, exporter) = start(Options { batch_max: 1, ..collector.options() }).unwrap();
+    tokio::spawn(exporter.run(pending()));
     let health = Health::default();
     health.rules_loaded(1);
     let engine = Engine::new(rules_of(EXAMPLE_RULES).unwrap()).unwrap();

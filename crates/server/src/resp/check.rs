@@ -48,7 +48,7 @@ pub(super) async fn judge(
     let judged = judged(want, args, shared, now, checked, span.as_mut()).await;
     if let Some(mut span) = span {
         if let Err(refusal) = &judged {
-            span.fail(refusal.to_string());
+            span.fail(&refusal.to_string());
         }
         span.end(service.engine().now());
     }

@@ -55,7 +55,7 @@ pub(super) async fn wait(command: Owned, service: Service) -> Result<Answer, Ref
     let now = service.engine().now();
     if let Some(mut span) = span {
         if let Err(refusal) = &waited {
-            span.fail(refusal.to_string());
+            span.fail(&refusal.to_string());
         }
         span.end(now);
     }

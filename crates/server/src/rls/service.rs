@@ -334,7 +334,7 @@ impl Service {
         }
         if let Some(span) = span {
             span.set("ratelimit.domain", ask.domain);
-            span.set("ratelimit.descriptors", ask.descriptors.len() as i64);
+            span.set_int("ratelimit.descriptors", ask.descriptors.len() as i64);
             self.tell_span(span, &rules, &scratch.checked, code);
         }
         if code == Code::OverLimit {
@@ -353,7 +353,7 @@ impl Service {
     ) {
         span.set("ratelimit.code", if code == Code::Ok { "OK" } else { "OVER_LIMIT" });
         if let Some(rule) = self.denied_by(rules, checked).filter(|_| code == Code::OverLimit) {
-            span.set("ratelimit.denied_by", rule);
+            span.set("ratelimit.denied_by", &rule);
         }
     }
 

@@ -38,7 +38,7 @@ use crate::resp;
 use crate::rls::service::Service;
 use crate::settings::{self, GrpcAddress, Settings};
 use crate::tls::{Tls, TlsEvent};
-use crate::traces::{self, Exporter, Tracer};
+use crate::traces::{self, Exporter};
 
 /// A service that has its rules and its addresses, and does not answer yet.
 #[derive(Debug)]
@@ -90,10 +90,9 @@ impl Server {
         let engine = engine.map_err(|error| broken("make an engine", error))?;
         let health =
             if settings.needs_a_domain { Health::with_a_domain() } else { Health::default() };
-        let (tracer, exporter) = match settings.traces.clone().map(traces::start) {
-            Some((tracer, exporter)) => (tracer, Some(exporter)),
-            None => (Tracer::off(), None),
-        };
+        let traces = settings.traces.clone().map(traces::start).transpose();
+        let (tracer, exporter) = traces.map_err(|error| broken("export traces", error))?.unzip();
+        let tracer = tracer.unwrap_or_default();
         let holds = Holds::with(settings.reservations_max, settings.waiting_max);
         let options = settings.rls.clone();
         let service = match &settings.store {
@@ -230,7 +229,7 @@ impl Server {
         };
         let exported = async {
             if let Some(exporter) = exporter {
-                traces::export(exporter, stopped()).await;
+                exporter.run(stopped()).await;
             }
         };
         let served = tokio::select! {

@@ -7,6 +7,7 @@ pub(crate) mod go;
 mod shown;
 mod store;
 mod strangers;
+mod traces;
 mod vars;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,7 +22,6 @@ use crate::memory::MemoryBudget;
 use crate::rls::options::{HeaderNames, Options, RefundPolicy};
 use crate::tls;
 use crate::token::Token;
-use crate::traces;
 pub use store::{EnvoyKeys, RedisServer, RedisSettings, RedisTls, Secret, Store};
 use vars::Reader;
 pub use vars::Vars;
@@ -100,7 +100,7 @@ pub struct Settings {
     /// What is logged.
     pub log: logs::Options,
     /// Where traces go, if anywhere.
-    pub traces: Option<traces::Options>,
+    pub traces: Option<crate::traces::Options>,
 }
 
 /// Where Envoy asks.
@@ -246,7 +246,7 @@ impl Settings {
             snapshot_every,
             identities_max,
             log: log(read),
-            traces: traces(read),
+            traces: traces::read(read),
         }
     }
 
@@ -428,18 +428,6 @@ fn log(read: &mut Reader<'_>) -> logs::Options {
         format: read.choice("SLUICEGATE_LOG_FORMAT", &formats).or(format).unwrap_or_default(),
         per_second: per_second.and_then(|number| number.try_into().ok()).unwrap_or(100),
     }
-}
-
-/// Our own name is where the collector is, and switches them on.
-fn traces(read: &mut Reader<'_>) -> Option<traces::Options> {
-    let own = read.text("SLUICEGATE_TRACES");
-    let variable = |name: &str| match (name, own) {
-        ("TRACING_ENABLED", Some(_)) => Some("true".to_owned()),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", Some(endpoint)) => Some(endpoint.to_owned()),
-        _ => read.text(name).map(str::to_owned),
-    };
-    let options = traces::Options::from_env(variable);
-    options.map_err(|error| read.problems.push(error.to_string())).ok().flatten()
 }
 
 // === impl GrpcAddress ===

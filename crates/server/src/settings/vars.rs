@@ -167,19 +167,28 @@ impl<'a> Reader<'a> {
         self.read(name, &format!("one of {}", words.join(", ")), read)
     }
 
-    /// Reads a text, or tells what it should have been.
+    /// Parses a value, or records what was expected.
     pub(super) fn read<T>(
         &mut self,
         name: &str,
-        should_be: &str,
-        read: impl FnOnce(&str) -> Option<T>,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
         let text = self.vars.get(name)?;
-        let value = read(text.trim());
-        if value.is_none() {
-            let source = self.vars.source(name);
-            self.problems.push(format!("{source}: must be {should_be}, got `{text}`"));
-        }
-        value
+        let parse = |trimmed: &str| {
+            parse(trimmed).ok_or_else(|| format!("must be {expected}, got `{text}`"))
+        };
+        self.check(name, parse)
+    }
+
+    /// Parses a value, or records the parser's error.
+    pub(super) fn check<T>(
+        &mut self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let parsed = parse(self.vars.get(name)?.trim());
+        let source = self.vars.source(name);
+        parsed.map_err(|error| self.problems.push(format!("{source}: {error}"))).ok()
     }
 }

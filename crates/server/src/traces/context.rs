@@ -1,4 +1,4 @@
-//! Which trace a call belongs to, as its headers say, and whether that trace is kept.
+//! Trace context of a call: its headers in W3C or B3 form, and the sampling decision.
 //!
 //! ```text
 //!   traceparent: 00-<trace: 32 hex>-<span: 16 hex>-<flags: 2 hex, 01 is sampled>
@@ -6,16 +6,16 @@
 //!   x-b3-traceid, x-b3-spanid, x-b3-sampled (0 or 1), x-b3-flags (1 is d)
 //! ```
 //!
-//! The first form that is there and valid counts. What is not valid is as if it were not there.
+//! The first valid form counts; invalid headers are ignored.
 
 use http::{HeaderMap, HeaderName};
 
-/// Where a call comes from.
+/// The caller's span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Parent {
     pub(super) trace: Option<u128>,
     pub(super) span: Option<u64>,
-    /// Whether the trace is kept, if whoever began it has decided.
+    /// The caller's sampling decision, if it made one.
     pub(super) sampled: Option<bool>,
 }
 
@@ -26,20 +26,20 @@ const B3_SPAN: HeaderName = HeaderName::from_static("x-b3-spanid");
 const B3_SAMPLED: HeaderName = HeaderName::from_static("x-b3-sampled");
 const B3_FLAGS: HeaderName = HeaderName::from_static("x-b3-flags");
 
-pub(super) fn parent(headers: &HeaderMap) -> Parent {
+pub(super) fn extract(headers: &HeaderMap) -> Parent {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let w3c = text(TRACEPARENT).and_then(w3c);
     let single = || text(B3).and_then(single);
-    w3c.or_else(single).or_else(|| several(text)).unwrap_or_default()
+    w3c.or_else(single).or_else(|| multiple(text)).unwrap_or_default()
 }
 
-/// A new trace is kept if half of its number is below the rate, as OpenTelemetry's samplers have it, so that services agree.
-pub(super) fn keeps(trace: u128, keep_below: u64) -> bool {
-    (trace as u64) >> 1 < keep_below
+/// Samples by trace id as OpenTelemetry's ratio sampler does, so that services agree.
+pub(super) fn is_sampled(trace: u128, sampled_below: u64) -> bool {
+    (trace as u64) >> 1 < sampled_below
 }
 
-/// The number below which traces are kept; everything at 1 or above, nothing at 0 or below.
-pub(super) fn keep_below(rate: f64) -> u64 {
+/// The threshold of a sampling rate.
+pub(super) fn sampled_below(rate: f64) -> u64 {
     const ALL: u64 = 1 << 63;
     if rate >= 1.0 { ALL } else { (rate.max(0.0) * ALL as f64) as u64 }
 }
@@ -49,39 +49,42 @@ fn w3c(text: &str) -> Option<Parent> {
     let (version, trace, span, flags) =
         (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     let is_lower = !text.bytes().any(|byte| byte.is_ascii_uppercase());
-    // A later version may have more behind the flags; this one has not.
+    // Later versions may append fields; version 00 may not.
     let (flags, rest) = flags.split_at_checked(2)?;
     let fits = version != "ff" && is_lower && (rest.is_empty() || version != "00");
     hex(version, 2).filter(|_| fits && (rest.is_empty() || rest.starts_with('-')))?;
     let sampled = hex(flags, 2)? & 1 == 1;
-    Some(Parent { trace: Some(number(trace, 32)?), span: short(span), sampled: Some(sampled) })
-        .filter(|parent| parent.span.is_some())
+    Some(Parent {
+        trace: Some(nonzero_hex(trace, 32)?),
+        span: span_id(span),
+        sampled: Some(sampled),
+    })
+    .filter(|parent| parent.span.is_some())
 }
 
 fn single(text: &str) -> Option<Parent> {
     let mut parts = text.trim().split('-');
     let first = parts.next()?;
     let Some(span) = parts.next() else {
-        return Some(Parent { sampled: Some(decided(first)?), ..Parent::default() });
+        return Some(Parent { sampled: Some(sampling_state(first)?), ..Parent::default() });
     };
     let sampled = match parts.next() {
-        Some(state) => Some(decided(state)?),
+        Some(state) => Some(sampling_state(state)?),
         None => None,
     };
-    Some(Parent { trace: Some(long(first)?), span: Some(short(span)?), sampled })
+    Some(Parent { trace: Some(trace_id(first)?), span: Some(span_id(span)?), sampled })
 }
 
-fn several<'a>(text: impl Fn(HeaderName) -> Option<&'a str>) -> Option<Parent> {
+fn multiple<'a>(text: impl Fn(HeaderName) -> Option<&'a str>) -> Option<Parent> {
     let debug = text(B3_FLAGS).filter(|flags| *flags == "1").map(|_| true);
-    let sampled = debug.or_else(|| text(B3_SAMPLED).and_then(decided));
-    let trace = text(B3_TRACE).and_then(long);
-    // One without the other is neither.
-    let both = trace.zip(text(B3_SPAN).and_then(short));
-    let (trace, span) = both.unzip();
+    let sampled = debug.or_else(|| text(B3_SAMPLED).and_then(sampling_state));
+    let trace = text(B3_TRACE).and_then(trace_id);
+    // Neither id is valid without the other.
+    let (trace, span) = trace.zip(text(B3_SPAN).and_then(span_id)).unzip();
     (trace.is_some() || sampled.is_some()).then_some(Parent { trace, span, sampled })
 }
 
-fn decided(state: &str) -> Option<bool> {
+fn sampling_state(state: &str) -> Option<bool> {
     match state {
         "1" | "d" | "true" => Some(true),
         "0" | "false" => Some(false),
@@ -89,17 +92,17 @@ fn decided(state: &str) -> Option<bool> {
     }
 }
 
-fn long(text: &str) -> Option<u128> {
-    number(text, 32).or_else(|| number(text, 16))
+fn trace_id(text: &str) -> Option<u128> {
+    nonzero_hex(text, 32).or_else(|| nonzero_hex(text, 16))
 }
 
-fn short(text: &str) -> Option<u64> {
-    number(text, 16).and_then(|number| u64::try_from(number).ok())
+fn span_id(text: &str) -> Option<u64> {
+    nonzero_hex(text, 16).and_then(|id| u64::try_from(id).ok())
 }
 
-/// A number of so many digits that is not 0, which means none.
-fn number(text: &str, digits: usize) -> Option<u128> {
-    hex(text, digits).filter(|number| *number != 0)
+/// An id of exactly `digits` digits; 0 is invalid.
+fn nonzero_hex(text: &str, digits: usize) -> Option<u128> {
+    hex(text, digits).filter(|id| *id != 0)
 }
 
 fn hex(text: &str, digits: usize) -> Option<u128> {
@@ -118,7 +121,7 @@ mod tests {
         let headers = headers.iter().map(|(name, value)| {
             (HeaderName::from_static(name), http::HeaderValue::from_str(value).unwrap())
         });
-        parent(&headers.collect())
+        extract(&headers.collect())
     }
 
     fn known(sampled: Option<bool>) -> Parent {
@@ -131,7 +134,7 @@ mod tests {
         let ids = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7";
         assert_eq!(of(&format!("00-{ids}-01")), known(Some(true)));
         assert_eq!(of(&format!("00-{ids}-00")), known(Some(false)));
-        // Of the flags, one bit is this one.
+        // Only the lowest bit means sampled.
         assert_eq!(of(&format!("00-{ids}-02")), known(Some(false)));
         assert_eq!(of(&format!("cc-{ids}-01-what-comes-later")), known(Some(true)));
         for wrong in [
@@ -191,13 +194,15 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_keeps_its_share_by_number() {
-        assert!(keeps(u128::MAX, keep_below(1.0)) && !keeps(0, keep_below(0.0)));
-        let half = keep_below(0.5);
+    fn a_rate_samples_its_share_by_trace_id() {
+        assert!(is_sampled(u128::MAX, sampled_below(1.0)) && !is_sampled(0, sampled_below(0.0)));
+        let half = sampled_below(0.5);
         // Only the lower half of the number is looked at.
-        assert!(keeps(0x7fff_ffff_ffff_ffff, half) && !keeps(0x8000_0000_0000_0000, half));
-        assert!(keeps(u128::MAX << 64, half));
-        assert_eq!(keep_below(-1.0), 0);
-        assert_eq!(keep_below(f64::NAN), 0);
+        assert!(
+            is_sampled(0x7fff_ffff_ffff_ffff, half) && !is_sampled(0x8000_0000_0000_0000, half)
+        );
+        assert!(is_sampled(u128::MAX << 64, half));
+        assert_eq!(sampled_below(-1.0), 0);
+        assert_eq!(sampled_below(f64::NAN), 0);
     }
 }

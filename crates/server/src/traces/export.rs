@@ -1,76 +1,116 @@
-//! What sends spans away, a batch at a time.
+//! Sends spans to the collector, a batch at a time, through `opentelemetry-otlp`.
 
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::Uri;
+use http::uri::Scheme;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use opentelemetry::KeyValue;
+use opentelemetry_http::hyper::HyperClient;
+use opentelemetry_http::{HttpClient, HttpError};
+use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
+use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig};
+use opentelemetry_otlp::{
+    Protocol as OtlpProtocol, RetryPolicy, SpanExporter as OtlpExporter, WithExportConfig,
+    WithHttpConfig, WithTonicConfig,
+};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use parking_lot::Mutex;
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::options::{Endpoint, Options};
-use super::post::post;
-use super::span::Ended;
-use super::{Counts, otlp};
+use super::{Counts, Options, Protocol};
 use crate::logs::events;
 
-/// The other end of a tracer: what waits, and where it goes.
+/// The receiving end of a tracer's queue.
+///
+/// Spans that the collector does not accept are counted and dropped, never sent again: a collector
+/// that is down must fill neither the memory nor the log.
 #[derive(Debug)]
 pub struct Exporter {
     options: Options,
-    endpoint: Endpoint,
-    spans: mpsc::Receiver<Ended>,
+    otlp: OtlpExporter,
+    cause: Cause,
+    spans: mpsc::Receiver<SpanData>,
     counts: Arc<Counts>,
-    /// What is sent next. It stays here until it was taken or refused, so that it is counted when there is no time for either.
-    batch: Vec<Ended>,
+    batch: Vec<SpanData>,
+    /// Spans of requests without a result. They count as lost if the request is abandoned.
+    in_flight: usize,
 }
 
-/// Sends spans away until `stop` is ready, and then what still waits, for as long as [`Options::flush`] allows.
-///
-/// Run it beside the service. What the collector does not take is counted and lost: a collector that is down must not fill our memory, nor
-/// our log.
-pub async fn export(mut exporter: Exporter, stop: impl Future<Output = ()>) {
-    tokio::pin!(stop);
-    let flush = exporter.options.flush;
-    let end = loop {
-        tokio::select! {
-            biased;
-            () = &mut stop => break Instant::now() + flush,
-            more = exporter.gather() => if !more { break Instant::now() + flush },
-        }
-        let sending = exporter.send();
-        tokio::pin!(sending);
-        tokio::select! {
-            biased;
-            () = &mut sending => {}
-            // What is on its way may arrive: it is waited for, and not sent again.
-            () = &mut stop => {
-                let end = Instant::now() + flush;
-                let _ = timeout_at(end, sending).await;
-                break end;
-            }
-        }
-    };
-    exporter.spans.close();
-    let _ = timeout_at(end, exporter.send_rest()).await;
-    exporter.give_up();
-}
+/// The exporter cannot be built.
+#[derive(Debug)]
+pub struct ExporterError(String);
 
 impl Exporter {
-    pub(super) fn new(options: Options, spans: mpsc::Receiver<Ended>, counts: Arc<Counts>) -> Self {
-        let endpoint = options.target();
-        Self { options, endpoint, spans, counts, batch: Vec::new() }
+    pub(super) fn new(
+        options: Options,
+        spans: mpsc::Receiver<SpanData>,
+        counts: Arc<Counts>,
+    ) -> Result<Self, ExporterError> {
+        let cause = Cause::default();
+        let mut otlp = match options.protocol {
+            Protocol::Http => over_http(&options, cause.clone()),
+            Protocol::Grpc => over_grpc(&options),
+        }?;
+        let attributes = options.resource.iter();
+        let attributes = attributes.map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+        otlp.set_resource(&Resource::builder_empty().with_attributes(attributes).build());
+        Ok(Self { options, otlp, cause, spans, counts, batch: Vec::new(), in_flight: 0 })
     }
 
-    /// Waits for a batch, or for as much of it as comes in time; `false` when nobody will ask any more.
+    /// Exports until `stop` is ready, and then the queued spans within [`Options::flush`].
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
+        tokio::pin!(stop);
+        let flush = self.options.flush;
+        let deadline = loop {
+            tokio::select! {
+                biased;
+                () = &mut stop => break Instant::now() + flush,
+                more = self.gather() => if !more { break Instant::now() + flush },
+            }
+            let sending = self.send();
+            tokio::pin!(sending);
+            tokio::select! {
+                biased;
+                () = &mut sending => {}
+                () = &mut stop => {
+                    let deadline = Instant::now() + flush;
+                    let _ = timeout_at(deadline, sending).await;
+                    break deadline;
+                }
+            }
+        };
+        self.spans.close();
+        let _ = timeout_at(deadline, self.send_rest()).await;
+        self.abandon();
+    }
+
+    /// Waits for a full batch, or for [`Options::delay`] after its first span; `false` when the
+    /// queue is closed.
     async fn gather(&mut self) -> bool {
-        let most = self.options.batch_max.max(1);
-        if self.spans.recv_many(&mut self.batch, most).await == 0 {
+        let max = self.options.batch_max.max(1);
+        if self.spans.recv_many(&mut self.batch, max).await == 0 {
             return false;
         }
-        let due = sleep(self.options.delay);
-        tokio::pin!(due);
-        while self.batch.len() < most {
-            let room = most - self.batch.len();
+        let delay = sleep(self.options.delay);
+        tokio::pin!(delay);
+        while self.batch.len() < max {
+            let room = max - self.batch.len();
             tokio::select! {
-                () = &mut due => break,
+                () = &mut delay => break,
                 count = self.spans.recv_many(&mut self.batch, room) => if count == 0 { break },
             }
         }
@@ -78,9 +118,9 @@ impl Exporter {
     }
 
     async fn send_rest(&mut self) {
-        let most = self.options.batch_max.max(1);
+        let max = self.options.batch_max.max(1);
         loop {
-            if self.batch.is_empty() && self.spans.recv_many(&mut self.batch, most).await == 0 {
+            if self.batch.is_empty() && self.spans.recv_many(&mut self.batch, max).await == 0 {
                 return;
             }
             self.send().await;
@@ -88,31 +128,151 @@ impl Exporter {
     }
 
     async fn send(&mut self) {
-        let Options { protocol, headers, resource, timeout: patience, .. } = &self.options;
-        let bytes = otlp::request(resource, &self.batch);
-        let sent = timeout(*patience, post(&self.endpoint, *protocol, headers, bytes)).await;
-        let spans = self.batch.len() as u64;
+        let batch = std::mem::take(&mut self.batch);
+        let spans = batch.len();
+        self.in_flight += spans;
+        let sent = timeout(self.options.timeout, self.otlp.export(batch)).await;
+        self.in_flight -= spans;
         match sent {
-            Ok(Ok(())) => self.counts.export(spans),
-            Ok(Err(error)) => self.lose(spans, &error),
-            Err(_) => self.lose(spans, &"the collector did not answer in time"),
+            Ok(Ok(())) => {
+                self.counts.exported.fetch_add(spans as u64, Ordering::Relaxed);
+            }
+            Ok(Err(error)) => match self.cause.0.lock().take() {
+                Some(cause) => self.lose(spans, &cause),
+                None => self.lose(spans, &error),
+            },
+            Err(_) => self.lose(spans, &"request timed out"),
         }
-        self.batch.clear();
     }
 
-    /// What was not sent in time will not be.
-    fn give_up(&mut self) {
-        let mut spans = self.batch.len() as u64;
+    fn abandon(&mut self) {
+        let mut spans = self.batch.len() + self.in_flight;
         while self.spans.try_recv().is_ok() {
             spans += 1;
         }
         if spans > 0 {
-            self.lose(spans, &"there was no time left at the end");
+            self.lose(spans, &"shutdown before they were sent");
         }
     }
 
-    fn lose(&self, spans: u64, why: &dyn std::fmt::Display) {
-        self.counts.lose(spans);
-        events::traces_lost(spans, why);
+    fn lose(&self, spans: usize, error: &dyn fmt::Display) {
+        self.counts.lost.fetch_add(spans as u64, Ordering::Relaxed);
+        events::traces_lost(spans as u64, error);
     }
 }
+
+// === transports ===
+
+fn over_http(options: &Options, cause: Cause) -> Result<OtlpExporter, ExporterError> {
+    let endpoint = endpoint(options, "http://localhost:4318/v1/traces");
+    let provider = Arc::new(ring::default_provider());
+    let tls = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(ExporterError::new)?
+        .with_root_certificates(roots(&endpoint, options)?)
+        .with_no_client_auth();
+    let connector =
+        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+    let client = Client { inner: HyperClient::new(connector, options.timeout, None), cause };
+    let headers = options.headers.iter();
+    let headers: HashMap<String, String> = headers
+        .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())))
+        .collect();
+    let exporter = OtlpExporter::builder()
+        .with_http()
+        .with_http_client(client)
+        .with_protocol(OtlpProtocol::HttpBinary)
+        .with_endpoint(endpoint.to_string())
+        .with_headers(headers)
+        .with_timeout(options.timeout)
+        .with_retry_policy(RetryPolicy::disabled());
+    exporter.build().map_err(ExporterError::new)
+}
+
+fn over_grpc(options: &Options) -> Result<OtlpExporter, ExporterError> {
+    let endpoint = endpoint(options, "http://localhost:4317");
+    let mut exporter = OtlpExporter::builder()
+        .with_tonic()
+        .with_endpoint(endpoint.to_string())
+        .with_metadata(MetadataMap::from_headers(options.headers.clone()))
+        .with_timeout(options.timeout)
+        .with_retry_policy(RetryPolicy::disabled());
+    if endpoint.scheme() == Some(&Scheme::HTTPS) {
+        let tls = ClientTlsConfig::new();
+        exporter = exporter.with_tls_config(match read_certificate(options)? {
+            Some(pem) => tls.ca_certificate(Certificate::from_pem(pem)),
+            None => tls.with_native_roots(),
+        });
+    }
+    exporter.build().map_err(ExporterError::new)
+}
+
+fn endpoint(options: &Options, default: &'static str) -> Uri {
+    options.endpoint.clone().unwrap_or_else(|| Uri::from_static(default))
+}
+
+fn roots(endpoint: &Uri, options: &Options) -> Result<RootCertStore, ExporterError> {
+    let mut roots = RootCertStore::empty();
+    if endpoint.scheme() != Some(&Scheme::HTTPS) {
+        return Ok(roots);
+    }
+    let Some(pem) = read_certificate(options)? else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        return Ok(roots);
+    };
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let added = certificate.map(|certificate| roots.add(certificate));
+        added.map_err(ExporterError::new)?.map_err(ExporterError::new)?;
+    }
+    Ok(roots)
+}
+
+fn read_certificate(options: &Options) -> Result<Option<Vec<u8>>, ExporterError> {
+    let Some(path) = &options.certificate else { return Ok(None) };
+    let unreadable = |error| ExporterError(format!("{}: {error}", path.display()));
+    std::fs::read(path).map(Some).map_err(unreadable)
+}
+
+/// Cause of the last failed HTTP request: `opentelemetry-otlp` reports just "network error".
+#[derive(Debug, Clone, Default)]
+struct Cause(Arc<Mutex<Option<String>>>);
+
+#[derive(Debug)]
+struct Client {
+    inner: HyperClient<HttpsConnector<HttpConnector>>,
+    cause: Cause,
+}
+
+#[async_trait]
+impl HttpClient for Client {
+    async fn send_bytes(
+        &self,
+        request: http::Request<Bytes>,
+    ) -> Result<http::Response<Bytes>, HttpError> {
+        let result = self.inner.send_bytes(request).await;
+        *self.cause.0.lock() = result.as_ref().err().map(|error| with_sources(&**error));
+        result
+    }
+}
+
+/// The error and its sources, separated by colons.
+fn with_sources(error: &(dyn Error + 'static)) -> String {
+    let sources = std::iter::successors(Some(error), |&error| error.source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+// === impl ExporterError ===
+
+impl ExporterError {
+    fn new(error: impl fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl fmt::Display for ExporterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for ExporterError {}
