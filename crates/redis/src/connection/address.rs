@@ -1,21 +1,21 @@
-//! Where the store is, as people write it.
+//! Address of the store as a URL.
 //!
 //! ```text
-//! redis://user:password@host:6379/0              one server          rediss://           the same over TLS
-//! unix:///run/redis.sock?db=0                    one server          redis+unix://       the same
-//! redis-sentinel://host:26379,host/primary/0     what Sentinels say  rediss-sentinel://  the same over TLS
-//! redis-cluster://host:7000,host:7001            a Cluster           rediss-cluster://   the same over TLS
+//! redis://user:password@host:6379/0             single server    rediss://           over TLS
+//! unix:///run/redis.sock?db=0                   Unix socket      redis+unix://       the same
+//! redis-sentinel://host:26379,host/primary/0    Sentinels        rediss-sentinel://  over TLS
+//! redis-cluster://host:7000,host:7001           Cluster          rediss-cluster://   over TLS
 //! ```
-//! `valkey` may be written wherever `redis` is.
+//! `valkey` is accepted in place of `redis`.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::secret::Secret;
+use super::options::Secret;
 
-/// Where the store is.
+/// Address of the store.
 ///
 /// ```
 /// use sluicegate_redis::Address;
@@ -24,34 +24,37 @@ use super::secret::Secret;
 /// assert_eq!(address.to_string(), "redis://shop:..@cache.internal:6379/1");
 ///
 /// let error = Address::parse("redis://cache:port").unwrap_err();
-/// assert_eq!(error.to_string(), "port: `port` is none: write a number from 1 to 65535, as in `redis://host:6379`");
+/// assert_eq!(
+///     error.to_string(),
+///     "port: `port` is invalid: write a number from 1 to 65535, as in `redis://host:6379`",
+/// );
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    pub(super) place: Place,
+    pub(super) endpoint: Endpoint,
     pub(super) tls: bool,
     pub(super) username: Option<Box<str>>,
     pub(super) password: Option<Secret>,
     pub(super) database: u16,
 }
 
-/// What is found there.
+/// What the address points to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Endpoint {
     Single(Host),
     Unix(PathBuf),
     Sentinel { sentinels: Vec<Host>, primary: Box<str> },
     Cluster(Vec<Host>),
 }
 
-/// A machine and a port of it.
+/// A host name or IP address, and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Host {
     pub(super) name: Box<str>,
     pub(super) port: u16,
 }
 
-/// Why a text is no address of a store.
+/// Why an address is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressError {
     part: &'static str,
@@ -59,10 +62,11 @@ pub struct AddressError {
     remedy: &'static str,
 }
 
-/// More would be a mistake: a few are enough to find all.
+/// Seeds or Sentinels of one address; a few are enough to find all.
 const HOSTS_MAX: usize = 64;
 
-const SCHEMES: &str = "begin with `redis://`, `rediss://`, `unix://`, `redis-sentinel://`, `rediss-sentinel://`, `redis-cluster://` or `rediss-cluster://`";
+const SCHEMES: &str = "begin with `redis://`, `rediss://`, `unix://`, `redis-sentinel://`, \
+     `rediss-sentinel://`, `redis-cluster://` or `rediss-cluster://`";
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -75,10 +79,10 @@ enum Kind {
 // === impl Address ===
 
 impl Address {
-    /// Reads an address.
+    /// Parses an address.
     ///
     /// # Errors
-    /// Which part is wrong, and what to write instead. Passwords are never told.
+    /// Names the invalid part and a remedy, never a password.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let text = text.trim();
         let Some((scheme, rest)) = text.split_once("://") else {
@@ -86,26 +90,26 @@ impl Address {
             return Err(AddressError::new("address", shown, SCHEMES));
         };
         let (kind, tls) = kind_of(scheme)?;
-        let (who, rest) = match rest.split_once('/') {
-            // A password may hold anything but a slash, so the last `@` before one ends it.
+        let (user, rest) = match rest.split_once('/') {
+            // A password contains no slash, so the last `@` before one ends it.
             Some((authority, path)) => match authority.rsplit_once('@') {
-                Some((who, hosts)) => (Some(who), format!("{hosts}/{path}")),
+                Some((user, hosts)) => (Some(user), format!("{hosts}/{path}")),
                 None => (None, rest.to_owned()),
             },
             None => match rest.rsplit_once('@') {
-                Some((who, hosts)) => (Some(who), hosts.to_owned()),
+                Some((user, hosts)) => (Some(user), hosts.to_owned()),
                 None => (None, rest.to_owned()),
             },
         };
-        if who.is_none() && rest.contains('@') && !matches!(kind, Kind::Unix) {
+        if user.is_none() && rest.contains('@') && !matches!(kind, Kind::Unix) {
             return Err(AddressError::new("password", "..", "write a `/` in it as `%2F`"));
         }
-        let (username, password) = who.map_or(Ok((None, None)), credentials)?;
-        let (place, database) = match kind {
+        let (username, password) = user.map_or(Ok((None, None)), credentials)?;
+        let (endpoint, database) = match kind {
             Kind::Unix => socket(&rest)?,
             Kind::Single | Kind::Sentinel | Kind::Cluster => network(kind, &rest)?,
         };
-        Ok(Self { place, tls, username, password, database })
+        Ok(Self { endpoint, tls, username, password, database })
     }
 }
 
@@ -119,33 +123,33 @@ impl FromStr for Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match (&self.place, self.tls) {
-            (Place::Single(_), false) => "redis://",
-            (Place::Single(_), true) => "rediss://",
-            (Place::Unix(_), _) => "unix://",
-            (Place::Sentinel { .. }, false) => "redis-sentinel://",
-            (Place::Sentinel { .. }, true) => "rediss-sentinel://",
-            (Place::Cluster(_), false) => "redis-cluster://",
-            (Place::Cluster(_), true) => "rediss-cluster://",
+        f.write_str(match (&self.endpoint, self.tls) {
+            (Endpoint::Single(_), false) => "redis://",
+            (Endpoint::Single(_), true) => "rediss://",
+            (Endpoint::Unix(_), _) => "unix://",
+            (Endpoint::Sentinel { .. }, false) => "redis-sentinel://",
+            (Endpoint::Sentinel { .. }, true) => "rediss-sentinel://",
+            (Endpoint::Cluster(_), false) => "redis-cluster://",
+            (Endpoint::Cluster(_), true) => "rediss-cluster://",
         })?;
         match (&self.username, &self.password) {
             (None, None) => {}
             (Some(username), None) => write!(f, "{username}@")?,
             (username, Some(_)) => write!(f, "{}:..@", username.as_deref().unwrap_or_default())?,
         }
-        match &self.place {
-            Place::Single(host) => write!(f, "{host}/{}", self.database),
-            Place::Unix(path) => write!(f, "{}?db={}", path.display(), self.database),
-            Place::Sentinel { sentinels, primary } => {
-                listed(f, sentinels)?;
+        match &self.endpoint {
+            Endpoint::Single(host) => write!(f, "{host}/{}", self.database),
+            Endpoint::Unix(path) => write!(f, "{}?db={}", path.display(), self.database),
+            Endpoint::Sentinel { sentinels, primary } => {
+                write_hosts(f, sentinels)?;
                 write!(f, "/{primary}/{}", self.database)
             }
-            Place::Cluster(seeds) => listed(f, seeds),
+            Endpoint::Cluster(seeds) => write_hosts(f, seeds),
         }
     }
 }
 
-fn listed(f: &mut fmt::Formatter<'_>, hosts: &[Host]) -> fmt::Result {
+fn write_hosts(f: &mut fmt::Formatter<'_>, hosts: &[Host]) -> fmt::Result {
     for (index, host) in hosts.iter().enumerate() {
         let comma = if index == 0 { "" } else { "," };
         write!(f, "{comma}{host}")?;
@@ -181,13 +185,13 @@ impl AddressError {
 
 impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: `{}` is none: {}", self.part, self.value, self.remedy)
+        write!(f, "{}: `{}` is invalid: {}", self.part, self.value, self.remedy)
     }
 }
 
 impl std::error::Error for AddressError {}
 
-// === the parts ===
+// === parsing ===
 
 fn kind_of(scheme: &str) -> Result<(Kind, bool), AddressError> {
     let as_redis = scheme.strip_prefix("valkey").map(|rest| format!("redis{rest}"));
@@ -205,17 +209,17 @@ fn kind_of(scheme: &str) -> Result<(Kind, bool), AddressError> {
 
 type Credentials = (Option<Box<str>>, Option<Secret>);
 
-fn credentials(who: &str) -> Result<Credentials, AddressError> {
+fn credentials(user: &str) -> Result<Credentials, AddressError> {
     const REMEDY: &str =
         "write `user:password@host`, with other characters than letters and digits as in `%40`";
-    let (username, password) = match who.split_once(':') {
+    let (username, password) = match user.split_once(':') {
         Some((username, password)) => (username, Some(password)),
-        None => (who, None),
+        None => (user, None),
     };
-    let username = decoded(username).ok_or(AddressError::new("user", username, REMEDY))?;
+    let username = percent_decoded(username).ok_or(AddressError::new("user", username, REMEDY))?;
     let password = match password {
         Some(password) => {
-            Some(decoded(password).ok_or(AddressError::new("password", "..", REMEDY))?)
+            Some(percent_decoded(password).ok_or(AddressError::new("password", "..", REMEDY))?)
         }
         None => None,
     };
@@ -223,8 +227,8 @@ fn credentials(who: &str) -> Result<Credentials, AddressError> {
     Ok(((!username.is_empty()).then(|| username.into()), password))
 }
 
-/// A text with its `%40` and the like read.
-fn decoded(text: &str) -> Option<String> {
+/// Decodes percent-encoding.
+fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, more)) = rest.split_first() {
@@ -240,28 +244,24 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-fn socket(rest: &str) -> Result<(Place, u16), AddressError> {
+fn socket(rest: &str) -> Result<(Endpoint, u16), AddressError> {
     const REMEDY: &str = "write an absolute path, as in `unix:///run/redis.sock`";
     let (path, query) = rest.split_once('?').unwrap_or((rest, "db=0"));
     if !path.starts_with('/') || path.len() < 2 {
         return Err(AddressError::new("path", path, REMEDY));
     }
-    let Some(path) = decoded(path) else {
+    let Some(path) = percent_decoded(path) else {
         return Err(AddressError::new("path", path, REMEDY));
     };
     let Some(number) = query.strip_prefix("db=") else {
         return Err(AddressError::new("query", query, "only `?db=` and a number may follow"));
     };
-    Ok((Place::Unix(path.into()), database(number)?))
+    Ok((Endpoint::Unix(path.into()), database(number)?))
 }
 
-fn network(kind: Kind, rest: &str) -> Result<(Place, u16), AddressError> {
+fn network(kind: Kind, rest: &str) -> Result<(Endpoint, u16), AddressError> {
     if let Some((_, query)) = rest.split_once(['?', '#']) {
-        return Err(AddressError::new(
-            "query",
-            query,
-            "nothing may follow; options are given apart",
-        ));
+        return Err(AddressError::new("query", query, "a query is not supported here"));
     }
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
     let path = path.trim_end_matches('/');
@@ -272,21 +272,23 @@ fn network(kind: Kind, rest: &str) -> Result<(Place, u16), AddressError> {
                     "write one, or begin with `redis-cluster://` or `redis-sentinel://`";
                 return Err(AddressError::new("host", hosts, REMEDY));
             }
-            (Place::Single(host(hosts, 6379)?), database(path)?)
+            (Endpoint::Single(host(hosts, 6379)?), database(path)?)
         }
         Kind::Sentinel => {
             let (primary, number) = path.split_once('/').unwrap_or((path, ""));
-            let Some(primary) = decoded(primary).filter(|primary| !primary.is_empty()) else {
-                const REMEDY: &str = "write the name that the Sentinels know the primary by, as in `redis-sentinel://host:26379/mymaster`";
+            let Some(primary) = percent_decoded(primary).filter(|primary| !primary.is_empty())
+            else {
+                const REMEDY: &str = "write the name that the Sentinels have for it, \
+                     as in `redis-sentinel://host:26379/mymaster`";
                 return Err(AddressError::new("name of the primary", primary, REMEDY));
             };
             let sentinels = list(hosts, 26379)?;
-            (Place::Sentinel { sentinels, primary: primary.into() }, database(number)?)
+            (Endpoint::Sentinel { sentinels, primary: primary.into() }, database(number)?)
         }
         Kind::Cluster => match database(path)? {
-            0 => (Place::Cluster(list(hosts, 6379)?), 0),
+            0 => (Endpoint::Cluster(list(hosts, 6379)?), 0),
             _ => {
-                const REMEDY: &str = "a Cluster has the database 0 only: leave it out";
+                const REMEDY: &str = "a Cluster has only database 0: leave it out";
                 return Err(AddressError::new("database", path, REMEDY));
             }
         },
@@ -304,15 +306,15 @@ fn list(hosts: &str, port: u16) -> Result<Vec<Host>, AddressError> {
 fn host(text: &str, default_port: u16) -> Result<Host, AddressError> {
     const NAME: &str = "write a name or an address, as in `redis://host:6379` or `redis://[::1]`";
     const PORT: &str = "write a number from 1 to 65535, as in `redis://host:6379`";
-    let wrong = || AddressError::new("host", text, NAME);
+    let invalid = || AddressError::new("host", text, NAME);
     let (name, port) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (name, after) = rest.split_once(']').ok_or_else(wrong)?;
-            let _: Ipv6Addr = name.parse().map_err(|_| wrong())?;
+            let (name, after) = rest.split_once(']').ok_or_else(invalid)?;
+            let _: Ipv6Addr = name.parse().map_err(|_| invalid())?;
             match after.strip_prefix(':') {
                 Some(port) => (name, Some(port)),
                 None if after.is_empty() => (name, None),
-                None => return Err(wrong()),
+                None => return Err(invalid()),
             }
         }
         None => match text.split_once(':') {
@@ -320,9 +322,9 @@ fn host(text: &str, default_port: u16) -> Result<Host, AddressError> {
             None => (text, None),
         },
     };
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
-    if name.is_empty() || name.len() > 253 || !name.chars().all(plain) {
-        return Err(wrong());
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+    if name.is_empty() || name.len() > 253 || !name.chars().all(is_allowed) {
+        return Err(invalid());
     }
     let port = match port {
         None => default_port,
@@ -348,7 +350,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_form_is_read_and_shown_again() {
+    fn every_form_is_parsed_and_displayed() {
         for (text, shown) in [
             ("redis://localhost", "redis://localhost:6379/0"),
             ("rediss://a:1/3", "rediss://a:1/3"),
@@ -408,9 +410,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics_and_what_is_read_is_read_again(text in "(redis|rediss|unix|redis-cluster|redis-sentinel)?(://)?[a-z:@/,%0-9?\\[\\]é]{0,24}") {
+        fn no_text_panics_and_display_round_trips(text in "(redis|rediss|unix|redis-cluster|redis-sentinel)?(://)?[a-z:@/,%0-9?\\[\\]é]{0,24}") {
             let Ok(address) = Address::parse(&text) else { return Ok(()) };
-            let network = !matches!(address.place, Place::Unix(_));
+            let network = !matches!(address.endpoint, Endpoint::Unix(_));
             if network && address.password.is_none() && address.username.is_none() {
                 let again = Address::parse(&address.to_string());
                 prop_assert_eq!(again, Ok(address));

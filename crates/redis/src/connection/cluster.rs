@@ -1,7 +1,7 @@
-//! A Cluster: who has which slot, followed while slots and primaries move.
+//! A Cluster: the slot map, refreshed while slots and primaries move.
 //!
-//! The map is asked of any node, every ten seconds, and at once when a node says that it is wrong or cannot be reached.
-//! Until it is known anew, nodes themselves send us on.
+//! Any node is queried for it every ten seconds, and at once after a `MOVED` or a lost connection.
+//! Until the new map is there, calls follow redirects.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,48 +15,48 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::address::Host;
-use super::backoff::spread;
+use super::circuit_breaker::jitter;
 use super::dial::dial;
-use super::epoch::{Epoch, Witness};
-use super::reply::{Redirect, text_of};
-use super::server::{Server, Surroundings};
-use super::settings::{Settings, Target};
-use super::slot_map::{Map, Range};
-use super::topology::Search;
+use super::epoch::{Epoch, IdentityCheck};
+use super::options::{Settings, Target};
+use super::reply::{Redirect, error_text};
+use super::server::{Server, ServerContext};
+use super::slot_map::{SlotMap, SlotRange};
+use super::topology::Discovery;
 use crate::CallError;
 
-/// How often the map is asked for while all is well.
-const ASK_EVERY: Duration = Duration::from_secs(10);
+/// Refresh interval while all slots are served.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// And while some part of the Cluster cannot be reached.
-const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// Refresh interval while some are not.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Not more often than this, whatever is wrong.
-const ASK_AT_MOST: Duration = Duration::from_millis(20);
+/// Minimum time between two refreshes.
+const INTERVAL_MIN: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct Cluster {
-    shared: Arc<Shared>,
+    state: Arc<ClusterState>,
     task: AbortHandle,
 }
 
 #[derive(Debug)]
-struct Shared {
-    search: Search,
-    map: ArcSwap<Map>,
-    /// All servers that we are connected to, also those that have no slot yet.
-    servers: Mutex<Servers>,
+struct ClusterState {
+    discovery: Discovery,
+    map: ArcSwap<SlotMap>,
+    /// All connected servers, including redirect targets without a slot in the map.
+    servers: Mutex<KnownServers>,
     settings: Arc<Settings>,
-    surroundings: Surroundings,
+    context: ServerContext,
     epoch: Arc<Epoch>,
     seeds: Vec<Host>,
 }
 
 #[derive(Debug, Default)]
-struct Servers {
-    known: HashMap<Host, Arc<Server>>,
-    /// Who was named by another since the map was last asked for.
-    named: HashSet<Host>,
+struct KnownServers {
+    by_host: HashMap<Host, Arc<Server>>,
+    /// Redirect targets since the last refresh.
+    redirect_targets: HashSet<Host>,
 }
 
 // === impl Cluster ===
@@ -65,75 +65,74 @@ impl Cluster {
     pub(super) fn new(
         seeds: Vec<Host>,
         settings: Arc<Settings>,
-        surroundings: Surroundings,
+        context: ServerContext,
         epoch: Arc<Epoch>,
     ) -> Self {
-        let shared = Arc::new(Shared {
-            search: Search::new(surroundings.alarm.clone()),
-            map: ArcSwap::from_pointee(Map::empty()),
+        let state = Arc::new(ClusterState {
+            discovery: Discovery::new(context.alarm.clone()),
+            map: ArcSwap::from_pointee(SlotMap::empty()),
             servers: Mutex::default(),
             settings,
-            surroundings,
+            context,
             epoch,
             seeds,
         });
-        let task = tokio::spawn(follow(shared.clone())).abort_handle();
-        Self { shared, task }
+        let task = tokio::spawn(refresh(state.clone())).abort_handle();
+        Self { state, task }
     }
 
-    pub(super) fn search(&self) -> &Search {
-        &self.shared.search
+    pub(super) fn discovery(&self) -> &Discovery {
+        &self.state.discovery
     }
 
-    /// Who has the slot.
     pub(super) async fn owner(
         &self,
         slot: u16,
         deadline: Instant,
     ) -> Result<Arc<Server>, CallError> {
-        let shared = &self.shared;
-        if let Some(server) = shared.map.load().owner(slot) {
+        let state = &self.state;
+        if let Some(server) = state.map.load().owner(slot) {
             return Ok(server.clone());
         }
-        shared.search.first(deadline, shared.settings.options.waiting).await?;
-        shared.map.load().owner(slot).cloned().ok_or(CallError::Down)
+        state.discovery.first_round(deadline, state.settings.options.waiting).await?;
+        state.map.load().owner(slot).cloned().ok_or(CallError::Down)
     }
 
-    /// Whether the server of a slot is known and answers.
     pub(super) fn is_up_for(&self, slot: u16) -> bool {
-        self.shared.map.load().owner(slot).is_some_and(|server| server.shared.is_up())
+        self.state.map.load().owner(slot).is_some_and(|server| server.state.is_up())
     }
 
-    /// A node says that the slot lies elsewhere.
-    pub(super) fn moved(&self, to: &Redirect, from: &Server) -> Arc<Server> {
-        let server = self.asked(to, from);
-        let shared = &self.shared;
-        let before = shared.map.load();
-        // Who takes over from another was no primary before. So is a node that was added just now, and then it is for nothing.
-        if !before.has(&server) && !before.servers.is_empty() {
-            shared.epoch.raise();
+    /// Handles `MOVED`: returns the new owner of the slot.
+    pub(super) fn on_moved(&self, to: &Redirect, from: &Server) -> Arc<Server> {
+        let server = self.on_ask(to, from);
+        let state = &self.state;
+        let before = state.map.load();
+        // A promoted replica was not in the map. Neither was a node that was just added: then the
+        // increment is superfluous, and harmless.
+        if !before.contains(&server) && !before.servers.is_empty() {
+            state.epoch.increment();
         }
-        // Many callers are told the same at once.
+        // Many callers are redirected at once.
         if !before.owner(to.slot).is_some_and(|owner| Arc::ptr_eq(owner, &server)) {
-            shared.map.rcu(|map| map.with(to.slot, &server));
+            state.map.rcu(|map| map.with_owner(to.slot, &server));
         }
-        shared.search.alarm.notify_one();
+        state.discovery.alarm.notify_one();
         server
     }
 
-    /// A node says that the slot is on its way there.
-    pub(super) fn asked(&self, to: &Redirect, from: &Server) -> Arc<Server> {
+    /// Handles `ASK`: returns the server that the slot is migrating to.
+    pub(super) fn on_ask(&self, to: &Redirect, from: &Server) -> Arc<Server> {
         let mut host = to.host.clone();
-        if let (true, Target::Host(from)) = (host.name.is_empty(), &from.shared.target) {
+        if let (true, Target::Host(from)) = (host.name.is_empty(), &from.state.target) {
             host.name = from.name.clone();
         }
-        let mut servers = self.shared.servers.lock();
-        servers.named.insert(host.clone());
-        self.shared.server(&mut servers, &host)
+        let mut servers = self.state.servers.lock();
+        servers.redirect_targets.insert(host.clone());
+        self.state.server(&mut servers, &host)
     }
 
     pub(super) fn servers(&self) -> Vec<Arc<Server>> {
-        self.shared.map.load().servers.clone()
+        self.state.map.load().servers.clone()
     }
 }
 
@@ -143,90 +142,90 @@ impl Drop for Cluster {
     }
 }
 
-// === impl Shared ===
+// === impl ClusterState ===
 
-impl Shared {
-    /// The server at this place, connected to now if it was not before.
-    fn server(&self, servers: &mut Servers, host: &Host) -> Arc<Server> {
-        if let Some(server) = servers.known.get(host) {
+impl ClusterState {
+    /// The server at a host, connected if it is new.
+    fn server(&self, servers: &mut KnownServers, host: &Host) -> Arc<Server> {
+        if let Some(server) = servers.by_host.get(host) {
             return server.clone();
         }
-        let surroundings = Surroundings {
-            witness: Arc::new(Witness::new(self.epoch.clone())),
-            ..self.surroundings.clone()
+        let context = ServerContext {
+            identity: Arc::new(IdentityCheck::new(self.epoch.clone())),
+            ..self.context.clone()
         };
         let target = Target::Host(host.clone());
-        let server = Arc::new(Server::new(target, self.settings.clone(), surroundings));
-        servers.known.insert(host.clone(), server.clone());
+        let server = Arc::new(Server::new(target, self.settings.clone(), context));
+        servers.by_host.insert(host.clone(), server.clone());
         server
     }
 
-    /// Takes over what a node told.
-    fn install(&self, ranges: &[Range]) {
+    /// Installs a new slot map and disconnects from servers that are no longer part of it.
+    fn install(&self, ranges: &[SlotRange]) {
         let mut servers = self.servers.lock();
-        let map = Map::new(ranges, |host| self.server(&mut servers, host));
-        let Servers { known, named } = &mut *servers;
-        known.retain(|host, server| map.has(server) || named.contains(host));
-        named.clear();
+        let map = SlotMap::new(ranges, |host| self.server(&mut servers, host));
+        let KnownServers { by_host, redirect_targets } = &mut *servers;
+        by_host.retain(|host, server| map.contains(server) || redirect_targets.contains(host));
+        redirect_targets.clear();
         let before = self.map.load();
-        let newcomer = map.servers.iter().any(|server| !before.has(server));
-        if newcomer && !before.servers.is_empty() {
-            self.epoch.raise();
+        let has_new_primary = map.servers.iter().any(|server| !before.contains(server));
+        if has_new_primary && !before.servers.is_empty() {
+            self.epoch.increment();
         }
         self.map.store(Arc::new(map));
     }
 
-    /// Asks one node after the other until one tells: first those that we talk to anyway.
-    async fn ask_around(&self, others: &[Host]) -> Result<Vec<Range>, Box<str>> {
-        let mut trouble = "no node is known".into();
+    /// Queries one node after the other until one replies, connected ones first.
+    async fn fetch(&self, others: &[Host]) -> Result<Vec<SlotRange>, Box<str>> {
+        let mut error = "no node is known".into();
         let map = self.map.load_full();
-        for server in map.servers.iter().filter(|server| server.shared.is_up()) {
-            let Target::Host(host) = &server.shared.target else { continue };
-            let Some(line) = server.shared.pick() else { continue };
-            match self.ask(line.connection.clone(), host).await {
+        for server in map.servers.iter().filter(|server| server.state.is_up()) {
+            let Target::Host(host) = &server.state.target else { continue };
+            let Some(connection) = server.state.least_loaded() else { continue };
+            match self.query(connection.redis.clone(), host).await {
                 Ok(ranges) => return Ok(ranges),
-                Err(why) => trouble = format!("{host}: {why}").into(),
+                Err(why) => error = format!("{host}: {why}").into(),
             }
         }
         for host in self.seeds.iter().chain(others) {
-            let asked = match dial(&Target::Host(host.clone()), &self.settings).await {
-                Ok(dialed) => self.ask(dialed.connection.clone(), host).await,
+            let ranges = match dial(&Target::Host(host.clone()), &self.settings).await {
+                Ok(dialed) => self.query(dialed.connection.clone(), host).await,
                 Err(why) => Err(why),
             };
-            match asked {
+            match ranges {
                 Ok(ranges) => return Ok(ranges),
-                Err(why) => trouble = format!("{host}: {why}").into(),
+                Err(why) => error = format!("{host}: {why}").into(),
             }
         }
-        Err(trouble)
+        Err(error)
     }
 
-    async fn ask(
+    async fn query(
         &self,
-        mut connection: MultiplexedConnection,
+        mut redis: MultiplexedConnection,
         host: &Host,
-    ) -> Result<Vec<Range>, Box<str>> {
+    ) -> Result<Vec<SlotRange>, Box<str>> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let asking = connection.send_packed_command(&command);
-        match timeout(self.settings.options.connect_timeout, asking).await {
-            Err(_) => Err("no answer".into()),
+        let replying = redis.send_packed_command(&command);
+        match timeout(self.settings.options.connect_timeout, replying).await {
+            Err(_) => Err("no reply".into()),
             Ok(Err(error)) => Err(error.to_string().into()),
-            Ok(Ok(Value::ServerError(error))) => Err(text_of(&error)),
-            Ok(Ok(value)) => Range::parse_all(&value, host).ok_or("has no slots to tell of".into()),
+            Ok(Ok(Value::ServerError(error))) => Err(error_text(&error)),
+            Ok(Ok(value)) => SlotRange::parse_all(&value, host).ok_or("reports no slots".into()),
         }
     }
 }
 
-/// What goes on in the background.
-async fn follow(shared: Arc<Shared>) {
+/// Background task that keeps the slot map current.
+async fn refresh(state: Arc<ClusterState>) {
     let mut others = Vec::new();
     loop {
-        let told = shared.ask_around(&others).await;
-        let known = told.is_ok();
-        let trouble = match told {
+        let fetched = state.fetch(&others).await;
+        let is_fetched = fetched.is_ok();
+        let error = match fetched {
             Ok(ranges) => {
-                shared.install(&ranges);
+                state.install(&ranges);
                 others = ranges
                     .into_iter()
                     .flat_map(|range| [range.primary].into_iter().chain(range.replicas))
@@ -237,12 +236,12 @@ async fn follow(shared: Arc<Shared>) {
             }
             Err(why) => Some(why),
         };
-        shared.search.over(trouble);
-        let well = known && shared.map.load().is_well();
-        let next = if well { ASK_EVERY } else { spread(ASK_AGAIN) };
+        state.discovery.round_ended(error);
+        let is_healthy = is_fetched && state.map.load().is_healthy();
+        let next = if is_healthy { REFRESH_INTERVAL } else { jitter(RETRY_INTERVAL) };
         tokio::select! {
             () = sleep(next) => {}
-            () = shared.search.alarm.notified() => sleep(ASK_AT_MOST).await,
+            () = state.discovery.alarm.notified() => sleep(INTERVAL_MIN).await,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A new connection.
+//! Establishes a connection: TCP or Unix socket, TLS, authentication, handshake.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,68 +14,67 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
-use super::reply::{text, text_of};
-use super::reply_limit::{ReplyLimited, TOO_LONG};
-use super::settings::{Login, Settings, Target};
+use super::options::{Login, Settings, Target};
+use super::reply::{as_str, error_text};
+use super::reply_limit::{REPLY_TOO_LONG, ReplyLimited};
 
-/// A connection whose server has said who it is.
+/// An established connection.
 #[derive(Debug)]
 pub(super) struct Dialed {
     pub(super) connection: MultiplexedConnection,
     pub(super) driver: Driver,
-    pub(super) greeting: Greeting,
+    pub(super) info: ServerInfo,
 }
 
-/// What a server says of itself, as far as we may ask.
+/// What a server reports of itself, as far as the user may read it.
 #[derive(Debug, Default)]
-pub(super) struct Greeting {
-    /// Of the process, and of the history of its data: another after each start, and when it was something else meanwhile.
+pub(super) struct ServerInfo {
+    /// Of the process and of its replication history: changes with a restart or a failover.
     pub(super) identity: Option<Box<str>>,
-    /// Whether it takes writes.
-    pub(super) primary: Option<bool>,
+    pub(super) is_primary: Option<bool>,
 }
 
-/// What moves the bytes of a connection. Ends when the connection does; the connection ends when this is dropped.
+/// I/O task of a connection. Completes when the connection ends; dropping it closes the connection.
 #[derive(Debug)]
 pub(super) struct Driver {
     task: JoinHandle<()>,
-    reply_exceeded: Arc<AtomicBool>,
+    is_reply_too_long: Arc<AtomicBool>,
 }
 
-/// Connects, logs in and asks who is there, all within the time for it.
+/// Connects to a server of the store within the connect timeout.
 pub(super) async fn dial(target: &Target, settings: &Settings) -> Result<Dialed, Box<str>> {
     let login = settings.login().map_err(|error| error.to_string())?;
-    let greeted = async {
+    let dialing = async {
         let (connection, driver) = connect(target, settings).await?;
-        log_in(&connection, &login).await?;
-        let greeting = greet(&connection).await?;
+        authenticate(&connection, &login).await?;
+        let info = handshake(&connection).await?;
         load_scripts(&connection).await?;
-        Ok(Dialed { connection, driver, greeting })
+        Ok(Dialed { connection, driver, info })
     };
-    in_time(settings, greeted).await
+    with_timeout(settings, dialing).await
 }
 
-/// Connects and logs in, at a Sentinel.
+/// Connects to a Sentinel within the connect timeout.
 pub(super) async fn dial_sentinel(
     target: &Target,
     settings: &Settings,
 ) -> Result<(MultiplexedConnection, Driver), Box<str>> {
     let login = settings.sentinel_login();
-    let logged_in = async {
+    let dialing = async {
         let (connection, driver) = connect(target, settings).await?;
-        log_in(&connection, &login).await?;
+        authenticate(&connection, &login).await?;
         Ok((connection, driver))
     };
-    in_time(settings, logged_in).await
+    with_timeout(settings, dialing).await
 }
 
-async fn in_time<T>(
+async fn with_timeout<T>(
     settings: &Settings,
     dialing: impl Future<Output = Result<T, Box<str>>>,
 ) -> Result<T, Box<str>> {
     match tokio::time::timeout(settings.options.connect_timeout, dialing).await {
         Ok(dialed) => dialed,
-        Err(_) => Err("no answer while connecting".into()),
+        Err(_) => Err("no reply while connecting".into()),
     }
 }
 
@@ -84,41 +83,43 @@ async fn connect(
     settings: &Settings,
 ) -> Result<(MultiplexedConnection, Driver), Box<str>> {
     match target {
-        Target::Unix(path) => talk(UnixStream::connect(path).await.map_err(told)?, settings).await,
+        Target::Unix(path) => {
+            start(UnixStream::connect(path).await.map_err(to_text)?, settings).await
+        }
         Target::Host(host) => {
-            let stream = TcpStream::connect((&*host.name, host.port)).await.map_err(told)?;
-            stream.set_nodelay(true).map_err(told)?;
+            let stream = TcpStream::connect((&*host.name, host.port)).await.map_err(to_text)?;
+            stream.set_nodelay(true).map_err(to_text)?;
             match settings.tls() {
-                None => talk(stream, settings).await,
+                None => start(stream, settings).await,
                 Some(config) => {
-                    let name = ServerName::try_from(host.name.to_string()).map_err(told)?;
+                    let name = ServerName::try_from(host.name.to_string()).map_err(to_text)?;
                     let stream = TlsConnector::from(config).connect(name, stream).await;
-                    talk(stream.map_err(told)?, settings).await
+                    start(stream.map_err(to_text)?, settings).await
                 }
             }
         }
     }
 }
 
-async fn talk(
+async fn start(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     settings: &Settings,
 ) -> Result<(MultiplexedConnection, Driver), Box<str>> {
-    // The crate would log in too, but keep the server's words to itself when it is sent away.
+    // The crate would authenticate too, but drops the error text of the server.
     let info = RedisConnectionInfo::default().set_skip_set_lib_name();
     let options = &settings.options;
     let config = AsyncConnectionConfig::new()
-        // One deadline holds for everything, and it is the caller's.
+        // The deadline of the caller covers everything.
         .set_response_timeout(None)
         .set_connection_timeout(None)
         .set_pipeline_buffer_size(options.connections.saturating_mul(options.in_flight));
-    let (stream, reply_exceeded) = ReplyLimited::new(stream);
+    let (stream, is_reply_too_long) = ReplyLimited::new(stream);
     let (connection, driver) =
-        MultiplexedConnection::new_with_config(&info, stream, config).await.map_err(told)?;
-    Ok((connection, Driver { task: tokio::spawn(driver), reply_exceeded }))
+        MultiplexedConnection::new_with_config(&info, stream, config).await.map_err(to_text)?;
+    Ok((connection, Driver { task: tokio::spawn(driver), is_reply_too_long }))
 }
 
-async fn log_in(connection: &MultiplexedConnection, login: &Login) -> Result<(), Box<str>> {
+async fn authenticate(connection: &MultiplexedConnection, login: &Login) -> Result<(), Box<str>> {
     let mut pipeline = redis::pipe();
     if let Some(password) = &login.password {
         let auth = pipeline.cmd("AUTH");
@@ -135,15 +136,15 @@ async fn log_in(connection: &MultiplexedConnection, login: &Login) -> Result<(),
     }
     let mut connection = connection.clone();
     let count = pipeline.len();
-    let answers = connection.send_packed_commands(&pipeline, 0, count).await.map_err(told)?;
-    let refusal = answers.iter().find_map(|answer| match answer {
-        Value::ServerError(error) => Some(text_of(error)),
+    let replies = connection.send_packed_commands(&pipeline, 0, count).await.map_err(to_text)?;
+    let refusal = replies.iter().find_map(|reply| match reply {
+        Value::ServerError(error) => Some(error_text(error)),
         _ => None,
     });
     refusal.map_or(Ok(()), Err)
 }
 
-async fn greet(connection: &MultiplexedConnection) -> Result<Greeting, Box<str>> {
+async fn handshake(connection: &MultiplexedConnection) -> Result<ServerInfo, Box<str>> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("PING");
     pipeline.cmd("CLIENT").arg("SETNAME").arg("sluicegate");
@@ -152,29 +153,29 @@ async fn greet(connection: &MultiplexedConnection) -> Result<Greeting, Box<str>>
     pipeline.cmd("ROLE");
     let mut connection = connection.clone();
     let count = pipeline.len();
-    let answers = connection.send_packed_commands(&pipeline, 0, count).await.map_err(told)?;
-    let [ping, _, server, replication, role] = answers.as_slice() else {
-        return Err("said something else when asked who it is".into());
+    let replies = connection.send_packed_commands(&pipeline, 0, count).await.map_err(to_text)?;
+    let [ping, _, server, replication, role] = replies.as_slice() else {
+        return Err("unexpected reply to the handshake".into());
     };
-    // One that loads its data, or will not have us, says so here.
+    // Fails while data is loading, or without authentication.
     if let Value::ServerError(error) = ping {
-        return Err(text_of(error));
+        return Err(error_text(error));
     }
-    // The rest is asked for what it is worth: not every user may ask it.
-    let run_id = line(server, "run_id:");
-    let history = line(replication, "master_replid:").unwrap_or_default();
+    // The others may fail: not every user may run them.
+    let run_id = info_field(server, "run_id:");
+    let history = info_field(replication, "master_replid:").unwrap_or_default();
     let role = match role {
-        Value::Array(parts) => parts.first().and_then(text),
-        _ => line(replication, "role:"),
+        Value::Array(parts) => parts.first().and_then(as_str),
+        _ => info_field(replication, "role:"),
     };
-    Ok(Greeting {
+    Ok(ServerInfo {
         identity: run_id.map(|run_id| format!("{run_id} {history}").into()),
-        primary: role.map(|role| role == "master"),
+        is_primary: role.map(|role| role == "master"),
     })
 }
 
-/// Loads the scripts of the request path, so that no request waits while the server compiles one. A
-/// server that refuses this refuses requests too, and their errors have the reason.
+/// Loads the scripts of the request path, so that no request waits for their compilation. Errors
+/// are ignored: the requests get the same ones.
 async fn load_scripts(connection: &MultiplexedConnection) -> Result<(), Box<str>> {
     let mut pipeline = redis::pipe();
     for call in crate::script::idle_calls() {
@@ -182,16 +183,16 @@ async fn load_scripts(connection: &MultiplexedConnection) -> Result<(), Box<str>
     }
     let mut connection = connection.clone();
     let count = pipeline.len();
-    connection.send_packed_commands(&pipeline, 0, count).await.map_err(told)?;
+    connection.send_packed_commands(&pipeline, 0, count).await.map_err(to_text)?;
     Ok(())
 }
 
-/// What `INFO` says behind a name.
-fn line<'a>(info: &'a Value, name: &str) -> Option<&'a str> {
-    text(info)?.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+/// A field of `INFO`.
+fn info_field<'a>(info: &'a Value, name: &str) -> Option<&'a str> {
+    as_str(info)?.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-fn told(error: impl std::fmt::Display) -> Box<str> {
+fn to_text(error: impl std::fmt::Display) -> Box<str> {
     error.to_string().into()
 }
 
@@ -199,8 +200,12 @@ fn told(error: impl std::fmt::Display) -> Box<str> {
 
 impl Driver {
     /// Why the connection ended.
-    pub(super) fn end(&self) -> &'static str {
-        if self.reply_exceeded.load(Relaxed) { TOO_LONG } else { "the connection was closed" }
+    pub(super) fn close_reason(&self) -> &'static str {
+        if self.is_reply_too_long.load(Relaxed) {
+            REPLY_TOO_LONG
+        } else {
+            "the connection was closed"
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A call, from here to its answer.
+//! Dispatch of a call: picks the server, follows redirects, loads missing scripts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,68 +7,69 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::time::{Instant, sleep_until};
 
 use super::Link;
-use super::permit::{Lateness, Visit};
-use super::reply::{Redirect, Said};
+use super::cluster::Cluster;
+use super::permit::{CallPermit, LateReply};
+use super::reply::{Redirect, ServerReply};
 use super::server::Server;
 use super::stats::count;
-use super::topology::Way;
+use super::topology::Topology;
 use crate::CallError;
 use crate::call::Call;
 
-/// How often a call is sent on. Nodes that send us on in a circle do not agree yet.
-const HOPS_MAX: usize = 5;
+/// Redirects of one call. Nodes that redirect in a circle do not agree yet.
+const REDIRECTS_MAX: usize = 5;
 
-/// Before a call is made again whose keys are just on their way.
-const TRY_AGAIN_AFTER: Duration = Duration::from_millis(2);
+/// Delay of the retry after `TRYAGAIN`.
+const TRY_AGAIN_DELAY: Duration = Duration::from_millis(2);
 
-/// Commands in one go.
+/// Commands of one pipeline.
 const COMMANDS_MAX: usize = 1024;
 
-/// What a call is at, while it is sent on.
-struct Journey<'a> {
+/// A call on its way through redirects.
+struct Dispatch<'a> {
     link: &'a Link,
     key: &'a [u8],
     deadline: Instant,
-    lateness: Lateness,
+    late_reply: LateReply,
     server: Arc<Server>,
-    /// The slot is not yet where we ask for it.
+    /// Whether commands need an `ASKING`: the slot is still migrating to this server.
     asking: bool,
-    hops: usize,
+    redirects: usize,
     tried_again: bool,
 }
 
 impl Link {
-    /// Calls a script; one that the store does not know is loaded on the way.
+    /// Runs a script, and loads it if the server does not know it.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value, CallError> {
-        self.evaluate(call, Lateness::Dropped).await
+        self.run_script(call, LateReply::Dropped).await
     }
 
-    /// The same, and a reply that misses the deadline is awaited: the call was sent, and its
-    /// outcome matters.
+    /// Like [`Link::call`], but waits for a reply that misses the deadline: the call was sent, and
+    /// its outcome matters.
     pub(crate) async fn call_awaiting_late_reply(&self, call: &Call) -> Result<Value, CallError> {
-        self.evaluate(call, Lateness::Awaited).await
+        self.run_script(call, LateReply::Awaited).await
     }
 
-    /// How long a call may take before it counts as failed.
+    /// Time after which a call has failed.
     pub(crate) fn timeout(&self) -> Duration {
-        if let Way::Custom(wire) = &self.inner.way {
-            return wire.timeout();
+        if let Topology::Custom(transport) = &self.inner.topology {
+            return transport.timeout();
         }
         let options = &self.inner.settings.options;
         options.timeout + options.wait_replicas.map_or(Duration::ZERO, |(_, span)| span)
     }
 
-    async fn evaluate(&self, call: &Call, lateness: Lateness) -> Result<Value, CallError> {
-        if let Way::Custom(wire) = &self.inner.way {
-            let calling = super::transport::call(wire, call, lateness, &self.inner.counters);
+    async fn run_script(&self, call: &Call, late_reply: LateReply) -> Result<Value, CallError> {
+        if let Topology::Custom(transport) = &self.inner.topology {
+            let calling = super::transport::call(transport, call, late_reply, &self.inner.counters);
             return self.counted(calling).await;
         }
         let key = call.keys.first().map_or(&[][..], Vec::as_slice);
         self.counted(async {
-            let mut journey = self.set_out(key, lateness).await?;
+            let mut dispatch = self.dispatch(key, late_reply).await?;
             loop {
-                let said = journey.evaluate(call).await?;
-                if let Some(value) = journey.next(said).await? {
+                let reply = dispatch.run_script(call).await?;
+                if let Some(value) = dispatch.follow(reply).await? {
                     return Ok(value);
                 }
             }
@@ -76,8 +77,9 @@ impl Link {
         .await
     }
 
-    /// Sends plain commands on keys of one slot, in one go. Each has an answer of its own: a value, or what the server said against it.
-    pub(crate) async fn commands(
+    /// Sends commands on keys of one slot in one pipeline. Each has its own result: a value, or the
+    /// error of the server.
+    pub(crate) async fn pipeline(
         &self,
         key: &[u8],
         commands: Vec<Cmd>,
@@ -86,40 +88,43 @@ impl Link {
             return Err(CallError::Refused(format!("more than {COMMANDS_MAX} commands").into()));
         }
         self.counted(async {
-            let mut answers: Vec<_> = commands.iter().map(|_| Err("not sent".into())).collect();
+            let mut results: Vec<_> = commands.iter().map(|_| Err("not sent".into())).collect();
             let mut open: Vec<usize> = (0..commands.len()).collect();
-            let mut journey = self.set_out(key, Lateness::Dropped).await?;
-            // Each round leaves those that a node has sent on: nothing was done for them.
+            let mut dispatch = self.dispatch(key, LateReply::Dropped).await?;
+            // Each round leaves the redirected commands: they were not executed.
             while !open.is_empty() {
                 let sent: Vec<_> = open.iter().map(|index| &commands[*index]).collect();
-                let said = {
-                    let mut visit = journey.enter().await?;
-                    journey.send_all(&mut visit, &sent).await?
+                let replies = {
+                    let mut permit = dispatch.permit().await?;
+                    dispatch.send_all(&mut permit, &sent).await?
                 };
-                // A server that can do nothing has done nothing, if it says so to all.
-                if said.iter().all(|said| matches!(said, Said::Unready(_) | Said::ClusterDown(_))) {
-                    for said in said {
-                        journey.next(said).await?;
+                // A server that is not ready for any command has executed none.
+                let is_unavailable = |reply: &ServerReply| {
+                    matches!(reply, ServerReply::NotReady(_) | ServerReply::ClusterDown(_))
+                };
+                if replies.iter().all(is_unavailable) {
+                    for reply in replies {
+                        dispatch.follow(reply).await?;
                     }
                     return Err(CallError::Broken);
                 }
-                let mut left = Vec::new();
-                let mut onward = None;
-                for (index, said) in open.into_iter().zip(said) {
-                    match said {
-                        Said::Moved(_) | Said::Ask(_) | Said::TryAgain(_) => {
-                            left.push(index);
-                            onward = Some(said);
+                let mut redirected = Vec::new();
+                let mut redirect = None;
+                for (index, reply) in open.into_iter().zip(replies) {
+                    match reply {
+                        ServerReply::Moved(_) | ServerReply::Ask(_) | ServerReply::TryAgain(_) => {
+                            redirected.push(index);
+                            redirect = Some(reply);
                         }
-                        said => answers[index] = journey.arrive(said),
+                        reply => results[index] = dispatch.result(reply),
                     }
                 }
-                open = left;
-                if let Some(onward) = onward {
-                    journey.next(onward).await?;
+                open = redirected;
+                if let Some(redirect) = redirect {
+                    dispatch.follow(redirect).await?;
                 }
             }
-            Ok(answers)
+            Ok(results)
         })
         .await
     }
@@ -137,58 +142,62 @@ impl Link {
         result
     }
 
-    async fn set_out<'a>(
+    async fn dispatch<'a>(
         &'a self,
         key: &'a [u8],
-        lateness: Lateness,
-    ) -> Result<Journey<'a>, CallError> {
+        late_reply: LateReply,
+    ) -> Result<Dispatch<'a>, CallError> {
         let deadline = Instant::now() + self.timeout();
-        let server = self.inner.way.server_for(key, deadline).await?;
-        Ok(Journey {
+        let server = self.inner.topology.server_for(key, deadline).await?;
+        Ok(Dispatch {
             link: self,
             key,
             deadline,
-            lateness,
+            late_reply,
             server,
             asking: false,
-            hops: 0,
+            redirects: 0,
             tried_again: false,
         })
     }
 }
 
-// === impl Journey ===
+// === impl Dispatch ===
 
-impl Journey<'_> {
-    async fn enter(&self) -> Result<Visit<'_>, CallError> {
-        self.server.shared.enter(self.deadline, self.lateness).await
+impl<'a> Dispatch<'a> {
+    async fn permit(&self) -> Result<CallPermit<'_>, CallError> {
+        CallPermit::acquire(&self.server.state, self.deadline, self.late_reply).await
     }
 
-    async fn evaluate(&self, call: &Call) -> Result<Said, CallError> {
-        let mut visit = self.enter().await?;
-        match self.send(&mut visit, &call.command("EVALSHA", call.script.sha())).await? {
-            Said::NoScript => {
+    async fn run_script(&self, call: &Call) -> Result<ServerReply, CallError> {
+        let mut permit = self.permit().await?;
+        match self.send(&mut permit, &call.command("EVALSHA", call.script.sha())).await? {
+            ServerReply::NoScript => {
                 count(&self.link.inner.counters.scripts_loaded);
-                self.send(&mut visit, &call.command("EVAL", call.script.text)).await
+                self.send(&mut permit, &call.command("EVAL", call.script.text)).await
             }
-            said => Ok(said),
+            reply => Ok(reply),
         }
     }
 
-    async fn send(&self, visit: &mut Visit<'_>, command: &Cmd) -> Result<Said, CallError> {
+    async fn send(
+        &self,
+        permit: &mut CallPermit<'_>,
+        command: &Cmd,
+    ) -> Result<ServerReply, CallError> {
         let replicas = self.link.inner.settings.options.wait_replicas;
         if !self.asking && replicas.is_none() {
-            return visit.one(command).await.map(Said::of);
+            return permit.send(command).await.map(ServerReply::from);
         }
-        let mut said = self.send_all(visit, &[command]).await?;
-        said.pop().ok_or(CallError::Broken)
+        let mut replies = self.send_all(permit, &[command]).await?;
+        replies.pop().ok_or(CallError::Broken)
     }
 
     async fn send_all(
         &self,
-        visit: &mut Visit<'_>,
+        permit: &mut CallPermit<'_>,
         commands: &[&Cmd],
-    ) -> Result<Vec<Said>, CallError> {
+    ) -> Result<Vec<ServerReply>, CallError> {
         let mut pipeline = Pipeline::new();
         for command in commands {
             if self.asking {
@@ -201,93 +210,92 @@ impl Journey<'_> {
             let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1);
             pipeline.cmd("WAIT").arg(replicas).arg(millis);
         }
-        let mut answers = visit.many(&pipeline).await?;
+        let mut values = permit.send_pipeline(&pipeline).await?;
         if let Some((wanted, _)) = replicas {
-            match answers.pop() {
-                Some(Value::Int(had)) if had >= i64::from(wanted) => {}
+            match values.pop() {
+                Some(Value::Int(acknowledged)) if acknowledged >= i64::from(wanted) => {}
                 _ => count(&self.link.inner.counters.under_replicated),
             }
         }
         let every = if self.asking { 2 } else { 1 };
-        Ok(answers.into_iter().skip(every - 1).step_by(every).map(Said::of).collect())
+        Ok(values.into_iter().skip(every - 1).step_by(every).map(ServerReply::from).collect())
     }
 
-    /// The answer, or nothing if it has to be asked for elsewhere.
-    async fn next(&mut self, said: Said) -> Result<Option<Value>, CallError> {
+    /// The value of a reply, or `None` if the call has to be sent again, to `self.server`.
+    async fn follow(&mut self, reply: ServerReply) -> Result<Option<Value>, CallError> {
         let counters = &self.link.inner.counters;
-        let refused = |why: Box<str>| Err(CallError::Refused(why));
-        match said {
-            Said::Moved(to) => {
+        match reply {
+            ServerReply::Moved(to) => {
                 count(&counters.moved);
-                self.hop(&to)?;
-                self.server = self.cluster(&to)?.moved(&to, &self.server);
+                self.server = self.redirect(&to)?.on_moved(&to, &self.server);
                 self.asking = false;
                 Ok(None)
             }
-            Said::Ask(to) => {
+            ServerReply::Ask(to) => {
                 count(&counters.asked);
-                self.hop(&to)?;
-                self.server = self.cluster(&to)?.asked(&to, &self.server);
+                self.server = self.redirect(&to)?.on_ask(&to, &self.server);
                 self.asking = true;
                 Ok(None)
             }
-            Said::TryAgain(why) => {
+            ServerReply::TryAgain(why) => {
                 if std::mem::replace(&mut self.tried_again, true) {
-                    return refused(why);
+                    return Err(CallError::Refused(why));
                 }
                 count(&counters.tried_again);
-                sleep_until(self.deadline.min(Instant::now() + TRY_AGAIN_AFTER)).await;
-                self.server = self.link.inner.way.server_for(self.key, self.deadline).await?;
+                sleep_until(self.deadline.min(Instant::now() + TRY_AGAIN_DELAY)).await;
+                self.server = self.link.inner.topology.server_for(self.key, self.deadline).await?;
                 self.asking = false;
                 Ok(None)
             }
-            Said::Unready(why) => {
-                self.server.shared.unready(&why);
+            ServerReply::NotReady(why) => {
+                self.server.state.not_ready(&why);
                 Err(CallError::Down)
             }
-            Said::ClusterDown(why) => {
-                self.server.shared.note(&why);
-                self.server.shared.surroundings.alarm.notify_one();
+            ServerReply::ClusterDown(why) => {
+                self.server.state.note_error(&why);
+                self.server.state.context.alarm.notify_one();
                 Err(CallError::Down)
             }
-            said => self.arrive(said).map(Some).map_err(CallError::Refused),
+            reply => self.result(reply).map(Some).map_err(CallError::Refused),
         }
     }
 
-    /// What a server said, when there is nowhere else to go with it.
-    fn arrive(&self, said: Said) -> Result<Value, Box<str>> {
-        match said {
-            Said::Done(value) => Ok(value),
-            Said::NoScript => Err("NOSCRIPT".into()),
-            Said::Moved(to) | Said::Ask(to) => Err(sent_on(&to)),
-            Said::Replica(why) => {
-                self.link.inner.way.is_replica(&self.server);
+    /// The result of a reply that is not followed.
+    fn result(&self, reply: ServerReply) -> Result<Value, Box<str>> {
+        match reply {
+            ServerReply::Value(value) => Ok(value),
+            ServerReply::NoScript => Err("NOSCRIPT".into()),
+            ServerReply::Moved(to) | ServerReply::Ask(to) => Err(redirect_text(&to)),
+            ServerReply::ReadOnly(why) => {
+                self.link.inner.topology.on_read_only(&self.server);
                 Err(why)
             }
-            Said::Locked(why) => {
-                self.server.shared.renew();
+            ServerReply::AccessDenied(why) => {
+                self.server.state.replace_connections();
                 Err(why)
             }
-            Said::Unready(why) => {
-                self.server.shared.unready(&why);
+            ServerReply::NotReady(why) => {
+                self.server.state.not_ready(&why);
                 Err(why)
             }
-            Said::ClusterDown(why) | Said::TryAgain(why) | Said::Refused(why) => Err(why),
+            ServerReply::ClusterDown(why)
+            | ServerReply::TryAgain(why)
+            | ServerReply::Refused(why) => Err(why),
         }
     }
 
-    fn hop(&mut self, to: &Redirect) -> Result<(), CallError> {
-        self.hops += 1;
-        if self.hops > HOPS_MAX { Err(CallError::Refused(sent_on(to))) } else { Ok(()) }
-    }
-
-    fn cluster(&self, to: &Redirect) -> Result<&super::cluster::Cluster, CallError> {
-        match &self.link.inner.way {
-            Way::Cluster(cluster) => Ok(cluster),
+    fn redirect(&mut self, to: &Redirect) -> Result<&'a Cluster, CallError> {
+        let link = self.link;
+        self.redirects += 1;
+        if self.redirects > REDIRECTS_MAX {
+            return Err(CallError::Refused(redirect_text(to)));
+        }
+        match &link.inner.topology {
+            Topology::Cluster(cluster) => Ok(cluster),
             _ => {
+                let redirect = redirect_text(to);
                 let why = format!(
-                    "{}: the store is a Cluster: begin its address with `redis-cluster://`",
-                    sent_on(to)
+                    "{redirect}: the store is a Cluster: begin its address with `redis-cluster://`"
                 );
                 Err(CallError::Refused(why.into()))
             }
@@ -295,6 +303,6 @@ impl Journey<'_> {
     }
 }
 
-fn sent_on(to: &Redirect) -> Box<str> {
-    format!("slot {} is said to be at {}", to.slot, to.host).into()
+fn redirect_text(to: &Redirect) -> Box<str> {
+    format!("redirected to {} for slot {}", to.host, to.slot).into()
 }

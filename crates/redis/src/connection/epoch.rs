@@ -1,30 +1,29 @@
-//! Whether the store may have forgotten something.
+//! Epoch of the store: incremented whenever it may have lost data.
 //!
-//! A primary that took over may lack the last writes of the one before, and one that was started anew has what it had saved. Either way the
-//! process that we talk to is another one, or it has become something else meanwhile. Every process has an id of its own (`run_id`), and so has the
-//! history of its data (`master_replid`); both are told on each connect, before the first call.
+//! A new primary may lack the last writes of its predecessor, and a restarted one has only what it
+//! had saved. Both show in the identity of the process (`run_id`) and of its replication history
+//! (`master_replid`), which every connection reads before its first call.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// How often the store may have forgotten something.
 #[derive(Debug)]
 pub(super) struct Epoch(watch::Sender<u64>);
 
-/// Who was last seen in one place.
+/// Compares the identities of successive connections to one server.
 #[derive(Debug)]
-pub(super) struct Witness {
+pub(super) struct IdentityCheck {
     epoch: Arc<Epoch>,
-    seen: Mutex<Seen>,
+    last: Mutex<Identity>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Seen {
-    Nobody,
-    /// Somebody who may not, or does not, say who he is.
-    Stranger,
+enum Identity {
+    NeverConnected,
+    /// The server does not report one, or this user may not read it.
+    Unknown,
     Process(Box<str>),
 }
 
@@ -41,28 +40,29 @@ impl Epoch {
         self.0.subscribe()
     }
 
-    pub(super) fn raise(&self) {
+    pub(super) fn increment(&self) {
         self.0.send_modify(|epoch| *epoch = epoch.saturating_add(1));
     }
 }
 
-impl Witness {
+impl IdentityCheck {
     pub(super) fn new(epoch: Arc<Epoch>) -> Self {
-        Self { epoch, seen: Mutex::new(Seen::Nobody) }
+        Self { epoch, last: Mutex::new(Identity::NeverConnected) }
     }
 
-    /// A connection was made, to this process. Whether it is the first, there is no other: a stranger whom we never lost sight of is the same one.
-    pub(super) fn saw(&self, identity: Option<&str>, first: bool) {
-        let mut seen = self.seen.lock();
-        let now = identity.map_or(Seen::Stranger, |identity| Seen::Process(identity.into()));
-        let another = match (&*seen, &now) {
-            (Seen::Nobody, _) => false,
-            (Seen::Process(before), Seen::Process(now)) => before != now,
-            _ => first,
+    /// A connection was established. Without an identity, a server that had another connection all
+    /// the time (`is_only` is false) is the same one.
+    pub(super) fn connected(&self, identity: Option<&str>, is_only: bool) {
+        let mut last = self.last.lock();
+        let now = identity.map_or(Identity::Unknown, |identity| Identity::Process(identity.into()));
+        let has_changed = match (&*last, &now) {
+            (Identity::NeverConnected, _) => false,
+            (Identity::Process(before), Identity::Process(now)) => before != now,
+            _ => is_only,
         };
-        *seen = now;
-        if another {
-            self.epoch.raise();
+        *last = now;
+        if has_changed {
+            self.epoch.increment();
         }
     }
 }
@@ -74,8 +74,8 @@ mod tests {
     #[test]
     fn another_process_is_another_epoch() {
         let epoch = Arc::new(Epoch::new());
-        let witness = Witness::new(epoch.clone());
-        for (identity, first, expected) in [
+        let check = IdentityCheck::new(epoch.clone());
+        for (identity, is_only, expected) in [
             (Some("a"), true, 0),
             (Some("a"), false, 0),
             (Some("a"), true, 0),
@@ -86,8 +86,8 @@ mod tests {
             (None, true, 3),
             (Some("a"), true, 4),
         ] {
-            witness.saw(identity, first);
-            assert_eq!(epoch.now(), expected, "{identity:?} {first}");
+            check.connected(identity, is_only);
+            assert_eq!(epoch.now(), expected, "{identity:?} {is_only}");
         }
     }
 }

@@ -1,38 +1,35 @@
-//! The way to the store: which server a call goes to, over which connection, and when to give up.
+//! Connections to the store: which server a call goes to, over which connection, and when it fails.
 //!
-//! *Never send again what may have happened.* A call is repeated only when a server has said that it did nothing (`MOVED`, `ASK`,
-//! `TRYAGAIN`, `NOSCRIPT`). A time-out or a broken connection is an error that says so, and the caller decides.
+//! *A call that may have been executed is never resent.* Only a reply that proves the opposite
+//! (`MOVED`, `ASK`, `TRYAGAIN`, `NOSCRIPT`) leads to a retry. A timeout or a broken connection is an
+//! error that says so, and the caller decides.
 //!
-//! *Everything is bounded*: calls under way, callers that wait, the time that either takes. A server that hangs costs a handful of callers
-//! one time-out each; then its breaker is open, and everybody else hears so at once.
+//! *Everything is bounded*: calls in flight, waiting callers, and the time that both take. A server
+//! that hangs costs a few callers one timeout each; then its circuit breaker opens.
 //!
-//! | room | what it keeps |
+//! | module | content |
 //! |---|---|
-//! | `address`, `options`, `secret` | what is told from outside |
-//! | `dispatch` | a call from here to its answer |
-//! | `topology`, `sentinel`, `cluster`, `slot_map` | where the primary is: as the address says, as Sentinels say, or one for each slot |
-//! | `server`, `permit`, `reconnect`, `circuit_breaker` | one server: connections, a call's turn, what happens in the background, whether to ask at all |
-//! | `dial`, `settings`, `tls`, `password` | a new connection |
-//! | `reply`, `slot`, `epoch`, `stats`, `backoff` | what servers answer; slots; whether something was forgotten; numbers; patience |
+//! | `address`, `options` | configuration |
+//! | `dispatch`, `reply` | a call from its caller to the reply, redirects included |
+//! | `permit`, `circuit_breaker` | bounds, deadline and health of a call's server |
+//! | `server`, `reconnect` | connection pool and its background tasks |
+//! | `topology`, `sentinel`, `cluster`, `slot_map` | the primary of a key |
+//! | `dial`, `tls`, `reply_limit` | a new connection |
+//! | `epoch` | detects data loss |
 
 mod address;
-mod backoff;
 mod circuit_breaker;
 mod cluster;
 mod dial;
 mod dispatch;
 mod epoch;
 mod options;
-mod password;
 mod permit;
 mod reconnect;
 mod reply;
 mod reply_limit;
-mod secret;
 mod sentinel;
 mod server;
-mod settings;
-mod slot;
 mod slot_map;
 mod stats;
 mod tls;
@@ -49,17 +46,17 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 pub use address::{Address, AddressError};
-pub use options::{BreakerOptions, LinkError, LinkOptions, TlsOptions};
-pub use secret::Secret;
+pub use options::{BreakerOptions, LinkError, LinkOptions, Secret, TlsOptions};
 pub use stats::{BreakerState, LinkStats, ServerStats};
 pub use transport::{Transport, TransportCall};
 
 use epoch::Epoch;
-use settings::Settings;
+use options::Settings;
+use slot_map::slot_of;
 use stats::Counters;
-use topology::Way;
+use topology::Topology;
 
-/// The way to the store. Clones are the same; when the last is dropped, all connections are closed.
+/// Connections to the store. Clones share them; dropping the last clone closes them.
 #[derive(Debug, Clone)]
 pub struct Link {
     inner: Arc<Inner>,
@@ -70,17 +67,17 @@ struct Inner {
     settings: Arc<Settings>,
     counters: Arc<Counters>,
     epoch: Arc<Epoch>,
-    way: Way,
-    watching: Option<AbortHandle>,
+    topology: Topology,
+    password_watch: Option<AbortHandle>,
 }
 
 // === impl Link ===
 
 impl Link {
-    /// The way to the store at this address. Nothing is waited for: connections are made in the background, now and whenever one is lost.
+    /// Opens a link. Connections are established in the background, and again when one is lost.
     ///
     /// # Errors
-    /// For what can never work: files that are missing or wrong, options without sense, no runtime.
+    /// For unreadable files, invalid options, or a call outside of a Tokio runtime.
     pub fn open(address: Address, options: LinkOptions) -> Result<Self, LinkError> {
         if Handle::try_current().is_err() {
             return Err(LinkError::NoRuntime);
@@ -88,58 +85,59 @@ impl Link {
         let settings = Arc::new(Settings::new(&address, options)?);
         let counters = Arc::new(Counters::default());
         let epoch = Arc::new(Epoch::new());
-        let way = Way::new(address.place, &settings, &counters, &epoch);
-        let watching = password::watch(&settings);
-        let inner = Inner { settings, counters, epoch, way, watching };
+        let topology = Topology::new(address.endpoint, &settings, &counters, &epoch);
+        let password_watch = settings.watch_password();
+        let inner = Inner { settings, counters, epoch, topology, password_watch };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Whether calls can be answered now. Of a Cluster: by one primary at least.
+    /// Whether the store is reachable; of a Cluster, at least one primary.
     pub fn is_up(&self) -> bool {
-        self.inner.way.is_up()
+        self.inner.topology.is_up()
     }
 
-    /// Whether calls for a key can be answered now.
+    /// Whether the primary of a key is reachable.
     pub(crate) fn is_up_for(&self, key: &[u8]) -> bool {
-        match &self.inner.way {
-            Way::Cluster(cluster) => cluster.is_up_for(slot::slot_of(key)),
-            way => way.is_up(),
+        match &self.inner.topology {
+            Topology::Cluster(cluster) => cluster.is_up_for(slot_of(key)),
+            topology => topology.is_up(),
         }
     }
 
-    /// Raised whenever the store may have forgotten something: another server is the primary now, or the same was started anew.
+    /// Incremented whenever the store may have lost data: by a failover or a restart.
     pub fn epoch(&self) -> u64 {
-        match &self.inner.way {
-            Way::Custom(wire) => wire.epoch(),
+        match &self.inner.topology {
+            Topology::Custom(transport) => transport.epoch(),
             _ => self.inner.epoch.now(),
         }
     }
 
-    /// What became of the calls, and how every server does.
+    /// Counters, and the state of every server.
     pub fn stats(&self) -> LinkStats {
-        let way = &self.inner.way;
-        let servers = way.servers().iter().map(|server| server.shared.stats()).collect();
-        LinkStats { lost: way.trouble(), ..self.inner.counters.read(self.epoch(), servers) }
+        let topology = &self.inner.topology;
+        let servers = topology.servers().iter().map(|server| server.state.stats()).collect();
+        let discovery_error = topology.discovery_error();
+        LinkStats { discovery_error, ..self.inner.counters.read(self.epoch(), servers) }
     }
 
-    /// Tells when the epoch is raised.
-    pub(crate) fn changed(&self) -> watch::Receiver<u64> {
-        match &self.inner.way {
-            Way::Custom(wire) => wire.changed(),
+    /// Observes [`Link::epoch`].
+    pub(crate) fn epoch_changes(&self) -> watch::Receiver<u64> {
+        match &self.inner.topology {
+            Topology::Custom(transport) => transport.changed(),
             _ => self.inner.epoch.subscribe(),
         }
     }
 
-    /// Where the key lies, if the store is a Cluster; if it is none, a call may hold any keys.
+    /// The slot of a key if the store is a Cluster: the keys of a call must share one.
     pub(crate) fn slot_of(&self, key: &[u8]) -> Option<u16> {
-        matches!(self.inner.way, Way::Cluster(_)).then(|| slot::slot_of(key))
+        matches!(self.inner.topology, Topology::Cluster(_)).then(|| slot_of(key))
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(watching) = &self.watching {
-            watching.abort();
+        if let Some(task) = &self.password_watch {
+            task.abort();
         }
     }
 }

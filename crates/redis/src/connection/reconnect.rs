@@ -1,4 +1,4 @@
-//! What happens in the background: connections are kept, and servers that went quiet are looked after.
+//! Background tasks of a server: reconnect loop and health probes.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,158 +9,157 @@ use futures_util::future::join_all;
 use redis::Value;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::backoff::pause;
+use super::circuit_breaker::backoff;
 use super::dial::{Dialed, Driver};
 use super::permit::LATE_MAX;
-use super::server::{Line, Shared};
+use super::server::{Connection, ServerState};
 use super::stats::count;
 
-/// A connection that held less long was none: the next is not made at once.
-const SHORT: Duration = Duration::from_secs(1);
+/// A connection that lasted less counts as a failed attempt. Also the minimum time between two
+/// replacements of a connection.
+const LIFETIME_MIN: Duration = Duration::from_secs(1);
 
-/// How often a server is looked at, that seems to be well.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Interval of probes while the circuit breaker is closed.
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Sees to it that there is a connection, again and again.
-pub(super) async fn keep(server: Arc<Shared>, index: usize) {
+/// Keeps one connection of the pool established.
+pub(super) async fn maintain_connection(server: Arc<ServerState>, index: usize) {
     let options = &server.settings.options;
-    let mut tries = 0;
-    let mut connected_before = false;
+    let mut failures = 0;
+    let mut is_reconnect = false;
     let mut replacement = None;
     loop {
         let dialed = match replacement.take() {
             Some(dialed) => Ok(dialed),
             None => server.dial().await,
         };
-        let Dialed { connection, mut driver, greeting } = match dialed {
+        let Dialed { connection, mut driver, info } = match dialed {
             Ok(dialed) => dialed,
             Err(why) => {
-                server.not_reached(&why);
-                sleep(pause(&options.breaker, tries)).await;
-                tries = tries.saturating_add(1);
+                server.connect_failed(&why);
+                sleep(backoff(&options.breaker, failures)).await;
+                failures = failures.saturating_add(1);
                 continue;
             }
         };
-        if std::mem::replace(&mut connected_before, true) {
-            count(&server.surroundings.counters.reconnects);
+        if std::mem::replace(&mut is_reconnect, true) {
+            count(&server.context.counters.reconnects);
         }
-        let line = Arc::new(Line::new(connection));
-        server.seat(index, line.clone(), &greeting);
+        let connection = Arc::new(Connection::new(connection));
+        server.add(index, connection.clone(), &info);
         let since = Instant::now();
-        match tend(&server, &line, &mut driver).await {
+        match wait_for_end(&server, &connection, &mut driver).await {
             End::Replaced(dialed) => {
                 replacement = Some(dialed);
-                fade(driver);
+                close_later(driver);
                 continue;
             }
-            End::Lost => server.unseat(index, driver.end()),
-            End::GivenUp => {
-                server.unseat(index, "no answers over the connection");
-                fade(driver);
+            End::Lost => server.remove(index, driver.close_reason()),
+            End::Unresponsive => {
+                server.remove(index, "no replies over the connection");
+                close_later(driver);
             }
         }
-        tries = if since.elapsed() > SHORT { 0 } else { tries.saturating_add(1) };
-        if tries > 0 {
-            sleep(pause(&options.breaker, tries - 1)).await;
+        failures = if since.elapsed() > LIFETIME_MIN { 0 } else { failures.saturating_add(1) };
+        if failures > 0 {
+            sleep(backoff(&options.breaker, failures - 1)).await;
         }
     }
 }
 
 enum End {
-    /// It is closed.
     Lost,
-    /// It is open, and nothing comes over it.
-    GivenUp,
-    /// It is fine, and there is a newer one.
+    /// Open, but without replies.
+    Unresponsive,
     Replaced(Dialed),
 }
 
-/// Waits for the end of a connection.
-async fn tend(server: &Shared, line: &Line, driver: &mut Driver) -> End {
-    let mut renewed = server.settings.renewed.subscribe();
-    let mut replacing = false;
-    let mut replacement = pin!(replacement(server, Instant::now() + SHORT));
+async fn wait_for_end(server: &ServerState, connection: &Connection, driver: &mut Driver) -> End {
+    let mut password = server.settings.password_version.subscribe();
+    let mut is_replacing = false;
+    let mut replacement = pin!(dial_replacement(server, Instant::now() + LIFETIME_MIN));
     loop {
         tokio::select! {
             () = &mut *driver => return End::Lost,
-            () = line.give_up.notified() => return End::GivenUp,
-            () = line.replace.notified(), if !replacing => replacing = true,
-            changed = renewed.changed(), if !replacing => replacing = changed.is_ok(),
-            dialed = &mut replacement, if replacing => return End::Replaced(dialed),
+            () = connection.close.notified() => return End::Unresponsive,
+            () = connection.replace.notified(), if !is_replacing => is_replacing = true,
+            changed = password.changed(), if !is_replacing => is_replacing = changed.is_ok(),
+            dialed = &mut replacement, if is_replacing => return End::Replaced(dialed),
         }
     }
 }
 
-/// A newer connection, as soon as one can be made. What asks for it may be there to stay: so not more often than every now and then.
-async fn replacement(server: &Shared, mut not_before: Instant) -> Dialed {
+/// Establishes a replacement. Rate-limited: the reason for it may persist.
+async fn dial_replacement(server: &ServerState, mut not_before: Instant) -> Dialed {
     loop {
         sleep_until(not_before).await;
         match server.dial().await {
             Ok(dialed) => return dialed,
-            Err(why) => server.note(&why),
+            Err(why) => server.note_error(&why),
         }
-        not_before = Instant::now() + SHORT;
+        not_before = Instant::now() + LIFETIME_MIN;
     }
 }
 
-/// Closes the connection once late replies are no longer awaited.
-fn fade(driver: Driver) {
+/// Closes a connection once late replies are no longer awaited.
+fn close_later(driver: Driver) {
     tokio::spawn(async move {
         let _ended = timeout(LATE_MAX, driver).await;
     });
 }
 
-/// Looks whether the server is there: again and again while the breaker is open, and now and then otherwise.
-pub(super) async fn look_after(server: Arc<Shared>) {
+/// Probes the server: with backoff while the circuit breaker is open, else at a fixed interval.
+pub(super) async fn probe_health(server: Arc<ServerState>) {
     loop {
         if server.breaker.is_open() {
-            sleep(server.breaker.pause(&server.settings.options.breaker)).await;
+            sleep(server.breaker.next_backoff(&server.settings.options.breaker)).await;
         } else {
             tokio::select! {
-                () = server.opened.notified() => continue,
-                () = sleep(LOOK_EVERY) => {}
+                () = server.breaker_opened.notified() => continue,
+                () = sleep(PROBE_INTERVAL) => {}
             }
         }
         let was_open = server.breaker.is_open();
         if was_open {
-            server.breaker.look();
+            server.breaker.probe_started();
         }
-        let there = look(&server).await;
+        let is_healthy = probe(&server).await;
         if was_open {
-            if there {
-                server.breaker.found();
+            if is_healthy {
+                server.breaker.probe_succeeded();
             } else {
-                server.breaker.missed();
+                server.breaker.probe_failed();
             }
-            server.settle();
+            server.update_health();
         }
     }
 }
 
-/// Asks over every connection, and gives up those that stay silent. Whether one was answered as fast as a call has to be.
-async fn look(server: &Shared) -> bool {
-    let lines: Vec<_> = server.lines().collect();
-    let answers = join_all(lines.iter().map(|line| ping(server, line))).await;
-    answers.into_iter().any(|there| there)
+/// Pings over every connection and closes silent ones. Returns whether one replied within the
+/// timeout of a call.
+async fn probe(server: &ServerState) -> bool {
+    let connections: Vec<_> = server.connections().collect();
+    let replies = join_all(connections.iter().map(|connection| ping(server, connection))).await;
+    replies.into_iter().any(|is_healthy| is_healthy)
 }
 
-async fn ping(server: &Shared, line: &Line) -> bool {
+async fn ping(server: &ServerState, connection: &Connection) -> bool {
     let options = &server.settings.options;
-    let asked = Instant::now();
-    let mut connection = line.connection.clone();
+    let sent_at = Instant::now();
+    let mut redis = connection.redis.clone();
     let command = redis::cmd("PING");
-    match timeout(options.connect_timeout, connection.send_packed_command(&command)).await {
+    match timeout(options.connect_timeout, redis.send_packed_command(&command)).await {
         Ok(Ok(Value::ServerError(error))) => {
-            server.note(&super::reply::text_of(&error));
+            server.note_error(&super::reply::error_text(&error));
             false
         }
         Ok(Ok(_)) => {
-            line.lost.store(0, Relaxed);
-            asked.elapsed() <= options.timeout
+            connection.unanswered.store(0, Relaxed);
+            sent_at.elapsed() <= options.timeout
         }
         Ok(Err(_)) => false,
         Err(_) => {
-            line.give_up.notify_one();
+            connection.close.notify_one();
             false
         }
     }

@@ -1,52 +1,45 @@
-//! What a server says when it does not do what it is asked.
+//! Replies of a server, classified by what the caller has to do next.
 
 use redis::{ServerError, Value};
 
 use super::address::Host;
 
-/// What a server said.
 #[derive(Debug)]
-pub(super) enum Said {
-    /// It did what it was asked.
-    Done(Value),
-    /// It does not know the script.
+pub(super) enum ServerReply {
+    /// The command was executed.
+    Value(Value),
+    /// The script is not loaded.
     NoScript,
-    /// The slot lies elsewhere.
+    /// The slot has moved to another node.
     Moved(Redirect),
-    /// The slot is on its way elsewhere, and this key has left.
+    /// The slot is migrating, and this key has moved already.
     Ask(Redirect),
-    /// The slot is on its way elsewhere, and some of the keys have left.
+    /// The slot is migrating, and some of the keys have moved.
     TryAgain(Box<str>),
-    /// It is a replica.
-    Replica(Box<str>),
-    /// It cannot do anything yet, or for now.
-    Unready(Box<str>),
-    /// The Cluster has lost a part.
+    /// The server is a replica.
+    ReadOnly(Box<str>),
+    /// The server cannot execute anything for now.
+    NotReady(Box<str>),
+    /// The Cluster has no owner for some slots.
     ClusterDown(Box<str>),
-    /// We are not logged in, or may not do this.
-    Locked(Box<str>),
-    /// Anything else that is wrong.
+    /// Authentication or permission failed.
+    AccessDenied(Box<str>),
+    /// Any other error.
     Refused(Box<str>),
 }
 
-/// Where to go instead.
+/// Target of a `MOVED` or `ASK` redirect.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Redirect {
     pub(super) slot: u16,
-    /// Without a name it is the one that was asked.
+    /// An empty name stands for the replying node.
     pub(super) host: Host,
 }
 
-impl Said {
-    pub(super) fn of(value: Value) -> Self {
-        match value {
-            Value::ServerError(error) => Self::of_error(&error),
-            value => Self::Done(value),
-        }
-    }
-
-    fn of_error(error: &ServerError) -> Self {
-        let text = text_of(error);
+impl From<Value> for ServerReply {
+    fn from(value: Value) -> Self {
+        let Value::ServerError(error) = value else { return Self::Value(value) };
+        let text = error_text(&error);
         match error.code() {
             "NOSCRIPT" => Self::NoScript,
             "MOVED" | "ASK" => match error.details().and_then(Redirect::parse) {
@@ -55,39 +48,36 @@ impl Said {
                 None => Self::Refused(text),
             },
             "TRYAGAIN" => Self::TryAgain(text),
-            "READONLY" => Self::Replica(text),
-            "LOADING" | "BUSY" | "MASTERDOWN" => Self::Unready(text),
+            "READONLY" => Self::ReadOnly(text),
+            "LOADING" | "BUSY" | "MASTERDOWN" => Self::NotReady(text),
             "CLUSTERDOWN" => Self::ClusterDown(text),
-            "NOAUTH" | "WRONGPASS" | "NOPERM" => Self::Locked(text),
-            // Before version 7 what a command inside of a script says is packed into something longer.
-            "ERR" if text.contains("-READONLY ") => Self::Replica(text),
+            "NOAUTH" | "WRONGPASS" | "NOPERM" => Self::AccessDenied(text),
+            // Before version 7, the error of a command within a script is part of a longer text.
+            "ERR" if text.contains("-READONLY ") => Self::ReadOnly(text),
             _ => Self::Refused(text),
         }
     }
 }
 
 impl Redirect {
-    /// `3999 127.0.0.1:6381`.
+    /// Parses `3999 127.0.0.1:6381`; further words follow if a script was redirected.
     fn parse(details: &str) -> Option<Self> {
         let (slot, host) = details.split_once(' ')?;
-        // In a script, more words follow.
-        let host = host.split(' ').next()?;
-        let (name, port) = host.rsplit_once(':')?;
+        let (name, port) = host.split(' ').next()?.rsplit_once(':')?;
         let name = name.trim_start_matches('[').trim_end_matches(']');
         Some(Self { slot: slot.parse().ok()?, host: Host::new(name, port.parse().ok()?) })
     }
 }
 
-/// The server's own words.
-pub(super) fn text_of(error: &ServerError) -> Box<str> {
+pub(super) fn error_text(error: &ServerError) -> Box<str> {
     match error.details() {
         Some(details) => format!("{} {details}", error.code()).into(),
         None => error.code().into(),
     }
 }
 
-/// A text of any kind.
-pub(super) fn text(value: &Value) -> Option<&str> {
+/// A string of any RESP type.
+pub(super) fn as_str(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text),
@@ -101,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redirections_are_read() {
+    fn redirects_are_parsed() {
         let to = |slot, name: &str, port| Some(Redirect { slot, host: Host::new(name, port) });
         assert_eq!(Redirect::parse("3999 127.0.0.1:6381"), to(3999, "127.0.0.1", 6381));
         assert_eq!(Redirect::parse("3999 :6381"), to(3999, "", 6381));

@@ -1,11 +1,11 @@
-//! Bound on the length of one reply.
+//! Bound on the size of one reply.
 //!
-//! The Redis crate buffers a reply until it is complete, however long it gets: a server that sends
-//! a line without an end takes all memory. [`ReplyMeter`] follows the structure of replies as bytes
-//! pass by, and the connection is closed with the first reply that exceeds a limit.
+//! The Redis crate buffers a reply until it is complete, whatever its length: an endless line would
+//! take all memory. [`ReplyMeter`] follows the structure of replies as bytes pass by, and the
+//! connection is closed with the first reply above a limit.
 //!
-//! The longest reply to our scripts has 16 records (calls of a batch) of four limits, each a log of
-//! 10,000 entries of at most 20 digits: less than 13 MiB, in fewer than 10,000 values.
+//! The longest reply to our scripts has 16 requests of four limits, each a log of 10,000 entries of
+//! at most 20 digits: less than 13 MiB, in fewer than 10,000 values.
 
 use std::io;
 use std::pin::Pin;
@@ -15,53 +15,41 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes of one reply.
-pub(super) const REPLY_BYTES_MAX: u64 = 16 << 20;
-/// Values in one reply, nested ones included; each takes some 40 bytes, however short it was sent.
-pub(super) const REPLY_VALUES_MAX: u64 = 1 << 18;
-/// Of a line that is no text: a type and a number.
-const NUMBER_BYTES_MAX: usize = 32;
+const REPLY_BYTES_MAX: u64 = 16 << 20;
+/// Values of one reply, nested ones included; each takes some 40 bytes, however short it was sent.
+const REPLY_VALUES_MAX: u64 = 1 << 18;
+/// Bytes of a header line: a type and a number.
+const HEADER_BYTES_MAX: usize = 32;
 
-/// Message of a connection that was closed for the length of a reply.
-pub(super) const TOO_LONG: &str = "a reply exceeds 16 MiB or 262,144 values";
+/// Why a connection was closed.
+pub(super) const REPLY_TOO_LONG: &str = "a reply exceeds 16 MiB or 262,144 values";
 
-/// Follows replies of RESP2 and RESP3.
+/// Measures replies of RESP2 and RESP3.
 #[derive(Debug, Default)]
-pub(super) struct ReplyMeter {
-    state: State,
-    /// Type and number of the line, so far.
-    line: [u8; NUMBER_BYTES_MAX],
-    line_length: usize,
-    /// Values that complete the reply; none between two replies.
+struct ReplyMeter {
+    /// Type and number of the current line.
+    header: [u8; HEADER_BYTES_MAX],
+    header_length: usize,
+    /// Bytes left of a bulk string and its line end; 0 while a line is read.
+    bulk_left: u64,
+    /// Values that complete the reply; 0 between two replies.
     values_left: u64,
     bytes: u64,
     values: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-enum State {
-    #[default]
-    Line,
-    /// Bytes of a string that are to come, with the end of its line.
-    Bulk(u64),
-}
-
-/// A reply exceeds the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooLong;
+struct ReplyTooLong;
 
 impl ReplyMeter {
-    pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
+    fn feed(&mut self, mut bytes: &[u8]) -> Result<(), ReplyTooLong> {
         while !bytes.is_empty() {
-            let taken = match self.state {
-                State::Bulk(left) => self.skip(left, bytes.len()),
-                State::Line => self.read_line(bytes),
-            };
+            let taken = if self.bulk_left > 0 { self.skip(bytes.len()) } else { self.line(bytes) };
             self.bytes = self.bytes.saturating_add(taken as u64);
             if self.bytes > REPLY_BYTES_MAX || self.values > REPLY_VALUES_MAX {
-                return Err(TooLong);
+                return Err(ReplyTooLong);
             }
-            if self.values_left == 0 && matches!(self.state, State::Line) && self.line_length == 0 {
+            if self.values_left == 0 && self.bulk_left == 0 && self.header_length == 0 {
                 (self.bytes, self.values) = (0, 0);
             }
             bytes = bytes.get(taken..).unwrap_or_default();
@@ -69,25 +57,24 @@ impl ReplyMeter {
         Ok(())
     }
 
-    fn skip(&mut self, left: u64, length: usize) -> usize {
-        let taken = usize::try_from(left).unwrap_or(usize::MAX).min(length);
-        let left = left - taken as u64;
-        self.state = if left > 0 { State::Bulk(left) } else { State::Line };
-        if left == 0 {
+    fn skip(&mut self, length: usize) -> usize {
+        let taken = usize::try_from(self.bulk_left).unwrap_or(usize::MAX).min(length);
+        self.bulk_left -= taken as u64;
+        if self.bulk_left == 0 {
             self.values_left = self.values_left.saturating_sub(1);
         }
         taken
     }
 
-    fn read_line(&mut self, bytes: &[u8]) -> usize {
+    fn line(&mut self, bytes: &[u8]) -> usize {
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let taken = end.map_or(bytes.len(), |end| end + 1);
-        for byte in bytes.get(..taken).unwrap_or_default() {
-            if let Some(place) = self.line.get_mut(self.line_length) {
-                *place = *byte;
-                self.line_length += 1;
-            }
+        let room = self.header.get_mut(self.header_length..).unwrap_or_default();
+        let kept = room.len().min(taken);
+        for (to, byte) in room.iter_mut().zip(bytes.iter().take(kept)) {
+            *to = *byte;
         }
+        self.header_length += kept;
         if end.is_some() {
             self.end_line();
         }
@@ -95,34 +82,29 @@ impl ReplyMeter {
     }
 
     fn end_line(&mut self) {
-        let line = self.line.get(..self.line_length).unwrap_or_default();
+        let line = self.header.get(..self.header_length).unwrap_or_default();
         let kind = line.first().copied().unwrap_or_default();
         let number = str::from_utf8(line.get(1..).unwrap_or_default()).ok();
-        // A null has a negative length, and nothing follows it.
+        // A null has a negative length and no content.
         let number = number.and_then(|text| text.trim_end().parse::<u64>().ok());
-        self.line_length = 0;
+        self.header_length = 0;
         self.values = self.values.saturating_add(1);
-        if self.values_left == 0 {
-            self.values_left = 1;
-        }
-        match (kind, number) {
+        let others = self.values_left.max(1) - 1;
+        self.values_left = match (kind, number) {
             (b'$' | b'=' | b'!', Some(length)) => {
-                self.state = State::Bulk(length.saturating_add(2))
+                self.bulk_left = length.saturating_add(2);
+                others.saturating_add(1)
             }
-            (b'*' | b'~' | b'>', Some(count)) => self.begin(count),
+            (b'*' | b'~' | b'>', Some(count)) => others.saturating_add(count),
+            (b'%', Some(count)) => others.saturating_add(count.saturating_mul(2)),
             // An attribute precedes the value that it belongs to.
-            (b'%', Some(count)) => self.begin(count.saturating_mul(2)),
-            (b'|', Some(count)) => self.begin(count.saturating_mul(2).saturating_add(1)),
-            _ => self.values_left -= 1,
-        }
-    }
-
-    const fn begin(&mut self, values: u64) {
-        self.values_left = (self.values_left - 1).saturating_add(values);
+            (b'|', Some(count)) => others.saturating_add(count.saturating_mul(2)).saturating_add(1),
+            _ => others,
+        };
     }
 }
 
-/// Connection to a server whose replies are bounded.
+/// A stream whose replies are bounded.
 #[derive(Debug)]
 pub(super) struct ReplyLimited<S> {
     stream: S,
@@ -131,7 +113,7 @@ pub(super) struct ReplyLimited<S> {
 }
 
 impl<S> ReplyLimited<S> {
-    /// With a flag that tells this end of a connection from the others.
+    /// Returns also a flag that is set when a reply was too long.
     pub(super) fn new(stream: S) -> (Self, Arc<AtomicBool>) {
         let is_exceeded = Arc::new(AtomicBool::new(false));
         let limited =
@@ -149,9 +131,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReplyLimited<S> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         let arrived = buf.filled().get(before..).unwrap_or_default();
-        Poll::Ready(self.meter.feed(arrived).map_err(|TooLong| {
+        Poll::Ready(self.meter.feed(arrived).map_err(|ReplyTooLong| {
             self.is_exceeded.store(true, Relaxed);
-            io::Error::new(io::ErrorKind::InvalidData, TOO_LONG)
+            io::Error::new(io::ErrorKind::InvalidData, REPLY_TOO_LONG)
         }))
     }
 }
@@ -194,7 +176,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_reply_ends_where_it_ends_in_pieces_of_any_length() {
+    fn replies_end_where_they_end_in_pieces_of_any_length() {
         let all = REPLIES.concat();
         for length in 1..all.len() {
             let mut meter = ReplyMeter::default();
@@ -212,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_beyond_the_limits_are_noticed_and_many_short_ones_are_not() {
+    fn replies_beyond_the_limits_fail_and_many_short_ones_do_not() {
         let mut meter = ReplyMeter::default();
         let reply = "*2\r\n:1\r\n+a\r\n".repeat(10_000);
         (0..1_000).for_each(|_| meter.feed(reply.as_bytes()).unwrap());
@@ -224,10 +206,10 @@ mod tests {
             (0..=16).find_map(|_| meter.feed(&piece).err())
         };
         for start in ["+", "$99999999\r\n", "*2\r\n:1\r\n$20000000\r\n", ""] {
-            assert_eq!(endless(start), Some(TooLong), "{start:?}");
+            assert_eq!(endless(start), Some(ReplyTooLong), "{start:?}");
         }
         let mut meter = ReplyMeter::default();
         let nested = "*9\r\n".repeat(300_000);
-        assert_eq!(meter.feed(nested.as_bytes()), Err(TooLong), "many values in few bytes");
+        assert_eq!(meter.feed(nested.as_bytes()), Err(ReplyTooLong), "many values in few bytes");
     }
 }

@@ -1,8 +1,9 @@
-//! The primary that Sentinels watch over.
+//! The primary that Sentinels report.
 //!
-//! All of them are asked, every second and at once when something is wrong, and most of them are believed: one that was cut off for a while
-//! may still name the primary of before. Who is named is connected to only if he says himself that he is a primary, so one that came
-//! back as a replica is never written to.
+//! All Sentinels are queried every second, and at once after an error; the majority decides, since
+//! one that was partitioned may still report the old primary. A reported server is used only if it
+//! says itself that it is a primary, so a former primary that returned as a replica is never
+//! written to.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,26 +17,26 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::address::Host;
-use super::backoff::spread;
+use super::circuit_breaker::jitter;
 use super::dial::{Driver, dial_sentinel};
-use super::reply::{text, text_of};
-use super::server::{Server, Surroundings};
-use super::settings::{Settings, Target};
-use super::topology::Search;
+use super::options::{Settings, Target};
+use super::reply::{as_str, error_text};
+use super::server::{Server, ServerContext};
+use super::topology::Discovery;
 use crate::CallError;
 
-/// How often Sentinels are asked while all is well.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+/// Interval of queries while the primary is up.
+const INTERVAL: Duration = Duration::from_secs(1);
 
-/// And while the primary cannot be reached.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// Interval of queries while it is down.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Not more often than this, whatever is wrong.
-const ASK_AT_MOST: Duration = Duration::from_millis(20);
+/// Minimum time between two rounds of queries.
+const INTERVAL_MIN: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct Sentinels {
-    pub(super) search: Arc<Search>,
+    pub(super) discovery: Arc<Discovery>,
     primary: Arc<ArcSwapOption<Server>>,
     waiting_max: usize,
     task: AbortHandle,
@@ -48,33 +49,32 @@ impl Sentinels {
         sentinels: Vec<Host>,
         name: Box<str>,
         settings: Arc<Settings>,
-        surroundings: Surroundings,
+        context: ServerContext,
     ) -> Self {
-        let search = Arc::new(Search::new(surroundings.alarm.clone()));
+        let discovery = Arc::new(Discovery::new(context.alarm.clone()));
         let primary = Arc::new(ArcSwapOption::empty());
         let waiting_max = settings.options.waiting;
-        let following = Following {
-            search: search.clone(),
+        let watcher = PrimaryWatcher {
+            discovery: discovery.clone(),
             primary: primary.clone(),
             sentinels: sentinels.into_iter().map(Sentinel::new).collect(),
             name,
             settings,
-            surroundings,
+            context,
         };
-        let task = tokio::spawn(following.follow()).abort_handle();
-        Self { search, primary, waiting_max, task }
+        let task = tokio::spawn(watcher.run()).abort_handle();
+        Self { discovery, primary, waiting_max, task }
     }
 
-    /// Who is the primary.
     pub(super) async fn primary(&self, deadline: Instant) -> Result<Arc<Server>, CallError> {
-        if let Some(server) = self.found() {
+        if let Some(server) = self.current() {
             return Ok(server);
         }
-        self.search.first(deadline, self.waiting_max).await?;
-        self.found().ok_or(CallError::Down)
+        self.discovery.first_round(deadline, self.waiting_max).await?;
+        self.current().ok_or(CallError::Down)
     }
 
-    pub(super) fn found(&self) -> Option<Arc<Server>> {
+    pub(super) fn current(&self) -> Option<Arc<Server>> {
         self.primary.load_full()
     }
 }
@@ -85,104 +85,108 @@ impl Drop for Sentinels {
     }
 }
 
-/// What goes on in the background.
-struct Following {
-    search: Arc<Search>,
+/// Background task that follows the primary.
+struct PrimaryWatcher {
+    discovery: Arc<Discovery>,
     primary: Arc<ArcSwapOption<Server>>,
     sentinels: Vec<Sentinel>,
     name: Box<str>,
     settings: Arc<Settings>,
-    surroundings: Surroundings,
+    context: ServerContext,
 }
 
-impl Following {
-    async fn follow(mut self) {
+impl PrimaryWatcher {
+    async fn run(mut self) {
         loop {
             let (name, settings) = (&self.name, &self.settings);
-            let asked = self.sentinels.iter_mut().map(|sentinel| sentinel.ask(name, settings));
-            let answers = join_all(asked).await;
-            let trouble = self.take(answers);
-            self.search.over(trouble);
-            let up = self.primary.load().as_ref().is_some_and(|server| server.shared.is_up());
-            let next = if up { ASK_EVERY } else { spread(ASK_AGAIN) };
+            let queries = self.sentinels.iter_mut().map(|sentinel| sentinel.query(name, settings));
+            let reports = join_all(queries).await;
+            let error = self.update(reports);
+            self.discovery.round_ended(error);
+            let is_up = self.primary.load().as_ref().is_some_and(|server| server.state.is_up());
+            let next = if is_up { INTERVAL } else { jitter(RETRY_INTERVAL) };
             tokio::select! {
                 () = sleep(next) => {}
-                () = self.search.alarm.notified() => sleep(ASK_AT_MOST).await,
+                () = self.discovery.alarm.notified() => sleep(INTERVAL_MIN).await,
             }
         }
     }
 
-    /// Believes most of them. What is wrong, if none knows.
-    fn take(&self, answers: Vec<Result<Host, Box<str>>>) -> Option<Box<str>> {
+    /// Adopts the primary that most Sentinels report. Returns an error if none reports one.
+    fn update(&self, reports: Vec<Result<Host, Box<str>>>) -> Option<Box<str>> {
         let current = self.primary.load();
-        let target = current.as_ref().map(|server| &server.shared.target);
-        let (named, troubles): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
-        let named = named.into_iter().flatten().map(Target::Host);
-        let Some(most) = most_named(named, target) else {
-            return troubles.into_iter().find_map(Result::err);
+        let target = current.as_ref().map(|server| &server.state.target);
+        let (hosts, errors): (Vec<_>, Vec<_>) = reports.into_iter().partition(Result::is_ok);
+        let hosts = hosts.into_iter().flatten().map(Target::Host);
+        let Some(elected) = majority(hosts, target) else {
+            return errors.into_iter().find_map(Result::err);
         };
-        if target != Some(&most) {
-            let server = Server::new(most, self.settings.clone(), self.surroundings.clone());
+        if target != Some(&elected) {
+            let server = Server::new(elected, self.settings.clone(), self.context.clone());
             self.primary.store(Some(Arc::new(server)));
         }
         None
     }
 }
 
-/// Who is named most often; between equals, who was it before.
-fn most_named(named: impl Iterator<Item = Target>, before: Option<&Target>) -> Option<Target> {
+/// The target with the most votes; in a tie, the current one.
+fn majority(targets: impl Iterator<Item = Target>, current: Option<&Target>) -> Option<Target> {
     let mut votes: HashMap<Target, usize> = HashMap::new();
-    for target in named {
+    for target in targets {
         *votes.entry(target).or_default() += 1;
     }
     votes
         .into_iter()
-        .max_by_key(|(target, votes)| (*votes, Some(target) == before))
+        .max_by_key(|(target, votes)| (*votes, Some(target) == current))
         .map(|(target, _)| target)
 }
 
-/// One of them, and the connection to it.
+/// One Sentinel and the connection to it.
 struct Sentinel {
     target: Target,
-    line: Option<(MultiplexedConnection, Driver)>,
+    connection: Option<(MultiplexedConnection, Driver)>,
 }
 
 impl Sentinel {
     fn new(host: Host) -> Self {
-        Self { target: Target::Host(host), line: None }
+        Self { target: Target::Host(host), connection: None }
     }
 
-    /// Who is the primary of this name?
-    async fn ask(&mut self, name: &str, settings: &Settings) -> Result<Host, Box<str>> {
-        let (mut connection, driver) = match self.line.take() {
-            Some(line) => line,
-            None => dial_sentinel(&self.target, settings)
-                .await
-                .map_err(|why| format!("Sentinel {}: {why}", self.target))?,
+    /// Queries the address of the primary.
+    async fn query(&mut self, name: &str, settings: &Settings) -> Result<Host, Box<str>> {
+        let host = self.query_inner(name, settings).await;
+        host.map_err(|why| format!("Sentinel {}: {why}", self.target).into())
+    }
+
+    async fn query_inner(&mut self, name: &str, settings: &Settings) -> Result<Host, Box<str>> {
+        let (mut redis, driver) = match self.connection.take() {
+            Some(connection) => connection,
+            None => dial_sentinel(&self.target, settings).await?,
         };
         let mut command = redis::cmd("SENTINEL");
         command.arg("get-master-addr-by-name").arg(name);
-        let asking = connection.send_packed_command(&command);
-        let answer = timeout(settings.options.connect_timeout, asking).await;
-        let told = match answer {
-            // A connection that failed is not put back.
-            Err(_) => return Err(format!("Sentinel {}: no answer", self.target).into()),
-            Ok(Err(error)) => return Err(format!("Sentinel {}: {error}", self.target).into()),
-            Ok(Ok(Value::ServerError(error))) => Err(text_of(&error).into_string()),
-            Ok(Ok(Value::Nil)) => {
-                Err(format!("knows no primary named `{name}`: see `SENTINEL MASTERS`"))
-            }
-            Ok(Ok(value)) => host_of(&value).ok_or("said something else".to_owned()),
+        let replying = redis.send_packed_command(&command);
+        // After a failure the connection is dropped.
+        let value = match timeout(settings.options.connect_timeout, replying).await {
+            Err(_) => return Err("no reply".into()),
+            Ok(Err(error)) => return Err(error.to_string().into()),
+            Ok(Ok(value)) => value,
         };
-        self.line = Some((connection, driver));
-        told.map_err(|why| format!("Sentinel {}: {why}", self.target).into())
+        self.connection = Some((redis, driver));
+        match value {
+            Value::ServerError(error) => Err(error_text(&error)),
+            Value::Nil => {
+                Err(format!("knows no primary named `{name}`: see `SENTINEL MASTERS`").into())
+            }
+            value => parse_host(&value).ok_or("unexpected reply".into()),
+        }
     }
 }
 
-fn host_of(value: &Value) -> Option<Host> {
+fn parse_host(value: &Value) -> Option<Host> {
     let Value::Array(parts) = value else { return None };
     let [name, port] = parts.as_slice() else { return None };
-    Some(Host::new(text(name)?, text(port)?.parse().ok()?))
+    Some(Host::new(as_str(name)?, as_str(port)?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -190,18 +194,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_are_believed_and_between_equals_who_it_was_before() {
+    fn the_majority_decides_and_in_a_tie_the_current_primary_stays() {
         let target = |name: &str| Target::Host(Host::new(name, 1));
-        let most = |names: &[&str], before: Option<&str>| {
-            let before = before.map(target);
-            most_named(names.iter().map(|name| target(name)), before.as_ref())
+        let elected = |names: &[&str], current: Option<&str>| {
+            let current = current.map(target);
+            majority(names.iter().map(|name| target(name)), current.as_ref())
         };
-        assert_eq!(most(&[], Some("a")), None);
-        assert_eq!(most(&["b"], Some("a")), Some(target("b")));
-        assert_eq!(most(&["a", "b", "b"], Some("a")), Some(target("b")));
+        assert_eq!(elected(&[], Some("a")), None);
+        assert_eq!(elected(&["b"], Some("a")), Some(target("b")));
+        assert_eq!(elected(&["a", "b", "b"], Some("a")), Some(target("b")));
         for _ in 0..20 {
-            assert_eq!(most(&["a", "b"], Some("a")), Some(target("a")));
-            assert_eq!(most(&["b", "a", "b", "a"], Some("b")), Some(target("b")));
+            assert_eq!(elected(&["a", "b"], Some("a")), Some(target("a")));
+            assert_eq!(elected(&["b", "a", "b", "a"], Some("b")), Some(target("b")));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One server: its connections, how many calls they carry at once, and whether it is worth asking.
+//! One server: its connection pool, the bound on calls in flight, and its health.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -9,71 +9,71 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::AbortHandle;
 
-use super::circuit_breaker::Breaker;
-use super::dial::{Dialed, Greeting, dial};
-use super::epoch::Witness;
-use super::reconnect::{keep, look_after};
-use super::settings::{Settings, Target};
+use super::circuit_breaker::CircuitBreaker;
+use super::dial::{Dialed, ServerInfo, dial};
+use super::epoch::IdentityCheck;
+use super::options::{Settings, Target};
+use super::reconnect::{maintain_connection, probe_health};
 use super::stats::{Counters, ServerStats};
 
-/// One server. When it is dropped, its connections are closed.
+/// One server. Its connections are closed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Server {
-    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<ServerState>,
     tasks: Vec<AbortHandle>,
 }
 
-/// What callers and the tasks in the background share.
+/// Shared by callers and background tasks.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ServerState {
     pub(super) target: Target,
     pub(super) settings: Arc<Settings>,
-    pub(super) surroundings: Surroundings,
-    /// A connection each, while there is one.
-    seats: Box<[ArcSwapOption<Line>]>,
-    seating: Mutex<()>,
-    pub(super) places: Semaphore,
+    pub(super) context: ServerContext,
+    /// Established connections.
+    pool: Box<[ArcSwapOption<Connection>]>,
+    /// Serializes changes of the pool.
+    pool_lock: Mutex<()>,
+    pub(super) in_flight: Semaphore,
     pub(super) waiting: AtomicUsize,
-    pub(super) breaker: Breaker,
-    /// Replies so far, over all connections.
+    pub(super) breaker: CircuitBreaker,
+    /// Replies over all connections.
     pub(super) replies: AtomicU64,
-    /// Nobody knows yet: the first connections are still being made.
-    fresh: AtomicBool,
-    pub(super) condition: watch::Sender<Condition>,
-    /// The breaker has opened.
-    pub(super) opened: Notify,
+    /// No connection attempt has ended yet.
+    is_connecting: AtomicBool,
+    pub(super) health: watch::Sender<Health>,
+    pub(super) breaker_opened: Notify,
     last_error: Mutex<Option<Box<str>>>,
 }
 
-/// What a server shares with the others of its link.
+/// Shared by all servers of a link.
 #[derive(Debug, Clone)]
-pub(super) struct Surroundings {
+pub(super) struct ServerContext {
     pub(super) counters: Arc<Counters>,
-    pub(super) witness: Arc<Witness>,
-    /// Told when something is wrong, so that somebody may look where the primary is now.
+    pub(super) identity: Arc<IdentityCheck>,
+    /// Triggers a discovery of the primary.
     pub(super) alarm: Arc<Notify>,
-    /// A replica is not even connected to.
+    /// Connections to replicas are refused.
     pub(super) primaries_only: bool,
 }
 
-/// A connection.
+/// A multiplexed connection.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) connection: MultiplexedConnection,
-    pub(super) under_way: AtomicUsize,
-    /// Calls whose answers nobody saw, since the last one that was seen.
-    pub(super) lost: AtomicU32,
-    /// A caller found it broken: it is about to be taken away.
+pub(super) struct Connection {
+    pub(super) redis: MultiplexedConnection,
+    pub(super) in_flight: AtomicUsize,
+    /// Calls without a reply since the last reply.
+    pub(super) unanswered: AtomicU32,
+    /// A call failed on it. The reconnect task is about to remove it.
     pub(super) broken: AtomicBool,
-    /// It carries nothing any more.
-    pub(super) give_up: Notify,
-    /// It should be made anew, and is good until then.
+    /// Asks the reconnect task to close it.
+    pub(super) close: Notify,
+    /// Asks the reconnect task to replace it; it stays usable until then.
     pub(super) replace: Notify,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Condition {
-    Fresh,
+pub(super) enum Health {
+    Connecting,
     Up,
     Down,
 }
@@ -81,30 +81,30 @@ pub(super) enum Condition {
 // === impl Server ===
 
 impl Server {
-    /// Begins to connect.
-    pub(super) fn new(target: Target, settings: Arc<Settings>, surroundings: Surroundings) -> Self {
+    /// Starts to connect.
+    pub(super) fn new(target: Target, settings: Arc<Settings>, context: ServerContext) -> Self {
         let options = &settings.options;
         let (connections, in_flight) = (options.connections, options.in_flight);
-        let shared = Arc::new(Shared {
+        let state = Arc::new(ServerState {
             target,
             settings,
-            surroundings,
-            seats: (0..connections).map(|_| ArcSwapOption::empty()).collect(),
-            seating: Mutex::new(()),
-            places: Semaphore::new(connections.saturating_mul(in_flight)),
+            context,
+            pool: (0..connections).map(|_| ArcSwapOption::empty()).collect(),
+            pool_lock: Mutex::new(()),
+            in_flight: Semaphore::new(connections.saturating_mul(in_flight)),
             waiting: AtomicUsize::new(0),
-            breaker: Breaker::default(),
+            breaker: CircuitBreaker::default(),
             replies: AtomicU64::new(0),
-            fresh: AtomicBool::new(true),
-            condition: watch::Sender::new(Condition::Fresh),
-            opened: Notify::new(),
+            is_connecting: AtomicBool::new(true),
+            health: watch::Sender::new(Health::Connecting),
+            breaker_opened: Notify::new(),
             last_error: Mutex::new(None),
         });
-        let keepers =
-            (0..connections).map(|index| tokio::spawn(keep(shared.clone(), index)).abort_handle());
-        let mut tasks: Vec<_> = keepers.collect();
-        tasks.push(tokio::spawn(look_after(shared.clone())).abort_handle());
-        Self { shared, tasks }
+        let mut tasks: Vec<_> = (0..connections)
+            .map(|index| tokio::spawn(maintain_connection(state.clone(), index)).abort_handle())
+            .collect();
+        tasks.push(tokio::spawn(probe_health(state.clone())).abort_handle());
+        Self { state, tasks }
     }
 }
 
@@ -116,100 +116,94 @@ impl Drop for Server {
     }
 }
 
-// === impl Shared ===
+// === impl ServerState ===
 
-impl Shared {
+impl ServerState {
     pub(super) fn is_up(&self) -> bool {
-        *self.condition.borrow() == Condition::Up
+        *self.health.borrow() == Health::Up
     }
 
-    /// All connections that there are.
-    pub(super) fn lines(&self) -> impl Iterator<Item = Arc<Line>> {
-        self.seats.iter().filter_map(ArcSwapOption::load_full)
+    pub(super) fn connections(&self) -> impl Iterator<Item = Arc<Connection>> {
+        self.pool.iter().filter_map(ArcSwapOption::load_full)
     }
 
-    /// The connection with the least to do.
-    pub(super) fn pick(&self) -> Option<Arc<Line>> {
-        let whole = self.lines().filter(|line| !line.broken.load(Relaxed));
-        whole.min_by_key(|line| line.under_way.load(Relaxed))
+    /// The connection with the fewest calls in flight.
+    pub(super) fn least_loaded(&self) -> Option<Arc<Connection>> {
+        let usable = self.connections().filter(|connection| !connection.broken.load(Relaxed));
+        usable.min_by_key(|connection| connection.in_flight.load(Relaxed))
     }
 
     pub(super) async fn dial(&self) -> Result<Dialed, Box<str>> {
         let dialed = dial(&self.target, &self.settings).await?;
-        if self.surroundings.primaries_only && dialed.greeting.primary == Some(false) {
-            return Err("it is a replica".into());
+        if self.context.primaries_only && dialed.info.is_primary == Some(false) {
+            return Err("the server is a replica".into());
         }
         Ok(dialed)
     }
 
-    /// There is a connection, and the server said who it is: so it is back, if it was gone.
-    pub(super) fn seat(&self, index: usize, line: Arc<Line>, greeting: &Greeting) {
-        let _one_after_the_other = self.seating.lock();
-        let first = self.lines().next().is_none();
-        // Whoever calls over this connection must find the epoch raised.
-        self.surroundings.witness.saw(greeting.identity.as_deref(), first);
-        self.seats[index].store(Some(line));
-        self.fresh.store(false, Relaxed);
-        if first {
-            // What was wrong before is not why it is gone the next time.
+    /// Adds an established connection to the pool.
+    pub(super) fn add(&self, index: usize, connection: Arc<Connection>, info: &ServerInfo) {
+        let _guard = self.pool_lock.lock();
+        let is_only = self.connections().next().is_none();
+        // Before the connection is usable, so that its callers see the new epoch.
+        self.context.identity.connected(info.identity.as_deref(), is_only);
+        self.pool[index].store(Some(connection));
+        self.is_connecting.store(false, Relaxed);
+        if is_only {
+            // An old error must not explain the next outage.
             *self.last_error.lock() = None;
         }
-        self.breaker.found();
-        self.settle();
+        self.breaker.probe_succeeded();
+        self.update_health();
     }
 
-    /// The connection is gone.
-    pub(super) fn unseat(&self, index: usize, why: &str) {
-        self.seats[index].store(None);
-        self.note(why);
-        self.surroundings.alarm.notify_one();
-        self.settle();
+    /// Removes a lost connection from the pool.
+    pub(super) fn remove(&self, index: usize, why: &str) {
+        self.pool[index].store(None);
+        self.connect_failed(why);
     }
 
-    /// No connection could be made.
-    pub(super) fn not_reached(&self, why: &str) {
-        self.fresh.store(false, Relaxed);
-        self.note(why);
-        self.surroundings.alarm.notify_one();
-        self.settle();
+    pub(super) fn connect_failed(&self, why: &str) {
+        self.is_connecting.store(false, Relaxed);
+        self.note_error(why);
+        self.context.alarm.notify_one();
+        self.update_health();
     }
 
-    /// The server said that it can do nothing for now.
-    pub(super) fn unready(&self, why: &str) {
-        self.note(why);
+    /// The server cannot execute anything for now (`LOADING`, `BUSY`, `MASTERDOWN`).
+    pub(super) fn not_ready(&self, why: &str) {
+        self.note_error(why);
         if self.breaker.trip() {
-            self.tripped();
+            self.on_breaker_opened();
         }
     }
 
-    /// The breaker has opened.
-    pub(super) fn tripped(&self) {
-        self.last_error.lock().get_or_insert_with(|| "no answer in time".into());
-        self.opened.notify_one();
-        self.surroundings.alarm.notify_one();
-        self.settle();
+    pub(super) fn on_breaker_opened(&self) {
+        self.last_error.lock().get_or_insert_with(|| "no reply in time".into());
+        self.breaker_opened.notify_one();
+        self.context.alarm.notify_one();
+        self.update_health();
     }
 
-    /// Whoever waits is told how it stands.
-    pub(super) fn settle(&self) {
-        self.condition.send_if_modified(|condition| {
-            let now = if !self.breaker.is_open() && self.lines().next().is_some() {
-                Condition::Up
-            } else if self.fresh.load(Relaxed) {
-                Condition::Fresh
+    pub(super) fn update_health(&self) {
+        self.health.send_if_modified(|health| {
+            let now = if !self.breaker.is_open() && self.connections().next().is_some() {
+                Health::Up
+            } else if self.is_connecting.load(Relaxed) {
+                Health::Connecting
             } else {
-                Condition::Down
+                Health::Down
             };
-            std::mem::replace(condition, now) != now
+            std::mem::replace(health, now) != now
         });
     }
 
-    /// All connections are made anew, each kept until its successor is there, with whatever password and at whatever address is now the right one.
-    pub(super) fn renew(&self) {
-        self.lines().for_each(|line| line.replace.notify_one());
+    /// Replaces all connections, with the current password and the current address of the name.
+    pub(super) fn replace_connections(&self) {
+        self.connections().for_each(|connection| connection.replace.notify_one());
     }
 
-    pub(super) fn note(&self, why: &str) {
+    pub(super) fn note_error(&self, why: &str) {
         let mut last = self.last_error.lock();
         if last.as_deref() != Some(why) {
             *last = Some(why.into());
@@ -217,29 +211,29 @@ impl Shared {
     }
 
     pub(super) fn stats(&self) -> ServerStats {
-        let lines: Vec<_> = self.lines().collect();
+        let connections: Vec<_> = self.connections().collect();
         ServerStats {
             address: self.target.to_string().into(),
             up: self.is_up(),
             breaker: self.breaker.state(),
-            connections: lines.len(),
-            in_flight: lines.iter().map(|line| line.under_way.load(Relaxed)).sum(),
+            connections: connections.len(),
+            in_flight: connections.iter().map(|one| one.in_flight.load(Relaxed)).sum(),
             waiting: self.waiting.load(Relaxed),
             last_error: self.last_error.lock().clone(),
         }
     }
 }
 
-// === impl Line ===
+// === impl Connection ===
 
-impl Line {
-    pub(super) fn new(connection: MultiplexedConnection) -> Self {
+impl Connection {
+    pub(super) fn new(redis: MultiplexedConnection) -> Self {
         Self {
-            connection,
-            under_way: AtomicUsize::new(0),
-            lost: AtomicU32::new(0),
+            redis,
+            in_flight: AtomicUsize::new(0),
+            unanswered: AtomicU32::new(0),
             broken: AtomicBool::new(false),
-            give_up: Notify::new(),
+            close: Notify::new(),
             replace: Notify::new(),
         }
     }

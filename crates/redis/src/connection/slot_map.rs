@@ -1,54 +1,93 @@
-//! Which server has which slot of a Cluster.
+//! Slots of a Cluster: the slot of a key, and the server that owns each slot.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use redis::Value;
 
 use super::address::Host;
-use super::reply::text;
+use super::reply::as_str;
 use super::server::Server;
-use super::slot::SLOTS;
 
-/// More nodes than a Cluster is made for.
-const NODES_MAX: usize = 1000;
+/// Slots of a Cluster.
+const SLOTS: usize = 16_384;
 
-/// No server: so far as is known, nobody has the slot.
-const NOBODY: u16 = u16::MAX;
+/// Upper bound on primaries, above what a Cluster supports.
+const PRIMARIES_MAX: usize = 1000;
 
-/// Which server has which slot.
+/// Index of no server.
+const UNASSIGNED: u16 = u16::MAX;
+
+/// Owners of all slots.
 #[derive(Debug, Clone)]
-pub(super) struct Map {
+pub(super) struct SlotMap {
+    /// For each slot an index into `servers`.
     owners: Box<[u16]>,
     pub(super) servers: Vec<Arc<Server>>,
 }
 
-/// A range of slots as a node told it.
+/// A range of slots in a reply to `CLUSTER SLOTS`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct SlotRange {
     first: u16,
     last: u16,
     pub(super) primary: Host,
     pub(super) replicas: Vec<Host>,
 }
 
-// === impl Map ===
+/// The slot of a key: the CRC-16 of its hash tag (the text between the first `{` and the next `}`),
+/// or of the whole key.
+pub(super) fn slot_of(key: &[u8]) -> u16 {
+    crc16(hash_tag(key)) % 16_384
+}
 
-impl Map {
+fn hash_tag(key: &[u8]) -> &[u8] {
+    let Some(open) = key.iter().position(|byte| *byte == b'{') else { return key };
+    let rest = &key[open + 1..];
+    match rest.iter().position(|byte| *byte == b'}') {
+        None | Some(0) => key,
+        Some(close) => &rest[..close],
+    }
+}
+
+/// CRC-16/XMODEM.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| (crc << 8) ^ CRC_TABLE[usize::from((crc >> 8) as u8 ^ byte)])
+}
+
+const CRC_TABLE: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let mut crc = (index as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[index] = crc;
+        index += 1;
+    }
+    table
+};
+
+// === impl SlotMap ===
+
+impl SlotMap {
     pub(super) fn empty() -> Self {
-        Self { owners: vec![NOBODY; SLOTS].into(), servers: Vec::new() }
+        Self { owners: vec![UNASSIGNED; SLOTS].into(), servers: Vec::new() }
     }
 
-    pub(super) fn new(ranges: &[Range], mut server: impl FnMut(&Host) -> Arc<Server>) -> Self {
+    pub(super) fn new(ranges: &[SlotRange], mut server: impl FnMut(&Host) -> Arc<Server>) -> Self {
         let mut map = Self::empty();
-        let mut places: HashMap<&Host, u16> = HashMap::new();
+        let mut indices: HashMap<&Host, u16> = HashMap::new();
         for range in ranges {
             let next = map.servers.len();
-            let place = *places.entry(&range.primary).or_insert_with(|| {
+            let index = *indices.entry(&range.primary).or_insert_with(|| {
                 map.servers.push(server(&range.primary));
-                u16::try_from(next).unwrap_or(NOBODY)
+                u16::try_from(next).unwrap_or(UNASSIGNED)
             });
-            map.owners[usize::from(range.first)..=usize::from(range.last)].fill(place);
+            map.owners[usize::from(range.first)..=usize::from(range.last)].fill(index);
         }
         map
     }
@@ -57,35 +96,35 @@ impl Map {
         self.servers.get(usize::from(*self.owners.get(usize::from(slot))?))
     }
 
-    pub(super) fn has(&self, server: &Arc<Server>) -> bool {
+    pub(super) fn contains(&self, server: &Arc<Server>) -> bool {
         self.servers.iter().any(|known| Arc::ptr_eq(known, server))
     }
 
-    /// The same, but for one slot.
-    pub(super) fn with(&self, slot: u16, server: &Arc<Server>) -> Self {
+    /// A copy in which one slot has another owner.
+    pub(super) fn with_owner(&self, slot: u16, server: &Arc<Server>) -> Self {
         let mut map = self.clone();
         let known = map.servers.iter().position(|known| Arc::ptr_eq(known, server));
-        let place = known.unwrap_or_else(|| {
+        let index = known.unwrap_or_else(|| {
             map.servers.push(server.clone());
             map.servers.len() - 1
         });
         if let Some(owner) = map.owners.get_mut(usize::from(slot)) {
-            *owner = u16::try_from(place).unwrap_or(NOBODY);
+            *owner = u16::try_from(index).unwrap_or(UNASSIGNED);
         }
         map
     }
 
     /// Whether every slot has an owner, and all owners are up.
-    pub(super) fn is_well(&self) -> bool {
-        !self.owners.contains(&NOBODY) && self.servers.iter().all(|server| server.shared.is_up())
+    pub(super) fn is_healthy(&self) -> bool {
+        !self.owners.contains(&UNASSIGNED) && self.servers.iter().all(|server| server.state.is_up())
     }
 }
 
-// === impl Range ===
+// === impl SlotRange ===
 
-impl Range {
-    /// What `CLUSTER SLOTS` says: first and last slot, the primary, and its replicas. Who has no name is where we asked.
-    pub(super) fn parse_all(value: &Value, asked: &Host) -> Option<Vec<Self>> {
+impl SlotRange {
+    /// Parses the reply to `CLUSTER SLOTS`. A node without a name is the replying one.
+    pub(super) fn parse_all(value: &Value, replying: &Host) -> Option<Vec<Self>> {
         let Value::Array(ranges) = value else { return None };
         let mut hosts = 0;
         let mut parsed = Vec::new();
@@ -99,32 +138,30 @@ impl Range {
             if first > last || usize::from(last) >= SLOTS {
                 return None;
             }
-            // Where nobody knows what to call a node, it cannot be reached.
-            let Some(primary) = node(primary, asked) else { continue };
-            let replicas: Vec<_> = replicas.iter().filter_map(|part| node(part, asked)).collect();
+            // A primary with an unknown name cannot be reached.
+            let Some(primary) = parse_node(primary, replying) else { continue };
+            let replicas: Vec<_> =
+                replicas.iter().filter_map(|part| parse_node(part, replying)).collect();
             hosts += 1 + replicas.len();
-            if hosts > NODES_MAX * 16 {
+            if hosts > PRIMARIES_MAX * 16 {
                 return None;
             }
             parsed.push(Self { first, last, primary, replicas });
         }
-        let primaries: std::collections::HashSet<_> =
-            parsed.iter().map(|range| &range.primary).collect();
-        (!parsed.is_empty() && primaries.len() <= NODES_MAX).then_some(parsed)
+        let primaries: HashSet<_> = parsed.iter().map(|range| &range.primary).collect();
+        (!parsed.is_empty() && primaries.len() <= PRIMARIES_MAX).then_some(parsed)
     }
 }
 
-fn node(value: &Value, asked: &Host) -> Option<Host> {
+fn parse_node(value: &Value, replying: &Host) -> Option<Host> {
     let Value::Array(parts) = value else { return None };
     let [name, Value::Int(port), ..] = parts.as_slice() else { return None };
     let port = u16::try_from(*port).ok()?;
+    let name = if let Value::Nil = name { "" } else { as_str(name)? };
     match name {
-        Value::Nil => Some(Host::new(asked.name.clone(), port)),
-        name => match text(name)? {
-            "?" => None,
-            "" => Some(Host::new(asked.name.clone(), port)),
-            name => Some(Host::new(name, port)),
-        },
+        "?" => None,
+        "" => Some(Host::new(replying.name.clone(), port)),
+        name => Some(Host::new(name, port)),
     }
 }
 
@@ -132,7 +169,20 @@ fn node(value: &Value, asked: &Host) -> Option<Host> {
 mod tests {
     use super::*;
 
-    fn told(first: i64, last: i64, nodes: &[(Option<&str>, i64)]) -> Value {
+    #[test]
+    fn slots_follow_the_specification() {
+        // Check value of CRC-16/XMODEM.
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(slot_of(b"foo"), 12_182);
+        assert_eq!(slot_of(b"{user1000}.following"), slot_of(b"user1000"));
+        assert_eq!(slot_of(b"a{user1000}{b}"), slot_of(b"user1000"));
+        assert_eq!(slot_of(b"foo{{bar}}zap"), slot_of(b"{bar"));
+        assert_eq!(slot_of(b"foo{}{bar}"), crc16(b"foo{}{bar}") % 16_384);
+        assert_eq!(slot_of(b"foo{bar"), crc16(b"foo{bar") % 16_384);
+        assert_eq!(slot_of(b""), 0);
+    }
+
+    fn range(first: i64, last: i64, nodes: &[(Option<&str>, i64)]) -> Value {
         let nodes = nodes.iter().map(|(name, port)| {
             let name = name.map_or(Value::Nil, |name| Value::BulkString(name.into()));
             Value::Array(vec![name, Value::Int(*port), Value::BulkString(b"id".to_vec())])
@@ -141,39 +191,44 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_tells_is_read() {
-        let asked = Host::new("asked", 1);
+    fn cluster_slots_are_parsed() {
+        let replying = Host::new("replying", 1);
         let value = Value::Array(vec![
-            told(0, 99, &[(Some("a"), 7), (Some("b"), 8), (Some("?"), 9)]),
-            told(100, 16_383, &[(None, 9)]),
-            told(7, 7, &[(Some("?"), 9)]),
+            range(0, 99, &[(Some("a"), 7), (Some("b"), 8), (Some("?"), 9)]),
+            range(100, 16_383, &[(None, 9)]),
+            range(7, 7, &[(Some("?"), 9)]),
         ]);
-        let ranges = Range::parse_all(&value, &asked).unwrap();
+        let ranges = SlotRange::parse_all(&value, &replying).unwrap();
         let expected = [
-            Range {
+            SlotRange {
                 first: 0,
                 last: 99,
                 primary: Host::new("a", 7),
                 replicas: vec![Host::new("b", 8)],
             },
-            Range { first: 100, last: 16_383, primary: Host::new("asked", 9), replicas: vec![] },
+            SlotRange {
+                first: 100,
+                last: 16_383,
+                primary: Host::new("replying", 9),
+                replicas: vec![],
+            },
         ];
         assert_eq!(ranges, expected);
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
-        let asked = Host::new("asked", 1);
+    fn invalid_ranges_are_rejected() {
+        let replying = Host::new("replying", 1);
         for value in [
             Value::Nil,
             Value::Array(vec![]),
             Value::Array(vec![Value::Int(1)]),
-            Value::Array(vec![told(5, 4, &[(Some("a"), 1)])]),
-            Value::Array(vec![told(0, 16_384, &[(Some("a"), 1)])]),
-            Value::Array(vec![told(-1, 4, &[(Some("a"), 1)])]),
-            Value::Array(vec![told(0, 4, &[])]),
+            Value::Array(vec![range(5, 4, &[(Some("a"), 1)])]),
+            Value::Array(vec![range(0, 16_384, &[(Some("a"), 1)])]),
+            Value::Array(vec![range(-1, 4, &[(Some("a"), 1)])]),
+            Value::Array(vec![range(0, 4, &[])]),
         ] {
-            assert_eq!(Range::parse_all(&value, &asked), None, "{value:?}");
+            assert_eq!(SlotRange::parse_all(&value, &replying), None, "{value:?}");
         }
     }
 }

@@ -1,65 +1,65 @@
-//! What became of the calls.
+//! Counters of a link.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use super::circuit_breaker::BreakerState;
 use crate::CallError;
 
-/// What became of the calls, since the link was opened.
+/// Counters since a [`Link`](super::Link) was opened, and the state of its servers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LinkStats {
-    /// All that were made.
+    /// Calls.
     pub calls: u64,
-    /// Calls that missed their deadline, answered later or not.
+    /// Calls that missed their deadline, with or without a late reply.
     pub timed_out: u64,
-    /// Replies that arrived after the deadline and were used to settle the call.
+    /// Late replies that settled their call.
     pub late_replies: u64,
-    /// Too many were waiting.
+    /// Calls that failed because too many were waiting.
     pub busy: u64,
-    /// There was no server to ask.
+    /// Calls that failed because no server was available.
     pub down: u64,
-    /// The connection broke meanwhile.
+    /// Calls that failed because the connection broke.
     pub broken: u64,
-    /// The server said no.
+    /// Calls that the server refused.
     pub refused: u64,
-    /// Connections that were made after the first ones.
+    /// Connections beyond the first ones.
     pub reconnects: u64,
-    /// Calls that were sent on, to where a slot has gone.
+    /// `MOVED` redirects.
     pub moved: u64,
-    /// Calls that were sent on, to where a slot is going.
+    /// `ASK` redirects.
     pub asked: u64,
-    /// Calls that had to be made again since a slot was half gone.
+    /// Retries after `TRYAGAIN`.
     pub tried_again: u64,
-    /// Scripts that a server did not know.
+    /// Scripts that had to be loaded.
     pub scripts_loaded: u64,
-    /// Writes that fewer replicas had in time than wanted.
+    /// Writes that too few replicas acknowledged in time.
     pub under_replicated: u64,
-    /// How often the store may have forgotten something.
+    /// How often the store may have lost data.
     pub epoch: u64,
-    /// Why nobody knows where the primaries are, if so: Sentinels or a Cluster do not say.
-    pub lost: Option<Box<str>>,
-    /// How every server does.
+    /// Why Sentinels or Cluster nodes report no primary, if they do not.
+    pub discovery_error: Option<Box<str>>,
+    /// Each known primary.
     pub servers: Vec<ServerStats>,
 }
 
-/// How a server does.
+/// State of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStats {
-    /// Where it is.
+    /// Host and port, or path.
     pub address: Box<str>,
-    /// Whether it is asked.
+    /// Whether calls are sent to it.
     pub up: bool,
-    /// What the breaker thinks of it.
+    /// Its circuit breaker.
     pub breaker: BreakerState,
-    /// That are open.
+    /// Established connections.
     pub connections: usize,
-    /// Calls that are under way.
+    /// Calls in flight.
     pub in_flight: usize,
-    /// Callers that wait for a place.
+    /// Callers that wait for a permit.
     pub waiting: usize,
-    /// What went wrong last, if anything did. Texts of the system or the server.
+    /// The last error, as reported by the system or the server.
     pub last_error: Option<Box<str>>,
 }
 
@@ -80,7 +80,6 @@ pub(super) struct Counters {
     pub(super) under_replicated: AtomicU64,
 }
 
-/// One more.
 pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
 }
@@ -88,7 +87,7 @@ pub(super) fn count(counter: &AtomicU64) {
 impl Counters {
     pub(super) fn failed(&self, error: &CallError) {
         count(match error {
-            // Counted when the deadline passed.
+            // Counted by `missed_deadline`.
             CallError::TimedOut => return,
             CallError::Busy => &self.busy,
             CallError::Down => &self.down,
@@ -97,7 +96,6 @@ impl Counters {
         });
     }
 
-    /// A call was not answered by its deadline.
     pub(super) fn missed_deadline(&self) {
         count(&self.timed_out);
     }
@@ -119,7 +117,7 @@ impl Counters {
             scripts_loaded: read(&self.scripts_loaded),
             under_replicated: read(&self.under_replicated),
             epoch,
-            lost: None,
+            discovery_error: None,
             servers,
         }
     }

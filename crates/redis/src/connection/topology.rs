@@ -1,4 +1,4 @@
-//! Where the primary is.
+//! Topology of the store: a single server, a primary found by Sentinels, or a Cluster.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -7,71 +7,71 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::address::Place;
+use super::address::Endpoint;
 use super::cluster::Cluster;
-use super::epoch::{Epoch, Witness};
-use super::permit::Turn;
+use super::epoch::{Epoch, IdentityCheck};
+use super::options::{Settings, Target};
+use super::permit::WaitPermit;
 use super::sentinel::Sentinels;
-use super::server::{Server, Surroundings};
-use super::settings::{Settings, Target};
-use super::slot::slot_of;
+use super::server::{Server, ServerContext};
+use super::slot_map::slot_of;
 use super::stats::Counters;
 use crate::CallError;
 
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum Topology {
     Single(Arc<Server>),
     Sentinel(Sentinels),
     Cluster(Cluster),
-    Custom(Arc<dyn super::transport::Transport>),
+    Custom(Arc<dyn super::Transport>),
 }
 
-/// What is being found out in the background.
+/// State of a background task that discovers primaries.
 #[derive(Debug)]
-pub(super) struct Search {
-    /// Something is wrong: look again, soon.
+pub(super) struct Discovery {
+    /// Triggers the next round at once.
     pub(super) alarm: Arc<Notify>,
-    /// Whether the first look is over, whatever it found.
-    pub(super) looked: watch::Sender<bool>,
+    /// Whether the first round has ended, with whatever result.
+    has_run: watch::Sender<bool>,
     waiting: AtomicUsize,
-    /// Why nothing was found.
-    trouble: Mutex<Option<Box<str>>>,
+    /// Why the last round failed.
+    error: Mutex<Option<Box<str>>>,
 }
 
-// === impl Way ===
+// === impl Topology ===
 
-impl Way {
+impl Topology {
     pub(super) fn new(
-        place: Place,
+        endpoint: Endpoint,
         settings: &Arc<Settings>,
         counters: &Arc<Counters>,
         epoch: &Arc<Epoch>,
     ) -> Self {
-        let surroundings = Surroundings {
+        let context = ServerContext {
             counters: counters.clone(),
-            witness: Arc::new(Witness::new(epoch.clone())),
+            identity: Arc::new(IdentityCheck::new(epoch.clone())),
             alarm: Arc::default(),
             primaries_only: false,
         };
         let settings = settings.clone();
-        match place {
-            Place::Single(host) => {
-                Self::Single(Arc::new(Server::new(Target::Host(host), settings, surroundings)))
+        match endpoint {
+            Endpoint::Single(host) => {
+                Self::Single(Arc::new(Server::new(Target::Host(host), settings, context)))
             }
-            Place::Unix(path) => {
-                Self::Single(Arc::new(Server::new(Target::Unix(path), settings, surroundings)))
+            Endpoint::Unix(path) => {
+                Self::Single(Arc::new(Server::new(Target::Unix(path), settings, context)))
             }
-            Place::Sentinel { sentinels, primary } => {
-                let surroundings = Surroundings { primaries_only: true, ..surroundings };
-                Self::Sentinel(Sentinels::new(sentinels, primary, settings, surroundings))
+            Endpoint::Sentinel { sentinels, primary } => {
+                let context = ServerContext { primaries_only: true, ..context };
+                Self::Sentinel(Sentinels::new(sentinels, primary, settings, context))
             }
-            Place::Cluster(seeds) => {
-                Self::Cluster(Cluster::new(seeds, settings, surroundings, epoch.clone()))
+            Endpoint::Cluster(seeds) => {
+                Self::Cluster(Cluster::new(seeds, settings, context, epoch.clone()))
             }
         }
     }
 
-    /// Who has the key.
+    /// The primary that owns the key.
     pub(super) async fn server_for(
         &self,
         key: &[u8],
@@ -81,77 +81,80 @@ impl Way {
             Self::Single(server) => Ok(server.clone()),
             Self::Sentinel(sentinels) => sentinels.primary(deadline).await,
             Self::Cluster(cluster) => cluster.owner(slot_of(key), deadline).await,
-            Self::Custom(_) => Err(CallError::Refused("a wire carries scripts only".into())),
+            Self::Custom(_) => Err(CallError::Refused("a transport runs scripts only".into())),
         }
     }
 
-    /// This one turned out to be a replica.
-    pub(super) fn is_replica(&self, server: &Server) {
+    /// The server turned out to be a replica.
+    pub(super) fn on_read_only(&self, server: &Server) {
         match self {
-            // The name may lead to another server by now.
-            Self::Single(_) => server.shared.renew(),
+            // Its name may resolve to another server by now.
+            Self::Single(_) => server.state.replace_connections(),
             Self::Sentinel(sentinels) => {
-                server.shared.renew();
-                sentinels.search.alarm.notify_one();
+                server.state.replace_connections();
+                sentinels.discovery.alarm.notify_one();
             }
-            Self::Cluster(cluster) => cluster.search().alarm.notify_one(),
+            Self::Cluster(cluster) => cluster.discovery().alarm.notify_one(),
             Self::Custom(_) => {}
         }
     }
 
     pub(super) fn is_up(&self) -> bool {
         match self {
-            Self::Custom(wire) => wire.is_up(),
-            _ => self.servers().iter().any(|server| server.shared.is_up()),
+            Self::Custom(transport) => transport.is_up(),
+            _ => self.servers().iter().any(|server| server.state.is_up()),
         }
     }
 
+    /// All known primaries.
     pub(super) fn servers(&self) -> Vec<Arc<Server>> {
         match self {
             Self::Single(server) => vec![server.clone()],
-            Self::Sentinel(sentinels) => sentinels.found().into_iter().collect(),
+            Self::Sentinel(sentinels) => sentinels.current().into_iter().collect(),
             Self::Cluster(cluster) => cluster.servers(),
             Self::Custom(_) => Vec::new(),
         }
     }
 
-    /// Why nobody knows where the primary is.
-    pub(super) fn trouble(&self) -> Option<Box<str>> {
+    /// Why the last discovery of primaries failed.
+    pub(super) fn discovery_error(&self) -> Option<Box<str>> {
         match self {
-            Self::Single(_) => None,
-            Self::Sentinel(sentinels) => sentinels.search.trouble.lock().clone(),
-            Self::Cluster(cluster) => cluster.search().trouble.lock().clone(),
-            Self::Custom(_) => None,
+            Self::Sentinel(sentinels) => sentinels.discovery.error.lock().clone(),
+            Self::Cluster(cluster) => cluster.discovery().error.lock().clone(),
+            _ => None,
         }
     }
 }
 
-// === impl Search ===
+// === impl Discovery ===
 
-impl Search {
+impl Discovery {
     pub(super) fn new(alarm: Arc<Notify>) -> Self {
         Self {
             alarm,
-            looked: watch::Sender::new(false),
+            has_run: watch::Sender::new(false),
             waiting: AtomicUsize::new(0),
-            trouble: Mutex::new(None),
+            error: Mutex::new(None),
         }
     }
 
-    /// A look is over.
-    pub(super) fn over(&self, trouble: Option<Box<str>>) {
-        *self.trouble.lock() = trouble;
-        self.looked.send_replace(true);
+    pub(super) fn round_ended(&self, error: Option<Box<str>>) {
+        *self.error.lock() = error;
+        self.has_run.send_replace(true);
     }
 
-    /// Waits until the first look is over. Later there is nothing to wait for: who is not known now is down.
-    pub(super) async fn first(&self, deadline: Instant, most: usize) -> Result<(), CallError> {
-        let mut looked = self.looked.subscribe();
-        if *looked.borrow() {
+    /// Waits for the first round. After it, an unknown primary is down.
+    pub(super) async fn first_round(
+        &self,
+        deadline: Instant,
+        waiting_max: usize,
+    ) -> Result<(), CallError> {
+        let mut has_run = self.has_run.subscribe();
+        if *has_run.borrow() {
             return Err(CallError::Down);
         }
-        let _turn = Turn::take(&self.waiting, most)?;
-        match timeout_at(deadline, looked.wait_for(|looked| *looked)).await {
+        let _waiting = WaitPermit::acquire(&self.waiting, waiting_max)?;
+        match timeout_at(deadline, has_run.wait_for(|has_run| *has_run)).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(CallError::Down),
         }

@@ -1,7 +1,4 @@
-//! A way to the store that is none of ours: where a simulation stands in for sockets and servers.
-//!
-//! Everything above it is as in production: scripts, keys and arguments go out, values come back, and a call that takes too long has
-//! timed out.
+//! Transport seam that lets a simulation replace sockets and servers.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -13,80 +10,76 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::epoch::Epoch;
-use super::options::LinkOptions;
-use super::permit::{LATE_MAX, Lateness};
-use super::settings::Settings;
+use super::options::{LinkOptions, Settings};
+use super::permit::{LATE_MAX, LateReply};
 use super::stats::{Counters, count};
-use super::topology::Way;
+use super::topology::Topology;
 use super::{Inner, Link};
 use crate::CallError;
 use crate::call::Call;
 
-/// Something that carries calls to a store and brings back what it says.
+/// Carries script calls to a store.
 pub trait Transport: Send + Sync + Debug {
-    /// Carries a call. Whoever asked may be gone before it is answered: what is on its way stays so.
-    fn call(&self, sent: TransportCall) -> BoxFuture<'static, Result<Value, CallError>>;
+    /// Sends a call. Dropping the future does not cancel it.
+    fn call(&self, call: TransportCall) -> BoxFuture<'static, Result<Value, CallError>>;
 
-    /// How often the store may have forgotten something, as [`Link::epoch`] says.
+    /// How often the store may have lost data; see [`Link::epoch`].
     fn epoch(&self) -> u64;
 
-    /// Tells when that is raised.
+    /// Observes [`Transport::epoch`].
     fn changed(&self) -> watch::Receiver<u64>;
 
-    /// How long a call may take.
+    /// Timeout of a call.
     fn timeout(&self) -> Duration {
         LinkOptions::default().timeout
     }
 
-    /// Whether calls can be answered now.
+    /// Whether calls can succeed now.
     fn is_up(&self) -> bool {
         true
     }
 }
 
-/// A call of a script, as it is sent.
+/// A call of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransportCall {
-    /// Its text.
+    /// Source text of the script.
     pub script: &'static str,
-    /// The keys that it touches.
+    /// `KEYS`.
     pub keys: Vec<Vec<u8>>,
-    /// What it is told.
+    /// `ARGV`.
     pub args: Vec<Vec<u8>>,
 }
 
-// === impl Link ===
-
 impl Link {
-    /// The way to a store over a wire that the caller brings.
+    /// A link over a transport of the caller.
     #[must_use]
-    pub fn with_transport(wire: Arc<dyn Transport>) -> Self {
+    pub fn with_transport(transport: Arc<dyn Transport>) -> Self {
         let inner = Inner {
-            settings: Arc::new(Settings::of_a_wire()),
+            settings: Arc::new(Settings::without_server(LinkOptions::default())),
             counters: Arc::new(Counters::default()),
             epoch: Arc::new(Epoch::new()),
-            way: Way::Custom(wire),
-            watching: None,
+            topology: Topology::Custom(transport),
+            password_watch: None,
         };
         Self { inner: Arc::new(inner) }
     }
 }
 
-/// Calls a script over a wire.
 pub(super) async fn call(
-    wire: &Arc<dyn Transport>,
+    transport: &Arc<dyn Transport>,
     call: &Call,
-    lateness: Lateness,
+    late_reply: LateReply,
     counters: &Counters,
 ) -> Result<Value, CallError> {
     let Call { script, keys, args } = call;
-    let sent = TransportCall { script: script.text, keys: keys.clone(), args: args.clone() };
-    let mut replying = wire.call(sent);
-    if let Ok(reply) = timeout(wire.timeout(), &mut replying).await {
+    let call = TransportCall { script: script.text, keys: keys.clone(), args: args.clone() };
+    let mut replying = transport.call(call);
+    if let Ok(reply) = timeout(transport.timeout(), &mut replying).await {
         return reply;
     }
     counters.missed_deadline();
-    if lateness == Lateness::Awaited
+    if late_reply == LateReply::Awaited
         && let Ok(reply) = timeout(LATE_MAX, replying).await
     {
         count(&counters.late_replies);

@@ -142,7 +142,7 @@ impl EnvoyCounters {
                     .places
                     .iter()
                     .flat_map(|place| commands.iter().map(|command| command(&chunk[*place])));
-                self.link_of(first).commands(&first.key, all.collect())
+                self.link_of(first).pipeline(&first.key, all.collect())
             });
             for (group, replies) in groups.iter().zip(join_all(sent).await) {
                 let mut replies = replies?.into_iter();

@@ -173,7 +173,7 @@ impl Inner {
 
 /// Re-asserts what was observed, whenever the store may have lost data; until the store is dropped.
 pub(super) async fn reassert_after_data_loss(store: Weak<Inner>) {
-    let Some(mut changes) = store.upgrade().map(|store| store.link.changed()) else { return };
+    let Some(mut changes) = store.upgrade().map(|store| store.link.epoch_changes()) else { return };
     while changes.changed().await.is_ok() {
         let Some(store) = store.upgrade() else { return };
         store.enter_local_mode();

@@ -60,7 +60,7 @@ fn link(server: &RedisServer, settings: &RedisSettings) -> Result<Link, StartErr
 /// What was last heard of it.
 fn why_down(link: &Link) -> Option<Box<str>> {
     let stats = link.stats();
-    stats.lost.or_else(|| stats.servers.into_iter().find_map(|server| server.last_error))
+    stats.discovery_error.or_else(|| stats.servers.into_iter().find_map(|server| server.last_error))
 }
 
 /// Tells whoever wants to know whether the store can be asked, for ever.

@@ -133,7 +133,7 @@ pub(super) async fn serve(eventual: Weak<Eventual>, mut words: mpsc::UnboundedRe
 
 /// Tells everything again, whenever the store may have forgotten it; until the engine is dropped.
 pub(super) async fn tell_again(eventual: Weak<Eventual>) {
-    let Some(mut changes) = eventual.upgrade().map(|this| this.store.link().changed()) else {
+    let Some(mut changes) = eventual.upgrade().map(|this| this.store.link().epoch_changes()) else {
         return;
     };
     while changes.changed().await.is_ok() {

@@ -101,7 +101,7 @@ pub(super) async fn look_after(leases: Weak<Inner>) {
 
 /// Says what is held, whenever the store may have forgotten it; until it is dropped.
 pub(super) async fn say_again(leases: Weak<Inner>) {
-    let Some(mut changes) = leases.upgrade().map(|inner| inner.store.link().changed()) else {
+    let Some(mut changes) = leases.upgrade().map(|inner| inner.store.link().epoch_changes()) else {
         return;
     };
     while changes.changed().await.is_ok() {

@@ -71,14 +71,14 @@ async fn commands_of_a_slot_that_is_half_gone_are_sent_on_one_by_one() {
     };
     let all = || ["a", "b", "c", "d"].map(incrby).to_vec();
     let ones = vec![Ok(Value::Int(1)); 4];
-    assert_eq!(link.commands(b"{half}", all()).await, Ok(ones));
+    assert_eq!(link.pipeline(b"{half}", all()).await, Ok(ones));
     let slot = cluster.slot_of("{half}");
     let from = cluster.master_of(slot).port();
     let to = cluster.nodes()[..3].iter().find(|node| node.port() != from).unwrap();
     let migration = cluster.migration(slot, to);
     assert_eq!(migration.move_keys(2), 2);
     let twos = vec![Ok(Value::Int(2)); 4];
-    assert_eq!(link.commands(b"{half}", all()).await, Ok(twos));
+    assert_eq!(link.pipeline(b"{half}", all()).await, Ok(twos));
     // Two keys of which one has gone: Redis itself says that it cannot.
     let mut both = increment("{half}a");
     both.keys = ["a", "b", "c", "d"].map(|key| format!("{{half}}{key}").into()).to_vec();
@@ -87,7 +87,7 @@ async fn commands_of_a_slot_that_is_half_gone_are_sent_on_one_by_one() {
     assert_eq!(link.stats().tried_again, 1);
     migration.finish();
     let threes = vec![Ok(Value::Int(3)); 4];
-    assert_eq!(link.commands(b"{half}", all()).await, Ok(threes));
+    assert_eq!(link.pipeline(b"{half}", all()).await, Ok(threes));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,6 +170,6 @@ async fn a_server_that_is_no_cluster_is_told() {
     let server = Single::start();
     let link = open(&format!("redis-cluster://127.0.0.1:{}", server.port()), ample());
     assert_eq!(count(&link, "visits").await, Err(CallError::Down));
-    let lost = link.stats().lost.unwrap();
+    let lost = link.stats().discovery_error.unwrap();
     assert!(lost.contains("cluster support disabled"), "{lost}");
 }

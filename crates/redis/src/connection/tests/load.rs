@@ -91,7 +91,7 @@ async fn call(
 /// Whoever is told at once that nothing can be done comes back when something has changed, or soon: else callers that are turned away
 /// would take the processor from those who work on it.
 async fn later(link: &Link) {
-    let mut changed = link.changed();
+    let mut changed = link.epoch_changes();
     let _changed_or_not = timeout(Duration::from_millis(1), changed.changed()).await;
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::server::Condition;
+use super::server::Health;
 use super::{Address, Link, LinkOptions};
 use crate::CallError;
 use crate::call::{Call, Script};
@@ -45,9 +45,9 @@ async fn count(link: &Link, key: &str) -> Result<i64, CallError> {
 }
 
 /// Waits until all servers that are known are up, or until one is down.
-async fn until(link: &Link, wanted: Condition) {
-    for server in link.inner.way.servers() {
-        let mut condition = server.shared.condition.subscribe();
+async fn until(link: &Link, wanted: Health) {
+    for server in link.inner.topology.servers() {
+        let mut condition = server.state.health.subscribe();
         let wait = condition.wait_for(|condition| *condition == wanted);
         tokio::time::timeout(4 * AMPLE, wait)
             .await
@@ -58,7 +58,7 @@ async fn until(link: &Link, wanted: Condition) {
 
 /// Waits until the store may have forgotten something.
 async fn until_epoch(link: &Link, epoch: u64) {
-    let mut changed = link.changed();
+    let mut changed = link.epoch_changes();
     let wait = changed.wait_for(|now| *now >= epoch);
     tokio::time::timeout(4 * AMPLE, wait)
         .await

@@ -35,7 +35,7 @@ async fn a_lost_primary_is_followed(lose: impl Fn(&Single), find: impl Fn(&Singl
     load.answered(100).await;
     let books = load.stop().await;
     servers.await_calm();
-    until(&link, Condition::Up).await;
+    until(&link, Health::Up).await;
     // On a busy machine Sentinels may take the new primary for dead too, and go back to the old one: that is followed as well.
     if link.epoch() == 1 {
         let not_sent = |error: &CallError| matches!(error, CallError::Down | CallError::Busy);
@@ -63,7 +63,7 @@ async fn an_ordered_failover_is_followed_and_a_replica_refuses() {
     for _ in 0..3 {
         // Whether it takes the order, and even says so in time, shows in what follows.
         let _taken = servers.sentinels()[0].try_ask(&["SENTINEL", "FAILOVER", "mymaster"]);
-        let mut changed = link.changed();
+        let mut changed = link.epoch_changes();
         let followed = changed.wait_for(|epoch| *epoch >= 1);
         if tokio::time::timeout(2 * AMPLE, followed).await.is_ok() {
             break;
@@ -86,7 +86,7 @@ async fn a_name_that_no_sentinel_knows_is_told() {
     let (sentinels, _) = servers.url().rsplit_once('/').unwrap();
     let link = open(&format!("{sentinels}/nobody"), ample());
     assert_eq!(count(&link, "visits").await, Err(CallError::Down));
-    let lost = link.stats().lost.unwrap();
+    let lost = link.stats().discovery_error.unwrap();
     assert!(lost.contains("knows no primary named `nobody`"), "{lost}");
     assert!(!link.is_up());
 }

@@ -28,12 +28,12 @@ async fn commands_have_an_answer_each() {
     wrong.arg("visits").arg("x");
     let mut incrby = cmd("INCRBY");
     incrby.arg("visits").arg(3);
-    let answers = link.commands(b"visits", vec![incrby.clone(), wrong, incrby]).await.unwrap();
+    let answers = link.pipeline(b"visits", vec![incrby.clone(), wrong, incrby]).await.unwrap();
     assert_eq!((&answers[0], &answers[2]), (&Ok(Value::Int(3)), &Ok(Value::Int(6))));
     assert!(answers[1].as_ref().unwrap_err().starts_with("WRONGTYPE "), "{answers:?}");
-    assert_eq!(link.commands(b"visits", Vec::new()).await, Ok(Vec::new()));
+    assert_eq!(link.pipeline(b"visits", Vec::new()).await, Ok(Vec::new()));
     let many = vec![cmd("PING"); 1025];
-    assert!(matches!(link.commands(b"", many).await, Err(CallError::Refused(_))));
+    assert!(matches!(link.pipeline(b"", many).await, Err(CallError::Refused(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]

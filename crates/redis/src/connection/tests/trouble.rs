@@ -17,11 +17,11 @@ async fn a_server_that_is_not_there_at_the_start_is_found_when_it_comes() {
     let server = Single::start();
     server.kill();
     let link = open(server.url(), ample());
-    until(&link, Condition::Down).await;
+    until(&link, Health::Down).await;
     assert_eq!(count(&link, "visits").await, Err(CallError::Down));
     assert!(!link.is_up() && link.stats().servers[0].last_error.is_some());
     server.restart();
-    until(&link, Condition::Up).await;
+    until(&link, Health::Up).await;
     assert_eq!(count(&link, "visits").await, Ok(1));
     assert_eq!(link.epoch(), 0, "nobody was there before");
 }
@@ -55,7 +55,7 @@ async fn a_server_whose_reply_has_no_end_is_disconnected() {
         drop(listener);
         serve_endless_line(socket)
     });
-    until(&link, Condition::Up).await;
+    until(&link, Health::Up).await;
     let error = count(&link, "visits").await.unwrap_err();
     assert!(!matches!(error, CallError::TimedOut), "{error:?}");
     // What the sockets hold comes on top.
@@ -70,7 +70,7 @@ async fn a_server_that_was_killed_and_started_is_another_epoch() {
     let load = Load::start(&link, &["visits".to_owned()], 8);
     load.answered(100).await;
     server.kill();
-    until(&link, Condition::Down).await;
+    until(&link, Health::Down).await;
     assert_eq!(link.epoch(), 0);
     server.restart();
     until_epoch(&link, 1).await;
@@ -93,13 +93,13 @@ async fn a_server_that_hangs_costs_few_callers_a_time_out_and_recovers_by_itself
         ..LinkOptions::default()
     };
     let link = open(server.url(), options);
-    until(&link, Condition::Up).await;
+    until(&link, Health::Up).await;
     server.pause();
     let load = Load::start(&link, &["visits".to_owned()], 32);
-    until(&link, Condition::Down).await;
+    until(&link, Health::Down).await;
     assert_eq!(count(&link, "visits").await, Err(CallError::Down));
     server.resume();
-    until(&link, Condition::Up).await;
+    until(&link, Health::Up).await;
     load.answered(100).await;
     let books = load.stop().await;
     // Those who had a place; a few more may have had one for a moment, between a look and the next.
@@ -121,7 +121,7 @@ async fn a_connection_that_carries_nothing_is_replaced() {
         ..LinkOptions::default()
     };
     let link = open(&slow.url(), options);
-    until(&link, Condition::Up).await;
+    until(&link, Health::Up).await;
     slow.black_hole(true);
     while link.is_up() {
         let error = count(&link, "visits").await.unwrap_err();
@@ -130,20 +130,20 @@ async fn a_connection_that_carries_nothing_is_replaced() {
     let breaker = link.stats().servers[0].breaker;
     assert!(matches!(breaker, BreakerState::Open | BreakerState::HalfOpen), "{breaker:?}");
     // Nobody asks any more; the looks go on, and give the connections up.
-    let server = &link.inner.way.servers()[0];
-    let lines: Vec<_> = server.shared.lines().collect();
-    for line in &lines {
+    let server = &link.inner.topology.servers()[0];
+    let connections: Vec<_> = server.state.connections().collect();
+    for connection in &connections {
         let gone = async {
-            let mut connection = line.connection.clone();
-            while connection.send_packed_command(&redis::cmd("PING")).await.is_ok() {}
+            let mut redis = connection.redis.clone();
+            while redis.send_packed_command(&redis::cmd("PING")).await.is_ok() {}
         };
         tokio::time::timeout(AMPLE, gone).await.expect("the connection is closed");
     }
     slow.black_hole(false);
-    until(&link, Condition::Up).await;
+    until(&link, Health::Up).await;
     assert!(count(&link, "visits").await.is_ok());
     assert!(link.stats().reconnects >= 1);
-    assert!(lines.iter().all(|line| line.under_way.load(Relaxed) == 0));
+    assert!(connections.iter().all(|one| one.in_flight.load(Relaxed) == 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,7 +172,7 @@ async fn who_may_not_say_who_he_is_counts_as_another_after_he_was_gone() {
     assert_eq!(count(&link, "visits").await, Ok(1));
     assert_eq!(link.epoch(), 0);
     server.kill();
-    until(&link, Condition::Down).await;
+    until(&link, Health::Down).await;
     server.restart();
     server.cli(&["ACL", "SETUSER", "default", "-info", "-role"]);
     until_epoch(&link, 1).await;
@@ -184,7 +184,7 @@ async fn a_slow_server_is_left_alone_and_its_connections_are_kept() {
     let slow = Slow::before(server.port());
     let timeout = Duration::from_millis(50);
     let link = open(&slow.url(), LinkOptions { timeout, connections: 1, ..ample() });
-    until(&link, Condition::Up).await;
+    until(&link, Health::Up).await;
     assert!(count(&link, "visits").await.is_ok());
     slow.delay(4 * timeout);
     let mut timed_out = 0;
@@ -197,7 +197,7 @@ async fn a_slow_server_is_left_alone_and_its_connections_are_kept() {
     // One that answers nobody for the whole timeout is not asked again.
     assert!(timed_out >= 1, "{timed_out}");
     slow.delay(Duration::ZERO);
-    until(&link, Condition::Up).await;
+    until(&link, Health::Up).await;
     assert!(count(&link, "visits").await.unwrap() > timed_out, "all of them happened");
     assert_eq!(link.stats().reconnects, 0);
 }
@@ -226,6 +226,6 @@ async fn a_server_that_can_do_nothing_for_now_is_down_and_its_words_are_kept() {
         });
         server.cli(&["SCRIPT", "KILL"]);
     });
-    until(&link, Condition::Up).await;
+    until(&link, Health::Up).await;
     assert!(count(&link, "visits").await.is_ok());
 }
