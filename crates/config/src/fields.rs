@@ -20,14 +20,14 @@ use crate::suggest;
 use crate::units::UnitError;
 use crate::yaml::{self, Content, Node, Pair};
 
-/// A value of a document, and the way to it.
+/// A node of the tree `'t` and its path, which lives on the stack of the code that walks the tree.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Value<'a> {
-    node: &'a Node,
-    path: Path<'a>,
+pub(crate) struct Value<'t, 'p> {
+    pub(crate) node: &'t Node,
+    pub(crate) path: Path<'p>,
 }
 
-/// The way to a value inside its document: `limits[1].rate`.
+/// The path to a value inside its document: `limits[1].rate`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Path<'a> {
     Root,
@@ -93,29 +93,23 @@ pub(crate) fn unknown(key: &str, known: &[&str]) -> String {
 
 // === impl Value ===
 
-impl<'a> Value<'a> {
+impl<'t: 'p, 'p> Value<'t, 'p> {
     /// The root of a document.
-    pub(crate) const fn root(node: &'a Node) -> Self {
-        let path = Path::Root;
-        Self { node, path }
-    }
-
-    /// A value somewhere in a document.
-    pub(crate) const fn new(node: &'a Node, path: Path<'a>) -> Self {
-        Self { node, path }
-    }
-
-    pub(crate) const fn node(&self) -> &'a Node {
-        self.node
+    pub(crate) const fn root(node: &'t Node) -> Self {
+        Self { node, path: Path::Root }
     }
 
     pub(crate) const fn at(&self) -> Position {
         self.node.at
     }
 
-    /// The way to it.
-    pub(crate) const fn path(&self) -> &Path<'a> {
-        &self.path
+    /// The value of one of this mapping's pairs.
+    pub(crate) fn field<'b>(&'b self, pair: &'t Pair) -> Value<'t, 'b> {
+        let key = match &pair.key.content {
+            Content::Scalar { text, .. } => text,
+            Content::Sequence(_) | Content::Mapping(_) => "",
+        };
+        Value { node: &pair.value, path: Path::Key(&self.path, key) }
     }
 
     /// Reports that something is wrong with this value.
@@ -124,7 +118,7 @@ impl<'a> Value<'a> {
     }
 
     /// The text of a scalar; `example` is what a good one looks like.
-    pub(crate) fn text(&self, example: &str, report: &mut Report) -> Result<&'a str, Reported> {
+    pub(crate) fn text(&self, example: &str, report: &mut Report) -> Result<&'t str, Reported> {
         self.scalar().ok_or_else(|| {
             let got = self.node.described();
             let message = format!("must be one value, got {got}; write it like `{example}`");
@@ -133,7 +127,7 @@ impl<'a> Value<'a> {
     }
 
     /// The text of a scalar, if it is one and not nothing.
-    fn scalar(&self) -> Option<&'a str> {
+    fn scalar(&self) -> Option<&'t str> {
         match &self.node.content {
             Content::Scalar { text, .. } if !self.node.is_null() => Some(text),
             _ => None,
@@ -156,16 +150,18 @@ impl<'a> Value<'a> {
         self.judge(read(text), report)
     }
 
-    /// The items of a sequence; `None` if it is something else.
-    pub(crate) fn items(&self) -> Option<impl ExactSizeIterator<Item = Value<'_>>> {
-        let Content::Sequence(items) = &self.node.content else {
-            return None;
+    pub(crate) const fn is_list(&self) -> bool {
+        matches!(self.node.content, Content::Sequence(_))
+    }
+
+    /// The items of a sequence; none if it is something else.
+    pub(crate) fn items<'b>(&'b self) -> impl ExactSizeIterator<Item = Value<'t, 'b>> {
+        let items: &'t [Node] = match &self.node.content {
+            Content::Sequence(items) => items,
+            Content::Scalar { .. } | Content::Mapping(_) => &[],
         };
-        let item = |(index, node)| {
-            let path = Path::Item(&self.path, index);
-            Value { node, path }
-        };
-        Some(items.iter().enumerate().map(item))
+        let item = |(index, node)| Value { node, path: Path::Item(&self.path, index) };
+        items.iter().enumerate().map(item)
     }
 
     /// Opens a mapping. `what` says what should be one, with the article.
@@ -235,7 +231,7 @@ impl<'a> Places<'a> {
 
 impl<'a> Fields<'a> {
     /// The value of a field that may be there, whatever it holds.
-    pub(crate) fn value(&mut self, name: &str) -> Option<Value<'a>> {
+    pub(crate) fn value(&mut self, name: &str) -> Option<Value<'a, 'a>> {
         let entry = self.entries.iter_mut().find(|entry| entry.key == name)?;
         entry.taken = true;
         let path = Path::Key(self.path, entry.key);
@@ -243,7 +239,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Every field in the order they were written, for a mapping whose keys are free.
-    pub(crate) fn all(&mut self) -> Vec<(&'a str, Value<'a>)> {
+    pub(crate) fn all(&mut self) -> Vec<(&'a str, Value<'a, 'a>)> {
         let path = self.path;
         let all = self.entries.iter_mut().map(|entry| {
             entry.taken = true;
@@ -258,7 +254,7 @@ impl<'a> Fields<'a> {
         name: &str,
         example: &str,
         report: &mut Report,
-    ) -> Result<Option<Value<'a>>, Reported> {
+    ) -> Result<Option<Value<'a, 'a>>, Reported> {
         match self.value(name) {
             Some(value) if value.node.is_null() => {
                 let message = format!(
@@ -377,11 +373,11 @@ mod tests {
         }
     }
 
-    fn shelf(value: &Value<'_>, report: &mut Report) -> Result<Vec<u64>, Reported> {
+    fn shelf(value: &Value<'_, '_>, report: &mut Report) -> Result<Vec<u64>, Reported> {
         let mut fields = value.fields("a shelf", "{ size: 5 }", report)?;
         let mut sizes = vec![fields.required(&SIZE, report)];
         if let Ok(Some(boxes)) = fields.filled("boxes", "[{ size: 1 }]", report) {
-            for item in boxes.items().into_iter().flatten() {
+            for item in boxes.items() {
                 let inner = item.fields("a box", "{ size: 1 }", report).map(|mut fields| {
                     let size = fields.optional(&SIZE, report).map(Option::unwrap_or_default);
                     fields.finish(report, |key| unknown(key, &["size"])).and(size)

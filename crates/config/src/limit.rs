@@ -64,20 +64,21 @@ pub fn limits(source_name: &str, text: &str) -> Result<Vec<LimitConfig>, Problem
 
 /// Reads the limits of a value: one, or a list of them.
 pub(crate) fn limits_of(
-    value: &Value<'_>,
+    value: &Value<'_, '_>,
     report: &mut Report,
 ) -> Result<Vec<LimitConfig>, Reported> {
     let mut names = Names::default();
-    let Some(items) = value.items() else {
-        if matches!(value.node().content, Content::Mapping(_)) {
+    if !value.is_list() {
+        if matches!(value.node.content, Content::Mapping(_)) {
             return limit_of(value, &mut names, report).map(|limit| vec![limit]);
         }
-        let got = value.node().described();
+        let got = value.node.described();
         let message = format!(
             "a limit must be a mapping, or a list of them, got {got}; write it like `{EXAMPLE}`"
         );
         return Err(value.refuse(report, message));
-    };
+    }
+    let items = value.items();
     let count = items.len();
     let limits: Vec<_> = items.map(|item| limit_of(&item, &mut names, report)).collect();
     if count == 0 || count > LIMITS_MAX {
@@ -96,7 +97,7 @@ pub(crate) fn limits_of(
 type Names = HashMap<String, usize>;
 
 fn limit_of(
-    value: &Value<'_>,
+    value: &Value<'_, '_>,
     names: &mut Names,
     report: &mut Report,
 ) -> Result<LimitConfig, Reported> {
@@ -191,7 +192,7 @@ fn form_of(
         }
         Err(reported) => {
             let value = fields.value(ALGORITHM.name);
-            let near = match value.map(|value| &value.node().content) {
+            let near = match value.map(|value| &value.node.content) {
                 Some(Content::Scalar { text, .. }) => {
                     suggest::nearest(text, FORMS.iter().map(|form| form.name))
                 }

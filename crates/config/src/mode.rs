@@ -36,9 +36,9 @@ pub fn mode(source_name: &str, text: &str) -> Result<Mode, Problems> {
 }
 
 /// Reads the mode of a value.
-pub(crate) fn mode_of(value: &Value<'_>, report: &mut Report) -> Result<Mode, Reported> {
-    match &value.node().content {
-        Content::Scalar { text, .. } if !value.node().is_null() => match &**text {
+pub(crate) fn mode_of(value: &Value<'_, '_>, report: &mut Report) -> Result<Mode, Reported> {
+    match &value.node.content {
+        Content::Scalar { text, .. } if !value.node.is_null() => match &**text {
             "hard" => Ok(Mode::Hard),
             "shadow" => Ok(Mode::Shadow),
             "soft" => {
@@ -55,14 +55,14 @@ pub(crate) fn mode_of(value: &Value<'_>, report: &mut Report) -> Result<Mode, Re
             let fields = value.fields("a mode", "{ soft: 10% }", report)?;
             mode_with_numbers(value, fields, report)
         }
-        _ => Err(value.refuse(report, unknown_mode(&value.node().described(), ""))),
+        _ => Err(value.refuse(report, unknown_mode(&value.node.described(), ""))),
     }
 }
 
 // === modes that are one word ===
 
-fn incomplete(value: &Value<'_>, lacks: &str, remedy: &str, report: &mut Report) -> Reported {
-    let got = value.node().described();
+fn incomplete(value: &Value<'_, '_>, lacks: &str, remedy: &str, report: &mut Report) -> Reported {
+    let got = value.node.described();
     value.refuse(report, format!("needs {lacks}, got {got}; write it like {remedy}"))
 }
 
@@ -88,7 +88,7 @@ pub(crate) const BELOW: Field<u64> = Field { name: "below", example: "70%", read
 pub(crate) const ABOVE: Field<u64> = Field { name: "above", example: "85%", read: units::percent };
 
 fn mode_with_numbers(
-    value: &Value<'_>,
+    value: &Value<'_, '_>,
     mut fields: Fields<'_>,
     report: &mut Report,
 ) -> Result<Mode, Reported> {
@@ -116,7 +116,7 @@ fn mode_with_numbers(
     }
 }
 
-fn elastic(value: &Value<'_>, report: &mut Report) -> Result<Mode, Reported> {
+fn elastic(value: &Value<'_, '_>, report: &mut Report) -> Result<Mode, Reported> {
     let mut fields = value.fields("`elastic`", ELASTIC_EXAMPLE, report)?;
     let up_to = fields.required(&UP_TO, report);
     let below = fields.required(&BELOW, report);

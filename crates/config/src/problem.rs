@@ -58,9 +58,9 @@ pub(crate) struct Report {
     warnings: Vec<Problem>,
 }
 
-/// Proof that a problem was reported: only [`Report::add`] makes one.
+/// A problem was found and reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reported(());
+pub(crate) struct Reported;
 
 /// Somebody's value as a message repeats it: in backticks, on one line, cut if long.
 pub(crate) fn quoted(text: &str) -> String {
@@ -213,7 +213,7 @@ impl Report {
     /// Adds a problem; the one after the most that are told says only that there are more.
     pub(crate) fn add(&mut self, at: Position, path: impl Display, message: String) -> Reported {
         push(&mut self.problems, &self.source, at, path, message, MORE_PROBLEMS);
-        Reported(())
+        Reported
     }
 
     /// Adds what is only probably wrong.

@@ -4,17 +4,17 @@ use sluicegate_rules::domain::{Counter, Node, Pattern};
 
 use super::keys::{Form, Key, Level};
 use super::place::{Names, Place};
-use super::reader::{Found, Reader, Told};
-use super::spot::Spot;
+use super::reader::{Found, Reader};
 use super::{DEPTH_MAX, KEY_CHARS_MAX, VALUE_CHARS_MAX};
-use crate::problem::{quoted, shortened};
+use crate::fields::Value;
+use crate::problem::{Reported, quoted, shortened};
 use crate::yaml::{Content, Pair};
 
 impl Reader<'_> {
     /// Reads a list of descriptors, `depth` levels below the file.
     pub(super) fn descriptors(
         &mut self,
-        list: &Spot<'_, '_>,
+        list: &Value<'_, '_>,
         depth: usize,
     ) -> (Vec<Node>, Vec<Place>) {
         let Content::Sequence(items) = &list.node.content else {
@@ -48,7 +48,7 @@ impl Reader<'_> {
 
     fn descriptor(
         &mut self,
-        spot: &Spot<'_, '_>,
+        spot: &Value<'_, '_>,
         index: usize,
         depth: usize,
     ) -> Option<(Node, Place)> {
@@ -57,7 +57,7 @@ impl Reader<'_> {
         let value = self.pattern(spot, &found, VALUE_CHARS_MAX);
         let counter = match (&key, &value) {
             (Ok(key), Ok(value)) => self.counter(spot, &found, key, value),
-            _ => Err(Told),
+            _ => Err(Reported),
         };
         let value_to_metric = self.flag(spot, &found, Key::ValueToMetric);
         let mut names = Names::default();
@@ -86,12 +86,12 @@ impl Reader<'_> {
     /// The key of a descriptor or of an entry in a list.
     pub(super) fn key_of<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
-    ) -> Result<&'t str, Told> {
+    ) -> Result<&'t str, Reported> {
         let Some(pair) = found.get(Key::Entry) else {
             if found.is_misspelt(Key::Entry) {
-                return Err(Told);
+                return Err(Reported);
             }
             let message = "descriptor has empty key, got none; add it, like `key: user_id`";
             return Err(self.refuse(spot, message.to_owned()));
@@ -116,10 +116,10 @@ impl Reader<'_> {
     /// A text that is not too long.
     pub(super) fn not_long<'t>(
         &mut self,
-        spot: &Spot<'_, '_>,
+        spot: &Value<'_, '_>,
         text: &'t str,
         chars_max: usize,
-    ) -> Result<&'t str, Told> {
+    ) -> Result<&'t str, Reported> {
         if text.len() <= chars_max || text.chars().count() <= chars_max {
             return Ok(text);
         }
@@ -132,21 +132,21 @@ impl Reader<'_> {
 
     pub(super) fn flag<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
         key: Key,
-    ) -> Result<bool, Told> {
+    ) -> Result<bool, Reported> {
         found.get(key).map_or(Ok(false), |pair| self.truth(&spot.field(pair)))
     }
 
     /// Who shares a counter.
     fn counter<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
         key: &str,
         value: &Pattern,
-    ) -> Result<Counter, Told> {
+    ) -> Result<Counter, Reported> {
         let share_threshold = self.flag(spot, found, Key::ShareThreshold);
         let native = self.native_counter(spot, found, value);
         if share_threshold? {
@@ -165,11 +165,11 @@ impl Reader<'_> {
 
     fn not_wild<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
         key: &str,
         value: &Pattern,
-    ) -> Told {
+    ) -> Reported {
         let name = shortened(&super::composite(key, value));
         let or_shared = match (self.form, value) {
             (Form::Native, Pattern::Text(_)) | (Form::Envoy, _) => "",
@@ -185,11 +185,11 @@ impl Reader<'_> {
     /// Tells that something is wrong with the value of a key that is there.
     pub(super) fn refuse_key<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
         key: Key,
         message: &str,
-    ) -> Told {
+    ) -> Reported {
         match found.get(key) {
             Some(pair) => self.refuse(&spot.field(pair), message.to_owned()),
             None => self.refuse(spot, message.to_owned()),
@@ -199,7 +199,7 @@ impl Reader<'_> {
     /// Tells of settings that have nothing to act on.
     fn without_effect<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
         limited: bool,
         childless: bool,

@@ -6,11 +6,11 @@ use super::forward_auth::Written;
 use super::keys::{Form, Key, Level};
 use super::lists::Entry;
 use super::place::Place;
-use super::reader::{Found, Reader, Told};
-use super::spot::Spot;
+use super::reader::{Found, Reader};
 use super::{KEY_CHARS_MAX, Source};
 use crate::fields::Path;
-use crate::problem::{Position, Report};
+use crate::fields::Value;
+use crate::problem::{Position, Report, Reported};
 use crate::yaml::{self, Content, Node};
 
 /// What stands in a file.
@@ -50,7 +50,7 @@ pub(super) fn read(index: usize, source: &Source, report: &mut Report) -> Option
     }
     let root = root.filter(|root| !root.is_null());
     match &root {
-        Some(root) => reader.file(&Spot::root(root)),
+        Some(root) => reader.file(&Value::root(root)),
         None => {
             let message = "config file cannot have empty domain, the file holds nothing; write \
                            `domain: shop` and its `descriptors`, or remove the file";
@@ -61,7 +61,7 @@ pub(super) fn read(index: usize, source: &Source, report: &mut Report) -> Option
 }
 
 impl Reader<'_> {
-    fn file(&mut self, root: &Spot<'_, '_>) -> Option<FileRead> {
+    fn file(&mut self, root: &Value<'_, '_>) -> Option<FileRead> {
         if !matches!(root.node.content, Content::Mapping(_)) {
             let must = "a file of rules must be a mapping";
             let remedy = "begin it with `domain: shop` (mind the blank after the colon)";
@@ -71,7 +71,7 @@ impl Reader<'_> {
         let found = self.known(root, Level::Root);
         let domain = match found.get(Key::Domain) {
             Some(pair) => self.domain(&root.field(pair)),
-            None if found.is_misspelt(Key::Domain) => Err(Told),
+            None if found.is_misspelt(Key::Domain) => Err(Reported),
             None => {
                 let message = "config file cannot have empty domain, got none; add it, like \
                                `domain: shop`";
@@ -95,7 +95,7 @@ impl Reader<'_> {
 
     /// Reads `removed: true`, which stands for a domain without anything else: a domain that is
     /// both removed and has rules is ambiguous, and so is `removed: false`.
-    fn removed<'t>(&mut self, root: &Spot<'t, '_>, found: &Found<'t>) -> bool {
+    fn removed<'t>(&mut self, root: &Value<'t, '_>, found: &Found<'t>) -> bool {
         let Some(pair) = found.get(Key::Removed) else { return false };
         let removed = root.field(pair);
         match self.truth(&removed) {
@@ -105,7 +105,7 @@ impl Reader<'_> {
                                domain by its rules";
                 self.refuse(&removed, message.to_owned());
             }
-            Err(Told) => {}
+            Err(Reported) => {}
         }
         for key in [Key::Descriptors, Key::Allow, Key::Deny, Key::ForwardAuth] {
             let Some(pair) = found.get(key) else { continue };
@@ -119,7 +119,7 @@ impl Reader<'_> {
         true
     }
 
-    fn domain(&mut self, spot: &Spot<'_, '_>) -> Result<String, Told> {
+    fn domain(&mut self, spot: &Value<'_, '_>) -> Result<String, Reported> {
         let name = self.text(spot)?;
         if name.is_empty() {
             let message = "config file cannot have empty domain; write a name, like `domain: shop`";

@@ -12,8 +12,9 @@ use sluicegate_rules::limit::{LimitConfig, names};
 use sluicegate_rules::rule::{Consistency, Limits, OnLimit, RuleConfig};
 
 use super::keys::{Form, Key};
-use super::reader::{Found, Reader, Told};
-use super::spot::Spot;
+use super::reader::{Found, Reader};
+use crate::fields::Value;
+use crate::problem::Reported;
 use crate::quota::explain;
 use crate::units::show_span;
 
@@ -43,10 +44,10 @@ impl Reader<'_> {
     /// Tells what does not fit together in a rule.
     pub(super) fn fit<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
         rule: &RuleConfig,
-    ) -> Result<(), Told> {
+    ) -> Result<(), Reported> {
         if let Limits::Native(limits) = &rule.limits {
             self.closed(spot, found, limits);
         }
@@ -74,7 +75,7 @@ impl Reader<'_> {
     /// Warns of nodes that hear of each other too late for a window to be shared.
     fn heard<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
         rule: &RuleConfig,
         judged: &[Judged<'_>],
@@ -99,7 +100,7 @@ impl Reader<'_> {
     }
 
     /// Warns of nodes that would decide by themselves, if it were not for another setting.
-    fn kept<'t>(&mut self, spot: &Spot<'t, '_>, found: &Found<'t>, rule: &RuleConfig) {
+    fn kept<'t>(&mut self, spot: &Value<'t, '_>, found: &Found<'t>, rule: &RuleConfig) {
         if rule.kept_consistency() == rule.consistency {
             return;
         }
@@ -118,7 +119,7 @@ impl Reader<'_> {
     }
 
     /// Warns of limits that let nothing pass.
-    fn closed<'t>(&mut self, spot: &Spot<'t, '_>, found: &Found<'t>, limits: &[LimitConfig]) {
+    fn closed<'t>(&mut self, spot: &Value<'t, '_>, found: &Found<'t>, limits: &[LimitConfig]) {
         for (place, limit) in limits.iter().enumerate() {
             let open = match limit.at(Timestamp::EPOCH) {
                 Limit::Closed => false,
@@ -141,11 +142,11 @@ impl Reader<'_> {
     /// Each limit with its mode, and what a hit weighs against what it can ever hold.
     fn modes<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
         rule: &RuleConfig,
         judged: &[Judged<'_>],
-    ) -> Result<(), Told> {
+    ) -> Result<(), Reported> {
         let mut fits = Ok(());
         for one in judged {
             let step = match EnforcedLimit::new(one.limit, rule.mode) {

@@ -5,8 +5,7 @@ use sluicegate_rules::mapping::{DESCRIPTORS_MAX, Mapping, Part, PartError, Proxi
 use sluicegate_rules::network::Network;
 
 use super::pattern::network_of;
-use super::reader::{Reader, Told};
-use super::spot::Spot;
+use super::reader::Reader;
 use super::{DEPTH_MAX, KEY_CHARS_MAX, VALUE_CHARS_MAX};
 use crate::fields::{Field, Value, unknown};
 use crate::problem::{Position, Report, Reported, quoted};
@@ -36,13 +35,13 @@ const EXAMPLE: &str = "{ descriptors: [{ remote_address: client_ip }] }";
 const ENTRY_EXAMPLE: &str = "{ remote_address: client_ip }";
 
 impl Reader<'_> {
-    pub(super) fn forward_auth(&mut self, spot: &Spot<'_, '_>) -> Result<Written, Told> {
+    pub(super) fn forward_auth(&mut self, spot: &Value<'_, '_>) -> Result<Written, Reported> {
         let source = self.source;
-        read(&spot.value(), source, self.report).map_err(|_reported| Told)
+        read(&spot, source, self.report)
     }
 }
 
-fn read(value: &Value<'_>, source: usize, report: &mut Report) -> Result<Written, Reported> {
+fn read(value: &Value<'_, '_>, source: usize, report: &mut Report) -> Result<Written, Reported> {
     let mut fields = value.fields("`forward_auth`", EXAMPLE, report)?;
     let proxies = match fields.value(TRUSTED_PROXIES) {
         Some(value) => trusted_proxies(&value, report),
@@ -66,14 +65,15 @@ fn read(value: &Value<'_>, source: usize, report: &mut Report) -> Result<Written
 }
 
 /// One network, or a list of them.
-fn trusted_proxies(value: &Value<'_>, report: &mut Report) -> Result<Proxies, Reported> {
-    let network = |value: &Value<'_>, report: &mut Report| -> Result<Network, Reported> {
+fn trusted_proxies(value: &Value<'_, '_>, report: &mut Report) -> Result<Proxies, Reported> {
+    let network = |value: &Value<'_, '_>, report: &mut Report| -> Result<Network, Reported> {
         let text = value.text("10.0.0.0/8", report)?;
         network_of(text).map_err(|message| value.refuse(report, message))
     };
-    let Some(items) = value.items() else {
+    if !value.is_list() {
         return Ok(Proxies::new(vec![network(value, report)?]));
-    };
+    }
+    let items = value.items();
     if items.len() == 0 {
         let message = "must hold at least one network, got none; leave it out for this machine only, or write it \
                        like `[127.0.0.0/8, 10.0.0.0/8]`";
@@ -85,12 +85,13 @@ fn trusted_proxies(value: &Value<'_>, report: &mut Report) -> Result<Proxies, Re
 
 type Placed = ((Position, String), Vec<(Box<str>, Part)>);
 
-fn descriptors(list: &Value<'_>, report: &mut Report) -> Result<Vec<Placed>, Reported> {
-    let Some(items) = list.items() else {
-        let got = list.node().described();
+fn descriptors(list: &Value<'_, '_>, report: &mut Report) -> Result<Vec<Placed>, Reported> {
+    if !list.is_list() {
+        let got = list.node.described();
         let message = format!("must be a list, got {got}; write it like `[{ENTRY_EXAMPLE}]`");
         return Err(list.refuse(report, message));
-    };
+    }
+    let items = list.items();
     let count = items.len();
     if count == 0 || count > DESCRIPTORS_MAX {
         let message = format!(
@@ -103,7 +104,7 @@ fn descriptors(list: &Value<'_>, report: &mut Report) -> Result<Vec<Placed>, Rep
 }
 
 /// The entries of a descriptor, in their order.
-fn descriptor(item: &Value<'_>, report: &mut Report) -> Result<Placed, Reported> {
+fn descriptor(item: &Value<'_, '_>, report: &mut Report) -> Result<Placed, Reported> {
     let mut fields = item.fields("a descriptor", ENTRY_EXAMPLE, report)?;
     let mut entries = Vec::new();
     let mut read = Ok(());
@@ -121,10 +122,10 @@ fn descriptor(item: &Value<'_>, report: &mut Report) -> Result<Placed, Reported>
         );
         return Err(item.refuse(report, message));
     }
-    Ok(((item.at(), item.path().to_string()), entries))
+    Ok(((item.at(), item.path.to_string()), entries))
 }
 
-fn entry(key: &str, value: &Value<'_>, report: &mut Report) -> Result<Part, Reported> {
+fn entry(key: &str, value: &Value<'_, '_>, report: &mut Report) -> Result<Part, Reported> {
     if key.is_empty() || key.contains('*') || key.chars().count() > KEY_CHARS_MAX {
         let message = format!(
             "must be a key of the rules, at most {KEY_CHARS_MAX} characters without `*`, got {}; write it \

@@ -5,7 +5,7 @@ use sluicegate_rules::domain::Listed;
 use super::VALUE_CHARS_MAX;
 use super::keys::Level;
 use super::reader::Reader;
-use super::spot::Spot;
+use crate::fields::Value;
 use crate::problem::Position;
 use crate::yaml::Content;
 
@@ -19,9 +19,9 @@ pub(super) struct Entry {
 }
 
 impl Reader<'_> {
-    pub(super) fn list(&mut self, spot: &Spot<'_, '_>) -> Vec<Entry> {
+    pub(super) fn list(&mut self, spot: &Value<'_, '_>) -> Vec<Entry> {
         const EXAMPLE: &str = "[{ key: remote_address, cidr: 10.0.0.0/8 }]";
-        if !matches!(spot.node.content, Content::Sequence(_)) {
+        if !spot.is_list() {
             let (path, got) = (spot.path, spot.node.described());
             let message = format!("must be a list, got {got}; write it like `{path}: {EXAMPLE}`");
             self.refuse(spot, message);

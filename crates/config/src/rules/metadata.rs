@@ -3,15 +3,15 @@
 use sluicegate_rules::metadata::Metadata;
 
 use super::keys::Form;
-use super::reader::{Reader, Told};
+use super::reader::Reader;
 use super::scalar::{Meaning, meaning};
-use super::spot::Spot;
-use crate::problem::quoted;
+use crate::fields::Value;
+use crate::problem::{Reported, quoted};
 use crate::yaml::{Content, Pair, Style};
 
 impl Reader<'_> {
     /// A mapping of anything; nothing is none.
-    pub(super) fn metadata(&mut self, spot: &Spot<'_, '_>) -> Result<Option<Metadata>, Told> {
+    pub(super) fn metadata(&mut self, spot: &Value<'_, '_>) -> Result<Option<Metadata>, Reported> {
         match &spot.node.content {
             Content::Mapping(pairs) => self.map(spot, pairs).map(Some),
             _ if spot.node.is_null() => Ok(None),
@@ -26,7 +26,7 @@ impl Reader<'_> {
         }
     }
 
-    fn map<'t>(&mut self, spot: &Spot<'t, '_>, pairs: &'t [Pair]) -> Result<Metadata, Told> {
+    fn map<'t>(&mut self, spot: &Value<'t, '_>, pairs: &'t [Pair]) -> Result<Metadata, Reported> {
         let mut map: Vec<(String, Metadata)> = Vec::with_capacity(pairs.len());
         let mut read = Ok(());
         let mut places = std::collections::HashMap::new();
@@ -40,7 +40,7 @@ impl Reader<'_> {
                     "error parsing metadata: a name must be one word, got {got}; write it so"
                 );
                 self.report.add(pair.key.at, spot.path, message);
-                read = Err(Told);
+                read = Err(Reported);
                 continue;
             };
             let below = spot.field(pair);
@@ -69,7 +69,7 @@ impl Reader<'_> {
         read.map(|()| Metadata::Map(map))
     }
 
-    fn data(&mut self, spot: &Spot<'_, '_>) -> Result<Metadata, Told> {
+    fn data(&mut self, spot: &Value<'_, '_>) -> Result<Metadata, Reported> {
         match &spot.node.content {
             Content::Scalar { text, style: Style::Quoted } => Ok(Metadata::Text(text.to_string())),
             Content::Scalar { text, style: Style::Plain } => match meaning(text) {

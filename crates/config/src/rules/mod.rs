@@ -24,7 +24,6 @@ mod rate_limit;
 pub(crate) mod reader;
 pub(crate) mod rule;
 pub(crate) mod scalar;
-mod spot;
 
 use std::fmt::{self, Display};
 

@@ -5,10 +5,10 @@ use sluicegate_rules::domain::{Counter, Pattern};
 use sluicegate_rules::network::{Network, NetworkError, Prefix};
 
 use super::keys::{Form, Key};
-use super::reader::{Found, Reader, Told};
-use super::spot::Spot;
+use super::reader::{Found, Reader};
+use crate::fields::Value;
 use crate::fields::{Field, unknown};
-use crate::problem::{on_one_line, quoted};
+use crate::problem::{Reported, on_one_line, quoted};
 use crate::units::{self, UnitError};
 use crate::yaml::{Content, Pair};
 
@@ -19,10 +19,10 @@ impl Reader<'_> {
     /// The pattern of a mapping with `value`, `regex` or `cidr`.
     pub(super) fn pattern<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
         value_chars_max: usize,
-    ) -> Result<Pattern, Told> {
+    ) -> Result<Pattern, Reported> {
         let mut read = Vec::new();
         if let Some(pair) = found.get(Key::Value) {
             let text = self.text(&spot.field(pair));
@@ -51,22 +51,22 @@ impl Reader<'_> {
     /// Tells that something is wrong with a pair as a whole.
     pub(super) fn refuse_pair<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         pair: &'t Pair,
         message: &str,
-    ) -> Told {
+    ) -> Reported {
         self.report.add(pair.key.at, spot.field(pair).path, message.to_owned());
-        Told
+        Reported
     }
 
-    fn regex(&mut self, spot: &Spot<'_, '_>, chars_max: usize) -> Result<Pattern, Told> {
+    fn regex(&mut self, spot: &Value<'_, '_>, chars_max: usize) -> Result<Pattern, Reported> {
         let text = self.filled(spot, "regex: '^/v[0-9]+/'")?;
         let text = self.not_long(spot, text, chars_max)?;
         compiled(text).map(Pattern::Regex).map_err(|message| self.refuse(spot, message))
     }
 
     /// One network, or a list of them.
-    fn networks(&mut self, spot: &Spot<'_, '_>) -> Result<Pattern, Told> {
+    fn networks(&mut self, spot: &Value<'_, '_>) -> Result<Pattern, Reported> {
         const EXAMPLE: &str = "cidr: 10.0.0.0/8";
         let mut networks = Vec::new();
         let Content::Sequence(items) = &spot.node.content else {
@@ -88,7 +88,7 @@ impl Reader<'_> {
         read.map(|()| Pattern::Networks(networks))
     }
 
-    fn network(&mut self, spot: &Spot<'_, '_>, example: &str) -> Result<Network, Told> {
+    fn network(&mut self, spot: &Value<'_, '_>, example: &str) -> Result<Network, Reported> {
         let text = self.filled(spot, example)?;
         network_of(text).map_err(|message| self.refuse(spot, message))
     }
@@ -96,9 +96,9 @@ impl Reader<'_> {
     /// A text that is there.
     pub(super) fn filled<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         example: &str,
-    ) -> Result<&'t str, Told> {
+    ) -> Result<&'t str, Reported> {
         match &spot.node.content {
             Content::Scalar { text, .. } if !spot.node.is_null() && !text.is_empty() => Ok(text),
             _ => {
@@ -112,10 +112,10 @@ impl Reader<'_> {
     /// What `shared` and `prefix` say of counters; `None` if neither is there.
     pub(super) fn native_counter<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
         value: &Pattern,
-    ) -> Result<Option<Counter>, Told> {
+    ) -> Result<Option<Counter>, Reported> {
         if self.form == Form::Envoy {
             return Ok(None);
         }
@@ -140,11 +140,10 @@ impl Reader<'_> {
         Ok(Some(counter))
     }
 
-    fn prefix(&mut self, spot: &Spot<'_, '_>) -> Result<Prefix, Told> {
+    fn prefix(&mut self, spot: &Value<'_, '_>) -> Result<Prefix, Reported> {
         const EXAMPLE: &str = "{ v4: 24, v6: 64 }";
-        let value = spot.value();
-        let mut fields =
-            value.fields("`prefix`", EXAMPLE, self.report).map_err(|_reported| Told)?;
+        let value = spot;
+        let mut fields = value.fields("`prefix`", EXAMPLE, self.report)?;
         let v4 = fields.optional(&V4, self.report);
         let v6 = fields.optional(&V6, self.report);
         let finished = fields.finish(self.report, |key| unknown(key, &["v4", "v6"]));
@@ -158,7 +157,7 @@ impl Reader<'_> {
             (Ok(v4), Ok(v6), Ok(())) => {
                 Ok(Prefix { v4: v4.unwrap_or(V4_MAX), v6: v6.unwrap_or(V6_MAX) })
             }
-            _ => Err(Told),
+            _ => Err(Reported),
         }
     }
 }

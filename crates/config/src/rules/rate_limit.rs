@@ -4,9 +4,9 @@ use sluicegate_rules::rule::Limits;
 use sluicegate_rules::unit::Unit;
 
 use super::keys::{Form, Key, Level};
-use super::reader::{Found, Reader, Told};
-use super::spot::Spot;
-use crate::problem::{Position, quoted, shortened};
+use super::reader::{Found, Reader};
+use crate::fields::Value;
+use crate::problem::{Position, Reported, quoted, shortened};
 use crate::suggest;
 use crate::yaml::{Content, Pair};
 
@@ -38,9 +38,9 @@ impl Reader<'_> {
     /// ones change the fields that they have, and nothing takes all back. `None` is no limit.
     pub(super) fn rate_limit<'t>(
         &mut self,
-        descriptor: &Spot<'t, '_>,
+        descriptor: &Value<'t, '_>,
         pairs: &[&'t Pair],
-    ) -> Result<Option<RateLimit<'t>>, Told> {
+    ) -> Result<Option<RateLimit<'t>>, Reported> {
         let mut written = None;
         let mut read = Ok(());
         let before = self.report.count();
@@ -76,7 +76,7 @@ impl Reader<'_> {
 
     fn rate_limit_fields<'t>(
         &mut self,
-        mapping: &Spot<'t, '_>,
+        mapping: &Value<'t, '_>,
         found: &Found<'t>,
         written: &mut Written<'t>,
     ) {
@@ -84,27 +84,27 @@ impl Reader<'_> {
             written.unit = Some(pair);
             match self.text(&mapping.field(pair)) {
                 Ok(text) => written.unit_text = text,
-                Err(Told) => written.unit_told = true,
+                Err(Reported) => written.unit_told = true,
             }
         }
         if let Some(pair) = found.get(Key::RequestsPerUnit) {
             written.requests = Some(pair);
             match self.number(&mapping.field(pair)) {
                 Ok(number) => written.requests_per_unit = number,
-                Err(Told) => written.told = true,
+                Err(Reported) => written.told = true,
             }
         }
         if let Some(pair) = found.get(Key::Unlimited) {
             match self.truth(&mapping.field(pair)) {
                 Ok(truth) => written.unlimited = truth,
                 // Whether a unit is wanted is not known.
-                Err(Told) => written.unit_told = true,
+                Err(Reported) => written.unit_told = true,
             }
         }
         if let Some(pair) = found.get(Key::Name) {
             match self.text(&mapping.field(pair)) {
                 Ok(text) => written.name = text,
-                Err(Told) => written.told = true,
+                Err(Reported) => written.told = true,
             }
         }
         if let Some(pair) = found.get(Key::Replaces) {
@@ -113,9 +113,9 @@ impl Reader<'_> {
     }
 
     /// The names in a list of `{ name }`.
-    fn names<'t>(&mut self, list: &Spot<'t, '_>, told: &mut bool) -> Vec<(&'t str, Position)> {
+    fn names<'t>(&mut self, list: &Value<'t, '_>, told: &mut bool) -> Vec<(&'t str, Position)> {
         let mut names = Vec::new();
-        if !matches!(list.node.content, Content::Sequence(_)) && !list.node.is_null() {
+        if !list.is_list() && !list.node.is_null() {
             let must = "`replaces` must be a list";
             let remedy = "write it like `replaces: [{ name: other }]`";
             self.mistyped(list, "[]config.yamlReplaces", must, remedy);
@@ -124,13 +124,13 @@ impl Reader<'_> {
         for item in list.items() {
             match self.replaced_name(&item) {
                 Ok(name) => names.push((name, item.at())),
-                Err(Told) => *told = true,
+                Err(Reported) => *told = true,
             }
         }
         names
     }
 
-    fn replaced_name<'t>(&mut self, item: &Spot<'t, '_>) -> Result<&'t str, Told> {
+    fn replaced_name<'t>(&mut self, item: &Value<'t, '_>) -> Result<&'t str, Reported> {
         if !matches!(item.node.content, Content::Mapping(_)) {
             return Err(self.no_mapping(item));
         }
@@ -147,12 +147,12 @@ impl Reader<'_> {
     /// The limit of the fields.
     fn made<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         written: Written<'t>,
-    ) -> Result<RateLimit<'t>, Told> {
+    ) -> Result<RateLimit<'t>, Reported> {
         let unit = unit_of(written.unit_text);
         let limits = if written.unit_told {
-            Err(Told)
+            Err(Reported)
         } else if written.unlimited {
             self.unlimited(spot, &written, unit)
         } else {
@@ -167,21 +167,21 @@ impl Reader<'_> {
                  another rule"
             );
             self.report.add(*at, spot.path, message);
-            return Err(Told);
+            return Err(Reported);
         }
         let Written { name, replaces, told, .. } = written;
         if told {
-            return Err(Told);
+            return Err(Reported);
         }
         Ok(RateLimit { limits: limits?, name, replaces })
     }
 
     fn unlimited<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         written: &Written<'t>,
         unit: Option<Unit>,
-    ) -> Result<Limits, Told> {
+    ) -> Result<Limits, Reported> {
         if let (Some(pair), Some(unit)) = (written.unit, unit) {
             let got = unit.name();
             let message = format!(
@@ -199,10 +199,10 @@ impl Reader<'_> {
 
     fn limited<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         written: &Written<'t>,
         unit: Option<Unit>,
-    ) -> Result<Limits, Told> {
+    ) -> Result<Limits, Reported> {
         let Some(unit) = unit else {
             return Err(self.no_unit(spot, written));
         };
@@ -221,7 +221,7 @@ impl Reader<'_> {
         Ok(Limits::Envoy { requests_per_unit, unit })
     }
 
-    fn no_unit<'t>(&mut self, spot: &Spot<'t, '_>, written: &Written<'t>) -> Told {
+    fn no_unit<'t>(&mut self, spot: &Value<'t, '_>, written: &Written<'t>) -> Reported {
         let text = written.unit_text;
         let (name, got) = (shortened(text), quoted(text));
         let hint = unit_meant(text)

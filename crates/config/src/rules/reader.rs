@@ -7,9 +7,9 @@
 
 use super::keys::{self, Form, KEYS_MAX, Key, Level};
 use super::scalar::{Meaning, meaning};
-use super::spot::Spot;
 use crate::fields::Path;
-use crate::problem::{Position, Report, quoted};
+use crate::fields::Value;
+use crate::problem::{Position, Report, Reported, quoted};
 use crate::suggest;
 use crate::yaml::{Content, Node, Pair, Style};
 
@@ -46,10 +46,6 @@ impl<'t> Found<'t> {
     }
 }
 
-/// A problem was found, and told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Told;
-
 impl Reader<'_> {
     /// Tells of what is surely a mistake, though envoyproxy/ratelimit accepts it.
     pub(super) fn slip(&mut self, at: Position, path: &Path<'_>, message: String) {
@@ -61,13 +57,12 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn refuse(&mut self, value: &Spot<'_, '_>, message: String) -> Told {
-        self.report.add(value.node.at, value.path, message);
-        Told
+    pub(super) fn refuse(&mut self, value: &Value<'_, '_>, message: String) -> Reported {
+        value.refuse(self.report, message)
     }
 
     /// The pairs of a mapping that mean something; of several of one key the last.
-    pub(super) fn known<'t>(&mut self, mapping: &Spot<'t, '_>, level: Level) -> Found<'t> {
+    pub(super) fn known<'t>(&mut self, mapping: &Value<'t, '_>, level: Level) -> Found<'t> {
         let mut found =
             Found { pairs: [None; KEYS_MAX], earlier: Vec::new(), strangers: Vec::new() };
         let Content::Mapping(pairs) = &mapping.node.content else { return found };
@@ -93,7 +88,7 @@ impl Reader<'_> {
     }
 
     /// Looks at the type of a value that does not count; in Envoy's form a wrong one is refused all the same.
-    fn types_of<'t>(&mut self, mapping: &Spot<'t, '_>, key: Key, pair: &'t Pair) {
+    fn types_of<'t>(&mut self, mapping: &Value<'t, '_>, key: Key, pair: &'t Pair) {
         let fraction = matches!(&pair.value.content, Content::Scalar { text, style: Style::Plain }
             if matches!(meaning(text), Meaning::Float(_) | Meaning::Large(_)));
         if self.form == Form::Native || fraction {
@@ -113,7 +108,7 @@ impl Reader<'_> {
     }
 
     /// Tells that a key is given once more.
-    fn again<'t>(&mut self, mapping: &Spot<'t, '_>, key: Key, pair: &'t Pair, earlier: &Pair) {
+    fn again<'t>(&mut self, mapping: &Value<'t, '_>, key: Key, pair: &'t Pair, earlier: &Pair) {
         // To write a key beside a template that has it is what templates are for.
         if earlier.merged {
             return;
@@ -129,7 +124,7 @@ impl Reader<'_> {
     }
 
     /// The key of a pair, if it means something at this level.
-    fn key<'t>(&mut self, mapping: &Spot<'t, '_>, pair: &'t Pair, level: Level) -> Option<Key> {
+    fn key<'t>(&mut self, mapping: &Value<'t, '_>, pair: &'t Pair, level: Level) -> Option<Key> {
         // A known word is a text, however it is written.
         let key = match &pair.key.content {
             Content::Scalar { text, .. } => Key::of(text),
@@ -157,7 +152,7 @@ impl Reader<'_> {
         None
     }
 
-    fn stranger(&mut self, value: &Spot<'_, '_>, pair: &Pair, text: &str, level: Level) {
+    fn stranger(&mut self, value: &Value<'_, '_>, pair: &Pair, text: &str, level: Level) {
         if self.report.is_full() {
             return;
         }
@@ -172,7 +167,7 @@ impl Reader<'_> {
     }
 
     /// The text of a key, if it has one.
-    fn key_text<'t>(&mut self, mapping: &Spot<'t, '_>, pair: &'t Pair) -> Option<&'t str> {
+    fn key_text<'t>(&mut self, mapping: &Value<'t, '_>, pair: &'t Pair) -> Option<&'t str> {
         let Content::Scalar { text, style } = &pair.key.content else {
             let got = pair.key.described();
             let message = format!(
@@ -211,7 +206,7 @@ fn in_order(pairs: &[Pair], form: Form) -> impl Iterator<Item = &Pair> {
 
 impl Reader<'_> {
     /// Looks at the keys and the kinds of all values below a value that has no other meaning.
-    fn look_through(&mut self, value: &Spot<'_, '_>) -> Result<(), Told> {
+    fn look_through(&mut self, value: &Value<'_, '_>) -> Result<(), Reported> {
         match &value.node.content {
             Content::Scalar { text, style: Style::Plain } => self.no_fraction(value, text),
             Content::Scalar { .. } => Ok(()),
@@ -232,7 +227,7 @@ impl Reader<'_> {
         }
     }
 
-    fn look_through_item(&mut self, item: &Spot<'_, '_>) -> Result<(), Told> {
+    fn look_through_item(&mut self, item: &Value<'_, '_>) -> Result<(), Reported> {
         match &item.node.content {
             Content::Mapping(_) => self.look_through(item),
             _ => Err(self.no_mapping(item)),
@@ -241,23 +236,23 @@ impl Reader<'_> {
 
     fn look_through_pair<'t>(
         &mut self,
-        mapping: &Spot<'t, '_>,
+        mapping: &Value<'t, '_>,
         pair: &'t Pair,
-    ) -> Result<(), Told> {
-        let Some(text) = self.key_text(mapping, pair) else { return Err(Told) };
+    ) -> Result<(), Reported> {
+        let Some(text) = self.key_text(mapping, pair) else { return Err(Reported) };
         let value = mapping.field(pair);
         match Key::of(text).filter(|key| key.form() == Form::Envoy) {
             Some(Key::Metadata) => Ok(()),
             Some(_) => self.look_through(&value),
             None => {
                 self.stranger(&value, pair, text, Level::Descriptor);
-                Err(Told)
+                Err(Reported)
             }
         }
     }
 
     /// An item of a list that should be a mapping.
-    pub(super) fn no_mapping(&mut self, item: &Spot<'_, '_>) -> Told {
+    pub(super) fn no_mapping(&mut self, item: &Value<'_, '_>) -> Reported {
         let shown = crate::problem::shortened(&in_go(item.node));
         let remedy = match &item.node.content {
             Content::Scalar { .. } if item.node.is_null() => "remove the lone `-`",
@@ -271,7 +266,7 @@ impl Reader<'_> {
     }
 
     /// Numbers with a fraction, and numbers beyond 64 bits, are refused wherever they stand.
-    fn no_fraction(&mut self, value: &Spot<'_, '_>, text: &str) -> Result<(), Told> {
+    fn no_fraction(&mut self, value: &Value<'_, '_>, text: &str) -> Result<(), Reported> {
         if self.form == Form::Native {
             return Ok(());
         }
@@ -317,7 +312,7 @@ pub(crate) const REQUESTS_MAX: u32 = u32::MAX;
 
 impl Reader<'_> {
     /// A text; nothing is the empty one.
-    pub(super) fn text<'t>(&mut self, value: &Spot<'t, '_>) -> Result<&'t str, Told> {
+    pub(super) fn text<'t>(&mut self, value: &Value<'t, '_>) -> Result<&'t str, Reported> {
         match &value.node.content {
             Content::Scalar { text, style: Style::Quoted } => Ok(text),
             Content::Scalar { .. } if value.node.is_null() => Ok(""),
@@ -327,7 +322,7 @@ impl Reader<'_> {
     }
 
     /// True or false; nothing is false.
-    pub(super) fn truth(&mut self, value: &Spot<'_, '_>) -> Result<bool, Told> {
+    pub(super) fn truth(&mut self, value: &Value<'_, '_>) -> Result<bool, Reported> {
         let must = "must be `true` or `false`";
         let remedy = match &value.node.content {
             Content::Scalar { text, style: Style::Plain } => {
@@ -349,7 +344,7 @@ impl Reader<'_> {
     }
 
     /// A whole number of 32 bits; nothing is 0.
-    pub(super) fn number(&mut self, value: &Spot<'_, '_>) -> Result<u32, Told> {
+    pub(super) fn number(&mut self, value: &Value<'_, '_>) -> Result<u32, Reported> {
         let must = format!("must be a whole number from `0` to `{REQUESTS_MAX}`");
         let remedy = match &value.node.content {
             Content::Scalar { text, style: Style::Plain } => match meaning(text) {
@@ -383,11 +378,11 @@ impl Reader<'_> {
     /// it.
     pub(super) fn mistyped(
         &mut self,
-        value: &Spot<'_, '_>,
+        value: &Value<'_, '_>,
         go_type: &str,
         must: &str,
         remedy: &str,
-    ) -> Told {
+    ) -> Reported {
         let got = match &value.node.content {
             Content::Scalar { text, style } => {
                 let tag = match style {
@@ -401,7 +396,7 @@ impl Reader<'_> {
         };
         let root = matches!(value.path, Path::Root);
         if self.form == Form::Envoy && !root && self.look_through(value).is_err() {
-            return Told;
+            return Reported;
         }
         let message = format!(
             "error loading config file: {must}, cannot unmarshal {got} into {go_type}; {remedy}"

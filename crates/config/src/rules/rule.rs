@@ -10,12 +10,12 @@ use sluicegate_rules::rule::{
 use super::keys::Key;
 use super::place::Names;
 use super::rate_limit::RateLimit;
-use super::reader::{Found, Reader, Told};
-use super::spot::Spot;
+use super::reader::{Found, Reader};
+use crate::fields::Value;
 use crate::fields::{Field, unknown};
 use crate::limit;
 use crate::mode::mode_of;
-use crate::problem::{Position, quoted};
+use crate::problem::{Position, Reported, quoted};
 use crate::suggest;
 use crate::units::{self, UnitError, show_span};
 use crate::yaml::{Content, Pair};
@@ -39,10 +39,10 @@ impl Reader<'_> {
     /// Reads the rule of a descriptor, if it has one.
     pub(super) fn rule<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
         names: &mut Names,
-    ) -> Result<Option<RuleConfig>, Told> {
+    ) -> Result<Option<RuleConfig>, Reported> {
         let mut rate_limits = found.earlier.clone();
         rate_limits.extend(found.get(Key::RateLimit));
         let rate_limit = self.rate_limit(spot, &rate_limits);
@@ -64,19 +64,19 @@ impl Reader<'_> {
         self.fit(spot, found, &rule).map(|()| Some(rule))
     }
 
-    fn limits(&mut self, spot: &Spot<'_, '_>) -> Result<Limits, Told> {
-        let limits = limit::limits_of(&spot.value(), self.report);
-        limits.map(|limits| Limits::Native(limits.into())).map_err(|_reported| Told)
+    fn limits(&mut self, spot: &Value<'_, '_>) -> Result<Limits, Reported> {
+        let limits = limit::limits_of(&spot, self.report);
+        limits.map(|limits| Limits::Native(limits.into()))
     }
 
     fn of_rate_limit<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
         rate_limit: RateLimit<'t>,
         mut settings: Settings<'t>,
         names: &mut Names,
-    ) -> Result<RuleConfig, Told> {
+    ) -> Result<RuleConfig, Reported> {
         let RateLimit { limits, name, replaces } = rate_limit;
         if !name.is_empty() && settings.id.is_some() {
             let message = "stands beside `rate_limit.name`, got both; keep one of them";
@@ -183,9 +183,9 @@ impl Reader<'_> {
     /// Reads all that is said about limits, so that each mistake in it is told.
     fn settings<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
-    ) -> Result<Settings<'t>, Told> {
+    ) -> Result<Settings<'t>, Reported> {
         let mode = self.mode(spot, found);
         let consistency = self.consistency(spot, found);
         let on_store_failure = self.setting(spot, found, Key::OnStoreFailure, &ON_STORE_FAILURE);
@@ -222,11 +222,11 @@ impl Reader<'_> {
     /// A setting that is one word or number.
     fn setting<'t, T>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
         key: Key,
         field: &Field<T>,
-    ) -> Result<Option<T>, Told> {
+    ) -> Result<Option<T>, Reported> {
         let Some(pair) = found.get(key) else { return Ok(None) };
         let example = || format!("{}: {}", field.name, field.example);
         let below = spot.field(pair);
@@ -237,17 +237,17 @@ impl Reader<'_> {
         read.map(Some).map_err(|error| self.refuse(&below, error.into_message()))
     }
 
-    fn not_one(&mut self, spot: &Spot<'_, '_>, example: &str) -> Told {
+    fn not_one(&mut self, spot: &Value<'_, '_>, example: &str) -> Reported {
         let got = spot.node.described();
         self.refuse(spot, format!("must be one value, got {got}; write it like `{example}`"))
     }
 
-    fn mode<'t>(&mut self, spot: &Spot<'t, '_>, found: &Found<'t>) -> Result<Mode, Told> {
+    fn mode<'t>(&mut self, spot: &Value<'t, '_>, found: &Found<'t>) -> Result<Mode, Reported> {
         let shadow = self.flag(spot, found, Key::ShadowMode);
         let Some(pair) = found.get(Key::Mode) else {
             return shadow.map(|shadow| if shadow { Mode::Shadow } else { Mode::Hard });
         };
-        let mode = mode_of(&spot.field(pair).value(), self.report).map_err(|_reported| Told);
+        let mode = mode_of(&spot.field(pair), self.report);
         if found.get(Key::ShadowMode).is_some() {
             let message = "stands beside `shadow_mode`, got both; keep one of them";
             return Err(self.refuse_pair(spot, pair, message));
@@ -257,9 +257,9 @@ impl Reader<'_> {
 
     fn consistency<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         found: &Found<'t>,
-    ) -> Result<Consistency, Told> {
+    ) -> Result<Consistency, Reported> {
         let Some(pair) = found.get(Key::Consistency) else { return Ok(Consistency::Strict) };
         let below = spot.field(pair);
         match &pair.value.content {
@@ -280,9 +280,9 @@ impl Reader<'_> {
     /// `{ eventual: { sync_interval } }` or `{ strict: { hot_keys } }`.
     fn detailed<'t>(
         &mut self,
-        spot: &Spot<'t, '_>,
+        spot: &Value<'t, '_>,
         pairs: &'t [Pair],
-    ) -> Result<Consistency, Told> {
+    ) -> Result<Consistency, Reported> {
         let [pair] = pairs else {
             return Err(self.refuse(spot, unknown_consistency("a mapping", "")));
         };
@@ -310,15 +310,15 @@ impl Reader<'_> {
     /// The one thing that can be said of a way to be consistent.
     fn detail<T>(
         &mut self,
-        spot: &Spot<'_, '_>,
+        spot: &Value<'_, '_>,
         called: &str,
         field: &Field<T>,
-    ) -> Result<Option<T>, Told> {
+    ) -> Result<Option<T>, Reported> {
         if spot.node.is_null() {
             return Ok(None);
         }
-        let value = spot.value();
-        let told = |_reported| Told;
+        let value = spot;
+        let told = |_reported| Reported;
         let example = format!("{{ {}: {} }}", field.name, field.example);
         let mut fields = value.fields(called, &example, self.report).map_err(told)?;
         let read = fields.optional(field, self.report);
@@ -327,9 +327,9 @@ impl Reader<'_> {
     }
 
     /// The ids in our own form of `replaces`.
-    fn ids<'t>(&mut self, list: &Spot<'t, '_>) -> Result<Vec<(&'t str, Position)>, Told> {
+    fn ids<'t>(&mut self, list: &Value<'t, '_>) -> Result<Vec<(&'t str, Position)>, Reported> {
         const EXAMPLE: &str = "replaces: [login]";
-        if !matches!(list.node.content, Content::Sequence(_)) {
+        if !list.is_list() {
             let got = list.node.described();
             let message = format!("must be a list of ids, got {got}; write it like `{EXAMPLE}`");
             return Err(self.refuse(list, message));

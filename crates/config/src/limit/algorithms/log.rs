@@ -43,7 +43,7 @@ pub(super) fn check_values(fields: &mut Fields<'_>, report: &mut Report) {
     let _ = fields.optional(&COUNT_DENIED, report);
     let _ = fields.optional(&MIN_GAP, report);
     if let Ok(Some(list)) = fields.filled(RATES, RATES_EXAMPLE, report) {
-        for item in list.items().into_iter().flatten() {
+        for item in list.items() {
             let _ = item.read(RATE.example, RATE.read, report);
         }
     }
@@ -80,16 +80,17 @@ fn rates(
 }
 
 fn rates_in(
-    value: &Value<'_>,
+    value: &Value<'_, '_>,
     counts_denied: bool,
     report: &mut Report,
 ) -> Result<Vec<Result<Option<Rate>, Reported>>, Reported> {
     let like = format!("write it like `rates: {RATES_EXAMPLE}`");
-    let Some(items) = value.items() else {
-        let got = value.node().described();
+    if !value.is_list() {
+        let got = value.node.described();
         let message = format!("must be a list of rates, got {got}; {like}");
         return Err(value.refuse(report, message));
-    };
+    }
+    let items = value.items();
     let count = items.len();
     let rates = items.map(|item| rate(&item, RATE.example, counts_denied, report)).collect();
     if count == 0 || count > LOG_WINDOWS_MAX {
@@ -101,7 +102,7 @@ fn rates_in(
 
 /// One rate, held against the bounds of a log by itself, so that it is named if it is too large.
 fn rate(
-    value: &Value<'_>,
+    value: &Value<'_, '_>,
     example: &str,
     counts_denied: bool,
     report: &mut Report,
@@ -113,7 +114,7 @@ fn rate(
         Err(error) => Err((error, "write another rate")),
     };
     checked.map_err(|(error, remedy)| {
-        let (wrong, got) = (what_is_wrong(&error), value.node().described());
+        let (wrong, got) = (what_is_wrong(&error), value.node.described());
         value.refuse(report, format!("{wrong}, got {got}; {remedy}"))
     })
 }
