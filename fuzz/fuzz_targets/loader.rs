@@ -12,7 +12,7 @@ use sluicegate_config::rules::{Options, Source, load};
 use sluicegate_rules::request::{Descriptor, Entry, Request};
 use sluicegate_rules::set::RuleSet;
 
-/// Stands between two files. In YAML it is a comment.
+/// LimitStatus between two files. In YAML it is a comment.
 const BETWEEN: &str = "#----\n";
 
 fuzz_target!(|text: &str| {

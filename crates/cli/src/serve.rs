@@ -68,13 +68,13 @@ pub(crate) struct ServeArgs {
     /// On Redis, count limits of Envoy's form on the keys of another service: envoy or none [default: none]
     #[arg(long, value_name = "WHOSE")]
     compat: Option<String>,
-    /// Keep what is counted in this file, over a restart
+    /// CarryOver what is counted in this file, over a restart
     #[arg(long, value_name = "PATH")]
     snapshot: Option<String>,
     /// Write it this often too, such as 5m; without it at the end only
     #[arg(long, value_name = "TIME")]
     snapshot_every: Option<String>,
-    /// Keep at most so many identities [default: 16000000]
+    /// CarryOver at most so many identities [default: 16000000]
     #[arg(long, value_name = "N")]
     max_identities: Option<String>,
     /// Memory that all clients together may take, such as 64MiB or 1GiB [default: 256MiB]

@@ -49,7 +49,7 @@ pub(crate) struct TryArgs {
     /// Draw what was asked, admitted and left into this file (SVG)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Keep the counters in a Redis instead of here, such as `redis://127.0.0.1:6379`. Its keys begin with `sluicegate:try:` and are deleted at the end
+    /// CarryOver the counters in a Redis instead of here, such as `redis://127.0.0.1:6379`. Its keys begin with `sluicegate:try:` and are deleted at the end
     #[arg(long, value_name = "URL", conflicts_with_all = ["svg", "example"])]
     store: Option<String>,
 }

@@ -48,7 +48,7 @@ pub fn explain(error: &QuotaError) -> String {
 pub(crate) fn what_is_wrong(error: &QuotaError) -> String {
     match error {
         QuotaError::Nothing { .. } => "must be at least `1`".to_owned(),
-        QuotaError::TooMuch { most, .. } => format!("must be at most `{most}`"),
+        QuotaError::TooMuch { max, .. } => format!("must be at most `{max}`"),
         QuotaError::BadSpan { longest, .. } => {
             format!("must last from `1us` to `{}`", show_longest(*longest))
         }
@@ -56,8 +56,8 @@ pub(crate) fn what_is_wrong(error: &QuotaError) -> String {
             let rate = show_rate(*count, *period);
             format!("would take more than 142 years to fill at `{rate}`")
         }
-        QuotaError::OutOfRange { least, most, .. } => {
-            format!("must be from `{least}` to `{most}`")
+        QuotaError::OutOfRange { min, max, .. } => {
+            format!("must be from `{min}` to `{max}`")
         }
         QuotaError::Unfit { mode, algorithm, .. } => {
             format!("mode `{mode}` has no meaning for `{algorithm}`")

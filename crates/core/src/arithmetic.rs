@@ -93,13 +93,13 @@ pub(crate) const fn signed(amount: u64) -> i64 {
 
 /// Keeps a signed amount within the bound on both sides.
 #[inline]
-pub(crate) fn within(amount: i64) -> i64 {
+pub(crate) fn clamp_signed(amount: i64) -> i64 {
     amount.clamp(-EXACT_MAX_SIGNED, EXACT_MAX_SIGNED)
 }
 
 /// Cuts an amount at the bound.
 #[inline]
-pub(crate) const fn cut_amount(amount: u64) -> u64 {
+pub(crate) const fn clamp_amount(amount: u64) -> u64 {
     if amount > EXACT_MAX { EXACT_MAX } else { amount }
 }
 

@@ -1,11 +1,11 @@
 //! Changing a limit while it is in use.
 
-use crate::algorithm::gcra::{Meter, MeterState};
-use crate::algorithm::periodic::{Steps, StepsState};
+use crate::algorithm::gcra::{Gcra, GcraState};
+use crate::algorithm::periodic::{Periodic, PeriodicState};
 use crate::algorithm::{Algorithm, token_bucket};
-use crate::arithmetic::cut_amount;
+use crate::arithmetic::clamp_amount;
 use crate::limit::{Kernel, Limit, State};
-use crate::quota::Mark;
+use crate::quota::ExactTime;
 use crate::time::{NOW_MAX, Timestamp};
 
 /// What an identity keeps when its limit changes.
@@ -14,7 +14,7 @@ use crate::time::{NOW_MAX, Timestamp};
 /// identity that is as good as new starts anew under the new limit, and so does every identity when
 /// the algorithm itself changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Keep {
+pub enum CarryOver {
     /// What was used stays used: 8 of 10 becomes 8 of 20.
     #[default]
     Used,
@@ -30,56 +30,56 @@ impl Limit {
     /// The state under this limit of an identity that had `state` under `old`.
     ///
     /// ```
-    /// use sluicegate_core::change::Keep;
+    /// use sluicegate_core::change::CarryOver;
     /// use sluicegate_core::limit::{Limit, State};
     /// use sluicegate_core::time::Timestamp;
     ///
     /// let now = Timestamp::EPOCH;
-    /// assert_eq!(Limit::Closed.carry(&Limit::Unlimited, State::New, Keep::Used, now), State::New);
+    /// assert_eq!(Limit::Closed.carry(&Limit::Unlimited, State::New, CarryOver::Used, now), State::New);
     /// ```
     #[must_use]
-    pub fn carry(&self, old: &Self, state: State, keep: Keep, now: Timestamp) -> State {
-        if self == old && keep != Keep::Nothing {
+    pub fn carry(&self, old: &Self, state: State, carry: CarryOver, now: Timestamp) -> State {
+        if self == old && carry != CarryOver::Nothing {
             return state;
         }
         let (mut state, now) = (state, now.min(NOW_MAX));
         // As good as new is new, also where a new one is not a full one.
-        if !old.roll(&mut state, now) || keep == Keep::Nothing {
+        if !old.advance(&mut state, now) || carry == CarryOver::Nothing {
             return State::New;
         }
         let mut carried = match (self.kernel(), old.kernel(), &state) {
             // Closed for a while: what was used is remembered, and nothing comes back meanwhile.
             (Kernel::Closed, Kernel::Closed, _) => return state,
-            (Kernel::Closed, _, _) => State::Spent(cut_amount(old.used(&state, now))),
-            (_, Kernel::Closed, State::Spent(used)) => self.with_used(*used, keep, now),
+            (Kernel::Closed, _, _) => State::Spent(clamp_amount(old.used(&state, now))),
+            (_, Kernel::Closed, State::Spent(used)) => self.with_used(*used, carry, now),
             _ if self.algorithm() != old.algorithm() => State::New,
-            (Kernel::Meter(new), Kernel::Meter(old), State::Meter(s)) => {
-                State::Meter(new.carry(old, s, keep, now))
+            (Kernel::Gcra(new), Kernel::Gcra(old), State::Gcra(s)) => {
+                State::Gcra(new.carry(old, s, carry, now))
             }
-            (Kernel::Steps(new), Kernel::Steps(old), State::Steps(s)) => {
-                State::Steps(new.carry(old, s, keep, now))
+            (Kernel::Periodic(new), Kernel::Periodic(old), State::Periodic(s)) => {
+                State::Periodic(new.carry(old, s, carry, now))
             }
             (Kernel::Counter(new), Kernel::Counter(old), State::Counter(s)) => {
-                State::Counter(new.carry(old, s, keep, now))
+                State::Counter(new.carry(old, s, carry, now))
             }
             (Kernel::Log(new), Kernel::Log(old), State::Log(s)) => {
-                State::Log(Box::new(new.carry(old, s, keep, now)))
+                State::Log(Box::new(new.carry(old, s, carry, now)))
             }
             (Kernel::WarmUp(new), Kernel::WarmUp(old), State::WarmUp(s)) => {
-                State::WarmUp(new.carry(old, s, keep, now))
+                State::WarmUp(new.carry(old, s, carry, now))
             }
             (Kernel::Slots(new), Kernel::Slots(old), State::Slots(s)) => {
-                State::Slots(Box::new(new.carry(old, s, keep, now)))
+                State::Slots(Box::new(new.carry(old, s, carry, now)))
             }
             (Kernel::Tally(new), Kernel::Tally(old), State::Tally(s)) => {
-                State::Tally(new.carry(old, s, keep, now))
+                State::Tally(new.carry(old, s, carry, now))
             }
             // A token bucket refilled another way.
-            (Kernel::Meter(new), Kernel::Steps(old), State::Steps(s)) => {
-                State::Meter(meter_from_steps(new, old, s, keep, now))
+            (Kernel::Gcra(new), Kernel::Periodic(old), State::Periodic(s)) => {
+                State::Gcra(gcra_from_periodic(new, old, s, carry, now))
             }
-            (Kernel::Steps(new), Kernel::Meter(old), State::Meter(s)) => {
-                State::Steps(steps_from_meter(new, old, s, keep, now))
+            (Kernel::Periodic(new), Kernel::Gcra(old), State::Gcra(s)) => {
+                State::Periodic(periodic_from_gcra(new, old, s, carry, now))
             }
             _ => State::New,
         };
@@ -101,11 +101,11 @@ impl Limit {
     }
 
     /// A state in which so many units were used.
-    fn with_used(&self, used: u64, keep: Keep, now: Timestamp) -> State {
+    fn with_used(&self, used: u64, carry: CarryOver, now: Timestamp) -> State {
         let mut state = State::New;
         self.open(&mut state, now);
         // A concurrency limit cannot charge without an id: who was in flight is in flight no more.
-        if keep != Keep::Nothing && used > 0 && !matches!(self, Self::Concurrency(_)) {
+        if carry != CarryOver::Nothing && used > 0 && !matches!(self, Self::Concurrency(_)) {
             self.spend(&mut state, used, now, now);
         }
         state
@@ -113,42 +113,42 @@ impl Limit {
 }
 
 /// A stand-in for `old` with another kernel: the same capacity, with the same units in use.
-fn meter_from_steps(
-    new: &Meter,
-    old: &Steps,
-    state: &StepsState,
-    keep: Keep,
+fn gcra_from_periodic(
+    new: &Gcra,
+    old: &Periodic,
+    state: &PeriodicState,
+    carry: CarryOver,
     now: Timestamp,
-) -> MeterState {
+) -> GcraState {
     let alike =
-        Meter { capacity: old.capacity.get(), full: new.rate.time_of(old.capacity.get()), ..*new };
+        Gcra { capacity: old.capacity.get(), full: new.rate.time_of(old.capacity.get()), ..*new };
     let short = i128::from(alike.capacity).saturating_sub(i128::from(state.level));
     let used = u64::try_from(short).unwrap_or(0);
-    let mark = new.rate.later(Mark::at(now), new.rate.time_of(used));
+    let tat = new.rate.later(ExactTime::at(now), new.rate.time_of(used));
     let extra = u64::try_from(short.saturating_neg()).unwrap_or(0);
     new.carry(
         &alike,
-        &MeterState { mark, extra, seen: state.seen, hole_until: state.hole_until },
-        keep,
+        &GcraState { tat, extra, seen: state.seen, hole_until: state.hole_until },
+        carry,
         now,
     )
 }
 
-fn steps_from_meter(
-    new: &Steps,
-    old: &Meter,
-    state: &MeterState,
-    keep: Keep,
+fn periodic_from_gcra(
+    new: &Periodic,
+    old: &Gcra,
+    state: &GcraState,
+    carry: CarryOver,
     now: Timestamp,
-) -> StepsState {
+) -> PeriodicState {
     let capacity = std::num::NonZeroU64::new(old.capacity).unwrap_or(new.capacity);
-    let alike = Steps { capacity, ..*new };
+    let alike = Periodic { capacity, ..*new };
     let level = old.remaining(state, now);
     let anchor = alike.fresh(now).anchor;
     new.carry(
         &alike,
-        &StepsState { level, anchor, seen: state.seen, hole_until: state.hole_until },
-        keep,
+        &PeriodicState { level, anchor, seen: state.seen, hole_until: state.hole_until },
+        carry,
         now,
     )
 }
@@ -157,8 +157,8 @@ impl token_bucket::TokenBucket {
     #[inline(always)]
     pub(crate) fn kernel(&self) -> Kernel<'_> {
         match &self.kernel {
-            token_bucket::Kernel::Meter(meter) => Kernel::Meter(meter),
-            token_bucket::Kernel::Steps(steps) => Kernel::Steps(steps),
+            token_bucket::BucketKernel::Gcra(gcra) => Kernel::Gcra(gcra),
+            token_bucket::BucketKernel::Periodic(steps) => Kernel::Periodic(steps),
         }
     }
 }

@@ -3,9 +3,9 @@
 use crate::algorithm::concurrency::{Concurrency, Holder, SlotsState};
 use crate::algorithm::cycle::Cycle;
 use crate::algorithm::fixed_window::FixedWindow;
-use crate::algorithm::gcra::{Meter, MeterState};
+use crate::algorithm::gcra::{Gcra, GcraState};
 use crate::algorithm::leaky_bucket::LeakyBucket;
-use crate::algorithm::periodic::{Steps, StepsState};
+use crate::algorithm::periodic::{Periodic, PeriodicState};
 use crate::algorithm::sliding_log::{LogState, SlidingLog};
 use crate::algorithm::sliding_window::{CounterState, SlidingWindow};
 use crate::algorithm::smooth::SmoothBursty;
@@ -54,9 +54,9 @@ pub enum State {
     #[default]
     New,
     /// Token bucket (greedy), leaky bucket, smooth bursty.
-    Meter(MeterState),
+    Gcra(GcraState),
     /// Token bucket (interval, aligned), fixed window, cycle.
-    Steps(StepsState),
+    Periodic(PeriodicState),
     /// Sliding window counter.
     Counter(CounterState),
     /// Sliding window log.
@@ -76,8 +76,8 @@ pub enum State {
 pub(crate) enum Kernel<'a> {
     Open,
     Closed,
-    Meter(&'a Meter),
-    Steps(&'a Steps),
+    Gcra(&'a Gcra),
+    Periodic(&'a Periodic),
     Counter(&'a SlidingWindow),
     Log(&'a SlidingLog),
     WarmUp(&'a WarmUp),
@@ -89,8 +89,8 @@ pub(crate) enum Kernel<'a> {
 macro_rules! with_kernel {
     ($limit:expr, $state:expr, |$kernel:ident, $inner:ident| $body:expr, $otherwise:expr) => {
         match ($limit.kernel(), $state) {
-            (Kernel::Meter($kernel), State::Meter($inner)) => $body,
-            (Kernel::Steps($kernel), State::Steps($inner)) => $body,
+            (Kernel::Gcra($kernel), State::Gcra($inner)) => $body,
+            (Kernel::Periodic($kernel), State::Periodic($inner)) => $body,
             (Kernel::Counter($kernel), State::Counter($inner)) => $body,
             (Kernel::Log($kernel), State::Log($inner)) => $body,
             (Kernel::WarmUp($kernel), State::WarmUp($inner)) => $body,
@@ -129,8 +129,8 @@ impl Limit {
         match self.kernel() {
             Kernel::Open | Kernel::WarmUp(_) => None,
             Kernel::Closed => Some(0),
-            Kernel::Meter(meter) => Some(meter.capacity),
-            Kernel::Steps(steps) => Some(steps.capacity.get()),
+            Kernel::Gcra(gcra) => Some(gcra.capacity),
+            Kernel::Periodic(periodic) => Some(periodic.capacity.get()),
             Kernel::Counter(counter) => Some(counter.rate().count()),
             Kernel::Log(log) => Some(log.capacity()),
             Kernel::Slots(slots) => Some(slots.max()),
@@ -144,13 +144,13 @@ impl Limit {
             Self::Unlimited => Kernel::Open,
             Self::Closed => Kernel::Closed,
             Self::TokenBucket(bucket) => bucket.kernel(),
-            Self::LeakyBucket(bucket) => Kernel::Meter(&bucket.kernel),
-            Self::FixedWindow(window) => Kernel::Steps(&window.kernel),
+            Self::LeakyBucket(bucket) => Kernel::Gcra(&bucket.kernel),
+            Self::FixedWindow(window) => Kernel::Periodic(&window.kernel),
             Self::SlidingLog(log) => Kernel::Log(log),
             Self::SlidingWindow(window) => Kernel::Counter(window),
-            Self::SmoothBursty(smooth) => Kernel::Meter(&smooth.kernel),
+            Self::SmoothBursty(smooth) => Kernel::Gcra(&smooth.kernel),
             Self::WarmUp(warm_up) => Kernel::WarmUp(warm_up),
-            Self::Cycle(cycle) => Kernel::Steps(&cycle.kernel),
+            Self::Cycle(cycle) => Kernel::Periodic(&cycle.kernel),
             Self::Concurrency(slots) => Kernel::Slots(slots),
             Self::Tally(tally) => Kernel::Tally(tally),
         }
@@ -167,13 +167,13 @@ impl Limit {
     pub fn open(&self, state: &mut State, now: Timestamp) {
         let now = now.min(NOW_MAX);
         // A state of another limit, or none, becomes a fresh one.
-        if self.roll(state, now) {
+        if self.advance(state, now) {
             return;
         }
         *state = match self.kernel() {
             Kernel::Open | Kernel::Closed => State::New,
-            Kernel::Meter(kernel) => State::Meter(kernel.fresh(now)),
-            Kernel::Steps(kernel) => State::Steps(kernel.fresh(now)),
+            Kernel::Gcra(kernel) => State::Gcra(kernel.fresh(now)),
+            Kernel::Periodic(kernel) => State::Periodic(kernel.fresh(now)),
             Kernel::Counter(kernel) => State::Counter(kernel.fresh(now)),
             Kernel::Log(kernel) => State::Log(Box::new(kernel.fresh(now))),
             Kernel::WarmUp(kernel) => State::WarmUp(kernel.fresh(now)),
@@ -183,12 +183,12 @@ impl Limit {
     }
 
     /// Rolls a state of this limit forward to `now`; whether it is one, and better than a fresh one.
-    pub(crate) fn roll(&self, state: &mut State, now: Timestamp) -> bool {
+    pub(crate) fn advance(&self, state: &mut State, now: Timestamp) -> bool {
         with_kernel!(
             self,
             &mut *state,
             |kernel, inner| {
-                kernel.settle(inner, now);
+                kernel.advance(inner, now);
                 kernel.expires_at(inner) > now
             },
             matches!((self.kernel(), &*state), (Kernel::Closed, State::Spent(_)))
@@ -218,20 +218,20 @@ impl Limit {
         with_kernel!(self, state, |kernel, inner| kernel.slot(inner, cost, now), self.constant(now))
     }
 
-    /// From when on a caller that waits at most `patience` for its turn is let in.
+    /// From when on a caller that waits at most `max_wait` for its turn is let in.
     #[must_use]
-    pub fn ready(&self, state: &State, cost: u64, patience: Span, now: Timestamp) -> Slot {
+    pub fn ready(&self, state: &State, cost: u64, max_wait: Span, now: Timestamp) -> Slot {
         with_kernel!(
             self,
             state,
-            |kernel, inner| kernel.ready(inner, cost, patience, now),
+            |kernel, inner| kernel.ready(inner, cost, max_wait, now),
             self.constant(now)
         )
     }
 
     /// Whether a caller of this cost may find the limit ready, and a little later not any more: only a
     /// cycle asked for more than it holds, whose slot moves away once it is full.
-    pub(crate) fn wavers(&self, cost: u64) -> bool {
+    pub(crate) fn can_lapse(&self, cost: u64) -> bool {
         matches!(self, Self::Cycle(cycle) if cost > cycle.permits())
     }
 
@@ -276,16 +276,16 @@ impl Limit {
 
     /// How long a plain hit waits: for ever if the limit shapes (its queue is bounded), else not at all.
     #[must_use]
-    pub fn hit_patience(&self) -> Span {
+    pub fn hit_max_wait(&self) -> Span {
         match self.kernel() {
-            Kernel::Meter(meter) => meter.hit_patience(),
+            Kernel::Gcra(gcra) => gcra.hit_max_wait(),
             _ => Span::ZERO,
         }
     }
 
     /// Charges `cost`, to be used at `at`. This may go into debt: ask first.
     pub fn spend(&self, state: &mut State, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
-        let nowhere = Ticket { charged: cost, slot: at, trace: Trace::Nowhere };
+        let nowhere = Ticket { charged: cost, slot: at, trace: Trace::Untracked };
         with_kernel!(self, state, |kernel, inner| kernel.spend(inner, cost, at, now), nowhere)
     }
 
@@ -305,31 +305,36 @@ impl Limit {
     }
 
     /// Gives back `amount`, at most until full.
-    pub fn put(&self, state: &mut State, amount: u64, now: Timestamp) {
+    pub fn refund(&self, state: &mut State, amount: u64, now: Timestamp) {
         if let (Self::Closed, State::Spent(used)) = (self, &mut *state) {
             *used = used.saturating_sub(amount);
             return;
         }
-        with_kernel!(self, state, |kernel, inner| kernel.put(inner, amount, now), ());
+        with_kernel!(self, state, |kernel, inner| kernel.refund(inner, amount, now), ());
     }
 
     /// Adds `amount`, also beyond the capacity.
-    pub fn put_beyond(&self, state: &mut State, amount: u64, now: Timestamp) {
-        with_kernel!(self, state, |kernel, inner| kernel.put_beyond(inner, amount, now), ());
+    pub fn add_beyond_capacity(&self, state: &mut State, amount: u64, now: Timestamp) {
+        with_kernel!(
+            self,
+            state,
+            |kernel, inner| kernel.add_beyond_capacity(inner, amount, now),
+            ()
+        );
     }
 
     /// Gives back a booking whose slot has not come, less what was booked after it.
-    pub fn unbook(&self, state: &mut State, ticket: &Ticket, now: Timestamp) -> u64 {
-        with_kernel!(self, state, |kernel, inner| kernel.unbook(inner, ticket, now), 0)
+    pub fn cancel_booking(&self, state: &mut State, ticket: &Ticket, now: Timestamp) -> u64 {
+        with_kernel!(self, state, |kernel, inner| kernel.cancel_booking(inner, ticket, now), 0)
     }
 
     /// Gives back `amount` of a reservation to where it was charged, if that is still open.
-    pub fn unspend(&self, state: &mut State, ticket: &Ticket, amount: u64, now: Timestamp) -> u64 {
+    pub fn release(&self, state: &mut State, ticket: &Ticket, amount: u64, now: Timestamp) -> u64 {
         let constant = if matches!(self, Self::Unlimited) { amount } else { 0 };
         with_kernel!(
             self,
             state,
-            |kernel, inner| kernel.unspend(inner, ticket, amount, now),
+            |kernel, inner| kernel.release(inner, ticket, amount, now),
             constant
         )
     }
@@ -337,15 +342,12 @@ impl Limit {
     /// Moves a ticket along when something charged before it was given back, as `before` became `after`.
     pub(crate) fn follow(&self, ticket: &mut Ticket, before: &State, after: &State) {
         match (self.kernel(), before, after, &mut ticket.trace) {
-            (
-                Kernel::Meter(kernel),
-                State::Meter(before),
-                State::Meter(after),
-                Trace::Mark(mark),
-            ) => *mark = kernel.rate.earlier(*mark, kernel.rate.earlier(before.mark, after.mark)),
-            (_, State::Steps(before), State::Steps(after), Trace::Level { level, .. }) => {
+            (Kernel::Gcra(kernel), State::Gcra(before), State::Gcra(after), Trace::Tat(tat)) => {
+                *tat = kernel.rate.earlier(*tat, kernel.rate.earlier(before.tat, after.tat))
+            }
+            (_, State::Periodic(before), State::Periodic(after), Trace::Level { level, .. }) => {
                 let given = after.level.saturating_sub(before.level).max(0);
-                *level = crate::arithmetic::within(level.saturating_add(given));
+                *level = crate::arithmetic::clamp_signed(level.saturating_add(given));
             }
             (
                 Kernel::WarmUp(kernel),
@@ -377,9 +379,9 @@ impl Limit {
 
     /// The most, up to `most`, that a hit could take now.
     #[must_use]
-    pub fn available(&self, state: &State, most: u64, now: Timestamp) -> u64 {
-        let constant = if matches!(self, Self::Unlimited) { most } else { 0 };
-        with_kernel!(self, state, |kernel, inner| kernel.available(inner, most, now), constant)
+    pub fn available(&self, state: &State, max: u64, now: Timestamp) -> u64 {
+        let constant = if matches!(self, Self::Unlimited) { max } else { 0 };
+        with_kernel!(self, state, |kernel, inner| kernel.available(inner, max, now), constant)
     }
 
     /// What a drain takes; `None` without a limit.

@@ -44,7 +44,7 @@ pub enum Mode {
         /// When the load signal opens and closes it.
         gate: GateLevels,
     },
-    /// Judged and counted, never denied.
+    /// Evaluated and counted, never denied.
     Shadow,
 }
 
@@ -61,7 +61,7 @@ pub struct GateLevels {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Gate {
     open: bool,
-    heard: Option<Timestamp>,
+    observe: Option<Timestamp>,
 }
 
 /// A limit as it is enforced: what one step of a plan judges by.
@@ -152,10 +152,10 @@ impl EnforcedLimit {
     /// use sluicegate_core::time::Span;
     ///
     /// let tally = Tally::new(10, Span::from_secs(60)).unwrap();
-    /// assert!(EnforcedLimit::hard(Limit::Tally(tally)).keeps_denials());
+    /// assert!(EnforcedLimit::hard(Limit::Tally(tally)).records_denials());
     /// ```
     #[must_use]
-    pub const fn keeps_denials(&self) -> bool {
+    pub const fn records_denials(&self) -> bool {
         match &self.limit {
             Limit::SlidingLog(log) => log.counts_denied(),
             limit => limit.counts_first(),
@@ -174,12 +174,12 @@ impl Limit {
     /// This limit with room for `percent` more.
     fn softened(&self, percent: u64) -> Result<Self, QuotaError> {
         if !(1..=SOFT_PERCENT_MAX).contains(&percent) {
-            let (least, most) = (1, SOFT_PERCENT_MAX);
+            let (min, max) = (1, SOFT_PERCENT_MAX);
             return Err(QuotaError::OutOfRange {
                 what: "the soft percentage",
                 given: percent,
-                least,
-                most,
+                min,
+                max,
             });
         }
         let more = |n: u64| part(n, percent, 100);
@@ -189,8 +189,8 @@ impl Limit {
             Self::Unlimited | Self::Closed => *self,
             Self::TokenBucket(bucket) => Self::TokenBucket(bucket.grown(more(bucket.burst()))?),
             Self::LeakyBucket(bucket) => {
-                let places = bucket.queue().saturating_add(more(bucket.queue().saturating_add(1)));
-                Self::LeakyBucket(LeakyBucket::new(bucket.rate(), places)?)
+                let indices = bucket.queue().saturating_add(more(bucket.queue().saturating_add(1)));
+                Self::LeakyBucket(LeakyBucket::new(bucket.rate(), indices)?)
             }
             Self::FixedWindow(window) => {
                 Self::FixedWindow(FixedWindow::new(grown(window.rate())?, window.align()))
@@ -219,8 +219,8 @@ impl Limit {
     fn boosted(&self, factor: u64) -> Result<Self, QuotaError> {
         if !(1_000..=ELASTIC_FACTOR_MAX).contains(&factor) {
             let what = "the elastic factor (in thousandths)";
-            let (least, most) = (1_000, ELASTIC_FACTOR_MAX);
-            return Err(QuotaError::OutOfRange { what, given: factor, least, most });
+            let (min, max) = (1_000, ELASTIC_FACTOR_MAX);
+            return Err(QuotaError::OutOfRange { what, given: factor, min, max });
         }
         let times = |n: u64| part(n, factor, 1_000);
         let grown = |rate: Rate| Rate::new(times(rate.count()), rate.period());
@@ -237,8 +237,8 @@ impl Limit {
                 Self::TokenBucket(bucket.scaled(rate, times(bucket.burst()))?)
             }
             Self::LeakyBucket(bucket) => {
-                let places = times(bucket.queue().saturating_add(1)).saturating_sub(1);
-                Self::LeakyBucket(LeakyBucket::new(bucket.rate().scaled(factor)?, places)?)
+                let indices = times(bucket.queue().saturating_add(1)).saturating_sub(1);
+                Self::LeakyBucket(LeakyBucket::new(bucket.rate().scaled(factor)?, indices)?)
             }
             Self::FixedWindow(window) => {
                 Self::FixedWindow(FixedWindow::new(grown(window.rate())?, window.align()))
@@ -287,7 +287,7 @@ impl GateLevels {
     pub fn new(below: u64, above: u64) -> Result<Self, QuotaError> {
         if below > above {
             let what = "`below` of an elastic mode (in thousandths)";
-            return Err(QuotaError::OutOfRange { what, given: below, least: 0, most: above });
+            return Err(QuotaError::OutOfRange { what, given: below, min: 0, max: above });
         }
         Ok(Self { below, above })
     }
@@ -314,14 +314,14 @@ impl Gate {
     ///
     /// let levels = GateLevels::new(700, 850).unwrap();
     /// let now = Timestamp::EPOCH;
-    /// let gate = Gate::default().heard(&levels, 500, now);
+    /// let gate = Gate::default().observe(&levels, 500, now);
     /// assert!(gate.is_open(now));
-    /// assert!(gate.heard(&levels, 800, now).is_open(now), "in between it stays as it is");
-    /// assert!(!gate.heard(&levels, 900, now).is_open(now));
+    /// assert!(gate.observe(&levels, 800, now).is_open(now), "in between it stays as it is");
+    /// assert!(!gate.observe(&levels, 900, now).is_open(now));
     /// assert!(!gate.is_open(now.after(Span::from_secs(10))), "an old signal is no signal");
     /// ```
     #[must_use]
-    pub fn heard(self, levels: &GateLevels, load: u64, now: Timestamp) -> Self {
+    pub fn observe(self, levels: &GateLevels, load: u64, now: Timestamp) -> Self {
         let open = if load < levels.below {
             true
         } else if load > levels.above {
@@ -329,12 +329,12 @@ impl Gate {
         } else {
             self.is_open(now)
         };
-        Self { open, heard: Some(now) }
+        Self { open, observe: Some(now) }
     }
 
     /// Whether there is spare capacity, as far as is known.
     #[must_use]
     pub fn is_open(&self, now: Timestamp) -> bool {
-        self.open && self.heard.is_some_and(|heard| now.since(heard) < LOAD_STALE_AFTER)
+        self.open && self.observe.is_some_and(|observe| now.since(observe) < LOAD_STALE_AFTER)
     }
 }

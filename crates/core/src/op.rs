@@ -22,7 +22,7 @@ pub enum Op {
         /// The weight of the request.
         cost: u64,
         /// The longest wait that is acceptable.
-        patience: Span,
+        max_wait: Span,
         /// Under which id it can be cancelled; who holds the slot.
         holder: Option<Holder>,
     },
@@ -137,7 +137,7 @@ pub enum Refusal {
     /// So many bookings and reservations are pending that no more are taken.
     TooManyHolds {
         /// The most there can be.
-        most: usize,
+        max: usize,
     },
 }
 
@@ -146,7 +146,7 @@ pub enum Refusal {
 impl Op {
     /// Whether an identity stays as it is, even one that was never seen before.
     #[must_use]
-    pub const fn leaves_no_trace(&self) -> bool {
+    pub const fn is_read_only(&self) -> bool {
         matches!(
             self,
             Self::Peek { .. }
@@ -317,8 +317,8 @@ impl std::fmt::Display for Refusal {
             Self::NotReserved => {
                 f.write_str("only a reservation can be committed: use `reserve` first")
             }
-            Self::TooManyHolds { most } => {
-                write!(f, "`{most}` bookings and reservations are pending, the most there can be")
+            Self::TooManyHolds { max } => {
+                write!(f, "`{max}` bookings and reservations are pending, the most there can be")
             }
         }
     }

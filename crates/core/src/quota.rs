@@ -2,14 +2,14 @@
 //!
 //! A rate of `n` per `P` µs gives one unit every `P/n` µs, which is seldom whole: 3/s is one every
 //! 333,333⅓ µs. The fraction is never dropped. The rate is reduced (`n` and `P` share no divisor),
-//! a [`Mark`] is a whole number of microseconds plus `frac/n` of one, and adding the time of a
+//! a [`ExactTime`] is a whole number of microseconds plus `frac/n` of one, and adding the time of a
 //! cost adds both parts and carries. So 3/s is exactly 3 per second over any run, however long.
 //! Only where a fraction meets a clock, which ticks in whole microseconds, is it rounded: up, since
 //! a moment too early would admit what a moment later is due.
 
 use std::num::NonZeroU64;
 
-use crate::arithmetic::{Division, EXACT_MAX, cut_amount, div_ceil, gcd, muldiv, muldiv_ceil};
+use crate::arithmetic::{Division, EXACT_MAX, clamp_amount, div_ceil, gcd, muldiv, muldiv_ceil};
 use crate::time::{SPAN_MAX, Span, Timestamp};
 
 /// So many units per period.
@@ -30,14 +30,14 @@ pub struct Rate {
     units: NonZeroU64,
     micros: NonZeroU64,
     /// The time of one unit: `micros / units`.
-    interval: Mark,
+    interval: ExactTime,
 }
 
 /// A moment or a span with its fraction: `us + frac / units` µs, for the rate it belongs to.
 ///
 /// Marks of one rate compare as the numbers they stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Mark {
+pub struct ExactTime {
     us: u64,
     frac: u64,
 }
@@ -58,7 +58,7 @@ pub enum QuotaError {
         /// What was given.
         amount: u64,
         /// The most that can be given.
-        most: u64,
+        max: u64,
     },
     /// A span of no length, or longer than [`SPAN_MAX`].
     BadSpan {
@@ -85,9 +85,9 @@ pub enum QuotaError {
         /// What was given.
         given: u64,
         /// The least that can be given.
-        least: u64,
+        min: u64,
         /// The most that can be given.
-        most: u64,
+        max: u64,
     },
     /// A mode that the algorithm has no meaning for.
     Unfit {
@@ -114,7 +114,7 @@ impl Rate {
         let units = reduced(count, divisor);
         let micros = reduced(period, divisor);
         let Division { quotient: us, remainder: frac } = muldiv(1, micros.get(), units);
-        Ok(Self { count, period, units, micros, interval: Mark { us, frac } })
+        Ok(Self { count, period, units, micros, interval: ExactTime { us, frac } })
     }
 
     /// The units per period, as written.
@@ -152,7 +152,7 @@ impl Rate {
     }
 
     /// Whether both give a unit in the same time, however they are written: 1/s and 60/m do.
-    pub(crate) fn same_pace(&self, other: &Self) -> bool {
+    pub(crate) fn same_interval(&self, other: &Self) -> bool {
         (self.units, self.micros) == (other.units, other.micros)
     }
 
@@ -174,68 +174,68 @@ impl Rate {
     /// The time that `cost` units take.
     #[inline]
     #[must_use]
-    pub fn time_of(&self, cost: u64) -> Mark {
+    pub fn time_of(&self, cost: u64) -> ExactTime {
         if cost == 1 {
             return self.interval;
         }
         let Division { quotient, remainder } =
-            muldiv(cut_amount(cost), self.micros.get(), self.units);
-        Mark { us: quotient, frac: remainder }
+            muldiv(clamp_amount(cost), self.micros.get(), self.units);
+        ExactTime { us: quotient, frac: remainder }
     }
 
     /// The mark `by` later than `mark`, cut at the end of time.
     #[inline]
     #[must_use]
-    pub fn later(&self, mark: Mark, by: Mark) -> Mark {
-        let us = mark.us.saturating_add(by.us);
+    pub fn later(&self, time: ExactTime, by: ExactTime) -> ExactTime {
+        let us = time.us.saturating_add(by.us);
         let room = self.units.get().saturating_sub(by.frac);
-        // Written so that no sum of two fractions is formed: it could pass 2^53.
-        let (us, frac) = if mark.frac >= room {
-            (us.saturating_add(1), mark.frac.saturating_sub(room))
+        // Avoids the sum of two fractions, which could exceed 2^53.
+        let (us, frac) = if time.frac >= room {
+            (us.saturating_add(1), time.frac.saturating_sub(room))
         } else {
-            (us, mark.frac.saturating_add(by.frac))
+            (us, time.frac.saturating_add(by.frac))
         };
-        if us > EXACT_MAX { Mark { us: EXACT_MAX, frac: 0 } } else { Mark { us, frac } }
+        if us > EXACT_MAX { ExactTime { us: EXACT_MAX, frac: 0 } } else { ExactTime { us, frac } }
     }
 
     /// The mark `by` earlier than `mark`; the epoch if that would be before it.
     #[inline]
     #[must_use]
-    pub fn earlier(&self, mark: Mark, by: Mark) -> Mark {
-        if mark <= by {
-            return Mark::default();
+    pub fn earlier(&self, time: ExactTime, by: ExactTime) -> ExactTime {
+        if time <= by {
+            return ExactTime::default();
         }
-        if mark.frac >= by.frac {
-            let frac = mark.frac.saturating_sub(by.frac);
-            return Mark { us: mark.us.saturating_sub(by.us), frac };
+        if time.frac >= by.frac {
+            let frac = time.frac.saturating_sub(by.frac);
+            return ExactTime { us: time.us.saturating_sub(by.us), frac };
         }
         let borrowed = self.units.get().saturating_sub(by.frac);
-        Mark {
-            us: mark.us.saturating_sub(by.us).saturating_sub(1),
-            frac: mark.frac.saturating_add(borrowed),
+        ExactTime {
+            us: time.us.saturating_sub(by.us).saturating_sub(1),
+            frac: time.frac.saturating_add(borrowed),
         }
     }
 
     /// How many whole units come in this time.
     #[inline]
     #[must_use]
-    pub fn units_in(&self, time: Mark) -> u64 {
+    pub fn units_in(&self, time: ExactTime) -> u64 {
         self.units_and_rest(time).0
     }
 
     /// How many units, each begun one counting as whole, this time stands for.
     #[inline]
     #[must_use]
-    pub fn units_covering(&self, time: Mark) -> u64 {
+    pub fn units_covering(&self, time: ExactTime) -> u64 {
         let (whole, exact) = self.units_and_rest(time);
-        if exact { whole } else { cut_amount(whole.saturating_add(1)) }
+        if exact { whole } else { clamp_amount(whole.saturating_add(1)) }
     }
 
     /// `times × time / whole`, rounded up: what part of the whole this time is, in units of another.
-    pub(crate) fn share(&self, time: Mark, whole: Mark, times: u64) -> u64 {
-        let exact = |mark: Mark| {
-            let us = u128::from(mark.us).saturating_mul(u128::from(self.units.get()));
-            us.saturating_add(u128::from(mark.frac))
+    pub(crate) fn share(&self, time: ExactTime, whole: ExactTime, times: u64) -> u64 {
+        let exact = |time: ExactTime| {
+            let us = u128::from(time.us).saturating_mul(u128::from(self.units.get()));
+            us.saturating_add(u128::from(time.frac))
         };
         let (mut part, mut whole) = (exact(time), exact(whole));
         // Up to 2^106 each: drop digits of both until the product fits, against the client.
@@ -243,11 +243,11 @@ impl Rate {
             part = (part >> 1).saturating_add(1);
             whole >>= 1;
         }
-        let product = part.saturating_mul(u128::from(cut_amount(times)));
+        let product = part.saturating_mul(u128::from(clamp_amount(times)));
         match product.checked_div(whole) {
             Some(floor) => {
                 let up = u128::from(!product.is_multiple_of(whole));
-                cut_amount(u64::try_from(floor.saturating_add(up)).unwrap_or(EXACT_MAX))
+                clamp_amount(u64::try_from(floor.saturating_add(up)).unwrap_or(EXACT_MAX))
             }
             None => 0,
         }
@@ -255,7 +255,7 @@ impl Rate {
 
     /// `(us * units + frac) / micros`, and whether that is whole.
     #[inline]
-    fn units_and_rest(&self, time: Mark) -> (u64, bool) {
+    fn units_and_rest(&self, time: ExactTime) -> (u64, bool) {
         let Division { quotient, remainder } = muldiv(time.us, self.units.get(), self.micros);
         if quotient == EXACT_MAX {
             return (EXACT_MAX, true);
@@ -267,11 +267,11 @@ impl Rate {
         }
         let more = rest.checked_div(self.micros.get()).unwrap_or(0);
         let exact = rest.is_multiple_of(self.micros.get());
-        (cut_amount(quotient.saturating_add(more)), exact)
+        (clamp_amount(quotient.saturating_add(more)), exact)
     }
 
     /// The time of `cost` units, refused if it is longer than any span may be.
-    pub(crate) fn fill_time(&self, cost: u64) -> Result<Mark, QuotaError> {
+    pub(crate) fn fill_time(&self, cost: u64) -> Result<ExactTime, QuotaError> {
         let time = self.time_of(cost);
         if time.ceil() > Timestamp::EPOCH.after(SPAN_MAX) {
             let (count, period) = (self.count(), self.period());
@@ -281,9 +281,9 @@ impl Rate {
     }
 }
 
-// === impl Mark ===
+// === impl ExactTime ===
 
-impl Mark {
+impl ExactTime {
     /// A mark at a whole microsecond.
     #[inline]
     #[must_use]
@@ -305,12 +305,12 @@ impl Mark {
     pub fn from_parts(rate: &Rate, us: u64, frac: u64) -> Self {
         let carried = if frac >= rate.fraction() { us.saturating_add(1) } else { us };
         let frac = if carried == us { frac } else { 0 };
-        Self { us: cut_amount(carried), frac }
+        Self { us: clamp_amount(carried), frac }
     }
 
     /// A mark from its parts, both held exactly, where its rate is not known. A fraction too large for
     /// the rate is wrong by what it is too large, and no more than that.
-    pub(crate) const fn of_some_rate(us: u64, frac: u64) -> Self {
+    pub(crate) const fn from_raw_parts(us: u64, frac: u64) -> Self {
         Self { us, frac }
     }
 
@@ -343,7 +343,7 @@ impl Mark {
     /// The same mark moved on by whole microseconds.
     #[inline]
     pub(crate) const fn moved_on(self, by: Span) -> Self {
-        Self { us: cut_amount(self.us.saturating_add(by.as_micros())), frac: self.frac }
+        Self { us: clamp_amount(self.us.saturating_add(by.as_micros())), frac: self.frac }
     }
 }
 
@@ -353,8 +353,8 @@ impl std::fmt::Display for QuotaError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Nothing { what } => write!(f, "{what} must be at least 1, got `0`"),
-            Self::TooMuch { what, amount, most } => {
-                write!(f, "{what} must be at most `{most}`, got `{amount}`")
+            Self::TooMuch { what, amount, max } => {
+                write!(f, "{what} must be at most `{max}`, got `{amount}`")
             }
             Self::BadSpan { what, given, longest } => {
                 let (given, longest) = (given.as_micros(), longest.as_micros());
@@ -368,8 +368,8 @@ impl std::fmt::Display for QuotaError {
                      fill: lower the amount or raise the rate"
                 )
             }
-            Self::OutOfRange { what, given, least, most } => {
-                write!(f, "{what} must be from `{least}` to `{most}`, got `{given}`")
+            Self::OutOfRange { what, given, min, max } => {
+                write!(f, "{what} must be from `{min}` to `{max}`, got `{given}`")
             }
             Self::Unfit { mode, algorithm, remedy } => {
                 write!(f, "mode `{mode}` has no meaning for `{algorithm}`: {remedy}")
@@ -385,7 +385,7 @@ impl std::error::Error for QuotaError {}
 /// An amount of at least 1 that is held exactly.
 pub(crate) fn amount(what: &'static str, amount: u64) -> Result<NonZeroU64, QuotaError> {
     if amount > EXACT_MAX {
-        return Err(QuotaError::TooMuch { what, amount, most: EXACT_MAX });
+        return Err(QuotaError::TooMuch { what, amount, max: EXACT_MAX });
     }
     NonZeroU64::new(amount).ok_or(QuotaError::Nothing { what })
 }
@@ -420,7 +420,7 @@ pub(crate) fn periods(amount: u64, per_period: NonZeroU64) -> u64 {
 /// `ceil(amount * to / from)`: an amount carried over to another capacity, against the client.
 pub(crate) fn proportion(amount: u64, from: u64, to: u64) -> u64 {
     match NonZeroU64::new(from) {
-        Some(from) => muldiv_ceil(cut_amount(amount), cut_amount(to), from),
+        Some(from) => muldiv_ceil(clamp_amount(amount), clamp_amount(to), from),
         None => 0,
     }
 }

@@ -92,19 +92,19 @@ pub fn judge(decisions: &[Decision]) -> Verdict {
     let enforced = || decisions.iter().enumerate().filter(|(_, d)| d.enforced);
     let shadows = || decisions.iter().enumerate().filter(|(_, d)| !d.enforced);
     let shadow = strictest(shadows()).map(|(_, outcome)| outcome);
-    let speaks = |d: &Decision| d.enforced || enforced().next().is_none();
-    let speaking = || decisions.iter().enumerate().filter(|(_, d)| speaks(d));
+    let counts = |d: &Decision| d.enforced || enforced().next().is_none();
+    let counted = || decisions.iter().enumerate().filter(|(_, d)| counts(d));
 
     let (decided_by, outcome) = match strictest(enforced()) {
-        Some((place, outcome)) => (Some(place), outcome),
+        Some((index, outcome)) => (Some(index), outcome),
         // Nothing enforces: it passes, and the shadows name the limit.
-        None => (strictest(shadows()).map(|(place, _)| place), Outcome::Allow { wait: Span::ZERO }),
+        None => (strictest(shadows()).map(|(index, _)| index), Outcome::Allow { wait: Span::ZERO }),
     };
     Verdict {
         outcome,
         decided_by,
-        remaining: speaking().filter_map(|(_, d)| d.remaining).min(),
-        reset_after: speaking().map(|(_, d)| d.reset_after).max().unwrap_or_default(),
+        remaining: counted().filter_map(|(_, d)| d.remaining).min(),
+        reset_after: counted().map(|(_, d)| d.reset_after).max().unwrap_or_default(),
         beyond: decisions.iter().map(|d| d.beyond).max().unwrap_or(0),
         // A limit that counts first may say so of what others deny.
         soft: outcome.is_allowed() && enforced().any(|(_, d)| d.soft),
@@ -119,19 +119,19 @@ fn strictest<'a>(
 ) -> Option<(usize, Outcome)> {
     let mut longest_wait = Span::ZERO;
     let mut strictest: Option<(usize, &Decision)> = None;
-    for (place, decision) in decisions {
+    for (index, decision) in decisions {
         if let Outcome::Allow { wait } = decision.outcome {
             longest_wait = longest_wait.max(wait);
         }
         match strictest {
             Some((_, so_far)) if !is_stricter(decision, so_far) => {}
-            _ => strictest = Some((place, decision)),
+            _ => strictest = Some((index, decision)),
         }
     }
-    strictest.map(|(place, decision)| match decision.outcome {
+    strictest.map(|(index, decision)| match decision.outcome {
         // Everyone waits for the last turn, whoever has the least left.
-        Outcome::Allow { .. } => (place, Outcome::Allow { wait: longest_wait }),
-        outcome => (place, outcome),
+        Outcome::Allow { .. } => (index, Outcome::Allow { wait: longest_wait }),
+        outcome => (index, outcome),
     })
 }
 
@@ -233,11 +233,11 @@ impl Verdict {
     ///     soft: false,
     ///     elastic: false,
     /// };
-    /// assert_eq!(Verdict::of_one(&decision), judge(&[decision]));
+    /// assert_eq!(Verdict::from_single(&decision), judge(&[decision]));
     /// ```
     #[inline]
     #[must_use]
-    pub const fn of_one(decision: &Decision) -> Self {
+    pub const fn from_single(decision: &Decision) -> Self {
         Self {
             outcome: decision.outcome,
             decided_by: Some(0),

@@ -16,10 +16,10 @@ use support::{World, acquire, cases, hit, limits, peek, us};
 type Script = Vec<(u64, Op)>;
 
 fn script(costs: u64) -> impl Strategy<Value = Script> {
-    let op = (0u32..19, 0..=costs, 0u64..40).prop_map(|(kind, cost, patience)| match kind {
+    let op = (0u32..19, 0..=costs, 0u64..40).prop_map(|(kind, cost, max_wait)| match kind {
         0..6 => hit(cost),
         6..8 => peek(cost),
-        8..11 => acquire(cost, patience),
+        8..11 => acquire(cost, max_wait),
         11 => acquire(cost, 1_000),
         12..14 => Op::Take { cost },
         14 => Op::Charge { cost },
@@ -47,14 +47,14 @@ fn agree(
 ) -> Result<(), TestCaseError> {
     let mut world = World::hard(limit);
     let mut now = start;
-    for (place, (pause, op)) in script.iter().enumerate() {
+    for (index, (pause, op)) in script.iter().enumerate() {
         now += pause;
         if limit.refuses(op.kind()).is_some() {
             continue;
         }
-        let said = world.ask(*op, now);
+        let decision = world.ask(*op, now);
         let expected = run(&mut model, *op, now);
-        prop_assert_eq!(said, expected, "step {} {:?} at {} of {:?}", place, op, now, script);
+        prop_assert_eq!(decision, expected, "step {} {:?} at {} of {:?}", index, op, now, script);
     }
     Ok(())
 }
@@ -129,11 +129,11 @@ proptest! {
         n in 1u64..7, p in 1u64..20, start in 0u64..60, script in script(6),
     ) {
         // A cost above one cycle is a law of its own (see the law of retry_after); here it is left out.
-        let within = |op: &Op| match *op {
+        let clamp_signed = |op: &Op| match *op {
             Op::Hit { cost, .. } | Op::Peek { cost } | Op::Acquire { cost, .. } => cost <= n,
             _ => true,
         };
-        let script = script.into_iter().filter(|(_, op)| within(op)).collect();
+        let script = script.into_iter().filter(|(_, op)| clamp_signed(op)).collect();
         agree(limits::cycle(n, p), Stairs::cycle(n, p), start, script)?;
     }
 

@@ -33,16 +33,15 @@ impl Attempts {
     fn fits(&self, cost: u64, now: u64) -> bool {
         let latest = self.all.iter().map(|a| a.0).max();
         let gap_over = latest.is_none_or(|latest| latest + self.min_gap <= now);
-        let room = |&(most, window): &(u64, u64)| {
-            self.held(window, now, true) + cost as i64 <= most as i64
-        };
+        let room =
+            |&(max, window): &(u64, u64)| self.held(window, now, true) + cost as i64 <= max as i64;
         gap_over && self.windows.iter().all(room)
     }
 
     fn hit(&mut self, cost: u64, now: u64) -> (Outcome, i64) {
-        let most = self.windows.iter().map(|w| w.0).min().unwrap_or(0);
-        let outcome = if cost > most {
-            Outcome::Never { max_cost: most }
+        let max = self.windows.iter().map(|w| w.0).min().unwrap_or(0);
+        let outcome = if cost > max {
+            Outcome::Never { max_cost: max }
         } else {
             let fits = self.fits(cost, now);
             self.all.push((now, cost, !fits));
@@ -53,9 +52,9 @@ impl Attempts {
             }
         };
         // Denied attempts keep out, but nobody owes them.
-        let left = self.windows.iter().map(|&(most, window)| {
+        let left = self.windows.iter().map(|&(max, window)| {
             let (used, all) = (self.held(window, now, false), self.held(window, now, true));
-            (most as i64 - used).min((most as i64 - all).max(0))
+            (max as i64 - used).min((max as i64 - all).max(0))
         });
         (outcome, left.min().unwrap_or(0))
     }
@@ -89,9 +88,9 @@ proptest! {
         for (pause, cost) in hits {
             now += pause;
             world.would(peek(cost), now);
-            let said = world.ask(hit(cost), now);
+            let decision = world.ask(hit(cost), now);
             let (outcome, left) = model.hit(cost, now);
-            prop_assert_eq!((said.outcome, said.remaining), (outcome, Some(left)), "{} at {}", cost, now);
+            prop_assert_eq!((decision.outcome, decision.remaining), (outcome, Some(left)), "{} at {}", cost, now);
         }
     }
 
@@ -116,7 +115,7 @@ proptest! {
             let day = edges.partition_point(|&edge| edge <= now);
             let left = count - used.get(&day).unwrap_or(&0);
             world.plan = vec![step(around(count, &edges, now), Mode::Hard)];
-            let said = world.ask(hit(cost), now);
+            let decision = world.ask(hit(cost), now);
             let expected = if cost > count {
                 Outcome::Never { max_cost: count }
             } else if cost <= left {
@@ -127,8 +126,8 @@ proptest! {
             };
             let left = count - used.get(&day).unwrap_or(&0);
             let reset = if left == count { 0 } else { edges[day] - now };
-            prop_assert_eq!(said.outcome, expected, "{} at {} h", cost, now / HOUR);
-            prop_assert_eq!((said.remaining, said.reset_after), (Some(left as i64), reset));
+            prop_assert_eq!(decision.outcome, expected, "{} at {} h", cost, now / HOUR);
+            prop_assert_eq!((decision.remaining, decision.reset_after), (Some(left as i64), reset));
         }
     }
 
@@ -146,8 +145,8 @@ proptest! {
             leases.retain(|_, &mut (_, until)| until > now);
             if kind == 0 {
                 let freed = leases.remove(&id).map(|(slots, _)| slots);
-                let said = world.answer(cancel(id), now);
-                prop_assert_eq!(said.map(|a| a.returned), freed.map(Some).ok_or(Refusal::UnknownHolder));
+                let decision = world.answer(cancel(id), now);
+                prop_assert_eq!(decision.map(|a| a.returned), freed.map(Some).ok_or(Refusal::UnknownHolder));
                 continue;
             }
             let op = match kind {
@@ -155,7 +154,7 @@ proptest! {
                 2 => acquire_as(cost, 50, id),
                 _ => hit_as(cost, id),
             };
-            let said = world.ask(op, now);
+            let decision = world.ask(op, now);
             let held_at = |t: u64| -> u64 { leases.values().filter(|l| l.1 > t).map(|l| l.0).sum() };
             let renews = kind != 1 && leases.contains_key(&id);
             let then = first(now, |t| held_at(t) + cost <= max);
@@ -177,7 +176,7 @@ proptest! {
                 reset_after: free_at - now,
                 taken: None,
             };
-            prop_assert_eq!(said, expected, "{:?} at {}", op, now);
+            prop_assert_eq!(decision, expected, "{:?} at {}", op, now);
         }
     }
 
@@ -188,13 +187,13 @@ proptest! {
         let initial = burst.saturating_sub(short);
         let bucket = TokenBucket::new(rate(n, p), burst).and_then(|b| b.with_initial(initial));
         let mut world = World::hard(Limit::TokenBucket(bucket.expect("small")));
-        let said = world.ask(hit(initial), 1_000);
-        prop_assert_eq!((said.allowed(), said.remaining), (true, Some(0)));
+        let decision = world.ask(hit(initial), 1_000);
+        prop_assert_eq!((decision.allowed(), decision.remaining), (true, Some(0)));
         let dripped = (pause * n / p).min(burst) as i64;
-        let said = world.ask(peek(0), 1_000 + pause);
+        let decision = world.ask(peek(0), 1_000 + pause);
         // Cost 0 left no trace: a bucket nobody took from is still as it starts.
-        let expected = if initial == 0 { said.remaining } else { Some(dripped) };
-        prop_assert_eq!(said.remaining, expected);
+        let expected = if initial == 0 { decision.remaining } else { Some(dripped) };
+        prop_assert_eq!(decision.remaining, expected);
     }
 }
 

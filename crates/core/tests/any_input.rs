@@ -12,23 +12,23 @@ use sluicegate_core::algorithm::periodic::Edges;
 use sluicegate_core::algorithm::sliding_log::SlidingLog;
 use sluicegate_core::algorithm::warm_up::WarmUp;
 use sluicegate_core::arithmetic::{muldiv, muldiv_ceil};
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{EnforcedLimit, Gate, GateLevels, Mode};
 use sluicegate_core::quota::Rate;
 use support::anything::{build, number, op, plan};
 use support::{EXACT_MAX, at, cases, us};
 
-fn keep() -> impl Strategy<Value = Keep> {
+fn carry() -> impl Strategy<Value = CarryOver> {
     prop_oneof![
-        Just(Keep::Used),
-        Just(Keep::Remaining),
-        Just(Keep::Proportion),
-        Just(Keep::Nothing)
+        Just(CarryOver::Used),
+        Just(CarryOver::Remaining),
+        Just(CarryOver::Proportion),
+        Just(CarryOver::Nothing)
     ]
 }
 
-fn within(remaining: Option<i64>) -> bool {
+fn clamp_signed(remaining: Option<i64>) -> bool {
     remaining.is_none_or(|left| left.unsigned_abs() <= EXACT_MAX)
 }
 
@@ -44,7 +44,7 @@ proptest! {
         for (op, now, spare_capacity) in calls {
             let moment = Moment { now: at(now), spare_capacity };
             if let Ok(answer) = account.apply(&plan, op, moment) {
-                prop_assert!(within(answer.verdict.remaining), "{:?}", answer);
+                prop_assert!(clamp_signed(answer.verdict.remaining), "{:?}", answer);
                 prop_assert!(answer.verdict.reset_after.as_micros() <= EXACT_MAX);
             }
         }
@@ -62,25 +62,25 @@ proptest! {
             now += pause;
             let moment = Moment { now: at(now), spare_capacity };
             if let Ok(answer) = account.apply(&plan, op, moment) {
-                prop_assert!(within(answer.verdict.remaining), "{:?}", answer);
+                prop_assert!(clamp_signed(answer.verdict.remaining), "{:?}", answer);
             }
         }
     }
 
     #[test]
     fn any_limit_changes_to_any_other_with_whatever_was_used(
-        plans in prop::collection::vec((plan(), keep()), 2..5),
+        plans in prop::collection::vec((plan(), carry()), 2..5),
         calls in prop::collection::vec((op(), number()), 1..12),
-        places in prop::collection::vec(prop::option::of(0usize..4), 4),
+        indices in prop::collection::vec(prop::option::of(0usize..4), 4),
     ) {
         let mut account = Account::default();
         let mut old: Vec<EnforcedLimit> = Vec::new();
-        for (plan, keep) in plans {
-            let from: Vec<_> = places.iter().copied().take(plan.len()).collect();
-            account.change(&old, &plan, &from, keep, at(calls[0].1));
+        for (plan, carry) in plans {
+            let from: Vec<_> = indices.iter().copied().take(plan.len()).collect();
+            account.change(&old, &plan, &from, carry, at(calls[0].1));
             for (op, now) in &calls {
                 if let Ok(answer) = account.apply(&plan, *op, Moment::at(at(*now))) {
-                    prop_assert!(within(answer.verdict.remaining), "{:?}", answer);
+                    prop_assert!(clamp_signed(answer.verdict.remaining), "{:?}", answer);
                 }
             }
             old = plan;
@@ -110,11 +110,11 @@ proptest! {
     #[test]
     fn a_gate_hears_anything(
         below in number(), above in number(),
-        heard in prop::collection::vec((number(), number()), 0..10), asked in number(),
+        observe in prop::collection::vec((number(), number()), 0..10), asked in number(),
     ) {
         if let Ok(levels) = GateLevels::new(below, above) {
-            let gate = heard.iter().fold(Gate::default(), |gate, &(load, now)| {
-                gate.heard(&levels, load, at(now))
+            let gate = observe.iter().fold(Gate::default(), |gate, &(load, now)| {
+                gate.observe(&levels, load, at(now))
             });
             let _ = gate.is_open(at(asked));
         }
@@ -125,11 +125,11 @@ proptest! {
         let wide = u128::from(a) * u128::from(b);
         let (quotient, rest) = (wide / u128::from(divisor), wide % u128::from(divisor));
         let divisor = NonZeroU64::new(divisor).expect("at least 1");
-        let said = muldiv(a, b, divisor);
+        let decision = muldiv(a, b, divisor);
         if quotient > EXACT_MAX.into() {
-            prop_assert_eq!((said.quotient, said.remainder), (EXACT_MAX, 0));
+            prop_assert_eq!((decision.quotient, decision.remainder), (EXACT_MAX, 0));
         } else {
-            prop_assert_eq!((u128::from(said.quotient), u128::from(said.remainder)), (quotient, rest));
+            prop_assert_eq!((u128::from(decision.quotient), u128::from(decision.remainder)), (quotient, rest));
         }
         let up = wide.div_ceil(u128::from(divisor.get())).min(EXACT_MAX.into());
         prop_assert_eq!(u128::from(muldiv_ceil(a, b, divisor)), up);

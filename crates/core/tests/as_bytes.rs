@@ -8,7 +8,7 @@ use sluicegate_core::account::{Account, HOLDS_MAX, Moment};
 use sluicegate_core::algorithm::concurrency::SLOTS_MAX;
 use sluicegate_core::algorithm::periodic::Edges;
 use sluicegate_core::algorithm::sliding_log::LOG_ENTRIES_MAX;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::mode::{EnforcedLimit, GateLevels, Mode};
 use sluicegate_core::op::Refusal;
@@ -65,7 +65,7 @@ fn used(mut account: Account, plan: &[EnforcedLimit], other: &[EnforcedLimit], d
         }
     }
     let from: Vec<_> = (0..other.len()).map(Some).collect();
-    account.change(plan, other, &from, Keep::Used, deeds[0].moment.now);
+    account.change(plan, other, &from, CarryOver::Used, deeds[0].moment.now);
     for deed in deeds {
         let _ = account.apply(other, deed.op, deed.moment);
     }
@@ -107,7 +107,7 @@ proptest! {
             prop_assert_eq!(read_whole(&bytes_of(&account)), Some(account.clone()));
         }
         let from: Vec<_> = (0..next.len()).map(Some).collect();
-        account.change(&plan, &next, &from, Keep::Used, deeds[0].moment.now);
+        account.change(&plan, &next, &from, CarryOver::Used, deeds[0].moment.now);
         for deed in &deeds {
             let _ = account.apply(&next, deed.op, deed.moment);
             prop_assert_eq!(read_whole(&bytes_of(&account)), Some(account.clone()));
@@ -121,7 +121,7 @@ proptest! {
             let _ = account.apply(&plan, deed.op, deed.moment);
         }
         let states: Vec<State> =
-            (0..plan.len()).map(|place| account.state(place).cloned().unwrap_or_default()).collect();
+            (0..plan.len()).map(|index| account.state(index).cloned().unwrap_or_default()).collect();
         let mut bytes = Vec::new();
         for state in &states {
             state.write(&mut bytes);
@@ -195,9 +195,9 @@ proptest! {
             let _ = account.apply(&plan, deed.op, deed.moment);
         }
         let mut bytes = bytes_of(&account);
-        for (place, byte) in flips {
-            let place = place.index(bytes.len());
-            bytes[place] ^= byte;
+        for (index, byte) in flips {
+            let index = index.index(bytes.len());
+            bytes[index] ^= byte;
             read_and_used(&bytes, &plan, &other, &deeds);
         }
     }
@@ -212,9 +212,9 @@ proptest! {
             let _ = account.apply(&plan, deed.op, deed.moment);
         }
         let mut bytes = bytes_of(&account);
-        for (place, byte) in flips {
-            let place = place.index(bytes.len());
-            bytes[place] ^= byte;
+        for (index, byte) in flips {
+            let index = index.index(bytes.len());
+            bytes[index] ^= byte;
             read_and_used(&bytes, &plan, &other, &deeds);
         }
     }
@@ -400,7 +400,7 @@ fn an_account_as_full_as_it_gets_is_read() {
     assert_eq!(bytes_of(&account), holds);
     let mut world = World { account, ..World::hard(bucket(1, 1, 10)) };
     let one_more = world.answer(reserve(1, DAY, 1 << 40), 1_000);
-    assert_eq!(one_more, Err(Refusal::TooManyHolds { most: HOLDS_MAX }));
+    assert_eq!(one_more, Err(Refusal::TooManyHolds { max: HOLDS_MAX }));
     assert!(world.answer(cancel(9_999), 1_000).is_ok());
 
     // Each of weight 1, a microsecond after the one before.

@@ -91,19 +91,19 @@ proptest! {
         let mut world = World::hard(limit);
         let mut twin = World::hard(limit);
         let mut latest = 0;
-        for (now, cost, patience) in calls {
+        for (now, cost, max_wait) in calls {
             // What is as good as new has seen nothing.
             if world.account.is_new() {
                 latest = 0;
             }
             let then = latest.max(now);
-            let op = |patience: Option<u64>| patience.map_or(hit(cost), |wait| acquire(cost, wait));
+            let op = |max_wait: Option<u64>| max_wait.map_or(hit(cost), |wait| acquire(cost, wait));
             // Who comes early waits the longer for it, so the twin has less of a wait ahead.
-            let said = world.ask(op(patience.map(|wait| wait + (then - now))), now);
-            let due = twin.ask(op(patience), then);
-            prop_assert_eq!(said.allowed(), due.allowed(), "{} at {}, seen {}", cost, now, latest);
-            prop_assert_eq!(said.remaining, due.remaining);
-            if said.allowed() {
+            let decision = world.ask(op(max_wait.map(|wait| wait + (then - now))), now);
+            let due = twin.ask(op(max_wait), then);
+            prop_assert_eq!(decision.allowed(), due.allowed(), "{} at {}, seen {}", cost, now, latest);
+            prop_assert_eq!(decision.remaining, due.remaining);
+            if decision.allowed() {
                 latest = then;
             }
         }
@@ -149,8 +149,8 @@ fn all(now: u64) -> Vec<(Limit, u64)> {
 }
 
 /// The limit at this place, used up at `then`, with bookings on top if asked for.
-fn exhausted(place: usize, then: u64, bookings: bool) -> World {
-    let mut world = World::hard(all(then)[place].0);
+fn exhausted(index: usize, then: u64, bookings: bool) -> World {
+    let mut world = World::hard(all(then)[index].0);
     let mut id = 0;
     while id < 200 && world.allows(hit_as(1, id), then) {
         id += 1;
@@ -164,8 +164,8 @@ fn exhausted(place: usize, then: u64, bookings: bool) -> World {
 }
 
 /// The same identity under the limit as it stands at another time.
-fn at_time(world: World, place: usize, now: u64) -> World {
-    let fresh = World::hard(all(now)[place].0);
+fn at_time(world: World, index: usize, now: u64) -> World {
+    let fresh = World::hard(all(now)[index].0);
     World { plan: fresh.plan, ..world }
 }
 
@@ -182,17 +182,17 @@ fn a_clock_set_back_by_an_hour_a_day_a_year_or_from_the_far_future_locks_nobody_
         (today, 0),
         (today, 1),
     ];
-    for place in 0..all(today).len() {
+    for index in 0..all(today).len() {
         for (then, now) in jumps {
             for bookings in [false, true] {
-                let mut world = at_time(exhausted(place, then, bookings), place, now);
-                let (limit, span) = all(now)[place];
+                let mut world = at_time(exhausted(index, then, bookings), index, now);
+                let (limit, span) = all(now)[index];
                 // Somebody comes by once the clock is set; then nobody for a while. Three bookings may
                 // lie ahead of a new caller, each at most a span.
                 world.ask(hit_as(1, 8_888), now);
                 let spans = if bookings { 5 } else { 2 };
                 let later = now + span.max(MINUTE) + spans * span;
-                let mut world = at_time(world, place, later);
+                let mut world = at_time(world, index, later);
                 let back = world.ask(hit_as(1, 9_999), later);
                 assert!(back.allowed(), "{limit:?} from {then} to {now}: {back:?}");
             }
@@ -203,20 +203,20 @@ fn a_clock_set_back_by_an_hour_a_day_a_year_or_from_the_far_future_locks_nobody_
 #[test]
 fn the_denied_after_a_clock_was_set_back_are_told_when_and_it_is_true() {
     let today = 20_000 * DAY + 12_345;
-    for place in 0..all(today).len() {
+    for index in 0..all(today).len() {
         for back in [1, SECOND, MINUTE, HOUR, DAY, 400 * DAY] {
             let now = today - back;
-            let mut world = at_time(exhausted(place, today, false), place, now);
-            let (limit, span) = all(now)[place];
-            let said = world.ask(hit_as(1, 9_999), now);
-            let Some(retry) = said.retry_after() else {
+            let mut world = at_time(exhausted(index, today, false), index, now);
+            let (limit, span) = all(now)[index];
+            let decision = world.ask(hit_as(1, 9_999), now);
+            let Some(retry) = decision.retry_after() else {
                 continue;
             };
-            assert!(retry <= span.max(MINUTE) + span, "{limit:?} back by {back}: {said:?}");
-            let mut world = at_time(world, place, now + retry);
+            assert!(retry <= span.max(MINUTE) + span, "{limit:?} back by {back}: {decision:?}");
+            let mut world = at_time(world, index, now + retry);
             assert!(
                 world.allows(hit_as(1, 9_999), now + retry),
-                "{limit:?} back by {back}: {said:?}"
+                "{limit:?} back by {back}: {decision:?}"
             );
         }
     }
@@ -225,11 +225,11 @@ fn the_denied_after_a_clock_was_set_back_are_told_when_and_it_is_true() {
 #[test]
 fn a_step_back_within_a_minute_gives_nothing_back() {
     let today = 20_000 * DAY + 59 * SECOND;
-    for place in 0..all(today).len() {
+    for index in 0..all(today).len() {
         for back in [1, 1_000, SECOND, 30 * SECOND, MINUTE] {
-            let world = at_time(exhausted(place, today, false), place, today - back);
-            let said = world.would(hit_as(1, 9_999), today - back);
-            assert!(!said.allowed(), "{:?} back by {back}: {said:?}", world.plan);
+            let world = at_time(exhausted(index, today, false), index, today - back);
+            let decision = world.would(hit_as(1, 9_999), today - back);
+            assert!(!decision.allowed(), "{:?} back by {back}: {decision:?}", world.plan);
         }
     }
 }

@@ -22,21 +22,21 @@ use support::{Fraction, HOUR, World, acquire, cancel, cases, hit, hit_as, step, 
 type Callers = Vec<(u64, u64, Option<u64>)>;
 
 fn callers(longest_pause: u64) -> impl Strategy<Value = Callers> {
-    let patience = prop_oneof![Just(None), (0..6 * longest_pause).prop_map(Some)];
+    let max_wait = prop_oneof![Just(None), (0..6 * longest_pause).prop_map(Some)];
     let pause = prop_oneof![Just(0), 0..longest_pause / 4 + 1, 0..longest_pause];
-    prop::collection::vec((pause, 1u64..6, patience), 1..40)
+    prop::collection::vec((pause, 1u64..6, max_wait), 1..40)
 }
 
 /// Lets them all in, in order of time, and says what was used when.
 fn uses_of(world: &mut World, callers: &Callers) -> Uses {
     let mut now = 1_000;
     let mut uses = Uses::new();
-    for &(pause, cost, patience) in callers {
+    for &(pause, cost, max_wait) in callers {
         now += pause;
-        let op = patience.map_or(hit(cost), |patience| acquire(cost, patience));
-        let said = world.ask(op, now);
-        if said.allowed() {
-            uses.push((now + said.wait(), cost));
+        let op = max_wait.map_or(hit(cost), |max_wait| acquire(cost, max_wait));
+        let decision = world.ask(op, now);
+        if decision.allowed() {
+            uses.push((now + decision.wait(), cost));
         }
     }
     uses.sort_unstable();
@@ -104,8 +104,8 @@ proptest! {
         n in 1u64..7, p in 1u64..30, callers in callers(40),
     ) {
         let uses = uses_of(&mut World::hard(window(n, p)), &callers);
-        for (place, used) in per_period(&uses, p) {
-            prop_assert!(used <= n, "{} in window {}", used, place);
+        for (index, used) in per_period(&uses, p) {
+            prop_assert!(used <= n, "{} in window {}", used, index);
         }
     }
 
@@ -137,7 +137,7 @@ proptest! {
         let mut world = World::of(Vec::new());
         let mut per_day = BTreeMap::new();
         let mut now = edges[1];
-        for (pause, cost, patience) in callers {
+        for (pause, cost, max_wait) in callers {
             now += pause * HOUR / 2;
             let day = edges.partition_point(|&edge| edge <= now);
             if day >= 30 {
@@ -145,10 +145,10 @@ proptest! {
             }
             let starts = [day - 2, day - 1, day, day + 1].map(|i| edges[i]);
             world.plan = vec![step(calendar(count, starts, 25 * HOUR), Mode::Hard)];
-            let op = patience.map_or(hit(cost), |patience| acquire(cost, patience * HOUR));
-            let said = world.ask(op, now);
-            if said.allowed() {
-                let used_in = edges.partition_point(|&edge| edge <= now + said.wait());
+            let op = max_wait.map_or(hit(cost), |max_wait| acquire(cost, max_wait * HOUR));
+            let decision = world.ask(op, now);
+            if decision.allowed() {
+                let used_in = edges.partition_point(|&edge| edge <= now + decision.wait());
                 *per_day.entry(used_in).or_insert(0) += cost;
             }
         }
@@ -161,8 +161,8 @@ proptest! {
         windows in prop::collection::vec((1u64..6, 1u64..40), 1..4), callers in callers(30),
     ) {
         let uses = uses_of(&mut World::hard(Limit::SlidingLog(log(&windows))), &callers);
-        for (most, length) in windows {
-            in_every_span(&uses, |from, to, used| to - from >= length || used <= most)?;
+        for (max, length) in windows {
+            in_every_span(&uses, |from, to, used| to - from >= length || used <= max)?;
         }
     }
 
@@ -182,12 +182,12 @@ proptest! {
         let mut world = World::hard(leaky(n, p, queue));
         let mut now = 1_000;
         let mut uses = Uses::new();
-        for (pause, cost, patience) in callers {
+        for (pause, cost, max_wait) in callers {
             now += pause;
-            let op = patience.map_or(hit(cost), |patience| acquire(cost, patience));
-            let said = world.ask(op, now);
-            if said.allowed() {
-                uses.push((now + said.wait(), cost));
+            let op = max_wait.map_or(hit(cost), |max_wait| acquire(cost, max_wait));
+            let decision = world.ask(op, now);
+            if decision.allowed() {
+                uses.push((now + decision.wait(), cost));
             }
             // Those whose outflow has not ended: each takes cost × interval from its slot on.
             let interval = Fraction::new(p.into(), n.into());
@@ -232,8 +232,8 @@ proptest! {
         let uses = uses_of(&mut World::hard(counter(n, p, rounding)), &callers);
         prop_assert!(per_period(&uses, p).values().all(|&used| used <= n), "{:?}", uses);
         // Rounded down, the estimate may forget a previous window that is almost over; never more.
-        let most = if up { 2 * n - 1 } else { 2 * n };
-        in_every_span(&uses, |from, to, used| to - from >= p || used <= most)?;
+        let max = if up { 2 * n - 1 } else { 2 * n };
+        in_every_span(&uses, |from, to, used| to - from >= p || used <= max)?;
     }
 
     #[test]

@@ -25,8 +25,8 @@ type Calls = Vec<(u64, u64, u64, Option<usize>)>;
 fn calls() -> impl Strategy<Value = Calls> {
     let pause = prop_oneof![3 => Just(0), 3 => 0u64..4, 1 => 0u64..20];
     // The impatient are plain hits; the patient stand in long queues.
-    let patience = prop_oneof![1 => Just(0), 3 => 0u64..40, 3 => Just(1_000)];
-    let call = (pause, 1u64..6, patience, prop::option::weighted(0.35, 0usize..5));
+    let max_wait = prop_oneof![1 => Just(0), 3 => 0u64..40, 3 => Just(1_000)];
+    let call = (pause, 1u64..6, max_wait, prop::option::weighted(0.35, 0usize..5));
     prop::collection::vec(call, 1..24)
 }
 
@@ -37,15 +37,15 @@ const START: u64 = 1_000;
 fn uses_if(world: &mut World, calls: &Calls, may_book: impl Fn(u64, u64) -> bool) -> Uses {
     let mut now = START;
     let mut uses: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-    for (id, &(pause, cost, patience, victim)) in calls.iter().enumerate() {
+    for (id, &(pause, cost, max_wait, victim)) in calls.iter().enumerate() {
         now += pause;
         let id = id as u64;
         let Some(victim) = victim else {
-            let op = acquire_as(cost, patience, id);
-            let said = world.would(op, now);
-            if said.allowed() && may_book(now, now + said.wait()) {
+            let op = acquire_as(cost, max_wait, id);
+            let decision = world.would(op, now);
+            if decision.allowed() && may_book(now, now + decision.wait()) {
                 world.ask(op, now);
-                uses.insert(id, (now + said.wait(), cost));
+                uses.insert(id, (now + decision.wait(), cost));
             }
             continue;
         };
@@ -181,8 +181,8 @@ proptest! {
     ) {
         let limit = log(&windows).with_min_gap(us(gap));
         let uses = uses_of(Limit::SlidingLog(limit), &calls);
-        for (most, length) in windows {
-            in_every_span(&uses, |from, to, used| to - from >= length || used <= most)?;
+        for (max, length) in windows {
+            in_every_span(&uses, |from, to, used| to - from >= length || used <= max)?;
         }
         prop_assert!(uses.windows(2).all(|two| two[1].0 - two[0].0 >= gap), "{:?}", uses);
     }
@@ -209,8 +209,8 @@ proptest! {
             before.ask(hit(cost), now);
         }
         let mut after = before.clone();
-        let said = after.ask(acquire_as(cost, 1_000, 1), now);
-        if said.allowed() && wait < said.wait() {
+        let decision = after.ask(acquire_as(cost, 1_000, 1), now);
+        if decision.allowed() && wait < decision.wait() {
             let now = now + wait;
             after.ask(cancel(1), now);
             for later in now..now + 3 * p {
@@ -227,13 +227,13 @@ proptest! {
 fn a_booking_cancelled_in_the_middle_of_a_smooth_limiter_makes_nobody_pass_sooner() {
     let mut world = World::hard(smooth(1, 10, 0));
     let waits = [(1, 0), (3, 1), (1, 2)].map(|(cost, id)| {
-        let said = world.ask(acquire_as(cost, 1_000, id), 100);
-        said.wait()
+        let decision = world.ask(acquire_as(cost, 1_000, id), 100);
+        decision.wait()
     });
     assert_eq!(waits, [0, 10, 40]);
-    let said = world.answer(cancel(1), 100).map(|answer| answer.returned);
+    let decision = world.answer(cancel(1), 100).map(|answer| answer.returned);
     assert_eq!(
-        said,
+        decision,
         Ok(Some(0)),
         "the one behind keeps its turn, and the hole is too early to sell"
     );

@@ -25,9 +25,9 @@ fn hits_only() -> impl Strategy<Value = Vec<(u64, u64, Option<u64>)>> {
 fn played(limit: Limit, history: &[(u64, u64, Option<u64>)]) -> (World, u64) {
     let mut world = World::hard(limit);
     let mut now = 300;
-    for &(pause, cost, patience) in history {
+    for &(pause, cost, max_wait) in history {
         now += pause;
-        world.ask(patience.map_or(hit(cost), |patience| acquire(cost, patience)), now);
+        world.ask(max_wait.map_or(hit(cost), |max_wait| acquire(cost, max_wait)), now);
     }
     (world, now)
 }
@@ -41,10 +41,10 @@ fn same(one: &World, other: &World, now: u64) -> Result<(), TestCaseError> {
 }
 
 /// This world with all limits but one lifted.
-fn only(world: &World, place: usize) -> World {
+fn only(world: &World, index: usize) -> World {
     let mut only = world.clone();
     for (other, limit) in only.plan.iter_mut().enumerate() {
-        if other != place {
+        if other != index {
             *limit = step(Limit::Unlimited, Mode::Hard);
         }
     }
@@ -71,8 +71,8 @@ proptest! {
         let (before, now) = played(limit, &history);
         let now = now + pause;
         let mut after = before.clone();
-        let said = after.ask(hit(cost), now);
-        if said.allowed() {
+        let decision = after.ask(hit(cost), now);
+        if decision.allowed() {
             after.ask(Op::Refund { cost }, now);
             same(&before, &after, now)?;
         }
@@ -86,15 +86,15 @@ proptest! {
         let mut before = World::hard(limit);
         before.ask(hit(1), 290);
         let mut now = 300;
-        for (wait, cost, patience) in history {
+        for (wait, cost, max_wait) in history {
             now += wait;
-            before.ask(patience.map_or(hit(cost), |patience| acquire(cost, patience)), now);
+            before.ask(max_wait.map_or(hit(cost), |max_wait| acquire(cost, max_wait)), now);
         }
         let now = now + pause;
         let mut after = before.clone();
         if after.allows(reserve(cost, 50, 1), now) {
-            let said = after.answer(cancel(1), now);
-            prop_assert_eq!(said.map(|answer| answer.returned), Ok(Some(cost)));
+            let decision = after.answer(cancel(1), now);
+            prop_assert_eq!(decision.map(|answer| answer.returned), Ok(Some(cost)));
             same(&before, &after, now)?;
         }
     }
@@ -108,8 +108,8 @@ proptest! {
         let now = now + pause;
         let mut after = before.clone();
         if actual <= cost && after.allows(reserve(cost, 50, 1), now) {
-            let said = after.answer(commit(actual, 1), now);
-            prop_assert_eq!(said.map(|answer| answer.returned), Ok(Some(cost - actual)));
+            let decision = after.answer(commit(actual, 1), now);
+            prop_assert_eq!(decision.map(|answer| answer.returned), Ok(Some(cost - actual)));
             prop_assert!(before.allows(hit(actual), now), "less than what passed");
             same(&before, &after, now)?;
         }
@@ -135,10 +135,10 @@ proptest! {
     ) {
         let (before, now) = played(limit, &history);
         let mut after = before.clone();
-        let said = after.ask(acquire_as(cost, 100, 1), now);
-        if said.allowed() && wait < said.wait() {
-            let said = after.answer(cancel(1), now + wait);
-            prop_assert_eq!(said.map(|answer| answer.returned), Ok(Some(cost)));
+        let decision = after.ask(acquire_as(cost, 100, 1), now);
+        if decision.allowed() && wait < decision.wait() {
+            let decision = after.answer(cancel(1), now + wait);
+            prop_assert_eq!(decision.map(|answer| answer.returned), Ok(Some(cost)));
             same(&before, &after, now + wait)?;
         }
     }
@@ -148,9 +148,9 @@ proptest! {
         limit in small_counting(), history in history(), cost in 1u64..5, late in 0u64..10,
     ) {
         let (mut world, now) = played(limit, &history);
-        let said = world.ask(acquire_as(cost, 100, 1), now);
-        if said.allowed() {
-            let now = now + said.wait() + late;
+        let decision = world.ask(acquire_as(cost, 100, 1), now);
+        if decision.allowed() {
+            let now = now + decision.wait() + late;
             let before = world.clone();
             let answer = world.answer(cancel(1), now);
             prop_assert_eq!(answer.map(|answer| answer.returned), Ok(Some(0)));
@@ -160,11 +160,11 @@ proptest! {
 
     #[test]
     fn a_denied_call_leaves_no_trace(
-        limit in small(), history in history(), cost in 1u64..7, patience in prop::option::of(0u64..5),
+        limit in small(), history in history(), cost in 1u64..7, max_wait in prop::option::of(0u64..5),
     ) {
         let (before, now) = played(limit, &history);
         let mut after = before.clone();
-        let op = patience.map_or(hit(cost), |patience| acquire(cost, patience));
+        let op = max_wait.map_or(hit(cost), |max_wait| acquire(cost, max_wait));
         if !after.allows(op, now) {
             same(&before, &after, now)?;
         }
@@ -184,8 +184,8 @@ proptest! {
         if !after.allows(hit(cost), now) {
             same(&before, &after, now)?;
             // Nor on any of them alone: the others may go and nobody sees a difference.
-            for place in 0..before.plan.len() {
-                same(&only(&before, place), &only(&after, place), now)?;
+            for index in 0..before.plan.len() {
+                same(&only(&before, index), &only(&after, index), now)?;
             }
         }
     }
@@ -218,8 +218,8 @@ proptest! {
         let (mut world, now) = played(limit, &history);
         let capacity = limit.capacity().expect("a number") as i64;
         for op in [Op::Refund { cost: refund }, Op::Add { cost: refund, force: false }] {
-            let said = world.ask(op, now + pause);
-            prop_assert!(said.remaining.is_some_and(|left| left <= capacity), "{:?}", said);
+            let decision = world.ask(op, now + pause);
+            prop_assert!(decision.remaining.is_some_and(|left| left <= capacity), "{:?}", decision);
         }
     }
 
@@ -285,16 +285,16 @@ proptest! {
         // Not a new identity: being seen for the first time is an event of its own.
         before.ask(hit(1), 290);
         let mut now = 300;
-        for (pause, cost, patience) in history {
+        for (pause, cost, max_wait) in history {
             now += pause;
-            before.ask(patience.map_or(hit(cost), |patience| acquire(cost, patience)), now);
+            before.ask(max_wait.map_or(hit(cost), |max_wait| acquire(cost, max_wait)), now);
         }
         let mut after = before.clone();
-        let said = after.ask(acquire_as(cost, 100, 1), now);
-        if said.allowed() && said.wait() > 0 {
+        let decision = after.ask(acquire_as(cost, 100, 1), now);
+        if decision.allowed() && decision.wait() > 0 {
             after.ask(cancel(1), now);
-            for place in 0..before.plan.len() {
-                same(&only(&before, place), &only(&after, place), now)?;
+            for index in 0..before.plan.len() {
+                same(&only(&before, index), &only(&after, index), now)?;
             }
         }
     }

@@ -73,19 +73,19 @@ impl Double {
 /// `floor(a * b / divisor)` and its remainder; cut at 2^53 − 1 with remainder 0.
 fn muldiv_in_doubles(a: Double, b: Double, divisor: Double) -> (Double, Double) {
     let zero = Double::of(0);
-    let most = Double::of(EXACT_MAX);
+    let max = Double::of(EXACT_MAX);
     if a.times_fits(b) {
         return a.times(b).divided(divisor);
     }
     // a = wholes × divisor + part, so a × b / divisor = wholes × b + part × b / divisor.
     let (wholes, part) = a.divided(divisor);
     if !wholes.times_fits(b) {
-        return (most, zero);
+        return (max, zero);
     }
     let first = wholes.times(b);
     let (second, rest) = part_times(part, b, divisor);
-    if second > most.minus(first) {
-        return (most, zero);
+    if second > max.minus(first) {
+        return (max, zero);
     }
     (first.plus(second), rest)
 }
@@ -103,9 +103,9 @@ fn part_times(part: Double, b: Double, divisor: Double) -> (Double, Double) {
     let digits = 53u32.div_ceil(bits);
     let (mut quotient, mut rest) = (Double::of(0), Double::of(0));
     let mut left = b;
-    for place in (0..digits).rev() {
+    for index in (0..digits).rev() {
         // 2^(bits × place) and a division by it are exact: only the exponent changes.
-        let weight = Double::of(1 << (bits * place));
+        let weight = Double::of(1 << (bits * index));
         let (digit, lower) = left.divided(weight);
         left = lower;
         let (more, carried) = if narrow {

@@ -13,7 +13,7 @@
 mod support;
 
 use proptest::prelude::*;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::limit::Limit;
 use support::limits::{smooth, warm_up};
 use support::{SECOND, World, acquire, at};
@@ -200,7 +200,7 @@ fn agree(kind: Kind, first: (u64, u64), calls: Vec<Call>) -> Result<(), TestCase
                 allowance += kind.cut();
                 let new = World::hard(guava.limit(rate)).plan;
                 guava.set_rate(rate, now);
-                world.account.change(&world.plan, &new, &[Some(0)], Keep::Used, at(now));
+                world.account.change(&world.plan, &new, &[Some(0)], CarryOver::Used, at(now));
                 world.plan = new;
                 let free = free_at(&world, now);
                 prop_assert!(
@@ -211,13 +211,13 @@ fn agree(kind: Kind, first: (u64, u64), calls: Vec<Call>) -> Result<(), TestCase
             Call::Acquire { pause, permits } => {
                 now += pause;
                 let free = free_at(&world, now);
-                let said = world.ask(acquire(permits, FOR_EVER), now);
+                let decision = world.ask(acquire(permits, FOR_EVER), now);
                 guava.resync(now);
                 if guava.forgets() {
                     allowance = PRICE;
                 }
                 let (granted, price) = guava.reserve(permits, now);
-                prop_assert_eq!(now + said.wait(), free);
+                prop_assert_eq!(now + decision.wait(), free);
                 prop_assert!(
                     (granted - free as f64).abs() <= 1.0,
                     "granted at {}, not {}",
@@ -235,7 +235,7 @@ fn agree(kind: Kind, first: (u64, u64), calls: Vec<Call>) -> Result<(), TestCase
                 // Both go on from the same moment.
                 guava.next_free_ticket = free_at(&world, now) as f64;
                 let stored = guava.stored_permits.floor();
-                let left = said.remaining.unwrap_or(0) as f64;
+                let left = decision.remaining.unwrap_or(0) as f64;
                 prop_assert!(
                     (left - stored).abs() <= 1.0,
                     "{} stored, not {}",
@@ -277,9 +277,9 @@ fn a_cold_limiter_asks_the_price_of_guavas_own_example() {
     let mut now = SECOND;
     let mut prices = Vec::new();
     for _ in 0..10 {
-        let said = world.ask(acquire(1, FOR_EVER), now);
-        now += said.wait();
-        prices.push(said.wait());
+        let decision = world.ask(acquire(1, FOR_EVER), now);
+        now += decision.wait();
+        prices.push(decision.wait());
     }
     let due =
         [0, 1_375_000, 1_125_000, 875_000, 625_000, 500_000, 500_000, 500_000, 500_000, 500_000];

@@ -27,7 +27,7 @@ fn hit_all(plan: &[EnforcedLimit], hits: &[(u64, u64)]) -> (Account, Timestamp) 
 }
 
 fn left(account: &Account, plan: &[EnforcedLimit], now: Timestamp) -> Option<i64> {
-    account.look(plan, 1, Moment::at(now))[0].remaining
+    account.evaluate(plan, 1, Moment::at(now))[0].remaining
 }
 
 proptest! {

@@ -40,10 +40,10 @@ fn any_limit() -> impl Strategy<Value = Limit> {
 
 /// What went before.
 fn history() -> impl Strategy<Value = Vec<(u64, Op)>> {
-    let op = (0u8..16, 1u64..5, 0u64..40, 0u64..8).prop_map(|(kind, cost, patience, id)| {
+    let op = (0u8..16, 1u64..5, 0u64..40, 0u64..8).prop_map(|(kind, cost, max_wait, id)| {
         match kind {
             0..7 => hit_as(cost, id),
-            7..11 => acquire_as(cost, patience, id),
+            7..11 => acquire_as(cost, max_wait, id),
             11 => Op::Charge { cost },
             12 => Op::Refund { cost },
             // It outlives the test: one that lapses meanwhile may let others in sooner.
@@ -70,8 +70,8 @@ fn played(plan: Vec<EnforcedLimit>, open: bool, history: &[(u64, Op)]) -> (World
 /// A fresh id, so that a slot is not simply renewed.
 const ME: u64 = 77_777;
 
-fn asks(cost: u64, patience: Option<u64>) -> Op {
-    patience.map_or(hit_as(cost, ME), |patience| acquire_as(cost, patience, ME))
+fn asks(cost: u64, max_wait: Option<u64>) -> Op {
+    max_wait.map_or(hit_as(cost, ME), |max_wait| acquire_as(cost, max_wait, ME))
 }
 
 /// Whether a debt may reach beyond the calendar at hand: then the promise may be late, never early.
@@ -127,20 +127,20 @@ proptest! {
         open in any::<bool>(),
         history in history(),
         cost in 1u64..8,
-        patience in 0u64..30,
+        max_wait in 0u64..30,
         pause in 0u64..10,
     ) {
         let (world, now) = played(plan, open, &history);
-        law(&world, asks(cost, Some(patience)), now + pause, !has_calendar(&world.plan))?;
+        law(&world, asks(cost, Some(max_wait)), now + pause, !has_calendar(&world.plan))?;
     }
 
     #[test]
     fn a_cost_above_one_cycle_is_admitted_when_enough_cycles_lie_within_its_patience(
         permits in 1u64..5, period in 1u64..20, history in history(),
-        cost in 1u64..12, patience in 0u64..60,
+        cost in 1u64..12, max_wait in 0u64..60,
     ) {
         let (world, now) = played(vec![step(cycle(permits, period), Mode::Hard)], false, &history);
-        law(&world, asks(cost, Some(patience)), now, true)?;
+        law(&world, asks(cost, Some(max_wait)), now, true)?;
     }
 
     #[test]
@@ -166,9 +166,9 @@ proptest! {
         cost in 1u64..6,
         first in any::<bool>(),
     ) {
-        let tally = |(most, period, soft): (u64, u64, Option<u64>)| {
+        let tally = |(max, period, soft): (u64, u64, Option<u64>)| {
             let mode = soft.map_or(Mode::Hard, |percent| Mode::Soft { percent });
-            step(tally(most, period), mode)
+            step(tally(max, period), mode)
         };
         let mut plan: Vec<EnforcedLimit> = tallies.into_iter().map(tally).chain(beside).collect();
         if first {
@@ -195,19 +195,19 @@ proptest! {
         prop_assert!(passes, "{} was said to pass", max_cost);
         for moment in later {
             for world in [&fresh, &world] {
-                let said = world.would(asks(max_cost + 1, None), now + moment);
-                prop_assert!(matches!(said.outcome, Outcome::Never { .. }), "{:?}", said);
+                let decision = world.would(asks(max_cost + 1, None), now + moment);
+                prop_assert!(matches!(decision.outcome, Outcome::Never { .. }), "{:?}", decision);
             }
         }
     }
 
     #[test]
     fn an_acquire_that_can_never_be_met_never_is(
-        permits in 1u64..5, period in 1u64..12, cost in 1u64..20, patience in 0u64..40, start in 0u64..50,
+        permits in 1u64..5, period in 1u64..12, cost in 1u64..20, max_wait in 0u64..40, start in 0u64..50,
     ) {
         let world = World::hard(cycle(permits, period));
-        let passes = |cost| (start..start + 2 * period).any(|t| world.would(asks(cost, Some(patience)), t).allowed());
-        match world.would(asks(cost, Some(patience)), start).outcome {
+        let passes = |cost| (start..start + 2 * period).any(|t| world.would(asks(cost, Some(max_wait)), t).allowed());
+        match world.would(asks(cost, Some(max_wait)), start).outcome {
             Outcome::Never { max_cost } => {
                 prop_assert!(!passes(cost));
                 prop_assert!(passes(max_cost), "{} was said to pass", max_cost);
@@ -223,7 +223,7 @@ proptest! {
         start in prop_oneof![Just(1_700_000_000_000_000u64), 0u64..(1 << 50)],
         history in prop::collection::vec((anything::number(), any::<bool>(), 0u64..2_000_000), 0..8),
         cost in anything::number(),
-        patience in prop::option::of(anything::number()),
+        max_wait in prop::option::of(anything::number()),
     ) {
         // A bucket that starts short may be forgotten while the others of its plan are waited for: the one
         // exception to the law. On its own it has laws below.
@@ -248,7 +248,7 @@ proptest! {
         }
         // Nobody waits for a tally.
         let waits = !world.plan.iter().any(|step| step.limit().counts_first());
-        let op = asks(cost, patience.filter(|_| waits));
+        let op = asks(cost, max_wait.filter(|_| waits));
         let retry = world.would(op, now).retry_after();
         // Beyond the latest `now` there is nothing to come back at.
         if retry.is_some_and(|retry| now + retry < (1 << 52)) {
@@ -258,7 +258,7 @@ proptest! {
     #[test]
     fn a_bucket_that_starts_short_is_not_forgotten_before_the_denied_come_back(
         (n, p) in (1u64..5, 1u64..40), (burst, initial) in (1u64..9, 0u64..9),
-        forget_after in 1u64..200, history in history(), cost in 1u64..9, patience in prop::option::of(0u64..40),
+        forget_after in 1u64..200, history in history(), cost in 1u64..9, max_wait in prop::option::of(0u64..40),
     ) {
         // Also where it takes longer to fill than it is remembered after its last hit.
         let bucket = TokenBucket::new(rate(n, p), burst).and_then(|b| b.with_initial(initial.min(burst)));
@@ -266,7 +266,7 @@ proptest! {
         let plan = vec![step(Limit::TokenBucket(bucket), Mode::Hard)];
         let (world, now) = played(plan, false, &history);
         // It starts with its first call, so a later first call is another story: only who waits is asked.
-        law(&world, asks(cost, patience), now, false)?;
+        law(&world, asks(cost, max_wait), now, false)?;
     }
 
     #[test]
@@ -287,13 +287,13 @@ proptest! {
     fn a_cost_above_one_cycle_waits_for_all_limits_of_the_plan_at_once(
         permits in 1u64..4, period in 2u64..12,
         beside in prop::collection::vec(steps(any_limit()), 1..4),
-        history in history(), cost in 2u64..8, patience in 0u64..40,
+        history in history(), cost in 2u64..8, max_wait in 0u64..40,
     ) {
         // The best moment of a cycle comes and goes, and the others must be ready in it.
         let mut plan = vec![step(cycle(permits, period), Mode::Hard)];
         plan.extend(beside);
         let (world, now) = played(plan, false, &history);
-        law(&world, asks(cost, Some(patience)), now, !has_calendar(&world.plan))?;
+        law(&world, asks(cost, Some(max_wait)), now, !has_calendar(&world.plan))?;
     }
 }
 
@@ -301,7 +301,7 @@ proptest! {
 fn a_bucket_that_takes_two_days_to_fill_is_full_after_two_days() {
     let bucket = TokenBucket::new(rate(1, HOUR), 48).and_then(|b| b.with_initial(0));
     let mut world = World::hard(Limit::TokenBucket(bucket.expect("within the bounds")));
-    let said = world.ask(hit_as(48, ME), 1_000 * DAY);
-    assert_eq!(said.retry_after(), Some(2 * DAY), "longer than the day it is remembered for");
+    let decision = world.ask(hit_as(48, ME), 1_000 * DAY);
+    assert_eq!(decision.retry_after(), Some(2 * DAY), "longer than the day it is remembered for");
     assert!(world.allows(hit_as(48, ME), 1_002 * DAY));
 }

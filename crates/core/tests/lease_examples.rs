@@ -4,8 +4,8 @@ mod support;
 
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::arithmetic::EXACT_MAX;
-use sluicegate_core::change::Keep;
-use sluicegate_core::lease::{CELLS_MAX, Grant, LeaseWish, Leased, TTL_MAX};
+use sluicegate_core::change::CarryOver;
+use sluicegate_core::lease::{Grant, LeaseDemand, LeaseReply, NODES_MAX, TTL_MAX};
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::op::Op;
@@ -17,17 +17,17 @@ use support::{at, us};
 const SECOND: u64 = 1_000_000;
 
 /// What node `node` wants, in its first call.
-fn wants(node: u64, want: u64) -> LeaseWish {
-    LeaseWish { node, serial: 1, give: 0, hold: 0, want, ttl: us(10 * SECOND) }
+fn wants(node: u64, want: u64) -> LeaseDemand {
+    LeaseDemand { node, serial: 1, give: 0, hold: 0, want, ttl: us(10 * SECOND) }
 }
 
-fn granted(leased: Leased) -> Grant {
-    let Leased::Granted(grant) = leased else { panic!("{leased:?}") };
+fn granted(leased: LeaseReply) -> Grant {
+    let LeaseReply::Granted(grant) = leased else { panic!("{leased:?}") };
     grant
 }
 
 fn left(account: &Account, plan: &[EnforcedLimit], now: Timestamp) -> i64 {
-    account.look(plan, 1, Moment::at(now))[0].remaining.expect("a limit")
+    account.evaluate(plan, 1, Moment::at(now))[0].remaining.expect("a limit")
 }
 
 /// A bucket of 100 that takes ten seconds to fill.
@@ -39,9 +39,9 @@ fn hundred() -> [EnforcedLimit; 1] {
 fn what_is_given_back_in_time_was_never_taken() {
     let (plan, mut record) = (hundred(), Record::default());
     assert_eq!(granted(record.lease(&plan, &wants(1, 500), at(0))).granted, 50);
-    let all = LeaseWish { serial: 2, give: 50, ..wants(1, 0) };
+    let all = LeaseDemand { serial: 2, give: 50, ..wants(1, 0) };
     let back = granted(record.lease(&plan, &all, at(9 * SECOND)));
-    assert_eq!((back.granted, back.kept, back.left), (0, true, 100));
+    assert_eq!((back.granted, back.valid, back.remaining), (0, true, 100));
     assert_eq!(record.epoch, 1, "something was given back");
 }
 
@@ -50,9 +50,9 @@ fn what_runs_out_counts_from_then_on() {
     let (plan, mut record) = (hundred(), Record::default());
     let Grant { until, .. } = granted(record.lease(&plan, &wants(1, 500), at(0)));
     assert_eq!(until, at(10 * SECOND));
-    let leftover = LeaseWish { serial: 2, give: 50, ..wants(1, 0) };
+    let leftover = LeaseDemand { serial: 2, give: 50, ..wants(1, 0) };
     let late = granted(record.lease(&plan, &leftover, until));
-    assert_eq!((late.kept, late.left, record.epoch), (false, 50, 0), "perhaps just used");
+    assert_eq!((late.valid, late.remaining, record.epoch), (false, 50, 0), "perhaps just used");
     assert_eq!(left(&record.account, &plan, until.after(us(SECOND))), 60);
 }
 
@@ -62,7 +62,7 @@ fn those_who_want_more_get_more() {
     assert_eq!(granted(record.lease(&plan, &wants(1, 30), at(0))).granted, 30);
     // Of 70 that are left, half for all: a fourth of that, and then what is left of what it wants.
     assert_eq!(granted(record.lease(&plan, &wants(2, 10), at(0))).granted, 8);
-    let more = LeaseWish { serial: 2, hold: 8, ..wants(2, 30) };
+    let more = LeaseDemand { serial: 2, hold: 8, ..wants(2, 30) };
     assert_eq!(granted(record.lease(&plan, &more, at(0))).granted, 15);
     assert_eq!(record.account.leases().outstanding(at(0)), 53);
 }
@@ -74,8 +74,8 @@ fn a_window_is_used_to_the_last_token() {
     let (mut bought, mut serial) = (0, 0);
     loop {
         serial += 1;
-        let wish = LeaseWish { serial, hold: bought, ..wants(1, 40) };
-        match granted(record.lease(&plan, &wish, at(0))).granted {
+        let request = LeaseDemand { serial, hold: bought, ..wants(1, 40) };
+        match granted(record.lease(&plan, &request, at(0))).granted {
             0 => break,
             more => bought += more,
         }
@@ -95,7 +95,7 @@ fn a_lease_ends_with_the_first_window() {
     let first_hit = [EnforcedLimit::hard(window_from_first_hit(100, SECOND))];
     let mut record = Record::default();
     assert_eq!(granted(record.lease(&first_hit, &wants(1, 10), now)).until, at(1_700_000));
-    let forever = LeaseWish { ttl: us(EXACT_MAX), ..wants(1, 10) };
+    let forever = LeaseDemand { ttl: us(EXACT_MAX), ..wants(1, 10) };
     let mut record = Record::default();
     let Grant { until, .. } = granted(record.lease(&hundred(), &forever, now));
     assert_eq!(until, now.after(TTL_MAX));
@@ -104,10 +104,10 @@ fn a_lease_ends_with_the_first_window() {
 #[test]
 fn late_and_doubled_calls_change_nothing() {
     let (plan, mut record) = (hundred(), Record::default());
-    let second = LeaseWish { serial: 2, ..wants(1, 10) };
+    let second = LeaseDemand { serial: 2, ..wants(1, 10) };
     let grant = granted(record.lease(&plan, &second, at(0)));
     let before = record.clone();
-    assert_eq!(record.lease(&plan, &wants(1, 10), at(1)), Leased::Stale);
+    assert_eq!(record.lease(&plan, &wants(1, 10), at(1)), LeaseReply::Stale);
     // A retry has the reply that may have been lost.
     let retried = granted(record.lease(&plan, &second, at(1)));
     assert_eq!((retried.granted, retried.until), (grant.granted, grant.until));
@@ -118,9 +118,9 @@ fn late_and_doubled_calls_change_nothing() {
 fn who_claims_more_than_it_was_given_has_nothing() {
     let (plan, mut record) = (hundred(), Record::default());
     granted(record.lease(&plan, &wants(1, 10), at(0)));
-    let claims = LeaseWish { serial: 2, give: 5, hold: 6, ..wants(1, 0) };
+    let claims = LeaseDemand { serial: 2, give: 5, hold: 6, ..wants(1, 0) };
     let told = granted(record.lease(&plan, &claims, at(0)));
-    assert!(!told.kept && !told.gave_back);
+    assert!(!told.valid && !told.returned);
     assert_eq!(record.account.leases().outstanding(at(0)), 0);
 }
 
@@ -128,7 +128,7 @@ fn who_claims_more_than_it_was_given_has_nothing() {
 fn no_more_nodes_than_there_is_room_for() {
     let plan = [EnforcedLimit::hard(window(1_000_000, SECOND))];
     let mut record = Record::default();
-    for node in 0..CELLS_MAX as u64 {
+    for node in 0..NODES_MAX as u64 {
         assert!(granted(record.lease(&plan, &wants(node, 10), at(0))).granted > 0);
     }
     let before = record.clone();
@@ -145,7 +145,7 @@ fn other_limits_and_a_new_start_leave_leases_as_they_are() {
     account.apply(&plan, Op::Reset, Moment::at(at(0))).unwrap();
     assert_eq!(left(account, &plan, at(0)), 60);
     let smaller = [EnforcedLimit::hard(bucket(10, SECOND, 30))];
-    account.change(&plan, &smaller, &[None], Keep::Nothing, at(0));
+    account.change(&plan, &smaller, &[None], CarryOver::Nothing, at(0));
     assert_eq!(left(account, &smaller, at(0)), -10, "more is held than there is");
 }
 
@@ -153,7 +153,8 @@ fn other_limits_and_a_new_start_leave_leases_as_they_are() {
 fn what_was_added_beyond_the_bucket_is_not_leased() {
     let (plan, mut record) = (hundred(), Record::default());
     record.account.apply(&plan, Op::Add { cost: 70, force: true }, Moment::at(at(0))).unwrap();
-    let Grant { granted, left, .. } = granted(record.lease(&plan, &wants(1, 500), at(0)));
+    let Grant { granted, remaining: left, .. } =
+        granted(record.lease(&plan, &wants(1, 500), at(0)));
     assert_eq!((granted, left), (50, 120));
 }
 
@@ -180,12 +181,12 @@ fn after_a_clock_was_set_back_a_lease_ends_all_the_same() {
 
 #[test]
 fn the_widest_numbers_are_shared_exactly() {
-    let most = EXACT_MAX / 4;
-    let plan = [EnforcedLimit::hard(window(most, SECOND))];
+    let max = EXACT_MAX / 4;
+    let plan = [EnforcedLimit::hard(window(max, SECOND))];
     let mut record = Record::default();
-    let all = |node| LeaseWish { serial: EXACT_MAX, ..wants(node, EXACT_MAX) };
+    let all = |node| LeaseDemand { serial: EXACT_MAX, ..wants(node, EXACT_MAX) };
     let [one, two] = [1, 2].map(|node| granted(record.lease(&plan, &all(node), at(0))).granted);
-    assert_eq!((one, two), (most / 2, (most - most / 2) / 4));
+    assert_eq!((one, two), (max / 2, (max - max / 2) / 4));
     let far = Record::default().lease(&hundred(), &all(1), Timestamp::MAX);
     assert_eq!(granted(far).granted, 50);
 }
@@ -194,9 +195,9 @@ fn the_widest_numbers_are_shared_exactly() {
 fn limits_that_cannot_be_leased_are_not() {
     for limit in [leaky(5, SECOND, 3), cycle(5, SECOND), Limit::Unlimited, Limit::Closed] {
         let plan = [EnforcedLimit::hard(limit), EnforcedLimit::hard(window(5, SECOND))];
-        assert_eq!(Record::default().lease(&plan, &wants(1, 10), at(0)), Leased::Unfit);
+        assert_eq!(Record::default().lease(&plan, &wants(1, 10), at(0)), LeaseReply::Unfit);
     }
-    assert_eq!(Record::default().lease(&[], &wants(1, 10), at(0)), Leased::Unfit);
+    assert_eq!(Record::default().lease(&[], &wants(1, 10), at(0)), LeaseReply::Unfit);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::token_bucket::TokenBucket;
-use sluicegate_core::lease::{Grant, LeaseWish, Leased};
+use sluicegate_core::lease::{Grant, LeaseDemand, LeaseReply};
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::op::Op;
@@ -45,7 +45,7 @@ enum Event {
     /// A node uses some of what it holds, now or in the last moment.
     Use {
         node: usize,
-        most: u64,
+        max: u64,
         late: bool,
     },
     Dies(usize),
@@ -66,7 +66,7 @@ struct Node {
     held: u64,
     until: Timestamp,
     /// A call without a reply.
-    unanswered: Option<LeaseWish>,
+    unanswered: Option<LeaseDemand>,
 }
 
 struct World {
@@ -75,7 +75,7 @@ struct World {
     nodes: [Node; NODES],
     now: u64,
     serial: u64,
-    again: Vec<LeaseWish>,
+    again: Vec<LeaseDemand>,
     uses: Uses,
     refunds: Uses,
 }
@@ -91,7 +91,7 @@ fn turns(longest: u64) -> impl Strategy<Value = Vec<Turn>> {
         1 => (1..6u64, 1..longest).prop_map(|(cost, ttl)| Event::Reserve(cost, ttl)),
         8 => lease,
         8 => (0..NODES, 1..9u64, any::<bool>())
-            .prop_map(|(node, most, late)| Event::Use { node, most, late }),
+            .prop_map(|(node, max, late)| Event::Use { node, max, late }),
         1 => (0..NODES).prop_map(Event::Dies),
     ];
     prop::collection::vec((on, event).prop_map(|(on, event)| Turn { on, event }), 1..60)
@@ -140,13 +140,13 @@ impl World {
                 self.apply(Op::Reserve { cost, ttl: us(ttl), holder: Holder(self.serial) });
             }
             Event::Lease { node, give, want, ttl, fate } => self.lease(node, give, want, ttl, fate),
-            Event::Use { node, most, late } => {
+            Event::Use { node, max, late } => {
                 let Node { held, until, .. } = self.nodes[node];
                 if late && at(self.now) < until {
                     self.now = until.as_micros() - 1;
                     self.forget();
                 }
-                let used = held.min(most);
+                let used = held.min(max);
                 if used > 0 && at(self.now) < until {
                     self.nodes[node].held -= used;
                     self.uses.push((self.now, used));
@@ -161,29 +161,29 @@ impl World {
         answer.is_ok_and(|answer| answer.verdict.is_allowed())
     }
 
-    fn lease(&mut self, place: usize, give: u64, want: u64, ttl: u64, fate: Fate) {
+    fn lease(&mut self, index: usize, give: u64, want: u64, ttl: u64, fate: Fate) {
         self.serial += 1;
         // Whether it has run out is not for the node to say.
-        let node = &mut self.nodes[place];
-        let wish = node.unanswered.take().unwrap_or_else(|| {
+        let node = &mut self.nodes[index];
+        let request = node.unanswered.take().unwrap_or_else(|| {
             let give = node.held * give / 100;
             node.held -= give;
             let (serial, hold, ttl) = (self.serial, node.held, us(ttl));
-            LeaseWish { node: place as u64, serial, give, hold, want, ttl }
+            LeaseDemand { node: index as u64, serial, give, hold, want, ttl }
         });
-        let leased = self.record.lease(&self.plan, &wish, at(self.now));
-        let Leased::Granted(Grant { granted, until, kept, .. }) = leased else {
+        let leased = self.record.lease(&self.plan, &request, at(self.now));
+        let LeaseReply::Granted(Grant { granted, until, valid: kept, .. }) = leased else {
             panic!("{leased:?}");
         };
         if fate == Fate::Lost {
-            node.unanswered = Some(wish);
+            node.unanswered = Some(request);
         } else {
             // Some of what was held may have been used since the call was sent first.
             let held = if kept { node.held } else { 0 };
             *node = Node { held: held + granted, until, unanswered: None };
         }
         if fate == Fate::Twice {
-            self.again.push(wish);
+            self.again.push(request);
         }
         // Something that was on its way for long arrives now.
         if self.again.len() > 2 {
@@ -202,23 +202,23 @@ impl World {
     /// At no time is there more, left and outstanding together, than the limit holds; nor just when a lease has run out.
     fn check_outstanding(&self) -> Result<(), TestCaseError> {
         let account = &self.record.account;
-        let cells = account.leases().cells();
+        let cells = account.leases().nodes();
         let ends = cells.iter().flat_map(|cell| [cell.until.before(us(1)), cell.until]);
         for moment in ends.chain([at(self.now)]).filter(|moment| *moment >= at(self.now)) {
             let is_kept = account.expires_at(&self.plan) > moment;
             let kept = if is_kept { account } else { &Account::default() };
-            let said = kept.look(&self.plan, 1, Moment::at(moment));
-            for (step, said) in self.plan.iter().zip(said) {
+            let decision = kept.evaluate(&self.plan, 1, Moment::at(moment));
+            for (step, decision) in self.plan.iter().zip(decision) {
                 let ending = cells.iter().filter(|cell| cell.until == moment);
                 let is_bucket = matches!(step.limit(), Limit::TokenBucket(_));
                 let ended: u64 = ending.map(|cell| cell.amount).filter(|_| is_bucket).sum();
                 let held = account.leases().outstanding(moment) + ended;
-                let (Some(left), Some(most)) = (said.remaining, step.limit().capacity()) else {
+                let (Some(left), Some(max)) = (decision.remaining, step.limit().capacity()) else {
                     return Err(TestCaseError::fail("no limit"));
                 };
                 prop_assert!(
-                    left + held as i64 <= most as i64,
-                    "{left} left and {held} held of {most} at {moment:?}: {account:?}"
+                    left + held as i64 <= max as i64,
+                    "{left} left and {held} held of {max} at {moment:?}: {account:?}"
                 );
             }
         }
@@ -232,8 +232,8 @@ impl World {
         prop_assert!(sets.is_empty());
         let mut wanted = self.record.clone();
         // Cells of which nothing is known are not there, or new: that is the same.
-        let states = self.plan.iter().enumerate().map(|(place, _)| {
-            (wanted.account.state(place).cloned().unwrap_or_default(), Default::default())
+        let states = self.plan.iter().enumerate().map(|(index, _)| {
+            (wanted.account.state(index).cloned().unwrap_or_default(), Default::default())
         });
         if wanted.account.clone().into_states().is_ok() {
             wanted.account = Account::from_states(states);
@@ -248,8 +248,8 @@ impl World {
 
     /// What was given back by callers from one moment to another: so much more may have been used.
     fn refunded(&self, from: u64, to: u64) -> u64 {
-        let within = self.refunds.iter().filter(|(moment, _)| (from..=to).contains(moment));
-        within.map(|(_, cost)| cost).sum()
+        let clamp_signed = self.refunds.iter().filter(|(moment, _)| (from..=to).contains(moment));
+        clamp_signed.map(|(_, cost)| cost).sum()
     }
 
     fn check_drip(&self, n: u64, p: u64, burst: u64) -> Result<(), TestCaseError> {

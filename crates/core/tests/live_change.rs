@@ -5,7 +5,7 @@ mod support;
 use proptest::prelude::*;
 use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::token_bucket::Refill;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::op::Op;
 use support::limits::{
@@ -14,7 +14,8 @@ use support::limits::{
 };
 use support::{DAY, HOUR, SECOND, World, acquire, at, cases, hit, hit_as, peek};
 
-const KEEPS: [Keep; 4] = [Keep::Used, Keep::Remaining, Keep::Proportion, Keep::Nothing];
+const KEEPS: [CarryOver; 4] =
+    [CarryOver::Used, CarryOver::Remaining, CarryOver::Proportion, CarryOver::Nothing];
 
 /// A limit of each kind whose capacity is `size`.
 fn sized(kind: u8, n: u64, p: u64, size: u64) -> Limit {
@@ -37,9 +38,9 @@ fn same_period(kind: u8) -> bool {
 }
 
 fn history() -> impl Strategy<Value = Vec<(u64, Op)>> {
-    let op = (0u8..8, 1u64..5, 0u64..30).prop_map(|(kind, cost, patience)| match kind {
+    let op = (0u8..8, 1u64..5, 0u64..30).prop_map(|(kind, cost, max_wait)| match kind {
         0..5 => hit(cost),
-        5..7 => acquire(cost, patience),
+        5..7 => acquire(cost, max_wait),
         _ => Op::Charge { cost },
     });
     prop::collection::vec((0u64..10, op), 0..10)
@@ -55,10 +56,10 @@ fn played(limit: Limit, history: &[(u64, Op)]) -> (World, u64) {
     (world, now)
 }
 
-fn changed(world: &World, new: Limit, keep: Keep, now: u64) -> World {
+fn changed(world: &World, new: Limit, carry: CarryOver, now: u64) -> World {
     let mut changed = world.clone();
     let new = World::hard(new).plan;
-    changed.account.change(&world.plan, &new, &[Some(0)], keep, at(now));
+    changed.account.change(&world.plan, &new, &[Some(0)], carry, at(now));
     changed.plan = new;
     changed
 }
@@ -80,7 +81,7 @@ proptest! {
         let m = if kind == 7 { n } else { m };
         let (world, now) = played(sized(kind, n, p, size), &history);
         let now = now + pause;
-        let new = changed(&world, sized(kind, m, q, new_size), Keep::Used, now);
+        let new = changed(&world, sized(kind, m, q, new_size), CarryOver::Used, now);
         let used = size as i64 - left(&world, now);
         prop_assert_eq!(left(&new, now), new_size as i64 - used);
     }
@@ -95,7 +96,7 @@ proptest! {
         let m = if kind == 7 { n } else { m };
         let (world, now) = played(sized(kind, n, p, size), &history);
         let now = now + pause;
-        let new = changed(&world, sized(kind, m, q, new_size), Keep::Remaining, now);
+        let new = changed(&world, sized(kind, m, q, new_size), CarryOver::Remaining, now);
         let (was, is) = (left(&world, now), left(&new, now));
         // As good as new stays as good as new.
         let full = world.would(peek(1), now).reset_after == 0;
@@ -114,7 +115,7 @@ proptest! {
         // Limits that count in whole units: so does the part.
         let (world, now) = played(sized(kind, n, p, size), &history);
         let now = now + pause;
-        let new = changed(&world, sized(kind, n, p, new_size), Keep::Proportion, now);
+        let new = changed(&world, sized(kind, n, p, new_size), CarryOver::Proportion, now);
         let used = (size as i64 - left(&world, now)) as u64;
         prop_assert_eq!(left(&new, now), new_size as i64 - (used * new_size).div_ceil(size) as i64);
     }
@@ -129,16 +130,16 @@ proptest! {
         if limit == *world.plan[0].limit() {
             return Ok(());
         }
-        let new = changed(&world, limit, Keep::Nothing, now);
+        let new = changed(&world, limit, CarryOver::Nothing, now);
         prop_assert_eq!(new.probe(now, 3), World::hard(limit).probe(now, 3));
     }
 
     #[test]
     fn a_change_to_the_same_limit_changes_nothing(
-        limit in small(), history in history(), keep in 0usize..3, pause in 0u64..30,
+        limit in small(), history in history(), carry in 0usize..3, pause in 0u64..30,
     ) {
         let (world, now) = played(limit, &history);
-        let same = changed(&world, limit, KEEPS[keep], now + pause);
+        let same = changed(&world, limit, KEEPS[carry], now + pause);
         prop_assert_eq!(world.probe(now + pause, 1), same.probe(now + pause, 1));
         prop_assert_eq!(world.probe(now + pause, 9), same.probe(now + pause, 9));
     }
@@ -151,8 +152,8 @@ proptest! {
         let q = if same_period(kind) { p } else { q };
         let (world, now) = played(sized(kind, n, p, size), &history);
         let now = now + pause;
-        let there = changed(&world, sized(kind, m, q, new_size), Keep::Used, now);
-        let back = changed(&there, sized(kind, n, p, size), Keep::Used, now);
+        let there = changed(&world, sized(kind, m, q, new_size), CarryOver::Used, now);
+        let back = changed(&there, sized(kind, n, p, size), CarryOver::Used, now);
         for step in 0..40 {
             let then = now + step;
             for cost in [1, 2, 4] {
@@ -170,7 +171,7 @@ proptest! {
     ) {
         let (world, now) = played(sized(from, n, p, size), &history);
         let now = now + pause;
-        let new = changed(&world, sized(to, m, q, new_size), Keep::Used, now);
+        let new = changed(&world, sized(to, m, q, new_size), CarryOver::Used, now);
         let used = size as i64 - left(&world, now);
         prop_assert_eq!(left(&new, now), new_size as i64 - used);
     }
@@ -182,7 +183,7 @@ proptest! {
         let (world, now) = played(sized(from, n, p, size), &history);
         let limit = sized(to, n, p, size);
         if limit.algorithm() != world.plan[0].limit().algorithm() {
-            let new = changed(&world, limit, Keep::Used, now);
+            let new = changed(&world, limit, CarryOver::Used, now);
             prop_assert_eq!(new.probe(now, 3), World::hard(limit).probe(now, 3));
         }
     }
@@ -194,7 +195,7 @@ proptest! {
         let now = 300 + pause;
         let mut world = World::hard(cycle(size, period));
         world.ask(hit(used.min(size)), now);
-        let new = changed(&world, cycle(new_size, period), Keep::Used, now);
+        let new = changed(&world, cycle(new_size, period), CarryOver::Used, now);
         prop_assert_eq!(left(&new, now), left(&world, now));
         let next = (now / period + 1) * period;
         prop_assert_eq!(left(&new, next), new_size as i64);
@@ -213,17 +214,17 @@ proptest! {
         world.ask(hit(cost), 300);
         let now = 300 + pause;
         let wait = world.would(acquire(1, 10_000), now).wait();
-        let new = changed(&world, of(m, q), Keep::Used, now);
+        let new = changed(&world, of(m, q), CarryOver::Used, now);
         prop_assert_eq!(new.would(acquire(1, 10_000), now).wait(), wait);
     }
 
     #[test]
     fn who_is_in_flight_stays_in_flight(
-        (max, new_max) in (1u64..6, 1u64..6), lease in 1u64..30, held in 0u64..6, keep in 0usize..3,
+        (max, new_max) in (1u64..6, 1u64..6), lease in 1u64..30, held in 0u64..6, carry in 0usize..3,
     ) {
         let mut world = World::hard(slots(max, lease));
         let held = (0..held).filter(|&id| world.allows(hit_as(1, id), 300)).count() as i64;
-        let new = changed(&world, slots(new_max, lease), KEEPS[keep], 300);
+        let new = changed(&world, slots(new_max, lease), KEEPS[carry], 300);
         prop_assert_eq!(left(&new, 300), new_max as i64 - held);
         prop_assert_eq!(left(&new, 300 + lease), new_max as i64);
     }
@@ -240,7 +241,7 @@ proptest! {
         let mut world = World::hard(window_from_first_hit(n, p));
         world.ask(hit(n), 300);
         let now = 300 + pause.min(p - 1);
-        let new = changed(&world, window_from_first_hit(n, q), Keep::Used, now);
+        let new = changed(&world, window_from_first_hit(n, q), CarryOver::Used, now);
         let began = if p != q && now >= 300 + q { now } else { 300 };
         prop_assert_eq!(new.would(hit(1), now).retry_after(), Some(began + q - now));
     }
@@ -252,7 +253,7 @@ fn a_day_that_becomes_an_hour_does_not_end_two_hours_ago() {
     let now = then + 2 * HOUR;
     let mut world = World::hard(window_from_first_hit(5, DAY));
     world.ask(hit(5), then);
-    let new = changed(&world, window_from_first_hit(5, HOUR), Keep::Used, now);
+    let new = changed(&world, window_from_first_hit(5, HOUR), CarryOver::Used, now);
     assert_eq!(new.would(hit(1), now).retry_after(), Some(HOUR), "five were used, five stay used");
 }
 
@@ -262,7 +263,7 @@ fn a_bucket_refilled_each_second_instead_of_each_day_is_not_refilled_for_the_sec
     let now = then + HOUR;
     let mut world = World::hard(stepped(10, DAY, 100, Refill::Interval));
     world.ask(hit(100), then);
-    let new = changed(&world, stepped(10, SECOND, 100, Refill::Interval), Keep::Used, now);
+    let new = changed(&world, stepped(10, SECOND, 100, Refill::Interval), CarryOver::Used, now);
     assert_eq!(left(&new, now), 0);
     assert_eq!(left(&new, now + SECOND), 10);
 }
@@ -272,7 +273,7 @@ fn a_part_of_a_token_is_the_same_part_of_many() {
     // A tenth of one token is in use: so are ten of a hundred.
     let mut world = World::hard(bucket(1, 10, 1));
     world.ask(hit(1), 0);
-    let new = changed(&world, bucket(1, 10, 100), Keep::Proportion, 9);
+    let new = changed(&world, bucket(1, 10, 100), CarryOver::Proportion, 9);
     assert_eq!(left(&new, 9), 90);
 }
 
@@ -282,6 +283,6 @@ fn what_a_sliding_counter_has_left_stays_left_though_its_previous_window_weighs_
     let mut world = World::hard(counter(80, 100, Rounding::Floor));
     world.ask(hit(80), 1_000);
     assert_eq!(left(&world, 1_190), 72);
-    let new = changed(&world, counter(40, 100, Rounding::Floor), Keep::Remaining, 1_190);
+    let new = changed(&world, counter(40, 100, Rounding::Floor), CarryOver::Remaining, 1_190);
     assert_eq!(left(&new, 1_190), 40);
 }

@@ -19,13 +19,13 @@ fn gate() -> GateLevels {
     GateLevels::new(700, 850).expect("in order")
 }
 
-/// Calls: pause, cost, and patience if it waits.
+/// Calls: pause, cost, and max_wait if it waits.
 fn calls() -> impl Strategy<Value = Vec<(u64, u64, Option<u64>)>> {
     prop::collection::vec((0u64..10, 1u64..6, prop::option::of(0u64..30)), 1..30)
 }
 
-fn op(cost: u64, patience: Option<u64>) -> Op {
-    patience.map_or(hit(cost), |patience| acquire(cost, patience))
+fn op(cost: u64, max_wait: Option<u64>) -> Op {
+    max_wait.map_or(hit(cost), |max_wait| acquire(cost, max_wait))
 }
 
 fn answer(world: &mut World, op: Op, now: u64) -> Answer {
@@ -60,14 +60,14 @@ proptest! {
         let mut now = 300;
         for (pause, cost, _) in calls {
             now += pause;
-            let said = answer(&mut world, hit(cost), now).verdict;
-            let left = said.remaining.expect("a number");
-            if said.outcome.is_allowed() {
+            let decision = answer(&mut world, hit(cost), now).verdict;
+            let left = decision.remaining.expect("a number");
+            if decision.outcome.is_allowed() {
                 // What is left counts from the plain limit: below nothing is above it.
-                prop_assert_eq!(said.soft, left < 0, "{:?}", said);
+                prop_assert_eq!(decision.soft, left < 0, "{:?}", decision);
                 prop_assert!(left >= -room, "{} above {}", -left, room);
             } else {
-                prop_assert!(!said.soft);
+                prop_assert!(!decision.soft);
             }
         }
     }
@@ -79,11 +79,11 @@ proptest! {
         let mut world = World::of(vec![step(window(n, p), Mode::Soft { percent })]);
         let mut now = 300;
         let mut per_window = std::collections::BTreeMap::new();
-        for (pause, cost, patience) in calls {
+        for (pause, cost, max_wait) in calls {
             now += pause;
-            let said = world.ask(op(cost, patience), now);
-            if said.allowed() {
-                *per_window.entry((now + said.wait()) / p).or_insert(0) += cost;
+            let decision = world.ask(op(cost, max_wait), now);
+            if decision.allowed() {
+                *per_window.entry((now + decision.wait()) / p).or_insert(0) += cost;
             }
         }
         prop_assert!(per_window.values().all(|&used| used <= n + n * percent / 100));
@@ -102,13 +102,13 @@ proptest! {
                 uses.push((now, cost));
             }
         }
-        let most = Fraction::whole((burst + burst * percent / 100).into());
+        let max = Fraction::whole((burst + burst * percent / 100).into());
         for (i, &(from, _)) in uses.iter().enumerate() {
             let mut used = 0;
             for &(to, cost) in &uses[i..] {
                 used += cost;
                 let drips = Fraction::new(i128::from(to - from) * i128::from(n), p.into());
-                prop_assert!(Fraction::whole(used.into()).at_most(most.plus(drips)));
+                prop_assert!(Fraction::whole(used.into()).at_most(max.plus(drips)));
             }
         }
     }
@@ -126,8 +126,8 @@ proptest! {
             if !hard.allows(hit(cost), now) {
                 break;
             }
-            let said = answer(&mut soft, hit(cost), now).verdict;
-            prop_assert!(said.outcome.is_allowed() && !said.soft, "{:?}", said);
+            let decision = answer(&mut soft, hit(cost), now).verdict;
+            prop_assert!(decision.outcome.is_allowed() && !decision.soft, "{:?}", decision);
         }
     }
 
@@ -136,14 +136,14 @@ proptest! {
         let mut shadow = World::of(vec![step(limit, Mode::Shadow)]);
         let mut hard = World::hard(limit);
         let mut now = 300;
-        for (pause, cost, patience) in calls {
+        for (pause, cost, max_wait) in calls {
             now += pause;
-            let said = answer(&mut shadow, op(cost, patience), now).verdict;
-            let twin = answer(&mut hard, op(cost, patience), now).verdict;
-            prop_assert!(said.outcome.is_allowed());
-            prop_assert_eq!(said.shadow, Some(twin.outcome));
+            let decision = answer(&mut shadow, op(cost, max_wait), now).verdict;
+            let twin = answer(&mut hard, op(cost, max_wait), now).verdict;
+            prop_assert!(decision.outcome.is_allowed());
+            prop_assert_eq!(decision.shadow, Some(twin.outcome));
             // With nothing else in the plan its numbers are the twin's too.
-            prop_assert_eq!((said.remaining, said.reset_after), (twin.remaining, twin.reset_after));
+            prop_assert_eq!((decision.remaining, decision.reset_after), (twin.remaining, twin.reset_after));
         }
     }
 
@@ -154,12 +154,12 @@ proptest! {
         let mut both = World::of(vec![step(limit, Mode::Hard), step(beside, Mode::Shadow)]);
         let mut alone = World::hard(limit);
         let mut now = 300;
-        for (pause, cost, patience) in calls {
+        for (pause, cost, max_wait) in calls {
             now += pause;
-            let said = answer(&mut both, op(cost, patience), now).verdict;
-            let twin = answer(&mut alone, op(cost, patience), now).verdict;
-            prop_assert_eq!((said.outcome, said.remaining), (twin.outcome, twin.remaining));
-            prop_assert!(said.shadow.is_some());
+            let decision = answer(&mut both, op(cost, max_wait), now).verdict;
+            let twin = answer(&mut alone, op(cost, max_wait), now).verdict;
+            prop_assert_eq!((decision.outcome, decision.remaining), (twin.outcome, twin.remaining));
+            prop_assert!(decision.shadow.is_some());
         }
     }
 
@@ -173,11 +173,11 @@ proptest! {
         let mut elastic = World::of(vec![step]);
         let mut hard = World::hard(limit);
         let mut now = 300;
-        for (pause, cost, patience) in calls {
+        for (pause, cost, max_wait) in calls {
             now += pause;
-            let said = answer(&mut elastic, op(cost, patience), now);
-            let twin = answer(&mut hard, op(cost, patience), now);
-            prop_assert_eq!(said, twin);
+            let decision = answer(&mut elastic, op(cost, max_wait), now);
+            let twin = answer(&mut hard, op(cost, max_wait), now);
+            prop_assert_eq!(decision, twin);
         }
     }
 
@@ -192,11 +192,11 @@ proptest! {
         for (pause, cost, open) in calls {
             now += pause;
             world.open = open;
-            let said = answer(&mut world, hit(cost), now).verdict;
-            if said.outcome.is_allowed() {
-                prop_assert!(open || !said.elastic, "closed, and above the limit");
+            let decision = answer(&mut world, hit(cost), now).verdict;
+            if decision.outcome.is_allowed() {
+                prop_assert!(open || !decision.elastic, "closed, and above the limit");
                 *all.entry(now / p).or_insert(0) += cost;
-                if !said.elastic {
+                if !decision.elastic {
                     *plain.entry(now / p).or_insert(0) += cost;
                 }
             }
@@ -214,10 +214,10 @@ proptest! {
         elastic.open = true;
         let mut twin = World::hard(boosted(kind, n, p, size, factor));
         let mut now = 300;
-        for (pause, cost, patience) in calls {
+        for (pause, cost, max_wait) in calls {
             now += pause;
-            let said = elastic.ask(op(cost, patience), now);
-            prop_assert_eq!(said.outcome, twin.ask(op(cost, patience), now).outcome, "at {}", now);
+            let decision = elastic.ask(op(cost, max_wait), now);
+            prop_assert_eq!(decision.outcome, twin.ask(op(cost, max_wait), now).outcome, "at {}", now);
         }
     }
 
@@ -232,8 +232,8 @@ proptest! {
         let mut used: Vec<(u64, u64)> = Vec::new();
         for (pause, cost) in calls {
             now += pause;
-            let said = answer(&mut world, hit(cost), now).verdict;
-            let allowed = said.outcome.is_allowed();
+            let decision = answer(&mut world, hit(cost), now).verdict;
+            let allowed = decision.outcome.is_allowed();
             if allowed {
                 used.push((now, cost));
             }
@@ -241,12 +241,12 @@ proptest! {
                 let inside = used.iter().filter(|(then, _)| then + length > now);
                 inside.map(|(_, cost)| *cost as i64).sum::<i64>()
             };
-            let left = windows.iter().map(|&(most, length)| most as i64 - held(length)).min();
-            prop_assert_eq!((said.remaining, said.soft), (left, allowed && left < Some(0)), "{:?}", said);
+            let left = windows.iter().map(|&(max, length)| max as i64 - held(length)).min();
+            prop_assert_eq!((decision.remaining, decision.soft), (left, allowed && left < Some(0)), "{:?}", decision);
             // Each window has the percentage of its own number as room.
-            let room = |most: u64| (most * percent / 100) as i64;
-            for &(most, length) in &windows {
-                prop_assert!(held(length) <= most as i64 + room(most), "{} in {}", held(length), length);
+            let room = |max: u64| (max * percent / 100) as i64;
+            for &(max, length) in &windows {
+                prop_assert!(held(length) <= max as i64 + room(max), "{} in {}", held(length), length);
             }
         }
     }
@@ -258,15 +258,15 @@ proptest! {
         let mut shadow = World::of(limits.iter().map(|limit| step(*limit, Mode::Shadow)).collect());
         let mut hard = World::of(limits.iter().map(|limit| step(*limit, Mode::Hard)).collect());
         let mut now = 300;
-        for (pause, cost, patience) in calls {
+        for (pause, cost, max_wait) in calls {
             now += pause;
-            let said = answer(&mut shadow, op(cost, patience), now).verdict;
-            let twin = answer(&mut hard, op(cost, patience), now).verdict;
-            prop_assert!(said.outcome.is_allowed());
+            let decision = answer(&mut shadow, op(cost, max_wait), now).verdict;
+            let twin = answer(&mut hard, op(cost, max_wait), now).verdict;
+            prop_assert!(decision.outcome.is_allowed());
             // One that would have denied keeps the others from being charged, as if they were obeyed.
-            prop_assert_eq!(said.remaining, twin.remaining);
-            prop_assert_eq!(said.reset_after, twin.reset_after);
-            prop_assert_eq!(said.shadow, Some(twin.outcome));
+            prop_assert_eq!(decision.remaining, twin.remaining);
+            prop_assert_eq!(decision.reset_after, twin.reset_after);
+            prop_assert_eq!(decision.shadow, Some(twin.outcome));
         }
     }
 
@@ -278,12 +278,12 @@ proptest! {
         let mut both = World::of(plan);
         let mut alone = [limit, other].map(|limit| World::of(vec![step(limit, Mode::Shadow)]));
         let mut now = 300;
-        for (pause, cost, patience) in calls {
+        for (pause, cost, max_wait) in calls {
             now += pause;
-            let said = answer(&mut both, op(cost, patience), now).verdict;
-            let [one, two] = alone.each_mut().map(|world| answer(world, op(cost, patience), now).verdict);
-            prop_assert_eq!(said.remaining, one.remaining.min(two.remaining));
-            prop_assert_eq!(said.reset_after, one.reset_after.max(two.reset_after));
+            let decision = answer(&mut both, op(cost, max_wait), now).verdict;
+            let [one, two] = alone.each_mut().map(|world| answer(world, op(cost, max_wait), now).verdict);
+            prop_assert_eq!(decision.remaining, one.remaining.min(two.remaining));
+            prop_assert_eq!(decision.reset_after, one.reset_after.max(two.reset_after));
         }
     }
 }
@@ -311,30 +311,30 @@ fn boosted(kind: u8, n: u64, p: u64, size: u64, times: u64) -> Limit {
 fn the_gate_opens_below_closes_above_and_holds_in_between() {
     let levels = gate();
     let now = at(1_000 * SECOND);
-    let heard = |gate: Gate, load| gate.heard(&levels, load, now);
+    let observe = |gate: Gate, load| gate.observe(&levels, load, now);
     let closed = Gate::default();
     assert!(!closed.is_open(now), "nothing heard");
-    assert!(!heard(closed, 700).is_open(now), "not below 70 %");
-    assert!(!heard(closed, 800).is_open(now), "in between it stays closed");
-    let open = heard(closed, 699);
+    assert!(!observe(closed, 700).is_open(now), "not below 70 %");
+    assert!(!observe(closed, 800).is_open(now), "in between it stays closed");
+    let open = observe(closed, 699);
     assert!(open.is_open(now));
     for load in [700, 800, 850] {
-        assert!(heard(open, load).is_open(now), "in between it stays open");
+        assert!(observe(open, load).is_open(now), "in between it stays open");
     }
-    assert!(!heard(open, 851).is_open(now));
-    assert!(!heard(heard(open, 851), 700).is_open(now), "and stays closed");
+    assert!(!observe(open, 851).is_open(now));
+    assert!(!observe(observe(open, 851), 700).is_open(now), "and stays closed");
 }
 
 #[test]
 fn a_gate_that_hears_nothing_for_ten_seconds_is_closed() {
     let levels = gate();
     let then = 1_000 * SECOND;
-    let open = Gate::default().heard(&levels, 100, at(then));
+    let open = Gate::default().observe(&levels, 100, at(then));
     assert!(open.is_open(at(then + 10 * SECOND - 1)));
     assert!(!open.is_open(at(then + 10 * SECOND)));
     // What is stale holds nothing: a load in between finds a closed gate.
-    let later = open.heard(&levels, 800, at(then + 10 * SECOND));
+    let later = open.observe(&levels, 800, at(then + 10 * SECOND));
     assert!(!later.is_open(at(then + 10 * SECOND)));
-    let kept = open.heard(&levels, 800, at(then + 9 * SECOND));
+    let kept = open.observe(&levels, 800, at(then + 9 * SECOND));
     assert!(kept.is_open(at(then + 18 * SECOND)));
 }

@@ -17,8 +17,8 @@ const START: u64 = 1_700_000_000_123_457;
 fn hammered(world: &mut World, from: u64, until: u64) -> u64 {
     let (mut now, mut passed) = (from, 0);
     while now < until {
-        let said = world.ask(hit(1), now);
-        match said.retry_after() {
+        let decision = world.ask(hit(1), now);
+        match decision.retry_after() {
             Some(retry) => now += retry,
             None => passed += 1,
         }
@@ -69,9 +69,9 @@ fn bookings_at_three_a_second_meet_every_third_second_to_the_microsecond() {
     for limit in [bucket(3, SECOND, 1), smooth(3, SECOND, 0), leaky(3, SECOND, 1_000_000)] {
         let mut world = World::hard(limit);
         for booked in 0..100_000u64 {
-            let said = world.ask(acquire(1, YEAR), START);
+            let decision = world.ask(acquire(1, YEAR), START);
             // Rounded up on its own, not on top of the one before.
-            assert_eq!(said.wait(), (booked * SECOND).div_ceil(3), "{limit:?}");
+            assert_eq!(decision.wait(), (booked * SECOND).div_ceil(3), "{limit:?}");
         }
     }
 }
@@ -118,14 +118,14 @@ fn a_budget_of_a_trillion_a_year_is_exact_in_a_bucket_and_a_window() {
     for day in 1..=365u64 {
         let due = u128::from(budget) * u128::from(day) / 365
             - u128::from(budget) * u128::from(day - 1) / 365;
-        let said = world.ask(hit(due as u64), START + day * DAY);
-        assert_eq!((said.allowed(), said.remaining), (true, Some(0)), "day {day}");
+        let decision = world.ask(hit(due as u64), START + day * DAY);
+        assert_eq!((decision.allowed(), decision.remaining), (true, Some(0)), "day {day}");
     }
     let mut world = World::hard(window(budget, YEAR));
     let year = START / YEAR * YEAR;
     for nth in 1..50 {
-        let said = world.ask(hit(budget), year + nth * YEAR);
-        assert_eq!((said.allowed(), said.remaining), (true, Some(0)));
+        let decision = world.ask(hit(budget), year + nth * YEAR);
+        assert_eq!((decision.allowed(), decision.remaining), (true, Some(0)));
         let denied = world.ask(hit(1), year + nth * YEAR + 1);
         assert_eq!(denied.retry_after(), Some(YEAR - 1));
     }
@@ -140,8 +140,8 @@ fn more_than_one_a_microsecond_is_exact_too() {
     let (mut passed, mut now) = (0u128, START);
     while now < START + 10 * SECOND {
         now += 313;
-        let said = world.ask(sluicegate_core::op::Op::Drain, now);
-        passed += u128::from(said.taken.expect("a drain says what it took"));
+        let decision = world.ask(sluicegate_core::op::Op::Drain, now);
+        passed += u128::from(decision.taken.expect("a drain says what it took"));
         assert_eq!(passed, u128::from(now - START) * u128::from(per_second) / u128::from(SECOND));
     }
     let denied = world.ask(hit(1), now);
@@ -173,8 +173,8 @@ fn the_smooth_limiters_hold_their_stable_rate_over_a_long_run() {
         }
         let warm = turn;
         for more in 1..=200_000u64 {
-            let said = world.ask(acquire(1, YEAR), START);
-            turn = START + said.wait();
+            let decision = world.ask(acquire(1, YEAR), START);
+            turn = START + decision.wait();
             let due = more * SECOND;
             // `warm` itself was rounded up: within a microsecond, and never creeping.
             assert!((turn - warm).abs_diff(due.div_ceil(3)) <= 1, "{more} of {limit:?}");

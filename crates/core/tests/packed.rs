@@ -24,22 +24,29 @@ fn packed(limit: &Limit, account: &Account) -> Result<Option<Packed>, ()> {
 /// Runs hits on an account, and wherever there is a short way, that too.
 fn agree(limit: Limit, hits: impl IntoIterator<Item = (u64, u64)>) -> Result<(), TestCaseError> {
     let plan = [step(limit, Mode::Hard)];
-    let most = plan[0].plain_cost_max().unwrap_or(0);
+    let max = plan[0].fast_cost_max().unwrap_or(0);
     let mut account = Account::default();
     for (now, cost) in hits {
         let now = at(now).min(NOW_MAX);
         let kept = packed(&limit, &account);
         let live = kept.map(|kept| kept.filter(|packed| packed.expires_at > now));
         let short = match live {
-            Ok(kept) if (1..=most).contains(&cost) => plan[0].hit_plainly(kept, cost, now),
+            Ok(kept) if (1..=max).contains(&cost) => plan[0].hit_fast(kept, cost, now),
             _ => None,
         };
         if let Ok(Some(kept)) = kept {
             prop_assert_eq!(Some(&limit.unpack(kept)), account.state(0), "unpacked");
         }
-        let said = account.apply(&plan, hit(cost), Moment::at(now)).map(|answer| answer.verdict);
+        let decision =
+            account.apply(&plan, hit(cost), Moment::at(now)).map(|answer| answer.verdict);
         let Some(short) = short else { continue };
-        prop_assert_eq!(Ok(Verdict::of_one(&short.decision())), said, "{} at {:?}", cost, now);
+        prop_assert_eq!(
+            Ok(Verdict::from_single(&short.decision())),
+            decision,
+            "{} at {:?}",
+            cost,
+            now
+        );
         // A denial is kept by nobody but a tally.
         prop_assert!(short.allowed || limit.counts_first() || short.kept.is_none());
         if let Some(kept) = short.kept {
@@ -101,15 +108,15 @@ proptest! {
 
     #[test]
     fn any_two_numbers_are_a_state_that_can_be_used(
-        most in 0u64..9, period in 1u64..2_000,
+        max in 0u64..9, period in 1u64..2_000,
         until in anything::number(), number in anything::number(),
         now in anything::number(), cost in anything::number(),
     ) {
-        let limit = limits::tally(most, period);
+        let limit = limits::tally(max, period);
         let kept = Packed { expires_at: at(until), number };
         let mut account = Account::from_states([(limit.unpack(kept), State::New)]);
         let plan = [step(limit, Mode::Hard)];
         prop_assert!(account.apply(&plan, hit(cost), Moment::at(at(now))).is_ok());
-        let _ = plan[0].hit_plainly(Some(kept), cost, at(now));
+        let _ = plan[0].hit_fast(Some(kept), cost, at(now));
     }
 }

@@ -60,15 +60,15 @@ fn really_used(limit: Limit, deeds: &[(u64, Deed)]) -> Uses {
         match deed {
             // A queue lets in at once what it lets out later.
             Deed::Hit { cost } => {
-                let said = world.ask(hit(cost), now);
-                if said.allowed() {
-                    uses.push((now + said.wait(), cost));
+                let decision = world.ask(hit(cost), now);
+                if decision.allowed() {
+                    uses.push((now + decision.wait(), cost));
                 }
             }
             Deed::Reserve { cost } => {
-                let said = world.ask(reserve(cost, 1_000_000, id as u64), now);
-                if said.allowed() {
-                    open.insert(id as u64, (now + said.wait(), cost));
+                let decision = world.ask(reserve(cost, 1_000_000, id as u64), now);
+                if decision.allowed() {
+                    open.insert(id as u64, (now + decision.wait(), cost));
                 }
             }
             Deed::Settle { less } => {
@@ -149,8 +149,8 @@ proptest! {
         windows in prop::collection::vec((1u64..6, 1u64..25), 1..4), deeds in deeds(),
     ) {
         let uses = really_used(Limit::SlidingLog(log(&windows)), &deeds);
-        for (most, length) in windows {
-            in_every_span(&uses, |from, to, used| to - from >= length || used <= most)?;
+        for (max, length) in windows {
+            in_every_span(&uses, |from, to, used| to - from >= length || used <= max)?;
         }
     }
 
@@ -244,9 +244,9 @@ proptest! {
                 world.ask(Op::Charge { cost: 1 }, now);
                 world.ask(Op::Refund { cost: 1 }, now);
             }
-            let said = world.ask(acquire(cost, 1_000), now);
-            if said.allowed() {
-                uses.push((now + said.wait(), cost));
+            let decision = world.ask(acquire(cost, 1_000), now);
+            if decision.allowed() {
+                uses.push((now + decision.wait(), cost));
             }
         }
         in_every_span(&uses, |from, to, used| to - from >= p || used <= n)?;

@@ -41,7 +41,7 @@ fn parts(worlds: &mut [World], moment: Moment) -> Vec<Part<'_>> {
 
 /// The strictest of several outcomes; everyone waits for the last turn.
 fn strictest(each: &[Verdict]) -> Outcome {
-    let nevers = each.iter().filter_map(|said| match said.outcome {
+    let nevers = each.iter().filter_map(|decision| match decision.outcome {
         Outcome::Never { max_cost } => Some(max_cost),
         _ => None,
     });
@@ -124,16 +124,16 @@ proptest! {
                 limit => limit.counts_first(),
             };
             match (joint.verdict.outcome, strictest(&each)) {
-                (Outcome::Deny { retry_after }, Outcome::Deny { retry_after: of_one })
-                    if plan.iter().any(waits_longer) => prop_assert!(retry_after >= of_one),
+                (Outcome::Deny { retry_after }, Outcome::Deny { retry_after: from_single })
+                    if plan.iter().any(waits_longer) => prop_assert!(retry_after >= from_single),
                 (outcome, strictest) => prop_assert_eq!(outcome, strictest, "{:?}", deed),
             }
             if joint.verdict.is_allowed() {
-                prop_assert_eq!(joint.verdict.soft, each.iter().any(|said| said.soft));
-                prop_assert_eq!(joint.verdict.elastic, each.iter().any(|said| said.elastic));
+                prop_assert_eq!(joint.verdict.soft, each.iter().any(|decision| decision.soft));
+                prop_assert_eq!(joint.verdict.elastic, each.iter().any(|decision| decision.elastic));
             }
-            for (said, part) in each.iter().zip(&parts) {
-                prop_assert!(said.decided_by.is_some_and(|place| place < part.plan.len()));
+            for (decision, part) in each.iter().zip(&parts) {
+                prop_assert!(decision.decided_by.is_some_and(|index| index < part.plan.len()));
             }
         }
     }
@@ -154,18 +154,18 @@ proptest! {
         let mut alone = parts.clone();
         let mut each = Vec::new();
         ask_each(&mut parts, op, moment, &mut each).expect("a hit with an id is not refused");
-        for (said, alone) in each.iter().zip(&mut alone) {
+        for (decision, alone) in each.iter().zip(&mut alone) {
             alone.open = open;
             let own = alone.answer(op, now).expect("nor is that of one of them").verdict;
-            prop_assert_eq!(said.is_allowed(), own.is_allowed());
+            prop_assert_eq!(decision.is_allowed(), own.is_allowed());
             // A log that counts denials does not count what can never pass, whoever says so.
             let logs = |step: &EnforcedLimit| matches!(step.limit(), Limit::SlidingLog(log) if log.counts_denied());
             if !plan.iter().any(logs) {
-                prop_assert_eq!(said.outcome, own.outcome);
+                prop_assert_eq!(decision.outcome, own.outcome);
             }
             // What is left tells whether it was charged, which is up to the others too.
             if peeks {
-                prop_assert_eq!(*said, own);
+                prop_assert_eq!(*decision, own);
             }
         }
     }
@@ -179,7 +179,7 @@ proptest! {
         // Of limits for which a new identity is a full one: the life of others begins with any hit.
         limits in prop::collection::vec((small_counting(), mode()), 2..6),
         cuts in prop::collection::vec(any::<bool>(), 6), deeds in deeds(20),
-        cost in 1u64..8, patience in prop::option::of(0u64..20), open in any::<bool>(),
+        cost in 1u64..8, max_wait in prop::option::of(0u64..20), open in any::<bool>(),
     ) {
         let plan: Vec<EnforcedLimit> =
             limits.iter().filter_map(|(limit, mode)| EnforcedLimit::new(*limit, *mode).ok()).collect();
@@ -189,7 +189,7 @@ proptest! {
             now = deed.moment.now.as_micros();
             let _ = ask_all(&mut parts, deed.op, deed.moment);
         }
-        let op = patience.map_or(hit(cost), |patience| acquire_as(cost, patience, 99));
+        let op = max_wait.map_or(hit(cost), |max_wait| acquire_as(cost, max_wait, 99));
         let before = parts.clone();
         let answer = ask_all(&mut parts, op, Moment { now: at(now), spare_capacity: open });
         if answer.is_ok_and(|answer| answer.verdict.outcome.is_allowed()) {
@@ -209,7 +209,7 @@ proptest! {
     fn what_is_refused_changes_no_identity(
         limits in prop::collection::vec(prop_oneof![3 => small_counting(), 1 => any_slots()], 2..6),
         cuts in prop::collection::vec(any::<bool>(), 6), deeds in deeds(20),
-        alone in reserve_or_acquire(), place in 0usize..6, refused in op(),
+        alone in reserve_or_acquire(), index in 0usize..6, refused in op(),
     ) {
         let plan: Vec<EnforcedLimit> = limits.iter().map(|limit| step(*limit, Mode::Hard)).collect();
         let mut parts = split(&plan, &cuts);
@@ -219,7 +219,7 @@ proptest! {
             let _ = ask_all(&mut parts, deed.op, deed.moment);
         }
         // One of them may know an id that the others do not.
-        let one = place % parts.len();
+        let one = index % parts.len();
         let _ = parts[one].answer(alone, now);
         let before = parts.clone();
         if ask(&mut parts, refused, now).is_err() {
@@ -268,7 +268,7 @@ fn no_parts_are_an_empty_plan() {
 }
 
 #[test]
-fn taking_takes_what_the_least_of_them_has() {
+fn with_taken_takes_what_the_least_of_them_has() {
     let mut parts = [hard(window(9, 100)), hard(window(4, 100)), hard(window(6, 100))];
     assert_eq!(ask(&mut parts, Op::Take { cost: 8 }, 0).map(|a| a.taken), Ok(Some(4)));
     assert_eq!(parts.each_ref().map(|part| left(part, 0)), [5, 0, 2]);
@@ -433,7 +433,8 @@ fn who_agreed_says_so_and_is_not_charged_when_another_denies() {
     let mut each = Vec::new();
     let mut ask = |cost| {
         let answer = ask_each(&mut parts, hit(cost), Moment::at(at(7)), &mut each);
-        let told: Vec<_> = each.iter().map(|said| (said.is_allowed(), said.remaining)).collect();
+        let told: Vec<_> =
+            each.iter().map(|decision| (decision.is_allowed(), decision.remaining)).collect();
         (answer.expect("no limit here refuses it").verdict.decided_by, told)
     };
     let left = |n: i64| (true, Some(n));
@@ -451,19 +452,24 @@ fn the_limit_of_a_part_is_named_by_its_place_in_that_part() {
     let mut each = Vec::new();
     let joint = ask_each(&mut parts, hit(2), Moment::at(at(100)), &mut each);
     assert_eq!(joint.map(|answer| answer.verdict.decided_by), Ok(Some(2)));
-    assert_eq!(each.iter().map(|said| said.decided_by).collect::<Vec<_>>(), [Some(1), Some(0)]);
+    assert_eq!(
+        each.iter().map(|decision| decision.decided_by).collect::<Vec<_>>(),
+        [Some(1), Some(0)]
+    );
 }
 
 #[test]
 fn a_part_asked_for_more_than_its_cycle_holds_waits_for_its_own_limits_only() {
-    let wants = acquire_as(3, 5, 7);
+    let claim_of = acquire_as(3, 5, 7);
     let mut parts = [hard(cycle(2, 10)), hard(bucket(1, 100, 3))];
     ask(&mut parts[1..], hit(3), 0).expect("no limit here refuses it");
     let mut each = Vec::new();
-    let joint = ask_each(&mut parts, wants, Moment::at(at(0)), &mut each).expect("nor this");
-    let own = parts.each_ref().map(|part| part.clone().answer(wants, 0).map(|said| said.verdict));
+    let joint = ask_each(&mut parts, claim_of, Moment::at(at(0)), &mut each).expect("nor this");
+    let own = parts
+        .each_ref()
+        .map(|part| part.clone().answer(claim_of, 0).map(|decision| decision.verdict));
     assert_eq!(
-        own.map(|said| said.map(|said| said.outcome)),
+        own.map(|decision| decision.map(|decision| decision.outcome)),
         [Ok(each[0].outcome), Ok(each[1].outcome)]
     );
     let longest = each.iter().filter_map(Verdict::retry_after).max();

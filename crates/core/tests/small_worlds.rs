@@ -107,12 +107,12 @@ fn carried_out<M: Model>(node: &Node<M>, op: Op, pause: u64) -> Node<M> {
     let mut next = node.clone();
     next.now += pause;
     next.path.push((next.now, op));
-    let said = next.world.ask(op, next.now);
+    let decision = next.world.ask(op, next.now);
     let expected = run(&mut next.model, op, next.now);
-    assert_eq!(said, expected, "{:?}: {:?}", node.world.plan[0].limit(), next.path);
+    assert_eq!(decision, expected, "{:?}: {:?}", node.world.plan[0].limit(), next.path);
     let charged = match op {
         Op::Refund { .. } => None,
-        Op::Hit { cost, .. } | Op::Acquire { cost, .. } if said.allowed() => Some(cost),
+        Op::Hit { cost, .. } | Op::Acquire { cost, .. } if decision.allowed() => Some(cost),
         Op::Charge { cost } => Some(cost),
         _ => Some(0),
     };
@@ -120,11 +120,11 @@ fn carried_out<M: Model>(node: &Node<M>, op: Op, pause: u64) -> Node<M> {
         let since = booking.charged_since.zip(charged);
         booking.charged_since = since.map(|(since, more)| since + more);
     }
-    if let (Op::Acquire { cost, holder: Some(holder), .. }, true) = (op, said.allowed()) {
+    if let (Op::Acquire { cost, holder: Some(holder), .. }, true) = (op, decision.allowed()) {
         let booking = Booking {
             id: holder.0,
             cost,
-            turn: next.now + said.wait(),
+            turn: next.now + decision.wait(),
             before: node.model.clone(),
             charged_since: Some(0),
         };
@@ -145,8 +145,8 @@ fn cancelled<M: Model>(node: &Node<M>, cancels: Cancels, pause: u64) -> Option<N
     let mut next = node.clone();
     (next.now, next.booking) = (now, None);
     next.path.push((now, cancel(booking.id)));
-    let said = next.world.answer(cancel(booking.id), now);
-    let returned = said.ok().and_then(|answer| answer.returned);
+    let decision = next.world.answer(cancel(booking.id), now);
+    let returned = decision.ok().and_then(|answer| answer.returned);
     let due = match (in_time, since) {
         (false, _) => 0,
         (true, 0) => {
@@ -159,7 +159,7 @@ fn cancelled<M: Model>(node: &Node<M>, cancels: Cancels, pause: u64) -> Option<N
             booking.cost
         }
         (true, since) => {
-            let paid = first(now, |t| !next.model.in_debt(t)).expect("paid some day");
+            let paid = first(now, |t| !next.model.debt_decisions(t)).expect("paid some day");
             let due = match cancels {
                 Cancels::NothingFromTheMiddle => 0,
                 Cancels::LessWhatFollowedInItsPeriod if paid > booking.turn => 0,

@@ -42,8 +42,8 @@ fn as_good_as_new(
                     Op::Hit { cost, holder: id },
                     peek(cost),
                     acquire(cost, 25),
-                    Op::Acquire { cost, patience: us(25), holder: id },
-                    Op::Acquire { cost, patience: us(u64::MAX), holder: id },
+                    Op::Acquire { cost, max_wait: us(25), holder: id },
+                    Op::Acquire { cost, max_wait: us(u64::MAX), holder: id },
                 ];
                 for op in asked {
                     let moment = Moment { now, spare_capacity };

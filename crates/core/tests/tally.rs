@@ -3,7 +3,7 @@
 mod support;
 
 use proptest::prelude::*;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::mode::{EnforcedLimit, GateLevels, Mode};
 use sluicegate_core::op::{Op, OpKind, Refusal};
@@ -42,20 +42,20 @@ impl Arrivals {
     }
 
     /// What the operation says, by the specification.
-    fn run(&mut self, (most, period): (u64, u64), op: Op, now: u64) -> Reply {
+    fn run(&mut self, (max, period): (u64, u64), op: Op, now: u64) -> Reply {
         let before = self.count(period, now);
         let ends_in = period - now % period;
         let judged = |cost: u64| {
-            if cost > most {
-                Outcome::Never { max_cost: most }
-            } else if before + cost > most {
+            if cost > max {
+                Outcome::Never { max_cost: max }
+            } else if before + cost > max {
                 Outcome::Deny { retry_after: us(ends_in) }
             } else {
                 Outcome::Allow { wait: us(0) }
             }
         };
         let free = Outcome::Allow { wait: us(0) };
-        let left = most.saturating_sub(before);
+        let left = max.saturating_sub(before);
         let (outcome, arrival, taken) = match op {
             Op::Hit { cost, .. } => (judged(cost), Arrival::Came(cost), None),
             Op::Peek { cost } => (judged(cost), Arrival::Came(0), None),
@@ -72,7 +72,7 @@ impl Arrivals {
         let count = self.count(period, now);
         Reply {
             outcome,
-            remaining: Some(most.saturating_sub(count) as i64),
+            remaining: Some(max.saturating_sub(count) as i64),
             reset_after: if count == 0 { 0 } else { ends_in },
             taken,
         }
@@ -97,79 +97,79 @@ proptest! {
 
     #[test]
     fn a_tally_answers_as_a_list_of_all_that_came(
-        most in 0u64..8, period in 1u64..20, start in 0u64..60,
+        max in 0u64..8, period in 1u64..20, start in 0u64..60,
         script in prop::collection::vec((prop_oneof![Just(0u64), 0u64..4, 0u64..40], op()), 1..30),
     ) {
-        let mut world = World::hard(tally(most, period));
+        let mut world = World::hard(tally(max, period));
         let mut model = Arrivals::default();
         let mut now = start;
         for (pause, op) in script {
             now += pause;
-            let said = world.ask(op, now);
-            prop_assert_eq!(said, model.run((most, period), op, now), "{:?} at {}", op, now);
+            let decision = world.ask(op, now);
+            prop_assert_eq!(decision, model.run((max, period), op, now), "{:?} at {}", op, now);
         }
     }
 
     #[test]
     fn no_window_admits_more_than_its_limit_and_whoever_waits_as_told_gets_in(
-        most in 1u64..8, period in 1u64..20,
+        max in 1u64..8, period in 1u64..20,
         hits in prop::collection::vec((0u64..6, 1u64..9), 1..60),
     ) {
-        let mut world = World::hard(tally(most, period));
+        let mut world = World::hard(tally(max, period));
         let mut used = std::collections::BTreeMap::new();
         let mut now = 0;
         for (pause, cost) in hits {
             now += pause;
-            let said = world.ask(hit(cost), now);
-            if said.allowed() {
+            let decision = world.ask(hit(cost), now);
+            if decision.allowed() {
                 *used.entry(now / period).or_insert(0) += cost;
-            } else if let Some(after) = said.retry_after() {
+            } else if let Some(after) = decision.retry_after() {
                 prop_assert!(after > 0 && !world.would(hit(cost), now + after - 1).allowed());
                 prop_assert!(world.would(hit(cost), now + after).allowed());
             }
         }
-        prop_assert!(used.values().all(|used| *used <= most), "{:?}", used);
+        prop_assert!(used.values().all(|used| *used <= max), "{:?}", used);
     }
 
     #[test]
     fn a_clock_that_steps_back_is_taken_to_stand_still(
-        most in 1u64..8, period in 1u64..20,
+        max in 1u64..8, period in 1u64..20,
         hits in prop::collection::vec((0u64..9, any::<bool>(), 1u64..4), 1..60),
     ) {
-        let (mut unsteady, mut steady) = (World::hard(tally(most, period)), World::hard(tally(most, period)));
+        let (mut unsteady, mut steady) = (World::hard(tally(max, period)), World::hard(tally(max, period)));
         let (mut now, mut latest) = (1_000u64, 0);
         for (step, back, cost) in hits {
             now = if back { now - step } else { now + step };
             latest = latest.max(now);
-            let (said, due) = (unsteady.ask(hit(cost), now), steady.ask(hit(cost), latest));
-            prop_assert_eq!((said.allowed(), said.remaining), (due.allowed(), due.remaining));
+            let (decision, due) = (unsteady.ask(hit(cost), now), steady.ask(hit(cost), latest));
+            prop_assert_eq!((decision.allowed(), decision.remaining), (due.allowed(), due.remaining));
             // The promise is for the same moment.
-            prop_assert_eq!(now + said.reset_after, latest + due.reset_after);
+            prop_assert_eq!(now + decision.reset_after, latest + due.reset_after);
         }
     }
 
     #[test]
     fn whatever_the_others_say_a_tally_counts_and_the_others_are_charged_together_or_not_at_all(
-        most in 0u64..8, other in 1u64..8, shadow in any::<bool>(), swapped in any::<bool>(),
+        max in 0u64..8, other in 1u64..8, shadow in any::<bool>(), swapped in any::<bool>(),
         costs in prop::collection::vec(0u64..9, 1..20),
     ) {
         let mode = if shadow { Mode::Shadow } else { Mode::Hard };
-        let mut plan = vec![step(tally(most, DAY), mode).of_rule(1), step(window(other, DAY), Mode::Hard)];
-        let place = usize::from(swapped);
+        let mut plan = vec![step(tally(max, DAY), mode).of_rule(1), step(window(other, DAY), Mode::Hard)];
+        let index = usize::from(swapped);
         if swapped {
             plan.reverse();
         }
         let mut world = World::of(plan);
         let (mut counted, mut used) = (0u64, 0u64);
         for cost in costs {
-            let said = world.answer(hit(cost), 0).expect("nobody refuses a hit").verdict;
-            let tally_agrees = counted + cost <= most;
+            let decision = world.answer(hit(cost), 0).expect("nobody refuses a hit").verdict;
+            let tally_agrees = counted + cost <= max;
             let agreed = used + cost <= other && (shadow || tally_agrees);
-            prop_assert_eq!(said.is_allowed(), agreed);
-            prop_assert_eq!(said.shadow.map(|said| said.is_allowed()), shadow.then_some(tally_agrees));
+            prop_assert_eq!(decision.is_allowed(), agreed);
+            prop_assert_eq!(decision.shadow.map(|decision| decision.is_allowed()), shadow.then_some(tally_agrees));
             counted += cost;
             used += if agreed { cost } else { 0 };
-            let count = match world.account.state(place) {
+            let count = match world.account.state(index) {
                 Some(State::Tally(state)) => state.count,
                 _ => 0,
             };
@@ -272,38 +272,41 @@ fn a_slot_beside_a_tally_is_freed() {
 fn a_soft_tally_marks_what_it_admits_above_its_limit() {
     let soft = step(tally(10, MINUTE), Mode::Soft { percent: 20 });
     let mut world = World::of(vec![soft]);
-    let mut said = |cost| {
+    let mut decision = |cost| {
         let verdict = world.answer(hit(cost), 0).expect("nobody refuses a hit").verdict;
         (verdict.is_allowed(), verdict.soft, verdict.remaining)
     };
-    assert_eq!(said(10), (true, false, Some(0)));
-    assert_eq!(said(1), (true, true, Some(0)), "an excess is no debt");
-    assert_eq!(said(1), (true, true, Some(0)));
-    assert_eq!(said(0), (true, false, Some(0)), "at the soft limit");
-    assert_eq!(said(1), (false, false, Some(0)), "counted, and not admitted");
-    assert_eq!(said(0), (false, false, Some(0)));
+    assert_eq!(decision(10), (true, false, Some(0)));
+    assert_eq!(decision(1), (true, true, Some(0)), "an excess is no debt");
+    assert_eq!(decision(1), (true, true, Some(0)));
+    assert_eq!(decision(0), (true, false, Some(0)), "at the soft limit");
+    assert_eq!(decision(1), (false, false, Some(0)), "counted, and not admitted");
+    assert_eq!(decision(0), (false, false, Some(0)));
 }
 
 #[test]
 fn what_others_deny_is_not_marked() {
     let soft = step(tally(1, MINUTE), Mode::Soft { percent: 500 });
     let mut world = World::of(vec![soft, step(bucket(1, SECOND, 1), Mode::Hard)]);
-    let mut said = || {
+    let mut decision = || {
         let verdict = world.answer(hit(1), 0).expect("nobody refuses a hit").verdict;
         (verdict.is_allowed(), verdict.soft)
     };
-    assert_eq!(said(), (true, false));
-    assert_eq!(said(), (false, false), "counted above the limit, and denied by the bucket");
+    assert_eq!(decision(), (true, false));
+    assert_eq!(decision(), (false, false), "counted above the limit, and denied by the bucket");
 }
 
 #[test]
 fn a_shadow_tally_counts_and_says_what_it_would_have_said() {
     let mut world = World::of(vec![step(tally(1, MINUTE), Mode::Shadow)]);
-    let mut said = |cost| world.answer(hit(cost), 0).expect("nobody refuses a hit").verdict;
-    assert!(said(1).shadow.is_some_and(|shadow| shadow.is_allowed()));
-    let second = said(1);
+    let mut decision = |cost| world.answer(hit(cost), 0).expect("nobody refuses a hit").verdict;
+    assert!(decision(1).shadow.is_some_and(|shadow| shadow.is_allowed()));
+    let second = decision(1);
     assert!(second.is_allowed() && second.shadow.is_some_and(|shadow| !shadow.is_allowed()));
-    assert!(said(0).shadow.is_some_and(|shadow| !shadow.is_allowed()), "the second was counted");
+    assert!(
+        decision(0).shadow.is_some_and(|shadow| !shadow.is_allowed()),
+        "the second was counted"
+    );
 }
 
 #[test]
@@ -315,32 +318,32 @@ fn an_elastic_tally_has_no_meaning() {
 
 #[test]
 fn a_live_change_keeps_what_was_counted() {
-    let change = |from: Limit, to: Limit, keep, now| {
+    let change = |from: Limit, to: Limit, carry, now| {
         let mut world = World::hard(from);
         world.ask(hit(8), now);
         world.ask(hit(5), now);
         let plan = World::hard(to).plan;
-        world.account.change(&world.plan, &plan, &[Some(0)], keep, at(now));
+        world.account.change(&world.plan, &plan, &[Some(0)], carry, at(now));
         World { plan, ..world }
     };
     let now = 61 * MINUTE;
-    let raised = change(tally(10, MINUTE), tally(20, MINUTE), Keep::Used, now);
+    let raised = change(tally(10, MINUTE), tally(20, MINUTE), CarryOver::Used, now);
     assert_eq!(raised.would(peek(0), now).remaining, Some(7), "13 of 20");
-    let left = change(tally(10, MINUTE), tally(20, MINUTE), Keep::Remaining, now);
+    let left = change(tally(10, MINUTE), tally(20, MINUTE), CarryOver::Remaining, now);
     assert!(!left.would(peek(0), now).allowed(), "beyond the one, and the other");
-    let part = change(tally(10, MINUTE), tally(20, MINUTE), Keep::Proportion, now);
+    let part = change(tally(10, MINUTE), tally(20, MINUTE), CarryOver::Proportion, now);
     assert_eq!(part.would(Op::Refund { cost: 7 }, now).remaining, Some(1), "26 of 20");
-    let anew = change(tally(10, MINUTE), tally(20, MINUTE), Keep::Nothing, now);
+    let anew = change(tally(10, MINUTE), tally(20, MINUTE), CarryOver::Nothing, now);
     assert!(anew.account.is_new());
-    let unit = change(tally(10, MINUTE), tally(20, 60 * MINUTE), Keep::Used, now);
-    let said = unit.would(peek(0), now);
-    assert_eq!((said.remaining, said.reset_after), (Some(7), 59 * MINUTE));
-    let other = change(tally(10, MINUTE), window(20, MINUTE), Keep::Used, now);
+    let unit = change(tally(10, MINUTE), tally(20, 60 * MINUTE), CarryOver::Used, now);
+    let decision = unit.would(peek(0), now);
+    assert_eq!((decision.remaining, decision.reset_after), (Some(7), 59 * MINUTE));
+    let other = change(tally(10, MINUTE), window(20, MINUTE), CarryOver::Used, now);
     assert!(other.account.is_new(), "another algorithm");
     // Closed and opened again, it is as far beyond its limit as it was.
-    let mut closed = change(tally(10, MINUTE), Limit::Closed, Keep::Used, now);
+    let mut closed = change(tally(10, MINUTE), Limit::Closed, CarryOver::Used, now);
     let plan = World::hard(tally(15, MINUTE)).plan;
-    closed.account.change(&closed.plan, &plan, &[Some(0)], Keep::Used, at(now));
+    closed.account.change(&closed.plan, &plan, &[Some(0)], CarryOver::Used, at(now));
     closed.plan = plan;
     assert_eq!(closed.would(peek(0), now).remaining, Some(2));
 }

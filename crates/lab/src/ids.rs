@@ -27,7 +27,7 @@ impl Ids {
             Ask::Hit { cost, id } => Op::Hit { cost: *cost, holder: id.as_deref().map(holder) },
             Ask::Acquire { cost, timeout, id } => Op::Acquire {
                 cost: *cost,
-                patience: timeout.unwrap_or(Span::MAX),
+                max_wait: timeout.unwrap_or(Span::MAX),
                 holder: id.as_deref().map(holder),
             },
             Ask::Peek { cost } => Op::Peek { cost: *cost },

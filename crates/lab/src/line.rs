@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use sluicegate_config::limit::limits;
 use sluicegate_config::suggest::nearest;
 use sluicegate_core::arithmetic::EXACT_MAX;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::op::RESERVE_TTL;
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_rules::limit::LimitConfig;
@@ -41,7 +41,7 @@ pub enum Ask {
     Reserve { cost: u64, ttl: Span, id: String },
     Commit { cost: u64, id: String },
     Cancel { id: String },
-    SetLimit { limits: Vec<LimitConfig>, keep: Keep },
+    SetLimit { limits: Vec<LimitConfig>, keep: CarryOver },
 }
 
 /// The operations, and the fields that each takes beside `at_us`, `op`, `key` and `load`.
@@ -173,13 +173,13 @@ fn new_limits(fields: &Map<String, Value>) -> Result<Vec<LimitConfig>, String> {
     limits("limit", &text).map_err(|problems| problems.to_string().replace('\n', "; "))
 }
 
-fn keep(fields: &Map<String, Value>) -> Result<Keep, String> {
+fn keep(fields: &Map<String, Value>) -> Result<CarryOver, String> {
     const NAMES: [&str; 4] = ["used", "remaining", "proportion", "nothing"];
     match string(fields, "keep")?.as_deref() {
-        None | Some("used") => Ok(Keep::Used),
-        Some("remaining") => Ok(Keep::Remaining),
-        Some("proportion") => Ok(Keep::Proportion),
-        Some("nothing") => Ok(Keep::Nothing),
+        None | Some("used") => Ok(CarryOver::Used),
+        Some("remaining") => Ok(CarryOver::Remaining),
+        Some("proportion") => Ok(CarryOver::Proportion),
+        Some("nothing") => Ok(CarryOver::Nothing),
         Some(other) => {
             let hint = nearest(other, NAMES).map(|close| format!("; did you mean `{close}`?"));
             Err(format!(

@@ -71,7 +71,7 @@ impl OnRedis {
     pub fn run(&mut self, line: &Line) -> Result<Printed, String> {
         let now = line.at;
         if let (Mode::Elastic { gate, .. }, Some(load)) = (self.mode, line.load) {
-            self.gate = self.gate.heard(&gate, load, now);
+            self.gate = self.gate.observe(&gate, load, now);
         }
         let Self { limiter, runtime, url, .. } = self;
         let op = self.ids.entry(line.key.clone()).or_default().op(&line.ask);

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 
 use sluicegate_config::quota::explain;
 use sluicegate_core::account::{Account, Moment};
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::limit::State;
 use sluicegate_core::mode::{EnforcedLimit, Gate, Mode};
 use sluicegate_core::op::{Op, OpKind};
@@ -70,7 +70,7 @@ impl Trial {
     pub fn run(&mut self, line: &Line) -> Result<Printed, String> {
         let now = line.at;
         if let (Mode::Elastic { gate, .. }, Some(load)) = (self.mode, line.load) {
-            self.gate = self.gate.heard(&gate, load, now);
+            self.gate = self.gate.observe(&gate, load, now);
         }
         if let Ask::SetLimit { limits, keep } = &line.ask {
             self.set_limits(limits.clone(), *keep, now)?;
@@ -123,7 +123,7 @@ impl Trial {
     fn set_limits(
         &mut self,
         limits: Vec<LimitConfig>,
-        keep: Keep,
+        keep: CarryOver,
         now: Timestamp,
     ) -> Result<(), String> {
         let old = steps(&self.limits, self.mode, now)?;

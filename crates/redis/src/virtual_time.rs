@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use sluicegate_core::account::{Answer, Moment};
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::quota::QuotaError;
@@ -84,7 +84,7 @@ impl VirtualLimiter {
             Op::Hit { cost, holder } => (ScriptOp::Hit, cost, holder),
             Op::Charge { cost } => (ScriptOp::Charge, cost, None),
             Op::Refund { cost } => (ScriptOp::Refund, cost, None),
-            _ => return self.decide_optimistically(key, op, moment, Keep::Used).await,
+            _ => return self.decide_optimistically(key, op, moment, CarryOver::Used).await,
         };
         let rule = self.rule(moment.now).await?;
         let key_there = self.key(key, &rule);
@@ -98,7 +98,7 @@ impl VirtualLimiter {
         let ask = ScriptRequest { parts: vec![part], op: short, holder, count: 1 };
         // Who refuses says why.
         if ask.refuses(&ask.parts[0]) {
-            return self.decide_optimistically(key, op, moment, Keep::Used).await;
+            return self.decide_optimistically(key, op, moment, CarryOver::Used).await;
         }
         let asks = [ask];
         let reply = self.link.call(&script::encode(&asks, Some(moment.now))).await?;
@@ -108,7 +108,7 @@ impl VirtualLimiter {
                 let verdict = each.into_iter().next().and_then(first_verdict);
                 verdict.map(Answer::from).ok_or_else(|| other(&"no answer"))
             }
-            _ => self.decide_optimistically(key, op, moment, Keep::Used).await,
+            _ => self.decide_optimistically(key, op, moment, CarryOver::Used).await,
         }
     }
 
@@ -119,7 +119,7 @@ impl VirtualLimiter {
     pub async fn set_limits(
         &mut self,
         limits: Vec<LimitConfig>,
-        keep: Keep,
+        keep: CarryOver,
         now: Timestamp,
     ) -> Result<(), VirtualError> {
         let rule = Rule::new(limits, self.rule.mode).map_err(VirtualError::Quota)?;
@@ -161,7 +161,7 @@ impl VirtualLimiter {
         key: &[u8],
         op: Op,
         moment: Moment,
-        keep: Keep,
+        keep: CarryOver,
     ) -> Result<Answer, VirtualError> {
         let rule = self.rule(moment.now).await?;
         let key = self.key(key, &rule);

@@ -113,7 +113,7 @@ pub mod tower;
 pub use sluicegate_config as config;
 pub use sluicegate_core::account::Answer;
 pub use sluicegate_core::algorithm::concurrency::Holder;
-pub use sluicegate_core::change::Keep;
+pub use sluicegate_core::change::CarryOver;
 pub use sluicegate_core::mode::{GateLevels, Mode};
 pub use sluicegate_core::op::{Op, OpKind, Refusal};
 pub use sluicegate_core::time::{Span, Timestamp};

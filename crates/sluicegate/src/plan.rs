@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::mode::{EnforcedLimit, Mode};
-use sluicegate_core::packed::WholeBucket;
+use sluicegate_core::packed::IntegerBucket;
 use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::limit::{LimitConfig, names};
@@ -46,7 +46,7 @@ pub struct ResolvedRule {
     /// The largest cost whose hit goes the short way; 0 if none does.
     short_cost_max: u64,
     /// The one limit, if it is the simplest of all: the most common case has a way of its own.
-    pub(crate) bucket: Option<WholeBucket>,
+    pub(crate) bucket: Option<IntegerBucket>,
     from: Timestamp,
     until: Timestamp,
 }
@@ -139,8 +139,8 @@ pub(crate) fn check_count(limits: usize) -> Result<(), QuotaError> {
     if (1..=LIMITS_MAX).contains(&limits) {
         return Ok(());
     }
-    let (what, given, most) = ("the number of limits", limits as u64, LIMITS_MAX as u64);
-    Err(QuotaError::OutOfRange { what, given, least: 1, most })
+    let (what, given, max) = ("the number of limits", limits as u64, LIMITS_MAX as u64);
+    Err(QuotaError::OutOfRange { what, given, min: 1, max })
 }
 
 /// A number that no other rule of this process has.
@@ -167,10 +167,10 @@ impl ResolvedRule {
                 EnforcedLimit::new(stands, rule.mode).map(|step| step.of_rule(rule.number)),
             );
         }
-        let short = steps.iter().map(|step| step.plain_cost_max().unwrap_or(0)).min();
+        let short = steps.iter().map(|step| step.fast_cost_max().unwrap_or(0)).min();
         let short_cost_max = short.unwrap_or(0);
         let bucket = match steps.as_slice() {
-            [only] => only.whole_bucket(),
+            [only] => only.integer_bucket(),
             _ => None,
         };
         Self { rule, steps: steps.into(), short_cost_max, bucket, from, until }

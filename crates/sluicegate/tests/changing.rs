@@ -7,7 +7,7 @@ mod support;
 
 use sluicegate::clock::ManualClock;
 use sluicegate::limit::{Concurrency, FixedWindow, IntoLimit, LeakyBucket, TokenBucket};
-use sluicegate::{GateLevels, Keep, Limiter, Memory, Mode};
+use sluicegate::{CarryOver, GateLevels, Limiter, Memory, Mode};
 use support::{DAY, MICRO, Polled, SECOND, every_turn, limiter, limiter_in, until_they_sleep};
 
 fn left(limiter: &Limiter, key: &str) -> i64 {
@@ -24,7 +24,7 @@ fn a_booked_turn_stays_where_it_is() {
     let ask = limiter.of("alice");
     let mut waiting = Polled::new(ask.acquire());
     assert!(waiting.waits());
-    limiter.set_limits([TokenBucket::per_second(100).burst(1)], Keep::Used).unwrap();
+    limiter.set_limits([TokenBucket::per_second(100).burst(1)], CarryOver::Used).unwrap();
     clock.advance(SECOND - MICRO);
     assert!(!waiting.is_woken() && waiting.waits(), "its turn was promised for a second later");
     clock.advance(MICRO);
@@ -37,7 +37,7 @@ fn a_booking_is_given_up_under_the_new_limit() {
     let limiter = limiter(LeakyBucket::per_second(1).queue(9), &clock);
     limiter.hit("alice");
     let booking = limiter.of("alice").cost(3).book().unwrap();
-    limiter.set_limits([LeakyBucket::per_second(1).queue(4)], Keep::Used).unwrap();
+    limiter.set_limits([LeakyBucket::per_second(1).queue(4)], CarryOver::Used).unwrap();
     assert_eq!(left(&limiter, "alice"), 1, "four of five are taken");
     drop(booking);
     assert_eq!(left(&limiter, "alice"), 4);
@@ -49,7 +49,7 @@ fn what_was_booked_of_another_algorithm_is_not_given_to_the_new_one() {
     let limiter = limiter(LeakyBucket::per_second(1).queue(9), &clock);
     limiter.hit("alice");
     let booking = limiter.of("alice").cost(3).book().unwrap();
-    limiter.set_limits([FixedWindow::per_hour(5)], Keep::Used).unwrap();
+    limiter.set_limits([FixedWindow::per_hour(5)], CarryOver::Used).unwrap();
     limiter.of("alice").cost(4).hit();
     drop(booking);
     assert_eq!(left(&limiter, "alice"), 1);
@@ -63,7 +63,7 @@ fn a_reservation_is_settled_under_the_new_limit() {
     let limiter = limiter(FixedWindow::per_day(10), &clock);
     let dropped = limiter.of("alice").cost(4).reserve().unwrap();
     let committed = limiter.of("alice").cost(4).reserve().unwrap();
-    limiter.set_limits([FixedWindow::per_day(20)], Keep::Used).unwrap();
+    limiter.set_limits([FixedWindow::per_day(20)], CarryOver::Used).unwrap();
     assert_eq!(left(&limiter, "alice"), 12);
     drop(dropped);
     assert_eq!(left(&limiter, "alice"), 16);
@@ -81,9 +81,9 @@ fn a_reservation_follows_the_name_of_its_limit() {
         .unwrap();
     let reservation = limiter.of("alice").cost(4).reserve().unwrap();
     let turned = [FixedWindow::per_hour(5).named("hour"), FixedWindow::per_day(10).named("day")];
-    limiter.set_limits(turned, Keep::Used).unwrap();
+    limiter.set_limits(turned, CarryOver::Used).unwrap();
     assert_eq!(left(&limiter, "alice"), 1);
-    limiter.set_limits([FixedWindow::per_day(10).named("day")], Keep::Used).unwrap();
+    limiter.set_limits([FixedWindow::per_day(10).named("day")], CarryOver::Used).unwrap();
     assert_eq!(left(&limiter, "alice"), 6);
     drop(reservation);
     assert_eq!(left(&limiter, "alice"), 10);
@@ -96,7 +96,9 @@ fn what_is_pending_over_many_changes_leaves_nothing_behind() {
     let mut pending = Vec::new();
     for round in 0..3 {
         for limit in every_turn() {
-            let keep = [Keep::Used, Keep::Remaining, Keep::Proportion, Keep::Nothing][round];
+            let keep =
+                [CarryOver::Used, CarryOver::Remaining, CarryOver::Proportion, CarryOver::Nothing]
+                    [round];
             pending.extend(limiter.of("alice").reserve_for(100 * SECOND));
             let booking = limiter.of("alice").within(10 * SECOND).book();
             limiter.set_limits([limit], keep).unwrap();
@@ -124,7 +126,7 @@ fn who_is_in_flight_stays_in_flight() {
     let clock = ManualClock::new();
     let limiter = limiter(Concurrency::at_most(3).lease(10 * SECOND), &clock);
     let mut held: Vec<_> = (0..3).map(|_| limiter.of("alice").permit().unwrap()).collect();
-    limiter.set_limits([Concurrency::at_most(2).lease(10 * SECOND)], Keep::Used).unwrap();
+    limiter.set_limits([Concurrency::at_most(2).lease(10 * SECOND)], CarryOver::Used).unwrap();
     assert_eq!(left(&limiter, "alice"), -1);
     assert!(held.iter().all(|permit| permit.renew().is_ok()));
     held.pop();
@@ -138,7 +140,7 @@ fn a_permit_whose_limit_is_gone_frees_nothing() {
     let clock = ManualClock::new();
     let limiter = limiter(Concurrency::at_most(1), &clock);
     let old = limiter.of("alice").permit().unwrap();
-    limiter.set_limits([Concurrency::at_most(1)], Keep::Nothing).unwrap();
+    limiter.set_limits([Concurrency::at_most(1)], CarryOver::Nothing).unwrap();
     let new = limiter.of("alice").permit().unwrap();
     assert!(old.renew().is_err());
     drop(old);
@@ -179,7 +181,7 @@ fn who_waits_for_a_slot_is_woken_when_there_are_more() {
     let ask = limiter.of("alice");
     let (mut one, mut two) = (Polled::new(ask.permit_async()), Polled::new(ask.permit_async()));
     assert!(one.waits() && two.waits());
-    limiter.set_limits([Concurrency::at_most(3)], Keep::Used).unwrap();
+    limiter.set_limits([Concurrency::at_most(3)], CarryOver::Used).unwrap();
     assert!(one.is_woken() && two.is_woken());
     let _both = (one.done().unwrap(), two.done().unwrap());
 }
@@ -204,8 +206,8 @@ fn limits_that_cannot_be_change_nothing() {
     let limiter = limiter(FixedWindow::per_day(10), &clock);
     limiter.of("alice").cost(4).hit();
     let policies = limiter.policies();
-    assert!(limiter.set_limits([FixedWindow::per_day(0)], Keep::Used).is_err());
-    assert!(limiter.set_limits(Vec::<FixedWindow>::new(), Keep::Used).is_err());
+    assert!(limiter.set_limits([FixedWindow::per_day(0)], CarryOver::Used).is_err());
+    assert!(limiter.set_limits(Vec::<FixedWindow>::new(), CarryOver::Used).is_err());
     assert_eq!(limiter.policies(), policies);
     assert_eq!(left(&limiter, "alice"), 6);
 }
@@ -222,7 +224,7 @@ fn those_who_block_are_not_disturbed_by_a_change() {
         });
         until_they_sleep(&clock, 1);
         for count in 1..20 {
-            limiter.set_limits([TokenBucket::per_second(count).burst(1)], Keep::Used).unwrap();
+            limiter.set_limits([TokenBucket::per_second(count).burst(1)], CarryOver::Used).unwrap();
         }
         let turn = limiter.now().after(sluicegate::Span::from_secs(1));
         clock.advance(SECOND);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use engine_support::{ask, check, rules};
 use sluicegate::clock::ManualClock;
 use sluicegate::limit::FixedWindow;
-use sluicegate::{Engine, Keep, Limiter, Memory};
+use sluicegate::{CarryOver, Engine, Limiter, Memory};
 
 const MOST: u64 = 4_000;
 
@@ -96,7 +96,7 @@ fn nobody_waits_in_a_circle_and_nothing_is_lost() {
             while goes_on() {
                 engine.set_load(500);
                 engine.sweep();
-                beside.set_limits([FixedWindow::per_day(2_000)], Keep::Used).unwrap();
+                beside.set_limits([FixedWindow::per_day(2_000)], CarryOver::Used).unwrap();
                 beside.hit("somebody");
             }
         });

@@ -120,7 +120,7 @@ fn a_restored_store_gives_the_same_answers() {
                 1 => Op::Reset,
                 _ => Op::Acquire {
                     cost: 1 + round % 3,
-                    patience: sluicegate::Span::MAX,
+                    max_wait: sluicegate::Span::MAX,
                     holder: None,
                 },
             };

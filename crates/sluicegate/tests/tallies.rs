@@ -16,7 +16,9 @@ use sluicegate::limit::{
     Concurrency, Cycle, FixedWindow, IntoLimit, LeakyBucket, SlidingLog, SlidingWindow,
     SmoothBursty, TokenBucket, Unlimited,
 };
-use sluicegate::{Answer, Holder, Keep, Limiter, Mode, Op, Refusal, Span, Timestamp, Together};
+use sluicegate::{
+    Answer, CarryOver, Holder, Limiter, Mode, Op, Refusal, Span, Timestamp, Together,
+};
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::limit::Limit;
@@ -130,7 +132,7 @@ proptest! {
         start in prop_oneof![0..20_000_000u64, 1_790_000_000_000_000..1_800_000_000_000_000u64],
         turns in prop::collection::vec((on(), 0..3usize, op()), 1..60),
         changed in 0..60usize,
-        keep in prop::sample::select(vec![Keep::Used, Keep::Remaining, Keep::Proportion, Keep::Nothing]),
+        keep in prop::sample::select(vec![CarryOver::Used, CarryOver::Remaining, CarryOver::Proportion, CarryOver::Nothing]),
     ) {
         let (Some(_), Some(_)) =
             (steps(&old, mode, Timestamp::EPOCH), steps(&new, mode, Timestamp::EPOCH)) else {

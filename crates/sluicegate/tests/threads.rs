@@ -14,7 +14,7 @@ use sluicegate::limit::{
     Concurrency, Cycle, FixedWindow, IntoLimit, LeakyBucket, Refill, SlidingLog, SlidingWindow,
     SmoothBursty, TokenBucket, WarmUp,
 };
-use sluicegate::{Keep, Limiter, Memory, Op, Overflow, Together};
+use sluicegate::{CarryOver, Limiter, Memory, Op, Overflow, Together};
 
 const THREADS: u64 = 8;
 
@@ -189,7 +189,7 @@ fn a_limit_that_changes_all_the_time_lets_no_more_through_than_the_highest() {
         scope.spawn(|| {
             for turn in 0.. {
                 let most = if turn % 2 == 0 { 1_000 } else { 500 };
-                limiter.set_limits([FixedWindow::per_day(most)], Keep::Used).unwrap();
+                limiter.set_limits([FixedWindow::per_day(most)], CarryOver::Used).unwrap();
                 if turn >= 20 && over.load(Ordering::Relaxed) {
                     break;
                 }
@@ -200,7 +200,7 @@ fn a_limit_that_changes_all_the_time_lets_no_more_through_than_the_highest() {
         passed
     });
     assert!(passed <= 1_000);
-    limiter.set_limits([FixedWindow::per_day(1_000)], Keep::Used).unwrap();
+    limiter.set_limits([FixedWindow::per_day(1_000)], CarryOver::Used).unwrap();
     let rest = count(2_000, |_| limiter.hit("hot").is_allowed());
     assert_eq!(passed + rest, 1_000, "what was used stays used, to the last unit");
 }
@@ -227,7 +227,7 @@ fn limits_that_change_their_number_and_kind_keep_what_is_named() {
                     ],
                     _ => vec![daily()],
                 };
-                limiter.set_limits(limits, Keep::Used).unwrap();
+                limiter.set_limits(limits, CarryOver::Used).unwrap();
                 if turn >= 20 && over.load(Ordering::Relaxed) {
                     break;
                 }
@@ -243,7 +243,7 @@ fn limits_that_change_their_number_and_kind_keep_what_is_named() {
         over.store(true, Ordering::Relaxed);
         passed
     });
-    limiter.set_limits([daily()], Keep::Used).unwrap();
+    limiter.set_limits([daily()], CarryOver::Used).unwrap();
     let rest = count(3_000, |_| limiter.hit("hot").is_allowed());
     assert_eq!(passed + rest, 2_000);
 }

@@ -133,7 +133,7 @@ fn what_is_booked_and_reserved_together_is_settled_together() {
     let request = Together::new().and(&queue, "alice").and(&window, "alice");
     queue.hit("alice");
     let holder = Some(Holder(1));
-    let op = Op::Acquire { cost: 1, patience: Span::from_secs(9), holder };
+    let op = Op::Acquire { cost: 1, max_wait: Span::from_secs(9), holder };
     let wait = Span::from_secs(1);
     assert_eq!(request.ask(op).unwrap().verdict.outcome, Outcome::Allow { wait });
     assert_eq!(left(&window, "alice"), 9);

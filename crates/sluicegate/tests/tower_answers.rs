@@ -201,7 +201,7 @@ fn a_live_change_is_told_from_the_next_request_on() {
     let (_, service) = Upstream::behind(&layer);
     assert_eq!(statuses(&service, "alice", 2), [200, 429]);
     let changed = [FixedWindow::per_hour(3).named("old"), FixedWindow::per_day(9).named("new")];
-    limiter.set_limits(changed, sluicegate::Keep::Used).unwrap();
+    limiter.set_limits(changed, sluicegate::CarryOver::Used).unwrap();
     let response = ask(&service, from("alice"));
     assert_eq!(response.headers()["ratelimit"], r#""old";r=1;t=3600"#);
     assert_eq!(response.headers()["ratelimit-policy"], r#""old";q=3;w=3600, "new";q=9;w=86400"#);

@@ -167,7 +167,7 @@ fn guards_give_back_exactly_what_the_core_says() {
                         let patience = Duration::from_secs(dice.below(5));
                         let ask = guards.of("alice").cost(cost).within(patience);
                         let patience = Span::from_micros(patience.as_micros() as u64);
-                        let op = Op::Acquire { cost, patience, holder: Some(holder) };
+                        let op = Op::Acquire { cost, max_wait: patience, holder: Some(holder) };
                         let said = ops.of("alice").ask(op).unwrap().verdict;
                         match ask.book() {
                             Ok(booking) => {

@@ -1,6 +1,6 @@
 //! Other limits while everybody goes on.
 //!
-//! Alice has used 8 of her 10 requests a day when the limit is changed. What she keeps is told by `Keep`: what she used stays used,
+//! Alice has used 8 of her 10 requests a day when the limit is changed. What she keeps is told by `CarryOver`: what she used stays used,
 //! or what she had left stays left, or the same share, or nothing at all. A limit that cannot be changes nothing.
 //!
 //! Time stands still here, so that the numbers are the same whenever it is run.
@@ -11,22 +11,22 @@
 
 use sluicegate::clock::ManualClock;
 use sluicegate::limit::FixedWindow;
-use sluicegate::{Keep, LimitError, Limiter};
+use sluicegate::{CarryOver, LimitError, Limiter};
 
 fn main() -> Result<(), LimitError> {
-    for keep in [Keep::Used, Keep::Remaining, Keep::Proportion, Keep::Nothing] {
+    for keep in [CarryOver::Used, CarryOver::Remaining, CarryOver::Proportion, CarryOver::Nothing] {
         let limiter = ten_a_day_of_which_eight_are_used()?;
         limiter.set_limits([FixedWindow::per_day(20)], keep)?;
         println!("10 become 20, keep {keep:?}: {} left", left(&limiter));
     }
 
     let limiter = ten_a_day_of_which_eight_are_used()?;
-    limiter.set_limits([FixedWindow::per_day(5)], Keep::Used)?;
+    limiter.set_limits([FixedWindow::per_day(5)], CarryOver::Used)?;
     println!("10 become 5, keep Used: {} left", left(&limiter));
     println!("alice may go: {}", limiter.hit("alice").is_allowed());
     println!("bob may go: {}", limiter.hit("bob").is_allowed());
 
-    if let Err(error) = limiter.set_limits([FixedWindow::per_day(0)], Keep::Used) {
+    if let Err(error) = limiter.set_limits([FixedWindow::per_day(0)], CarryOver::Used) {
         println!("0 a day: {error}");
     }
     println!("still: {} left", left(&limiter));

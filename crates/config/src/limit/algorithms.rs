@@ -197,8 +197,8 @@ fn leaky_bucket(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, 
     let bucket = LeakyBucket::new(pace.rate, queue).map_err(|error| {
         // Core counts the one being served too.
         let error = match error {
-            QuotaError::TooMuch { what, most, .. } => {
-                QuotaError::TooMuch { what, amount: queue, most: most.saturating_sub(1) }
+            QuotaError::TooMuch { what, max, .. } => {
+                QuotaError::TooMuch { what, amount: queue, max: max.saturating_sub(1) }
             }
             other => other,
         };

@@ -1,12 +1,12 @@
-//! An account as bytes: its cells, then what it has pending.
+//! An account as bytes: its states, then what it has pending.
 
 use super::Account;
-use super::holds::{HOLDS_MAX, Hold, Holds, Kind, Receipt};
-use super::step_state::Cell;
+use super::holds::{HOLDS_MAX, Hold, HoldKind, Holds, Receipt};
+use super::step_state::StepState;
 use crate::algorithm::Ticket;
 use crate::algorithm::concurrency::Holder;
 use crate::codec::{
-    Written, byte, each_once, read_all, read_number, with_kind, write_all, write_number,
+    Encode, all_distinct, byte, decode_list, encode_list, encode_variant, read_varint, write_varint,
 };
 use crate::limit::State;
 use crate::time::{Span, Timestamp};
@@ -16,8 +16,8 @@ use crate::time::{Span, Timestamp};
 impl Account {
     /// Appends this account to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
-        write_all(&self.cells, out);
-        write_all(self.holds.all(), out);
+        encode_list(&self.states, out);
+        encode_list(self.holds.all(), out);
     }
 
     /// The account at the front of `bytes`, which is taken away from them; `None` if there is none.
@@ -35,21 +35,21 @@ impl Account {
     /// ```
     #[must_use]
     pub fn read(bytes: &mut &[u8]) -> Option<Self> {
-        let cells = read_all(bytes, u64::MAX)?;
-        Some(Self { cells, holds: read_holds(bytes)?, ..Self::default() })
+        let states = decode_list(bytes, u64::MAX)?;
+        Some(Self { states, holds: read_holds(bytes)?, ..Self::default() })
     }
 
     /// What is pending, as bytes; nothing where nothing is.
-    pub(crate) fn holds_as_bytes(&self) -> Vec<u8> {
+    pub(crate) fn encoded_holds(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.holds.is_empty() {
-            write_all(self.holds.all(), &mut out);
+            encode_list(self.holds.all(), &mut out);
         }
         out
     }
 
-    /// The same account with this pending; `None` if the bytes are not what [`Account::holds_as_bytes`] gives.
-    pub(crate) fn with_holds_of(self, mut bytes: &[u8]) -> Option<Self> {
+    /// The same account with this pending; `None` if the bytes are not what [`Account::encoded_holds`] gives.
+    pub(crate) fn with_encoded_holds(self, mut bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() {
             return Some(self);
         }
@@ -59,87 +59,83 @@ impl Account {
 }
 
 fn read_holds(bytes: &mut &[u8]) -> Option<Holds> {
-    let holds: Vec<Hold> = read_all(bytes, HOLDS_MAX as u64)?;
-    each_once(holds.iter().map(|hold| hold.holder))?;
-    Some(Holds::of(holds))
+    let holds: Vec<Hold> = decode_list(bytes, HOLDS_MAX as u64)?;
+    all_distinct(holds.iter().map(|hold| hold.holder))?;
+    Some(Holds::new(holds))
 }
 
-impl Written for Cell {
-    fn write_to(&self, out: &mut Vec<u8>) {
+impl Encode for StepState {
+    fn encode(&self, out: &mut Vec<u8>) {
         self.plain.write(out);
         self.boost.write(out);
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
         Some(Self { plain: State::read(bytes)?, boost: State::read(bytes)? })
     }
 }
 
-// === impl Written for what is pending ===
+// === impl Encode for what is pending ===
 
-impl Written for Hold {
-    fn write_to(&self, out: &mut Vec<u8>) {
-        write_number(out, self.holder.0);
-        self.kind.write_to(out);
-        write_number(out, self.cost);
-        write_all(&self.receipts, out);
+impl Encode for Hold {
+    fn encode(&self, out: &mut Vec<u8>) {
+        write_varint(out, self.holder.0);
+        self.kind.encode(out);
+        write_varint(out, self.cost);
+        encode_list(&self.receipts, out);
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
         Some(Self {
-            holder: Holder(read_number(bytes)?),
-            kind: Kind::read_from(bytes)?,
-            cost: read_number(bytes)?,
-            receipts: read_all(bytes, u64::MAX)?,
+            holder: Holder(read_varint(bytes)?),
+            kind: HoldKind::decode(bytes)?,
+            cost: read_varint(bytes)?,
+            receipts: decode_list(bytes, u64::MAX)?,
         })
     }
 }
 
-impl Written for Kind {
-    fn write_to(&self, out: &mut Vec<u8>) {
+impl Encode for HoldKind {
+    fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Booking { made, turn } => {
-                with_kind(0, made, out);
-                turn.write_to(out);
+                encode_variant(0, made, out);
+                turn.encode(out);
             }
             Self::Reservation { deadline, ttl } => {
-                with_kind(1, deadline, out);
-                ttl.write_to(out);
+                encode_variant(1, deadline, out);
+                ttl.encode(out);
             }
-            Self::Expired { deadline } => with_kind(2, deadline, out),
+            Self::Expired { deadline } => encode_variant(2, deadline, out),
         }
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
         Some(match byte(bytes)? {
-            0 => Self::Booking {
-                made: Timestamp::read_from(bytes)?,
-                turn: Timestamp::read_from(bytes)?,
-            },
-            1 => Self::Reservation {
-                deadline: Timestamp::read_from(bytes)?,
-                ttl: Span::read_from(bytes)?,
-            },
-            2 => Self::Expired { deadline: Timestamp::read_from(bytes)? },
+            0 => Self::Booking { made: Timestamp::decode(bytes)?, turn: Timestamp::decode(bytes)? },
+            1 => {
+                Self::Reservation { deadline: Timestamp::decode(bytes)?, ttl: Span::decode(bytes)? }
+            }
+            2 => Self::Expired { deadline: Timestamp::decode(bytes)? },
             _ => return None,
         })
     }
 }
 
-impl Written for Receipt {
+impl Encode for Receipt {
     /// Which tickets there are, and then these.
-    fn write_to(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.plain.is_some()) | u8::from(self.boost.is_some()) << 1);
         for ticket in [self.plain, self.boost].iter().flatten() {
-            ticket.write_to(out);
+            ticket.encode(out);
         }
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
         let which = byte(bytes).filter(|which| *which <= 3)?;
         let mut ticket = |bit: u8| match which & bit {
             0 => Some(None),
-            _ => Ticket::read_from(bytes).map(Some),
+            _ => Ticket::decode(bytes).map(Some),
         };
         Some(Self { plain: ticket(1)?, boost: ticket(2)? })
     }

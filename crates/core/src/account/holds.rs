@@ -1,6 +1,6 @@
 //! What one identity has pending: bookings that can be cancelled, reservations to be settled.
 
-use super::step_state::Cell;
+use super::step_state::StepState;
 use crate::algorithm::concurrency::Holder;
 use crate::algorithm::{FORGET_AFTER, Ticket, clock_slack};
 use crate::limit::State;
@@ -21,14 +21,14 @@ pub(super) struct Holds {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hold {
     pub(super) holder: Holder,
-    pub(super) kind: Kind,
+    pub(super) kind: HoldKind,
     pub(super) cost: u64,
     /// One for each step of the plan.
     pub(super) receipts: Vec<Receipt>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum HoldKind {
     /// An acquire: can be cancelled until its turn comes, which is that of all identities of its request.
     Booking { made: Timestamp, turn: Timestamp },
     /// A reservation: cancelled by itself at its deadline.
@@ -48,7 +48,7 @@ pub(super) struct Receipt {
 
 impl Holds {
     /// These, each under another id.
-    pub(super) const fn of(all: Vec<Hold>) -> Self {
+    pub(super) const fn new(all: Vec<Hold>) -> Self {
         Self { all }
     }
 
@@ -61,7 +61,7 @@ impl Holds {
     }
 
     /// Whether another hold may be added under this id.
-    pub(super) fn may_add(&self, holder: Holder, now: Timestamp) -> Result<(), Refusal> {
+    pub(super) fn check_add(&self, holder: Holder, now: Timestamp) -> Result<(), Refusal> {
         let pending = |hold: &Hold| hold.is_pending(now);
         if self.all.iter().any(|hold| hold.holder == holder && pending(hold)) {
             return Err(Refusal::HolderInUse);
@@ -69,19 +69,19 @@ impl Holds {
         if self.all.len() >= HOLDS_MAX
             && self.all.iter().filter(|h| pending(h)).count() >= HOLDS_MAX
         {
-            return Err(Refusal::TooManyHolds { most: HOLDS_MAX });
+            return Err(Refusal::TooManyHolds { max: HOLDS_MAX });
         }
         Ok(())
     }
 
-    pub(super) fn knows(&self, holder: Holder, now: Timestamp) -> bool {
+    pub(super) fn contains(&self, holder: Holder, now: Timestamp) -> bool {
         self.find(holder, now).is_some()
     }
 
-    pub(super) fn may_commit(&self, holder: Holder, now: Timestamp) -> Result<(), Refusal> {
+    pub(super) fn check_commit(&self, holder: Holder, now: Timestamp) -> Result<(), Refusal> {
         match self.find(holder, now) {
             None => Err(Refusal::UnknownHolder),
-            Some(Hold { kind: Kind::Booking { .. }, .. }) => Err(Refusal::NotReserved),
+            Some(Hold { kind: HoldKind::Booking { .. }, .. }) => Err(Refusal::NotReserved),
             Some(_) => Ok(()),
         }
     }
@@ -109,27 +109,27 @@ impl Holds {
             hold.receipts.fill(Receipt::default());
             match &mut hold.kind {
                 // Nothing is left whose turn could come.
-                Kind::Booking { made, turn } => *turn = *made,
-                kind @ Kind::Reservation { .. } => *kind = Kind::Expired { deadline: now },
-                Kind::Expired { .. } => {}
+                HoldKind::Booking { made, turn } => *turn = *made,
+                kind @ HoldKind::Reservation { .. } => *kind = HoldKind::Expired { deadline: now },
+                HoldKind::Expired { .. } => {}
             }
         }
     }
 
     /// Takes out what is held under an id, with the place from which on later ones stand.
     pub(super) fn take(&mut self, holder: Holder) -> Option<(usize, Hold)> {
-        let place = self.all.iter().position(|hold| hold.holder == holder)?;
-        Some((place, self.all.remove(place)))
+        let index = self.all.iter().position(|hold| hold.holder == holder)?;
+        Some((index, self.all.remove(index)))
     }
 
-    /// Reservations from `place` on were charged on top of something that `step` has now got back.
-    pub(super) fn follow_give_back(
+    /// Adjusts the reservations made after `from`: something charged to `step` before them was refunded.
+    pub(super) fn shift_tickets(
         &mut self,
-        place: usize,
+        from: usize,
         (index, step): (usize, &EnforcedLimit),
-        (before, after): (&Cell, &Cell),
+        (before, after): (&StepState, &StepState),
     ) {
-        let later = self.all.iter_mut().skip(place).filter(|hold| hold.deadline().is_some());
+        let later = self.all.iter_mut().skip(from).filter(|hold| hold.deadline().is_some());
         for receipt in later.filter_map(|hold| hold.receipts.get_mut(index)) {
             if let Some(ticket) = &mut receipt.plain {
                 step.limit.follow(ticket, &before.plain, &after.plain);
@@ -148,13 +148,13 @@ impl Holds {
         }
         let due = |hold: &Hold| hold.deadline().filter(|deadline| *deadline <= now);
         let all = self.all.iter().enumerate();
-        let (place, deadline) = all
-            .filter_map(|(place, hold)| due(hold).map(|deadline| (place, deadline)))
+        let (index, deadline) = all
+            .filter_map(|(index, hold)| due(hold).map(|deadline| (index, deadline)))
             .min_by_key(|(_, deadline)| *deadline)?;
-        let hold = self.all.get_mut(place)?;
+        let hold = self.all.get_mut(index)?;
         let expired = hold.clone();
-        hold.kind = Kind::Expired { deadline };
-        Some((place, expired, deadline))
+        hold.kind = HoldKind::Expired { deadline };
+        Some((index, expired, deadline))
     }
 
     /// When the last reservation runs out, if there is one.
@@ -163,9 +163,9 @@ impl Holds {
     }
 
     /// When the last reservation runs out that this step of the plan was charged for, and for what.
-    pub(super) fn last_to_run_out(&self, place: usize) -> Option<(Timestamp, Receipt)> {
+    pub(super) fn last_expiring(&self, index: usize) -> Option<(Timestamp, Receipt)> {
         let charged = |hold: &Hold| {
-            let receipt = hold.receipts.get(place).filter(|one| **one != Receipt::default())?;
+            let receipt = hold.receipts.get(index).filter(|one| **one != Receipt::default())?;
             Some((hold.deadline()?, *receipt))
         };
         self.all.iter().filter_map(charged).max_by_key(|(deadline, _)| *deadline)
@@ -173,7 +173,7 @@ impl Holds {
 
     /// From when on something of it changes by itself, and before when its clock must have been set back: in between, all of it
     /// stays as it is. `None` where nothing is pending.
-    pub(super) fn stays(&self) -> Option<(Timestamp, Timestamp)> {
+    pub(super) fn stable_during(&self) -> Option<(Timestamp, Timestamp)> {
         let set_back = self.all.iter().map(Hold::set_back_before).max()?;
         let changes = self.all.iter().map(|hold| hold.deadline().unwrap_or(hold.forgotten_at()));
         Some((set_back, changes.min()?))
@@ -187,11 +187,11 @@ impl Holds {
     /// Follows the steps of a plan to their new places.
     pub(super) fn follow(&mut self, from: &[Option<usize>]) {
         for hold in &mut self.all {
-            let receipt = |place: &Option<usize>| {
-                place.and_then(|place| hold.receipts.get(place).copied()).unwrap_or_default()
+            let receipt = |index: &Option<usize>| {
+                index.and_then(|index| hold.receipts.get(index).copied()).unwrap_or_default()
             };
             hold.receipts = from.iter().map(receipt).collect();
-            if let (None, Kind::Booking { made, turn }) = (hold.slot(), &mut hold.kind) {
+            if let (None, HoldKind::Booking { made, turn }) = (hold.slot(), &mut hold.kind) {
                 *turn = *made;
             }
         }
@@ -203,14 +203,14 @@ impl Holds {
 impl Hold {
     fn deadline(&self) -> Option<Timestamp> {
         match self.kind {
-            Kind::Reservation { deadline, .. } => Some(deadline),
-            Kind::Booking { .. } | Kind::Expired { .. } => None,
+            HoldKind::Reservation { deadline, .. } => Some(deadline),
+            HoldKind::Booking { .. } | HoldKind::Expired { .. } => None,
         }
     }
 
     /// A deadline further ahead than it was ever set belongs to a clock that has been set back.
     fn follow_clock(&mut self, now: Timestamp) {
-        if let Kind::Reservation { deadline, ttl } = &mut self.kind
+        if let HoldKind::Reservation { deadline, ttl } = &mut self.kind
             && *deadline > now.after(*ttl).after(clock_slack(*ttl))
         {
             *deadline = now.after(*ttl);
@@ -220,25 +220,27 @@ impl Hold {
     /// At an earlier time than this the clock has been set back, as [`Hold::follow_clock`] has it.
     fn set_back_before(&self) -> Timestamp {
         match self.kind {
-            Kind::Reservation { deadline, ttl } => deadline.before(ttl).before(clock_slack(ttl)),
-            Kind::Booking { .. } | Kind::Expired { .. } => Timestamp::EPOCH,
+            HoldKind::Reservation { deadline, ttl } => {
+                deadline.before(ttl).before(clock_slack(ttl))
+            }
+            HoldKind::Booking { .. } | HoldKind::Expired { .. } => Timestamp::EPOCH,
         }
     }
 
     /// Whether it still stands for something that may be given back.
     fn is_pending(&self, now: Timestamp) -> bool {
         match self.kind {
-            Kind::Booking { .. } => self.slot().is_some_and(|slot| slot > now),
-            Kind::Reservation { deadline, .. } => deadline > now,
-            Kind::Expired { .. } => false,
+            HoldKind::Booking { .. } => self.slot().is_some_and(|slot| slot > now),
+            HoldKind::Reservation { deadline, .. } => deadline > now,
+            HoldKind::Expired { .. } => false,
         }
     }
 
     /// Whether it is forgotten at `now`, or will be once its own end has been seen to.
     fn is_too_old(&self, now: Timestamp) -> bool {
         match self.kind {
-            Kind::Reservation { deadline, .. } => deadline.after(FORGET_AFTER) <= now,
-            Kind::Booking { .. } | Kind::Expired { .. } => self.is_forgotten(now),
+            HoldKind::Reservation { deadline, .. } => deadline.after(FORGET_AFTER) <= now,
+            HoldKind::Booking { .. } | HoldKind::Expired { .. } => self.is_forgotten(now),
         }
     }
 
@@ -251,8 +253,8 @@ impl Hold {
     /// From when on nobody will ask for it, if nothing happens to it until then.
     fn forgotten_at(&self) -> Timestamp {
         let over = match self.kind {
-            Kind::Booking { turn, .. } => turn,
-            Kind::Reservation { deadline, .. } | Kind::Expired { deadline } => deadline,
+            HoldKind::Booking { turn, .. } => turn,
+            HoldKind::Reservation { deadline, .. } | HoldKind::Expired { deadline } => deadline,
         };
         over.after(FORGET_AFTER)
     }
@@ -276,7 +278,7 @@ impl Receipt {
     }
 
     /// Gives back what was charged beyond `used`; how much came back, if anything was charged.
-    pub(super) fn give_back(
+    pub(super) fn release(
         &self,
         step: &EnforcedLimit,
         (plain, boost): (&mut State, &mut State),
@@ -285,21 +287,21 @@ impl Receipt {
     ) -> Option<u64> {
         let unused = |ticket: &Ticket| ticket.charged().saturating_sub(used);
         if let (Some(limit), Some(ticket)) = (&step.boost, &self.boost) {
-            limit.unspend(boost, ticket, unused(ticket), now);
+            limit.release(boost, ticket, unused(ticket), now);
         }
-        self.plain.map(|ticket| step.limit.unspend(plain, &ticket, unused(&ticket), now))
+        self.plain.map(|ticket| step.limit.release(plain, &ticket, unused(&ticket), now))
     }
 
     /// Gives back a booking.
-    pub(super) fn unbook(
+    pub(super) fn cancel_booking(
         &self,
         step: &EnforcedLimit,
         (plain, boost): (&mut State, &mut State),
         now: Timestamp,
     ) -> Option<u64> {
         if let (Some(limit), Some(ticket)) = (&step.boost, &self.boost) {
-            limit.unbook(boost, ticket, now);
+            limit.cancel_booking(boost, ticket, now);
         }
-        self.plain.map(|ticket| step.limit.unbook(plain, &ticket, now))
+        self.plain.map(|ticket| step.limit.cancel_booking(plain, &ticket, now))
     }
 }

@@ -1,8 +1,8 @@
 //! Buying ahead: see [`crate::lease`].
 
 use super::Account;
-use crate::arithmetic::{EXACT_MAX, cut_amount};
-use crate::lease::{Grant, LeaseCell, LeaseWish, Leased, Leases, TTL_MAX, WEIGHT_MAX};
+use crate::arithmetic::{EXACT_MAX, clamp_amount};
+use crate::lease::{Grant, LeaseDemand, LeaseReply, Leases, NodeLease, TTL_MAX, WEIGHT_MAX};
 use crate::limit::{Limit, State};
 use crate::mode::EnforcedLimit;
 use crate::time::{NOW_MAX, Timestamp};
@@ -28,7 +28,7 @@ impl Account {
     /// ```
     /// use sluicegate_core::account::{Account, Moment};
     /// use sluicegate_core::algorithm::token_bucket::TokenBucket;
-    /// use sluicegate_core::lease::{LeaseWish, Leased};
+    /// use sluicegate_core::lease::{LeaseDemand, LeaseReply};
     /// use sluicegate_core::limit::Limit;
     /// use sluicegate_core::mode::EnforcedLimit;
     /// use sluicegate_core::op::Op;
@@ -39,10 +39,10 @@ impl Account {
     /// let plan = [EnforcedLimit::hard(Limit::TokenBucket(TokenBucket::new(rate, 100).unwrap()))];
     /// let mut account = Account::default();
     /// let ttl = Span::from_secs(10);
-    /// let wish = LeaseWish { node: 7, serial: 1, give: 0, hold: 0, want: 60, ttl };
-    /// let Leased::Granted(grant) = account.lease(&plan, &wish, Timestamp::EPOCH) else { panic!() };
-    /// assert_eq!((grant.granted, grant.left), (50, 50), "half of it");
-    /// let Leased::Granted(retried) = account.lease(&plan, &wish, Timestamp::EPOCH) else { panic!() };
+    /// let wish = LeaseDemand { node: 7, serial: 1, give: 0, hold: 0, want: 60, ttl };
+    /// let LeaseReply::Granted(grant) = account.lease(&plan, &wish, Timestamp::EPOCH) else { panic!() };
+    /// assert_eq!((grant.granted, grant.remaining), (50, 50), "half of it");
+    /// let LeaseReply::Granted(retried) = account.lease(&plan, &wish, Timestamp::EPOCH) else { panic!() };
     /// assert_eq!(retried.granted, 50, "the same call again has the same grant");
     ///
     /// // Five seconds would fill the bucket; but somebody holds half of it.
@@ -50,20 +50,27 @@ impl Account {
     /// let peek = account.apply(&plan, Op::Peek { cost: 1 }, later).unwrap();
     /// assert_eq!(peek.verdict.remaining, Some(50));
     /// ```
-    pub fn lease(&mut self, plan: &[EnforcedLimit], wish: &LeaseWish, now: Timestamp) -> Leased {
+    pub fn lease(
+        &mut self,
+        plan: &[EnforcedLimit],
+        demand: &LeaseDemand,
+        now: Timestamp,
+    ) -> LeaseReply {
         let now = now.min(NOW_MAX);
         if plan.is_empty() || !plan.iter().all(EnforcedLimit::is_leasable) {
-            return Leased::Unfit;
+            return LeaseReply::Unfit;
         }
-        match self.leases.of_node(wish.node, now).copied() {
-            Some(own) if own.serial > wish.serial => return Leased::Stale,
-            Some(own) if own.serial == wish.serial => return self.repeat(plan, own, wish, now),
+        match self.leases.of_node(demand.node, now).copied() {
+            Some(own) if own.serial > demand.serial => return LeaseReply::Stale,
+            Some(own) if own.serial == demand.serial => {
+                return self.repeat(plan, own, demand, now);
+            }
             _ => {}
         }
         self.open(plan, now);
-        let grant = self.hear(plan, wish, now);
+        let grant = self.process_lease(plan, demand, now);
         self.close(plan, now);
-        Leased::Granted(grant)
+        LeaseReply::Granted(grant)
     }
 
     /// The grant of a call that was executed before, for a node that did not get the reply. Nothing
@@ -71,85 +78,95 @@ impl Account {
     fn repeat(
         &self,
         plan: &[EnforcedLimit],
-        own: LeaseCell,
-        wish: &LeaseWish,
+        own: NodeLease,
+        demand: &LeaseDemand,
         now: Timestamp,
-    ) -> Leased {
+    ) -> LeaseReply {
         let mut copy = self.clone();
         copy.open(plan, now);
-        let granted = own.amount.checked_sub(wish.hold);
-        Leased::Granted(Grant {
+        let granted = own.amount.checked_sub(demand.hold);
+        LeaseReply::Granted(Grant {
             granted: granted.unwrap_or(0),
             until: own.until,
             // What was held did not count any more.
-            kept: granted.is_some(),
-            gave_back: false,
-            left: copy.least(plan, |limit, state| limit.available(state, EXACT_MAX, now)),
+            valid: granted.is_some(),
+            returned: false,
+            remaining: copy.min(plan, |limit, state| limit.available(state, EXACT_MAX, now)),
         })
     }
 
-    fn hear(&mut self, plan: &[EnforcedLimit], wish: &LeaseWish, now: Timestamp) -> Grant {
-        let own = self.leases.take(wish.node);
-        let nothing = Grant { granted: 0, until: now, kept: false, gave_back: false, left: 0 };
+    fn process_lease(
+        &mut self,
+        plan: &[EnforcedLimit],
+        demand: &LeaseDemand,
+        now: Timestamp,
+    ) -> Grant {
+        let own = self.leases.take(demand.node);
+        let nothing = Grant { granted: 0, until: now, valid: false, returned: false, remaining: 0 };
         // Who has nothing and wants nothing leaves no trace.
-        if own.is_none() && (wish.want == 0 || self.leases.is_full()) {
+        if own.is_none() && (demand.want == 0 || self.leases.is_full()) {
             return Grant {
-                left: self.least(plan, |limit, state| limit.available(state, EXACT_MAX, now)),
+                remaining: self.min(plan, |limit, state| limit.available(state, EXACT_MAX, now)),
                 ..nothing
             };
         }
         // Who says that it has more than we know of has it from a store that has forgotten it.
-        let said = wish.give.saturating_add(wish.hold);
-        let kept = own.is_some_and(|own| said <= own.amount);
-        let gave_back = kept && wish.give > 0;
-        if gave_back {
-            self.each(plan, |limit, state| limit.put(state, wish.give, now));
+        let decision = demand.give.saturating_add(demand.hold);
+        let valid = own.is_some_and(|own| decision <= own.amount);
+        let returned = valid && demand.give > 0;
+        if returned {
+            self.each(plan, |limit, state| limit.refund(state, demand.give, now));
         }
-        let granted = match self.lease_ends(plan, wish, now) > now {
+        let granted = match self.lease_ends(plan, demand, now) > now {
             true => {
-                let room = self.least(plan, |limit, state| limit.room_to_lease(state, now));
-                self.leases.share(room, wish.want)
+                let room = self.min(plan, |limit, state| limit.leasable(state, now));
+                self.leases.share(room, demand.want)
             }
             false => 0,
         };
         if granted > 0 {
-            self.each(plan, |limit, state| limit.lend(state, granted, now));
+            self.each(plan, |limit, state| limit.charge_lease(state, granted, now));
         }
         // A window that begins with the first hit has begun with this.
-        let until = self.lease_ends(plan, wish, now);
+        let until = self.lease_ends(plan, demand, now);
         if until > now {
-            let hold = if kept { wish.hold } else { 0 };
-            self.leases.put(LeaseCell {
-                node: wish.node,
-                serial: wish.serial,
-                amount: cut_amount(hold.saturating_add(granted)),
-                weight: wish.want.min(WEIGHT_MAX),
+            let hold = if valid { demand.hold } else { 0 };
+            self.leases.insert(NodeLease {
+                node: demand.node,
+                serial: demand.serial,
+                amount: clamp_amount(hold.saturating_add(granted)),
+                weight: demand.want.min(WEIGHT_MAX),
                 until,
             });
         }
-        let left = self.least(plan, |limit, state| limit.available(state, EXACT_MAX, now));
-        Grant { granted, until, kept, gave_back, left }
+        let remaining = self.min(plan, |limit, state| limit.available(state, EXACT_MAX, now));
+        Grant { granted, until, valid, returned, remaining }
     }
 
     /// When what is leased now has to be used.
-    fn lease_ends(&self, plan: &[EnforcedLimit], wish: &LeaseWish, now: Timestamp) -> Timestamp {
-        let states = plan.iter().zip(&self.cells);
-        let ends = states.filter_map(|(step, cell)| step.limit.lease_ends(&cell.plain));
-        ends.fold(now.after(wish.ttl.min(TTL_MAX)), Timestamp::min)
+    fn lease_ends(
+        &self,
+        plan: &[EnforcedLimit],
+        demand: &LeaseDemand,
+        now: Timestamp,
+    ) -> Timestamp {
+        let states = plan.iter().zip(&self.states);
+        let ends = states.filter_map(|(step, state)| step.limit.lease_ends(&state.plain));
+        ends.fold(now.after(demand.ttl.min(TTL_MAX)), Timestamp::min)
     }
 
-    fn least(&self, plan: &[EnforcedLimit], of: impl Fn(&Limit, &State) -> u64) -> u64 {
-        let states = plan.iter().zip(&self.cells);
-        states.map(|(step, cell)| of(&step.limit, &cell.plain)).min().unwrap_or(0)
+    fn min(&self, plan: &[EnforcedLimit], of: impl Fn(&Limit, &State) -> u64) -> u64 {
+        let states = plan.iter().zip(&self.states);
+        states.map(|(step, state)| of(&step.limit, &state.plain)).min().unwrap_or(0)
     }
 
     /// No less is used than nodes hold.
-    pub(super) fn keep_leased(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
+    pub(super) fn enforce_leases(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
         if self.leases.is_empty() {
             return;
         }
         let leases = std::mem::take(&mut self.leases);
-        self.each(plan, |limit, state| limit.keep_leased(state, &leases, now));
+        self.each(plan, |limit, state| limit.enforce_leases(state, &leases, now));
         self.leases = leases;
     }
 
@@ -159,7 +176,7 @@ impl Account {
             return Timestamp::EPOCH;
         }
         let limits = plan.iter().flat_map(|step| [Some(&step.limit), step.boost.as_ref()]);
-        let last = self.leases.cells().last().map(|cell| cell.until).unwrap_or_default();
+        let last = self.leases.nodes().last().map(|lease| lease.until).unwrap_or_default();
         limits.flatten().map(|limit| limit.leased_until(&self.leases)).fold(last, Timestamp::max)
     }
 }

@@ -24,11 +24,11 @@ mod transaction;
 
 pub use holds::HOLDS_MAX;
 use holds::Holds;
-use step_state::{Cell, Want};
-use transaction::Desk;
+use step_state::{Claim, StepState};
+use transaction::Transaction;
 
 use crate::algorithm::concurrency::Holder;
-use crate::change::Keep;
+use crate::change::CarryOver;
 use crate::lease::Leases;
 use crate::limit::{Limit, State};
 use crate::mode::EnforcedLimit;
@@ -59,7 +59,7 @@ use crate::verdict::{Decision, Verdict};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Account {
-    cells: Vec<Cell>,
+    states: Vec<StepState>,
     holds: Holds,
     leases: Leases,
 }
@@ -136,7 +136,7 @@ pub struct Part<'a> {
 /// When a limit of a plan has no meaning for the operation, or its id is not what it needs to be.
 /// Then nothing has changed.
 pub fn apply_to_all(parts: &mut [Part<'_>], op: Op, now: Timestamp) -> Result<Answer, Refusal> {
-    at_desk(parts, op, |desk| desk.apply(op, now))
+    transact(parts, op, |desk| desk.apply(op, now))
 }
 
 /// The same as [`apply_to_all`], and in `each` what every part said, in their order: judged by its own steps alone, so
@@ -181,13 +181,17 @@ pub fn apply_to_each(
     each: &mut Vec<Verdict>,
 ) -> Result<Answer, Refusal> {
     each.clear();
-    at_desk(parts, op, |desk| desk.apply_to_each(op, now, each))
+    transact(parts, op, |desk| desk.apply_to_each(op, now, each))
 }
 
 /// Asks at a desk with these parts, or with copies of them where nothing is to be left behind.
-fn at_desk<R>(parts: &mut [Part<'_>], op: Op, ask: impl FnOnce(&mut Desk<'_, '_>) -> R) -> R {
-    let mut desk = Desk { parts };
-    if op.leaves_no_trace() {
+fn transact<R>(
+    parts: &mut [Part<'_>],
+    op: Op,
+    ask: impl FnOnce(&mut Transaction<'_, '_>) -> R,
+) -> R {
+    let mut desk = Transaction { parts };
+    if op.is_read_only() {
         return desk.with_copies(|part| part.account.clone(), |mut copy| ask(&mut copy));
     }
     ask(&mut desk)
@@ -230,19 +234,19 @@ impl Account {
     ///     EnforcedLimit::new(Limit::FixedWindow(FixedWindow::new(rate, Align::Clock)), Mode::Hard).unwrap()
     /// };
     /// let plan = [window(5, 1), window(100, 60)];
-    /// let said = Account::default().look(&plan, 7, Moment::at(Timestamp::EPOCH));
+    /// let said = Account::default().evaluate(&plan, 7, Moment::at(Timestamp::EPOCH));
     /// assert!(!said[0].outcome.is_allowed() && said[1].outcome.is_allowed());
     /// assert_eq!((said[0].remaining, said[1].remaining), (Some(5), Some(100)));
     /// ```
     #[must_use]
-    pub fn look(&self, plan: &[EnforcedLimit], cost: u64, moment: Moment) -> Vec<Decision> {
+    pub fn evaluate(&self, plan: &[EnforcedLimit], cost: u64, moment: Moment) -> Vec<Decision> {
         let now = moment.now.min(NOW_MAX);
         let mut copy = self.clone();
         copy.open(plan, now);
         let spare_capacity = moment.spare_capacity;
         let part = Part { plan, account: &mut copy, spare_capacity, cost: None };
-        Desk { parts: &mut [part] }
-            .look(Want { cost, patience: None, holder: None, ttl: Span::MAX }, now)
+        Transaction { parts: &mut [part] }
+            .evaluate(Claim { cost, max_wait: None, holder: None, ttl: Span::MAX }, now)
     }
 
     /// Moves to another plan. `from` names, for each new step, the old one it continues, if any.
@@ -251,27 +255,27 @@ impl Account {
         old: &[EnforcedLimit],
         new: &[EnforcedLimit],
         from: &[Option<usize>],
-        keep: Keep,
+        carry: CarryOver,
         now: Timestamp,
     ) {
         let now = now.min(NOW_MAX);
-        self.cells.resize_with(old.len(), Cell::default);
+        self.states.resize_with(old.len(), StepState::default);
         self.expire_reservations(old, now);
         let carry = |(step, from): (&EnforcedLimit, &Option<usize>)| {
-            let found = from.and_then(|i| old.get(i).zip(self.cells.get(i)));
-            let Some((old_step, cell)) = found else {
-                return Cell::default();
+            let found = from.and_then(|i| old.get(i).zip(self.states.get(i)));
+            let Some((old_step, state)) = found else {
+                return StepState::default();
             };
-            let plain = step.limit.carry(&old_step.limit, cell.plain.clone(), keep, now);
+            let plain = step.limit.carry(&old_step.limit, state.plain.clone(), carry, now);
             let boost = match (&step.boost, &old_step.boost) {
-                (Some(new), Some(old)) => new.carry(old, cell.boost.clone(), keep, now),
+                (Some(new), Some(old)) => new.carry(old, state.boost.clone(), carry, now),
                 // Who is in flight is so under both.
                 (Some(_), None) if step.has_slots() => plain.clone(),
                 _ => State::New,
             };
-            Cell { plain, boost }
+            StepState { plain, boost }
         };
-        self.cells = new.iter().zip(from).map(carry).collect();
+        self.states = new.iter().zip(from).map(carry).collect();
         self.holds.follow(from);
     }
 
@@ -288,9 +292,10 @@ impl Account {
         let now = now.min(NOW_MAX);
         self.open(plan, now);
         let mut renewed = 0u64;
-        for (step, cell) in plan.iter().zip(&mut self.cells).filter(|(step, _)| step.has_slots()) {
+        for (step, state) in plan.iter().zip(&mut self.states).filter(|(step, _)| step.has_slots())
+        {
             let both =
-                [(Some(&step.limit), &mut cell.plain), (step.boost.as_ref(), &mut cell.boost)];
+                [(Some(&step.limit), &mut state.plain), (step.boost.as_ref(), &mut state.boost)];
             for (limit, state) in both {
                 let held = matches!(&*state, State::Slots(slots) if slots.holds(holder));
                 if let (Some(limit), true) = (limit, held) {
@@ -321,42 +326,42 @@ impl Account {
     /// The state that a step's limit keeps.
     #[must_use]
     pub fn state(&self, step: usize) -> Option<&State> {
-        self.cells.get(step).map(|cell| &cell.plain)
+        self.states.get(step).map(|state| &state.plain)
     }
 
     /// Whether nothing is kept at all.
     #[must_use]
     pub fn is_new(&self) -> bool {
         let is_bare = self.holds.is_empty() && self.leases.is_empty();
-        is_bare && self.cells.iter().all(|cell| *cell == Cell::default())
+        is_bare && self.states.iter().all(|state| *state == StepState::default())
     }
 
-    /// Makes the cells those of this plan, rolled forward to `now`.
+    /// Makes the states those of this plan, rolled forward to `now`.
     fn open(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
-        self.cells.resize_with(plan.len(), Cell::default);
+        self.states.resize_with(plan.len(), StepState::default);
         self.expire_reservations(plan, now);
-        self.open_cells(plan, now);
-        self.leases.settle(now);
-        self.keep_leased(plan, now);
-        self.leases.bury(now);
+        self.open_states(plan, now);
+        self.leases.clamp_expiry(now);
+        self.enforce_leases(plan, now);
+        self.leases.remove_expired(now);
     }
 
-    fn open_cells(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
-        plan.iter().zip(&mut self.cells).for_each(|(step, cell)| cell.open(step, now));
+    fn open_states(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
+        plan.iter().zip(&mut self.states).for_each(|(step, state)| state.open(step, now));
     }
 
     fn close(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
         // What was given back meanwhile does not undo what is leased.
-        self.keep_leased(plan, now);
-        self.close_cells(plan, now);
+        self.enforce_leases(plan, now);
+        self.close_states(plan, now);
     }
 
-    fn close_cells(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
-        plan.iter().zip(&mut self.cells).for_each(|(step, cell)| cell.close(step, now));
+    fn close_states(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
+        plan.iter().zip(&mut self.states).for_each(|(step, state)| state.close(step, now));
     }
 
     fn each(&mut self, plan: &[EnforcedLimit], mut act: impl FnMut(&Limit, &mut State)) {
-        plan.iter().zip(&mut self.cells).for_each(|(step, cell)| cell.each(step, &mut act));
+        plan.iter().zip(&mut self.states).for_each(|(step, state)| state.each(step, &mut act));
     }
 }
 

@@ -7,7 +7,7 @@
 //! before.
 
 use super::Account;
-use super::step_state::Cell;
+use super::step_state::StepState;
 use crate::algorithm::concurrency::Holder;
 use crate::algorithm::sliding_log::{Entry, LogState};
 use crate::arithmetic::signed;
@@ -61,9 +61,9 @@ impl Account {
     pub fn used(&self, plan: &[EnforcedLimit], now: Timestamp) -> u64 {
         let mut copy = self.clone();
         copy.open(plan, now.min(NOW_MAX));
-        let steps = plan.iter().zip(&copy.cells);
+        let steps = plan.iter().zip(&copy.states);
         let counted = steps.filter(|(step, _)| !step.has_slots());
-        counted.map(|(step, cell)| used_of(&step.limit, &cell.plain, now)).max().unwrap_or(0)
+        counted.map(|(step, state)| used_of(&step.limit, &state.plain, now)).max().unwrap_or(0)
     }
 
     /// What another account of the same identity has in use is in use here too, limit by limit;
@@ -90,12 +90,12 @@ impl Account {
     pub fn absorb(&mut self, plan: &[EnforcedLimit], other: &Self, now: Timestamp) {
         let now = now.min(NOW_MAX);
         self.open(plan, now);
-        let mut other = Self { cells: other.cells.clone(), ..Self::default() };
+        let mut other = Self { states: other.states.clone(), ..Self::default() };
         other.open(plan, now);
-        for ((step, own), theirs) in plan.iter().zip(&mut self.cells).zip(&other.cells) {
-            use_as_much(&step.limit, &mut own.plain, &theirs.plain, now);
+        for ((step, own), theirs) in plan.iter().zip(&mut self.states).zip(&other.states) {
+            charge_usage(&step.limit, &mut own.plain, &theirs.plain, now);
             if let Some(boost) = &step.boost {
-                use_as_much(boost, &mut own.boost, &theirs.boost, now);
+                charge_usage(boost, &mut own.boost, &theirs.boost, now);
             }
         }
         self.close(plan, now);
@@ -126,13 +126,13 @@ impl Account {
         let now = now.min(NOW_MAX);
         self.leases.join(&seen.leases);
         self.open(plan, now);
-        let mut seen = Self { cells: seen.cells.clone(), ..Self::default() };
+        let mut seen = Self { states: seen.states.clone(), ..Self::default() };
         seen.open(plan, now);
-        for ((step, own), seen) in plan.iter().zip(&mut self.cells).zip(seen.cells) {
-            let Cell { plain, boost } = seen;
-            keep_used(&mut own.plain, plain);
+        for ((step, own), seen) in plan.iter().zip(&mut self.states).zip(seen.states) {
+            let StepState { plain, boost } = seen;
+            merge_usage(&mut own.plain, plain);
             if step.boost.is_some() {
-                keep_used(&mut own.boost, boost);
+                merge_usage(&mut own.boost, boost);
             }
         }
         self.close(plan, now);
@@ -140,9 +140,9 @@ impl Account {
 }
 
 /// Spends what the other has in use.
-fn use_as_much(limit: &Limit, own: &mut State, theirs: &State, now: Timestamp) {
+fn charge_usage(limit: &Limit, own: &mut State, theirs: &State, now: Timestamp) {
     if let (State::Slots(own), State::Slots(theirs)) = (&mut *own, theirs) {
-        own.hold_all(theirs);
+        own.merge(theirs);
         return;
     }
     let used = used_of(limit, theirs, now);
@@ -161,16 +161,16 @@ fn used_of(limit: &Limit, state: &State, now: Timestamp) -> u64 {
 }
 
 /// Makes a state one in which no less is used than in another. Both are rolled forward to the same moment.
-fn keep_used(own: &mut State, seen: State) {
+fn merge_usage(own: &mut State, seen: State) {
     match (own, seen) {
-        (State::Meter(own), State::Meter(seen)) => {
-            own.mark = own.mark.max(seen.mark);
+        (State::Gcra(own), State::Gcra(seen)) => {
+            own.tat = own.tat.max(seen.tat);
             own.extra = own.extra.min(seen.extra);
             own.seen = own.seen.max(seen.seen);
             own.hole_until = own.hole_until.max(seen.hole_until);
         }
         // Who has more left has less to say; of two that have as much, the one that was later begun.
-        (State::Steps(own), State::Steps(seen))
+        (State::Periodic(own), State::Periodic(seen))
             if seen.level < own.level || seen.level == own.level && seen.anchor > own.anchor =>
         {
             *own = seen;
@@ -182,7 +182,7 @@ fn keep_used(own: &mut State, seen: State) {
             own.next = own.next.max(seen.next);
             own.seen = own.seen.max(seen.seen);
         }
-        (State::Log(own), State::Log(seen)) => keep_logged(own, &seen),
+        (State::Log(own), State::Log(seen)) => merge_log(own, &seen),
         (State::WarmUp(own), State::WarmUp(seen)) => {
             own.free = own.free.max(seen.free);
             own.cool = own.cool.min(seen.cool);
@@ -193,13 +193,13 @@ fn keep_used(own: &mut State, seen: State) {
             own.count = own.count.max(seen.count);
         }
         (State::Spent(own), State::Spent(seen)) => *own = (*own).max(seen),
-        (State::Slots(own), State::Slots(seen)) => own.hold_as_many(&seen),
+        (State::Slots(own), State::Slots(seen)) => own.raise_to(&seen),
         _ => {}
     }
 }
 
 /// What the log lacks is entered at the time of the last entry that was seen: which of them are missing cannot be told.
-fn keep_logged(own: &mut LogState, seen: &LogState) {
+fn merge_log(own: &mut LogState, seen: &LogState) {
     own.seen = own.seen.max(seen.seen);
     let Some(at) = seen.entries.last() else { return };
     let admitted = |log: &LogState| log.entries.sum().saturating_sub(log.entries.denied_sum());

@@ -3,7 +3,7 @@
 //! Most identities have nothing pending, and are no more than the states of their steps.
 
 use super::Account;
-use super::step_state::Cell;
+use super::step_state::StepState;
 use crate::limit::State;
 use crate::mode::EnforcedLimit;
 use crate::time::Timestamp;
@@ -13,8 +13,8 @@ impl Account {
     /// boosted one beside it if it is elastic.
     #[must_use]
     pub fn from_states(states: impl IntoIterator<Item = (State, State)>) -> Self {
-        let cells = states.into_iter().map(|(plain, boost)| Cell { plain, boost }).collect();
-        Self { cells, ..Self::default() }
+        let states = states.into_iter().map(|(plain, boost)| StepState { plain, boost }).collect();
+        Self { states, ..Self::default() }
     }
 
     /// The states of the account, as [`Account::from_states`] takes them.
@@ -34,17 +34,17 @@ impl Account {
         if !self.holds.is_empty() || !self.leases.is_empty() {
             return Err(self);
         }
-        Ok(self.cells.into_iter().map(|cell| (cell.plain, cell.boost)).collect())
+        Ok(self.states.into_iter().map(|state| (state.plain, state.boost)).collect())
     }
 
     /// The state of each step, and of the boosted limit beside it.
-    pub(crate) fn both_states(&self) -> impl Iterator<Item = (&State, &State)> {
-        self.cells.iter().map(|cell| (&cell.plain, &cell.boost))
+    pub(crate) fn state_pairs(&self) -> impl Iterator<Item = (&State, &State)> {
+        self.states.iter().map(|state| (&state.plain, &state.boost))
     }
 
     /// From when and until when nothing that is pending changes by itself; `None` where nothing is.
-    pub(crate) fn holds_stay(&self) -> Option<(Timestamp, Timestamp)> {
-        self.holds.stays()
+    pub(crate) fn holds_stable_during(&self) -> Option<(Timestamp, Timestamp)> {
+        self.holds.stable_during()
     }
 
     /// From when on nothing of this account is needed, if nobody comes until then: a new one gives the
@@ -59,25 +59,25 @@ impl Account {
         };
         // A reservation that runs out is given back, and that is a use: states may last longer for it. Of each limit the last one does, since
         // those before it only leave less; so this is no earlier than it has to be, and takes one look at each that is pending.
-        let mut then = Self { cells: self.cells.clone(), ..Self::default() };
-        then.cells.resize_with(plan.len(), Cell::default);
-        for (place, (step, cell)) in plan.iter().zip(&mut then.cells).enumerate() {
-            if let Some((at, receipt)) = self.holds.last_to_run_out(place) {
-                cell.open(step, at);
-                receipt.give_back(step, (&mut cell.plain, &mut cell.boost), 0, at);
-                cell.close(step, at);
+        let mut then = Self { states: self.states.clone(), ..Self::default() };
+        then.states.resize_with(plan.len(), StepState::default);
+        for (index, (step, state)) in plan.iter().zip(&mut then.states).enumerate() {
+            if let Some((at, receipt)) = self.holds.last_expiring(index) {
+                state.open(step, at);
+                receipt.release(step, (&mut state.plain, &mut state.boost), 0, at);
+                state.close(step, at);
             }
-            cell.open(step, deadline);
-            cell.close(step, deadline);
+            state.open(step, deadline);
+            state.close(step, deadline);
         }
         then.states_expire_at(plan).max(forgotten)
     }
 
     fn states_expire_at(&self, plan: &[EnforcedLimit]) -> Timestamp {
-        let expire = |(step, cell): (&EnforcedLimit, &Cell)| {
-            let boost = step.boost.as_ref().map(|boost| boost.expires_at(&cell.boost));
-            step.limit.expires_at(&cell.plain).max(boost.unwrap_or_default())
+        let expire = |(step, state): (&EnforcedLimit, &StepState)| {
+            let boost = step.boost.as_ref().map(|boost| boost.expires_at(&state.boost));
+            step.limit.expires_at(&state.plain).max(boost.unwrap_or_default())
         };
-        plan.iter().zip(&self.cells).map(expire).max().unwrap_or_default()
+        plan.iter().zip(&self.states).map(expire).max().unwrap_or_default()
     }
 }

@@ -4,7 +4,7 @@ use super::Moment;
 use super::holds::Receipt;
 use crate::algorithm::Slot;
 use crate::algorithm::concurrency::Holder;
-use crate::arithmetic::{signed, within};
+use crate::arithmetic::{clamp_signed, signed};
 use crate::limit::{Limit, State};
 use crate::mode::EnforcedLimit;
 use crate::time::{NOW_MAX, Span, Timestamp};
@@ -12,17 +12,17 @@ use crate::verdict::{Decision, Outcome};
 
 /// The state of one step: of its limit, and of the boosted one beside it if it is elastic.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Cell {
+pub(super) struct StepState {
     pub(super) plain: State,
     pub(super) boost: State,
 }
 
 /// What a caller wants.
 #[derive(Clone, Copy)]
-pub(super) struct Want {
+pub(super) struct Claim {
     pub(super) cost: u64,
     /// How long it would wait; `None` leaves that to each limit.
-    pub(super) patience: Option<Span>,
+    pub(super) max_wait: Option<Span>,
     pub(super) holder: Option<Holder>,
     /// When it is given back by itself: a slot is not held for longer.
     pub(super) ttl: Span,
@@ -30,7 +30,7 @@ pub(super) struct Want {
 
 /// Whether a step lets a cost in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pass {
+pub(super) enum Admission {
     /// Within the limit, with its turn at this moment.
     Plain(Timestamp),
     /// Above the plain limit, within the boosted one.
@@ -41,9 +41,9 @@ pub(super) enum Pass {
     Never(u64),
 }
 
-// === impl Cell ===
+// === impl StepState ===
 
-impl Cell {
+impl StepState {
     pub(super) fn open(&mut self, step: &EnforcedLimit, now: Timestamp) {
         self.each(step, |limit, state| limit.open(state, now));
     }
@@ -59,27 +59,29 @@ impl Cell {
         }
     }
 
-    pub(super) fn pass(&self, step: &EnforcedLimit, want: Want, moment: Moment) -> Pass {
+    pub(super) fn pass(&self, step: &EnforcedLimit, claim: Claim, moment: Moment) -> Admission {
         let now = moment.now;
         // Nothing is always granted, except by a limit that compares after counting.
-        if want.cost == 0 && !step.limit.counts_first() || self.renews(want) {
-            return Pass::Plain(now);
+        if claim.cost == 0 && !step.limit.counts_first() || self.renews(claim) {
+            return Admission::Plain(now);
         }
-        let plain = ask(&step.limit, &self.plain, want, now);
+        let plain = ask(&step.limit, &self.plain, claim, now);
         let Some(boost) = step.boost.as_ref().filter(|_| moment.spare_capacity) else {
             return plain;
         };
         // While the gate is open the boosted limit decides, and the plain one says what to mark.
-        match (plain, ask(boost, &self.boost, want, now)) {
-            (Pass::Plain(plain), Pass::Plain(slot)) if plain <= slot => Pass::Plain(slot),
-            (_, Pass::Plain(slot)) => Pass::Boosted(slot),
+        match (plain, ask(boost, &self.boost, claim, now)) {
+            (Admission::Plain(plain), Admission::Plain(slot)) if plain <= slot => {
+                Admission::Plain(slot)
+            }
+            (_, Admission::Plain(slot)) => Admission::Boosted(slot),
             (_, denied) => denied,
         }
     }
 
     /// Whether the caller holds its slot already.
-    fn renews(&self, want: Want) -> bool {
-        match (&self.plain, want.holder) {
+    fn renews(&self, claim: Claim) -> bool {
+        match (&self.plain, claim.holder) {
             (State::Slots(slots), Some(holder)) => slots.holds(holder),
             _ => false,
         }
@@ -88,43 +90,45 @@ impl Cell {
     pub(super) fn charge(
         &mut self,
         step: &EnforcedLimit,
-        want: Want,
-        pass: Pass,
+        claim: Claim,
+        pass: Admission,
         now: Timestamp,
     ) -> Receipt {
-        if let (Limit::Concurrency(_), Some(holder)) = (&step.limit, want.holder) {
-            step.limit.hold(&mut self.plain, holder, want.cost, want.ttl, now);
+        if let (Limit::Concurrency(_), Some(holder)) = (&step.limit, claim.holder) {
+            step.limit.hold(&mut self.plain, holder, claim.cost, claim.ttl, now);
             if let Some(boost) = &step.boost {
-                boost.hold(&mut self.boost, holder, want.cost, want.ttl, now);
+                boost.hold(&mut self.boost, holder, claim.cost, claim.ttl, now);
             }
             return Receipt::default();
         }
         let (at, cost) = match pass {
-            Pass::Plain(slot) => (slot, want.cost),
+            Admission::Plain(slot) => (slot, claim.cost),
             // What is above the plain limit is not held against it once the gate closes.
-            Pass::Boosted(slot) => (slot, step.limit.available(&self.plain, want.cost, now)),
-            Pass::Later(_) | Pass::Never(_) if step.limit.counts_first() => (now, want.cost),
-            Pass::Later(_) | Pass::Never(_) => return Receipt::default(),
+            Admission::Boosted(slot) => (slot, step.limit.available(&self.plain, claim.cost, now)),
+            Admission::Later(_) | Admission::Never(_) if step.limit.counts_first() => {
+                (now, claim.cost)
+            }
+            Admission::Later(_) | Admission::Never(_) => return Receipt::default(),
         };
         let plain = (cost > 0).then(|| {
-            let at = if cost == want.cost { at } else { now };
+            let at = if cost == claim.cost { at } else { now };
             step.limit.spend(&mut self.plain, cost, at, now)
         });
         let boost = step.boost.as_ref().map(|boost| {
             // A closed gate does not ask the boosted limit; it is charged all the same.
-            let at = match boost.slot(&self.boost, want.cost, now) {
+            let at = match boost.slot(&self.boost, claim.cost, now) {
                 Slot::At(slot) => slot.min(at),
                 Slot::Never { .. } => now,
             };
-            boost.spend(&mut self.boost, want.cost, at, now)
+            boost.spend(&mut self.boost, claim.cost, at, now)
         });
         Receipt { plain, boost }
     }
 
-    pub(super) fn available(&self, step: &EnforcedLimit, most: u64, moment: Moment) -> u64 {
-        let plain = step.limit.available(&self.plain, most, moment.now);
+    pub(super) fn available(&self, step: &EnforcedLimit, max: u64, moment: Moment) -> u64 {
+        let plain = step.limit.available(&self.plain, max, moment.now);
         match step.boost.as_ref().filter(|_| moment.spare_capacity) {
-            Some(boost) => boost.available(&self.boost, most, moment.now),
+            Some(boost) => boost.available(&self.boost, max, moment.now),
             None => plain,
         }
     }
@@ -132,42 +136,42 @@ impl Cell {
     pub(super) fn decision(
         &self,
         step: &EnforcedLimit,
-        pass: Pass,
+        pass: Admission,
         charged: bool,
         now: Timestamp,
     ) -> Decision {
         let remaining = step.remaining(&self.plain, now);
         let above = remaining.is_some_and(|left| left < 0);
         // What a tally has beyond its limit is no debt.
-        let least = if step.limit.counts_first() { 0 } else { i64::MIN };
+        let min = if step.limit.counts_first() { 0 } else { i64::MIN };
         Decision {
             outcome: pass.outcome(now),
             enforced: step.enforced,
-            remaining: remaining.map(|left| left.max(least)),
+            remaining: remaining.map(|left| left.max(min)),
             reset_after: step.limit.full_after(&self.plain, now),
             beyond: step.beyond(&self.plain),
-            soft: charged && pass.is_yes() && step.plain.is_some() && above,
-            elastic: charged && matches!(pass, Pass::Boosted(_)),
+            soft: charged && pass.is_admitted() && step.plain.is_some() && above,
+            elastic: charged && matches!(pass, Admission::Boosted(_)),
         }
     }
 }
 
-fn ask(limit: &Limit, state: &State, want: Want, now: Timestamp) -> Pass {
-    let patience = want.patience.unwrap_or_else(|| limit.hit_patience());
-    match limit.ready(state, want.cost, patience, now) {
-        Slot::Never { max_cost } => Pass::Never(max_cost),
-        Slot::At(ready) if ready > now => Pass::Later(ready),
-        Slot::At(_) => match limit.slot(state, want.cost, now) {
-            Slot::At(slot) => Pass::Plain(slot),
-            Slot::Never { max_cost } => Pass::Never(max_cost),
+fn ask(limit: &Limit, state: &State, claim: Claim, now: Timestamp) -> Admission {
+    let max_wait = claim.max_wait.unwrap_or_else(|| limit.hit_max_wait());
+    match limit.ready(state, claim.cost, max_wait, now) {
+        Slot::Never { max_cost } => Admission::Never(max_cost),
+        Slot::At(ready) if ready > now => Admission::Later(ready),
+        Slot::At(_) => match limit.slot(state, claim.cost, now) {
+            Slot::At(slot) => Admission::Plain(slot),
+            Slot::Never { max_cost } => Admission::Never(max_cost),
         },
     }
 }
 
-// === impl Pass ===
+// === impl Admission ===
 
-impl Pass {
-    pub(super) const fn is_yes(&self) -> bool {
+impl Admission {
+    pub(super) const fn is_admitted(&self) -> bool {
         matches!(self, Self::Plain(_) | Self::Boosted(_))
     }
 
@@ -192,26 +196,26 @@ impl Pass {
 
 /// A plan of one step needs no account to be hit.
 impl EnforcedLimit {
-    /// Whether [`EnforcedLimit::hit_alone`] serves hits of this cost: on one hard limit that no id is needed for.
+    /// Whether [`EnforcedLimit::hit_single`] serves hits of this cost: on one hard limit that no id is needed for.
     #[must_use]
-    pub fn is_hit_alone(&self, cost: u64) -> bool {
+    pub fn supports_single_hit(&self, cost: u64) -> bool {
         let hard = self.enforced && self.plain.is_none() && self.boost.is_none();
-        hard && cost > 0 && !self.has_slots() && !self.limit.wavers(cost)
+        hard && cost > 0 && !self.has_slots() && !self.limit.can_lapse(cost)
     }
 
     /// A hit on the state of this step, by itself: what [`super::Account`] does for a plan of one.
-    pub fn hit_alone(&self, state: &mut State, cost: u64, now: Timestamp) -> Decision {
+    pub fn hit_single(&self, state: &mut State, cost: u64, now: Timestamp) -> Decision {
         let now = now.min(NOW_MAX);
         self.limit.open(state, now);
-        let want = Want { cost, patience: None, holder: None, ttl: Span::MAX };
-        let mut pass = ask(&self.limit, state, want, now);
+        let claim = Claim { cost, max_wait: None, holder: None, ttl: Span::MAX };
+        let mut pass = ask(&self.limit, state, claim, now);
         if let Some(slot) = pass.turn() {
             self.limit.spend(state, cost, slot, now);
         } else if self.limit.counts_first() {
             self.limit.spend(state, cost, now, now);
-        } else if self.counts_denied() && !matches!(pass, Pass::Never(_)) {
+        } else if self.counts_denied() && !matches!(pass, Admission::Never(_)) {
             self.limit.log_denied(state, cost, now);
-            pass = ask(&self.limit, state, want, now);
+            pass = ask(&self.limit, state, claim, now);
         }
         let decision = Decision {
             outcome: pass.outcome(now),
@@ -230,9 +234,9 @@ impl EnforcedLimit {
 impl EnforcedLimit {
     /// Whether this step is charged when the request passes: an enforced one always, a shadow
     /// only if its whole rule would have let the request through.
-    pub(super) fn goes_through(&self, passes: &[(&Self, Pass)]) -> bool {
-        let mut mates = passes.iter().filter(|(step, _)| step.rule == self.rule);
-        self.enforced || mates.all(|(_, pass)| pass.is_yes())
+    pub(super) fn is_charged(&self, passes: &[(&Self, Admission)]) -> bool {
+        let mut siblings = passes.iter().filter(|(step, _)| step.rule == self.rule);
+        self.enforced || siblings.all(|(_, pass)| pass.is_admitted())
     }
 
     /// What is left of the plain limit, without the room that a soft mode adds.
@@ -242,7 +246,7 @@ impl EnforcedLimit {
             return self.plain.as_ref().and_then(|plain| plain.remaining(state, now));
         }
         let left = self.limit.remaining(state, now);
-        left.map(|left| within(left.saturating_sub(signed(self.slack))))
+        left.map(|left| clamp_signed(left.saturating_sub(signed(self.slack))))
     }
 
     /// How far a limit that counts first has counted beyond the plain limit.

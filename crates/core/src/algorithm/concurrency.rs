@@ -10,8 +10,8 @@
 use std::num::NonZeroU64;
 
 use super::{Algorithm, Slot, Ticket, Trace, clock_slack};
-use crate::arithmetic::{signed, within};
-use crate::change::Keep;
+use crate::arithmetic::{clamp_signed, signed};
+use crate::change::CarryOver;
 use crate::quota::{QuotaError, length};
 use crate::time::{Span, Timestamp};
 
@@ -66,7 +66,7 @@ impl Concurrency {
     pub fn new(max: u64, lease: Span) -> Result<Self, QuotaError> {
         let what = "the number of slots";
         if max > SLOTS_MAX {
-            return Err(QuotaError::TooMuch { what, amount: max, most: SLOTS_MAX });
+            return Err(QuotaError::TooMuch { what, amount: max, max: SLOTS_MAX });
         }
         let max = crate::quota::amount(what, max)?;
         Ok(Self { max, lease: length("the lease", lease)? })
@@ -110,7 +110,7 @@ impl Algorithm for Concurrency {
         SlotsState::default()
     }
 
-    fn settle(&self, state: &mut SlotsState, now: Timestamp) {
+    fn advance(&self, state: &mut SlotsState, now: Timestamp) {
         if state.seen > now.after(clock_slack(self.lease())) {
             let back = state.seen.since(now);
             for lease in &mut state.leases {
@@ -145,28 +145,28 @@ impl Algorithm for Concurrency {
         Slot::At(now)
     }
 
-    /// Waiting does not book a slot: patience makes no difference.
+    /// Waiting does not book a slot: max_wait makes no difference.
     fn ready(&self, state: &SlotsState, cost: u64, _patience: Span, now: Timestamp) -> Slot {
         self.slot(state, cost, now)
     }
 
     fn spend(&self, _state: &mut SlotsState, cost: u64, at: Timestamp, _now: Timestamp) -> Ticket {
         // A slot is held under an id, through `hold`.
-        Ticket { charged: cost, slot: at, trace: Trace::Nowhere }
+        Ticket { charged: cost, slot: at, trace: Trace::Untracked }
     }
 
-    fn put(&self, _state: &mut SlotsState, _amount: u64, _now: Timestamp) {}
+    fn refund(&self, _state: &mut SlotsState, _amount: u64, _now: Timestamp) {}
 
-    fn unbook(&self, _state: &mut SlotsState, _ticket: &Ticket, _now: Timestamp) -> u64 {
+    fn cancel_booking(&self, _state: &mut SlotsState, _ticket: &Ticket, _now: Timestamp) -> u64 {
         0
     }
 
-    fn unspend(&self, _state: &mut SlotsState, _: &Ticket, _amount: u64, _now: Timestamp) -> u64 {
+    fn release(&self, _state: &mut SlotsState, _: &Ticket, _amount: u64, _now: Timestamp) -> u64 {
         0
     }
 
     fn remaining(&self, state: &SlotsState, _now: Timestamp) -> i64 {
-        within(signed(self.max()).saturating_sub(signed(state.held())))
+        clamp_signed(signed(self.max()).saturating_sub(signed(state.held())))
     }
 
     fn debt_paid_at(&self, _state: &SlotsState, now: Timestamp) -> Timestamp {
@@ -177,9 +177,15 @@ impl Algorithm for Concurrency {
         self.expires_at(state).max(now)
     }
 
-    fn carry(&self, _old: &Self, state: &SlotsState, keep: Keep, now: Timestamp) -> SlotsState {
+    fn carry(
+        &self,
+        _old: &Self,
+        state: &SlotsState,
+        carry: CarryOver,
+        now: Timestamp,
+    ) -> SlotsState {
         // Who is in flight stays in flight, whatever the number; leases given keep their end.
-        if keep == Keep::Nothing { self.fresh(now) } else { state.clone() }
+        if carry == CarryOver::Nothing { self.fresh(now) } else { state.clone() }
     }
 }
 
@@ -187,7 +193,7 @@ impl Algorithm for Concurrency {
 
 impl SlotsState {
     /// Leases, each of another holder, and when the last of them was taken or renewed.
-    pub(crate) const fn of(leases: Vec<Lease>, seen: Timestamp) -> Self {
+    pub(crate) const fn new(leases: Vec<Lease>, seen: Timestamp) -> Self {
         Self { leases, seen }
     }
 
@@ -216,7 +222,7 @@ impl SlotsState {
     }
 
     /// Holds what another state holds too; of a holder that both know, until the later end.
-    pub(crate) fn hold_all(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.seen = self.seen.max(other.seen);
         for lease in &other.leases {
             match self.leases.iter_mut().find(|own| own.holder == lease.holder) {
@@ -229,7 +235,7 @@ impl SlotsState {
     /// Holds no fewer slots than another state of the same limit. Which holders are missing cannot
     /// be told, so nobody can free these slots: they are held until the last lease of the other
     /// state ends.
-    pub(crate) fn hold_as_many(&mut self, other: &Self) {
+    pub(crate) fn raise_to(&mut self, other: &Self) {
         const NOBODY: Holder = Holder(u64::MAX);
         let missing = other.held().saturating_sub(self.held());
         let until = other.leases.iter().map(|lease| lease.until).max();

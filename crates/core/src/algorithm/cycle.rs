@@ -7,7 +7,7 @@
 
 use super::FORGET_AFTER;
 use super::period::Period;
-use super::periodic::{Face, Steps};
+use super::periodic::{Periodic, PeriodicVariant};
 use crate::quota::{QuotaError, amount, length};
 use crate::time::Span;
 
@@ -22,7 +22,7 @@ use crate::time::Span;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cycle {
-    pub(crate) kernel: Steps,
+    pub(crate) kernel: Periodic,
 }
 
 // === impl Cycle ===
@@ -34,8 +34,8 @@ impl Cycle {
     /// When there are no permits or more than the exact bound, or the period is empty or above 142 years.
     pub fn new(permits: u64, period: Span) -> Result<Self, QuotaError> {
         let count = amount("the number of permits", permits)?;
-        let kernel = Steps {
-            face: Face::Cycle,
+        let kernel = Periodic {
+            variant: PeriodicVariant::Cycle,
             capacity: count,
             refill: count,
             period: Period::Clock(length("the cycle's period", period)?),

@@ -5,7 +5,7 @@
 
 use super::FORGET_AFTER;
 use super::period::{Edges, Period};
-use super::periodic::{Face, Steps};
+use super::periodic::{Periodic, PeriodicVariant};
 use crate::quota::Rate;
 
 /// A fixed window counter.
@@ -23,7 +23,7 @@ use crate::quota::Rate;
 pub struct FixedWindow {
     rate: Rate,
     align: Align,
-    pub(crate) kernel: Steps,
+    pub(crate) kernel: Periodic,
 }
 
 /// Where a window begins.
@@ -49,8 +49,8 @@ impl FixedWindow {
             Align::FirstHit => Period::FirstHit(length),
             Align::Calendar(edges) => Period::Calendar(edges),
         };
-        let kernel = Steps {
-            face: Face::Window,
+        let kernel = Periodic {
+            variant: PeriodicVariant::Window,
             capacity: count,
             refill: count,
             period,

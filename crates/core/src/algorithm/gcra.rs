@@ -27,28 +27,28 @@
 use std::num::NonZeroU64;
 
 use super::{Algorithm, Slot, Ticket, Trace, clock_slack, forgotten_at};
-use crate::arithmetic::{cut_amount, muldiv, signed};
-use crate::change::Keep;
-use crate::quota::{Mark, Rate};
+use crate::arithmetic::{clamp_amount, muldiv, signed};
+use crate::change::CarryOver;
+use crate::quota::{ExactTime, Rate};
 use crate::time::{Span, Timestamp};
 
 /// A limit that is one mark in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Meter {
+pub struct Gcra {
     pub(crate) rate: Rate,
-    pub(crate) face: Face,
+    pub(crate) variant: Variant,
     /// Units that fit; for a smooth limiter the whole permits it can store.
     pub(crate) capacity: u64,
     /// The time of a full bucket.
-    pub(crate) full: Mark,
+    pub(crate) full: ExactTime,
     /// How much of it is already in use when an identity is new.
-    pub(crate) start: Mark,
+    pub(crate) start: ExactTime,
     pub(crate) forget_after: Span,
 }
 
 /// What the meter stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Face {
+pub(crate) enum Variant {
     Bucket,
     Queue,
     Smooth,
@@ -56,9 +56,9 @@ pub(crate) enum Face {
 
 /// The state of a meter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MeterState {
+pub struct GcraState {
     /// When everything poured in so far will have run out.
-    pub mark: Mark,
+    pub tat: ExactTime,
     /// Units added by force beyond the capacity; spent first. The bucket is full while there are any.
     pub extra: u64,
     /// When the state was last written. Kept only where the mark does not tell it: in debt, with
@@ -68,87 +68,87 @@ pub struct MeterState {
     pub hole_until: Option<Timestamp>,
 }
 
-// === impl Meter ===
+// === impl Gcra ===
 
-impl Meter {
+impl Gcra {
     /// Whether an identity never seen before has less than a full bucket.
     #[inline]
-    pub(crate) fn starts_short(&self) -> bool {
-        self.start != Mark::default()
+    pub(crate) fn starts_partial(&self) -> bool {
+        self.start != ExactTime::default()
     }
 
     /// The mark as it counts at `now`: what ran out in the past does not.
-    fn in_use_until(state: &MeterState, now: Timestamp) -> Mark {
-        state.mark.max(Mark::at(now))
+    fn in_use_until(state: &GcraState, now: Timestamp) -> ExactTime {
+        state.tat.max(ExactTime::at(now))
     }
 
     /// Whether a cost has to fit: a smooth limiter grants any.
     #[inline]
-    pub(crate) fn pours(&self) -> bool {
-        self.face != Face::Smooth
+    pub(crate) fn cost_must_fit(&self) -> bool {
+        self.variant != Variant::Smooth
     }
 
     /// Whether an admitted caller waits for its turn.
     #[inline]
-    pub(crate) fn queues(&self) -> bool {
-        self.face == Face::Queue
+    pub(crate) fn is_queue(&self) -> bool {
+        self.variant == Variant::Queue
     }
 
     /// The latest mark that is not a debt.
     #[inline]
-    pub(crate) fn brim(&self, now: Timestamp) -> Mark {
+    pub(crate) fn tat_max(&self, now: Timestamp) -> ExactTime {
         self.full.moved_on(now.since(Timestamp::EPOCH))
     }
 
     /// The earliest moment at which this state can have been written.
-    fn written(&self, state: &MeterState) -> Timestamp {
-        state.seen.unwrap_or_else(|| self.rate.earlier(state.mark, self.full).ceil())
+    fn written(&self, state: &GcraState) -> Timestamp {
+        state.seen.unwrap_or_else(|| self.rate.earlier(state.tat, self.full).ceil())
     }
 
     /// Notes the time of writing where the mark alone would not tell it.
-    pub(crate) fn stamp(&self, state: &mut MeterState, now: Timestamp) {
-        let needed = self.starts_short() || state.extra > 0 || state.mark > self.brim(now);
+    pub(crate) fn stamp(&self, state: &mut GcraState, now: Timestamp) {
+        let needed = self.starts_partial() || state.extra > 0 || state.tat > self.tat_max(now);
         // A clock that stepped back does not make the state older than it is.
         state.seen = needed.then(|| state.seen.map_or(now, |seen| seen.max(now)));
     }
 
-    fn give_time(&self, state: &mut MeterState, time: Mark, now: Timestamp) {
-        state.mark = self.rate.earlier(state.mark, time).max(Mark::at(now));
+    fn refund_time(&self, state: &mut GcraState, time: ExactTime, now: Timestamp) {
+        state.tat = self.rate.earlier(state.tat, time).max(ExactTime::at(now));
         self.stamp(state, now);
     }
 }
 
-impl Algorithm for Meter {
-    type State = MeterState;
+impl Algorithm for Gcra {
+    type State = GcraState;
 
-    fn fresh(&self, now: Timestamp) -> MeterState {
-        let mark = self.start.moved_on(now.since(Timestamp::EPOCH));
-        MeterState { mark, extra: 0, seen: self.starts_short().then_some(now), hole_until: None }
+    fn fresh(&self, now: Timestamp) -> GcraState {
+        let tat = self.start.moved_on(now.since(Timestamp::EPOCH));
+        GcraState { tat, extra: 0, seen: self.starts_partial().then_some(now), hole_until: None }
     }
 
-    fn settle(&self, state: &mut MeterState, now: Timestamp) {
+    fn advance(&self, state: &mut GcraState, now: Timestamp) {
         let written = self.written(state);
         let slack = clock_slack(self.full.ceil().since(Timestamp::EPOCH));
         if written > now.after(slack) {
-            state.mark = state.mark.moved_back(written.since(now));
+            state.tat = state.tat.moved_back(written.since(now));
             state.seen = state.seen.map(|_| now);
         }
         state.hole_until = state.hole_until.filter(|until| *until > now);
     }
 
-    fn expires_at(&self, state: &MeterState) -> Timestamp {
-        let drained = state.mark.ceil();
+    fn expires_at(&self, state: &GcraState) -> Timestamp {
+        let drained = state.tat.ceil();
         match state.seen {
-            Some(seen) if self.starts_short() || state.extra > 0 => {
+            Some(seen) if self.starts_partial() || state.extra > 0 => {
                 forgotten_at(seen, drained, self.forget_after)
             }
             _ => drained,
         }
     }
 
-    fn slot(&self, state: &MeterState, cost: u64, now: Timestamp) -> Slot {
-        match self.face {
-            Face::Bucket => {
+    fn slot(&self, state: &GcraState, cost: u64, now: Timestamp) -> Slot {
+        match self.variant {
+            Variant::Bucket => {
                 let beyond_extra = cost.saturating_sub(state.extra);
                 if beyond_extra == 0 {
                     return Slot::At(now);
@@ -158,145 +158,144 @@ impl Algorithm for Meter {
                 }
                 Slot::At(self.fits_at(state, beyond_extra, now))
             }
-            Face::Queue if cost > self.capacity => Slot::Never { max_cost: self.capacity },
-            Face::Queue => Slot::At(state.mark.ceil().max(now)),
-            Face::Smooth => Slot::At(self.debt_paid_at(state, now)),
+            Variant::Queue if cost > self.capacity => Slot::Never { max_cost: self.capacity },
+            Variant::Queue => Slot::At(state.tat.ceil().max(now)),
+            Variant::Smooth => Slot::At(self.debt_paid_at(state, now)),
         }
     }
 
-    fn ready(&self, state: &MeterState, cost: u64, patience: Span, now: Timestamp) -> Slot {
-        match (self.face, self.slot(state, cost, now)) {
-            (Face::Queue, Slot::At(slot)) => {
-                Slot::At(self.fits_at(state, cost, now).max(slot.before(patience)))
+    fn ready(&self, state: &GcraState, cost: u64, max_wait: Span, now: Timestamp) -> Slot {
+        match (self.variant, self.slot(state, cost, now)) {
+            (Variant::Queue, Slot::At(slot)) => {
+                Slot::At(self.fits_at(state, cost, now).max(slot.before(max_wait)))
             }
-            (_, Slot::At(slot)) => Slot::At(slot.before(patience).max(now)),
+            (_, Slot::At(slot)) => Slot::At(slot.before(max_wait).max(now)),
             (_, never) => never,
         }
     }
 
-    fn hit_patience(&self) -> Span {
-        if self.face == Face::Queue { Span::MAX } else { Span::ZERO }
+    fn hit_max_wait(&self) -> Span {
+        if self.variant == Variant::Queue { Span::MAX } else { Span::ZERO }
     }
 
-    fn spend(&self, state: &mut MeterState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
+    fn spend(&self, state: &mut GcraState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
         let from_extra = cost.min(state.extra);
         let rest = cost.saturating_sub(from_extra);
         state.extra = state.extra.saturating_sub(from_extra);
-        state.mark = self.rate.later(Self::in_use_until(state, now), self.rate.time_of(rest));
+        state.tat = self.rate.later(Self::in_use_until(state, now), self.rate.time_of(rest));
         self.stamp(state, now);
-        Ticket { charged: cost, slot: at, trace: Trace::Mark(state.mark) }
+        Ticket { charged: cost, slot: at, trace: Trace::Tat(state.tat) }
     }
 
-    fn put(&self, state: &mut MeterState, amount: u64, now: Timestamp) {
-        self.give_time(state, self.rate.time_of(amount), now);
+    fn refund(&self, state: &mut GcraState, amount: u64, now: Timestamp) {
+        self.refund_time(state, self.rate.time_of(amount), now);
     }
 
-    fn put_beyond(&self, state: &mut MeterState, amount: u64, now: Timestamp) {
-        let in_use = self.rate.earlier(Self::in_use_until(state, now), Mark::at(now));
+    fn add_beyond_capacity(&self, state: &mut GcraState, amount: u64, now: Timestamp) {
+        let in_use = self.rate.earlier(Self::in_use_until(state, now), ExactTime::at(now));
         // A unit that is partly refilled counts as in use: what it had of itself is given up.
         let filling = self.rate.units_covering(in_use);
-        self.put(state, amount, now);
+        self.refund(state, amount, now);
         let beyond = amount.saturating_sub(filling);
-        state.extra = cut_amount(state.extra.saturating_add(beyond));
+        state.extra = clamp_amount(state.extra.saturating_add(beyond));
         self.stamp(state, now);
     }
 
-    fn unbook(&self, state: &mut MeterState, ticket: &Ticket, now: Timestamp) -> u64 {
-        let Trace::Mark(booked) = ticket.trace else {
+    fn cancel_booking(&self, state: &mut GcraState, ticket: &Ticket, now: Timestamp) -> u64 {
+        let Trace::Tat(booked) = ticket.trace else {
             return 0;
         };
         if now >= ticket.slot {
             return 0;
         }
-        let booked_after = self.rate.earlier(state.mark, booked);
-        if booked_after > Mark::default() {
+        let booked_after = self.rate.earlier(state.tat, booked);
+        if booked_after > ExactTime::default() {
             // A hole in the middle of a queue cannot be given to anyone: those behind it keep their
             // slots, and two in one slot would break the outflow. A bucket has room for one hole:
             // what is given back less what was booked after it fits beside them. A second would
             // count the same bookings again.
-            if self.face != Face::Bucket || state.hole_until.is_some() {
+            if self.variant != Variant::Bucket || state.hole_until.is_some() {
                 return 0;
             }
             state.hole_until = Some(self.debt_paid_at(state, now));
         }
         let give = self.rate.earlier(self.rate.time_of(ticket.charged), booked_after);
-        self.give_time(state, give, now);
+        self.refund_time(state, give, now);
         self.rate.units_in(give)
     }
 
-    fn unspend(&self, state: &mut MeterState, ticket: &Ticket, amount: u64, now: Timestamp) -> u64 {
-        let Trace::Mark(charged) = ticket.trace else { return 0 };
-        if self.face == Face::Queue && charged != state.mark {
+    fn release(&self, state: &mut GcraState, ticket: &Ticket, amount: u64, now: Timestamp) -> u64 {
+        let Trace::Tat(charged) = ticket.trace else { return 0 };
+        if self.variant == Variant::Queue && charged != state.tat {
             return 0;
         }
         // What has run out since is there already.
-        let not_run_out = self.rate.earlier(charged, Mark::at(now));
+        let not_run_out = self.rate.earlier(charged, ExactTime::at(now));
         let time = self.rate.time_of(amount).min(not_run_out);
-        self.give_time(state, time, now);
+        self.refund_time(state, time, now);
         amount.min(self.rate.units_covering(time))
     }
 
-    fn remaining(&self, state: &MeterState, now: Timestamp) -> i64 {
-        let brim = self.brim(now);
+    fn remaining(&self, state: &GcraState, now: Timestamp) -> i64 {
+        let tat_max = self.tat_max(now);
         let until = Self::in_use_until(state, now);
-        if until <= brim {
-            let free = self.rate.units_in(self.rate.earlier(brim, until));
+        if until <= tat_max {
+            let free = self.rate.units_in(self.rate.earlier(tat_max, until));
             return signed(free.saturating_add(state.extra));
         }
-        if self.face == Face::Smooth {
+        if self.variant == Variant::Smooth {
             return 0;
         }
         // A clock that stepped back leaves nothing, but it makes no debt that was not there.
-        let brim = self.brim(self.written(state).max(now));
-        let owed = self.rate.units_covering(self.rate.earlier(until, brim));
+        let tat_max = self.tat_max(self.written(state).max(now));
+        let owed = self.rate.units_covering(self.rate.earlier(until, tat_max));
         signed(owed).saturating_neg()
     }
 
-    fn available(&self, state: &MeterState, most: u64, now: Timestamp) -> u64 {
-        if self.face == Face::Smooth {
-            return if self.debt_paid_at(state, now) <= now { most } else { 0 };
+    fn available(&self, state: &GcraState, max: u64, now: Timestamp) -> u64 {
+        if self.variant == Variant::Smooth {
+            return if self.debt_paid_at(state, now) <= now { max } else { 0 };
         }
-        u64::try_from(self.remaining(state, now)).unwrap_or(0).min(most)
+        u64::try_from(self.remaining(state, now)).unwrap_or(0).min(max)
     }
 
-    fn debt_paid_at(&self, state: &MeterState, now: Timestamp) -> Timestamp {
-        self.rate.earlier(state.mark, self.full).ceil().max(now)
+    fn debt_paid_at(&self, state: &GcraState, now: Timestamp) -> Timestamp {
+        self.rate.earlier(state.tat, self.full).ceil().max(now)
     }
 
-    fn full_at(&self, state: &MeterState, now: Timestamp) -> Timestamp {
-        state.mark.ceil().max(now)
+    fn full_at(&self, state: &GcraState, now: Timestamp) -> Timestamp {
+        state.tat.ceil().max(now)
     }
 
-    fn carry(&self, old: &Self, state: &MeterState, keep: Keep, now: Timestamp) -> MeterState {
-        if self.face == Face::Smooth {
+    fn carry(&self, old: &Self, state: &GcraState, carry: CarryOver, now: Timestamp) -> GcraState {
+        if self.variant == Variant::Smooth {
             return self.carry_smooth(old, state, now);
         }
-        let in_use = old.rate.earlier(Self::in_use_until(state, now), Mark::at(now));
+        let in_use = old.rate.earlier(Self::in_use_until(state, now), ExactTime::at(now));
         let used = old.rate.units_covering(in_use);
-        let used = match keep {
+        let used = match carry {
             // The same interval: the very same time is in use, nothing needs rounding.
-            Keep::Used if old.rate.same_pace(&self.rate) => {
+            CarryOver::Used if old.rate.same_interval(&self.rate) => {
                 let mut carried = *state;
                 self.stamp(&mut carried, now);
                 return carried;
             }
-            Keep::Used => used,
-            Keep::Remaining => self.used_to_leave(old.remaining(state, now)),
-            Keep::Proportion => old.rate.share(in_use, old.full, self.capacity),
-            Keep::Nothing => return self.fresh(now),
+            CarryOver::Used => used,
+            CarryOver::Remaining => self.used_to_leave(old.remaining(state, now)),
+            CarryOver::Proportion => old.rate.share(in_use, old.full, self.capacity),
+            CarryOver::Nothing => return self.fresh(now),
         };
-        let extra = if keep == Keep::Used { state.extra } else { 0 };
-        let mark = self.rate.later(Mark::at(now), self.rate.time_of(used));
-        let mut carried =
-            MeterState { mark, extra, seen: state.seen, hole_until: state.hole_until };
+        let extra = if carry == CarryOver::Used { state.extra } else { 0 };
+        let tat = self.rate.later(ExactTime::at(now), self.rate.time_of(used));
+        let mut carried = GcraState { tat, extra, seen: state.seen, hole_until: state.hole_until };
         self.stamp(&mut carried, now);
         carried
     }
 }
 
-impl Meter {
+impl Gcra {
     /// When `cost`, poured in on top of what is in use, stays below the brim.
-    fn fits_at(&self, state: &MeterState, cost: u64, now: Timestamp) -> Timestamp {
+    fn fits_at(&self, state: &GcraState, cost: u64, now: Timestamp) -> Timestamp {
         let poured = self.rate.later(Self::in_use_until(state, now), self.rate.time_of(cost));
         self.rate.earlier(poured, self.full).ceil().max(now)
     }
@@ -310,20 +309,20 @@ impl Meter {
     ///
     /// Permits are stored as time here (`permits × interval`), and the maximum is a time, so the
     /// scaling does not depend on the rate at all.
-    fn carry_smooth(&self, old: &Self, state: &MeterState, now: Timestamp) -> MeterState {
-        let brim = old.brim(now);
-        let mark = if state.mark >= brim {
-            let booked = old.rate.earlier(state.mark, old.full).ceil();
+    fn carry_smooth(&self, old: &Self, state: &GcraState, now: Timestamp) -> GcraState {
+        let tat_max = old.tat_max(now);
+        let tat = if state.tat >= tat_max {
+            let booked = old.rate.earlier(state.tat, old.full).ceil();
             self.full.moved_on(booked.since(Timestamp::EPOCH))
         } else {
-            let stored = old.rate.earlier(brim, Self::in_use_until(state, now)).us();
+            let stored = old.rate.earlier(tat_max, Self::in_use_until(state, now)).us();
             let stored = match NonZeroU64::new(old.full.us()) {
-                Some(most) => muldiv(stored, self.full.us(), most).quotient,
+                Some(max) => muldiv(stored, self.full.us(), max).quotient,
                 None => 0,
             };
-            self.brim(now).moved_back(Span::from_micros(stored))
+            self.tat_max(now).moved_back(Span::from_micros(stored))
         };
-        let mut carried = MeterState { mark, extra: 0, seen: state.seen, hole_until: None };
+        let mut carried = GcraState { tat, extra: 0, seen: state.seen, hole_until: None };
         self.stamp(&mut carried, now);
         carried
     }

@@ -5,8 +5,8 @@
 //! with a queue of 0, everyone who would have to wait. The machine is the [`gcra`](super::gcra).
 
 use super::FORGET_AFTER;
-use super::gcra::{Face, Meter};
-use crate::quota::{Mark, QuotaError, Rate, amount};
+use super::gcra::{Gcra, Variant};
+use crate::quota::{ExactTime, QuotaError, Rate, amount};
 
 /// A leaking bucket.
 ///
@@ -22,7 +22,7 @@ use crate::quota::{Mark, QuotaError, Rate, amount};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeakyBucket {
     queue: u64,
-    pub(crate) kernel: Meter,
+    pub(crate) kernel: Gcra,
 }
 
 // === impl LeakyBucket ===
@@ -36,9 +36,15 @@ impl LeakyBucket {
         // One is being served, `queue` wait.
         let capacity = amount("the queue", queue.saturating_add(1))?.get();
         let full = rate.fill_time(capacity)?;
-        let start = Mark::default();
-        let kernel =
-            Meter { rate, face: Face::Queue, capacity, full, start, forget_after: FORGET_AFTER };
+        let start = ExactTime::default();
+        let kernel = Gcra {
+            rate,
+            variant: Variant::Queue,
+            capacity,
+            full,
+            start,
+            forget_after: FORGET_AFTER,
+        };
         Ok(Self { queue, kernel })
     }
 

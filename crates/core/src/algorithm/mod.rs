@@ -28,8 +28,8 @@ pub mod tally;
 pub mod token_bucket;
 pub mod warm_up;
 
-use crate::change::Keep;
-use crate::quota::Mark;
+use crate::change::CarryOver;
+use crate::quota::ExactTime;
 use crate::time::{CLOCK_SLACK, Span, Timestamp};
 
 /// How long an identity is remembered after its last hit where "new" and "full" differ.
@@ -61,7 +61,7 @@ pub struct Ticket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trace {
     /// The mark after the charge.
-    Mark(Mark),
+    Tat(ExactTime),
     /// The level after the charge, in the period that starts here, and when it may be used.
     Level { level: i64, anchor: Timestamp, cost: u64, slot: Timestamp },
     /// The count after the charge, in the window that starts here.
@@ -69,9 +69,9 @@ pub(crate) enum Trace {
     /// The log's entry at this moment.
     Entry { at: Timestamp },
     /// When the limiter was free after the charge, the time charged, and the gathered time taken.
-    Price { free: Mark, price: Mark, cool: Mark },
+    Price { free: ExactTime, price: ExactTime, cool: ExactTime },
     /// Nothing to come back to: a slot is freed by its id.
-    Nowhere,
+    Untracked,
 }
 
 /// The questions that a kernel answers. `now` is never before the moment a state was settled at.
@@ -84,7 +84,7 @@ pub(crate) trait Algorithm {
     fn fresh(&self, now: Timestamp) -> Self::State;
 
     /// Rolls the state forward to `now`; after a clock was set back, moves it to the new time.
-    fn settle(&self, state: &mut Self::State, now: Timestamp);
+    fn advance(&self, state: &mut Self::State, now: Timestamp);
 
     /// From when on the state is as good as a fresh one.
     fn expires_at(&self, state: &Self::State) -> Timestamp;
@@ -92,16 +92,16 @@ pub(crate) trait Algorithm {
     /// When `cost` (at least 1, except for a limit that asks for nothing too) would get its turn if booked now.
     fn slot(&self, state: &Self::State, cost: u64, now: Timestamp) -> Slot;
 
-    /// From when on a caller who waits at most `patience` for its turn is let in.
-    fn ready(&self, state: &Self::State, cost: u64, patience: Span, now: Timestamp) -> Slot {
+    /// From when on a caller who waits at most `max_wait` for its turn is let in.
+    fn ready(&self, state: &Self::State, cost: u64, max_wait: Span, now: Timestamp) -> Slot {
         match self.slot(state, cost, now) {
-            Slot::At(slot) => Slot::At(slot.before(patience).max(now)),
+            Slot::At(slot) => Slot::At(slot.before(max_wait).max(now)),
             never @ Slot::Never { .. } => never,
         }
     }
 
     /// How long a plain hit is willing to wait: not at all, unless the limit shapes.
-    fn hit_patience(&self) -> Span {
+    fn hit_max_wait(&self) -> Span {
         Span::ZERO
     }
 
@@ -109,28 +109,28 @@ pub(crate) trait Algorithm {
     fn spend(&self, state: &mut Self::State, cost: u64, at: Timestamp, now: Timestamp) -> Ticket;
 
     /// Gives back `amount`, at most until full.
-    fn put(&self, state: &mut Self::State, amount: u64, now: Timestamp);
+    fn refund(&self, state: &mut Self::State, amount: u64, now: Timestamp);
 
     /// Adds `amount`, also beyond the capacity; only for limits that [`crate::limit::Limit`] lets through.
-    fn put_beyond(&self, state: &mut Self::State, amount: u64, now: Timestamp) {
-        self.put(state, amount, now);
+    fn add_beyond_capacity(&self, state: &mut Self::State, amount: u64, now: Timestamp) {
+        self.refund(state, amount, now);
     }
 
     /// Gives back a booking whose slot has not come, less what was booked after it.
     /// Returns how many units came back.
-    fn unbook(&self, state: &mut Self::State, ticket: &Ticket, now: Timestamp) -> u64;
+    fn cancel_booking(&self, state: &mut Self::State, ticket: &Ticket, now: Timestamp) -> u64;
 
     /// Gives back `amount` of a settled reservation to where it was charged, if that is still open.
     /// Returns how many units came back.
-    fn unspend(&self, state: &mut Self::State, ticket: &Ticket, amount: u64, now: Timestamp)
+    fn release(&self, state: &mut Self::State, ticket: &Ticket, amount: u64, now: Timestamp)
     -> u64;
 
     /// Whole units left, rounded down; negative in debt.
     fn remaining(&self, state: &Self::State, now: Timestamp) -> i64;
 
     /// The most, up to `most`, that a hit could take now.
-    fn available(&self, state: &Self::State, most: u64, now: Timestamp) -> u64 {
-        u64::try_from(self.remaining(state, now)).unwrap_or(0).min(most)
+    fn available(&self, state: &Self::State, max: u64, now: Timestamp) -> u64 {
+        u64::try_from(self.remaining(state, now)).unwrap_or(0).min(max)
     }
 
     /// What a drain takes.
@@ -145,7 +145,13 @@ pub(crate) trait Algorithm {
     fn full_at(&self, state: &Self::State, now: Timestamp) -> Timestamp;
 
     /// The state under this limit of an identity that had `state` under `old`.
-    fn carry(&self, old: &Self, state: &Self::State, keep: Keep, now: Timestamp) -> Self::State;
+    fn carry(
+        &self,
+        old: &Self,
+        state: &Self::State,
+        carry: CarryOver,
+        now: Timestamp,
+    ) -> Self::State;
 }
 
 /// When an identity is forgotten whose new state is not a full one: so long after its last hit; but who

@@ -1,4 +1,4 @@
-//! Steps: a level that is raised all at once, period by period.
+//! Periodic: a level that is raised all at once, period by period.
 //!
 //! ```text
 //!   level
@@ -27,15 +27,15 @@ use std::num::NonZeroU64;
 use super::period::Period;
 pub use super::period::{BadEdges, EDGES_MAX, EDGES_MIN, Edges};
 use super::{Algorithm, Slot, Ticket, Trace, clock_slack, forgotten_at};
-use crate::arithmetic::{cut_amount, signed, within};
-use crate::change::Keep;
+use crate::arithmetic::{clamp_amount, clamp_signed, signed};
+use crate::change::CarryOver;
 use crate::quota::{periods, proportion};
 use crate::time::{Span, Timestamp};
 
 /// A limit that is raised all at once, period by period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Steps {
-    pub(crate) face: Face,
+pub struct Periodic {
+    pub(crate) variant: PeriodicVariant,
     pub(crate) capacity: NonZeroU64,
     pub(crate) refill: NonZeroU64,
     pub(crate) period: Period,
@@ -46,7 +46,7 @@ pub struct Steps {
 
 /// What the steps stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Face {
+pub(crate) enum PeriodicVariant {
     Bucket,
     Window,
     Cycle,
@@ -54,7 +54,7 @@ pub(crate) enum Face {
 
 /// The state of steps: a level and the start of the period it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StepsState {
+pub struct PeriodicState {
     /// Units left; below zero in debt, above the capacity after a forced addition.
     pub level: i64,
     /// When the period began that the level belongs to.
@@ -65,22 +65,22 @@ pub struct StepsState {
     pub hole_until: Option<Timestamp>,
 }
 
-// === impl Steps ===
+// === impl Periodic ===
 
-impl Steps {
+impl Periodic {
     #[inline]
     pub(crate) fn capacity_signed(&self) -> i64 {
         signed(self.capacity.get())
     }
 
     #[inline]
-    pub(crate) fn starts_short(&self) -> bool {
+    pub(crate) fn starts_partial(&self) -> bool {
         self.start < self.capacity.get()
     }
 
-    fn stamp(&self, state: &mut StepsState, now: Timestamp) {
-        let bonus = self.face == Face::Bucket && state.level > self.capacity_signed();
-        let needed = self.starts_short() || bonus;
+    fn stamp(&self, state: &mut PeriodicState, now: Timestamp) {
+        let bonus = self.variant == PeriodicVariant::Bucket && state.level > self.capacity_signed();
+        let needed = self.starts_partial() || bonus;
         state.seen = needed.then(|| state.seen.map_or(now, |seen| seen.max(now)));
     }
 
@@ -93,12 +93,12 @@ impl Steps {
         let short = u64::try_from(capacity.saturating_sub(level)).unwrap_or(0);
         if short == 0 {
             // What was added by force stays in a bucket until it is used; a window ends with it.
-            return if self.face == Face::Bucket { level } else { capacity };
+            return if self.variant == PeriodicVariant::Bucket { level } else { capacity };
         }
         if refills >= periods(short, self.refill) {
             return capacity;
         }
-        within(level.saturating_add(signed(refills.saturating_mul(self.refill.get()))))
+        clamp_signed(level.saturating_add(signed(refills.saturating_mul(self.refill.get()))))
     }
 
     /// How many refills lift `level` to `target`.
@@ -122,30 +122,30 @@ impl Steps {
     }
 
     /// How much was charged after a ticket, beyond what was given back.
-    fn charged_since(&self, state: &StepsState, ticket: &Ticket) -> u64 {
+    fn charged_since(&self, state: &PeriodicState, ticket: &Ticket) -> u64 {
         let Trace::Level { level, anchor, .. } = ticket.trace else { return 0 };
         let refills = self.period.passed(anchor, state.anchor);
         let untouched = level.saturating_add(signed(refills.saturating_mul(self.refill.get())));
         u64::try_from(untouched.saturating_sub(state.level)).unwrap_or(0)
     }
 
-    fn raise(&self, state: &mut StepsState, amount: u64, top: i64, now: Timestamp) {
-        let raised = within(state.level.saturating_add(signed(amount)));
+    fn raise(&self, state: &mut PeriodicState, amount: u64, top: i64, now: Timestamp) {
+        let raised = clamp_signed(state.level.saturating_add(signed(amount)));
         state.level = raised.min(top.max(state.level));
         self.stamp(state, now);
     }
 }
 
-impl Algorithm for Steps {
-    type State = StepsState;
+impl Algorithm for Periodic {
+    type State = PeriodicState;
 
-    fn fresh(&self, now: Timestamp) -> StepsState {
+    fn fresh(&self, now: Timestamp) -> PeriodicState {
         let anchor = self.period.start_of(now);
-        let seen = self.starts_short().then_some(now);
-        StepsState { level: signed(self.start), anchor, seen, hole_until: None }
+        let seen = self.starts_partial().then_some(now);
+        PeriodicState { level: signed(self.start), anchor, seen, hole_until: None }
     }
 
-    fn settle(&self, state: &mut StepsState, now: Timestamp) {
+    fn advance(&self, state: &mut PeriodicState, now: Timestamp) {
         state.hole_until = state.hole_until.filter(|until| *until > now);
         if state.anchor > now.after(clock_slack(self.period.longest())) {
             state.anchor = self.period.start_of(now);
@@ -158,9 +158,9 @@ impl Algorithm for Steps {
         }
         let filling = self.refills_to(state.level, self.capacity_signed());
         state.level = self.refilled(state.level, refills);
-        state.anchor = match self.face {
+        state.anchor = match self.variant {
             // A full bucket remembers since when: that is how long it is remembered itself.
-            Face::Bucket if refills >= filling => match filling {
+            PeriodicVariant::Bucket if refills >= filling => match filling {
                 0 => state.anchor,
                 _ => self.period.nth_after(state.anchor, filling),
             },
@@ -168,9 +168,9 @@ impl Algorithm for Steps {
         };
     }
 
-    fn expires_at(&self, state: &StepsState) -> Timestamp {
+    fn expires_at(&self, state: &PeriodicState) -> Timestamp {
         let capacity = self.capacity_signed();
-        let lapses = self.face != Face::Bucket && state.level > capacity;
+        let lapses = self.variant != PeriodicVariant::Bucket && state.level > capacity;
         let refills = if lapses { 1 } else { self.refills_to(state.level, capacity) };
         let full_at = match state.seen {
             Some(_) => self.refill_at(state.anchor, refills, state.anchor),
@@ -182,54 +182,54 @@ impl Algorithm for Steps {
         }
     }
 
-    fn slot(&self, state: &StepsState, cost: u64, now: Timestamp) -> Slot {
-        let most = self.capacity_signed().max(state.level);
-        if self.face != Face::Cycle && signed(cost) > most {
-            return Slot::Never { max_cost: u64::try_from(most).unwrap_or(0) };
+    fn slot(&self, state: &PeriodicState, cost: u64, now: Timestamp) -> Slot {
+        let max = self.capacity_signed().max(state.level);
+        if self.variant != PeriodicVariant::Cycle && signed(cost) > max {
+            return Slot::Never { max_cost: u64::try_from(max).unwrap_or(0) };
         }
         let refills = self.refills_to(state.level, signed(cost));
         Slot::At(self.refill_at(state.anchor, refills, now))
     }
 
-    fn ready(&self, state: &StepsState, cost: u64, patience: Span, now: Timestamp) -> Slot {
+    fn ready(&self, state: &PeriodicState, cost: u64, max_wait: Span, now: Timestamp) -> Slot {
         match self.slot(state, cost, now) {
-            Slot::At(slot) if slot <= now.after(patience) => Slot::At(now),
+            Slot::At(slot) if slot <= now.after(max_wait) => Slot::At(now),
             Slot::At(_) if signed(cost) > self.capacity_signed() => {
-                self.ready_across_cycles(state, cost, patience, now)
+                self.ready_across_cycles(state, cost, max_wait, now)
             }
-            Slot::At(slot) => Slot::At(slot.before(patience).max(now)),
+            Slot::At(slot) => Slot::At(slot.before(max_wait).max(now)),
             never @ Slot::Never { .. } => never,
         }
     }
 
-    fn spend(&self, state: &mut StepsState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
+    fn spend(&self, state: &mut PeriodicState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
         let capacity = self.capacity_signed();
         if state.level >= capacity && state.anchor < now {
             // The first hit on a full limit: its period begins.
             state.anchor = self.period.start_of(now);
         }
         let mut charged = cost;
-        if at > now && self.face != Face::Cycle {
+        if at > now && self.variant != PeriodicVariant::Cycle {
             let refills = self.refills_to(state.level, signed(cost));
             let by_then = signed(refills.saturating_mul(self.refill.get()));
             let lapses = state.level.saturating_add(by_then).saturating_sub(capacity);
-            charged = cut_amount(cost.saturating_add(u64::try_from(lapses).unwrap_or(0)));
+            charged = clamp_amount(cost.saturating_add(u64::try_from(lapses).unwrap_or(0)));
         }
-        state.level = within(state.level.saturating_sub(signed(charged)));
+        state.level = clamp_signed(state.level.saturating_sub(signed(charged)));
         self.stamp(state, now);
         let trace = Trace::Level { level: state.level, anchor: state.anchor, cost, slot: at };
         Ticket { charged, slot: at, trace }
     }
 
-    fn put(&self, state: &mut StepsState, amount: u64, now: Timestamp) {
+    fn refund(&self, state: &mut PeriodicState, amount: u64, now: Timestamp) {
         self.raise(state, amount, self.capacity_signed(), now);
     }
 
-    fn put_beyond(&self, state: &mut StepsState, amount: u64, now: Timestamp) {
+    fn add_beyond_capacity(&self, state: &mut PeriodicState, amount: u64, now: Timestamp) {
         self.raise(state, amount, i64::MAX, now);
     }
 
-    fn unbook(&self, state: &mut StepsState, ticket: &Ticket, now: Timestamp) -> u64 {
+    fn cancel_booking(&self, state: &mut PeriodicState, ticket: &Ticket, now: Timestamp) -> u64 {
         let Trace::Level { cost, slot, .. } = ticket.trace else { return 0 };
         if now >= ticket.slot {
             return 0;
@@ -246,13 +246,19 @@ impl Algorithm for Steps {
                 cost.saturating_sub(booked_after).min(self.spare(state.level))
             }
         };
-        self.put(state, give, now);
+        self.refund(state, give, now);
         give.min(cost)
     }
 
-    fn unspend(&self, state: &mut StepsState, ticket: &Ticket, amount: u64, now: Timestamp) -> u64 {
+    fn release(
+        &self,
+        state: &mut PeriodicState,
+        ticket: &Ticket,
+        amount: u64,
+        now: Timestamp,
+    ) -> u64 {
         let Trace::Level { level, anchor, .. } = ticket.trace else { return 0 };
-        if self.face != Face::Bucket && anchor != state.anchor {
+        if self.variant != PeriodicVariant::Bucket && anchor != state.anchor {
             return 0;
         }
         // What has been refilled since is there already.
@@ -260,36 +266,42 @@ impl Algorithm for Steps {
         let by_now = level.saturating_add(signed(refills.saturating_mul(self.refill.get())));
         let missing = u64::try_from(self.capacity_signed().saturating_sub(by_now)).unwrap_or(0);
         let before = state.level;
-        self.put(state, amount.min(missing), now);
+        self.refund(state, amount.min(missing), now);
         u64::try_from(state.level.saturating_sub(before)).unwrap_or(0)
     }
 
-    fn remaining(&self, state: &StepsState, _now: Timestamp) -> i64 {
+    fn remaining(&self, state: &PeriodicState, _now: Timestamp) -> i64 {
         state.level
     }
 
-    fn debt_paid_at(&self, state: &StepsState, now: Timestamp) -> Timestamp {
+    fn debt_paid_at(&self, state: &PeriodicState, now: Timestamp) -> Timestamp {
         self.refill_at(state.anchor, self.refills_to(state.level, 0), now)
     }
 
-    fn full_at(&self, state: &StepsState, now: Timestamp) -> Timestamp {
+    fn full_at(&self, state: &PeriodicState, now: Timestamp) -> Timestamp {
         let refills = self.refills_to(state.level, self.capacity_signed());
         self.refill_at(state.anchor, refills, now)
     }
 
-    fn carry(&self, old: &Self, state: &StepsState, keep: Keep, now: Timestamp) -> StepsState {
+    fn carry(
+        &self,
+        old: &Self,
+        state: &PeriodicState,
+        carry: CarryOver,
+        now: Timestamp,
+    ) -> PeriodicState {
         let capacity = self.capacity_signed();
         let used = old.capacity_signed().saturating_sub(state.level);
-        let level = match (keep, self.face) {
-            (Keep::Nothing, _) => return self.fresh(now),
+        let level = match (carry, self.variant) {
+            (CarryOver::Nothing, _) => return self.fresh(now),
             // A cycle keeps what it has; the new number counts from the next one on.
-            (_, Face::Cycle) => state.level,
-            (Keep::Used, _) => within(capacity.saturating_sub(used)),
-            (Keep::Remaining, _) => state.level.min(capacity),
-            (Keep::Proportion, _) => {
+            (_, PeriodicVariant::Cycle) => state.level,
+            (CarryOver::Used, _) => clamp_signed(capacity.saturating_sub(used)),
+            (CarryOver::Remaining, _) => state.level.min(capacity),
+            (CarryOver::Proportion, _) => {
                 let used = u64::try_from(used).unwrap_or(0);
                 let scaled = proportion(used, old.capacity.get(), self.capacity.get());
-                within(capacity.saturating_sub(signed(scaled)))
+                clamp_signed(capacity.saturating_sub(signed(scaled)))
             }
         };
         let anchor = match (self.period, old.period) {
@@ -303,30 +315,30 @@ impl Algorithm for Steps {
             (new, _) => new.start_of(now),
         };
         let mut carried =
-            StepsState { level, anchor, seen: state.seen, hole_until: state.hole_until };
+            PeriodicState { level, anchor, seen: state.seen, hole_until: state.hole_until };
         self.stamp(&mut carried, now);
         carried
     }
 }
 
-impl Steps {
-    /// From when on a cost above one cycle's permits gets its turn within `patience`.
+impl Periodic {
+    /// From when on a cost above one cycle's permits gets its turn within `max_wait`.
     ///
     /// The slot stays where it is while the level rises, period by period, so waiting brings it
     /// nearer, until the cycle is full: from then on the slot moves away as fast as time goes by, and
     /// the best moment of a cycle is its last.
     fn ready_across_cycles(
         &self,
-        state: &StepsState,
+        state: &PeriodicState,
         cost: u64,
-        patience: Span,
+        max_wait: Span,
         now: Timestamp,
     ) -> Slot {
         let until_full = self.refills_to(state.level, self.capacity_signed());
         if until_full > 0
             && let Slot::At(slot) = self.slot(state, cost, now)
         {
-            let near_enough = slot.before(patience).max(now);
+            let near_enough = slot.before(max_wait).max(now);
             if near_enough < self.refill_at(state.anchor, until_full, now) {
                 return Slot::At(near_enough);
             }
@@ -335,19 +347,19 @@ impl Steps {
         let more = self.refills_to(self.capacity_signed(), signed(cost));
         let start = self.period.nth_after(state.anchor, until_full);
         let slot = self.period.nth_after(start, more);
-        let near_enough = slot.before(patience).max(full_from);
+        let near_enough = slot.before(max_wait).max(full_from);
         if near_enough < self.period.nth_after(start, 1) {
             return Slot::At(near_enough);
         }
-        Slot::Never { max_cost: self.most_within(patience) }
+        Slot::Never { max_cost: self.max_cost_within(max_wait) }
     }
 
-    /// The largest cost whose turn can come within `patience`: a full cycle and as many more as
+    /// The largest cost whose turn can come within `max_wait`: a full cycle and as many more as
     /// start within it, counted from the last moment of a cycle.
-    fn most_within(&self, patience: Span) -> u64 {
+    fn max_cost_within(&self, max_wait: Span) -> u64 {
         let length = self.period.longest().as_micros();
-        let starts = patience.as_micros().saturating_add(length).saturating_sub(1);
+        let starts = max_wait.as_micros().saturating_add(length).saturating_sub(1);
         let cycles = starts.checked_div(length).unwrap_or(0).saturating_add(1);
-        cut_amount(cycles.saturating_mul(self.capacity.get()))
+        clamp_amount(cycles.saturating_mul(self.capacity.get()))
     }
 }

@@ -20,8 +20,8 @@
 use std::num::NonZeroU64;
 
 use super::{Algorithm, Slot, Ticket, Trace, clock_slack};
-use crate::arithmetic::{cut_amount, muldiv, muldiv_ceil, signed, within};
-use crate::change::Keep;
+use crate::arithmetic::{clamp_amount, clamp_signed, muldiv, muldiv_ceil, signed};
+use crate::change::CarryOver;
 use crate::quota::{Rate, proportion};
 use crate::time::{Span, Timestamp};
 
@@ -103,7 +103,7 @@ impl SlidingWindow {
             Rounding::Floor => muldiv(state.previous, overlap, self.window).quotient,
             Rounding::Up => muldiv_ceil(state.previous, overlap, self.window),
         };
-        cut_amount(state.current.saturating_add(weighted))
+        clamp_amount(state.current.saturating_add(weighted))
     }
 
     /// The counts as they stand once the window of `at` has begun.
@@ -186,7 +186,7 @@ impl Algorithm for SlidingWindow {
         CounterState { start, previous: 0, current: 0, next: 0, seen: None }
     }
 
-    fn settle(&self, state: &mut CounterState, now: Timestamp) {
+    fn advance(&self, state: &mut CounterState, now: Timestamp) {
         let written = state.seen.unwrap_or(state.start);
         if written > now.after(clock_slack(self.window_span())) {
             let ahead = state.start.since(written);
@@ -209,9 +209,9 @@ impl Algorithm for SlidingWindow {
     }
 
     fn slot(&self, state: &CounterState, cost: u64, now: Timestamp) -> Slot {
-        let most = self.count_of();
-        if cost > most {
-            return Slot::Never { max_cost: most };
+        let max = self.count_of();
+        if cost > max {
+            return Slot::Never { max_cost: max };
         }
         Slot::At(self.fits_at(state, cost, now))
     }
@@ -231,13 +231,13 @@ impl Algorithm for SlidingWindow {
         } else {
             (state.start, &mut state.current)
         };
-        *count = cut_amount(count.saturating_add(cost));
+        *count = clamp_amount(count.saturating_add(cost));
         let trace = Trace::Count { start, count: *count };
         Self::stamp(state, now);
         Ticket { charged: cost, slot: at, trace }
     }
 
-    fn put(&self, state: &mut CounterState, amount: u64, now: Timestamp) {
+    fn refund(&self, state: &mut CounterState, amount: u64, now: Timestamp) {
         // A window to come holds bookings: they are cancelled, not refunded.
         let begun = |start: Timestamp| start <= now || state.seen.is_none();
         if !begun(state.start.before(self.window_span())) {
@@ -249,7 +249,7 @@ impl Algorithm for SlidingWindow {
         Self::stamp(state, now);
     }
 
-    fn unbook(&self, state: &mut CounterState, ticket: &Ticket, now: Timestamp) -> u64 {
+    fn cancel_booking(&self, state: &mut CounterState, ticket: &Ticket, now: Timestamp) -> u64 {
         let Trace::Count { start, count } = ticket.trace else {
             return 0;
         };
@@ -265,10 +265,10 @@ impl Algorithm for SlidingWindow {
         } else {
             return 0;
         };
-        self.unspend(state, ticket, ticket.charged.saturating_sub(booked_after), now)
+        self.release(state, ticket, ticket.charged.saturating_sub(booked_after), now)
     }
 
-    fn unspend(
+    fn release(
         &self,
         state: &mut CounterState,
         ticket: &Ticket,
@@ -295,15 +295,15 @@ impl Algorithm for SlidingWindow {
         // Behind a booking, what is left is what its window has left.
         let first = if state.next > 0 { self.one_later(state) } else { *state };
         let estimate = self.estimate(&first, now.max(first.start));
-        within(signed(self.count_of()).saturating_sub(signed(estimate)))
+        clamp_signed(signed(self.count_of()).saturating_sub(signed(estimate)))
     }
 
-    fn available(&self, state: &CounterState, most: u64, now: Timestamp) -> u64 {
+    fn available(&self, state: &CounterState, max: u64, now: Timestamp) -> u64 {
         // Bookings of a coming window leave nothing for now.
         if state.has_bookings(now) {
             return 0;
         }
-        u64::try_from(self.remaining(state, now)).unwrap_or(0).min(most)
+        u64::try_from(self.remaining(state, now)).unwrap_or(0).min(max)
     }
 
     fn left(&self, state: &CounterState, now: Timestamp) -> u64 {
@@ -318,10 +318,16 @@ impl Algorithm for SlidingWindow {
         self.fits_at(state, self.count_of(), now)
     }
 
-    fn carry(&self, old: &Self, state: &CounterState, keep: Keep, now: Timestamp) -> CounterState {
+    fn carry(
+        &self,
+        old: &Self,
+        state: &CounterState,
+        carry: CarryOver,
+        now: Timestamp,
+    ) -> CounterState {
         let (from, to) = (old.count_of(), self.count_of());
-        let shifted = |count: u64| match keep {
-            Keep::Proportion => proportion(count, from, to),
+        let shifted = |count: u64| match carry {
+            CarryOver::Proportion => proportion(count, from, to),
             _ => count,
         };
         let mut carried = if old.window == self.window {
@@ -334,17 +340,17 @@ impl Algorithm for SlidingWindow {
         } else {
             // Windows of another length: what the estimate holds counts from now on.
             let estimate = old.estimate(state, now.max(state.start));
-            let held = cut_amount(estimate.saturating_add(state.next));
+            let held = clamp_amount(estimate.saturating_add(state.next));
             CounterState { current: shifted(held), ..self.fresh(now) }
         };
-        match keep {
-            Keep::Nothing => return self.fresh(now),
-            Keep::Remaining => {
+        match carry {
+            CarryOver::Nothing => return self.fresh(now),
+            CarryOver::Remaining => {
                 let used = signed(to).saturating_sub(old.remaining(state, now));
                 let current = u64::try_from(used).unwrap_or(0);
                 carried = CounterState { current, ..self.fresh(now) };
             }
-            Keep::Used | Keep::Proportion => {}
+            CarryOver::Used | CarryOver::Proportion => {}
         }
         Self::stamp(&mut carried, now);
         carried

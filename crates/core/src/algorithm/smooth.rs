@@ -6,8 +6,8 @@
 //! nothing but time that was not used. The one that warms up is [`super::warm_up`].
 
 use super::FORGET_AFTER;
-use super::gcra::{Face, Meter};
-use crate::quota::{Mark, QuotaError, Rate, length};
+use super::gcra::{Gcra, Variant};
+use crate::quota::{ExactTime, QuotaError, Rate, length};
 use crate::time::Span;
 
 /// How much time's worth of permits is stored, unless told.
@@ -26,7 +26,7 @@ pub const MAX_BURST: Span = Span::from_secs(1);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SmoothBursty {
-    pub(crate) kernel: Meter,
+    pub(crate) kernel: Gcra,
 }
 
 // === impl SmoothBursty ===
@@ -69,10 +69,12 @@ impl SmoothBursty {
         if !max_burst.is_zero() {
             length("max_burst", max_burst)?;
         }
-        let full = Mark::span(max_burst);
+        let full = ExactTime::span(max_burst);
         let capacity = rate.units_in(full);
         // Nothing stored at first: all of the time is "in use".
         let start = full;
-        Ok(Self { kernel: Meter { rate, face: Face::Smooth, capacity, full, start, forget_after } })
+        Ok(Self {
+            kernel: Gcra { rate, variant: Variant::Smooth, capacity, full, start, forget_after },
+        })
     }
 }

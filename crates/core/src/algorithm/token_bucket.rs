@@ -5,10 +5,10 @@
 //! timer: the level is worked out when somebody asks.
 
 use super::FORGET_AFTER;
-use super::gcra::{self, Meter};
+use super::gcra::{self, Gcra};
 use super::period::Period;
-use super::periodic::{self, Steps};
-use crate::quota::{Mark, QuotaError, Rate, amount, length};
+use super::periodic::{Periodic, PeriodicVariant};
+use crate::quota::{ExactTime, QuotaError, Rate, amount, length};
 use crate::time::Span;
 
 /// A token bucket.
@@ -32,7 +32,7 @@ pub struct TokenBucket {
     initial: u64,
     refill: Refill,
     forget_after: Span,
-    pub(crate) kernel: Kernel,
+    pub(crate) kernel: BucketKernel,
 }
 
 /// How tokens come back.
@@ -48,9 +48,9 @@ pub enum Refill {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kernel {
-    Meter(Meter),
-    Steps(Steps),
+pub(crate) enum BucketKernel {
+    Gcra(Gcra),
+    Periodic(Periodic),
 }
 
 // === impl TokenBucket ===
@@ -72,7 +72,7 @@ impl TokenBucket {
     pub fn with_initial(self, initial: u64) -> Result<Self, QuotaError> {
         if initial > self.burst {
             let what = "the initial tokens";
-            return Err(QuotaError::TooMuch { what, amount: initial, most: self.burst });
+            return Err(QuotaError::TooMuch { what, amount: initial, max: self.burst });
         }
         Self::build(self.rate, self.burst, initial, self.refill, self.forget_after)
     }
@@ -148,9 +148,9 @@ impl TokenBucket {
     ) -> Result<Self, QuotaError> {
         let full = rate.fill_time(burst)?;
         let period = length("the rate's period", rate.period())?;
-        let steps = |period| -> Result<Kernel, QuotaError> {
-            Ok(Kernel::Steps(Steps {
-                face: periodic::Face::Bucket,
+        let steps = |period| -> Result<BucketKernel, QuotaError> {
+            Ok(BucketKernel::Periodic(Periodic {
+                variant: PeriodicVariant::Bucket,
                 capacity: amount("the burst", burst)?,
                 refill: amount("the rate's number", rate.count())?,
                 period,
@@ -159,12 +159,12 @@ impl TokenBucket {
             }))
         };
         let kernel = match refill {
-            Refill::Greedy => Kernel::Meter(Meter {
+            Refill::Greedy => BucketKernel::Gcra(Gcra {
                 rate,
-                face: gcra::Face::Bucket,
+                variant: gcra::Variant::Bucket,
                 capacity: burst,
                 full,
-                start: start_mark(&rate, burst, initial),
+                start: initial_deficit(&rate, burst, initial),
                 forget_after,
             }),
             Refill::Interval => steps(Period::FirstHit(period))?,
@@ -175,9 +175,9 @@ impl TokenBucket {
 }
 
 /// The time of the tokens that a new bucket lacks.
-fn start_mark(rate: &Rate, burst: u64, initial: u64) -> Mark {
+fn initial_deficit(rate: &Rate, burst: u64, initial: u64) -> ExactTime {
     match burst.saturating_sub(initial) {
-        0 => Mark::default(),
+        0 => ExactTime::default(),
         lacking => rate.time_of(lacking),
     }
 }

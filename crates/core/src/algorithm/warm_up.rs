@@ -34,8 +34,8 @@ use std::num::NonZeroU64;
 
 use super::{Algorithm, Slot, Ticket, Trace, clock_slack};
 use crate::arithmetic::{Division, EXACT_MAX, gcd, muldiv, muldiv_ceil, signed};
-use crate::change::Keep;
-use crate::quota::{Mark, QuotaError, Rate, length_up_to};
+use crate::change::CarryOver;
+use crate::quota::{ExactTime, QuotaError, Rate, length_up_to};
 use crate::time::{Span, Timestamp};
 
 /// The longest warm-up period.
@@ -82,17 +82,17 @@ pub struct WarmUp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WarmUpState {
     /// When the next caller is granted.
-    pub free: Mark,
+    pub free: ExactTime,
     /// The stored permits, as the time it took to gather them.
-    pub cool: Mark,
+    pub cool: ExactTime,
     /// When the state was last written.
     pub seen: Timestamp,
 }
 
 /// The price of a cost: time, and gathered time used up.
 struct Price {
-    time: Mark,
-    cool: Mark,
+    time: ExactTime,
+    cool: ExactTime,
 }
 
 // === impl WarmUp ===
@@ -106,8 +106,8 @@ impl WarmUp {
     pub fn new(rate: Rate, warm_up: Span, cold_factor: u64) -> Result<Self, QuotaError> {
         let length = length_up_to("the warm-up period", warm_up, WARM_UP_MAX)?;
         if !(1_000..=COLD_FACTOR_MAX).contains(&cold_factor) {
-            let (what, least, most) = ("the cold factor (in thousandths)", 1_000, COLD_FACTOR_MAX);
-            return Err(QuotaError::OutOfRange { what, given: cold_factor, least, most });
+            let (what, min, max) = ("the cold factor (in thousandths)", 1_000, COLD_FACTOR_MAX);
+            return Err(QuotaError::OutOfRange { what, given: cold_factor, min, max });
         }
         let (narrow, wide) = (cold_factor.saturating_add(1_000), cold_factor.saturating_add(5_000));
         // A permit takes stable × 2(1 + c) / (5 + c) to gather.
@@ -145,7 +145,7 @@ impl WarmUp {
 
     /// What taking `wanted` of the gathered time `cool` costs beyond the stable price, in whole
     /// microseconds.
-    fn premium(&self, cool: Mark, wanted: Mark) -> Span {
+    fn premium(&self, cool: ExactTime, wanted: ExactTime) -> Span {
         let above = self.ticks(cool).saturating_sub(self.threshold_ticks);
         let taken = self.ticks(wanted).min(above);
         let (above, taken) = (self.stable_ticks(above), self.stable_ticks(taken));
@@ -159,8 +159,8 @@ impl WarmUp {
     }
 
     /// Gathered time in ticks; no more of it than the warm-up period can be taken.
-    fn ticks(&self, gathered: Mark) -> u64 {
-        let gathered = gathered.min(Mark::span(self.warm_up()));
+    fn ticks(&self, gathered: ExactTime) -> u64 {
+        let gathered = gathered.min(ExactTime::span(self.warm_up()));
         let parts = NonZeroU64::new(self.gather.fraction()).unwrap_or(NonZeroU64::MIN);
         let fraction = muldiv(gathered.frac(), TICKS, parts).quotient;
         gathered.us().saturating_mul(TICKS).saturating_add(fraction)
@@ -176,8 +176,8 @@ impl WarmUp {
         }
     }
 
-    fn give_time(&self, state: &mut WarmUpState, time: Mark, now: Timestamp) {
-        state.free = self.rate.earlier(state.free, time).max(Mark::at(now));
+    fn refund_time(&self, state: &mut WarmUpState, time: ExactTime, now: Timestamp) {
+        state.free = self.rate.earlier(state.free, time).max(ExactTime::at(now));
         state.seen = state.seen.max(now);
     }
 
@@ -190,9 +190,9 @@ impl WarmUp {
     }
 
     /// Undoes a charge after which nothing else was charged.
-    fn undo(&self, state: &mut WarmUpState, price: Mark, cool: Mark, now: Timestamp) {
-        self.give_time(state, price, now);
-        state.cool = self.gather.later(state.cool, cool).min(Mark::span(self.warm_up()));
+    fn undo(&self, state: &mut WarmUpState, price: ExactTime, cool: ExactTime, now: Timestamp) {
+        self.refund_time(state, price, now);
+        state.cool = self.gather.later(state.cool, cool).min(ExactTime::span(self.warm_up()));
     }
 }
 
@@ -200,10 +200,10 @@ impl Algorithm for WarmUp {
     type State = WarmUpState;
 
     fn fresh(&self, now: Timestamp) -> WarmUpState {
-        WarmUpState { free: Mark::at(now), cool: Mark::span(self.warm_up()), seen: now }
+        WarmUpState { free: ExactTime::at(now), cool: ExactTime::span(self.warm_up()), seen: now }
     }
 
-    fn settle(&self, state: &mut WarmUpState, now: Timestamp) {
+    fn advance(&self, state: &mut WarmUpState, now: Timestamp) {
         if state.seen > now.after(clock_slack(self.warm_up())) {
             state.free = state.free.moved_back(state.seen.since(now));
             state.seen = now;
@@ -211,13 +211,13 @@ impl Algorithm for WarmUp {
         let free = state.free.ceil();
         if free < now {
             let gathered = state.cool.moved_on(now.since(free));
-            state.cool = gathered.min(Mark::span(self.warm_up()));
-            state.free = Mark::at(now);
+            state.cool = gathered.min(ExactTime::span(self.warm_up()));
+            state.free = ExactTime::at(now);
         }
     }
 
     fn expires_at(&self, state: &WarmUpState) -> Timestamp {
-        let missing = self.gather.earlier(Mark::span(self.warm_up()), state.cool);
+        let missing = self.gather.earlier(ExactTime::span(self.warm_up()), state.cool);
         state.free.ceil().after(missing.ceil().since(Timestamp::EPOCH))
     }
 
@@ -230,17 +230,17 @@ impl Algorithm for WarmUp {
         state.cool = self.gather.earlier(state.cool, cool);
         // A caller that comes in the very microsecond the limiter is free leaves the fraction to
         // the next: the stable rate does not drift.
-        let from = if state.free.ceil() < now { Mark::at(now) } else { state.free };
+        let from = if state.free.ceil() < now { ExactTime::at(now) } else { state.free };
         state.free = self.rate.later(from, price);
         state.seen = state.seen.max(now);
         Ticket { charged: cost, slot: at, trace: Trace::Price { free: state.free, price, cool } }
     }
 
-    fn put(&self, state: &mut WarmUpState, amount: u64, now: Timestamp) {
-        self.give_time(state, self.rate.time_of(amount), now);
+    fn refund(&self, state: &mut WarmUpState, amount: u64, now: Timestamp) {
+        self.refund_time(state, self.rate.time_of(amount), now);
     }
 
-    fn unbook(&self, state: &mut WarmUpState, ticket: &Ticket, now: Timestamp) -> u64 {
+    fn cancel_booking(&self, state: &mut WarmUpState, ticket: &Ticket, now: Timestamp) -> u64 {
         let Trace::Price { free, price, cool } = ticket.trace else {
             return 0;
         };
@@ -255,7 +255,7 @@ impl Algorithm for WarmUp {
         0
     }
 
-    fn unspend(
+    fn release(
         &self,
         state: &mut WarmUpState,
         ticket: &Ticket,
@@ -269,9 +269,9 @@ impl Algorithm for WarmUp {
                 without.cool = self.gather.later(state.cool, cool);
                 let kept = self.price(&without, ticket.charged.saturating_sub(amount));
                 state.cool = self.gather.earlier(without.cool, kept.cool);
-                self.give_time(state, self.rate.earlier(price, kept.time), now);
+                self.refund_time(state, self.rate.earlier(price, kept.time), now);
             }
-            _ => self.put(state, amount, now),
+            _ => self.refund(state, amount, now),
         }
         amount
     }
@@ -280,8 +280,8 @@ impl Algorithm for WarmUp {
         signed(self.gather.units_in(state.cool))
     }
 
-    fn available(&self, state: &WarmUpState, most: u64, now: Timestamp) -> u64 {
-        if self.debt_paid_at(state, now) <= now { most } else { 0 }
+    fn available(&self, state: &WarmUpState, max: u64, now: Timestamp) -> u64 {
+        if self.debt_paid_at(state, now) <= now { max } else { 0 }
     }
 
     fn left(&self, state: &WarmUpState, now: Timestamp) -> u64 {
@@ -296,8 +296,14 @@ impl Algorithm for WarmUp {
         self.expires_at(state).max(now)
     }
 
-    fn carry(&self, old: &Self, state: &WarmUpState, keep: Keep, now: Timestamp) -> WarmUpState {
-        if keep == Keep::Nothing {
+    fn carry(
+        &self,
+        old: &Self,
+        state: &WarmUpState,
+        carry: CarryOver,
+        now: Timestamp,
+    ) -> WarmUpState {
+        if carry == CarryOver::Nothing {
             return self.fresh(now);
         }
         // As Guava: booked time stays, stored permits scale with the new maximum; as gathered time
@@ -308,9 +314,10 @@ impl Algorithm for WarmUp {
         let parts = NonZeroU64::new(old.gather.fraction()).unwrap_or(NonZeroU64::MIN);
         let from_frac = muldiv_ceil(state.cool.frac(), self.gather.fraction(), parts);
         let from_rest = muldiv_ceil(remainder, self.gather.fraction(), old.warm_up);
-        let cool = Mark::from_parts(&self.gather, quotient, from_frac.saturating_add(from_rest));
-        let cool = cool.min(Mark::span(self.warm_up()));
-        WarmUpState { free: Mark::at(state.free.ceil()), cool, seen: state.seen.max(now) }
+        let cool =
+            ExactTime::from_parts(&self.gather, quotient, from_frac.saturating_add(from_rest));
+        let cool = cool.min(ExactTime::span(self.warm_up()));
+        WarmUpState { free: ExactTime::at(state.free.ceil()), cool, seen: state.seen.max(now) }
     }
 }
 

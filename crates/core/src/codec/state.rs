@@ -1,16 +1,18 @@
 //! A state as bytes, and the tickets that point into one.
 
-use super::{Written, amount, byte, read_all, read_number, with_kind, write_all, write_number};
+use super::{
+    Encode, amount, byte, decode_list, encode_list, encode_variant, read_varint, write_varint,
+};
 use crate::algorithm::concurrency::{Holder, Lease, SLOTS_MAX, SlotsState};
-use crate::algorithm::gcra::MeterState;
-use crate::algorithm::periodic::StepsState;
+use crate::algorithm::gcra::GcraState;
+use crate::algorithm::periodic::PeriodicState;
 use crate::algorithm::sliding_log::{Entries, LogState};
 use crate::algorithm::sliding_window::CounterState;
 use crate::algorithm::tally::TallyState;
 use crate::algorithm::warm_up::WarmUpState;
 use crate::algorithm::{Ticket, Trace};
 use crate::limit::State;
-use crate::quota::Mark;
+use crate::quota::ExactTime;
 use crate::time::Timestamp;
 
 // === impl State ===
@@ -20,17 +22,17 @@ impl State {
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::New => out.push(0),
-            Self::Meter(state) => with_kind(1, state, out),
-            Self::Steps(state) => with_kind(2, state, out),
-            Self::Counter(state) => with_kind(3, state, out),
-            Self::Log(state) => with_kind(4, &**state, out),
-            Self::WarmUp(state) => with_kind(5, state, out),
-            Self::Slots(state) => with_kind(6, &**state, out),
+            Self::Gcra(state) => encode_variant(1, state, out),
+            Self::Periodic(state) => encode_variant(2, state, out),
+            Self::Counter(state) => encode_variant(3, state, out),
+            Self::Log(state) => encode_variant(4, &**state, out),
+            Self::WarmUp(state) => encode_variant(5, state, out),
+            Self::Slots(state) => encode_variant(6, &**state, out),
             Self::Spent(used) => {
                 out.push(7);
-                write_number(out, *used);
+                write_varint(out, *used);
             }
-            Self::Tally(state) => with_kind(8, state, out),
+            Self::Tally(state) => encode_variant(8, state, out),
         }
     }
 
@@ -49,211 +51,211 @@ impl State {
     pub fn read(bytes: &mut &[u8]) -> Option<Self> {
         Some(match byte(bytes)? {
             0 => Self::New,
-            1 => Self::Meter(Written::read_from(bytes)?),
-            2 => Self::Steps(Written::read_from(bytes)?),
-            3 => Self::Counter(Written::read_from(bytes)?),
-            4 => Self::Log(Box::new(Written::read_from(bytes)?)),
-            5 => Self::WarmUp(Written::read_from(bytes)?),
-            6 => Self::Slots(Box::new(Written::read_from(bytes)?)),
-            7 => Self::Spent(read_number(bytes)?),
-            8 => Self::Tally(Written::read_from(bytes)?),
+            1 => Self::Gcra(Encode::decode(bytes)?),
+            2 => Self::Periodic(Encode::decode(bytes)?),
+            3 => Self::Counter(Encode::decode(bytes)?),
+            4 => Self::Log(Box::new(Encode::decode(bytes)?)),
+            5 => Self::WarmUp(Encode::decode(bytes)?),
+            6 => Self::Slots(Box::new(Encode::decode(bytes)?)),
+            7 => Self::Spent(read_varint(bytes)?),
+            8 => Self::Tally(Encode::decode(bytes)?),
             _ => return None,
         })
     }
 }
 
-// === impl Written for the states of kernels ===
+// === impl Encode for the states of kernels ===
 
-impl Written for MeterState {
-    fn write_to(&self, out: &mut Vec<u8>) {
-        self.mark.write_to(out);
-        write_number(out, self.extra);
-        self.seen.write_to(out);
-        self.hole_until.write_to(out);
+impl Encode for GcraState {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.tat.encode(out);
+        write_varint(out, self.extra);
+        self.seen.encode(out);
+        self.hole_until.encode(out);
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
         Some(Self {
-            mark: Mark::read_from(bytes)?,
+            tat: ExactTime::decode(bytes)?,
             extra: amount(bytes)?,
-            seen: Option::read_from(bytes)?,
-            hole_until: Option::read_from(bytes)?,
+            seen: Option::decode(bytes)?,
+            hole_until: Option::decode(bytes)?,
         })
     }
 }
 
-impl Written for StepsState {
-    fn write_to(&self, out: &mut Vec<u8>) {
-        self.level.write_to(out);
-        self.anchor.write_to(out);
-        self.seen.write_to(out);
-        self.hole_until.write_to(out);
+impl Encode for PeriodicState {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.level.encode(out);
+        self.anchor.encode(out);
+        self.seen.encode(out);
+        self.hole_until.encode(out);
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
         Some(Self {
-            level: i64::read_from(bytes)?,
-            anchor: Timestamp::read_from(bytes)?,
-            seen: Option::read_from(bytes)?,
-            hole_until: Option::read_from(bytes)?,
+            level: i64::decode(bytes)?,
+            anchor: Timestamp::decode(bytes)?,
+            seen: Option::decode(bytes)?,
+            hole_until: Option::decode(bytes)?,
         })
     }
 }
 
-impl Written for CounterState {
-    fn write_to(&self, out: &mut Vec<u8>) {
-        self.start.write_to(out);
-        write_number(out, self.previous);
-        write_number(out, self.current);
-        write_number(out, self.next);
-        self.seen.write_to(out);
+impl Encode for CounterState {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.start.encode(out);
+        write_varint(out, self.previous);
+        write_varint(out, self.current);
+        write_varint(out, self.next);
+        self.seen.encode(out);
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
         Some(Self {
-            start: Timestamp::read_from(bytes)?,
+            start: Timestamp::decode(bytes)?,
             previous: amount(bytes)?,
             current: amount(bytes)?,
             next: amount(bytes)?,
-            seen: Option::read_from(bytes)?,
+            seen: Option::decode(bytes)?,
         })
     }
 }
 
-impl Written for LogState {
-    fn write_to(&self, out: &mut Vec<u8>) {
-        self.seen.write_to(out);
-        self.entries.write_to(out);
+impl Encode for LogState {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.seen.encode(out);
+        self.entries.encode(out);
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
-        Some(Self { seen: Timestamp::read_from(bytes)?, entries: Entries::read_from(bytes)? })
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        Some(Self { seen: Timestamp::decode(bytes)?, entries: Entries::decode(bytes)? })
     }
 }
 
-impl Written for WarmUpState {
-    fn write_to(&self, out: &mut Vec<u8>) {
-        self.free.write_to(out);
-        self.cool.write_to(out);
-        self.seen.write_to(out);
+impl Encode for WarmUpState {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.free.encode(out);
+        self.cool.encode(out);
+        self.seen.encode(out);
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
         Some(Self {
-            free: Mark::read_from(bytes)?,
-            cool: Mark::read_from(bytes)?,
-            seen: Timestamp::read_from(bytes)?,
+            free: ExactTime::decode(bytes)?,
+            cool: ExactTime::decode(bytes)?,
+            seen: Timestamp::decode(bytes)?,
         })
     }
 }
 
-impl Written for SlotsState {
-    fn write_to(&self, out: &mut Vec<u8>) {
-        self.seen().write_to(out);
-        write_all(self.leases(), out);
+impl Encode for SlotsState {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.seen().encode(out);
+        encode_list(self.leases(), out);
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
-        let seen = Timestamp::read_from(bytes)?;
-        let leases: Vec<Lease> = read_all(bytes, SLOTS_MAX)?;
-        each_once(leases.iter().map(|lease| lease.holder))?;
-        Some(Self::of(leases, seen))
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        let seen = Timestamp::decode(bytes)?;
+        let leases: Vec<Lease> = decode_list(bytes, SLOTS_MAX)?;
+        all_distinct(leases.iter().map(|lease| lease.holder))?;
+        Some(Self::new(leases, seen))
     }
 }
 
-impl Written for Lease {
-    fn write_to(&self, out: &mut Vec<u8>) {
-        write_number(out, self.holder.0);
-        write_number(out, self.slots);
-        self.until.write_to(out);
+impl Encode for Lease {
+    fn encode(&self, out: &mut Vec<u8>) {
+        write_varint(out, self.holder.0);
+        write_varint(out, self.slots);
+        self.until.encode(out);
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
         Some(Self {
-            holder: Holder(read_number(bytes)?),
-            slots: read_number(bytes).filter(|slots| *slots > 0)?,
-            until: Timestamp::read_from(bytes)?,
+            holder: Holder(read_varint(bytes)?),
+            slots: read_varint(bytes).filter(|slots| *slots > 0)?,
+            until: Timestamp::decode(bytes)?,
         })
     }
 }
 
-impl Written for TallyState {
-    fn write_to(&self, out: &mut Vec<u8>) {
-        self.start.write_to(out);
-        write_number(out, self.count);
+impl Encode for TallyState {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.start.encode(out);
+        write_varint(out, self.count);
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
-        Some(Self { start: Timestamp::read_from(bytes)?, count: amount(bytes)? })
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        Some(Self { start: Timestamp::decode(bytes)?, count: amount(bytes)? })
     }
 }
 
 /// Whether nobody holds twice what is held once.
-pub(crate) fn each_once(holders: impl Iterator<Item = Holder>) -> Option<()> {
+pub(crate) fn all_distinct(holders: impl Iterator<Item = Holder>) -> Option<()> {
     let mut sorted: Vec<Holder> = holders.collect();
     sorted.sort_unstable();
     sorted.is_sorted_by(|one, next| one < next).then_some(())
 }
 
-// === impl Written for Ticket ===
+// === impl Encode for Ticket ===
 
-impl Written for Ticket {
-    fn write_to(&self, out: &mut Vec<u8>) {
-        write_number(out, self.charged);
-        self.slot.write_to(out);
-        self.trace.write_to(out);
+impl Encode for Ticket {
+    fn encode(&self, out: &mut Vec<u8>) {
+        write_varint(out, self.charged);
+        self.slot.encode(out);
+        self.trace.encode(out);
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
         Some(Self {
             // As it was asked for, which nothing bounds where any cost is granted.
-            charged: read_number(bytes)?,
-            slot: Timestamp::read_from(bytes)?,
-            trace: Trace::read_from(bytes)?,
+            charged: read_varint(bytes)?,
+            slot: Timestamp::decode(bytes)?,
+            trace: Trace::decode(bytes)?,
         })
     }
 }
 
-impl Written for Trace {
-    fn write_to(&self, out: &mut Vec<u8>) {
+impl Encode for Trace {
+    fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Nowhere => out.push(0),
-            Self::Mark(mark) => with_kind(1, mark, out),
+            Self::Untracked => out.push(0),
+            Self::Tat(tat) => encode_variant(1, tat, out),
             Self::Level { level, anchor, cost, slot } => {
-                with_kind(2, level, out);
-                anchor.write_to(out);
-                write_number(out, *cost);
-                slot.write_to(out);
+                encode_variant(2, level, out);
+                anchor.encode(out);
+                write_varint(out, *cost);
+                slot.encode(out);
             }
             Self::Count { start, count } => {
-                with_kind(3, start, out);
-                write_number(out, *count);
+                encode_variant(3, start, out);
+                write_varint(out, *count);
             }
-            Self::Entry { at } => with_kind(4, at, out),
+            Self::Entry { at } => encode_variant(4, at, out),
             Self::Price { free, price, cool } => {
-                with_kind(5, free, out);
-                price.write_to(out);
-                cool.write_to(out);
+                encode_variant(5, free, out);
+                price.encode(out);
+                cool.encode(out);
             }
         }
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
         Some(match byte(bytes)? {
-            0 => Self::Nowhere,
-            1 => Self::Mark(Mark::read_from(bytes)?),
+            0 => Self::Untracked,
+            1 => Self::Tat(ExactTime::decode(bytes)?),
             2 => Self::Level {
-                level: i64::read_from(bytes)?,
-                anchor: Timestamp::read_from(bytes)?,
-                cost: read_number(bytes)?,
-                slot: Timestamp::read_from(bytes)?,
+                level: i64::decode(bytes)?,
+                anchor: Timestamp::decode(bytes)?,
+                cost: read_varint(bytes)?,
+                slot: Timestamp::decode(bytes)?,
             },
-            3 => Self::Count { start: Timestamp::read_from(bytes)?, count: amount(bytes)? },
-            4 => Self::Entry { at: Timestamp::read_from(bytes)? },
+            3 => Self::Count { start: Timestamp::decode(bytes)?, count: amount(bytes)? },
+            4 => Self::Entry { at: Timestamp::decode(bytes)? },
             5 => Self::Price {
-                free: Mark::read_from(bytes)?,
-                price: Mark::read_from(bytes)?,
-                cool: Mark::read_from(bytes)?,
+                free: ExactTime::decode(bytes)?,
+                price: ExactTime::decode(bytes)?,
+                cool: ExactTime::decode(bytes)?,
             },
             _ => return None,
         })

@@ -2,12 +2,12 @@
 
 use super::Leases;
 use crate::algorithm::Algorithm;
-use crate::algorithm::gcra::{self, Meter, MeterState};
-use crate::algorithm::periodic;
+use crate::algorithm::gcra::{self, Gcra, GcraState};
+use crate::algorithm::periodic::PeriodicVariant;
 use crate::arithmetic::{EXACT_MAX, signed};
 use crate::limit::{Kernel, Limit, State};
 use crate::mode::EnforcedLimit;
-use crate::quota::Mark;
+use crate::quota::ExactTime;
 use crate::time::Timestamp;
 
 impl EnforcedLimit {
@@ -35,30 +35,31 @@ impl Limit {
     #[must_use]
     pub fn is_leasable(&self) -> bool {
         match self.kernel() {
-            Kernel::Meter(meter) => meter.face == gcra::Face::Bucket,
-            Kernel::Steps(steps) => steps.face == periodic::Face::Window,
+            Kernel::Gcra(gcra) => gcra.variant == gcra::Variant::Bucket,
+            Kernel::Periodic(periodic) => periodic.variant == PeriodicVariant::Window,
             Kernel::Counter(_) => true,
             _ => false,
         }
     }
 
     /// No less is used of an open state than nodes may hold, or may have used until their leases ran out.
-    pub(crate) fn keep_leased(&self, state: &mut State, leases: &Leases, now: Timestamp) {
+    pub(crate) fn enforce_leases(&self, state: &mut State, leases: &Leases, now: Timestamp) {
         match (self.kernel(), state) {
-            (Kernel::Meter(meter), State::Meter(state)) if meter.face == gcra::Face::Bucket => {
-                let leased = meter.leased_mark(leases, now);
-                if leased > state.mark {
-                    state.mark = leased;
-                    meter.stamp(state, now);
+            (Kernel::Gcra(gcra), State::Gcra(state)) if gcra.variant == gcra::Variant::Bucket => {
+                let leased = gcra.leased_tat(leases, now);
+                if leased > state.tat {
+                    state.tat = leased;
+                    gcra.stamp(state, now);
                 }
             }
             // What was added by force beyond the window is not taken away.
-            (Kernel::Steps(steps), State::Steps(state))
-                if steps.face == periodic::Face::Window
-                    && state.level <= steps.capacity_signed() =>
+            (Kernel::Periodic(periodic), State::Periodic(state))
+                if periodic.variant == PeriodicVariant::Window
+                    && state.level <= periodic.capacity_signed() =>
             {
-                let most = steps.capacity_signed().saturating_sub(signed(leases.outstanding(now)));
-                state.level = state.level.min(most);
+                let max =
+                    periodic.capacity_signed().saturating_sub(signed(leases.outstanding(now)));
+                state.level = state.level.min(max);
             }
             // Before a window that is booked nobody passes anyway.
             (Kernel::Counter(_), State::Counter(state)) if state.start <= now => {
@@ -71,30 +72,30 @@ impl Limit {
     /// From when on nothing that is leased makes a difference, if all of it is used as late as it may.
     pub(crate) fn leased_until(&self, leases: &Leases) -> Timestamp {
         match self.kernel() {
-            Kernel::Meter(meter) => meter.leased_mark(leases, Timestamp::MAX).ceil(),
-            _ => leases.cells().last().map(|cell| cell.until).unwrap_or_default(),
+            Kernel::Gcra(gcra) => gcra.leased_tat(leases, Timestamp::MAX).ceil(),
+            _ => leases.nodes().last().map(|lease| lease.until).unwrap_or_default(),
         }
     }
 
     /// How much of an open state can be leased. What was added beyond a bucket is for those who come and ask.
-    pub(crate) fn room_to_lease(&self, state: &State, now: Timestamp) -> u64 {
+    pub(crate) fn leasable(&self, state: &State, now: Timestamp) -> u64 {
         match (self.kernel(), state) {
-            (Kernel::Meter(meter), State::Meter(state)) => {
-                meter.available(&MeterState { extra: 0, ..*state }, EXACT_MAX, now)
+            (Kernel::Gcra(gcra), State::Gcra(state)) => {
+                gcra.available(&GcraState { extra: 0, ..*state }, EXACT_MAX, now)
             }
             _ => self.available(state, EXACT_MAX, now),
         }
     }
 
     /// Charges what is leased.
-    pub(crate) fn lend(&self, state: &mut State, amount: u64, now: Timestamp) {
-        if let (Kernel::Meter(meter), State::Meter(state)) = (self.kernel(), &mut *state) {
+    pub(crate) fn charge_lease(&self, state: &mut State, amount: u64, now: Timestamp) {
+        if let (Kernel::Gcra(gcra), State::Gcra(state)) = (self.kernel(), &mut *state) {
             let (extra, seen) = (state.extra, state.seen);
             state.extra = 0;
-            meter.spend(state, amount, now, now);
+            gcra.spend(state, amount, now, now);
             if extra > 0 {
                 (state.extra, state.seen) = (extra, seen);
-                meter.stamp(state, now);
+                gcra.stamp(state, now);
             }
             return;
         }
@@ -104,8 +105,8 @@ impl Limit {
     /// When what is leased now has to be used, if that is not left to the node.
     pub(crate) fn lease_ends(&self, state: &State) -> Option<Timestamp> {
         match (self.kernel(), state) {
-            (Kernel::Steps(steps), State::Steps(state)) => {
-                Some(steps.period.nth_after(state.anchor, 1))
+            (Kernel::Periodic(periodic), State::Periodic(state)) => {
+                Some(periodic.period.nth_after(state.anchor, 1))
             }
             (Kernel::Counter(window), State::Counter(state)) => {
                 Some(state.start.after(window.window_span()))
@@ -115,11 +116,11 @@ impl Limit {
     }
 }
 
-impl Meter {
+impl Gcra {
     /// The mark that this leaves which is leased: at each end that has come, and now, as much is in use as was held by then.
-    fn leased_mark(&self, leases: &Leases, now: Timestamp) -> Mark {
+    fn leased_tat(&self, leases: &Leases, now: Timestamp) -> ExactTime {
         let marks = leases.ends().filter(|(_, held)| *held > 0).map(|(until, held)| {
-            self.rate.later(Mark::at(until.min(now)), self.rate.time_of(held))
+            self.rate.later(ExactTime::at(until.min(now)), self.rate.time_of(held))
         });
         marks.max().unwrap_or_default()
     }

@@ -1,10 +1,10 @@
 //! The limits that are told by counts: two of them in the sliding window, one in the tally.
 
-use super::{Pack, Packed, PlainHit, Stands};
+use super::{FastHit, LimitStatus, Pack, Packed};
 use crate::algorithm::Algorithm;
 use crate::algorithm::sliding_window::{CounterState, SlidingWindow};
 use crate::algorithm::tally::{Tally, TallyState};
-use crate::arithmetic::{EXACT_MAX, cut_amount, signed};
+use crate::arithmetic::{EXACT_MAX, clamp_amount, signed};
 use crate::time::{Span, Timestamp};
 
 // === impl Pack: counter ===
@@ -15,11 +15,11 @@ impl Pack for SlidingWindow {
         let bits = self.count_bits();
         let (previous, current) = (state.previous, state.current);
         let small = (previous | current).checked_shr(bits).unwrap_or(0) == 0;
-        let told_by_counts = state.next == 0 && state.seen.is_none() && small;
+        let is_plain = state.next == 0 && state.seen.is_none() && small;
         let expires_at = self.expires_at(state);
         let held = expires_at > Timestamp::EPOCH && expires_at < Timestamp::MAX;
         let number = previous.checked_shl(bits)? | current;
-        (told_by_counts && held && number > 0).then_some(Packed { expires_at, number })
+        (is_plain && held && number > 0).then_some(Packed { expires_at, number })
     }
 
     #[inline]
@@ -36,7 +36,7 @@ impl Pack for SlidingWindow {
 
     /// The counts are those of the window that holds `now`, or of the one before.
     #[inline]
-    fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
+    fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         let mut state = match kept {
             Some(packed) => self.unpack(packed),
             None => self.fresh(now),
@@ -45,25 +45,25 @@ impl Pack for SlidingWindow {
         if now.since(state.start) >= window {
             state = self.one_later(&state);
         }
-        let most = self.rate().count();
-        if now < state.start || now.since(state.start) >= window || cost > most {
+        let max = self.rate().count();
+        if now < state.start || now.since(state.start) >= window || cost > max {
             return None;
         }
         let held = self.estimate(&state, now);
-        let left = signed(most).saturating_sub(signed(held));
-        let fits = held.saturating_add(cost) <= most;
+        let left = signed(max).saturating_sub(signed(held));
+        let fits = held.saturating_add(cost) <= max;
         if fits {
             state.current = state.current.saturating_add(cost);
         }
         let reset_after = self.full_at(&state, now).since(now);
         if !fits {
             let after = self.fits_at(&state, cost, now).since(now);
-            let stands = Stands { remaining: Some(left), reset_after, beyond: 0 };
-            return Some(PlainHit { allowed: false, after, stands, kept: None });
+            let stands = LimitStatus { remaining: Some(left), reset_after, beyond: 0 };
+            return Some(FastHit { allowed: false, after, stands, kept: None });
         }
         let kept = self.pack(&state)?;
         let left = u64::try_from(left).unwrap_or(0).saturating_sub(cost);
-        Some(PlainHit::admitted(Span::ZERO, left, kept, reset_after))
+        Some(FastHit::admitted(Span::ZERO, left, kept, reset_after))
     }
 }
 
@@ -88,12 +88,12 @@ impl Pack for Tally {
     #[inline]
     fn unpack(&self, packed: Packed) -> TallyState {
         let start = packed.expires_at.before(self.period());
-        TallyState { start, count: cut_amount(packed.number) }
+        TallyState { start, count: clamp_amount(packed.number) }
     }
 
     /// The window holds `now`. A denial is counted, so it has something to keep as well.
     #[inline]
-    fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
+    fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         let (count, end) = match kept {
             Some(packed) => (packed.number, packed.expires_at),
             None => (0, now.aligned(self.period()).after(self.period())),
@@ -103,14 +103,14 @@ impl Pack for Tally {
             return None;
         }
         let reset_after = end.since(now);
-        let number = cut_amount(count.saturating_add(cost));
+        let number = clamp_amount(count.saturating_add(cost));
         let allowed = self.admits(count, cost);
         let remaining = Some(signed(self.limit().saturating_sub(number)));
         let beyond = number.saturating_sub(self.limit());
-        Some(PlainHit {
+        Some(FastHit {
             allowed,
             after: if allowed { Span::ZERO } else { reset_after },
-            stands: Stands { remaining, reset_after, beyond },
+            stands: LimitStatus { remaining, reset_after, beyond },
             kept: Some(Packed { expires_at: end, number }),
         })
     }

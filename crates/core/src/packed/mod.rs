@@ -12,7 +12,7 @@
 //! | counter | when both counts are over | both counts | with bookings |
 //! | tally | the end of its window | its count | |
 //!
-//! [`EnforcedLimit::hit_plainly`] is the short way through a decision for the common case: a hit on a hard limit with
+//! [`EnforcedLimit::hit_fast`] is the short way through a decision for the common case: a hit on a hard limit with
 //! a packed state, nothing owed and the clock going on. It is a few additions and comparisons; for
 //! anything out of the ordinary it has no answer, and the long way ([`crate::account::Account`]) has to be taken. Where it has one
 //! it is the same (`tests/packed.rs` compares the two).
@@ -22,13 +22,13 @@ mod counts;
 use std::num::NonZeroU64;
 
 use crate::algorithm::Algorithm;
-use crate::algorithm::gcra::{Meter, MeterState};
+use crate::algorithm::gcra::{Gcra, GcraState};
 use crate::algorithm::period::Period;
-use crate::algorithm::periodic::{Steps, StepsState};
+use crate::algorithm::periodic::{Periodic, PeriodicState};
 use crate::arithmetic::{EXACT_MAX, signed};
 use crate::limit::{Kernel, Limit, State};
 use crate::mode::EnforcedLimit;
-use crate::quota::Mark;
+use crate::quota::ExactTime;
 use crate::time::{NOW_MAX, SPAN_MAX, Span, Timestamp};
 use crate::verdict::{Decision, Outcome};
 
@@ -43,13 +43,13 @@ pub struct Packed {
 
 /// What a plain hit came to: numbers only, so that they stay in registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlainHit {
+pub struct FastHit {
     /// Whether it may go.
     pub allowed: bool,
     /// How long an admitted caller waits for its turn, or a denied one before it asks again.
     pub after: Span,
     /// How the limit stands then.
-    pub stands: Stands,
+    pub stands: LimitStatus,
     /// What is to be kept from now on: if it may go, or in any case by a limit that counts first
     /// ([`Limit::counts_first`]). `None` where nothing is kept, or what was kept stays.
     pub kept: Option<Packed>,
@@ -57,7 +57,7 @@ pub struct PlainHit {
 
 /// How a limit stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stands {
+pub struct LimitStatus {
     /// Whole units left; `None` without a limit.
     pub remaining: Option<i64>,
     /// How long until the limit is full.
@@ -69,7 +69,7 @@ pub struct Stands {
 /// A bucket or a queue whose units take a whole number of microseconds each, as those of most rates that people
 /// write do: there are no fractions to carry, and these numbers are all that a plain hit needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WholeBucket {
+pub struct IntegerBucket {
     interval: NonZeroU64,
     full_us: u64,
     capacity: u64,
@@ -83,7 +83,7 @@ trait Pack: Algorithm {
     fn unpack(&self, packed: Packed) -> Self::State;
 
     /// A hit, if nothing is out of the ordinary.
-    fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit>;
+    fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit>;
 }
 
 // === impl Limit ===
@@ -110,8 +110,8 @@ impl Limit {
     #[must_use]
     pub fn pack(&self, state: &State) -> Option<Packed> {
         match (self.kernel(), state) {
-            (Kernel::Meter(kernel), State::Meter(state)) => kernel.pack(state),
-            (Kernel::Steps(kernel), State::Steps(state)) => kernel.pack(state),
+            (Kernel::Gcra(kernel), State::Gcra(state)) => kernel.pack(state),
+            (Kernel::Periodic(kernel), State::Periodic(state)) => kernel.pack(state),
             (Kernel::Counter(kernel), State::Counter(state)) => kernel.pack(state),
             (Kernel::Tally(kernel), State::Tally(state)) => kernel.pack(state),
             _ => None,
@@ -124,30 +124,30 @@ impl Limit {
     #[must_use]
     pub fn unpack(&self, packed: Packed) -> State {
         match self.kernel() {
-            Kernel::Meter(kernel) => State::Meter(kernel.unpack(packed)),
-            Kernel::Steps(kernel) => State::Steps(kernel.unpack(packed)),
+            Kernel::Gcra(kernel) => State::Gcra(kernel.unpack(packed)),
+            Kernel::Periodic(kernel) => State::Periodic(kernel.unpack(packed)),
             Kernel::Counter(kernel) => State::Counter(kernel.unpack(packed)),
             Kernel::Tally(kernel) => State::Tally(kernel.unpack(packed)),
             _ => State::New,
         }
     }
 
-    /// What [`EnforcedLimit::hit_plainly`] says where this limit is a hard step.
+    /// What [`EnforcedLimit::hit_fast`] says where this limit is a hard step.
     #[inline]
     #[must_use]
-    pub fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
+    pub fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         if now > NOW_MAX {
             return None;
         }
         match self.kernel() {
-            Kernel::Meter(kernel) => kernel.hit_plainly(kept, cost, now),
-            Kernel::Steps(kernel) => kernel.hit_plainly(kept, cost, now),
-            Kernel::Counter(kernel) => kernel.hit_plainly(kept, cost, now),
-            Kernel::Tally(kernel) => kernel.hit_plainly(kept, cost, now),
-            Kernel::Open => Some(PlainHit {
+            Kernel::Gcra(kernel) => kernel.hit_fast(kept, cost, now),
+            Kernel::Periodic(kernel) => kernel.hit_fast(kept, cost, now),
+            Kernel::Counter(kernel) => kernel.hit_fast(kept, cost, now),
+            Kernel::Tally(kernel) => kernel.hit_fast(kept, cost, now),
+            Kernel::Open => Some(FastHit {
                 allowed: true,
                 after: Span::ZERO,
-                stands: Stands { remaining: None, reset_after: Span::ZERO, beyond: 0 },
+                stands: LimitStatus { remaining: None, reset_after: Span::ZERO, beyond: 0 },
                 kept: None,
             }),
             Kernel::Closed | Kernel::Log(_) | Kernel::WarmUp(_) | Kernel::Slots(_) => None,
@@ -157,9 +157,9 @@ impl Limit {
     /// The bucket or queue that this limit is, if it is one whose units take whole microseconds and identities start
     /// with it full.
     #[must_use]
-    pub fn whole_bucket(&self) -> Option<WholeBucket> {
+    pub fn integer_bucket(&self) -> Option<IntegerBucket> {
         match self.kernel() {
-            Kernel::Meter(meter) if !meter.starts_short() => WholeBucket::of(meter),
+            Kernel::Gcra(gcra) if !gcra.starts_partial() => IntegerBucket::from_gcra(gcra),
             _ => None,
         }
     }
@@ -168,59 +168,61 @@ impl Limit {
 // === impl EnforcedLimit ===
 
 impl EnforcedLimit {
-    /// The largest cost that [`EnforcedLimit::hit_plainly`] may have an answer to; `None` where it has none to any. It serves
+    /// The largest cost that [`EnforcedLimit::hit_fast`] may have an answer to; `None` where it has none to any. It serves
     /// hard limits whose states are packed as a rule.
     #[must_use]
-    pub fn plain_cost_max(&self) -> Option<u64> {
+    pub fn fast_cost_max(&self) -> Option<u64> {
         let packs = match self.limit.kernel() {
             Kernel::Open | Kernel::Counter(_) | Kernel::Tally(_) => true,
-            Kernel::Meter(meter) => !meter.starts_short(),
-            Kernel::Steps(steps) => !steps.starts_short() && steps.refill == steps.capacity,
+            Kernel::Gcra(gcra) => !gcra.starts_partial(),
+            Kernel::Periodic(periodic) => {
+                !periodic.starts_partial() && periodic.refill == periodic.capacity
+            }
             Kernel::Closed | Kernel::Log(_) | Kernel::WarmUp(_) | Kernel::Slots(_) => false,
         };
         let hard = self.enforced && self.plain.is_none() && self.boost.is_none();
         (packs && hard).then(|| self.limit.capacity().unwrap_or(EXACT_MAX))
     }
 
-    /// A hit of `cost`, from 1 to [`EnforcedLimit::plain_cost_max`], on what is kept of an identity: nothing, or a state that has not
+    /// A hit of `cost`, from 1 to [`EnforcedLimit::fast_cost_max`], on what is kept of an identity: nothing, or a state that has not
     /// run out. `None` if something is out of the ordinary.
     #[inline]
     #[must_use]
-    pub fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
-        self.limit.hit_plainly(kept, cost, now)
+    pub fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
+        self.limit.hit_fast(kept, cost, now)
     }
 
     /// The bucket or queue that this step is, if it is one whose units take whole microseconds and
-    /// [`EnforcedLimit::hit_plainly`] serves it.
+    /// [`EnforcedLimit::hit_fast`] serves it.
     #[must_use]
-    pub fn whole_bucket(&self) -> Option<WholeBucket> {
-        self.plain_cost_max()?;
-        self.limit.whole_bucket()
+    pub fn integer_bucket(&self) -> Option<IntegerBucket> {
+        self.fast_cost_max()?;
+        self.limit.integer_bucket()
     }
 
     /// How the limit stands, for one that agreed to a hit when another of the plan did not.
     #[must_use]
-    pub fn stands(&self, kept: Option<Packed>, now: Timestamp) -> Stands {
+    pub fn stands(&self, kept: Option<Packed>, now: Timestamp) -> LimitStatus {
         let mut state = kept.map_or(State::New, |packed| self.limit.unpack(packed));
         self.limit.open(&mut state, now);
         let remaining = self.limit.remaining(&state, now);
         let beyond = self.limit.beyond(&state);
-        Stands { remaining, reset_after: self.limit.full_after(&state, now), beyond }
+        LimitStatus { remaining, reset_after: self.limit.full_after(&state, now), beyond }
     }
 }
 
-// === impl PlainHit ===
+// === impl FastHit ===
 
-impl PlainHit {
+impl FastHit {
     #[inline]
     const fn admitted(after: Span, left: u64, kept: Packed, reset_after: Span) -> Self {
-        let stands = Stands { remaining: Some(signed(left)), reset_after, beyond: 0 };
+        let stands = LimitStatus { remaining: Some(signed(left)), reset_after, beyond: 0 };
         Self { allowed: true, after, stands, kept: Some(kept) }
     }
 
     #[inline]
     const fn denied(after: Span, left: u64, reset_after: Span) -> Self {
-        let stands = Stands { remaining: Some(signed(left)), reset_after, beyond: 0 };
+        let stands = LimitStatus { remaining: Some(signed(left)), reset_after, beyond: 0 };
         Self { allowed: false, after, stands, kept: None }
     }
 
@@ -246,129 +248,129 @@ impl PlainHit {
 
 // === impl Pack: meter ===
 
-impl Pack for Meter {
+impl Pack for Gcra {
     #[inline]
-    fn pack(&self, state: &MeterState) -> Option<Packed> {
-        let told_by_mark = state.extra == 0 && state.seen.is_none() && state.hole_until.is_none();
-        let expires_at = state.mark.ceil();
+    fn pack(&self, state: &GcraState) -> Option<Packed> {
+        let is_tat_only = state.extra == 0 && state.seen.is_none() && state.hole_until.is_none();
+        let expires_at = state.tat.ceil();
         let held = expires_at > Timestamp::EPOCH && expires_at < Timestamp::MAX;
-        (told_by_mark && held).then(|| Packed { expires_at, number: state.mark.frac() })
+        (is_tat_only && held).then(|| Packed { expires_at, number: state.tat.frac() })
     }
 
     #[inline]
-    fn unpack(&self, packed: Packed) -> MeterState {
+    fn unpack(&self, packed: Packed) -> GcraState {
         let begun = u64::from(packed.number > 0);
         let us = packed.expires_at.as_micros().saturating_sub(begun);
-        let mark = Mark::from_parts(&self.rate, us, packed.number);
-        MeterState { mark, extra: 0, seen: None, hole_until: None }
+        let tat = ExactTime::from_parts(&self.rate, us, packed.number);
+        GcraState { tat, extra: 0, seen: None, hole_until: None }
     }
 
     /// The mark lies between `now` and the brim, and the hit moves it on if it stays there.
-    fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
-        match WholeBucket::of(self) {
+    fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
+        match IntegerBucket::from_gcra(self) {
             Some(bucket) => bucket.hit(kept, cost, now),
-            None => self.hit_fraction(kept, cost, now),
+            None => self.hit_fractional(kept, cost, now),
         }
     }
 }
 
-impl Meter {
-    fn hit_fraction(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
-        let brim = self.brim(now);
+impl Gcra {
+    fn hit_fractional(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
+        let tat_max = self.tat_max(now);
         let start = match kept {
-            Some(packed) => self.unpack(packed).mark.max(Mark::at(now)),
-            None => Mark::at(now),
+            Some(packed) => self.unpack(packed).tat.max(ExactTime::at(now)),
+            None => ExactTime::at(now),
         };
-        if start > brim || cost > self.capacity || !self.pours() {
+        if start > tat_max || cost > self.capacity || !self.cost_must_fit() {
             return None;
         }
         let poured = self.rate.later(start, self.rate.time_of(cost));
-        if poured > brim {
+        if poured > tat_max {
             let ready = self.rate.earlier(poured, self.full).ceil();
-            let left = self.rate.units_in(self.rate.earlier(brim, start));
-            return Some(PlainHit::denied(ready.since(now), left, start.ceil().since(now)));
+            let left = self.rate.units_in(self.rate.earlier(tat_max, start));
+            return Some(FastHit::denied(ready.since(now), left, start.ceil().since(now)));
         }
-        let wait = if self.queues() { start.ceil().since(now) } else { Span::ZERO };
-        let left = self.rate.units_in(self.rate.earlier(brim, poured));
+        let wait = if self.is_queue() { start.ceil().since(now) } else { Span::ZERO };
+        let left = self.rate.units_in(self.rate.earlier(tat_max, poured));
         let kept = Packed { expires_at: poured.ceil(), number: poured.frac() };
-        Some(PlainHit::admitted(wait, left, kept, kept.expires_at.since(now)))
+        Some(FastHit::admitted(wait, left, kept, kept.expires_at.since(now)))
     }
 }
 
-// === impl WholeBucket ===
+// === impl IntegerBucket ===
 
-impl WholeBucket {
-    fn of(meter: &Meter) -> Option<Self> {
-        let interval = meter.rate.whole_interval()?;
-        let (full_us, capacity, waits) = (meter.full.us(), meter.capacity, meter.queues());
-        meter.pours().then_some(Self { interval, full_us, capacity, waits })
+impl IntegerBucket {
+    fn from_gcra(gcra: &Gcra) -> Option<Self> {
+        let interval = gcra.rate.whole_interval()?;
+        let (full_us, capacity, waits) = (gcra.full.us(), gcra.capacity, gcra.is_queue());
+        gcra.cost_must_fit().then_some(Self { interval, full_us, capacity, waits })
     }
 
     /// A bucket of so many tokens, full at first, one of which comes back whenever `interval` has passed: the one that
-    /// [`Limit::whole_bucket`] has of a token bucket of that rate. `None` where there is no such bucket.
+    /// [`Limit::integer_bucket`] has of a token bucket of that rate. `None` where there is no such bucket.
     ///
     /// ```
     /// use sluicegate_core::algorithm::token_bucket::TokenBucket;
     /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_core::packed::WholeBucket;
+    /// use sluicegate_core::packed::IntegerBucket;
     /// use sluicegate_core::quota::Rate;
     /// use sluicegate_core::time::Span;
     ///
     /// let rate = Rate::new(30, Span::from_secs(60)).unwrap();
     /// let limit = Limit::TokenBucket(TokenBucket::new(rate, 16).unwrap());
-    /// let bucket = WholeBucket::of_tokens(16, Span::from_secs(2));
+    /// let bucket = IntegerBucket::with_tokens(16, Span::from_secs(2));
     /// assert!(bucket.is_some());
-    /// assert_eq!(bucket, limit.whole_bucket());
+    /// assert_eq!(bucket, limit.integer_bucket());
     /// ```
     #[must_use]
-    pub fn of_tokens(tokens: u64, interval: Span) -> Option<Self> {
+    pub fn with_tokens(tokens: u64, interval: Span) -> Option<Self> {
         let interval = NonZeroU64::new(interval.as_micros())?;
         let full_us = interval.get().checked_mul(tokens)?;
         let held = (1..=EXACT_MAX).contains(&tokens) && full_us <= SPAN_MAX.as_micros();
         held.then_some(Self { interval, full_us, capacity: tokens, waits: false })
     }
 
-    /// [`EnforcedLimit::hit_plainly`] for such a limit.
+    /// [`EnforcedLimit::hit_fast`] for such a limit.
     #[inline(always)]
     #[must_use]
-    pub fn hit(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
+    pub fn hit(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         let now_us = now.as_micros();
-        let brim = now_us.saturating_add(self.full_us);
+        let tat_max = now_us.saturating_add(self.full_us);
         let start = match kept {
             Some(packed) => packed.expires_at.as_micros().max(now_us),
             None => now_us,
         };
-        if start > brim || cost > self.capacity || now > NOW_MAX {
+        if start > tat_max || cost > self.capacity || now > NOW_MAX {
             return None;
         }
         // The time of at most a whole bucket. From here on nothing is later than `NOW_MAX + 2 × SPAN_MAX` by its size,
         // and what is kept or told is not beyond the brim.
         let poured = start.saturating_add(self.interval.get().saturating_mul(cost));
-        let allowed = poured <= brim;
+        let allowed = poured <= tat_max;
         let after = if allowed { poured } else { start };
-        let left = brim.saturating_sub(after).checked_div(self.interval.get()).unwrap_or(0);
+        let left = tat_max.saturating_sub(after).checked_div(self.interval.get()).unwrap_or(0);
         let reset_after = Span::exact(after.saturating_sub(now_us));
         if !allowed {
-            let retry_after = Span::exact(poured.saturating_sub(brim));
-            return Some(PlainHit::denied(retry_after, left, reset_after));
+            let retry_after = Span::exact(poured.saturating_sub(tat_max));
+            return Some(FastHit::denied(retry_after, left, reset_after));
         }
         let wait = if self.waits { start.saturating_sub(now_us) } else { 0 };
         let kept = Packed { expires_at: Timestamp::exact(poured), number: 0 };
-        Some(PlainHit::admitted(Span::exact(wait), left, kept, reset_after))
+        Some(FastHit::admitted(Span::exact(wait), left, kept, reset_after))
     }
 }
 
 // === impl Pack: steps ===
 
-impl Pack for Steps {
+impl Pack for Periodic {
     #[inline]
-    fn pack(&self, state: &StepsState) -> Option<Packed> {
+    fn pack(&self, state: &PeriodicState) -> Option<Packed> {
         let used = self.capacity_signed().saturating_sub(state.level);
         let number = u64::try_from(used).ok().filter(|used| (1..=EXACT_MAX).contains(used))?;
-        let told_by_both = state.seen.is_none() && state.hole_until.is_none();
+        let is_plain = state.seen.is_none() && state.hole_until.is_none();
         let expires_at = self.expires_at(state);
         let packed = Packed { expires_at, number };
-        let held = told_by_both && expires_at < Timestamp::MAX;
+        let held = is_plain && expires_at < Timestamp::MAX;
         let found_again = match self.period {
             Period::Clock(_) | Period::FirstHit(_) => true,
             // A calendar knows a few windows only, and they move on with the time.
@@ -378,14 +380,14 @@ impl Pack for Steps {
     }
 
     #[inline]
-    fn unpack(&self, packed: Packed) -> StepsState {
+    fn unpack(&self, packed: Packed) -> PeriodicState {
         let level = self.capacity_signed().saturating_sub(signed(packed.number));
-        StepsState { level, anchor: self.anchor_of(packed), seen: None, hole_until: None }
+        PeriodicState { level, anchor: self.anchor_of(packed), seen: None, hole_until: None }
     }
 
     /// The window holds `now`, and nothing is owed by it.
     #[inline]
-    fn hit_plainly(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<PlainHit> {
+    fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         let capacity = self.capacity.get();
         let (used, end) = match kept {
             Some(packed) => (packed.number, packed.expires_at),
@@ -403,14 +405,14 @@ impl Pack for Steps {
         let free = capacity.saturating_sub(used);
         let reset_after = end.since(now);
         if cost > free {
-            return Some(PlainHit::denied(reset_after, free, reset_after));
+            return Some(FastHit::denied(reset_after, free, reset_after));
         }
         let kept = Packed { expires_at: end, number: used.saturating_add(cost) };
-        Some(PlainHit::admitted(Span::ZERO, free.saturating_sub(cost), kept, reset_after))
+        Some(FastHit::admitted(Span::ZERO, free.saturating_sub(cost), kept, reset_after))
     }
 }
 
-impl Steps {
+impl Periodic {
     /// When the period began that, so many refills later, ends where the state expires.
     #[inline]
     fn anchor_of(&self, packed: Packed) -> Timestamp {

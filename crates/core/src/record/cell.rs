@@ -3,29 +3,29 @@
 use std::fmt::Write;
 
 use super::number;
-use super::sets::{self, Beside, Member};
-use crate::algorithm::gcra::MeterState;
-use crate::algorithm::periodic::StepsState;
+use super::sets::{self, Member, SetContents};
+use crate::algorithm::gcra::GcraState;
+use crate::algorithm::periodic::PeriodicState;
 use crate::algorithm::sliding_log::LogState;
 use crate::algorithm::sliding_window::CounterState;
 use crate::algorithm::tally::TallyState;
 use crate::algorithm::warm_up::WarmUpState;
 use crate::arithmetic::{EXACT_MAX, signed};
 use crate::limit::{Kernel, Limit, State};
-use crate::quota::Mark;
+use crate::quota::ExactTime;
 use crate::time::Timestamp;
 
 /// Appends the cell, and the set beside it if this limit has one. A state of another limit is as good as none.
 pub(super) fn write(limit: &Limit, state: &State, out: &mut String, beside: &mut Vec<Vec<Member>>) {
     let mut members = Vec::new();
     match (limit.kernel(), state) {
-        (Kernel::Meter(_), State::Meter(state)) => meter(state, out),
-        (Kernel::Steps(_), State::Steps(state)) => steps(state, out),
+        (Kernel::Gcra(_), State::Gcra(state)) => gcra(state, out),
+        (Kernel::Periodic(_), State::Periodic(state)) => steps(state, out),
         (Kernel::Counter(_), State::Counter(state)) => counter(state, out),
         (Kernel::Log(_), State::Log(state)) => members = log(state, out),
         (Kernel::WarmUp(_), State::WarmUp(state)) => warm_up(state, out),
         (Kernel::Slots(_), State::Slots(state)) => {
-            members = sets::of_slots(state);
+            members = sets::slot_members(state);
             let held = state.leases().iter().fold(0u64, |held, one| held.saturating_add(one.slots));
             let _ = write!(out, "{}:{held}", state.seen().as_micros());
         }
@@ -46,7 +46,7 @@ pub(super) fn write(limit: &Limit, state: &State, out: &mut String, beside: &mut
 pub(super) fn read<'a>(
     limit: &Limit,
     text: &str,
-    beside: &mut impl Iterator<Item = &'a Beside>,
+    beside: &mut impl Iterator<Item = &'a SetContents>,
 ) -> Option<State> {
     let set = if has_set(limit) { beside.next() } else { None };
     if text == "-" {
@@ -55,8 +55,8 @@ pub(super) fn read<'a>(
     Some(match limit.kernel() {
         Kernel::Open => return None,
         Kernel::Closed => State::Spent(number(text.strip_prefix('x')?)?),
-        Kernel::Meter(_) => State::Meter(read_meter(text)?),
-        Kernel::Steps(_) => State::Steps(read_steps(text)?),
+        Kernel::Gcra(_) => State::Gcra(read_meter(text)?),
+        Kernel::Periodic(_) => State::Periodic(read_steps(text)?),
         Kernel::Counter(_) => State::Counter(read_counter(text)?),
         Kernel::WarmUp(_) => State::WarmUp(read_warm_up(text)?),
         Kernel::Log(_) => {
@@ -86,15 +86,15 @@ pub(super) fn has_set(limit: &Limit) -> bool {
 
 // === as text ===
 
-fn meter(state: &MeterState, out: &mut String) {
-    mark(state.mark, out);
+fn gcra(state: &GcraState, out: &mut String) {
+    tat(state.tat, out);
     if state.extra > 0 {
         let _ = write!(out, ",e{}", state.extra);
     }
     moments(state.seen, state.hole_until, out);
 }
 
-fn steps(state: &StepsState, out: &mut String) {
+fn steps(state: &PeriodicState, out: &mut String) {
     let _ = write!(out, "{}@{}", state.level, state.anchor.as_micros());
     moments(state.seen, state.hole_until, out);
 }
@@ -109,7 +109,7 @@ fn counter(state: &CounterState, out: &mut String) {
 }
 
 fn log(state: &LogState, out: &mut String) -> Vec<Member> {
-    let (members, sequence) = sets::of_entries(&state.entries);
+    let (members, sequence) = sets::log_members(&state.entries);
     let entries = &state.entries;
     let first = entries.first().map(|entry| entry.at).unwrap_or_default().as_micros();
     let last = entries.last().unwrap_or_default().as_micros();
@@ -119,16 +119,16 @@ fn log(state: &LogState, out: &mut String) -> Vec<Member> {
 }
 
 fn warm_up(state: &WarmUpState, out: &mut String) {
-    mark(state.free, out);
+    tat(state.free, out);
     out.push('~');
-    mark(state.cool, out);
+    tat(state.cool, out);
     let _ = write!(out, "~{}", state.seen.as_micros());
 }
 
-fn mark(mark: Mark, out: &mut String) {
-    let _ = match mark.frac() {
-        0 => write!(out, "{}", mark.us()),
-        frac => write!(out, "{}+{frac}", mark.us()),
+fn tat(tat: ExactTime, out: &mut String) {
+    let _ = match tat.frac() {
+        0 => write!(out, "{}", tat.us()),
+        frac => write!(out, "{}+{frac}", tat.us()),
     };
 }
 
@@ -167,18 +167,18 @@ fn named(text: &str) -> Option<(&str, Named)> {
     Some((first, named))
 }
 
-fn read_mark(text: &str) -> Option<Mark> {
+fn read_mark(text: &str) -> Option<ExactTime> {
     let (us, frac) = text.split_once('+').unwrap_or((text, "0"));
-    Some(Mark::of_some_rate(number(us)?, number(frac)?))
+    Some(ExactTime::from_raw_parts(number(us)?, number(frac)?))
 }
 
-fn read_meter(text: &str) -> Option<MeterState> {
+fn read_meter(text: &str) -> Option<GcraState> {
     let (first, Named { extra, seen, hole }) = named(text)?;
-    let (mark, extra) = (read_mark(first)?, extra.unwrap_or(0));
-    Some(MeterState { mark, extra, seen, hole_until: hole })
+    let (tat, extra) = (read_mark(first)?, extra.unwrap_or(0));
+    Some(GcraState { tat, extra, seen, hole_until: hole })
 }
 
-fn read_steps(text: &str) -> Option<StepsState> {
+fn read_steps(text: &str) -> Option<PeriodicState> {
     let (first, Named { extra: None, seen, hole }) = named(text)? else { return None };
     let (level, anchor) = first.split_once('@')?;
     let level = match level.strip_prefix('-') {
@@ -186,7 +186,7 @@ fn read_steps(text: &str) -> Option<StepsState> {
         None => signed(number(level)?),
     };
     let anchor = Timestamp::from_micros(number(anchor)?);
-    Some(StepsState { level, anchor, seen, hole_until: hole })
+    Some(PeriodicState { level, anchor, seen, hole_until: hole })
 }
 
 fn read_counter(text: &str) -> Option<CounterState> {

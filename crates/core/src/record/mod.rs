@@ -33,14 +33,14 @@ mod leases;
 mod sets;
 mod sheet;
 
-pub use sets::{Beside, Member};
+pub use sets::{Member, SetContents};
 pub use sheet::Sheet;
 
 use std::fmt::Write;
 
 use crate::account::Account;
 use crate::arithmetic::EXACT_MAX;
-use crate::lease::{Grant, LeaseWish, Leased};
+use crate::lease::{Grant, LeaseDemand, LeaseReply};
 use crate::limit::State;
 use crate::mode::EnforcedLimit;
 use crate::time::Timestamp;
@@ -96,7 +96,7 @@ impl Record {
     pub fn write(&self, plan: &[EnforcedLimit], sheet: &Sheet) -> (String, Vec<Vec<Member>>) {
         let mut text = format!("{}.{}", sheet.fingerprint(), self.epoch.min(EXACT_MAX));
         let mut sets = Vec::with_capacity(sheet.sets());
-        let mut states = self.account.both_states();
+        let mut states = self.account.state_pairs();
         for step in plan {
             let (plain, boost) = states.next().unwrap_or((&State::New, &State::New));
             text.push(' ');
@@ -107,11 +107,11 @@ impl Record {
             }
         }
         leases::write(self.account.leases(), &mut text);
-        if let Some((from, until)) = self.account.holds_stay() {
+        if let Some((from, until)) = self.account.holds_stable_during() {
             let needed = self.account.expires_at(plan);
             let [until, from, needed] = [until, from, needed].map(Timestamp::as_micros);
             let _ = write!(text, " @{until},{from},{needed},");
-            for byte in self.account.holds_as_bytes() {
+            for byte in self.account.encoded_holds() {
                 let _ = write!(text, "{byte:02x}");
             }
         }
@@ -120,7 +120,12 @@ impl Record {
 
     /// The record of this text, with the sets beside it: whole, or as much of them as matters.
     #[must_use]
-    pub fn read(text: &[u8], beside: &[Beside], plan: &[EnforcedLimit], sheet: &Sheet) -> Found {
+    pub fn read(
+        text: &[u8],
+        beside: &[SetContents],
+        plan: &[EnforcedLimit],
+        sheet: &Sheet,
+    ) -> Found {
         let Some((fingerprint, rest)) = std::str::from_utf8(text).ok().and_then(fingerprint_of)
         else {
             return Found::Garbage;
@@ -132,9 +137,14 @@ impl Record {
     }
 
     /// Hears what a node gives back, holds and wants: [`Account::lease`]. What is given back raises the epoch.
-    pub fn lease(&mut self, plan: &[EnforcedLimit], wish: &LeaseWish, now: Timestamp) -> Leased {
-        let leased = self.account.lease(plan, wish, now);
-        if let Leased::Granted(Grant { gave_back: true, .. }) = leased {
+    pub fn lease(
+        &mut self,
+        plan: &[EnforcedLimit],
+        request: &LeaseDemand,
+        now: Timestamp,
+    ) -> LeaseReply {
+        let leased = self.account.lease(plan, request, now);
+        if let LeaseReply::Granted(Grant { returned: true, .. }) = leased {
             self.epoch = self.epoch.saturating_add(1);
         }
         leased
@@ -148,7 +158,7 @@ fn fingerprint_of(text: &str) -> Option<(&str, &str)> {
     (fingerprint.len() == 8 && fingerprint.bytes().all(is_hex)).then_some((fingerprint, rest))
 }
 
-fn read_rest(text: &str, beside: &[Beside], plan: &[EnforcedLimit]) -> Option<Record> {
+fn read_rest(text: &str, beside: &[SetContents], plan: &[EnforcedLimit]) -> Option<Record> {
     let mut words = text.split(' ');
     let epoch = number(words.next()?)?;
     let mut beside = beside.iter();
@@ -173,7 +183,7 @@ fn read_rest(text: &str, beside: &[Beside], plan: &[EnforcedLimit]) -> Option<Re
         None => account,
     };
     let account = match words.next() {
-        Some(holds) => account.with_holds_of(&pending(holds)?)?,
+        Some(holds) => account.with_encoded_holds(&pending(holds)?)?,
         None => account,
     };
     words.next().is_none().then_some(Record { epoch, account })

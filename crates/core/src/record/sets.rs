@@ -16,7 +16,7 @@ pub struct Member {
 
 /// A set, or as much of it as matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Beside {
+pub enum SetContents {
     /// The entries of a log, oldest first.
     Log(Vec<Entry>),
     /// The leases of a concurrency limit.
@@ -25,9 +25,9 @@ pub enum Beside {
     Whole(Vec<Member>),
 }
 
-// === impl Beside ===
+// === impl SetContents ===
 
-impl Beside {
+impl SetContents {
     pub(super) fn entries(&self) -> Option<Entries> {
         let mut entries = Entries::default();
         match self {
@@ -48,7 +48,7 @@ impl Beside {
             Self::Whole(members) => members.iter().map(Member::lease).collect::<Option<_>>()?,
             Self::Log(_) => return None,
         };
-        Some(SlotsState::of(leases, seen))
+        Some(SlotsState::new(leases, seen))
     }
 }
 
@@ -70,7 +70,7 @@ impl Member {
         Some(Lease { holder, slots: number(slots)?, until: Timestamp::from_micros(self.score) })
     }
 
-    fn of_lease(lease: &Lease) -> Self {
+    fn from_lease(lease: &Lease) -> Self {
         let name = match lease.slots {
             1 => format!("{:016x}", lease.holder.0),
             slots => format!("{:016x}*{slots}", lease.holder.0),
@@ -80,7 +80,7 @@ impl Member {
 }
 
 /// The members of a log. Those of one moment are told apart, and kept in their order, by a sequence.
-pub(super) fn of_entries(entries: &Entries) -> (Vec<Member>, u64) {
+pub(super) fn log_members(entries: &Entries) -> (Vec<Member>, u64) {
     let mut members = Vec::with_capacity(entries.len());
     let mut last: Option<(Timestamp, u64)> = None;
     for entry in entries.iter() {
@@ -89,14 +89,16 @@ pub(super) fn of_entries(entries: &Entries) -> (Vec<Member>, u64) {
             _ => 0,
         };
         last = Some((entry.at, sequence));
-        let (at, mark) = (entry.at.as_micros(), if entry.denied { "d" } else { "" });
-        members
-            .push(Member { score: at, name: format!("{at}-{sequence:05}-{}{mark}", entry.weight) });
+        let (at, suffix) = (entry.at.as_micros(), if entry.denied { "d" } else { "" });
+        members.push(Member {
+            score: at,
+            name: format!("{at}-{sequence:05}-{}{suffix}", entry.weight),
+        });
     }
     (members, last.map_or(0, |(_, sequence)| sequence))
 }
 
 /// The members of a concurrency limit.
-pub(super) fn of_slots(slots: &SlotsState) -> Vec<Member> {
-    slots.leases().iter().map(Member::of_lease).collect()
+pub(super) fn slot_members(slots: &SlotsState) -> Vec<Member> {
+    slots.leases().iter().map(Member::from_lease).collect()
 }

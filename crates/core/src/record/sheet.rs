@@ -2,11 +2,11 @@
 
 use super::cell::has_set;
 use crate::algorithm::fixed_window::Align;
-use crate::algorithm::gcra::{self, Meter};
+use crate::algorithm::gcra::{self, Gcra};
 use crate::algorithm::period::Period;
-use crate::algorithm::periodic::{self, Steps};
+use crate::algorithm::periodic::{Periodic, PeriodicVariant};
 use crate::algorithm::sliding_window::Rounding;
-use crate::codec::write_number;
+use crate::codec::write_varint;
 use crate::limit::{Kernel, Limit};
 use crate::mode::EnforcedLimit;
 use crate::quota::Rate;
@@ -122,8 +122,8 @@ fn tell(limit: &Limit, out: &mut Vec<u8>) {
     match limit.kernel() {
         Kernel::Open => out.push(kind::OPEN),
         Kernel::Closed => out.push(kind::CLOSED),
-        Kernel::Meter(meter) => tell_meter(meter, out),
-        Kernel::Steps(steps) => tell_steps(steps, out),
+        Kernel::Gcra(gcra) => tell_meter(gcra, out),
+        Kernel::Periodic(steps) => tell_steps(steps, out),
         Kernel::Counter(counter) => {
             let up = u64::from(counter.rounding() == Rounding::Up);
             let window = counter.rate().period().as_micros();
@@ -132,8 +132,8 @@ fn tell(limit: &Limit, out: &mut Vec<u8>) {
         Kernel::Log(log) => {
             let (gap, denied) = (log.min_gap().as_micros(), u64::from(log.counts_denied()));
             numbers(kind::LOG, &[log.rates().count() as u64, gap, denied], out);
-            for (most, length) in log.rates() {
-                more(&[most, length.as_micros()], out);
+            for (max, length) in log.rates() {
+                more(&[max, length.as_micros()], out);
             }
         }
         Kernel::WarmUp(warm_up) => {
@@ -152,24 +152,24 @@ fn tell(limit: &Limit, out: &mut Vec<u8>) {
     }
 }
 
-fn tell_meter(meter: &Meter, out: &mut Vec<u8>) {
-    let face = match meter.face {
-        gcra::Face::Bucket => 0,
-        gcra::Face::Queue => 1,
-        gcra::Face::Smooth => 2,
+fn tell_meter(gcra: &Gcra, out: &mut Vec<u8>) {
+    let variant = match gcra.variant {
+        gcra::Variant::Bucket => 0,
+        gcra::Variant::Queue => 1,
+        gcra::Variant::Smooth => 2,
     };
-    let Meter { rate, capacity, full, start, forget_after, .. } = meter;
+    let Gcra { rate, capacity, full, start, forget_after, .. } = gcra;
     let (units, micros) = Rate::reduced(rate);
     let spans = [full.us(), full.frac(), start.us(), start.frac(), forget_after.as_micros()];
-    numbers(kind::METER, &[face, units, micros, *capacity], out);
+    numbers(kind::METER, &[variant, units, micros, *capacity], out);
     more(&spans, out);
 }
 
-fn tell_steps(steps: &Steps, out: &mut Vec<u8>) {
-    let face = match steps.face {
-        periodic::Face::Bucket => 0,
-        periodic::Face::Window => 1,
-        periodic::Face::Cycle => 2,
+fn tell_steps(steps: &Periodic, out: &mut Vec<u8>) {
+    let variant = match steps.variant {
+        PeriodicVariant::Bucket => 0,
+        PeriodicVariant::Window => 1,
+        PeriodicVariant::Cycle => 2,
     };
     let (align, edges) = match &steps.period {
         Period::Clock(_) => (0, &[][..]),
@@ -178,7 +178,7 @@ fn tell_steps(steps: &Steps, out: &mut Vec<u8>) {
     };
     let (capacity, refill) = (steps.capacity.get(), steps.refill.get());
     let spans = [steps.forget_after.as_micros(), steps.period.longest().as_micros()];
-    numbers(kind::STEPS, &[face, capacity, refill, steps.start], out);
+    numbers(kind::STEPS, &[variant, capacity, refill, steps.start], out);
     more(&spans, out);
     more(&[align, edges.len() as u64], out);
     for edge in edges {
@@ -209,7 +209,7 @@ fn fingerprint<'a>(
     let mut bytes = Vec::new();
     for step in plan {
         bytes.push(u8::from(step.enforced));
-        write_number(&mut bytes, step.slack);
+        write_varint(&mut bytes, step.slack);
         for limit in [Some(&step.limit), step.plain.as_ref(), step.boost.as_ref()] {
             match limit {
                 Some(limit) => without_edges(limit, &mut bytes),
@@ -217,9 +217,9 @@ fn fingerprint<'a>(
             }
         }
     }
-    for (place, name) in (0u8..).zip(names) {
+    for (index, name) in (0u8..).zip(names) {
         if let Some(name) = name {
-            bytes.extend([u8::MAX, place]);
+            bytes.extend([u8::MAX, index]);
             bytes.extend_from_slice(name.as_bytes());
         }
     }
@@ -236,14 +236,14 @@ fn without_edges(limit: &Limit, out: &mut Vec<u8>) {
     {
         out.push(u8::MAX - 1);
         for number in [window.rate().count(), window.rate().period().as_micros()] {
-            write_number(out, number);
+            write_varint(out, number);
         }
-        write_number(out, edges.longest().as_micros());
+        write_varint(out, edges.longest().as_micros());
         return;
     }
     if let Limit::Tally(tally) = limit {
         out.push(u8::MAX - 2);
-        write_number(out, tally.period().as_micros());
+        write_varint(out, tally.period().as_micros());
         return;
     }
     limit.write(out);

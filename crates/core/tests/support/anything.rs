@@ -106,7 +106,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
             let maybe = flag.then_some(holder);
             match kind {
                 0..3 => Op::Hit { cost, holder: maybe },
-                3..6 => Op::Acquire { cost, patience: us(time), holder: maybe },
+                3..6 => Op::Acquire { cost, max_wait: us(time), holder: maybe },
                 6 => Op::Peek { cost },
                 7 => Op::Take { cost },
                 8 => Op::Charge { cost },

@@ -72,12 +72,12 @@ pub(crate) fn peek(cost: u64) -> Op {
     Op::Peek { cost }
 }
 
-pub(crate) fn acquire(cost: u64, patience: u64) -> Op {
-    Op::Acquire { cost, patience: us(patience), holder: None }
+pub(crate) fn acquire(cost: u64, max_wait: u64) -> Op {
+    Op::Acquire { cost, max_wait: us(max_wait), holder: None }
 }
 
-pub(crate) fn acquire_as(cost: u64, patience: u64, id: u64) -> Op {
-    Op::Acquire { cost, patience: us(patience), holder: Some(Holder(id)) }
+pub(crate) fn acquire_as(cost: u64, max_wait: u64, id: u64) -> Op {
+    Op::Acquire { cost, max_wait: us(max_wait), holder: Some(Holder(id)) }
 }
 
 pub(crate) fn reserve(cost: u64, ttl: u64, id: u64) -> Op {

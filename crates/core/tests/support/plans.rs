@@ -71,7 +71,7 @@ pub(crate) fn any_slots() -> impl Strategy<Value = Limit> {
 }
 
 pub(crate) fn any_tally() -> impl Strategy<Value = Limit> {
-    (0u64..8, 1u64..20).prop_map(|(most, period)| tally(most, period))
+    (0u64..8, 1u64..20).prop_map(|(max, period)| tally(max, period))
 }
 
 fn short_bucket((n, p, burst, initial, refill, forget): (u64, u64, u64, u64, u8, u64)) -> Limit {
@@ -83,14 +83,14 @@ fn short_bucket((n, p, burst, initial, refill, forget): (u64, u64, u64, u64, u8,
 }
 
 /// Deeds one after the other; now and then the clock steps back, or a day goes by.
-pub(crate) fn deeds(most: usize) -> impl Strategy<Value = Vec<Deed>> {
+pub(crate) fn deeds(max: usize) -> impl Strategy<Value = Vec<Deed>> {
     let step = prop_oneof![
         8 => (0u64..8).prop_map(Move::On),
         2 => (0u64..60).prop_map(Move::On),
         1 => (0u64..20).prop_map(Move::Back),
         1 => (DAY - 30..DAY + 30).prop_map(Move::On),
     ];
-    prop::collection::vec((op(), step, any::<bool>()), 1..most).prop_map(|deeds| {
+    prop::collection::vec((op(), step, any::<bool>()), 1..max).prop_map(|deeds| {
         let mut now = START;
         let deed = |(op, step, spare_capacity)| {
             now = match step {
@@ -116,7 +116,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         let maybe = flag.then_some(holder);
         match kind {
             0..5 => Op::Hit { cost, holder: maybe },
-            5..9 => Op::Acquire { cost, patience: us(time), holder: maybe },
+            5..9 => Op::Acquire { cost, max_wait: us(time), holder: maybe },
             9 => Op::Peek { cost },
             10 => Op::Take { cost },
             11 => Op::Charge { cost },

@@ -51,7 +51,7 @@ impl SharedEngine {
         patience: Span,
         checked: &mut Checked,
     ) -> Result<(), HoldError> {
-        let op = |cost| Op::Acquire { cost, patience, holder: Some(holder) };
+        let op = |cost| Op::Acquire { cost, max_wait: patience, holder: Some(holder) };
         self.hold(&op, rules, request, holder, checked).await?;
         rules.count_unless_listed(checked);
         Ok(())

@@ -37,7 +37,7 @@ impl SharedEngine {
         loop {
             let now = self.engine.now();
             let patience = deadline.since(now);
-            let op = move |cost| Op::Acquire { cost, patience, holder: Some(holder) };
+            let op = move |cost| Op::Acquire { cost, max_wait: patience, holder: Some(holder) };
             turn.is_booked = true;
             let rules = self.engine.snapshot();
             self.hold(&op, &rules, request, holder, &mut checked).await?;

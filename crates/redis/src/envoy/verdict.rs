@@ -29,7 +29,7 @@ pub(super) fn verdict(
     let op = match op {
         EnvoyOp::Hit => {
             let mut state = state;
-            let mut decision = step.hit_alone(&mut state, counted.charged, now);
+            let mut decision = step.hit_single(&mut state, counted.charged, now);
             decision.enforced = !ask.shadow;
             return judge(&[decision]);
         }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use redis::Value;
 use sluicegate_core::account::Account;
 use sluicegate_core::arithmetic::EXACT_MAX;
-use sluicegate_core::lease::{Grant, LeaseWish, Leased};
+use sluicegate_core::lease::{Grant, LeaseDemand, LeaseReply};
 use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::record::{Found, Record};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
@@ -116,19 +116,19 @@ fn one(ask: &LeaseRequest, now: Timestamp, reply: &mut Reply) -> Result<LeaseOut
     let lapsed = lapsed_of(&record, ask, now);
     let leased = record.lease(steps, &ask.wish(), now);
     // The script has granted it, whatever the core says; but without an end nothing can be made of it.
-    let nothing = Grant { granted, until: now, kept: false, gave_back: false, left: 0 };
-    let grant = if let Leased::Granted(grant) = leased { grant } else { nothing };
-    if leased != Leased::Granted(Grant { granted, ..grant }) {
+    let nothing = Grant { granted, until: now, valid: false, returned: false, remaining: 0 };
+    let grant = if let LeaseReply::Granted(grant) = leased { grant } else { nothing };
+    if leased != LeaseReply::Granted(Grant { granted, ..grant }) {
         DISAGREEMENTS.fetch_add(1, Ordering::Relaxed);
     }
-    let Grant { until, kept, .. } = grant;
+    let Grant { until, valid: kept, .. } = grant;
     let Record { epoch, account } = record;
     Ok(LeaseOutcome::Granted { now, granted, until, kept, account, epoch, lapsed })
 }
 
 /// What the same call had granted before, if that has run out.
 fn lapsed_of(record: &Record, ask: &LeaseRequest, now: Timestamp) -> u64 {
-    let cells = record.account.leases().cells().iter();
+    let cells = record.account.leases().nodes().iter();
     let mut own = cells.filter(|cell| cell.node == ask.node && cell.serial == ask.serial);
     let ended = own.find(|cell| cell.until <= now);
     ended.map_or(0, |cell| cell.amount.saturating_sub(ask.hold))
@@ -145,8 +145,8 @@ impl LeaseRequest {
         fits && numbers.iter().all(|number| *number <= EXACT_MAX)
     }
 
-    fn wish(&self) -> LeaseWish {
+    fn wish(&self) -> LeaseDemand {
         let Self { node, serial, give, hold, want, ttl, .. } = *self;
-        LeaseWish { node, serial, give, hold, want, ttl }
+        LeaseDemand { node, serial, give, hold, want, ttl }
     }
 }

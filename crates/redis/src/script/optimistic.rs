@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_each};
 use sluicegate_core::algorithm::concurrency::Holder;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::{NOW_MAX, Timestamp};
 use sluicegate_core::verdict::Verdict;
@@ -39,7 +39,7 @@ pub(crate) struct OptimisticPart {
     /// What it is asked for in index of the operation's cost.
     pub(crate) cost: Option<u64>,
     /// What is kept of a record of other limits.
-    pub(crate) keep: Keep,
+    pub(crate) keep: CarryOver,
 }
 
 /// What became of it.
@@ -101,7 +101,7 @@ pub(crate) async fn apply(
             op,
             Op::Refund { .. } | Op::Add { .. } | Op::Reset | Op::Cancel { .. } | Op::Commit { .. }
         );
-        Ok(Done { said: answer, writes: !op.leaves_no_trace(), raises_epoch })
+        Ok(Done { said: answer, writes: !op.is_read_only(), raises_epoch })
     })
     .await?;
     Ok(Applied { answer, each, garbage })
@@ -281,7 +281,7 @@ impl OptimisticPart {
             rule: part.rule.clone(),
             open: part.open,
             cost: Some(part.cost),
-            keep: Keep::Used,
+            keep: CarryOver::Used,
         }
     }
 }

@@ -20,7 +20,7 @@ use sluicegate_core::algorithm::concurrency::{Holder, Lease};
 use sluicegate_core::algorithm::sliding_log::Entry;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::op::Op;
-use sluicegate_core::record::{Beside, Found, Record};
+use sluicegate_core::record::{Found, Record, SetContents};
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
@@ -129,7 +129,7 @@ impl Reply {
         }
     }
 
-    fn log(&mut self) -> Result<Beside, BadReply> {
+    fn log(&mut self) -> Result<SetContents, BadReply> {
         let mut entries = Vec::new();
         for _ in 0..self.number()? {
             let at = self.moment()?;
@@ -137,10 +137,10 @@ impl Reply {
                 entries.push(Entry { at, weight: self.number()?, denied });
             }
         }
-        Ok(Beside::Log(entries))
+        Ok(SetContents::Log(entries))
     }
 
-    fn slots(&mut self, holder: Option<Holder>) -> Result<Beside, BadReply> {
+    fn slots(&mut self, holder: Option<Holder>) -> Result<SetContents, BadReply> {
         let own = holder.unwrap_or(Holder(0));
         // Whose the others are does not matter, as long as they are others.
         let holders = [Holder(own.0.wrapping_add(1)), Holder(own.0.wrapping_add(2)), own];
@@ -151,7 +151,7 @@ impl Reply {
                 leases.push(Lease { holder, slots, until });
             }
         }
-        Ok(Beside::Slots(leases))
+        Ok(SetContents::Slots(leases))
     }
 }
 
@@ -217,7 +217,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    fn beside(&self, part: &ScriptPart, reply: &mut Reply) -> Result<Vec<Beside>, BadReply> {
+    fn beside(&self, part: &ScriptPart, reply: &mut Reply) -> Result<Vec<SetContents>, BadReply> {
         let limits = part.rule.steps().iter().flat_map(|step| [Some(step.limit()), step.boost()]);
         let mut beside = Vec::new();
         for limit in limits.flatten() {

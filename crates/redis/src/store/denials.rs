@@ -56,7 +56,7 @@ impl Denials {
     /// The part whose denial would be remembered: one that stands until somebody's time has come, and leaves no trace.
     pub(super) fn may_remember(ask: &ScriptRequest) -> Option<ScriptPart> {
         let [part] = ask.parts.as_slice() else { return None };
-        let leaves_trace = part.rule.steps().iter().any(EnforcedLimit::keeps_denials);
+        let leaves_trace = part.rule.steps().iter().any(EnforcedLimit::records_denials);
         let may = ask.op == ScriptOp::Hit && part.combine == Combine::AllOrNothing && !leaves_trace;
         may.then(|| part.clone())
     }

@@ -274,7 +274,7 @@ impl Store {
             let _one_at_a_time = inner.long_lock(parts).await;
             script::apply(&inner.link, &inner.registry, &long, op, inner.clock()).await
         };
-        if !op.leaves_no_trace() {
+        if !op.is_read_only() {
             self.forget_denials(parts);
         }
         if let Ok(Applied { garbage: true, .. }) = &done {

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 
 use super::Inner;
 use super::observed::Observation;
@@ -181,7 +181,7 @@ pub(super) async fn reassert_after_data_loss(store: Weak<Inner>) {
 }
 
 fn long_part(key: &Arc<[u8]>, rule: Arc<ScriptRule>) -> OptimisticPart {
-    OptimisticPart { key: key.clone(), rule, open: false, cost: None, keep: Keep::Used }
+    OptimisticPart { key: key.clone(), rule, open: false, cost: None, keep: CarryOver::Used }
 }
 
 fn call_error(error: OptimisticError) -> CallError {

@@ -129,7 +129,7 @@ impl Snapshot<'_> {
         now: Timestamp,
         checked: &mut Checked,
     ) -> Result<(), HoldError> {
-        let op = |cost| Op::Acquire { cost, patience, holder: Some(holder) };
+        let op = |cost| Op::Acquire { cost, max_wait: patience, holder: Some(holder) };
         self.hold(&op, request, holder, now, checked)?;
         self.count_unless_listed(checked);
         Ok(())

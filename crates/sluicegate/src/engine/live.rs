@@ -107,14 +107,14 @@ impl Live {
     pub(super) fn hear(&self, load: u64, at: Timestamp) {
         for (no, levels) in &self.elastic {
             let mut gate = self.seats[no.index()].kept.gate().lock();
-            *gate = gate.heard(levels, load, at);
+            *gate = gate.observe(levels, load, at);
         }
     }
 
     /// A rule that was not elastic before knows of the last signal, if there was one, and of no other.
     pub(super) fn hear_first(&self, no: RuleNo, load: Option<(u64, Timestamp)>) {
         let Mode::Elastic { gate: levels, .. } = self.rules.rule(no).mode else { return };
-        let heard = load.map(|(load, at)| Gate::default().heard(&levels, load, at));
+        let heard = load.map(|(load, at)| Gate::default().observe(&levels, load, at));
         *self.seats[no.index()].kept.gate().lock() = heard.unwrap_or_default();
     }
 

@@ -159,7 +159,7 @@ impl Snapshot<'_> {
         now: Timestamp,
         checked: &mut Checked,
     ) -> Result<Option<Timestamp>, HoldError> {
-        let op = |cost| Op::Acquire { cost, patience, holder: Some(holder) };
+        let op = |cost| Op::Acquire { cost, max_wait: patience, holder: Some(holder) };
         self.hold(&op, request, holder, now, checked)?;
         Ok(if checked.allowed { None } else { self.slot_free_at(checked, now) })
     }

@@ -351,7 +351,7 @@ impl Ask<'_> {
     pub fn book(&self) -> Result<Booking, Denied> {
         let holder = self.holder.unwrap_or_else(new_holder);
         let now = self.when();
-        let op = Op::Acquire { cost: self.cost, patience: self.patience, holder: Some(holder) };
+        let op = Op::Acquire { cost: self.cost, max_wait: self.patience, holder: Some(holder) };
         let verdict = self.ask_at(op, now)?.verdict;
         Denied::unless_allowed(verdict)?;
         Ok(Booking::new(self, holder, verdict, now))

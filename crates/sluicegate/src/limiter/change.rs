@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::mode::Mode;
 use sluicegate_rules::limit::LimitConfig;
 
@@ -20,11 +20,11 @@ impl Limiter {
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
-    /// use sluicegate::{Keep, Limiter};
+    /// use sluicegate::{CarryOver, Limiter};
     ///
     /// let limiter = Limiter::new(FixedWindow::per_day(10))?;
     /// limiter.of("alice").cost(8).hit();
-    /// limiter.set_limits([FixedWindow::per_day(20)], Keep::Used)?;
+    /// limiter.set_limits([FixedWindow::per_day(20)], CarryOver::Used)?;
     /// assert_eq!(limiter.of("alice").peek().remaining, Some(12));
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
@@ -34,7 +34,7 @@ impl Limiter {
     pub fn set_limits<L: IntoLimit>(
         &self,
         limits: impl IntoIterator<Item = L>,
-        keep: Keep,
+        keep: CarryOver,
     ) -> Result<(), LimitError> {
         let limits: Vec<LimitConfig> =
             limits.into_iter().map(IntoLimit::into_limit).collect::<Result<_, _>>()?;
@@ -69,7 +69,7 @@ impl Limiter {
         let _changing = self.inner.changing.lock();
         let old = self.inner.rule.read().clone();
         let new = Arc::new(Rule::new(old.limits.clone(), mode)?.after(&old));
-        self.inner.shards.change(&new, Keep::Used, self.now());
+        self.inner.shards.change(&new, CarryOver::Used, self.now());
         *self.inner.rule.write() = new;
         self.inner.waiters.wake_all();
         Ok(())

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use sluicegate_core::account::Account;
 use sluicegate_core::account::{Answer, Moment};
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 #[cfg(feature = "tokio")]
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{Gate, Mode};
@@ -81,7 +81,7 @@ impl Limiter {
     /// Moves everybody to the limits of a newer rule, who has not been moved yet. To be called with changes held.
     pub(crate) fn follow(&self, rule: &Arc<Rule>, overflow: Overflow, now: Timestamp) {
         self.inner.shards.set_overflow(overflow);
-        self.inner.shards.change(rule, Keep::Used, now);
+        self.inner.shards.change(rule, CarryOver::Used, now);
         *self.inner.rule.write() = rule.clone();
         self.inner.waiters.wake_all();
     }
@@ -109,7 +109,7 @@ impl Limiter {
         let mode = self.inner.rule.read().mode;
         if let Mode::Elastic { gate: levels, .. } = mode {
             let mut gate = self.inner.gate.lock();
-            *gate = gate.heard(&levels, load, at);
+            *gate = gate.observe(&levels, load, at);
         }
     }
 

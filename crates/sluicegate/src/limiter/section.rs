@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::{LimitConfig, continued};
@@ -60,7 +60,7 @@ impl Inner {
         restored.limiter(&self.name, written, |written, Entry { hash, mut account }| {
             if !written.same {
                 let (old, new) = (&written.steps, &plan.steps);
-                account.change(old, new, &written.from, Keep::Used, now);
+                account.change(old, new, &written.from, CarryOver::Used, now);
             }
             self.shards.put_restored(hash, account, now);
         });

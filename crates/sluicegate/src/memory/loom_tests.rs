@@ -13,7 +13,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use sluicegate_core::account::Moment;
 use sluicegate_core::algorithm::concurrency::Holder;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
@@ -209,7 +209,7 @@ fn loom_a_newcomer_does_not_get_the_place_of_one_whose_limit_is_changed() {
                 let limit = FixedWindow::per_day(9).into_limit().unwrap();
                 let rule = Rule::new(vec![limit], Mode::Hard).unwrap().with_generation(1);
                 let rule = Arc::new(rule);
-                one.change(&rule, Keep::Used, NOW);
+                one.change(&rule, CarryOver::Used, NOW);
             },
             move || assert!(!hit(&other, who(2), NOW), "there was no place"),
         );

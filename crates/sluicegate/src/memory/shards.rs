@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use sluicegate_core::account::{Account, Answer, Moment};
 use sluicegate_core::algorithm::concurrency::Holder;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_core::verdict::{Decision, Outcome, Verdict};
@@ -193,7 +193,7 @@ impl Shards {
         if !known && !self.store.budget.has_room() && self.overflow() == Overflow::Shared {
             (_, account, plan) = look(SHARED);
         }
-        (plan.rule.clone(), account.look(&plan.steps, cost, moment))
+        (plan.rule.clone(), account.evaluate(&plan.steps, cost, moment))
     }
 
     /// Starts the leases of the slots anew that are held under an id; whether there are any.
@@ -251,7 +251,7 @@ impl Shards {
     }
 
     /// Moves every identity to another plan.
-    pub(crate) fn change(&self, rule: &Arc<Rule>, keep: Keep, now: Timestamp) {
+    pub(crate) fn change(&self, rule: &Arc<Rule>, keep: CarryOver, now: Timestamp) {
         let now = now.min(NOW_MAX);
         let plan = rule.plan_at(now);
         for (index, shard) in self.shards.iter().enumerate() {

@@ -36,7 +36,7 @@
 //! - *Private*: it holds the secret key of the store's hashes, so its mode is 0600. Keys themselves are not in it, only
 //!   their hashes.
 //! - *Valid for changed limits*: the limits are written beside the states. A limiter that is built with others carries the states over as
-//!   [`Limiter::set_limits`](crate::Limiter::set_limits) would with [`Keep::Used`](crate::Keep::Used).
+//!   [`Limiter::set_limits`](crate::Limiter::set_limits) would with [`CarryOver::Used`](crate::CarryOver::Used).
 
 mod file;
 mod format;

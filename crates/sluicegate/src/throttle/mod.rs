@@ -18,7 +18,7 @@
 //!
 //! - It is a token bucket of the core, refilled greedily: answers are those of any other limit.
 //! - *Other terms on a known key* keep what was used, in units, as a live change of a limit does with
-//!   [`Keep::Used`](crate::Keep::Used). What counts are the terms of the last call, admitted or not, that asked for anything.
+//!   [`CarryOver::Used`](crate::CarryOver::Used). What counts are the terms of the last call, admitted or not, that asked for anything.
 //! - *Nothing* (a quantity of 0) is always allowed and leaves no trace.
 //! - *A clock that goes back* denies more, and never admits more than what is remembered allows.
 //! - *Everything is bounded*: a key takes an entry of the [`Memory`], terms are kept once, and only while an entry was made by them. At

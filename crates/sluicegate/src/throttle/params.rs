@@ -3,7 +3,7 @@
 use sluicegate_core::algorithm::token_bucket::TokenBucket;
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::packed::{Packed, PlainHit, WholeBucket};
+use sluicegate_core::packed::{FastHit, IntegerBucket, Packed};
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::{SPAN_MAX, Span, Timestamp};
 
@@ -31,7 +31,7 @@ pub struct Terms {
 enum Bucket {
     /// A token takes whole microseconds, as with most rates that people write. Made in no time, for whoever reads terms with
     /// every request.
-    Whole(WholeBucket),
+    Whole(IntegerBucket),
     /// Any other.
     Fraction(Limit),
 }
@@ -86,7 +86,7 @@ impl Terms {
         let bucket = match period_us.checked_rem(count)? {
             0 => {
                 let interval = Span::from_micros(period_us / count);
-                Bucket::Whole(WholeBucket::of_tokens(limit, interval)?)
+                Bucket::Whole(IntegerBucket::with_tokens(limit, interval)?)
             }
             _ => Bucket::Fraction(figures.bucket()?),
         };
@@ -104,23 +104,23 @@ impl Terms {
 
     /// The bucket, if its tokens take whole microseconds.
     #[inline]
-    pub(super) const fn whole(&self) -> Option<&WholeBucket> {
+    pub(super) const fn whole(&self) -> Option<&IntegerBucket> {
         match &self.bucket {
             Bucket::Whole(bucket) => Some(bucket),
             Bucket::Fraction(_) => None,
         }
     }
 
-    /// A hit, if nothing is out of the ordinary: see [`Limit::hit_plainly`].
-    pub(super) fn hit_plainly(
+    /// A hit, if nothing is out of the ordinary: see [`Limit::hit_fast`].
+    pub(super) fn hit_fast(
         &self,
         kept: Option<Packed>,
         cost: u64,
         now: Timestamp,
-    ) -> Option<PlainHit> {
+    ) -> Option<FastHit> {
         match &self.bucket {
             Bucket::Whole(bucket) => bucket.hit(kept, cost, now),
-            Bucket::Fraction(bucket) => bucket.hit_plainly(kept, cost, now),
+            Bucket::Fraction(bucket) => bucket.hit_fast(kept, cost, now),
         }
     }
 
@@ -226,7 +226,7 @@ mod tests {
             prop_assert_eq!(terms.ok().map(|terms| terms.bucket()), expected);
             match terms {
                 Ok(terms) => {
-                    prop_assert_eq!(terms.whole().copied(), terms.bucket().whole_bucket());
+                    prop_assert_eq!(terms.whole().copied(), terms.bucket().integer_bucket());
                     prop_assert_eq!(terms.limit(), burst as u64 + 1);
                 }
                 Err(error) => {

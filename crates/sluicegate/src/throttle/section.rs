@@ -70,7 +70,7 @@ fn to_account(terms: &Terms, state: State) -> Account {
 /// What [`to_account`] was given; `None` if that makes no sense.
 fn from_account(account: Account) -> Option<(Terms, State)> {
     let mut cells = account.into_states().ok()?.into_iter();
-    let (state @ State::Meter(_), State::New) = cells.next()? else { return None };
+    let (state @ State::Gcra(_), State::New) = cells.next()? else { return None };
     let (State::Spent(limit), State::Spent(count)) = cells.next()? else { return None };
     let (State::Spent(period_s), State::New) = cells.next()? else { return None };
     let terms = Terms::of(Figures { limit, count, period_s })?;

@@ -6,7 +6,7 @@ use sluicegate_core::account::{Account, Moment, Part, apply_to_each};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::algorithm::tally::Tally;
 use sluicegate_core::arithmetic::EXACT_MAX;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{EnforcedLimit, Gate, Mode};
 use sluicegate_core::op::Op;
@@ -299,7 +299,7 @@ impl Model {
         let new = [tally(limit.requests_per_unit, limit.unit)];
         let (last, account) = self.overrides.entry(who).or_default();
         let old = [tally(*last, limit.unit)];
-        account.change(&old, &new, &[Some(0)], Keep::Used, now);
+        account.change(&old, &new, &[Some(0)], CarryOver::Used, now);
         *last = limit.requests_per_unit;
         let verdict = account.apply(&new, op, Moment::at(now)).unwrap().verdict;
         if want == Want::Check {
@@ -332,7 +332,7 @@ impl Model {
         for placed in all(&self.domains) {
             if let Mode::Elastic { gate: levels, .. } = placed.rule.mode {
                 let gate = self.gates.entry(placed.lasting).or_default();
-                *gate = gate.heard(&levels, load, now);
+                *gate = gate.observe(&levels, load, now);
             }
         }
     }
@@ -347,7 +347,7 @@ impl Model {
             if old.rule.limits != new.rule.limits || old.rule.mode != new.rule.mode {
                 let from = continued(old.rule, new.rule);
                 let (old, new) = (steps(old.rule, 0, now), steps(new.rule, 0, now));
-                account.change(&old, &new, &from, Keep::Used, now);
+                account.change(&old, &new, &from, CarryOver::Used, now);
             }
             self.accounts.insert(who, account);
         }
@@ -359,7 +359,7 @@ impl Model {
             // Who becomes elastic hears the last signal; who was so already has heard it.
             let gate = match (was, self.load) {
                 (Some(_), _) => self.gates.get(&placed.lasting).copied().unwrap_or_default(),
-                (None, Some((load, at))) => Gate::default().heard(&levels, load, at),
+                (None, Some((load, at))) => Gate::default().observe(&levels, load, at),
                 (None, None) => Gate::default(),
             };
             gates.insert(placed.lasting.clone(), gate);

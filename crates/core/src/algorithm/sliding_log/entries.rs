@@ -8,8 +8,8 @@
 //! the middle (a clock that stepped back, a hit before a booking) rewrites the ring.
 
 use super::LOG_ENTRIES_MAX;
-use crate::arithmetic::{EXACT_MAX, cut_amount};
-use crate::codec::{Written, count, read_number, write_number};
+use crate::arithmetic::{EXACT_MAX, clamp_amount};
+use crate::codec::{Encode, count, read_varint, write_varint};
 use crate::time::{Span, Timestamp};
 
 /// The most entries that are read from bytes: a log's own, twice as many denied ones beside them, and as
@@ -101,8 +101,8 @@ impl Entries {
             return;
         }
         let mut all: Vec<Entry> = self.iter().collect();
-        let place = all.partition_point(|e| e.at <= entry.at);
-        all.insert(place, entry);
+        let index = all.partition_point(|e| e.at <= entry.at);
+        all.insert(index, entry);
         self.rewrite(all);
     }
 
@@ -157,9 +157,9 @@ impl Entries {
         entry.write_after(self.last, &mut self.bytes);
         self.last = entry.at;
         self.len = self.len.saturating_add(1);
-        self.sum = cut_amount(self.sum.saturating_add(entry.weight));
+        self.sum = clamp_amount(self.sum.saturating_add(entry.weight));
         if entry.denied {
-            self.denied_sum = cut_amount(self.denied_sum.saturating_add(entry.weight));
+            self.denied_sum = clamp_amount(self.denied_sum.saturating_add(entry.weight));
         }
     }
 
@@ -174,7 +174,7 @@ impl Entries {
         }
         let sums = self.iter().fold((0u64, 0u64), |(all, denied), e| {
             let more = if e.denied { e.weight } else { 0 };
-            (cut_amount(all.saturating_add(e.weight)), cut_amount(denied.saturating_add(more)))
+            (clamp_amount(all.saturating_add(e.weight)), clamp_amount(denied.saturating_add(more)))
         });
         (self.sum, self.denied_sum) = sums;
     }
@@ -220,9 +220,9 @@ impl PartialEq for Entries {
 
 impl Eq for Entries {}
 
-impl Written for Entries {
-    fn write_to(&self, out: &mut Vec<u8>) {
-        write_number(out, self.len as u64);
+impl Encode for Entries {
+    fn encode(&self, out: &mut Vec<u8>) {
+        write_varint(out, self.len as u64);
         let mut before = Timestamp::EPOCH;
         for entry in self.iter() {
             entry.write_after(before, out);
@@ -230,7 +230,7 @@ impl Written for Entries {
         }
     }
 
-    fn read_from(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
         let mut entries = Self::default();
         for _ in 0..count(bytes, ENTRIES_READ_MAX)? {
             let entry = Entry::read_after(entries.last, bytes)?;
@@ -252,16 +252,16 @@ impl Entry {
         let heavy = self.weight != 1;
         // At most 53 + 2 bits.
         let code = difference.saturating_mul(4) | u64::from(self.denied) << 1 | u64::from(heavy);
-        write_number(bytes, code);
+        write_varint(bytes, code);
         if heavy {
-            write_number(bytes, cut_amount(self.weight));
+            write_varint(bytes, clamp_amount(self.weight));
         }
     }
 
     fn read_after(before: Timestamp, bytes: &mut &[u8]) -> Option<Self> {
-        let code = read_number(bytes)?;
+        let code = read_varint(bytes)?;
         let at = before.after(Span::from_micros(code >> 2));
-        let weight = if code & 1 == 1 { read_number(bytes)? } else { 1 };
+        let weight = if code & 1 == 1 { read_varint(bytes)? } else { 1 };
         Some(Self { at, weight, denied: code & 2 == 2 })
     }
 }

@@ -18,8 +18,8 @@ mod entries;
 pub use entries::{Entries, Entry};
 
 use super::{Algorithm, Slot, Ticket, Trace, clock_slack};
-use crate::arithmetic::{signed, within};
-use crate::change::Keep;
+use crate::arithmetic::{clamp_signed, signed};
+use crate::change::CarryOver;
 use crate::quota::{QuotaError, Rate, proportion};
 use crate::time::{Span, Timestamp};
 
@@ -56,7 +56,7 @@ pub struct SlidingLog {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Window {
-    most: u64,
+    max: u64,
     length: Span,
 }
 
@@ -79,17 +79,12 @@ impl SlidingLog {
     pub fn new(rates: &[Rate]) -> Result<Self, QuotaError> {
         let given = rates.len() as u64;
         if rates.is_empty() || rates.len() > LOG_WINDOWS_MAX {
-            let most = LOG_WINDOWS_MAX as u64;
-            return Err(QuotaError::OutOfRange {
-                what: "the number of rates",
-                given,
-                least: 1,
-                most,
-            });
+            let max = LOG_WINDOWS_MAX as u64;
+            return Err(QuotaError::OutOfRange { what: "the number of rates", given, min: 1, max });
         }
         let mut windows = [Window::default(); LOG_WINDOWS_MAX];
         for (window, rate) in windows.iter_mut().zip(rates) {
-            *window = Window { most: rate.count(), length: rate.period() };
+            *window = Window { max: rate.count(), length: rate.period() };
         }
         let log = Self { windows, len: rates.len(), count_denied: false, min_gap: Span::ZERO };
         log.refuse_above(LOG_ENTRIES_MAX, "the rate's number on a log")?;
@@ -113,7 +108,7 @@ impl SlidingLog {
 
     /// The rates, in the order given.
     pub fn rates(&self) -> impl Iterator<Item = (u64, Span)> + '_ {
-        self.windows().map(|window| (window.most, window.length))
+        self.windows().map(|window| (window.max, window.length))
     }
 
     /// Whether denied attempts are logged.
@@ -132,15 +127,15 @@ impl SlidingLog {
     pub(crate) fn grown(&self, grow: impl Fn(u64) -> u64) -> Result<Self, QuotaError> {
         let mut grown = *self;
         for window in grown.windows.iter_mut().take(self.len) {
-            window.most = grow(window.most);
+            window.max = grow(window.max);
         }
         grown.refuse_above(LOG_ENTRIES_MAX, "the rate's number on a log, grown by its mode,")?;
         Ok(grown)
     }
 
-    fn refuse_above(&self, most: u64, what: &'static str) -> Result<(), QuotaError> {
-        match self.windows().map(|window| window.most).max() {
-            Some(amount) if amount > most => Err(QuotaError::TooMuch { what, amount, most }),
+    fn refuse_above(&self, max: u64, what: &'static str) -> Result<(), QuotaError> {
+        match self.windows().map(|window| window.max).max() {
+            Some(amount) if amount > max => Err(QuotaError::TooMuch { what, amount, max }),
             _ => Ok(()),
         }
     }
@@ -151,11 +146,11 @@ impl SlidingLog {
 
     /// The most that any window could ever admit at once.
     pub(crate) fn capacity(&self) -> u64 {
-        self.windows().map(|window| window.most).min().unwrap_or(0)
+        self.windows().map(|window| window.max).min().unwrap_or(0)
     }
 
-    fn most_kept(&self) -> u64 {
-        self.windows().map(|window| window.most).max().unwrap_or(0)
+    fn max_count(&self) -> u64 {
+        self.windows().map(|window| window.max).max().unwrap_or(0)
     }
 
     /// How long an entry matters.
@@ -171,7 +166,7 @@ impl SlidingLog {
             let mut held = state.entries.sum();
             let mut at = now;
             for entry in state.entries.iter() {
-                if held.saturating_add(cost) <= window.most {
+                if held.saturating_add(cost) <= window.max {
                     break;
                 }
                 held = held.saturating_sub(entry.weight);
@@ -196,7 +191,7 @@ impl SlidingLog {
         }
         state.seen = state.seen.max(now);
         state.entries.insert(Entry { at: state.seen, weight: cost, denied: true });
-        let enough = self.most_kept();
+        let enough = self.max_count();
         if state.entries.denied_sum() < enough.saturating_mul(2) {
             return;
         }
@@ -237,7 +232,7 @@ impl Algorithm for SlidingLog {
         LogState { entries: Entries::default(), seen: now }
     }
 
-    fn settle(&self, state: &mut LogState, now: Timestamp) {
+    fn advance(&self, state: &mut LogState, now: Timestamp) {
         let retention = self.retention();
         if state.seen > now.after(clock_slack(retention)) {
             state.entries.move_back(state.seen.since(now));
@@ -251,9 +246,9 @@ impl Algorithm for SlidingLog {
     }
 
     fn slot(&self, state: &LogState, cost: u64, now: Timestamp) -> Slot {
-        let most = self.capacity();
-        if cost > most {
-            return Slot::Never { max_cost: most };
+        let max = self.capacity();
+        if cost > max {
+            return Slot::Never { max_cost: max };
         }
         let latest = now.max(state.seen);
         let fits = self.fits_at(state, cost, latest).max(self.gap_over_at(state, latest));
@@ -276,14 +271,14 @@ impl Algorithm for SlidingLog {
         Ticket { charged: cost, slot: at, trace: Trace::Entry { at } }
     }
 
-    fn put(&self, state: &mut LogState, amount: u64, now: Timestamp) {
+    fn refund(&self, state: &mut LogState, amount: u64, now: Timestamp) {
         state.seen = state.seen.max(now);
         // A booking was not used yet: it is cancelled, not refunded.
         let by_now = state.seen;
         Self::remove(state, amount, |entry| !entry.denied && entry.at <= by_now);
     }
 
-    fn unbook(&self, state: &mut LogState, ticket: &Ticket, now: Timestamp) -> u64 {
+    fn cancel_booking(&self, state: &mut LogState, ticket: &Ticket, now: Timestamp) -> u64 {
         let Trace::Entry { at } = ticket.trace else {
             return 0;
         };
@@ -294,7 +289,7 @@ impl Algorithm for SlidingLog {
         Self::remove(state, ticket.charged, |entry| !entry.denied && entry.at == at)
     }
 
-    fn unspend(&self, state: &mut LogState, ticket: &Ticket, amount: u64, now: Timestamp) -> u64 {
+    fn release(&self, state: &mut LogState, ticket: &Ticket, amount: u64, now: Timestamp) -> u64 {
         let Trace::Entry { at } = ticket.trace else { return 0 };
         state.seen = state.seen.max(now);
         Self::remove(state, amount, |entry| !entry.denied && entry.at == at)
@@ -310,7 +305,7 @@ impl Algorithm for SlidingLog {
                 let weights = state.entries.iter().filter(inside).map(|entry| entry.weight);
                 weights.fold(0u64, u64::saturating_add)
             };
-            let most = signed(window.most);
+            let max = signed(window.max);
             // Nearly always the sums are known: the longest window holds all that is kept.
             let (own, all) = if all_inside {
                 let (sum, denied) = (state.entries.sum(), state.entries.denied_sum());
@@ -318,20 +313,20 @@ impl Algorithm for SlidingLog {
             } else {
                 (held(&|entry| !entry.denied), held(&|_| true))
             };
-            let used = most.saturating_sub(signed(own));
+            let used = max.saturating_sub(signed(own));
             // Denied attempts keep out, but they are no debt.
-            let open = most.saturating_sub(signed(all)).max(0);
+            let open = max.saturating_sub(signed(all)).max(0);
             used.min(open)
         };
-        within(self.windows().map(left).min().unwrap_or(0))
+        clamp_signed(self.windows().map(left).min().unwrap_or(0))
     }
 
-    fn available(&self, state: &LogState, most: u64, now: Timestamp) -> u64 {
+    fn available(&self, state: &LogState, max: u64, now: Timestamp) -> u64 {
         let latest = now.max(state.seen);
         if self.gap_over_at(state, latest) > latest {
             return 0;
         }
-        u64::try_from(self.remaining(state, now)).unwrap_or(0).min(most)
+        u64::try_from(self.remaining(state, now)).unwrap_or(0).min(max)
     }
 
     fn debt_paid_at(&self, state: &LogState, now: Timestamp) -> Timestamp {
@@ -343,17 +338,17 @@ impl Algorithm for SlidingLog {
         state.entries.last().map_or(now, |last| last.after(longest).max(now))
     }
 
-    fn carry(&self, old: &Self, state: &LogState, keep: Keep, now: Timestamp) -> LogState {
+    fn carry(&self, old: &Self, state: &LogState, carry: CarryOver, now: Timestamp) -> LogState {
         let mut carried = state.clone();
-        let change = match keep {
-            Keep::Nothing => return self.fresh(now),
-            Keep::Used => 0,
-            Keep::Remaining => {
+        let change = match carry {
+            CarryOver::Nothing => return self.fresh(now),
+            CarryOver::Used => 0,
+            CarryOver::Remaining => {
                 self.remaining(&carried, now).saturating_sub(old.remaining(state, now))
             }
-            Keep::Proportion => {
+            CarryOver::Proportion => {
                 let admitted = state.entries.sum().saturating_sub(state.entries.denied_sum());
-                let scaled = proportion(admitted, old.most_kept(), self.most_kept());
+                let scaled = proportion(admitted, old.max_count(), self.max_count());
                 signed(scaled).saturating_sub(signed(admitted))
             }
         };

@@ -21,8 +21,8 @@
 use std::num::NonZeroU64;
 
 use super::{Algorithm, Slot, Ticket, Trace, clock_slack};
-use crate::arithmetic::{EXACT_MAX, cut_amount, signed, within};
-use crate::change::Keep;
+use crate::arithmetic::{EXACT_MAX, clamp_amount, clamp_signed, signed};
+use crate::change::CarryOver;
 use crate::quota::{QuotaError, length, proportion};
 use crate::time::{Span, Timestamp};
 
@@ -81,7 +81,7 @@ impl Tally {
     pub fn new(limit: u64, period: Span) -> Result<Self, QuotaError> {
         if limit > EXACT_MAX {
             let what = "the tally's limit";
-            return Err(QuotaError::TooMuch { what, amount: limit, most: EXACT_MAX });
+            return Err(QuotaError::TooMuch { what, amount: limit, max: EXACT_MAX });
         }
         Ok(Self { limit, period: length("the tally's period", period)? })
     }
@@ -134,7 +134,7 @@ impl Algorithm for Tally {
         TallyState { start: now.aligned(self.period()), count: 0 }
     }
 
-    fn settle(&self, state: &mut TallyState, now: Timestamp) {
+    fn advance(&self, state: &mut TallyState, now: Timestamp) {
         if state.start > now.after(clock_slack(self.period())) {
             state.start = now.aligned(self.period());
         } else if now >= self.end(state) {
@@ -155,21 +155,21 @@ impl Algorithm for Tally {
     }
 
     fn spend(&self, state: &mut TallyState, cost: u64, at: Timestamp, _now: Timestamp) -> Ticket {
-        state.count = cut_amount(state.count.saturating_add(cost));
-        Ticket { charged: cost, slot: at, trace: Trace::Nowhere }
+        state.count = clamp_amount(state.count.saturating_add(cost));
+        Ticket { charged: cost, slot: at, trace: Trace::Untracked }
     }
 
-    fn put(&self, state: &mut TallyState, amount: u64, _now: Timestamp) {
+    fn refund(&self, state: &mut TallyState, amount: u64, _now: Timestamp) {
         state.count = state.count.saturating_sub(amount);
     }
 
     /// Bookings are refused.
-    fn unbook(&self, _state: &mut TallyState, _ticket: &Ticket, _now: Timestamp) -> u64 {
+    fn cancel_booking(&self, _state: &mut TallyState, _ticket: &Ticket, _now: Timestamp) -> u64 {
         0
     }
 
     /// So are reservations.
-    fn unspend(&self, _: &mut TallyState, _ticket: &Ticket, _amount: u64, _now: Timestamp) -> u64 {
+    fn release(&self, _: &mut TallyState, _ticket: &Ticket, _amount: u64, _now: Timestamp) -> u64 {
         0
     }
 
@@ -185,18 +185,24 @@ impl Algorithm for Tally {
         if state.count == 0 { now } else { self.end(state).max(now) }
     }
 
-    fn carry(&self, old: &Self, state: &TallyState, keep: Keep, now: Timestamp) -> TallyState {
-        let count = match keep {
-            Keep::Nothing => return self.fresh(now),
-            Keep::Used => state.count,
+    fn carry(
+        &self,
+        old: &Self,
+        state: &TallyState,
+        carry: CarryOver,
+        now: Timestamp,
+    ) -> TallyState {
+        let count = match carry {
+            CarryOver::Nothing => return self.fresh(now),
+            CarryOver::Used => state.count,
             // Who is beyond the limit stays as far beyond it.
-            Keep::Remaining => {
+            CarryOver::Remaining => {
                 let left = signed(old.limit).saturating_sub(signed(state.count));
-                u64::try_from(within(signed(self.limit).saturating_sub(left))).unwrap_or(0)
+                u64::try_from(clamp_signed(signed(self.limit).saturating_sub(left))).unwrap_or(0)
             }
             // Whatever was used of nothing is all of it.
-            Keep::Proportion if old.limit == 0 => state.count.max(self.limit),
-            Keep::Proportion => proportion(state.count, old.limit, self.limit),
+            CarryOver::Proportion if old.limit == 0 => state.count.max(self.limit),
+            CarryOver::Proportion => proportion(state.count, old.limit, self.limit),
         };
         let same = self.period == old.period;
         let start = if same { state.start } else { now.aligned(self.period()) };

@@ -51,9 +51,9 @@ fn what_lies_beyond_the_limit_is_no_debt_and_ends_with_the_window() {
     assert_eq!(ten.remaining(&state, at(1)), 0);
     assert_eq!(ten.debt_paid_at(&state, at(1)), at(1));
     assert_eq!(ten.full_at(&state, at(1)), at(MINUTE));
-    ten.settle(&mut state, at(MINUTE - 1));
+    ten.advance(&mut state, at(MINUTE - 1));
     assert_eq!(state, counted(0, 25));
-    ten.settle(&mut state, at(MINUTE));
+    ten.advance(&mut state, at(MINUTE));
     assert_eq!(state, counted(MINUTE, 0));
 }
 
@@ -61,9 +61,9 @@ fn what_lies_beyond_the_limit_is_no_debt_and_ends_with_the_window() {
 fn what_is_given_back_is_at_most_what_was_counted() {
     let ten = tally(10, MINUTE);
     let mut state = counted(0, 12);
-    ten.put(&mut state, 3, at(1));
+    ten.refund(&mut state, 3, at(1));
     assert_eq!(state.count, 9);
-    ten.put(&mut state, u64::MAX, at(1));
+    ten.refund(&mut state, u64::MAX, at(1));
     assert_eq!((state.count, ten.expires_at(&state)), (0, Timestamp::EPOCH));
 }
 
@@ -71,27 +71,27 @@ fn what_is_given_back_is_at_most_what_was_counted() {
 fn a_clock_that_steps_back_is_waited_out_and_one_that_was_set_is_followed() {
     let ten = tally(10, MINUTE);
     let mut state = counted(3 * MINUTE, 12);
-    ten.settle(&mut state, at(2 * MINUTE));
+    ten.advance(&mut state, at(2 * MINUTE));
     assert_eq!(state, counted(3 * MINUTE, 12), "within a period");
     assert_eq!(ten.slot(&state, 1, at(2 * MINUTE)), Slot::At(at(4 * MINUTE)));
-    ten.settle(&mut state, at(2 * MINUTE - 1));
+    ten.advance(&mut state, at(2 * MINUTE - 1));
     assert_eq!(state, counted(MINUTE, 12), "moved to the new time, with its count");
 }
 
 #[test]
 fn a_changed_limit_keeps_what_it_is_told_to() {
     let (old, new) = (tally(10, MINUTE), tally(20, MINUTE));
-    let carried = |count, keep| new.carry(&old, &counted(0, count), keep, at(7)).count;
-    assert_eq!(carried(8, Keep::Used), 8);
-    assert_eq!(carried(8, Keep::Remaining), 18);
-    assert_eq!(carried(13, Keep::Remaining), 23, "beyond the limit stays beyond it");
-    assert_eq!(carried(8, Keep::Proportion), 16);
-    assert_eq!(carried(8, Keep::Nothing), 0);
-    let less = |count, keep| old.carry(&new, &counted(0, count), keep, at(7)).count;
-    assert_eq!(less(5, Keep::Remaining), 0, "no more is left than there is");
-    assert_eq!(less(5, Keep::Proportion), 3, "rounded against the client");
+    let carried = |count, carry| new.carry(&old, &counted(0, count), carry, at(7)).count;
+    assert_eq!(carried(8, CarryOver::Used), 8);
+    assert_eq!(carried(8, CarryOver::Remaining), 18);
+    assert_eq!(carried(13, CarryOver::Remaining), 23, "beyond the limit stays beyond it");
+    assert_eq!(carried(8, CarryOver::Proportion), 16);
+    assert_eq!(carried(8, CarryOver::Nothing), 0);
+    let less = |count, carry| old.carry(&new, &counted(0, count), carry, at(7)).count;
+    assert_eq!(less(5, CarryOver::Remaining), 0, "no more is left than there is");
+    assert_eq!(less(5, CarryOver::Proportion), 3, "rounded against the client");
     let none = tally(0, MINUTE);
-    assert_eq!(old.carry(&none, &counted(0, 3), Keep::Proportion, at(7)).count, 10);
+    assert_eq!(old.carry(&none, &counted(0, 3), CarryOver::Proportion, at(7)).count, 10);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_changed_unit_keeps_the_count_in_the_window_of_now() {
     let (minute, hour) = (tally(10, MINUTE), tally(10, 60 * MINUTE));
     let now = at(61 * MINUTE + 5);
     let state = counted(61 * MINUTE, 4);
-    assert_eq!(hour.carry(&minute, &state, Keep::Used, now), counted(60 * MINUTE, 4));
+    assert_eq!(hour.carry(&minute, &state, CarryOver::Used, now), counted(60 * MINUTE, 4));
     let state = counted(60 * MINUTE, 4);
-    assert_eq!(minute.carry(&hour, &state, Keep::Used, now), counted(61 * MINUTE, 4));
+    assert_eq!(minute.carry(&hour, &state, CarryOver::Used, now), counted(61 * MINUTE, 4));
 }

@@ -119,12 +119,12 @@ impl Model for Drip {
         self.capacity.at_most(self.level_at(now))
     }
 
-    fn in_debt(&self, now: u64) -> bool {
+    fn debt_decisions(&self, now: u64) -> bool {
         !Fraction::whole(0).at_most(self.level_at(now))
     }
 
     fn available(&self, now: u64) -> u64 {
-        match (self.smooth, self.in_debt(now)) {
+        match (self.smooth, self.debt_decisions(now)) {
             (true, true) => 0,
             (true, false) => u64::MAX,
             (false, _) => self.left(now).max(0) as u64,
@@ -136,7 +136,7 @@ impl Model for Drip {
 #[derive(Debug, Clone)]
 pub(crate) struct Queue {
     pub(crate) interval: Fraction,
-    pub(crate) places: u64,
+    pub(crate) indices: u64,
     free: Fraction,
 }
 
@@ -144,7 +144,7 @@ impl Queue {
     pub(crate) fn new(count: u64, period: u64, queue: u64) -> Self {
         Self {
             interval: Fraction::new(period.into(), count.into()),
-            places: queue + 1,
+            indices: queue + 1,
             free: Fraction::whole(0),
         }
     }
@@ -156,19 +156,19 @@ impl Queue {
     /// Places not taken, in time: below nothing in debt.
     fn room(&self, now: u64) -> Fraction {
         let taken = self.free_at(now).minus(Fraction::whole(now.into()));
-        self.interval.times(self.places.into()).minus(taken)
+        self.interval.times(self.indices.into()).minus(taken)
     }
 }
 
 impl Model for Queue {
     fn largest(&self, _now: u64) -> Option<u64> {
-        Some(self.places)
+        Some(self.indices)
     }
 
-    fn admits(&self, cost: u64, patience: Option<u64>, now: u64) -> bool {
+    fn admits(&self, cost: u64, max_wait: Option<u64>, now: u64) -> bool {
         let wait = self.turn(cost, now) - now;
         let fits = self.interval.times(cost.into()).at_most(self.room(now));
-        fits && patience.is_none_or(|patience| wait <= patience)
+        fits && max_wait.is_none_or(|max_wait| wait <= max_wait)
     }
 
     fn turn(&self, _cost: u64, now: u64) -> u64 {
@@ -194,7 +194,7 @@ impl Model for Queue {
 
     fn left(&self, now: u64) -> i128 {
         (0i128..)
-            .map(|more| self.places as i128 - more)
+            .map(|more| self.indices as i128 - more)
             .find(|&left| self.interval.times(left).at_most(self.room(now)))
             .expect("some number of places")
     }
@@ -203,7 +203,7 @@ impl Model for Queue {
         self.free.at_most(Fraction::whole(now.into()))
     }
 
-    fn in_debt(&self, now: u64) -> bool {
+    fn debt_decisions(&self, now: u64) -> bool {
         !Fraction::whole(0).at_most(self.room(now))
     }
 }
@@ -287,8 +287,8 @@ impl Stairs {
 impl Model for Stairs {
     fn largest(&self, now: u64) -> Option<u64> {
         // What was added by force can be used in one go.
-        let most = i128::from(self.capacity).max(self.left(now)) as u64;
-        (!self.straddles).then_some(most)
+        let max = i128::from(self.capacity).max(self.left(now)) as u64;
+        (!self.straddles).then_some(max)
     }
 
     fn turn(&self, cost: u64, now: u64) -> u64 {
@@ -344,7 +344,7 @@ impl Model for Stairs {
         self.walked(now).full()
     }
 
-    fn in_debt(&self, now: u64) -> bool {
+    fn debt_decisions(&self, now: u64) -> bool {
         self.walked(now).level < 0
     }
 }

@@ -32,13 +32,13 @@ impl Ledger {
 
     fn fits(&self, cost: u64, now: u64) -> bool {
         let mut windows = self.windows.iter();
-        self.gap_over(now) && windows.all(|&(most, window)| self.held(window, now) + cost <= most)
+        self.gap_over(now) && windows.all(|&(max, window)| self.held(window, now) + cost <= max)
     }
 }
 
 impl Model for Ledger {
     fn largest(&self, _now: u64) -> Option<u64> {
-        self.windows.iter().map(|&(most, _)| most).min()
+        self.windows.iter().map(|&(max, _)| max).min()
     }
 
     fn turn(&self, cost: u64, now: u64) -> u64 {
@@ -69,8 +69,8 @@ impl Model for Ledger {
     }
 
     fn strike(&mut self, cost: u64, turn: u64) {
-        let place = self.hits.iter().position(|&hit| hit == (turn, cost));
-        self.hits.remove(place.expect("a booking that was made"));
+        let index = self.hits.iter().position(|&hit| hit == (turn, cost));
+        self.hits.remove(index.expect("a booking that was made"));
     }
 
     fn fill(&mut self, _now: u64) {
@@ -79,7 +79,7 @@ impl Model for Ledger {
 
     fn left(&self, now: u64) -> i128 {
         let left =
-            |&(most, window): &(u64, u64)| i128::from(most) - i128::from(self.held(window, now));
+            |&(max, window): &(u64, u64)| i128::from(max) - i128::from(self.held(window, now));
         self.windows.iter().map(left).min().expect("a window")
     }
 
@@ -87,7 +87,7 @@ impl Model for Ledger {
         self.windows.iter().all(|&(_, window)| self.held(window, now) == 0)
     }
 
-    fn in_debt(&self, now: u64) -> bool {
+    fn debt_decisions(&self, now: u64) -> bool {
         self.left(now) < 0
     }
 
@@ -102,7 +102,7 @@ impl Model for Ledger {
 /// Counts per window, weighed by their overlap in exact fractions.
 #[derive(Debug, Clone)]
 pub(crate) struct Counts {
-    pub(crate) most: u64,
+    pub(crate) max: u64,
     pub(crate) window: u64,
     pub(crate) rounding: Rounding,
     /// (window index, hits in it)
@@ -112,8 +112,8 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    pub(crate) fn new(most: u64, window: u64, rounding: Rounding) -> Self {
-        Self { most, window, rounding, counts: Vec::new(), booked_until: 0 }
+    pub(crate) fn new(max: u64, window: u64, rounding: Rounding) -> Self {
+        Self { max, window, rounding, counts: Vec::new(), booked_until: 0 }
     }
 
     fn count(&self, index: u64) -> i128 {
@@ -133,13 +133,13 @@ impl Counts {
     }
 
     fn fits(&self, cost: u64, now: u64) -> bool {
-        now >= self.booked_until && self.estimate(now) + i128::from(cost) <= self.most.into()
+        now >= self.booked_until && self.estimate(now) + i128::from(cost) <= self.max.into()
     }
 }
 
 impl Model for Counts {
     fn largest(&self, _now: u64) -> Option<u64> {
-        Some(self.most)
+        Some(self.max)
     }
 
     fn turn(&self, cost: u64, now: u64) -> u64 {
@@ -178,15 +178,15 @@ impl Model for Counts {
     }
 
     fn left(&self, now: u64) -> i128 {
-        i128::from(self.most) - self.estimate(now.max(self.booked_until))
+        i128::from(self.max) - self.estimate(now.max(self.booked_until))
     }
 
     fn is_full(&self, now: u64) -> bool {
         now >= self.booked_until && self.estimate(now) == 0
     }
 
-    fn in_debt(&self, now: u64) -> bool {
-        now < self.booked_until || self.estimate(now) > self.most.into()
+    fn debt_decisions(&self, now: u64) -> bool {
+        now < self.booked_until || self.estimate(now) > self.max.into()
     }
 
     fn drains(&self, now: u64) -> u64 {

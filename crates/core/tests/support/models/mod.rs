@@ -19,9 +19,9 @@ const HORIZON: u64 = 4_000;
 pub(crate) trait Model: Clone {
     /// The largest cost that can ever pass; `None` if there is no such number.
     fn largest(&self, now: u64) -> Option<u64>;
-    /// Whether `cost` would be let in, waiting at most `patience` (`None`: a plain hit).
-    fn admits(&self, cost: u64, patience: Option<u64>, now: u64) -> bool {
-        self.turn(cost, now) - now <= patience.unwrap_or(0)
+    /// Whether `cost` would be let in, waiting at most `max_wait` (`None`: a plain hit).
+    fn admits(&self, cost: u64, max_wait: Option<u64>, now: u64) -> bool {
+        self.turn(cost, now) - now <= max_wait.unwrap_or(0)
     }
     /// When `cost` gets its turn if it is booked now.
     fn turn(&self, cost: u64, now: u64) -> u64;
@@ -35,7 +35,7 @@ pub(crate) trait Model: Clone {
     }
     fn left(&self, now: u64) -> i128;
     fn is_full(&self, now: u64) -> bool;
-    fn in_debt(&self, now: u64) -> bool;
+    fn debt_decisions(&self, now: u64) -> bool;
     /// What `drain` takes: what is left, whoever may have it.
     fn drains(&self, now: u64) -> u64 {
         self.left(now).max(0) as u64
@@ -64,8 +64,8 @@ fn carry_out<M: Model>(model: &mut M, op: Op, now: u64) -> Reply {
     let outcome = match op {
         Op::Hit { cost, .. } => ask(model, cost, None, now, true),
         Op::Peek { cost } => ask(model, cost, None, now, false),
-        Op::Acquire { cost, patience, .. } => {
-            ask(model, cost, Some(patience.as_micros()), now, true)
+        Op::Acquire { cost, max_wait, .. } => {
+            ask(model, cost, Some(max_wait.as_micros()), now, true)
         }
         Op::Take { cost } => {
             let amount = model.available(now).min(cost);
@@ -77,7 +77,8 @@ fn carry_out<M: Model>(model: &mut M, op: Op, now: u64) -> Reply {
         }
         Op::Charge { cost } => {
             model.charge(cost, now, now);
-            let paid = first(now, |t| !model.in_debt(t)).expect("a debt that is paid some day");
+            let paid =
+                first(now, |t| !model.debt_decisions(t)).expect("a debt that is paid some day");
             allow(paid - now)
         }
         Op::Refund { cost } | Op::Add { cost, force: false } => {
@@ -111,20 +112,20 @@ fn carry_out<M: Model>(model: &mut M, op: Op, now: u64) -> Reply {
     }
 }
 
-fn ask<M: Model>(m: &mut M, cost: u64, patience: Option<u64>, now: u64, charge: bool) -> Outcome {
+fn ask<M: Model>(m: &mut M, cost: u64, max_wait: Option<u64>, now: u64, charge: bool) -> Outcome {
     if cost == 0 {
         return Outcome::Allow { wait: Span::ZERO };
     }
-    if let Some(max_cost) = m.largest(now).filter(|&most| cost > most) {
+    if let Some(max_cost) = m.largest(now).filter(|&max| cost > max) {
         return Outcome::Never { max_cost };
     }
-    if m.admits(cost, patience, now) {
+    if m.admits(cost, max_wait, now) {
         let turn = m.turn(cost, now);
         if charge {
             m.charge(cost, turn, now);
         }
         return Outcome::Allow { wait: us(turn - now) };
     }
-    let then = first(now, |t| m.admits(cost, patience, t)).expect("a cost that fits some day");
+    let then = first(now, |t| m.admits(cost, max_wait, t)).expect("a cost that fits some day");
     Outcome::Deny { retry_after: us(then - now) }
 }

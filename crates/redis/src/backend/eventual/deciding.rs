@@ -1,7 +1,7 @@
 //! What limits say to what is known: the core says it, of states that are made from the counts of all nodes.
 
 use sluicegate_core::algorithm::Slot;
-use sluicegate_core::algorithm::periodic::StepsState;
+use sluicegate_core::algorithm::periodic::PeriodicState;
 use sluicegate_core::algorithm::sliding_window::CounterState;
 use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::mode::EnforcedLimit;
@@ -46,7 +46,7 @@ pub(super) fn decide(
     if steps.len() == 1 {
         let (limit, state, outcome) = found(0);
         let charged = counts && outcome.is_allowed();
-        return Verdict::of_one(&said(limit, state, outcome, charged.then_some(cost), now));
+        return Verdict::from_single(&said(limit, state, outcome, charged.then_some(cost), now));
     }
     let places = 0..steps.len();
     let charged = counts && places.clone().all(|place| found(place).2.is_allowed());
@@ -130,7 +130,7 @@ fn state(limit: &Limit, series: Option<&Series>) -> State {
             let left = window.rate().count().saturating_sub(series.used());
             let level = i64::try_from(left).unwrap_or(i64::MAX);
             let anchor = series.start();
-            State::Steps(StepsState { level, anchor, seen: None, hole_until: None })
+            State::Periodic(PeriodicState { level, anchor, seen: None, hole_until: None })
         }
         (Limit::SlidingWindow(_), Some(series)) => {
             let (start, previous) = (series.start(), series.used_before());

@@ -28,7 +28,8 @@ pub(crate) async fn look(
     let cost = part.cost.unwrap_or(0);
     let looked = work(link, registry, std::slice::from_ref(part), clock, |parts, now| {
         let moment = |part: &Part<'_>| Moment { now, spare_capacity: part.spare_capacity };
-        let each = parts.iter().flat_map(|part| part.account.look(part.plan, cost, moment(part)));
+        let each =
+            parts.iter().flat_map(|part| part.account.evaluate(part.plan, cost, moment(part)));
         Ok(Done { said: each.collect(), writes: false, raises_epoch: false })
     });
     Ok(looked.await?.2)

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use redis::Value;
 use sluicegate_core::account::Account;
-use sluicegate_core::record::{Beside, Found, Member, Record};
+use sluicegate_core::record::{Found, Member, Record, SetContents};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::continued;
 
@@ -152,8 +152,8 @@ impl Read {
         }
     }
 
-    fn beside(&self) -> Vec<Beside> {
-        self.sets.iter().map(|set| Beside::Whole(set.members.clone())).collect()
+    fn beside(&self) -> Vec<SetContents> {
+        self.sets.iter().map(|set| SetContents::Whole(set.members.clone())).collect()
     }
 
     fn seat(self, part: &OptimisticPart, old: Option<&ScriptRule>, now: Timestamp) -> Seat {

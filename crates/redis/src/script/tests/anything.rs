@@ -5,7 +5,7 @@ use sluicegate_config::limit::limits;
 use sluicegate_config::mode::mode;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::arithmetic::EXACT_MAX;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Span;
 
@@ -95,7 +95,7 @@ pub(super) enum Event {
     Change {
         key: usize,
         rule: Ruled,
-        keep: Keep,
+        keep: CarryOver,
     },
 }
 
@@ -275,8 +275,10 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn keep() -> impl Strategy<Value = Keep> {
-    prop::sample::select(&[Keep::Used, Keep::Remaining, Keep::Proportion, Keep::Nothing][..])
+fn keep() -> impl Strategy<Value = CarryOver> {
+    prop::sample::select(
+        &[CarryOver::Used, CarryOver::Remaining, CarryOver::Proportion, CarryOver::Nothing][..],
+    )
 }
 
 fn asked() -> impl Strategy<Value = Asked> {
@@ -319,7 +321,7 @@ fn op() -> impl Strategy<Value = Op> {
         Just(Op::Drain),
         Just(Op::Reset),
         (cost(), span(), prop::option::of(holder()))
-            .prop_map(|(cost, patience, holder)| Op::Acquire { cost, patience, holder }),
+            .prop_map(|(cost, patience, holder)| Op::Acquire { cost, max_wait: patience, holder }),
         (cost(), span(), holder()).prop_map(|(cost, ttl, holder)| Op::Reserve {
             cost,
             ttl,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_each};
 use sluicegate_core::algorithm::concurrency::Holder;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::record::{Member, Record};
 use sluicegate_core::time::{NOW_MAX, Timestamp};
@@ -287,7 +287,7 @@ impl World<'_> {
         Ok(())
     }
 
-    fn change(&mut self, key: usize, ruled: &Ruled, keep: Keep) -> Result<(), String> {
+    fn change(&mut self, key: usize, ruled: &Ruled, keep: CarryOver) -> Result<(), String> {
         let rule = Arc::new(ruled.rule(key + 1));
         let old = std::mem::replace(&mut self.rules[key], rule);
         let (was, is) = (old.plan_at(self.now), self.rules[key].plan_at(self.now));
@@ -402,7 +402,7 @@ impl World<'_> {
             rule: self.rule(key),
             open,
             cost: None,
-            keep: Keep::Used,
+            keep: CarryOver::Used,
         }
     }
 }

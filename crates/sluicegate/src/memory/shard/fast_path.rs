@@ -4,7 +4,7 @@
 //! account; a property compares the two.
 
 use sluicegate_core::limit::{Limit, State};
-use sluicegate_core::packed::{Packed, PlainHit, Stands};
+use sluicegate_core::packed::{FastHit, LimitStatus, Packed};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_core::verdict::{Verdict, judge};
 
@@ -34,7 +34,7 @@ pub(crate) enum Short {
 struct Asked {
     kept: Option<Packed>,
     known: bool,
-    hit: PlainHit,
+    hit: FastHit,
     /// What will be written.
     word: Option<Word>,
 }
@@ -42,10 +42,10 @@ struct Asked {
 const UNASKED: Asked = Asked {
     kept: None,
     known: false,
-    hit: PlainHit {
+    hit: FastHit {
         allowed: true,
         after: Span::ZERO,
-        stands: Stands { remaining: None, reset_after: Span::ZERO, beyond: 0 },
+        stands: LimitStatus { remaining: None, reset_after: Span::ZERO, beyond: 0 },
         kept: None,
     },
     word: None,
@@ -80,7 +80,7 @@ impl Shard {
                     None => return Short::TakeLong,
                 }
             }
-            *verdict = Verdict::of_one(&hit.decision());
+            *verdict = Verdict::from_single(&hit.decision());
             return Short::Decided;
         }
         self.hit_any(budget, hash, cost, now, verdict)
@@ -109,18 +109,18 @@ impl Shard {
             };
         }
         let plainly = match serves {
-            true => self.hit_plainly(budget, hash, cost, now, verdict),
+            true => self.hit_fast(budget, hash, cost, now, verdict),
             false => Short::TakeLong,
         };
         match plainly {
-            Short::TakeLong => self.hit_alone(budget, hash, cost, now, verdict),
+            Short::TakeLong => self.hit_single(budget, hash, cost, now, verdict),
             way => way,
         }
     }
 
     /// One limit, a packed state, nothing out of the ordinary.
     #[inline]
-    fn hit_plainly(
+    fn hit_fast(
         &mut self,
         budget: &Budget,
         hash: u64,
@@ -132,11 +132,11 @@ impl Shard {
         let name = name(hash, 0);
         let seat = self.table.seat(name, since);
         let Ok(kept) = self.kept(seat) else { return Short::TakeLong };
-        let Some(hit) = self.plan.steps.first().and_then(|step| step.hit_plainly(kept, cost, now))
+        let Some(hit) = self.plan.steps.first().and_then(|step| step.hit_fast(kept, cost, now))
         else {
             return Short::TakeLong;
         };
-        *verdict = Verdict::of_one(&hit.decision());
+        *verdict = Verdict::from_single(&hit.decision());
         let Some(packed) = hit.kept else { return Short::Decided };
         let Some(word) = Word::packed(packed, self.epoch) else { return Short::TakeLong };
         if let Seat::Taken(lane) = seat {
@@ -149,7 +149,7 @@ impl Shard {
     /// One limit whose state is kept whole, or will be: a log, a smooth limiter, a debt; or a clock that was set back. What
     /// the core makes of the state is kept, also when it denies: it may have been moved to the new time.
     #[inline(never)]
-    fn hit_alone(
+    fn hit_single(
         &mut self,
         budget: &Budget,
         hash: u64,
@@ -157,7 +157,8 @@ impl Shard {
         now: Timestamp,
         verdict: &mut Verdict,
     ) -> Short {
-        let Some(step) = self.plan.steps.first().filter(|step| step.is_hit_alone(cost)) else {
+        let Some(step) = self.plan.steps.first().filter(|step| step.supports_single_hit(cost))
+        else {
             return Short::TakeLong;
         };
         if !self.epoch.suits(now) {
@@ -169,7 +170,7 @@ impl Shard {
         let seat = self.table.seat(name, since);
         let Seat::Taken(lane) = seat else {
             let mut state = State::New;
-            *verdict = Verdict::of_one(&step.hit_alone(&mut state, cost, now));
+            *verdict = Verdict::from_single(&step.hit_single(&mut state, cost, now));
             if state == State::New {
                 return Short::Decided;
             }
@@ -185,14 +186,14 @@ impl Shard {
         let word = match self.table.word(lane).content(self.epoch) {
             Content::Packed(packed) => {
                 let mut state = step.limit().unpack(packed);
-                *verdict = Verdict::of_one(&step.hit_alone(&mut state, cost, now));
+                *verdict = Verdict::from_single(&step.hit_single(&mut state, cost, now));
                 word_of(&mut self.slab, self.epoch, step.limit(), state)
             }
             Content::Whole(place) => {
                 let Some(Whole::State(state)) = self.slab.get_mut(place) else {
                     return Short::TakeLong;
                 };
-                *verdict = Verdict::of_one(&step.hit_alone(state, cost, now));
+                *verdict = Verdict::from_single(&step.hit_single(state, cost, now));
                 let limit = step.limit();
                 let packed = limit.pack(state).and_then(|packed| Word::packed(packed, self.epoch));
                 match packed {
@@ -241,7 +242,7 @@ impl Shard {
         for (index, (step, asked)) in self.plan.steps.iter().zip(&mut *all).enumerate() {
             let seat = self.table.seat(name(hash, column(index)), since);
             let Ok(kept) = self.kept(seat) else { return Short::TakeLong };
-            let Some(hit) = step.hit_plainly(kept, cost, now) else { return Short::TakeLong };
+            let Some(hit) = step.hit_fast(kept, cost, now) else { return Short::TakeLong };
             let word = hit.kept.and_then(|packed| Word::packed(packed, self.epoch));
             if word.is_none() && hit.kept.is_some() {
                 return Short::TakeLong;
@@ -253,10 +254,9 @@ impl Shard {
             // others, who agreed say how they stand as it is.
             for (step, asked) in self.plan.steps.iter().zip(&mut *all) {
                 if step.limit().counts_first() {
-                    let again = step.hit_plainly(asked.hit.kept, cost, now);
+                    let again = step.hit_fast(asked.hit.kept, cost, now);
                     let Some(again) = again else { return Short::TakeLong };
-                    asked.hit =
-                        PlainHit { allowed: again.allowed, after: again.after, ..asked.hit };
+                    asked.hit = FastHit { allowed: again.allowed, after: again.after, ..asked.hit };
                     continue;
                 }
                 asked.word = None;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sluicegate_core::account::Account;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::time::{NOW_MAX, Timestamp};
 use sluicegate_rules::limit::continued;
@@ -75,7 +75,7 @@ impl Shard {
     pub(crate) fn follow(&mut self, budget: &Budget, rule: &Arc<Rule>, now: Timestamp) {
         if self.generation() < rule.generation {
             let now = now.min(NOW_MAX);
-            self.change(budget, &rule.plan_at(now), Keep::Used, now);
+            self.change(budget, &rule.plan_at(now), CarryOver::Used, now);
         }
     }
 
@@ -134,7 +134,7 @@ impl Shard {
         &mut self,
         budget: &Budget,
         new: &Arc<ResolvedRule>,
-        keep: Keep,
+        keep: CarryOver,
         now: Timestamp,
     ) {
         let old = self.plan_with_care(budget, now).clone();

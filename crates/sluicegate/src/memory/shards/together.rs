@@ -139,7 +139,7 @@ impl<'a> Request<'a> {
         ask: &mut impl FnMut(&mut [Part<'_>], Op, Timestamp) -> Result<Answer, Refusal>,
     ) -> Result<Result<Answer, Refusal>, usize> {
         let targets = &self.targets;
-        let no_trace = op.leaves_no_trace();
+        let no_trace = op.is_read_only();
         let mut locks = lock_all(targets);
         let mut seated: Vec<Seated<'_>> = Vec::with_capacity(targets.len());
         let mut steps = 0;
@@ -269,7 +269,7 @@ impl Ended {
 /// What a newcomer is told who is denied for want of room.
 fn no_room(op: Op) -> Verdict {
     // Nothing is always granted.
-    let asks_nothing = op.leaves_no_trace() && !matches!(op, Op::Peek { cost: 1.. });
+    let asks_nothing = op.is_read_only() && !matches!(op, Op::Peek { cost: 1.. });
     if asks_nothing { UNCOUNTED } else { denied() }
 }
 

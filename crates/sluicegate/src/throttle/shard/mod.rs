@@ -8,7 +8,7 @@
 pub(super) mod tests;
 mod upkeep;
 
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::packed::Packed;
@@ -84,12 +84,12 @@ impl Shard {
             && let Some(hit) = bucket.hit(kept, cost, now)
         {
             let Some(packed) = hit.kept else {
-                *verdict = Verdict::of_one(&hit.decision());
+                *verdict = Verdict::from_single(&hit.decision());
                 return Way::Decided;
             };
             if let Some(new) = Word::packed(packed, self.epoch) {
                 *word = new;
-                *verdict = Verdict::of_one(&hit.decision());
+                *verdict = Verdict::from_single(&hit.decision());
                 return Way::Decided;
             }
         }
@@ -121,7 +121,7 @@ impl Shard {
             }
             Seat::Free(_) | Seat::Fresh(_) | Seat::Full => None,
         };
-        let hit = terms.hit_plainly(kept, cost, now);
+        let hit = terms.hit_fast(kept, cost, now);
         let word = match hit.map(|hit| hit.kept) {
             Some(Some(packed)) => Word::packed(packed, self.epoch),
             Some(None) => None,
@@ -130,16 +130,16 @@ impl Shard {
         match (hit, word, seat) {
             // Denied: all stays as it is.
             (Some(hit), None, Seat::Taken(_)) if hit.kept.is_none() => {
-                *verdict = Verdict::of_one(&hit.decision());
+                *verdict = Verdict::from_single(&hit.decision());
                 Way::Decided
             }
             (Some(hit), Some(word), Seat::Taken(lane)) => {
-                *verdict = Verdict::of_one(&hit.decision());
+                *verdict = Verdict::from_single(&hit.decision());
                 self.table.put(lane, Held { word, ..self.table.held(lane) });
                 Way::Decided
             }
             (Some(hit), Some(word), _) => {
-                *verdict = Verdict::of_one(&hit.decision());
+                *verdict = Verdict::from_single(&hit.decision());
                 self.add(store, wanted, seat, since, |_, _| word)
             }
             _ => self.hit_long(store, wanted, seat, verdict),
@@ -158,7 +158,8 @@ impl Shard {
         let Wanted { name, terms, cost, now } = wanted;
         let bucket = terms.bucket();
         let mut state = self.state_under(seat, terms, &bucket, now);
-        *verdict = Verdict::of_one(&EnforcedLimit::hard(bucket).hit_alone(&mut state, cost, now));
+        *verdict =
+            Verdict::from_single(&EnforcedLimit::hard(bucket).hit_single(&mut state, cost, now));
         if state == State::New {
             // Also where it has run out: should the clock step back, it would be live again.
             self.forget(store, name);
@@ -180,7 +181,7 @@ impl Shard {
         let bucket = terms.bucket();
         let mut state = self.state_under(seat, terms, &bucket, now);
         bucket.open(&mut state, now);
-        Verdict::of_one(&Decision {
+        Verdict::from_single(&Decision {
             outcome: Outcome::Allow { wait: Span::ZERO },
             enforced: true,
             remaining: bucket.remaining(&state, now),
@@ -201,7 +202,7 @@ impl Shard {
         match self.book.figures(held.terms).and_then(Terms::of) {
             Some(old) => {
                 let old = old.bucket();
-                bucket.carry(&old, self.state(held, &old), Keep::Used, now)
+                bucket.carry(&old, self.state(held, &old), CarryOver::Used, now)
             }
             None => State::New,
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::algorithm::token_bucket::TokenBucket;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::op::Op;
@@ -24,7 +24,7 @@ impl Model {
         let plan = plan(terms);
         let (mut account, old) = self.keys.get(&key).cloned().unwrap_or_default();
         if !old.is_empty() && old != plan {
-            account.change(&old, &plan, &[Some(0)], Keep::Used, now);
+            account.change(&old, &plan, &[Some(0)], CarryOver::Used, now);
         }
         let hit = Op::Hit { cost, holder: None };
         let answer = account.apply(&plan, hit, Moment::at(now)).unwrap();

@@ -1,7 +1,7 @@
 //! Nodes that buy ahead.
 
 use sluicegate_core::arithmetic::EXACT_MAX;
-use sluicegate_core::lease::{LeaseWish, Leased};
+use sluicegate_core::lease::{LeaseDemand, LeaseReply};
 use sluicegate_core::record::Record;
 
 use super::super::anything::Leasing;
@@ -30,7 +30,7 @@ impl World<'_> {
         self.serial += 1;
         let Leasing { key, node, late, give, hold, want, ttl } = *leasing;
         let leases = self.accounts[key].leases();
-        let own = leases.cells().iter().find(|cell| cell.node == node);
+        let own = leases.nodes().iter().find(|cell| cell.node == node);
         let part = |percent: u64| {
             own.map_or(0, |own| own.amount / 100 * percent + own.amount % 100 * percent / 100)
         };
@@ -53,7 +53,7 @@ impl World<'_> {
         told: LeaseOutcome,
     ) -> Result<(), String> {
         let LeaseRequest { node, serial, give, hold, want, ttl, .. } = *ask;
-        let wish = LeaseWish { node, serial, give, hold, want, ttl };
+        let wish = LeaseDemand { node, serial, give, hold, want, ttl };
         let plan = self.rules[key].plan_at(self.now);
         let mut record = Record { epoch: self.epoch(key)?, account: self.accounts[key].clone() };
         match told {
@@ -62,18 +62,22 @@ impl World<'_> {
                 return Ok(());
             }
             LeaseOutcome::Stale => {
-                return same("late", &record.lease(&plan.steps, &wish, self.now), &Leased::Stale);
+                return same(
+                    "late",
+                    &record.lease(&plan.steps, &wish, self.now),
+                    &LeaseReply::Stale,
+                );
             }
             LeaseOutcome::Granted { now, granted, until, kept, account, epoch, .. } => {
                 same("the time", &now, &self.now)?;
-                let cells = record.account.leases().cells().iter();
+                let cells = record.account.leases().nodes().iter();
                 let mut live = cells.filter(|cell| cell.until > now && cell.node == node);
                 let is_retry = live.any(|cell| cell.serial == serial);
                 let leased = record.lease(&plan.steps, &wish, now);
-                let Leased::Granted(grant) = leased else { return Err(format!("{leased:?}")) };
+                let LeaseReply::Granted(grant) = leased else { return Err(format!("{leased:?}")) };
                 let (gave_back, told) = (kept && give > 0 && !is_retry, (granted, until, kept));
-                same("leased", &told, &(grant.granted, grant.until, grant.kept))?;
-                same("given back", &gave_back, &grant.gave_back)?;
+                same("leased", &told, &(grant.granted, grant.until, grant.valid))?;
+                same("given back", &gave_back, &grant.returned)?;
                 same("the record after it", &account, &record.account)?;
                 same("the epoch after it", &epoch, &self.epoch(key)?)?;
                 self.leased.0 += 1;

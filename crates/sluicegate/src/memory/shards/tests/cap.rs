@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::algorithm::concurrency::Holder;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::op::Op;
 
@@ -156,7 +156,7 @@ fn limits_that_are_changed_to_shorter_ones_let_newcomers_in_sooner() {
         world.hit(anybody(number), 1, NOON);
     }
     // Everybody has looked for room by now, and knows that there will be none today.
-    world.shards.change(&rule(two(1), Mode::Hard), Keep::Used, at(NOON));
+    world.shards.change(&rule(two(1), Mode::Hard), CarryOver::Used, at(NOON));
     let later = NOON + 2 * SECOND;
     let admitted = (10_000..13_000).filter(|n| world.hit(anybody(*n), 1, later).is_allowed());
     assert!(admitted.count() >= 450, "of 500 that have room");

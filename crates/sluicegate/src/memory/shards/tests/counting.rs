@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use sluicegate_core::algorithm::concurrency::Holder;
-use sluicegate_core::change::Keep;
+use sluicegate_core::change::CarryOver;
 use sluicegate_core::mode::{GateLevels, Mode};
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Span;
@@ -55,7 +55,7 @@ enum Deed {
     Hit { one: u64, cost: u64 },
     Ask { one: u64, op: Op },
     Both { one: u64, other: u64, op: Op },
-    Change { limits: Vec<LimitConfig>, keep: Keep },
+    Change { limits: Vec<LimitConfig>, keep: CarryOver },
     Sweep,
     Wait { us: i64 },
 }
@@ -72,7 +72,7 @@ fn op() -> impl Strategy<Value = Op> {
             5 => Op::Charge { cost: cost * 20 },
             6 => Op::Refund { cost },
             7 => Op::Add { cost, force: true },
-            8 => Op::Acquire { cost, patience, holder: Some(holder) },
+            8 => Op::Acquire { cost, max_wait: patience, holder: Some(holder) },
             9 => Op::Reserve { cost, ttl, holder },
             10 => Op::Commit { cost, holder },
             11 => Op::Cancel { holder },
@@ -83,7 +83,8 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     let (second, day) = (SECOND as i64, DAY as i64);
-    let keep = prop::sample::select(vec![Keep::Used, Keep::Remaining, Keep::Nothing]);
+    let keep =
+        prop::sample::select(vec![CarryOver::Used, CarryOver::Remaining, CarryOver::Nothing]);
     let wait = prop_oneof![
         8 => 0..second,
         4 => 0..100 * second,
@@ -219,7 +220,7 @@ fn a_limit_is_changed_under_who_has_something_pending() {
     world.hit(who(1, 1), 1, NOON);
     world.reserve(who(1, 1), 4, 7, NOON).unwrap();
     let new = vec![limit(FixedWindow::per_day(20)), limit(FixedWindow::per_day(30))];
-    world.shards.change(&rule(new, Mode::Hard), Keep::Used, at(NOON));
+    world.shards.change(&rule(new, Mode::Hard), CarryOver::Used, at(NOON));
     world.audit();
     assert_eq!(world.peek(who(1, 1), 0, NOON).remaining, Some(15));
     let commit = Op::Commit { cost: 1, holder: Holder(7) };
