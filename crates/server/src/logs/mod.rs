@@ -14,9 +14,9 @@
 
 mod aside;
 pub mod events;
-mod limit;
-mod line;
-mod subscriber;
+mod format;
+mod layer;
+mod rate_limit;
 mod text;
 
 use std::fmt;
@@ -28,7 +28,7 @@ use sluicegate::clock::SystemClock;
 use tracing::level_filters::LevelFilter;
 
 pub use aside::Written;
-pub use subscriber::Logs;
+pub use layer::Logs;
 
 /// What is said, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

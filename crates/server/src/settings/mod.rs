@@ -3,11 +3,11 @@
 //! A flag stands above our own variable of the same meaning (`SLUICEGATE_…`), that above the variable of envoyproxy/ratelimit, and that above
 //! the default. All that is wrong is told at once. What is set and has no effect here is told as a warning.
 
-pub(crate) mod go;
-mod shown;
+pub(crate) mod go_values;
+mod json;
 mod store;
-mod strangers;
 mod traces;
+mod unsupported;
 mod vars;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -180,7 +180,7 @@ impl Settings {
         problems.extend(unknown(vars));
         problems.extend(settings.at_odds());
         if problems.is_empty() {
-            let mut warnings = strangers::warnings(vars, &settings.store);
+            let mut warnings = unsupported::warnings(vars, &settings.store);
             warnings.extend(settings.doubts());
             Ok((settings, warnings))
         } else {

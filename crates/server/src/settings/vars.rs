@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::go;
+use super::go_values;
 
 /// Named texts: variables of the environment, and flags that stand above them.
 ///
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
 
     /// Yes or no, as Go reads it.
     pub(super) fn truth(&mut self, name: &str) -> Option<bool> {
-        self.read(name, "`true` or `false`", go::truth)
+        self.read(name, "`true` or `false`", go_values::truth)
     }
 
     pub(super) fn is(&mut self, name: &str) -> bool {
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
 
     /// A time, as Go writes it.
     pub(super) fn duration(&mut self, name: &str) -> Option<Duration> {
-        self.read(name, "a time such as `90s`, `1h30m` or `500ms`", go::duration)
+        self.read(name, "a time such as `90s`, `1h30m` or `500ms`", go_values::duration)
     }
 
     /// Bytes, with a unit or without; at least so many.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::go;
+use super::go_values;
 use super::vars::Reader;
 use url::Url;
 
@@ -143,7 +143,7 @@ fn namespace(text: &str) -> Option<String> {
 /// A time that something outside may take: more than none, and no more than somebody would wait.
 fn time(read: &mut Reader<'_>, name: &str) -> Option<Duration> {
     let bounds = Duration::from_millis(1)..=Duration::from_secs(60);
-    let fits = |text: &str| go::duration(text).filter(|time| bounds.contains(time));
+    let fits = |text: &str| go_values::duration(text).filter(|time| bounds.contains(time));
     read.read(name, "a time from `1ms` to `60s`", fits)
 }
 

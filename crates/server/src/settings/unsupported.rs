@@ -2,7 +2,7 @@
 
 use super::store::{RedisServer, Store};
 use super::vars::Vars;
-use super::{RedisSettings, go};
+use super::{RedisSettings, go_values};
 
 /// What happens instead.
 struct Unsupported {
@@ -186,8 +186,8 @@ pub(super) fn warnings(vars: &Vars, store: &Store) -> Vec<String> {
     let told = vars.names().filter_map(|name| {
         let text = vars.get(name)?;
         let stranger = all.iter().find(|stranger| stranger.is(name))?;
-        let is_fine = |fine: &&str| match go::truth(fine) {
-            Some(_) => go::truth(text) == go::truth(fine),
+        let is_fine = |fine: &&str| match go_values::truth(fine) {
+            Some(_) => go_values::truth(text) == go_values::truth(fine),
             None => fine.eq_ignore_ascii_case(text),
         };
         let told = format!("{name} is set and has no effect: {}", stranger.instead);

@@ -10,8 +10,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 
-use super::limit::Places;
-use super::line::line;
+use super::format::line;
+use super::rate_limit::Places;
 use super::{Format, Options};
 
 /// Writes down what is said. Spans are nothing to it: what a request went through is the business of [`crate::traces`].
