@@ -120,8 +120,8 @@ pub(crate) struct ServeArgs {
 /// Runs `serve`.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let (settings, warnings) = Settings::read(&args.vars()?)?;
-    // Until the end, and then for what was said last.
-    let _written = logs::start(settings.log).context("cannot log")?;
+    // Dropped at the end, it writes the last lines.
+    let _guard = logs::start(settings.log).context("cannot log")?;
     warnings.iter().for_each(|warning| logs::events::setting_warning(warning));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sluicegate::clock::{Clock, ManualClock, Timestamp};
-use sluicegate_server::logs::{Format, Level, Logs, Options, events};
+use sluicegate_server::logs::{Format, Level, Options, events, subscriber};
 use tracing::subscriber::with_default;
 use tracing::{debug, error, info, warn};
 
@@ -41,7 +41,7 @@ fn noon() -> ManualClock {
 /// What is written while something is said.
 fn written(options: Options, clock: impl Clock + 'static, say: impl FnOnce()) -> String {
     let paper = Paper::default();
-    with_default(Logs::new(options, clock, paper.clone()).unwrap(), say);
+    with_default(subscriber(options, clock, paper.clone()).unwrap(), say);
     paper.text()
 }
 
@@ -115,7 +115,7 @@ fn a_noisy_place_is_silenced_and_says_so_later() {
     let (clock, paper) = (noon(), Paper::default());
     let options = Options { per_second: 2, ..at(Level::Info) };
     let noisy = |count| (0..count).for_each(|no| error!(target: "sluicegate", no, "noisy"));
-    with_default(Logs::new(options, clock.clone(), paper.clone()).unwrap(), || {
+    with_default(subscriber(options, clock.clone(), paper.clone()).unwrap(), || {
         noisy(10);
         info!(target: "sluicegate", "quiet");
         clock.advance(Duration::from_millis(499));

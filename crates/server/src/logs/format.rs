@@ -1,69 +1,73 @@
-//! One line: when, how severe, what, and its fields.
+//! Format of a log line: time, level, message and fields, as text or as JSON.
+//!
+//! Not a formatter of `tracing-subscriber`: the JSON names are those of envoyproxy/ratelimit, and
+//! values are sent by clients, so whatever could look like another line is escaped and values are
+//! truncated.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use sluicegate::Timestamp;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level as Severity, Metadata};
+use tracing::{Event, Level as Severity};
 
 use super::Format;
-use super::text::{put, put_json, put_plain, put_value};
 
-/// The longest line; what goes beyond is left out, field by field.
+/// Bytes after which further fields are left out.
 const LINE_BYTES_MAX: usize = 16 * 1024;
+/// Characters of a value.
+const VALUE_CHARS_MAX: usize = 1_024;
 
-/// Writes an event as a line, with its end.
+/// Formats an event as a line, with its end.
 pub(super) fn line(
     event: &Event<'_>,
     now: Timestamp,
     suppressed: u64,
     format: Format,
-    ours: bool,
+    is_own: bool,
 ) -> String {
     let mut fields = Fields { format, message: String::new(), out: String::new() };
     event.record(&mut fields);
-    if !ours {
+    if !is_own {
         fields.text("target", event.metadata().target());
     }
     if suppressed > 0 {
         fields.bare("suppressed", format_args!("{suppressed}"));
     }
-    let mut out = String::with_capacity(64 + fields.message.len() + fields.out.len());
-    head(event.metadata(), now, format, &mut out);
-    match format {
-        Format::Text => put_plain(&fields.message, &mut out),
-        Format::Json => put_json(&fields.message, &mut out),
-    }
-    out.push_str(&fields.out);
-    out.push_str(if format == Format::Json { "}\n" } else { "\n" });
-    out
-}
-
-fn head(metadata: &Metadata<'_>, now: Timestamp, format: Format, out: &mut String) {
-    let (name, word) = match *metadata.level() {
+    let (name, padded) = match *event.metadata().level() {
         Severity::ERROR => ("error", "ERROR"),
         Severity::WARN => ("warning", "WARN "),
         Severity::INFO => ("info", "INFO "),
         Severity::DEBUG => ("debug", "DEBUG"),
         Severity::TRACE => ("trace", "TRACE"),
     };
-    let now = stamp(now);
+    let now = rfc3339(now);
+    let Fields { message, out: fields, .. } = fields;
+    let mut out = String::with_capacity(64 + message.len() + fields.len());
     match format {
-        Format::Text => put(format_args!("{now} {word} "), out),
+        Format::Text => {
+            push(format_args!("{now} {padded} "), &mut out);
+            push_escaped(&message, Escape::Bare, &mut out);
+            out.push_str(&fields);
+        }
         Format::Json => {
-            put(format_args!(r#"{{"@timestamp":"{now}","level":"{name}","@message":"#), out);
+            push(format_args!(r#"{{"@timestamp":"{now}","level":"{name}","@message":"#), &mut out);
+            push_escaped(&message, Escape::Json, &mut out);
+            out.push_str(&fields);
+            out.push('}');
         }
     }
+    out.push('\n');
+    out
 }
 
-/// RFC 3339, UTC, to the millisecond.
-fn stamp(now: Timestamp) -> impl fmt::Display {
+/// UTC, to the millisecond.
+fn rfc3339(now: Timestamp) -> impl fmt::Display {
     let micros = i64::try_from(now.as_micros()).unwrap_or(i64::MAX);
     let now = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX);
     now.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
-/// Gathers fields, each after what separates it from the last.
+/// Collects the message, and the other fields each with its separator.
 struct Fields {
     format: Format,
     message: String,
@@ -72,19 +76,22 @@ struct Fields {
 
 impl Fields {
     fn text(&mut self, name: &str, text: &str) {
-        if !self.begin(name) {
-            return;
-        }
-        match self.format {
-            Format::Text => put_value(text, &mut self.out),
-            Format::Json => put_json(text, &mut self.out),
+        let is_word =
+            |c: char| !c.is_whitespace() && !is_unsafe(c) && !matches!(c, '"' | '=' | '\\');
+        let escape = match self.format {
+            Format::Json => Escape::Json,
+            Format::Text if !text.is_empty() && text.chars().all(is_word) => Escape::Bare,
+            Format::Text => Escape::Quoted,
+        };
+        if self.begin(name) {
+            push_escaped(text, escape, &mut self.out);
         }
     }
 
-    /// What needs no quotes in either format.
+    /// A value that needs no quotes in either format.
     fn bare(&mut self, name: &str, value: fmt::Arguments<'_>) {
         if self.begin(name) {
-            put(value, &mut self.out);
+            push(value, &mut self.out);
         }
     }
 
@@ -93,8 +100,8 @@ impl Fields {
             return false;
         }
         match self.format {
-            Format::Text => put(format_args!(" {name}="), &mut self.out),
-            Format::Json => put(format_args!(",\"{name}\":"), &mut self.out),
+            Format::Text => push(format_args!(" {name}="), &mut self.out),
+            Format::Json => push(format_args!(",\"{name}\":"), &mut self.out),
         }
         true
     }
@@ -103,7 +110,7 @@ impl Fields {
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
-            put(format_args!("{value:?}"), &mut self.message);
+            push(format_args!("{value:?}"), &mut self.message);
         } else {
             self.text(field.name(), &format!("{value:?}"));
         }
@@ -134,11 +141,106 @@ impl Visit for Fields {
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        // JSON has no word for what is no number.
+        // JSON has neither NaN nor infinities.
         if value.is_finite() {
             self.bare(field.name(), format_args!("{value}"));
         } else {
             self.text(field.name(), &value.to_string());
+        }
+    }
+}
+
+// === escaping ===
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Escape {
+    Bare,
+    /// In quotes, as Rust writes a string.
+    Quoted,
+    /// In quotes, as JSON writes a string.
+    Json,
+}
+
+/// Appends a text that stays on its line, truncated.
+fn push_escaped(text: &str, escape: Escape, out: &mut String) {
+    let quote = if escape == Escape::Bare { "" } else { "\"" };
+    out.push_str(quote);
+    for (index, character) in text.chars().enumerate() {
+        if index == VALUE_CHARS_MAX {
+            out.push('…');
+            break;
+        }
+        match character {
+            '"' | '\\' if escape != Escape::Bare => out.extend(['\\', character]),
+            // All of them are in the basic multilingual plane.
+            _ if is_unsafe(character) && escape == Escape::Json => {
+                push(format_args!("\\u{:04x}", u32::from(character)), out);
+            }
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            _ if is_unsafe(character) => {
+                push(format_args!("\\u{{{:x}}}", u32::from(character)), out);
+            }
+            _ => out.push(character),
+        }
+    }
+    out.push_str(quote);
+}
+
+fn push(arguments: fmt::Arguments<'_>, out: &mut String) {
+    // Writing to a `String` fails only if a `Display` implementation does.
+    let _ = out.write_fmt(arguments);
+}
+
+/// Control characters, line and paragraph separators, and changes of the writing direction.
+fn is_unsafe(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn escaped(escape: Escape, text: &str) -> String {
+        let mut out = String::new();
+        push_escaped(text, escape, &mut out);
+        out
+    }
+
+    #[test]
+    fn values_that_are_not_words_are_quoted() {
+        let value = |text: &str| {
+            let (message, out) = (String::new(), String::new());
+            let mut fields = Fields { format: Format::Text, message, out };
+            fields.text("k", text);
+            fields.out.trim_start_matches(" k=").to_owned()
+        };
+        assert_eq!(value("shop"), "shop");
+        assert_eq!(value(""), r#""""#);
+        assert_eq!(value("a b"), r#""a b""#);
+        assert_eq!(value("a=b"), r#""a=b""#);
+        assert_eq!(value(r#"say "\n""#), r#""say \"\\n\"""#);
+        assert_eq!(value("Ökonomie"), "Ökonomie");
+    }
+
+    #[test]
+    fn nothing_ends_a_line() {
+        let evil = "a\r\nb\u{85}\u{2028}\u{202e}\u{1b}[2J\u{9b}\0";
+        let plain = r"a\r\nb\u{85}\u{2028}\u{202e}\u{1b}[2J\u{9b}\u{0}";
+        assert_eq!(escaped(Escape::Bare, evil), plain);
+        assert_eq!(escaped(Escape::Quoted, evil), format!("\"{plain}\""));
+        let json = escaped(Escape::Json, evil);
+        assert!(json.chars().all(|c| !is_unsafe(c)), "{json}");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), evil);
+    }
+
+    #[test]
+    fn long_values_are_truncated() {
+        let long = "é".repeat(VALUE_CHARS_MAX + 1);
+        for escape in [Escape::Bare, Escape::Quoted, Escape::Json] {
+            assert_eq!(escaped(escape, &long).matches('é').count(), VALUE_CHARS_MAX);
         }
     }
 }

@@ -1,111 +1,89 @@
-//! Log lines: what an operator reads when something is odd, as text or as JSON.
+//! Log lines on standard error, as text or as JSON.
 //!
 //! ```text
-//!   2026-11-15T12:00:00.123Z WARN  rules not reloaded: they stay as they were error="rules.yaml: ..." suppressed=12
-//!   {"@timestamp":"2026-11-15T12:00:00.123Z","level":"warning","@message":"rules not reloaded ...","error":"..."}
+//!   2026-11-15T12:00:00.123Z WARN  certificate not loaded path=tls.crt error="..." suppressed=12
+//!   {"@timestamp":"2026-11-15T12:00:00.123Z","level":"warning","@message":"certificate not loaded","path":"tls.crt"}
 //! ```
 //!
-//! - A line is one line, whatever a client has sent: control characters are escaped, and long values are cut.
-//! - A place in the program that has too much to say is silenced, and only it; when it may speak again it says how many lines are missing.
-//!   The limit is one of our own: a token bucket for each place.
-//! - A thread of its own writes, so that a reader that stalls stalls nothing else; lines beyond what may wait count as silenced.
-//! - [`events`] holds what the service has to say, in one place.
-//! - Everything goes through `tracing`, so what libraries say is heard too: their warnings and errors, or everything at [`Level::Trace`].
+//! - Each call site has a rate limit; `suppressed` of its next line counts the lines left out.
+//! - A thread writes, so that a stalled reader stalls nothing else; lines that do not fit into its
+//!   queue count as suppressed.
+//! - [`events`] lists the service's own log lines. Libraries that use `tracing` are logged too.
 
-mod aside;
 pub mod events;
 mod format;
 mod layer;
 mod rate_limit;
-mod text;
 
 use std::fmt;
 use std::io;
-use std::str::FromStr;
 
 use sluicegate::LimitError;
 use sluicegate::clock::SystemClock;
 use tracing::level_filters::LevelFilter;
+use tracing_appender::non_blocking::WorkerGuard;
 
-pub use aside::Written;
-pub use layer::Logs;
+pub use layer::subscriber;
 
-/// What is said, and how.
+/// Options of logging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// What is worth a line.
+    /// Least severe level that is logged.
     pub level: Level,
-    /// How a line looks.
+    /// Format of a line.
     pub format: Format,
-    /// How many lines each place in the program may write in a second; 0 for as many as it likes.
+    /// Lines per second of each call site; 0 for no limit.
     pub per_second: u32,
 }
 
-/// How a line looks.
+/// Format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     /// For people.
     #[default]
     Text,
-    /// For machines: a JSON object, its fields called as envoyproxy/ratelimit calls them.
+    /// A JSON object with the field names of envoyproxy/ratelimit.
     Json,
 }
 
-/// What is worth a line: this, and whatever is more severe.
-///
-/// ```
-/// use sluicegate_server::logs::Level;
-///
-/// assert_eq!("WARNING".parse(), Ok(Level::Warn));
-/// let error = "loud".parse::<Level>().unwrap_err();
-/// assert_eq!(error.to_string(), "unknown level `loud`; use trace, debug, info, warn, error, fatal or panic");
-/// ```
+/// Least severe level that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Level {
-    /// Everything, with the keys of whoever asks.
+    /// Everything, with the descriptor values of denied requests.
     Trace,
-    /// Single requests, but not whose.
+    /// Denied requests, without descriptor values.
     Debug,
-    /// What happens to the service.
+    /// Changes of the service's state.
     Info,
     /// What an operator should know.
     #[default]
     Warn,
     /// What an operator must act on.
     Error,
-    /// Nothing: what ends the process is told by whoever started it. `panic` is the same.
+    /// Nothing: fatal errors are printed by the command. `panic` is the same.
     Fatal,
 }
 
-/// A name that is none of a level, or of a format.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownName {
-    what: &'static str,
-    name: String,
-    known: &'static str,
-}
-
-/// Why nothing will be logged.
+/// Logging cannot be started.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Something else listens already.
+    /// The process has a global subscriber already.
     AlreadyStarted,
-    /// The limit is none.
+    /// The rate limit is invalid.
     Limit(LimitError),
-    /// There is no thread that would write.
-    Thread(io::Error),
 }
 
-/// From now on everything that is said in this process goes to standard error. Nobody waits for whoever reads it: what is too much for it is left out.
+/// Logs everything in this process to standard error, without ever blocking on it. Dropping the
+/// guard writes the queued lines.
 ///
 /// # Errors
-/// When it was started before.
-pub fn start(options: Options) -> Result<Written, StartError> {
-    let (aside, written) = aside::start(io::stderr()).map_err(StartError::Thread)?;
-    let logs = Logs::new(options, SystemClock::get(), aside).map_err(StartError::Limit)?;
-    let started = tracing::subscriber::set_global_default(logs);
-    started.map(|()| written).map_err(|_| StartError::AlreadyStarted)
+/// If logging was started before.
+pub fn start(options: Options) -> Result<WorkerGuard, StartError> {
+    let (writer, guard) = layer::QueueWriter::start(io::stderr());
+    let subscriber = subscriber(options, SystemClock::get(), writer).map_err(StartError::Limit)?;
+    let started = tracing::subscriber::set_global_default(subscriber);
+    started.map(|()| guard).map_err(|_| StartError::AlreadyStarted)
 }
 
 impl Default for Options {
@@ -113,8 +91,6 @@ impl Default for Options {
         Self { level: Level::default(), format: Format::default(), per_second: 100 }
     }
 }
-
-// === impl Level ===
 
 impl Level {
     const fn filter(self) -> LevelFilter {
@@ -129,57 +105,11 @@ impl Level {
     }
 }
 
-/// As envoyproxy/ratelimit reads `LOG_LEVEL`, in any case.
-impl FromStr for Level {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        Ok(match name.to_ascii_lowercase().as_str() {
-            "trace" => Self::Trace,
-            "debug" => Self::Debug,
-            "info" => Self::Info,
-            "warn" | "warning" => Self::Warn,
-            "error" => Self::Error,
-            "fatal" | "panic" => Self::Fatal,
-            _ => {
-                let known = "trace, debug, info, warn, error, fatal or panic";
-                return Err(UnknownName { what: "level", name: name.to_owned(), known });
-            }
-        })
-    }
-}
-
-// === impl Format ===
-
-/// As envoyproxy/ratelimit reads `LOG_FORMAT`, in any case.
-impl FromStr for Format {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        match name.to_ascii_lowercase().as_str() {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err(UnknownName { what: "format", name: name.to_owned(), known: "text or json" }),
-        }
-    }
-}
-
-// === errors ===
-
-impl fmt::Display for UnknownName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown {} `{}`; use {}", self.what, self.name, self.known)
-    }
-}
-
-impl std::error::Error for UnknownName {}
-
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AlreadyStarted => f.write_str("logs were started before; start them once"),
-            Self::Limit(error) => write!(f, "the limit of log lines: {error}"),
-            Self::Thread(error) => write!(f, "no thread that writes log lines: {error}"),
+            Self::AlreadyStarted => f.write_str("logging was started before"),
+            Self::Limit(error) => write!(f, "rate limit of log lines: {error}"),
         }
     }
 }
