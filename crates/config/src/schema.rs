@@ -29,7 +29,6 @@
 //! **Old editors.** Most read YAML by the rules of draft 7. Apart from `$defs` itself, which is but a
 //! place to refer to, nothing here is newer than that.
 
-mod forward_auth;
 mod keys;
 mod limits;
 mod values;

@@ -18,16 +18,15 @@
 //! parser would take a NUL for the end of the text), and so are tags beyond those of the core
 //! schema, of which `!!str` means a text that is not null, and the others that quotes do not count.
 
-mod refused;
-mod words;
+mod text;
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 
-use self::refused::{refuse_long, refuse_unprintable};
-use self::words::Words;
+use self::text::Words;
+use self::text::{refuse_long, refuse_unprintable};
 use crate::problem::{Position, on_one_line, quoted};
 
 /// The longest text that is read.

@@ -3,11 +3,10 @@
 use sluicegate_rules::domain::{Counter, Node, Pattern};
 
 use super::keys::{Form, Key, Level};
-use super::place::{Names, Place};
 use super::reader::{Found, Reader};
 use super::{DEPTH_MAX, KEY_CHARS_MAX, VALUE_CHARS_MAX};
 use crate::fields::Value;
-use crate::problem::{Reported, quoted, shortened};
+use crate::problem::{Position, Reported, quoted, shortened};
 use crate::yaml::{Content, Pair};
 
 impl Reader<'_> {
@@ -262,4 +261,26 @@ fn is_off(pair: &Pair) -> bool {
         }
         Content::Sequence(_) | Content::Mapping(_) => false,
     }
+}
+
+/// Where a node was written, and those below it in the same order.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Which source.
+    pub(super) source: usize,
+    pub(super) at: Position,
+    /// Which of the list that it stands in; nodes that could not be read are left out of the tree.
+    pub(super) index: usize,
+    /// Where its rule is named, and where it names others.
+    pub(super) names: Option<Box<Names>>,
+    pub(super) below: Vec<Self>,
+}
+
+/// Where names are written.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    /// An `id`, which no other rule of the domain may have.
+    pub(super) id: Option<Position>,
+    /// Each name in `replaces`.
+    pub(super) replaces: Vec<Position>,
 }

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use sluicegate_rules::domain::{Domain, Joint, Listed, Node};
 
 use super::Options;
+use super::descriptor::Place;
+use super::file::Entry;
 use super::file::FileRead;
 use super::forward_auth::Written;
 use super::keys::Form;
-use super::lists::Entry;
-use super::place::Place;
-use super::{level, lint, nowhere};
+use super::{level, lint};
 use crate::problem::{Position, Report, quoted, shortened};
 
 /// A domain with where everything in it was written.
@@ -53,7 +53,6 @@ pub(super) fn gathered(
     for domain in &domains {
         level::check(domain, reports);
         lint::check(domain, reports);
-        nowhere::check(domain, reports);
     }
     domains
 }

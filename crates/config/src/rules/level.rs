@@ -7,11 +7,11 @@ use std::fmt::{self, Display};
 use sluicegate_rules::domain::{Joint, Node, Pattern};
 use sluicegate_rules::network::Network;
 
+use super::descriptor::Place;
 use super::domains::Gathered;
+use super::file::Entry;
 use super::glob;
 use super::keys::Form;
-use super::lists::Entry;
-use super::place::Place;
 use crate::problem::{Position, Report, quoted, shortened};
 use crate::suggest;
 

@@ -6,8 +6,7 @@ use sluicegate_rules::network::{Network, NetworkError, Prefix};
 
 use super::keys::{Form, Key};
 use super::reader::{Found, Reader};
-use crate::fields::Value;
-use crate::fields::{Field, unknown};
+use crate::fields::{Field, Value, unknown};
 use crate::problem::{Reported, on_one_line, quoted};
 use crate::units::{self, UnitError};
 use crate::yaml::{Content, Pair};

@@ -7,8 +7,7 @@
 
 use super::keys::{self, Form, KEYS_MAX, Key, Level};
 use super::scalar::{Meaning, meaning};
-use crate::fields::Path;
-use crate::fields::Value;
+use crate::fields::{Path, Value};
 use crate::problem::{Position, Report, Reported, quoted};
 use crate::suggest;
 use crate::yaml::{Content, Node, Pair, Style};

@@ -7,18 +7,16 @@ use sluicegate_rules::rule::{
     Consistency, Limits, OnLimit, OnStoreFailure, Overflow, Rare, RuleConfig, SYNC_INTERVAL,
 };
 
+use super::descriptor::Names;
 use super::keys::Key;
-use super::place::Names;
 use super::rate_limit::RateLimit;
 use super::reader::{Found, Reader};
-use crate::fields::Value;
-use crate::fields::{Field, unknown};
-use crate::limit;
+use crate::fields::{Field, Value, unknown};
 use crate::mode::mode_of;
 use crate::problem::{Position, Reported, quoted};
-use crate::suggest;
 use crate::units::{self, UnitError, show_span};
 use crate::yaml::{Content, Pair};
+use crate::{limit, suggest};
 
 /// What is said about limits, as far as it is said.
 struct Settings<'t> {

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 use sluicegate_core::mode::ELASTIC_FACTOR_MAX;
 
-use super::forward_auth::forward_auth;
 use super::limits::{example, limits};
+use super::values::forward_auth;
 use super::values::{
     NETWORK, bits, factor, filled, flag, nothing, percent, requests, set, text, text_or_nothing,
     unit, whole, words,
