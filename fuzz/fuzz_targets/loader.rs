@@ -45,7 +45,7 @@ fn check(sources: &[Source], merge_domains: bool) {
             for domain in set.domains() {
                 let _ = set.explain(&Request { domain, descriptors: &descriptors, hits: 1 });
             }
-            set.rules().for_each(|no| drop(set.way_to(no)));
+            set.rules().for_each(|no| drop(set.path_of(no)));
         }
         Err(invalid) => {
             assert!(invalid.problems.iter().count() > 0);

@@ -14,7 +14,7 @@ use serde_json::Value;
 use sluicegate::clock::ManualClock;
 use sluicegate::{Engine, Outcome, Stats};
 use sluicegate_config::rules::{Options, Source, load};
-use sluicegate_rules::plan::Under;
+use sluicegate_rules::plan::Target;
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::set::{RuleNo, RuleSet};
@@ -261,11 +261,11 @@ fn answer(engine: &Engine, call: &Value) -> Option<Told> {
     let rules = engine.snapshot();
     let code = |allowed: bool| if allowed { "OK" } else { "OVER_LIMIT" }.to_owned();
     let statuses = checked.statuses.iter().map(|status| {
-        let unlimited = match status.under {
-            Under::Rule(no) | Under::Replaced(no) => {
+        let unlimited = match status.target {
+            Target::Rule(no) | Target::Replaced(no) => {
                 rules.rules().rule(no).limits == Limits::Unlimited
             }
-            Under::Nothing | Under::Override(_) => false,
+            Target::None | Target::Override(_) => false,
         };
         let counted = status.verdict.remaining.is_some();
         let left = match status.verdict.remaining {
@@ -273,7 +273,7 @@ fn answer(engine: &Engine, call: &Value) -> Option<Told> {
             None if unlimited => u64::from(u32::MAX),
             None => 0,
         };
-        let until = if counted { unit_of(status.under, rules.rules()) } else { 0 };
+        let until = if counted { unit_of(status.target, rules.rules()) } else { 0 };
         (
             code(!matches!(status.verdict.outcome, Outcome::Deny { .. } | Outcome::Never { .. })),
             left,
@@ -284,14 +284,14 @@ fn answer(engine: &Engine, call: &Value) -> Option<Told> {
 }
 
 /// How long until the unit is over, in whole seconds.
-fn unit_of(under: Under, rules: &RuleSet) -> u64 {
-    let unit = match under {
-        Under::Rule(no) => match &rules.rule(no).limits {
+fn unit_of(target: Target, rules: &RuleSet) -> u64 {
+    let unit = match target {
+        Target::Rule(no) => match &rules.rule(no).limits {
             Limits::Envoy { unit, .. } => *unit,
             _ => return 0,
         },
-        Under::Override(limit) => limit.unit,
-        Under::Nothing | Under::Replaced(_) => return 0,
+        Target::Override(limit) => limit.unit,
+        Target::None | Target::Replaced(_) => return 0,
     };
     let length = Duration::from_micros(unit.span().as_micros()).as_secs();
     length - NOW_S % length

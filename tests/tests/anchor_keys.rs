@@ -6,7 +6,7 @@ mod departures;
 
 use serde_json::Value;
 use sluicegate_config::rules::{Options, Source, load};
-use sluicegate_rules::plan::{Plan, Under};
+use sluicegate_rules::plan::{Plan, Target};
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate_rules::set::{RuleSet, write_envoy_key};
 use sluicegate_rules::unit::Unit;
@@ -56,7 +56,7 @@ fn key(rules: &RuleSet, asked: &Value) -> Option<String> {
     let descriptor = Descriptor { limit: unit, ..Descriptor::of(&entries) };
     let (domain, mut plan) = (asked["domain"].as_str().unwrap(), Plan::default());
     rules.plan(&Request { domain, descriptors: &[descriptor], hits: 1 }, &mut plan);
-    let step = plan.steps().first().filter(|step| step.under != Under::Nothing)?;
+    let step = plan.steps().first().filter(|step| step.target != Target::None)?;
     let mut key = Vec::new();
     write_envoy_key(plan.identity(step), &mut key);
     Some(String::from_utf8(key).unwrap())

@@ -12,13 +12,13 @@ use regex::Regex;
 /// The rules of one domain.
 ///
 /// ```
-/// use sluicegate_rules::domain::{Domain, Node};
+/// use sluicegate_rules::domain::{Domain, DescriptorConfig};
 /// use sluicegate_rules::request::Entry;
 /// use sluicegate_rules::rule::{Limits, RuleConfig};
 /// use sluicegate_rules::set::RuleSet;
 /// use sluicegate_rules::unit::Unit;
 ///
-/// let mut users = Node::any("user_id");
+/// let mut users = DescriptorConfig::any("user_id");
 /// users.rule = Some(RuleConfig::new(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute }));
 /// let domain = Domain { descriptors: vec![users], ..Domain::new("shop") };
 /// let rules = RuleSet::new(vec![domain])?;
@@ -32,11 +32,11 @@ pub struct Domain {
     /// Where a key ends and a value begins.
     pub joint: Joint,
     /// Whoever one of these matches passes everything, uncounted.
-    pub allow: Vec<Listed>,
+    pub allow: Vec<ListEntry>,
     /// Whoever one of these matches passes nothing; it wins over `allow`.
-    pub deny: Vec<Listed>,
+    pub deny: Vec<ListEntry>,
     /// The first entries of descriptors, in the order of the file.
-    pub descriptors: Vec<Node>,
+    pub descriptors: Vec<DescriptorConfig>,
     /// How proxies are answered that ask about their requests.
     pub forward_auth: Option<ForwardAuth>,
 }
@@ -54,7 +54,7 @@ pub enum Joint {
 
 /// One entry of a descriptor in the tree.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub struct DescriptorConfig {
     /// The key that an entry must have.
     pub key: String,
     /// The value that it must have.
@@ -99,7 +99,7 @@ pub enum Counter {
 
 /// An entry of an `allow` or `deny` list.
 #[derive(Debug, Clone)]
-pub struct Listed {
+pub struct ListEntry {
     /// The key that an entry must have.
     pub key: String,
     /// The value that it must have.
@@ -121,13 +121,13 @@ impl Domain {
     }
 }
 
-impl Node {
+impl DescriptorConfig {
     /// A node that matches any value of a key, without a rule.
     ///
     /// ```
-    /// use sluicegate_rules::domain::{Node, Pattern};
+    /// use sluicegate_rules::domain::{DescriptorConfig, Pattern};
     ///
-    /// assert!(matches!(Node::any("user_id").value, Pattern::Any));
+    /// assert!(matches!(DescriptorConfig::any("user_id").value, Pattern::Any));
     /// ```
     #[must_use]
     pub fn any(key: impl Into<String>) -> Self {
@@ -137,9 +137,9 @@ impl Node {
     /// A node that matches a text, in which each `*` stands for any number of characters; without a rule.
     ///
     /// ```
-    /// use sluicegate_rules::domain::{Node, Pattern};
+    /// use sluicegate_rules::domain::{DescriptorConfig, Pattern};
     ///
-    /// assert!(matches!(Node::text("path", "/login*").value, Pattern::Text(_)));
+    /// assert!(matches!(DescriptorConfig::text("path", "/login*").value, Pattern::Text(_)));
     /// ```
     #[must_use]
     pub fn text(key: impl Into<String>, value: impl Into<String>) -> Self {
@@ -149,9 +149,9 @@ impl Node {
     /// A node without a rule.
     ///
     /// ```
-    /// use sluicegate_rules::domain::{Node, Pattern};
+    /// use sluicegate_rules::domain::{DescriptorConfig, Pattern};
     ///
-    /// let node = Node::new("remote_address", Pattern::Networks(vec!["10.0.0.0/8".parse().unwrap()]));
+    /// let node = DescriptorConfig::new("remote_address", Pattern::Networks(vec!["10.0.0.0/8".parse().unwrap()]));
     /// assert!(node.rule.is_none());
     /// ```
     #[must_use]
@@ -182,7 +182,7 @@ impl Pattern {
     }
 }
 
-impl Display for Listed {
+impl Display for ListEntry {
     /// The key and the values in one text: `path=/login*`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.key)?;

@@ -3,57 +3,57 @@
 //! The looks are those of [`RuleSet::find_in`](crate::set::RuleSet::find_in) itself, so what is told here is what happens.
 
 use crate::request::{Entry, Request};
-use crate::set::{Configured, How, RuleNo, RuleSet, Way};
+use crate::set::{Configured, MatchKind, MatchPath, RuleNo, RuleSet};
 
 /// What became of one descriptor.
 ///
 /// ```
-/// use sluicegate_rules::domain::{Domain, Node};
-/// use sluicegate_rules::explain::End;
+/// use sluicegate_rules::domain::{Domain, DescriptorConfig};
+/// use sluicegate_rules::explain::TraceEnd;
 /// use sluicegate_rules::request::{Descriptor, Entry, Request};
 /// use sluicegate_rules::set::RuleSet;
 ///
-/// let domain = Domain { descriptors: vec![Node::any("user_id")], ..Domain::new("shop") };
+/// let domain = Domain { descriptors: vec![DescriptorConfig::any("user_id")], ..Domain::new("shop") };
 /// let rules = RuleSet::new(vec![domain])?;
 /// let entries = [Entry::new("user_id", "42")];
 /// let descriptors = [Descriptor::of(&entries)];
 /// let told = rules.explain(&Request { domain: "shop", descriptors: &descriptors, hits: 1 });
-/// assert_eq!(told[0].end, End::NoLimit);
+/// assert_eq!(told[0].end, TraceEnd::NoLimit);
 /// # Ok::<(), sluicegate_rules::set::RuleSetError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explained<'a> {
+pub struct DescriptorTrace<'a> {
     /// A look for each entry, until one led nowhere.
-    pub looks: Vec<Look<'a>>,
+    pub looks: Vec<Lookup<'a>>,
     /// Where that ended.
-    pub end: End,
+    pub end: TraceEnd,
 }
 
 /// The look for one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look<'a> {
+pub struct Lookup<'a> {
     /// The entry.
     pub entry: Entry<'a>,
     /// What it led to.
-    pub met: Option<Met>,
+    pub met: Option<LookupMatch>,
     /// What is configured at this place, as it is written: the first few, and how many more there are.
     pub configured: (Vec<String>, usize),
 }
 
 /// What an entry led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Met {
+pub struct LookupMatch {
     /// The node, as it is written: `path=/login*`.
     pub node: String,
     /// Why it was taken.
-    pub how: How,
+    pub how: MatchKind,
     /// What stands for the value in the identity, if that is not the value itself.
     pub counted_as: Option<String>,
 }
 
 /// Where the way of a descriptor ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum TraceEnd {
     /// At a rule.
     Rule(RuleNo),
     /// At a limit that came with the request: the rules were not asked.
@@ -76,25 +76,25 @@ const CONFIGURED_MAX: usize = 8;
 impl RuleSet {
     /// Tells for each descriptor of a request which way it takes.
     #[must_use]
-    pub fn explain<'a>(&self, request: &Request<'a>) -> Vec<Explained<'a>> {
+    pub fn explain<'a>(&self, request: &Request<'a>) -> Vec<DescriptorTrace<'a>> {
         let told = |descriptor: &crate::request::Descriptor<'a>| {
-            let ended = |end| Explained { looks: Vec::new(), end };
+            let ended = |end| DescriptorTrace { looks: Vec::new(), end };
             match self.domain(request.domain) {
-                None => ended(End::UnknownDomain),
-                Some(_) if descriptor.limit.is_some() => ended(End::Override),
-                Some(_) if descriptor.entries.is_empty() => ended(End::NoEntries),
+                None => ended(TraceEnd::UnknownDomain),
+                Some(_) if descriptor.limit.is_some() => ended(TraceEnd::Override),
+                Some(_) if descriptor.entries.is_empty() => ended(TraceEnd::NoEntries),
                 Some(domain) => {
-                    let mut way = Way::default();
+                    let mut way = MatchPath::default();
                     let rule = self.find_in(domain, descriptor.entries, &mut way);
                     let looks = self.looks(domain, descriptor.entries, &way);
                     let all_met = looks.iter().all(|look| look.met.is_some());
                     let end = match rule {
-                        Some(no) => End::Rule(no),
-                        None if !all_met => End::NoMatch,
-                        None if looks.len() < descriptor.entries.len() => End::TooManyEntries,
-                        None => End::NoLimit,
+                        Some(no) => TraceEnd::Rule(no),
+                        None if !all_met => TraceEnd::NoMatch,
+                        None if looks.len() < descriptor.entries.len() => TraceEnd::TooManyEntries,
+                        None => TraceEnd::NoLimit,
                     };
-                    Explained { looks, end }
+                    DescriptorTrace { looks, end }
                 }
             }
         };
@@ -105,8 +105,8 @@ impl RuleSet {
         &self,
         domain: crate::set::DomainNo,
         entries: &[Entry<'a>],
-        way: &Way,
-    ) -> Vec<Look<'a>> {
+        way: &MatchPath,
+    ) -> Vec<Lookup<'a>> {
         let mut looks = Vec::new();
         let mut level = Some(self.first_level(domain));
         let mut joined = Vec::new();
@@ -114,7 +114,7 @@ impl RuleSet {
             let Some(here) = level else { break };
             let found = self.step(here, entry, &mut joined);
             debug_assert_eq!(found.map(|(node, _)| node), way.node(place));
-            let met = found.map(|(node, how)| Met {
+            let met = found.map(|(node, how)| LookupMatch {
                 node: self.written_at(node),
                 how,
                 counted_as: self.counted_as(node, entry.value),
@@ -125,7 +125,7 @@ impl RuleSet {
                     None => first_few(self.top(domain)),
                 };
             let gone_on = met.is_some();
-            looks.push(Look { entry: *entry, met, configured });
+            looks.push(Lookup { entry: *entry, met, configured });
             if !gone_on {
                 break;
             }

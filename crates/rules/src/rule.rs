@@ -40,12 +40,12 @@ pub struct RuleConfig {
     /// Whether its metrics are told apart by the values of every entry.
     pub detailed_metric: bool,
     /// What else it says, where that is rare.
-    pub rare: Option<Box<Rare>>,
+    pub rare: Option<Box<RuleExtras>>,
 }
 
 /// What few rules have.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Rare {
+pub struct RuleExtras {
     /// The names of the rules that do not count in a request that this one matches.
     pub replaces: Vec<Box<str>>,
     /// What is handed on to whoever asked.
@@ -164,12 +164,12 @@ impl RuleConfig {
     ///
     /// let mut rule = RuleConfig::new(Limits::Native(Box::new([])));
     /// rule.consistency = Consistency::Leased;
-    /// assert_eq!(rule.kept_consistency(), Consistency::Leased);
+    /// assert_eq!(rule.effective_consistency(), Consistency::Leased);
     /// rule.mode = Mode::Shadow;
-    /// assert_eq!(rule.kept_consistency(), Consistency::Strict);
+    /// assert_eq!(rule.effective_consistency(), Consistency::Strict);
     /// ```
     #[must_use]
-    pub fn kept_consistency(&self) -> Consistency {
+    pub fn effective_consistency(&self) -> Consistency {
         let native = matches!(self.limits, Limits::Native(_));
         match native && self.mode == Mode::Hard && !self.quota_mode {
             true => self.consistency,

@@ -6,12 +6,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use regex::Regex;
-use sluicegate_rules::domain::{Counter, Domain, Joint, Listed, Node, Pattern};
+use sluicegate_rules::domain::{Counter, DescriptorConfig, Domain, Joint, ListEntry, Pattern};
 use sluicegate_rules::network::Prefix;
 use sluicegate_rules::plan::Plan;
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
-use sluicegate_rules::rule::{Limits, Rare, RuleConfig};
-use sluicegate_rules::set::{RuleSet, Way};
+use sluicegate_rules::rule::{Limits, RuleConfig, RuleExtras};
+use sluicegate_rules::set::{MatchPath, RuleSet};
 use sluicegate_rules::unit::Unit;
 
 struct Counting;
@@ -44,9 +44,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-fn limited(node: Node) -> Node {
+fn limited(node: DescriptorConfig) -> DescriptorConfig {
     let limits = Limits::Envoy { requests_per_unit: 10, unit: Unit::Second };
-    Node { rule: Some(RuleConfig::new(limits)), ..node }
+    DescriptorConfig { rule: Some(RuleConfig::new(limits)), ..node }
 }
 
 fn expression(text: &str) -> Pattern {
@@ -56,30 +56,37 @@ fn expression(text: &str) -> Pattern {
 /// Every kind of node, three levels deep; more globs than are simply tried.
 fn rules(joint: Joint) -> RuleSet {
     let leaves = || {
-        let mut level: Vec<Node> =
-            (0..20).map(|no| limited(Node::text("path", format!("/area{no}/*.html")))).collect();
-        level.push(limited(Node::new("path", expression("^/[a-z]+/[0-9]+$"))));
-        level.push(Node { counter: Counter::Shared, ..limited(Node::text("path", "/shared/*")) });
-        level.push(limited(Node::any("path")));
+        let mut level: Vec<DescriptorConfig> = (0..20)
+            .map(|no| limited(DescriptorConfig::text("path", format!("/area{no}/*.html"))))
+            .collect();
+        level.push(limited(DescriptorConfig::new("path", expression("^/[a-z]+/[0-9]+$"))));
+        level.push(DescriptorConfig {
+            counter: Counter::Shared,
+            ..limited(DescriptorConfig::text("path", "/shared/*"))
+        });
+        level.push(limited(DescriptorConfig::any("path")));
         level
     };
     let networks = Pattern::Networks(vec!["10.0.0.0/8".parse().unwrap(), "::/0".parse().unwrap()]);
     let by_network = Counter::PerNetwork(Prefix { v4: 24, v6: 64 });
-    let users = |node: Node| Node { descriptors: leaves(), ..node };
+    let users = |node: DescriptorConfig| DescriptorConfig { descriptors: leaves(), ..node };
     let second = vec![
-        users(Node { counter: by_network, ..Node::new("ip", networks) }),
-        users(Node::text("user", "admin")),
-        users(Node::any("user")),
+        users(DescriptorConfig { counter: by_network, ..DescriptorConfig::new("ip", networks) }),
+        users(DescriptorConfig::text("user", "admin")),
+        users(DescriptorConfig::any("user")),
     ];
-    let mut replacing = limited(Node::any("tier"));
-    let rare = Rare { replaces: vec!["plain".into()], metadata: None };
+    let mut replacing = limited(DescriptorConfig::any("tier"));
+    let rare = RuleExtras { replaces: vec!["plain".into()], metadata: None };
     replacing.rule.as_mut().unwrap().rare = Some(Box::new(rare));
-    let listed = |value: Pattern| Listed { key: "country".to_owned(), value };
+    let listed = |value: Pattern| ListEntry { key: "country".to_owned(), value };
     let domain = Domain {
         joint,
         allow: vec![listed(Pattern::Text("home".to_owned()))],
         deny: vec![listed(expression("^un"))],
-        descriptors: vec![Node { descriptors: second, ..Node::any("tenant") }, replacing],
+        descriptors: vec![
+            DescriptorConfig { descriptors: second, ..DescriptorConfig::any("tenant") },
+            replacing,
+        ],
         ..Domain::new("shop")
     };
     RuleSet::new(vec![domain]).unwrap()
@@ -112,7 +119,7 @@ fn matching_and_planning_take_no_memory() {
 
     for joint in [Joint::Apart, Joint::Joined] {
         let set = rules(joint);
-        let (mut way, mut plan) = (Way::default(), Plan::default());
+        let (mut way, mut plan) = (MatchPath::default(), Plan::default());
         let mut all = || {
             let domain = set.domain("shop").unwrap();
             for entries in &asked {

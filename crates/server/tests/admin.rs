@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use metrics_support::Scrape;
 use serde_json::{Value, json};
 use sluicegate::clock::ManualClock;
-use sluicegate::rules::domain::{Domain, Node};
+use sluicegate::rules::domain::{DescriptorConfig, Domain};
 use sluicegate::rules::rule::{Limits, RuleConfig};
 use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, rules_of};
@@ -220,13 +220,17 @@ d.g: limits=[fixed_window closed], shadow_mode: false, quota_mode: false
 
 #[tokio::test]
 async fn a_rule_is_one_line_and_there_is_a_last_one() {
-    let unlimited = |node| Node { rule: Some(RuleConfig::new(Limits::Unlimited)), ..node };
+    let unlimited =
+        |node| DescriptorConfig { rule: Some(RuleConfig::new(Limits::Unlimited)), ..node };
     let domain = |nodes| vec![Domain { descriptors: nodes, ..Domain::new("d") }];
-    let told = rlconfig(RuleSet::new(domain(vec![unlimited(Node::any("a\nb"))])).unwrap()).await;
+    let told =
+        rlconfig(RuleSet::new(domain(vec![unlimited(DescriptorConfig::any("a\nb"))])).unwrap())
+            .await;
     assert!(told.starts_with("d.a\\nb: unit=") && told.lines().count() == 1, "{told}");
     assert_eq!(rlconfig(RuleSet::default()).await, "");
 
-    let many = (0..100_002).map(|no| unlimited(Node::text("k", no.to_string()))).collect();
+    let many =
+        (0..100_002).map(|no| unlimited(DescriptorConfig::text("k", no.to_string()))).collect();
     let told = rlconfig(RuleSet::new(domain(many)).unwrap()).await;
     assert_eq!(told.lines().count(), 100_001);
     assert_eq!(told.lines().last(), Some("# and 2 more, which are not shown"));

@@ -7,7 +7,7 @@ mod metrics_support;
 use metrics_support::Scrape;
 use serde_json::{Value, json};
 use sluicegate::clock::ManualClock;
-use sluicegate::rules::domain::{Domain, Node};
+use sluicegate::rules::domain::{DescriptorConfig, Domain};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::rules::rule::{Limits, RuleConfig};
 use sluicegate::rules::set::RuleSet;
@@ -189,11 +189,15 @@ descriptors:
 #[test]
 fn no_name_of_a_rule_breaks_the_format() {
     let names = ["a\"b", "a\\b", "a\nb", "a}b", "{a=\"b\"} 1", "a..b", ".", "é", " ", "a\u{0}b"];
-    let nodes = names.iter().map(|name| envoy(Node::text(*name, *name))).collect();
+    let nodes = names.iter().map(|name| envoy(DescriptorConfig::text(*name, *name))).collect();
     let nameless = Domain { descriptors: nodes, ..Domain::new("d\"\n\\") };
     // Names of Envoy's form may come twice, and so may the first two keys.
-    let deep = |last| Node { descriptors: vec![named(last)], ..Node::any("b") };
-    let deep = |first, last| Node { descriptors: vec![deep(last)], ..Node::any(first) };
+    let deep =
+        |last| DescriptorConfig { descriptors: vec![named(last)], ..DescriptorConfig::any("b") };
+    let deep = |first, last| DescriptorConfig {
+        descriptors: vec![deep(last)],
+        ..DescriptorConfig::any(first)
+    };
     let same =
         Domain { descriptors: vec![deep("a", "c"), deep("a.b", "d")], ..Domain::new("twice") };
     let service = service(RuleSet::new(vec![nameless, same]).unwrap());
@@ -208,20 +212,20 @@ fn no_name_of_a_rule_breaks_the_format() {
     assert_eq!(scrape.value(hits, &[("domain", "twice")]), Some(2.0), "one name, one series");
 }
 
-fn envoy(node: Node) -> Node {
+fn envoy(node: DescriptorConfig) -> DescriptorConfig {
     let rule = RuleConfig::new(Limits::Envoy { requests_per_unit: 1, unit: Unit::Year });
-    Node { rule: Some(rule), ..node }
+    DescriptorConfig { rule: Some(rule), ..node }
 }
 
-fn named(key: &str) -> Node {
-    let mut node = envoy(Node::any(key));
+fn named(key: &str) -> DescriptorConfig {
+    let mut node = envoy(DescriptorConfig::any(key));
     node.rule.as_mut().unwrap().name = Some("same".into());
     node
 }
 
 /// So many rules, each for one value of a key.
 fn many(count: usize) -> Service {
-    let nodes = (0..count).map(|no| envoy(Node::text("k", no.to_string()))).collect();
+    let nodes = (0..count).map(|no| envoy(DescriptorConfig::text("k", no.to_string()))).collect();
     service(RuleSet::new(vec![Domain { descriptors: nodes, ..Domain::new("m") }]).unwrap())
 }
 

@@ -8,7 +8,7 @@ mod engine_support;
 use std::time::Duration;
 
 use engine_support::{ask, ask_in, check, engine, peek, refund, rules, told};
-use sluicegate::rules::plan::{DomainIs, List, Under};
+use sluicegate::rules::plan::{DomainStatus, List, Target};
 use sluicegate::{Engine, Outcome};
 
 const ENVOY: &str = "
@@ -65,7 +65,7 @@ fn what_no_rule_matches_passes() {
     assert_eq!(check(&engine, "path=/"), "yes -");
     assert_eq!(check(&engine, "user=a,path=/"), "yes -", "deeper than any rule");
     let checked = ask_in("nowhere", "user=a", |request| engine.check(request));
-    assert_eq!((told(&checked).as_str(), checked.domain()), ("yes -", DomainIs::Unknown));
+    assert_eq!((told(&checked).as_str(), checked.domain()), ("yes -", DomainStatus::Unknown));
     assert_eq!(engine.memory().entries(), 0);
 }
 
@@ -89,7 +89,7 @@ fn the_limit_that_denied_is_named() {
     let status = denied.statuses[0];
     assert_eq!(status.verdict.decided_by, Some(0), "the burst");
     assert!(matches!(status.verdict.outcome, Outcome::Deny { .. }));
-    let Under::Rule(no) = status.under else { panic!("{status:?}") };
+    let Target::Rule(no) = status.target else { panic!("{status:?}") };
     assert_eq!(engine.snapshot().rules().id(no), "shop/user");
 }
 
@@ -368,7 +368,7 @@ descriptors:
 #[test]
 fn a_tally_beside_another_limit_of_a_rule() {
     use sluicegate::Span;
-    use sluicegate::rules::domain::{Domain, Node};
+    use sluicegate::rules::domain::{DescriptorConfig, Domain};
     use sluicegate::rules::limit::LimitConfig;
     use sluicegate::rules::rule::{Limits, RuleConfig};
     use sluicegate::rules::set::RuleSet;
@@ -380,7 +380,7 @@ fn a_tally_beside_another_limit_of_a_rule() {
     let slots = Limit::Concurrency(Concurrency::new(1, Span::from_secs(60)).unwrap());
     let limits = [tally, slots].map(|limit| LimitConfig::fixed(None, limit));
     let rule = RuleConfig::new(Limits::Native(limits.into()));
-    let users = Node { rule: Some(rule), ..Node::any("user") };
+    let users = DescriptorConfig { rule: Some(rule), ..DescriptorConfig::any("user") };
     let rules = RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }]);
     let engine = Engine::builder(rules.unwrap())
         .clock(sluicegate::clock::ManualClock::new())
@@ -393,12 +393,12 @@ fn a_tally_beside_another_limit_of_a_rule() {
 
 #[test]
 fn a_rule_without_limits_is_refused() {
-    use sluicegate::rules::domain::{Domain, Node};
+    use sluicegate::rules::domain::{DescriptorConfig, Domain};
     use sluicegate::rules::rule::{Limits, RuleConfig};
     use sluicegate::rules::set::RuleSet;
 
     let rule = RuleConfig::new(Limits::Native([].into()));
-    let users = Node { rule: Some(rule), ..Node::any("user") };
+    let users = DescriptorConfig { rule: Some(rule), ..DescriptorConfig::any("user") };
     let domain = Domain { descriptors: vec![users], ..Domain::new("shop") };
     let refused = Engine::new(RuleSet::new(vec![domain]).unwrap()).unwrap_err().to_string();
     assert_eq!(refused, "rule `shop/user`: the number of limits must be from `1` to `32`, got `0`");

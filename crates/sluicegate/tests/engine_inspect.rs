@@ -117,7 +117,7 @@ fn policies_are_in_the_order_that_verdicts_name_them_by() {
     let denied = ask("user=a", |request| engine.check(request));
     let snapshot = engine.snapshot();
     let named = |way: &str| {
-        let no = snapshot.rules().rules().find(|no| snapshot.rules().way_to(*no) == way);
+        let no = snapshot.rules().rules().find(|no| snapshot.rules().path_of(*no) == way);
         snapshot.policies(no.unwrap())
     };
     let decided_by = denied.statuses[0].verdict.decided_by.unwrap();

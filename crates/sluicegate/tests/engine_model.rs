@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use sluicegate::clock::{Clock, ManualClock};
 use sluicegate::rules::domain::Domain;
-use sluicegate::rules::plan::Under;
+use sluicegate::rules::plan::Target;
 use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, Memory, Span, Stats, Status};
 
@@ -47,12 +47,12 @@ fn told(engine: &Engine, want: Want, asked: &Asked) -> Told {
     let snapshot = engine.snapshot();
     let rules = snapshot.rules();
     let under = |under| match under {
-        Under::Nothing => IsUnder::Nothing,
-        Under::Rule(no) => IsUnder::Rule(rules.way_to(no), rules.rule(no).clone()),
-        Under::Replaced(no) => IsUnder::Replaced(rules.way_to(no), rules.rule(no).clone()),
-        Under::Override(limit) => IsUnder::Override(limit),
+        Target::None => IsUnder::Nothing,
+        Target::Rule(no) => IsUnder::Rule(rules.path_of(no), rules.rule(no).clone()),
+        Target::Replaced(no) => IsUnder::Replaced(rules.path_of(no), rules.rule(no).clone()),
+        Target::Override(limit) => IsUnder::Override(limit),
     };
-    let statuses = checked.statuses.iter().map(|said| (under(said.under), said.verdict)).collect();
+    let statuses = checked.statuses.iter().map(|said| (under(said.target), said.verdict)).collect();
     Told { allowed: checked.allowed, statuses }
 }
 
@@ -124,8 +124,8 @@ fn inspected_as_told(engine: &Engine, asked: &Asked) -> Result<(), TestCaseError
     let peeked = asked.with(|request| engine.peek(request));
     let inspected = asked.with(|request| engine.snapshot().inspect(request, engine.now()));
     prop_assert_eq!(inspected.len(), peeked.statuses.len());
-    for (inspected, Status { under, verdict, .. }) in inspected.iter().zip(&peeked.statuses) {
-        prop_assert_eq!(inspected.under, *under);
+    for (inspected, Status { target, verdict, .. }) in inspected.iter().zip(&peeked.statuses) {
+        prop_assert_eq!(inspected.target, *target);
         // What was not asked, because of a list, is inspected all the same.
         if peeked.listed().is_none() {
             let limits = || inspected.limits.iter();
@@ -142,7 +142,7 @@ fn counted_alike(engine: &Engine, model: &Model) -> Result<(), TestCaseError> {
     prop_assert_eq!(snapshot.override_stats(), model.counts.overrides);
     let rules = snapshot.rules();
     let mut counted: Vec<_> =
-        rules.rules().map(|no| (rules.way_to(no), snapshot.stats(no))).collect();
+        rules.rules().map(|no| (rules.path_of(no), snapshot.stats(no))).collect();
     let due = |lasting: &Lasting| model.counts.rules.get(lasting).copied().unwrap_or_default();
     let placed = all(&model.domains);
     let mut due: Vec<_> = placed.into_iter().map(|one| (one.way, due(&one.lasting))).collect();

@@ -15,7 +15,7 @@ use sluicegate::{Engine, Memory, Stats};
 /// What was counted under the rule that this way leads to.
 fn stats(engine: &Engine, way: &str) -> Stats {
     let snapshot = engine.snapshot();
-    let no = snapshot.rules().rules().find(|no| snapshot.rules().way_to(*no) == way).unwrap();
+    let no = snapshot.rules().rules().find(|no| snapshot.rules().path_of(*no) == way).unwrap();
     snapshot.stats(no)
 }
 

@@ -13,7 +13,7 @@ use engine_support::{ask, check, engine, peek, rules, told};
 use sluicegate::clock::ManualClock;
 use sluicegate::config::files::ReadOptions;
 use sluicegate::config::watch::Watch;
-use sluicegate::rules::plan::Under;
+use sluicegate::rules::plan::Target;
 use sluicegate::{Change, Engine, Follower, Memory, Reloaded};
 
 fn users(limits: &str) -> String {
@@ -284,10 +284,10 @@ descriptors:
                 while !stop.load(Ordering::Relaxed) {
                     let text = format!("user={thread} | tenant=t");
                     let checked = ask(&text, |request| engine.check(request));
-                    assert!(checked.statuses.iter().all(|s| matches!(s.under, Under::Rule(_))));
+                    assert!(checked.statuses.iter().all(|s| matches!(s.target, Target::Rule(_))));
                     let all = ask("all=1", |request| engine.check(request));
                     admitted.fetch_add(u64::from(all.allowed), Ordering::Relaxed);
-                    assert!(matches!(all.statuses[0].under, Under::Rule(_)));
+                    assert!(matches!(all.statuses[0].target, Target::Rule(_)));
                 }
             });
         }
@@ -326,8 +326,8 @@ descriptors:
                     snapshot.check(request, engine.now(), &mut checked);
                     checked.clone()
                 });
-                let name = |status: &sluicegate::Status| match status.under {
-                    Under::Rule(no) => snapshot.rules().id(no),
+                let name = |status: &sluicegate::Status| match status.target {
+                    Target::Rule(no) => snapshot.rules().id(no),
                     other => panic!("{other:?}"),
                 };
                 let names: Vec<String> = checked.statuses.iter().map(name).collect();

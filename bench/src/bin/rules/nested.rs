@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sluicegate_rules::domain::{Domain, Node, Pattern};
+use sluicegate_rules::domain::{DescriptorConfig, Domain, Pattern};
 use sluicegate_rules::request::Entry;
 
 /// A node, and a whole domain.
@@ -22,7 +22,7 @@ impl Nested {
         Some(root)
     }
 
-    fn add(&mut self, nodes: &[Node]) -> Option<()> {
+    fn add(&mut self, nodes: &[DescriptorConfig]) -> Option<()> {
         for node in nodes {
             let text = match &node.value {
                 Pattern::Any => node.key.clone(),

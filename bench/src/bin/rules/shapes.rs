@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sluicegate_rules::domain::{Counter, Domain, Joint, Node, Pattern};
+use sluicegate_rules::domain::{Counter, DescriptorConfig, Domain, Joint, Pattern};
 use sluicegate_rules::request::Entry;
 use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::unit::Unit;
@@ -67,9 +67,9 @@ impl Asked {
     }
 }
 
-fn limited(node: Node) -> Node {
+fn limited(node: DescriptorConfig) -> DescriptorConfig {
     let limits = Limits::Envoy { requests_per_unit: 100, unit: Unit::Minute };
-    Node { rule: Some(RuleConfig::new(limits)), ..node }
+    DescriptorConfig { rule: Some(RuleConfig::new(limits)), ..node }
 }
 
 fn value(before: &str, number: usize, after: &str) -> String {
@@ -79,11 +79,11 @@ fn value(before: &str, number: usize, after: &str) -> String {
     text
 }
 
-fn above(node: Node, descriptors: Vec<Node>) -> Node {
-    Node { descriptors, ..node }
+fn above(node: DescriptorConfig, descriptors: Vec<DescriptorConfig>) -> DescriptorConfig {
+    DescriptorConfig { descriptors, ..node }
 }
 
-fn domain(descriptors: Vec<Node>) -> Domain {
+fn domain(descriptors: Vec<DescriptorConfig>) -> Domain {
     Domain { joint: Joint::Joined, descriptors, ..Domain::new("shop") }
 }
 
@@ -95,14 +95,16 @@ fn place(number: usize) -> (usize, usize, usize) {
 }
 
 fn exact(count: usize) -> Domain {
-    let path = |number| limited(Node::text(KEYS[2], value("/area/", place(number).2, "/item")));
+    let path = |number| {
+        limited(DescriptorConfig::text(KEYS[2], value("/area/", place(number).2, "/item")))
+    };
     let user = |tenant: usize, user: usize| {
         let numbers = (0..count).filter(|n| place(*n).0 == tenant && place(*n).1 == user);
-        above(Node::text(KEYS[1], value("user", user, "")), numbers.map(path).collect())
+        above(DescriptorConfig::text(KEYS[1], value("user", user, "")), numbers.map(path).collect())
     };
     let tenant = |tenant: usize| {
         let users = (0..10).map(|number| user(tenant, number)).collect();
-        above(Node::text(KEYS[0], value("tenant", tenant, "")), users)
+        above(DescriptorConfig::text(KEYS[0], value("tenant", tenant, "")), users)
     };
     domain((0..10).map(tenant).collect())
 }
@@ -116,9 +118,9 @@ fn ask_exact(number: usize, _count: usize, asked: &mut Asked) {
 
 fn apart(count: usize) -> Domain {
     let chain = |number| {
-        let path = limited(Node::text(KEYS[2], value("/area/", number, "/item")));
-        let user = above(Node::text(KEYS[1], value("user", number, "")), vec![path]);
-        above(Node::text(KEYS[0], value("tenant", number, "")), vec![user])
+        let path = limited(DescriptorConfig::text(KEYS[2], value("/area/", number, "/item")));
+        let user = above(DescriptorConfig::text(KEYS[1], value("user", number, "")), vec![path]);
+        above(DescriptorConfig::text(KEYS[0], value("tenant", number, "")), vec![user])
     };
     domain((0..count).map(chain).collect())
 }
@@ -132,23 +134,30 @@ fn ask_apart(number: usize, _count: usize, asked: &mut Asked) {
 /// Of ten rules: five exact, two for any user, one glob, one expression, one network; a quarter of them shares a level.
 fn mixture(count: usize) -> Domain {
     let rule = |number: usize| {
-        let path = |text: String| limited(Node::text(KEYS[2], text));
+        let path = |text: String| limited(DescriptorConfig::text(KEYS[2], text));
         let exactly = path(value("/area/", number, "/item"));
         let (user, path) = match number % 10 {
-            0..5 => (Node::text(KEYS[1], value("user", number, "")), exactly),
-            5 | 6 => (Node::any(KEYS[1]), exactly),
-            7 => (Node::any(KEYS[1]), path(value("/area/", number, "/*"))),
+            0..5 => (DescriptorConfig::text(KEYS[1], value("user", number, "")), exactly),
+            5 | 6 => (DescriptorConfig::any(KEYS[1]), exactly),
+            7 => (DescriptorConfig::any(KEYS[1]), path(value("/area/", number, "/*"))),
             8 => {
                 let regex = regex::Regex::new("^/area/[0-9]+/item$").expect("an expression");
-                (Node::any(KEYS[1]), limited(Node::new(KEYS[2], Pattern::Regex(regex))))
+                (
+                    DescriptorConfig::any(KEYS[1]),
+                    limited(DescriptorConfig::new(KEYS[2], Pattern::Regex(regex))),
+                )
             }
             _ => {
                 let network = "10.0.0.0/8".parse().expect("a network");
-                let shared = Node { counter: Counter::Shared, ..Node::any(KEYS[1]) };
-                (shared, limited(Node::new(KEYS[2], Pattern::Networks(vec![network]))))
+                let shared =
+                    DescriptorConfig { counter: Counter::Shared, ..DescriptorConfig::any(KEYS[1]) };
+                (shared, limited(DescriptorConfig::new(KEYS[2], Pattern::Networks(vec![network]))))
             }
         };
-        above(Node::text(KEYS[0], value("tenant", number, "")), vec![above(user, vec![path])])
+        above(
+            DescriptorConfig::text(KEYS[0], value("tenant", number, "")),
+            vec![above(user, vec![path])],
+        )
     };
     Domain { joint: Joint::Apart, ..domain((0..count).map(rule).collect()) }
 }
@@ -164,9 +173,9 @@ fn ask_mixture(number: usize, _count: usize, asked: &mut Asked) {
 // === globs ===
 
 fn globs(count: usize) -> Domain {
-    let path = |number| limited(Node::text(KEYS[2], value("/area/", number, "/*")));
-    let user = above(Node::any(KEYS[1]), (0..count).map(path).collect());
-    domain(vec![above(Node::any(KEYS[0]), vec![user])])
+    let path = |number| limited(DescriptorConfig::text(KEYS[2], value("/area/", number, "/*")));
+    let user = above(DescriptorConfig::any(KEYS[1]), (0..count).map(path).collect());
+    domain(vec![above(DescriptorConfig::any(KEYS[0]), vec![user])])
 }
 
 fn ask_globs(number: usize, _count: usize, asked: &mut Asked) {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::hint::black_box;
 
-use sluicegate_rules::set::{RuleSet, Way};
+use sluicegate_rules::set::{MatchPath, RuleSet};
 
 use crate::nested::Nested;
 use crate::shapes::{Asked, Shape};
@@ -51,7 +51,7 @@ impl Row {
         let Self { shape, count, set, .. } = &*self;
         let (shape, count) = (*shape, *count);
         let domain = set.domain("shop").expect("the domain");
-        let mut way = Way::default();
+        let mut way = MatchPath::default();
         let mut find = |asked: &Asked| {
             black_box(set.find_in(domain, &asked.entries(), &mut way)).map_or(0, |no| no.index())
         };

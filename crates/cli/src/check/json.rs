@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sluicegate::explain::rule::contents;
 use sluicegate::explain::rule::json::rule;
 use sluicegate_config::problem::Problem;
-use sluicegate_rules::domain::{Domain, Listed};
+use sluicegate_rules::domain::{Domain, ListEntry};
 use sluicegate_rules::forward_auth::ForwardAuth;
 use sluicegate_rules::mapping::Part;
 use sluicegate_rules::set::RuleSet;
@@ -73,6 +73,6 @@ fn forward_auth(auth: &ForwardAuth) -> Value {
     })
 }
 
-fn listed(list: &[Listed]) -> Vec<String> {
+fn listed(list: &[ListEntry]) -> Vec<String> {
     list.iter().map(ToString::to_string).collect()
 }

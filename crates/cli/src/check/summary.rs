@@ -4,7 +4,7 @@ use sluicegate::explain::rule::words::{
     counted, counters, grouped, limits, memory, plainly, settings,
 };
 use sluicegate::explain::rule::{Placed, contents};
-use sluicegate_rules::domain::{Domain, Listed};
+use sluicegate_rules::domain::{Domain, ListEntry};
 use sluicegate_rules::forward_auth::ForwardAuth;
 use sluicegate_rules::mapping::Part;
 use sluicegate_rules::rule::Limits;
@@ -138,7 +138,7 @@ fn joined(remarks: Vec<String>) -> Vec<String> {
     lines
 }
 
-fn listed(list: &[Listed]) -> Vec<String> {
+fn listed(list: &[ListEntry]) -> Vec<String> {
     list.iter().map(|one| plainly(&one.to_string())).collect()
 }
 

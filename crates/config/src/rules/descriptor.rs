@@ -1,6 +1,6 @@
 //! A descriptor, and those below it.
 
-use sluicegate_rules::domain::{Counter, Node, Pattern};
+use sluicegate_rules::domain::{Counter, DescriptorConfig, Pattern};
 
 use super::keys::{Form, Key, Level};
 use super::reader::{Found, Reader};
@@ -15,7 +15,7 @@ impl Reader<'_> {
         &mut self,
         list: &Value<'_, '_>,
         depth: usize,
-    ) -> (Vec<Node>, Vec<Place>) {
+    ) -> (Vec<DescriptorConfig>, Vec<Place>) {
         let Content::Sequence(items) = &list.node.content else {
             if !list.node.is_null() {
                 let must = "`descriptors` must be a list";
@@ -50,7 +50,7 @@ impl Reader<'_> {
         spot: &Value<'_, '_>,
         index: usize,
         depth: usize,
-    ) -> Option<(Node, Place)> {
+    ) -> Option<(DescriptorConfig, Place)> {
         let found = self.known(spot, Level::Descriptor);
         let key = self.key_of(spot, &found);
         let value = self.pattern(spot, &found, VALUE_CHARS_MAX);
@@ -69,7 +69,7 @@ impl Reader<'_> {
         let childless = found.get(Key::Descriptors).is_none_or(|pair| pair.value.is_null());
         self.without_effect(spot, &found, limited, childless);
         // What could not be read was told; the rest stands, so that what is wrong elsewhere is told too.
-        let node = Node {
+        let node = DescriptorConfig {
             key: key.ok()?.to_owned(),
             value: value.ok()?,
             counter: counter.unwrap_or_default(),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sluicegate_rules::domain::{Domain, Joint, Listed, Node};
+use sluicegate_rules::domain::{DescriptorConfig, Domain, Joint, ListEntry};
 
 use super::Options;
 use super::descriptor::Place;
@@ -89,7 +89,7 @@ impl Gathered {
     }
 
     pub(super) fn finish(mut self) -> Domain {
-        let listed = |entries: Vec<Entry>| -> Vec<Listed> {
+        let listed = |entries: Vec<Entry>| -> Vec<ListEntry> {
             entries.into_iter().map(|entry| entry.listed).collect()
         };
         self.domain.allow = listed(self.allow);
@@ -100,7 +100,7 @@ impl Gathered {
 
     /// Whether anything is limited.
     pub(super) fn has_rules(&self) -> bool {
-        fn any(nodes: &[Node]) -> bool {
+        fn any(nodes: &[DescriptorConfig]) -> bool {
             nodes.iter().any(|node| node.rule.is_some() || any(&node.descriptors))
         }
         any(&self.domain.descriptors)

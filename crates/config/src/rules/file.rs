@@ -1,6 +1,6 @@
 //! One file: its domain, its form, and what stands in it.
 
-use sluicegate_rules::domain::{Listed, Node as Descriptor};
+use sluicegate_rules::domain::{DescriptorConfig, ListEntry};
 
 use super::descriptor::Place;
 use super::forward_auth::Written;
@@ -22,7 +22,7 @@ pub(super) struct FileRead {
     pub(super) allow: Vec<Entry>,
     pub(super) deny: Vec<Entry>,
     pub(super) forward_auth: Option<Written>,
-    pub(super) descriptors: Vec<Descriptor>,
+    pub(super) descriptors: Vec<DescriptorConfig>,
     pub(super) places: Vec<Place>,
 }
 
@@ -148,7 +148,7 @@ fn form_of(node: &Node) -> Form {
 
 /// An entry of a list, and where it was written.
 pub(super) struct Entry {
-    pub(super) listed: Listed,
+    pub(super) listed: ListEntry,
     pub(super) source: usize,
     pub(super) at: Position,
     /// Such as `deny[3]`.
@@ -178,7 +178,7 @@ impl Reader<'_> {
             let value = self.pattern(&item, &found, VALUE_CHARS_MAX);
             if let (Ok(key), Ok(value)) = (key, value) {
                 entries.push(Entry {
-                    listed: Listed { key: key.to_owned(), value },
+                    listed: ListEntry { key: key.to_owned(), value },
                     source: self.source,
                     at: item.at(),
                     path: item.path.to_string(),

@@ -80,7 +80,7 @@ impl Reader<'_> {
         rule: &RuleConfig,
         judged: &[Judged<'_>],
     ) {
-        let Consistency::Eventual { sync_interval } = rule.kept_consistency() else { return };
+        let Consistency::Eventual { sync_interval } = rule.effective_consistency() else { return };
         let window = |one: &Judged<'_>| match one.limit {
             Limit::FixedWindow(window) => Some(window.rate().period()),
             Limit::SlidingWindow(window) => Some(window.rate().period()),
@@ -101,7 +101,7 @@ impl Reader<'_> {
 
     /// Warns of nodes that would decide by themselves, if it were not for another setting.
     fn kept<'t>(&mut self, spot: &Value<'t, '_>, found: &Found<'t>, rule: &RuleConfig) {
-        if rule.kept_consistency() == rule.consistency {
+        if rule.effective_consistency() == rule.consistency {
             return;
         }
         let Some(pair) = found.get(Key::Consistency) else { return };

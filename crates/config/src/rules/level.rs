@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet, hash_map};
 use std::fmt::{self, Display};
 
-use sluicegate_rules::domain::{Joint, Node, Pattern};
+use sluicegate_rules::domain::{DescriptorConfig, Joint, Pattern};
 use sluicegate_rules::network::Network;
 
 use super::descriptor::Place;
@@ -55,7 +55,7 @@ struct Check<'a, 'r> {
 /// The way to a level.
 enum Way<'w> {
     Domain(&'w str),
-    Below(&'w Self, &'w Node, &'w Place),
+    Below(&'w Self, &'w DescriptorConfig, &'w Place),
 }
 
 /// What makes a descriptor the only one of its level.
@@ -70,7 +70,7 @@ enum Identity<'a> {
 }
 
 impl<'a> Check<'a, '_> {
-    fn level(&mut self, nodes: &'a [Node], places: &'a [Place], way: &Way<'_>) {
+    fn level(&mut self, nodes: &'a [DescriptorConfig], places: &'a [Place], way: &Way<'_>) {
         self.duplicates(nodes, places, way);
         self.covered(nodes, places, way);
         for (node, place) in nodes.iter().zip(places) {
@@ -83,8 +83,9 @@ impl<'a> Check<'a, '_> {
         }
     }
 
-    fn duplicates(&mut self, nodes: &'a [Node], places: &'a [Place], way: &Way<'_>) {
-        let alone = nodes.len() < 2 && !matches!(nodes, [Node { value: Pattern::Networks(_), .. }]);
+    fn duplicates(&mut self, nodes: &'a [DescriptorConfig], places: &'a [Place], way: &Way<'_>) {
+        let alone = nodes.len() < 2
+            && !matches!(nodes, [DescriptorConfig { value: Pattern::Networks(_), .. }]);
         if alone {
             return;
         }
@@ -105,7 +106,7 @@ impl<'a> Check<'a, '_> {
 
     fn duplicate(
         &mut self,
-        node: &Node,
+        node: &DescriptorConfig,
         place: &Place,
         first: &Place,
         identity: &Identity<'_>,
@@ -165,7 +166,7 @@ impl<'a> Check<'a, '_> {
     }
 
     /// In a domain of our own form a key is compared as it is, also in its files of Envoy's form.
-    fn no_star(&mut self, node: &Node, place: &Place, way: &Way<'_>) {
+    fn no_star(&mut self, node: &DescriptorConfig, place: &Place, way: &Way<'_>) {
         if self.joint == Joint::Joined || !node.key.contains('*') {
             return;
         }
@@ -182,7 +183,7 @@ impl<'a> Check<'a, '_> {
 
     // === names ===
 
-    fn name(&mut self, node: &'a Node, place: &'a Place, way: &Way<'_>) {
+    fn name(&mut self, node: &'a DescriptorConfig, place: &'a Place, way: &Way<'_>) {
         let Some(rule) = &node.rule else { return };
         if let Some(name) = rule.name.as_deref() {
             self.names.insert(name);
@@ -250,7 +251,7 @@ impl<'a> Check<'a, '_> {
 impl<'a> Check<'a, '_> {
     /// Warns of patterns of which an earlier one takes everything. An earlier one that does so begins as this one does,
     /// up to its first `*`; so only those are compared.
-    fn covered(&mut self, nodes: &'a [Node], places: &'a [Place], way: &Way<'_>) {
+    fn covered(&mut self, nodes: &'a [DescriptorConfig], places: &'a [Place], way: &Way<'_>) {
         if nodes.len() < 2 {
             return;
         }
@@ -279,7 +280,7 @@ impl<'a> Check<'a, '_> {
     }
 
     /// The pattern of a node with a `*`, as one text.
-    fn glob(&self, node: &Node) -> Option<String> {
+    fn glob(&self, node: &DescriptorConfig) -> Option<String> {
         match &node.value {
             Pattern::Text(value) if value.contains('*') => Some(self.text(&node.key, value)),
             Pattern::Text(value) if self.joint == Joint::Joined && node.key.contains('*') => {
@@ -353,7 +354,7 @@ fn beginning(text: &str) -> &str {
     text.split('*').next().unwrap_or_default()
 }
 
-fn is_default(node: &Node) -> bool {
+fn is_default(node: &DescriptorConfig) -> bool {
     matches!(node.value, Pattern::Any) && !node.key.contains('*')
 }
 
@@ -392,7 +393,7 @@ impl Way<'_> {
     }
 
     /// What envoyproxy/ratelimit calls a descriptor at the end of the way.
-    fn composite(&self, node: &Node) -> String {
+    fn composite(&self, node: &DescriptorConfig) -> String {
         format!("{self}.{}", super::composite(&node.key, &node.value))
     }
 }

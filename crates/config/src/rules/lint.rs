@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use sluicegate_rules::domain::Node;
+use sluicegate_rules::domain::DescriptorConfig;
 use sluicegate_rules::mapping::Part;
 
 use super::descriptor::Place;
@@ -70,7 +70,7 @@ impl<'a, 'r> Lists<'a, 'r> {
     }
 
     /// Rules for whom a list has decided.
-    fn nodes(&mut self, nodes: &'a [Node], places: &'a [Place], above: &str) {
+    fn nodes(&mut self, nodes: &'a [DescriptorConfig], places: &'a [Place], above: &str) {
         for (node, place) in nodes.iter().zip(places) {
             let path = || format!("{above}descriptors[{}]", place.index);
             let (denied, allowed) = (
@@ -131,7 +131,7 @@ fn by_key(entries: &[Entry]) -> HashMap<&str, Vec<&Entry>> {
 /// The entry that takes all that a node matches.
 fn listed<'a>(
     lists: &HashMap<&str, Vec<&'a Entry>>,
-    node: &Node,
+    node: &DescriptorConfig,
     most: usize,
 ) -> Option<&'a Entry> {
     let mut entries = lists.get(&*node.key)?.iter().take(most);
@@ -171,13 +171,14 @@ fn unmatched_descriptors(gathered: &Gathered, reports: &mut [Report]) {
 /// What is wrong with a descriptor, if no rule is for it.
 fn unmatched_entry(
     entries: &[(Box<str>, Part)],
-    nodes: &[Node],
+    nodes: &[DescriptorConfig],
     work_left: &mut usize,
 ) -> Option<String> {
-    let mut level: Vec<&Node> = nodes.iter().collect();
+    let mut level: Vec<&DescriptorConfig> = nodes.iter().collect();
     for (place, (key, _)) in entries.iter().enumerate() {
         *work_left = work_left.checked_sub(level.len())?;
-        let found: Vec<&Node> = level.iter().copied().filter(|node| *node.key == **key).collect();
+        let found: Vec<&DescriptorConfig> =
+            level.iter().copied().filter(|node| *node.key == **key).collect();
         if found.is_empty() {
             let keys: BTreeSet<&str> = level.iter().map(|node| &*node.key).collect();
             return Some(no_such_key(key, place, &keys));
@@ -203,7 +204,7 @@ fn no_such_key(key: &str, place: usize, keys: &BTreeSet<&str>) -> String {
     format!("has no effect, no rule is for {got} here; {hint}{there}")
 }
 
-fn goes_on(key: &str, found: &[&Node]) -> String {
+fn goes_on(key: &str, found: &[&DescriptorConfig]) -> String {
     let next: BTreeSet<&str> =
         found.iter().flat_map(|node| &node.descriptors).map(|node| &*node.key).collect();
     let shown: Vec<&str> = next.into_iter().take(KEYS_SHOWN).collect();

@@ -24,7 +24,7 @@ pub(crate) mod scalar;
 
 use std::fmt::{self, Display};
 
-use sluicegate_rules::domain::{Domain, Node, Pattern};
+use sluicegate_rules::domain::{DescriptorConfig, Domain, Pattern};
 
 use self::domains::Gathered;
 use crate::problem::{self, Problem, Problems, Report};
@@ -173,7 +173,7 @@ pub fn load(sources: &[Source], options: &Options) -> Result<Loaded, Invalid> {
     }
 }
 
-fn put_into_quota_mode(nodes: &mut [Node]) {
+fn put_into_quota_mode(nodes: &mut [DescriptorConfig]) {
     for node in nodes {
         if let Some(rule) = &mut node.rule {
             rule.quota_mode = true;

@@ -4,7 +4,7 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
 use sluicegate_rules::metadata::Metadata;
 use sluicegate_rules::rule::{
-    Consistency, Limits, OnLimit, OnStoreFailure, Overflow, Rare, RuleConfig, SYNC_INTERVAL,
+    Consistency, Limits, OnLimit, OnStoreFailure, Overflow, RuleConfig, RuleExtras, SYNC_INTERVAL,
 };
 
 use super::descriptor::Names;
@@ -109,7 +109,7 @@ fn made(mut rule: RuleConfig, settings: Settings<'_>, names: &mut Names) -> Rule
     rule.name = id.map(|(id, _)| id.into());
     if !replaces.is_empty() || metadata.is_some() {
         let replaces = replaces.into_iter().map(|(name, _)| name.into()).collect();
-        rule.rare = Some(Box::new(Rare { replaces, metadata }));
+        rule.rare = Some(Box::new(RuleExtras { replaces, metadata }));
     }
     rule
 }

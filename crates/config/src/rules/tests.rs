@@ -10,7 +10,7 @@ mod removed;
 mod twice;
 
 use super::*;
-use sluicegate_rules::domain::Node;
+use sluicegate_rules::domain::DescriptorConfig;
 use sluicegate_rules::rule::RuleConfig;
 
 fn source(name: &str, text: &str) -> Source {
@@ -47,7 +47,7 @@ fn domain(text: &str) -> Domain {
 }
 
 /// The one descriptor of a domain, from its fields.
-fn node(fields: &str) -> Node {
+fn node(fields: &str) -> DescriptorConfig {
     domain(&one(fields)).descriptors.remove(0)
 }
 

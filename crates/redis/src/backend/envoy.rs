@@ -5,7 +5,7 @@
 use sluicegate_core::account::Account;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
-use sluicegate_rules::plan::{Plan, Under};
+use sluicegate_rules::plan::{Plan, Target};
 use sluicegate_rules::request::Override;
 use sluicegate_rules::rule::Limits;
 use sluicegate_rules::set::write_envoy_key;
@@ -22,10 +22,10 @@ impl SharedEngine {
     /// Whether a part is counted on envoyproxy/ratelimit's keys.
     pub(super) fn is_envoys(&self, rules: &Snapshot<'_>, part: &Part<'_>) -> bool {
         self.envoy.is_some()
-            && match part.under {
-                Under::Override(_) => true,
-                Under::Rule(no) => matches!(rules.rules().rule(no).limits, Limits::Envoy { .. }),
-                Under::Nothing | Under::Replaced(_) => false,
+            && match part.target {
+                Target::Override(_) => true,
+                Target::Rule(no) => matches!(rules.rules().rule(no).limits, Limits::Envoy { .. }),
+                Target::None | Target::Replaced(_) => false,
             }
     }
 
@@ -47,8 +47,8 @@ impl SharedEngine {
         let limit = Override { requests_per_unit: ask.requests_per_unit, unit: ask.unit };
         let state = |said: &Verdict| {
             let state = Snapshot::override_state(limit, said);
-            match part.under {
-                Under::Rule(no) => match rules.policies(no) {
+            match part.target {
+                Target::Rule(no) => match rules.policies(no) {
                     [policy, ..] => LimitState { policy: policy.clone(), ..state },
                     [] => state,
                 },
@@ -118,14 +118,14 @@ impl SharedEngine {
 }
 
 fn ask_of<'a>(rules: &Snapshot<'_>, part: &Part<'_>, text: &'a [u8]) -> Option<EnvoyCheck<'a>> {
-    let (requests_per_unit, unit, shadow) = match part.under {
-        Under::Override(limit) => (limit.requests_per_unit, limit.unit, false),
-        Under::Rule(no) => {
+    let (requests_per_unit, unit, shadow) = match part.target {
+        Target::Override(limit) => (limit.requests_per_unit, limit.unit, false),
+        Target::Rule(no) => {
             let rule = rules.rules().rule(no);
             let Limits::Envoy { requests_per_unit, unit } = rule.limits else { return None };
             (requests_per_unit, unit, rule.mode == sluicegate_core::mode::Mode::Shadow)
         }
-        Under::Nothing | Under::Replaced(_) => return None,
+        Target::None | Target::Replaced(_) => return None,
     };
     Some(EnvoyCheck { text, unit, requests_per_unit, shadow, cost: part.part.cost })
 }

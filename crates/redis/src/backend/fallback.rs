@@ -140,7 +140,7 @@ impl SharedEngine {
         let weight = rule_state(rules, no).weight.get_or_init(|| {
             let counted = Arc::downgrade(kept);
             let hits = move || Some(counted.upgrade()?.stats().total_hits);
-            self.store.watch_demand(&rules.rules().lasting_key(no), hits)
+            self.store.watch_demand(&rules.rules().stable_key(no), hits)
         });
         weight.get()
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::Op;
-use sluicegate_rules::plan::{List, Plan, Under};
+use sluicegate_rules::plan::{List, Plan, Target};
 use sluicegate_rules::request::Request;
 use sluicegate_rules::rule::{Consistency, OnStoreFailure};
 use sluicegate_rules::set::RuleNo;
@@ -237,7 +237,7 @@ impl SharedEngine {
                     StoreError { failure: (&CallError::from(not)).into(), descriptor: place }
                 })?,
             };
-            all.push(Inspected { under: step.under, limits });
+            all.push(Inspected { target: step.target, limits });
         }
         Ok(all)
     }
@@ -252,21 +252,21 @@ impl SharedEngine {
             return self.look_at_envoys(rules, plan, part).await.map_err(OperationError::Store);
         }
         if let Some(step) = self.step_at(Want::Peek, rules, plan, part.place)
-            && let (Consistency::Eventual { sync_interval }, Under::Rule(no)) =
-                (step.consistency, part.under)
+            && let (Consistency::Eventual { sync_interval }, Target::Rule(no)) =
+                (step.consistency, part.target)
         {
             let one = LocalStep { cost: 1, ..step };
             let said = self.eventual.look(&one, sync_interval).await;
             return Ok(rules.inspect_decided(no, said.map_err(OperationError::Store)?));
         }
         let one = ScriptPart { cost: 1, ..part.part.clone() };
-        match part.under {
-            Under::Rule(no) => Ok(rules.inspect_decided(no, self.store.look(&one).await?)),
-            Under::Override(limit) => {
+        match part.target {
+            Target::Rule(no) => Ok(rules.inspect_decided(no, self.store.look(&one).await?)),
+            Target::Override(limit) => {
                 let said = self.store.apply(&[one], Op::Peek { cost: 1 }).await?.answer.verdict;
                 Ok(vec![Snapshot::override_state(limit, &said)])
             }
-            Under::Nothing | Under::Replaced(_) => Ok(Vec::new()),
+            Target::None | Target::Replaced(_) => Ok(Vec::new()),
         }
     }
 

@@ -8,7 +8,7 @@ use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::LimitConfig;
-use sluicegate_rules::plan::{Plan, Under};
+use sluicegate_rules::plan::{Plan, Target};
 use sluicegate_rules::request::Override;
 use sluicegate_rules::rule::OnStoreFailure;
 
@@ -62,7 +62,7 @@ pub(super) struct Part<'a> {
     pub(super) weight: Weight,
     /// Whether its rule is in shadow mode.
     pub(super) is_shadow: bool,
-    pub(super) under: Under,
+    pub(super) target: Target,
 }
 
 impl SharedEngine {
@@ -116,7 +116,7 @@ impl SharedEngine {
                     policy,
                     weight,
                     is_shadow: false,
-                    under: step.under,
+                    target: step.target,
                 });
             }
             Manner::Alone(no) => (no, step.cost, Combine::Independent),
@@ -139,7 +139,7 @@ impl SharedEngine {
         let weight = weight.for_limit(part.capacity(), part.cost, self.store.nodes());
         let is_shadow = written.mode == Mode::Shadow;
         let policy = written.on_store_failure;
-        Some(Part { place, part, asked, policy, weight, is_shadow, under: step.under })
+        Some(Part { place, part, asked, policy, weight, is_shadow, target: step.target })
     }
 }
 

@@ -13,7 +13,7 @@
 
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::verdict::{Outcome, Verdict};
-use sluicegate_rules::plan::Under;
+use sluicegate_rules::plan::Target;
 use sluicegate_rules::rule::OnStoreFailure;
 
 use super::parts::Part;
@@ -25,7 +25,7 @@ use sluicegate::Status;
 /// A part of a request that was decided without the store.
 struct Decided {
     part: ScriptPart,
-    under: Under,
+    target: Target,
     holder: Option<Holder>,
     is_admitted: bool,
 }
@@ -80,7 +80,7 @@ impl SharedEngine {
         let Group { parts, holder, reply } = group;
         let decided = parts.into_iter().zip(admitted).map(|(part, is_admitted)| Decided {
             part: part.part,
-            under: part.under,
+            target: part.target,
             holder,
             is_admitted,
         });
@@ -102,8 +102,8 @@ impl Group<'_> {
     fn admitted(&self, statuses: &[Status], allowed: bool) -> Vec<bool> {
         let verdict = |part: &Part<'_>| &statuses[part.place].verdict;
         // All counters of a rule in shadow mode are charged, or none of them.
-        let rule_agrees = |under: Under| {
-            let its = self.parts.iter().filter(|part| part.under == under);
+        let rule_agrees = |target: Target| {
+            let its = self.parts.iter().filter(|part| part.target == target);
             its.into_iter().all(|part| agrees(verdict(part)))
         };
         let is_admitted = |part: &Part<'_>| {
@@ -111,7 +111,7 @@ impl Group<'_> {
                 && match part.part.combine {
                     _ if part.part.counts_first() => true,
                     Combine::Independent | Combine::Quota => agrees(verdict(part)),
-                    Combine::AllOrNothing => allowed && rule_agrees(part.under),
+                    Combine::AllOrNothing => allowed && rule_agrees(part.target),
                 }
         };
         self.parts.iter().map(is_admitted).collect()
@@ -126,15 +126,17 @@ fn agrees(verdict: &Verdict) -> bool {
 
 /// Journals what was admitted, unless the store has charged it.
 fn journal(store: &Store, decided: &[Decided], decision: Option<&ScriptAnswer>) {
-    let rule_agrees = |under: Under, verdicts: &[Verdict]| {
-        let its = decided.iter().zip(verdicts).filter(|(one, _)| one.under == under);
+    let rule_agrees = |target: Target, verdicts: &[Verdict]| {
+        let its = decided.iter().zip(verdicts).filter(|(one, _)| one.target == target);
         its.into_iter().all(|(_, verdict)| agrees(verdict))
     };
     for (place, one) in decided.iter().enumerate().filter(|(_, one)| one.is_admitted) {
         let is_charged = decision.is_some_and(|answered| match one.part.combine {
             _ if one.part.counts_first() => true,
             Combine::Independent | Combine::Quota => agrees(&answered.verdicts[place]),
-            Combine::AllOrNothing => answered.allowed && rule_agrees(one.under, &answered.verdicts),
+            Combine::AllOrNothing => {
+                answered.allowed && rule_agrees(one.target, &answered.verdicts)
+            }
         });
         if !is_charged {
             store.journal(&one.part, one.holder);

@@ -77,10 +77,10 @@ impl Store {
     /// Watches what this node is asked for under a rule, so that it has a share by demand while the store is away.
     pub(crate) fn watch_demand(
         &self,
-        lasting_key: &str,
+        stable_key: &str,
         hits: impl Fn() -> Option<u64> + Send + Sync + 'static,
     ) -> Arc<RuleWeight> {
-        self.inner.demands.watch(rule_id(lasting_key), hits)
+        self.inner.demands.watch(rule_id(stable_key), hits)
     }
 
     /// What a part that passes is charged here, where a hit weighs so much; rounding goes on with the next one.

@@ -8,7 +8,7 @@ use super::table::{Table, hash};
 use super::{
     DEPTH_MAX, Kind, Level, LevelNo, NEAR, NONE, Node, Placed, Root, RuleSet, RuleSetError,
 };
-use crate::domain::{Domain, Joint, Listed, Node as Written, Pattern};
+use crate::domain::{DescriptorConfig, Domain, Joint, ListEntry, Pattern};
 use crate::rule::Limits;
 
 pub(super) fn build(domains: Vec<Domain>) -> Result<RuleSet, RuleSetError> {
@@ -25,7 +25,7 @@ pub(super) fn build(domains: Vec<Domain>) -> Result<RuleSet, RuleSetError> {
         let level = builder.level(domain.descriptors, place)?;
         let nodes = first..number(builder.nodes.len())?;
         place.joint = Joint::Apart;
-        let mut list = |listed: Vec<Listed>| match listed.is_empty() {
+        let mut list = |listed: Vec<ListEntry>| match listed.is_empty() {
             true => Ok(None),
             false => builder.level(listed.into_iter().map(leaf).collect(), place).map(Some),
         };
@@ -36,8 +36,8 @@ pub(super) fn build(domains: Vec<Domain>) -> Result<RuleSet, RuleSetError> {
     builder.finish(roots)
 }
 
-fn leaf(listed: Listed) -> Written {
-    Written::new(listed.key, listed.value)
+fn leaf(listed: ListEntry) -> DescriptorConfig {
+    DescriptorConfig::new(listed.key, listed.value)
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +65,11 @@ struct Place {
 
 impl Builder {
     /// Adds a level with everything below it.
-    fn level(&mut self, written: Vec<Written>, place: Place) -> Result<LevelNo, RuleSetError> {
+    fn level(
+        &mut self,
+        written: Vec<DescriptorConfig>,
+        place: Place,
+    ) -> Result<LevelNo, RuleSetError> {
         let no = self.level_no(&written, place.joint)?;
         let mut level = Level::default();
         let mut expressions = HashSet::new();
@@ -111,8 +115,12 @@ impl Builder {
     }
 
     /// The number of a level with these nodes.
-    fn level_no(&mut self, written: &[Written], joint: Joint) -> Result<LevelNo, RuleSetError> {
-        let is_tried = |node: &Written| match (&node.value, joint) {
+    fn level_no(
+        &mut self,
+        written: &[DescriptorConfig],
+        joint: Joint,
+    ) -> Result<LevelNo, RuleSetError> {
+        let is_tried = |node: &DescriptorConfig| match (&node.value, joint) {
             (Pattern::Regex(_) | Pattern::Networks(_), _) => true,
             (Pattern::Text(_), _) if node.value.is_glob() => true,
             (Pattern::Any | Pattern::Text(_), Joint::Joined) => node.key.contains('*'),
@@ -130,7 +138,7 @@ impl Builder {
 
     fn node(
         &mut self,
-        written: &Written,
+        written: &DescriptorConfig,
         level: LevelNo,
         place: Place,
     ) -> Result<u32, RuleSetError> {
@@ -175,7 +183,13 @@ impl Builder {
     }
 
     /// A node that is found by its text; by trying as well, if there is a star in it.
-    fn by_text(&mut self, no: u32, written: &Written, place: Place, patterns: &mut Patterns) {
+    fn by_text(
+        &mut self,
+        no: u32,
+        written: &DescriptorConfig,
+        place: Place,
+        patterns: &mut Patterns,
+    ) {
         let node = &self.nodes[no as usize];
         let start = node.text_start as usize;
         let text = &self.texts[start..start + node.text_length as usize];

@@ -12,14 +12,14 @@ use crate::network::{Family, Network};
 /// called by its own text.
 ///
 /// ```
-/// use sluicegate_rules::domain::{Domain, Node};
+/// use sluicegate_rules::domain::{Domain, DescriptorConfig};
 /// use sluicegate_rules::plan::Plan;
 /// use sluicegate_rules::request::{Descriptor, Entry, Request};
 /// use sluicegate_rules::rule::{Limits, RuleConfig};
 /// use sluicegate_rules::set::{RuleSet, write_envoy_key};
 /// use sluicegate_rules::unit::Unit;
 ///
-/// let mut users = Node::any("user_id");
+/// let mut users = DescriptorConfig::any("user_id");
 /// users.rule = Some(RuleConfig::new(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute }));
 /// let rules = RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }])?;
 /// let (entries, mut plan, mut key) = ([Entry::new("user_id", "42")], Plan::default(), Vec::new());

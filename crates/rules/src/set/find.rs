@@ -4,19 +4,19 @@ use super::patterns::Joined;
 use super::table::hash;
 use super::{DomainNo, LevelNo, NEAR, NONE, Node, RuleNo, RuleSet};
 use crate::domain::Joint;
-use crate::plan::{List, Listed};
+use crate::plan::{List, ListMatch};
 use crate::request::{Descriptor, Entry};
 
 /// The way through the tree that a descriptor took; it can be used again, and then needs no more memory.
 #[derive(Debug, Clone, Default)]
-pub struct Way {
+pub struct MatchPath {
     pub(super) nodes: Vec<u32>,
     joined: Vec<u8>,
 }
 
 /// Why a node was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub enum MatchKind {
     /// Its value is that of the entry.
     Exact,
     /// It has the longest network that holds the address.
@@ -45,7 +45,7 @@ impl RuleSet {
         &self,
         domain: DomainNo,
         entries: &[Entry<'_>],
-        way: &mut Way,
+        way: &mut MatchPath,
     ) -> Option<RuleNo> {
         way.nodes.clear();
         let mut level = self.domains[domain.0 as usize].level;
@@ -68,8 +68,8 @@ impl RuleSet {
         &self,
         domain: DomainNo,
         descriptors: &[Descriptor<'_>],
-        way: &mut Way,
-    ) -> Option<Listed> {
+        way: &mut MatchPath,
+    ) -> Option<ListMatch> {
         let root = &self.domains[domain.0 as usize];
         let mut on = |list, level: Option<LevelNo>| {
             let level = level?;
@@ -78,7 +78,7 @@ impl RuleSet {
             });
             for (at, entry) in entries {
                 if self.step(level, entry, &mut way.joined).is_some() {
-                    return Some(Listed { list, at });
+                    return Some(ListMatch { list, at });
                 }
             }
             None
@@ -87,7 +87,7 @@ impl RuleSet {
     }
 
     /// Whether any rule replaces others.
-    pub(crate) const fn is_replacing(&self) -> bool {
+    pub(crate) const fn has_replacements(&self) -> bool {
         self.replacing
     }
 
@@ -98,26 +98,26 @@ impl RuleSet {
         level: LevelNo,
         entry: &Entry<'_>,
         joined: &mut Vec<u8>,
-    ) -> Option<(u32, How)> {
+    ) -> Option<(u32, MatchKind)> {
         joined.clear();
         joined.extend_from_slice(entry.key.as_bytes());
         joined.push(b'_');
         joined.extend_from_slice(entry.value.as_bytes());
         if let Some(node) = self.of_text(level, joined, entry.key.len()) {
-            return Some((node, How::Exact));
+            return Some((node, MatchKind::Exact));
         }
         if let Some(place) = level.tried() {
             let level = &self.levels[place];
             if let Some(node) = level.networks.longest(entry.key, entry.value) {
-                return Some((node, How::Network));
+                return Some((node, MatchKind::Network));
             }
             let joined = Joined { text: joined, key: entry.key, value: entry.value };
             if let Some(node) = level.patterns.first(joined) {
-                return Some((node, How::Pattern));
+                return Some((node, MatchKind::Pattern));
             }
         }
         let any = self.of_text(level, entry.key.as_bytes(), entry.key.len());
-        any.map(|node| (node, How::AnyValue))
+        any.map(|node| (node, MatchKind::AnyValue))
     }
 
     /// The node of a level that has this text, and if that matters, a key of this length.
@@ -147,7 +147,7 @@ impl RuleSet {
 
 // === impl Way ===
 
-impl Way {
+impl MatchPath {
     /// The node that an entry led to.
     pub(crate) fn node(&self, place: usize) -> Option<u32> {
         self.nodes.get(place).copied()

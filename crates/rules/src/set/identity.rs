@@ -1,7 +1,7 @@
 //! Whose counter it is, and what metrics call it.
 
 use super::networks::address;
-use super::{DomainNo, Kind, Node, RuleNo, RuleSet, Way};
+use super::{DomainNo, Kind, MatchPath, Node, RuleNo, RuleSet};
 use crate::domain::{Counter, Joint};
 use crate::request::Entry;
 
@@ -23,7 +23,7 @@ impl RuleSet {
         &self,
         domain: DomainNo,
         entries: &[Entry<'_>],
-        way: &Way,
+        way: &MatchPath,
         out: &mut Vec<u8>,
     ) {
         write_part(self.domains[domain.0 as usize].name.as_bytes(), out);
@@ -81,7 +81,13 @@ impl RuleSet {
     ///
     /// # Panics
     /// When the rule or the way is of another set.
-    pub fn write_stat_key(&self, no: RuleNo, entries: &[Entry<'_>], way: &Way, out: &mut String) {
+    pub fn write_stat_key(
+        &self,
+        no: RuleNo,
+        entries: &[Entry<'_>],
+        way: &MatchPath,
+        out: &mut String,
+    ) {
         let detailed = self.rule(no).detailed_metric;
         let shares = |node: &u32| self.nodes[*node as usize].counter == Counter::Shared;
         // As there: of an entry without a value the joint is left, but not beside a node whose values share a counter.

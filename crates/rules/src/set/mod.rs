@@ -32,7 +32,7 @@ use std::fmt::{self, Display};
 use std::ops::Range;
 
 pub use envoy_key::write_envoy_key;
-pub use find::{How, Way};
+pub use find::{MatchKind, MatchPath};
 pub(crate) use identity::write_plain;
 pub use readable::write_readable;
 pub use tree::Configured;
@@ -55,17 +55,17 @@ pub const DEPTH_MAX: usize = 32;
 /// All rules, as requests are matched by them.
 ///
 /// ```
-/// use sluicegate_rules::domain::{Domain, Node};
+/// use sluicegate_rules::domain::{DescriptorConfig, Domain};
 /// use sluicegate_rules::request::Entry;
 /// use sluicegate_rules::rule::{Limits, RuleConfig};
 /// use sluicegate_rules::set::RuleSet;
 /// use sluicegate_rules::unit::Unit;
 ///
-/// let limited = |node: Node, requests_per_unit| {
+/// let limited = |node: DescriptorConfig, requests_per_unit| {
 ///     let rule = RuleConfig::new(Limits::Envoy { requests_per_unit, unit: Unit::Minute });
-///     Node { rule: Some(rule), ..node }
+///     DescriptorConfig { rule: Some(rule), ..node }
 /// };
-/// let descriptors = vec![limited(Node::any("user_id"), 20), limited(Node::text("user_id", "42"), 500)];
+/// let descriptors = vec![limited(DescriptorConfig::any("user_id"), 20), limited(DescriptorConfig::text("user_id", "42"), 500)];
 /// let rules = RuleSet::new(vec![Domain { descriptors, ..Domain::new("shop") }])?;
 ///
 /// let rule_of = |user| rules.find("shop", &[Entry::new("user_id", user)]).map(|found| found.rule.limits.clone());
@@ -98,13 +98,13 @@ pub struct DomainNo(u32);
 
 /// The rule that somebody is under.
 #[derive(Debug)]
-pub struct Found<'a> {
+pub struct MatchedRule<'a> {
     /// The rule.
     pub rule: &'a RuleConfig,
     /// Its place in the set.
     pub no: RuleNo,
     /// The way to it.
-    pub way: Way,
+    pub way: MatchPath,
 }
 
 /// Why there is no such set.
@@ -230,10 +230,10 @@ impl RuleSet {
 
     /// The rule that a descriptor with these entries is under.
     #[must_use]
-    pub fn find(&self, domain: &str, entries: &[Entry<'_>]) -> Option<Found<'_>> {
-        let mut way = Way::default();
+    pub fn find(&self, domain: &str, entries: &[Entry<'_>]) -> Option<MatchedRule<'_>> {
+        let mut way = MatchPath::default();
         let no = self.find_in(self.domain(domain)?, entries, &mut way)?;
-        Some(Found { rule: self.rule(no), no, way })
+        Some(MatchedRule { rule: self.rule(no), no, way })
     }
 
     /// A rule.
@@ -284,7 +284,7 @@ impl RuleSet {
     pub fn id(&self, no: RuleNo) -> String {
         match &self.rule(no).name {
             Some(name) => format!("{}/{name}", self.domain_of(no)),
-            None => self.way_to(no),
+            None => self.path_of(no),
         }
     }
 
@@ -293,7 +293,7 @@ impl RuleSet {
     /// # Panics
     /// When the number is of another set.
     #[must_use]
-    pub fn way_to(&self, no: RuleNo) -> String {
+    pub fn path_of(&self, no: RuleNo) -> String {
         let mut way = self.domain_of(no).to_owned();
         for node in self.nodes_to(self.rules[no.0 as usize].node) {
             let (key, value) = self.written(node);
@@ -310,21 +310,21 @@ impl RuleSet {
     /// The entries that lead to a rule, each as one text, as metrics have them: `user_id`, `path_/login*`.
     ///
     /// ```
-    /// use sluicegate_rules::domain::{Domain, Node};
+    /// use sluicegate_rules::domain::{DescriptorConfig, Domain};
     /// use sluicegate_rules::rule::{Limits, RuleConfig};
     /// use sluicegate_rules::set::RuleSet;
     ///
-    /// let login = Node { rule: Some(RuleConfig::new(Limits::Unlimited)), ..Node::text("path", "/login*") };
-    /// let user = Node { descriptors: vec![login], ..Node::any("user_id") };
+    /// let login = DescriptorConfig { rule: Some(RuleConfig::new(Limits::Unlimited)), ..DescriptorConfig::text("path", "/login*") };
+    /// let user = DescriptorConfig { descriptors: vec![login], ..DescriptorConfig::any("user_id") };
     /// let rules = RuleSet::new(vec![Domain { descriptors: vec![user], ..Domain::new("shop") }])?;
     /// let no = rules.rules().next().unwrap();
-    /// assert!(rules.texts_to(no).eq(["user_id", "path_/login*"]));
+    /// assert!(rules.metric_path(no).eq(["user_id", "path_/login*"]));
     /// # Ok::<(), sluicegate_rules::set::RuleSetError>(())
     /// ```
     ///
     /// # Panics
     /// When the number is of another set.
-    pub fn texts_to(&self, no: RuleNo) -> impl Iterator<Item = &str> {
+    pub fn metric_path(&self, no: RuleNo) -> impl Iterator<Item = &str> {
         self.nodes_to(self.rules[no.0 as usize].node).map(|node| self.text(node))
     }
 
@@ -334,7 +334,7 @@ impl RuleSet {
     /// # Panics
     /// When the number is of another set.
     #[must_use]
-    pub fn lasting_key(&self, no: RuleNo) -> String {
+    pub fn stable_key(&self, no: RuleNo) -> String {
         let mut key = String::new();
         let mut add = |mark: char, text: &str| {
             key.push(mark);

@@ -9,14 +9,14 @@ use crate::network::Network;
 /// What could be taken for a joint, for a brace or for an end of the text is written as `%` and two digits, so that two identities are never one text.
 ///
 /// ```
-/// use sluicegate_rules::domain::{Domain, Node};
+/// use sluicegate_rules::domain::{Domain, DescriptorConfig};
 /// use sluicegate_rules::plan::Plan;
 /// use sluicegate_rules::request::{Descriptor, Entry, Request};
 /// use sluicegate_rules::rule::{Limits, RuleConfig};
 /// use sluicegate_rules::set::{RuleSet, write_readable};
 /// use sluicegate_rules::unit::Unit;
 ///
-/// let mut users = Node::any("user_id");
+/// let mut users = DescriptorConfig::any("user_id");
 /// users.rule = Some(RuleConfig::new(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute }));
 /// let rules = RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }])?;
 /// let entries = [Entry::new("user_id", "a|b")];

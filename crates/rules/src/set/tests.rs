@@ -11,27 +11,27 @@ mod trees;
 
 // The naive matcher is compiled into the fuzzer too, where this crate has another name.
 use crate as rules;
-use crate::domain::{Domain, Joint, Node, Pattern};
+use crate::domain::{DescriptorConfig, Domain, Joint, Pattern};
 use crate::request::Entry;
 use crate::rule::{Limits, RuleConfig};
 use crate::set::{RuleSet, RuleSetError};
 use crate::unit::Unit;
 
-fn any(key: &str) -> Node {
-    Node::any(key)
+fn any(key: &str) -> DescriptorConfig {
+    DescriptorConfig::any(key)
 }
 
-fn text(key: &str, value: &str) -> Node {
-    Node::text(key, value)
+fn text(key: &str, value: &str) -> DescriptorConfig {
+    DescriptorConfig::text(key, value)
 }
 
-fn regex(key: &str, expression: &str) -> Node {
-    Node::new(key, Pattern::Regex(regex::Regex::new(expression).unwrap()))
+fn regex(key: &str, expression: &str) -> DescriptorConfig {
+    DescriptorConfig::new(key, Pattern::Regex(regex::Regex::new(expression).unwrap()))
 }
 
-fn networks(key: &str, networks: &str) -> Node {
+fn networks(key: &str, networks: &str) -> DescriptorConfig {
     let all = networks.split(' ').map(|network| network.parse().unwrap());
-    Node::new(key, Pattern::Networks(all.collect()))
+    DescriptorConfig::new(key, Pattern::Networks(all.collect()))
 }
 
 /// A rule that is known by its number.
@@ -40,24 +40,24 @@ fn rule(number: u32) -> RuleConfig {
 }
 
 /// The node with a rule that is known by its number.
-fn limited(number: u32, node: Node) -> Node {
-    Node { rule: Some(rule(number)), ..node }
+fn limited(number: u32, node: DescriptorConfig) -> DescriptorConfig {
+    DescriptorConfig { rule: Some(rule(number)), ..node }
 }
 
 /// The node with these below it.
-fn above(node: Node, descriptors: Vec<Node>) -> Node {
-    Node { descriptors, ..node }
+fn above(node: DescriptorConfig, descriptors: Vec<DescriptorConfig>) -> DescriptorConfig {
+    DescriptorConfig { descriptors, ..node }
 }
 
-fn domain(joint: Joint, descriptors: Vec<Node>) -> Domain {
+fn domain(joint: Joint, descriptors: Vec<DescriptorConfig>) -> Domain {
     Domain { joint, descriptors, ..Domain::new("d") }
 }
 
-fn compiled(joint: Joint, descriptors: Vec<Node>) -> RuleSet {
+fn compiled(joint: Joint, descriptors: Vec<DescriptorConfig>) -> RuleSet {
     RuleSet::new(vec![domain(joint, descriptors)]).unwrap()
 }
 
-fn refused(joint: Joint, descriptors: Vec<Node>) -> String {
+fn refused(joint: Joint, descriptors: Vec<DescriptorConfig>) -> String {
     let error: RuleSetError = RuleSet::new(vec![domain(joint, descriptors)]).unwrap_err();
     error.to_string()
 }
@@ -111,7 +111,7 @@ fn a_domain_is_found_among_many() {
         let found = set.find(&name(no), &entries("a=1")).unwrap();
         assert_eq!(found.rule.limits, rule(no + 1).limits);
         assert_eq!(set.domain_of(found.no), name(no));
-        assert_eq!(set.way_to(found.no), format!("domain{no}/a"));
+        assert_eq!(set.path_of(found.no), format!("domain{no}/a"));
     }
     assert!(set.find("domain500", &entries("a=1")).is_none());
 }
@@ -136,15 +136,16 @@ fn names_tell_rules_apart() {
 
 #[test]
 fn what_a_rule_is_known_by_is_its_own() {
-    let expression = || Node::new("a", Pattern::Regex(regex::Regex::new("^x").unwrap()));
+    let expression =
+        || DescriptorConfig::new("a", Pattern::Regex(regex::Regex::new("^x").unwrap()));
     let told = refused(Joint::Apart, vec![expression(), expression()]);
     assert_eq!(told, "duplicate descriptor `a=^x`");
-    let other = Node { key: "b".to_owned(), ..expression() };
+    let other = DescriptorConfig { key: "b".to_owned(), ..expression() };
     assert!(RuleSet::new(vec![domain(Joint::Apart, vec![expression(), other])]).is_ok());
 
     let named = |key: &str, limits: Limits| {
         let rule = RuleConfig { name: Some("first".into()), ..RuleConfig::new(limits) };
-        Node { rule: Some(rule), ..any(key) }
+        DescriptorConfig { rule: Some(rule), ..any(key) }
     };
     let native = |key| named(key, Limits::Native(Box::default()));
     let told = refused(Joint::Apart, vec![native("a"), native("b")]);

@@ -4,16 +4,16 @@
 
 use std::fmt::{self, Debug, Display};
 
-use super::{DomainNo, Kind, NONE, Node, RuleNo, RuleSet, Way};
+use super::{DomainNo, Kind, MatchPath, NONE, Node, RuleNo, RuleSet};
 use crate::domain::Counter;
 
 /// A descriptor of the tree, as it was configured. As text it is the key and the values: `path=/login*`.
 ///
 /// ```
-/// use sluicegate_rules::domain::{Domain, Node};
+/// use sluicegate_rules::domain::{DescriptorConfig, Domain};
 /// use sluicegate_rules::set::RuleSet;
 ///
-/// let users = Node { descriptors: vec![Node::text("path", "/login*")], ..Node::any("user_id") };
+/// let users = DescriptorConfig { descriptors: vec![DescriptorConfig::text("path", "/login*")], ..DescriptorConfig::any("user_id") };
 /// let rules = RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }])?;
 /// let top: Vec<_> = rules.domain("shop").into_iter().flat_map(|shop| rules.top(shop)).collect();
 /// assert_eq!(top[0].to_string(), "user_id");
@@ -56,7 +56,7 @@ impl RuleSet {
     }
 
     /// The descriptors that a way leads through.
-    pub fn followed(&self, way: &Way) -> impl Iterator<Item = Configured<'_>> {
+    pub fn followed(&self, way: &MatchPath) -> impl Iterator<Item = Configured<'_>> {
         way.nodes.iter().map(|no| Configured { set: self, no: *no })
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn withheld(domains: &[WithheldDomain]) -> String {
 fn line(rules: &RuleSet, no: RuleNo) -> String {
     let mut line = String::new();
     put_plainly(rules.domain_of(no), &mut line);
-    for text in rules.texts_to(no) {
+    for text in rules.metric_path(no) {
         line.push('.');
         put_plainly(text, &mut line);
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use sluicegate::rules::plan::Under;
+use sluicegate::rules::plan::Target;
 use sluicegate::rules::request::Request;
 use sluicegate::rules::rule::Limits;
 use sluicegate::{Checked, Engine, HoldError, Snapshot, Span, Timestamp, Waited};
@@ -300,10 +300,10 @@ impl Default for Holds {
 /// Whether anything can be held of what a request is under. Where nothing can there is nothing to settle, and that is no mistake, however often somebody tries.
 fn may_hold(rules: &Snapshot<'_>, checked: &Checked) -> bool {
     let may = |under| match under {
-        Under::Rule(no) => matches!(rules.rules().rule(no).limits, Limits::Native(_)),
-        Under::Nothing | Under::Replaced(_) | Under::Override(_) => false,
+        Target::Rule(no) => matches!(rules.rules().rule(no).limits, Limits::Native(_)),
+        Target::None | Target::Replaced(_) | Target::Override(_) => false,
     };
-    checked.listed().is_none() && checked.statuses.iter().any(|status| may(status.under))
+    checked.listed().is_none() && checked.statuses.iter().any(|status| may(status.target))
 }
 
 /// One of those who wait.

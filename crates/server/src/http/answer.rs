@@ -9,7 +9,7 @@
 //! A status has what there is to tell of it: without a limit neither `limit` nor numbers, `retry_after_ms` only if it is denied, `level` and `over` only where the store was
 //! not asked.
 
-use sluicegate::rules::plan::{List, Under};
+use sluicegate::rules::plan::{List, Target};
 use sluicegate::rules::set::RuleNo;
 use sluicegate::{
     Checked, Inspected, LimitState, Outcome, Policy, Promise, Snapshot, Span, Status, Verdict,
@@ -50,8 +50,8 @@ fn write_status(status: &Status, list: Option<List>, rules: &Snapshot<'_>, out: 
         Some(List::Deny) => put(out, r#","listed":"deny""#),
         None => {}
     }
-    write_under(status.under, rules, out);
-    let policies = policies(status.under, rules);
+    write_under(status.target, rules, out);
+    let policies = policies(status.target, rules);
     if let Some(policy) = verdict.decided_by.and_then(|place| policies.get(place)) {
         text(out, r#","limit":"#, &policy.name);
         write_quota(policy, out);
@@ -75,14 +75,14 @@ fn write_promise(promise: Promise, out: &mut Vec<u8>) {
 }
 
 /// The rule, by name.
-fn write_under(under: Under, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
-    match under {
-        Under::Rule(no) => write_id(no, rules, out),
-        Under::Replaced(no) => {
+fn write_under(target: Target, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
+    match target {
+        Target::Rule(no) => write_id(no, rules, out),
+        Target::Replaced(no) => {
             write_id(no, rules, out);
             put(out, r#","replaced":true"#);
         }
-        Under::Nothing | Under::Override(_) => {}
+        Target::None | Target::Override(_) => {}
     }
 }
 
@@ -145,7 +145,7 @@ pub(super) fn write_inspected(all: &[Inspected], rules: &Snapshot<'_>, out: &mut
             write_limit_state(state, out);
         }
         out.push(b']');
-        write_under(inspected.under, rules, out);
+        write_under(inspected.target, rules, out);
         out.push(b'}');
     }
     out.push(b']');

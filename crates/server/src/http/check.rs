@@ -9,7 +9,7 @@ use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use sluicegate::http::Told;
-use sluicegate::rules::plan::DomainIs;
+use sluicegate::rules::plan::DomainStatus;
 use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Snapshot, Timestamp};
 
@@ -286,7 +286,7 @@ impl Answering {
     }
 
     pub(super) fn count_unknown(&self, checked: &Checked) {
-        if checked.domain() == DomainIs::Unknown {
+        if checked.domain() == DomainStatus::Unknown {
             self.service.telemetry().happened(Happening::UnknownDomain);
         }
     }
@@ -302,7 +302,7 @@ impl Answering {
         out: &mut Vec<u8>,
     ) {
         if denied && let Some(status) = spokesman(false, &checked.statuses) {
-            let policies = policies(status.under, rules);
+            let policies = policies(status.target, rules);
             let told = Told { verdict: &status.verdict, policies: &policies, now };
             let written = match self.options.body {
                 Body::Envelope => told.write_error(out),
@@ -327,7 +327,7 @@ impl Answering {
         let style = &self.options.style;
         if denied {
             if let Some(status) = spokesman(false, &checked.statuses) {
-                let policies = policies(status.under, rules);
+                let policies = policies(status.target, rules);
                 let told = Told { verdict: &status.verdict, policies: &policies, now };
                 told.write_headers(style, headers);
             }

@@ -59,7 +59,7 @@ pub(super) async fn rate_limit(
             if std::ptr::eq(before.rules(), after.rules())
                 && let Some(status) = spokesman(false, &scratch.checked().statuses)
             {
-                let policies = policies(status.under, &after);
+                let policies = policies(status.target, &after);
                 let now = app.service.engine().now();
                 let told = Told { verdict: &status.verdict, policies: &policies, now };
                 told.write_headers(&app.options.style, &mut headers);

@@ -5,15 +5,15 @@ use std::cmp::Reverse;
 
 use http::HeaderMap;
 use sluicegate::http::{Style, Told};
-use sluicegate::rules::plan::Under;
+use sluicegate::rules::plan::Target;
 use sluicegate::{Outcome, Policy, Snapshot, Span, Status, Timestamp, Verdict};
 
 /// What is told of the limits that a descriptor is under, each at its place.
-pub(crate) fn policies<'a>(under: Under, rules: &'a Snapshot<'_>) -> Cow<'a, [Policy]> {
-    match under {
-        Under::Rule(no) => Cow::Borrowed(rules.policies(no)),
-        Under::Override(limit) => Cow::Owned(vec![Snapshot::override_policy(limit)]),
-        Under::Nothing | Under::Replaced(_) => Cow::Borrowed(&[]),
+pub(crate) fn policies<'a>(target: Target, rules: &'a Snapshot<'_>) -> Cow<'a, [Policy]> {
+    match target {
+        Target::Rule(no) => Cow::Borrowed(rules.policies(no)),
+        Target::Override(limit) => Cow::Owned(vec![Snapshot::override_policy(limit)]),
+        Target::None | Target::Replaced(_) => Cow::Borrowed(&[]),
     }
 }
 
@@ -47,6 +47,6 @@ pub(super) fn write_numbers(
         true => status.verdict,
         false => Verdict { outcome: Outcome::Allow { wait: Span::ZERO }, ..status.verdict },
     };
-    let policies = policies(status.under, rules);
+    let policies = policies(status.target, rules);
     Told { verdict: &verdict, policies: &policies, now }.write_headers(style, headers);
 }

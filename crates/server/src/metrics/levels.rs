@@ -175,7 +175,7 @@ fn put_outage_bounds(page: &mut Page, shared: &SharedEngine) {
 fn rows(shared: &SharedEngine) -> Vec<Row> {
     let rules = shared.engine().snapshot();
     let set = rules.rules();
-    let kept = |no| (no, set.rule(no).kept_consistency());
+    let kept = |no| (no, set.rule(no).effective_consistency());
     let others = set.rules().map(kept).filter(|(_, level)| *level != Consistency::Strict);
     let mut rows: Vec<Row> = others
         .take(LISTED_MAX)

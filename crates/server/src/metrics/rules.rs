@@ -100,7 +100,7 @@ fn added_up(mut rows: Vec<Row>) -> Vec<Row> {
 
 fn labels(set: &RuleSet, no: RuleNo) -> Labels {
     let mut name = String::new();
-    for text in set.texts_to(no) {
+    for text in set.metric_path(no) {
         if !name.is_empty() {
             name.push('.');
         }

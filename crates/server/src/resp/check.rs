@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 use sluicegate::http::Told;
-use sluicegate::rules::plan::DomainIs;
+use sluicegate::rules::plan::DomainStatus;
 use sluicegate::{Checked, Outcome, Snapshot, Timestamp};
 
 use super::answer::{Answer, Sixth};
@@ -105,7 +105,7 @@ async fn asked(
             counters.refund(&rules, &request, now, checked).await?;
         }
     }
-    if checked.domain() == DomainIs::Unknown {
+    if checked.domain() == DomainStatus::Unknown {
         service.telemetry().happened(Happening::UnknownDomain);
     }
     let allowed = match want {
@@ -147,7 +147,7 @@ pub(super) fn numbers(
         Outcome::Deny { retry_after } if !allowed => seconds(retry_after).max(1),
         _ => UNTOLD,
     };
-    let policies = policies(status.under, rules);
+    let policies = policies(status.target, rules);
     let told = Told { verdict: &status.verdict, policies: &policies, now };
     match told.figures() {
         None => [limited, UNTOLD, UNTOLD, retry_after, 0],

@@ -1,7 +1,7 @@
 //! What is held for later: settling a reservation, and waiting for a turn.
 
 use http::HeaderMap;
-use sluicegate::rules::plan::DomainIs;
+use sluicegate::rules::plan::DomainStatus;
 use sluicegate::{Checked, HoldError, Refusal as CoreRefusal, Timestamp};
 use sluicegate_redis::StoreError;
 
@@ -86,7 +86,7 @@ async fn waited(args: Args<'_>, service: &Service, begun: Timestamp) -> Result<A
     };
     let (rules, now) = (engine.snapshot(), engine.now());
     let checked = &waited.checked;
-    if checked.domain() == DomainIs::Unknown {
+    if checked.domain() == DomainStatus::Unknown {
         service.telemetry().happened(Happening::UnknownDomain);
     }
     let allowed = service.code_of(&rules, checked) == Code::Ok;

@@ -3,7 +3,7 @@
 //! A limit denies by itself; quotas deny only when all of them are used up. Who is on a list of those who may not pass was denied by no rule, and waiting does
 //! not help.
 
-use sluicegate::rules::plan::Under;
+use sluicegate::rules::plan::Target;
 use sluicegate::rules::set::RuleNo;
 use sluicegate::{Checked, Outcome, Span, Status};
 
@@ -34,8 +34,8 @@ pub(super) fn denied_by(checked: &Checked, is_quota: impl Fn(&Status) -> bool) -
 
 /// The rule that a descriptor is under.
 pub(super) const fn rule_of(status: &Status) -> Option<RuleNo> {
-    match status.under {
-        Under::Rule(no) => Some(no),
-        Under::Nothing | Under::Replaced(_) | Under::Override(_) => None,
+    match status.target {
+        Target::Rule(no) => Some(no),
+        Target::None | Target::Replaced(_) | Target::Override(_) => None,
     }
 }

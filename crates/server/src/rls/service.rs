@@ -6,7 +6,7 @@ use std::future::pending;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use sluicegate::rules::plan::{DomainIs, Under};
+use sluicegate::rules::plan::{DomainStatus, Target};
 use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Engine, Snapshot, Status, Timestamp};
 use sluicegate_redis::SharedEngine;
@@ -305,7 +305,7 @@ impl Service {
             let refund = Box::pin(counters.refund(&rules, &request, now, given_back));
             refund.await.map_err(Failure::store)?;
         }
-        if scratch.checked.domain() == DomainIs::Unknown {
+        if scratch.checked.domain() == DomainStatus::Unknown {
             telemetry.happened(Happening::UnknownDomain);
         }
         let code = self.code_of(&rules, &scratch.checked);
@@ -424,10 +424,10 @@ impl Service {
     }
 
     fn is_quota(&self, rules: &Snapshot<'_>, status: &Status) -> bool {
-        match status.under {
+        match status.target {
             _ if self.inner.options.quota_mode => !is_unlimited(status, rules),
-            Under::Rule(no) => rules.rules().rule(no).quota_mode,
-            Under::Nothing | Under::Replaced(_) | Under::Override(_) => false,
+            Target::Rule(no) => rules.rules().rule(no).quota_mode,
+            Target::None | Target::Replaced(_) | Target::Override(_) => false,
         }
     }
 

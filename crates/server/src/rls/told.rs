@@ -1,7 +1,7 @@
 //! What the engine says of a descriptor, in the words of Envoy's protocol, which knows a number and a unit.
 
 use sluicegate::rules::limit::LimitConfig;
-use sluicegate::rules::plan::Under;
+use sluicegate::rules::plan::Target;
 use sluicegate::rules::rule::Limits;
 use sluicegate::rules::unit::Unit;
 use sluicegate::{Snapshot, Span, Status, Timestamp};
@@ -31,17 +31,17 @@ pub(super) fn told<'a>(
         let limit = CurrentLimit { requests_per_unit, unit: unit.number(), name };
         counted(limit, to_the_end(unit.span(), now))
     };
-    match status.under {
+    match status.target {
         // On a list, or under nothing at all.
         _ if status.verdict.remaining.is_none() && !is_unlimited(status, rules) => bare,
-        Under::Nothing => bare,
-        Under::Override(limit) => by_unit(limit.requests_per_unit, limit.unit, ""),
-        Under::Rule(no) | Under::Replaced(no) => {
+        Target::None => bare,
+        Target::Override(limit) => by_unit(limit.requests_per_unit, limit.unit, ""),
+        Target::Rule(no) | Target::Replaced(no) => {
             let rule = rules.rules().rule(no);
             let name = rule.name.as_deref().unwrap_or_default();
             match &rule.limits {
                 Limits::Unlimited => unlimited,
-                _ if matches!(status.under, Under::Replaced(_)) => bare,
+                _ if matches!(status.target, Target::Replaced(_)) => bare,
                 Limits::Envoy { requests_per_unit, unit } => {
                     by_unit(*requests_per_unit, *unit, name)
                 }
@@ -55,9 +55,11 @@ pub(super) fn told<'a>(
 }
 
 pub(super) fn is_unlimited(status: &Status, rules: &Snapshot<'_>) -> bool {
-    match status.under {
-        Under::Rule(no) | Under::Replaced(no) => rules.rules().rule(no).limits == Limits::Unlimited,
-        Under::Nothing | Under::Override(_) => false,
+    match status.target {
+        Target::Rule(no) | Target::Replaced(no) => {
+            rules.rules().rule(no).limits == Limits::Unlimited
+        }
+        Target::None | Target::Override(_) => false,
     }
 }
 

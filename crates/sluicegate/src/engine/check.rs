@@ -15,7 +15,7 @@ use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
-use sluicegate_rules::plan::{DomainIs, List, Listed, Plan, Step, Under};
+use sluicegate_rules::plan::{DomainStatus, List, ListMatch, Plan, Step, Target};
 use sluicegate_rules::request::{Override, Request};
 use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::set::RuleNo;
@@ -41,7 +41,7 @@ pub struct Checked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
     /// What it is under.
-    pub under: Under,
+    pub target: Target,
     /// What its limits say; of one that is under nothing, that it may go.
     pub verdict: Verdict,
     /// How far that can be relied on, where nodes share a limit.
@@ -135,7 +135,7 @@ impl Snapshot<'_> {
 
     /// Finds what a request is under; nothing is asked yet. The list that has its say on it, if there is one.
     #[inline]
-    pub fn begin(&self, request: &Request<'_>, checked: &mut Checked) -> Option<Listed> {
+    pub fn begin(&self, request: &Request<'_>, checked: &mut Checked) -> Option<ListMatch> {
         let Checked { allowed, statuses, plan, .. } = checked;
         self.live.rules.plan(request, plan);
         statuses.clear();
@@ -155,10 +155,10 @@ impl Snapshot<'_> {
     #[inline]
     #[must_use]
     pub fn manner(&self, want: Want, step: &Step) -> Manner {
-        match step.under {
-            Under::Nothing | Under::Replaced(_) => Manner::Free,
-            Under::Override(limit) => Manner::Override(limit),
-            Under::Rule(no) => match self.live.rules.rule(no) {
+        match step.target {
+            Target::None | Target::Replaced(_) => Manner::Free,
+            Target::Override(limit) => Manner::Override(limit),
+            Target::Rule(no) => match self.live.rules.rule(no) {
                 RuleConfig { limits: Limits::Unlimited, .. } => Manner::Free,
                 RuleConfig { limits: Limits::Envoy { .. }, .. } => Manner::Alone(no),
                 // Whether it denies says nothing about the request as long as another of its kind does not.
@@ -251,9 +251,9 @@ impl Snapshot<'_> {
     }
 
     fn is_quota(&self, status: &Status) -> bool {
-        match status.under {
-            Under::Rule(no) => self.live.rules.rule(no).quota_mode,
-            Under::Nothing | Under::Replaced(_) | Under::Override(_) => false,
+        match status.target {
+            Target::Rule(no) => self.live.rules.rule(no).quota_mode,
+            Target::None | Target::Replaced(_) | Target::Override(_) => false,
         }
     }
 
@@ -343,7 +343,7 @@ pub fn most_of(plan: &Plan, place: usize) -> u64 {
 }
 
 fn is_alike(plan: &Plan, one: &Step, other: &Step) -> bool {
-    one.under == other.under && plan.identity(one) == plan.identity(other)
+    one.target == other.target && plan.identity(one) == plan.identity(other)
 }
 
 fn ask_alone(want: Want, asked: &Asked<'_>, cost: u64, now: Timestamp) -> Verdict {
@@ -371,13 +371,13 @@ impl Want {
 impl Checked {
     /// Whether anything is known of the domain that was asked for.
     #[must_use]
-    pub const fn domain(&self) -> DomainIs {
+    pub const fn domain(&self) -> DomainStatus {
         self.plan.domain()
     }
 
     /// The entry that is on one of the domain's lists, if there is one.
     #[must_use]
-    pub const fn listed(&self) -> Option<Listed> {
+    pub const fn listed(&self) -> Option<ListMatch> {
         self.plan.listed()
     }
 
@@ -390,16 +390,16 @@ impl Checked {
     /// Whether a request that goes holds a slot.
     #[must_use]
     pub fn holds_slot(&self, rules: &Snapshot<'_>) -> bool {
-        let has_slots = |status: &Status| match status.under {
-            Under::Rule(no) => rules.policies(no).iter().any(crate::policy::Policy::has_slots),
-            Under::Nothing | Under::Replaced(_) | Under::Override(_) => false,
+        let has_slots = |status: &Status| match status.target {
+            Target::Rule(no) => rules.policies(no).iter().any(crate::policy::Policy::has_slots),
+            Target::None | Target::Replaced(_) | Target::Override(_) => false,
         };
         self.allowed && self.statuses.iter().any(has_slots)
     }
 
     /// A list says that it may never go.
     #[cold]
-    pub fn deny_listed(&mut self, listed: Listed) {
+    pub fn deny_listed(&mut self, listed: ListMatch) {
         self.allowed = false;
         if let Some(status) = self.statuses.get_mut(listed.at.0) {
             status.verdict.outcome = Outcome::Never { max_cost: 0 };
@@ -412,7 +412,7 @@ impl Checked {
 impl Status {
     const fn free(step: &Step) -> Self {
         Self {
-            under: step.under,
+            target: step.target,
             verdict: UNCOUNTED,
             promise: Promise { level: Level::Strict, over: 0 },
         }

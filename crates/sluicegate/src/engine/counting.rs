@@ -29,7 +29,7 @@ impl Snapshot<'_> {
     /// A rule that goes on when the rules are replaced goes on counting.
     ///
     /// ```
-    /// use sluicegate::rules::domain::{Domain, Node};
+    /// use sluicegate::rules::domain::{Domain, DescriptorConfig};
     /// use sluicegate::rules::request::{Descriptor, Entry, Request};
     /// use sluicegate::rules::rule::{Limits, RuleConfig};
     /// use sluicegate::rules::set::RuleSet;
@@ -37,7 +37,7 @@ impl Snapshot<'_> {
     /// use sluicegate::{Engine, Stats};
     ///
     /// let rule = RuleConfig::new(Limits::Envoy { requests_per_unit: 10, unit: Unit::Year });
-    /// let users = Node { rule: Some(rule), ..Node::any("user_id") };
+    /// let users = DescriptorConfig { rule: Some(rule), ..DescriptorConfig::any("user_id") };
     /// let domain = Domain { descriptors: vec![users], ..Domain::new("shop") };
     /// let engine = Engine::new(RuleSet::new(vec![domain])?)?;
     ///

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::{Span, Timestamp};
-use sluicegate_rules::plan::{List, Listed, Plan};
+use sluicegate_rules::plan::{List, ListMatch, Plan};
 use sluicegate_rules::request::Request;
 use sluicegate_rules::set::RuleNo;
 
@@ -307,7 +307,7 @@ impl Snapshot<'_> {
 }
 
 /// A list has its say; it always has one.
-fn deny_listed(listed: Listed, checked: &mut Checked) -> bool {
+fn deny_listed(listed: ListMatch, checked: &mut Checked) -> bool {
     if listed.list == List::Deny {
         checked.deny_listed(listed);
     }

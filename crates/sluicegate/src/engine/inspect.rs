@@ -2,7 +2,7 @@
 
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Decision, Outcome, Verdict};
-use sluicegate_rules::plan::{Plan, Under};
+use sluicegate_rules::plan::{Plan, Target};
 use sluicegate_rules::request::{Override, Request};
 use sluicegate_rules::set::RuleNo;
 
@@ -14,7 +14,7 @@ use crate::policy::Policy;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspected {
     /// What it is under.
-    pub under: Under,
+    pub target: Target,
     /// Its limits, in the order of the rule; none if nothing limits it.
     pub limits: Vec<LimitState>,
 }
@@ -82,7 +82,7 @@ impl Snapshot<'_> {
                         self.inspect_rule(no, plan.identity(step), now)
                     }
                 };
-                Inspected { under: step.under, limits }
+                Inspected { target: step.target, limits }
             })
             .collect()
     }
@@ -121,17 +121,17 @@ impl Snapshot<'_> {
     /// What is told about the limits of a rule, each at the place that
     /// [`Verdict::decided_by`](sluicegate_core::verdict::Verdict::decided_by) names it by. A rule without a limit has none.
     ///
-    /// A limit in Envoy's form has the name of its rule or, if that has none, [the way to it](sluicegate_rules::set::RuleSet::way_to).
+    /// A limit in Envoy's form has the name of its rule or, if that has none, [the way to it](sluicegate_rules::set::RuleSet::path_of).
     ///
     /// ```
     /// use sluicegate::Engine;
-    /// use sluicegate::rules::domain::{Domain, Node};
+    /// use sluicegate::rules::domain::{Domain, DescriptorConfig};
     /// use sluicegate::rules::rule::{Limits, RuleConfig};
     /// use sluicegate::rules::set::RuleSet;
     /// use sluicegate::rules::unit::Unit;
     ///
     /// let rule = RuleConfig::new(Limits::Envoy { requests_per_unit: 10, unit: Unit::Minute });
-    /// let users = Node { rule: Some(rule), ..Node::any("user_id") };
+    /// let users = DescriptorConfig { rule: Some(rule), ..DescriptorConfig::any("user_id") };
     /// let domain = Domain { descriptors: vec![users], ..Domain::new("shop") };
     /// let engine = Engine::new(RuleSet::new(vec![domain])?)?;
     ///

@@ -124,7 +124,7 @@ impl Live {
             return;
         }
         for no in self.rules.rules() {
-            if parts.is_restored(&self.rules.lasting_key(no)) {
+            if parts.is_restored(&self.rules.stable_key(no)) {
                 self.take_seat(no, parts);
             }
         }
@@ -169,7 +169,7 @@ impl Live {
                 false if self.seats.len() > MANY_SHARDS_MAX => ShardCount::Few,
                 false => ShardCount::Many,
             };
-            let (name, gate) = (self.rules.lasting_key(no), kept.gate().clone());
+            let (name, gate) = (self.rules.stable_key(no), kept.gate().clone());
             parts.limiter(name, this.clone(), overflow, shards, gate)
         });
         // Somebody who was on its way with older rules may have been first.
@@ -197,7 +197,7 @@ impl Live {
             };
             if let (Limits::Envoy { .. }, [only]) = (&written.limits, policies.as_mut_slice()) {
                 let name = written.name.as_deref().map(str::to_owned);
-                only.name = name.unwrap_or_else(|| self.rules.way_to(no));
+                only.name = name.unwrap_or_else(|| self.rules.path_of(no));
             }
             policies.into()
         })

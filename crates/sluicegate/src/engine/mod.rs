@@ -50,13 +50,13 @@ use live::{Live, Overrides};
 ///
 /// ```
 /// use sluicegate::Engine;
-/// use sluicegate::rules::domain::{Domain, Node};
+/// use sluicegate::rules::domain::{Domain, DescriptorConfig};
 /// use sluicegate::rules::request::{Descriptor, Entry, Request};
 /// use sluicegate::rules::rule::{Limits, RuleConfig};
 /// use sluicegate::rules::set::RuleSet;
 /// use sluicegate::rules::unit::Unit;
 ///
-/// let mut users = Node::any("user_id");
+/// let mut users = DescriptorConfig::any("user_id");
 /// users.rule = Some(RuleConfig::new(Limits::Envoy { requests_per_unit: 2, unit: Unit::Year }));
 /// let rules = RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }])?;
 /// let engine = Engine::new(rules)?;

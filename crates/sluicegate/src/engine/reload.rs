@@ -37,7 +37,7 @@ impl Engine {
     ///
     /// ```
     /// use sluicegate::Engine;
-    /// use sluicegate::rules::domain::{Domain, Node};
+    /// use sluicegate::rules::domain::{Domain, DescriptorConfig};
     /// use sluicegate::rules::request::{Descriptor, Entry, Request};
     /// use sluicegate::rules::rule::{Limits, RuleConfig};
     /// use sluicegate::rules::set::RuleSet;
@@ -45,7 +45,7 @@ impl Engine {
     ///
     /// let rules = |requests_per_unit| {
     ///     let rule = RuleConfig::new(Limits::Envoy { requests_per_unit, unit: Unit::Year });
-    ///     let users = Node { rule: Some(rule), ..Node::any("user_id") };
+    ///     let users = DescriptorConfig { rule: Some(rule), ..DescriptorConfig::any("user_id") };
     ///     RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }])
     /// };
     /// let engine = Engine::new(rules(10)?)?;
@@ -111,14 +111,14 @@ struct Joined {
 
 fn join(old: &Live, rules: &RuleSet) -> Joined {
     let mut before: HashMap<String, RuleNo> =
-        old.rules.rules().map(|no| (old.rules.lasting_key(no), no)).collect();
+        old.rules.rules().map(|no| (old.rules.stable_key(no), no)).collect();
     let (mut moved, mut newly_elastic) = (Vec::new(), Vec::new());
     let mut reloaded = Reloaded::default();
     let mut seats = Vec::with_capacity(rules.rules().len());
     let is_elastic = |rule: &RuleConfig| matches!(rule.mode, Mode::Elastic { .. });
     for no in rules.rules() {
         // What is taken is not there for another of the same name.
-        let was = before.remove(&rules.lasting_key(no));
+        let was = before.remove(&rules.stable_key(no));
         let was_elastic = was.is_some_and(|was| is_elastic(old.rules.rule(was)));
         if is_elastic(rules.rule(no)) && !was_elastic {
             newly_elastic.push(no);

@@ -13,7 +13,7 @@ use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::Outcome;
-use sluicegate_rules::plan::{Plan, Under};
+use sluicegate_rules::plan::{Plan, Target};
 use sluicegate_rules::request::Request;
 use tokio::sync::Notify;
 
@@ -169,8 +169,8 @@ impl Snapshot<'_> {
     pub fn slot_free_at(&self, checked: &Checked, now: Timestamp) -> Option<Timestamp> {
         let mut free_at = None;
         for status in checked.statuses.iter().filter(|status| !status.verdict.is_allowed()) {
-            let (Under::Rule(no), Outcome::Deny { retry_after }) =
-                (status.under, status.verdict.outcome)
+            let (Target::Rule(no), Outcome::Deny { retry_after }) =
+                (status.target, status.verdict.outcome)
             else {
                 return None;
             };

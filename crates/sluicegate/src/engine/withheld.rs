@@ -21,7 +21,7 @@ use std::time::Duration;
 use sluicegate_config::rules::{Loaded, Options, Source, load};
 use sluicegate_config::units::show_span;
 use sluicegate_core::time::{Span, Timestamp};
-use sluicegate_rules::domain::{Domain, Node};
+use sluicegate_rules::domain::{DescriptorConfig, Domain};
 use sluicegate_rules::set::RuleSet;
 
 use crate::clock::span;
@@ -197,7 +197,7 @@ impl Absent {
 
 impl Protection {
     fn of(domain: &Domain) -> Self {
-        fn any_rule(nodes: &[Node]) -> bool {
+        fn any_rule(nodes: &[DescriptorConfig]) -> bool {
             nodes.iter().any(|node| node.rule.is_some() || any_rule(&node.descriptors))
         }
         if any_rule(&domain.descriptors) {

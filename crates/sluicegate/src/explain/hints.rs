@@ -1,9 +1,9 @@
 //! Why a descriptor is under no rule, and what may have been meant.
 
 use sluicegate_config::suggest::nearest;
-use sluicegate_rules::explain::{End, Explained};
+use sluicegate_rules::explain::{DescriptorTrace, TraceEnd};
 use sluicegate_rules::request::Entry;
-use sluicegate_rules::set::{Configured, DomainNo, RuleSet, Way};
+use sluicegate_rules::set::{Configured, DomainNo, MatchPath, RuleSet};
 
 use super::rule::way_of;
 
@@ -16,15 +16,15 @@ const COMPARED_MAX: usize = 10_000;
 pub(crate) fn why_not(
     set: &RuleSet,
     domain: DomainNo,
-    told: &Explained<'_>,
+    told: &DescriptorTrace<'_>,
     entries: &[Entry<'_>],
 ) -> Option<String> {
     match told.end {
-        End::Rule(_) | End::Override | End::UnknownDomain => return None,
-        End::NoEntries => return Some("the descriptor has no entries".to_owned()),
-        End::NoMatch | End::NoLimit | End::TooManyEntries => {}
+        TraceEnd::Rule(_) | TraceEnd::Override | TraceEnd::UnknownDomain => return None,
+        TraceEnd::NoEntries => return Some("the descriptor has no entries".to_owned()),
+        TraceEnd::NoMatch | TraceEnd::NoLimit | TraceEnd::TooManyEntries => {}
     }
-    let mut way = Way::default();
+    let mut way = MatchPath::default();
     set.find_in(domain, entries, &mut way);
     let way: Vec<Configured<'_>> = set.followed(&way).collect();
     let matched = way.len().checked_sub(1).and_then(|last| entries.get(last));
@@ -35,7 +35,7 @@ pub(crate) fn why_not(
             "{matched} matched, but it has no limit of its own and the descriptor ends there{}",
             following(&below(set, domain, &way))
         ),
-        Some(left) if told.end == End::TooManyEntries => format!(
+        Some(left) if told.end == TraceEnd::TooManyEntries => format!(
             "{matched} matched, but nothing is configured below it, and {} is left over; a rule is \
              for descriptors with just as many entries",
             pair(left)

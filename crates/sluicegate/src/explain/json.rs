@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 use sluicegate_core::time::Span;
 use sluicegate_core::verdict::{Outcome, Verdict};
-use sluicegate_rules::explain::{End, Look};
+use sluicegate_rules::explain::{Lookup, TraceEnd};
 use sluicegate_rules::plan::List;
-use sluicegate_rules::set::How;
+use sluicegate_rules::set::MatchKind;
 
 use super::now::Now;
-use super::told::{One, Told, UnderRule};
+use super::told::{AppliedRule, One, Told};
 
 /// Everything, in one object.
 pub(super) fn explained(told: &Told<'_>) -> Value {
@@ -38,17 +38,17 @@ fn descriptor(one: &One<'_>) -> Value {
         "end": end(one.end),
         "why_not": one.why_not,
         "cost": one.cost,
-        "under": one.under.as_ref().map(under),
+        "under": one.applied.as_ref().map(applied),
     })
 }
 
-fn look(look: &Look<'_>) -> Value {
+fn look(look: &Lookup<'_>) -> Value {
     let met = look.met.as_ref().map(|met| {
         let how = match met.how {
-            How::Exact => "exact",
-            How::Network => "network",
-            How::Pattern => "pattern",
-            How::AnyValue => "any_value",
+            MatchKind::Exact => "exact",
+            MatchKind::Network => "network",
+            MatchKind::Pattern => "pattern",
+            MatchKind::AnyValue => "any_value",
         };
         json!({ "node": met.node, "how": how, "counted_as": met.counted_as })
     });
@@ -61,27 +61,27 @@ fn look(look: &Look<'_>) -> Value {
     })
 }
 
-const fn end(end: End) -> &'static str {
+const fn end(end: TraceEnd) -> &'static str {
     match end {
-        End::Rule(_) => "rule",
-        End::Override => "override",
-        End::UnknownDomain => "unknown_domain",
-        End::NoEntries => "no_entries",
-        End::NoMatch => "no_match",
-        End::NoLimit => "no_limit",
-        End::TooManyEntries => "too_many_entries",
+        TraceEnd::Rule(_) => "rule",
+        TraceEnd::Override => "override",
+        TraceEnd::UnknownDomain => "unknown_domain",
+        TraceEnd::NoEntries => "no_entries",
+        TraceEnd::NoMatch => "no_match",
+        TraceEnd::NoLimit => "no_limit",
+        TraceEnd::TooManyEntries => "too_many_entries",
     }
 }
 
-fn under(under: &UnderRule) -> Value {
+fn applied(applied: &AppliedRule) -> Value {
     json!({
-        "rule": under.rule,
-        "promise": under.promise,
-        "outage": under.outage,
-        "override": under.came_with,
-        "counter": under.counter,
-        "replaced_by": under.replaced_by,
-        "now": under.now.as_ref().map(now),
+        "rule": applied.rule,
+        "promise": applied.promise,
+        "outage": applied.outage,
+        "override": applied.came_with,
+        "counter": applied.counter,
+        "replaced_by": applied.replaced_by,
+        "now": applied.now.as_ref().map(now),
     })
 }
 

@@ -1,8 +1,8 @@
 //! A request, explained for a person.
 
-use sluicegate_rules::explain::{Look, Met};
+use sluicegate_rules::explain::{Lookup, LookupMatch};
 use sluicegate_rules::plan::List;
-use sluicegate_rules::set::How;
+use sluicegate_rules::set::MatchKind;
 
 use super::rule::words::{counted, grouped, plainly};
 use super::told::{One, Told};
@@ -43,32 +43,32 @@ fn descriptor(one: &One<'_>) -> String {
     if let Some(why) = &one.why_not {
         row("no rule", why);
     }
-    let Some(under) = &one.under else { return out };
-    row("rule", &under.id);
-    under.limits.iter().for_each(|limit| row("limit", limit));
-    if let Some(settings) = &under.settings {
+    let Some(applied) = &one.applied else { return out };
+    row("rule", &applied.id);
+    applied.limits.iter().for_each(|limit| row("limit", limit));
+    if let Some(settings) = &applied.settings {
         row("settings", settings);
     }
-    if let Some(promise) = &under.promise {
+    if let Some(promise) = &applied.promise {
         row("promise", promise);
     }
-    if let Some(outage) = &under.outage {
+    if let Some(outage) = &applied.outage {
         row("outage", outage);
     }
     row("cost", &grouped(one.cost));
-    if !under.counter.is_empty() {
-        row("counter of", &under.counter.join(" · "));
+    if !applied.counter.is_empty() {
+        row("counter of", &applied.counter.join(" · "));
     }
-    if let Some(by) = &under.replaced_by {
+    if let Some(by) = &applied.replaced_by {
         row("replaced", &format!("it does not count in this request: {by} replaces it"));
     }
-    if let Some(now) = &under.now {
+    if let Some(now) = &applied.now {
         row("now", &now.in_words());
     }
     out
 }
 
-fn look_in_words(look: &Look<'_>) -> String {
+fn look_in_words(look: &Lookup<'_>) -> String {
     let entry = look.entry;
     let (some, more) = &look.configured;
     let more = match more {
@@ -88,24 +88,24 @@ fn look_in_words(look: &Look<'_>) -> String {
 }
 
 /// What was looked for, in its order, up to what was found.
-fn tried(look: &Look<'_>) -> String {
+fn tried(look: &Lookup<'_>) -> String {
     let exact = format!("exactly `{}={}`", look.entry.key, look.entry.value);
     let all = [exact.as_str(), "networks", "patterns", "any value"];
     let count = match look.met.as_ref().map(|met| met.how) {
-        Some(How::Exact) => 1,
-        Some(How::Network) => 2,
-        Some(How::Pattern) => 3,
-        Some(How::AnyValue) | None => 4,
+        Some(MatchKind::Exact) => 1,
+        Some(MatchKind::Network) => 2,
+        Some(MatchKind::Pattern) => 3,
+        Some(MatchKind::AnyValue) | None => 4,
     };
     all[..count].join(", ")
 }
 
-fn why(look: &Look<'_>, met: &Met) -> String {
+fn why(look: &Lookup<'_>, met: &LookupMatch) -> String {
     let says = match met.how {
-        How::Exact => "exactly this value".to_owned(),
-        How::Network => format!("the longest network that holds {}", look.entry.value),
-        How::Pattern => "the first pattern in the file that matches".to_owned(),
-        How::AnyValue => "it takes any value".to_owned(),
+        MatchKind::Exact => "exactly this value".to_owned(),
+        MatchKind::Network => format!("the longest network that holds {}", look.entry.value),
+        MatchKind::Pattern => "the first pattern in the file that matches".to_owned(),
+        MatchKind::AnyValue => "it takes any value".to_owned(),
     };
     match &met.counted_as {
         Some(shared) if *shared == met.node => format!("{says}; all its values share a counter"),

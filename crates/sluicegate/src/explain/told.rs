@@ -3,8 +3,8 @@
 use serde_json::Value;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::verdict::Verdict;
-use sluicegate_rules::explain::{End, Explained, Look};
-use sluicegate_rules::plan::{DomainIs, List, Plan, Step, Under};
+use sluicegate_rules::explain::{DescriptorTrace, Lookup, TraceEnd};
+use sluicegate_rules::plan::{DomainStatus, List, Plan, Step, Target};
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::set::{RuleNo, RuleSet};
@@ -42,17 +42,17 @@ pub(super) struct OnList {
 pub(super) struct One<'a> {
     /// As it would be typed: `user_id=42,path=/login`.
     pub(super) text: String,
-    pub(super) looks: Vec<Look<'a>>,
-    pub(super) end: End,
+    pub(super) looks: Vec<Lookup<'a>>,
+    pub(super) end: TraceEnd,
     /// Why there is no rule.
     pub(super) why_not: Option<String>,
-    pub(super) under: Option<UnderRule>,
+    pub(super) applied: Option<AppliedRule>,
     pub(super) cost: u64,
 }
 
-/// What a descriptor is under: a rule, or a limit that came with it.
+/// What applies to a descriptor: a rule, or a limit that came with it.
 #[derive(Debug)]
-pub(super) struct UnderRule {
+pub(super) struct AppliedRule {
     pub(super) id: String,
     /// The limits, in words.
     pub(super) limits: Vec<String>,
@@ -118,27 +118,27 @@ pub(super) fn told<'a>(
         let domain = set.domain(request.domain);
         let why_not =
             domain.and_then(|domain| why_not(set, domain, &explained, descriptor.entries));
-        let mut under = match step.under {
-            Under::Nothing => None,
-            Under::Override(limit) => Some(came_with(limit, request.domain, descriptor.entries)),
-            Under::Rule(no) | Under::Replaced(no) => Some(by_rule(set, no, &explained)),
+        let mut applied = match step.target {
+            Target::None => None,
+            Target::Override(limit) => Some(came_with(limit, request.domain, descriptor.entries)),
+            Target::Rule(no) | Target::Replaced(no) => Some(by_rule(set, no, &explained)),
         };
-        if let Some(under) = &mut under {
-            match step.under {
-                Under::Replaced(no) => {
-                    under.replaced_by = replaced_by(set, &plan, place, set.rule(no));
+        if let Some(applied) = &mut applied {
+            match step.target {
+                Target::Replaced(no) => {
+                    applied.replaced_by = replaced_by(set, &plan, place, set.rule(no));
                 }
                 // A list decides before any limit is asked.
                 _ if plan.listed().is_some() => {}
                 _ => {
                     let verdict = checked.statuses[place].verdict;
-                    under.now = Some(said(set, step, verdict, costs[place]));
+                    applied.now = Some(said(set, step, verdict, costs[place]));
                 }
             }
         }
-        let Explained { looks, end } = explained;
+        let DescriptorTrace { looks, end } = explained;
         let text = typed(descriptor.entries);
-        descriptors.push(One { text, looks, end, why_not, under, cost: step.cost });
+        descriptors.push(One { text, looks, end, why_not, applied, cost: step.cost });
     }
     let listed = plan.listed().map(|listed| {
         let (descriptor, place) = listed.at;
@@ -146,8 +146,8 @@ pub(super) fn told<'a>(
         OnList { list: listed.list, descriptor, entry: format!("{}={}", entry.key, entry.value) }
     });
     let unknown_domain = match plan.domain() {
-        DomainIs::Known => None,
-        DomainIs::Unknown => Some(unknown_domain(set, request.domain)),
+        DomainStatus::Known => None,
+        DomainStatus::Unknown => Some(unknown_domain(set, request.domain)),
     };
     let why = why(checked.allowed, listed.as_ref(), &descriptors);
     let (domain, hits, allowed) = (request.domain, request.hits, checked.allowed);
@@ -199,27 +199,27 @@ pub(super) fn summed<'a>(set: &RuleSet, request: &Request<'a>, plan: &Plan) -> V
 
 /// Whether it counts whatever the others say, as often as it is named.
 fn is_tally(set: &RuleSet, step: &Step) -> bool {
-    match step.under {
-        Under::Rule(no) => matches!(set.rule(no).limits, Limits::Envoy { .. }),
-        Under::Override(_) => true,
-        Under::Nothing | Under::Replaced(_) => false,
+    match step.target {
+        Target::Rule(no) => matches!(set.rule(no).limits, Limits::Envoy { .. }),
+        Target::Override(_) => true,
+        Target::None | Target::Replaced(_) => false,
     }
 }
 
 /// Whether they are about one counter.
 fn is_same(plan: &Plan, one: &Step, other: &Step) -> bool {
-    let same_limit = match (one.under, other.under) {
+    let same_limit = match (one.target, other.target) {
         // Whatever number came with it.
-        (Under::Override(one), Under::Override(other)) => one.unit == other.unit,
+        (Target::Override(one), Target::Override(other)) => one.unit == other.unit,
         (one, other) => one == other,
     };
     same_limit && plan.identity(one) == plan.identity(other)
 }
 
-fn by_rule(set: &RuleSet, no: RuleNo, explained: &Explained<'_>) -> UnderRule {
+fn by_rule(set: &RuleSet, no: RuleNo, explained: &DescriptorTrace<'_>) -> AppliedRule {
     let placed = Placed::of(set, no);
     let rule = placed.rule();
-    UnderRule {
+    AppliedRule {
         id: placed.id(),
         limits: words::limits(&rule.limits),
         settings: Some(words::settings(rule).join(" · ")),
@@ -237,11 +237,11 @@ fn by_rule(set: &RuleSet, no: RuleNo, explained: &Explained<'_>) -> UnderRule {
     }
 }
 
-fn came_with(limit: Override, domain: &str, entries: &[Entry<'_>]) -> UnderRule {
+fn came_with(limit: Override, domain: &str, entries: &[Entry<'_>]) -> AppliedRule {
     let Override { requests_per_unit, unit } = limit;
     let mut counter = vec![domain.to_owned()];
     counter.extend(entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)));
-    UnderRule {
+    AppliedRule {
         id: "the limit that came with it".to_owned(),
         limits: vec![words::envoy(requests_per_unit, unit)],
         settings: None,
@@ -258,20 +258,20 @@ fn came_with(limit: Override, domain: &str, entries: &[Entry<'_>]) -> UnderRule 
 
 /// What the engine said, in words.
 fn said(set: &RuleSet, step: &Step, verdict: Verdict, cost: u64) -> Now {
-    match step.under {
-        Under::Rule(no) | Under::Replaced(no) => {
+    match step.target {
+        Target::Rule(no) | Target::Replaced(no) => {
             let rule = set.rule(no);
             Now::of(&rule.limits, rule.mode, verdict, cost)
         }
-        Under::Override(Override { requests_per_unit, unit }) => {
+        Target::Override(Override { requests_per_unit, unit }) => {
             Now::of(&Limits::Envoy { requests_per_unit, unit }, Mode::Hard, verdict, cost)
         }
-        Under::Nothing => Now::of(&Limits::Unlimited, Mode::Hard, verdict, cost),
+        Target::None => Now::of(&Limits::Unlimited, Mode::Hard, verdict, cost),
     }
 }
 
 /// Whose counter it is, as far as a person wants to know.
-fn counter(domain: &str, looks: &[Look<'_>]) -> Vec<String> {
+fn counter(domain: &str, looks: &[Lookup<'_>]) -> Vec<String> {
     let mut parts = vec![domain.to_owned()];
     for look in looks {
         let (key, value) = (look.entry.key, look.entry.value);
@@ -289,9 +289,9 @@ fn counter(domain: &str, looks: &[Look<'_>]) -> Vec<String> {
 fn replaced_by(set: &RuleSet, plan: &Plan, place: usize, rule: &RuleConfig) -> Option<String> {
     let name = rule.name.as_ref()?;
     let others = plan.steps().iter().enumerate().filter(|(other, _)| *other != place);
-    let mut rules = others.filter_map(|(_, step)| match step.under {
-        Under::Rule(no) | Under::Replaced(no) => Some(no),
-        Under::Nothing | Under::Override(_) => None,
+    let mut rules = others.filter_map(|(_, step)| match step.target {
+        Target::Rule(no) | Target::Replaced(no) => Some(no),
+        Target::None | Target::Override(_) => None,
     });
     rules.find(|no| set.rule(*no).replaces().contains(name)).map(|no| set.id(no))
 }
@@ -329,15 +329,16 @@ fn why(allowed: bool, listed: Option<&OnList>, descriptors: &[One<'_>]) -> Strin
         None => {}
     }
     let asked = || {
-        let under = descriptors.iter().filter_map(|one| one.under.as_ref());
-        under.filter_map(|under| Some((under, under.now.as_ref()?)))
+        let applied = descriptors.iter().filter_map(|one| one.applied.as_ref());
+        applied.filter_map(|applied| Some((applied, applied.now.as_ref()?)))
     };
     if !allowed {
         // Those in quota mode deny together or not at all: where another denies, it is that one.
         let denials = || asked().filter(|(_, now)| !now.verdict.is_allowed());
-        let mut alone = denials().filter(|(under, _)| !under.quota_mode);
+        let mut alone = denials().filter(|(applied, _)| !applied.quota_mode);
         let decided = alone.next().or_else(|| denials().next());
-        let why = decided.map(|(under, now)| format!("{} by {}: {}", now.word, under.id, now.more));
+        let why =
+            decided.map(|(applied, now)| format!("{} by {}: {}", now.word, applied.id, now.more));
         return why.unwrap_or_else(|| "denied".to_owned());
     }
     let counted = asked().any(|(_, now)| now.verdict.remaining.is_some());

@@ -18,11 +18,11 @@ use sluicegate_core::mode::{EnforcedLimit, GateLevels, Mode};
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::calendar::{Calendar, CalendarUnit};
-use sluicegate_rules::domain::{Counter, Domain, Listed, Node, Pattern};
+use sluicegate_rules::domain::{Counter, DescriptorConfig, Domain, ListEntry, Pattern};
 use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::network::Prefix;
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
-use sluicegate_rules::rule::{Limits, Rare, RuleConfig};
+use sluicegate_rules::rule::{Limits, RuleConfig, RuleExtras};
 use sluicegate_rules::set::RuleSet;
 use sluicegate_rules::unit::Unit;
 
@@ -57,7 +57,7 @@ impl Asked {
         ways.retain(|way| way.last().is_some_and(|node| node.rule.is_some()));
         for one in &mut asked.descriptors {
             let Some((rule, value)) = one.aim.filter(|_| !ways.is_empty()) else { continue };
-            let entry = |node: &&Node| {
+            let entry = |node: &&DescriptorConfig| {
                 let key = KEYS.into_iter().find(|key| **key == node.key).unwrap();
                 let fit: Vec<_> =
                     VALUES.into_iter().filter(|value| fits(&node.value, value)).collect();
@@ -164,8 +164,8 @@ fn unit() -> impl Strategy<Value = Unit> {
 
 pub fn rule_set() -> impl Strategy<Value = Vec<Domain>> {
     let lists = || prop::collection::vec((key(), pattern()), 0..=1);
-    let listed = |list: Vec<(&str, Pattern)>| -> Vec<Listed> {
-        list.into_iter().map(|(key, value)| Listed { key: key.to_owned(), value }).collect()
+    let listed = |list: Vec<(&str, Pattern)>| -> Vec<ListEntry> {
+        list.into_iter().map(|(key, value)| ListEntry { key: key.to_owned(), value }).collect()
     };
     let lists = prop_oneof![
         5 => Just((Vec::new(), Vec::new())),
@@ -186,7 +186,7 @@ pub fn rule_set() -> impl Strategy<Value = Vec<Domain>> {
     })
 }
 
-pub fn node(depth: usize) -> BoxedStrategy<Node> {
+pub fn node(depth: usize) -> BoxedStrategy<DescriptorConfig> {
     let below = match depth {
         1 => Just(Vec::new()).boxed(),
         _ => prop_oneof![
@@ -197,11 +197,11 @@ pub fn node(depth: usize) -> BoxedStrategy<Node> {
     };
     let rule = prop_oneof![1 => Just(None), 7 => rule().prop_map(Some)];
     (key(), pattern(), counter(), rule, below)
-        .prop_map(|(key, value, counter, rule, descriptors)| Node {
+        .prop_map(|(key, value, counter, rule, descriptors)| DescriptorConfig {
             counter,
             rule,
             descriptors,
-            ..Node::new(key, value)
+            ..DescriptorConfig::new(key, value)
         })
         .boxed()
 }
@@ -249,8 +249,8 @@ pub fn rule() -> impl Strategy<Value = RuleConfig> {
         replaces,
     )
         .prop_map(|(limits, mode, cost, quota_mode, name, replaces)| {
-            let rare =
-                (!replaces.is_empty()).then(|| Box::new(Rare { replaces, ..Rare::default() }));
+            let rare = (!replaces.is_empty())
+                .then(|| Box::new(RuleExtras { replaces, ..RuleExtras::default() }));
             RuleConfig { mode, cost, quota_mode, name, rare, ..RuleConfig::new(limits) }
         })
 }
@@ -344,7 +344,7 @@ pub fn tidy(mut domains: Vec<Domain>) -> Vec<Domain> {
     domains
 }
 
-fn tidy_level(level: &mut Vec<Node>, names: &mut Vec<Box<str>>) {
+fn tidy_level(level: &mut Vec<DescriptorConfig>, names: &mut Vec<Box<str>>) {
     let mut seen: Vec<(String, WrittenValue)> = Vec::new();
     level.retain_mut(|node| {
         let value = written(node).value;

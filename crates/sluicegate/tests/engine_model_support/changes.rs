@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 use sluicegate_core::mode::Mode;
-use sluicegate_rules::domain::{Counter, Domain, Node};
+use sluicegate_rules::domain::{Counter, DescriptorConfig, Domain};
 use sluicegate_rules::rule::{Limits, RuleConfig};
 
 use super::anything::{
@@ -37,7 +37,7 @@ pub enum Edit {
     Cost(u64),
     Rule(Option<Box<RuleConfig>>),
     Remove,
-    Add(Box<Node>),
+    Add(Box<DescriptorConfig>),
     /// To the front of its domain.
     Move,
     /// Behind its neighbours.
@@ -117,11 +117,16 @@ pub fn edited(mut domains: Vec<Domain>, edits: &[(Index, Edit)]) -> Vec<Domain> 
     tidy(domains)
 }
 
-fn size(level: &[Node]) -> usize {
+fn size(level: &[DescriptorConfig]) -> usize {
     level.iter().map(|node| 1 + size(&node.descriptors)).sum()
 }
 
-fn apply(level: &mut Vec<Node>, mut place: usize, edit: &Edit, moved: &mut Option<Node>) {
+fn apply(
+    level: &mut Vec<DescriptorConfig>,
+    mut place: usize,
+    edit: &Edit,
+    moved: &mut Option<DescriptorConfig>,
+) {
     for at in 0..level.len() {
         if place == 0 {
             match edit {
@@ -146,7 +151,7 @@ fn apply(level: &mut Vec<Node>, mut place: usize, edit: &Edit, moved: &mut Optio
     }
 }
 
-fn change(node: &mut Node, edit: &Edit) {
+fn change(node: &mut DescriptorConfig, edit: &Edit) {
     match edit {
         Edit::Add(new) => node.descriptors.push((**new).clone()),
         Edit::Counter(counter) => node.counter = *counter,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use sluicegate_rules::domain::{Counter, Domain, Listed, Node, Pattern};
+use sluicegate_rules::domain::{Counter, DescriptorConfig, Domain, ListEntry, Pattern};
 use sluicegate_rules::network::Network;
 use sluicegate_rules::rule::{Limits, RuleConfig};
 
@@ -63,7 +63,7 @@ pub fn domain_of<'a>(domains: &'a [Domain], name: &str) -> Option<&'a Domain> {
 /// The rule that a descriptor is under.
 pub fn meet<'a>(domain: &'a Domain, entries: &Entries) -> Option<Met<'a>> {
     let mut level = domain.descriptors.as_slice();
-    let mut way: Vec<&Node> = Vec::new();
+    let mut way: Vec<&DescriptorConfig> = Vec::new();
     for (key, value) in entries {
         let node = next(level, key, value)?;
         way.push(node);
@@ -91,8 +91,12 @@ pub fn all(domains: &[Domain]) -> Vec<Placed<'_>> {
 }
 
 /// The ways to all nodes.
-pub fn ways(domain: &Domain) -> Vec<Vec<&Node>> {
-    fn below<'a>(domain: &'a Domain, way: &[&'a Node], into: &mut Vec<Vec<&'a Node>>) {
+pub fn ways(domain: &Domain) -> Vec<Vec<&DescriptorConfig>> {
+    fn below<'a>(
+        domain: &'a Domain,
+        way: &[&'a DescriptorConfig],
+        into: &mut Vec<Vec<&'a DescriptorConfig>>,
+    ) {
         let level = way.last().map_or(&domain.descriptors, |node| &node.descriptors);
         for node in level {
             let mut way = way.to_vec();
@@ -110,11 +114,11 @@ pub fn fits(pattern: &Pattern, value: &str) -> bool {
     matches(pattern, value).is_some()
 }
 
-pub fn is_listed(list: &[Listed], (key, value): (&str, &str)) -> bool {
+pub fn is_listed(list: &[ListEntry], (key, value): (&str, &str)) -> bool {
     list.iter().any(|listed| listed.key == key && fits(&listed.value, value))
 }
 
-fn placed<'a>(domain: &Domain, way: &[&'a Node], rule: &'a RuleConfig) -> Placed<'a> {
+fn placed<'a>(domain: &Domain, way: &[&'a DescriptorConfig], rule: &'a RuleConfig) -> Placed<'a> {
     let lasting = match (&rule.name, &rule.limits) {
         (Some(name), Limits::Native(_)) => {
             let one = way.iter().all(|node| {
@@ -142,7 +146,7 @@ fn placed<'a>(domain: &Domain, way: &[&'a Node], rule: &'a RuleConfig) -> Placed
     Placed { rule, lasting, way: text }
 }
 
-pub fn written(node: &Node) -> Written {
+pub fn written(node: &DescriptorConfig) -> Written {
     let value = match &node.value {
         Pattern::Any => WrittenValue::Any,
         Pattern::Text(text) => WrittenValue::Text(text.clone()),
@@ -152,7 +156,7 @@ pub fn written(node: &Node) -> Written {
     Written { key: node.key.clone(), value }
 }
 
-fn counted(node: &Node, value: &str) -> Counted {
+fn counted(node: &DescriptorConfig, value: &str) -> Counted {
     // Of a list of networks the first stands for all: others may be added behind it.
     let stands = match written(node).value {
         WrittenValue::Networks(networks) => WrittenValue::Networks(networks[..1].to_vec()),
@@ -179,7 +183,7 @@ enum Fit {
     Any,
 }
 
-fn next<'a>(level: &'a [Node], key: &str, value: &str) -> Option<&'a Node> {
+fn next<'a>(level: &'a [DescriptorConfig], key: &str, value: &str) -> Option<&'a DescriptorConfig> {
     // Of those that fit alike, the first of the file.
     level
         .iter()

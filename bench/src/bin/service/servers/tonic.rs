@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::Duration;
-use sluicegate::rules::plan::Under;
+use sluicegate::rules::plan::Target;
 use sluicegate::rules::request::{Descriptor, Entry, Request as Asked};
 use sluicegate::rules::rule::Limits;
 use sluicegate::{Checked, Engine, Snapshot, Status as Told, Timestamp, rules_of};
@@ -66,7 +66,7 @@ fn told(status: &Told, rules: &Snapshot<'_>, now: Timestamp) -> DescriptorStatus
         code: code(status.verdict.is_allowed()).into(),
         ..DescriptorStatus::default()
     };
-    if let Under::Rule(no) = status.under
+    if let Target::Rule(no) = status.target
         && let rule = rules.rules().rule(no)
         && let Limits::Envoy { requests_per_unit, unit } = &rule.limits
     {

@@ -6,7 +6,7 @@
 use serde_json::Value;
 use sluicegate_config::rules::{Options, Source, load};
 use sluicegate_core::mode::Mode;
-use sluicegate_rules::plan::{Plan, Under};
+use sluicegate_rules::plan::{Plan, Target};
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::set::{RuleSet, write_envoy_key};
@@ -87,7 +87,7 @@ async fn compare(counters: &EnvoyCounters, rules: &RuleSet, step: &Value, name: 
     let limited = plan.steps().iter().enumerate().filter_map(|(place, step)| {
         let mut text = Vec::new();
         write_envoy_key(plan.identity(step), &mut text);
-        limit_of(rules, step.under).map(|limit| (place, text, limit, step.cost))
+        limit_of(rules, step.target).map(|limit| (place, text, limit, step.cost))
     });
     let limited: Vec<_> = limited.collect();
     let ask = |(_, text, (unit, most, shadow), cost): &'_ (usize, Vec<u8>, _, u64)| {
@@ -121,16 +121,16 @@ async fn compare(counters: &EnvoyCounters, rules: &RuleSet, step: &Value, name: 
     }
 }
 
-fn limit_of(rules: &RuleSet, under: Under) -> Option<(Unit, u32, bool)> {
-    match under {
-        Under::Override(limit) => Some((limit.unit, limit.requests_per_unit, false)),
-        Under::Rule(no) => match rules.rule(no) {
+fn limit_of(rules: &RuleSet, target: Target) -> Option<(Unit, u32, bool)> {
+    match target {
+        Target::Override(limit) => Some((limit.unit, limit.requests_per_unit, false)),
+        Target::Rule(no) => match rules.rule(no) {
             RuleConfig { limits: Limits::Envoy { requests_per_unit, unit }, mode, .. } => {
                 Some((*unit, *requests_per_unit, *mode == Mode::Shadow))
             }
             _ => None,
         },
-        Under::Nothing | Under::Replaced(_) => None,
+        Target::None | Target::Replaced(_) => None,
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::naive::{self, Counted};
-use super::rules::domain::{Domain, Listed, Node};
-use super::rules::explain::End;
-use super::rules::plan::{Plan, Under};
+use super::rules::domain::{DescriptorConfig, Domain, ListEntry};
+use super::rules::explain::TraceEnd;
+use super::rules::plan::{Plan, Target};
 use super::rules::request::{Descriptor, Entry, Request};
 use super::rules::set::{Configured, RuleNo, RuleSet};
 use super::trees::{Bytes, Entries};
@@ -47,10 +47,10 @@ fn borrowed(entries: &Entries) -> Vec<Entry<'_>> {
 }
 
 /// What was written can be read back.
-fn compare_trees(set: &RuleSet, written: &[Node], read: &[Configured<'_>]) {
+fn compare_trees(set: &RuleSet, written: &[DescriptorConfig], read: &[Configured<'_>]) {
     assert_eq!(written.len(), read.len(), "{written:#?} {read:#?}");
     for (node, one) in written.iter().zip(read) {
-        let listed = Listed { key: node.key.clone(), value: node.value.clone() };
+        let listed = ListEntry { key: node.key.clone(), value: node.value.clone() };
         assert_eq!(one.to_string(), listed.to_string());
         assert_eq!((one.key(), one.counter()), (node.key.as_str(), node.counter));
         assert_eq!(one.rule().map(|no| set.rule(no)), node.rule.as_ref());
@@ -58,7 +58,7 @@ fn compare_trees(set: &RuleSet, written: &[Node], read: &[Configured<'_>]) {
             let way = set.descriptors_to(no);
             assert_eq!(way.last().map(ToString::to_string), Some(one.to_string()));
             let way: Vec<String> = way.iter().map(ToString::to_string).collect();
-            assert_eq!(set.way_to(no), format!("d/{}", way.join("/")));
+            assert_eq!(set.path_of(no), format!("d/{}", way.join("/")));
         }
         compare_trees(set, &node.descriptors, &one.below().collect::<Vec<_>>());
     }
@@ -86,11 +86,11 @@ fn compare_ways(domain: &Domain, set: &RuleSet, entries: &[Entry<'_>]) {
         assert!(met.node.starts_with(&taken.node.key), "{met:?} is not {taken:?}");
     }
     let end = match (found.map(|found| found.no), entries.len(), way.last()) {
-        (Some(no), ..) => End::Rule(no),
-        (None, 0, _) => End::NoEntries,
-        (None, all, Some(_)) if way.len() == all => End::NoLimit,
-        (None, _, Some(last)) if last.node.descriptors.is_empty() => End::TooManyEntries,
-        (None, ..) => End::NoMatch,
+        (Some(no), ..) => TraceEnd::Rule(no),
+        (None, 0, _) => TraceEnd::NoEntries,
+        (None, all, Some(_)) if way.len() == all => TraceEnd::NoLimit,
+        (None, _, Some(last)) if last.node.descriptors.is_empty() => TraceEnd::TooManyEntries,
+        (None, ..) => TraceEnd::NoMatch,
     };
     assert_eq!(told.end, end, "{entries:?} in {domain:#?}");
 }
@@ -108,10 +108,10 @@ fn compare_plans(domain: &Domain, set: &RuleSet, asked: &[Vec<Entry<'_>>]) {
     let mut seen: Vec<(Vec<Counted>, &[u8])> = Vec::new();
     for (step, entries) in plan.steps().iter().zip(asked) {
         let Some(counted) = naive::identity(domain, entries) else {
-            assert_eq!(step.under, Under::Nothing, "{entries:?} in {domain:#?}");
+            assert_eq!(step.target, Target::None, "{entries:?} in {domain:#?}");
             continue;
         };
-        let Under::Rule(no) = step.under else { panic!("{entries:?} in {domain:#?}") };
+        let Target::Rule(no) = step.target else { panic!("{entries:?} in {domain:#?}") };
         let bytes = plan.identity(step);
         let known = by_bytes.entry(bytes).or_insert_with(|| (counted.clone(), no));
         assert_eq!(*known, (counted.clone(), no), "one identity for {entries:?} in {domain:#?}");

@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::Counter;
 
-fn envoy(descriptors: Vec<Node>) -> RuleSet {
+fn envoy(descriptors: Vec<DescriptorConfig>) -> RuleSet {
     compiled(Joint::Joined, descriptors)
 }
 
@@ -39,7 +39,7 @@ fn exactly_then_the_first_glob_of_the_file_then_the_key_alone() {
 fn the_order_of_globs_holds_however_many_there_are() {
     for many in [2, 8, 9, 40] {
         let letter = |no: u32| char::from(b'a' + (no % 26) as u8);
-        let mut level: Vec<Node> = (0..many)
+        let mut level: Vec<DescriptorConfig> = (0..many)
             .map(|no| limited(100 + no, text("p", &format!("{}{no}*", letter(no)))))
             .collect();
         level.insert(0, limited(1, text("p", "a0x*")));
@@ -107,7 +107,7 @@ fn values_have_counters_of_their_own() {
 
 #[test]
 fn a_shared_glob_has_one_counter_also_further_up() {
-    let shared = |node: Node| Node { counter: Counter::Shared, ..node };
+    let shared = |node: DescriptorConfig| DescriptorConfig { counter: Counter::Shared, ..node };
     let set = envoy(vec![
         above(shared(text("path", "/a*")), vec![limited(1, any("user"))]),
         shared(limited(2, text("path", "/b*"))),
@@ -202,7 +202,8 @@ fn a_star_in_a_key_is_one_only_there() {
 
 #[test]
 fn what_matches_the_same_is_there_twice() {
-    let twice = |one: Node, other: Node| refused(Joint::Joined, vec![one, other]);
+    let twice =
+        |one: DescriptorConfig, other: DescriptorConfig| refused(Joint::Joined, vec![one, other]);
     assert_eq!(twice(text("a", "b"), text("a", "b")), "duplicate descriptor `a=b`");
     assert_eq!(twice(any("a"), any("a")), "duplicate descriptor `a`");
     let split = || (text("a", "b_c"), text("a_b", "c"));
@@ -219,6 +220,6 @@ fn what_matches_the_same_is_there_twice() {
         refused(Joint::Apart, vec![split().0, split().1, split().0]),
         "duplicate descriptor `a=b_c`"
     );
-    let below = |node: Node| above(node, vec![any("x")]);
+    let below = |node: DescriptorConfig| above(node, vec![any("x")]);
     compiled(Joint::Joined, vec![below(text("a", "1")), below(text("a", "2"))]);
 }

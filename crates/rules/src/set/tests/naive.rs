@@ -4,17 +4,17 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use super::rules::domain::{Counter, Domain, Joint, Listed, Node, Pattern};
+use super::rules::domain::{Counter, DescriptorConfig, Domain, Joint, ListEntry, Pattern};
 use super::rules::network::Network;
 use super::rules::plan::List;
 use super::rules::request::Entry;
-use super::rules::set::How;
+use super::rules::set::MatchKind;
 
 /// The node that an entry leads to, and why.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taken<'a> {
-    pub(super) node: &'a Node,
-    pub(super) how: How,
+    pub(super) node: &'a DescriptorConfig,
+    pub(super) how: MatchKind,
 }
 
 /// What stands for an entry when counters are told apart; nodes are told apart by where they lie in memory.
@@ -32,7 +32,12 @@ pub(super) fn way<'a>(domain: &'a Domain, entries: &[Entry<'_>]) -> Vec<Taken<'a
     way
 }
 
-fn follow<'a>(level: &'a [Node], joint: Joint, entries: &[Entry<'_>], way: &mut Vec<Taken<'a>>) {
+fn follow<'a>(
+    level: &'a [DescriptorConfig],
+    joint: Joint,
+    entries: &[Entry<'_>],
+    way: &mut Vec<Taken<'a>>,
+) {
     let Some((entry, rest)) = entries.split_first() else { return };
     let Some(taken) = step(level, joint, entry) else { return };
     way.push(taken);
@@ -40,7 +45,7 @@ fn follow<'a>(level: &'a [Node], joint: Joint, entries: &[Entry<'_>], way: &mut 
 }
 
 /// The node whose rule counts: that of the last entry, if all of them led somewhere and there is a rule.
-pub(super) fn find<'a>(domain: &'a Domain, entries: &[Entry<'_>]) -> Option<&'a Node> {
+pub(super) fn find<'a>(domain: &'a Domain, entries: &[Entry<'_>]) -> Option<&'a DescriptorConfig> {
     let way = way(domain, entries);
     let last = way.last().filter(|_| way.len() == entries.len())?;
     last.node.rule.as_ref().map(|_| last.node)
@@ -80,7 +85,7 @@ pub(super) fn listed(
     None
 }
 
-fn is_on(listed: &Listed, entry: &Entry<'_>) -> bool {
+fn is_on(listed: &ListEntry, entry: &Entry<'_>) -> bool {
     listed.key == entry.key
         && match &listed.value {
             Pattern::Any => true,
@@ -91,19 +96,19 @@ fn is_on(listed: &Listed, entry: &Entry<'_>) -> bool {
         }
 }
 
-fn step<'a>(level: &'a [Node], joint: Joint, entry: &Entry<'_>) -> Option<Taken<'a>> {
+fn step<'a>(level: &'a [DescriptorConfig], joint: Joint, entry: &Entry<'_>) -> Option<Taken<'a>> {
     let exact = level.iter().find(|node| is_exactly(node, joint, entry));
     let network = || longest(level, entry);
     let pattern = || level.iter().find(|node| is_like(node, joint, entry));
     let any = || level.iter().find(|node| takes_any(node, joint, entry));
     let taken = |node, how| Some(Taken { node, how });
-    None.or_else(|| taken(exact?, How::Exact))
-        .or_else(|| taken(network()?, How::Network))
-        .or_else(|| taken(pattern()?, How::Pattern))
-        .or_else(|| taken(any()?, How::AnyValue))
+    None.or_else(|| taken(exact?, MatchKind::Exact))
+        .or_else(|| taken(network()?, MatchKind::Network))
+        .or_else(|| taken(pattern()?, MatchKind::Pattern))
+        .or_else(|| taken(any()?, MatchKind::AnyValue))
 }
 
-fn is_exactly(node: &Node, joint: Joint, entry: &Entry<'_>) -> bool {
+fn is_exactly(node: &DescriptorConfig, joint: Joint, entry: &Entry<'_>) -> bool {
     match (joint, &node.value) {
         (Joint::Apart, Pattern::Text(text)) => node.key == entry.key && text == entry.value,
         (Joint::Joined, Pattern::Text(_) | Pattern::Any) => joined(node) == both(entry),
@@ -111,9 +116,9 @@ fn is_exactly(node: &Node, joint: Joint, entry: &Entry<'_>) -> bool {
     }
 }
 
-fn longest<'a>(level: &'a [Node], entry: &Entry<'_>) -> Option<&'a Node> {
+fn longest<'a>(level: &'a [DescriptorConfig], entry: &Entry<'_>) -> Option<&'a DescriptorConfig> {
     let address = address(entry.value)?;
-    let mut longest: Option<(u8, &Node)> = None;
+    let mut longest: Option<(u8, &DescriptorConfig)> = None;
     for node in level.iter().filter(|node| node.key == entry.key) {
         let Pattern::Networks(networks) = &node.value else { continue };
         for network in networks.iter().filter(|network| network.contains(address)) {
@@ -125,7 +130,7 @@ fn longest<'a>(level: &'a [Node], entry: &Entry<'_>) -> Option<&'a Node> {
     longest.map(|(_, node)| node)
 }
 
-fn is_like(node: &Node, joint: Joint, entry: &Entry<'_>) -> bool {
+fn is_like(node: &DescriptorConfig, joint: Joint, entry: &Entry<'_>) -> bool {
     match (joint, &node.value) {
         (_, Pattern::Regex(regex)) => node.key == entry.key && regex.is_match(entry.value),
         (Joint::Apart, Pattern::Text(text)) => {
@@ -138,7 +143,7 @@ fn is_like(node: &Node, joint: Joint, entry: &Entry<'_>) -> bool {
     }
 }
 
-fn takes_any(node: &Node, joint: Joint, entry: &Entry<'_>) -> bool {
+fn takes_any(node: &DescriptorConfig, joint: Joint, entry: &Entry<'_>) -> bool {
     match (joint, &node.value) {
         (Joint::Apart, Pattern::Any) => node.key == entry.key,
         (Joint::Joined, Pattern::Text(_) | Pattern::Any) => joined(node) == entry.key,
@@ -146,7 +151,7 @@ fn takes_any(node: &Node, joint: Joint, entry: &Entry<'_>) -> bool {
     }
 }
 
-fn joined(node: &Node) -> String {
+fn joined(node: &DescriptorConfig) -> String {
     match &node.value {
         Pattern::Text(text) => format!("{}_{text}", node.key),
         _ => node.key.clone(),
@@ -177,14 +182,14 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
 
 /// Whether two nodes at one place, anywhere in the domain, are for the same.
 pub(super) fn has_twins(domain: &Domain) -> bool {
-    let leaf = |listed: &Listed| Node::new(listed.key.clone(), listed.value.clone());
+    let leaf = |listed: &ListEntry| DescriptorConfig::new(listed.key.clone(), listed.value.clone());
     let lists = [&domain.allow, &domain.deny];
     let mut lists = lists.map(|list| list.iter().map(leaf).collect::<Vec<_>>()).into_iter();
     level_has_twins(&domain.descriptors, domain.joint)
         || lists.any(|list| level_has_twins(&list, Joint::Apart))
 }
 
-fn level_has_twins(level: &[Node], joint: Joint) -> bool {
+fn level_has_twins(level: &[DescriptorConfig], joint: Joint) -> bool {
     let mut level = level.to_vec();
     let all = level.len();
     drop_twins(&mut level, joint);
@@ -192,7 +197,7 @@ fn level_has_twins(level: &[Node], joint: Joint) -> bool {
 }
 
 /// Leaves the first of several nodes that are for the same.
-pub(super) fn drop_twins(level: &mut Vec<Node>, joint: Joint) {
+pub(super) fn drop_twins(level: &mut Vec<DescriptorConfig>, joint: Joint) {
     let mut seen = HashSet::new();
     level.retain(|node| {
         let mut names = names(node, joint);
@@ -207,7 +212,7 @@ pub(super) fn drop_twins(level: &mut Vec<Node>, joint: Joint) {
 }
 
 /// What no two nodes of a level may have in common.
-fn names(node: &Node, joint: Joint) -> Vec<(String, Option<String>)> {
+fn names(node: &DescriptorConfig, joint: Joint) -> Vec<(String, Option<String>)> {
     match (&node.value, joint) {
         (Pattern::Regex(regex), _) => vec![(node.key.clone(), Some(format!("like {regex}")))],
         (Pattern::Networks(networks), _) => networks

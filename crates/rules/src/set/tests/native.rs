@@ -1,21 +1,21 @@
 //! What our own form adds: networks, regular expressions, lists, and counters by network.
 
 use super::*;
-use crate::domain::{Counter, Listed};
+use crate::domain::{Counter, ListEntry};
 use crate::network::Prefix;
 use crate::plan::{List, Plan};
 use crate::request::{Descriptor, Request};
 
-fn native(descriptors: Vec<Node>) -> RuleSet {
+fn native(descriptors: Vec<DescriptorConfig>) -> RuleSet {
     compiled(Joint::Apart, descriptors)
 }
 
-fn shared(node: Node) -> Node {
-    Node { counter: Counter::Shared, ..node }
+fn shared(node: DescriptorConfig) -> DescriptorConfig {
+    DescriptorConfig { counter: Counter::Shared, ..node }
 }
 
-fn grouped(v4: u8, v6: u8, node: Node) -> Node {
-    Node { counter: Counter::PerNetwork(Prefix { v4, v6 }), ..node }
+fn grouped(v4: u8, v6: u8, node: DescriptorConfig) -> DescriptorConfig {
+    DescriptorConfig { counter: Counter::PerNetwork(Prefix { v4, v6 }), ..node }
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_network_is_there_once() {
 
 #[test]
 fn lists_decide_before_limits_and_deny_before_allow() {
-    let listed = |key: &str, value: Pattern| Listed { key: key.to_owned(), value };
+    let listed = |key: &str, value: Pattern| ListEntry { key: key.to_owned(), value };
     let net = |text: &str| Pattern::Networks(vec![text.parse().unwrap()]);
     let set = RuleSet::new(vec![Domain {
         allow: vec![
@@ -186,7 +186,8 @@ fn a_network_added_to_a_list_leaves_its_counters_alone() {
 
 #[test]
 fn identities_never_meet_by_concatenation() {
-    let below = |node: Node| above(node, vec![limited(2, any("b")), limited(3, any("bb"))]);
+    let below =
+        |node: DescriptorConfig| above(node, vec![limited(2, any("b")), limited(3, any("bb"))]);
     let set = native(vec![below(limited(1, any("a"))), below(any("aa")), below(any("ab"))]);
     let all = [
         "a=1", "a=11", "a=b", "a=1b2", "a=1 b=2", "a=1b b=2", "a=1 b=b2", "a=1 bb=2", "aa=1 b=2",
@@ -201,7 +202,7 @@ fn identities_never_meet_by_concatenation() {
 
 #[test]
 fn one_identity_or_many() {
-    let one = |joint, node: Node| {
+    let one = |joint, node: DescriptorConfig| {
         let set = compiled(joint, vec![above(text("x", "1"), vec![limited(1, node)])]);
         let no = set.rules().next().unwrap();
         set.is_one_identity(no)

@@ -1,9 +1,9 @@
 //! What requests must pass: overrides, replaced rules, costs.
 
 use super::*;
-use crate::plan::{DomainIs, Plan, Under};
+use crate::plan::{DomainStatus, Plan, Target};
 use crate::request::{Descriptor, Override, Request};
-use crate::rule::Rare;
+use crate::rule::RuleExtras;
 
 fn planned(set: &RuleSet, domain: &str, descriptors: &[Descriptor<'_>], hits: u64) -> Plan {
     let mut plan = Plan::default();
@@ -11,26 +11,26 @@ fn planned(set: &RuleSet, domain: &str, descriptors: &[Descriptor<'_>], hits: u6
     plan
 }
 
-/// What each descriptor is under: the name of a rule, in brackets if it is replaced.
+/// What each descriptor is target: the name of a rule, in brackets if it is replaced.
 fn told(set: &RuleSet, asked: &[&str]) -> Vec<String> {
     let entries: Vec<_> = asked.iter().map(|written| entries(written)).collect();
     let descriptors: Vec<_> = entries.iter().map(|entries| Descriptor::of(entries)).collect();
     let name = |no| set.rule(no).name.as_deref().unwrap_or("nameless").to_owned();
     let under = |under| match under {
-        Under::Nothing => "-".to_owned(),
-        Under::Rule(no) => name(no),
-        Under::Replaced(no) => format!("({})", name(no)),
-        Under::Override(_) => "override".to_owned(),
+        Target::None => "-".to_owned(),
+        Target::Rule(no) => name(no),
+        Target::Replaced(no) => format!("({})", name(no)),
+        Target::Override(_) => "override".to_owned(),
     };
-    planned(set, "d", &descriptors, 1).steps().iter().map(|step| under(step.under)).collect()
+    planned(set, "d", &descriptors, 1).steps().iter().map(|step| under(step.target)).collect()
 }
 
-fn named(name: &str, replaces: &[&str], limits: Limits) -> Node {
+fn named(name: &str, replaces: &[&str], limits: Limits) -> DescriptorConfig {
     let mut rule = RuleConfig::new(limits);
     rule.name = (!name.is_empty()).then(|| name.into());
     let replaces: Vec<Box<str>> = replaces.iter().map(|name| (*name).into()).collect();
-    rule.rare = (!replaces.is_empty()).then(|| Box::new(Rare { replaces, metadata: None }));
-    Node { rule: Some(rule), ..any(if name.is_empty() { "nameless" } else { name }) }
+    rule.rare = (!replaces.is_empty()).then(|| Box::new(RuleExtras { replaces, metadata: None }));
+    DescriptorConfig { rule: Some(rule), ..any(if name.is_empty() { "nameless" } else { name }) }
 }
 
 fn replacing() -> RuleSet {
@@ -82,10 +82,10 @@ fn a_limit_that_comes_along_stands_in_place_of_all_rules() {
     let plain = entries("plain=1");
     let asked = [with(&known), with(&nobody), with(&[]), Descriptor::of(&plain)];
     let plan = planned(&set, "d", &asked, 3);
-    let unders: Vec<Under> = plan.steps().iter().map(|step| step.under).collect();
-    assert_eq!(unders[..3], [Under::Override(limit); 3]);
+    let unders: Vec<Target> = plan.steps().iter().map(|step| step.target).collect();
+    assert_eq!(unders[..3], [Target::Override(limit); 3]);
     assert!(
-        matches!(unders[3], Under::Rule(_)),
+        matches!(unders[3], Target::Rule(_)),
         "it replaces nothing, whatever it would have been"
     );
     assert!(plan.steps().iter().all(|step| step.cost == 3));
@@ -93,8 +93,8 @@ fn a_limit_that_comes_along_stands_in_place_of_all_rules() {
     assert!(!plan.identity(&plan.steps()[2]).is_empty(), "the domain as a whole");
 
     let plan = planned(&set, "unknown", &asked, 1);
-    assert_eq!(plan.domain(), DomainIs::Unknown);
-    assert!(plan.steps().iter().all(|step| step.under == Under::Nothing));
+    assert_eq!(plan.domain(), DomainStatus::Unknown);
+    assert!(plan.steps().iter().all(|step| step.target == Target::None));
 }
 
 #[test]
@@ -130,6 +130,6 @@ fn a_plan_that_is_used_again_forgets() {
 fn a_set_that_was_never_loaded_limits_nothing() {
     let entries = entries("a=1");
     let plan = planned(&RuleSet::default(), "d", &[Descriptor::of(&entries)], 1);
-    assert_eq!((plan.domain(), plan.listed()), (DomainIs::Unknown, None));
-    assert_eq!(plan.steps()[0].under, Under::Nothing);
+    assert_eq!((plan.domain(), plan.listed()), (DomainStatus::Unknown, None));
+    assert_eq!(plan.steps()[0].target, Target::None);
 }

@@ -11,21 +11,21 @@ fn stat_key(set: &RuleSet, written: &str) -> String {
     key
 }
 
-fn with_value(node: Node) -> Node {
-    Node { value_to_metric: true, ..node }
+fn with_value(node: DescriptorConfig) -> DescriptorConfig {
+    DescriptorConfig { value_to_metric: true, ..node }
 }
 
-fn shared(node: Node) -> Node {
-    Node { counter: Counter::Shared, ..node }
+fn shared(node: DescriptorConfig) -> DescriptorConfig {
+    DescriptorConfig { counter: Counter::Shared, ..node }
 }
 
-fn detailed(mut node: Node) -> Node {
+fn detailed(mut node: DescriptorConfig) -> DescriptorConfig {
     node.rule.as_mut().expect("no rule").detailed_metric = true;
     node
 }
 
 /// The key of one descriptor of two entries, the first `a` and the second `b`.
-fn key(first: Node, second: Node, written: &str) -> String {
+fn key(first: DescriptorConfig, second: DescriptorConfig, written: &str) -> String {
     let set = compiled(Joint::Joined, vec![above(first, vec![second])]);
     stat_key(&set, written)
 }

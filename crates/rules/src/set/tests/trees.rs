@@ -4,7 +4,7 @@
 use regex::Regex;
 
 use super::naive::drop_twins;
-use super::rules::domain::{Counter, Domain, Joint, Listed, Node, Pattern};
+use super::rules::domain::{Counter, DescriptorConfig, Domain, Joint, ListEntry, Pattern};
 use super::rules::network::Prefix;
 use super::rules::rule::{Limits, RuleConfig};
 
@@ -72,7 +72,13 @@ impl Bytes<'_> {
         Domain { joint, allow, deny, descriptors, ..Domain::new("d") }
     }
 
-    fn level(&mut self, joint: Joint, depth: usize, tolerant: bool, rules: &mut u64) -> Vec<Node> {
+    fn level(
+        &mut self,
+        joint: Joint,
+        depth: usize,
+        tolerant: bool,
+        rules: &mut u64,
+    ) -> Vec<DescriptorConfig> {
         // Now and then enough globs for the index.
         let many = self.one_in(4);
         let count = if many { 9 + self.below(16) } else { self.below(6) };
@@ -80,11 +86,11 @@ impl Bytes<'_> {
         let mut level = Vec::new();
         for _ in 0..count {
             let mut node = match many && !self.one_in(6) {
-                true => Node::text(key, self.glob()),
+                true => DescriptorConfig::text(key, self.glob()),
                 // Often of one key, so that nodes stand in each other's way; and often counted alike.
                 false => {
                     let key = if self.one_in(3) { self.of(&KEYS) } else { key };
-                    Node::new(key, self.pattern())
+                    DescriptorConfig::new(key, self.pattern())
                 }
             };
             node.counter = if self.one_in(3) { self.counter() } else { counter };
@@ -106,18 +112,18 @@ impl Bytes<'_> {
         level
     }
 
-    fn list(&mut self, tolerant: bool) -> Vec<Listed> {
+    fn list(&mut self, tolerant: bool) -> Vec<ListEntry> {
         let count = if self.one_in(3) { self.below(4) } else { 0 };
-        let mut nodes: Vec<Node> = (0..count)
+        let mut nodes: Vec<DescriptorConfig> = (0..count)
             .map(|_| {
                 let key = self.of(&KEYS);
-                Node::new(key, self.pattern())
+                DescriptorConfig::new(key, self.pattern())
             })
             .collect();
         if !tolerant {
             drop_twins(&mut nodes, Joint::Apart);
         }
-        nodes.into_iter().map(|node| Listed { key: node.key, value: node.value }).collect()
+        nodes.into_iter().map(|node| ListEntry { key: node.key, value: node.value }).collect()
     }
 
     fn counter(&mut self) -> Counter {

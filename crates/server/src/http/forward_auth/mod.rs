@@ -163,7 +163,7 @@ impl Answering {
         let mut content_type = JSON;
         let bodiless = matches!(style.denied, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         if let Some(status) = spokesman(false, &checked.statuses) {
-            let policies = policies(status.under, rules);
+            let policies = policies(status.target, rules);
             let told = Told { verdict: &status.verdict, policies: &policies, now };
             let written = match self.options.body {
                 Body::Envelope => told.write_error(&mut out),

@@ -197,7 +197,7 @@ fn consistency(rule: &RuleConfig) -> String {
             format!("eventual, synced every {}", show_span(sync_interval))
         }
     };
-    match rule.kept_consistency() == rule.consistency {
+    match rule.effective_consistency() == rule.consistency {
         true => written,
         false => format!("{written} (counts as strict in this mode)"),
     }
@@ -206,7 +206,7 @@ fn consistency(rule: &RuleConfig) -> String {
 /// What nodes that share a rule promise together, in a sentence; nothing of a rule that is simply strict.
 pub(crate) fn promise(rule: &RuleConfig) -> Option<String> {
     let asks = "never above the limit: every decision asks the store";
-    match (rule.consistency, rule.kept_consistency()) {
+    match (rule.consistency, rule.effective_consistency()) {
         (Consistency::Strict, _) => None,
         (_, Consistency::Strict) => Some(format!("{asks}, since it counts as strict in this mode")),
         (_, Consistency::StrictUntilHot) => {

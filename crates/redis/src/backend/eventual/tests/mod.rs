@@ -20,7 +20,7 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::Verdict;
-use sluicegate_rules::domain::{Domain, Node};
+use sluicegate_rules::domain::{DescriptorConfig, Domain};
 use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::rule::{Consistency, Limits, RuleConfig};
 use sluicegate_rules::set::{RuleNo, RuleSet};
@@ -126,7 +126,7 @@ fn store(url: &str, seed: Option<u64>, clock: Option<Arc<dyn sluicegate::clock::
 
 /// That of the only rule there is.
 fn a_number() -> RuleNo {
-    let mut node = Node::any("user");
+    let mut node = DescriptorConfig::any("user");
     node.rule = Some(RuleConfig::new(Limits::Envoy { requests_per_unit: 1, unit: Unit::Day }));
     let domain = Domain { descriptors: vec![node], ..Domain::new("test") };
     RuleSet::new(vec![domain]).unwrap().rules().next().unwrap()
