@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Instructions per check, counted and not timed: the same on a busy machine as on a quiet one.
+# Instructions per check: independent of the load of the machine.
 #
 #   ./callgrind.sh                          governor and ours, one hot key and 100 thousand ids
-#   ./callgrind.sh 200000 governor hot/1    so many checks, one contestant, one cell
+#   ./callgrind.sh 200000 governor hot/1    number of checks, one contestant, one cell
 #
-# Each is run twice, with n and with 2n checks; the difference is what n checks cost, and everything that is
-# done once cancels out. Counted is only what happens inside `one_cell::timed`. Instructions are not time:
-# a cache miss and a locked instruction count as one like any other.
+# Each row runs twice, with n and with 2n checks: the difference is the cost of n checks without the setup.
+# Only instructions inside `measure::timed` are counted. Instructions are not time: a cache miss and a locked
+# instruction count as one.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -17,15 +17,15 @@ command -v valgrind >/dev/null || die "valgrind is missing: apt-get install valg
 
 checks=${1:-100000}
 bench=${CARGO_TARGET_DIR:-target}/release/sluicegate-bench
-cargo build --release --quiet --features ours
+cargo build --release --quiet
 
 # instructions CONTESTANT CELL CHECKS
 instructions() {
-    local said
-    said=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null \
-        --toggle-collect='*one_cell*timed*' "$bench" one-cell "$@" 2>&1 >/dev/null) ||
-        die "one-cell $*: $said"
-    sed -n 's/.*Collected : \([0-9]*\).*/\1/p' <<<"$said"
+    local output
+    output=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null \
+        --toggle-collect='*library*measure*timed*' "$bench" one-cell "$@" 2>&1 >/dev/null) ||
+        die "one-cell $*: $output"
+    sed -n 's/.*Collected : \([0-9]*\).*/\1/p' <<<"$output"
 }
 
 # report CONTESTANT CELL
@@ -33,7 +33,7 @@ report() {
     local once twice
     once=$(instructions "$1" "$2" "$checks")
     twice=$(instructions "$1" "$2" $((2 * checks)))
-    [ "${twice:-0}" -gt "${once:-0}" ] || die "$1 $2: nothing was counted inside one_cell::timed"
+    [ "${twice:-0}" -gt "${once:-0}" ] || die "$1 $2: nothing was counted inside measure::timed"
     printf '| %-6s | %-16s | %22s |\n' "$2" "$1" $(((twice - once + checks / 2) / checks))
 }
 

@@ -1,59 +1,39 @@
-//! A measurement in a process of its own: this program calls itself, and reads one line of JSON.
+//! Measurements in a fresh process: this program runs itself and reads one line of JSON.
 
 use std::env;
-use std::process::{Command, ExitCode, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::cell::Cell;
-use crate::one_cell::Sample;
-use crate::one_fill::Growth;
-use crate::roster::{self, Entry};
-
-/// Runs one cell in a fresh process.
-pub(crate) fn cell(contestant: &str, cell: &str, checks: usize) -> anyhow::Result<Sample> {
-    ask(&["one-cell", contestant, cell, &checks.to_string()])
+/// The path of this program.
+pub(crate) fn this() -> anyhow::Result<PathBuf> {
+    env::current_exe().context("cannot find the path of this program")
 }
 
-/// Fills one store in a fresh process.
-pub(crate) fn fill(contestant: &str, ids: usize) -> anyhow::Result<Growth> {
-    ask(&["one-fill", contestant, &ids.to_string()])
+/// Runs this program with the arguments and decodes its output.
+pub(crate) fn run<T: DeserializeOwned>(arguments: &[&str]) -> anyhow::Result<T> {
+    decoded(Command::new(this()?).args(arguments))
 }
 
-/// The child's side of [`cell`].
-pub(crate) fn serve_cell(contestant: &str, cell: &str, checks: usize) -> anyhow::Result<ExitCode> {
-    let cell = Cell::named(cell).with_context(|| format!("there is no cell `{cell}`"))?;
-    answer((entry(contestant)?.speed)(&cell, checks))
+/// Runs a command and decodes its output.
+pub(crate) fn decoded<T: DeserializeOwned>(command: &mut Command) -> anyhow::Result<T> {
+    let output = command.stdin(Stdio::null()).output();
+    decode(&output.with_context(|| format!("cannot start {command:?}"))?)
 }
 
-/// The child's side of [`fill`].
-pub(crate) fn serve_fill(contestant: &str, ids: usize) -> anyhow::Result<ExitCode> {
-    answer((entry(contestant)?.memory)(ids))
-}
-
-fn entry(name: &str) -> anyhow::Result<Entry> {
-    let found = roster::all().into_iter().find(|entry| entry.name == name);
-    found.with_context(|| format!("there is no contestant `{name}`"))
-}
-
-fn answer<T: Serialize>(measured: Result<T, String>) -> anyhow::Result<ExitCode> {
-    let measured = measured.map_err(|wrong| anyhow!(wrong))?;
-    println!("{}", serde_json::to_string(&measured)?);
-    Ok(ExitCode::SUCCESS)
-}
-
-fn ask<T: DeserializeOwned>(arguments: &[&str]) -> anyhow::Result<T> {
-    let this = env::current_exe().context("this program's own path")?;
-    let output = Command::new(this)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .context("starting this program anew")?;
+/// Decodes the output of a child that has ended.
+pub(crate) fn decode<T: DeserializeOwned>(output: &Output) -> anyhow::Result<T> {
     if !output.status.success() {
-        let says = String::from_utf8_lossy(&output.stderr);
-        bail!("{}: {}: {}", arguments.join(" "), output.status, says.trim());
+        bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
-    serde_json::from_slice(&output.stdout).with_context(|| format!("{arguments:?}: its answer"))
+    serde_json::from_slice(&output.stdout).context("invalid output of the child process")
+}
+
+/// The child's side: prints the measurement.
+pub(crate) fn print<T: Serialize>(measured: &T) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(measured)?);
+    Ok(())
 }

@@ -1,9 +1,10 @@
-//! A markdown table whose columns also line up in a terminal.
+//! Markdown tables with aligned columns.
 
 use std::fmt::Write as _;
 
-/// Renders rows under a head. The first `words` columns are text and flush left, the others numbers and
-/// flush right.
+use crate::frame::{Reading, Row};
+
+/// Renders rows under a head. The first `words` columns are flush left, the others flush right.
 pub(crate) fn render(head: &[&str], words: usize, rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
@@ -21,6 +22,22 @@ pub(crate) fn render(head: &[&str], words: usize, rows: &[Vec<String>]) -> Strin
         line(&mut text, row.iter().map(String::as_str), &widths, words);
     }
     text
+}
+
+/// A table with a row per name and a number per column.
+pub(crate) fn of_columns<R: Reading>(
+    title: &str,
+    columns: &[(&str, fn(&R) -> f64)],
+    rows: &[Row<R>],
+    places: usize,
+) -> String {
+    let head: Vec<&str> =
+        [title].into_iter().chain(columns.iter().map(|column| column.0)).collect();
+    let cells = |row: &Row<R>| {
+        let numbers = columns.iter().map(|(_, number)| row.shown(places, number));
+        [row.name.clone()].into_iter().chain(numbers).collect()
+    };
+    render(&head, 1, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
 fn line<'a>(

@@ -1,7 +1,7 @@
-//! Every algorithm, at 100 thousand ids and given now.
+//! Every algorithm, at 100 thousand ids, with the time given.
 //!
-//! The numbers are chosen so that every check is an admission; where an algorithm makes that a matter of
-//! time (the smooth ones grant only who has paid for the one before), time is what the row hands out.
+//! The numbers are chosen so that every check is admitted; rows of algorithms that need time for that
+//! (the smooth ones) advance the time further.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use sluicegate::limit::{
 };
 use sluicegate::{LimitError, Limiter};
 
-use super::{GivenNow, token_bucket};
-use crate::cell::{EACH, Rule};
-use crate::report::bars::{FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET};
-use crate::roster::{Entry, Fills};
+use super::cell::{EACH, Quota};
+use super::contestant::{Entry, Fills};
+use super::ours::{GivenNow, token_bucket};
+use super::report::{FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET};
 
 const SECOND_US: u64 = 1_000_000;
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -29,7 +29,7 @@ pub(crate) trait Algorithm: 'static {
     const HITS_PER_ID: usize = 1;
 
     /// The limiter.
-    fn limiter(rule: Rule) -> Result<Limiter, LimitError>;
+    fn limiter(quota: Quota) -> Result<Limiter, LimitError>;
 
     /// When the hit of this number comes, if memory is measured.
     fn fill_us(_id: &str, _hit: usize) -> u64 {
@@ -60,32 +60,32 @@ fn row<A: Algorithm>(name: &'static str, fills: Fills) -> Entry {
 pub(crate) struct Token;
 
 impl Algorithm for Token {
-    fn limiter(rule: Rule) -> Result<Limiter, LimitError> {
-        Limiter::new(token_bucket(rule))
+    fn limiter(quota: Quota) -> Result<Limiter, LimitError> {
+        Limiter::new(token_bucket(quota))
     }
 }
 
 struct Leaky;
 
 impl Algorithm for Leaky {
-    fn limiter(rule: Rule) -> Result<Limiter, LimitError> {
-        Limiter::new(LeakyBucket::per_minute(1).queue(u64::from(rule.burst)))
+    fn limiter(quota: Quota) -> Result<Limiter, LimitError> {
+        Limiter::new(LeakyBucket::per_minute(1).queue(u64::from(quota.burst)))
     }
 }
 
 struct Fixed;
 
 impl Algorithm for Fixed {
-    fn limiter(rule: Rule) -> Result<Limiter, LimitError> {
-        Limiter::new(FixedWindow::per_day(u64::from(rule.burst)))
+    fn limiter(quota: Quota) -> Result<Limiter, LimitError> {
+        Limiter::new(FixedWindow::per_day(u64::from(quota.burst)))
     }
 }
 
 struct Sliding;
 
 impl Algorithm for Sliding {
-    fn limiter(rule: Rule) -> Result<Limiter, LimitError> {
-        Limiter::new(SlidingWindow::per_day(u64::from(rule.burst)))
+    fn limiter(quota: Quota) -> Result<Limiter, LimitError> {
+        Limiter::new(SlidingWindow::per_day(u64::from(quota.burst)))
     }
 }
 
@@ -95,7 +95,7 @@ struct Log;
 impl Algorithm for Log {
     const HITS_PER_ID: usize = 500;
 
-    fn limiter(_rule: Rule) -> Result<Limiter, LimitError> {
+    fn limiter(_quota: Quota) -> Result<Limiter, LimitError> {
         Limiter::new(SlidingLog::per_hour(Self::HITS_PER_ID as u64))
     }
 
@@ -113,19 +113,19 @@ struct Bursty;
 impl Algorithm for Bursty {
     const LEAP_US: u64 = 600 * SECOND_US;
 
-    fn limiter(_rule: Rule) -> Result<Limiter, LimitError> {
+    fn limiter(_quota: Quota) -> Result<Limiter, LimitError> {
         Limiter::new(SmoothBursty::per_second(1).max_burst(HOUR))
     }
 }
 
-/// A cold permit takes 3 µs: 10 µs later whoever comes has nothing to wait for.
+/// A cold permit takes 3 µs, so a check every 10 µs never waits.
 struct Warming;
 
 impl Algorithm for Warming {
     const STEP_US: u64 = 10;
     const LEAP_US: u64 = SECOND_US;
 
-    fn limiter(_rule: Rule) -> Result<Limiter, LimitError> {
+    fn limiter(_quota: Quota) -> Result<Limiter, LimitError> {
         Limiter::new(WarmUp::per_second(1_000_000).over(Duration::from_secs(10)))
     }
 }
@@ -133,8 +133,8 @@ impl Algorithm for Warming {
 struct Cycling;
 
 impl Algorithm for Cycling {
-    fn limiter(rule: Rule) -> Result<Limiter, LimitError> {
-        Limiter::new(Cycle::of(u64::from(rule.burst)).every(DAY))
+    fn limiter(quota: Quota) -> Result<Limiter, LimitError> {
+        Limiter::new(Cycle::of(u64::from(quota.burst)).every(DAY))
     }
 }
 
@@ -142,7 +142,7 @@ impl Algorithm for Cycling {
 struct Slots;
 
 impl Algorithm for Slots {
-    fn limiter(rule: Rule) -> Result<Limiter, LimitError> {
-        Limiter::new(Concurrency::at_most(u64::from(rule.burst)).lease(HOUR))
+    fn limiter(quota: Quota) -> Result<Limiter, LimitError> {
+        Limiter::new(Concurrency::at_most(u64::from(quota.burst)).lease(HOUR))
     }
 }

@@ -1,37 +1,79 @@
-//! Who takes part, and in what.
+//! What a contestant implements, and the roster.
 
-use crate::cell::{
-    CELLS, COMMON, Cell, DENIAL, HOT_1, HOT_2, K100_1, K100_2, M1_1, M1_2, M10_1, M10_2,
+use super::cell::{
+    CELLS, COMMON, Cell, DENIAL, HOT_1, HOT_2, K100_1, K100_2, M1_1, M1_2, M10_1, M10_2, Quota,
 };
-use crate::contestant::Contestant;
-use crate::contestants::governor::Governor;
-use crate::contestants::limitador::Limitador;
-use crate::contestants::read_id::{InTurn, Overlapping};
-use crate::contestants::throttlecrab::{Adaptive, Periodic};
-use crate::one_cell::{self, Sample};
-use crate::one_fill::{self, Growth};
+use super::measure::{self, Growth, Picks, Sample};
+use super::peers::{Adaptive, Governor, InTurn, Limitador, Overlapping, Periodic};
 
-/// The one that all ratios are to.
+/// A rate limiter with a store of its own.
+///
+/// Everything is generic over it and nothing goes through a `dyn`: the compiler sees the peer's call
+/// inside the loop, as it would in a user's program.
+pub(crate) trait Contestant: Sync + Sized {
+    /// Hits per id when memory is measured: one, except for logs.
+    const HITS_PER_ID: usize = 1;
+
+    /// A fresh store. `ids` is the number of ids to come, for contestants that need a capacity.
+    fn new(quota: Quota, ids: usize) -> Self;
+
+    /// One check at cost 1: whether it was admitted.
+    ///
+    /// `&String` and not `&str`, because governor looks up by reference to its key type.
+    #[allow(clippy::ptr_arg)]
+    fn check(&self, id: &String) -> bool;
+
+    /// The timed part: `checks` checks on random ids. Returns the number of admissions.
+    #[inline]
+    fn run(&self, picks: &mut Picks<'_>, checks: usize) -> usize {
+        let mut admitted = 0;
+        for _ in 0..checks {
+            admitted += usize::from(self.check(picks.next()));
+        }
+        admitted
+    }
+
+    /// Hit number `hit` on an id, when memory is measured.
+    #[allow(clippy::ptr_arg)]
+    fn fill(&self, id: &String, _hit: usize) -> bool {
+        self.check(id)
+    }
+
+    /// Reports an inconsistency between the contestant's own counts and the checks made.
+    fn audit(&self, _done: &Done) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// All checks made on a contestant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Done {
+    /// Distinct ids.
+    pub(crate) ids: usize,
+    /// Checks, untimed ones included.
+    pub(crate) checks: usize,
+}
+
+/// The base of all ratios.
 pub(crate) const BASE: &str = "governor";
 
-/// A contestant as the schedule sees it.
+/// A contestant of the roster.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
-    /// How it is called everywhere.
     pub(crate) name: &'static str,
     /// Runs one cell; only ever called in a child.
     pub(crate) speed: fn(&Cell, usize) -> Result<Sample, String>,
     /// Fills one store; only ever called in a child.
     pub(crate) memory: fn(usize) -> Result<Growth, String>,
-    /// Which cells it runs in.
+    /// Cells it runs in.
     pub(crate) cells: &'static [Cell],
     /// How its memory is measured.
     pub(crate) fills: Fills,
-    /// Whether it limits anything; if not, a ratio would say nothing.
+    /// Whether it limits anything; if not, it has no ratio.
     pub(crate) limits: bool,
-    /// It runs so many times fewer checks than the others, being that much slower.
-    pub(crate) slower: usize,
-    /// The most ids it is run with.
+    /// Divisor of the number of checks, for slow contestants.
+    pub(crate) slowdown: usize,
+    /// Maximum number of ids.
     pub(crate) ids_max: usize,
 }
 
@@ -55,42 +97,32 @@ pub(crate) fn all() -> Vec<Entry> {
         Entry { fills: Fills::Millions, ..Entry::new::<Adaptive>("throttlecrab-adaptive") },
         Entry { fills: Fills::Millions, ..Entry::new::<Periodic>("throttlecrab-periodic") },
         Entry {
-            // Showing it a million ids takes ten seconds; ten million would take 11 GB.
+            // A million ids take ten seconds; ten million would take 11 GB.
             cells: &[HOT_1, HOT_2, K100_1, K100_2, DENIAL, M1_1],
             fills: Fills::Millions,
-            slower: 4,
+            slowdown: 4,
             ids_max: 1_000_000,
             ..Entry::new::<Limitador>("limitador")
         },
         // The last of the peers, so that it runs right before ours.
         Entry { cells: &CELLS, fills: Fills::Millions, ..Entry::new::<Governor>(BASE) },
     ];
-    peers.into_iter().chain(ours()).collect()
-}
-
-#[cfg(feature = "ours")]
-fn ours() -> Vec<Entry> {
-    crate::ours::entries()
-}
-
-#[cfg(not(feature = "ours"))]
-fn ours() -> Vec<Entry> {
-    Vec::new()
+    peers.into_iter().chain(super::ours::entries()).collect()
 }
 
 // === impl Entry ===
 
 impl Entry {
-    /// Runs in every common cell; its memory is not measured.
+    /// A contestant that runs in every common cell, without a measurement of memory.
     pub(crate) fn new<C: Contestant>(name: &'static str) -> Self {
         Self {
             name,
-            speed: one_cell::run::<C>,
-            memory: one_fill::run::<C>,
+            speed: measure::cell::<C>,
+            memory: measure::fill::<C>,
             cells: &COMMON,
             fills: Fills::Never,
             limits: true,
-            slower: 1,
+            slowdown: 1,
             ids_max: usize::MAX,
         }
     }

@@ -1,35 +1,42 @@
-//! What is going to be measured: which contestants in which cells, how often and how long.
+//! The memory store beside its peers: time per check, throughput of two threads, bytes per id.
+//!
+//! A contestant runs the cells of a family in one go (two threads right after one, denials right after
+//! admissions), then the next contestant does.
 
-use anyhow::bail;
+mod algorithms;
+mod cell;
+mod contestant;
+mod measure;
+mod ours;
+mod peers;
+mod report;
 
-use crate::args::Args;
-use crate::cell::{CELLS, Cell, FAMILIES, K100_1};
-use crate::results::MemoryKey;
-use crate::roster::{self, BASE, Entry, Fills};
+use anyhow::{Context as _, anyhow, bail};
+
+use crate::frame::{self, Report, Row, Schedule};
+use crate::{Common, child};
+use cell::{CELLS, Cell, K100_1};
+use contestant::{BASE, Entry, Fills};
+use measure::{Growth, Sample};
+
+/// Options of `library`.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Args {
+    /// Also 10 million ids: 2 GB, and a quarter of an hour more
+    #[arg(long, conflicts_with = "quick")]
+    full: bool,
+}
 
 /// Users in the measurement of logs.
-pub(crate) const LOG_USERS: usize = 100_000;
+const LOG_USERS: usize = 100_000;
 
-/// The whole of a run.
-pub(crate) struct Plan {
-    /// How often every contestant runs every cell.
-    pub(crate) rounds: u32,
-    /// Who runs in which cells, family by family.
-    pub(crate) families: Vec<Vec<Turn>>,
-    /// Whose memory is measured, with how many ids.
-    pub(crate) fills: Vec<(Entry, MemoryKey)>,
-    length: Length,
-}
+const FILLS: [(&str, usize, Fills); 3] = [
+    ("memory-1M", 1_000_000, Fills::Millions),
+    ("memory-log", LOG_USERS, Fills::Logs),
+    ("memory-10M", 10_000_000, Fills::Millions),
+];
 
-/// One contestant in the cells of one family.
-pub(crate) struct Turn {
-    /// Who.
-    pub(crate) entry: Entry,
-    /// Where.
-    pub(crate) cells: Vec<Cell>,
-}
-
-/// How much time there is.
+/// Length of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Length {
     Quick,
@@ -37,106 +44,99 @@ enum Length {
     Full,
 }
 
-// === impl Plan ===
-
-impl Plan {
-    /// What the command line asks for.
-    pub(crate) fn from_args(args: &Args) -> anyhow::Result<Self> {
-        let length = Length::from_args(args);
-        let everyone = roster::all();
-        let takes_part = |entry: &Entry, cell: &Cell| {
-            length.has(cell) && entry.runs_in(cell) && length.affords(entry, cell)
-        };
-        let mut families = Vec::new();
-        for family in FAMILIES {
-            let cells = CELLS.into_iter().filter(|cell| cell.family == family);
-            let chosen: Vec<(Cell, Vec<Entry>)> = cells
-                .map(|cell| {
-                    let able = |entry: &Entry| takes_part(entry, &cell);
-                    (cell, chosen(&everyone, cell.name, &args.only, able))
-                })
-                .collect();
-            families.push(turns(&everyone, &chosen));
-        }
-        let mut fills = Vec::new();
-        for &(name, ids, kind) in length.fills() {
-            let takes_part = |entry: &Entry| entry.fills == kind && ids <= entry.ids_max;
-            for entry in chosen(&everyone, name, &args.only, takes_part) {
-                fills.push((entry, MemoryKey { cell: name, ids, contestant: entry.name }));
-            }
-        }
-        if families.iter().all(Vec::is_empty) && fills.is_empty() {
-            let names: Vec<_> = everyone.iter().map(|entry| entry.name).collect();
-            bail!(
-                "nothing to measure is called `{}`: a name is a cell ({}, memory-1M, memory-10M, \
-                 memory-log) and a contestant ({}), as `100k/1 governor`; 10 million ids need `--full`",
-                args.only.join("`, `"),
-                CELLS.map(|cell| cell.name).join(", "),
-                names.join(", "),
-            );
-        }
-        Ok(Self { rounds: args.rounds.unwrap_or(length.rounds()), families, fills, length })
-    }
-
-    /// Timed checks per thread.
-    pub(crate) fn checks(&self, cell: &Cell, entry: &Entry) -> usize {
-        let quicker = if self.length == Length::Quick { 5 } else { 1 };
-        cell.checks / quicker / entry.slower
-    }
-
-    /// How many children will be started.
-    pub(crate) fn steps(&self) -> usize {
-        let cells: usize = self.families.iter().flatten().map(|turn| turn.cells.len()).sum();
-        cells * self.rounds as usize + self.fills.len()
-    }
-}
-
-/// From who runs in a cell to which cells somebody runs in.
-fn turns(everyone: &[Entry], chosen: &[(Cell, Vec<Entry>)]) -> Vec<Turn> {
-    let cells_of = |entry: &Entry| {
-        let has = |entries: &[Entry]| entries.iter().any(|other| other.name == entry.name);
-        chosen.iter().filter(|(_, entries)| has(entries)).map(|(cell, _)| *cell).collect()
+pub(crate) fn run(common: &Common, args: &Args) -> anyhow::Result<Report> {
+    let length = match (common.quick, args.full) {
+        (true, _) => Length::Quick,
+        (_, true) => Length::Full,
+        _ => Length::Usual,
     };
-    let turns = everyone.iter().map(|entry| Turn { entry: *entry, cells: cells_of(entry) });
-    turns.filter(|turn| !turn.cells.is_empty()).collect()
+    let everyone = contestant::all();
+    let mut cells: Vec<(Cell, Entry)> = Vec::new();
+    for cell in CELLS {
+        let able = |entry: &Entry| {
+            length.has(&cell) && entry.runs_in(&cell) && length.affords(entry, &cell)
+        };
+        cells.extend(
+            chosen(common, &everyone, cell.name, able).into_iter().map(|entry| (cell, entry)),
+        );
+    }
+    let mut fills: Vec<(&str, usize, Entry)> = Vec::new();
+    for &(name, ids, kind) in length.fills() {
+        let able = |entry: &Entry| entry.fills == kind && ids <= entry.ids_max;
+        fills.extend(
+            chosen(common, &everyone, name, able).into_iter().map(|entry| (name, ids, entry)),
+        );
+    }
+    if cells.is_empty() && fills.is_empty() {
+        if common.only.is_empty() {
+            bail!("nothing to measure");
+        }
+        let names: Vec<_> = everyone.iter().map(|entry| entry.name).collect();
+        bail!(
+            "no row is named `{}`: a name is a cell ({}, memory-1M, memory-10M, memory-log) and a \
+             contestant ({}), as `100k/1 governor`; 10 million ids need `--full`",
+            common.only.join("`, `"),
+            CELLS.map(|cell| cell.name).join(", "),
+            names.join(", "),
+        );
+    }
+    let rounds = common.rounds.unwrap_or(if length == Length::Quick { 3 } else { 5 });
+    let rows = cells.iter().map(|(cell, entry)| {
+        Row::<Sample>::new(cell.name, entry.name)
+            .scheduled(format!("{:?}", cell.family), entry.name)
+    });
+    let speed = frame::run(rows.collect(), Schedule { rounds, attempts: 1 }, |index| {
+        let (cell, entry) = &cells[index];
+        let checks = cell.checks / if length == Length::Quick { 5 } else { 1 } / entry.slowdown;
+        child::run(&["one-cell", entry.name, cell.name, &checks.to_string()])
+    });
+    // Memory hardly varies: once is enough.
+    let rows = fills.iter().map(|(name, _, entry)| Row::<Growth>::new(*name, entry.name));
+    let memory = frame::run(rows.collect(), Schedule { rounds: 1, attempts: 1 }, |index| {
+        let (_, ids, entry) = &fills[index];
+        child::run(&["one-fill", entry.name, &ids.to_string()])
+    });
+    Ok(report::report(report::Results { speed, memory }))
 }
 
-/// Those who take part in a cell and were asked for, and with them the base, since all ratios are to it.
+/// The selected contestants of a cell, and with them the base of all ratios.
 fn chosen(
+    common: &Common,
     everyone: &[Entry],
     cell: &str,
-    only: &[String],
-    takes_part: impl Fn(&Entry) -> bool,
+    able: impl Fn(&Entry) -> bool,
 ) -> Vec<Entry> {
-    let asked = |entry: &Entry| {
-        let name = format!("{cell} {}", entry.name);
-        only.is_empty() || only.iter().any(|text| name.contains(text.as_str()))
-    };
-    let able: Vec<&Entry> = everyone.iter().filter(|entry| takes_part(entry)).collect();
-    // The base alone is nothing to compare, unless it was asked for.
-    let alone = only.is_empty() && able.iter().all(|entry| entry.name == BASE);
-    if alone || !able.iter().any(|entry| asked(entry)) {
-        return Vec::new();
-    }
-    able.into_iter().filter(|entry| asked(entry) || entry.name == BASE).copied().collect()
+    let selected = |entry: &Entry| common.selects(&format!("{cell} {}", entry.name));
+    let able: Vec<&Entry> = everyone.iter().filter(|entry| able(entry)).collect();
+    // The base alone is nothing to compare, unless it was selected by name.
+    let alone = common.only.is_empty() && able.iter().all(|entry| entry.name == BASE);
+    let none = alone || !able.iter().any(|entry| selected(entry));
+    let mut chosen: Vec<Entry> = able.into_iter().copied().collect();
+    chosen.retain(|entry| !none && (selected(entry) || entry.name == BASE));
+    chosen
+}
+
+/// The child's side: one contestant in one cell.
+pub(crate) fn measure_cell(contestant: &str, cell: &str, checks: usize) -> anyhow::Result<()> {
+    let cell = CELLS.into_iter().find(|one| one.name == cell);
+    let cell = cell.context("there is no such cell")?;
+    child::print(&(entry(contestant)?.speed)(&cell, checks).map_err(|wrong| anyhow!(wrong))?)
+}
+
+/// The child's side: the memory of one contestant.
+pub(crate) fn measure_fill(contestant: &str, ids: usize) -> anyhow::Result<()> {
+    child::print(&(entry(contestant)?.memory)(ids).map_err(|wrong| anyhow!(wrong))?)
+}
+
+fn entry(name: &str) -> anyhow::Result<Entry> {
+    let found = contestant::all().into_iter().find(|entry| entry.name == name);
+    found.with_context(|| format!("there is no contestant `{name}`"))
 }
 
 // === impl Length ===
 
 impl Length {
-    fn from_args(args: &Args) -> Self {
-        match (args.quick, args.full) {
-            (true, _) => Self::Quick,
-            (_, true) => Self::Full,
-            _ => Self::Usual,
-        }
-    }
-
-    fn rounds(self) -> u32 {
-        if self == Self::Quick { 3 } else { 5 }
-    }
-
-    /// Whether there is time for this cell.
+    /// Whether there is time for a cell.
     fn has(self, cell: &Cell) -> bool {
         match cell.ids {
             10_000_000 => self == Self::Full,
@@ -145,17 +145,12 @@ impl Length {
         }
     }
 
-    /// Whether there is time to show this contestant all ids of the cell in every round.
+    /// Whether there is time to fill a contestant with all ids of the cell in every round.
     fn affords(self, entry: &Entry, cell: &Cell) -> bool {
-        self != Self::Quick || entry.slower == 1 || cell.ids == 1 || cell.name == K100_1.name
+        self != Self::Quick || entry.slowdown == 1 || cell.ids == 1 || cell.name == K100_1.name
     }
 
     fn fills(self) -> &'static [(&'static str, usize, Fills)] {
-        const FILLS: [(&str, usize, Fills); 3] = [
-            ("memory-1M", 1_000_000, Fills::Millions),
-            ("memory-log", LOG_USERS, Fills::Logs),
-            ("memory-10M", 10_000_000, Fills::Millions),
-        ];
         match self {
             Self::Quick => &FILLS[..1],
             Self::Usual => &FILLS[..2],

@@ -1,124 +1,191 @@
-//! The load: a process on a core of its own, with what `sluicegate bench` has inside.
+//! The load: a process on its own core, with the load generator of `sluicegate bench`.
 
 use std::net::SocketAddr;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
-use sluicegate_load::{Amount, Answer, Ask, KeyOrder, KeySpace, Pace, Plan, Server};
+use sluicegate_load::{
+    Amount, Answer, Arrivals, KeyOrder, KeySpace, Pace, Plan, Rate, Report, RequestSpec, Server,
+};
 
-use crate::asks::{PROBED, PROBES};
-use crate::contestant::{self, Contestant};
-use crate::process;
-use crate::rounds::Reading;
-use crate::servers::{LOAD_CORE, pinned};
+use super::contestants::{self, Contestant};
+use super::requests::{PROBE_LIMIT, PROBES};
+use super::servers::{LOAD_CORE, pinned};
+use super::{Loaded, Phase, faults};
+use crate::child;
+use crate::machine::{ProcessTime, resident};
 
-/// What is to be done.
+/// The work of a load process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// Of whom: see [`Contestant::id`].
+    /// See [`Contestant::id`].
     pub(crate) contestant: String,
     pub(crate) address: SocketAddr,
-    /// The server's processes, with the store behind it.
+    /// Processes of the server, with its store.
     pub(crate) processes: Vec<u32>,
-    /// Those of them who should never wait for their core.
+    /// Those of them that must not wait for their core.
     pub(crate) alone: Vec<u32>,
     pub(crate) keys: u64,
     pub(crate) seconds: u32,
+    pub(crate) work: Work,
 }
 
-/// Has a job done by a process of its own; the parent's side.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) enum Work {
+    /// Probe, fill and closed loop; then an open loop at this rate.
+    Measure { paced: Option<u32> },
+    /// An open loop at this rate, with a new key for every request.
+    Soak { rate: u32 },
+    /// See [`faults`].
+    Faults,
+}
+
+/// Keys of a soak repeat after this many: long after they expired.
+const SOAK_KEYS: u64 = 9_000_000;
+
+/// The parent's side: a process for the job.
 pub(crate) fn command(job: &Job) -> anyhow::Result<Command> {
-    let this = std::env::current_exe().context("this program's own path")?;
-    let mut command = pinned(LOAD_CORE, &this);
+    let mut command = pinned(LOAD_CORE, &child::this()?);
     command.arg("load").arg(serde_json::to_string(job)?);
     Ok(command)
 }
 
 /// The child's side: one line of JSON.
-pub(crate) fn child(job: &str) -> anyhow::Result<ExitCode> {
-    let job: Job = serde_json::from_str(job).context("the job")?;
-    let all = contestant::all();
+pub(crate) fn child(job: &str) -> anyhow::Result<()> {
+    let job: Job = serde_json::from_str(job).context("invalid job")?;
+    if matches!(job.work, Work::Faults) {
+        return faults::child(&job);
+    }
+    let all = contestants::all();
     let found = all.iter().find(|one| one.id() == job.contestant);
-    let one = found.with_context(|| format!("there is no `{}`", job.contestant))?;
-    if let Some(probe) = one.probe {
-        probed(&job, probe())?;
-    }
-    println!("{}", serde_json::to_string(&measured(&job, one)?)?);
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Whether it limits at all: a key with three a year is asked ten times.
-fn probed(job: &Job, ask: Ask) -> anyhow::Result<()> {
-    let plan = Plan {
-        amount: Amount::Count(PROBES),
-        warm_up: Duration::ZERO,
-        fill: false,
-        connections: 1,
-        at_once: 1,
-        ..plan(job, ask, (1, 1))
+    let one = found.with_context(|| format!("there is no contestant `{}`", job.contestant))?;
+    let closed = job.plan((one.request)(), one.endpoint.connections());
+    let loaded = match job.work {
+        Work::Measure { paced } => {
+            if let Some(probe) = one.probe {
+                job.probe(probe())?;
+            }
+            let full = job.phase(&closed, one)?;
+            let open = |rate: u32| -> anyhow::Result<Phase> {
+                job.phase(&Plan { pace: constant(rate)?, ..unfilled(closed.clone()) }, one)
+            };
+            let paced = paced.map(open).transpose()?;
+            Loaded { full, paced, resident: job.resident()?, store: None, store_share: None }
+        }
+        Work::Soak { rate } => {
+            let keys = KeySpace { count: SOAK_KEYS, order: KeyOrder::Sequential, seed: 1 };
+            let plan = Plan { keys, pace: constant(rate)?, ..unfilled(closed) };
+            let full = job.phase(&plan, one)?;
+            Loaded { full, paced: None, resident: job.resident()?, store: None, store_share: None }
+        }
+        Work::Faults => unreachable!("handled above"),
     };
-    let report = sluicegate_load::run(&plan, |_| {})?;
-    ensure!(report.is_clean(), "asking failed: {:?}", report.errors_by_text);
-    let allowed = report.allowed;
-    ensure!(allowed == PROBED, "of {PROBES} where {PROBED} may go, {allowed} went");
-    Ok(())
+    child::print(&loaded)
 }
 
-/// Every key once, a second of warm-up, and then it counts. Everybody is answered as it is meant.
-fn measured(job: &Job, one: &Contestant) -> anyhow::Result<Reading> {
-    let plan = plan(job, (one.ask)(), one.door.connections());
-    let began = Instant::now();
-    let before = waited(&job.alone)?;
-    let report = sluicegate_load::run(&plan, |_| {})?;
-    let waited = (waited(&job.alone)? - before).max(0.0) / began.elapsed().as_secs_f64();
-    ensure!(report.is_clean(), "asking failed: {:?}", report.errors_by_text);
-    let (wrong, what) = match one.meant {
-        Answer::Allowed => (report.denied, "denied"),
-        Answer::Denied => (report.allowed, "allowed"),
-    };
-    ensure!(wrong == 0, "{wrong} of {} were {what}", report.requests);
-    let server = report.server.as_ref().context("the server's process cannot be read")?;
-    Ok(Reading {
-        cpu_us: server.cpu_us_per_request,
-        rate: report.per_second,
-        p50_us: report.latency_us.p50,
-        p99_us: report.latency_us.p99,
-        resident: server.resident_bytes,
-        busy: server.busy,
-        load_busy: report.load_busy.unwrap_or(f64::NAN),
-        stolen: report.stolen.unwrap_or(0.0),
-        waited,
-        store: None,
-        store_share: None,
-    })
+/// Runs a plan; a failed request is an error.
+pub(crate) fn run(plan: &Plan) -> anyhow::Result<Report> {
+    let report = sluicegate_load::run(plan, |_| {})?;
+    ensure!(report.is_clean(), "requests failed: {:?}", report.errors_by_text);
+    Ok(report)
 }
 
-/// How long the server, or the load, was ready and had no CPU: of the process that waited the longest.
-fn waited(processes: &[u32]) -> anyhow::Result<f64> {
-    let mut longest = process::times(std::process::id())?.waited;
-    for process in processes {
-        longest = longest.max(process::times(*process)?.waited);
-    }
-    Ok(longest)
+/// Without fill and warm-up.
+pub(crate) fn unfilled(plan: Plan) -> Plan {
+    Plan { warm_up: Duration::ZERO, fill: false, ..plan }
 }
 
-pub(crate) fn plan(job: &Job, ask: Ask, (connections, at_once): (usize, usize)) -> Plan {
+fn constant(rate: u32) -> anyhow::Result<Pace> {
+    let rate = Rate::per_second(rate.into()).context("invalid rate")?;
+    Ok(Pace::Open(rate, Arrivals::Constant))
+}
+
+/// A closed loop over all keys, after each was sent once and a second of warm-up.
+pub(crate) fn plan(
+    address: SocketAddr,
+    request: RequestSpec,
+    keys: u64,
+    (connections, at_once): (usize, usize),
+) -> Plan {
     Plan {
-        address: job.address,
-        ask,
-        keys: KeySpace { count: job.keys, order: KeyOrder::Uniform, seed: 1 },
+        address,
+        request,
+        keys: KeySpace { count: keys, order: KeyOrder::Uniform, seed: 1 },
         pace: Pace::Closed,
-        amount: Amount::Time(Duration::from_secs(job.seconds.into())),
+        amount: Amount::Time(Duration::from_secs(1)),
         warm_up: Duration::from_secs(1),
         fill: true,
         connections,
         at_once,
         threads: 1,
-        patience: Duration::from_secs(10),
+        timeout: Duration::from_secs(30),
         denied: vec![429],
         password: None,
-        server: Server::Processes(job.processes.clone()),
+        server: Server::Processes(Vec::new()),
+    }
+}
+
+// === impl Job ===
+
+impl Job {
+    pub(super) fn plan(&self, request: RequestSpec, connections: (usize, usize)) -> Plan {
+        Plan {
+            amount: Amount::Time(Duration::from_secs(self.seconds.into())),
+            server: Server::Processes(self.processes.clone()),
+            ..plan(self.address, request, self.keys, connections)
+        }
+    }
+
+    /// Checks that the server limits at all.
+    fn probe(&self, request: RequestSpec) -> anyhow::Result<()> {
+        let plan = self.plan(request, (1, 1));
+        let report = run(&Plan { amount: Amount::Count(PROBES), ..unfilled(plan) })?;
+        let allowed = report.allowed;
+        ensure!(
+            allowed == PROBE_LIMIT,
+            "{allowed} of {PROBES} requests passed a limit of {PROBE_LIMIT}"
+        );
+        Ok(())
+    }
+
+    /// Measures a phase in which every request has the expected answer.
+    fn phase(&self, plan: &Plan, one: &Contestant) -> anyhow::Result<Phase> {
+        let began = Instant::now();
+        let before = self.waited()?;
+        let report = run(plan)?;
+        let waited = (self.waited()? - before).max(0.0) / began.elapsed().as_secs_f64();
+        let (wrong, answer) = match one.expected {
+            Answer::Allowed => (report.denied, "denied"),
+            Answer::Denied => (report.allowed, "allowed"),
+        };
+        ensure!(wrong == 0, "{wrong} of {} requests were {answer}", report.requests);
+        let server = report.server.as_ref().context("the server's process cannot be read")?;
+        Ok(Phase {
+            requests: report.requests,
+            cpu_us: server.cpu_us_per_request,
+            rate: report.per_second,
+            p50_us: report.latency_us.p50,
+            p99_us: report.latency_us.p99,
+            p999_us: report.latency_us.p999,
+            busy: server.busy,
+            load_busy: report.load_busy.unwrap_or(f64::NAN),
+            stolen: report.stolen.unwrap_or(0.0),
+            waited,
+        })
+    }
+
+    /// Waiting time of the load and of the server's processes: the maximum.
+    fn waited(&self) -> anyhow::Result<f64> {
+        let mut longest = ProcessTime::read(std::process::id())?.waited;
+        for process in &self.alone {
+            longest = longest.max(ProcessTime::read(*process)?.waited);
+        }
+        Ok(longest)
+    }
+
+    fn resident(&self) -> anyhow::Result<u64> {
+        self.processes.iter().map(|process| resident(*process)).sum()
     }
 }

@@ -1,63 +1,75 @@
-//! The service's part of a call, on the bytes of real requests, in this process.
+//! `service --profile`: the service's part of a call, on the bytes of real requests, without a network.
 //!
-//! Each *stage* does all that the one before it does and one thing more, so that what it adds is the difference.
+//! Each *stage* does one thing more than the one before; the difference is its cost, in CPU time and, with
+//! valgrind, in instructions.
 //!
 //! ```text
 //!   request -> decode -> plan -> check -> whole call = check + encode + telemetry
 //! ```
 
 use std::hint::black_box;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
+use bytes::BytesMut;
 use clap::ValueEnum;
 use sluicegate::rules::plan::Plan;
 use sluicegate::rules::request::{Descriptor, Request};
 use sluicegate::{Checked, Engine, rules_of};
+use sluicegate_load::{KeyOrder, KeySpace, Template};
 use sluicegate_server::rls::answer::Code;
 use sluicegate_server::rls::ask::{Ask, Most};
 use sluicegate_server::rls::service::{Scratch, Service};
 use sluicegate_server::telemetry::{Door, Telemetry};
 
-use crate::args::Args;
-use crate::grid;
-use crate::load::{Keys, Template, Who, Wire};
-use crate::rounds::RULES;
-use crate::stats::Spread;
-use crate::thread_time::ThreadTime;
+use super::requests::{self, RULES};
+use super::samples;
+use crate::frame::Spread;
+use crate::machine::ThreadTime;
+use crate::{Common, child, table as tables};
 
-/// How far a call goes.
+/// The stages of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Stage {
-    /// The bytes of the request are written.
+    /// Writes the bytes of the request.
     Request,
-    /// And read.
+    /// Decodes the request.
     Decode,
-    /// And the rules are found that it is under.
+    /// Finds its rules.
     Plan,
-    /// And it is charged.
+    /// Decides and charges.
     Check,
-    /// And the answer is written, and all is counted: `Service::answer`.
+    /// Encodes the response and updates telemetry: the whole call.
     Whole,
-    /// What telemetry costs, alone: the clock twice, and counting.
+    /// Telemetry alone: two clock reads and counting.
     Telemetry,
 }
 
 const CALLS: u64 = 300_000;
-/// Under valgrind everything takes some fifty times as long.
+/// Under valgrind a call takes some fifty times as long.
 const CALLS_COUNTED: u64 = 20_000;
 const ROUNDS: usize = 7;
 const KEYS: u64 = 100_000;
-/// The head of a message in gRPC.
+/// The length prefix of a gRPC message.
 const HEAD: usize = 5;
 /// The bar.
 const CALL_NS_MAX: f64 = 1_000.0;
 
-/// What each part costs.
-pub(super) fn table(args: &Args) -> anyhow::Result<String> {
+/// Prints the parts of a call, and samples of the server under load.
+pub(super) fn run(common: &Common) -> anyhow::Result<ExitCode> {
+    print!("{}", table(common)?);
+    match samples::table(common)? {
+        Some(table) => print!("\n{table}"),
+        None => println!("\nperf is not installed: no samples of the server"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(common: &Common) -> anyhow::Result<String> {
     let bench = Bench::new()?;
     let mut readings: [Vec<f64>; 6] = Default::default();
-    let calls = if args.quick { CALLS / 4 } else { CALLS };
+    let calls = if common.quick { CALLS / 4 } else { CALLS };
     for _ in 0..ROUNDS {
         for (stage, readings) in Stage::ALL.into_iter().zip(&mut readings) {
             let before = ThreadTime::read();
@@ -67,7 +79,7 @@ pub(super) fn table(args: &Args) -> anyhow::Result<String> {
         }
     }
     let ns = readings.map(|readings| Spread::of(readings).map_or(f64::NAN, |spread| spread.median));
-    let instructions = counted()?;
+    let instructions = count_instructions()?;
     let mut rows = Vec::new();
     let mut row = |name: &str, of: fn([f64; 6]) -> f64| {
         let count = instructions.map_or("-".to_owned(), |all| format!("{:.0}", of(all)));
@@ -76,15 +88,13 @@ pub(super) fn table(args: &Args) -> anyhow::Result<String> {
     row("decode", |[request, decode, ..]| decode - request);
     row("plan", |[_, decode, plan, ..]| plan - decode);
     row("decide", |[_, _, plan, check, ..]| check - plan);
-    row("encode, and what is between", |[_, _, _, check, whole, telemetry]| {
-        whole - check - telemetry
-    });
-    row("telemetry, the clock twice", |all| all[5]);
+    row("encode, and the rest", |[_, _, _, check, whole, telemetry]| whole - check - telemetry);
+    row("telemetry, two clock reads", |all| all[5]);
     row("**a call**", |[request, .., whole, _]| whole - request);
     let mut text = format!(
         "The service's part of a call: one descriptor, {KEYS} live keys at random, one thread, no network.\n\n"
     );
-    text.push_str(&grid::render(&["part", "CPU ns", "instructions"], 1, &rows));
+    text.push_str(&tables::render(&["part", "CPU ns", "instructions"], 1, &rows));
     let call = ns[4] - ns[0];
     let verdict = if call < CALL_NS_MAX { "PASS" } else { "not reached" };
     text.push_str(&format!("\n{verdict}: a call takes {call:.0} ns; the bar is 1 µs\n"));
@@ -92,13 +102,13 @@ pub(super) fn table(args: &Args) -> anyhow::Result<String> {
 }
 
 /// The child's side, for valgrind.
-pub(crate) fn child(stage: Stage, calls: u64) -> anyhow::Result<ExitCode> {
+pub(crate) fn child(stage: Stage, calls: u64) -> anyhow::Result<()> {
     Bench::new()?.timed(stage, calls);
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-/// Instructions of each stage per call, by the difference of two runs; nothing without valgrind.
-fn counted() -> anyhow::Result<Option<[f64; 6]>> {
+/// Instructions of each stage per call, by the difference of two runs; `None` without valgrind.
+fn count_instructions() -> anyhow::Result<Option<[f64; 6]>> {
     let there = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     if there.is_err() {
         return Ok(None);
@@ -113,25 +123,30 @@ fn counted() -> anyhow::Result<Option<[f64; 6]>> {
 }
 
 fn instructions(stage: Stage, calls: u64) -> anyhow::Result<f64> {
-    let this = std::env::current_exe().context("this program's own path")?;
     let name = stage.to_possible_value().context("a stage without a name")?;
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg("--toggle-collect=*profile*Bench*timed*")
-        .arg(this)
+        .arg(child::this()?)
         .args(["calls", name.get_name(), &calls.to_string()])
         .output()
         .context("cannot start valgrind")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "valgrind: {said}");
-    let line = said.lines().find_map(|line| line.split_once("Collected : "));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "valgrind: {stderr}");
+    let line = stderr.lines().find_map(|line| line.split_once("Collected : "));
     match line.and_then(|(_, number)| number.trim().parse().ok()) {
         Some(number) => Ok(number),
-        None => bail!("valgrind counted nothing: {said}"),
+        None => bail!("valgrind counted nothing: {stderr}"),
     }
 }
 
-/// A service whose keys are all live.
+/// The request of the load generator.
+fn template() -> Template {
+    let keys = KeySpace { count: KEYS, order: KeyOrder::Uniform, seed: 1 };
+    requests::rls().template(keys.digits(), SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+}
+
+/// A service with live keys.
 struct Bench {
     service: Service,
     engine: Engine,
@@ -143,26 +158,31 @@ impl Bench {
         let engine = Engine::new(rules_of(RULES)?)?;
         let service = Service::new(engine.clone());
         let (mut scratch, mut out) = (Scratch::default(), Vec::new());
-        let mut template = Template::of(Wire::Rls);
-        for key in Keys::each(KEYS) {
+        let (template, mut bytes) = (template(), BytesMut::new());
+        for key in 0..KEYS {
             out.clear();
-            let bytes = &template.filled(Who::Key(key))[HEAD..];
+            bytes.clear();
+            template.write(key, &mut bytes);
+            let bytes = &bytes[HEAD..];
             let code = service.answer_now(Door::ShouldRateLimit, bytes, &mut scratch, &mut out)?;
             ensure!(code == Code::Ok, "key {key} was denied");
         }
         Ok(Self { service, engine, telemetry: Telemetry::default() })
     }
 
-    /// By its name valgrind knows what to count.
+    /// Never inlined: valgrind counts instructions inside this function.
     #[inline(never)]
     fn timed(&self, stage: Stage, calls: u64) {
-        let mut template = Template::of(Wire::Rls);
+        let (template, mut bytes) = (template(), BytesMut::new());
+        let mut rng = fastrand::Rng::with_seed(1);
         let (mut scratch, mut out) = (Scratch::default(), Vec::with_capacity(128));
         let (mut plan, mut checked) = (Plan::default(), Checked::default());
         // In a call, reading the clock is telemetry's part.
         let now = self.engine.now();
-        for key in Keys::random(KEYS).take(calls as usize) {
-            let bytes = black_box(&template.filled(Who::Key(key))[HEAD..]);
+        for _ in 0..calls {
+            bytes.clear();
+            template.write(rng.u64(..KEYS), &mut bytes);
+            let bytes = black_box(&bytes[HEAD..]);
             match stage {
                 Stage::Request => {}
                 Stage::Whole => {

@@ -1,27 +1,29 @@
-//! The programs that are measured and are not this one: found, built or installed; or why they are not here.
+//! The measured programs: found, built or installed; or why they are missing.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
+use serde_json::Value;
 
-use crate::args::Args;
-use crate::asks::RULES;
-use crate::built::{built, target};
-use crate::contestant::{Contestant, Door};
-use crate::redis;
-use crate::servers::Kind;
+use super::contestants::{Contestant, Endpoint};
+use super::requests::RULES;
+use super::servers::ServerKind;
+use super::store;
+use crate::{Common, child};
 
-/// Where they are.
+/// Paths of the programs and of their rules.
 #[derive(Debug)]
 pub(crate) struct Programs {
     pub(crate) sluicegate: PathBuf,
-    /// Builds from before there was one have no RESP door.
+    /// Older builds have no RESP endpoint.
     sluicegate_has_resp: bool,
+    /// A second build.
+    pub(crate) other: Option<PathBuf>,
     pub(crate) rules: PathBuf,
-    /// Of those whose counters are in Redis.
+    /// For counters in Redis.
     pub(crate) redis_rules: PathBuf,
     pub(crate) throttlecrab: Option<PathBuf>,
     pub(crate) ratelimit: Option<PathBuf>,
@@ -30,32 +32,33 @@ pub(crate) struct Programs {
     pub(crate) nginx: Option<PathBuf>,
 }
 
-/// The version that the library's bench has too.
+/// The version of the library benchmark.
 const THROTTLECRAB: &str = "0.4.40";
-/// Of January 2026, whose answers the service's tests know.
+/// Of January 2026: the version whose answers the tests of the service have.
 const RATELIMIT: &str = "v1.4.1-0.20260122083618-3fb702589d36";
-/// The last one that crates.io has.
+/// The latest on crates.io.
 const REDIS_CELL: &str = "0.2.2";
 
 // === impl Programs ===
 
 impl Programs {
-    pub(crate) fn find(args: &Args) -> anyhow::Result<Self> {
+    pub(crate) fn find(common: &Common) -> anyhow::Result<Self> {
         let target = target()?;
         let peers = target.join("peers");
-        if args.install_peers {
+        if common.install_peers {
             install(&peers)?;
         }
-        let rules = written(&target.join("doors-rules.yaml"), RULES)?;
-        let redis_rules = written(&target.join("doors-redis-rules.yaml"), redis::RULES)?;
-        let sluicegate = match &args.sluicegate {
+        let rules = write_rules(&target.join("doors-rules.yaml"), RULES)?;
+        let redis_rules = write_rules(&target.join("doors-redis-rules.yaml"), store::RULES)?;
+        let sluicegate = match &common.sluicegate {
             Some(path) => path.clone(),
-            None => built()?,
+            None => build()?,
         };
         let installed = |name: &str| Some(peers.join(name)).filter(|path| path.exists());
         Ok(Self {
             sluicegate_has_resp: has_resp(&sluicegate)?,
             sluicegate,
+            other: None,
             rules,
             redis_rules,
             throttlecrab: installed("bin/throttlecrab-server"),
@@ -66,49 +69,69 @@ impl Programs {
         })
     }
 
-    /// Why somebody cannot be measured, if that is so.
+    /// Why a contestant cannot be measured.
     pub(crate) fn missing(&self, one: &Contestant) -> Option<String> {
         const INSTALL: &str = "`--install-peers` installs it";
         const REDIS: &str = "no `redis-server` on the path; Debian's package is redis-server";
-        let why = match one.kind {
-            Kind::Sluicegate | Kind::InMemory => {
-                let asks_for_resp = matches!(one.door, Door::Resp1 | Door::Resp16);
-                (asks_for_resp && !self.sluicegate_has_resp)
-                    .then_some("this build has no RESP door")
+        let why = match one.server {
+            ServerKind::Sluicegate | ServerKind::InMemory => {
+                let is_resp = matches!(one.endpoint, Endpoint::Resp1 | Endpoint::Resp16);
+                (is_resp && !self.sluicegate_has_resp).then_some("this build has no RESP endpoint")
             }
-            Kind::ThrottlecrabGrpc | Kind::ThrottlecrabHttp | Kind::ThrottlecrabResp => {
-                self.throttlecrab.is_none().then_some(INSTALL)
-            }
-            Kind::Redis | Kind::OnRedis | Kind::OnEnvoysKeys => {
+            ServerKind::Baseline(_) | ServerKind::OtherBuild => None,
+            ServerKind::ThrottlecrabGrpc
+            | ServerKind::ThrottlecrabHttp
+            | ServerKind::ThrottlecrabResp => self.throttlecrab.is_none().then_some(INSTALL),
+            ServerKind::Redis | ServerKind::OnRedis | ServerKind::OnEnvoysKeys => {
                 self.redis.is_none().then_some(REDIS)
             }
-            Kind::Ratelimit if self.redis.is_none() => Some(REDIS),
-            Kind::Ratelimit => self.ratelimit.is_none().then_some(INSTALL),
-            Kind::RedisCell if self.redis.is_none() => Some(REDIS),
-            Kind::RedisCell => self.redis_cell.is_none().then_some(INSTALL),
-            Kind::Nginx => {
+            ServerKind::Ratelimit if self.redis.is_none() => Some(REDIS),
+            ServerKind::Ratelimit => self.ratelimit.is_none().then_some(INSTALL),
+            ServerKind::RedisCell if self.redis.is_none() => Some(REDIS),
+            ServerKind::RedisCell => self.redis_cell.is_none().then_some(INSTALL),
+            ServerKind::Nginx => {
                 self.nginx.is_none().then_some("no `nginx` on the path; Debian's package is nginx")
             }
-            // By another load on another machine, its Redis included.
-            Kind::Limitador => Some("in no registry; elsewhere 99 µs, 11,000/s"),
-            // A client that was never tried with the server would measure nothing.
-            Kind::Gubernator => {
-                Some("no client; its Go module could not be had when this was written")
-            }
+            ServerKind::Limitador => Some("its server is in no registry"),
+            ServerKind::Gubernator => Some("no client; its Go module could not be fetched"),
         };
         why.map(str::to_owned)
     }
 }
 
-/// A file of rules with this in it.
-pub(crate) fn written(path: &Path, rules: &str) -> anyhow::Result<PathBuf> {
+/// Writes a file of rules.
+pub(crate) fn write_rules(path: &Path, rules: &str) -> anyhow::Result<PathBuf> {
     fs::write(path, rules).with_context(|| format!("cannot write `{}`", path.display()))?;
     Ok(path.to_owned())
 }
 
+/// The target directory of this program.
+pub(crate) fn target() -> anyhow::Result<PathBuf> {
+    let this = child::this()?;
+    let target = this.parent().and_then(Path::parent);
+    Ok(target.context("this program has no target directory")?.to_owned())
+}
+
+/// Builds `sluicegate` from the enclosing workspace, in release mode.
+fn build() -> anyhow::Result<PathBuf> {
+    eprintln!("building sluicegate; `--sluicegate PATH` uses an existing build");
+    let output = Command::new("cargo")
+        .args(["build", "--release", "--package", "sluicegate-cli"])
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot start cargo")?;
+    ensure!(output.status.success(), "sluicegate cannot be built");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut paths = messages.filter_map(|message| Some(message["executable"].as_str()?.into()));
+    paths.find(|path: &PathBuf| path.ends_with("sluicegate")).context("cargo built no sluicegate")
+}
+
 fn on_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    // Servers are not always where users look.
+    // Servers are often outside the user's path.
     let folders = env::split_paths(&path).chain(["/usr/sbin".into()]);
     folders.map(|folder| folder.join(name)).find(|path| path.exists())
 }
@@ -119,7 +142,7 @@ fn has_resp(path: &Path) -> anyhow::Result<bool> {
     Ok(String::from_utf8_lossy(&help.stdout).contains("--resp"))
 }
 
-/// Whom registries have. One who cannot be had is told, and the others are installed.
+/// Installs the peers that registries have. A failure is reported and the others are installed.
 fn install(root: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(root.join("bin"))?;
     fs::create_dir_all(root.join("lib"))?;
@@ -159,12 +182,12 @@ fn install_ratelimit(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A module of Redis is a library, which `cargo install` does not install: it is built as somebody's dependency.
+/// A Redis module is a library, which `cargo install` rejects: it is built as a dependency.
 fn install_redis_cell(root: &Path) -> anyhow::Result<()> {
     let home = root.join("redis-cell");
     fs::create_dir_all(home.join("src"))?;
     let manifest = format!(
-        "[workspace]\n[package]\nname = \"holder\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\
+        "[workspace]\n[package]\nname = \"redis-cell-build\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\
          [dependencies]\nredis-cell = \"={REDIS_CELL}\"\n"
     );
     fs::write(home.join("Cargo.toml"), manifest)?;

@@ -1,4 +1,4 @@
-//! Whose code runs when the real server is under load: samples by perf.
+//! Samples of the server under load by `perf`, grouped by the crate of the running code.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -6,15 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use crate::args::Args;
-use crate::built;
-use crate::contestant::{self, Contestant, SLUICEGATE};
-use crate::grid;
-use crate::load::{self, Job, Work};
-use crate::programs;
-use crate::rounds::RULES;
+use super::contestants::{self, Contestant, OURS};
+use super::load::{self, Job, Work};
+use super::programs::{self, Programs};
+use crate::{Common, table as tables};
 
-/// By the beginning of a symbol's name; what is before it decides. Code that was inlined counts for whoever took it in.
+/// Owners by prefix of the symbol; the first match decides. Inlined code counts for the caller.
 const OWNERS: [(&str, &[&str]); 8] = [
     ("ours", &["sluicegate"]),
     ("h2", &["h2::"]),
@@ -40,46 +37,53 @@ const OWNERS: [(&str, &[&str]); 8] = [
     ("copying and comparing", &["__mem", "mem"]),
 ];
 
-/// The time that the load needs before it is at full speed, and the time that is sampled.
+/// Time until the load is at full speed, and the sampled time.
 const BEFORE: Duration = Duration::from_secs(4);
 const SAMPLED_S: u32 = 4;
 
-/// A row for each owner, a column for each door; nothing without perf.
-pub(super) fn table(args: &Args) -> anyhow::Result<Option<String>> {
+/// A row per owner, a column per endpoint; `None` without perf.
+pub(super) fn table(common: &Common) -> anyhow::Result<Option<String>> {
     if Command::new("perf").arg("--version").stdout(Stdio::null()).status().is_err() {
         return Ok(None);
     }
-    let (programs, _) = programs::find(args, RULES)?;
-    let all = contestant::all(&programs);
-    let ours: Vec<_> = all.iter().filter(|one| one.name == SLUICEGATE).collect();
+    let programs = Programs::find(common)?;
+    let all = contestants::service();
+    let ours: Vec<_> = all.iter().filter(|one| one.name == OURS).collect();
     let mut columns = Vec::new();
     for one in &ours {
-        columns.push(shares(&sampled(one, args)?));
+        columns.push(shares(&sample(one, common, &programs)?));
     }
     let names = OWNERS.iter().map(|(name, _)| *name).chain(["kernel", "the rest"]);
     let rows: Vec<Vec<String>> = names
         .enumerate()
-        .map(|(place, name)| {
-            let cells = columns.iter().map(|column| format!("{:.1} %", column[place]));
+        .map(|(index, name)| {
+            let cells = columns.iter().map(|column| format!("{:.1} %", column[index]));
             [name.to_owned()].into_iter().chain(cells).collect()
         })
         .collect();
     let head: Vec<&str> =
-        ["whose code"].into_iter().chain(ours.iter().map(|one| one.case.name())).collect();
-    Ok(Some(format!("The server under load, by samples:\n\n{}", grid::render(&head, 1, &rows))))
+        ["crate"].into_iter().chain(ours.iter().map(|one| one.endpoint.name())).collect();
+    Ok(Some(format!("The server under load, by samples:\n\n{}", tables::render(&head, 1, &rows))))
 }
 
-/// What perf says while a server is under load.
-fn sampled(one: &Contestant, args: &Args) -> anyhow::Result<String> {
-    let server = one.start.start()?;
-    let (connections, streams) = one.case.connections();
+/// The report of perf for a server under load.
+fn sample(one: &Contestant, common: &Common, programs: &Programs) -> anyhow::Result<String> {
+    let server = one.server.start(programs, one.endpoint)?;
     let seconds = BEFORE.as_secs() as u32 + SAMPLED_S + 2;
-    let work = Work::Measure { keys: args.keys, seconds, rate: args.rate, probe: false };
-    let (wire, address, pid) = (one.wire, server.address(one.case)?, server.pid());
-    let job = Job { wire, address, pid, connections, streams, work };
+    let processes = server.processes();
+    let pid = processes[0];
+    let job = Job {
+        contestant: one.id(),
+        address: server.address,
+        processes,
+        alone: Vec::new(),
+        keys: common.keys,
+        seconds,
+        work: Work::Measure { paced: None },
+    };
     let mut load = load::command(&job)?.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
     thread::sleep(BEFORE);
-    let file = built::target()?.join("service-perf.data");
+    let file = programs::target()?.join("service-perf.data");
     let recorded = Command::new("perf")
         .args(["record", "-e", "cpu-clock", "-F", "1999", "-p", &pid.to_string(), "-o"])
         .arg(&file)
@@ -87,7 +91,6 @@ fn sampled(one: &Contestant, args: &Args) -> anyhow::Result<String> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    // It would go on for a while.
     let _ = load.kill();
     let _ = load.wait();
     ensure!(recorded.context("cannot start perf")?.success(), "perf record failed; is it allowed?");
@@ -100,7 +103,7 @@ fn sampled(one: &Contestant, args: &Args) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&report.stdout).into_owned())
 }
 
-/// Per cent by owner, then of the kernel, then of the rest.
+/// Percent by owner, then of the kernel, then of the rest.
 fn shares(report: &str) -> [f64; OWNERS.len() + 2] {
     let mut shares = [0.0; OWNERS.len() + 2];
     for line in report.lines() {

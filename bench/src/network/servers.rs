@@ -1,4 +1,4 @@
-//! Servers that run while a value lives, all on one core.
+//! Servers on one core. A server ends when its value is dropped.
 
 use std::env;
 use std::fs;
@@ -11,24 +11,28 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-use crate::asks::RULES;
-use crate::contestant::Door;
-use crate::peers::Programs;
-use crate::redis::Told;
+use super::contestants::Endpoint;
+use super::programs::Programs;
+use super::requests::RULES;
+use super::store::{self, StoreMetrics};
+use crate::child;
 
-/// The core for the server, and the one for the load.
+/// CPU affinity of the server and of the load.
 pub(crate) const SERVER_CORE: usize = 0;
 pub(crate) const LOAD_CORE: usize = 1;
 
-/// Which server.
+/// How a server is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ServerKind {
+    /// One of the [`baselines`](super::baselines).
+    Baseline(&'static str),
     Sluicegate,
-    /// The same with its counters in Redis.
+    OtherBuild,
+    /// Counters in Redis.
     OnRedis,
-    /// The same rules, with counters in the service's own memory.
+    /// The rules of `OnRedis`, counters in memory.
     InMemory,
-    /// The same on the keys of envoyproxy/ratelimit.
+    /// Counters on the keys of envoyproxy/ratelimit.
     OnEnvoysKeys,
     ThrottlecrabGrpc,
     ThrottlecrabHttp,
@@ -41,40 +45,49 @@ pub(crate) enum Kind {
     Limitador,
 }
 
-/// A server that runs, with whatever is behind it.
+/// A running server with its store.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
-    /// Where ours says what it counts about its Redis, if it has one.
+    /// Admin endpoint of ours with counters in Redis.
     pub(crate) admin: Option<SocketAddr>,
     children: Vec<Child>,
-    /// Processes that it has started itself.
+    /// Worker processes of the server.
     workers: Vec<u32>,
     folder: Option<Folder>,
 }
 
-/// A directory that is gone when nobody needs it.
+/// A temporary directory, removed on drop.
 #[derive(Debug)]
 struct Folder(PathBuf);
 
-/// How long a server may take to begin.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of a server's start.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A program on one core alone.
+/// A program pinned to a core.
 pub(crate) fn pinned(core: usize, program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(core.to_string()).arg(program);
     command
 }
 
-// === impl Kind ===
+// === impl ServerKind ===
 
-impl Kind {
-    /// Starts it, and waits until it can be asked.
-    pub(crate) fn start(self, programs: &Programs, door: Door) -> anyhow::Result<Running> {
+impl ServerKind {
+    /// Starts the server and waits until it accepts connections.
+    pub(crate) fn start(self, programs: &Programs, endpoint: Endpoint) -> anyhow::Result<Running> {
         match self {
-            Self::Sluicegate => sluicegate(programs, &programs.rules, door),
-            Self::InMemory => sluicegate(programs, &programs.redis_rules, door),
+            Self::Baseline(name) => {
+                let mut command = pinned(SERVER_CORE, &child::this()?);
+                command.args(["server", name]);
+                Ok(announced(&mut command, [endpoint.flag()])?.0)
+            }
+            Self::Sluicegate => sluicegate(&programs.sluicegate, &programs.rules, endpoint),
+            Self::OtherBuild => {
+                let path = programs.other.as_ref().context("no other build")?;
+                sluicegate(path, &programs.rules, endpoint)
+            }
+            Self::InMemory => sluicegate(&programs.sluicegate, &programs.redis_rules, endpoint),
             Self::OnRedis => on_redis(programs, &programs.redis_rules, &[]),
             Self::OnEnvoysKeys => on_redis(programs, &programs.rules, &["--compat", "envoy"]),
             Self::ThrottlecrabGrpc => throttlecrab(programs, "grpc"),
@@ -84,29 +97,37 @@ impl Kind {
             Self::RedisCell => redis(programs, programs.redis_cell.as_deref()),
             Self::Ratelimit => ratelimit(programs),
             Self::Nginx => nginx(programs),
-            Self::Gubernator | Self::Limitador => bail!("there is none here"),
+            Self::Gubernator | Self::Limitador => bail!("it cannot be started"),
         }
     }
 }
 
-/// All doors are open, as in earnest; one of them is asked.
-fn sluicegate(programs: &Programs, rules: &Path, door: Door) -> anyhow::Result<Running> {
-    let mut command = serve(programs, rules, "warn");
-    let name = match door {
-        Door::Rls | Door::Redis | Door::Levels => "grpc",
-        Door::Http => "http",
-        Door::Resp1 | Door::Resp16 => {
-            command.args(["--resp", "127.0.0.1:0"]);
-            "resp"
-        }
-    };
-    Ok(served(&mut command, [name])?.0)
+/// All endpoints are open, as in production.
+pub(crate) fn sluicegate(path: &Path, rules: &Path, endpoint: Endpoint) -> anyhow::Result<Running> {
+    let mut command = serve(pinned(SERVER_CORE, path), rules, "warn");
+    if endpoint.flag() == "resp" {
+        command.args(["--resp", "127.0.0.1:0"]);
+    }
+    Ok(announced(&mut command, [endpoint.flag()])?.0)
 }
 
-/// Ours, with a Redis of its own on the same core. It may wait for an answer: what is measured is what one costs.
+/// Ours, with the address of its HTTP endpoint.
+pub(crate) struct Both {
+    pub(crate) running: Running,
+    pub(crate) http: SocketAddr,
+}
+
+/// Ours with counters in memory, for load on gRPC and HTTP.
+pub(crate) fn both(path: &Path, rules: &Path) -> anyhow::Result<Both> {
+    let mut command = serve(pinned(SERVER_CORE, path), rules, "warn");
+    let (running, [_, http]) = announced(&mut command, ["grpc", "http"])?;
+    Ok(Both { running, http })
+}
+
+/// Ours with a Redis on the same core. The timeout is long: the cost of an answer is measured.
 fn on_redis(programs: &Programs, rules: &Path, more: &[&str]) -> anyhow::Result<Running> {
     let mut store = redis(programs, None)?;
-    let mut running = asking(programs, rules, store.address, |command| {
+    let mut running = connected(programs, rules, store.address, |command| {
         command.args(more).env("SLUICEGATE_STORE_TIMEOUT", "1s");
     })?;
     running.children.append(&mut store.children);
@@ -114,31 +135,31 @@ fn on_redis(programs: &Programs, rules: &Path, more: &[&str]) -> anyhow::Result<
     Ok(running)
 }
 
-/// Ours, and a Redis that is there already. Whoever asks next finds them connected.
-pub(crate) fn asking(
+/// Ours, connected to an existing Redis.
+pub(crate) fn connected(
     programs: &Programs,
     rules: &Path,
     store: SocketAddr,
     more: impl FnOnce(&mut Command),
 ) -> anyhow::Result<Running> {
-    // That its Redis comes and goes is meant.
-    let mut command = serve(programs, rules, "error");
+    let mut command = serve(pinned(SERVER_CORE, &programs.sluicegate), rules, "error");
     command.args(["--store", &format!("redis://{store}")]);
     more(&mut command);
-    let (mut running, [_, admin]) = served(&mut command, ["grpc", "admin"])?;
+    ready(&mut command)
+}
+
+/// Starts ours and waits until it has reached its Redis.
+pub(crate) fn ready(command: &mut Command) -> anyhow::Result<Running> {
+    let (mut running, [_, admin]) = announced(command, ["grpc", "admin"])?;
     running.admin = Some(admin);
-    let began = Instant::now();
-    while !Told::by(admin)?.is_up {
-        if began.elapsed() > PATIENCE {
-            bail!("sluicegate has not found its Redis after {} s", PATIENCE.as_secs());
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait("sluicegate has not reached its Redis", || {
+        Ok(StoreMetrics::read(admin)?.is_up && store::get(admin, "/ready").is_ok())
+    })?;
     Ok(running)
 }
 
-fn serve(programs: &Programs, rules: &Path, log_level: &str) -> Command {
-    let mut command = pinned(SERVER_CORE, &programs.sluicegate);
+/// `sluicegate serve` on free ports.
+pub(crate) fn serve(mut command: Command, rules: &Path, log_level: &str) -> Command {
     command.arg("serve").arg("--rules").arg(rules).args(["--json", "--log-level", log_level]);
     for name in ["--grpc", "--http", "--admin"] {
         command.args([name, "127.0.0.1:0"]);
@@ -146,46 +167,46 @@ fn serve(programs: &Programs, rules: &Path, log_level: &str) -> Command {
     command
 }
 
-/// Ours, and where it can be asked: at the first of these doors.
-fn served<const N: usize>(
+/// Starts a server that prints its addresses as one line of JSON. Its address is the first of these.
+fn announced<const N: usize>(
     command: &mut Command,
-    doors: [&str; N],
+    endpoints: [&str; N],
 ) -> anyhow::Result<(Running, [SocketAddr; N])> {
-    let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let mut child = spawned(command.stdout(Stdio::piped()))?;
-    let said = child.stdout.take().context("a server without an output")?;
-    // Ends with `running`, also if it says nonsense.
-    let mut running = Running::of(child, nowhere);
-    // One line of JSON says where it listens.
+    let unknown = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut child = spawn(command.stdout(Stdio::piped()))?;
+    let stdout = child.stdout.take().context("a server without standard output")?;
+    // From here on it ends with `running`.
+    let mut running = Running::new(child, unknown);
     let mut line = String::new();
-    BufReader::new(said).read_line(&mut line)?;
-    let said: serde_json::Value = serde_json::from_str(&line)
-        .with_context(|| format!("sluicegate said `{}` in place of its addresses", line.trim()))?;
-    let mut addresses = [nowhere; N];
-    for (door, address) in doors.iter().zip(&mut addresses) {
-        let told = said.get(door).and_then(|address| address.as_str()?.parse().ok());
-        *address = told.with_context(|| format!("sluicegate has no address `{door}`"))?;
+    BufReader::new(stdout).read_line(&mut line)?;
+    let announced: serde_json::Value = serde_json::from_str(&line).with_context(|| {
+        format!("the server printed `{}` instead of its addresses", line.trim())
+    })?;
+    let mut addresses = [unknown; N];
+    for (name, address) in endpoints.iter().zip(&mut addresses) {
+        let found = announced.get(name).and_then(|address| address.as_str()?.parse().ok());
+        *address = found.with_context(|| format!("the server has no address `{name}`"))?;
     }
-    running.address = addresses.first().copied().unwrap_or(nowhere);
+    running.address = addresses.first().copied().unwrap_or(unknown);
     Ok((running, addresses))
 }
 
-/// As its documentation says, with one door open.
-fn throttlecrab(programs: &Programs, door: &str) -> anyhow::Result<Running> {
+/// As its documentation says, with one endpoint.
+fn throttlecrab(programs: &Programs, endpoint: &str) -> anyhow::Result<Running> {
     let path = programs.throttlecrab.as_deref().context("no throttlecrab-server")?;
-    let address = free()?;
+    let address = free_address()?;
     let mut command = pinned(SERVER_CORE, path);
-    command.arg(format!("--{door}"));
-    command.args([format!("--{door}-host"), "127.0.0.1".to_owned()]);
-    command.args([format!("--{door}-port"), address.port().to_string()]);
+    command.arg(format!("--{endpoint}"));
+    command.args([format!("--{endpoint}-host"), "127.0.0.1".to_owned()]);
+    command.args([format!("--{endpoint}-port"), address.port().to_string()]);
     command.args(["--store-capacity", "1000000", "--log-level", "error"]);
-    Running::of(spawned(command.stdout(Stdio::null()))?, address).listening()
+    Running::new(spawn(command.stdout(Stdio::null()))?, address).listening()
 }
 
-/// Without files.
+/// A Redis without persistence.
 pub(crate) fn redis(programs: &Programs, module: Option<&Path>) -> anyhow::Result<Running> {
     let path = programs.redis.as_deref().context("no redis-server")?;
-    let address = free()?;
+    let address = free_address()?;
     let folder = Folder::new(address)?;
     let mut command = pinned(SERVER_CORE, path);
     command.args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", ""]);
@@ -193,14 +214,14 @@ pub(crate) fn redis(programs: &Programs, module: Option<&Path>) -> anyhow::Resul
     if let Some(module) = module {
         command.arg("--loadmodule").arg(module);
     }
-    Running::of(spawned(command.stdout(Stdio::null()))?, address).within(folder).listening()
+    Running::new(spawn(command.stdout(Stdio::null()))?, address).within(folder).listening()
 }
 
-/// With a Redis of its own on the same core, and without statistics: its best case.
+/// With a Redis on the same core, and without statistics: its best case.
 fn ratelimit(programs: &Programs) -> anyhow::Result<Running> {
     let path = programs.ratelimit.as_deref().context("no envoyproxy/ratelimit")?;
     let mut store = redis(programs, None)?;
-    let (address, http, debug) = (free()?, free()?, free()?);
+    let (address, http, debug) = (free_address()?, free_address()?, free_address()?);
     let folder = Folder::new(address)?;
     let config = folder.0.join("ratelimit/config");
     fs::create_dir_all(&config)?;
@@ -220,8 +241,8 @@ fn ratelimit(programs: &Programs) -> anyhow::Result<Running> {
     command.env("REDIS_URL", store.address.to_string());
     let ports = [("PORT", http), ("GRPC_PORT", address), ("DEBUG_PORT", debug)];
     command.envs(ports.map(|(name, address)| (name, address.port().to_string())));
-    let child = spawned(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
-    let mut running = Running::of(child, address).within(folder);
+    let child = spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
+    let mut running = Running::new(child, address).within(folder);
     running.children.append(&mut store.children);
     running.listening()
 }
@@ -229,7 +250,7 @@ fn ratelimit(programs: &Programs) -> anyhow::Result<Running> {
 /// One worker, a file of thirteen bytes, and a limit for each value of `k`.
 fn nginx(programs: &Programs) -> anyhow::Result<Running> {
     let path = programs.nginx.as_deref().context("no nginx")?;
-    let address = free()?;
+    let address = free_address()?;
     let folder = Folder::new(address)?;
     let home = folder.0.display();
     fs::write(folder.0.join("index.html"), "Hello, World!")?;
@@ -237,7 +258,7 @@ fn nginx(programs: &Programs) -> anyhow::Result<Running> {
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|name| format!("  {name}_temp_path {home}/{name};\n"))
         .concat();
-    // The file is found once and kept open. The probe: one at once and two more.
+    // The file is kept open. The probe: one request and a burst of two.
     let config = format!(
         "worker_processes 1;\ndaemon off;\npid {home}/pid;\nerror_log stderr crit;\n\
          events {{ worker_connections 1024; }}\n\
@@ -257,18 +278,26 @@ fn nginx(programs: &Programs) -> anyhow::Result<Running> {
         .arg("-c")
         .arg(folder.0.join("nginx.conf"))
         .args(["-e", "stderr"]);
-    let child = spawned(command.stdout(Stdio::null()))?;
-    let mut running = Running::of(child, address).within(folder).listening()?;
-    let began = Instant::now();
-    while running.workers.is_empty() {
-        if began.elapsed() > PATIENCE {
-            bail!("nginx has no worker after {} s", PATIENCE.as_secs());
-        }
-        thread::sleep(Duration::from_millis(5));
+    let child = spawn(command.stdout(Stdio::null()))?;
+    let mut running = Running::new(child, address).within(folder).listening()?;
+    wait("nginx has no worker", || {
         running.workers =
             running.children.iter().flat_map(|child| children_of(child.id())).collect();
-    }
+        Ok(!running.workers.is_empty())
+    })?;
     Ok(running)
+}
+
+/// Polls until a condition holds.
+fn wait(failure: &str, mut condition: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let began = Instant::now();
+    while !condition()? {
+        if began.elapsed() > START_TIMEOUT {
+            bail!("{failure} after {} s", START_TIMEOUT.as_secs());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 fn children_of(process: u32) -> Vec<u32> {
@@ -276,20 +305,20 @@ fn children_of(process: u32) -> Vec<u32> {
     text.unwrap_or_default().split_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
-fn spawned(command: &mut Command) -> anyhow::Result<Child> {
+fn spawn(command: &mut Command) -> anyhow::Result<Child> {
     let child = command.stdin(Stdio::null()).spawn();
     child.with_context(|| format!("cannot start {command:?}; is taskset there?"))
 }
 
-/// An address that nobody has.
-fn free() -> anyhow::Result<SocketAddr> {
+/// An unused address.
+fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
 // === impl Running ===
 
 impl Running {
-    fn of(child: Child, address: SocketAddr) -> Self {
+    fn new(child: Child, address: SocketAddr) -> Self {
         Self { address, admin: None, children: vec![child], workers: Vec::new(), folder: None }
     }
 
@@ -298,39 +327,43 @@ impl Running {
         self
     }
 
-    /// All that it consists of.
+    /// All processes: the service, its store, its workers.
     pub(crate) fn processes(&self) -> Vec<u32> {
         // taskset becomes the program that it starts.
         self.children.iter().map(Child::id).chain(self.workers.iter().copied()).collect()
     }
 
-    /// Those that have the core for themselves: where several share it they wait for each other, which is their own affair.
+    /// Processes that have the core to themselves; several on one core wait for each other.
     pub(crate) fn alone(&self) -> Vec<u32> {
         if self.children.len() == 1 { self.processes() } else { Vec::new() }
     }
 
     fn listening(mut self) -> anyhow::Result<Self> {
-        let began = Instant::now();
-        while TcpStream::connect(self.address).is_err() {
+        let address = self.address;
+        wait("the server does not listen", || {
             if let Some(status) = self.children[0].try_wait()? {
                 bail!("the server has ended: {status}");
             }
-            if began.elapsed() > PATIENCE {
-                bail!("nobody listens on `{}` after {} s", self.address, PATIENCE.as_secs());
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+            Ok(TcpStream::connect(address).is_ok())
+        })?;
         Ok(self)
+    }
+}
+
+impl Running {
+    /// Ends the service as by a crash.
+    pub(crate) fn kill(mut self) {
+        self.children.iter_mut().for_each(|child| _ = child.kill());
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // A server with workers takes them along when it is asked to end, not when it is killed.
+            // A server ends its workers on SIGTERM, not on SIGKILL.
             let _ = Command::new("kill").arg(child.id().to_string()).status();
             let began = Instant::now();
-            while matches!(child.try_wait(), Ok(None)) && began.elapsed() < PATIENCE {
+            while matches!(child.try_wait(), Ok(None)) && began.elapsed() < START_TIMEOUT {
                 thread::sleep(Duration::from_millis(5));
             }
             let _ = child.kill();
@@ -343,10 +376,10 @@ impl Drop for Running {
 // === impl Folder ===
 
 impl Folder {
-    /// The port makes it one of its kind.
+    /// The port makes the name unique.
     fn new(address: SocketAddr) -> anyhow::Result<Self> {
-        let path = env::temp_dir().join(format!("sluicegate-doors-{}", address.port()));
-        fs::create_dir_all(&path).with_context(|| format!("cannot make `{}`", path.display()))?;
+        let path = env::temp_dir().join(format!("sluicegate-bench-{}", address.port()));
+        fs::create_dir_all(&path).with_context(|| format!("cannot create `{}`", path.display()))?;
         Ok(Self(path))
     }
 }

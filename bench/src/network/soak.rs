@@ -1,18 +1,16 @@
-//! Is the service's memory flat? Load on both doors with keys that nobody has seen, each forgotten a second later.
+//! `service --soak`: memory of the service under load on gRPC and HTTP with a new key for every request.
 
-use std::process::{Child, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
-
-use crate::args::Args;
-use crate::contestant::Case;
-use crate::load::{self, Job, Wire, Work};
-use crate::process;
-use crate::programs;
-use crate::reading::Reading;
-use crate::running::{Running, Start};
+use super::Loaded;
+use super::contestants::{self, Contestant, Endpoint, OURS};
+use super::load::{self, Job, Work};
+use super::programs::{Programs, write_rules};
+use super::servers;
+use crate::machine::resident;
+use crate::{Common, child};
 
 const RULES: &str = "\
 domain: bench
@@ -21,90 +19,71 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 1000 }
 ";
 
-/// How often memory is read.
-const EVERY: Duration = Duration::from_secs(10);
-/// It may grow by so much within the time that is judged, of what it is; that is the machine's.
+/// Interval between readings of the memory.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Permitted growth within the judged time.
 const GROWTH_MAX: f64 = 0.05;
 
-/// Runs it, and prints as it goes.
-pub(crate) fn run(args: &Args, seconds: u32) -> anyhow::Result<ExitCode> {
-    let (programs, _) = programs::find(args, RULES)?;
-    let start = Start::Sluicegate { path: programs.sluicegate, rules: programs.rules };
-    let server = start.start()?;
+/// Runs the soak and prints as it goes.
+pub(super) fn run(common: &Common, rate: u32, seconds: u32) -> anyhow::Result<ExitCode> {
+    let programs = Programs::find(common)?;
+    let rules = write_rules(&programs.rules.with_file_name("soak-rules.yaml"), RULES)?;
     let began = Instant::now();
+    let ours = contestants::service().into_iter().filter(|one| one.name == OURS);
+    // gRPC is the first endpoint; HTTP has the same process.
+    let server = servers::both(&programs.sluicegate, &rules)?;
     let mut loads = Vec::new();
-    for (case, wire) in [(Case::Rls, Wire::Rls), (Case::Http, Wire::Check)] {
-        loads.push(Load(loaded(&server, case, wire, seconds, args.rate / 2)?));
+    for one in ours {
+        let address =
+            if one.endpoint == Endpoint::Http { server.http } else { server.running.address };
+        let job = job(&one, address, server.running.processes(), seconds, rate / 2);
+        let mut command = load::command(&job)?;
+        loads.push(
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?,
+        );
     }
     println!("seconds  resident MB");
     let mut readings: Vec<(f64, f64)> = Vec::new();
     let end = Duration::from_secs(seconds.into());
-    // The load ends a little later, since it has to begin.
-    while began.elapsed() + EVERY <= end {
-        let next = EVERY * (readings.len() as u32 + 1);
+    // The load ends a little later, since it begins later.
+    while began.elapsed() + INTERVAL <= end {
+        let next = INTERVAL * (readings.len() as u32 + 1);
         thread::sleep(next.saturating_sub(began.elapsed()));
-        let megabytes = process::resident(server.pid())? as f64 / 1e6;
+        let megabytes = resident(server.running.processes()[0])? as f64 / 1e6;
         println!("{:>7}  {megabytes:>11.2}", next.as_secs());
         readings.push((next.as_secs_f64(), megabytes));
     }
-    let mut answered = 0;
-    for Load(load) in &mut loads {
-        answered += ended(load)?.full.requests();
+    let mut requests = 0;
+    for load in loads {
+        requests += child::decode::<Loaded>(&load.wait_with_output()?)?.full.requests;
     }
-    println!("\n{answered} requests, as many keys; all were answered as they should be");
-    Ok(judged(&readings))
+    println!("\n{requests} requests, as many keys; all were allowed");
+    Ok(judge(&readings))
 }
 
-/// A process that does not outlive the run.
-struct Load(Child);
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        // It has ended by itself, if all went well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn loaded(
-    server: &Running,
-    case: Case,
-    wire: Wire,
+fn job(
+    one: &Contestant,
+    address: std::net::SocketAddr,
+    processes: Vec<u32>,
     seconds: u32,
     rate: u32,
-) -> anyhow::Result<Child> {
-    let (connections, streams) = case.connections();
-    let (address, pid) = (server.address(case)?, server.pid());
-    let work = Work::Soak { seconds, rate };
-    let job = Job { wire, address, pid, connections, streams, work };
-    let mut command = load::command(&job)?;
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    child.context("cannot start load")
+) -> Job {
+    let (contestant, alone) = (one.id(), Vec::new());
+    Job { contestant, address, processes, alone, keys: 1, seconds, work: Work::Soak { rate } }
 }
 
-fn ended(load: &mut Child) -> anyhow::Result<Reading> {
-    let (mut said, mut wrong) = (String::new(), String::new());
-    let (stdout, stderr) = (load.stdout.take(), load.stderr.take());
-    std::io::Read::read_to_string(&mut stdout.context("no output")?, &mut said)?;
-    std::io::Read::read_to_string(&mut stderr.context("no output")?, &mut wrong)?;
-    if !load.wait()?.success() {
-        bail!("{}", wrong.trim());
-    }
-    serde_json::from_str(&said).context("what the load says")
-}
-
-/// Whether the line through the readings, without the first third, rises.
-fn judged(readings: &[(f64, f64)]) -> ExitCode {
+/// Judges the slope of the readings without the first third.
+fn judge(readings: &[(f64, f64)]) -> ExitCode {
     let settled = &readings[readings.len() / 3..];
     let Some((slope, mean)) = line(settled) else {
-        println!("too short to be judged: 60 seconds are the least");
+        println!("too short: at least 60 seconds are needed");
         return ExitCode::FAILURE;
     };
     let span = settled[settled.len() - 1].0 - settled[0].0;
     let growth = slope * span;
     let flat = growth <= GROWTH_MAX * mean;
     println!(
-        "{}: {:+.2} MB in the last {span:.0} s, at {mean:.1} MB: {:+.2} MB an hour; a growth of {:.0} % is let pass",
+        "{}: {:+.2} MB in the last {span:.0} s, at {mean:.1} MB: {:+.2} MB an hour; a growth of {:.0} % is permitted",
         if flat { "PASS" } else { "NOT FLAT" },
         growth,
         slope * 3600.0,
@@ -113,7 +92,7 @@ fn judged(readings: &[(f64, f64)]) -> ExitCode {
     if flat { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Slope and mean of the straight line with the least squares.
+/// Slope and mean of the least-squares line.
 fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     if points.len() < 4 {
         return None;

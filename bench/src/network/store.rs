@@ -1,4 +1,4 @@
-//! Ours with its counters in Redis: the rules, what is asked, and what the service says of its store.
+//! Ours with counters in Redis: rules, requests, and the service's metrics of its store.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
-use sluicegate_load::Ask;
+use sluicegate_load::RequestSpec;
 
-use crate::asks;
+use super::requests;
 
-/// A thousand at once is more than a key is asked in a reading, so all may go and every decision writes; and one a year, which the first
-/// look at a key uses up.
+/// A burst of a thousand is never used up in a reading, so every decision writes; one a year is used up by the fill.
 pub(crate) const RULES: &str = "\
 domain: bench
 descriptors:
@@ -51,102 +50,104 @@ descriptors:
     limits: { algorithm: sliding_window, rate: 100000000/m }
 ";
 
-/// What the service counts about its store.
+/// The service's metrics of its store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Told {
-    /// Requests that went to the store.
-    pub(crate) asked: u64,
-    /// Denials that were known without it.
-    pub(crate) known: u64,
-    /// Calls; one holds up to 16 requests.
+pub(crate) struct StoreMetrics {
+    /// Requests sent to the store.
+    pub(crate) requests: u64,
+    /// Denials decided locally.
+    pub(crate) known_denials: u64,
+    /// Calls of up to 16 requests.
     pub(crate) calls: u64,
-    /// Requests that the service answered, with the store or without.
-    pub(crate) answered: u64,
-    /// Requests that the store gave no answer to.
+    /// Requests answered, with or without the store.
+    pub(crate) decisions: u64,
+    /// Requests without an answer of the store.
     pub(crate) fallbacks: u64,
     pub(crate) is_up: bool,
 }
 
-pub(crate) fn one() -> Ask {
-    asks::rls_of("one", "user_{key}")
+pub(crate) fn one() -> RequestSpec {
+    requests::rls_of("one", "user_{key}")
 }
 
-pub(crate) fn probe() -> Ask {
-    asks::rls_of("one", "probe")
+pub(crate) fn probe() -> RequestSpec {
+    requests::rls_of("one", "probe")
 }
 
-pub(crate) fn three() -> Ask {
-    asks::rls_of("three", "user_{key}")
+pub(crate) fn three() -> RequestSpec {
+    requests::rls_of("three", "user_{key}")
 }
 
-pub(crate) fn mixed() -> Ask {
-    asks::rls_of("mixed", "user_{key}")
+pub(crate) fn mixed() -> RequestSpec {
+    requests::rls_of("mixed", "user_{key}")
 }
 
-pub(crate) fn denied() -> Ask {
-    asks::rls_of("denied", "user_{key}")
+pub(crate) fn denied() -> RequestSpec {
+    requests::rls_of("denied", "user_{key}")
 }
 
-pub(crate) fn hot_strict() -> Ask {
-    asks::rls_of("hot", "user_{key}")
+pub(crate) fn hot_strict() -> RequestSpec {
+    requests::rls_of("hot", "user_{key}")
 }
 
-pub(crate) fn hot_promoted() -> Ask {
-    asks::rls_of("hot_promoted", "user_{key}")
+pub(crate) fn hot_promoted() -> RequestSpec {
+    requests::rls_of("hot_promoted", "user_{key}")
 }
 
-pub(crate) fn hot_leased() -> Ask {
-    asks::rls_of("hot_leased", "user_{key}")
+pub(crate) fn hot_leased() -> RequestSpec {
+    requests::rls_of("hot_leased", "user_{key}")
 }
 
-pub(crate) fn hot_leased_two() -> Ask {
-    asks::rls_of("hot_leased_two", "user_{key}")
+pub(crate) fn hot_leased_two() -> RequestSpec {
+    requests::rls_of("hot_leased_two", "user_{key}")
 }
 
-pub(crate) fn hot_eventual() -> Ask {
-    asks::rls_of("hot_eventual", "user_{key}")
+pub(crate) fn hot_eventual() -> RequestSpec {
+    requests::rls_of("hot_eventual", "user_{key}")
 }
 
-// === impl Told ===
+// === impl StoreMetrics ===
 
-impl Told {
-    /// Asks a service that has its counters in Redis.
-    pub(crate) fn by(admin: SocketAddr) -> anyhow::Result<Self> {
-        Self::of(&page(admin)?)
+impl StoreMetrics {
+    /// Reads the metrics of a service.
+    pub(crate) fn read(admin: SocketAddr) -> anyhow::Result<Self> {
+        Self::parse(&get(admin, "/metrics")?)
     }
 
-    fn of(page: &str) -> anyhow::Result<Self> {
+    fn parse(page: &str) -> anyhow::Result<Self> {
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
         for line in page.lines().filter(|line| !line.starts_with('#')) {
             let Some((name, number)) = line.rsplit_once(' ') else { continue };
             let name = name.split('{').next().unwrap_or(name);
-            // Others have fractions.
+            // Metrics with fractions are not needed.
             *sums.entry(name).or_default() += number.parse().unwrap_or(0);
         }
-        let read = |name: &str| {
+        let metric = |name: &str| {
             let name = format!("sluicegate_{name}");
             let found = sums.get(&*name).copied();
             found.with_context(|| format!("the service has no metric `{name}`"))
         };
         Ok(Self {
-            asked: read("redis_asked_total")?,
-            known: read("redis_known_denials_total")?,
-            calls: read("redis_calls_total")?,
-            answered: read("calls_total")?,
-            fallbacks: read("redis_fallbacks_total")?,
-            is_up: read("redis_up")? == 1,
+            requests: metric("redis_asked_total")?,
+            known_denials: metric("redis_known_denials_total")?,
+            calls: metric("redis_calls_total")?,
+            decisions: metric("calls_total")?,
+            fallbacks: metric("redis_fallbacks_total")?,
+            is_up: metric("redis_up")? == 1,
         })
     }
 }
 
-fn page(admin: SocketAddr) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect(admin).context("the service's own port")?;
+/// `GET` on the admin endpoint.
+pub(super) fn get(admin: SocketAddr, path: &str) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(admin).context("cannot connect to the admin endpoint")?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    write!(stream, "GET /metrics HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n")?;
-    let mut said = String::new();
-    stream.read_to_string(&mut said).context("the service's metrics")?;
-    ensure!(said.starts_with("HTTP/1.1 200"), "no metrics: {}", said.lines().next().unwrap_or(""));
-    Ok(said)
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n")?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response).with_context(|| format!("cannot read {path}"))?;
+    let status = response.lines().next().unwrap_or_default();
+    ensure!(response.starts_with("HTTP/1.1 200"), "{path}: {status}");
+    Ok(response)
 }
 
 #[cfg(test)]
@@ -163,8 +164,8 @@ mod tests {
         let page = "# HELP x y\nsluicegate_redis_asked_total 7\nsluicegate_redis_known_denials_total 1\n\
             sluicegate_redis_calls_total 2\nsluicegate_calls_total 9\nsluicegate_redis_fallbacks_total{policy=\"local\"} 3\n\
             sluicegate_redis_fallbacks_total{policy=\"deny\"} 4\nsluicegate_redis_up 1\n";
-        let told = Told::of(page).unwrap();
-        assert_eq!((told.asked, told.fallbacks, told.is_up), (7, 7, true));
-        assert!(Told::of("sluicegate_redis_up 1\n").is_err());
+        let metrics = StoreMetrics::parse(page).unwrap();
+        assert_eq!((metrics.requests, metrics.fallbacks, metrics.is_up), (7, 7, true));
+        assert!(StoreMetrics::parse("sluicegate_redis_up 1\n").is_err());
     }
 }

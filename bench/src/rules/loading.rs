@@ -1,94 +1,87 @@
-//! Loading a hundred thousand rules from YAML: how long it takes, and how much memory the rules keep.
+//! Loading rules from YAML: time and memory, each reading in a fresh process.
 
 use std::fmt::Write as _;
-use std::process::{Command, ExitCode};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use anyhow::ensure;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use sluicegate_config::rules::{Options, Source, load};
 use sluicegate_rules::set::RuleSet;
 
-use crate::resident;
-use crate::stats::Spread;
-use crate::thread_time::ThreadTime;
+use crate::frame::{self, Reading, Report, Row, Schedule};
+use crate::machine::{ThreadTime, resident, resident_peak};
+use crate::{Common, child, table};
 
 const RULES: usize = 100_000;
-const TIMES: usize = 5;
+const ROUNDS: u32 = 5;
 
-/// Several times, each in a fresh process, so that nobody inherits memory.
-pub(crate) fn report() -> ExitCode {
-    let this = std::env::current_exe().expect("this program's own path");
-    println!("\n| load {RULES} rules | median | least | most |\n|---|---|---|---|");
-    let mut readings: [Vec<f64>; 6] = Default::default();
-    for _ in 0..TIMES {
-        let output = Command::new(&this).args(["load-once", &RULES.to_string()]).output();
-        let output = output.expect("this program anew");
-        let text = String::from_utf8_lossy(&output.stdout);
-        let numbers: Vec<f64> = text.split_whitespace().filter_map(|n| n.parse().ok()).collect();
-        if !output.status.success() || numbers.len() != readings.len() {
-            eprintln!("rules: load-once: {}", String::from_utf8_lossy(&output.stderr));
-            return ExitCode::FAILURE;
-        }
-        readings.iter_mut().zip(numbers).for_each(|(all, number)| all.push(number));
-    }
-    let names = [
-        "YAML, MB",
-        "load, CPU ms",
-        "compile, CPU ms",
-        "both, wall ms",
-        "resident with the rules alone, MB",
-        "resident at the worst, MB",
-    ];
-    for (name, readings) in names.into_iter().zip(readings) {
-        let Some(spread) = Spread::of(readings) else { continue };
-        println!("| {name} | {:.1} | {:.1} | {:.1} |", spread.median, spread.min, spread.max);
-    }
-    ExitCode::SUCCESS
+#[derive(Debug, Serialize, Deserialize)]
+struct Loading {
+    yaml_mb: f64,
+    load_cpu_ms: f64,
+    compile_cpu_ms: f64,
+    wall_ms: f64,
+    resident_mb: f64,
+    peak_mb: f64,
 }
 
-/// The child's side: six numbers.
-pub(crate) fn once(count: &str) -> ExitCode {
-    let count = count.parse().unwrap_or(RULES);
-    let text = written(count);
-    let megabytes = text.len() as f64 / 1e6;
-    let before = resident::now().unwrap_or(0);
+impl Reading for Loading {}
+
+pub(super) fn run(common: &Common) -> Report {
+    let rounds = common.rounds.unwrap_or(ROUNDS).min(ROUNDS);
+    let rows = vec![Row::new("load", RULES.to_string())];
+    let results = frame::run(rows, Schedule { rounds, attempts: 1 }, |_| {
+        child::run::<Loading>(&["load-rules", &RULES.to_string()])
+    });
+    let numbers: [(&str, fn(&Loading) -> f64); 6] = [
+        ("YAML, MB", |one| one.yaml_mb),
+        ("load, CPU ms", |one| one.load_cpu_ms),
+        ("compile, CPU ms", |one| one.compile_cpu_ms),
+        ("both, wall ms", |one| one.wall_ms),
+        ("resident with the rules alone, MB", |one| one.resident_mb),
+        ("resident at the peak, MB", |one| one.peak_mb),
+    ];
+    let rows =
+        numbers.map(|(name, number)| vec![name.to_owned(), results.rows[0].shown(1, number)]);
+    let text = table::render(&[&format!("load {RULES} rules"), "median (min-max)"], 1, &rows);
+    results.report(text, json!({}), &[])
+}
+
+/// The child's side.
+pub(crate) fn measure(count: usize) -> anyhow::Result<()> {
+    let text = yaml(count);
+    let yaml_mb = text.len() as f64 / 1e6;
+    let pid = std::process::id();
+    let before = resident(pid)?;
     let sources = [Source { name: "rules.yaml".to_owned(), text }];
 
     let (began, start) = (Instant::now(), ThreadTime::read());
-    let loaded = match load(&sources, &Options::default()) {
-        Ok(loaded) => loaded,
-        Err(invalid) => {
-            eprintln!("{invalid}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let loaded = load(&sources, &Options::default())?;
     let read = ThreadTime::read();
-    let set = RuleSet::new(loaded.domains).expect("what loads can be compiled");
+    let set = RuleSet::new(loaded.domains)?;
     let (wall, end) = (began.elapsed(), ThreadTime::read());
+    ensure!(set.rules().len() == count, "{} of {count} rules were loaded", set.rules().len());
 
-    // The text was there before, so what is left beside the rules is what the allocator did not give back.
+    // The text is counted in `before`; the rest is the rules and what the allocator retains.
     drop(loaded.warnings);
-    let after = resident::now().unwrap_or(0);
-    let peak = resident::peak().unwrap_or(0);
-    let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let mb = |bytes: u64| bytes.saturating_sub(before) as f64 / 1e6;
-    assert_eq!(set.rules().len(), count);
-    println!(
-        "{megabytes} {} {} {} {} {}",
-        ms(read.since(start).on_cpu),
-        ms(end.since(read).on_cpu),
-        ms(wall),
-        mb(after),
-        mb(peak)
-    );
-    ExitCode::SUCCESS
+    child::print(&Loading {
+        yaml_mb,
+        load_cpu_ms: ms(read.since(start).on_cpu),
+        compile_cpu_ms: ms(end.since(read).on_cpu),
+        wall_ms: ms(wall),
+        resident_mb: mb(resident(pid)?),
+        peak_mb: mb(resident_peak()?),
+    })
 }
 
-/// Rules in Envoy's form, as somebody's program would write them: a hundred users for each tenant.
-fn written(count: usize) -> String {
+/// Rules in Envoy's form: a hundred users per tenant.
+fn yaml(count: usize) -> String {
     let mut text = String::from("domain: shop\ndescriptors:\n");
     for number in 0..count {
         if number % 100 == 0 {
-            // Writing to a String cannot fail.
             let _ = write!(text, "  - key: tenant\n    value: t{number}\n    descriptors:\n");
         }
         let _ = write!(

@@ -1,144 +1,141 @@
-//! Rows of the table: who finds how many rules of which shape, and how long it takes.
+//! CPU time of matching: our rule set and nested maps.
 
-use std::fmt::Write as _;
 use std::hint::black_box;
 
+use serde::Serialize;
 use sluicegate_rules::set::{MatchPath, RuleSet};
 
-use crate::nested::Nested;
-use crate::shapes::{Asked, Shape};
-use crate::stats::Spread;
-use crate::thread_time::ThreadTime;
+use super::nested::Nested;
+use super::shapes::{Probe, Shape};
+use crate::frame::{Reading, Results};
+use crate::machine::ThreadTime;
+use crate::table;
 
-const LOOKS: usize = 200_000;
+const LOOKUPS: usize = 200_000;
 const WARM_UP: usize = 400_000;
-/// The peer takes so long with many globs that fewer looks have to do.
-const NESTED_LOOKS: usize = 20_000;
+/// Fewer for the peer, which is slow with many globs.
+const NESTED_LOOKUPS: usize = 20_000;
 
-/// One shape with so many rules.
-pub(crate) struct Row {
-    shape: Shape,
-    count: usize,
+/// A shape with a number of rules.
+pub(super) struct Case {
+    pub(super) shape: Shape,
+    pub(super) count: usize,
     set: RuleSet,
     nested: Option<Nested>,
-    /// Nanoseconds, in each round.
-    ours: Vec<f64>,
-    in_turn: Vec<f64>,
-    theirs: Vec<f64>,
 }
 
-impl Row {
-    /// Compiles the rules, and checks that each descriptor leads to one.
-    pub(crate) fn new(shape: &Shape, count: usize) -> Self {
+/// Nanoseconds per lookup.
+#[derive(Debug, Serialize)]
+pub(super) struct Matching {
+    ours_ns: f64,
+    /// When a lookup cannot begin before the last one has ended.
+    dependent_ns: f64,
+    nested_ns: Option<f64>,
+}
+
+impl Reading for Matching {}
+
+// === impl Case ===
+
+impl Case {
+    /// Compiles the rules and checks that every descriptor leads to a rule.
+    pub(super) fn new(shape: &Shape, count: usize) -> Self {
         let domain = (shape.domain)(count);
         let nested = Nested::new(&domain);
         let set = RuleSet::new(vec![domain]).expect("rules that can be compiled");
-        let mut asked = Asked::default();
+        let mut probe = Probe::default();
         for number in 0..count {
-            (shape.ask)(number, count, &mut asked);
-            let entries = asked.entries();
+            (shape.probe)(number, count, &mut probe);
+            let entries = probe.entries();
             assert!(set.find("shop", &entries).is_some(), "{} {entries:?}", shape.name);
             if number % 97 == 0 {
                 assert!(nested.as_ref().is_none_or(|nested| nested.find(&entries).is_some()));
             }
         }
-        let (ours, in_turn, theirs) = (Vec::new(), Vec::new(), Vec::new());
-        Self { shape: *shape, count, set, nested, ours, in_turn, theirs }
+        Self { shape: *shape, count, set, nested }
     }
 
-    /// One round.
-    pub(crate) fn measure(&mut self) {
-        let Self { shape, count, set, .. } = &*self;
-        let (shape, count) = (*shape, *count);
-        let domain = set.domain("shop").expect("the domain");
-        let mut way = MatchPath::default();
-        let mut find = |asked: &Asked| {
-            black_box(set.find_in(domain, &asked.entries(), &mut way)).map_or(0, |no| no.index())
+    pub(super) fn id(&self) -> String {
+        format!("{} {}", self.shape.name, self.count)
+    }
+
+    pub(super) fn measure(&self) -> Matching {
+        let domain = self.set.domain("shop").expect("the domain");
+        let mut path = MatchPath::default();
+        let mut find = |probe: &Probe| {
+            let found = self.set.find_in(domain, &probe.entries(), &mut path);
+            black_box(found).map_or(0, |no| no.index())
         };
-        timed(shape, count, WARM_UP, Next::Free, &mut find);
-        let base = timed(shape, count, LOOKS, Next::Free, |asked| black_box(asked.entries()).len());
-        let ours = timed(shape, count, LOOKS, Next::Free, &mut find) - base;
-        let base =
-            timed(shape, count, LOOKS, Next::InTurn, |asked| black_box(asked.entries()).len());
-        let in_turn = timed(shape, count, LOOKS, Next::InTurn, &mut find) - base;
-        let theirs = self.nested.as_ref().map(|nested| {
-            let mut find = |asked: &Asked| {
-                black_box(nested.find(&asked.entries())).map_or(0, |rule| rule as usize)
+        let empty = |probe: &Probe| black_box(probe.entries()).len();
+        self.timed(WARM_UP, Next::Independent, &mut find);
+        let base = self.timed(LOOKUPS, Next::Independent, empty);
+        let ours_ns = self.timed(LOOKUPS, Next::Independent, &mut find) - base;
+        let dependent_base = self.timed(LOOKUPS, Next::Dependent, empty);
+        let dependent_ns = self.timed(LOOKUPS, Next::Dependent, &mut find) - dependent_base;
+        let nested_ns = self.nested.as_ref().map(|nested| {
+            let mut find = |probe: &Probe| {
+                black_box(nested.find(&probe.entries())).map_or(0, |rule| rule as usize)
             };
-            let base = timed(shape, count, LOOKS, Next::Free, |a| black_box(a.entries()).len());
-            timed(shape, count, NESTED_LOOKS, Next::Free, &mut find);
-            timed(shape, count, NESTED_LOOKS, Next::Free, &mut find) - base
+            self.timed(NESTED_LOOKUPS, Next::Independent, &mut find);
+            self.timed(NESTED_LOOKUPS, Next::Independent, &mut find) - base
         });
-        self.ours.push(ours);
-        self.in_turn.push(in_turn);
-        self.theirs.extend(theirs);
+        Matching { ours_ns, dependent_ns, nested_ns }
     }
 
-    /// How much longer it takes than another row, in each round.
-    fn ratio(&self, other: &Self) -> Option<Spread> {
-        Spread::of(self.ours.iter().zip(&other.ours).map(|(this, that)| this / that).collect())
+    /// Nanoseconds of CPU time per lookup.
+    fn timed(&self, lookups: usize, next: Next, mut find: impl FnMut(&Probe) -> usize) -> f64 {
+        let mut probe = Probe::default();
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let before = ThreadTime::read();
+        for _ in 0..lookups {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let number = ((u128::from(state) * self.count as u128) >> 64) as usize;
+            (self.shape.probe)(number, self.count, &mut probe);
+            let found = find(&probe);
+            if next == Next::Dependent {
+                // Hardly changes the state, but has to be known.
+                state = state.wrapping_add(found as u64 & 1);
+            }
+        }
+        ThreadTime::read().since(before).on_cpu.as_nanos() as f64 / lookups as f64
     }
 }
 
-/// Whether the next look may begin before the last one has ended, as far as the processor can see.
+/// Whether the next lookup depends on the result of the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    Free,
-    InTurn,
+    Independent,
+    Dependent,
 }
 
-/// Nanoseconds of CPU time for one look.
-fn timed(
-    shape: Shape,
-    count: usize,
-    looks: usize,
-    next: Next,
-    mut look: impl FnMut(&Asked) -> usize,
-) -> f64 {
-    let mut asked = Asked::default();
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let before = ThreadTime::read();
-    for _ in 0..looks {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let number = ((u128::from(state) * count as u128) >> 64) as usize;
-        (shape.ask)(number, count, &mut asked);
-        let found = look(&asked);
-        if next == Next::InTurn {
-            // It changes hardly anything, but it has to be known.
-            state = state.wrapping_add(found as u64 & 1);
-        }
-    }
-    ThreadTime::read().since(before).on_cpu.as_nanos() as f64 / looks as f64
-}
-
-/// All rows, as Markdown.
-pub(crate) fn table(rows: &[Row]) -> String {
-    let mut text = String::from(
-        "| rules | shape | ns per match | in turn | x 10 rules | nested maps, ns | bytes per rule |\n\
-         |---|---|---|---|---|---|---|\n",
-    );
-    for row in rows {
-        let shown = |readings: &[f64]| match Spread::of(readings.to_vec()) {
-            Some(spread) => format!("{:.0} ({:.0}-{:.0})", spread.median, spread.min, spread.max),
+pub(super) fn table(results: &Results<Matching>, cases: &[Case]) -> String {
+    const HEAD: [&str; 7] = [
+        "shape",
+        "rules",
+        "ns per match",
+        "in turn",
+        "x 10 rules",
+        "nested maps, ns",
+        "bytes per rule",
+    ];
+    let rows = results.rows.iter().zip(cases).map(|(row, case)| {
+        let ten = results.row(&row.group, "10");
+        let ratio = ten.and_then(|ten| row.ratio(ten, |one| one.ours_ns));
+        let nested = match case.nested {
+            Some(_) => row.shown(0, |one| one.nested_ns.unwrap_or(f64::NAN)),
             None => "-".to_owned(),
         };
-        let ten = rows.iter().find(|other| other.shape.name == row.shape.name && other.count == 10);
-        let ratio = ten.and_then(|ten| row.ratio(ten));
-        let ratio = ratio
-            .map_or("-".to_owned(), |r| format!("{:.2} ({:.2}-{:.2})", r.median, r.min, r.max));
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {ratio} | {} | {} |",
-            row.count,
-            row.shape.name,
-            shown(&row.ours),
-            shown(&row.in_turn),
-            shown(&row.theirs),
-            row.set.bytes() / row.count,
-        );
-    }
-    text
+        vec![
+            row.group.clone(),
+            row.name.clone(),
+            row.shown(0, |one| one.ours_ns),
+            row.shown(0, |one| one.dependent_ns),
+            ratio.map_or("-".to_owned(), |ratio| ratio.spread.shown(2)),
+            nested,
+            (case.set.bytes() / case.count).to_string(),
+        ]
+    });
+    table::render(&HEAD, 1, &rows.collect::<Vec<_>>())
 }

@@ -1,61 +1,52 @@
-//! What it costs to find the rule that a descriptor is under, however many rules there are; and what loading them costs.
+//! Matching a descriptor among many rules, and loading many rules.
 //!
-//! ```text
-//!   cargo run --release --bin rules                  all of it: about two minutes
-//!   cargo run --release --bin rules -- exact         the shapes with this in their name
-//!   cargo run --release --bin rules -- load          loading alone
-//! ```
-//!
-//! A row is a number of rules of a *shape* ([`shapes`]); each is asked for descriptors of three entries that lead to one of its
-//! rules, any of them, picked at random. They are written into the same few bytes every time, since in a server they
-//! lie in the receive buffer; what that costs is measured alone and taken off. Time is CPU time of the thread. Within
-//! a round all rows are measured one after the other, and ratios are worked out within rounds: a slow minute is slow for all.
+//! A row is a number of rules of a *shape* ([`shapes`]), matched against descriptors of three entries that
+//! lead to a random rule. Descriptors are written into the same buffer every time, as in a server; that
+//! cost is measured alone and subtracted. Times are CPU times of the thread.
 
-mod loading;
+pub(crate) mod loading;
+mod matching;
 mod nested;
 mod shapes;
-mod timing;
 
-#[path = "../../resident.rs"]
-#[allow(dead_code, reason = "shared with the other bench, which needs all of it")]
-mod resident;
-#[path = "../../stats.rs"]
-#[allow(dead_code, reason = "shared with the other bench, which needs all of it")]
-mod stats;
-#[path = "../../thread_time.rs"]
-#[allow(dead_code, reason = "shared with the other bench, which needs all of it")]
-mod thread_time;
+use serde_json::json;
 
-use std::process::ExitCode;
-
+use crate::Common;
+use crate::frame::{self, Report, Row, Schedule};
+use matching::Case;
 use shapes::SHAPES;
-use timing::Row;
 
-const ROUNDS: usize = 9;
+const ROUNDS: u32 = 9;
+const ROUNDS_QUICK: u32 = 3;
 
-fn main() -> ExitCode {
-    let only: Vec<String> = std::env::args().skip(1).collect();
-    if let [one, count] = only.as_slice()
-        && one == "load-once"
-    {
-        return loading::once(count);
-    }
-    let asked = |name: &str| only.is_empty() || only.iter().any(|text| name.contains(&**text));
-    let mut rows: Vec<Row> = Vec::new();
+pub(crate) fn run(common: &Common) -> anyhow::Result<Report> {
+    let mut cases: Vec<Case> = Vec::new();
     for shape in SHAPES {
         for count in shape.counts {
-            if asked(&format!("{} {count}", shape.name)) {
-                rows.push(Row::new(&shape, *count));
+            if common.selects(&format!("{} {count}", shape.name)) {
+                cases.push(Case::new(&shape, *count));
             }
         }
     }
-    for round in 0..ROUNDS {
-        let first = round % rows.len().max(1);
-        let (head, tail) = rows.split_at_mut(first);
-        tail.iter_mut().chain(head).for_each(Row::measure);
+    let rounds = common.rounds.unwrap_or(if common.quick { ROUNDS_QUICK } else { ROUNDS });
+    // One batch: a slow minute is slow for all rows.
+    let row =
+        |case: &Case| Row::new(case.shape.name, case.count.to_string()).scheduled("", case.id());
+    let rows = cases.iter().map(row).collect();
+    let results =
+        frame::run(rows, Schedule { rounds, attempts: 1 }, |row| Ok(cases[row].measure()));
+    let mut text = results.heading("");
+    if !cases.is_empty() {
+        text.push_str(&format!("\n{}", matching::table(&results, &cases)));
     }
-    if !rows.is_empty() {
-        print!("{}", timing::table(&rows));
+    let loading = common.selects("load").then(|| loading::run(common));
+    if let Some(loading) = &loading {
+        text.push_str(&format!("\n{}", loading.text));
     }
-    if asked("load") { loading::report() } else { ExitCode::SUCCESS }
+    let mut report = results.report(text, json!({}), &[]);
+    if let Some(loading) = loading {
+        report.json["loading"] = loading.json;
+        report.failures.extend(loading.failures);
+    }
+    Ok(report)
 }

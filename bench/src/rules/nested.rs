@@ -1,4 +1,4 @@
-//! What envoyproxy/ratelimit does, in Rust: a map of strings in every node, and a new string for every look.
+//! The data structure of envoyproxy/ratelimit in Rust: a map in every node, and a new string per lookup.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use sluicegate_rules::request::Entry;
 #[derive(Debug, Default)]
 pub(crate) struct Nested {
     below: HashMap<String, Self>,
-    /// Texts with a star at their end, in the order of the file.
+    /// Texts that end in a star, in the order of the file.
     globs: Vec<String>,
     rule: Option<u64>,
 }
 
 impl Nested {
-    /// The same rules, as far as they are in Envoy's form; `None` if one is not.
+    /// `None` if a rule is not in Envoy's form.
     pub(crate) fn new(domain: &Domain) -> Option<Self> {
         let mut root = Self::default();
         root.add(&domain.descriptors)?;

@@ -2,46 +2,44 @@
 
 use std::fmt::Write as _;
 
-use sluicegate_rules::domain::{Counter, DescriptorConfig, Domain, Joint, Pattern};
+use sluicegate_rules::domain::{Counter, Domain, Joint, DescriptorConfig, Pattern};
 use sluicegate_rules::request::Entry;
 use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::unit::Unit;
 
-/// Rules of one kind, as many as are wanted.
+/// A generator of rules and of descriptors that lead to them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    /// How it is called.
     pub(crate) name: &'static str,
-    /// How many rules are measured.
+    /// Numbers of rules.
     pub(crate) counts: &'static [usize],
-    /// The rules.
     pub(crate) domain: fn(usize) -> Domain,
-    /// Writes the three entries that lead to one of so many rules.
-    pub(crate) ask: fn(usize, usize, &mut Asked),
+    /// Writes the three entries that lead to rule `number` of `count`.
+    pub(crate) probe: fn(usize, usize, &mut Probe),
 }
 
 /// The values of three entries; the keys are always the same.
 #[derive(Debug, Default)]
-pub(crate) struct Asked([String; 3]);
+pub(crate) struct Probe([String; 3]);
 
 const KEYS: [&str; 3] = ["tenant", "user_id", "path"];
 const ALL: &[usize] = &[10, 1_000, 10_000, 100_000];
 
 /// Every shape.
 pub(crate) const SHAPES: [Shape; 4] = [
-    // Ten tenants, all else below them: what is common is in the cache.
-    Shape { name: "exact", counts: ALL, domain: exact, ask: ask_exact },
-    // A way of its own for every rule: nothing is common, three nodes for each.
-    Shape { name: "exact-apart", counts: ALL, domain: apart, ask: ask_apart },
+    // Ten tenants: shared nodes stay in the cache.
+    Shape { name: "exact", counts: ALL, domain: exact, probe: probe_exact },
+    // A path of its own for every rule: nothing is shared, three nodes for each.
+    Shape { name: "exact-apart", counts: ALL, domain: apart, probe: probe_apart },
     // Exact values, globs, networks, expressions and any value.
-    Shape { name: "mixture", counts: ALL, domain: mixture, ask: ask_mixture },
+    Shape { name: "mixture", counts: ALL, domain: mixture, probe: probe_mixture },
     // All on one level.
-    Shape { name: "globs", counts: &[10, 1_000, 10_000], domain: globs, ask: ask_globs },
+    Shape { name: "globs", counts: &[10, 1_000, 10_000], domain: globs, probe: probe_globs },
 ];
 
-// === impl Asked ===
+// === impl Probe ===
 
-impl Asked {
+impl Probe {
     /// The entries.
     #[inline]
     pub(crate) fn entries(&self) -> [Entry<'_>; 3] {
@@ -49,7 +47,7 @@ impl Asked {
         [Entry::new(KEYS[0], tenant), Entry::new(KEYS[1], user), Entry::new(KEYS[2], path)]
     }
 
-    /// Writes words with a number each; it makes no difference to the time which number it is.
+    /// Formats a number into each value, in time independent of the number.
     #[inline]
     fn write(&mut self, words: [(&str, usize, &str); 3]) {
         for (text, (before, number, after)) in self.0.iter_mut().zip(words) {
@@ -74,7 +72,6 @@ fn limited(node: DescriptorConfig) -> DescriptorConfig {
 
 fn value(before: &str, number: usize, after: &str) -> String {
     let mut text = String::new();
-    // Writing to a String cannot fail.
     let _ = write!(text, "{before}{number:05}{after}");
     text
 }
@@ -89,17 +86,17 @@ fn domain(descriptors: Vec<DescriptorConfig>) -> Domain {
 
 // === exact ===
 
-/// Which tenant, user and path a rule is for.
-fn place(number: usize) -> (usize, usize, usize) {
+/// Tenant, user and path of a rule.
+fn coordinates(number: usize) -> (usize, usize, usize) {
     (number % 10, number / 10 % 10, number / 100)
 }
 
 fn exact(count: usize) -> Domain {
-    let path = |number| {
-        limited(DescriptorConfig::text(KEYS[2], value("/area/", place(number).2, "/item")))
-    };
+    let path =
+        |number| limited(DescriptorConfig::text(KEYS[2], value("/area/", coordinates(number).2, "/item")));
     let user = |tenant: usize, user: usize| {
-        let numbers = (0..count).filter(|n| place(*n).0 == tenant && place(*n).1 == user);
+        let numbers =
+            (0..count).filter(|n| coordinates(*n).0 == tenant && coordinates(*n).1 == user);
         above(DescriptorConfig::text(KEYS[1], value("user", user, "")), numbers.map(path).collect())
     };
     let tenant = |tenant: usize| {
@@ -109,9 +106,9 @@ fn exact(count: usize) -> Domain {
     domain((0..10).map(tenant).collect())
 }
 
-fn ask_exact(number: usize, _count: usize, asked: &mut Asked) {
-    let (tenant, user, path) = place(number);
-    asked.write([("tenant", tenant, ""), ("user", user, ""), ("/area/", path, "/item")]);
+fn probe_exact(number: usize, _count: usize, probe: &mut Probe) {
+    let (tenant, user, path) = coordinates(number);
+    probe.write([("tenant", tenant, ""), ("user", user, ""), ("/area/", path, "/item")]);
 }
 
 // === exact, with nothing in common ===
@@ -125,8 +122,8 @@ fn apart(count: usize) -> Domain {
     domain((0..count).map(chain).collect())
 }
 
-fn ask_apart(number: usize, _count: usize, asked: &mut Asked) {
-    asked.write([("tenant", number, ""), ("user", number, ""), ("/area/", number, "/item")]);
+fn probe_apart(number: usize, _count: usize, probe: &mut Probe) {
+    probe.write([("tenant", number, ""), ("user", number, ""), ("/area/", number, "/item")]);
 }
 
 // === a mixture ===
@@ -142,31 +139,24 @@ fn mixture(count: usize) -> Domain {
             7 => (DescriptorConfig::any(KEYS[1]), path(value("/area/", number, "/*"))),
             8 => {
                 let regex = regex::Regex::new("^/area/[0-9]+/item$").expect("an expression");
-                (
-                    DescriptorConfig::any(KEYS[1]),
-                    limited(DescriptorConfig::new(KEYS[2], Pattern::Regex(regex))),
-                )
+                (DescriptorConfig::any(KEYS[1]), limited(DescriptorConfig::new(KEYS[2], Pattern::Regex(regex))))
             }
             _ => {
                 let network = "10.0.0.0/8".parse().expect("a network");
-                let shared =
-                    DescriptorConfig { counter: Counter::Shared, ..DescriptorConfig::any(KEYS[1]) };
+                let shared = DescriptorConfig { counter: Counter::Shared, ..DescriptorConfig::any(KEYS[1]) };
                 (shared, limited(DescriptorConfig::new(KEYS[2], Pattern::Networks(vec![network]))))
             }
         };
-        above(
-            DescriptorConfig::text(KEYS[0], value("tenant", number, "")),
-            vec![above(user, vec![path])],
-        )
+        above(DescriptorConfig::text(KEYS[0], value("tenant", number, "")), vec![above(user, vec![path])])
     };
     Domain { joint: Joint::Apart, ..domain((0..count).map(rule).collect()) }
 }
 
-fn ask_mixture(number: usize, _count: usize, asked: &mut Asked) {
+fn probe_mixture(number: usize, _count: usize, probe: &mut Probe) {
     let path = if number % 10 == 9 { ("10.1.2.", 0, "") } else { ("/area/", number, "/item") };
-    asked.write([("tenant", number, ""), ("user", number, ""), path]);
+    probe.write([("tenant", number, ""), ("user", number, ""), path]);
     if number % 10 == 9 {
-        asked.0[2].truncate("10.1.2.0".len());
+        probe.0[2].truncate("10.1.2.0".len());
     }
 }
 
@@ -178,6 +168,6 @@ fn globs(count: usize) -> Domain {
     domain(vec![above(DescriptorConfig::any(KEYS[0]), vec![user])])
 }
 
-fn ask_globs(number: usize, _count: usize, asked: &mut Asked) {
-    asked.write([("tenant", number % 7, ""), ("user", number, ""), ("/area/", number, "/item")]);
+fn probe_globs(number: usize, _count: usize, probe: &mut Probe) {
+    probe.write([("tenant", number % 7, ""), ("user", number, ""), ("/area/", number, "/item")]);
 }

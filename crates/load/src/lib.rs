@@ -34,7 +34,7 @@ pub use parse::{count, rate, words};
 pub use plan::{Amount, LoadError, Pace, Plan, Server};
 pub use plot::plot;
 pub use report::{Latency, Point, Progress, Report, ServerUsage};
-pub use request::{Answer, Protocol, RequestSpec, UnaryMethod};
+pub use request::{Answer, Protocol, RequestSpec, Template, UnaryMethod};
 pub use run::run;
 pub use schedule::{Arrivals, Rate};
 pub use target::{AllowedHosts, Target, TargetError};

@@ -107,7 +107,13 @@ impl RequestSpec {
         }
     }
 
-    /// The path of a method of gRPC.
+    /// The request with room for keys of this many digits.
+    #[must_use]
+    pub fn template(&self, digits: usize, address: SocketAddr) -> Template {
+        Template::new(digits, |key| self.render(key, address))
+    }
+
+    /// The path of a gRPC method.
     pub(crate) const fn method(&self) -> &'static str {
         match self {
             Self::Grpc(method) => method.path,
@@ -116,7 +122,7 @@ impl RequestSpec {
     }
 
     /// The bytes sent for a key: a framed message for gRPC, a whole request for HTTP, a command for RESP.
-    pub(crate) fn render(&self, key: &str, address: SocketAddr) -> Vec<u8> {
+    fn render(&self, key: &str, address: SocketAddr) -> Vec<u8> {
         let fill = |text: &str| text.replace(KEY, key);
         match self {
             Self::Rls { domain, descriptors } => frame(&rls(domain, descriptors, fill)),
@@ -198,7 +204,7 @@ fn post(address: SocketAddr, path: &str, body: &str) -> Vec<u8> {
 
 /// The bytes of a request and the positions of its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Template {
+pub struct Template {
     bytes: Vec<u8>,
     /// Offsets of the key's digits.
     offsets: Vec<usize>,
@@ -209,7 +215,7 @@ pub(crate) struct Template {
 
 impl Template {
     /// Builds the template. `request` must write the key literally or not at all.
-    pub(crate) fn new(digits: usize, request: impl Fn(&str) -> Vec<u8>) -> Self {
+    fn new(digits: usize, request: impl Fn(&str) -> Vec<u8>) -> Self {
         let (bytes, other) = (request(&"0".repeat(digits)), request(&"1".repeat(digits)));
         debug_assert_eq!(bytes.len(), other.len(), "requests of one length");
         let mut offsets = Vec::new();
@@ -229,7 +235,7 @@ impl Template {
     }
 
     /// Appends the request of a key.
-    pub(crate) fn write(&self, key: u64, out: &mut BytesMut) {
+    pub fn write(&self, key: u64, out: &mut BytesMut) {
         let begins = out.len();
         out.extend_from_slice(&self.bytes);
         let written = &mut out[begins..];

@@ -88,7 +88,7 @@ impl Worker<'_> {
     async fn work(self) -> Unsent {
         let plan = self.plan;
         let digits = plan.keys.digits();
-        let template = Rc::new(Template::new(digits, |key| plan.request.render(key, plan.address)));
+        let template = Rc::new(plan.request.template(digits, plan.address));
         let connections = plan.share(plan.connections as u64, self.thread as u64);
         match plan.request.protocol() {
             Protocol::Grpc => {
