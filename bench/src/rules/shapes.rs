@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sluicegate_rules::domain::{Counter, Domain, Joint, DescriptorConfig, Pattern};
+use sluicegate_rules::domain::{Counter, DescriptorConfig, Domain, Joint, Pattern};
 use sluicegate_rules::request::Entry;
 use sluicegate_rules::rule::{Limits, RuleConfig};
 use sluicegate_rules::unit::Unit;
@@ -92,8 +92,9 @@ fn coordinates(number: usize) -> (usize, usize, usize) {
 }
 
 fn exact(count: usize) -> Domain {
-    let path =
-        |number| limited(DescriptorConfig::text(KEYS[2], value("/area/", coordinates(number).2, "/item")));
+    let path = |number| {
+        limited(DescriptorConfig::text(KEYS[2], value("/area/", coordinates(number).2, "/item")))
+    };
     let user = |tenant: usize, user: usize| {
         let numbers =
             (0..count).filter(|n| coordinates(*n).0 == tenant && coordinates(*n).1 == user);
@@ -139,15 +140,22 @@ fn mixture(count: usize) -> Domain {
             7 => (DescriptorConfig::any(KEYS[1]), path(value("/area/", number, "/*"))),
             8 => {
                 let regex = regex::Regex::new("^/area/[0-9]+/item$").expect("an expression");
-                (DescriptorConfig::any(KEYS[1]), limited(DescriptorConfig::new(KEYS[2], Pattern::Regex(regex))))
+                (
+                    DescriptorConfig::any(KEYS[1]),
+                    limited(DescriptorConfig::new(KEYS[2], Pattern::Regex(regex))),
+                )
             }
             _ => {
                 let network = "10.0.0.0/8".parse().expect("a network");
-                let shared = DescriptorConfig { counter: Counter::Shared, ..DescriptorConfig::any(KEYS[1]) };
+                let shared =
+                    DescriptorConfig { counter: Counter::Shared, ..DescriptorConfig::any(KEYS[1]) };
                 (shared, limited(DescriptorConfig::new(KEYS[2], Pattern::Networks(vec![network]))))
             }
         };
-        above(DescriptorConfig::text(KEYS[0], value("tenant", number, "")), vec![above(user, vec![path])])
+        above(
+            DescriptorConfig::text(KEYS[0], value("tenant", number, "")),
+            vec![above(user, vec![path])],
+        )
     };
     Domain { joint: Joint::Apart, ..domain((0..count).map(rule).collect()) }
 }
