@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 use sluicegate::rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate::rules::unit::Unit;
-use sluicegate::throttle::{Terms, Throttle};
+use sluicegate::throttle::{Throttle, ThrottleParams};
 use sluicegate::{Checked, Engine, Memory, Span, Timestamp, rules_of};
 
 struct Counting;
@@ -87,7 +87,7 @@ fn a_throttled_hit_takes_no_memory() {
     let throttle = Throttle::new(&Memory::new());
     // Whole microseconds, a fraction, and one too fine for a lane. Some tokens come back meanwhile.
     for (burst, count, period_s) in [(15, 30, 60), (15, 7, 60), (15, 1_000_003, 31_536_000)] {
-        let terms = Terms::new(burst, count, period_s).unwrap();
+        let terms = ThrottleParams::new(burst, count, period_s).unwrap();
         let key = count.to_le_bytes();
         let ask = |call: u64| {
             let now = Timestamp::EPOCH.after(Span::from_millis(call * 100));

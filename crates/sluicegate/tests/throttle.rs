@@ -8,15 +8,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate::limit::FixedWindow;
-use sluicegate::throttle::{Terms, Throttle};
+use sluicegate::throttle::{Throttle, ThrottleParams};
 use sluicegate::{Limiter, Memory, SnapshotError, Span, Timestamp, Verdict};
 use support::Dice;
 
 /// Some day in 2024, at noon UTC.
 const NOON: Timestamp = Timestamp::from_micros(1_717_416_000_000_000);
 
-fn terms(max_burst: i64, count: i64, period_s: i64) -> Terms {
-    Terms::new(max_burst, count, period_s).unwrap()
+fn terms(max_burst: i64, count: i64, period_s: i64) -> ThrottleParams {
+    ThrottleParams::new(max_burst, count, period_s).unwrap()
 }
 
 /// A file of its own for each test, gone when the test is over.
@@ -37,7 +37,7 @@ impl Drop for File {
 }
 
 /// Whole microseconds, fractions, some too fine for a lane, years, and a key in debt.
-fn many() -> Vec<Terms> {
+fn many() -> Vec<ThrottleParams> {
     vec![
         terms(15, 30, 60),
         terms(15, 7, 60),

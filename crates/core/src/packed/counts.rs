@@ -58,8 +58,8 @@ impl Pack for SlidingWindow {
         let reset_after = self.full_at(&state, now).since(now);
         if !fits {
             let after = self.fits_at(&state, cost, now).since(now);
-            let stands = LimitStatus { remaining: Some(left), reset_after, beyond: 0 };
-            return Some(FastHit { allowed: false, after, stands, kept: None });
+            let status = LimitStatus { remaining: Some(left), reset_after, beyond: 0 };
+            return Some(FastHit { allowed: false, after, status, kept: None });
         }
         let kept = self.pack(&state)?;
         let left = u64::try_from(left).unwrap_or(0).saturating_sub(cost);
@@ -110,7 +110,7 @@ impl Pack for Tally {
         Some(FastHit {
             allowed,
             after: if allowed { Span::ZERO } else { reset_after },
-            stands: LimitStatus { remaining, reset_after, beyond },
+            status: LimitStatus { remaining, reset_after, beyond },
             kept: Some(Packed { expires_at: end, number }),
         })
     }

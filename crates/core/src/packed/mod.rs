@@ -49,7 +49,7 @@ pub struct FastHit {
     /// How long an admitted caller waits for its turn, or a denied one before it asks again.
     pub after: Span,
     /// How the limit stands then.
-    pub stands: LimitStatus,
+    pub status: LimitStatus,
     /// What is to be kept from now on: if it may go, or in any case by a limit that counts first
     /// ([`Limit::counts_first`]). `None` where nothing is kept, or what was kept stays.
     pub kept: Option<Packed>,
@@ -147,7 +147,7 @@ impl Limit {
             Kernel::Open => Some(FastHit {
                 allowed: true,
                 after: Span::ZERO,
-                stands: LimitStatus { remaining: None, reset_after: Span::ZERO, beyond: 0 },
+                status: LimitStatus { remaining: None, reset_after: Span::ZERO, beyond: 0 },
                 kept: None,
             }),
             Kernel::Closed | Kernel::Log(_) | Kernel::WarmUp(_) | Kernel::Slots(_) => None,
@@ -202,7 +202,7 @@ impl EnforcedLimit {
 
     /// How the limit stands, for one that agreed to a hit when another of the plan did not.
     #[must_use]
-    pub fn stands(&self, kept: Option<Packed>, now: Timestamp) -> LimitStatus {
+    pub fn status(&self, kept: Option<Packed>, now: Timestamp) -> LimitStatus {
         let mut state = kept.map_or(State::New, |packed| self.limit.unpack(packed));
         self.limit.open(&mut state, now);
         let remaining = self.limit.remaining(&state, now);
@@ -216,14 +216,14 @@ impl EnforcedLimit {
 impl FastHit {
     #[inline]
     const fn admitted(after: Span, left: u64, kept: Packed, reset_after: Span) -> Self {
-        let stands = LimitStatus { remaining: Some(signed(left)), reset_after, beyond: 0 };
-        Self { allowed: true, after, stands, kept: Some(kept) }
+        let status = LimitStatus { remaining: Some(signed(left)), reset_after, beyond: 0 };
+        Self { allowed: true, after, status, kept: Some(kept) }
     }
 
     #[inline]
     const fn denied(after: Span, left: u64, reset_after: Span) -> Self {
-        let stands = LimitStatus { remaining: Some(signed(left)), reset_after, beyond: 0 };
-        Self { allowed: false, after, stands, kept: None }
+        let status = LimitStatus { remaining: Some(signed(left)), reset_after, beyond: 0 };
+        Self { allowed: false, after, status, kept: None }
     }
 
     /// What the limit says.
@@ -237,9 +237,9 @@ impl FastHit {
         Decision {
             outcome,
             enforced: true,
-            remaining: self.stands.remaining,
-            reset_after: self.stands.reset_after,
-            beyond: self.stands.beyond,
+            remaining: self.status.remaining,
+            reset_after: self.status.reset_after,
+            beyond: self.status.beyond,
             soft: false,
             elastic: false,
         }

@@ -1,6 +1,6 @@
 //! `CL.THROTTLE key max_burst count period [quantity]`: a bucket whose limit comes with the command.
 
-use sluicegate::throttle::{NoRoom, Terms, Throttle};
+use sluicegate::throttle::{NoRoom, Throttle, ThrottleParams};
 use sluicegate::{Outcome, Span, Timestamp, Verdict};
 use smallvec::SmallVec;
 
@@ -24,7 +24,7 @@ struct Hit<'a> {
 /// Terms that were asked for lately: clients have few, and to make them takes longer than to find them.
 #[derive(Debug, Default)]
 pub(super) struct Lately {
-    all: SmallVec<[(Written, Terms); LATELY]>,
+    all: SmallVec<[(Written, ThrottleParams); LATELY]>,
 }
 
 /// `max_burst`, `count` and `period`.
@@ -80,7 +80,7 @@ fn small(text: &[u8]) -> Option<i64> {
 
 /// What is answered: limited, limit, remaining, retry_after, reset_after.
 #[inline]
-pub(super) fn numbers(terms: &Terms, verdict: &Verdict, is_enforced: bool) -> [i64; 5] {
+pub(super) fn numbers(terms: &ThrottleParams, verdict: &Verdict, is_enforced: bool) -> [i64; 5] {
     let denied = !verdict.is_allowed() && is_enforced;
     let retry_after = match verdict.outcome {
         Outcome::Deny { retry_after } if denied => seconds(retry_after),
@@ -152,7 +152,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The terms of one of them.
-    pub(super) fn terms<'b>(&self, place: usize, lately: &'b Lately) -> Option<&'b Terms> {
+    pub(super) fn terms<'b>(&self, place: usize, lately: &'b Lately) -> Option<&'b ThrottleParams> {
         lately.get(self.hits.get(place)?)
     }
 }
@@ -169,7 +169,7 @@ impl Lately {
     /// Makes terms, and keeps them; the others are forgotten when there is no room. Their place.
     pub(super) fn make(&mut self, asked: &Asked) -> Result<usize, Refusal> {
         let [max_burst, count, period] = asked.written;
-        let terms = Terms::new(max_burst, count, period).map_err(Refusal::invalid)?;
+        let terms = ThrottleParams::new(max_burst, count, period).map_err(Refusal::invalid)?;
         if self.all.len() == LATELY {
             self.all.clear();
         }
@@ -177,7 +177,7 @@ impl Lately {
         Ok(self.all.len() - 1)
     }
 
-    fn get(&self, hit: &Hit<'_>) -> Option<&Terms> {
+    fn get(&self, hit: &Hit<'_>) -> Option<&ThrottleParams> {
         self.all.get(hit.terms).map(|(_, terms)| terms)
     }
 }

@@ -48,7 +48,7 @@ impl Queued {
 
     fn is_slot_free(&self, now: Timestamp) -> bool {
         let moment = Moment { now, spare_capacity: self.inner.gate.lock().is_open(now) };
-        let (rule, said) = self.inner.shards.look(None, self.place.0, 1, moment);
+        let (rule, said) = self.inner.shards.evaluate(None, self.place.0, 1, moment);
         let mut said = rule.policies.iter().zip(said);
         said.all(|(policy, said)| policy.algorithm != "concurrency" || said.outcome.is_allowed())
     }

@@ -177,7 +177,7 @@ impl Asked<'_> {
     /// What each limit says to a cost on its own, and the rule that they are of. Leaves no trace.
     pub(crate) fn look(&self, cost: u64, now: Timestamp) -> (Arc<Rule>, Vec<Decision>) {
         let Target { shards, hash, spare_capacity, rule, .. } = self.target(Some(cost), now);
-        shards.look(rule, hash, cost, Moment { now, spare_capacity })
+        shards.evaluate(rule, hash, cost, Moment { now, spare_capacity })
     }
 
     /// Whether all of its limits have slots, of which there is nothing to return but that they are free.

@@ -9,25 +9,25 @@ use super::sync::{AtomicUsize, Ordering};
 #[derive(Debug)]
 pub(crate) struct Budget {
     used: AtomicUsize,
-    most: usize,
+    max: usize,
 }
 
 // === impl Budget ===
 
 impl Budget {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { used: AtomicUsize::new(0), most }
+    pub(crate) fn new(max: usize) -> Self {
+        Self { used: AtomicUsize::new(0), max }
     }
 
     /// Sets a lane aside for a newcomer, if there is one. It is released once the newcomer has its own.
     pub(crate) fn reserve(&self) -> bool {
-        let more = |used| (used < self.most).then_some(used + 1);
+        let more = |used| (used < self.max).then_some(used + 1);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
     /// Whether there is one, as far as can be told.
     pub(crate) fn has_room(&self) -> bool {
-        self.used() < self.most
+        self.used() < self.max
     }
 
     pub(crate) fn charge(&self) {
@@ -42,7 +42,7 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
-    pub(crate) const fn most(&self) -> usize {
-        self.most
+    pub(crate) const fn max(&self) -> usize {
+        self.max
     }
 }

@@ -19,7 +19,8 @@ use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
 
 use super::budget::Budget;
-use super::shards::{SHARD_BITS, Shards, Target, UNCOUNTED, apply_together};
+use super::shard_set::SHARD_BITS;
+use super::shards::{Shards, Target, UNCOUNTED, apply_together};
 use super::{Memory, Overflow};
 use crate::limit::{Concurrency, FixedWindow, IntoLimit};
 use crate::plan::Rule;

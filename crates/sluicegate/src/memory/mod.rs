@@ -2,10 +2,12 @@
 
 pub(crate) mod budget;
 mod hash;
+pub(crate) mod lanes;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod prefetch;
 mod shard;
+pub(crate) mod shard_set;
 mod shards;
 pub(crate) mod slab;
 pub(crate) mod sync;
@@ -114,16 +116,16 @@ impl Memory {
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     #[must_use]
-    pub fn with_entries(most: usize) -> Self {
+    pub fn with_entries(max: usize) -> Self {
         // Two words from the operating system's randomness, by way of the standard library.
         let random = RandomState::new();
-        Self::with_key(most, [random.hash_one(0u8), random.hash_one(1u8)])
+        Self::with_key(max, [random.hash_one(0u8), random.hash_one(1u8)])
     }
 
-    pub(crate) fn with_key(most: usize, key: [u64; 2]) -> Self {
+    pub(crate) fn with_key(max: usize, key: [u64; 2]) -> Self {
         let store = Store {
             key: HashKey { words: key },
-            budget: Budget::new(most),
+            budget: Budget::new(max),
             limiters: Mutex::default(),
             turn: AtomicUsize::new(0),
             restored: Mutex::default(),
@@ -149,7 +151,7 @@ impl Memory {
     /// ```
     #[must_use]
     pub fn entries_max(&self) -> usize {
-        self.store.budget.most()
+        self.store.budget.max()
     }
 }
 
@@ -187,8 +189,8 @@ impl Store {
     /// One limiter after the other.
     pub(crate) fn next_limiter(&self) -> Option<Arc<dyn Section>> {
         let limiters = self.limiters.lock();
-        let place = self.turn.fetch_add(1, Ordering::Relaxed).checked_rem(limiters.len())?;
-        limiters.get(place)?.upgrade()
+        let index = self.turn.fetch_add(1, Ordering::Relaxed).checked_rem(limiters.len())?;
+        limiters.get(index)?.upgrade()
     }
 
     pub(crate) fn add_limiter(&self, limiter: &Arc<dyn Section>) {

@@ -1,9 +1,9 @@
-//! All shards of one limiter: which lock an identity is behind, and every operation on it.
+//! The shards of one limiter, and every operation on an identity.
 
 mod together;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use sluicegate_core::account::{Account, Answer, Moment};
 use sluicegate_core::algorithm::concurrency::Holder;
@@ -14,58 +14,46 @@ use sluicegate_core::verdict::{Decision, Outcome, Verdict};
 
 pub(crate) use together::{Target, apply_together, apply_together_to_each};
 
-use super::prefetch::Hint;
-use super::shard::{Known, Shard, Short, Touched};
-use super::sync::Mutex;
+use super::budget::Budget;
+use super::shard::{FastPath, Known, Shard, Touched};
+use super::shard_set::{SHARD_BITS, ShardSet};
 use super::{Overflow, Store};
 use crate::plan::Rule;
 
-/// The highest bits of a hash name its shard. More shards would make small stores large: 256 cost
-/// 48 KB, and two threads meet on one of them every 256th time.
-pub(super) const SHARD_BITS: u32 = if cfg!(loom) { 2 } else { 8 };
 const FEW_SHARD_BITS: u32 = 2;
-/// Whom newcomers share an identity with when there is no room for their own.
+/// The identity that newcomers share when there is no room for their own.
 const SHARED: u64 = u64::MAX;
-/// How many identities are looked at under one lock when all are.
+/// Identities copied under one lock when all are read.
 const AT_A_TIME: usize = 128;
-/// What a newcomer is told to wait who is denied for want of room: nobody knows how long that will be.
+/// Retry hint for a newcomer denied for lack of room; the actual time is unknown.
 const NO_ROOM_RETRY_AFTER: Span = Span::from_secs(1);
 
 /// The states of one limiter's identities.
 #[derive(Debug)]
 pub(crate) struct Shards {
-    shards: Box<[Padded]>,
-    hints: Box<[Hint]>,
-    /// How many bits of a hash name its shard.
+    set: ShardSet<Shard>,
+    /// Number of highest bits of a hash that select its shard.
     bits: u32,
-    store: Arc<Store>,
     /// An [`Overflow`], which may be changed.
     overflow: AtomicU8,
-    /// Which shard is looked through next for memory to give back.
-    hand: AtomicUsize,
 }
 
-/// In how many shards the memory of a limiter is cut.
+/// The number of shards of a limiter.
 ///
-/// A table knows an identity by 56 bits of its hash and its shard by as many more as name one of them. So with fewer shards two
-/// identities are more easily taken for one: among a million under one rule with a probability of 2 in a million, as among ten million with
-/// all shards.
+/// A table knows an identity by 56 bits of its hash, and its shard adds the bits that select it. So
+/// with fewer shards collisions are likelier: two among a million identities collide with a
+/// probability of 2 in a million, as two among ten million do with all shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShardCount {
-    /// One: there is hardly more than one identity.
+    /// One, for about one identity.
     One,
-    /// A few: one limiter among many.
+    /// A few, for one limiter among many.
     Few,
-    /// As many as are useful.
+    /// All.
     Many,
 }
 
-/// Two cache lines of its own, since processors fetch them in pairs: neighbours do not slow each other down.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Padded(Mutex<Shard>);
-
-/// An answer, and whether there was no room for who asked.
+/// An answer, and whether the overflow policy gave it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answered {
     pub(crate) answer: Answer,
@@ -83,24 +71,17 @@ impl Shards {
         now: Timestamp,
     ) -> Self {
         let plan = rule.plan_at(now);
-        let shard = |_| Padded(Mutex::new(Shard::new(plan.clone(), now)));
-        Self {
-            shards: (0..1 << bits).map(shard).collect(),
-            hints: (0..1 << bits).map(|_| Hint::default()).collect(),
-            bits,
-            store,
-            overflow: AtomicU8::new(overflow as u8),
-            hand: AtomicUsize::new(0),
-        }
+        let set = ShardSet::new(store, bits, || Shard::new(plan.clone(), now));
+        Self { set, bits, overflow: AtomicU8::new(overflow as u8) }
     }
 
     #[inline]
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
-        self.store.hash(key)
+        self.set.store().hash(key)
     }
 
-    /// A hit of `cost`, if it can go the short way; whether the verdict is the overflow policy's. `None` if
-    /// the long way has to be taken.
+    /// A hit of `cost` on the fast path; whether the overflow policy decided. `None` if the slow path
+    /// must be taken.
     #[inline]
     pub(crate) fn hit(
         &self,
@@ -112,7 +93,7 @@ impl Shards {
         self.hit_under(None, hash, cost, now, verdict)
     }
 
-    /// The same, judged by a rule or a later one.
+    /// The same, under a rule or a later generation of it.
     #[inline]
     pub(crate) fn hit_under(
         &self,
@@ -123,23 +104,23 @@ impl Shards {
         verdict: &mut Verdict,
     ) -> Option<bool> {
         let index = self.index(hash);
-        let mut shard = self.shards[index].0.lock();
+        let mut shard = self.set.lock(index);
         if let Some(rule) = rule {
-            shard.follow(&self.store.budget, rule, now);
+            shard.follow(self.budget(), rule, now);
         }
-        let way = shard.hit(&self.store.budget, hash, cost, now, verdict);
-        if way == Short::Added {
-            self.hints[index].follow(shard.table().extent());
+        let outcome = shard.hit(self.budget(), hash, cost, now, verdict);
+        if outcome == FastPath::Added {
+            self.set.update_hint(index, &shard);
         }
         let sweep = shard.sweep_due();
         drop(shard);
         if sweep {
-            self.sweep_next(now);
+            self.set.sweep_next(now);
         }
-        match way {
-            Short::Decided | Short::Added => Some(false),
-            Short::TakeLong => None,
-            Short::NoRoom => self.no_room(now, verdict),
+        match outcome {
+            FastPath::Decided | FastPath::Added => Some(false),
+            FastPath::Fallback => None,
+            FastPath::NoRoom => self.no_room(now, verdict),
         }
     }
 
@@ -150,14 +131,14 @@ impl Shards {
             Overflow::Deny => denied(),
             Overflow::Allow => UNCOUNTED,
         };
-        self.reclaim_next(now);
+        self.set.reclaim_next(now);
         Some(true)
     }
 
-    /// Sends for the memory that a decision on `hash` will read first.
+    /// Prefetches the memory that a decision on `hash` reads first.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        self.hints[self.index(hash)].prefetch(hash << 8);
+        self.set.prefetch(self.index(hash), hash << 8);
     }
 
     /// Carries out any operation.
@@ -170,8 +151,9 @@ impl Shards {
         )
     }
 
-    /// What each limit says to a cost of an identity, and the rule that they are of: `rule` or a later one. Leaves no trace.
-    pub(crate) fn look(
+    /// The decision of each limit on a cost, and the rule they belong to: `rule` or a later generation.
+    /// Changes nothing.
+    pub(crate) fn evaluate(
         &self,
         rule: Option<&Arc<Rule>>,
         hash: u64,
@@ -179,47 +161,47 @@ impl Shards {
         moment: Moment,
     ) -> (Arc<Rule>, Vec<Decision>) {
         let now = moment.now.min(NOW_MAX);
-        let look = |hash| {
-            let mut shard = self.shards[self.index(hash)].0.lock();
+        let read = |hash| {
+            let mut shard = self.set.lock(self.index(hash));
             if let Some(rule) = rule {
-                shard.follow(&self.store.budget, rule, now);
+                shard.follow(self.budget(), rule, now);
             }
-            let plan = shard.plan_to_look(now);
+            let plan = shard.plan_for_read(now);
             let known = shard.knows(hash, now) == Known::Yes;
-            (known, shard.look(&plan, hash, now), plan)
+            (known, shard.read(&plan, hash, now), plan)
         };
-        let (known, mut account, mut plan) = look(hash);
-        // Whoever has no room of its own shares one.
-        if !known && !self.store.budget.has_room() && self.overflow() == Overflow::Shared {
-            (_, account, plan) = look(SHARED);
+        let (known, mut account, mut plan) = read(hash);
+        // An identity without room uses the shared one.
+        if !known && !self.budget().has_room() && self.overflow() == Overflow::Shared {
+            (_, account, plan) = read(SHARED);
         }
         (plan.rule.clone(), account.evaluate(&plan.steps, cost, moment))
     }
 
-    /// Starts the leases of the slots anew that are held under an id; whether there are any.
+    /// Renews the leases of the slots held by `holder`; whether there are any.
     pub(crate) fn renew(&self, hash: u64, holder: Holder, now: Timestamp) -> bool {
         let now = now.min(NOW_MAX);
-        // There may have been no room for it: then its slot is one that all newcomers share.
+        // Without room it holds a slot of the shared identity.
         self.renew_at(hash, holder, now)
             || self.overflow() == Overflow::Shared && self.renew_at(SHARED, holder, now)
     }
 
-    /// Forgets a booking whose turn has come.
+    /// Drops a booking whose turn has come.
     pub(crate) fn forget(&self, hash: u64, holder: Holder, now: Timestamp) {
         let now = now.min(NOW_MAX);
-        // There may have been no room for it: then all newcomers share what it was booked with.
+        // Without room it was booked with the shared identity.
         let shared = (self.overflow() == Overflow::Shared).then_some(SHARED);
         for hash in std::iter::once(hash).chain(shared) {
-            let mut shard = self.shards[self.index(hash)].0.lock();
-            let budget = &self.store.budget;
-            shard.plan_with_care(budget, now);
+            let mut shard = self.set.lock(self.index(hash));
+            let budget = self.budget();
+            shard.plan_with_upkeep(budget, now);
             let mut account = shard.take(hash, now);
             account.forget(holder);
             shard.put(budget, hash, account, Touched::Yes, now);
         }
     }
 
-    /// Replaces what is kept of an identity. At the cap an identity that is not known yet stays so.
+    /// Replaces the account of an identity. At the cap a newcomer is not added.
     pub(crate) fn replace(
         &self,
         rule: Option<&Arc<Rule>>,
@@ -228,12 +210,12 @@ impl Shards {
         now: Timestamp,
     ) {
         let now = now.min(NOW_MAX);
-        let budget = &self.store.budget;
-        let mut shard = self.shards[self.index(hash)].0.lock();
+        let budget = self.budget();
+        let mut shard = self.set.lock(self.index(hash));
         if let Some(rule) = rule {
             shard.follow(budget, rule, now);
         }
-        shard.plan_with_care(budget, now);
+        shard.plan_with_upkeep(budget, now);
         if shard.knows(hash, now) == Known::Yes || budget.has_room() {
             shard.take(hash, now);
             shard.put(budget, hash, account, Touched::Yes, now);
@@ -241,9 +223,9 @@ impl Shards {
     }
 
     fn renew_at(&self, hash: u64, holder: Holder, now: Timestamp) -> bool {
-        let mut shard = self.shards[self.index(hash)].0.lock();
-        let budget = &self.store.budget;
-        let plan = shard.plan_with_care(budget, now).clone();
+        let mut shard = self.set.lock(self.index(hash));
+        let budget = self.budget();
+        let plan = shard.plan_with_upkeep(budget, now).clone();
         let mut account = shard.take(hash, now);
         let renewed = account.renew(&plan.steps, holder, now);
         shard.put(budget, hash, account, Touched::Yes, now);
@@ -251,19 +233,19 @@ impl Shards {
     }
 
     /// Moves every identity to another plan.
-    pub(crate) fn change(&self, rule: &Arc<Rule>, keep: CarryOver, now: Timestamp) {
+    pub(crate) fn change(&self, rule: &Arc<Rule>, carry: CarryOver, now: Timestamp) {
         let now = now.min(NOW_MAX);
         let plan = rule.plan_at(now);
-        for (index, shard) in self.shards.iter().enumerate() {
-            let mut shard = shard.0.lock();
+        for index in 0..self.set.len() {
+            let mut shard = self.set.lock(index);
             if shard.generation() < rule.generation {
-                shard.change(&self.store.budget, &plan, keep, now);
+                shard.change(self.budget(), &plan, carry, now);
             }
-            self.hints[index].follow(shard.table().extent());
+            self.set.update_hint(index, &shard);
         }
     }
 
-    /// What happens to newcomers for whom there is no room.
+    /// The policy for newcomers without room.
     pub(crate) fn overflow(&self) -> Overflow {
         match self.overflow.load(Ordering::Relaxed) {
             deny if deny == Overflow::Deny as u8 => Overflow::Deny,
@@ -272,33 +254,34 @@ impl Shards {
         }
     }
 
-    /// Changes what happens to newcomers for whom there is no room.
+    /// Changes the policy for newcomers without room.
     pub(crate) fn set_overflow(&self, overflow: Overflow) {
         self.overflow.store(overflow as u8, Ordering::Relaxed);
     }
 
-    /// How many bits of a hash name its shard.
+    /// Number of bits of a hash that select its shard.
     pub(crate) const fn bits(&self) -> u32 {
         self.bits
     }
 
     pub(crate) fn store(&self) -> &Arc<Store> {
-        &self.store
+        self.set.store()
     }
 
-    /// Hands a copy of every account to `each`. A few at a time are locked, so each is as it stood at some moment.
+    /// Calls `each` with a copy of every account. A few are copied at a time, so that accounts are
+    /// consistent one by one, not with each other.
     pub(crate) fn each_account<E>(
         &self,
         now: Timestamp,
         mut each: impl FnMut(u64, Account) -> Result<(), E>,
     ) -> Result<(), E> {
-        for (index, padded) in self.shards.iter().enumerate() {
-            let identities = padded.0.lock().identities(now);
+        for index in 0..self.set.len() {
+            let identities = self.set.lock(index).identities(now);
             for some in identities.chunks(AT_A_TIME) {
-                let shard = padded.0.lock();
-                let plan = shard.plan_to_look(now);
+                let shard = self.set.lock(index);
+                let plan = shard.plan_for_read(now);
                 let accounts: Vec<(u64, Account)> =
-                    some.iter().map(|hash| (*hash, shard.look(&plan, *hash, now))).collect();
+                    some.iter().map(|hash| (*hash, shard.read(&plan, *hash, now))).collect();
                 drop(shard);
                 for (hash, account) in accounts.into_iter().filter(|(_, account)| !account.is_new())
                 {
@@ -309,70 +292,35 @@ impl Shards {
         Ok(())
     }
 
-    /// Keeps an account from a snapshot, if there is room.
+    /// Stores an account from a snapshot, if there is room.
     pub(crate) fn put_restored(&self, hash: u64, account: Account, now: Timestamp) {
         let index = self.index(hash);
-        let mut shard = self.shards[index].0.lock();
-        let budget = &self.store.budget;
-        shard.plan_with_care(budget, now);
+        let mut shard = self.set.lock(index);
+        let budget = self.budget();
+        shard.plan_with_upkeep(budget, now);
         if !account.is_new() && shard.reserve_at(budget, now) {
             shard.put(budget, hash, account, Touched::Yes, now);
             budget.release(1);
-            self.hints[index].follow(shard.table().extent());
+            self.set.update_hint(index, &shard);
         }
     }
 
-    /// Gives memory back that is not needed any more.
+    /// Releases memory that is no longer needed.
     pub(crate) fn sweep(&self, now: Timestamp) {
-        for index in 0..self.shards.len() {
-            self.sweep_one(index, now);
-        }
+        self.set.sweep(now);
     }
 
     pub(crate) fn sweep_next(&self, now: Timestamp) {
-        let index = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-        self.sweep_one(index, now);
+        self.set.sweep_next(now);
     }
 
-    fn sweep_one(&self, index: usize, now: Timestamp) {
-        let mut shard = self.shards[index].0.lock();
-        shard.sweep(&self.store.budget, now.min(NOW_MAX));
-        self.hints[index].follow(shard.table().extent());
-    }
-
-    /// There was no room for a newcomer, and its own shard had none to give: the next one may have, and after all of them
-    /// another limiter of the store. So who comes again gets in once something has run out anywhere, and each try costs a look
-    /// or two.
-    fn reclaim_next(&self, now: Timestamp) {
-        let index = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-        self.reclaim_one(index, now);
-        if index == 0
-            && let Some(limiter) = self.store.next_limiter()
-        {
-            limiter.reclaim();
-        }
-    }
-
-    /// Drops what has run out, where that is worth the time.
+    /// Drops expired lanes, where that is worth the time.
     pub(crate) fn reclaim(&self, now: Timestamp) {
-        for index in 0..self.shards.len() {
-            self.reclaim_one(index, now);
-        }
+        self.set.reclaim(now);
     }
 
-    fn reclaim_one(&self, index: usize, now: Timestamp) {
-        let mut shard = self.shards[index].0.lock();
-        shard.reclaim_at(&self.store.budget, now.min(NOW_MAX));
-        self.hints[index].follow(shard.table().extent());
-    }
-}
-
-impl Drop for Shards {
-    /// What it kept is counted no longer: others may have the room.
-    fn drop(&mut self) {
-        let kept: usize =
-            self.shards.iter_mut().map(|padded| padded.0.get_mut().table().used()).sum();
-        self.store.budget.release(kept);
+    fn budget(&self) -> &Budget {
+        self.set.store().budget()
     }
 }
 
@@ -380,35 +328,35 @@ impl Shards {
     /// The shard of an identity.
     #[inline]
     fn index(&self, hash: u64) -> usize {
-        // In two steps: no bit at all may be meant, and a shift by all bits has no meaning.
+        // In two steps: `bits` may be 0, and a shift by 64 is not defined.
         (hash >> (u64::BITS - 1 - self.bits) >> 1) as usize
     }
 
-    /// The hash of an identity, from the shard it is in and what the shard's table has of it.
+    /// The hash of an identity from its shard and the rest in the shard's table.
     fn full_hash(&self, shard: usize, rest: u64) -> u64 {
         (shard as u64) << (u64::BITS - 1 - self.bits) << 1 | rest
     }
 }
 
 impl ShardCount {
-    /// How many bits of a hash name the shard of a limiter of this name. What a snapshot knows fewer bits of is kept in fewer shards.
+    /// The bits that select a shard of the limiter of this name: at most those that a snapshot knows.
     pub(crate) fn bits(self, name: &str, store: &Store) -> u32 {
-        let most = match self {
+        let max = match self {
             Self::One => 0,
             Self::Few => FEW_SHARD_BITS,
             Self::Many => SHARD_BITS,
         };
-        store.restored_bits(name).map_or(most, |known| most.min(known))
+        store.restored_bits(name).map_or(max, |known| max.min(known))
     }
 }
 
-/// A newcomer is denied.
+/// The verdict of [`Overflow::Deny`].
 fn denied() -> Verdict {
     let outcome = Outcome::Deny { retry_after: NO_ROOM_RETRY_AFTER };
     Verdict { outcome, ..UNCOUNTED }
 }
 
-/// What is said where no limit has a say.
+/// The verdict where no limit applies.
 pub const UNCOUNTED: Verdict = Verdict {
     outcome: Outcome::Allow { wait: Span::ZERO },
     decided_by: None,

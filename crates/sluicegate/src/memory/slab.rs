@@ -1,70 +1,80 @@
-//! Whole states, for what does not fit into a lane.
+//! States that do not fit into a lane.
 
 use sluicegate_core::account::Account;
 use sluicegate_core::limit::State;
 
-/// A state, or an account, kept whole.
+use super::word::Word;
+
+/// A state or an account that is not packed.
 #[derive(Debug)]
 pub(crate) enum Whole {
     /// The state of one limit.
     State(State),
-    /// All of an identity: it has bookings or reservations pending.
+    /// A whole identity, with bookings or reservations pending.
     Account(Box<Account>),
 }
 
-/// Places for whole states; those given up are used again.
+/// Slots for whole states, reused once free.
 #[derive(Debug, Default)]
 pub(crate) struct Slab {
-    places: Vec<Option<Whole>>,
+    slots: Vec<Option<Whole>>,
     free: Vec<u32>,
 }
 
 // === impl Slab ===
 
 impl Slab {
-    /// Keeps `whole`; where.
-    pub(crate) fn keep(&mut self, whole: Whole) -> u32 {
-        if let Some(place) = self.free.pop()
-            && let Some(slot) = self.places.get_mut(place as usize)
+    /// Stores `whole`; its index.
+    pub(crate) fn insert(&mut self, whole: Whole) -> u32 {
+        if let Some(index) = self.free.pop()
+            && let Some(slot) = self.slots.get_mut(index as usize)
         {
             *slot = Some(whole);
-            return place;
+            return index;
         }
-        if self.places.len() == self.places.capacity() {
+        if self.slots.len() == self.slots.capacity() {
             // By a quarter: doubling would leave half of it unused.
-            self.places.reserve_exact((self.places.len() / 4).max(4));
+            self.slots.reserve_exact((self.slots.len() / 4).max(4));
         }
-        self.places.push(Some(whole));
+        self.slots.push(Some(whole));
         // The cap on entries lies far below.
-        u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+        u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
     }
 
-    pub(crate) fn get(&self, place: u32) -> Option<&Whole> {
-        self.places.get(place as usize).and_then(Option::as_ref)
+    pub(crate) fn get(&self, index: u32) -> Option<&Whole> {
+        self.slots.get(index as usize).and_then(Option::as_ref)
     }
 
-    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut Whole> {
-        self.places.get_mut(place as usize).and_then(Option::as_mut)
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Whole> {
+        self.slots.get_mut(index as usize).and_then(Option::as_mut)
     }
 
-    /// Gives up a place.
-    pub(crate) fn take(&mut self, place: u32) -> Option<Whole> {
-        let whole = self.places.get_mut(place as usize).and_then(Option::take)?;
-        self.free.push(place);
-        if self.free.len() == self.places.len() {
+    /// Removes the state at `index`.
+    pub(crate) fn take(&mut self, index: u32) -> Option<Whole> {
+        let whole = self.slots.get_mut(index as usize).and_then(Option::take)?;
+        self.free.push(index);
+        if self.free.len() == self.slots.len() {
             *self = Self::default();
         }
         Some(whole)
     }
 
-    /// How many are kept.
-    pub(crate) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+    /// Drops the state that a word refers to, if it does.
+    #[inline]
+    pub(crate) fn drop_state(&mut self, word: Word) {
+        if let Some(index) = word.index() {
+            self.take(index);
+        }
     }
 
-    /// Whether most places are free, so that moving the rest together gives memory back.
+    /// Number of states.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether most slots are free, so that compacting releases memory.
     pub(crate) fn is_sparse(&self) -> bool {
-        self.places.len() > 16 && self.places.len() > 2 * self.len()
+        self.slots.len() > 16 && self.slots.len() > 2 * self.len()
     }
 }
 

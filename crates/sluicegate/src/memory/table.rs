@@ -1,79 +1,98 @@
-//! The table of one shard: eight bytes of name and eight of content, four pairs to a cache line.
+//! The hash table of one shard: open addressing with linear probing, one cache line per bucket.
 //!
 //! ```text
 //!   bucket 0                 bucket 1                 bucket 2
 //!  |name name name name |   |name name .    .    |   |name name name .    |
 //!  |word word word word |   |word word 0    0    |   |word word word 0    |
-//!        home of n ----------^    n is looked for from its home on, until a bucket has an empty lane
+//!        home of n ----------^    n is probed for from its home until a bucket has an empty lane
 //! ```
 //!
-//! A lane whose word has run out is as good as free, and is taken by the next newcomer whose way leads by it. It
-//! does not end anybody's search, though: only a lane that was never used does. So nothing ever has to
-//! be removed, and there are no tombstones to count: when lanes run short the table is made anew with
-//! what is live, larger, smaller or just as large.
+//! A lane holds a name, an eight-byte word and, for a throttle, the index of its parameters: four
+//! lanes of `()` or three of `u32` fill a cache line. An expired lane is reused by the next newcomer
+//! that probes it, and only a lane that was never used ends a probe. So nothing is removed and there
+//! are no tombstones: a full table is rebuilt with its live lanes, larger, smaller or as large.
 //!
-//! It grows by half when four fifths of the lanes are used, so that a lane costs from 20 to 30 bytes; one that
-//! doubles would cost up to 40, and all shards would double at about the same time.
+//! A table grows when four fifths of its lanes are used: by half with four lanes per bucket (20 to 30
+//! bytes per entry), by a third with three (27 to 36). Doubling would cost up to 40 bytes, and all
+//! shards would double at about the same time.
 
 use super::word::{Since, Word};
 
-/// Lanes of a bucket: what fits in a cache line of 64 bytes.
-const LANES: usize = 4;
-/// The fewest buckets of a table that has any.
-const BUCKETS_MIN: usize = 1;
-
-/// A hash table from names to words. A name is never 0 with an empty word.
-#[derive(Debug, Default)]
-pub(crate) struct Table {
-    buckets: Box<[Bucket]>,
+/// A hash table from names to words, each with an `X`.
+#[derive(Debug)]
+pub(crate) struct Table<X, const LANES: usize> {
+    buckets: Box<[Bucket<X, LANES>]>,
     /// Lanes that are not empty, live or not.
     used: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-struct Bucket {
+struct Bucket<X, const LANES: usize> {
     names: [u64; LANES],
     words: [Word; LANES],
+    extras: [X; LANES],
 }
 
-/// A lane of the table, until the table is changed.
+/// The content of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Lane {
+pub(crate) struct LaneEntry<X> {
+    pub(crate) name: u64,
+    pub(crate) word: Word,
+    pub(crate) extra: X,
+}
+
+/// Data that a lane holds beside its word.
+pub(crate) trait LaneExtra: Copy + std::fmt::Debug {
+    /// The value in unused lanes.
+    const UNUSED: Self;
+}
+
+/// The index of a lane, valid until the table changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lane {
     bucket: usize,
     lane: usize,
 }
 
-/// Where a name is, or could be.
+/// The result of probing for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seat {
-    /// It is here, live.
-    Taken(Lane),
-    /// It is not live anywhere; this lane was used and is free.
-    Free(Lane),
-    /// It is not live anywhere; this lane was never used, and using it makes the table fuller.
-    Fresh(Lane),
-    /// It is not live anywhere, and the table is to be made anew before anything is added.
+pub(crate) enum Probe {
+    /// The name is live in this lane.
+    Occupied(Lane),
+    /// The name is not live; this lane has expired and can be reused.
+    Expired(Lane),
+    /// The name is not live; this lane was never used.
+    Empty(Lane),
+    /// The name is not live, and the table must be rebuilt before anything is added.
     Full,
+}
+
+impl LaneExtra for () {
+    const UNUSED: Self = ();
 }
 
 // === impl Table ===
 
-impl Table {
-    /// What `name` has in its home bucket, where nearly everybody is found. It may have run out.
+impl<X: LaneExtra, const LANES: usize> Table<X, LANES> {
+    /// The word of `name` in its home bucket, where nearly every name is found. It may have expired,
+    /// and for the name 0 it may be an empty lane.
     #[inline]
-    pub(super) fn at_home(&mut self, name: u64) -> Option<&mut Word> {
-        let home = self.home(name);
+    pub(crate) fn at_home(&mut self, name: u64) -> Option<(&mut Word, X)> {
+        let home = home(name, self.buckets.len());
         let bucket = self.buckets.get_mut(home)?;
-        let lanes = bucket.names.iter().zip(&mut bucket.words);
-        lanes.into_iter().find(|(other, _)| **other == name).map(|(_, word)| word)
+        let lanes = bucket.names.iter().zip(bucket.words.iter_mut().zip(&bucket.extras));
+        lanes
+            .into_iter()
+            .find(|(other, _)| **other == name)
+            .map(|(_, (word, extra))| (word, *extra))
     }
 
-    /// Where `name` is at `now`, or where it may be put.
-    pub(super) fn seat(&self, name: u64, now: Since) -> Seat {
-        let mut free = None;
-        let mut index = self.home(name);
-        // A table is never full, so there is an empty lane somewhere; the count is for the reader's peace.
+    /// Finds the lane of `name` at `now`, or one for it.
+    pub(crate) fn probe(&self, name: u64, now: Since) -> Probe {
+        let mut expired = None;
+        let mut index = home(name, self.buckets.len());
+        // A table is never full, so a probe ends at an empty lane; the count only bounds it.
         for _ in 0..self.buckets.len() {
             let Some(bucket) = self.buckets.get(index) else { break };
             for lane in 0..LANES {
@@ -81,123 +100,136 @@ impl Table {
                 let here = Lane { bucket: index, lane };
                 if bucket.names[lane] == name && !word.is_empty() {
                     return if word.is_live(now) {
-                        Seat::Taken(here)
+                        Probe::Occupied(here)
                     } else {
-                        // Its own lane, even if one before is free: a name has one lane only.
-                        Seat::Free(here)
+                        // Its own lane, even after a reusable one: a name has one lane only.
+                        Probe::Expired(here)
                     };
                 }
                 if word.is_empty() {
-                    return match free {
-                        Some(lane) => Seat::Free(lane),
-                        None if self.is_full() => Seat::Full,
-                        None => Seat::Fresh(here),
+                    return match expired {
+                        Some(lane) => Probe::Expired(lane),
+                        None if self.is_full() => Probe::Full,
+                        None => Probe::Empty(here),
                     };
                 }
-                if free.is_none() && !word.is_live(now) {
-                    free = Some(here);
+                if expired.is_none() && !word.is_live(now) {
+                    expired = Some(here);
                 }
             }
-            index = if index + 1 == self.buckets.len() { 0 } else { index + 1 };
+            index = self.bucket_after(index);
         }
-        free.map_or(Seat::Full, Seat::Free)
-    }
-
-    pub(super) fn name(&self, lane: Lane) -> u64 {
-        self.buckets.get(lane.bucket).map_or(0, |bucket| bucket.names[lane.lane])
+        expired.map_or(Probe::Full, Probe::Expired)
     }
 
     #[inline]
-    pub(super) fn word(&self, lane: Lane) -> Word {
+    pub(crate) fn entry(&self, lane: Lane) -> LaneEntry<X> {
+        self.buckets.get(lane.bucket).map_or(LaneEntry::EMPTY, |bucket| bucket.entry(lane.lane))
+    }
+
+    #[inline]
+    pub(crate) fn word(&self, lane: Lane) -> Word {
         self.buckets.get(lane.bucket).map_or(Word::EMPTY, |bucket| bucket.words[lane.lane])
     }
 
-    /// Puts `word` into a lane, under `name`.
     #[inline]
-    pub(super) fn put(&mut self, lane: Lane, name: u64, word: Word) {
+    pub(crate) fn put(&mut self, lane: Lane, entry: LaneEntry<X>) {
         if let Some(bucket) = self.buckets.get_mut(lane.bucket) {
             self.used += usize::from(bucket.words[lane.lane].is_empty());
-            bucket.names[lane.lane] = name;
-            bucket.words[lane.lane] = word;
+            bucket.put(lane.lane, entry);
         }
     }
 
     /// Lanes in use, live or not.
-    pub(super) fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.used
     }
 
-    /// All lanes there are.
-    pub(super) fn lanes(&self) -> usize {
+    /// All lanes.
+    pub(crate) fn lanes(&self) -> usize {
         self.buckets.len() * LANES
     }
 
-    /// Every name and word that is live.
-    pub(super) fn live(&self, now: Since) -> impl Iterator<Item = (u64, Word)> + '_ {
-        self.all().filter(move |(_, word)| word.is_live(now))
+    /// The live entries.
+    pub(crate) fn live(&self, now: Since) -> impl Iterator<Item = LaneEntry<X>> + '_ {
+        self.entries().filter(move |entry| entry.word.is_live(now))
     }
 
-    /// Makes the table anew with what is live, and so much room that `more` can be added. What has run out
-    /// is handed to `gone`.
-    pub(super) fn renew(&mut self, more: usize, now: Since, mut gone: impl FnMut(Word)) {
+    /// Rebuilds the table with its live entries and room for `more`. Expired ones go to `dropped`.
+    pub(crate) fn rebuild(
+        &mut self,
+        more: usize,
+        now: Since,
+        mut dropped: impl FnMut(LaneEntry<X>),
+    ) {
         let live = self.live(now).count();
         let old = std::mem::replace(self, Self::with_room(live + more));
-        for (name, word) in old.all() {
-            if word.is_live(now) {
-                self.add(name, word);
+        for entry in old.entries() {
+            if entry.word.is_live(now) {
+                self.add(entry);
             } else {
-                gone(word);
+                dropped(entry);
             }
         }
     }
 
-    /// Whether it is more than twice as large as what is live would need, or used and nothing is.
-    pub(super) fn is_sparse(&self, now: Since) -> bool {
+    /// Whether it is more than twice as large as its live entries need, or used without any.
+    pub(crate) fn is_sparse(&self, now: Since) -> bool {
         let live = self.live(now).count();
-        let needed = buckets_for(live).max(BUCKETS_MIN);
-        self.buckets.len() > 2 * needed || live == 0 && self.used > 0
+        self.buckets.len() > 2 * Self::buckets_for(live) || live == 0 && self.used > 0
     }
 
-    /// Replaces every word that is not empty.
-    pub(super) fn replace(&mut self, mut with: impl FnMut(u64, Word) -> Word) {
+    /// Replaces the content of every used lane; names stay.
+    pub(crate) fn replace(&mut self, mut with: impl FnMut(LaneEntry<X>) -> LaneEntry<X>) {
         for bucket in &mut self.buckets {
-            for (name, word) in bucket.names.iter().zip(&mut bucket.words) {
-                if !word.is_empty() {
-                    *word = with(*name, *word);
+            for lane in 0..LANES {
+                let entry = bucket.entry(lane);
+                if !entry.word.is_empty() {
+                    bucket.put(lane, LaneEntry { name: entry.name, ..with(entry) });
                 }
             }
         }
     }
 
-    /// Where the buckets are, and how many: for [`super::prefetch`].
-    pub(super) fn extent(&self) -> (usize, usize) {
+    /// Address and number of the buckets, for [`super::prefetch`].
+    pub(crate) fn extent(&self) -> (usize, usize) {
         (self.buckets.as_ptr() as usize, self.buckets.len())
     }
 
     fn with_room(lanes: usize) -> Self {
-        let empty = Bucket { names: [0; LANES], words: [Word::EMPTY; LANES] };
-        Self { buckets: vec![empty; buckets_for(lanes)].into(), used: 0 }
+        let empty =
+            Bucket { names: [0; LANES], words: [Word::EMPTY; LANES], extras: [X::UNUSED; LANES] };
+        Self { buckets: vec![empty; Self::buckets_for(lanes)].into(), used: 0 }
+    }
+
+    /// The buckets for so many entries, with room to grow before four fifths of the lanes are used.
+    fn buckets_for(lanes: usize) -> usize {
+        let buckets = match LANES {
+            // 3 lanes, at most 2.4 used, and a third more: 5/9 = 4/3 / 2.4.
+            3 => (lanes * 5).div_ceil(9),
+            // 4 lanes, at most 3.2 used, and half as many more: 15/32 = 1.5 / 3.2.
+            _ => (lanes * 15).div_ceil(8 * LANES),
+        };
+        buckets.max(1)
     }
 
     /// Adds a name that is not there, to a table that has room.
-    fn add(&mut self, name: u64, word: Word) {
-        let mut index = self.home(name);
+    fn add(&mut self, entry: LaneEntry<X>) {
+        let mut index = home(entry.name, self.buckets.len());
         while let Some(bucket) = self.buckets.get_mut(index) {
             if let Some(lane) = bucket.words.iter().position(|word| word.is_empty()) {
-                bucket.names[lane] = name;
-                bucket.words[lane] = word;
+                bucket.put(lane, entry);
                 self.used += 1;
                 return;
             }
-            index = if index + 1 == self.buckets.len() { 0 } else { index + 1 };
+            index = self.bucket_after(index);
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = (u64, Word)> + '_ {
-        self.buckets.iter().flat_map(|bucket| {
-            let lanes = bucket.names.iter().zip(&bucket.words);
-            lanes.filter(|(_, word)| !word.is_empty()).map(|(name, word)| (*name, *word))
-        })
+    fn entries(&self) -> impl Iterator<Item = LaneEntry<X>> + '_ {
+        let lanes =
+            self.buckets.iter().flat_map(|bucket| (0..LANES).map(|lane| bucket.entry(lane)));
+        lanes.filter(|entry| !entry.word.is_empty())
     }
 
     /// Whether four fifths of the lanes are used.
@@ -206,23 +238,47 @@ impl Table {
         self.used * 5 >= self.lanes() * 4
     }
 
-    /// The bucket where the search for a name begins.
     #[inline]
-    fn home(&self, name: u64) -> usize {
-        home(name, self.buckets.len())
+    fn bucket_after(&self, index: usize) -> usize {
+        if index + 1 == self.buckets.len() { 0 } else { index + 1 }
     }
 }
 
-/// The bucket where the search for a name begins, in a table of so many: its place in all names, scaled.
+impl<X, const LANES: usize> Default for Table<X, LANES> {
+    fn default() -> Self {
+        Self { buckets: Box::default(), used: 0 }
+    }
+}
+
+// === impl Bucket, LaneEntry ===
+
+impl<X: LaneExtra, const LANES: usize> Bucket<X, LANES> {
+    #[inline]
+    fn entry(&self, lane: usize) -> LaneEntry<X> {
+        LaneEntry { name: self.names[lane], word: self.words[lane], extra: self.extras[lane] }
+    }
+
+    #[inline]
+    fn put(&mut self, lane: usize, entry: LaneEntry<X>) {
+        self.names[lane] = entry.name;
+        self.words[lane] = entry.word;
+        self.extras[lane] = entry.extra;
+    }
+}
+
+impl<X: LaneExtra> LaneEntry<X> {
+    const EMPTY: Self = Self { name: 0, word: Word::EMPTY, extra: X::UNUSED };
+
+    /// The same lane, reusable.
+    pub(crate) const fn gone(self) -> Self {
+        Self { word: Word::GONE, extra: X::UNUSED, ..self }
+    }
+}
+
+/// The bucket where the probe for a name begins, of so many: names are scaled to buckets in order.
 #[inline]
 pub(crate) fn home(name: u64, buckets: usize) -> usize {
     ((u128::from(name) * buckets as u128) >> 64) as usize
-}
-
-/// How many buckets hold so many lanes, with room for half as many again before the table is full.
-fn buckets_for(lanes: usize) -> usize {
-    // 4 lanes a bucket, of which 4/5 are used at most: 3.2; 15/32 = 1.5 / 3.2.
-    (lanes * 15).div_ceil(32).max(BUCKETS_MIN)
 }
 
 #[cfg(test)]

@@ -85,12 +85,12 @@ impl Word {
     }
 
     /// A whole state, to be found at `place`, needed until `expires_at`.
-    pub(crate) fn whole(place: u32, expires_at: Timestamp, epoch: Epoch) -> Self {
+    pub(crate) fn whole(index: u32, expires_at: Timestamp, epoch: Epoch) -> Self {
         let us = expires_at.as_micros().saturating_sub(epoch.0);
         let longest = (1 << TIME_BITS[WHOLE as usize]) - 1;
         // The longest stands for never; the epoch moves on long before.
         let seconds = us.div_ceil(UNIT_US[WHOLE as usize]).clamp(1, longest);
-        Self::join(WHOLE, seconds, u64::from(place))
+        Self::join(WHOLE, seconds, u64::from(index))
     }
 
     #[inline]
@@ -120,13 +120,13 @@ impl Word {
 
     /// Where the whole state is, if this is one.
     #[inline]
-    pub(crate) fn place(self) -> Option<u32> {
+    pub(crate) fn index(self) -> Option<u32> {
         (self.tag() == WHOLE as usize).then_some(self.0 as u32)
     }
 
     /// The same, with its whole state at another place.
-    pub(crate) fn moved_to(self, place: u32) -> Self {
-        Self(self.0 >> 32 << 32 | u64::from(place))
+    pub(crate) fn moved_to(self, index: u32) -> Self {
+        Self(self.0 >> 32 << 32 | u64::from(index))
     }
 
     /// Whether it is still needed.
@@ -222,16 +222,16 @@ mod tests {
                 prop_assert!(word.is_live(epoch.since(at(us - 1))));
                 prop_assert!(!word.is_live(epoch.since(at(us))));
                 prop_assert!(!word.is_empty());
-                prop_assert_eq!(word.place(), None);
+                prop_assert_eq!(word.index(), None);
             }
         }
 
         #[test]
-        fn a_whole_state_is_needed_no_less_long(us in 0u64..1 << 53, place: u32, start in 0u64..1 << 52) {
+        fn a_whole_state_is_needed_no_less_long(us in 0u64..1 << 53, index: u32, start in 0u64..1 << 52) {
             let epoch = Epoch::around(at(start));
-            let word = Word::whole(place, at(us), epoch);
-            prop_assert_eq!(word.content(epoch), Content::Whole(place));
-            prop_assert_eq!(word.place(), Some(place));
+            let word = Word::whole(index, at(us), epoch);
+            prop_assert_eq!(word.content(epoch), Content::Whole(index));
+            prop_assert_eq!(word.index(), Some(index));
             if us > epoch.0 {
                 prop_assert!(word.is_live(epoch.since(at(us - 1))));
             }

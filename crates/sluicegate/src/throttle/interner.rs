@@ -1,90 +1,106 @@
-//! The terms that the entries of a shard were made by, each once.
+//! The parameters of a shard's lanes, each stored once.
 //!
-//! A lane has no room for three numbers, so it has a place in this book. A place is kept as long as any lane
-//! names it: there are never more terms than lanes, whatever clients send.
+//! A lane has no room for three numbers, so it holds an index into this interner. Parameters live as
+//! long as any lane refers to them, so there are never more of them than lanes.
 //!
 //! ```text
-//!   heads   places
-//!   |2|     0: 5 at 10/60, named by 7 lanes, then nobody
-//!   |1| --> 1: 0 at 1/1,   named by 1 lane,  then 0
+//!   heads   params
+//!   |2|     0: 5 at 10/60, 7 lanes, end of chain
+//!   |1| --> 1: 0 at 1/1,   1 lane,  next 0
 //! ```
 
-use super::params::Figures;
+use super::params::RawParams;
 use crate::memory::Store;
+use crate::memory::table::LaneExtra;
 
-/// No place: what an unused lane has, and where a chain ends.
-pub(super) const NOWHERE: u32 = u32::MAX;
+/// The index of interned parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ParamsIndex(u32);
 
-/// Terms by their place. In this order, so that what every hit looks at lies in one line with the shard's lock.
+/// Reference-counted parameters with a hash index. The field of the hot path comes first.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Book {
-    places: Vec<Place>,
-    /// Where the chain of each hash begins. Hashes are keyed: nobody can send terms that all fall into one chain.
-    heads: Box<[u32]>,
-    /// Where the chain of unused places begins, and how long it is.
-    free: u32,
+pub(super) struct Interner {
+    params: Vec<Interned>,
+    /// The first of each hash chain. Hashes are keyed: clients cannot choose colliding parameters.
+    heads: Box<[ParamsIndex]>,
+    /// The first of the free chain, and its length.
+    free: ParamsIndex,
     free_count: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place {
-    figures: Figures,
-    /// How many lanes name it.
+struct Interned {
+    raw: RawParams,
+    /// Number of lanes that refer to it.
     lanes: u32,
     /// The next in its chain.
-    next: u32,
+    next: ParamsIndex,
 }
 
-// === impl Book ===
+// === impl ParamsIndex ===
 
-impl Book {
+impl ParamsIndex {
+    /// The index in an unused lane, and the end of a chain.
+    pub(super) const NONE: Self = Self(u32::MAX);
+
+    fn some(self) -> Option<Self> {
+        (self != Self::NONE).then_some(self)
+    }
+}
+
+impl LaneExtra for ParamsIndex {
+    const UNUSED: Self = Self::NONE;
+}
+
+// === impl Interner ===
+
+impl Interner {
     pub(super) fn new() -> Self {
-        Self { places: Vec::new(), heads: Box::default(), free: NOWHERE, free_count: 0 }
+        let free = ParamsIndex::NONE;
+        Self { params: Vec::new(), heads: Box::default(), free, free_count: 0 }
     }
 
-    /// Whether these are the terms at `place`.
+    /// Whether these are the parameters at `index`.
     #[inline]
-    pub(super) fn is(&self, place: u32, figures: &Figures) -> bool {
-        self.places.get(place as usize).is_some_and(|at| at.figures == *figures)
+    pub(super) fn is(&self, index: ParamsIndex, raw: &RawParams) -> bool {
+        self.params.get(index.0 as usize).is_some_and(|interned| interned.raw == *raw)
     }
 
-    pub(super) fn figures(&self, place: u32) -> Option<Figures> {
-        let at = self.places.get(place as usize)?;
-        (at.lanes > 0).then_some(at.figures)
+    pub(super) fn get(&self, index: ParamsIndex) -> Option<RawParams> {
+        let interned = self.params.get(index.0 as usize)?;
+        (interned.lanes > 0).then_some(interned.raw)
     }
 
-    /// The place of these terms, for one lane more.
-    pub(super) fn enter(&mut self, store: &Store, figures: &Figures) -> u32 {
-        let found = self.chain(self.head(store, figures)).find(|place| self.is(*place, figures));
-        if let Some(place) = found
-            && let Some(at) = self.places.get_mut(place as usize)
+    /// The index of these parameters, with one more reference.
+    pub(super) fn intern(&mut self, store: &Store, raw: &RawParams) -> ParamsIndex {
+        let found = self.chain(self.head(store, raw)).find(|index| self.is(*index, raw));
+        if let Some(index) = found
+            && let Some(interned) = self.at(index)
         {
-            at.lanes = at.lanes.saturating_add(1);
-            return place;
+            interned.lanes = interned.lanes.saturating_add(1);
+            return index;
         }
-        self.add(store, Place { figures: *figures, lanes: 1, next: NOWHERE })
+        self.add(store, Interned { raw: *raw, lanes: 1, next: ParamsIndex::NONE })
     }
 
-    /// One lane less names a place.
-    pub(super) fn leave(&mut self, store: &Store, place: u32) {
-        let Some(at) = self.places.get_mut(place as usize).filter(|at| at.lanes > 0) else {
-            return;
-        };
-        at.lanes -= 1;
-        if at.lanes > 0 {
+    /// Drops one reference.
+    pub(super) fn release(&mut self, store: &Store, index: ParamsIndex) {
+        let Some(interned) = self.at(index).filter(|interned| interned.lanes > 0) else { return };
+        interned.lanes -= 1;
+        if interned.lanes > 0 {
             return;
         }
-        let (figures, next) = (at.figures, at.next);
-        let head = self.head(store, &figures);
-        let before = self.chain(head).find(|other| self.next(*other) == place);
-        match before.and_then(|before| self.places.get_mut(before as usize)) {
+        let (raw, next) = (interned.raw, interned.next);
+        let head = self.head(store, &raw);
+        let before = self.chain(head).find(|other| self.next(*other) == index);
+        match before.and_then(|before| self.at(before)) {
             Some(before) => before.next = next,
             None => self.set_head(head, next),
         }
-        let free = std::mem::replace(&mut self.free, place);
-        if let Some(at) = self.places.get_mut(place as usize) {
-            at.next = free;
+        let free = std::mem::replace(&mut self.free, index);
+        if let Some(interned) = self.at(index) {
+            interned.next = free;
         }
         self.free_count += 1;
         if self.len() == 0 {
@@ -92,89 +108,91 @@ impl Book {
         }
     }
 
-    /// How many terms there are.
+    /// Number of distinct parameters.
     pub(super) fn len(&self) -> usize {
-        self.places.len() - self.free_count
+        self.params.len() - self.free_count
     }
 
-    /// Whether most places are unused, so that moving the rest together gives memory back.
+    /// Whether most of it is free, so that compacting releases memory.
     pub(super) fn is_sparse(&self) -> bool {
-        self.places.len() > 16 && self.places.len() > 2 * self.len()
+        self.params.len() > 16 && self.params.len() > 2 * self.len()
     }
 
-    /// Every place in use, and how many lanes name it.
+    /// Every index in use with its number of references.
     #[cfg(test)]
-    pub(super) fn named(&self) -> Vec<(u32, u32)> {
-        let places = (0..).zip(&self.places).filter(|(_, at)| at.lanes > 0);
-        places.map(|(place, at)| (place, at.lanes)).collect()
+    pub(super) fn references(&self) -> Vec<(ParamsIndex, u32)> {
+        let params = (0..).zip(&self.params).filter(|(_, interned)| interned.lanes > 0);
+        params.map(|(index, interned)| (ParamsIndex(index), interned.lanes)).collect()
     }
 
-    fn add(&mut self, store: &Store, at: Place) -> u32 {
-        let place = match self.places.get_mut(self.free as usize) {
+    fn add(&mut self, store: &Store, interned: Interned) -> ParamsIndex {
+        let index = match self.params.get_mut(self.free.0 as usize) {
             Some(free) => {
-                let place = std::mem::replace(&mut self.free, free.next);
+                let index = std::mem::replace(&mut self.free, free.next);
                 self.free_count -= 1;
-                *free = at;
-                place
+                *free = interned;
+                index
             }
             None => {
-                if self.places.len() == self.places.capacity() {
+                if self.params.len() == self.params.capacity() {
                     // By a quarter: doubling would leave half of it unused.
-                    self.places.reserve_exact((self.places.len() / 4).max(1));
+                    self.params.reserve_exact((self.params.len() / 4).max(1));
                 }
-                self.places.push(at);
-                // The cap on entries lies far below.
-                u32::try_from(self.places.len() - 1).unwrap_or(NOWHERE)
+                self.params.push(interned);
+                // The cap on entries is far below `u32::MAX`.
+                ParamsIndex(u32::try_from(self.params.len() - 1).unwrap_or(u32::MAX))
             }
         };
-        if self.places.len() > self.heads.len() {
+        if self.params.len() > self.heads.len() {
             self.link_all(store);
         } else {
-            self.link(store, place);
+            self.link(store, index);
         }
-        place
+        index
     }
 
-    /// Makes the heads anew, twice as many as there are places.
+    /// Rebuilds the hash index with twice as many heads as parameters.
     fn link_all(&mut self, store: &Store) {
-        self.heads = vec![NOWHERE; (self.places.len() * 2).next_power_of_two()].into();
-        for place in 0..self.places.len() as u32 {
-            if self.figures(place).is_some() {
-                self.link(store, place);
-            }
+        let heads = (self.params.len() * 2).next_power_of_two();
+        self.heads = vec![ParamsIndex::NONE; heads].into();
+        for index in 0..self.params.len() as u32 {
+            self.link(store, ParamsIndex(index));
         }
     }
 
-    fn link(&mut self, store: &Store, place: u32) {
-        let Some(figures) = self.figures(place) else { return };
-        let head = self.head(store, &figures);
-        let next = self.heads.get(head).copied().unwrap_or(NOWHERE);
-        if let Some(at) = self.places.get_mut(place as usize) {
-            at.next = next;
-            self.set_head(head, place);
+    fn link(&mut self, store: &Store, index: ParamsIndex) {
+        let Some(raw) = self.get(index) else { return };
+        let head = self.head(store, &raw);
+        let next = self.heads.get(head).copied().unwrap_or(ParamsIndex::NONE);
+        if let Some(interned) = self.at(index) {
+            interned.next = next;
+            self.set_head(head, index);
         }
     }
 
-    fn set_head(&mut self, head: usize, place: u32) {
+    fn set_head(&mut self, head: usize, index: ParamsIndex) {
         if let Some(first) = self.heads.get_mut(head) {
-            *first = place;
+            *first = index;
         }
     }
 
-    /// Which chain terms belong to.
-    fn head(&self, store: &Store, figures: &Figures) -> usize {
-        // Their number is a power of two, or nothing.
-        store.hash(&figures.bytes()) as usize & self.heads.len().saturating_sub(1)
+    /// The chain of these parameters.
+    fn head(&self, store: &Store, raw: &RawParams) -> usize {
+        // The number of heads is 0 or a power of two.
+        store.hash(&raw.bytes()) as usize & self.heads.len().saturating_sub(1)
     }
 
-    fn next(&self, place: u32) -> u32 {
-        self.places.get(place as usize).map_or(NOWHERE, |at| at.next)
+    fn at(&mut self, index: ParamsIndex) -> Option<&mut Interned> {
+        self.params.get_mut(index.0 as usize)
     }
 
-    /// The places of a chain.
-    fn chain(&self, head: usize) -> impl Iterator<Item = u32> + '_ {
-        let first = self.heads.get(head).copied().unwrap_or(NOWHERE);
-        let some = |place: u32| (place != NOWHERE).then_some(place);
-        std::iter::successors(some(first), move |place| some(self.next(*place)))
+    fn next(&self, index: ParamsIndex) -> ParamsIndex {
+        self.params.get(index.0 as usize).map_or(ParamsIndex::NONE, |interned| interned.next)
+    }
+
+    /// The indices of a chain.
+    fn chain(&self, head: usize) -> impl Iterator<Item = ParamsIndex> + '_ {
+        let first = self.heads.get(head).copied().and_then(ParamsIndex::some);
+        std::iter::successors(first, move |index| self.next(*index).some())
     }
 }

@@ -10,35 +10,35 @@ use sluicegate_core::time::{SPAN_MAX, Span, Timestamp};
 /// A limit that comes with the request: a token bucket of `max_burst + 1` tokens, `count` of which come back per period.
 ///
 /// ```
-/// use sluicegate::throttle::Terms;
+/// use sluicegate::throttle::ThrottleParams;
 ///
-/// let terms = Terms::new(15, 30, 60)?;
-/// assert_eq!((terms.limit(), terms.count(), terms.period_s()), (16, 30, 60));
+/// let params = ThrottleParams::new(15, 30, 60)?;
+/// assert_eq!((params.limit(), params.count(), params.period_s()), (16, 30, 60));
 ///
-/// let error = Terms::new(15, 0, 60).unwrap_err();
+/// let error = ThrottleParams::new(15, 0, 60).unwrap_err();
 /// assert_eq!(error.to_string(), "`count` must be from `1` to `9007199254740991`, got `0`");
-/// # Ok::<(), sluicegate::throttle::TermsError>(())
+/// # Ok::<(), sluicegate::throttle::ThrottleParamsError>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Terms {
-    pub(super) figures: Figures,
-    bucket: Bucket,
+pub struct ThrottleParams {
+    pub(super) raw: RawParams,
+    bucket: ThrottleBucket,
 }
 
 /// As much of the bucket as nearly every hit needs.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::large_enum_variant, reason = "in a box it could not be copied")]
-enum Bucket {
-    /// A token takes whole microseconds, as with most rates that people write. Made in no time, for whoever reads terms with
+enum ThrottleBucket {
+    /// A token takes whole microseconds, as with most rates that people write. Made in no time, for whoever reads params with
     /// every request.
-    Whole(IntegerBucket),
+    Integer(IntegerBucket),
     /// Any other.
-    Fraction(Limit),
+    Fractional(Limit),
 }
 
-/// The numbers that terms are told apart by, and made from again.
+/// The numbers that params are told apart by, and made from again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Figures {
+pub(super) struct RawParams {
     pub(super) limit: u64,
     pub(super) count: u64,
     pub(super) period_s: u64,
@@ -47,67 +47,67 @@ pub(super) struct Figures {
 /// A number that cannot be held: which, and what could be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct TermsError {
+pub struct ThrottleParamsError {
     /// The argument: `max_burst`, `count` or `period`.
     pub argument: &'static str,
     /// What was given.
     pub given: i64,
-    /// The least that can be.
-    pub least: i64,
+    /// The min that can be.
+    pub min: i64,
     /// The most that can be. Of `max_burst` it depends on the rate: no bucket may take longer than 142 years to fill.
-    pub most: i64,
+    pub max: i64,
 }
 
-// === impl Terms ===
+// === impl ThrottleParams ===
 
-impl Terms {
+impl ThrottleParams {
     /// `max_burst` more than one at once, and `count` in `period_s` seconds.
     ///
     /// # Errors
     /// When `max_burst` is negative, `count` or `period_s` is below 1, or one of them is larger than can be held exactly.
     #[inline]
-    pub fn new(max_burst: i64, count: i64, period_s: i64) -> Result<Self, TermsError> {
-        let count = within("count", count, 1, EXACT_MAX)?;
-        let period_s = within("period", period_s, 1, SPAN_MAX.as_micros() / 1_000_000)?;
+    pub fn new(max_burst: i64, count: i64, period_s: i64) -> Result<Self, ThrottleParamsError> {
+        let count = in_range("count", count, 1, EXACT_MAX)?;
+        let period_s = in_range("period", period_s, 1, SPAN_MAX.as_micros() / 1_000_000)?;
         let limit = u64::try_from(max_burst).ok().map(|burst| burst.saturating_add(1));
         // All that the core refuses now is a bucket that is too large, or takes too long to fill.
-        let terms = limit.and_then(|limit| Self::of(Figures { limit, count, period_s }));
-        terms.ok_or_else(|| {
-            let most = signed(burst_max(count, period_s));
-            TermsError { argument: "max_burst", given: max_burst, least: 0, most }
+        let params = limit.and_then(|limit| Self::from_raw(RawParams { limit, count, period_s }));
+        params.ok_or_else(|| {
+            let max = signed(burst_max(count, period_s));
+            ThrottleParamsError { argument: "max_burst", given: max_burst, min: 0, max }
         })
     }
 
-    /// The terms of these figures, if they can be held.
+    /// The params of these raw, if they can be held.
     #[inline]
-    pub(super) fn of(figures: Figures) -> Option<Self> {
-        let Figures { limit, count, period_s } = figures;
+    pub(super) fn from_raw(raw: RawParams) -> Option<Self> {
+        let RawParams { limit, count, period_s } = raw;
         let period_us = period_s.checked_mul(1_000_000)?;
         let bucket = match period_us.checked_rem(count)? {
             0 => {
                 let interval = Span::from_micros(period_us / count);
-                Bucket::Whole(IntegerBucket::with_tokens(limit, interval)?)
+                ThrottleBucket::Integer(IntegerBucket::with_tokens(limit, interval)?)
             }
-            _ => Bucket::Fraction(figures.bucket()?),
+            _ => ThrottleBucket::Fractional(raw.bucket()?),
         };
-        Some(Self { figures, bucket })
+        Some(Self { raw, bucket })
     }
 
     /// The bucket as the core has it.
     pub(super) fn bucket(&self) -> Limit {
         match self.bucket {
             // What could be held once can be held again.
-            Bucket::Whole(_) => self.figures.bucket().unwrap_or(Limit::Closed),
-            Bucket::Fraction(bucket) => bucket,
+            ThrottleBucket::Integer(_) => self.raw.bucket().unwrap_or(Limit::Closed),
+            ThrottleBucket::Fractional(bucket) => bucket,
         }
     }
 
     /// The bucket, if its tokens take whole microseconds.
     #[inline]
-    pub(super) const fn whole(&self) -> Option<&IntegerBucket> {
+    pub(super) const fn integer_bucket(&self) -> Option<&IntegerBucket> {
         match &self.bucket {
-            Bucket::Whole(bucket) => Some(bucket),
-            Bucket::Fraction(_) => None,
+            ThrottleBucket::Integer(bucket) => Some(bucket),
+            ThrottleBucket::Fractional(_) => None,
         }
     }
 
@@ -119,37 +119,37 @@ impl Terms {
         now: Timestamp,
     ) -> Option<FastHit> {
         match &self.bucket {
-            Bucket::Whole(bucket) => bucket.hit(kept, cost, now),
-            Bucket::Fraction(bucket) => bucket.hit_fast(kept, cost, now),
+            ThrottleBucket::Integer(bucket) => bucket.hit(kept, cost, now),
+            ThrottleBucket::Fractional(bucket) => bucket.hit_fast(kept, cost, now),
         }
     }
 
     /// The most that can pass at once: `max_burst + 1`.
     #[must_use]
     pub const fn limit(&self) -> u64 {
-        self.figures.limit
+        self.raw.limit
     }
 
     /// How many come back in a period.
     #[must_use]
     pub const fn count(&self) -> u64 {
-        self.figures.count
+        self.raw.count
     }
 
     /// The period in seconds.
     #[must_use]
     pub const fn period_s(&self) -> u64 {
-        self.figures.period_s
+        self.raw.period_s
     }
 }
 
-impl PartialEq for Terms {
+impl PartialEq for ThrottleParams {
     fn eq(&self, other: &Self) -> bool {
-        self.figures == other.figures
+        self.raw == other.raw
     }
 }
 
-impl Eq for Terms {}
+impl Eq for ThrottleParams {}
 
 /// The largest burst that fills in time: `limit × period / count` may be as long as any span.
 fn burst_max(count: u64, period_s: u64) -> u64 {
@@ -158,10 +158,15 @@ fn burst_max(count: u64, period_s: u64) -> u64 {
     u64::try_from(limit).unwrap_or(u64::MAX).min(EXACT_MAX).saturating_sub(1)
 }
 
-fn within(argument: &'static str, given: i64, least: i64, most: u64) -> Result<u64, TermsError> {
+fn in_range(
+    argument: &'static str,
+    given: i64,
+    min: i64,
+    max: u64,
+) -> Result<u64, ThrottleParamsError> {
     match u64::try_from(given) {
-        Ok(number) if given >= least && number <= most => Ok(number),
-        _ => Err(TermsError { argument, given, least, most: signed(most) }),
+        Ok(number) if given >= min && number <= max => Ok(number),
+        _ => Err(ThrottleParamsError { argument, given, min, max: signed(max) }),
     }
 }
 
@@ -169,9 +174,9 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-// === impl Figures ===
+// === impl RawParams ===
 
-impl Figures {
+impl RawParams {
     fn bucket(&self) -> Option<Limit> {
         let rate = Rate::new(self.count, Span::from_secs(self.period_s)).ok()?;
         TokenBucket::new(rate, self.limit).ok().map(Limit::TokenBucket)
@@ -187,20 +192,20 @@ impl Figures {
     }
 }
 
-// === impl TermsError ===
+// === impl ThrottleParamsError ===
 
-impl std::fmt::Display for TermsError {
+impl std::fmt::Display for ThrottleParamsError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { argument, given, least, most } = self;
-        write!(f, "`{argument}` must be from `{least}` to `{most}`")?;
-        if *argument == "max_burst" && *given > *most && *most < signed(EXACT_MAX - 1) {
+        let Self { argument, given, min, max } = self;
+        write!(f, "`{argument}` must be from `{min}` to `{max}`")?;
+        if *argument == "max_burst" && *given > *max && *max < signed(EXACT_MAX - 1) {
             write!(f, " at this rate, so that what was used is back within 142 years")?;
         }
         write!(f, ", got `{given}`")
     }
 }
 
-impl std::error::Error for TermsError {}
+impl std::error::Error for ThrottleParamsError {}
 
 #[cfg(test)]
 mod tests {
@@ -217,29 +222,29 @@ mod tests {
             let [burst, count, period] =
                 [(burst, shifts.0), (count, shifts.1), (period, shifts.2)].map(|(n, by)| n >> by);
             let limit = u64::try_from(burst).ok().map(|burst| burst.saturating_add(1));
-            let figures = limit.zip(u64::try_from(count).ok()).zip(u64::try_from(period).ok());
+            let raw = limit.zip(u64::try_from(count).ok()).zip(u64::try_from(period).ok());
             // Seconds that microseconds cannot tell are cut on the way to the core.
-            let figures = figures.filter(|(_, period_s)| *period_s <= SPAN_MAX.as_micros() / 1_000_000);
-            let figures = figures.map(|((limit, count), period_s)| Figures { limit, count, period_s });
-            let expected = figures.and_then(|figures| figures.bucket());
-            let terms = Terms::new(burst, count, period);
-            prop_assert_eq!(terms.ok().map(|terms| terms.bucket()), expected);
-            match terms {
-                Ok(terms) => {
-                    prop_assert_eq!(terms.whole().copied(), terms.bucket().integer_bucket());
-                    prop_assert_eq!(terms.limit(), burst as u64 + 1);
+            let raw = raw.filter(|(_, period_s)| *period_s <= SPAN_MAX.as_micros() / 1_000_000);
+            let raw = raw.map(|((limit, count), period_s)| RawParams { limit, count, period_s });
+            let expected = raw.and_then(|raw| raw.bucket());
+            let params = ThrottleParams::new(burst, count, period);
+            prop_assert_eq!(params.ok().map(|params| params.bucket()), expected);
+            match params {
+                Ok(params) => {
+                    prop_assert_eq!(params.integer_bucket().copied(), params.bucket().integer_bucket());
+                    prop_assert_eq!(params.limit(), burst as u64 + 1);
                 }
                 Err(error) => {
-                    prop_assert!(error.given < error.least || error.given > error.most, "{error}");
+                    prop_assert!(error.given < error.min || error.given > error.max, "{error}");
                     // The bound that is told is one that holds, and no more than it.
                     let with = |number| match error.argument {
-                        "max_burst" => Terms::new(number, count, period),
-                        "count" => Terms::new(0, number, 1),
-                        _ => Terms::new(0, 1, number),
+                        "max_burst" => ThrottleParams::new(number, count, period),
+                        "count" => ThrottleParams::new(0, number, 1),
+                        _ => ThrottleParams::new(0, 1, number),
                     };
-                    prop_assert!(with(error.least).is_ok() && with(error.least - 1).is_err());
-                    prop_assert!(with(error.most).is_ok(), "{error}");
-                    prop_assert!(with(error.most.saturating_add(1)).is_err(), "{error}");
+                    prop_assert!(with(error.min).is_ok() && with(error.min - 1).is_err());
+                    prop_assert!(with(error.max).is_ok(), "{error}");
+                    prop_assert!(with(error.max.saturating_add(1)).is_err(), "{error}");
                 }
             }
         }
@@ -247,7 +252,9 @@ mod tests {
 
     #[test]
     fn an_error_names_argument_value_and_bound() {
-        let said = |burst, count, period| Terms::new(burst, count, period).unwrap_err().to_string();
+        let said = |burst, count, period| {
+            ThrottleParams::new(burst, count, period).unwrap_err().to_string()
+        };
         assert_eq!(said(-1, 1, 1), "`max_burst` must be from `0` to `4503599626`, got `-1`");
         assert_eq!(said(0, -5, 1), "`count` must be from `1` to `9007199254740991`, got `-5`");
         assert_eq!(said(0, 1, 0), "`period` must be from `1` to `4503599627`, got `0`");
@@ -256,9 +263,9 @@ mod tests {
             "`max_burst` must be from `0` to `0` at this rate, so that what was used is back within 142 \
              years, got `2`"
         );
-        let most = said(i64::MAX, i64::MAX, i64::MAX);
+        let max = said(i64::MAX, i64::MAX, i64::MAX);
         assert_eq!(
-            most,
+            max,
             "`count` must be from `1` to `9007199254740991`, got `9223372036854775807`"
         );
     }

@@ -1,7 +1,7 @@
-//! The short way through a decision: a hit on hard limits whose states are packed, which is nearly every hit.
+//! The fast path of a decision: a hit on hard limits with packed states, which is nearly every hit.
 //!
-//! It gives the answers of the long way ([`Shard::take`], core's account, [`Shard::put`]) without building an
-//! account; a property compares the two.
+//! It gives the answers of the slow path ([`Shard::take`], core's account, [`Shard::put`]) without
+//! building an account; a property test compares the two.
 
 use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::packed::{FastHit, LimitStatus, Packed};
@@ -10,42 +10,42 @@ use sluicegate_core::verdict::{Verdict, judge};
 
 use super::{Budget, Shard, column, name};
 use crate::memory::slab::{Slab, Whole};
-use crate::memory::table::Seat;
+use crate::memory::table::Probe;
 use crate::memory::word::{Content, Epoch, Since, Word};
 
-/// The most limits of a plan that goes the short way.
-const SHORT_STEPS_MAX: usize = 4;
+/// Maximum number of limits of a plan on the fast path.
+const FAST_STEPS_MAX: usize = 4;
 
-/// How far the short way led.
+/// The result of the fast path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Short {
-    /// To the end.
+pub(crate) enum FastPath {
+    /// Decided.
     Decided,
-    /// To the end, and a newcomer was added: the table may be another one now.
+    /// Decided, and a lane was added: the table may have been rebuilt.
     Added,
-    /// Not far: take the long way.
-    TakeLong,
-    /// To a newcomer for whom there is no room.
+    /// Not decided: take the slow path.
+    Fallback,
+    /// Not decided: there is no room for a newcomer.
     NoRoom,
 }
 
-/// One step on its way.
+/// A hit on one step.
 #[derive(Clone, Copy)]
-struct Asked {
+struct StepHit {
     kept: Option<Packed>,
     known: bool,
     hit: FastHit,
-    /// What will be written.
+    /// The word to write.
     word: Option<Word>,
 }
 
-const UNASKED: Asked = Asked {
+const NO_HIT: StepHit = StepHit {
     kept: None,
     known: false,
     hit: FastHit {
         allowed: true,
         after: Span::ZERO,
-        stands: LimitStatus { remaining: None, reset_after: Span::ZERO, beyond: 0 },
+        status: LimitStatus { remaining: None, reset_after: Span::ZERO, beyond: 0 },
         kept: None,
     },
     word: None,
@@ -56,7 +56,7 @@ const UNASKED: Asked = Asked {
 impl Shard {
     /// A hit of `cost` by an identity.
     ///
-    /// The verdict is written where the caller wants it: handed back, it would be copied three times on its way.
+    /// The verdict is written in place: as a return value it would be copied three times.
     #[inline]
     pub(crate) fn hit(
         &mut self,
@@ -65,60 +65,60 @@ impl Shard {
         cost: u64,
         now: Timestamp,
         verdict: &mut Verdict,
-    ) -> Short {
-        // Known, under one bucket, in a lane that is found at once: no step further than needed.
+    ) -> FastPath {
+        // The most common case: one bucket, a known identity in its home bucket.
         let plan = &*self.plan;
         if let Some(bucket) = &plan.bucket
             && cost > 0
-            && let Some(lane) = self.table.at_home(name(hash, 0))
-            && let Some(packed) = lane.whole_micros(self.epoch, now)
+            && let Some((lane, ())) = self.lanes.table.at_home(name(hash, 0))
+            && let Some(packed) = lane.whole_micros(self.lanes.epoch, now)
             && let Some(hit) = bucket.hit(Some(packed), cost, now)
         {
             if let Some(packed) = hit.kept {
-                match Word::packed(packed, self.epoch) {
+                match Word::packed(packed, self.lanes.epoch) {
                     Some(word) => *lane = word,
-                    None => return Short::TakeLong,
+                    None => return FastPath::Fallback,
                 }
             }
             *verdict = Verdict::from_single(&hit.decision());
-            return Short::Decided;
+            return FastPath::Decided;
         }
-        self.hit_any(budget, hash, cost, now, verdict)
+        self.hit_slow(budget, hash, cost, now, verdict)
     }
 
     #[inline(never)]
-    fn hit_any(
+    fn hit_slow(
         &mut self,
         budget: &Budget,
         hash: u64,
         cost: u64,
         now: Timestamp,
         verdict: &mut Verdict,
-    ) -> Short {
+    ) -> FastPath {
         let now = now.min(NOW_MAX);
-        if !self.plan.holds_at(now) && !self.epoch.suits(now) {
-            // The table is looked after first, under the plan that its states were made by.
-            return Short::TakeLong;
+        if !self.plan.holds_at(now) && !self.lanes.epoch.suits(now) {
+            // The table must be rebased first, under the plan of its states.
+            return FastPath::Fallback;
         }
         let plan = self.plan_at(now);
         let serves = plan.serves(cost);
         if plan.steps.len() > 1 {
             return match serves {
                 true => self.hit_several(budget, hash, cost, now, verdict),
-                false => Short::TakeLong,
+                false => FastPath::Fallback,
             };
         }
-        let plainly = match serves {
+        let fast = match serves {
             true => self.hit_fast(budget, hash, cost, now, verdict),
-            false => Short::TakeLong,
+            false => FastPath::Fallback,
         };
-        match plainly {
-            Short::TakeLong => self.hit_single(budget, hash, cost, now, verdict),
-            way => way,
+        match fast {
+            FastPath::Fallback => self.hit_single(budget, hash, cost, now, verdict),
+            decided => decided,
         }
     }
 
-    /// One limit, a packed state, nothing out of the ordinary.
+    /// One limit with a packed state.
     #[inline]
     fn hit_fast(
         &mut self,
@@ -127,27 +127,27 @@ impl Shard {
         cost: u64,
         now: Timestamp,
         verdict: &mut Verdict,
-    ) -> Short {
-        let since = self.epoch.since(now);
+    ) -> FastPath {
+        let since = self.lanes.epoch.since(now);
         let name = name(hash, 0);
-        let seat = self.table.seat(name, since);
-        let Ok(kept) = self.kept(seat) else { return Short::TakeLong };
+        let probe = self.lanes.table.probe(name, since);
+        let Ok(kept) = self.kept(probe) else { return FastPath::Fallback };
         let Some(hit) = self.plan.steps.first().and_then(|step| step.hit_fast(kept, cost, now))
         else {
-            return Short::TakeLong;
+            return FastPath::Fallback;
         };
         *verdict = Verdict::from_single(&hit.decision());
-        let Some(packed) = hit.kept else { return Short::Decided };
-        let Some(word) = Word::packed(packed, self.epoch) else { return Short::TakeLong };
-        if let Seat::Taken(lane) = seat {
-            self.table.put(lane, name, word);
-            return Short::Decided;
+        let Some(packed) = hit.kept else { return FastPath::Decided };
+        let Some(word) = Word::packed(packed, self.lanes.epoch) else { return FastPath::Fallback };
+        if let Probe::Occupied(lane) = probe {
+            self.put_word(lane, name, word);
+            return FastPath::Decided;
         }
-        if self.add(budget, name, word, seat, since) { Short::Added } else { Short::NoRoom }
+        if self.add(budget, name, word, probe, since) { FastPath::Added } else { FastPath::NoRoom }
     }
 
-    /// One limit whose state is kept whole, or will be: a log, a smooth limiter, a debt; or a clock that was set back. What
-    /// the core makes of the state is kept, also when it denies: it may have been moved to the new time.
+    /// One limit whose state is not packed: a log, a smooth limiter, a debt, or after the clock was set
+    /// back. The state is stored even after a denial: it may have been moved to the new time.
     #[inline(never)]
     fn hit_single(
         &mut self,
@@ -156,65 +156,66 @@ impl Shard {
         cost: u64,
         now: Timestamp,
         verdict: &mut Verdict,
-    ) -> Short {
+    ) -> FastPath {
         let Some(step) = self.plan.steps.first().filter(|step| step.supports_single_hit(cost))
         else {
-            return Short::TakeLong;
+            return FastPath::Fallback;
         };
-        if !self.epoch.suits(now) {
-            // What does not fit may do so once the table is looked after.
-            return Short::TakeLong;
+        if !self.lanes.epoch.suits(now) {
+            // The state may fit a lane once the table is rebased.
+            return FastPath::Fallback;
         }
-        let since = self.epoch.since(now);
+        let since = self.lanes.epoch.since(now);
         let name = name(hash, 0);
-        let seat = self.table.seat(name, since);
-        let Seat::Taken(lane) = seat else {
+        let probe = self.lanes.table.probe(name, since);
+        let Probe::Occupied(lane) = probe else {
             let mut state = State::New;
             *verdict = Verdict::from_single(&step.hit_single(&mut state, cost, now));
             if state == State::New {
-                return Short::Decided;
+                return FastPath::Decided;
             }
-            let word = word_of(&mut self.slab, self.epoch, step.limit(), state);
-            return match self.add(budget, name, word, seat, since) {
-                true => Short::Added,
+            let word = word_of(&mut self.lanes.slab, self.lanes.epoch, step.limit(), state);
+            return match self.add(budget, name, word, probe, since) {
+                true => FastPath::Added,
                 false => {
-                    self.drop_whole(word);
-                    Short::NoRoom
+                    self.lanes.slab.drop_state(word);
+                    FastPath::NoRoom
                 }
             };
         };
-        let word = match self.table.word(lane).content(self.epoch) {
+        let word = match self.lanes.table.word(lane).content(self.lanes.epoch) {
             Content::Packed(packed) => {
                 let mut state = step.limit().unpack(packed);
                 *verdict = Verdict::from_single(&step.hit_single(&mut state, cost, now));
-                word_of(&mut self.slab, self.epoch, step.limit(), state)
+                word_of(&mut self.lanes.slab, self.lanes.epoch, step.limit(), state)
             }
-            Content::Whole(place) => {
-                let Some(Whole::State(state)) = self.slab.get_mut(place) else {
-                    return Short::TakeLong;
+            Content::Whole(index) => {
+                let Some(Whole::State(state)) = self.lanes.slab.get_mut(index) else {
+                    return FastPath::Fallback;
                 };
                 *verdict = Verdict::from_single(&step.hit_single(state, cost, now));
                 let limit = step.limit();
-                let packed = limit.pack(state).and_then(|packed| Word::packed(packed, self.epoch));
+                let packed =
+                    limit.pack(state).and_then(|packed| Word::packed(packed, self.lanes.epoch));
                 match packed {
                     None if *state != State::New => {
-                        Word::whole(place, limit.expires_at(state), self.epoch)
+                        Word::whole(index, limit.expires_at(state), self.lanes.epoch)
                     }
                     other => {
-                        self.slab.take(place);
+                        self.lanes.slab.take(index);
                         other.unwrap_or(Word::GONE)
                     }
                 }
             }
         };
-        self.table.put(lane, name, word);
-        Short::Decided
+        self.put_word(lane, name, word);
+        FastPath::Decided
     }
 
-    /// Gives a newcomer its lane, if there is room.
+    /// Adds a lane for a newcomer, if there is room.
     #[inline(never)]
-    fn add(&mut self, budget: &Budget, name: u64, word: Word, seat: Seat, since: Since) -> bool {
-        let needs_room = matches!(seat, Seat::Fresh(_) | Seat::Full);
+    fn add(&mut self, budget: &Budget, name: u64, word: Word, probe: Probe, since: Since) -> bool {
+        let needs_room = matches!(probe, Probe::Empty(_) | Probe::Full);
         if needs_room && !self.reserve(budget, since) {
             return false;
         }
@@ -231,84 +232,87 @@ impl Shard {
         cost: u64,
         now: Timestamp,
         verdict: &mut Verdict,
-    ) -> Short {
-        let since = self.epoch.since(now);
+    ) -> FastPath {
+        let since = self.lanes.epoch.since(now);
         let steps = self.plan.steps.len();
-        if steps > SHORT_STEPS_MAX {
-            return Short::TakeLong;
+        if steps > FAST_STEPS_MAX {
+            return FastPath::Fallback;
         }
-        let mut all = [UNASKED; SHORT_STEPS_MAX];
+        let mut all = [NO_HIT; FAST_STEPS_MAX];
         let all = &mut all[..steps];
-        for (index, (step, asked)) in self.plan.steps.iter().zip(&mut *all).enumerate() {
-            let seat = self.table.seat(name(hash, column(index)), since);
-            let Ok(kept) = self.kept(seat) else { return Short::TakeLong };
-            let Some(hit) = step.hit_fast(kept, cost, now) else { return Short::TakeLong };
-            let word = hit.kept.and_then(|packed| Word::packed(packed, self.epoch));
+        for (index, (step, step_hit)) in self.plan.steps.iter().zip(&mut *all).enumerate() {
+            let probe = self.lanes.table.probe(name(hash, column(index)), since);
+            let Ok(kept) = self.kept(probe) else { return FastPath::Fallback };
+            let Some(hit) = step.hit_fast(kept, cost, now) else { return FastPath::Fallback };
+            let word = hit.kept.and_then(|packed| Word::packed(packed, self.lanes.epoch));
             if word.is_none() && hit.kept.is_some() {
-                return Short::TakeLong;
+                return FastPath::Fallback;
             }
-            *asked = Asked { kept, known: matches!(seat, Seat::Taken(_)), hit, word };
+            *step_hit = StepHit { kept, known: matches!(probe, Probe::Occupied(_)), hit, word };
         }
-        if !all.iter().all(|asked| asked.hit.allowed) {
-            // Nobody is charged but those who count first, and they are asked again, so that the wait is true. Of the
-            // others, who agreed say how they stand as it is.
-            for (step, asked) in self.plan.steps.iter().zip(&mut *all) {
+        if !all.iter().all(|step_hit| step_hit.hit.allowed) {
+            // Only limits that count first are charged; they are evaluated again for their wait. The
+            // others that allowed the hit report their uncharged status.
+            for (step, step_hit) in self.plan.steps.iter().zip(&mut *all) {
                 if step.limit().counts_first() {
-                    let again = step.hit_fast(asked.hit.kept, cost, now);
-                    let Some(again) = again else { return Short::TakeLong };
-                    asked.hit = FastHit { allowed: again.allowed, after: again.after, ..asked.hit };
+                    let again = step.hit_fast(step_hit.hit.kept, cost, now);
+                    let Some(again) = again else { return FastPath::Fallback };
+                    step_hit.hit =
+                        FastHit { allowed: again.allowed, after: again.after, ..step_hit.hit };
                     continue;
                 }
-                asked.word = None;
-                if asked.hit.allowed {
-                    asked.hit.stands = step.stands(asked.kept, now);
+                step_hit.word = None;
+                if step_hit.hit.allowed {
+                    step_hit.hit.status = step.status(step_hit.kept, now);
                 }
             }
         }
-        let newcomer = all.iter().all(|asked| !asked.known);
+        let newcomer = all.iter().all(|step_hit| !step_hit.known);
         if newcomer && !self.reserve(budget, since) {
-            return Short::NoRoom;
+            return FastPath::NoRoom;
         }
-        for (index, asked) in all.iter().enumerate() {
-            if let Some(word) = asked.word {
+        for (index, step_hit) in all.iter().enumerate() {
+            if let Some(word) = step_hit.word {
                 self.write(budget, name(hash, column(index)), word, since);
             }
         }
         budget.release(usize::from(newcomer));
-        let added = all.iter().any(|asked| asked.word.is_some() && !asked.known);
-        let mut decisions = [UNASKED.hit.decision(); SHORT_STEPS_MAX];
-        for (decision, asked) in decisions.iter_mut().zip(&*all) {
-            *decision = asked.hit.decision();
+        let added = all.iter().any(|step_hit| step_hit.word.is_some() && !step_hit.known);
+        let mut decisions = [NO_HIT.hit.decision(); FAST_STEPS_MAX];
+        for (decision, step_hit) in decisions.iter_mut().zip(&*all) {
+            *decision = step_hit.hit.decision();
         }
         *verdict = judge(&decisions[..steps]);
-        if added { Short::Added } else { Short::Decided }
+        if added { FastPath::Added } else { FastPath::Decided }
     }
 
-    /// What is kept in a seat, unless it is kept whole.
+    /// The packed state of a lane; an error if the state is whole.
     #[inline]
-    fn kept(&self, seat: Seat) -> Result<Option<Packed>, ()> {
-        let Seat::Taken(lane) = seat else { return Ok(None) };
-        match self.table.word(lane).content(self.epoch) {
+    fn kept(&self, probe: Probe) -> Result<Option<Packed>, ()> {
+        let Probe::Occupied(lane) = probe else { return Ok(None) };
+        match self.lanes.table.word(lane).content(self.lanes.epoch) {
             Content::Packed(packed) => Ok(Some(packed)),
             Content::Whole(_) => Err(()),
         }
     }
 
-    /// Sets a lane aside for a newcomer at `now`.
+    /// Reserves a lane for a newcomer at `now`.
     pub(crate) fn reserve_at(&mut self, budget: &Budget, now: Timestamp) -> bool {
-        self.reserve(budget, self.epoch.since(now))
+        self.reserve(budget, self.lanes.epoch.since(now))
     }
 
-    /// Sets a lane aside for a newcomer; looks for lanes that have run out if that may help.
     fn reserve(&mut self, budget: &Budget, since: Since) -> bool {
-        budget.reserve() || {
-            self.reclaim(budget, since);
-            budget.reserve()
-        }
+        self.lanes.reserve(budget, since, |()| {})
+    }
+
+    /// Counts an operation; whether a sweep is due.
+    #[inline]
+    pub(crate) fn sweep_due(&mut self) -> bool {
+        self.lanes.sweep_due()
     }
 }
 
-/// The word for a state, which is kept whole if it cannot be packed.
+/// The word of a state, which goes to the slab if it cannot be packed.
 pub(crate) fn word_of(slab: &mut Slab, epoch: Epoch, limit: &Limit, state: State) -> Word {
     if state == State::New {
         return Word::GONE;
@@ -316,6 +320,6 @@ pub(crate) fn word_of(slab: &mut Slab, epoch: Epoch, limit: &Limit, state: State
     let packed = limit.pack(&state).and_then(|packed| Word::packed(packed, epoch));
     packed.unwrap_or_else(|| {
         let expires_at = limit.expires_at(&state);
-        Word::whole(slab.keep(Whole::State(state)), expires_at, epoch)
+        Word::whole(slab.insert(Whole::State(state)), expires_at, epoch)
     })
 }

@@ -1,13 +1,12 @@
-//! One shard: the states of some of the identities, and the plan they are kept under, behind one lock.
+//! One shard: the states of some identities and the plan they belong to, behind one lock.
 //!
-//! An identity is a hash of 64 bits. Its highest 8 name the shard; the others, and a *column* of 8 bits in
-//! their place at the end, name a lane of the shard's table. So nothing of the hash is lost, and each lane
-//! says which state of its identity it holds: column `2i` that of step `i`, `2i + 1` that of the boosted
-//! limit beside an elastic one. An identity with bookings or reservations pending has a single lane, column
-//! 0, which leads to the whole account.
+//! An identity is a 64-bit hash. Its highest 8 bits select the shard; the others, followed by a
+//! *column* of 8 bits, name a lane of the shard's table. Column `2i` holds the state of step `i`,
+//! `2i + 1` that of the boosted limit of an elastic one. An identity with bookings or reservations
+//! pending has a single lane, column 0, which refers to the whole account.
 //!
-//! The plan lives in the shard, under the same lock as the states that were made by it. So a limit can be
-//! changed live without anybody ever reading a state of the old limit as one of the new.
+//! The plan is under the same lock as its states, so no state of an old limit is ever read as one of
+//! a new limit.
 
 mod fast_path;
 #[cfg(test)]
@@ -21,42 +20,38 @@ use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::time::Timestamp;
 
-pub(crate) use fast_path::{Short, word_of};
+pub(crate) use fast_path::{FastPath, word_of};
 #[cfg(test)]
-pub(crate) use tests::Kept;
+pub(crate) use tests::ShardUsage;
 
+use super::Store;
 use super::budget::Budget;
-use super::slab::{Slab, Whole};
-use super::table::{Seat, Table};
+use super::lanes::Lanes;
+use super::shard_set::ShardUpkeep;
+use super::slab::Whole;
+use super::table::{Lane, LaneEntry, Probe};
 use super::word::{Content, Epoch, Since, Word};
 use crate::plan::ResolvedRule;
 
 /// A shard, under its lock.
 ///
-/// In this order, what every decision looks at lies in one cache line with the lock: two threads that come for the same
-/// shard hand over that line, and that of the identity.
+/// In this order, every decision reads one cache line that also holds the lock: two threads on one
+/// shard exchange that line and the identity's.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Shard {
     plan: Arc<ResolvedRule>,
-    /// What the times in the table count from.
-    epoch: Epoch,
-    table: Table,
-    /// Operations until somebody looks for memory to give back.
-    until_sweep: u32,
-    slab: Slab,
-    /// No search for what has run out is worth its time before.
-    renew_after: Since,
+    lanes: Lanes<(), 4>,
 }
 
-/// Whether an identity has its lanes already.
+/// Whether an identity has a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     Yes,
     No,
 }
 
-/// Whether anything was done to an account while it was out.
+/// Whether an account was changed between [`Shard::take`] and [`Shard::put`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Touched {
     Yes,
@@ -69,14 +64,7 @@ const COLUMN_BITS: u32 = 8;
 
 impl Shard {
     pub(crate) fn new(plan: Arc<ResolvedRule>, now: Timestamp) -> Self {
-        Self {
-            plan,
-            epoch: Epoch::around(now),
-            table: Table::default(),
-            slab: Slab::default(),
-            until_sweep: upkeep::SWEEP_EVERY_MIN,
-            renew_after: Since::default(),
-        }
+        Self { plan, lanes: Lanes::new(Epoch::around(now)) }
     }
 
     /// The plan at `now`, which becomes that of the shard.
@@ -88,41 +76,43 @@ impl Shard {
         &self.plan
     }
 
-    /// The same, where there is time to look after the table too: when the clock is far from where it was, because it was set or
-    /// because years have passed, times are counted anew from here.
-    pub(crate) fn plan_with_care(&mut self, budget: &Budget, now: Timestamp) -> &Arc<ResolvedRule> {
-        if !self.epoch.suits(now) {
-            self.count_from(budget, Epoch::around(now), now);
+    /// The same, outside the fast path: also rebases the table when the clock is far from its epoch,
+    /// because it was set or because years have passed.
+    pub(crate) fn plan_with_upkeep(
+        &mut self,
+        budget: &Budget,
+        now: Timestamp,
+    ) -> &Arc<ResolvedRule> {
+        if !self.lanes.epoch.suits(now) {
+            self.rebase(budget, Epoch::around(now), now);
         }
         self.plan_at(now)
     }
 
-    /// The plan at `now`, without a trace.
-    pub(crate) fn plan_to_look(&self, now: Timestamp) -> Arc<ResolvedRule> {
+    /// The plan at `now`; the shard does not change.
+    pub(crate) fn plan_for_read(&self, now: Timestamp) -> Arc<ResolvedRule> {
         if self.plan.holds_at(now) { self.plan.clone() } else { self.plan.rule.plan_at(now) }
     }
 
-    /// How often the rule was changed that the states are kept under.
+    /// The generation of the rule that the states belong to.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.plan.rule.generation
     }
 
-    pub(crate) fn table(&self) -> &Table {
-        &self.table
-    }
-
-    /// Whether anything is kept of an identity.
+    /// Whether an identity has a live lane.
     pub(crate) fn knows(&self, hash: u64, now: Timestamp) -> Known {
-        let since = self.epoch.since(now);
-        let taken = |column| matches!(self.table.seat(name(hash, column), since), Seat::Taken(_));
+        let since = self.lanes.epoch.since(now);
+        let taken = |column| {
+            matches!(self.lanes.table.probe(name(hash, column), since), Probe::Occupied(_))
+        };
         let known = columns(&self.plan.steps).any(|(_, column)| taken(column));
         if known { Known::Yes } else { Known::No }
     }
 
     /// A copy of an account, under the plan of that time.
-    pub(crate) fn look(&self, plan: &ResolvedRule, hash: u64, now: Timestamp) -> Account {
-        let since = self.epoch.since(now);
+    pub(crate) fn read(&self, plan: &ResolvedRule, hash: u64, now: Timestamp) -> Account {
+        let since = self.lanes.epoch.since(now);
         if let Some(Whole::Account(account)) = self.whole(hash, 0, since) {
             return (**account).clone();
         }
@@ -138,9 +128,9 @@ impl Shard {
         Account::from_states(states)
     }
 
-    /// Takes an account out. Its lanes stay until it is put back; what is kept whole is gone until then.
+    /// Takes an account out. Its lanes stay until [`Shard::put`]; whole states are removed.
     pub(crate) fn take(&mut self, hash: u64, now: Timestamp) -> Account {
-        let since = self.epoch.since(now);
+        let since = self.lanes.epoch.since(now);
         if let Some(Whole::Account(_)) = self.whole(hash, 0, since)
             && let Some(Whole::Account(account)) = self.take_whole(hash, 0, since)
         {
@@ -161,28 +151,32 @@ impl Shard {
     }
 
     fn whole(&self, hash: u64, column: u64, since: Since) -> Option<&Whole> {
-        let Seat::Taken(lane) = self.table.seat(name(hash, column), since) else { return None };
-        self.slab.get(self.table.word(lane).place()?)
+        let Probe::Occupied(lane) = self.lanes.table.probe(name(hash, column), since) else {
+            return None;
+        };
+        self.lanes.slab.get(self.lanes.table.word(lane).index()?)
     }
 
     fn take_whole(&mut self, hash: u64, column: u64, since: Since) -> Option<Whole> {
-        let Seat::Taken(lane) = self.table.seat(name(hash, column), since) else { return None };
-        let place = self.table.word(lane).place()?;
-        self.table.put(lane, name(hash, column), Word::GONE);
-        self.slab.take(place)
+        let Probe::Occupied(lane) = self.lanes.table.probe(name(hash, column), since) else {
+            return None;
+        };
+        let index = self.lanes.table.word(lane).index()?;
+        self.put_word(lane, name(hash, column), Word::GONE);
+        self.lanes.slab.take(index)
     }
 
     fn unpacked(&self, hash: u64, column: u64, limit: &Limit, since: Since) -> State {
-        let Seat::Taken(lane) = self.table.seat(name(hash, column), since) else {
+        let Probe::Occupied(lane) = self.lanes.table.probe(name(hash, column), since) else {
             return State::New;
         };
-        match self.table.word(lane).content(self.epoch) {
+        match self.lanes.table.word(lane).content(self.lanes.epoch) {
             Content::Packed(packed) => limit.unpack(packed),
             Content::Whole(_) => State::New,
         }
     }
 
-    /// Puts an account back that was taken out under the same lock.
+    /// Stores an account that was taken under the same lock.
     pub(crate) fn put(
         &mut self,
         budget: &Budget,
@@ -191,7 +185,7 @@ impl Shard {
         touched: Touched,
         now: Timestamp,
     ) {
-        let since = self.epoch.since(now);
+        let since = self.lanes.epoch.since(now);
         let plan = self.plan.clone();
         let expires_at = account.expires_at(&plan.steps);
         let states = match account.into_states() {
@@ -200,8 +194,8 @@ impl Shard {
                 for (_, column) in columns(&plan.steps).skip(1) {
                     self.forget(hash, column, since);
                 }
-                let place = self.slab.keep(Whole::Account(Box::new(account)));
-                let word = Word::whole(place, expires_at, self.epoch);
+                let index = self.lanes.slab.insert(Whole::Account(Box::new(account)));
+                let word = Word::whole(index, expires_at, self.lanes.epoch);
                 self.write(budget, name(hash, 0), word, since);
                 return;
             }
@@ -209,8 +203,8 @@ impl Shard {
         for (index, (step, (plain, boost))) in plan.steps.iter().zip(states).enumerate() {
             self.put_state(budget, (hash, column(index)), step.limit(), plain, touched, since);
             if let Some(limit) = step.boost() {
-                let place = (hash, column(index) + 1);
-                self.put_state(budget, place, limit, boost, touched, since);
+                let index = (hash, column(index) + 1);
+                self.put_state(budget, index, limit, boost, touched, since);
             }
         }
     }
@@ -225,8 +219,9 @@ impl Shard {
         since: Since,
     ) {
         if touched == Touched::No {
-            // Only what was kept whole was taken out of its lane.
-            let in_lane = matches!(self.table.seat(name(hash, column), since), Seat::Taken(_));
+            // Only whole states were taken out of their lanes.
+            let in_lane =
+                matches!(self.lanes.table.probe(name(hash, column), since), Probe::Occupied(_));
             if in_lane || state == State::New {
                 return;
             }
@@ -234,52 +229,49 @@ impl Shard {
             self.forget(hash, column, since);
             return;
         }
-        let word = word_of(&mut self.slab, self.epoch, limit, state);
+        let word = word_of(&mut self.lanes.slab, self.lanes.epoch, limit, state);
         self.write(budget, name(hash, column), word, since);
     }
 
     fn forget(&mut self, hash: u64, column: u64, since: Since) {
         let name = name(hash, column);
-        if let Seat::Taken(lane) | Seat::Free(lane) = self.table.seat(name, since)
-            && self.table.name(lane) == name
+        if let Probe::Occupied(lane) | Probe::Expired(lane) = self.lanes.table.probe(name, since)
+            && self.lanes.table.entry(lane).name == name
         {
-            // Also where it has run out: should the clock step back, it would be live again.
-            self.drop_whole(self.table.word(lane));
-            self.table.put(lane, name, Word::GONE);
+            // Expired ones too: they would be live again if the clock stepped back.
+            self.lanes.slab.drop_state(self.lanes.table.word(lane));
+            self.put_word(lane, name, Word::GONE);
         }
     }
 
-    /// Writes a word under a name, wherever it finds a seat.
-    fn write(&mut self, budget: &Budget, name: u64, word: Word, since: Since) {
-        let mut seat = self.table.seat(name, since);
-        if seat == Seat::Full {
-            self.renew(budget, 1, since);
-            seat = self.table.seat(name, since);
-        }
-        match seat {
-            Seat::Taken(lane) | Seat::Free(lane) => {
-                self.drop_whole(self.table.word(lane));
-                self.table.put(lane, name, word);
-            }
-            Seat::Fresh(lane) => {
-                budget.charge();
-                self.table.put(lane, name, word);
-            }
-            // A table just made anew has room.
-            Seat::Full => self.drop_whole(word),
-        }
-    }
-
-    /// Gives up the whole state that a word leads to, if it does.
     #[inline]
-    fn drop_whole(&mut self, word: Word) {
-        if let Some(place) = word.place() {
-            self.slab.take(place);
+    fn put_word(&mut self, lane: Lane, name: u64, word: Word) {
+        self.lanes.table.put(lane, LaneEntry { name, word, extra: () });
+    }
+
+    /// Writes a word under a name, in whichever lane it gets.
+    fn write(&mut self, budget: &Budget, name: u64, word: Word, since: Since) {
+        let mut probe = self.lanes.table.probe(name, since);
+        if probe == Probe::Full {
+            self.lanes.rebuild(budget, 1, since, |()| {});
+            probe = self.lanes.table.probe(name, since);
+        }
+        match probe {
+            Probe::Occupied(lane) | Probe::Expired(lane) => {
+                self.lanes.slab.drop_state(self.lanes.table.word(lane));
+                self.put_word(lane, name, word);
+            }
+            Probe::Empty(lane) => {
+                budget.charge();
+                self.put_word(lane, name, word);
+            }
+            // A table that was just rebuilt has room.
+            Probe::Full => self.lanes.slab.drop_state(word),
         }
     }
 }
 
-/// The name of a lane: an identity's column.
+/// The lane name of an identity's column.
 #[inline]
 fn name(hash: u64, column: u64) -> u64 {
     hash << COLUMN_BITS | column
@@ -291,7 +283,7 @@ fn column(step: usize) -> u64 {
     2 * step as u64
 }
 
-/// All columns of a plan, with the limit that each belongs to.
+/// All columns of a plan with their limits.
 fn columns(steps: &[EnforcedLimit]) -> impl Iterator<Item = (&Limit, u64)> {
     steps.iter().enumerate().flat_map(|(index, step)| {
         let boost = step.boost().map(|limit| (limit, column(index) + 1));

@@ -6,7 +6,7 @@ use super::{Shard, Since, Timestamp};
 
 /// How much a shard keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Kept {
+pub(crate) struct ShardUsage {
     /// Lanes in use, live or not.
     pub(crate) used: usize,
     /// Lanes there are.
@@ -18,22 +18,30 @@ pub(crate) struct Kept {
 impl Shard {
     /// How many lanes are live.
     pub(crate) fn live(&self, now: Timestamp) -> usize {
-        self.table.live(self.epoch.since(now)).count()
+        self.lanes.table.live(self.lanes.epoch.since(now)).count()
     }
 
     /// How much it keeps, once it is sure that every whole state has one lane that leads to it, and every such lane
     /// leads to one.
-    pub(crate) fn audit(&self) -> Kept {
+    pub(crate) fn audit(&self) -> ShardUsage {
         // Everything but what is gone, which leads nowhere.
-        let words = self.table.live(Since::default()).map(|(_, word)| word);
-        let places: Vec<u32> = words.filter_map(|word| word.place()).collect();
-        let once: HashSet<u32> = places.iter().copied().collect();
-        assert_eq!(once.len(), places.len(), "two lanes lead to one state");
-        for place in &places {
-            assert!(self.slab.get(*place).is_some(), "a lane leads to nothing");
+        let words = self.lanes.table.live(Since::default()).map(|entry| entry.word);
+        let indices: Vec<u32> = words.filter_map(|word| word.index()).collect();
+        let once: HashSet<u32> = indices.iter().copied().collect();
+        assert_eq!(once.len(), indices.len(), "two lanes lead to one state");
+        for index in &indices {
+            assert!(self.lanes.slab.get(*index).is_some(), "a lane leads to nothing");
         }
-        assert_eq!(self.table.used(), self.table.counted(), "lanes counted as they were taken");
-        assert_eq!(self.slab.len(), places.len(), "a state that no lane leads to");
-        Kept { used: self.table.used(), lanes: self.table.lanes(), whole: self.slab.len() }
+        assert_eq!(
+            self.lanes.table.used(),
+            self.lanes.table.counted(),
+            "lanes counted as they were taken"
+        );
+        assert_eq!(self.lanes.slab.len(), indices.len(), "a state that no lane leads to");
+        ShardUsage {
+            used: self.lanes.table.used(),
+            lanes: self.lanes.table.lanes(),
+            whole: self.lanes.slab.len(),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! One operation on identities of one or several limiters, as if they were one.
+//! One operation on several identities, of one or several limiters: all or nothing.
 
 use std::sync::Arc;
 
@@ -7,9 +7,10 @@ use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::{NOW_MAX, Timestamp};
 use sluicegate_core::verdict::Verdict;
 
-use super::{Answered, Padded, SHARED, Shards, UNCOUNTED, denied};
+use super::{Answered, SHARED, Shards, UNCOUNTED, denied};
 use crate::memory::Overflow;
 use crate::memory::shard::{Known, Shard, Touched};
+use crate::memory::shard_set::Padded;
 use crate::memory::sync::MutexGuard;
 use crate::plan::{ResolvedRule, Rule};
 
@@ -20,21 +21,21 @@ pub(crate) struct Target<'a> {
     pub(crate) hash: u64,
     /// Whether its limiter's elastic limits are open.
     pub(crate) spare_capacity: bool,
-    /// The rule that it is to be judged by, or a later one; `None` for whichever there is.
+    /// The rule to decide by, or a later generation of it; `None` for the current one.
     pub(crate) rule: Option<&'a Arc<Rule>>,
-    /// What it is asked for in place of the operation's cost.
+    /// Its cost, where that differs from the operation's.
     pub(crate) cost: Option<u64>,
 }
 
-/// The same, behind its lock and taken out.
-struct Seated<'a> {
+/// A target whose shard is locked and whose account is taken out.
+struct LockedTarget<'a> {
     target: Target<'a>,
-    /// Which of the locks it is behind.
+    /// Index of its lock.
     lock: usize,
     plan: Arc<ResolvedRule>,
     account: Account,
     reserved: bool,
-    /// How many steps all those have together who were named before it.
+    /// Number of steps of the targets before it.
     before: usize,
 }
 
@@ -44,15 +45,16 @@ pub(crate) fn apply_together(
     op: Op,
     now: Timestamp,
 ) -> Result<Answered, Refusal> {
-    let mut request = Request::of(targets);
+    let mut request = JointOperation::new(targets);
     let ended = request.apply(op, now.min(NOW_MAX), apply_to_all)?;
     Ok(Answered { answer: ended.answer(op), overflowed: request.overflowed })
 }
 
-/// The same, and in `each` what every target said on its own, in their order: see core's [`apply_to_each`].
+/// The same, with the verdict of every target in `each`: see core's [`apply_to_each`].
 ///
-/// An identity named twice says the same twice. One that has no room says what the overflow policy says; where that is no,
-/// nobody was charged, also no limit that counts first, and the others say what they would have said.
+/// An identity named twice has the same verdict twice. One without room has the verdict of the
+/// overflow policy; if that denies, nothing was charged, and the others report what they would have
+/// decided.
 pub(crate) fn apply_together_to_each(
     targets: &[Target<'_>],
     op: Op,
@@ -60,14 +62,14 @@ pub(crate) fn apply_together_to_each(
     each: &mut Vec<Verdict>,
 ) -> Result<Answered, Refusal> {
     let now = now.min(NOW_MAX);
-    let mut request = Request::of(targets);
+    let mut request = JointOperation::new(targets);
     each.clear();
     let ended = request.apply(op, now, |parts, op, now| apply_to_each(parts, op, now, each))?;
     let answered = Answered { answer: ended.answer(op), overflowed: request.overflowed };
     let mut without_room = ended.without_room();
-    while let Some(place) = without_room {
-        request.left_out.push((place, no_room(op)));
-        let look = Op::Peek { cost: if asks_to_pass(op) { op.cost() } else { 0 } };
+    while let Some(index) = without_room {
+        request.excluded_targets.push((index, no_room(op)));
+        let look = Op::Peek { cost: if is_admission(op) { op.cost() } else { 0 } };
         let ended =
             request.apply(look, now, |parts, op, now| apply_to_each(parts, op, now, each))?;
         without_room = ended.without_room();
@@ -76,29 +78,29 @@ pub(crate) fn apply_together_to_each(
     Ok(answered)
 }
 
-/// Who is asked: whoever has no room is sent elsewhere, or left out.
-struct Request<'a> {
+/// An operation in progress: targets without room are redirected or excluded.
+struct JointOperation<'a> {
     targets: Vec<Target<'a>>,
-    /// Who is not asked, by its place, and what is said instead.
-    left_out: Vec<(usize, Verdict)>,
+    /// Excluded targets by index, with the verdict that stands in.
+    excluded_targets: Vec<(usize, Verdict)>,
     overflowed: bool,
 }
 
-/// How far it came.
-enum Ended {
-    /// Everybody was asked who was not left out.
-    Asked(Answer),
-    /// Nobody was: this one has no room, and newcomers are denied.
+/// How a joint operation ended.
+enum JointOutcome {
+    /// It was applied to all targets that were not excluded.
+    Applied(Answer),
+    /// Not applied: this target has no room, and its policy denies.
     NoRoom(usize),
-    /// Nobody was: all are left out.
-    Nobody,
+    /// Not applied: all targets are excluded.
+    AllExcluded,
 }
 
-// === impl Request ===
+// === impl JointOperation ===
 
-impl<'a> Request<'a> {
-    fn of(targets: &[Target<'a>]) -> Self {
-        Self { targets: targets.to_vec(), left_out: Vec::new(), overflowed: false }
+impl<'a> JointOperation<'a> {
+    fn new(targets: &[Target<'a>]) -> Self {
+        Self { targets: targets.to_vec(), excluded_targets: Vec::new(), overflowed: false }
     }
 
     fn apply(
@@ -106,32 +108,34 @@ impl<'a> Request<'a> {
         op: Op,
         now: Timestamp,
         mut ask: impl FnMut(&mut [Part<'_>], Op, Timestamp) -> Result<Answer, Refusal>,
-    ) -> Result<Ended, Refusal> {
-        // Each round, whoever has no room of its own is sent to the shared identity, which always has.
+    ) -> Result<JointOutcome, Refusal> {
+        // Each round redirects a target without room to the shared identity, which always has room.
         loop {
-            if !self.left_out.is_empty() && self.left_out.len() == self.targets.len() {
-                return Ok(Ended::Nobody);
+            if !self.excluded_targets.is_empty()
+                && self.excluded_targets.len() == self.targets.len()
+            {
+                return Ok(JointOutcome::AllExcluded);
             }
-            let place = match self.try_all(op, now, &mut ask) {
-                Ok(answer) => return answer.map(Ended::Asked),
-                Err(place) => place,
+            let index = match self.try_all(op, now, &mut ask) {
+                Ok(answer) => return answer.map(JointOutcome::Applied),
+                Err(index) => index,
             };
             self.overflowed = true;
-            let Some(target) = self.targets.get_mut(place) else { continue };
-            target.shards.reclaim_next(now);
+            let Some(target) = self.targets.get_mut(index) else { continue };
+            target.shards.set.reclaim_next(now);
             match target.shards.overflow() {
                 Overflow::Shared => target.hash = SHARED,
-                // Nothing is always granted, whatever the others are asked for.
+                // A cost of 0 always passes.
                 Overflow::Deny if target.cost == Some(0) => {
-                    self.left_out.push((place, UNCOUNTED));
+                    self.excluded_targets.push((index, UNCOUNTED));
                 }
-                Overflow::Deny => return Ok(Ended::NoRoom(place)),
-                Overflow::Allow => self.left_out.push((place, UNCOUNTED)),
+                Overflow::Deny => return Ok(JointOutcome::NoRoom(index)),
+                Overflow::Allow => self.excluded_targets.push((index, UNCOUNTED)),
             }
         }
     }
 
-    /// The same once; or which identity has no room.
+    /// One attempt; the error is the index of a target without room.
     fn try_all(
         &self,
         op: Op,
@@ -139,51 +143,53 @@ impl<'a> Request<'a> {
         ask: &mut impl FnMut(&mut [Part<'_>], Op, Timestamp) -> Result<Answer, Refusal>,
     ) -> Result<Result<Answer, Refusal>, usize> {
         let targets = &self.targets;
-        let no_trace = op.is_read_only();
+        let read_only = op.is_read_only();
         let mut locks = lock_all(targets);
-        let mut seated: Vec<Seated<'_>> = Vec::with_capacity(targets.len());
+        let mut locked: Vec<LockedTarget<'_>> = Vec::with_capacity(targets.len());
         let mut steps = 0;
-        // First room for everybody, while all are in their lanes: a lane that is empty for the moment is not a newcomer's.
-        for (place, target) in targets.iter().enumerate() {
+        // Reserve room first, while all accounts are in their lanes: a lane that is empty only because
+        // its account was taken out must not be reused.
+        for (index, target) in targets.iter().enumerate() {
             let Target { shards, hash, .. } = *target;
-            let padded = &shards.shards[shards.index(hash)];
+            let padded = shards.set.shard(shards.index(hash));
             let lock = locks.iter().position(|(at, _)| std::ptr::eq(*at, padded)).unwrap_or(0);
             let shard = &mut locks[lock].1;
-            let budget = &shards.store.budget;
+            let budget = shards.budget();
             if let Some(rule) = target.rule {
                 shard.follow(budget, rule, now);
             }
-            let plan = match no_trace {
-                true => shard.plan_to_look(now),
-                false => shard.plan_with_care(budget, now).clone(),
+            let plan = match read_only {
+                true => shard.plan_for_read(now),
+                false => shard.plan_with_upkeep(budget, now).clone(),
             };
             let before = steps;
             steps += plan.steps.len();
-            if self.leaves_out(place).is_some() {
+            if self.excluded(index).is_some() {
                 continue;
             }
-            let repeated = |one: &&mut Seated<'_>| one.lock == lock && one.target.hash == hash;
-            if let Some(one) = seated.iter_mut().find(repeated) {
-                // Once, for the most that is asked of it: a smaller cost in front must not hide a larger one.
+            let repeated =
+                |one: &&mut LockedTarget<'_>| one.lock == lock && one.target.hash == hash;
+            if let Some(one) = locked.iter_mut().find(repeated) {
+                // Once, with the largest cost: a smaller one first must not hide it.
                 one.target.cost = one.target.cost.max(target.cost);
                 continue;
             }
             let known = hash == SHARED || shard.knows(hash, now) == Known::Yes;
             let settles = matches!(op, Op::Cancel { .. } | Op::Commit { .. });
-            let asks_nothing = target.cost == Some(0);
-            let reserves = !known && !no_trace && !settles && !asks_nothing;
+            let is_zero_cost = target.cost == Some(0);
+            let reserves = !known && !read_only && !settles && !is_zero_cost;
             let has_room = match reserves {
                 true => shard.reserve_at(budget, now),
-                // Who is not known holds nothing of its own: what it has to settle was held by the shared identity.
+                // An unknown identity settles what the shared identity holds.
                 false if settles => known || shards.overflow() != Overflow::Shared,
                 false => known || budget.has_room(),
             };
             if !has_room {
-                seated.iter().for_each(Seated::release);
-                return Err(place);
+                locked.iter().for_each(LockedTarget::release);
+                return Err(index);
             }
             let account = Account::default();
-            seated.push(Seated {
+            locked.push(LockedTarget {
                 target: *target,
                 lock,
                 plan,
@@ -192,89 +198,89 @@ impl<'a> Request<'a> {
                 before,
             });
         }
-        for one in &mut seated {
+        for one in &mut locked {
             let shard = &mut locks[one.lock].1;
             let hash = one.target.hash;
-            one.account = match no_trace {
-                true => shard.look(&one.plan, hash, now),
+            one.account = match read_only {
+                true => shard.read(&one.plan, hash, now),
                 false => shard.take(hash, now),
             };
         }
-        let mut parts: Vec<Part<'_>> = seated.iter_mut().map(Seated::part).collect();
+        let mut parts: Vec<Part<'_>> = locked.iter_mut().map(LockedTarget::part).collect();
         let mut answer = ask(&mut parts, op, now);
         drop(parts);
         if let Ok(answer) = &mut answer {
             let decided_by = &mut answer.verdict.decided_by;
-            *decided_by = decided_by.and_then(|place| place_in_row(&seated, place));
+            *decided_by = decided_by.and_then(|index| step_index(&locked, index));
         }
         let touched = if answer.is_ok() { Touched::Yes } else { Touched::No };
-        let due: Vec<&Shards> = seated
+        let due: Vec<&Shards> = locked
             .iter()
             .filter_map(|one| locks[one.lock].1.sweep_due().then_some(one.target.shards))
             .collect();
-        if !no_trace {
-            put_back(seated, &mut locks, touched, now);
+        if !read_only {
+            put_back(locked, &mut locks, touched, now);
         }
         drop(locks);
         due.into_iter().for_each(|shards| shards.sweep_next(now));
         Ok(answer)
     }
 
-    /// What is said instead of asking, if one is left out.
-    fn leaves_out(&self, place: usize) -> Option<Verdict> {
-        self.left_out.iter().find(|(at, _)| *at == place).map(|(_, verdict)| *verdict)
+    /// The verdict of an excluded target.
+    fn excluded(&self, index: usize) -> Option<Verdict> {
+        self.excluded_targets.iter().find(|(at, _)| *at == index).map(|(_, verdict)| *verdict)
     }
 
-    /// From what everybody said who was asked, each once, to what is said of everybody who was named.
+    /// Expands the verdicts of distinct, included targets to those of all targets.
     fn spread(&self, each: &mut Vec<Verdict>) {
         if each.len() == self.targets.len() {
             return;
         }
-        let asked = std::mem::take(each);
-        let mut seated: Vec<(*const Shards, u64)> = Vec::with_capacity(asked.len());
-        for (place, target) in self.targets.iter().enumerate() {
-            if let Some(verdict) = self.leaves_out(place) {
+        let verdicts = std::mem::take(each);
+        let mut distinct: Vec<(*const Shards, u64)> = Vec::with_capacity(verdicts.len());
+        for (index, target) in self.targets.iter().enumerate() {
+            if let Some(verdict) = self.excluded(index) {
                 each.push(verdict);
                 continue;
             }
-            let who = (std::ptr::from_ref(target.shards), target.hash);
-            let seat = seated.iter().position(|one| *one == who).unwrap_or(seated.len());
-            if seat == seated.len() {
-                seated.push(who);
+            let identity = (std::ptr::from_ref(target.shards), target.hash);
+            let found = distinct.iter().position(|one| *one == identity).unwrap_or(distinct.len());
+            if found == distinct.len() {
+                distinct.push(identity);
             }
-            each.push(asked.get(seat).copied().unwrap_or(UNCOUNTED));
+            each.push(verdicts.get(found).copied().unwrap_or(UNCOUNTED));
         }
     }
 }
 
-// === impl Ended ===
+// === impl JointOutcome ===
 
-impl Ended {
+impl JointOutcome {
     fn answer(&self, op: Op) -> Answer {
         match self {
-            Self::Asked(answer) => *answer,
+            Self::Applied(answer) => *answer,
             Self::NoRoom(_) => no_room(op).into(),
-            Self::Nobody => UNCOUNTED.into(),
+            Self::AllExcluded => UNCOUNTED.into(),
         }
     }
 
     const fn without_room(&self) -> Option<usize> {
         match self {
-            Self::NoRoom(place) => Some(*place),
-            Self::Asked(_) | Self::Nobody => None,
+            Self::NoRoom(index) => Some(*index),
+            Self::Applied(_) | Self::AllExcluded => None,
         }
     }
 }
 
-/// What a newcomer is told who is denied for want of room.
+/// The verdict of a denied newcomer.
 fn no_room(op: Op) -> Verdict {
-    // Nothing is always granted.
-    let asks_nothing = op.is_read_only() && !matches!(op, Op::Peek { cost: 1.. });
-    if asks_nothing { UNCOUNTED } else { denied() }
+    // A cost of 0 always passes.
+    let is_zero_cost = op.is_read_only() && !matches!(op, Op::Peek { cost: 1.. });
+    if is_zero_cost { UNCOUNTED } else { denied() }
 }
 
-/// Whether an operation is about being admitted.
-const fn asks_to_pass(op: Op) -> bool {
+/// Whether an operation asks for admission.
+const fn is_admission(op: Op) -> bool {
     matches!(
         op,
         Op::Hit { .. }
@@ -285,45 +291,51 @@ const fn asks_to_pass(op: Op) -> bool {
     )
 }
 
-/// A place among the steps of those who were asked, as one among the steps of all who were named.
-fn place_in_row(seated: &[Seated<'_>], mut place: usize) -> Option<usize> {
-    for one in seated {
-        if place < one.plan.steps.len() {
-            return Some(one.before + place);
+/// Maps a step index among the included targets to one among all targets.
+fn step_index(locked: &[LockedTarget<'_>], mut index: usize) -> Option<usize> {
+    for one in locked {
+        if index < one.plan.steps.len() {
+            return Some(one.before + index);
         }
-        place -= one.plan.steps.len();
+        index -= one.plan.steps.len();
     }
     None
 }
 
-type Locked<'a> = (&'a Padded, MutexGuard<'a, Shard>);
+type Locked<'a> = (&'a Padded<Shard>, MutexGuard<'a, Shard>);
 
-/// The locks of all targets, each once, in one order for everybody: nobody waits for somebody who waits for him.
+/// Locks the shards of all targets, each once, in address order: no deadlocks.
 fn lock_all<'a>(targets: &[Target<'a>]) -> Vec<Locked<'a>> {
-    let mut all: Vec<&Padded> = targets
+    let mut all: Vec<&Padded<Shard>> = targets
         .iter()
-        .map(|target| &target.shards.shards[target.shards.index(target.hash)])
+        .map(|target| target.shards.set.shard(target.shards.index(target.hash)))
         .collect();
     all.sort_unstable_by_key(|padded| std::ptr::from_ref(*padded));
     all.dedup_by_key(|padded| std::ptr::from_ref(*padded));
-    all.into_iter().map(|padded| (padded, padded.0.lock())).collect()
+    all.into_iter().map(|padded| (padded, padded.lock())).collect()
 }
 
-fn put_back(seated: Vec<Seated<'_>>, locks: &mut [Locked<'_>], touched: Touched, now: Timestamp) {
-    for Seated { target: Target { shards, hash, .. }, lock, account, reserved, .. } in seated {
+fn put_back(
+    locked: Vec<LockedTarget<'_>>,
+    locks: &mut [Locked<'_>],
+    touched: Touched,
+    now: Timestamp,
+) {
+    for LockedTarget { target: Target { shards, hash, .. }, lock, account, reserved, .. } in locked
+    {
         let shard = &mut locks[lock].1;
-        let budget = &shards.store.budget;
+        let budget = shards.budget();
         shard.put(budget, hash, account, touched, now);
-        // It has its own lane from here on, or needs none. Not before: somebody else would take what was set aside.
+        // Not earlier: another newcomer would take the reservation.
         budget.release(usize::from(reserved));
-        shards.hints[shards.index(hash)].follow(shard.table().extent());
+        shards.set.update_hint(shards.index(hash), shard);
     }
 }
 
-impl Seated<'_> {
-    /// Gives up the lane that was set aside.
+impl LockedTarget<'_> {
+    /// Releases the reservation.
     fn release(&self) {
-        self.target.shards.store.budget.release(usize::from(self.reserved));
+        self.target.shards.budget().release(usize::from(self.reserved));
     }
 
     fn part(&mut self) -> Part<'_> {

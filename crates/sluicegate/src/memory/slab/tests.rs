@@ -29,21 +29,21 @@ proptest! {
     ) {
         let mut slab = Slab::default();
         let mut model: HashMap<u32, u64> = HashMap::new();
-        let mut most = 0;
-        for (turn, (deed, place)) in turns.into_iter().enumerate() {
+        let mut max = 0;
+        for (turn, (deed, index)) in turns.into_iter().enumerate() {
             if deed < 3 {
-                let kept = slab.keep(whole(turn as u64));
+                let kept = slab.insert(whole(turn as u64));
                 prop_assert_eq!(model.insert(kept, turn as u64), None, "the place was free");
             } else {
-                let taken = slab.take(place);
-                prop_assert_eq!(number(taken.as_ref()), model.remove(&place));
+                let taken = slab.take(index);
+                prop_assert_eq!(number(taken.as_ref()), model.remove(&index));
             }
-            most = most.max(model.len());
+            max = max.max(model.len());
             prop_assert_eq!(slab.len(), model.len());
-            for place in 0..70 {
-                prop_assert_eq!(number(slab.get(place)), model.get(&place).copied());
+            for index in 0..70 {
+                prop_assert_eq!(number(slab.get(index)), model.get(&index).copied());
             }
-            prop_assert!(model.keys().all(|place| (*place as usize) < most), "no place is wasted");
+            prop_assert!(model.keys().all(|index| (*index as usize) < max), "no place is wasted");
         }
     }
 }
@@ -51,16 +51,16 @@ proptest! {
 #[test]
 fn a_place_given_up_is_used_again() {
     let mut slab = Slab::default();
-    let places: Vec<u32> = (0..5).map(|n| slab.keep(whole(n))).collect();
-    assert_eq!(number(slab.take(places[2]).as_ref()), Some(2));
-    assert_eq!(slab.keep(whole(9)), places[2]);
+    let indices: Vec<u32> = (0..5).map(|n| slab.insert(whole(n))).collect();
+    assert_eq!(number(slab.take(indices[2]).as_ref()), Some(2));
+    assert_eq!(slab.insert(whole(9)), indices[2]);
     assert_eq!(slab.len(), 5);
 }
 
 #[test]
 fn a_place_is_given_up_once() {
     let mut slab = Slab::default();
-    let (first, second) = (slab.keep(whole(1)), slab.keep(whole(2)));
+    let (first, second) = (slab.insert(whole(1)), slab.insert(whole(2)));
     assert!(slab.take(first).is_some());
     assert!(slab.take(first).is_none());
     assert!(slab.take(7_000_000).is_none());
@@ -71,22 +71,22 @@ fn a_place_is_given_up_once() {
 #[test]
 fn an_empty_slab_holds_no_memory() {
     let mut slab = Slab::default();
-    let places: Vec<u32> = (0..1_000).map(|n| slab.keep(whole(n))).collect();
-    for place in places {
-        slab.take(place);
+    let indices: Vec<u32> = (0..1_000).map(|n| slab.insert(whole(n))).collect();
+    for index in indices {
+        slab.take(index);
     }
-    assert_eq!((slab.len(), slab.places.capacity(), slab.free.capacity()), (0, 0, 0));
+    assert_eq!((slab.len(), slab.slots.capacity(), slab.free.capacity()), (0, 0, 0));
 }
 
 #[test]
 fn a_slab_is_sparse_when_most_of_it_is_free() {
     let mut slab = Slab::default();
-    let places: Vec<u32> = (0..100).map(|n| slab.keep(whole(n))).collect();
-    for place in &places[..50] {
-        slab.take(*place);
+    let indices: Vec<u32> = (0..100).map(|n| slab.insert(whole(n))).collect();
+    for index in &indices[..50] {
+        slab.take(*index);
     }
     assert!(!slab.is_sparse(), "half of it is in use");
-    slab.take(places[50]);
+    slab.take(indices[50]);
     assert!(slab.is_sparse());
 }
 
@@ -94,7 +94,7 @@ fn a_slab_is_sparse_when_most_of_it_is_free() {
 fn a_slab_grows_by_a_quarter() {
     let mut slab = Slab::default();
     for n in 0..10_000 {
-        slab.keep(whole(n));
-        assert!(slab.places.capacity() <= slab.len() + slab.len() / 4 + 4);
+        slab.insert(whole(n));
+        assert!(slab.slots.capacity() <= slab.len() + slab.len() / 4 + 4);
     }
 }

@@ -5,9 +5,13 @@ use std::collections::{HashMap, HashSet};
 use proptest::prelude::*;
 use sluicegate_core::time::Timestamp;
 
-use super::{LANES, Seat, Table, home};
+use super::{LaneEntry, Probe, home};
 use crate::memory::tests::cases;
 use crate::memory::word::{Epoch, Since, Word};
+
+/// The table of a limiter's shard.
+type Table = super::Table<(), LANES>;
+const LANES: usize = 4;
 
 /// So many microseconds after the epoch of all words here.
 fn at(us: u64) -> Since {
@@ -20,35 +24,41 @@ fn word(until: u64, number: u64) -> Word {
     Word(until << 14 | number)
 }
 
+fn entry(name: u64, word: Word) -> LaneEntry<()> {
+    LaneEntry { name, word, extra: () }
+}
+
 /// Puts a word under a name as a shard does; whether the table had to be made anew for it.
-fn put(table: &mut Table, name: u64, word: Word, now: Since) -> bool {
-    let mut seat = table.seat(name, now);
-    let full = seat == Seat::Full;
+fn put<const L: usize>(table: &mut super::Table<(), L>, name: u64, word: Word, now: Since) -> bool {
+    let mut probe = table.probe(name, now);
+    let full = probe == Probe::Full;
     if full {
-        table.renew(1, now, |_| {});
-        seat = table.seat(name, now);
+        table.rebuild(1, now, |_| {});
+        probe = table.probe(name, now);
     }
-    match seat {
-        Seat::Taken(lane) | Seat::Free(lane) | Seat::Fresh(lane) => table.put(lane, name, word),
-        Seat::Full => panic!("a table just made anew has room"),
+    match probe {
+        Probe::Occupied(lane) | Probe::Expired(lane) | Probe::Empty(lane) => {
+            table.put(lane, entry(name, word))
+        }
+        Probe::Full => panic!("a table just made anew has room"),
     }
     full
 }
 
-fn found(table: &Table, name: u64, now: Since) -> Option<Word> {
-    match table.seat(name, now) {
-        Seat::Taken(lane) => {
-            assert_eq!(table.name(lane), name);
+fn found<const L: usize>(table: &super::Table<(), L>, name: u64, now: Since) -> Option<Word> {
+    match table.probe(name, now) {
+        Probe::Occupied(lane) => {
+            assert_eq!(table.entry(lane).name, name);
             Some(table.word(lane))
         }
-        Seat::Free(_) | Seat::Fresh(_) | Seat::Full => None,
+        Probe::Expired(_) | Probe::Empty(_) | Probe::Full => None,
     }
 }
 
-impl Table {
+impl<const L: usize> super::Table<(), L> {
     /// Lanes that are not empty, one by one.
     pub(crate) fn counted(&self) -> usize {
-        self.all().count()
+        self.entries().count()
     }
 }
 
@@ -98,15 +108,15 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
 
 /// The table, and what it should be.
 #[derive(Default)]
-struct Pair {
-    table: Table,
+struct Pair<const L: usize> {
+    table: super::Table<(), L>,
     model: HashMap<u64, Word>,
     /// Everything that ever had a name here.
     names: HashSet<u64>,
     now: u64,
 }
 
-impl Pair {
+impl<const L: usize> Pair<L> {
     fn carry_out(&mut self, deed: &Deed) {
         let now = at(self.now);
         match *deed {
@@ -117,32 +127,35 @@ impl Pair {
                 self.names.insert(name);
             }
             Deed::Forget { name } => {
-                if let Seat::Taken(lane) = self.table.seat(name, now) {
-                    self.table.put(lane, name, Word::GONE);
+                if let Probe::Occupied(lane) = self.table.probe(name, now) {
+                    self.table.put(lane, entry(name, Word::GONE));
                 }
                 self.model.remove(&name);
                 self.names.insert(name);
             }
             Deed::Renew { more } => {
-                let (live, dead) = self.table.all().partition::<Vec<_>, _>(|(_, w)| w.is_live(now));
+                let (live, dead) =
+                    self.table.entries().partition::<Vec<_>, _>(|entry| entry.word.is_live(now));
                 let mut gone = Vec::new();
-                self.table.renew(more, now, |word| gone.push(word));
-                assert_eq!(gone, dead.into_iter().map(|(_, word)| word).collect::<Vec<_>>());
+                self.table.rebuild(more, now, |entry| gone.push(entry));
+                assert_eq!(gone, dead);
                 assert_eq!(self.table.used(), live.len());
                 assert!(self.table.lanes() * 4 >= (live.len() + more) * 5);
             }
             Deed::Shrink => {
                 if self.table.is_sparse(now) {
                     let before = self.table.lanes();
-                    self.table.renew(0, now, |_| {});
-                    assert!(self.table.lanes() < before || before == LANES);
+                    self.table.rebuild(0, now, |_| {});
+                    assert!(self.table.lanes() < before || before == L);
                     assert!(!self.table.is_sparse(now));
                 }
             }
             Deed::Replace => {
                 let next = |word: Word| Word(word.0 ^ 1);
-                self.table
-                    .replace(|_, word| if word.is_live(now) { next(word) } else { Word::GONE });
+                self.table.replace(|old| match old.word.is_live(now) {
+                    true => entry(old.name, next(old.word)),
+                    false => old.gone(),
+                });
                 self.model.retain(|_, word| word.is_live(now));
                 self.model.values_mut().for_each(|word| *word = next(*word));
             }
@@ -156,14 +169,14 @@ impl Pair {
             let expected = self.model.get(name).copied().filter(|word| word.is_live(now));
             assert_eq!(found(&self.table, *name, now), expected, "{name:#x} at {}", self.now);
         }
-        let lanes: Vec<u64> = self.table.all().map(|(name, _)| name).collect();
+        let lanes: Vec<u64> = self.table.entries().map(|entry| entry.name).collect();
         let once: HashSet<u64> = lanes.iter().copied().collect();
         assert_eq!(once.len(), lanes.len(), "a name has one lane only");
         assert_eq!(self.table.used(), lanes.len());
         let live = self.model.values().filter(|word| word.is_live(now)).count();
         assert_eq!(self.table.live(now).count(), live);
         // The last one that was added found it less than four fifths full.
-        let tiny = self.table.lanes() <= LANES;
+        let tiny = self.table.lanes() <= L;
         assert!(tiny || self.table.used().saturating_sub(1) * 5 < self.table.lanes() * 4);
         assert!(tiny || self.table.used() < self.table.lanes(), "a search ends at an empty lane");
     }
@@ -174,10 +187,12 @@ proptest! {
 
     #[test]
     fn a_table_is_a_map_that_forgets_in_time(deeds in deeds()) {
-        let mut pair = Pair::default();
+        let (mut four, mut three) = (Pair::<4>::default(), Pair::<3>::default());
         for deed in &deeds {
-            pair.carry_out(deed);
-            pair.check();
+            four.carry_out(deed);
+            four.check();
+            three.carry_out(deed);
+            three.check();
         }
     }
 
@@ -200,7 +215,7 @@ fn last_bucket(buckets: usize) -> impl Iterator<Item = u64> {
 fn an_empty_table_finds_nothing_and_has_no_room() {
     let table = Table::default();
     for name in [0, 1, u64::MAX] {
-        assert_eq!(table.seat(name, at(0)), Seat::Full);
+        assert_eq!(table.probe(name, at(0)), Probe::Full);
     }
     assert_eq!((table.used(), table.lanes()), (0, 0));
     assert!(!table.is_sparse(at(0)));
@@ -248,14 +263,14 @@ fn a_name_that_ran_out_comes_back_to_its_own_lane() {
     }
     // All have run out, and that of the name 0 would be the first free one.
     put(&mut table, 3, word(90, 2), at(50));
-    assert_eq!(table.all().filter(|(name, _)| *name == 3).count(), 1);
-    assert_eq!(table.all().filter(|(name, _)| *name == 0).count(), 1, "nobody took it");
+    assert_eq!(table.entries().filter(|entry| entry.name == 3).count(), 1);
+    assert_eq!(table.entries().filter(|entry| entry.name == 0).count(), 1, "nobody took it");
 }
 
 #[test]
 fn a_free_lane_on_the_way_does_not_hide_who_is_behind_it() {
     let mut table = Table::default();
-    table.renew(20, at(0), |_| {});
+    table.rebuild(20, at(0), |_| {});
     // Six of one home: four in it, two in the next bucket.
     for name in 0..6 {
         put(&mut table, name, word(if name < 4 { 10 } else { 90 }, 1), at(0));
@@ -265,13 +280,13 @@ fn a_free_lane_on_the_way_does_not_hide_who_is_behind_it() {
     }
     put(&mut table, 5, word(99, 2), at(50));
     assert_eq!(found(&table, 5, at(98)), Some(word(99, 2)));
-    assert_eq!(table.all().filter(|(name, _)| *name == 5).count(), 1);
+    assert_eq!(table.entries().filter(|entry| entry.name == 5).count(), 1);
 }
 
 #[test]
 fn a_search_that_begins_in_the_last_bucket_goes_on_in_the_first() {
     let mut table = Table::default();
-    table.renew(40, at(0), |_| {});
+    table.rebuild(40, at(0), |_| {});
     let buckets = table.lanes() / LANES;
     let names: Vec<u64> = last_bucket(buckets).take(11).collect();
     for (number, name) in names.iter().enumerate() {
@@ -327,7 +342,7 @@ fn a_flood_that_has_run_out_leaves_a_small_table() {
     assert!(!table.is_sparse(at(9)));
     assert!(table.is_sparse(at(10)));
     let mut gone = 0;
-    table.renew(0, at(10), |_| gone += 1);
+    table.rebuild(0, at(10), |_| gone += 1);
     assert_eq!((gone, table.used()), (9_900, 100));
     assert!(table.lanes() < 200);
 }

@@ -2,34 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use super::{NOWHERE, Shard, Since, Word};
+use super::{ParamsIndex, Since, ThrottleShard, Word};
 
 /// What a shard keeps.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(in crate::throttle) struct Kept {
+pub(in crate::throttle) struct ThrottleUsage {
     pub(in crate::throttle) lanes: usize,
-    pub(in crate::throttle) terms: usize,
+    pub(in crate::throttle) params: usize,
     pub(in crate::throttle) wholes: usize,
 }
 
-impl Shard {
-    /// What is kept; all of it is named by lanes, as often as the book says.
-    pub(in crate::throttle) fn counted(&mut self) -> Kept {
+impl ThrottleShard {
+    /// What is kept; all of it is named by lanes, as often as the interner counts.
+    pub(in crate::throttle) fn counted(&mut self) -> ThrottleUsage {
         let (mut named, mut wholes, mut lanes) = (BTreeMap::new(), 0, 0);
-        self.table.replace(|held| {
+        self.lanes.table.replace(|entry| {
             lanes += 1;
-            wholes += usize::from(held.word.place().is_some());
-            assert_eq!(held.terms == NOWHERE, held.word == Word::GONE, "{held:?}");
-            if held.terms != NOWHERE {
-                *named.entry(held.terms).or_insert(0u32) += 1;
+            wholes += usize::from(entry.word.index().is_some());
+            assert_eq!(entry.extra == ParamsIndex::NONE, entry.word == Word::GONE, "{entry:?}");
+            if entry.extra != ParamsIndex::NONE {
+                *named.entry(entry.extra).or_insert(0u32) += 1;
             }
-            held
+            entry
         });
-        assert_eq!(self.book.named(), named.into_iter().collect::<Vec<_>>());
-        assert_eq!(self.slab.len(), wholes);
-        assert_eq!(self.table.used(), lanes);
-        let live = self.table.live(Since::default()).count();
+        assert_eq!(self.interner.references(), named.into_iter().collect::<Vec<_>>());
+        assert_eq!(self.lanes.slab.len(), wholes);
+        assert_eq!(self.lanes.table.used(), lanes);
+        let live = self.lanes.table.live(Since::default()).count();
         assert!(live <= lanes);
-        Kept { lanes, terms: self.book.len(), wholes }
+        ThrottleUsage { lanes, params: self.interner.len(), wholes }
     }
 }

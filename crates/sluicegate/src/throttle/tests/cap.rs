@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{NOON, NoRoom, SECOND, World, at, terms};
+use super::{NOON, NoRoom, SECOND, World, at, params};
 use crate::clock::ManualClock;
 use crate::limit::TokenBucket;
 use crate::{Limiter, Memory, Outcome, throttle::Throttle};
@@ -10,12 +10,12 @@ use crate::{Limiter, Memory, Outcome, throttle::Throttle};
 #[test]
 fn at_the_cap_a_newcomer_is_told_and_nobody_is_dropped_for_it() {
     let world = World::new(10);
-    let hourly = terms(1, 1, 3_600);
+    let hourly = params(1, 1, 3_600);
     for key in 0..10 {
         assert!(world.hit(key, &hourly, 1, NOON).unwrap().is_allowed());
     }
     for key in 10..2_000 {
-        assert_eq!(world.hit(key, &hourly, 1, NOON), Err(NoRoom { most: 10 }));
+        assert_eq!(world.hit(key, &hourly, 1, NOON), Err(NoRoom { max: 10 }));
     }
     // Who needs no room is answered.
     assert_eq!(world.hit(77, &hourly, 0, NOON).unwrap().remaining, Some(2));
@@ -23,7 +23,7 @@ fn at_the_cap_a_newcomer_is_told_and_nobody_is_dropped_for_it() {
     assert_eq!(never.outcome, Outcome::Never { max_cost: 2 });
     for key in 0..10 {
         assert_eq!(world.hit(key, &hourly, 1, NOON).unwrap().remaining, Some(0));
-        assert!(!world.hit(key, &terms(1, 3, 3_600), 1, NOON).unwrap().is_allowed());
+        assert!(!world.hit(key, &params(1, 3, 3_600), 1, NOON).unwrap().is_allowed());
     }
     assert_eq!(world.kept().lanes, 10);
     let error = world.hit(77, &hourly, 1, NOON).unwrap_err().to_string();
@@ -33,7 +33,7 @@ fn at_the_cap_a_newcomer_is_told_and_nobody_is_dropped_for_it() {
 #[test]
 fn what_has_run_out_makes_room() {
     let world = World::new(50);
-    let quick = terms(0, 1, 1);
+    let quick = params(0, 1, 1);
     for round in 0..40 {
         let now = NOON + round * SECOND;
         let mut admitted = 0;
@@ -56,7 +56,7 @@ fn room_goes_from_one_part_of_the_store_to_the_other() {
         .build()
         .unwrap();
     let throttle = Throttle::new(&memory);
-    let quick = terms(0, 1, 1);
+    let quick = params(0, 1, 1);
     let hit = |key: u64| throttle.hit(&key.to_le_bytes(), &quick, 1, limiter.now());
     for key in 0..20u64 {
         limiter.hit(key.to_le_bytes());
@@ -77,7 +77,7 @@ fn a_throttle_that_is_gone_takes_no_room() {
     let world = World::new(10);
     let throttle = world.throttle.clone();
     for key in 0..10u64 {
-        throttle.hit(&key.to_le_bytes(), &terms(0, 1, 60), 1, at(NOON)).unwrap();
+        throttle.hit(&key.to_le_bytes(), &params(0, 1, 60), 1, at(NOON)).unwrap();
     }
     let memory = world.memory.clone();
     drop((world, throttle));

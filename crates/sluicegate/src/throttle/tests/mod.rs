@@ -9,8 +9,8 @@ mod years;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 
-use super::shard::tests::Kept;
-use super::{NoRoom, Terms, Throttle};
+use super::shard::tests::ThrottleUsage;
+use super::{NoRoom, Throttle, ThrottleParams};
 use crate::memory::Memory;
 
 const SECOND: u64 = 1_000_000;
@@ -22,8 +22,8 @@ fn at(us: u64) -> Timestamp {
     Timestamp::from_micros(us)
 }
 
-fn terms(max_burst: i64, count: i64, period_s: i64) -> Terms {
-    Terms::new(max_burst, count, period_s).unwrap()
+fn params(max_burst: i64, count: i64, period_s: i64) -> ThrottleParams {
+    ThrottleParams::new(max_burst, count, period_s).unwrap()
 }
 
 /// A throttle on a store of its own, which hashes the same way every time.
@@ -33,8 +33,8 @@ struct World {
 }
 
 impl World {
-    fn new(most: usize) -> Self {
-        let memory = Memory::with_key(most, [1, 2]);
+    fn new(max: usize) -> Self {
+        let memory = Memory::with_key(max, [1, 2]);
         Self { throttle: Throttle::new(&memory), memory }
     }
 
@@ -42,16 +42,22 @@ impl World {
         Self::new(1 << 40)
     }
 
-    fn hit(&self, key: u64, terms: &Terms, cost: u64, now: u64) -> Result<Verdict, NoRoom> {
-        self.throttle.hit(&key.to_le_bytes(), terms, cost, at(now))
+    fn hit(
+        &self,
+        key: u64,
+        params: &ThrottleParams,
+        cost: u64,
+        now: u64,
+    ) -> Result<Verdict, NoRoom> {
+        self.throttle.hit(&key.to_le_bytes(), params, cost, at(now))
     }
 
     /// What all shards keep. Whatever they do, the store has counted it.
-    fn kept(&self) -> Kept {
+    fn kept(&self) -> ThrottleUsage {
         let all = self.throttle.shards.inspect(|shard| shard.counted());
-        let kept = all.into_iter().fold(Kept::default(), |sum, one| Kept {
+        let kept = all.into_iter().fold(ThrottleUsage::default(), |sum, one| ThrottleUsage {
             lanes: sum.lanes + one.lanes,
-            terms: sum.terms + one.terms,
+            params: sum.params + one.params,
             wholes: sum.wholes + one.wholes,
         });
         assert_eq!(self.throttle.entries(), kept.lanes);

@@ -1,4 +1,4 @@
-//! A naive throttle: an account of the core for every key, and the terms that it was last asked under.
+//! A naive throttle: an account of the core for every key, and the params that it was last asked under.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use sluicegate_core::quota::Rate;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::Verdict;
 
-use super::Terms;
+use super::ThrottleParams;
 
 #[derive(Default)]
 pub(super) struct Model {
@@ -20,8 +20,14 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn hit(&mut self, key: u64, terms: &Terms, cost: u64, now: Timestamp) -> Verdict {
-        let plan = plan(terms);
+    pub(super) fn hit(
+        &mut self,
+        key: u64,
+        params: &ThrottleParams,
+        cost: u64,
+        now: Timestamp,
+    ) -> Verdict {
+        let plan = plan(params);
         let (mut account, old) = self.keys.get(&key).cloned().unwrap_or_default();
         if !old.is_empty() && old != plan {
             account.change(&old, &plan, &[Some(0)], CarryOver::Used, now);
@@ -35,8 +41,8 @@ impl Model {
     }
 }
 
-fn plan(terms: &Terms) -> Vec<EnforcedLimit> {
-    let rate = Rate::new(terms.count(), Span::from_secs(terms.period_s())).unwrap();
-    let bucket = TokenBucket::new(rate, terms.limit()).unwrap();
+fn plan(params: &ThrottleParams) -> Vec<EnforcedLimit> {
+    let rate = Rate::new(params.count(), Span::from_secs(params.period_s())).unwrap();
+    let bucket = TokenBucket::new(rate, params.limit()).unwrap();
     vec![EnforcedLimit::new(Limit::TokenBucket(bucket), Mode::Hard).unwrap()]
 }

@@ -4,11 +4,11 @@ use proptest::prelude::*;
 use sluicegate_core::time::NOW_MAX;
 
 use super::model::Model;
-use super::{DAY, NOON, SECOND, Terms, World, apart, at, terms};
+use super::{DAY, NOON, SECOND, ThrottleParams, World, apart, at, params};
 use crate::memory::tests::cases;
 
-/// Terms as people send them, some with fractions too fine for a lane, and any at all.
-fn any_terms() -> impl Strategy<Value = Terms> {
+/// ThrottleParams as people send them, some with fractions too fine for a lane, and any at all.
+fn any_terms() -> impl Strategy<Value = ThrottleParams> {
     let usual = (0..12i64, 1..20i64, prop_oneof![Just(1i64), Just(10), Just(60), Just(3_600)]);
     let fine = (0..1_000i64, 16_000..2_000_000i64, 1..100i64);
     let any = (0..i64::MAX, 1..i64::MAX, 1..i64::MAX);
@@ -17,7 +17,7 @@ fn any_terms() -> impl Strategy<Value = Terms> {
     });
     prop_oneof![6 => usual, 2 => fine, 1 => any]
         .prop_filter_map("cannot be held", |(burst, count, period)| {
-            Terms::new(burst, count, period).ok()
+            ThrottleParams::new(burst, count, period).ok()
         })
 }
 
@@ -45,13 +45,13 @@ fn any_step() -> impl Strategy<Value = i64> {
     ]
 }
 
-/// One of a few terms, so that some come again.
-fn calls(keys: usize) -> impl Strategy<Value = Vec<(usize, Terms, u64, i64)>> {
+/// One of a few params, so that some come again.
+fn calls(keys: usize) -> impl Strategy<Value = Vec<(usize, ThrottleParams, u64, i64)>> {
     let several = prop::collection::vec(any_terms(), 1..4);
     several.prop_flat_map(move |several| {
-        let terms = prop::sample::select(several);
-        let call = (0..keys, terms, any_step()).prop_flat_map(|(key, terms, step)| {
-            (Just(key), Just(terms), any_cost(terms.limit()), Just(step))
+        let params = prop::sample::select(several);
+        let call = (0..keys, params, any_step()).prop_flat_map(|(key, params, step)| {
+            (Just(key), Just(params), any_cost(params.limit()), Just(step))
         });
         prop::collection::vec(call, 1..60)
     })
@@ -67,11 +67,11 @@ proptest! {
     ) {
         let (world, mut model, keys) = (World::roomy(), Model::default(), apart(3));
         let mut now = start;
-        for (index, (key, terms, cost, step)) in calls.into_iter().enumerate() {
+        for (index, (key, params, cost, step)) in calls.into_iter().enumerate() {
             now = now.saturating_add_signed(step);
-            let (key, said) = (keys[key], format!("{index}: {terms:?} {cost} at {now}"));
-            let expected = model.hit(key, &terms, cost, at(now));
-            prop_assert_eq!(world.hit(key, &terms, cost, now), Ok(expected), "{}", said);
+            let (key, said) = (keys[key], format!("{index}: {params:?} {cost} at {now}"));
+            let expected = model.hit(key, &params, cost, at(now));
+            prop_assert_eq!(world.hit(key, &params, cost, now), Ok(expected), "{}", said);
             if index % 16 == 0 {
                 world.kept();
             }
@@ -84,21 +84,21 @@ proptest! {
     fn a_crowd_gets_the_same_answers(
         calls in prop::collection::vec((0..40u64, 0..5usize, 0..6u64, 0..3_000_000u64), 1..300),
     ) {
-        let several = [terms(3, 1, 1), terms(3, 7, 1), terms(0, 1, 60), terms(9, 20_011, 7), terms(3, 2, 2)];
+        let several = [params(3, 1, 1), params(3, 7, 1), params(0, 1, 60), params(9, 20_011, 7), params(3, 2, 2)];
         let (world, mut model) = (World::roomy(), Model::default());
         let (mut now, crowd) = (NOON, one_shard(40));
         for (index, (key, which, cost, step)) in calls.into_iter().enumerate() {
             now += step;
-            let (key, terms) = (crowd[key as usize], several[which]);
-            let expected = model.hit(key, &terms, cost, at(now));
-            prop_assert_eq!(world.hit(key, &terms, cost, now), Ok(expected), "call {}", index);
+            let (key, params) = (crowd[key as usize], several[which]);
+            let expected = model.hit(key, &params, cost, at(now));
+            prop_assert_eq!(world.hit(key, &params, cost, now), Ok(expected), "call {}", index);
             if index % 37 == 0 {
                 world.throttle.sweep(at(now));
             }
         }
         prop_assert!(world.kept().lanes <= 40);
         world.throttle.sweep(at(now + 700 * SECOND));
-        prop_assert_eq!(world.kept(), super::Kept::default(), "all are as good as new");
+        prop_assert_eq!(world.kept(), super::ThrottleUsage::default(), "all are as good as new");
     }
 
     #[test]
@@ -114,11 +114,11 @@ proptest! {
             now += step;
             let keys: Vec<[u8; 8]> = round.iter().map(|(key, ..)| key.to_le_bytes()).collect();
             let hits = keys.iter().zip(&round);
-            let hits = hits.map(|(key, (_, terms, cost))| (key.as_slice(), terms, *cost));
+            let hits = hits.map(|(key, (_, params, cost))| (key.as_slice(), params, *cost));
             let mut said = Vec::new();
-            together.throttle.hit_batch(hits, at(now), |place, verdict| said.push((place, verdict)));
-            let one = |(place, (key, terms, cost)): (usize, &(u64, Terms, u64))| {
-                (place, alone.hit(*key, terms, *cost, now))
+            together.throttle.hit_batch(hits, at(now), |index, verdict| said.push((index, verdict)));
+            let one = |(index, (key, params, cost)): (usize, &(u64, ThrottleParams, u64))| {
+                (index, alone.hit(*key, params, *cost, now))
             };
             let expected: Vec<_> = round.iter().enumerate().map(one).collect();
             prop_assert_eq!(said, expected);
@@ -137,33 +137,34 @@ fn one_shard(count: usize) -> Vec<u64> {
 #[test]
 fn other_terms_keep_what_was_used_in_units() {
     let world = World::roomy();
-    let remaining = |terms: &Terms, cost| world.hit(7, terms, cost, NOON).unwrap().remaining;
-    assert_eq!(remaining(&terms(9, 10, 60), 8), Some(2));
-    assert_eq!(remaining(&terms(19, 3, 60), 1), Some(11), "9 of 20 are used");
-    assert_eq!(remaining(&terms(4, 3, 60), 1), Some(-4), "denied: 9 of 5 are used");
-    assert_eq!(remaining(&terms(4, 3, 60), 0), Some(-4), "nothing is always allowed");
-    assert!(world.hit(7, &terms(4, 3, 60), 0, NOON).unwrap().is_allowed());
+    let remaining =
+        |params: &ThrottleParams, cost| world.hit(7, params, cost, NOON).unwrap().remaining;
+    assert_eq!(remaining(&params(9, 10, 60), 8), Some(2));
+    assert_eq!(remaining(&params(19, 3, 60), 1), Some(11), "9 of 20 are used");
+    assert_eq!(remaining(&params(4, 3, 60), 1), Some(-4), "denied: 9 of 5 are used");
+    assert_eq!(remaining(&params(4, 3, 60), 0), Some(-4), "nothing is always allowed");
+    assert!(world.hit(7, &params(4, 3, 60), 0, NOON).unwrap().is_allowed());
     assert_eq!(world.kept().wholes, 1, "a debt does not fit into a lane");
-    assert_eq!(remaining(&terms(19, 3, 60), 1), Some(10), "and back");
-    assert_eq!((world.kept().wholes, world.kept().terms), (0, 1));
+    assert_eq!(remaining(&params(19, 3, 60), 1), Some(10), "and back");
+    assert_eq!((world.kept().wholes, world.kept().params), (0, 1));
 }
 
 #[test]
 fn nothing_leaves_no_trace() {
     let world = World::roomy();
-    let (ten, five) = (terms(9, 10, 60), terms(4, 1, 60));
+    let (ten, five) = (params(9, 10, 60), params(4, 1, 60));
     assert_eq!(world.hit(1, &ten, 0, NOON).unwrap().remaining, Some(10));
     assert_eq!(world.kept().lanes, 0);
     world.hit(1, &ten, 4, NOON).unwrap();
     assert_eq!(world.hit(1, &five, 0, NOON).unwrap().remaining, Some(1));
-    // Under the first terms one is back after six seconds; under the others it would take a minute.
+    // Under the first params one is back after six seconds; under the others it would take a minute.
     assert_eq!(world.hit(1, &ten, 0, NOON + 6 * SECOND).unwrap().remaining, Some(7));
 }
 
 #[test]
 fn any_bytes_are_a_key() {
     let world = World::roomy();
-    let once = terms(0, 1, 3_600);
+    let once = params(0, 1, 3_600);
     let long = vec![0xff; 100_000];
     for key in [&b""[..], b"\0", b"\0\0", &[0xff, 0xfe], &long] {
         let allowed = || world.throttle.hit(key, &once, 1, at(NOON)).unwrap().is_allowed();

@@ -1,7 +1,7 @@
 //! Keys that are remembered for years, and clocks that are set: times are counted from another epoch then.
 
 use super::model::Model;
-use super::{DAY, Kept, NOON, Terms, World, at, terms};
+use super::{DAY, NOON, ThrottleParams, ThrottleUsage, World, at, params};
 
 const YEAR: u64 = 365 * DAY;
 const YEAR_S: i64 = 365 * 86_400;
@@ -10,30 +10,30 @@ const YEAR_S: i64 = 365 * 86_400;
 const TOKENS: u64 = 1_000_003;
 
 /// The tokens of so many years at once.
-fn yearly(years: u64) -> Terms {
-    terms((years * TOKENS) as i64, TOKENS as i64, YEAR_S)
+fn yearly(years: u64) -> ThrottleParams {
+    params((years * TOKENS) as i64, TOKENS as i64, YEAR_S)
 }
 
 /// A key that has used the tokens of so many years and one more, and the same in the model.
-fn used(years: u64, terms: &Terms) -> (World, Model) {
+fn used(years: u64, params: &ThrottleParams) -> (World, Model) {
     let tokens = years * TOKENS + 1;
     let (world, mut model) = (World::roomy(), Model::default());
-    let expected = model.hit(1, terms, tokens, at(NOON));
-    assert_eq!(world.hit(1, terms, tokens, NOON), Ok(expected));
-    assert_eq!(world.kept(), Kept { lanes: 1, terms: 1, wholes: 1 });
+    let expected = model.hit(1, params, tokens, at(NOON));
+    assert_eq!(world.hit(1, params, tokens, NOON), Ok(expected));
+    assert_eq!(world.kept(), ThrottleUsage { lanes: 1, params: 1, wholes: 1 });
     (world, model)
 }
 
 #[test]
 fn years_later_a_key_stands_where_it_should() {
-    let terms = yearly(30);
-    let (world, mut model) = used(30, &terms);
+    let params = yearly(30);
+    let (world, mut model) = used(30, &params);
     for years in [4, 5, 11, 12, 18, 29] {
         let now = NOON + years * YEAR;
         // Somebody in another shard or none: sweeping alone moves the epoch.
         world.throttle.sweep(at(now));
-        let expected = model.hit(1, &terms, TOKENS, at(now));
-        assert_eq!(world.hit(1, &terms, TOKENS, now), Ok(expected), "after {years} years");
+        let expected = model.hit(1, &params, TOKENS, at(now));
+        assert_eq!(world.hit(1, &params, TOKENS, now), Ok(expected), "after {years} years");
     }
     assert_eq!(world.kept().lanes, 1);
 }
@@ -48,24 +48,24 @@ fn whoever_is_as_good_as_new_is_forgotten_also_after_years() {
             assert_eq!(world.kept().lanes, 1, "{years} of {used_up}");
         }
         world.throttle.sweep(at(NOON + used_up * YEAR + DAY));
-        assert_eq!(world.kept(), Kept::default(), "{used_up}");
+        assert_eq!(world.kept(), ThrottleUsage::default(), "{used_up}");
     }
 }
 
 #[test]
 fn a_clock_that_is_set_back_by_years_forgets_nothing() {
-    let terms = yearly(3);
-    let (world, mut model) = used(3, &terms);
+    let params = yearly(3);
+    let (world, mut model) = used(3, &params);
     for years in [6, 20] {
         let now = NOON - years * YEAR;
-        let expected = model.hit(1, &terms, 1, at(now));
+        let expected = model.hit(1, &params, 1, at(now));
         assert!(!expected.is_allowed());
-        assert_eq!(world.hit(1, &terms, 1, now), Ok(expected), "{years} years back");
+        assert_eq!(world.hit(1, &params, 1, now), Ok(expected), "{years} years back");
     }
     // Nor by being swept before anybody asks.
-    let (world, mut model) = used(3, &terms);
+    let (world, mut model) = used(3, &params);
     let now = NOON - 6 * YEAR;
     world.throttle.sweep(at(now));
     world.throttle.sweep(at(now + DAY));
-    assert_eq!(world.hit(1, &terms, 1, now + DAY), Ok(model.hit(1, &terms, 1, at(now + DAY))));
+    assert_eq!(world.hit(1, &params, 1, now + DAY), Ok(model.hit(1, &params, 1, at(now + DAY))));
 }

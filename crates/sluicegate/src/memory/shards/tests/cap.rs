@@ -11,20 +11,20 @@ use super::{DAY, NOON, Overflow, SECOND, World, anybody, at, limit, rule, togeth
 use crate::limit::{Concurrency, FixedWindow, SlidingLog, TokenBucket};
 use crate::memory::shards::SHARED;
 
-fn daily(count: u64, most: usize, overflow: Overflow) -> World {
-    World::new(vec![limit(FixedWindow::per_day(count))], most, overflow)
+fn daily(count: u64, max: usize, overflow: Overflow) -> World {
+    World::new(vec![limit(FixedWindow::per_day(count))], max, overflow)
 }
 
 #[test]
 fn exactly_so_many_newcomers_get_in() {
-    for most in [0, 1, 2, 255, 256, 1_000] {
-        let world = daily(1, most, Overflow::Deny);
-        let long = daily(1, most, Overflow::Deny);
+    for max in [0, 1, 2, 255, 256, 1_000] {
+        let world = daily(1, max, Overflow::Deny);
+        let long = daily(1, max, Overflow::Deny);
         let admitted = (0..3_000).filter(|n| world.hit(anybody(*n), 1, NOON).is_allowed());
-        assert_eq!(admitted.count(), most);
+        assert_eq!(admitted.count(), max);
         let admitted = (0..3_000).filter(|n| long.hit_long(anybody(*n), 1, NOON).is_allowed());
-        assert_eq!(admitted.count(), most, "by the long way");
-        assert_eq!((world.audit().used, long.audit().used), (most, most));
+        assert_eq!(admitted.count(), max, "by the long way");
+        assert_eq!((world.audit().used, long.audit().used), (max, max));
     }
 }
 
@@ -195,7 +195,7 @@ fn a_flood_at_the_cap_does_not_look_through_the_tables_again_and_again() {
         for number in 0..20_000 {
             world.hit(anybody(number), 1, NOON);
         }
-        let mut places = world.shards.places();
+        let mut indices = world.shards.indices();
         let mut renewed = 0;
         for number in 20_000..60_000 {
             let now = NOON + number;
@@ -204,9 +204,9 @@ fn a_flood_at_the_cap_does_not_look_through_the_tables_again_and_again() {
                 false => world.hit(anybody(number), 1, now),
             };
             if number % 500 == 0 {
-                let now_at = world.shards.places();
-                renewed += now_at.iter().zip(&places).filter(|(new, old)| new != old).count();
-                places = now_at;
+                let now_at = world.shards.indices();
+                renewed += now_at.iter().zip(&indices).filter(|(new, old)| new != old).count();
+                indices = now_at;
             }
         }
         // Each shard looks once, and then knows that there is nothing before the day is over.
@@ -223,15 +223,15 @@ fn a_flood_at_the_cap_over_entries_that_run_out_one_by_one_looks_a_few_times_onl
     for number in 0..4_000 {
         assert!(world.hit(who(1, number), 1, NOON + number * 1_000).is_allowed());
     }
-    let mut place = world.shards.places()[1];
+    let mut index = world.shards.indices()[1];
     let (mut looks, mut admitted) = (0, 0);
     for turn in 0..5_000 {
         // A newcomer every millisecond, who stays.
         let now = NOON + SECOND + turn * 1_000;
         admitted += u32::from(world.hit(who(1, 10_000 + turn), 5_000, now).is_allowed());
-        let now_at = world.shards.places()[1];
-        looks += u32::from(now_at != place);
-        place = now_at;
+        let now_at = world.shards.indices()[1];
+        looks += u32::from(now_at != index);
+        index = now_at;
     }
     assert!(admitted >= 3_500, "{admitted} got in");
     assert!(looks <= 40, "{looks} looks for {admitted} of 5,000");

@@ -14,7 +14,8 @@ use crate::limit::{
     Concurrency, Cycle, FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, SmoothBursty,
     TokenBucket, Unlimited, WarmUp,
 };
-use crate::memory::shards::{SHARD_BITS, SHARED, Shards};
+use crate::memory::shard_set::SHARD_BITS;
+use crate::memory::shards::{SHARED, Shards};
 use crate::memory::tests::cases;
 use crate::plan::LIMITS_MAX;
 
@@ -55,7 +56,7 @@ enum Deed {
     Hit { one: u64, cost: u64 },
     Ask { one: u64, op: Op },
     Both { one: u64, other: u64, op: Op },
-    Change { limits: Vec<LimitConfig>, keep: CarryOver },
+    Change { limits: Vec<LimitConfig>, carry: CarryOver },
     Sweep,
     Wait { us: i64 },
 }
@@ -83,7 +84,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     let (second, day) = (SECOND as i64, DAY as i64);
-    let keep =
+    let carry =
         prop::sample::select(vec![CarryOver::Used, CarryOver::Remaining, CarryOver::Nothing]);
     let wait = prop_oneof![
         8 => 0..second,
@@ -97,7 +98,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         12 => (0..12u64, 0..4u64).prop_map(|(one, cost)| Deed::Hit { one, cost }),
         8 => (0..12u64, op()).prop_map(|(one, op)| Deed::Ask { one, op }),
         4 => (0..12u64, 0..12u64, op()).prop_map(|(one, other, op)| Deed::Both { one, other, op }),
-        1 => (plan(), keep).prop_map(|(limits, keep)| Deed::Change { limits, keep }),
+        1 => (plan(), carry).prop_map(|(limits, carry)| Deed::Change { limits, carry }),
         1 => Just(Deed::Sweep),
         6 => wait.prop_map(|us| Deed::Wait { us }),
     ];
@@ -117,13 +118,13 @@ proptest! {
         first in plan(),
         second in plan(),
         mode in mode(),
-        most in prop_oneof![0..20usize, Just(1 << 40)],
+        max in prop_oneof![0..20usize, Just(1 << 40)],
         overflow in prop::sample::select(vec![Overflow::Shared, Overflow::Deny, Overflow::Allow]),
         deeds in deeds(),
     ) {
         // Some modes have no meaning for some limits.
         prop_assume!(crate::plan::Rule::new(first.clone(), mode).is_ok());
-        let mut one = World::new(vec![limit(Unlimited)], most, overflow);
+        let mut one = World::new(vec![limit(Unlimited)], max, overflow);
         one.shards = Shards::new(one.store.clone(), &rule(first, mode), overflow, SHARD_BITS, at(NOON));
         let other = World {
             shards: Shards::new(one.store.clone(), &rule(second, Mode::Hard), overflow, SHARD_BITS, at(NOON)),
@@ -147,9 +148,9 @@ proptest! {
                     let all = [(&one, one_of(who)), (&other, one_of(too)), (&one, one_of(too))];
                     let _ = together(&all, op, now);
                 }
-                Deed::Change { limits, keep } => {
+                Deed::Change { limits, carry } => {
                     if let Ok(new) = try_rule(limits, mode) {
-                        one.shards.change(&new, keep, at(now));
+                        one.shards.change(&new, carry, at(now));
                     }
                 }
                 Deed::Sweep => one.shards.sweep(at(now)),

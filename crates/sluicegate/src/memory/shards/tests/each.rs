@@ -18,8 +18,8 @@ use crate::limit::{Concurrency, Cycle, FixedWindow, SlidingLog, TokenBucket};
 use crate::memory::shards::{Target, apply_together_to_each};
 use crate::memory::tests::cases;
 
-fn tally(most: u64) -> LimitConfig {
-    LimitConfig::fixed(None, Limit::Tally(Tally::new(most, Span::from_secs(60)).unwrap()))
+fn tally(max: u64) -> LimitConfig {
+    LimitConfig::fixed(None, Limit::Tally(Tally::new(max, Span::from_secs(60)).unwrap()))
 }
 
 fn to_each(all: &[(&World, u64)], op: Op, now: u64) -> (Result<Answered, Refusal>, Vec<Verdict>) {
@@ -154,20 +154,20 @@ proptest! {
             // In the order of the accounts, each once: those that are named twice have a test of their own.
             named.sort_unstable();
             named.dedup();
-            let all: Vec<_> = named.iter().map(|place| (&worlds[*place], who(7, *place as u64))).collect();
+            let all: Vec<_> = named.iter().map(|index| (&worlds[*index], who(7, *index as u64))).collect();
             let (answered, each) = to_each(&all, op, now);
             let mut parts: Vec<Part<'_>> = accounts
                 .iter_mut()
                 .enumerate()
-                .filter(|(place, _)| named.contains(place))
-                .map(|(place, account)| Part { plan: &plans[place].steps, account, spare_capacity: false, cost: None })
+                .filter(|(index, _)| named.contains(index))
+                .map(|(index, account)| Part { plan: &plans[index].steps, account, spare_capacity: false, cost: None })
                 .collect();
             let answer = apply_to_each(&mut parts, op, at(now), &mut due);
             let said = answered.map(|answered| answered.answer);
             prop_assert_eq!(said, answer, "{:?} at {}", op, now);
             prop_assert_eq!(&each, &due, "{:?} at {}", op, now);
             // And together they say what they say without it.
-            let all: Vec<_> = named.iter().map(|place| (&twins[*place], who(7, *place as u64))).collect();
+            let all: Vec<_> = named.iter().map(|index| (&twins[*index], who(7, *index as u64))).collect();
             prop_assert_eq!(together(&all, op, now).map(|answered| answered.answer), said);
         }
     }

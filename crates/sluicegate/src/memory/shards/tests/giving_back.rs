@@ -7,13 +7,13 @@ use sluicegate_core::time::Span;
 
 use super::{DAY, NOON, Overflow, SECOND, World, anybody, at, limit, together, who};
 use crate::limit::{Concurrency, FixedWindow, SlidingLog, TokenBucket};
-use crate::memory::shard::Kept;
-use crate::memory::shards::SHARD_BITS;
+use crate::memory::shard::ShardUsage;
+use crate::memory::shard_set::SHARD_BITS;
 
 const SHARDS: usize = 1 << SHARD_BITS;
 
 /// All that is left when nothing is kept: a bucket a shard at the most.
-fn is_small(kept: Kept) -> bool {
+fn is_small(kept: ShardUsage) -> bool {
     kept.used == 0 && kept.whole == 0 && kept.lanes <= 4 * SHARDS
 }
 
@@ -63,8 +63,8 @@ fn a_log_that_has_run_out_is_given_back_though_its_neighbours_live() {
 
 /// Quiet traffic, always the same few: how many turns until no more is kept than they need.
 fn until_small(world: &World, from: u64, mut ask: impl FnMut(u64, u64)) -> u64 {
-    let (few, most) = (64, 4_000_000);
-    for turn in 0..most {
+    let (few, max) = (64, 4_000_000);
+    for turn in 0..max {
         ask(anybody(turn % few), from + turn * 10);
         let entries = world.entries() as u64;
         if entries < 4 * few && turn % 1_024 == 0 {
@@ -74,7 +74,7 @@ fn until_small(world: &World, from: u64, mut ask: impl FnMut(u64, u64)) -> u64 {
             }
         }
     }
-    most
+    max
 }
 
 #[test]
@@ -121,11 +121,11 @@ fn a_table_is_not_looked_through_more_often_than_it_is_used() {
     for number in 0..20_000 {
         world.hit(anybody(number), 1, NOON);
     }
-    let places = world.shards.places();
+    let indices = world.shards.indices();
     for turn in 0..200_000 {
         world.hit(anybody(turn % 20_000), 1, NOON);
     }
-    assert_eq!(world.shards.places(), places, "everything is live: no table was made anew");
+    assert_eq!(world.shards.indices(), indices, "everything is live: no table was made anew");
 }
 
 #[test]

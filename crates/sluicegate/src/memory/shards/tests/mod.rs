@@ -20,7 +20,8 @@ use sluicegate_rules::limit::LimitConfig;
 
 use super::{Answered, Overflow, SHARD_BITS, Shards, Target, UNCOUNTED, apply_together};
 use crate::limit::IntoLimit;
-use crate::memory::shard::Kept;
+use crate::memory::shard::ShardUsage;
+use crate::memory::shard_set::ShardUpkeep as _;
 use crate::memory::{Memory, Store};
 use crate::plan::Rule;
 
@@ -65,8 +66,8 @@ struct World {
 }
 
 impl World {
-    fn new(limits: Vec<LimitConfig>, most: usize, overflow: Overflow) -> Self {
-        let store = Memory::with_key(most, [1, 2]).store;
+    fn new(limits: Vec<LimitConfig>, max: usize, overflow: Overflow) -> Self {
+        let store = Memory::with_key(max, [1, 2]).store;
         let shards =
             Shards::new(store.clone(), &rule(limits, Mode::Hard), overflow, SHARD_BITS, at(NOON));
         Self { shards, store }
@@ -112,7 +113,7 @@ impl World {
     }
 
     /// How much is kept in all, once it is sure that what is counted is what is there.
-    fn audit(&self) -> Kept {
+    fn audit(&self) -> ShardUsage {
         let kept = self.shards.audit();
         assert_eq!(self.entries(), kept.used, "what is counted, and lanes in use");
         kept
@@ -135,10 +136,10 @@ fn together(all: &[(&World, u64)], op: Op, now: u64) -> Result<Answered, Refusal
 }
 
 impl Shards {
-    fn audit(&self) -> Kept {
-        let mut all = Kept::default();
-        for padded in &self.shards {
-            let kept = padded.0.lock().audit();
+    fn audit(&self) -> ShardUsage {
+        let mut all = ShardUsage::default();
+        for index in 0..self.set.len() {
+            let kept = self.set.lock(index).audit();
             all.used += kept.used;
             all.lanes += kept.lanes;
             all.whole += kept.whole;
@@ -147,11 +148,11 @@ impl Shards {
     }
 
     fn live(&self, now: u64) -> usize {
-        self.shards.iter().map(|padded| padded.0.lock().live(at(now))).sum()
+        (0..self.set.len()).map(|index| self.set.lock(index).live(at(now))).sum()
     }
 
     /// Where the table of each shard is: another place whenever it was made anew.
-    fn places(&self) -> Vec<(usize, usize)> {
-        self.shards.iter().map(|padded| padded.0.lock().table().extent()).collect()
+    fn indices(&self) -> Vec<(usize, usize)> {
+        (0..self.set.len()).map(|index| self.set.lock(index).extent()).collect()
     }
 }

@@ -17,8 +17,8 @@ use sluicegate_core::limit::Limit;
 use sluicegate_core::time::Span;
 use sluicegate_rules::limit::LimitConfig;
 
-fn tally(most: u64, period: Span) -> LimitConfig {
-    LimitConfig::fixed(None, Limit::Tally(Tally::new(most, period).unwrap()))
+fn tally(max: u64, period: Span) -> LimitConfig {
+    LimitConfig::fixed(None, Limit::Tally(Tally::new(max, period).unwrap()))
 }
 
 /// Limits whose hits go the short way, as a rule or now and then.
@@ -90,9 +90,9 @@ fn cost() -> impl Strategy<Value = u64> {
 
 /// One limit half of the time: it has more ways to go.
 fn plan(of: Vec<LimitConfig>) -> impl Strategy<Value = Vec<LimitConfig>> {
-    let most = prop::sample::select(vec![1, 1, 1, 2, 3, 4]);
-    (most, prop::collection::vec(prop::sample::select(of), 4)).prop_map(|(most, mut limits)| {
-        limits.truncate(most);
+    let max = prop::sample::select(vec![1, 1, 1, 2, 3, 4]);
+    (max, prop::collection::vec(prop::sample::select(of), 4)).prop_map(|(max, mut limits)| {
+        limits.truncate(max);
         limits
     })
 }
@@ -188,7 +188,7 @@ fn a_plan_of_more_than_four_limits_goes_the_long_way() {
 
 #[test]
 fn a_life_that_is_over_begins_anew_with_a_denial() {
-    // Kept whole, a state's time is counted in seconds: for up to one it is there though it is over.
+    // ShardUsage whole, a state's time is counted in seconds: for up to one it is there though it is over.
     let world = World::roomy(vec![limit(TokenBucket::per_second(5).burst(10).initial(3))]);
     assert!(world.hit(who(1, 1), 1, NOON + 1).is_allowed());
     assert!(!world.hit(who(1, 1), 4, NOON + 1 + DAY).is_allowed(), "three to begin with");
@@ -200,7 +200,7 @@ fn a_clock_that_was_set_back_takes_nothing_from_who_did_not_ask_meanwhile() {
     let kinds = [
         limit(FixedWindow::per_day(5).in_zone("Europe/Berlin")),
         limit(TokenBucket::per_day(5)),
-        // Kept whole.
+        // ShardUsage whole.
         limit(SlidingLog::per(5, Duration::from_secs(86_400))),
     ];
     let turns = [(NOON - 40 * DAY, false), (NOON - 40 * DAY, true), (0, false), (0, true)];
