@@ -80,9 +80,9 @@ pub enum Protocol {
 /// use sluicegate::Timestamp;
 /// use sluicegate_server::traces::{Options, Tracer, start};
 ///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// assert!(Tracer::off().begin("ShouldRateLimit", &HeaderMap::new(), Timestamp::EPOCH).is_none());
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// let (tracer, _exporter) = start(Options::default()).unwrap();
 /// let mut span = tracer.begin("ShouldRateLimit", &HeaderMap::new(), Timestamp::EPOCH).unwrap();
 /// span.set("ratelimit.domain", "shop");
