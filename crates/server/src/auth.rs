@@ -12,7 +12,7 @@ use sluicegate::{Limiter, Memory, Outcome, Overflow, Span, Timestamp};
 
 use crate::logs::events;
 use crate::rls::service::Service;
-use crate::telemetry::{Happening, Telemetry};
+use crate::telemetry::{Event, Telemetry};
 
 /// Burst of wrong secrets per address.
 const BURST: u64 = 10;
@@ -85,7 +85,7 @@ impl AuthGuard {
         let failures = self.failures.as_ref().map(|failures| failures.of(&source).at(now));
         let outcome = failures.as_ref().map(|failures| failures.peek().outcome);
         let (Some(failures), Some(Outcome::Allow { .. })) = (failures, outcome) else {
-            telemetry.happened(endpoint.failed());
+            telemetry.record(endpoint.failed());
             let retry_after = match outcome {
                 Some(Outcome::Deny { retry_after }) => retry_after,
                 _ => Span::from_secs(1),
@@ -96,7 +96,7 @@ impl AuthGuard {
             return Ok(());
         }
         let is_last = failures.hit().remaining == Some(0);
-        telemetry.happened(endpoint.failed());
+        telemetry.record(endpoint.failed());
         events::auth_failed(endpoint.name(), peer, is_last);
         Err(AuthError::Wrong)
     }
@@ -157,11 +157,11 @@ impl AuthEndpoint {
 
     /// Counter of failures.
     #[must_use]
-    pub const fn failed(self) -> Happening {
+    pub const fn failed(self) -> Event {
         match self {
-            Self::Resp => Happening::RespAuthFailed,
-            Self::Http => Happening::HttpAuthFailed,
-            Self::Admin => Happening::AdminAuthFailed,
+            Self::Resp => Event::RespAuthFailed,
+            Self::Http => Event::HttpAuthFailed,
+            Self::Admin => Event::AdminAuthFailed,
         }
     }
 }

@@ -9,7 +9,7 @@
 //! - [`logs`] and [`traces`] tell operators what happens, if they want to know.
 //! - [`counters`] are this node's own, or shared with others in a store.
 //! - [`memory`] bounds what all clients together may take of it.
-//! - [`holds`] is what is reserved, waited for or asked again, at whatever door.
+//! - [`holds`] is what is reserved, waited for or asked again, at whatever endpoint.
 //! - [`rls`] is Envoy's rate limit service: its messages, read without a copy and written without a detour.
 
 #![forbid(unsafe_code)]

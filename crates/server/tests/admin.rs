@@ -1,4 +1,4 @@
-//! The operators' door, as curl, a probe and Prometheus use it.
+//! The operators' endpoint, as curl, a probe and Prometheus use it.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
@@ -42,7 +42,7 @@ fn service(rules: RuleSet) -> Service {
     Service::new(Engine::builder(rules).clock(ManualClock::new()).build().unwrap())
 }
 
-/// A door without a token.
+/// An endpoint without a token.
 fn open() -> Router {
     let options = Options { config: json!({ "store": "memory" }), ..Options::default() };
     router(service(rules_of(RULES).unwrap()), options)

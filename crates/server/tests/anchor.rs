@@ -21,7 +21,7 @@ use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, Timestamp};
 use sluicegate_server::rls::json;
 use sluicegate_server::rls::service::{Scratch, Service};
-use sluicegate_server::telemetry::Door;
+use sluicegate_server::telemetry::Endpoint;
 
 #[test]
 fn envoy_is_answered_as_it_was_there() {
@@ -49,7 +49,7 @@ fn envoy_is_answered_as_it_was_there() {
             let by_json = RateLimitRequest::decode(&*by_json).unwrap();
             assert_eq!(by_json, request(&both["call"]), "{name}");
             let ours = match service.answer_now(
-                Door::ShouldRateLimit,
+                Endpoint::ShouldRateLimit,
                 &bytes,
                 &mut scratch,
                 &mut answer,

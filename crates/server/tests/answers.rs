@@ -10,7 +10,7 @@ use prost::Message;
 use sluicegate::clock::ManualClock;
 use sluicegate::{Engine, Timestamp, rules_of};
 use sluicegate_server::rls::service::Service;
-use sluicegate_server::telemetry::Door;
+use sluicegate_server::telemetry::Endpoint;
 
 fn service(rules: &str) -> (Service, ManualClock) {
     let clock = ManualClock::new();
@@ -35,7 +35,7 @@ fn asked(service: &Service, entries: &[(&str, &[u8])]) -> RateLimitResponse {
     }
     let mut answer = Vec::new();
     service
-        .answer_now(Door::ShouldRateLimit, &message, &mut Default::default(), &mut answer)
+        .answer_now(Endpoint::ShouldRateLimit, &message, &mut Default::default(), &mut answer)
         .unwrap();
     RateLimitResponse::decode(&*answer).unwrap()
 }

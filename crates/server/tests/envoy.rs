@@ -15,7 +15,7 @@ use sluicegate::{Engine, Timestamp, rules_of};
 use sluicegate_server::health::Health;
 use sluicegate_server::rls::service::{Scratch, Service};
 use sluicegate_server::settings::{Settings, Vars};
-use sluicegate_server::telemetry::Door;
+use sluicegate_server::telemetry::Endpoint;
 
 const RULES: &str = "
 domain: shop
@@ -50,8 +50,10 @@ fn ask(service: &Service, keys: &[&str]) -> Value {
         keys.iter().map(|key| json!({ "entries": entries(key) })).collect();
     let asked = request::request(&json!({ "domain": "shop", "descriptors": descriptors }));
     let mut answer = Vec::new();
-    let door = Door::ShouldRateLimit;
-    service.answer_now(door, &asked.encode_to_vec(), &mut Scratch::default(), &mut answer).unwrap();
+    let endpoint = Endpoint::ShouldRateLimit;
+    service
+        .answer_now(endpoint, &asked.encode_to_vec(), &mut Scratch::default(), &mut answer)
+        .unwrap();
     told::told(&RateLimitResponse::decode(&*answer).unwrap())
 }
 

@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use sluicegate_server::grpc::Bounds;
-use sluicegate_server::telemetry::{Fault, Happening};
+use sluicegate_server::telemetry::{Event, Fault};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -134,7 +134,7 @@ async fn a_server_that_stops_brings_what_has_begun_to_its_end() {
     server.stop.send(()).unwrap();
     // It ends though the client is still there.
     server.ended.await.unwrap().unwrap();
-    let times = |what| server.service.telemetry().times(what);
-    assert_eq!((times(Happening::ConnectionOpened), times(Happening::ConnectionClosed)), (1, 1));
+    let times = |what| server.service.telemetry().count(what);
+    assert_eq!((times(Event::ConnectionOpened), times(Event::ConnectionClosed)), (1, 1));
     assert!(client.should_rate_limit(request("dave")).await.is_err());
 }

@@ -5,7 +5,7 @@
 mod grpc_common;
 
 use sluicegate_server::grpc::Bounds;
-use sluicegate_server::telemetry::{Door, Fault, Happening};
+use sluicegate_server::telemetry::{Endpoint, Event, Fault};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
@@ -25,9 +25,9 @@ async fn one_connection_too_many_is_closed_at_once() {
     let mut heard = Vec::new();
     let _ = second.read_to_end(&mut heard).await;
     assert!(heard.is_empty(), "not a word: {heard:?}");
-    assert_eq!(server.times(Happening::ConnectionRefused), 1);
+    assert_eq!(server.count(Event::ConnectionRefused), 1);
     assert!(first.call(1, "alice").await.is_some(), "the first does not notice");
-    assert_eq!(server.times(Happening::ConnectionOpened), 1);
+    assert_eq!(server.count(Event::ConnectionOpened), 1);
     drop(first);
     server.end().await;
 }
@@ -122,7 +122,7 @@ async fn headers_beyond_their_bound_are_refused() {
     let refused = client.next_of(HEADERS).await.unwrap();
     assert_eq!((refused.stream, refused.flags & 1), (1, 1), "answered without a message");
     assert!(client.call(3, "alice").await.is_some(), "the connection is still good");
-    assert_eq!(server.service.telemetry().calls(Door::ShouldRateLimit), 1);
+    assert_eq!(server.service.telemetry().calls(Endpoint::ShouldRateLimit), 1);
     drop(client);
     server.end().await;
 }

@@ -7,7 +7,7 @@ mod grpc_common;
 use std::time::Duration;
 
 use sluicegate_server::grpc::Bounds;
-use sluicegate_server::telemetry::{Fault, Happening};
+use sluicegate_server::telemetry::{Event, Fault};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -182,7 +182,7 @@ async fn a_server_that_stops_does_not_wait_for_ever() {
 async fn a_server_that_stops_does_not_wait_for_who_has_said_nothing() {
     let server = server(bounds()).await;
     let _silent = TcpStream::connect(server.address).await.unwrap();
-    while server.times(Happening::ConnectionOpened) == 0 {
+    while server.count(Event::ConnectionOpened) == 0 {
         tokio::task::yield_now().await;
     }
     let begun = Instant::now();
@@ -209,10 +209,10 @@ async fn frames_and_header_blocks_must_end_in_time() {
             clock.advance(5 * SECOND).await;
             settle().await;
         }
-        assert_eq!(server.times(Happening::ConnectionClosed), 0, "{} bytes", bytes.len());
+        assert_eq!(server.count(Event::ConnectionClosed), 0, "{} bytes", bytes.len());
         clock.advance(5 * SECOND).await;
         settle().await;
-        assert_eq!(server.times(Happening::ConnectionClosed), 1, "{} bytes", bytes.len());
+        assert_eq!(server.count(Event::ConnectionClosed), 1, "{} bytes", bytes.len());
         server.end().await;
     }
 }

@@ -12,7 +12,7 @@ use http_support::{app, asking};
 use sluicegate_server::http::{BODY_BYTES_MAX, Body, Bounds, Options, Server, routes, serve};
 use sluicegate_server::memory::MemoryBudget;
 use sluicegate_server::rls::service::Service;
-use sluicegate_server::telemetry::{Door, Fault, Happening};
+use sluicegate_server::telemetry::{Endpoint, Event, Fault};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -144,7 +144,7 @@ async fn a_body_that_does_not_come_is_late() {
     let told = answer(&mut client).await;
     assert!(told.starts_with("HTTP/1.1 408 ") && told.contains("body_late"), "{told}");
     assert_eq!(begun.elapsed().as_secs(), 7);
-    assert_eq!(service.telemetry().failures(Door::Check, Fault::Late), 1);
+    assert_eq!(service.telemetry().failures(Endpoint::Check, Fault::Late), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,11 +249,11 @@ async fn connections_beyond_the_bound_are_closed_at_once() {
     let mut second = TcpStream::connect(running.address).await.unwrap();
     assert_eq!(second.read(&mut [0; 10]).await.unwrap_or(0), 0);
     let telemetry = running.service.telemetry();
-    assert_eq!(telemetry.times(Happening::ConnectionRefused), 1);
-    assert_eq!(telemetry.times(Happening::ConnectionOpened), 1);
+    assert_eq!(telemetry.count(Event::ConnectionRefused), 1);
+    assert_eq!(telemetry.count(Event::ConnectionOpened), 1);
     running.stop.send(()).unwrap();
     running.served.await.unwrap().unwrap();
-    assert_eq!(telemetry.times(Happening::ConnectionClosed), 1);
+    assert_eq!(telemetry.count(Event::ConnectionClosed), 1);
 }
 
 #[tokio::test]
@@ -267,7 +267,7 @@ async fn requests_beyond_the_bound_are_told_to_come_back() {
     second.write_all(SLOWLY).await.unwrap();
     let told = answer(&mut second).await;
     assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("retry-after: 1\r\n"), "{told}");
-    assert_eq!(running.service.telemetry().failures(Door::Check, Fault::Overload), 1);
+    assert_eq!(running.service.telemetry().failures(Endpoint::Check, Fault::Overload), 1);
     go.send(()).unwrap();
     assert!(answer(&mut first).await.ends_with("at last"));
     second.write_all(SLOWLY).await.unwrap();

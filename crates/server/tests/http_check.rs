@@ -10,7 +10,7 @@ use http_support::{app, asking, in_shadow, post, send};
 use serde_json::{Value, json};
 use sluicegate::http::{Reset, Style};
 use sluicegate_server::http::{BODY_BYTES_MAX, Body, KeysAccess, Most, Options};
-use sluicegate_server::telemetry::{Door, Fault, Happening};
+use sluicegate_server::telemetry::{Endpoint, Event, Fault};
 use sluicegate_server::token::Token;
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ async fn a_limit_is_reached_and_left_again() {
     );
     clock.advance(Duration::from_secs(40));
     assert_eq!(post(&app, "/v1/check", asking("user", "alice")).await.status, StatusCode::OK);
-    assert_eq!(service.telemetry().calls(Door::Check), 4);
+    assert_eq!(service.telemetry().calls(Endpoint::Check), 4);
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn what_else_a_status_tells() {
         (&json!("override"), &json!(5), &json!(4))
     );
     status(asking("user", "1").replace("shop", "nowhere")).await;
-    assert_eq!(service.telemetry().times(Happening::UnknownDomain), 1);
+    assert_eq!(service.telemetry().count(Event::UnknownDomain), 1);
 }
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn many_are_judged_one_by_one() {
         .collect();
     assert_eq!(allowed, [true, true, false, true]);
     assert_eq!(told["answers"][2]["error"]["code"], "rate_limited");
-    assert_eq!(service.telemetry().calls(Door::Check), 1);
+    assert_eq!(service.telemetry().calls(Endpoint::Check), 1);
     // One that cannot be read: none is judged.
     let broken = format!(r#"{{"checks":[{},{{}}]}}"#, asking("user", "c"));
     assert_eq!(post(&app, "/v1/check", broken).await.status, StatusCode::BAD_REQUEST);
@@ -216,7 +216,8 @@ async fn peek_charges_nothing_and_refund_gives_back() {
     );
     let telemetry = service.telemetry();
     assert_eq!(
-        [Door::Peek, Door::Check, Door::Refund].map(|door| telemetry.calls(door)),
+        [Endpoint::Peek, Endpoint::Check, Endpoint::Refund]
+            .map(|endpoint| telemetry.calls(endpoint)),
         [3, 1, 1]
     );
 }
@@ -232,7 +233,7 @@ async fn counters_are_for_operators() {
         (StatusCode::UNAUTHORIZED, json!("unauthorized"))
     );
     assert_eq!(told.headers["www-authenticate"], "Bearer");
-    assert_eq!(service.telemetry().failures(Door::Keys, Fault::Invalid), 1);
+    assert_eq!(service.telemetry().failures(Endpoint::Keys, Fault::Invalid), 1);
     let with_token = Request::post("/v1/keys/inspect").header("authorization", "Bearer sesame");
     let told = send(&closed, with_token.body(asking("team", "a").into()).unwrap()).await;
     assert_eq!(told.status, StatusCode::OK);
@@ -283,7 +284,7 @@ async fn what_would_happen_is_explained_and_not_counted() {
     let told = explain().await;
     assert_eq!(told["allowed"], false);
     assert!(told["why"].as_str().unwrap().contains("shop/users"), "{told}");
-    assert_eq!(service.telemetry().calls(Door::Explain), 6);
+    assert_eq!(service.telemetry().calls(Endpoint::Explain), 6);
 
     let descriptors = vec![r#"{"user":"a"}"#; 33].join(",");
     let many = format!(r#"{{"domain":"shop","descriptors":[{descriptors}]}}"#);
@@ -303,7 +304,7 @@ async fn a_service_that_only_watches_denies_nobody() {
     assert_eq!(told.json()["statuses"][0]["allowed"], false, "as it would have been");
     assert_eq!(told.headers["x-ratelimit-remaining"], "0");
     assert!(!told.headers.contains_key("retry-after") && told.json().get("error").is_none());
-    assert_eq!(service.telemetry().times(Happening::GlobalShadow), 2);
+    assert_eq!(service.telemetry().count(Event::GlobalShadow), 2);
 }
 
 #[tokio::test]
@@ -321,7 +322,7 @@ async fn what_is_no_request_is_told_where_and_what_to_do() {
             "context": { "line": 3, "column": 29, "field": "descriptors[0].user" },
         } })
     );
-    assert_eq!(service.telemetry().failures(Door::Check, Fault::Invalid), 1);
+    assert_eq!(service.telemetry().failures(Endpoint::Check, Fault::Invalid), 1);
     let told = post(&app, "/v1/check", vec![b' '; BODY_BYTES_MAX + 1]).await;
     assert_eq!(
         (told.status, told.json()["error"]["code"].clone()),
@@ -359,7 +360,7 @@ async fn without_rules_there_is_no_answer() {
         (told.status, told.json()["error"]["code"].clone()),
         (StatusCode::SERVICE_UNAVAILABLE, json!("no_rules"))
     );
-    assert_eq!(service.telemetry().failures(Door::Check, Fault::Service), 1);
+    assert_eq!(service.telemetry().failures(Endpoint::Check, Fault::Service), 1);
     health.rules_loaded(1);
     assert_eq!(post(&app, "/v1/check", asking("user", "a")).await.status, StatusCode::OK);
 }

@@ -19,7 +19,7 @@ use sluicegate_server::health::Health;
 use sluicegate_server::http::{Body, Bounds, Options, Peer, Server, router, routes};
 use sluicegate_server::rls::options::Options as RlsOptions;
 use sluicegate_server::rls::service::Service;
-use sluicegate_server::telemetry::{Door, Fault};
+use sluicegate_server::telemetry::{Endpoint, Fault};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 const WEB: &str = "
@@ -115,7 +115,7 @@ async fn an_address_has_its_limit_and_hears_of_it() {
     assert!(!told.headers.contains_key("x-sluicegate-error"), "the body gets through");
     assert_eq!(ask(&app, &[("X-Forwarded-For", "203.0.113.10")]).await.status, StatusCode::OK);
     let telemetry = service.telemetry();
-    assert_eq!((telemetry.calls(Door::ForwardAuth), telemetry.calls(Door::Check)), (4, 0));
+    assert_eq!((telemetry.calls(Endpoint::ForwardAuth), telemetry.calls(Endpoint::Check)), (4, 0));
 }
 
 /// As Traefik 3 sends them to `address`; and Caddy, but for `X-Forwarded-Port` and `-Server`.
@@ -179,7 +179,7 @@ async fn nobody_but_a_trusted_proxy_is_believed() {
         let told = send(&app, asking(peer, "/v1/forward-auth", &client)).await;
         assert_eq!(told.status, StatusCode::OK, "nothing was charged before: {peer}");
     }
-    assert_eq!(service.telemetry().failures(Door::ForwardAuth, Fault::Invalid), 3);
+    assert_eq!(service.telemetry().failures(Endpoint::ForwardAuth, Fault::Invalid), 3);
     let unknown = Request::get("/v1/forward-auth").body(HttpBody::empty()).unwrap();
     assert_eq!(code(&send(&app, unknown).await), "untrusted_proxy");
 }

@@ -16,7 +16,7 @@ use sluicegate_server::health::Health;
 use sluicegate_server::http::{Options, router};
 use sluicegate_server::rls::options::Options as RlsOptions;
 use sluicegate_server::rls::service::Service;
-use sluicegate_server::telemetry::{Door, Fault};
+use sluicegate_server::telemetry::{Endpoint, Fault};
 
 const RULES: &str = "
 domain: llm
@@ -92,8 +92,8 @@ async fn an_estimate_is_settled_with_what_was_used() {
         (StatusCode::NOT_FOUND, "unknown_reservation")
     );
     assert_eq!(left(&app).await, 850);
-    assert_eq!(service.telemetry().calls(Door::Commit), 2);
-    assert_eq!(service.telemetry().failures(Door::Commit, Fault::Invalid), 1);
+    assert_eq!(service.telemetry().calls(Endpoint::Commit), 2);
+    assert_eq!(service.telemetry().failures(Endpoint::Commit, Fault::Invalid), 1);
 }
 
 #[tokio::test]
@@ -408,7 +408,7 @@ async fn a_key_is_for_one_request_at_one_door() {
     assert_eq!(other.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert_eq!(code(&other), "idempotency_key_reused");
     let refunded = ask_as(&app, "k", "/v1/refund", &tokens(10)).await;
-    assert_eq!(refunded.status, StatusCode::OK, "another door is another matter");
+    assert_eq!(refunded.status, StatusCode::OK, "another endpoint is another matter");
     ask_as(&app, "k", "/v1/refund", &tokens(10)).await;
     assert_eq!(left(&app).await, 1_000);
 }

@@ -19,7 +19,7 @@ use sluicegate_server::holds::Holds;
 use sluicegate_server::metrics;
 use sluicegate_server::rls::json;
 use sluicegate_server::rls::service::Service;
-use sluicegate_server::telemetry::{Door, Fault, Happening};
+use sluicegate_server::telemetry::{Endpoint, Event, Fault};
 use sluicegate_server::traces::Tracer;
 
 fn service(rules: RuleSet) -> Service {
@@ -32,7 +32,8 @@ fn scrape(service: &Service) -> Scrape {
 
 fn ask(service: &Service, asked: &Value) {
     let bytes = json::request(asked.to_string().as_bytes()).unwrap();
-    let _ = service.answer_now(Door::ShouldRateLimit, &bytes, &mut Default::default(), &mut vec![]);
+    let _ =
+        service.answer_now(Endpoint::ShouldRateLimit, &bytes, &mut Default::default(), &mut vec![]);
 }
 
 /// Asks of domain `m`, for `key=value` with commas between them.
@@ -270,15 +271,15 @@ fn beyond_ten_thousand_rules_are_added_up() {
 fn the_service_tells_about_itself() {
     let service = service(rules_of(anchor::RULES).unwrap());
     let telemetry = service.telemetry();
-    telemetry.answered(Door::Check, Span::from_micros(25));
-    telemetry.answered(Door::Check, Span::from_micros(26));
-    telemetry.answered(Door::Check, Span::from_secs(11));
-    telemetry.failed(Door::Check, Fault::Overload);
-    telemetry.failed(Door::Json, Fault::Service);
-    for what in Happening::ALL {
-        telemetry.happened(what);
+    telemetry.record_response(Endpoint::Check, Span::from_micros(25));
+    telemetry.record_response(Endpoint::Check, Span::from_micros(26));
+    telemetry.record_response(Endpoint::Check, Span::from_secs(11));
+    telemetry.record_failure(Endpoint::Check, Fault::Overload);
+    telemetry.record_failure(Endpoint::Json, Fault::Service);
+    for what in Event::ALL {
+        telemetry.record(what);
     }
-    telemetry.happened(Happening::ConnectionOpened);
+    telemetry.record(Event::ConnectionOpened);
     hit(&service, "k1=a", 1);
     let scrape = scrape(&service);
     let check = [("door", "check")];

@@ -18,7 +18,7 @@ use sluicegate_server::http::{KeysAccess, Options, router};
 use sluicegate_server::rls::json;
 use sluicegate_server::rls::options::{Options as RlsOptions, RefundPolicy};
 use sluicegate_server::rls::service::{Scratch, Service};
-use sluicegate_server::telemetry::{Door, Happening};
+use sluicegate_server::telemetry::{Endpoint, Event};
 use sluicegate_server::token::Token;
 
 const SECRET: &str = "open sesame";
@@ -149,7 +149,8 @@ async fn negative_hits_of_a_proxy_have_a_bound() {
         post(&app, "/v1/check", team(3)).await;
         let bytes = json::request(negative(hits).as_bytes()).unwrap();
         let (mut scratch, mut out) = (Scratch::default(), Vec::new());
-        let answered = service.answer(Door::ShouldRateLimit, &bytes, &mut scratch, &mut out).await;
+        let answered =
+            service.answer(Endpoint::ShouldRateLimit, &bytes, &mut scratch, &mut out).await;
         assert_eq!(answered.is_ok(), is_ok, "{policy:?} {hits}");
         assert_eq!(left(&app).await, if is_ok { 3 } else { 0 }, "{policy:?} {hits}");
     }
@@ -197,6 +198,6 @@ async fn guesses_of_the_token_are_bounded() {
     assert_eq!(send(&app, keys(SECRET)).await.status, StatusCode::OK);
     assert_eq!(send(&operators, page(SECRET)).await.status, StatusCode::OK);
     let telemetry = service.telemetry();
-    let counted = [Happening::HttpAuthFailed, Happening::AdminAuthFailed];
-    assert_eq!(counted.map(|what| telemetry.times(what)), [6, 6]);
+    let counted = [Event::HttpAuthFailed, Event::AdminAuthFailed];
+    assert_eq!(counted.map(|what| telemetry.count(what)), [6, 6]);
 }

@@ -32,7 +32,7 @@ use sluicegate_server::http::{Options as HttpOptions, router};
 use sluicegate_server::rls::options::RefundPolicy;
 use sluicegate_server::rls::service::{Scratch, Service};
 use sluicegate_server::settings::{Settings, Vars};
-use sluicegate_server::telemetry::Door;
+use sluicegate_server::telemetry::Endpoint;
 use tower::ServiceExt;
 
 use recorded::departures::DEPARTURES;
@@ -140,7 +140,12 @@ fn over_grpc(service: &Service, call: &Value) -> Value {
         None => request(&call["grpc"]).encode_to_vec(),
     };
     let mut answer = Vec::new();
-    match service.answer_now(Door::ShouldRateLimit, &bytes, &mut Scratch::default(), &mut answer) {
+    match service.answer_now(
+        Endpoint::ShouldRateLimit,
+        &bytes,
+        &mut Scratch::default(),
+        &mut answer,
+    ) {
         Ok(_) => json!({ "response": told(&RateLimitResponse::decode(&*answer).unwrap()) }),
         Err(failure) => json!({ "error": [format!("{:?}", failure.status), failure.message] }),
     }

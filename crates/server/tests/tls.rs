@@ -10,7 +10,7 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 
 use sluicegate_server::grpc::{Bounds, Options};
-use sluicegate_server::telemetry::Happening;
+use sluicegate_server::telemetry::Event;
 use sluicegate_server::tls::{LOOK_EVERY, Tls, TlsError, TlsEvent};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -165,7 +165,7 @@ async fn who_does_not_begin_the_handshake_is_let_go_and_hinders_nobody() {
     let server = server_with(options(&Tls::new(dir.files()).unwrap())).await;
     let mut silent = TcpStream::connect(server.address).await.unwrap();
     assert_eq!(Client::trusting(&ca).call(server.address).await.unwrap(), "0");
-    assert_eq!(server.times(Happening::ConnectionOpened), 2);
+    assert_eq!(server.count(Event::ConnectionOpened), 2);
     clock.advance(Bounds::default().patience).await;
     let mut heard = Vec::new();
     silent.read_to_end(&mut heard).await.unwrap();

@@ -105,6 +105,8 @@ mod memory;
 mod plan;
 mod policy;
 pub mod snapshot;
+#[doc(hidden)] // For the service: not part of the public interface.
+pub mod striped;
 pub mod throttle;
 #[cfg(feature = "tower")]
 pub mod tower;

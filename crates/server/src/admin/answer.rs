@@ -19,7 +19,7 @@ pub(super) fn json(body: &Value) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], format!("{body:#}\n")).into_response()
 }
 
-/// An error, in the envelope that it has at every door.
+/// An error, in the envelope that it has at every endpoint.
 pub(super) fn error(status: StatusCode, code: &str, message: &str) -> Response {
     (status, json(&json!({ "error": { "code": code, "message": message } }))).into_response()
 }

@@ -31,7 +31,7 @@ use crate::token::Token;
 /// What is to be told beside what the service knows.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// What has to be shown; without one the door is open, which is for loopback alone.
+    /// What has to be shown; without one the endpoint is open, which is for loopback alone.
     pub token: Option<Token>,
     /// The configuration as it is in effect, without its secrets.
     pub config: Value,

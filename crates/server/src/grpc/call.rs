@@ -23,9 +23,9 @@ use super::frame::{self, Incoming, Most};
 use super::status::Status;
 use super::{Bounds, health};
 use crate::counters::at_once;
-use crate::memory::{Account, Charge, Endpoint, Share};
+use crate::memory::{Account, Charge, EndpointBudget, Share};
 use crate::rls::service::{Failure, Scratch, Service};
-use crate::telemetry::Door;
+use crate::telemetry::Endpoint;
 use crate::traces::Span;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -40,7 +40,7 @@ pub(super) struct Shared {
     /// For calls that wait.
     in_flight: Arc<Semaphore>,
     watches: Arc<Semaphore>,
-    pub(super) memory: Arc<Endpoint>,
+    pub(super) memory: Arc<EndpointBudget>,
 }
 
 /// What a connection tells its calls.
@@ -201,7 +201,7 @@ impl Call {
             frame::begin(out);
             let (service, span) = (&shared.service, self.span.as_mut());
             let answered =
-                service.answer_here(span, Door::ShouldRateLimit, message, scratch, out)?;
+                service.answer_here(span, Endpoint::ShouldRateLimit, message, scratch, out)?;
             Some(answered.map_err(Status::from).and_then(|_| {
                 frame::end(out);
                 charged(out, since, account)
@@ -222,8 +222,8 @@ impl Call {
         scratch.deadline = deadline;
         frame::begin(&mut out);
         let (service, span) = (&shared.service, self.span.as_mut());
-        let door = Door::ShouldRateLimit;
-        let answered = service.answer_in(span, door, message, &mut scratch, &mut out).await;
+        let endpoint = Endpoint::ShouldRateLimit;
+        let answered = service.answer_in(span, endpoint, message, &mut scratch, &mut out).await;
         let answered = answered.map_err(Status::from).and_then(|_| {
             frame::end(&mut out);
             charged(&out, since, account)
@@ -295,7 +295,7 @@ impl Call {
     fn fail(self, status: Status, shared: &Shared) {
         if let (Method::Plain(Plain::ShouldRateLimit), Some(fault)) = (self.method, status.fault())
         {
-            shared.service.telemetry().failed(Door::ShouldRateLimit, fault);
+            shared.service.telemetry().record_failure(Endpoint::ShouldRateLimit, fault);
         }
         refuse(status, self.respond);
     }
@@ -422,7 +422,7 @@ impl Plain {
             match self {
                 Self::ShouldRateLimit => {
                     let answer =
-                        service.answer_in(span, Door::ShouldRateLimit, message, scratch, out);
+                        service.answer_in(span, Endpoint::ShouldRateLimit, message, scratch, out);
                     at_once(answer).unwrap_or_else(|| Err(Failure::would_wait()))?;
                 }
                 Self::Check => health::check(message, service.health(), out)?,

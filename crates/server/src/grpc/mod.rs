@@ -31,7 +31,7 @@ pub(crate) use self::socket::Socket;
 pub use self::unix::SocketFile;
 use crate::memory::Account;
 use crate::rls::service::Service;
-use crate::telemetry::Happening;
+use crate::telemetry::Event;
 use crate::tls::Tls;
 
 /// What an open connection takes, with its buffers: measured, 38 to 45 KiB.
@@ -122,16 +122,16 @@ impl Seat {
             .then(|| Account::open(&shared.memory, bytes))
             .flatten();
         if account.is_none() {
-            telemetry.happened(Happening::ConnectionRefused);
+            telemetry.record(Event::ConnectionRefused);
         }
         let account = account?;
-        telemetry.happened(Happening::ConnectionOpened);
+        telemetry.record(Event::ConnectionOpened);
         Some((Self { shared: shared.clone() }, account))
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.shared.service.telemetry().happened(Happening::ConnectionClosed);
+        self.shared.service.telemetry().record(Event::ConnectionClosed);
     }
 }

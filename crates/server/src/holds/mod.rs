@@ -1,4 +1,4 @@
-//! What is held for later, at whatever door it was asked for: reservations, turns that are waited for, answers to whoever asks again.
+//! What is held for later, at whatever endpoint it was asked for: reservations, turns that are waited for, answers to whoever asks again.
 //!
 //! A reservation is named by a [`Ticket`] that says by itself who reserved what: this service remembers nothing beside its counters, and whoever has them
 //! can settle it. What is remembered is how many there are ([`Pending`]), since each takes memory until it is forgotten.

@@ -25,7 +25,7 @@ use super::shapes::{Answered, Asked, Denied};
 use super::told::{policies, spokesman, write_numbers};
 use crate::holds::Kept;
 use crate::rls::answer::Code;
-use crate::telemetry::{Door, Happening};
+use crate::telemetry::{Endpoint, Event};
 use crate::traces::Span;
 
 /// What is to be done with a check.
@@ -115,20 +115,20 @@ impl Answering {
             Ok(body) => {
                 let answer = self.answered(want, &body, begun, span.as_mut());
                 if want.changes() {
-                    self.once(want.door(), &key, &body, begun, answer).await
+                    self.once(want.endpoint(), &key, &body, begun, answer).await
                 } else {
                     answer.await
                 }
             }
             Err(refusal) => Err(refusal),
         };
-        self.leave(want.door(), begun, answered, span)
+        self.leave(want.endpoint(), begun, answered, span)
     }
 
     /// Counts an answer, and lets it go.
     pub(super) fn leave(
         &self,
-        door: Door,
+        endpoint: Endpoint,
         begun: Timestamp,
         answered: Result<Kept, Refusal>,
         span: Option<Span>,
@@ -140,14 +140,14 @@ impl Answering {
         let telemetry = self.service.telemetry();
         match answered {
             Ok(answer) => {
-                telemetry.answered(door, now.since(begun));
+                telemetry.record_response(endpoint, now.since(begun));
                 let mut response = Response::new(answer.body.into());
                 *response.status_mut() = answer.status;
                 *response.headers_mut() = answer.headers;
                 response
             }
             Err(refusal) => {
-                telemetry.failed(door, refusal.fault);
+                telemetry.record_failure(endpoint, refusal.fault);
                 refusal.response(self.options.body)
             }
         }
@@ -287,7 +287,7 @@ impl Answering {
 
     pub(super) fn count_unknown(&self, checked: &Checked) {
         if checked.domain() == DomainStatus::Unknown {
-            self.service.telemetry().happened(Happening::UnknownDomain);
+            self.service.telemetry().record(Event::UnknownDomain);
         }
     }
 
@@ -367,12 +367,12 @@ impl Want {
         }
     }
 
-    pub(super) const fn door(self) -> Door {
+    pub(super) const fn endpoint(self) -> Endpoint {
         match self {
-            Self::Check => Door::Check,
-            Self::Peek => Door::Peek,
-            Self::Refund => Door::Refund,
-            Self::Inspect | Self::Reset => Door::Keys,
+            Self::Check => Endpoint::Check,
+            Self::Peek => Endpoint::Peek,
+            Self::Refund => Endpoint::Refund,
+            Self::Inspect | Self::Reset => Endpoint::Keys,
         }
     }
 }

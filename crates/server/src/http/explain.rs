@@ -18,7 +18,7 @@ use super::receive::receive;
 use super::refusal::Refusal;
 use super::shapes::{Asked, Explained};
 use crate::counters::Counters;
-use crate::telemetry::Door;
+use crate::telemetry::Endpoint;
 
 /// The most descriptors of a request that is explained: each is looked up in more ways than one.
 const DESCRIPTORS_MAX: usize = 32;
@@ -42,14 +42,14 @@ pub(super) async fn explain(State(app): State<Arc<Answering>>, request: HttpRequ
     let telemetry = app.service.telemetry();
     match answered {
         Ok(text) => {
-            telemetry.answered(Door::Explain, app.service.engine().now().since(begun));
+            telemetry.record_response(Endpoint::Explain, app.service.engine().now().since(begun));
             let mut response = Response::new(text.into());
             let json = HeaderValue::from_static("application/json");
             response.headers_mut().insert(CONTENT_TYPE, json);
             response
         }
         Err(refusal) => {
-            telemetry.failed(Door::Explain, refusal.fault);
+            telemetry.record_failure(Endpoint::Explain, refusal.fault);
             refusal.response(app.options.body)
         }
     }

@@ -21,7 +21,7 @@ use super::retried::RetryKey;
 use super::shapes::{Cancels, Commits, Denied, Reserved, Reserves, Settled, Waited, Waits};
 use crate::holds::{Holds, Kept, NotHeld, PATIENCE, PATIENCE_MAX, TTL, TTL_MAX, Ticket};
 use crate::rls::answer::Code;
-use crate::telemetry::Door;
+use crate::telemetry::Endpoint;
 use crate::traces;
 
 const TTL_MS: Timed =
@@ -42,7 +42,7 @@ const TIMEOUT_MS: Timed =
     ),
 )]
 pub(super) async fn reserve(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
-    app.held(Door::Reserve, "POST /v1/reserve", request).await
+    app.held(Endpoint::Reserve, "POST /v1/reserve", request).await
 }
 
 /// Settles a reservation with what was really used: less gives the rest back, more is charged, into debt if need be.
@@ -57,7 +57,7 @@ pub(super) async fn reserve(State(app): State<Arc<Answering>>, request: HttpRequ
     ),
 )]
 pub(super) async fn commit(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
-    app.held(Door::Commit, "POST /v1/commit", request).await
+    app.held(Endpoint::Commit, "POST /v1/commit", request).await
 }
 
 /// Gives a reservation back, or a slot that came with a turn.
@@ -72,7 +72,7 @@ pub(super) async fn commit(State(app): State<Arc<Answering>>, request: HttpReque
     ),
 )]
 pub(super) async fn cancel(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
-    app.held(Door::Cancel, "POST /v1/cancel", request).await
+    app.held(Endpoint::Cancel, "POST /v1/cancel", request).await
 }
 
 /// May this go, if it waits for its turn? The answer comes with the turn, or at once if that would take longer than `timeout_ms`. Whoever closes the
@@ -97,37 +97,42 @@ pub(super) async fn wait(State(app): State<Arc<Answering>>, request: HttpRequest
         Ok(body) => app.waited(&key, &body, begun).await,
         Err(refusal) => Err(refusal),
     };
-    app.leave(Door::Wait, begun, answered, span)
+    app.leave(Endpoint::Wait, begun, answered, span)
 }
 
 impl Answering {
     /// Reads what is asked, and answers it, or as before.
-    async fn held(&self, door: Door, span_name: &'static str, request: HttpRequest) -> Response {
+    async fn held(
+        &self,
+        endpoint: Endpoint,
+        span_name: &'static str,
+        request: HttpRequest,
+    ) -> Response {
         let mut span = self.service.begin_span(span_name, request.headers());
         let key = RetryKey::of(request.headers());
         let received = receive(request.into_body()).await;
         let begun = self.service.engine().now();
         let answered = match received {
             Ok(body) => {
-                let answer = self.answered_at(door, &body, begun, span.as_mut());
-                self.once(door, &key, &body, begun, answer).await
+                let answer = self.answered_at(endpoint, &body, begun, span.as_mut());
+                self.once(endpoint, &key, &body, begun, answer).await
             }
             Err(refusal) => Err(refusal),
         };
-        self.leave(door, begun, answered, span)
+        self.leave(endpoint, begun, answered, span)
     }
 
     async fn answered_at(
         &self,
-        door: Door,
+        endpoint: Endpoint,
         body: &Bytes,
         now: Timestamp,
         span: Option<&mut traces::Span>,
     ) -> Result<Kept, Refusal> {
         self.refuse_without_rules()?;
-        match door {
-            Door::Reserve => self.reserved(body, now, span).await,
-            Door::Commit => self.committed(body, now).await,
+        match endpoint {
+            Endpoint::Reserve => self.reserved(body, now, span).await,
+            Endpoint::Commit => self.committed(body, now).await,
             _ => self.cancelled(body, now).await,
         }
     }
@@ -208,8 +213,8 @@ impl Answering {
 
     async fn waited(&self, key: &RetryKey, body: &Bytes, now: Timestamp) -> Result<Kept, Refusal> {
         self.refuse_without_rules()?;
-        let _under_way = self.begin(Door::Wait, key)?;
-        if let Some(kept) = self.before(Door::Wait, key, body, now)? {
+        let _under_way = self.begin(Endpoint::Wait, key)?;
+        if let Some(kept) = self.before(Endpoint::Wait, key, body, now)? {
             return Ok(kept);
         }
         let (check, timeout_ms) = read_timed(body, &self.options.most, TIMEOUT_MS)
@@ -244,7 +249,7 @@ impl Answering {
         }
         out.push(b'}');
         let kept = self.finish(true, denied, &rules, now, checked, out);
-        self.keep(Door::Wait, key, body, &kept, now);
+        self.keep(Endpoint::Wait, key, body, &kept, now);
         Ok(kept)
     }
 

@@ -15,7 +15,7 @@ use super::told::{policies, spokesman};
 use crate::rls::answer::Code;
 use crate::rls::json;
 use crate::rls::service::Scratch;
-use crate::telemetry::{Door, Fault};
+use crate::telemetry::{Endpoint, Fault};
 
 /// 200 or 429 with the answer; 400 for whatever has none, as there.
 #[utoipa::path(
@@ -36,12 +36,12 @@ pub(super) async fn rate_limit(
     let body = match receive(body).await {
         Ok(body) => body,
         Err(refusal) => {
-            app.service.telemetry().failed(Door::Json, refusal.fault);
+            app.service.telemetry().record_failure(Endpoint::Json, refusal.fault);
             return refusal.response(app.options.body);
         }
     };
     let Ok(request) = json::request(&body) else {
-        app.service.telemetry().failed(Door::Json, Fault::Invalid);
+        app.service.telemetry().record_failure(Endpoint::Json, Fault::Invalid);
         return bad();
     };
     let before = app.service.engine().snapshot();

@@ -42,7 +42,7 @@ impl Answering {
         match self.may_see_keys(&head) {
             Ok(()) => self.answer(want, HttpRequest::from_parts(head, body)).await,
             Err(refusal) => {
-                self.service.telemetry().failed(want.door(), refusal.fault);
+                self.service.telemetry().record_failure(want.endpoint(), refusal.fault);
                 refusal.response(self.options.body)
             }
         }

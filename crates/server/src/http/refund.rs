@@ -18,7 +18,7 @@ use super::refusal::Refusal;
 use super::retried::RetryKey;
 use crate::holds::Kept;
 use crate::rls::options::RefundPolicy;
-use crate::telemetry::Door;
+use crate::telemetry::Endpoint;
 use crate::traces::Span;
 
 impl Answering {
@@ -47,7 +47,7 @@ impl Answering {
             }
             _ => Err(refusal),
         };
-        self.leave(Door::Refund, begun, refunded, span)
+        self.leave(Endpoint::Refund, begun, refunded, span)
     }
 
     async fn refund_proven(
@@ -57,15 +57,15 @@ impl Answering {
         now: Timestamp,
         span: Option<&mut Span>,
     ) -> Result<Kept, Refusal> {
-        let _under_way = self.begin(Door::Refund, key)?;
-        if let Some(kept) = self.before(Door::Refund, key, body, now)? {
+        let _under_way = self.begin(Endpoint::Refund, key)?;
+        if let Some(kept) = self.before(Endpoint::Refund, key, body, now)? {
             return Ok(kept);
         }
         if !self.take_charge(key, body, now)? {
             return Err(Refusal::unproven());
         }
         let kept = self.answered(Want::Refund, body, now, span).await?;
-        self.keep(Door::Refund, key, body, &kept, now);
+        self.keep(Endpoint::Refund, key, body, &kept, now);
         Ok(kept)
     }
 }

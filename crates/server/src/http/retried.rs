@@ -7,7 +7,7 @@ use super::Answering;
 use super::refusal::Refusal;
 use crate::counters::at_once;
 use crate::holds::{Before, KEY_BYTES_MAX, Kept, UnderWay};
-use crate::telemetry::Door;
+use crate::telemetry::Endpoint;
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// That an answer was given before.
@@ -23,8 +23,8 @@ impl RetryKey {
         Self(headers.get(KEY).cloned())
     }
 
-    /// The key, apart from that of the same name at another door.
-    fn at(&self, door: Door) -> Result<Option<Vec<u8>>, Refusal> {
+    /// The key, apart from that of the same name at another endpoint.
+    fn at(&self, endpoint: Endpoint) -> Result<Option<Vec<u8>>, Refusal> {
         let Some(key) = &self.0 else { return Ok(None) };
         if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
             return Err(Refusal::invalid(format!(
@@ -32,7 +32,7 @@ impl RetryKey {
                 key.len()
             )));
         }
-        let mut scoped = vec![door as u8];
+        let mut scoped = vec![endpoint as u8];
         scoped.extend_from_slice(key.as_bytes());
         Ok(Some(scoped))
     }
@@ -43,13 +43,13 @@ impl Answering {
     #[inline]
     pub(super) async fn once(
         &self,
-        door: Door,
+        endpoint: Endpoint,
         key: &RetryKey,
         body: &[u8],
         now: Timestamp,
         answer: impl Future<Output = Result<Kept, Refusal>>,
     ) -> Result<Kept, Refusal> {
-        match key.at(door)? {
+        match key.at(endpoint)? {
             None => answer.await,
             Some(key) if self.service.is_alone() => {
                 // It waits for nothing, so whoever else has the same key can wait for it.
@@ -57,12 +57,12 @@ impl Answering {
                 self.once_under(&key, body, now, answer)
             }
             Some(_) => {
-                let _under_way = self.begin(door, key)?;
-                if let Some(kept) = self.before(door, key, body, now)? {
+                let _under_way = self.begin(endpoint, key)?;
+                if let Some(kept) = self.before(endpoint, key, body, now)? {
                     return Ok(kept);
                 }
                 let kept = answer.await?;
-                self.keep(door, key, body, &kept, now);
+                self.keep(endpoint, key, body, &kept, now);
                 Ok(kept)
             }
         }
@@ -98,22 +98,22 @@ impl Answering {
     /// The same for whoever cannot answer at once: nobody else asks under this key meanwhile,
     pub(super) fn begin(
         &self,
-        door: Door,
+        endpoint: Endpoint,
         key: &RetryKey,
     ) -> Result<Option<UnderWay<'_, Kept>>, Refusal> {
-        let Some(key) = key.at(door)? else { return Ok(None) };
+        let Some(key) = key.at(endpoint)? else { return Ok(None) };
         self.service.holds().answers().begin(&key).map(Some).ok_or_else(still_waits)
     }
 
     /// what was answered before,
     pub(super) fn before(
         &self,
-        door: Door,
+        endpoint: Endpoint,
         key: &RetryKey,
         body: &[u8],
         now: Timestamp,
     ) -> Result<Option<Kept>, Refusal> {
-        let Some(key) = key.at(door)? else { return Ok(None) };
+        let Some(key) = key.at(endpoint)? else { return Ok(None) };
         match self.service.holds().answers().before(&key, body, now) {
             Ok(kept) => Ok(kept.map(replayed)),
             Err(Before::Other) => Err(other_asked()),
@@ -127,7 +127,7 @@ impl Answering {
         body: &[u8],
         now: Timestamp,
     ) -> Result<bool, Refusal> {
-        let Some(key) = key.at(Door::Check)? else { return Ok(false) };
+        let Some(key) = key.at(Endpoint::Check)? else { return Ok(false) };
         let answers = self.service.holds().answers();
         Ok(answers.take(&key, body, now, |kept| kept.is_refundable).is_some())
     }
@@ -135,13 +135,13 @@ impl Answering {
     /// and what it is answered now.
     pub(super) fn keep(
         &self,
-        door: Door,
+        endpoint: Endpoint,
         key: &RetryKey,
         body: &[u8],
         kept: &Kept,
         now: Timestamp,
     ) {
-        if let (Ok(Some(key)), true) = (key.at(door), changed(kept)) {
+        if let (Ok(Some(key)), true) = (key.at(endpoint), changed(kept)) {
             let (bytes, kept) = (kept.bytes(), kept.clone().for_long());
             self.service.holds().answers().put(&key, body, kept, bytes, now);
         }

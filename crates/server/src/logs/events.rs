@@ -27,8 +27,8 @@ pub fn drain_begun(delay: Duration) {
 }
 
 /// Nobody can get in any more; it is the end.
-pub fn listener_broken(door: &str, error: &dyn Display) {
-    error!(door, %error, "cannot listen any more: ending");
+pub fn listener_broken(endpoint: &str, error: &dyn Display) {
+    error!(endpoint, %error, "cannot listen any more: ending");
 }
 
 /// The end.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::{Endpoint, Purpose};
+use super::{EndpointBudget, Purpose};
 
 /// Unit of reservations for messages, so that most changes of an account stay within it.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -18,7 +18,7 @@ const GENERATIONS: usize = 3;
 /// reference.
 #[derive(Debug)]
 pub(crate) struct Account {
-    endpoint: Arc<Endpoint>,
+    endpoint: Arc<EndpointBudget>,
     fixed: usize,
     /// Bytes charged for messages.
     charged: AtomicUsize,
@@ -48,7 +48,7 @@ pub(crate) struct Unsent {
 
 impl Account {
     /// Opens an account with a fixed cost, if the budget allows one more.
-    pub(crate) fn open(endpoint: &Arc<Endpoint>, fixed: usize) -> Option<Arc<Self>> {
+    pub(crate) fn open(endpoint: &Arc<EndpointBudget>, fixed: usize) -> Option<Arc<Self>> {
         endpoint.reserve(Purpose::Connection, fixed).then(|| {
             let (charged, ceiling, reserved, unsent, period) = Default::default();
             let endpoint = endpoint.clone();

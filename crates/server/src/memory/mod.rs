@@ -63,7 +63,7 @@ pub enum Share {
 
 /// Reservations of one endpoint.
 #[derive(Debug)]
-pub(crate) struct Endpoint {
+pub(crate) struct EndpointBudget {
     total: Arc<Total>,
     reserved: AtomicUsize,
     limits: Limits,
@@ -117,7 +117,7 @@ impl MemoryBudget {
         self.total.released.load(Relaxed)
     }
 
-    pub(crate) fn endpoint(&self, share: Share) -> Arc<Endpoint> {
+    pub(crate) fn endpoint(&self, share: Share) -> Arc<EndpointBudget> {
         let all = self.total.bytes_max;
         let limits = match share {
             Share::Clients => {
@@ -125,7 +125,11 @@ impl MemoryBudget {
             }
             Share::Operators => Limits { messages: all, endpoint: all, total: all },
         };
-        Arc::new(Endpoint { total: self.total.clone(), reserved: AtomicUsize::new(0), limits })
+        Arc::new(EndpointBudget {
+            total: self.total.clone(),
+            reserved: AtomicUsize::new(0),
+            limits,
+        })
     }
 }
 
@@ -135,9 +139,9 @@ impl Default for MemoryBudget {
     }
 }
 
-// === impl Endpoint ===
+// === impl EndpointBudget ===
 
-impl Endpoint {
+impl EndpointBudget {
     /// All or nothing.
     fn reserve(&self, purpose: Purpose, bytes: usize) -> bool {
         let total = &*self.total;

@@ -17,7 +17,7 @@ use self::page::{Labels, Page};
 use crate::auth::AuthEndpoint;
 use crate::counters::Counters;
 use crate::rls::service::Service;
-use crate::telemetry::{Door, Fault, Happening, Telemetry};
+use crate::telemetry::{Endpoint, Event, Fault, Telemetry};
 
 /// Everything, in Prometheus' text format.
 ///
@@ -54,16 +54,17 @@ pub fn text(service: &Service) -> String {
 
 /// What envoyproxy/ratelimit counts beside its rules.
 fn put_envoy(page: &mut Page, telemetry: &Telemetry) {
-    let grpc = [Door::ShouldRateLimit].map(|door| (door, Labels::new("grpc_method", door.name())));
+    let grpc = [Endpoint::ShouldRateLimit]
+        .map(|endpoint| (endpoint, Labels::new("grpc_method", endpoint.name())));
     let mut family = page.counter("ratelimit_service_total_requests", "Calls over gRPC.");
-    for (door, labels) in &grpc {
-        family.of(labels, telemetry.calls(*door));
+    for (endpoint, labels) in &grpc {
+        family.of(labels, telemetry.calls(*endpoint));
     }
     let (name, help) =
         ("ratelimit_service_response_time_seconds", "How long answers over gRPC took.");
     let mut family = page.histogram(name, help);
-    for (door, labels) in &grpc {
-        family.took(labels, &telemetry.took(*door));
+    for (endpoint, labels) in &grpc {
+        family.histogram(labels, &telemetry.response_times(*endpoint));
     }
     let (name, help) = (
         "ratelimit_service_should_rate_limit_error",
@@ -71,83 +72,86 @@ fn put_envoy(page: &mut Page, telemetry: &Telemetry) {
     );
     let mut family = page.counter(name, help);
     for fault in Fault::ALL {
-        let calls = [Door::ShouldRateLimit, Door::Json].map(|door| telemetry.failures(door, fault));
+        let calls = [Endpoint::ShouldRateLimit, Endpoint::Json]
+            .map(|endpoint| telemetry.failures(endpoint, fault));
         family.of(&Labels::new("err_type", fault.name()), calls.iter().sum::<u64>());
     }
     let happenings = [
         (
-            Happening::RulesLoaded,
+            Event::RulesLoaded,
             "ratelimit_service_config_load_success",
             "How often rules were loaded.",
         ),
         (
-            Happening::RulesRefused,
+            Event::RulesRefused,
             "ratelimit_service_config_load_error",
             "How often rules were not loaded, since they are invalid, unreadable or gone from the files.",
         ),
         (
-            Happening::GlobalShadow,
+            Event::GlobalShadow,
             "ratelimit_service_global_shadow_mode",
             "Denials that were turned into admissions, since the whole service only watches.",
         ),
         (
-            Happening::UnknownDomain,
+            Event::UnknownDomain,
             "ratelimit_service_rate_limit_domain_not_found",
             "Requests of a domain that nobody has rules for.",
         ),
     ];
     for (what, name, help) in happenings {
-        page.counter(name, help).one(telemetry.times(what));
+        page.counter(name, help).one(telemetry.count(what));
     }
 }
 
-/// Calls, door by door.
+/// Calls, endpoint by endpoint.
 fn put_doors(page: &mut Page, telemetry: &Telemetry) {
-    let doors = Door::ALL.map(|door| (door, Labels::new("door", door.name())));
+    let doors = Endpoint::ALL.map(|endpoint| (endpoint, Labels::new("door", endpoint.name())));
     let mut family = page.counter("sluicegate_calls_total", "Calls, answered or not.");
-    for (door, labels) in &doors {
-        family.of(labels, telemetry.calls(*door));
+    for (endpoint, labels) in &doors {
+        family.of(labels, telemetry.calls(*endpoint));
     }
     let mut family =
         page.counter("sluicegate_call_failures_total", "Calls that got no answer, by reason.");
-    for (door, labels) in &doors {
+    for (endpoint, labels) in &doors {
         for fault in Fault::ALL {
             let labels = labels.clone().and("reason", fault.name());
-            family.of(&labels, telemetry.failures(*door, fault));
+            family.of(&labels, telemetry.failures(*endpoint, fault));
         }
     }
     let mut family = page.histogram("sluicegate_response_time_seconds", "How long answers took.");
     // Those over gRPC are told by the name that they have in envoyproxy/ratelimit.
-    for (door, labels) in doors.iter().filter(|(door, _)| *door != Door::ShouldRateLimit) {
-        family.took(labels, &telemetry.took(*door));
+    for (endpoint, labels) in
+        doors.iter().filter(|(endpoint, _)| *endpoint != Endpoint::ShouldRateLimit)
+    {
+        family.histogram(labels, &telemetry.response_times(*endpoint));
     }
 }
 
 fn put_connections(page: &mut Page, telemetry: &Telemetry) {
     // In this order, whoever comes and goes meanwhile is not counted as one less than none.
-    let closed = telemetry.times(Happening::ConnectionClosed);
-    let opened = telemetry.times(Happening::ConnectionOpened);
+    let closed = telemetry.count(Event::ConnectionClosed);
+    let opened = telemetry.count(Event::ConnectionOpened);
     page.gauge("sluicegate_connections_open", "Connections that are open.")
         .one(opened.saturating_sub(closed));
     page.counter("sluicegate_connections_total", "Connections that were accepted.").one(opened);
     let help = "Connections that were refused, since there were as many as there may be.";
     page.counter("sluicegate_connections_refused_total", help)
-        .one(telemetry.times(Happening::ConnectionRefused));
+        .one(telemetry.count(Event::ConnectionRefused));
     let help = "Failed authentications, including those rejected by the rate limit.";
     let mut family = page.counter("sluicegate_auth_failures_total", help);
     for endpoint in AuthEndpoint::ALL {
         let labels = Labels::new("endpoint", endpoint.name());
-        family.of(&labels, telemetry.times(endpoint.failed()));
+        family.of(&labels, telemetry.count(endpoint.failed()));
     }
 }
 
 fn put_snapshots(page: &mut Page, telemetry: &Telemetry) {
     let help = "Snapshots that could not be restored: they were moved aside, and counters started at zero.";
     page.counter("sluicegate_snapshot_restore_errors_total", help)
-        .one(telemetry.times(Happening::SnapshotNotRestored));
+        .one(telemetry.count(Event::SnapshotNotRestored));
     let help = "Snapshots that could not be saved; the last one stays.";
     page.counter("sluicegate_snapshot_save_errors_total", help)
-        .one(telemetry.times(Happening::SnapshotNotSaved));
+        .one(telemetry.count(Event::SnapshotNotSaved));
 }
 
 /// Memory budget of clients.

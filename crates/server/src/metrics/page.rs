@@ -10,7 +10,7 @@
 
 use std::fmt::{self, Display, Write};
 
-use crate::telemetry::{TOOK_MICROS, Took};
+use crate::telemetry::{BUCKETS_MICROS, ResponseTimes};
 
 /// The `Content-Type` of what [`Page`] writes.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -74,18 +74,17 @@ impl Family<'_> {
         self.sample("", &labels.0, value);
     }
 
-    /// How many took at most so long. The number of all is that of the classes, not counted for itself, so that they agree
-    /// while calls come in.
-    pub(super) fn took(&mut self, labels: &Labels, took: &Took) {
+    /// A histogram. Its count is the sum of the buckets, so that both agree while calls come in.
+    pub(super) fn histogram(&mut self, labels: &Labels, times: &ResponseTimes) {
         let mut sum = 0;
-        for (most, class) in TOOK_MICROS.iter().zip(took.classes) {
-            sum += class;
-            let labels = labels.clone().and("le", &Seconds(*most).to_string());
+        for (bound, bucket) in BUCKETS_MICROS.iter().zip(times.buckets) {
+            sum += bucket;
+            let labels = labels.clone().and("le", &Seconds(*bound).to_string());
             self.sample("_bucket", &labels.0, sum);
         }
-        self.sample("_bucket", &labels.clone().and("le", "+Inf").0, took.count());
-        self.sample("_sum", &labels.0, Seconds(took.sum_micros));
-        self.sample("_count", &labels.0, took.count());
+        self.sample("_bucket", &labels.clone().and("le", "+Inf").0, times.count());
+        self.sample("_sum", &labels.0, Seconds(times.sum_micros));
+        self.sample("_count", &labels.0, times.count());
     }
 
     fn sample(&mut self, ending: &str, labels: &str, value: impl Display) {

@@ -18,7 +18,7 @@ use crate::http::charged_all;
 use crate::http::told::{policies, spokesman};
 use crate::rls::answer::Code;
 use crate::rls::service::Service;
-use crate::telemetry::{Door, Happening};
+use crate::telemetry::{Endpoint, Event};
 use crate::traces;
 
 /// What is to be done with what is asked.
@@ -67,19 +67,19 @@ async fn judged(
     if !service.health().has_rules() {
         return Err(Refusal::no_rules());
     }
-    let door = want.door();
+    let endpoint = want.endpoint();
     if matches!(want, Want::Commit | Want::Cancel) {
         let words = if want == Want::Commit { 3 } else { 2 };
         let id = Said::read(args.behind(words), want.options())?.id;
         let settled = holding::settle(want, args, service, now, checked);
-        return once(door, id, args, service, now, settled).await;
+        return once(endpoint, id, args, service, now, settled).await;
     }
     let ask = Ask::read(args, want.options())?;
     let answer = asked(want, &ask, service, now, checked, span);
     if want == Want::Refund && !shared.may_refund() {
         return refund_proven(ask.said.id, args, service, now, answer).await;
     }
-    once(door, ask.said.id, args, service, now, answer).await
+    once(endpoint, ask.said.id, args, service, now, answer).await
 }
 
 async fn asked(
@@ -106,7 +106,7 @@ async fn asked(
         }
     }
     if checked.domain() == DomainStatus::Unknown {
-        service.telemetry().happened(Happening::UnknownDomain);
+        service.telemetry().record(Event::UnknownDomain);
     }
     let allowed = match want {
         Want::Check | Want::Reserve => service.code_of(&rules, checked) == Code::Ok,
@@ -176,14 +176,14 @@ impl Want {
         }
     }
 
-    pub(super) const fn door(self) -> Door {
+    pub(super) const fn endpoint(self) -> Endpoint {
         match self {
-            Self::Check => Door::RespCheck,
-            Self::Peek => Door::RespPeek,
-            Self::Refund => Door::RespRefund,
-            Self::Reserve => Door::RespReserve,
-            Self::Commit => Door::RespCommit,
-            Self::Cancel => Door::RespCancel,
+            Self::Check => Endpoint::RespCheck,
+            Self::Peek => Endpoint::RespPeek,
+            Self::Refund => Endpoint::RespRefund,
+            Self::Reserve => Endpoint::RespReserve,
+            Self::Commit => Endpoint::RespCommit,
+            Self::Cancel => Endpoint::RespCancel,
         }
     }
 

@@ -4,7 +4,7 @@ use super::check::Want;
 use super::frame::Args;
 use super::refusal::{Refusal, shown};
 use super::reply::Replies;
-use crate::telemetry::Door;
+use crate::telemetry::Endpoint;
 
 /// What there is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -251,16 +251,16 @@ pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
 
 impl Name {
     /// Where its calls are counted, if they are.
-    pub(super) const fn door(self) -> Option<Door> {
+    pub(super) const fn endpoint(self) -> Option<Endpoint> {
         match self {
-            Self::Throttle => Some(Door::Throttle),
-            Self::Check => Some(Door::RespCheck),
-            Self::Peek => Some(Door::RespPeek),
-            Self::Refund => Some(Door::RespRefund),
-            Self::Reserve => Some(Door::RespReserve),
-            Self::Commit => Some(Door::RespCommit),
-            Self::Cancel => Some(Door::RespCancel),
-            Self::Wait => Some(Door::RespWait),
+            Self::Throttle => Some(Endpoint::Throttle),
+            Self::Check => Some(Endpoint::RespCheck),
+            Self::Peek => Some(Endpoint::RespPeek),
+            Self::Refund => Some(Endpoint::RespRefund),
+            Self::Reserve => Some(Endpoint::RespReserve),
+            Self::Commit => Some(Endpoint::RespCommit),
+            Self::Cancel => Some(Endpoint::RespCancel),
+            Self::Wait => Some(Endpoint::RespWait),
             _ => None,
         }
     }

@@ -14,7 +14,7 @@ use super::refusal::{Refusal, shown};
 use crate::holds::{NotHeld, Ticket};
 use crate::rls::answer::Code;
 use crate::rls::service::Service;
-use crate::telemetry::{Door, Happening};
+use crate::telemetry::{Endpoint, Event};
 
 const WAIT_OPTIONS: &[Word] = &[Word::Cost, Word::Timeout, Word::Id];
 
@@ -60,8 +60,8 @@ pub(super) async fn wait(command: Owned, service: Service) -> Result<Answer, Ref
         span.end(now);
     }
     match &waited {
-        Ok(_) => service.telemetry().answered(Door::RespWait, now.since(begun)),
-        Err(refusal) => service.telemetry().failed(Door::RespWait, refusal.fault),
+        Ok(_) => service.telemetry().record_response(Endpoint::RespWait, now.since(begun)),
+        Err(refusal) => service.telemetry().record_failure(Endpoint::RespWait, refusal.fault),
     }
     waited
 }
@@ -71,8 +71,8 @@ async fn waited(args: Args<'_>, service: &Service, begun: Timestamp) -> Result<A
         return Err(Refusal::no_rules());
     }
     let ask = Ask::read(args, WAIT_OPTIONS)?;
-    let _under_way = begin(Door::RespWait, ask.said.id, service)?;
-    if let Some(answer) = before(Door::RespWait, ask.said.id, args, service, begun)? {
+    let _under_way = begin(Endpoint::RespWait, ask.said.id, service)?;
+    if let Some(answer) = before(Endpoint::RespWait, ask.said.id, args, service, begun)? {
         return Ok(answer);
     }
     let (engine, mut health) = (service.engine(), service.health().changes());
@@ -87,13 +87,13 @@ async fn waited(args: Args<'_>, service: &Service, begun: Timestamp) -> Result<A
     let (rules, now) = (engine.snapshot(), engine.now());
     let checked = &waited.checked;
     if checked.domain() == DomainStatus::Unknown {
-        service.telemetry().happened(Happening::UnknownDomain);
+        service.telemetry().record(Event::UnknownDomain);
     }
     let allowed = service.code_of(&rules, checked) == Code::Ok;
     let sixth = Sixth::Ticket(ticket.map(|ticket| ticket.to_string()));
     let numbers = numbers(allowed, checked, &rules, now);
     let answer = Answer { numbers, sixth, is_refundable: false };
-    keep(Door::RespWait, ask.said.id, args, service, now, &answer);
+    keep(Endpoint::RespWait, ask.said.id, args, service, now, &answer);
     Ok(answer)
 }
 

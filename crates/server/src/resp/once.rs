@@ -11,12 +11,12 @@ use crate::counters::at_once;
 use crate::holds::{Before, Kept, UnderWay};
 use crate::rls::options::RefundPolicy;
 use crate::rls::service::Service;
-use crate::telemetry::Door;
+use crate::telemetry::Endpoint;
 
 /// The answer that was given before under this id; or else this one.
 #[inline]
 pub(super) async fn once(
-    door: Door,
+    endpoint: Endpoint,
     id: Option<&[u8]>,
     args: Args<'_>,
     service: &Service,
@@ -25,18 +25,18 @@ pub(super) async fn once(
 ) -> Result<Answer, Refusal> {
     let Some(id) = id else { return answer.await };
     if !service.is_alone() {
-        let _under_way = begin(door, Some(id), service)?;
-        if let Some(answer) = before(door, Some(id), args, service, now)? {
+        let _under_way = begin(endpoint, Some(id), service)?;
+        if let Some(answer) = before(endpoint, Some(id), args, service, now)? {
             return Ok(answer);
         }
         let answer = answer.await?;
-        keep(door, Some(id), args, service, now, &answer);
+        keep(endpoint, Some(id), args, service, now, &answer);
         return Ok(answer);
     }
     // It waits for nothing, so whoever else has the same id can wait for it.
     let answer = || at_once(answer).unwrap_or_else(|| Err(still_waits()));
     let mut refused = None;
-    let (key, asked) = (key(door, id), asked(args));
+    let (key, asked) = (key(endpoint, id), asked(args));
     let (kept, _) = service.holds().answers().answer(&key, &asked, now, || match answer() {
         Ok(answer) => {
             let kept = answer.to_kept();
@@ -63,42 +63,42 @@ pub(super) async fn refund_proven(
     now: Timestamp,
     answer: impl Future<Output = Result<Answer, Refusal>>,
 ) -> Result<Answer, Refusal> {
-    let door = Door::RespRefund;
+    let endpoint = Endpoint::RespRefund;
     let proven = id.filter(|_| service.options().refunds == RefundPolicy::Proven);
     let check = proven.ok_or_else(Refusal::unproven)?;
-    let _under_way = begin(door, id, service)?;
-    if let Some(answer) = before(door, id, args, service, now)? {
+    let _under_way = begin(endpoint, id, service)?;
+    if let Some(answer) = before(endpoint, id, args, service, now)? {
         return Ok(answer);
     }
-    let key = key(Door::RespCheck, check);
+    let key = key(Endpoint::RespCheck, check);
     let is_refundable = |kept: &Kept| kept.is_refundable;
     let charged = service.holds().answers().take(&key, &asked(args), now, is_refundable);
     charged.ok_or_else(Refusal::unproven)?;
     let answer = answer.await?;
-    keep(door, id, args, service, now, &answer);
+    keep(endpoint, id, args, service, now, &answer);
     Ok(answer)
 }
 
 /// The same for whoever cannot answer at once: nobody else asks under this id meanwhile.
 pub(super) fn begin<'a>(
-    door: Door,
+    endpoint: Endpoint,
     id: Option<&[u8]>,
     service: &'a Service,
 ) -> Result<Option<UnderWay<'a, Kept>>, Refusal> {
     let Some(id) = id else { return Ok(None) };
-    service.holds().answers().begin(&key(door, id)).map(Some).ok_or_else(still_waits)
+    service.holds().answers().begin(&key(endpoint, id)).map(Some).ok_or_else(still_waits)
 }
 
 /// What was answered before.
 pub(super) fn before(
-    door: Door,
+    endpoint: Endpoint,
     id: Option<&[u8]>,
     args: Args<'_>,
     service: &Service,
     now: Timestamp,
 ) -> Result<Option<Answer>, Refusal> {
     let Some(id) = id else { return Ok(None) };
-    match service.holds().answers().before(&key(door, id), &asked(args), now) {
+    match service.holds().answers().before(&key(endpoint, id), &asked(args), now) {
         Ok(kept) => Ok(kept.as_ref().and_then(Answer::of_kept)),
         Err(Before::Other) => Err(other()),
     }
@@ -106,7 +106,7 @@ pub(super) fn before(
 
 /// And what it is answered now.
 pub(super) fn keep(
-    door: Door,
+    endpoint: Endpoint,
     id: Option<&[u8]>,
     args: Args<'_>,
     service: &Service,
@@ -116,13 +116,13 @@ pub(super) fn keep(
     if let Some(id) = id.filter(|_| !answer.is_limited()) {
         let kept = answer.to_kept();
         let bytes = kept.bytes();
-        service.holds().answers().put(&key(door, id), &asked(args), kept, bytes, now);
+        service.holds().answers().put(&key(endpoint, id), &asked(args), kept, bytes, now);
     }
 }
 
-/// The id, apart from the same one at another door.
-fn key(door: Door, id: &[u8]) -> Vec<u8> {
-    [&[door as u8], id].concat()
+/// The id, apart from the same one at another endpoint.
+fn key(endpoint: Endpoint, id: &[u8]) -> Vec<u8> {
+    [&[endpoint as u8], id].concat()
 }
 
 /// All words but the first, which may be written in letters of any size; each with its length, so that none is taken for two.

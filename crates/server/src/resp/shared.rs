@@ -9,10 +9,10 @@ use sluicegate::throttle::Throttle;
 
 use super::Options;
 use super::bounds::Bounds;
-use crate::memory::{Account, Charge, Endpoint, Share};
+use crate::memory::{Account, Charge, EndpointBudget, Share};
 use crate::rls::options::RefundPolicy;
 use crate::rls::service::Service;
-use crate::telemetry::Happening;
+use crate::telemetry::Event;
 use crate::token::Token;
 
 /// What all connections have in common.
@@ -29,7 +29,7 @@ pub(super) struct Shared {
     connections: AtomicUsize,
     commands: AtomicU64,
     last_id: AtomicI64,
-    memory: Arc<Endpoint>,
+    memory: Arc<EndpointBudget>,
 }
 
 /// Counts a connection as long as it lasts, however it ends; and what it holds beyond what every connection has.
@@ -111,11 +111,11 @@ impl Seat {
             let extra = account.charge(0)?;
             Some((account, extra))
         }) else {
-            telemetry.happened(Happening::ConnectionRefused);
+            telemetry.record(Event::ConnectionRefused);
             return None;
         };
         shared.connections.fetch_add(1, Ordering::Relaxed);
-        telemetry.happened(Happening::ConnectionOpened);
+        telemetry.record(Event::ConnectionOpened);
         Some(Self { shared: shared.clone(), peer, account, extra })
     }
 
@@ -133,6 +133,6 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        self.shared.service.telemetry().happened(Happening::ConnectionClosed);
+        self.shared.service.telemetry().record(Event::ConnectionClosed);
     }
 }

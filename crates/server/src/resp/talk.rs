@@ -20,7 +20,7 @@ use super::session::{self, Session};
 use super::shared::Shared;
 use super::throttle::{self, Batch, Lately};
 use crate::counters::at_once;
-use crate::telemetry::{Door, Happening};
+use crate::telemetry::{Endpoint, Event};
 
 /// One client's commands and their replies.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub(super) struct Turn(Option<Result<Answer, Refusal>>);
 /// More than a reply of five numbers of any size.
 const REPLY_BYTES: usize = 128;
 
-/// How many calls were answered, door by door. They are counted together, since they are answered together.
+/// How many calls were answered, endpoint by endpoint. They are counted together, since they are answered together.
 #[derive(Debug, Default)]
 struct Answered {
     throttle: u64,
@@ -121,7 +121,7 @@ impl Talk {
                 Ok(asked) => asked,
                 Err(refusal) => {
                     self.decide(&mut batch, now, &mut answered, out);
-                    self.refuse(Some(Door::Throttle), &refusal, out);
+                    self.refuse(Some(Endpoint::Throttle), &refusal, out);
                     continue;
                 }
             };
@@ -133,7 +133,7 @@ impl Talk {
                     match self.lately.make(&asked) {
                         Ok(place) => place,
                         Err(refusal) => {
-                            self.refuse(Some(Door::Throttle), &refusal, out);
+                            self.refuse(Some(Endpoint::Throttle), &refusal, out);
                             continue;
                         }
                     }
@@ -200,7 +200,7 @@ impl Talk {
         let each = |place: usize, said: Result<Verdict, NoRoom>| match said {
             Ok(verdict) => {
                 if !is_enforced && !verdict.is_allowed() {
-                    service.telemetry().happened(Happening::GlobalShadow);
+                    service.telemetry().record(Event::GlobalShadow);
                 }
                 if let Some(terms) = batch.terms(place, &self.lately) {
                     let numbers = throttle::numbers(terms, &verdict, is_enforced);
@@ -209,7 +209,7 @@ impl Talk {
                 answered.throttle += 1;
             }
             Err(no_room) => {
-                self.refuse(Some(Door::Throttle), &throttle::no_room(no_room), out);
+                self.refuse(Some(Endpoint::Throttle), &throttle::no_room(no_room), out);
             }
         };
         batch.decide(throttle, &self.lately, now, each);
@@ -302,15 +302,15 @@ impl Talk {
             | Name::Cancel => command.name.want().map_or(Ok(()), |want| ask(want, &mut replies)),
         };
         if let Err(refusal) = done {
-            self.refuse(command.name.door(), &refusal, out);
+            self.refuse(command.name.endpoint(), &refusal, out);
         }
         self.hold_to_bounds();
         self.session.is_over().then_some(Next::End)
     }
 
-    fn refuse(&self, door: Option<Door>, refusal: &Refusal, out: &mut Vec<u8>) {
-        if let Some(door) = door {
-            self.shared.service.telemetry().failed(door, refusal.fault);
+    fn refuse(&self, endpoint: Option<Endpoint>, refusal: &Refusal, out: &mut Vec<u8>) {
+        if let Some(endpoint) = endpoint {
+            self.shared.service.telemetry().record_failure(endpoint, refusal.fault);
         }
         self.replies(out).error(refusal);
     }
@@ -328,13 +328,15 @@ impl Talk {
 
     /// What was answered is counted. All of it took as long as the whole.
     fn tell(&self, answered: &Answered, begun: Timestamp) {
-        let checks = Want::ALL.map(|want| (want.door(), answered.asked[want as usize]));
-        let all = checks.into_iter().chain([(Door::Throttle, answered.throttle)]);
+        let checks = Want::ALL.map(|want| (want.endpoint(), answered.asked[want as usize]));
+        let all = checks.into_iter().chain([(Endpoint::Throttle, answered.throttle)]);
         let mut all = all.filter(|(_, count)| *count > 0).peekable();
         if all.peek().is_some() {
             let service = &self.shared.service;
             let took = service.engine().now().since(begun);
-            all.for_each(|(door, count)| service.telemetry().answered_together(door, took, count));
+            all.for_each(|(endpoint, count)| {
+                service.telemetry().record_responses(endpoint, took, count)
+            });
         }
     }
 }
@@ -345,8 +347,10 @@ async fn asked(want: Want, command: Owned, shared: &Shared) -> Result<Answer, Re
     let (begun, mut checked) = (service.engine().now(), Checked::default());
     let judged = check::judge(want, command.args(), shared, begun, &mut checked).await;
     match &judged {
-        Ok(_) => service.telemetry().answered(want.door(), service.engine().now().since(begun)),
-        Err(refusal) => service.telemetry().failed(want.door(), refusal.fault),
+        Ok(_) => service
+            .telemetry()
+            .record_response(want.endpoint(), service.engine().now().since(begun)),
+        Err(refusal) => service.telemetry().record_failure(want.endpoint(), refusal.fault),
     }
     judged
 }

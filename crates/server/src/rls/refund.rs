@@ -4,7 +4,7 @@ use sluicegate::rules::request::Descriptor;
 
 use super::failure::Failure;
 use super::options::RefundPolicy;
-use crate::telemetry::Door;
+use crate::telemetry::Endpoint;
 
 /// Bound on negative hits, which carry no proof of a charge.
 #[derive(Clone, Copy)]
@@ -24,10 +24,10 @@ const PROXY_REFUND_MAX: u64 = 1_000_000_000;
 
 impl<'a> RefundRight<'a> {
     /// gRPC peers are trusted proxies; `/json` shares the HTTP address with all clients.
-    pub(super) const fn of(policy: RefundPolicy, door: Door) -> Self {
-        match (policy, door) {
+    pub(super) const fn of(policy: RefundPolicy, endpoint: Endpoint) -> Self {
+        match (policy, endpoint) {
             (RefundPolicy::Open, _) => Self::Any,
-            (RefundPolicy::Proven, Door::ShouldRateLimit) => Self::Proxy,
+            (RefundPolicy::Proven, Endpoint::ShouldRateLimit) => Self::Proxy,
             (RefundPolicy::Proven | RefundPolicy::Operators, _) => Self::None,
         }
     }

@@ -28,7 +28,7 @@ use crate::health::Health;
 use crate::holds::Holds;
 use crate::logs::events;
 use crate::memory::MemoryBudget;
-use crate::telemetry::{Door, Happening, Telemetry};
+use crate::telemetry::{Endpoint, Event, Telemetry};
 use crate::traces::{self, Tracer};
 
 /// Whether the store may be asked.
@@ -47,7 +47,7 @@ enum How {
 /// use sluicegate::{Engine, rules_of};
 /// use sluicegate_server::rls::answer::Code;
 /// use sluicegate_server::rls::service::Service;
-/// use sluicegate_server::telemetry::Door;
+/// use sluicegate_server::telemetry::Endpoint;
 ///
 /// let rules = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }]";
 /// let service = Service::new(Engine::new(rules_of(rules)?)?);
@@ -55,8 +55,8 @@ enum How {
 /// let asked = b"\x0a\x04shop\x12\x0c\x0a\x0a\x0a\x04user\x12\x0242";
 /// let mut answer = Vec::new();
 /// let mut scratch = Default::default();
-/// assert_eq!(service.answer(Door::Json, asked, &mut scratch, &mut answer).await?, Code::Ok);
-/// assert_eq!(service.answer(Door::Json, asked, &mut scratch, &mut answer).await?, Code::OverLimit);
+/// assert_eq!(service.answer(Endpoint::Json, asked, &mut scratch, &mut answer).await?, Code::Ok);
+/// assert_eq!(service.answer(Endpoint::Json, asked, &mut scratch, &mut answer).await?, Code::OverLimit);
 /// # Ok(())
 /// # }
 /// ```
@@ -152,18 +152,18 @@ impl Service {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Reads a request that came in by a door, checks it, and appends the answer to `out`.
+    /// Reads a request that came in by an endpoint, checks it, and appends the answer to `out`.
     ///
     /// # Errors
     /// When the request is none, there are no rules, or the store does not answer and a rule wants that to be told; then nothing was written.
     pub async fn answer(
         &self,
-        door: Door,
+        endpoint: Endpoint,
         bytes: &[u8],
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
-        self.answer_in(None, door, bytes, scratch, out).await
+        self.answer_in(None, endpoint, bytes, scratch, out).await
     }
 
     /// The same at `/json`, where negative hits need the operator role.
@@ -175,10 +175,10 @@ impl Service {
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
         let begun = self.inner.engine.now();
-        let refunds = RefundRight::of(self.inner.options.refunds, Door::Json);
+        let refunds = RefundRight::of(self.inner.options.refunds, Endpoint::Json);
         let refunds = refunds.or_operator(is_operator);
         let answered = self.answered(How::Asking, refunds, None, begun, bytes, scratch, out).await;
-        self.note(Door::Json, &answered, begun);
+        self.note(Endpoint::Json, &answered, begun);
         answered
     }
 
@@ -188,12 +188,12 @@ impl Service {
     /// As [`Service::answer`]; also when the store would have to be waited for.
     pub fn answer_now(
         &self,
-        door: Door,
+        endpoint: Endpoint,
         bytes: &[u8],
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
-        at_once(self.answer(door, bytes, scratch, out))
+        at_once(self.answer(endpoint, bytes, scratch, out))
             .unwrap_or_else(|| Err(Failure::would_wait()))
     }
 
@@ -204,15 +204,15 @@ impl Service {
     pub async fn answer_in(
         &self,
         span: Option<&mut traces::Span>,
-        door: Door,
+        endpoint: Endpoint,
         bytes: &[u8],
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
     ) -> Result<Code, Failure> {
         let begun = self.inner.engine.now();
-        let refunds = RefundRight::of(self.inner.options.refunds, door);
+        let refunds = RefundRight::of(self.inner.options.refunds, endpoint);
         let answered = self.answered(How::Asking, refunds, span, begun, bytes, scratch, out).await;
-        self.note(door, &answered, begun);
+        self.note(endpoint, &answered, begun);
         answered
     }
 
@@ -220,7 +220,7 @@ impl Service {
     pub(crate) fn answer_here(
         &self,
         span: Option<&mut traces::Span>,
-        door: Door,
+        endpoint: Endpoint,
         bytes: &[u8],
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
@@ -229,20 +229,20 @@ impl Service {
             return None;
         }
         let begun = self.inner.engine.now();
-        let refunds = RefundRight::of(self.inner.options.refunds, door);
+        let refunds = RefundRight::of(self.inner.options.refunds, endpoint);
         let answered =
             at_once(self.answered(How::Here, refunds, span, begun, bytes, scratch, out))?;
-        self.note(door, &answered, begun);
+        self.note(endpoint, &answered, begun);
         Some(answered)
     }
 
-    fn note(&self, door: Door, answered: &Result<Code, Failure>, begun: Timestamp) {
+    fn note(&self, endpoint: Endpoint, answered: &Result<Code, Failure>, begun: Timestamp) {
         match answered {
             Ok(_) => {
                 let took = self.inner.engine.now().since(begun);
-                self.inner.telemetry.answered(door, took);
+                self.inner.telemetry.record_response(endpoint, took);
             }
-            Err(failure) => self.inner.telemetry.failed(door, failure.fault()),
+            Err(failure) => self.inner.telemetry.record_failure(endpoint, failure.fault()),
         }
     }
 
@@ -306,7 +306,7 @@ impl Service {
             refund.await.map_err(Failure::store)?;
         }
         if scratch.checked.domain() == DomainStatus::Unknown {
-            telemetry.happened(Happening::UnknownDomain);
+            telemetry.record(Event::UnknownDomain);
         }
         let code = self.code_of(&rules, &scratch.checked);
         put_overall(code, out);
@@ -363,7 +363,7 @@ impl Service {
         let Inner { options, telemetry, .. } = &*self.inner;
         let allowed = self.would_allow(rules, checked);
         if !allowed && options.shadow_mode {
-            telemetry.happened(Happening::GlobalShadow);
+            telemetry.record(Event::GlobalShadow);
         }
         if allowed || options.shadow_mode { Code::Ok } else { Code::OverLimit }
     }

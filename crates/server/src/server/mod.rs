@@ -249,13 +249,13 @@ impl Server {
     }
 }
 
-/// A door; when it is closed, so are the others.
+/// An endpoint; when it is closed, so are the others.
 async fn ending_all(
-    door: impl Future<Output = io::Result<()>>,
+    endpoint: impl Future<Output = io::Result<()>>,
     stopping: &watch::Sender<bool>,
     name: &'static str,
 ) -> io::Result<()> {
-    let served = door.await;
+    let served = endpoint.await;
     if let Err(error) = &served {
         events::listener_broken(name, error);
     }

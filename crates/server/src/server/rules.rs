@@ -11,7 +11,7 @@ use crate::EXAMPLE_RULES;
 use crate::logs::events;
 use crate::rls::service::Service;
 use crate::settings::Settings;
-use crate::telemetry::Happening;
+use crate::telemetry::Event;
 
 /// Rules that are followed while they change, if they are in files.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ fn tell(service: &Service, change: Change) {
 /// earlier ones.
 fn withhold(service: &Service, withheld: Vec<WithheldDomain>) {
     if !withheld.is_empty() {
-        service.telemetry().happened(Happening::RulesRefused);
+        service.telemetry().record(Event::RulesRefused);
     }
     let still = |name: &str| withheld.iter().any(|one| one.domain == name);
     let before = service.health().set_withheld(withheld.clone());
@@ -102,7 +102,7 @@ fn withhold(service: &Service, withheld: Vec<WithheldDomain>) {
 }
 
 fn loaded(service: &Service, warnings: &[Problem]) {
-    service.telemetry().happened(Happening::RulesLoaded);
+    service.telemetry().record(Event::RulesLoaded);
     let domains = service.engine().snapshot().rules().domains().count();
     service.health().rules_loaded(domains);
     if domains == 0 {
@@ -112,7 +112,7 @@ fn loaded(service: &Service, warnings: &[Problem]) {
 }
 
 fn refused(service: &Service, problem: &RulesError) {
-    service.telemetry().happened(Happening::RulesRefused);
+    service.telemetry().record(Event::RulesRefused);
     // Each problem has a line of its own, in a log as in a terminal.
     problem.to_string().lines().for_each(|line| events::rules_problem(&line));
     events::rules_refused();

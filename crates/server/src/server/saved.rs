@@ -8,7 +8,7 @@ use sluicegate::{Memory, SnapshotError};
 
 use crate::logs::events;
 use crate::rls::service::Service;
-use crate::telemetry::Happening;
+use crate::telemetry::Event;
 
 /// The file that counts are saved to.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ pub(super) fn report(service: &Service, saving: Option<&Saving>, restoration: &R
     match restoration {
         Restoration::Restored => events::snapshot_restored(&file.path().display()),
         Restoration::Failed { error, moved_to } => {
-            service.telemetry().happened(Happening::SnapshotNotRestored);
+            service.telemetry().record(Event::SnapshotNotRestored);
             events::snapshot_refused(error, &moved_to.display());
         }
         _ => {}
@@ -55,7 +55,7 @@ impl Saving {
         match self.file.save(service.engine().memory()) {
             Ok(saved) => events::snapshot_saved(&self.file.path().display(), &saved),
             Err(error) => {
-                service.telemetry().happened(Happening::SnapshotNotSaved);
+                service.telemetry().record(Event::SnapshotNotSaved);
                 events::snapshot_failed(&error);
             }
         }

@@ -17,7 +17,7 @@ use sluicegate::{Engine, rules_of};
 use sluicegate_server::grpc::{Bounds, Listener, Options, serve};
 use sluicegate_server::memory::MemoryBudget;
 use sluicegate_server::rls::service::Service;
-use sluicegate_server::telemetry::{Door, Fault, Happening};
+use sluicegate_server::telemetry::{Endpoint, Event, Fault};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -81,12 +81,12 @@ impl Server {
         RateLimitServiceClient::new(self.channel().await)
     }
 
-    pub(crate) fn times(&self, what: Happening) -> u64 {
-        self.service.telemetry().times(what)
+    pub(crate) fn count(&self, what: Event) -> u64 {
+        self.service.telemetry().count(what)
     }
 
     pub(crate) fn failures(&self, fault: Fault) -> u64 {
-        self.service.telemetry().failures(Door::ShouldRateLimit, fault)
+        self.service.telemetry().failures(Endpoint::ShouldRateLimit, fault)
     }
 
     /// Ends, once all its connections have.

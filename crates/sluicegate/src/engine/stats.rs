@@ -1,10 +1,10 @@
-//! Counters of what became of hits: some for each rule, however many come.
+//! Hit counters per rule, striped by thread.
 //!
-//! Every hit adds to them, so they are cut into stripes, and a thread always adds to the same one: threads seldom meet. What can be
-//! worked out from others is not counted: nearly every hit is one addition.
+//! Values that follow from others are not counted, so that nearly every hit is one addition.
 
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::striped::Striped;
 
 /// What became of the hits under one rule, since the engine was made.
 ///
@@ -48,15 +48,10 @@ pub(super) struct Added {
 
 /// The counters of one rule.
 #[derive(Debug)]
-pub(super) struct Counters {
-    /// As many as a power of two.
-    stripes: Box<[Stripe]>,
-}
+pub(super) struct Counters(Striped<RuleCounters>);
 
-/// A cache line of its own.
 #[derive(Debug, Default)]
-#[repr(align(64))]
-struct Stripe {
+struct RuleCounters {
     within: AtomicU64,
     over: AtomicU64,
     below: AtomicU64,
@@ -64,40 +59,21 @@ struct Stripe {
     shadow: AtomicU64,
 }
 
-/// With more threads than this two of them share a line, which costs less than reading and keeping more.
-const STRIPES_MAX: usize = 8;
-
-static STRIPES: LazyLock<usize> = LazyLock::new(|| {
-    let cores = std::thread::available_parallelism().map_or(STRIPES_MAX, usize::from);
-    cores.min(STRIPES_MAX).next_power_of_two()
-});
-
-/// The place of the next thread that comes.
-static NEXT_PLACE: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static PLACE: usize = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
-}
-
 // === impl Counters ===
 
 impl Counters {
     #[inline]
     pub(super) fn add(&self, added: Added) {
-        let place = PLACE.with(|place| *place) & (self.stripes.len() - 1);
-        let stripe = &self.stripes[place];
+        let counters = self.0.mine();
         let Added { within, over, below, near, shadow } = added;
-        stripe.within(within);
+        add(&counters.within, within);
         if over | below | near | shadow > 0 {
-            stripe.rest(added);
+            counters.add_rest(added);
         }
     }
 
     pub(super) fn read(&self) -> Stats {
-        let sum = |counter: fn(&Stripe) -> &AtomicU64| {
-            let all = self.stripes.iter().map(|stripe| counter(stripe).load(Ordering::Relaxed));
-            all.fold(0, u64::wrapping_add)
-        };
+        let sum = |counter: fn(&RuleCounters) -> &AtomicU64| self.0.sum(counter);
         let (within_limit, over_limit) = (sum(|one| &one.within), sum(|one| &one.over));
         Stats {
             total_hits: within_limit.wrapping_add(over_limit).wrapping_add(sum(|one| &one.below)),
@@ -111,17 +87,12 @@ impl Counters {
 
 impl Default for Counters {
     fn default() -> Self {
-        Self { stripes: (0..*STRIPES).map(|_| Stripe::default()).collect() }
+        Self(Striped::new(RuleCounters::default))
     }
 }
 
-impl Stripe {
-    #[inline]
-    fn within(&self, count: u64) {
-        add(&self.within, count);
-    }
-
-    fn rest(&self, Added { within: _, over, below, near, shadow }: Added) {
+impl RuleCounters {
+    fn add_rest(&self, Added { within: _, over, below, near, shadow }: Added) {
         add(&self.over, over);
         add(&self.below, below);
         add(&self.near, near);

@@ -26,7 +26,7 @@ use super::shapes::{Denied, Refused};
 use super::told::{policies, spokesman};
 use crate::holds::Kept;
 use crate::rls::answer::Code;
-use crate::telemetry::Door;
+use crate::telemetry::Endpoint;
 use crate::traces::Span;
 
 /// Where it is; a domain may stand behind it.
@@ -104,7 +104,7 @@ impl Answering {
             }
             Err(refusal) => Err(refusal),
         };
-        self.leave(Door::ForwardAuth, begun, answered, span)
+        self.leave(Endpoint::ForwardAuth, begun, answered, span)
     }
 
     async fn forwarded(

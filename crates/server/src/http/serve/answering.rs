@@ -28,7 +28,7 @@ use crate::http::refusal::Refusal;
 use crate::http::retried::RetryKey;
 use crate::http::{Answering, Peer, forward_auth};
 use crate::memory::{Account, Charge};
-use crate::telemetry::Door;
+use crate::telemetry::Endpoint;
 use crate::traces::Span;
 
 /// What h2 and hyper need for a stream, measured: 4.4 KiB.
@@ -147,8 +147,8 @@ impl HyperService<Request<Incoming>> for Asked {
         }
         if others >= self.shared.bounds.in_flight {
             let refusal = Refusal::overload();
-            if let Some(door) = door_of(request.uri().path()) {
-                self.shared.service.telemetry().failed(door, refusal.fault);
+            if let Some(endpoint) = endpoint_of(request.uri().path()) {
+                self.shared.service.telemetry().record_failure(endpoint, refusal.fault);
             }
             let body = self.shared.routes.checks.as_ref().map(|answering| answering.options.body);
             let response = Some(refusal.response(body.unwrap_or_default()));
@@ -197,19 +197,19 @@ fn is_forward_auth(path: &str) -> bool {
 }
 
 /// Where a request would have come in.
-fn door_of(path: &str) -> Option<Door> {
+fn endpoint_of(path: &str) -> Option<Endpoint> {
     Some(match path {
-        "/v1/check" => Door::Check,
-        "/v1/peek" => Door::Peek,
-        "/v1/refund" => Door::Refund,
-        "/v1/reserve" => Door::Reserve,
-        "/v1/commit" => Door::Commit,
-        "/v1/cancel" => Door::Cancel,
-        "/v1/wait" => Door::Wait,
-        "/v1/explain" => Door::Explain,
-        "/v1/keys/inspect" | "/v1/keys/reset" => Door::Keys,
-        "/json" => Door::Json,
-        path if is_forward_auth(path) => Door::ForwardAuth,
+        "/v1/check" => Endpoint::Check,
+        "/v1/peek" => Endpoint::Peek,
+        "/v1/refund" => Endpoint::Refund,
+        "/v1/reserve" => Endpoint::Reserve,
+        "/v1/commit" => Endpoint::Commit,
+        "/v1/cancel" => Endpoint::Cancel,
+        "/v1/wait" => Endpoint::Wait,
+        "/v1/explain" => Endpoint::Explain,
+        "/v1/keys/inspect" | "/v1/keys/reset" => Endpoint::Keys,
+        "/json" => Endpoint::Json,
+        path if is_forward_auth(path) => Endpoint::ForwardAuth,
         _ => return None,
     })
 }

@@ -29,9 +29,9 @@ pub(super) use self::request_body::Late;
 use self::answering::Asked;
 use self::watched::{Look, Silence, Watch, Watched};
 use super::{Peer, Routes};
-use crate::memory::{Account, Endpoint};
+use crate::memory::{Account, EndpointBudget};
 use crate::rls::service::Service;
-use crate::telemetry::Happening;
+use crate::telemetry::Event;
 
 /// Serves until `stop` is ready; then no more is accepted, and what has begun is brought to its end.
 ///
@@ -61,7 +61,7 @@ struct Shared {
     service: Service,
     bounds: Bounds,
     in_flight: AtomicUsize,
-    memory: Arc<Endpoint>,
+    memory: Arc<EndpointBudget>,
 }
 
 /// What an open connection takes, with its buffers and a head that is not complete: measured, 30
@@ -114,7 +114,7 @@ impl Server {
                 }
             };
             if connections.len() >= bounds.connections {
-                service.telemetry().happened(Happening::ConnectionRefused);
+                service.telemetry().record(Event::ConnectionRefused);
                 continue;
             }
             // An answer is small and complete: nothing is gained by waiting for more.
@@ -162,7 +162,7 @@ impl Server {
     ) {
         let Shared { bounds, service, memory, .. } = &*self.shared;
         let Some(account) = Account::open(memory, CONNECTION_BYTES) else {
-            service.telemetry().happened(Happening::ConnectionRefused);
+            service.telemetry().record(Event::ConnectionRefused);
             return;
         };
         let _open = Open::new(service.clone());
@@ -230,13 +230,13 @@ struct Open(Service);
 
 impl Open {
     fn new(service: Service) -> Self {
-        service.telemetry().happened(Happening::ConnectionOpened);
+        service.telemetry().record(Event::ConnectionOpened);
         Self(service)
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.telemetry().happened(Happening::ConnectionClosed);
+        self.0.telemetry().record(Event::ConnectionClosed);
     }
 }

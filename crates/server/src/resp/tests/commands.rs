@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::telemetry::{Door, Fault, Happening};
+use crate::telemetry::{Endpoint, Event, Fault};
 
 #[test]
 fn a_bucket_is_emptied_and_filled_again() {
@@ -19,7 +19,7 @@ fn a_bucket_is_emptied_and_filled_again() {
     assert_eq!(client.numbers("CL.THROTTLE user:1 2 10 60")[..4], [0, 3, 0, -1]);
     assert_eq!(client.numbers("CL.THROTTLE user:2 2 10 60 4"), [1, 3, 3, -1, 0], "never");
     assert_eq!(client.numbers("CL.THROTTLE user:1 2 10 60 0")[..2], [0, 3], "nothing is wanted");
-    assert_eq!(client.shared.service.telemetry().calls(Door::Throttle), 8);
+    assert_eq!(client.shared.service.telemetry().calls(Endpoint::Throttle), 8);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn what_is_no_limit_is_refused_with_its_argument() {
         let said = client.ask(line);
         assert!(said.starts_with("-ERR ") && said.contains(part), "{line}: {said}");
     }
-    let failures = client.shared.service.telemetry().failures(Door::Throttle, Fault::Invalid);
+    let failures = client.shared.service.telemetry().failures(Endpoint::Throttle, Fault::Invalid);
     assert_eq!(failures, 8);
 }
 
@@ -88,8 +88,8 @@ fn the_rules_are_asked() {
     assert_eq!(client.numbers("SG.PEEK shop user=1")[..4], [0, 3, 2, -1]);
     assert_eq!(client.numbers("SG.CHECK shop user=1 COST 4")[..4], [1, 3, 2, -1], "never");
     let telemetry = client.shared.service.telemetry();
-    let calls =
-        [Door::RespCheck, Door::RespPeek, Door::RespRefund].map(|door| telemetry.calls(door));
+    let calls = [Endpoint::RespCheck, Endpoint::RespPeek, Endpoint::RespRefund]
+        .map(|endpoint| telemetry.calls(endpoint));
     assert_eq!(calls, [5, 2, 1]);
 }
 
@@ -112,7 +112,7 @@ fn what_is_under_no_limit_passes_and_says_so() {
     }
     assert_eq!(client.numbers("SG.CHECK shop user=mallory"), [1, -1, -1, -1, 0], "on a list");
     let telemetry = client.shared.service.telemetry();
-    assert_eq!(telemetry.times(Happening::UnknownDomain), 1);
+    assert_eq!(telemetry.count(Event::UnknownDomain), 1);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn in_shadow_mode_nobody_is_denied() {
         assert_eq!(client.numbers(line)[2..4], [0, -1], "{line}");
     }
     let telemetry = client.shared.service.telemetry();
-    assert_eq!(telemetry.times(Happening::GlobalShadow), 4);
+    assert_eq!(telemetry.count(Event::GlobalShadow), 4);
 }
 
 #[test]

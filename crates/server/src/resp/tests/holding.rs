@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::telemetry::{Door, Fault, Happening};
+use crate::telemetry::{Endpoint, Event, Fault};
 
 /// The five numbers of an answer, and the sixth as it was written.
 fn six(said: &str) -> (Vec<i64>, String) {
@@ -33,9 +33,9 @@ fn an_estimate_is_reserved_and_settled() {
     let again = client.ask(&format!("SG.CANCEL {token}"));
     assert!(again.starts_with("-NORESERVATION "), "{again}");
     let telemetry = client.shared.service.telemetry();
-    let calls = [Door::RespReserve, Door::RespCommit, Door::RespCancel];
-    assert_eq!(calls.map(|door| telemetry.calls(door)), [1, 2, 1]);
-    assert_eq!(telemetry.failures(Door::RespCommit, Fault::Service), 1);
+    let calls = [Endpoint::RespReserve, Endpoint::RespCommit, Endpoint::RespCancel];
+    assert_eq!(calls.map(|endpoint| telemetry.calls(endpoint)), [1, 2, 1]);
+    assert_eq!(telemetry.failures(Endpoint::RespCommit, Fault::Service), 1);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn in_shadow_mode_nothing_is_held_of_what_would_be_denied() {
     let (_, returned) = six(&client.ask(&format!("SG.CANCEL {}", token(&bulk))));
     assert_eq!(returned, ":0\r\n");
     let telemetry = client.shared.service.telemetry();
-    assert_eq!(telemetry.times(Happening::GlobalShadow), 1);
+    assert_eq!(telemetry.count(Event::GlobalShadow), 1);
 }
 
 #[test]

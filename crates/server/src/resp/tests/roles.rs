@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::rls::options::RefundPolicy;
-use crate::telemetry::Happening;
+use crate::telemetry::Event;
 
 // === passwords ===
 
@@ -34,7 +34,7 @@ fn an_address_that_guesses_is_bounded_over_all_its_connections() {
     first.clock.advance(Duration::from_secs(1));
     assert_eq!(guess([192, 0, 2, 1], b"AUTH \"open sesame\"\r\n"), "+OK\r\n");
     let telemetry = first.shared.service.telemetry();
-    assert_eq!(telemetry.times(Happening::RespAuthFailed), 11);
+    assert_eq!(telemetry.count(Event::RespAuthFailed), 11);
 }
 
 // === refunds ===

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::connection::{Connected, connected};
 use super::*;
-use crate::telemetry::{Door, Fault};
+use crate::telemetry::{Endpoint, Fault};
 
 fn clocked() -> (Connected, ManualClock) {
     let (service, clock) = service(Options::default());
@@ -46,7 +46,7 @@ async fn the_answer_comes_with_the_turn_and_those_behind_it_wait() {
     let mut rest = vec![0; 4 + 5 + 7];
     line.client.read_exact(&mut rest).await.unwrap();
     assert!(rest.ends_with(b"$-1\r\n+PONG\r\n"), "{rest:?}");
-    assert_eq!(line.shared.service.telemetry().calls(Door::RespWait), 1);
+    assert_eq!(line.shared.service.telemetry().calls(Endpoint::RespWait), 1);
     line.client.write_all(b"PING\r\n").await.unwrap();
     line.says("+PONG\r\n").await;
 }
@@ -80,7 +80,7 @@ async fn when_the_service_ends_nobody_waits() {
     line.shared.service.health().drain();
     line.says("-TRYAGAIN the service ends; ask again").await;
     let telemetry = line.shared.service.telemetry();
-    assert_eq!(telemetry.failures(Door::RespWait, Fault::Overload), 1);
+    assert_eq!(telemetry.failures(Endpoint::RespWait, Fault::Overload), 1);
 }
 
 #[tokio::test(start_paused = true)]
