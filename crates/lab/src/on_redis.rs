@@ -81,7 +81,7 @@ impl OnRedis {
             self.names = names(limits);
         }
         let moment = Moment { now, spare_capacity: self.gate.is_open(now) };
-        let answer = runtime.block_on(limiter.ask(line.key.as_bytes(), op, moment));
+        let answer = runtime.block_on(limiter.apply(line.key.as_bytes(), op, moment));
         let answer = answer.map_err(|error| told(url, &error))?;
         Ok(match line.ask {
             Ask::SetLimit { .. } => Printed::after_change(&answer, &self.names),
@@ -91,7 +91,7 @@ impl OnRedis {
 
     /// What is left for `key` at another moment, without a trace.
     pub fn glance(&mut self, key: &str, at: Timestamp) -> Option<i64> {
-        let look = self.limiter.ask(key.as_bytes(), Op::Peek { cost: 0 }, Moment::at(at));
+        let look = self.limiter.apply(key.as_bytes(), Op::Peek { cost: 0 }, Moment::at(at));
         self.runtime.block_on(look).ok()?.verdict.remaining
     }
 }

@@ -1,4 +1,5 @@
-//! One limiter on a store, asked at times that are given: for trials, and to compare a store with the core.
+//! A limiter on a store at times that the caller gives: for trials, and to compare a store with the
+//! core.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,34 +16,34 @@ use sluicegate_rules::limit::LimitConfig;
 use super::call::{Call, CallError, Script};
 use super::connection::Link;
 use super::script::{
-    self, Combine, OptimisticError, OptimisticPart, RuleRegistry, ScriptAnswer, ScriptOp,
+    self, Combine, OptimisticError, OptimisticPart, OptimisticUpdates, RuleRegistry, ScriptOp,
     ScriptOutcome, ScriptPart, ScriptRequest, ScriptRule,
 };
 use sluicegate::backend::Rule;
 
-/// Limits on a store, on virtual time. What it leaves there is kept for an hour, whatever the limits say.
+/// Limits on a store in virtual time. Its records expire after an hour, whatever the limits.
 #[derive(Debug)]
 pub struct VirtualLimiter {
     link: Link,
     registry: RuleRegistry,
     namespace: String,
     rule: Arc<Rule>,
-    /// The keys that were asked for, and how many sets each may have beside it.
+    /// Used keys, each with the maximum number of its sets.
     keys: BTreeMap<Arc<[u8]>, usize>,
     fingerprints: Vec<String>,
 }
 
-/// Why there is no answer.
+/// Why an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VirtualError {
-    /// The limits cannot be held, or the mode does not fit them.
+    /// The limits are invalid, or do not support the mode.
     Quota(QuotaError),
-    /// A limit has no meaning for the operation, or its id is not what it needs to be.
+    /// A limit does not support the operation, or the holder is invalid.
     Refused(Refusal),
-    /// The store gave none.
+    /// A call failed.
     Store(CallError),
-    /// What the store said is no answer, or others were faster each time.
+    /// The reply is invalid, or record_key was too much contention.
     Other(Box<str>),
 }
 
@@ -51,10 +52,10 @@ static DELETE: Script = Script::new("return redis.call('UNLINK', unpack(KEYS))\n
 // === impl VirtualLimiter ===
 
 impl VirtualLimiter {
-    /// These limits, with all keys behind this namespace.
+    /// A limiter whose keys have a prefix.
     ///
     /// # Errors
-    /// When the mode does not fit the limits, or the store does not answer.
+    /// When the limits do not support the mode, or a call fails.
     pub async fn open(
         link: Link,
         namespace: &str,
@@ -70,52 +71,51 @@ impl VirtualLimiter {
         Ok(this)
     }
 
-    /// Carries out an operation on a key.
+    /// Applies an operation to a key.
     ///
     /// # Errors
-    /// When it is refused, or the store does not answer.
-    pub async fn ask(
+    /// When it is refused, or a call fails.
+    pub async fn apply(
         &mut self,
         key: &[u8],
         op: Op,
         moment: Moment,
     ) -> Result<Answer, VirtualError> {
-        let (short, cost, holder) = match op {
+        let (script_op, cost, holder) = match op {
             Op::Hit { cost, holder } => (ScriptOp::Hit, cost, holder),
             Op::Charge { cost } => (ScriptOp::Charge, cost, None),
             Op::Refund { cost } => (ScriptOp::Refund, cost, None),
-            _ => return self.decide_optimistically(key, op, moment, CarryOver::Used).await,
+            _ => return self.update(key, op, moment).await,
         };
         let rule = self.rule(moment.now).await?;
-        let key_there = self.key(key, &rule);
         let part = ScriptPart {
-            key: key_there,
+            key: self.key(key, &rule),
             rule,
             cost,
-            open: moment.spare_capacity,
+            spare_capacity: moment.spare_capacity,
             combine: Combine::AllOrNothing,
         };
-        let ask = ScriptRequest { parts: vec![part], op: short, holder, count: 1 };
-        // Who refuses says why.
-        if ask.refuses(&ask.parts[0]) {
-            return self.decide_optimistically(key, op, moment, CarryOver::Used).await;
+        let request = ScriptRequest { parts: vec![part], op: script_op, holder, count: 1 };
+        // The core names the reason.
+        if request.skips(&request.parts[0]) {
+            return self.update(key, op, moment).await;
         }
-        let asks = [ask];
-        let reply = self.link.call(&script::encode(&asks, Some(moment.now))).await?;
-        let told = script::decode(&asks, reply).map_err(|error| other(&error))?;
-        match told.into_iter().next() {
-            Some(ScriptOutcome::Decided { each, .. }) => {
-                let verdict = each.into_iter().next().and_then(first_verdict);
-                verdict.map(Answer::from).ok_or_else(|| other(&"no answer"))
+        let requests = [request];
+        let reply = self.link.call(&script::encode(&requests, Some(moment.now))).await?;
+        let outcomes = script::decode(&requests, reply).map_err(|error| other(&error))?;
+        match outcomes.into_iter().next() {
+            Some(ScriptOutcome::Decided { answers, .. }) => {
+                let verdict = answers.first().and_then(|answer| answer.verdicts.first());
+                verdict.copied().map(Answer::from).ok_or_else(|| other(&"no verdict"))
             }
-            _ => self.decide_optimistically(key, op, moment, CarryOver::Used).await,
+            _ => self.update(key, op, moment).await,
         }
     }
 
-    /// Replaces the limits for all keys that were asked for.
+    /// Replaces the limits of all used keys.
     ///
     /// # Errors
-    /// When the mode does not fit the new limits, or the store does not answer.
+    /// When the new limits do not support the mode, or a call fails.
     pub async fn set_limits(
         &mut self,
         limits: Vec<LimitConfig>,
@@ -129,21 +129,22 @@ impl VirtualLimiter {
         let rule = self.rule(now).await?;
         let look = Op::Peek { cost: 0 };
         for key in keys {
-            let part = OptimisticPart { key, rule: rule.clone(), open: false, cost: None, keep };
-            // Records of other limits are brought over by whatever comes first.
+            let part =
+                OptimisticPart { key, rule: rule.clone(), spare_capacity: false, cost: None, keep };
+            // Any operation converts a record with another fingerprint.
             if rule.params.fingerprint() == old.params.fingerprint() {
-                script::change(&self.link, &self.registry, &part, &old, Some(now)).await?;
+                self.updates(now).convert(&part, &old).await?;
             } else {
-                script::apply(&self.link, &self.registry, &[part], look, Some(now)).await?;
+                self.updates(now).apply(&[part], look).await?;
             }
         }
         Ok(())
     }
 
-    /// Takes everything away that it has left in the store.
+    /// Deletes all its keys.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When a call fails.
     pub async fn clear(&mut self) -> Result<(), VirtualError> {
         for (key, sets) in std::mem::take(&mut self.keys) {
             let keys = script::keys_of(&key, sets).collect();
@@ -156,18 +157,20 @@ impl VirtualLimiter {
         Ok(())
     }
 
-    async fn decide_optimistically(
-        &mut self,
-        key: &[u8],
-        op: Op,
-        moment: Moment,
-        keep: CarryOver,
-    ) -> Result<Answer, VirtualError> {
+    async fn update(&mut self, key: &[u8], op: Op, moment: Moment) -> Result<Answer, VirtualError> {
         let rule = self.rule(moment.now).await?;
-        let key = self.key(key, &rule);
-        let part = OptimisticPart { key, rule, open: moment.spare_capacity, cost: None, keep };
-        let long = script::apply(&self.link, &self.registry, &[part], op, Some(moment.now)).await?;
-        Ok(long.answer)
+        let part = OptimisticPart {
+            key: self.key(key, &rule),
+            rule,
+            spare_capacity: moment.spare_capacity,
+            cost: None,
+            keep: CarryOver::Used,
+        };
+        Ok(self.updates(moment.now).apply(&[part], op).await?.answer)
+    }
+
+    fn updates(&self, now: Timestamp) -> OptimisticUpdates<'_> {
+        OptimisticUpdates { link: &self.link, registry: &self.registry, clock: Some(now) }
     }
 
     async fn rule(&mut self, now: Timestamp) -> Result<Arc<ScriptRule>, VirtualError> {
@@ -181,16 +184,12 @@ impl VirtualLimiter {
     }
 
     fn key(&mut self, key: &[u8], rule: &ScriptRule) -> Arc<[u8]> {
-        let there: Arc<[u8]> =
+        let record_key: Arc<[u8]> =
             [self.namespace.as_bytes(), b"{".as_slice(), key, b"}".as_slice()].concat().into();
-        let sets = self.keys.entry(there.clone()).or_default();
+        let sets = self.keys.entry(record_key.clone()).or_default();
         *sets = (*sets).max(rule.params.sets());
-        there
+        record_key
     }
-}
-
-fn first_verdict(answered: ScriptAnswer) -> Option<sluicegate_core::verdict::Verdict> {
-    answered.verdicts.into_iter().next()
 }
 
 fn other(error: &dyn fmt::Display) -> VirtualError {

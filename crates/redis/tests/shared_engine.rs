@@ -326,5 +326,5 @@ descriptors:
     assert_eq!(all, [Some(3); 16], "the corrupt record counts as empty");
     assert_eq!(check(0).await, Some(1), "and was replaced");
     let stats = shared.store().stats();
-    assert_eq!((stats.garbage, stats.disagreements), (1, 0));
+    assert_eq!((stats.corrupt, stats.disagreements), (1, 0));
 }

@@ -261,7 +261,7 @@ impl SharedEngine {
         }
         let one = ScriptPart { cost: 1, ..part.part.clone() };
         match part.target {
-            Target::Rule(no) => Ok(rules.inspect_decided(no, self.store.look(&one).await?)),
+            Target::Rule(no) => Ok(rules.inspect_decided(no, self.store.inspect(&one).await?)),
             Target::Override(limit) => {
                 let said = self.store.apply(&[one], Op::Peek { cost: 1 }).await?.answer.verdict;
                 Ok(vec![Snapshot::override_state(limit, &said)])

@@ -105,7 +105,7 @@ impl SharedEngine {
                     key: self.store.key_of(identity, &beside),
                     rule: self.override_rules.of(limit, now),
                     cost: step.cost,
-                    open: false,
+                    spare_capacity: false,
                     combine: Combine::Independent,
                 };
                 let (policy, weight) = (OnStoreFailure::Error, Weight::even(self.store.nodes()));
@@ -132,7 +132,7 @@ impl SharedEngine {
             key: self.store.key_of(identity, ""),
             rule: ScriptRule::at(asked.rule?, now),
             cost,
-            open: asked.has_spare_capacity(now),
+            spare_capacity: asked.has_spare_capacity(now),
             combine,
         };
         let weight = self.weight_of(rules, no);

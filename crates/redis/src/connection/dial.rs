@@ -178,7 +178,7 @@ async fn handshake(connection: &MultiplexedConnection) -> Result<ServerInfo, Box
 /// are ignored: the requests get the same ones.
 async fn load_scripts(connection: &MultiplexedConnection) -> Result<(), Box<str>> {
     let mut pipeline = redis::pipe();
-    for call in crate::script::idle_calls() {
+    for call in crate::script::loading_calls() {
         pipeline.add_command(call.command("EVAL", call.script.text));
     }
     let mut connection = connection.clone();

@@ -1,13 +1,13 @@
-//! The scripts: what they are told, what they say, and what a node makes of it.
+//! Lua scripts: their arguments, replies, and the core that replays them.
 //!
-//! - *The short way* (`ask`, `told`): hits, charges and refunds are decided by `decide.lua`, which writes, and tells the time and
-//!   what it found. The node does the same to what was found, with the core, and so has the whole answer.
-//! - *The long way* (`long`): read, apply, write if nobody else has written meanwhile. For every other operation, and whenever something is
-//!   out of the ordinary: limits of another revision, a reservation that has run out, a clock that was set back.
+//! - `request`, `reply`: hits, charges and refunds. `decide.lua` decides, writes, and reports time
+//!   and state; the core derives the whole answer from that.
+//! - `optimistic`: every other operation, and records that the script does not support (another
+//!   revision of the limits, an expired reservation, a clock that went back): read, apply with the
+//!   core, and write by compare-and-swap.
+//! - `lease`: a node acquires quota ahead, to decide on its own. One script, replayed by the core.
 //!
-//! - *Lease calls* (`lease`): a node buys ahead, holds and gives back what it then decides on alone. Also one script, which the core repeats.
-//!
-//! What lies in the store is described in [`sluicegate_core::record`].
+//! The format of records is described in [`sluicegate_core::record`].
 
 mod lease;
 mod optimistic;
@@ -17,8 +17,7 @@ mod rule;
 
 pub(crate) use lease::{LeaseOutcome, LeaseRequest, decode_lease, encode_lease};
 pub(crate) use optimistic::{
-    Applied, Changed, OptimisticError, OptimisticPart, absorb, apply, change,
-    decide_optimistically, forget, look, reassert, renew,
+    Applied, OptimisticError, OptimisticPart, OptimisticUpdates, UpdatedRecord,
 };
 pub(crate) use reply::{BadReply, DISAGREEMENTS, ScriptAnswer, ScriptOutcome, decode};
 pub(crate) use request::{Combine, ScriptOp, ScriptPart, ScriptRequest, encode, keys_of};
@@ -26,7 +25,7 @@ pub(crate) use rule::{RuleRegistry, RuleScripts, ScriptRule};
 
 use super::call::{Call, Script};
 
-/// Decides asks: the parts build on each other in this order.
+/// Decides requests. Each file depends on those before it.
 static DECIDE: Script = Script::new(concat!(
     include_str!("lua/arithmetic.lua"),
     include_str!("lua/steady.lua"),
@@ -39,7 +38,7 @@ static DECIDE: Script = Script::new(concat!(
     include_str!("lua/decide.lua"),
 ));
 
-/// Hears lease calls.
+/// Executes lease requests.
 static LEASE: Script = Script::new(concat!(
     include_str!("lua/arithmetic.lua"),
     include_str!("lua/steady.lua"),
@@ -49,16 +48,16 @@ static LEASE: Script = Script::new(concat!(
     include_str!("lua/lease.lua"),
 ));
 
-/// Calls of the request path's scripts that touch no key and change nothing: they load the scripts.
-pub(crate) fn idle_calls() -> [Call; 4] {
+/// Calls that load the scripts of the request path and do nothing else.
+pub(crate) fn loading_calls() -> [Call; 4] {
     let bare = |script| Call { script, keys: Vec::new(), args: Vec::new() };
     [encode(&[], None), encode_lease(&[], None), bare(&READ), bare(&SWAP)]
 }
 
-/// Reads records whole.
+/// Reads whole records.
 static READ: Script = Script::new(include_str!("lua/read.lua"));
 
-/// Writes records that nobody has changed since.
+/// Writes records by compare-and-swap.
 static SWAP: Script = Script::new(include_str!("lua/swap.lua"));
 
 #[cfg(test)]

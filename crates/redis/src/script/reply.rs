@@ -1,15 +1,17 @@
-//! What the script says, and the answer that is in it.
+//! Decodes the reply of `decide.lua`, and replays the decision with the core.
 //!
 //! ```text
-//!   the time
-//!   of each ask:   -1                         it goes the long way; nothing has happened
-//!                  admitted, told, …          how many were admitted, and how often it tells what it found
-//!   of each part:  record or nil, then of each set beside it
-//!     a log        groups, and for each its time, weight, and weight of denied ones
-//!     slots        when enough are free, how many that are; when the last is, how many others; when the holder's own are, and how many
+//!   time
+//!   per request:   -1                        unsupported; nothing has changed
+//!                  admitted, reports, ...    number admitted, and how often the state is reported
+//!   per part:      record or nil, then its sorted sets
+//!     log          groups, each with time, weight, and weight of denied hits
+//!     slots        time and number of enough free slots; of the last others; of the holder's own
 //! ```
 //!
-//! It tells every time where there are sets; else once, and the node knows how it goes on.
+//! The state is reported before each of several identical requests if there are sets, else once.
+//! The script reports what it found; the core derives the verdicts from that, so that remaining
+//! quota and waiting times are computed by one implementation.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,24 +29,24 @@ use sluicegate_core::verdict::{Outcome, Verdict};
 use super::{Combine, ScriptOp, ScriptPart, ScriptRequest};
 use sluicegate::backend::UNCOUNTED;
 
-/// How often script and core have said something else. Never, or there is a mistake in one of them.
+/// How often script and core disagreed: never, unless one of them has a bug.
 pub(crate) static DISAGREEMENTS: AtomicU64 = AtomicU64::new(0);
 
-/// What became of an ask.
+/// Outcome of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum ScriptOutcome {
-    /// It was decided.
+    /// The script decided.
     Decided {
         /// The store's time.
         now: Timestamp,
-        /// One for each of those that were the same.
-        each: Vec<ScriptAnswer>,
-        /// The records of all parts after it, and their epochs.
-        after: Vec<(usize, Account, u64)>,
-        /// Whether there was something in the index of a record that nobody of us has written. It counted as nothing.
-        garbage: bool,
+        /// One per identical request.
+        answers: Vec<ScriptAnswer>,
+        /// Index, record and epoch of each part afterwards.
+        records: Vec<(usize, Account, u64)>,
+        /// Whether a corrupt record was found. It counted as empty.
+        is_corrupt: bool,
     },
-    /// Nothing has happened: it has to go the long way.
+    /// The script does not support it, and changed nothing.
     Unsupported,
 }
 
@@ -52,58 +54,68 @@ pub(crate) enum ScriptOutcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ScriptAnswer {
     pub(crate) allowed: bool,
-    /// One for each part.
+    /// One per part.
     pub(crate) verdicts: Vec<Verdict>,
 }
 
-/// An answer that the script does not give.
+/// A reply that the script cannot have sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BadReply;
 
-/// The answers to all asks of one call.
-pub(crate) fn decode(asks: &[ScriptRequest], reply: Value) -> Result<Vec<ScriptOutcome>, BadReply> {
-    let mut reply = Reply::of(reply)?;
+/// Decodes the outcomes of all requests of a call.
+pub(crate) fn decode(
+    requests: &[ScriptRequest],
+    reply: Value,
+) -> Result<Vec<ScriptOutcome>, BadReply> {
+    let mut reply = ReplyReader::new(reply)?;
     let now = Timestamp::from_micros(reply.number()?);
-    asks.iter().map(|ask| one(ask, now, &mut reply)).collect()
+    requests.iter().map(|request| decode_one(request, now, &mut reply)).collect()
 }
 
-fn one(ask: &ScriptRequest, now: Timestamp, reply: &mut Reply) -> Result<ScriptOutcome, BadReply> {
+fn decode_one(
+    request: &ScriptRequest,
+    now: Timestamp,
+    reply: &mut ReplyReader,
+) -> Result<ScriptOutcome, BadReply> {
     let Ok(admitted) = u32::try_from(reply.signed()?) else {
         return Ok(ScriptOutcome::Unsupported);
     };
-    let times = reply.number()?;
-    let mut replay = Replay::new(ask, now);
-    let mut each: Vec<ScriptAnswer> = Vec::with_capacity(ask.count as usize);
-    for turn in 0..ask.count {
-        if u64::from(turn) < times {
-            replay.found(reply)?;
-        } else if let (Some(last), true) = (each.last(), replay.has_sets) {
-            // Denied, and as it was.
-            each.push(last.clone());
+    let reports = reply.number()?;
+    let mut replay = Replay::new(request, now);
+    let mut answers: Vec<ScriptAnswer> = Vec::with_capacity(request.count as usize);
+    for turn in 0..request.count {
+        if u64::from(turn) < reports {
+            replay.load(reply)?;
+        } else if let (Some(last), true) = (answers.last(), replay.has_sets) {
+            // Denied, so nothing changed.
+            answers.push(last.clone());
             continue;
         }
-        each.push(replay.once());
+        answers.push(replay.decide());
     }
-    for (turn, answered) in (0..).zip(&mut each) {
-        let allowed = ask.op != ScriptOp::Hit || turn < admitted;
-        if answered.allowed != allowed {
+    for (turn, answer) in (0..).zip(&mut answers) {
+        let allowed = request.op != ScriptOp::Hit || turn < admitted;
+        if answer.allowed != allowed {
             DISAGREEMENTS.fetch_add(1, Ordering::Relaxed);
-            answered.overrule(allowed);
+            answer.overrule(allowed);
         }
     }
-    let garbage = replay.garbage;
-    let after = replay.after();
-    Ok(ScriptOutcome::Decided { now, each, after, garbage })
+    let is_corrupt = replay.is_corrupt;
+    let records = replay.into_records();
+    Ok(ScriptOutcome::Decided { now, answers, records, is_corrupt })
 }
 
-// === what it said ===
+/// Values of a reply, in order.
+pub(super) struct ReplyReader(std::vec::IntoIter<Value>);
 
-pub(super) struct Reply(std::vec::IntoIter<Value>);
-
-impl Reply {
-    pub(super) fn of(value: Value) -> Result<Self, BadReply> {
+impl ReplyReader {
+    pub(super) fn new(value: Value) -> Result<Self, BadReply> {
         let Value::Array(values) = value else { return Err(BadReply) };
         Ok(Self(values.into_iter()))
+    }
+
+    pub(super) fn next(&mut self) -> Option<Value> {
+        self.0.next()
     }
 
     pub(super) fn signed(&mut self) -> Result<i64, BadReply> {
@@ -142,7 +154,7 @@ impl Reply {
 
     fn slots(&mut self, holder: Option<Holder>) -> Result<SetContents, BadReply> {
         let own = holder.unwrap_or(Holder(0));
-        // Whose the others are does not matter, as long as they are others.
+        // Any holders other than its own stand for the others.
         let holders = [Holder(own.0.wrapping_add(1)), Holder(own.0.wrapping_add(2)), own];
         let mut leases = Vec::new();
         for holder in holders {
@@ -155,31 +167,30 @@ impl Reply {
     }
 }
 
-// === the same by the core ===
-
-/// An ask, carried out on what was found.
+/// A request applied to the reported records by the core.
 struct Replay<'a> {
-    ask: &'a ScriptRequest,
+    request: &'a ScriptRequest,
     now: Timestamp,
-    /// One for each part; of those that are the same identity the first has it.
+    /// One per part.
     accounts: Vec<Account>,
-    /// Of the records that were there.
+    /// Epochs of existing records.
     epochs: Vec<Option<u64>>,
     has_sets: bool,
-    garbage: bool,
+    is_corrupt: bool,
 }
 
 impl<'a> Replay<'a> {
-    fn new(ask: &'a ScriptRequest, now: Timestamp) -> Self {
-        let accounts = vec![Account::default(); ask.parts.len()];
-        let has_sets = ask.sent().any(|part| part.rule.params.sets() > 0);
-        let epochs = vec![None; ask.parts.len()];
-        Self { ask, now, accounts, epochs, has_sets, garbage: false }
+    fn new(request: &'a ScriptRequest, now: Timestamp) -> Self {
+        let accounts = vec![Account::default(); request.parts.len()];
+        let has_sets = request.sent().any(|part| part.rule.params.sets() > 0);
+        let epochs = vec![None; request.parts.len()];
+        Self { request, now, accounts, epochs, has_sets, is_corrupt: false }
     }
 
-    /// What became of all parts. Each refund raises the epoch of a record that was there.
-    fn after(self) -> Vec<(usize, Account, u64)> {
-        let refunds = if self.ask.op == ScriptOp::Refund { u64::from(self.ask.count) } else { 0 };
+    /// The records afterwards. Each refund raises the epoch of an existing record.
+    fn into_records(self) -> Vec<(usize, Account, u64)> {
+        let refunds =
+            if self.request.op == ScriptOp::Refund { u64::from(self.request.count) } else { 0 };
         let all = self.accounts.into_iter().zip(self.epochs).enumerate();
         all.map(|(index, (account, epoch))| {
             (index, account, epoch.map_or(0, |epoch| epoch.saturating_add(refunds)))
@@ -187,29 +198,27 @@ impl<'a> Replay<'a> {
         .collect()
     }
 
-    /// Takes in what the script found, in the order in which it asks.
-    fn found(&mut self, reply: &mut Reply) -> Result<(), BadReply> {
+    /// Reads the reported records, in the order in which the script evaluates parts.
+    fn load(&mut self, reply: &mut ReplyReader) -> Result<(), BadReply> {
         let is_last = |part: &ScriptPart| {
-            part.combine == Combine::AllOrNothing && self.ask.op == ScriptOp::Hit
+            part.combine == Combine::AllOrNothing && self.request.op == ScriptOp::Hit
         };
         let parts =
-            || self.ask.parts.iter().enumerate().filter(|(_, part)| !self.ask.refuses(part));
+            || self.request.parts.iter().enumerate().filter(|(_, part)| !self.request.skips(part));
         let first = parts().filter(|(_, part)| !is_last(part));
-        let mut garbage = false;
         let mut found = Vec::new();
         for (index, part) in first.chain(parts().filter(|(_, part)| is_last(part))) {
             let text = reply.text()?;
             let beside = self.beside(part, reply)?;
             let record =
                 text.map(|text| Record::read(&text, &beside, part.rule.steps(), &part.rule.params));
-            garbage |= matches!(record, Some(Found::Garbage));
+            self.is_corrupt |= matches!(record, Some(Found::Garbage));
             let (account, epoch) = match record {
                 Some(Found::Record(record)) => (record.account, Some(record.epoch)),
                 Some(Found::Other(_) | Found::Garbage) | None => (Account::default(), None),
             };
             found.push((index, account, epoch));
         }
-        self.garbage |= garbage;
         for (index, account, epoch) in found {
             self.accounts[index] = account;
             self.epochs[index] = epoch;
@@ -217,48 +226,54 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    fn beside(&self, part: &ScriptPart, reply: &mut Reply) -> Result<Vec<SetContents>, BadReply> {
+    fn beside(
+        &self,
+        part: &ScriptPart,
+        reply: &mut ReplyReader,
+    ) -> Result<Vec<SetContents>, BadReply> {
         let limits = part.rule.steps().iter().flat_map(|step| [Some(step.limit()), step.boost()]);
         let mut beside = Vec::new();
         for limit in limits.flatten() {
             match limit {
                 Limit::SlidingLog(_) => beside.push(reply.log()?),
-                Limit::Concurrency(_) => beside.push(reply.slots(self.ask.holder)?),
+                Limit::Concurrency(_) => beside.push(reply.slots(self.request.holder)?),
                 _ => {}
             }
         }
         Ok(beside)
     }
 
-    /// Asks once.
-    fn once(&mut self) -> ScriptAnswer {
-        let mut verdicts = vec![UNCOUNTED; self.ask.parts.len()];
-        let ask = self.ask;
-        for (index, part) in ask.parts.iter().enumerate() {
-            if part.combine == Combine::AllOrNothing && ask.op == ScriptOp::Hit || ask.refuses(part)
+    /// Decides one request.
+    fn decide(&mut self) -> ScriptAnswer {
+        let mut verdicts = vec![UNCOUNTED; self.request.parts.len()];
+        let request = self.request;
+        for (index, part) in request.parts.iter().enumerate() {
+            if part.combine == Combine::AllOrNothing && request.op == ScriptOp::Hit
+                || request.skips(part)
             {
                 continue;
             }
-            verdicts[index] = self.apply(index, ask.op.on(part.cost, ask.holder));
+            verdicts[index] = self.apply(index, request.op.on(part.cost, request.holder));
         }
-        let mut allowed = ask.may_go(&verdicts);
-        if ask.op == ScriptOp::Hit {
-            allowed = self.together(allowed, &mut verdicts);
+        let mut allowed = request.may_pass(&verdicts);
+        if request.op == ScriptOp::Hit {
+            allowed = self.decide_together(allowed, &mut verdicts);
         }
         ScriptAnswer { allowed, verdicts }
     }
 
     fn apply(&mut self, index: usize, op: Op) -> Verdict {
-        let part = &self.ask.parts[index];
-        let moment = Moment { now: self.now, spare_capacity: part.open };
+        let part = &self.request.parts[index];
+        let moment = Moment { now: self.now, spare_capacity: part.spare_capacity };
         let answer = self.accounts[index].apply(part.rule.steps(), op, moment);
         self.share(index);
         answer.map_or(UNCOUNTED, |answer| answer.verdict)
     }
 
-    /// What became of an identity is so for all parts that name it; where there are sets, the script tells it each time.
+    /// Copies an account to the other parts of the same identity. With sets, the script reports
+    /// each of them.
     fn share(&mut self, index: usize) {
-        let parts = &self.ask.parts;
+        let parts = &self.request.parts;
         if self.has_sets || parts.len() == 1 {
             return;
         }
@@ -269,26 +284,26 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Asks those who are charged only if all agree; looks at them if the ask is denied already.
-    fn together(&mut self, allowed: bool, verdicts: &mut [Verdict]) -> bool {
-        let ask = self.ask;
+    /// Applies the all-or-nothing parts; peeks at them if the request is denied already.
+    fn decide_together(&mut self, allowed: bool, verdicts: &mut [Verdict]) -> bool {
+        let request = self.request;
         let is_together =
-            |part: &ScriptPart| part.combine == Combine::AllOrNothing && !ask.refuses(part);
+            |part: &ScriptPart| part.combine == Combine::AllOrNothing && !request.skips(part);
         let indices: Vec<usize> =
-            (0..ask.parts.len()).filter(|index| is_together(&ask.parts[*index])).collect();
-        let cost = indices.iter().map(|index| ask.parts[*index].cost).max().unwrap_or(0);
-        let op = if allowed { ask.op.on(cost, ask.holder) } else { Op::Peek { cost } };
+            (0..request.parts.len()).filter(|index| is_together(&request.parts[*index])).collect();
+        let cost = indices.iter().map(|index| request.parts[*index].cost).max().unwrap_or(0);
+        let op = if allowed { request.op.on(cost, request.holder) } else { Op::Peek { cost } };
         match indices.as_slice() {
             [] => return allowed,
             [only] => verdicts[*only] = self.apply(*only, op),
             _ => {
-                let accounts = self.accounts.iter_mut().zip(&ask.parts);
+                let accounts = self.accounts.iter_mut().zip(&request.parts);
                 let mut parts: Vec<Part<'_>> = accounts
                     .filter(|(_, part)| is_together(part))
                     .map(|(account, part)| Part {
                         plan: part.rule.steps(),
                         account,
-                        spare_capacity: part.open,
+                        spare_capacity: part.spare_capacity,
                         cost: Some(part.cost),
                     })
                     .collect();
@@ -320,7 +335,7 @@ impl ScriptOp {
 // === impl ScriptAnswer ===
 
 impl ScriptAnswer {
-    /// The script has decided, whatever the core says.
+    /// The decision of the script stands, whatever the core says.
     fn overrule(&mut self, allowed: bool) {
         let outcome = match allowed {
             true => Outcome::Allow { wait: Span::ZERO },
@@ -337,7 +352,7 @@ impl ScriptAnswer {
 
 impl fmt::Display for BadReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the store gave an answer that the script does not give: is another program in its place?")
+        f.write_str("unexpected reply to a script: is another program listening there?")
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the script is asked, and how that is written for it.
+//! Requests to `decide.lua`, and their encoding.
 
 use std::sync::Arc;
 
@@ -13,18 +13,19 @@ use sluicegate_core::verdict::Verdict;
 use super::{DECIDE, ScriptRule};
 use crate::call::Call;
 
-/// How a part stands to the others of its ask.
+/// How the verdict of a part combines with those of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Combine {
-    /// By itself, and charged whatever the others say.
+    /// Charged independently of the others.
     Independent,
-    /// The same, but it denies the ask only if all of its kind do.
+    /// Independent, but denies the request only if all quotas do.
     Quota,
-    /// All or nothing with the others of its kind, who are other identities; and only looked at where the ask is denied already.
+    /// Charged only if all parts of this kind allow, which have different identities; only peeked
+    /// at if the request is denied already.
     AllOrNothing,
 }
 
-/// What goes the short way.
+/// Operations that the script supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScriptOp {
     Hit,
@@ -35,76 +36,77 @@ pub(crate) enum ScriptOp {
 /// One identity of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct ScriptPart {
-    /// The key of its record. The sets beside it have the same with `:1`, `:2` and so on behind.
+    /// Key of its record. Its sorted sets have the suffixes `:1`, `:2` and so on.
     pub(crate) key: Arc<[u8]>,
     pub(crate) rule: Arc<ScriptRule>,
     pub(crate) cost: u64,
-    /// Whether its elastic limits are open.
-    pub(crate) open: bool,
+    /// Whether elastic limits may exceed their base rate.
+    pub(crate) spare_capacity: bool,
     pub(crate) combine: Combine,
 }
 
-/// A request, or several that are the same.
+/// A request, or several identical ones.
 #[derive(Debug, Clone)]
 pub(crate) struct ScriptRequest {
     pub(crate) parts: Vec<ScriptPart>,
     pub(crate) op: ScriptOp,
-    /// Who holds a slot. Requests that are to hold one each are not the same.
+    /// Holder of concurrency slots. Requests with one are never merged.
     pub(crate) holder: Option<Holder>,
-    /// How many they are; the first of them are admitted.
+    /// Number of identical requests; the first ones are admitted.
     pub(crate) count: u32,
 }
 
-/// One call for all of these, at the store's own time unless another is given.
-pub(crate) fn encode(asks: &[ScriptRequest], clock: Option<Timestamp>) -> Call {
-    let mut sheets: Vec<&[u8]> = Vec::new();
+/// Encodes one call for all requests. Without a clock the script uses the store's time.
+pub(crate) fn encode(requests: &[ScriptRequest], clock: Option<Timestamp>) -> Call {
+    let mut params: Vec<&[u8]> = Vec::new();
     let mut keys = Vec::new();
-    let mut told = Vec::new();
-    for ask in asks {
-        told.push(ask.op.code());
-        told.extend(ask.count.to_le_bytes());
-        told.extend(number16(ask.sent().count()).to_le_bytes());
-        told.push(u8::from(ask.holder.is_some()) | u8::from(ask.has_idle_quota()) << 1);
-        told.extend(holder_name(ask.holder.unwrap_or(Holder(0))).as_bytes());
+    let mut payload = Vec::new();
+    for request in requests {
+        payload.push(request.op.code());
+        payload.extend(request.count.to_le_bytes());
+        payload.extend(number16(request.sent().count()).to_le_bytes());
+        payload
+            .push(u8::from(request.holder.is_some()) | u8::from(request.has_skipped_quota()) << 1);
+        payload.extend(holder_name(request.holder.unwrap_or(Holder(0))).as_bytes());
         let mut rules = Vec::new();
-        for part in ask.sent() {
+        for part in request.sent() {
             let text = part.rule.params.text();
-            let sheet = index_of(&mut sheets, |known| *known == text, || text);
+            let index = index_of(&mut params, |known| *known == text, || text);
             let rule = part.rule.params.rule();
             let rule = index_of(&mut rules, |known| *known == rule, || rule);
-            // What the script does not take goes the long way: this is a number that it does not accept.
-            let exact = part.cost <= EXACT_MAX && ask.is_taken(part);
-            let cost = if exact { part.cost } else { EXACT_MAX + 1 };
-            told.extend(number16(sheet).to_le_bytes());
-            told.extend(cost.to_le_bytes());
-            told.extend([u8::from(part.open), part.combine.code()]);
-            told.extend(number16(rule).to_le_bytes());
+            // The script rejects a cost above the maximum, as it must an unsupported part.
+            let is_supported = part.cost <= EXACT_MAX && request.supports(part);
+            let cost = if is_supported { part.cost } else { EXACT_MAX + 1 };
+            payload.extend(number16(index).to_le_bytes());
+            payload.extend(cost.to_le_bytes());
+            payload.extend([u8::from(part.spare_capacity), part.combine.code()]);
+            payload.extend(number16(rule).to_le_bytes());
             keys.extend(keys_of(&part.key, part.rule.params.sets()));
         }
     }
-    let mut args = vec![head(sheets.len(), asks.len(), clock)];
-    args.extend(sheets.into_iter().map(<[u8]>::to_vec));
-    args.push(told);
+    let mut args = vec![header(params.len(), requests.len(), clock)];
+    args.extend(params.into_iter().map(<[u8]>::to_vec));
+    args.push(payload);
     Call { script: &DECIDE, keys, args }
 }
 
-/// What every call is told first.
-pub(super) fn head(sheets: usize, asks: usize, clock: Option<Timestamp>) -> Vec<u8> {
-    let mut head = vec![u8::from(clock.is_some())];
-    head.extend(clock.unwrap_or_default().as_micros().to_le_bytes());
-    for count in [sheets, asks] {
-        head.extend(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
+/// First argument of every call.
+pub(super) fn header(params: usize, requests: usize, clock: Option<Timestamp>) -> Vec<u8> {
+    let mut header = vec![u8::from(clock.is_some())];
+    header.extend(clock.unwrap_or_default().as_micros().to_le_bytes());
+    for count in [params, requests] {
+        header.extend(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
     }
-    head
+    header
 }
 
-/// The index of what is like this, put behind the others if it is new.
+/// The index of a matching item; appends a new one if there is none.
 pub(super) fn index_of<T>(
     all: &mut Vec<T>,
-    is_it: impl Fn(&T) -> bool,
+    matches: impl Fn(&T) -> bool,
     new: impl FnOnce() -> T,
 ) -> usize {
-    all.iter().position(is_it).unwrap_or_else(|| {
+    all.iter().position(matches).unwrap_or_else(|| {
         all.push(new());
         all.len() - 1
     })
@@ -114,7 +116,7 @@ pub(super) fn number16(count: usize) -> u16 {
     u16::try_from(count).unwrap_or(u16::MAX)
 }
 
-/// The key of a record and those of the sets beside it.
+/// The key of a record and those of its sorted sets.
 pub(crate) fn keys_of(key: &[u8], sets: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
     let set = move |number: usize| [key, format!(":{number}").as_bytes()].concat();
     std::iter::once(key.to_vec()).chain((1..=sets).map(set))
@@ -124,7 +126,7 @@ fn has_slots(step: &EnforcedLimit) -> bool {
     matches!(step.limit(), Limit::Concurrency(_))
 }
 
-/// A holder as members of sets name it.
+/// Name of a holder within set members.
 fn holder_name(holder: Holder) -> String {
     format!("{:016x}", holder.0)
 }
@@ -132,12 +134,12 @@ fn holder_name(holder: Holder) -> String {
 // === impl ScriptPart ===
 
 impl ScriptPart {
-    /// Whether it is charged whatever it says.
+    /// Whether it is charged even if it denies.
     pub(crate) fn counts_first(&self) -> bool {
         self.rule.steps().iter().any(|step| step.limit().counts_first())
     }
 
-    /// The least capacity of its limits.
+    /// The smallest capacity of its limits.
     pub(crate) fn capacity(&self) -> u64 {
         let capacities = self.rule.steps().iter().filter_map(|step| step.limit().capacity());
         capacities.min().unwrap_or(u64::MAX)
@@ -147,48 +149,48 @@ impl ScriptPart {
 // === impl ScriptRequest ===
 
 impl ScriptRequest {
-    /// The parts that the script is asked about: those that do not refuse.
+    /// The parts that the script evaluates.
     pub(super) fn sent(&self) -> impl Iterator<Item = &ScriptPart> {
-        self.parts.iter().filter(|part| !self.refuses(part))
+        self.parts.iter().filter(|part| !self.skips(part))
     }
 
-    /// Whether nothing happens to a part, because a limit of it, or of those that it stands together with, has no meaning for the operation or
-    /// needs an id.
-    pub(crate) fn refuses(&self, part: &ScriptPart) -> bool {
+    /// Whether a part is skipped: one of its limits, or of those it combines with, does not support
+    /// the operation or lacks a holder.
+    pub(crate) fn skips(&self, part: &ScriptPart) -> bool {
         match part.combine {
             Combine::AllOrNothing => {
-                let together =
-                    || self.parts.iter().filter(|part| part.combine == Combine::AllOrNothing);
-                let cost = together().map(|part| part.cost).max().unwrap_or(0);
-                together().any(|part| self.refuses_cost(part, cost))
+                let all = || self.parts.iter().filter(|part| part.combine == Combine::AllOrNothing);
+                let cost = all().map(|part| part.cost).max().unwrap_or(0);
+                all().any(|part| self.skips_at_cost(part, cost))
             }
-            Combine::Independent | Combine::Quota => self.refuses_cost(part, part.cost),
+            Combine::Independent | Combine::Quota => self.skips_at_cost(part, part.cost),
         }
     }
 
-    /// Whether the script can tell the rules of a part apart, and the first of several that are the same are those that it admits: who holds a slot
-    /// already is admitted after somebody who was denied.
-    fn is_taken(&self, part: &ScriptPart) -> bool {
+    /// Whether the script supports the rule of a part, and admits the first of identical requests.
+    /// With slots it does not: a holder is admitted again after another one was denied.
+    fn supports(&self, part: &ScriptPart) -> bool {
         let has_slots = part.rule.steps().iter().any(has_slots);
         part.rule.params.rule().is_some() && (self.count <= 1 || !has_slots)
     }
 
-    /// Whether it may go as far as was said so far: nobody denies, and of the quotas not all. Whoever was not asked agrees.
-    pub(super) fn may_go(&self, verdicts: &[Verdict]) -> bool {
+    /// Whether the verdicts so far allow the request: no part denies, and not all quotas do. Skipped
+    /// parts allow.
+    pub(super) fn may_pass(&self, verdicts: &[Verdict]) -> bool {
         let is_quota = |part: &ScriptPart| part.combine == Combine::Quota;
-        let said = || self.parts.iter().zip(verdicts);
-        let mut quotas = said().filter(|(part, _)| is_quota(part)).peekable();
+        let judged = || self.parts.iter().zip(verdicts);
+        let mut quotas = judged().filter(|(part, _)| is_quota(part)).peekable();
         let has_quotas = quotas.peek().is_some();
-        said().all(|(part, verdict)| is_quota(part) || verdict.is_allowed())
+        judged().all(|(part, verdict)| is_quota(part) || verdict.is_allowed())
             && (!has_quotas || quotas.any(|(_, verdict)| verdict.is_allowed()))
     }
 
-    /// Whether a quota agrees without having been asked.
-    pub(super) fn has_idle_quota(&self) -> bool {
-        self.parts.iter().any(|part| part.combine == Combine::Quota && self.refuses(part))
+    /// Whether a quota is skipped, and so allows.
+    pub(super) fn has_skipped_quota(&self) -> bool {
+        self.parts.iter().any(|part| part.combine == Combine::Quota && self.skips(part))
     }
 
-    fn refuses_cost(&self, part: &ScriptPart, cost: u64) -> bool {
+    fn skips_at_cost(&self, part: &ScriptPart, cost: u64) -> bool {
         let needs_holder = self.op == ScriptOp::Hit && self.holder.is_none() && cost > 0;
         part.rule.steps().iter().any(|step| {
             needs_holder && has_slots(step) || step.limit().refuses(self.op.kind()).is_some()

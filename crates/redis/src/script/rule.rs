@@ -1,4 +1,7 @@
-//! Limits as a script and a node know them, and as they are left in the store for nodes that come later.
+//! Rules as scripts see them, and their registry in the store.
+//!
+//! A record names its limits by a fingerprint only. Nodes publish the limits under it, so that a node
+//! with other rules can convert the record.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -20,12 +23,12 @@ use crate::call::{Call, CallError, Script};
 use crate::connection::Link;
 use sluicegate::backend::{ResolvedRule, Rule};
 
-/// A plan, with what a script is told of it.
+/// A rule with its encoded parameters for scripts.
 #[derive(Debug)]
 pub(crate) struct ScriptRule {
-    pub(crate) plan: Arc<ResolvedRule>,
+    pub(crate) resolved: Arc<ResolvedRule>,
     pub(crate) params: Sheet,
-    /// The epoch of the link, and one, at which it was left in the store; 0 if it was not yet.
+    /// One more than the epoch of the link at which it was published; 0 if it was not.
     published_at: AtomicU64,
 }
 
@@ -33,23 +36,23 @@ pub(crate) struct ScriptRule {
 #[derive(Debug, Default)]
 pub(crate) struct RuleScripts {
     latest: ArcSwapOption<ScriptRule>,
-    /// Whether its counts can be exchanged between nodes, once that was asked.
+    /// Whether nodes can exchange its counts; computed on demand.
     pub(crate) is_exchangeable: OnceLock<bool>,
 }
 
-/// What registry lie in the store under their fingerprints, so that whoever finds a record of other limits can read it.
+/// Published rules by fingerprint.
 #[derive(Debug)]
 pub(crate) struct RuleRegistry {
     prefix: Vec<u8>,
-    /// And at which epoch of the link each was written: a store that has forgotten something is told again.
-    written: Mutex<HashMap<String, u64>>,
+    /// Rules of this node, with the epoch of the link at which each was published.
+    published: Mutex<HashMap<String, u64>>,
     known: Mutex<HashMap<String, Option<Arc<Rule>>>>,
 }
 
-/// The most registry of others that are remembered.
+/// Cached rules, of this node and of others.
 const KNOWN_MAX: usize = 1_024;
-/// How long a plan lies in the store: longer than any record that is likely to be met again.
-const PLAN_KEPT_MS: u64 = 2 * 365 * 86_400_000;
+/// Lifetime of a published rule: longer than that of any record.
+const PUBLISHED_TTL_MS: u64 = 2 * 365 * 86_400_000;
 
 static PUBLISH: Script = Script::new("return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\n");
 static FIND: Script = Script::new("return redis.call('GET', KEYS[1])\n");
@@ -57,67 +60,67 @@ static FIND: Script = Script::new("return redis.call('GET', KEYS[1])\n");
 // === impl ScriptRule ===
 
 impl ScriptRule {
-    /// The limits of a rule at a time, as a script reads them.
+    /// The rule at a time; calendar limits change.
     pub(crate) fn at(rule: &Arc<Rule>, now: Timestamp) -> Arc<Self> {
         let latest = &rule.extension().get_or_init(RuleScripts::default).latest;
-        if let Some(charter) = &*latest.load()
-            && charter.plan.holds_at(now)
+        if let Some(known) = &*latest.load()
+            && known.resolved.holds_at(now)
         {
-            return charter.clone();
+            return known.clone();
         }
-        let charter = Arc::new(Self::new(rule.plan_at(now)));
-        latest.store(Some(charter.clone()));
-        charter
+        let new = Arc::new(Self::new(rule.plan_at(now)));
+        latest.store(Some(new.clone()));
+        new
     }
 
-    pub(crate) fn new(plan: Arc<ResolvedRule>) -> Self {
-        let params = Sheet::named(&plan.steps, plan.rule.limits.iter().map(LimitConfig::name));
-        Self { plan, params, published_at: AtomicU64::new(0) }
+    pub(crate) fn new(resolved: Arc<ResolvedRule>) -> Self {
+        let names = resolved.rule.limits.iter().map(LimitConfig::name);
+        let params = Sheet::named(&resolved.steps, names);
+        Self { resolved, params, published_at: AtomicU64::new(0) }
     }
 
-    /// Whether it lies in the store, as far as that has not forgotten anything since.
+    /// Whether it was published and the store has lost no data since.
     #[inline]
     pub(crate) fn is_published(&self, epoch: u64) -> bool {
         self.published_at.load(Ordering::Acquire) == epoch + 1
     }
 
-    /// It lies there now.
     pub(crate) fn mark_published(&self, epoch: u64) {
         self.published_at.store(epoch + 1, Ordering::Release);
     }
 
     pub(crate) fn steps(&self) -> &[EnforcedLimit] {
-        &self.plan.steps
+        &self.resolved.steps
     }
 }
 
 // === impl RuleRegistry ===
 
 impl RuleRegistry {
-    /// RuleRegistry that lie in the store under keys with this in front.
+    /// A registry whose keys have a prefix.
     pub(crate) fn new(prefix: &[u8]) -> Self {
-        Self { prefix: prefix.to_vec(), written: Mutex::default(), known: Mutex::default() }
+        Self { prefix: prefix.to_vec(), published: Mutex::default(), known: Mutex::default() }
     }
 
-    /// Leaves a plan in the store, unless this node has done so already.
+    /// Publishes a rule, unless this node has done so already.
     pub(crate) async fn publish(&self, link: &Link, rule: &ScriptRule) -> Result<(), CallError> {
         let (fingerprint, epoch) = (rule.params.fingerprint(), link.epoch());
-        if self.written.lock().get(fingerprint) == Some(&epoch) {
+        if self.published.lock().get(fingerprint) == Some(&epoch) {
             return Ok(());
         }
-        let rule = &rule.plan.rule;
-        let text = as_text(&rule.limits, rule.mode).into_bytes();
-        let args = vec![text, PLAN_KEPT_MS.to_string().into_bytes()];
+        let rule = &rule.resolved.rule;
+        let text = encode_rule(&rule.limits, rule.mode).into_bytes();
+        let args = vec![text, PUBLISHED_TTL_MS.to_string().into_bytes()];
         link.call(&Call { script: &PUBLISH, keys: vec![self.key(fingerprint)], args }).await?;
-        let mut written = self.written.lock();
-        if written.len() >= KNOWN_MAX {
-            written.clear();
+        let mut published = self.published.lock();
+        if published.len() >= KNOWN_MAX {
+            published.clear();
         }
-        written.insert(fingerprint.to_owned(), epoch);
+        published.insert(fingerprint.to_owned(), epoch);
         Ok(())
     }
 
-    /// The limits of this fingerprint, if a node has left them.
+    /// The rule of a fingerprint, if a node has published it.
     pub(super) async fn find(
         &self,
         link: &Link,
@@ -128,7 +131,7 @@ impl RuleRegistry {
         }
         let call = Call { script: &FIND, keys: vec![self.key(fingerprint)], args: Vec::new() };
         let found = match link.call(&call).await? {
-            Value::BulkString(text) => std::str::from_utf8(&text).ok().and_then(of_text),
+            Value::BulkString(text) => std::str::from_utf8(&text).ok().and_then(decode_rule),
             _ => None,
         };
         let rule = found.and_then(|(limits, mode)| Rule::new(limits, mode).ok()).map(Arc::new);
@@ -136,34 +139,35 @@ impl RuleRegistry {
         if known.len() >= KNOWN_MAX {
             known.clear();
         }
-        // Who is not there now may come: only what was found is remembered.
+        // A missing rule may still be published.
         if rule.is_some() {
             known.insert(fingerprint.to_owned(), rule.clone());
         }
         Ok(rule)
     }
 
-    /// Where the plan of this fingerprint lies.
+    /// Key of a fingerprint.
     pub(crate) fn key(&self, fingerprint: &str) -> Vec<u8> {
         [&self.prefix, b"plan:".as_slice(), fingerprint.as_bytes()].concat()
     }
 }
 
-// === as text ===
+// === encoding ===
 
-/// Mode and limits as bytes, in hexadecimal digits, and the names of the limits for whoever looks: `00 -:02…;6461…:c.… -- token_bucket, daily`.
-fn as_text(limits: &[LimitConfig], mode: Mode) -> String {
+/// Mode and limits in hexadecimal digits, and the names of the limits as a comment:
+/// `00 -:02…;6461…:c.… -- token_bucket, daily`.
+fn encode_rule(limits: &[LimitConfig], mode: Mode) -> String {
     let mut bytes = Vec::new();
     mode.write(&mut bytes);
-    let each: Vec<String> = limits.iter().map(limit_as_text).collect();
+    let each: Vec<String> = limits.iter().map(encode_limit).collect();
     format!("{} {} -- {}", hex(&bytes), each.join(";"), names(limits).join(", "))
 }
 
-fn limit_as_text(limit: &LimitConfig) -> String {
+fn encode_limit(limit: &LimitConfig) -> String {
     let name =
         limit.name().map_or_else(|| "-".to_owned(), |name| format!("={}", hex(name.as_bytes())));
     let core = limit.at(Timestamp::EPOCH);
-    // Of a calendar not the windows of today, but whose they are.
+    // The calendar itself, not its current window.
     if let (Some(calendar), Limit::FixedWindow(window)) = (limit.followed_calendar(), core) {
         let (zone, unit) = (calendar.zone_name(), calendar.unit().name());
         let (count, period) = (window.rate().count(), window.rate().period().as_micros());
@@ -174,15 +178,15 @@ fn limit_as_text(limit: &LimitConfig) -> String {
     format!("{name}:{}", hex(&bytes))
 }
 
-fn of_text(text: &str) -> Option<(Vec<LimitConfig>, Mode)> {
+fn decode_rule(text: &str) -> Option<(Vec<LimitConfig>, Mode)> {
     let mut words = text.split(' ');
     let mode = unhex(words.next()?)?;
     let mode = Mode::read(&mut mode.as_slice())?;
-    let limits: Option<Vec<LimitConfig>> = words.next()?.split(';').map(limit_of_text).collect();
+    let limits: Option<Vec<LimitConfig>> = words.next()?.split(';').map(decode_limit).collect();
     Some((limits?, mode))
 }
 
-fn limit_of_text(text: &str) -> Option<LimitConfig> {
+fn decode_limit(text: &str) -> Option<LimitConfig> {
     let (name, limit) = text.split_once(':')?;
     let name = match name.strip_prefix('=') {
         Some(name) => Some(String::from_utf8(unhex(name)?).ok()?),

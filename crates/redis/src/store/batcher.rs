@@ -1,17 +1,18 @@
-//! A lane: asks that wait for the store ride together.
+//! Batches requests into calls of `decide.lua`.
 //!
-//! As long as few calls are under way, an ask goes at once; while they are, those that come behind gather, and go together with the next
-//! call: up to [`ASKS_MAX`] of them, at little more than the price of one. So a lane waits for nobody, and still fills its calls when there is much to
-//! do. Asks that are the same in everything are one ask with a count: of a key that everybody wants at once, the store hears once.
+//! While few calls are in flight, a request is sent at once. While they are, later ones queue, and
+//! the next call takes up to [`REQUESTS_MAX`] of them at little more than the price of one. So
+//! batching adds no delay, and calls fill under load. Identical requests become one with a count: a
+//! hot key is evaluated once per call.
 //!
-//! Each ask has a deadline of its own. When it passes, the caller gets [`Reply::Late`] and decides
-//! without the store, while the call goes on: the server may have executed it, and the caller
-//! settles what it did by the outcome that follows.
+//! Each request has its own deadline. When it passes, the caller gets [`BatchReply::Late`] and
+//! decides without the store, while the call goes on: the server may have executed it, and the
+//! caller settles its decision by the outcome that follows.
 
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -19,73 +20,74 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::clock_of;
 use super::observed::{Observation, Observations};
+use super::stats::StoreCounters;
+use super::store_clock::StoreClock;
 use crate::call::CallError;
 use crate::connection::Link;
 use crate::script::{self, ScriptAnswer, ScriptOutcome, ScriptRequest};
 use sluicegate::clock::Clock;
 
-/// The most different asks of one call. With 64 a call holds the store up four times as long, and is hardly cheaper.
-const ASKS_MAX: usize = 16;
-/// The most that are counted as one.
+/// Distinct requests of one call. With 64, a call blocks the store four times as long and is hardly
+/// cheaper.
+const REQUESTS_MAX: usize = 16;
+/// Identical requests that are merged into one.
 const MERGED_MAX: usize = 1_000;
-/// How many calls of a lane are under way at a time, late ones aside. More of them would be sent
-/// emptier.
+/// Calls of a batcher in flight, late ones aside. With more of them, each would carry fewer
+/// requests.
 const CALLS_MAX: usize = 3;
-/// On a Cluster a call holds asks of one slot, so most hold one: there have to be more of them.
-const CALLS_OF_SLOTS_MAX: usize = 48;
-/// While its server is alive, a call is waited for up to so many timeouts. A server that is silent
-/// for one timeout is not alive.
+/// The same on a Cluster, where a call carries requests of one slot, so usually one.
+const CLUSTER_CALLS_MAX: usize = 48;
+/// Timeouts that a call may take while its server is up. A server that is silent for one timeout is
+/// down.
 const TIMEOUTS_MAX: u32 = 4;
-/// How often that is looked at, in parts of a timeout.
-const LOOKS: u32 = 4;
+/// Checks of that per timeout.
+const CHECKS_PER_TIMEOUT: u32 = 4;
 
-/// An ask that waits for its answer.
+/// A queued request.
 #[derive(Debug)]
 pub(super) struct Pending {
-    pub(super) ask: ScriptRequest,
-    /// What the same asks have in common.
+    pub(super) request: ScriptRequest,
+    /// Of the first identity; equal for identical requests.
     pub(super) hash: u64,
     pub(super) deadline: Deadline,
-    pub(super) reply: oneshot::Sender<Reply>,
+    pub(super) reply: oneshot::Sender<BatchReply>,
 }
 
-/// How long a caller waits.
+/// Deadline of a caller.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
-    /// For a server that is silent.
+    /// If the server is down.
     next: Instant,
-    /// For one that is alive: a slow answer is better than none.
+    /// If it is up: a slow reply is better than none.
     last: Instant,
 }
 
-/// What became of an ask.
+/// BatchReply to a queued request.
 #[derive(Debug)]
-pub(super) enum Reply {
-    /// The store decided it. The records of all parts go to one of those who asked the same.
-    Answered(ScriptAnswer, Option<Observations>),
-    /// The script cannot decide it. Nothing has changed.
+pub(super) enum BatchReply {
+    /// The store decided. One of the identical requests gets the records of all parts.
+    Decided(ScriptAnswer, Option<Observations>),
+    /// The script does not support it. Nothing has changed.
     Unsupported(ScriptRequest),
-    /// There is no answer. It may have been executed, as the error says.
+    /// The call failed. The error says whether it may have been executed.
     Failed(CallError),
-    /// The deadline has passed. The outcome follows; it never is another one of these.
+    /// The deadline has passed. The outcome follows, which is never `Late` again.
     Late(oneshot::Receiver<Self>),
 }
 
-/// What all calls of a lane share.
+/// Shared by all calls of a batcher.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct BatcherContext {
     pub(super) link: Link,
     pub(super) clock: Option<Arc<dyn Clock>>,
-    pub(super) garbage: Arc<AtomicU64>,
-    /// What the store's clock is ahead of this node's.
-    pub(super) store_clock: Arc<super::store_clock::StoreClock>,
+    pub(super) counters: Arc<StoreCounters>,
+    pub(super) store_clock: Arc<StoreClock>,
 }
 
-/// Asks that ride together, each with all who asked it.
+/// Requests of one call, each with its waiters.
 struct Batch {
-    asks: Vec<ScriptRequest>,
+    requests: Vec<ScriptRequest>,
     hashes: Vec<u64>,
     waiters: Vec<Vec<Waiter>>,
     slot: Option<u16>,
@@ -93,66 +95,66 @@ struct Batch {
 
 struct Waiter {
     deadline: Deadline,
-    /// Where the next reply goes: the first one, or the outcome of a late call.
-    reply: oneshot::Sender<Reply>,
+    /// Receives the reply, or the outcome of a late call.
+    reply: oneshot::Sender<BatchReply>,
     is_late: bool,
 }
 
-/// Calls whose deadline has passed, which do not keep others from being sent.
+/// Late calls, which do not count as in flight.
 #[derive(Default)]
 struct LateCalls {
     count: AtomicUsize,
     changed: Notify,
 }
 
-/// Serves a lane until nobody can ask any more.
-pub(super) async fn serve(mut waiting: mpsc::Receiver<Pending>, shared: Shared) {
+/// Sends queued requests until the queue is closed.
+pub(super) async fn run(mut waiting: mpsc::Receiver<Pending>, context: BatcherContext) {
     let late = Arc::<LateCalls>::default();
     let mut queue = VecDeque::new();
-    let mut fresh = Vec::new();
-    let mut under_way = FuturesUnordered::new();
+    let mut received = Vec::new();
+    let mut in_flight = FuturesUnordered::new();
     let mut is_open = true;
-    while is_open || !under_way.is_empty() || !queue.is_empty() {
+    while is_open || !in_flight.is_empty() || !queue.is_empty() {
         tokio::select! {
             biased;
-            Some(failed) = under_way.next(), if !under_way.is_empty() => {
-                // The server cannot be reached, and nobody who waits has sent anything yet.
-                if failed {
+            Some(is_down) = in_flight.next(), if !in_flight.is_empty() => {
+                // The server is down, and nothing of the queue was sent.
+                if is_down {
                     fail_all(&mut queue);
                 }
             }
-            came = waiting.recv_many(&mut fresh, ASKS_MAX * MERGED_MAX), if is_open => {
-                is_open = came > 0;
-                queue.extend(fresh.drain(..));
+            count = waiting.recv_many(&mut received, REQUESTS_MAX * MERGED_MAX), if is_open => {
+                is_open = count > 0;
+                queue.extend(received.drain(..));
             }
             () = late.changed.notified() => {}
         }
         loop {
-            let in_time = under_way.len().saturating_sub(late.count.load(Ordering::Relaxed));
-            let Some(batch) = next_batch(&mut queue, &shared.link, in_time) else { break };
-            under_way.push(batch.send(shared.clone(), late.clone()));
+            let in_time = in_flight.len().saturating_sub(late.count.load(Ordering::Relaxed));
+            let Some(batch) = next_batch(&mut queue, &context.link, in_time) else { break };
+            in_flight.push(batch.send(context.clone(), late.clone()));
         }
     }
 }
 
-fn next_batch(queue: &mut VecDeque<Pending>, link: &Link, under_way: usize) -> Option<Batch> {
-    let slot = link.slot_of(&queue.front()?.ask.parts.first()?.key);
-    let most = if slot.is_some() { CALLS_OF_SLOTS_MAX } else { CALLS_MAX };
-    if under_way >= most {
+fn next_batch(queue: &mut VecDeque<Pending>, link: &Link, in_flight: usize) -> Option<Batch> {
+    let slot = link.slot_of(&queue.front()?.request.parts.first()?.key);
+    let max = if slot.is_some() { CLUSTER_CALLS_MAX } else { CALLS_MAX };
+    if in_flight >= max {
         return None;
     }
     let now = Instant::now();
-    let mut batch = Batch { asks: Vec::new(), hashes: Vec::new(), waiters: Vec::new(), slot };
+    let mut batch = Batch { requests: Vec::new(), hashes: Vec::new(), waiters: Vec::new(), slot };
     let mut left = VecDeque::new();
     while let Some(pending) = queue.pop_front() {
         if pending.deadline.last <= now {
-            let _ = pending.reply.send(Reply::Failed(CallError::Busy));
+            let _ = pending.reply.send(BatchReply::Failed(CallError::Busy));
             continue;
         }
-        if let Some(not_taken) = batch.take(pending, link) {
+        if let Some(not_taken) = batch.add(pending, link) {
             left.push_back(not_taken);
-            // On a Cluster others of the same slot may be behind it; but not without end.
-            if slot.is_none() || left.len() >= ASKS_MAX {
+            // On a Cluster, later ones may be of the same slot; the search is bounded.
+            if slot.is_none() || left.len() >= REQUESTS_MAX {
                 break;
             }
         }
@@ -160,91 +162,91 @@ fn next_batch(queue: &mut VecDeque<Pending>, link: &Link, under_way: usize) -> O
     while let Some(pending) = left.pop_back() {
         queue.push_front(pending);
     }
-    (!batch.asks.is_empty()).then_some(batch)
+    (!batch.requests.is_empty()).then_some(batch)
 }
 
 fn fail_all(queue: &mut VecDeque<Pending>) {
     for pending in queue.drain(..) {
-        // Whoever has gone does not mind.
-        let _ = pending.reply.send(Reply::Failed(CallError::Down));
+        let _ = pending.reply.send(BatchReply::Failed(CallError::Down));
     }
 }
 
 // === impl Batch ===
 
 impl Batch {
-    /// Takes an ask along, if there is room for it.
-    fn take(&mut self, pending: Pending, link: &Link) -> Option<Pending> {
-        let may_merge = pending.ask.holder.is_none();
-        let alike = self.hashes.iter().position(|hash| *hash == pending.hash);
-        if let Some(index) = alike.filter(|index| may_merge && self.is_alike(*index, &pending.ask))
+    /// Adds a request, or returns it if it does not fit.
+    fn add(&mut self, pending: Pending, link: &Link) -> Option<Pending> {
+        let may_merge = pending.request.holder.is_none();
+        let same_hash = self.hashes.iter().position(|hash| *hash == pending.hash);
+        if let Some(index) =
+            same_hash.filter(|index| may_merge && self.is_identical(*index, &pending.request))
             && self.waiters[index].len() < MERGED_MAX
         {
-            self.asks[index].count += 1;
-            self.waiters[index].push(Waiter::of(pending.deadline, pending.reply));
+            self.requests[index].count += 1;
+            self.waiters[index].push(Waiter::new(pending.deadline, pending.reply));
             return None;
         }
-        let slot = pending.ask.parts.first().and_then(|part| link.slot_of(&part.key));
-        if self.asks.len() == ASKS_MAX || slot != self.slot {
+        let slot = pending.request.parts.first().and_then(|part| link.slot_of(&part.key));
+        if self.requests.len() == REQUESTS_MAX || slot != self.slot {
             return Some(pending);
         }
-        self.asks.push(pending.ask);
+        self.requests.push(pending.request);
         self.hashes.push(pending.hash);
-        self.waiters.push(vec![Waiter::of(pending.deadline, pending.reply)]);
+        self.waiters.push(vec![Waiter::new(pending.deadline, pending.reply)]);
         None
     }
 
-    fn is_alike(&self, index: usize, ask: &ScriptRequest) -> bool {
-        let other = &self.asks[index];
-        let parts = other.parts.iter().zip(&ask.parts);
+    fn is_identical(&self, index: usize, request: &ScriptRequest) -> bool {
+        let other = &self.requests[index];
+        let parts = other.parts.iter().zip(&request.parts);
         other.holder.is_none()
-            && other.op == ask.op
-            && other.parts.len() == ask.parts.len()
+            && other.op == request.op
+            && other.parts.len() == request.parts.len()
             && parts.into_iter().all(|(one, other)| {
                 one.cost == other.cost
                     && one.combine == other.combine
-                    && one.open == other.open
+                    && one.spare_capacity == other.spare_capacity
                     && one.key == other.key
                     && Arc::ptr_eq(&one.rule, &other.rule)
             })
     }
 
-    /// Sends the call and answers everybody. Whether the server cannot be reached at all.
-    async fn send(mut self, shared: Shared, late: Arc<LateCalls>) -> bool {
-        let Shared { link, clock, garbage, store_clock } = shared;
-        let call = script::encode(&self.asks, clock_of(clock.as_deref()));
+    /// Sends the call and replies to all waiters. Returns whether the server is down.
+    async fn send(mut self, context: BatcherContext, late: Arc<LateCalls>) -> bool {
+        let BatcherContext { link, clock, counters, store_clock } = context;
+        let call = script::encode(&self.requests, clock.as_deref().map(Clock::now));
         let outcome = {
             let calling = link.call_awaiting_late_reply(&call);
             self.await_outcome(pin!(calling), &link, &late).await
         };
-        let told = outcome.and_then(|value| {
-            script::decode(&self.asks, value)
+        let outcomes = outcome.and_then(|value| {
+            script::decode(&self.requests, value)
                 .map_err(|bad| CallError::Refused(bad.to_string().into()))
         });
-        match told {
-            Ok(told) => {
-                if let Some(ScriptOutcome::Decided { now, .. }) = told.first() {
+        match outcomes {
+            Ok(outcomes) => {
+                if let Some(ScriptOutcome::Decided { now, .. }) = outcomes.first() {
                     store_clock.observe(*now);
                 }
-                let asked = self.asks.into_iter().zip(self.waiters);
-                for (told, (ask, waiters)) in told.into_iter().zip(asked) {
-                    if let ScriptOutcome::Decided { garbage: true, .. } = &told {
-                        garbage.fetch_add(1, Ordering::Relaxed);
+                let sent = self.requests.into_iter().zip(self.waiters);
+                for (outcome, (request, waiters)) in outcomes.into_iter().zip(sent) {
+                    if let ScriptOutcome::Decided { is_corrupt: true, .. } = &outcome {
+                        counters.corrupt.fetch_add(1, Ordering::Relaxed);
                     }
-                    reply(told, ask, waiters, link.epoch());
+                    reply_all(outcome, request, waiters, link.epoch());
                 }
                 false
             }
             Err(error) => {
                 for waiter in self.waiters.into_iter().flatten() {
-                    let _ = waiter.reply.send(Reply::Failed(error.clone()));
+                    let _ = waiter.reply.send(BatchReply::Failed(error.clone()));
                 }
                 self.slot.is_none() && error == CallError::Down
             }
         }
     }
 
-    /// Waits for the outcome of the call. Callers whose deadline passes meanwhile learn that it is
+    /// Waits for the outcome of the call. Waiters whose deadline passes meanwhile are told that it is
     /// late.
     async fn await_outcome<T>(
         &mut self,
@@ -262,11 +264,11 @@ impl Batch {
                 () = sleep_until(deadline) => {}
             }
             let now = Instant::now();
-            if self.is_alive(link) {
-                self.extend(now, now + timeout / LOOKS);
+            if self.is_server_up(link) {
+                self.extend(now, now + timeout / CHECKS_PER_TIMEOUT);
             }
-            let is_any = self.expire(now);
-            if is_any && !std::mem::replace(&mut is_late, true) {
+            let has_expired = self.expire(now);
+            if has_expired && !std::mem::replace(&mut is_late, true) {
                 late.count.fetch_add(1, Ordering::Relaxed);
                 late.changed.notify_one();
             }
@@ -277,8 +279,8 @@ impl Batch {
         outcome
     }
 
-    fn is_alive(&self, link: &Link) -> bool {
-        let part = self.asks.first().and_then(|ask| ask.parts.first());
+    fn is_server_up(&self, link: &Link) -> bool {
+        let part = self.requests.first().and_then(|request| request.parts.first());
         part.is_some_and(|part| link.is_up_for(&part.key))
     }
 
@@ -287,7 +289,7 @@ impl Batch {
         waiters.map(|waiter| waiter.deadline.next).min()
     }
 
-    /// Callers whose deadline has passed wait on, if they can.
+    /// Extends passed deadlines, up to the last one of each waiter.
     fn extend(&mut self, now: Instant, next: Instant) {
         let waiters = self.waiters.iter_mut().flatten().map(|waiter| &mut waiter.deadline);
         waiters.filter(|deadline| deadline.next <= now && now < deadline.last).for_each(
@@ -297,26 +299,26 @@ impl Batch {
         );
     }
 
-    /// Callers whose deadline has passed learn that the call is late; whether there are any.
+    /// Replies `Late` to waiters whose deadline has passed. Returns whether there are any.
     fn expire(&mut self, now: Instant) -> bool {
-        let mut is_any = false;
+        let mut has_expired = false;
         let waiters = self.waiters.iter_mut().flatten();
         waiters.filter(|waiter| !waiter.is_late && waiter.deadline.next <= now).for_each(
             |waiter| {
                 let (outcome, later) = oneshot::channel();
                 let first = std::mem::replace(&mut waiter.reply, outcome);
-                (waiter.is_late, is_any) = (true, true);
-                let _ = first.send(Reply::Late(later));
+                (waiter.is_late, has_expired) = (true, true);
+                let _ = first.send(BatchReply::Late(later));
             },
         );
-        is_any
+        has_expired
     }
 }
 
 // === impl Deadline ===
 
 impl Deadline {
-    /// A timeout from now, and no later than the client waits.
+    /// A timeout from now, but not after the deadline of the client.
     pub(super) fn new(timeout: Duration, client: Option<Instant>) -> Self {
         let now = Instant::now();
         let last = now + timeout * TIMEOUTS_MAX;
@@ -328,29 +330,29 @@ impl Deadline {
 // === impl Waiter ===
 
 impl Waiter {
-    const fn of(deadline: Deadline, reply: oneshot::Sender<Reply>) -> Self {
+    const fn new(deadline: Deadline, reply: oneshot::Sender<BatchReply>) -> Self {
         Self { deadline, reply, is_late: false }
     }
 }
 
-/// Tells all who asked the same, each what became of its own.
-fn reply(told: ScriptOutcome, ask: ScriptRequest, waiters: Vec<Waiter>, primary: u64) {
-    match told {
-        ScriptOutcome::Decided { now, each, after, .. } => {
-            let records = after.into_iter().map(|(index, account, epoch)| {
-                let part = &ask.parts[index];
+/// Replies to the waiters of identical requests.
+fn reply_all(outcome: ScriptOutcome, request: ScriptRequest, waiters: Vec<Waiter>, primary: u64) {
+    match outcome {
+        ScriptOutcome::Decided { now, answers, records, .. } => {
+            let records = records.into_iter().map(|(index, account, epoch)| {
+                let part = &request.parts[index];
                 let observation = Observation::new(part.rule.clone(), account, epoch, now, primary);
                 (part.key.clone(), observation)
             });
             let mut records = Some(records.collect());
-            for (answered, waiter) in each.into_iter().zip(waiters) {
-                let _ = waiter.reply.send(Reply::Answered(answered, records.take()));
+            for (answer, waiter) in answers.into_iter().zip(waiters) {
+                let _ = waiter.reply.send(BatchReply::Decided(answer, records.take()));
             }
         }
         ScriptOutcome::Unsupported => {
-            let one = ScriptRequest { count: 1, ..ask };
+            let one = ScriptRequest { count: 1, ..request };
             for waiter in waiters {
-                let _ = waiter.reply.send(Reply::Unsupported(one.clone()));
+                let _ = waiter.reply.send(BatchReply::Unsupported(one.clone()));
             }
         }
     }

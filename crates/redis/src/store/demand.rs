@@ -1,8 +1,10 @@
-//! What nodes are asked for, so that while the store is away each has the part of a limit that it needs.
+//! Demand of each node per rule, which splits limits between nodes while the store is down.
 //!
-//! Each node tells with its heartbeat how many hits a second come under each of its busiest rules, and hears what all were told of. The store keeps this in *rounds*: what is said in one
-//! counts in the next, and does not change any more, so that all nodes hear the same numbers. Of the two rounds that it heard last a node takes the smaller share. Nodes whose last round
-//! is one apart then have no more together than one of these rounds gave them: at most the limit.
+//! With its heartbeat, each node reports the hit rates of its busiest rules and receives the sums.
+//! The store collects reports in *rounds*: a report counts in the next round, which then no longer
+//! changes, so that all nodes see the same numbers. Of the last two rounds a node takes the smaller
+//! share. Nodes that are one round apart then have together at most what one of these rounds gave
+//! them: at most the limit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -15,14 +17,14 @@ use sluicegate_core::time::{Span, Timestamp};
 
 use super::Store;
 use super::key::rule_id;
-use super::weight::{Carries, Shared, Weight};
+use super::weight::{Carries, NodeDemand, Weight};
 use crate::script::ScriptPart;
 
-/// How many rules a node tells of, and how many it hears of: the busiest.
+/// Rules in a report and in its reply: the busiest ones.
 const RULES_MAX: usize = 64;
-/// Thousandths of a hit a second of all nodes, below which nobody knows whose demand it is: then the split is even.
+/// Demand of all nodes, in thousandths of a hit per second, below which the split is even.
 const SUM_MIN: u64 = 10_000;
-/// No node is asked for more, as far as anybody is told: sums of it are exact in the store.
+/// Upper bound of a reported demand: sums of it are exact in the store.
 const DEMAND_MAX: u64 = 1 << 40;
 
 /// The rules of a node, what they are asked for, and what was heard of the others.
@@ -38,14 +40,13 @@ struct Known {
     /// The last round, and the one before.
     rounds: [Option<Round>; 2],
     live: u64,
-    /// When the rules were looked at last.
-    looked_at: Option<Timestamp>,
+    measured_at: Option<Timestamp>,
 }
 
-/// What a hit under a rule weighs here, while the store is away.
+/// Weight of a hit under a rule on this node while the store is down.
 #[derive(Debug)]
 pub(crate) struct RuleWeight {
-    /// What the rule is known by to all nodes.
+    /// Id of the rule on all nodes.
     id: u64,
     weight: AtomicU64,
 }
@@ -53,21 +54,21 @@ pub(crate) struct RuleWeight {
 /// A rule whose hits are counted elsewhere.
 struct Watched {
     rule: Arc<RuleWeight>,
-    /// How many came so far, or that it is gone.
+    /// Its hits so far; `None` once it is gone.
     hits: Box<dyn Fn() -> Option<u64> + Send + Sync>,
     seen: u64,
-    /// Thousandths of a hit a second, smoothed.
+    /// Thousandths of a hit per second, smoothed.
     demand: Option<u64>,
 }
 
-/// What all nodes said for a round.
+/// Reports of all nodes in a round.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Round {
     number: u64,
     nodes: u64,
-    /// What this node said, if it was there.
+    /// The report of this node, if it sent one.
     own: Option<HashMap<u64, u64>>,
-    /// Of all, for the busiest rules.
+    /// Sums of the busiest rules.
     sums: HashMap<u64, u64>,
 }
 
@@ -85,12 +86,12 @@ impl Store {
 
     /// What a part that passes is charged here, where a hit weighs so much; rounding goes on with the next one.
     pub(crate) fn charge(&self, part: &ScriptPart, weight: Weight) -> u64 {
-        self.inner.demands.carries.charge(self.inner.hash_of(part), part.cost, weight)
+        self.inner.demands.carries.charge(self.inner.hash(&part.key), part.cost, weight)
     }
 
     /// What it would be charged.
     pub(crate) fn would_charge(&self, part: &ScriptPart, weight: Weight) -> u64 {
-        self.inner.demands.carries.would_charge(self.inner.hash_of(part), part.cost, weight)
+        self.inner.demands.carries.would_charge(self.inner.hash(&part.key), part.cost, weight)
     }
 }
 
@@ -112,12 +113,12 @@ impl Demands {
     }
 
     /// The rules that are asked for most, with what they are.
-    pub(super) fn look(&self, now: Timestamp) -> Vec<(u64, u64)> {
+    pub(super) fn measure(&self, now: Timestamp) -> Vec<(u64, u64)> {
         let mut known = self.known.lock();
-        let elapsed = known.looked_at.map_or(Span::ZERO, |last| now.since(last));
-        known.looked_at = Some(now);
-        known.rules.retain_mut(|rule| rule.look(elapsed).is_some());
-        // An id may be there more than once: several engines may share a store.
+        let elapsed = known.measured_at.map_or(Span::ZERO, |last| now.since(last));
+        known.measured_at = Some(now);
+        known.rules.retain_mut(|rule| rule.measure(elapsed).is_some());
+        // Several engines may share a store, so an id may occur more than once.
         let mut all = BTreeMap::<u64, u64>::new();
         for rule in &known.rules {
             let demand = all.entry(rule.rule.id).or_default();
@@ -130,8 +131,8 @@ impl Demands {
         all
     }
 
-    /// So many nodes are there, and that was said for a round.
-    pub(super) fn hear(&self, live: u64, round: Round) {
+    /// Updates the weights of all rules.
+    pub(super) fn update(&self, live: u64, round: Round) {
         let mut known = self.known.lock();
         known.live = live;
         let last = known.rounds[0].as_ref().map(|last| last.number);
@@ -151,24 +152,24 @@ impl Known {
         let [last, before] = &self.rounds;
         let Some(last) = last else { return Weight::even(self.live) };
         let before = before.as_ref().filter(|before| before.number + 1 == last.number);
-        // Who heard of one round only may not be in the one that others still go by.
+        // Without the round before, this node may be unknown to nodes that still use that.
         let before = before.map_or(Weight::even(self.live), |one| one.weight_of(id, self.live));
         last.weight_of(id, self.live).max(before)
     }
 }
 
 impl Watched {
-    /// How busy it was since the last look; nothing if it is gone.
-    fn look(&mut self, elapsed: Span) -> Option<()> {
+    /// Updates its demand; `None` if it is gone.
+    fn measure(&mut self, elapsed: Span) -> Option<()> {
         let hits = (self.hits)()?;
         if elapsed.is_zero() {
             return Some(());
         }
-        let came = u128::from(hits.wrapping_sub(std::mem::replace(&mut self.seen, hits)));
+        let hits = u128::from(hits.wrapping_sub(std::mem::replace(&mut self.seen, hits)));
         let elapsed = u128::from(elapsed.as_micros());
-        let now = u64::try_from(came * 1_000_000_000 / elapsed).unwrap_or(u64::MAX);
+        let now = u64::try_from(hits * 1_000_000_000 / elapsed).unwrap_or(u64::MAX);
         let now = now.min(DEMAND_MAX);
-        // A quarter of what is new: a burst of a second is no demand yet.
+        // Smoothed by a quarter: a burst of a second is no demand yet.
         self.demand = Some(self.demand.map_or(now, |was| (3 * was + now) / 4));
         Some(())
     }
@@ -188,7 +189,7 @@ impl fmt::Debug for Watched {
 impl RuleWeight {
     #[inline]
     pub(crate) fn get(&self) -> Weight {
-        Weight::of_bits(self.weight.load(Ordering::Relaxed))
+        Weight::from_bits(self.weight.load(Ordering::Relaxed))
     }
 }
 
@@ -201,32 +202,32 @@ impl Round {
         match self.sums.get(&id) {
             Some(sum) if *sum >= SUM_MIN => {
                 let own = own.get(&id).copied().unwrap_or(0);
-                Weight::by_demand(Shared { own, sum: *sum, nodes, live })
+                Weight::by_demand(NodeDemand { own, sum: *sum, nodes, live })
             }
             _ => Weight::even(nodes.max(live)),
         }
     }
 
-    /// From what a heartbeat is answered.
-    pub(super) fn read(parts: &[Value]) -> Option<Self> {
+    /// Decodes the reply to a heartbeat.
+    pub(super) fn decode(parts: &[Value]) -> Option<Self> {
         let [number, nodes, own, sums] = parts else { return None };
         let whole = |value: &Value| match value {
             Value::Int(number) => u64::try_from(*number).ok(),
             _ => None,
         };
         let own = match own {
-            Value::BulkString(text) => own_of(std::str::from_utf8(text).ok()?),
+            Value::BulkString(text) => parse_report(std::str::from_utf8(text).ok()?),
             _ => None,
         };
         let Value::Array(sums) = sums else { return None };
-        let pairs = sums.as_chunks::<2>().0.iter().filter_map(sum_of).take(RULES_MAX);
+        let pairs = sums.as_chunks::<2>().0.iter().filter_map(parse_sum).take(RULES_MAX);
         let sums = pairs.collect();
         Some(Self { number: whole(number)?, nodes: whole(nodes)?, own, sums })
     }
 }
 
-/// `round id demand id demand …`, or nothing.
-fn own_of(text: &str) -> Option<HashMap<u64, u64>> {
+/// Parses `round id demand id demand …`.
+fn parse_report(text: &str) -> Option<HashMap<u64, u64>> {
     let mut words = text.split_ascii_whitespace();
     let _round = words.next()?;
     let mut own = HashMap::new();
@@ -237,7 +238,7 @@ fn own_of(text: &str) -> Option<HashMap<u64, u64>> {
 }
 
 /// A rule with what all are asked for under it; a negative number, there. What has another name is no rule.
-fn sum_of([id, sum]: &[Value; 2]) -> Option<(u64, u64)> {
+fn parse_sum([id, sum]: &[Value; 2]) -> Option<(u64, u64)> {
     let (Value::BulkString(id), Value::BulkString(sum)) = (id, sum) else { return None };
     let (id, sum) = (std::str::from_utf8(id).ok()?, std::str::from_utf8(sum).ok()?);
     let is_id = id.len() == 16;

@@ -1,22 +1,21 @@
-//! Hits and refunds: decided by a script, in calls that many requests share, by a deadline of each
-//! request's own.
+//! Hits and refunds: from the denial cache, by a batched script call, or by an optimistic update.
 
 use std::sync::atomic::Ordering;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::batcher::{Deadline, Pending, Reply};
+use super::Store;
+use super::batcher::{BatchReply, Deadline, Pending};
 use super::denials::Denials;
-use super::{Store, call_error};
 use crate::call::CallError;
-use crate::script::{self, ScriptAnswer, ScriptRequest};
+use crate::script::{ScriptAnswer, ScriptRequest};
 
-/// Why a hit got no answer by its deadline.
+/// Why a hit has no decision at its deadline.
 #[derive(Debug)]
 pub(crate) struct HitError {
     pub(crate) error: CallError,
-    /// The outcome, where the call is still under way.
+    /// The outcome, if the call is still in flight.
     pub(crate) late: Option<LateOutcome>,
 }
 
@@ -25,107 +24,105 @@ pub(crate) struct HitError {
 pub(crate) struct LateOutcome {
     store: Store,
     hash: u64,
-    reply: oneshot::Receiver<Reply>,
+    reply: oneshot::Receiver<BatchReply>,
 }
 
 // === impl Store ===
 
 impl Store {
-    /// A hit, as the parts' stands say.
+    /// Decides and charges a hit, by the deadline of the client.
     pub(crate) async fn hit(
         &self,
-        ask: ScriptRequest,
-        client: Option<Instant>,
+        request: ScriptRequest,
+        client_deadline: Option<Instant>,
     ) -> Result<ScriptAnswer, HitError> {
         let inner = &*self.inner;
-        let (hash, now) = (inner.hash(&ask), inner.now());
-        if let Some(verdict) = inner.denials.find(&ask, hash, now) {
-            inner.known.fetch_add(1, Ordering::Relaxed);
+        let (hash, now) = (inner.request_hash(&request), inner.now());
+        if let Some(verdict) = inner.denials.find(&request, hash, now) {
+            inner.counters.known.fetch_add(1, Ordering::Relaxed);
             return Ok(ScriptAnswer { allowed: false, verdicts: vec![verdict] });
         }
-        let denied = Denials::may_remember(&ask);
-        let answered = self.ask(ask, hash, client).await?;
-        if let (Some(part), false, [verdict]) = (denied, answered.allowed, &*answered.verdicts) {
-            inner.denials.remember(part, hash, verdict, inner.now());
+        let cacheable = Denials::cacheable_part(&request);
+        let answer = self.decide(request, hash, client_deadline).await?;
+        if let (Some(part), false, [verdict]) = (cacheable, answer.allowed, &*answer.verdicts) {
+            inner.denials.insert(part, hash, verdict, inner.now());
         }
-        Ok(answered)
+        Ok(answer)
     }
 
-    /// Gives back, each part on its own.
-    pub(crate) async fn refund(&self, ask: ScriptRequest) -> Result<ScriptAnswer, CallError> {
-        let hash = self.inner.hash(&ask);
-        let parts = ask.parts.clone();
-        let answered = self.ask(ask, hash, None).await;
+    /// Refunds each part independently.
+    pub(crate) async fn refund(&self, request: ScriptRequest) -> Result<ScriptAnswer, CallError> {
+        let hash = self.inner.request_hash(&request);
+        let parts = request.parts.clone();
+        let answer = self.decide(request, hash, None).await;
         self.forget_denials(&parts);
-        answered.map_err(|unanswered| unanswered.error)
+        answer.map_err(|error| error.error)
     }
 
-    /// Asks the store, no longer than the client waits.
-    async fn ask(
+    async fn decide(
         &self,
-        ask: ScriptRequest,
+        request: ScriptRequest,
         hash: u64,
-        client: Option<Instant>,
+        client_deadline: Option<Instant>,
     ) -> Result<ScriptAnswer, HitError> {
         let inner = &self.inner;
-        inner.asked.fetch_add(1, Ordering::Relaxed);
+        inner.counters.asked.fetch_add(1, Ordering::Relaxed);
         if inner.needs_recovery() {
-            // Rare, and large.
-            Box::pin(inner.recover_all(&ask.parts)).await?;
+            // Boxed: rare, and a large future.
+            Box::pin(inner.recover_all(&request.parts)).await?;
         }
-        inner.publish_rules(&ask.parts).await;
-        let deadline = Deadline::new(inner.link.timeout(), client);
+        for part in &request.parts {
+            inner.publish_if_new(&part.rule).await;
+        }
+        let deadline = Deadline::new(inner.link.timeout(), client_deadline);
         let (reply, replied) = oneshot::channel();
-        let pending = Pending { ask, hash, deadline, reply };
-        let sent = inner.lanes[hash as usize % inner.lanes.len()].try_send(pending);
-        let reply = match sent {
-            Ok(()) => replied.await.unwrap_or(Reply::Failed(CallError::Broken)),
-            Err(_) => Reply::Failed(CallError::Busy),
+        let pending = Pending { request, hash, deadline, reply };
+        let batcher = &inner.batchers[hash as usize % inner.batchers.len()];
+        let reply = match batcher.try_send(pending) {
+            Ok(()) => replied.await.unwrap_or(BatchReply::Failed(CallError::Broken)),
+            Err(_) => BatchReply::Failed(CallError::Busy),
         };
-        let answered = match reply {
-            Reply::Answered(answered, seen) => {
-                inner.note(seen, hash);
-                Ok(answered)
+        let answer = match reply {
+            BatchReply::Decided(answer, observations) => {
+                inner.observe_all(observations, hash);
+                Ok(answer)
             }
-            // Rare, and large.
-            Reply::Unsupported(ask) => {
-                Box::pin(self.decide_optimistically(ask)).await.map_err(HitError::from)
+            // Boxed: rare, and a large future.
+            BatchReply::Unsupported(request) => {
+                Box::pin(self.decide_optimistically(request)).await.map_err(HitError::from)
             }
-            Reply::Failed(error) => Err(error.into()),
-            Reply::Late(reply) => {
+            BatchReply::Failed(error) => Err(error.into()),
+            BatchReply::Late(reply) => {
                 let late = Some(LateOutcome { store: self.clone(), hash, reply });
                 Err(HitError { error: CallError::TimedOut, late })
             }
         };
-        match &answered {
-            // One that is full still denies: only who was charged tells that it writes.
-            Ok(answered) if answered.allowed => {
-                inner.refusal.is_over();
+        match &answer {
+            // A store that refuses writes still denies: only a charge proves that it writes.
+            Ok(answer) if answer.allowed => {
+                inner.write_status.accepted();
                 if inner.journal.has_entries() {
                     inner.settle_journal();
                 }
             }
             Ok(_) => {}
-            Err(HitError { error, .. }) => {
-                inner.failed.fetch_add(1, Ordering::Relaxed);
-                inner.refusal.heard(error);
-            }
+            Err(HitError { error, .. }) => inner.on_call_failed(error),
         }
-        answered
+        answer
     }
 
-    /// The same with the core's help.
-    async fn decide_optimistically(&self, ask: ScriptRequest) -> Result<ScriptAnswer, CallError> {
+    async fn decide_optimistically(
+        &self,
+        request: ScriptRequest,
+    ) -> Result<ScriptAnswer, CallError> {
         let inner = &*self.inner;
-        inner.long.fetch_add(1, Ordering::Relaxed);
-        let _one_at_a_time = inner.long_lock(&ask.parts).await;
-        let said =
-            script::decide_optimistically(&inner.link, &inner.registry, &ask, inner.clock()).await;
-        let mut said = said.map_err(|error| call_error(error.into()))?;
-        if said.garbage {
-            inner.garbage.fetch_add(1, Ordering::Relaxed);
+        inner.counters.optimistic.fetch_add(1, Ordering::Relaxed);
+        let _guard = inner.lock_first(&request.parts).await;
+        let (answer, is_corrupt) = inner.updates().decide(&request).await?;
+        if is_corrupt {
+            inner.counters.corrupt.fetch_add(1, Ordering::Relaxed);
         }
-        said.each.pop().ok_or(CallError::Broken)
+        Ok(answer)
     }
 }
 
@@ -138,12 +135,12 @@ impl From<CallError> for HitError {
 }
 
 impl LateOutcome {
-    /// What the store decided; `None` if that cannot be known, or it decided nothing.
+    /// The decision of the store; `None` if it is unknown, or there is none.
     pub(crate) async fn decision(self) -> Option<ScriptAnswer> {
         match self.reply.await {
-            Ok(Reply::Answered(answered, records)) => {
-                self.store.inner.note(records, self.hash);
-                Some(answered)
+            Ok(BatchReply::Decided(answer, observations)) => {
+                self.store.inner.observe_all(observations, self.hash);
+                Some(answer)
             }
             _ => None,
         }

@@ -1,8 +1,8 @@
-//! What this node admitted without the store.
+//! Admissions of this node without the store.
 //!
-//! It is kept as the store would keep it, identity by identity, and expires in the same way. Before
-//! the store decides on an identity again it absorbs what still counts: use above a limit is a
-//! debt, which coming windows and refills pay first.
+//! They are kept as accounts per identity and expire in the same way. Before the store decides on an
+//! identity again it absorbs what still counts: use above a limit is a debt, which coming windows
+//! and refills pay first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use sluicegate_core::time::Timestamp;
 
 use crate::script::{ScriptPart, ScriptRule};
 
-/// The most identities that it is written down for; of others it is counted how much was not.
+/// Identities in the journal. Admissions of further ones are only counted.
 const ENTRIES_MAX: usize = 100_000;
 
-/// What the store has to absorb.
+/// Admissions that the store has to absorb.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     entries: Mutex<HashMap<Arc<[u8]>, Entry>>,
-    /// Read by every request: nearly always there is nothing to absorb.
+    /// Read by every request, and nearly always false.
     has_entries: AtomicBool,
     pub(super) written: AtomicU64,
     pub(super) dropped: AtomicU64,
 }
 
-/// What one identity was admitted to. An entry that is being absorbed stays until the store has
-/// confirmed that.
+/// Admissions of one identity. An entry that is being absorbed stays until the store has confirmed
+/// that.
 #[derive(Debug)]
 struct Entry {
     rule: Arc<ScriptRule>,
@@ -39,7 +39,7 @@ struct Entry {
 // === impl Journal ===
 
 impl Journal {
-    /// An identity was admitted without the store.
+    /// Records an admission.
     pub(super) fn write(&self, part: &ScriptPart, holder: Option<Holder>, now: Timestamp) {
         if part.cost == 0 {
             return;
@@ -52,7 +52,7 @@ impl Journal {
         let new = || Entry { rule: part.rule.clone(), account: Account::default() };
         let entry = entries.entry(part.key.clone()).or_insert_with(new);
         if !Arc::ptr_eq(&entry.rule, &part.rule) {
-            // What was admitted under limits that are gone is not held against the new ones.
+            // Admissions under old limits do not count against new ones.
             *entry = new();
         }
         entry.account.record_admission(entry.rule.steps(), part.cost, holder, now);
@@ -66,27 +66,26 @@ impl Journal {
         self.has_entries.load(Ordering::Acquire)
     }
 
-    /// Whether it has something of this identity to absorb.
     pub(super) fn contains(&self, key: &[u8]) -> bool {
         self.entries.lock().contains_key(key)
     }
 
-    /// All identities, in order.
+    /// All identities, sorted.
     pub(super) fn keys(&self) -> Vec<Arc<[u8]>> {
         let mut keys: Vec<_> = self.entries.lock().keys().cloned().collect();
         keys.sort_unstable();
         keys
     }
 
-    /// What the store is to absorb now. [`Journal::absorbed`] or [`Journal::put_back`] follows;
-    /// only one caller at a time does this for an identity.
+    /// Takes the admissions of an identity. [`Journal::absorbed`] or [`Journal::put_back`] must
+    /// follow; only one caller at a time may do this for an identity.
     pub(super) fn take(&self, key: &[u8]) -> Option<(Arc<ScriptRule>, Account)> {
         let mut entries = self.entries.lock();
         let entry = entries.get_mut(key)?;
         Some((entry.rule.clone(), std::mem::take(&mut entry.account)))
     }
 
-    /// The store has absorbed what was taken. What was admitted meanwhile stays.
+    /// The store has absorbed what was taken. Later admissions stay.
     pub(super) fn absorbed(&self, key: &[u8]) {
         let mut entries = self.entries.lock();
         if entries.get(key).is_some_and(|entry| entry.account.is_new()) {

@@ -1,4 +1,4 @@
-//! Who there is: each node says every second that it is there and what it is asked for, and hears of the others.
+//! Membership: each node sends a heartbeat every second, with its demand, and receives the others'.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -10,18 +10,18 @@ use super::Inner;
 use super::demand::Round;
 use crate::call::{Call, Script};
 
-/// How often a node says that it is there.
-const EVERY: Duration = Duration::from_secs(1);
+/// Interval of heartbeats.
+const INTERVAL: Duration = Duration::from_secs(1);
 
-/// By the store's clock. Whoever was silent for five seconds is gone.
-static HELLO: Script = Script::new(include_str!("lua/heartbeat.lua"));
+/// Nodes expire after five seconds without a heartbeat, by the store's clock.
+static HEARTBEAT: Script = Script::new(include_str!("lua/heartbeat.lua"));
 
-/// Says hello until the store is dropped.
-pub(super) async fn greet(store: Weak<Inner>) {
-    let mut every = tokio::time::interval(EVERY);
-    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+/// Sends heartbeats until the store is dropped.
+pub(super) async fn send_heartbeats(store: Weak<Inner>) {
+    let mut interval = tokio::time::interval(INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        every.tick().await;
+        interval.tick().await;
         let Some(store) = store.upgrade() else { return };
         // A node in local mode announces itself when it has recovered.
         if !store.rejoin.is_local_mode() {
@@ -33,13 +33,13 @@ pub(super) async fn greet(store: Weak<Inner>) {
 /// How far a node has recovered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The store knows again what this node observed in it.
+    /// The store has all records that this node observed.
     Reasserted,
-    /// The store has also absorbed what this node admitted without it.
+    /// The store has also absorbed the admissions of this node without it.
     Settled,
 }
 
-/// What a heartbeat says of all nodes.
+/// Reply to a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Heartbeat {
     /// The store's time, in microseconds.
@@ -57,7 +57,7 @@ pub(super) struct Members {
 }
 
 impl Heartbeat {
-    pub(super) fn read(reply: &Value) -> Option<(Self, Round)> {
+    pub(super) fn decode(reply: &Value) -> Option<(Self, Round)> {
         let Value::Array(parts) = reply else { return None };
         let [live, oldest, settled, oldest_settled, now, round @ ..] = parts.as_slice() else {
             return None;
@@ -73,10 +73,9 @@ impl Heartbeat {
             reasserted: members(live, oldest)?,
             settled: members(settled, oldest_settled)?,
         };
-        Some((heartbeat, Round::read(round)?))
+        Some((heartbeat, Round::decode(round)?))
     }
 
-    /// The nodes that have reached a phase.
     pub(super) const fn members(&self, phase: Phase) -> Members {
         match phase {
             Phase::Reasserted => self.reasserted,
@@ -86,40 +85,39 @@ impl Heartbeat {
 }
 
 impl Inner {
-    /// Reports that this node is alive and how far it has recovered, and learns of the others.
-    /// Nothing if the store does not answer.
+    /// Sends a heartbeat. `None` if the store does not reply.
     pub(super) async fn heartbeat(self: &Arc<Self>, phase: Phase) -> Option<Heartbeat> {
-        let reply = self.link.call(&self.hello(phase)).await;
+        let reply = self.link.call(&self.heartbeat_call(phase)).await;
         match &reply {
-            Ok(_) => self.refusal.is_over(),
-            Err(error) => self.refusal.heard(error),
+            Ok(_) => self.write_status.accepted(),
+            Err(error) => self.write_status.failed(error),
         }
-        let (heartbeat, round) = Heartbeat::read(&reply.ok()?)?;
-        // In local mode, nodes that are not back yet count too.
+        let (heartbeat, round) = Heartbeat::decode(&reply.ok()?)?;
+        // In local mode, nodes that have not rejoined yet count too.
         let before =
             if self.rejoin.is_local_mode() { self.nodes.load(Ordering::Relaxed) } else { 0 };
         let nodes = heartbeat.reasserted.count.max(before).max(1);
         self.nodes.store(nodes, Ordering::Relaxed);
-        self.demands.hear(nodes, round);
+        self.demands.update(nodes, round);
         if self.journal.has_entries() {
             self.settle_journal();
         }
         Some(heartbeat)
     }
 
-    fn hello(&self, phase: Phase) -> Call {
+    fn heartbeat_call(&self, phase: Phase) -> Call {
         // All of one slot on a Cluster.
         let name = format!("{:016x}", self.node);
-        let key = |beside: &str| self.key(format!("{{nodes}}{beside}").as_bytes()).to_vec();
+        let key = |suffix: &str| self.key(format!("{{nodes}}{suffix}").as_bytes()).to_vec();
         let own = |round: u8| key(&format!(":{round}:{name}"));
         let keys = vec![key(""), key(":0"), key(":1"), own(0), own(1), key(":settled")];
         let clock = self.clock().map(|now| now.as_micros().to_string()).unwrap_or_default();
         let is_settled = u8::from(phase == Phase::Settled).to_string();
         let mut args = vec![clock.into_bytes(), name.clone().into_bytes(), is_settled.into_bytes()];
-        for (id, demand) in self.demands.look(self.ticks()) {
+        for (id, demand) in self.demands.measure(self.ticks()) {
             args.extend([format!("{id:016x}").into_bytes(), demand.to_string().into_bytes()]);
         }
-        Call { script: &HELLO, keys, args }
+        Call { script: &HEARTBEAT, keys, args }
     }
 }
 

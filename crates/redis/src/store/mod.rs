@@ -1,28 +1,32 @@
-//! A store that many nodes share, as the engine asks it.
+//! The shared store: operations on records, membership, and recovery after outages.
+//!
+//! | module | content |
+//! |---|---|
+//! | `hit`, `batcher`, `denials` | hits and refunds, batched into script calls; cached denials |
+//! | `membership`, `demand`, `weight` | heartbeats; shares of a limit by demand, during outages |
+//! | `journal`, `observed`, `recovery`, `rejoin` | what the store missed or lost, and its replay |
+//! | `key`, `store_clock`, `stats` | key names; the store's clock; counters |
 
 mod batcher;
 mod demand;
 mod denials;
-mod hasher;
 mod hit;
 mod journal;
 mod key;
 mod membership;
 mod observed;
-mod outage;
 mod recovery;
 mod rejoin;
 mod stats;
 mod store_clock;
-mod time;
 mod weight;
-mod write_status;
 
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use sluicegate::clock::{Clock, SystemClock};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::Timestamp;
@@ -32,89 +36,80 @@ use tokio::sync::{Mutex, MutexGuard, mpsc};
 use super::call::CallError;
 use super::connection::Link;
 use super::script::{
-    self, Applied, LeaseOutcome, LeaseRequest, OptimisticError, OptimisticPart, RuleRegistry,
-    ScriptPart, ScriptRequest, ScriptRule,
+    self, Applied, LeaseOutcome, LeaseRequest, OptimisticError, OptimisticPart, OptimisticUpdates,
+    RuleRegistry, ScriptPart, ScriptRequest, ScriptRule,
 };
 use batcher::Pending;
 use demand::Demands;
 use denials::Denials;
-use hasher::Chance;
 use journal::Journal;
+use key::KeyHasher;
 use observed::{Observation, Observations, Observed};
 use rejoin::Rejoin;
-use sluicegate::clock::{Clock, SystemClock};
-use stats::POLICIES;
+use stats::{StoreCounters, WriteStatus};
 use store_clock::StoreClock;
-use write_status::Refusing;
 
 pub(crate) use demand::RuleWeight;
-pub use stats::StoreStats;
-
 pub(crate) use hit::HitError;
+pub use stats::StoreStats;
 pub(crate) use weight::Weight;
 
-/// How many asks may wait in one lane. With more the store is too slow for what is wanted of it, and waiting would help nobody.
-const WAITING_MAX: usize = 8_192;
-/// Lanes, each a task of its own; an identity always takes the same. One fills its calls best: with two on two processors a request took a fifth more of them. One
-/// for two processors, since a lane works no more than that many keep it busy.
-const LANES_MAX: usize = 8;
-/// The long way of one identity is gone by one at a time, so that only other nodes can be faster.
-const LONG_LOCKS: usize = 256;
+/// Queued requests of one batcher. With more, the store is overloaded and waiting does not help.
+const QUEUE_MAX: usize = 8_192;
+/// Batchers, each a task; an identity always uses the same one. One for two processors: a single one
+/// fills its calls best (with two on two processors a request took a fifth more CPU time), and keeps
+/// about two processors busy.
+const BATCHERS_MAX: usize = 8;
+/// Locks that serialize optimistic updates of an identity, so that only other nodes contend.
+const IDENTITY_LOCKS: usize = 256;
 
-/// Redis or Valkey, as a store that many nodes share. Clones are the same.
+/// A Redis or Valkey store that many nodes share. Clones share their state.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
 }
 
-/// How a store is used.
+/// Options of a [`Store`].
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    /// What the names of all keys begin with, so that one Redis serves many: `sg` unless told.
+    /// Prefix of all keys, so that one Redis serves several deployments. `sg` by default.
     pub namespace: String,
-    /// The time, where it is not the store's own: for trials.
+    /// Replaces the store's clock, for tests.
     pub clock: Option<Arc<dyn Clock>>,
-    /// This node's clock, for what it remembers: that of the system unless told.
+    /// Replaces this node's clock. The system clock by default.
     pub own_clock: Option<Arc<dyn Clock>>,
-    /// Where randomness comes from, so that a trial can be made again: from nowhere unless told.
+    /// Seed of all randomness, for reproducible tests.
     pub seed: Option<u64>,
 }
 
 pub(super) struct Inner {
     link: Link,
     options: StoreOptions,
-    lanes: Vec<mpsc::Sender<Pending>>,
-    chance: Chance,
-    /// This node's name among all that share the store.
+    batchers: Vec<mpsc::Sender<Pending>>,
+    hasher: KeyHasher,
+    /// Id of this node among those that share the store.
     node: u64,
+    /// Number of nodes, from heartbeats.
+    nodes: AtomicU64,
     demands: Demands,
     denials: Denials,
     journal: Journal,
-    long_locks: Vec<Mutex<()>>,
+    identity_locks: Vec<Mutex<()>>,
     registry: RuleRegistry,
-    publishing: Mutex<()>,
-    /// How often it was tried in vain.
+    publish_lock: Mutex<()>,
     publish_failures: AtomicU64,
-    garbage: Arc<AtomicU64>,
-    refusal: Refusing,
+    write_status: WriteStatus,
     observed: Observed,
     rejoin: Rejoin,
-    /// The link's epoch up to which everything observed was re-asserted.
+    /// The link's epoch up to which all observations were re-asserted.
     recovered_epoch: AtomicU64,
     /// Whether the journal is being absorbed in the background.
     is_settling: AtomicBool,
     store_clock: Arc<StoreClock>,
-    settled: AtomicU64,
-    reasserted: AtomicU64,
-    nodes: AtomicU64,
-    asked: AtomicU64,
-    known: AtomicU64,
-    long: AtomicU64,
-    failed: AtomicU64,
-    fallbacks: [AtomicU64; POLICIES.len()],
+    counters: Arc<StoreCounters>,
 }
 
-/// Why an operation was not carried out. Nothing has changed, unless the store was too late to say so.
+/// Why an operation failed. Nothing has changed, unless a [`CallError`] says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OperationError {
     Store(CallError),
@@ -124,73 +119,65 @@ pub(crate) enum OperationError {
 // === impl Store ===
 
 impl Store {
-    /// The store at the other end of a link. To be called where tokio runs.
+    /// A store over a link. Must be called within a Tokio runtime.
     #[must_use]
     pub fn new(link: Link, options: StoreOptions) -> Self {
-        let garbage = Arc::<AtomicU64>::default();
-        let chance = Chance::new(options.seed);
+        let counters = Arc::<StoreCounters>::default();
+        let hasher = KeyHasher::new(options.seed);
         let own_clock = options.own_clock.clone().or_else(|| options.clock.clone());
         let store_clock = Arc::new(StoreClock::new(own_clock));
-        let mut lanes = Vec::new();
-        for _ in 0..lanes_for(&options) {
-            let (sender, receiver) = mpsc::channel(WAITING_MAX);
-            let shared = batcher::Shared {
+        let mut batchers = Vec::new();
+        for _ in 0..batcher_count(&options) {
+            let (sender, receiver) = mpsc::channel(QUEUE_MAX);
+            let context = batcher::BatcherContext {
                 link: link.clone(),
                 clock: options.clock.clone(),
-                garbage: garbage.clone(),
+                counters: counters.clone(),
                 store_clock: store_clock.clone(),
             };
-            tokio::spawn(batcher::serve(receiver, shared));
-            lanes.push(sender);
+            tokio::spawn(batcher::run(receiver, context));
+            batchers.push(sender);
         }
-        let registry = RuleRegistry::new(&key::plain_key(&options.namespace, b""));
         let inner = Arc::new(Inner {
-            registry,
-            publishing: Mutex::default(),
+            registry: RuleRegistry::new(&key::plain_key(&options.namespace, b"")),
+            publish_lock: Mutex::default(),
             publish_failures: AtomicU64::new(0),
-            garbage,
-            refusal: Refusing::default(),
+            write_status: WriteStatus::default(),
             observed: Observed::default(),
             rejoin: Rejoin::default(),
             recovered_epoch: AtomicU64::new(link.epoch()),
             is_settling: AtomicBool::new(false),
             store_clock,
-            settled: AtomicU64::new(0),
-            reasserted: AtomicU64::new(0),
             link,
             options,
-            lanes,
-            node: chance.hash_one("node"),
-            chance,
+            batchers,
+            node: hasher.hash_one("node"),
+            nodes: AtomicU64::new(1),
+            hasher,
             demands: Demands::default(),
             denials: Denials::default(),
             journal: Journal::default(),
-            long_locks: (0..LONG_LOCKS).map(|_| Mutex::default()).collect(),
-            nodes: AtomicU64::new(1),
-            asked: AtomicU64::new(0),
-            known: AtomicU64::new(0),
-            long: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            fallbacks: Default::default(),
+            identity_locks: (0..IDENTITY_LOCKS).map(|_| Mutex::default()).collect(),
+            counters,
         });
-        tokio::spawn(membership::greet(Arc::downgrade(&inner)));
+        tokio::spawn(membership::send_heartbeats(Arc::downgrade(&inner)));
         tokio::spawn(recovery::reassert_after_data_loss(Arc::downgrade(&inner)));
         Self { inner }
     }
 
-    /// The way to it.
+    /// The connections to the store.
     #[must_use]
     pub fn link(&self) -> &Link {
         &self.inner.link
     }
 
-    /// How many nodes there are, as far as was heard; at least one.
+    /// Number of nodes that share the store; at least one.
     #[must_use]
     pub fn nodes(&self) -> u64 {
         self.inner.nodes.load(Ordering::Relaxed)
     }
 
-    /// This node's name among all that share the store.
+    /// Id of this node.
     #[must_use]
     pub fn node(&self) -> u64 {
         self.inner.node
@@ -202,135 +189,124 @@ impl Store {
         self.inner.now()
     }
 
-    /// What it says when it refuses what it is asked, if it does so now: it is full, or a replica.
+    /// Why the store refuses writes, if it does: out of memory, or read-only.
     #[must_use]
     pub fn refuses(&self) -> Option<Box<str>> {
-        self.inner.refusal.now()
+        self.inner.write_status.refusal()
     }
 
-    /// The name of what is kept of an identity.
-    pub(crate) fn key_of(&self, identity: &[u8], beside: &str) -> Arc<[u8]> {
-        key::key_of(&self.inner.options.namespace, identity, beside)
+    /// The key of an identity; `suffix` separates counters of one identity.
+    pub(crate) fn key_of(&self, identity: &[u8], suffix: &str) -> Arc<[u8]> {
+        key::key_of(&self.inner.options.namespace, identity, suffix)
     }
 
-    /// A hash of an identity, under this node's secret.
+    /// A keyed hash of an identity.
     #[inline]
     pub(crate) fn hash_of(&self, identity: &[u8]) -> u64 {
-        self.inner.chance.hash_one(identity)
+        self.inner.hasher.hash_one(identity)
     }
 
-    /// Buys ahead and gives back, for identities that can be asked together.
-    pub(crate) async fn lease(
-        &self,
-        asks: &[LeaseRequest],
-    ) -> Result<Vec<LeaseOutcome>, CallError> {
-        let inner = &*self.inner;
-        inner.asked.fetch_add(1, Ordering::Relaxed);
-        // Nothing is bought from a record that may lack what other nodes know.
-        if inner.rejoin.is_local_mode() && asks.iter().any(|ask| ask.want > 0) {
-            return Err(CallError::Down);
-        }
-        for ask in asks {
-            inner.publish_if_new(&ask.rule).await;
-        }
-        let call = script::encode_lease(asks, inner.clock());
-        let answered = inner.link.call_awaiting_late_reply(&call).await;
-        let told = answered.and_then(|value| {
-            let told = script::decode_lease(asks, value);
-            told.map_err(|bad| CallError::Refused(bad.to_string().into()))
-        });
-        let told = told.inspect_err(|error| {
-            inner.failed.fetch_add(1, Ordering::Relaxed);
-            inner.refusal.heard(error);
-        })?;
-        for (ask, told) in asks.iter().zip(&told) {
-            if let LeaseOutcome::Granted { now, account, epoch, .. } = told {
-                let (rule, account) = (ask.rule.clone(), account.clone());
-                let seen = Observation::new(rule, account, *epoch, *now, inner.link.epoch());
-                inner.observe(ask.key.clone(), inner.hash_of_key(&ask.key), seen);
-            }
-        }
-        Ok(told)
+    /// The time for scripts, if it is not the store's.
+    pub(crate) fn script_time(&self) -> Option<Timestamp> {
+        self.inner.clock()
     }
 
-    /// Which parts of a request can be asked together.
+    /// The slot of a key on a Cluster. Parts of one call must share it.
     pub(crate) fn slot_of(&self, key: &[u8]) -> Option<u16> {
         self.inner.link.slot_of(key)
     }
 
-    /// Any operation on parts that can be asked together, all or nothing.
+    /// Executes lease requests of one slot.
+    pub(crate) async fn lease(
+        &self,
+        requests: &[LeaseRequest],
+    ) -> Result<Vec<LeaseOutcome>, CallError> {
+        let inner = &*self.inner;
+        inner.counters.asked.fetch_add(1, Ordering::Relaxed);
+        // In local mode the record may lack what other nodes admitted.
+        if inner.rejoin.is_local_mode() && requests.iter().any(|request| request.want > 0) {
+            return Err(CallError::Down);
+        }
+        for request in requests {
+            inner.publish_if_new(&request.rule).await;
+        }
+        let call = script::encode_lease(requests, inner.clock());
+        let reply = inner.link.call_awaiting_late_reply(&call).await;
+        let outcomes = reply.and_then(|value| {
+            let outcomes = script::decode_lease(requests, value);
+            outcomes.map_err(|bad| CallError::Refused(bad.to_string().into()))
+        });
+        let outcomes = outcomes.inspect_err(|error| inner.on_call_failed(error))?;
+        for (request, outcome) in requests.iter().zip(&outcomes) {
+            if let LeaseOutcome::Granted { now, account, epoch, .. } = outcome {
+                let (rule, account) = (request.rule.clone(), account.clone());
+                let observation = Observation::new(rule, account, *epoch, *now, inner.link.epoch());
+                inner.observe(request.key.clone(), inner.hash(&request.key), observation);
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Applies any operation to parts of one slot, or to none of them.
     pub(crate) async fn apply(
         &self,
         parts: &[ScriptPart],
         op: Op,
     ) -> Result<Applied, OperationError> {
         let inner = &self.inner;
-        inner.long.fetch_add(1, Ordering::Relaxed);
+        inner.counters.optimistic.fetch_add(1, Ordering::Relaxed);
         if inner.needs_recovery() {
             Box::pin(inner.recover_all(parts)).await.map_err(OperationError::Store)?;
         }
-        let long: Vec<OptimisticPart> = parts.iter().map(OptimisticPart::of).collect();
-        let done = {
-            let _one_at_a_time = inner.long_lock(parts).await;
-            script::apply(&inner.link, &inner.registry, &long, op, inner.clock()).await
+        let optimistic: Vec<_> = parts.iter().map(OptimisticPart::new).collect();
+        let applied = {
+            let _guard = inner.lock_first(parts).await;
+            inner.updates().apply(&optimistic, op).await
         };
         if !op.is_read_only() {
             self.forget_denials(parts);
         }
-        if let Ok(Applied { garbage: true, .. }) = &done {
-            inner.garbage.fetch_add(1, Ordering::Relaxed);
+        if let Ok(Applied { is_corrupt: true, .. }) = &applied {
+            inner.counters.corrupt.fetch_add(1, Ordering::Relaxed);
         }
-        done.map_err(|error| {
-            let not = OperationError::from(error);
-            if matches!(not, OperationError::Store(_)) {
-                inner.failed.fetch_add(1, Ordering::Relaxed);
+        applied.map_err(OperationError::from).inspect_err(|error| {
+            if matches!(error, OperationError::Store(_)) {
+                inner.counters.failed.fetch_add(1, Ordering::Relaxed);
             }
-            not
         })
     }
 
-    /// Starts the leases of slots anew that are held under an id.
+    /// Renews the slots of a holder, and returns their number.
     pub(crate) async fn renew(
         &self,
         part: &ScriptPart,
         holder: Holder,
     ) -> Result<u64, OperationError> {
-        let inner = &*self.inner;
-        let part = OptimisticPart::of(part);
-        let renewed =
-            script::renew(&inner.link, &inner.registry, &part, holder, inner.clock()).await;
-        renewed.map_err(OperationError::from)
+        Ok(self.inner.updates().renew(&OptimisticPart::new(part), holder).await?)
     }
 
-    /// Forgets a booking whose turn has come.
+    /// Removes a booking whose time has come.
     pub(crate) async fn forget(
         &self,
         part: &ScriptPart,
         holder: Holder,
     ) -> Result<(), OperationError> {
-        let inner = &*self.inner;
-        let part = OptimisticPart::of(part);
-        let gone = script::forget(&inner.link, &inner.registry, &part, holder, inner.clock()).await;
-        gone.map_err(OperationError::from)
+        Ok(self.inner.updates().forget(&OptimisticPart::new(part), holder).await?)
     }
 
-    /// What each limit of a part says to a cost on its own. Leaves no trace.
-    pub(crate) async fn look(&self, part: &ScriptPart) -> Result<Vec<Decision>, OperationError> {
+    /// The decision of each limit of a part on its own. Changes nothing.
+    pub(crate) async fn inspect(&self, part: &ScriptPart) -> Result<Vec<Decision>, OperationError> {
         let inner = &self.inner;
         if inner.needs_recovery() {
             let recovering = Box::pin(inner.recover_all(std::slice::from_ref(part)));
             recovering.await.map_err(OperationError::Store)?;
         }
-        let said =
-            script::look(&inner.link, &inner.registry, &OptimisticPart::of(part), inner.clock())
-                .await;
-        said.map_err(OperationError::from)
+        Ok(inner.updates().inspect(&OptimisticPart::new(part)).await?)
     }
 
     fn forget_denials(&self, parts: &[ScriptPart]) {
         for part in parts {
-            let hash = self.inner.hash_of(part);
-            self.inner.denials.forget(&part.key, hash);
+            self.inner.denials.remove(&part.key, self.inner.hash(&part.key));
         }
     }
 }
@@ -354,28 +330,21 @@ impl Inner {
         key::plain_key(&self.options.namespace, name)
     }
 
-    /// Leaves the limits of parts in the store before anything is counted by them: whoever has others finds no record that it cannot read.
-    #[inline]
-    async fn publish_rules(&self, parts: &[ScriptPart]) {
-        for part in parts {
-            self.publish_if_new(&part.rule).await;
-        }
-    }
-
+    /// Publishes a rule before its first record is written, so that nodes with other rules can
+    /// convert that; and again after a loss of data.
     #[inline]
     async fn publish_if_new(&self, rule: &ScriptRule) {
         let epoch = self.link.epoch();
         if !rule.is_published(epoch) {
-            // Once for each set of limits, and again when the store has forgotten something.
-            Box::pin(self.publish_rule(rule, epoch)).await;
+            Box::pin(self.publish(rule, epoch)).await;
         }
     }
 
-    async fn publish_rule(&self, rule: &ScriptRule, epoch: u64) {
-        let tried = self.publish_failures.load(Ordering::Acquire);
-        let _one_at_a_time = self.publishing.lock().await;
-        // Where somebody else has just failed, so would we; and everybody behind us would wait for it.
-        let has_failed = self.publish_failures.load(Ordering::Acquire) != tried;
+    async fn publish(&self, rule: &ScriptRule, epoch: u64) {
+        let failures = self.publish_failures.load(Ordering::Acquire);
+        let _guard = self.publish_lock.lock().await;
+        // After a failure of another caller, a retry by each waiting one would add up.
+        let has_failed = self.publish_failures.load(Ordering::Acquire) != failures;
         if rule.is_published(epoch) || has_failed {
             return;
         }
@@ -387,25 +356,33 @@ impl Inner {
         }
     }
 
-    /// Remembers records, for the case that the store loses them or cannot be reached.
-    fn note(&self, records: Option<Observations>, first: u64) {
-        for (index, (key, observation)) in records.into_iter().flatten().enumerate() {
-            // The hash of the first part is known.
-            let hash = if index == 0 { first } else { self.chance.hash_one(&key) };
+    fn updates(&self) -> OptimisticUpdates<'_> {
+        OptimisticUpdates { link: &self.link, registry: &self.registry, clock: self.clock() }
+    }
+
+    fn on_call_failed(&self, error: &CallError) {
+        self.counters.failed.fetch_add(1, Ordering::Relaxed);
+        self.write_status.failed(error);
+    }
+
+    /// Remembers the records of a reply; the hash of the first key is known.
+    fn observe_all(&self, observations: Option<Observations>, first_hash: u64) {
+        for (index, (key, observation)) in observations.into_iter().flatten().enumerate() {
+            let hash = if index == 0 { first_hash } else { self.hash(&key) };
             self.observe(key, hash, observation);
         }
     }
 
     fn observe(&self, key: Arc<[u8]>, hash: u64, observation: Observation) {
-        self.observed.note(key, hash, observation, self.rejoin.is_local_mode());
+        self.observed.insert(key, hash, observation, self.rejoin.is_local_mode());
     }
 
-    /// By this node's clock, which serves for what is remembered here.
+    /// The time by this node's clock.
     fn now(&self) -> Timestamp {
         self.store_clock.own_now()
     }
 
-    /// By the same clock, a time that never goes back.
+    /// Monotonic time by this node's clock.
     fn ticks(&self) -> Timestamp {
         match self.options.own_clock.as_ref().or(self.options.clock.as_ref()) {
             Some(clock) => clock.ticks(),
@@ -413,57 +390,54 @@ impl Inner {
         }
     }
 
+    /// The time for scripts, if it is not the store's.
     fn clock(&self) -> Option<Timestamp> {
-        clock_of(self.options.clock.as_deref())
+        self.options.clock.as_deref().map(Clock::now)
     }
 
-    async fn long_lock(&self, parts: &[ScriptPart]) -> Option<MutexGuard<'_, ()>> {
-        Some(self.identity_lock(&parts.first()?.key).await)
+    async fn lock_first(&self, parts: &[ScriptPart]) -> Option<MutexGuard<'_, ()>> {
+        Some(self.lock_identity(&parts.first()?.key).await)
     }
 
-    async fn identity_lock(&self, key: &[u8]) -> MutexGuard<'_, ()> {
-        self.long_locks[self.hash_of_key(key) as usize % LONG_LOCKS].lock().await
+    async fn lock_identity(&self, key: &[u8]) -> MutexGuard<'_, ()> {
+        self.identity_locks[self.hash(key) as usize % IDENTITY_LOCKS].lock().await
     }
 
-    /// Of whom an ask is: that of its first part, so that a lane is an identity's and not a cost's.
-    fn hash(&self, ask: &ScriptRequest) -> u64 {
-        ask.parts.first().map_or(0, |part| self.hash_of(part))
+    /// The hash of a request's first identity.
+    fn request_hash(&self, request: &ScriptRequest) -> u64 {
+        request.parts.first().map_or(0, |part| self.hash(&part.key))
     }
 
-    fn hash_of(&self, part: &ScriptPart) -> u64 {
-        self.hash_of_key(&part.key)
-    }
-
-    fn hash_of_key(&self, key: &[u8]) -> u64 {
-        self.chance.hash_one(key)
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
     }
 }
 
-/// How many lanes there are: one where a trial is to be made again.
-fn lanes_for(options: &StoreOptions) -> usize {
+/// With a seed a single one, whose order is reproducible.
+fn batcher_count(options: &StoreOptions) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    if options.seed.is_some() { 1 } else { (processors / 2).clamp(1, LANES_MAX) }
+    if options.seed.is_some() { 1 } else { (processors / 2).clamp(1, BATCHERS_MAX) }
 }
 
-/// The time that a script is told, where it is not the store's own.
-fn clock_of(clock: Option<&dyn Clock>) -> Option<Timestamp> {
-    clock.map(Clock::now)
-}
-
-fn call_error(not: OperationError) -> CallError {
-    match not {
-        OperationError::Store(error) => error,
-        OperationError::Refused(refusal) => CallError::Refused(refusal.to_string().into()),
-    }
-}
+// === impl OperationError ===
 
 impl From<OptimisticError> for OperationError {
     fn from(error: OptimisticError) -> Self {
         match error {
-            OptimisticError::Store(error) => Self::Store(error),
             OptimisticError::Refused(refusal) => Self::Refused(refusal),
-            OptimisticError::Contended => Self::Store(CallError::Busy),
-            OptimisticError::BadReply => Self::Store(CallError::Refused(error.to_string().into())),
+            error => Self::Store(error.into()),
+        }
+    }
+}
+
+impl From<OptimisticError> for CallError {
+    fn from(error: OptimisticError) -> Self {
+        match error {
+            OptimisticError::Store(error) => error,
+            OptimisticError::Contended => Self::Busy,
+            OptimisticError::Refused(_) | OptimisticError::BadReply => {
+                Self::Refused(error.to_string().into())
+            }
         }
     }
 }

@@ -1,10 +1,9 @@
-//! Records as they were last observed in the store.
+//! Last observed records.
 //!
-//! They serve twice. A primary that is lost takes with it what it had not replicated, and one that
-//! is restarted may know nothing: nodes re-assert what they observed, so that no less is used of a
-//! limit than some node knows. And a node that has to decide without the store starts from the last
-//! observation, which includes the hits of all nodes. Refunds stay refunded: each record has an
-//! epoch that every refund raises.
+//! They have two uses. After a failover or restart the store may lack writes: nodes re-assert what
+//! they observed, so that use never falls below what some node knows. And a node that has to decide
+//! without the store starts from the last observation, which includes the hits of all nodes. Refunds
+//! are not undone: every refund raises the epoch of its record.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,11 +14,11 @@ use sluicegate_core::time::Timestamp;
 
 use crate::script::ScriptRule;
 
-/// How many identities are remembered at least, if so many came; up to twice as many.
-const OBSERVED_MIN: usize = 32_768;
+/// Identities per generation; there are two.
+const GENERATION_MAX: usize = 32_768;
 const SHARDS: usize = 16;
 
-/// The records that one reply contained.
+/// Records of one reply.
 pub(super) type Observations = Box<[(Arc<[u8]>, Observation)]>;
 
 /// The last observation of each identity.
@@ -28,14 +27,14 @@ pub(super) struct Observed {
     shards: [Mutex<Generations>; SHARDS],
 }
 
-/// An identity that was not observed for a generation is forgotten with it.
+/// The old generation is dropped when the young one is full.
 #[derive(Debug, Default)]
 struct Generations {
     young: HashMap<Arc<[u8]>, Observation>,
     old: HashMap<Arc<[u8]>, Observation>,
 }
 
-/// The record of an identity at one time.
+/// The record of an identity at a time.
 #[derive(Debug, Clone)]
 pub(super) struct Observation {
     pub(super) rule: Arc<ScriptRule>,
@@ -43,10 +42,10 @@ pub(super) struct Observation {
     pub(super) epoch: u64,
     /// By the store's clock.
     at: Timestamp,
-    /// The primary that it was observed at, as the link counts them.
+    /// Epoch of the link, which identifies the primary.
     pub(super) primary: u64,
-    /// Whether this node's local share must not start from it: it does already, or other nodes have
-    /// not reported yet what they admitted.
+    /// Whether the local share must not start from it: it did already, or other nodes have not
+    /// reported yet what they admitted.
     is_no_seed: bool,
 }
 
@@ -63,8 +62,8 @@ impl Observation {
         Self { rule, account, epoch, at, primary, is_no_seed: false }
     }
 
-    /// Replies are processed in any order, and those of one call have one time. Another primary may
-    /// know less than the one before: what was observed there counts until it has been re-asserted.
+    /// Merges a later observation. Replies are processed in any order, and those of one call have one
+    /// time. Another primary may know less: earlier observations count until re-asserted.
     fn update(&mut self, other: Self) {
         let is_same = Arc::ptr_eq(&self.rule, &other.rule);
         let (own, others) = ((self.at, self.epoch), (other.at, other.epoch));
@@ -83,9 +82,8 @@ impl Observation {
 // === impl Observed ===
 
 impl Observed {
-    /// Remembers a record. One that is observed while this node is in local mode is not what a
-    /// local share starts from.
-    pub(super) fn note(
+    /// Stores an observation. In local mode it is not used as a seed.
+    pub(super) fn insert(
         &self,
         key: Arc<[u8]>,
         hash: u64,
@@ -100,13 +98,18 @@ impl Observed {
                 shard.young.insert(key, observation);
             }
         }
-        if shard.young.len() >= OBSERVED_MIN / SHARDS {
+        if shard.young.len() >= GENERATION_MAX / SHARDS {
             shard.old = std::mem::take(&mut shard.young);
         }
     }
 
-    /// The record that this node's local share starts from, if there is a new one.
-    pub(super) fn seed(&self, key: &[u8], hash: u64, rule: &Arc<ScriptRule>) -> Option<Account> {
+    /// The record that the local share starts from, once per observation.
+    pub(super) fn take_seed(
+        &self,
+        key: &[u8],
+        hash: u64,
+        rule: &Arc<ScriptRule>,
+    ) -> Option<Account> {
         let mut shard = self.shard(hash).lock();
         let Generations { young, old } = &mut *shard;
         let observation = young.get_mut(key).or_else(|| old.get_mut(key))?;
@@ -117,7 +120,7 @@ impl Observed {
         Some(observation.account.clone())
     }
 
-    /// The record of an identity, if it was observed at another primary than this one.
+    /// The record of an identity, if it was observed at an earlier primary.
     pub(super) fn of_earlier_primary(
         &self,
         key: &[u8],
@@ -129,8 +132,8 @@ impl Observed {
         known.filter(|known| known.primary < primary).cloned()
     }
 
-    /// What was observed of an identity has been re-asserted at this primary.
-    pub(super) fn is_known_at(&self, key: &[u8], hash: u64, primary: u64) {
+    /// The record of an identity was re-asserted at this primary.
+    pub(super) fn mark_reasserted(&self, key: &[u8], hash: u64, primary: u64) {
         let mut shard = self.shard(hash).lock();
         let Generations { young, old } = &mut *shard;
         for known in [young.get_mut(key), old.get_mut(key)].into_iter().flatten() {
@@ -138,7 +141,7 @@ impl Observed {
         }
     }
 
-    /// The identities that were not observed at this primary yet, in order.
+    /// Identities that were not observed at this primary yet, sorted.
     pub(super) fn keys_of_earlier_primaries(&self, primary: u64) -> Vec<Arc<[u8]>> {
         let mut keys = Vec::new();
         for shard in &self.shards {

@@ -1,9 +1,9 @@
-//! Recovery: the store learns what it missed while it was unavailable, and what it lost when its
-//! primary was replaced or restarted.
+//! Recovery: replays to the store what it missed during an outage, and what it lost in a failover or
+//! restart.
 //!
-//! An identity is recovered before the store decides on it again, by whichever request comes first;
-//! all others follow in the background. So a node never trusts a record that lacks something the
-//! node itself knows.
+//! An identity is recovered before the store decides on it again, by the first request for it; all
+//! others follow in the background. So a node never trusts a record that lacks something the node
+//! itself knows.
 
 use std::sync::Arc;
 use std::sync::Weak;
@@ -16,9 +16,9 @@ use sluicegate_core::change::CarryOver;
 use super::Inner;
 use super::observed::Observation;
 use crate::call::CallError;
-use crate::script::{self, Changed, OptimisticError, OptimisticPart, ScriptPart, ScriptRule};
+use crate::script::{OptimisticError, OptimisticPart, ScriptPart, ScriptRule, UpdatedRecord};
 
-/// How many identities are recovered at a time in the background.
+/// Identities recovered concurrently in the background.
 const CONCURRENCY: usize = 16;
 
 impl Inner {
@@ -28,7 +28,7 @@ impl Inner {
         self.journal.has_entries() || self.has_lost_data()
     }
 
-    /// Whether the store may have lost data that was not re-asserted yet.
+    /// Whether lost data may not be re-asserted yet.
     #[inline]
     pub(super) fn has_lost_data(&self) -> bool {
         self.recovered_epoch.load(Ordering::Acquire) != self.link.epoch()
@@ -37,7 +37,7 @@ impl Inner {
     /// Recovers the identities of a request.
     ///
     /// # Errors
-    /// When the store did not take it: then it must not decide either.
+    /// When that fails: then the store must not decide.
     pub(super) async fn recover_all(
         self: &Arc<Self>,
         parts: &[ScriptPart],
@@ -52,32 +52,32 @@ impl Inner {
 
     fn must_recover(&self, key: &[u8]) -> bool {
         let is_lost = || {
-            let hash = self.hash_of_key(key);
+            let hash = self.hash(key);
             self.observed.of_earlier_primary(key, hash, self.link.epoch()).is_some()
         };
         self.journal.contains(key) || self.has_lost_data() && is_lost()
     }
 
-    /// Re-asserts what was observed of an identity, and lets the store absorb what was admitted
-    /// without it. One request at a time does so; the others wait for it.
+    /// Re-asserts the observation of an identity and absorbs its admissions. Concurrent requests
+    /// wait for each other.
     async fn recover(self: &Arc<Self>, key: &Arc<[u8]>) -> Result<(), CallError> {
-        let _one_at_a_time = self.identity_lock(key).await;
-        let (hash, primary) = (self.hash_of_key(key), self.link.epoch());
+        let _guard = self.lock_identity(key).await;
+        let (hash, primary) = (self.hash(key), self.link.epoch());
         if let Some(observation) = self.observed.of_earlier_primary(key, hash, primary) {
             self.reassert(key, observation, primary).await?;
         }
         self.absorb(key).await
     }
 
-    /// Re-asserts everything that was observed at an earlier primary; whether all of it could be.
+    /// Re-asserts all observations at earlier primaries. Returns whether all succeeded.
     pub(super) async fn reassert_everything(self: &Arc<Self>) -> bool {
         let epoch = self.link.epoch();
         let keys = self.observed.keys_of_earlier_primaries(epoch);
         let reasserting = stream::iter(keys).for_each_concurrent(CONCURRENCY, |key| async move {
-            let _one_at_a_time = self.identity_lock(&key).await;
-            let hash = self.hash_of_key(&key);
+            let _guard = self.lock_identity(&key).await;
+            let hash = self.hash(&key);
             if let Some(observation) = self.observed.of_earlier_primary(&key, hash, epoch) {
-                // What fails is tried again.
+                // Retried after a failure.
                 let _ = self.reassert(&key, observation, epoch).await;
             }
         });
@@ -89,14 +89,14 @@ impl Inner {
         is_done
     }
 
-    /// Lets the store absorb everything that was admitted without it.
+    /// Absorbs the whole journal.
     pub(super) async fn absorb_everything(self: &Arc<Self>) {
         self.recover_in_background(self.journal.keys()).await;
     }
 
-    /// Recovers everything that was admitted without the store, since it answers again.
+    /// Absorbs the journal in the background, once the store replies again.
     pub(super) fn settle_journal(self: &Arc<Self>) {
-        // A node in local mode does so when all nodes have re-asserted what they observed.
+        // A node in local mode does so when all nodes have re-asserted their observations.
         if self.rejoin.is_local_mode() || self.is_settling.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -109,7 +109,7 @@ impl Inner {
 
     async fn recover_in_background(self: &Arc<Self>, keys: Vec<Arc<[u8]>>) {
         let recovering = stream::iter(keys).for_each_concurrent(CONCURRENCY, |key| async move {
-            // What fails is tried again when the store answers the next request.
+            // Retried when the store replies to the next request.
             let _ = self.recover(&key).await;
         });
         recovering.await;
@@ -122,23 +122,21 @@ impl Inner {
             self.journal.absorbed(key);
             return Ok(());
         }
-        let part = long_part(key, rule.clone());
-        let absorbed =
-            script::absorb(&self.link, &self.registry, &part, &admitted, self.clock()).await;
-        match absorbed {
-            Ok(Changed { at, account, epoch }) => {
+        let part = optimistic_part(key, rule.clone());
+        match self.updates().absorb(&part, &admitted).await {
+            Ok(UpdatedRecord { at, account, epoch }) => {
                 let primary = self.link.epoch();
                 let observation = Observation::new(rule, account, epoch, at, primary);
-                self.observe(key.clone(), self.hash_of_key(key), observation);
-                self.settled.fetch_add(1, Ordering::Relaxed);
+                self.observe(key.clone(), self.hash(key), observation);
+                self.counters.settled.fetch_add(1, Ordering::Relaxed);
                 self.journal.absorbed(key);
                 Ok(())
             }
-            // It may have been executed. If so it is charged twice, and a little less passes than
-            // might.
+            // It may have been executed. Then it is charged twice, and less is admitted than
+            // allowed.
             Err(error @ (OptimisticError::Store(_) | OptimisticError::Contended)) => {
                 self.journal.put_back(key, &rule, &admitted, now);
-                Err(call_error(error))
+                Err(error.into())
             }
             Err(_) => {
                 self.journal.absorbed(key);
@@ -154,24 +152,23 @@ impl Inner {
         primary: u64,
     ) -> Result<(), CallError> {
         let Observation { rule, account, epoch, .. } = &observation;
-        let part = long_part(key, rule.clone());
+        let part = optimistic_part(key, rule.clone());
         self.publish_if_new(&part.rule).await;
-        let seen = (account, *epoch);
-        match script::reassert(&self.link, &self.registry, &part, seen, self.clock()).await {
+        match self.updates().reassert(&part, account, *epoch).await {
             Ok(was_lost) => {
-                self.reasserted.fetch_add(u64::from(was_lost), Ordering::Relaxed);
-                self.observed.is_known_at(key, self.hash_of_key(key), primary);
+                self.counters.reasserted.fetch_add(u64::from(was_lost), Ordering::Relaxed);
+                self.observed.mark_reasserted(key, self.hash(key), primary);
                 Ok(())
             }
             Err(error @ (OptimisticError::Store(_) | OptimisticError::Contended)) => {
-                Err(call_error(error))
+                Err(error.into())
             }
             Err(_) => Ok(()),
         }
     }
 }
 
-/// Re-asserts what was observed, whenever the store may have lost data; until the store is dropped.
+/// Enters local mode whenever the store may have lost data, until the store is dropped.
 pub(super) async fn reassert_after_data_loss(store: Weak<Inner>) {
     let Some(mut changes) = store.upgrade().map(|store| store.link.epoch_changes()) else { return };
     while changes.changed().await.is_ok() {
@@ -180,13 +177,12 @@ pub(super) async fn reassert_after_data_loss(store: Weak<Inner>) {
     }
 }
 
-fn long_part(key: &Arc<[u8]>, rule: Arc<ScriptRule>) -> OptimisticPart {
-    OptimisticPart { key: key.clone(), rule, open: false, cost: None, keep: CarryOver::Used }
-}
-
-fn call_error(error: OptimisticError) -> CallError {
-    match error {
-        OptimisticError::Store(error) => error,
-        _ => CallError::Busy,
+fn optimistic_part(key: &Arc<[u8]>, rule: Arc<ScriptRule>) -> OptimisticPart {
+    OptimisticPart {
+        key: key.clone(),
+        rule,
+        spare_capacity: false,
+        cost: None,
+        keep: CarryOver::Used,
     }
 }

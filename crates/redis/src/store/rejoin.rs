@@ -1,5 +1,5 @@
-//! Rejoin after an outage: a node goes on deciding locally until the store knows what every node
-//! knows.
+//! Local mode and rejoin: after an outage, a node decides locally until the store has caught up with
+//! every node.
 //!
 //! ```text
 //!   local mode --> reachable --> re-asserted --> barrier --> settled --> barrier --> joined
@@ -20,15 +20,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use sluicegate_core::account::Account;
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::time::Timestamp;
 use tokio::time::{Instant, sleep};
 
-use super::Inner;
 use super::membership::{Members, Phase};
+use super::observed::Observation;
+use super::{Inner, Store};
+use crate::script::ScriptPart;
 
-/// The pause between two looks at the store, or at the other nodes.
-const POLL: Duration = Duration::from_millis(25);
-/// The longest that a reachable store is not trusted: a node that is gone drops out of the
-/// membership in this time.
+/// Interval of checks of the store and of the other nodes.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
+/// After this time a reachable store is trusted anyway: a node that is gone has dropped out of the
+/// membership by then.
 const REJOIN_MAX: Duration = Duration::from_secs(5);
 
 /// Local mode of a node.
@@ -38,12 +43,52 @@ pub(super) struct Rejoin {
 }
 
 impl Rejoin {
-    /// Whether local rules are decided locally, although the store may be reachable.
     #[inline]
     pub(super) fn is_local_mode(&self) -> bool {
         self.is_local_mode.load(Ordering::Acquire)
     }
 }
+
+impl Store {
+    /// Journals an admission without the store.
+    pub(crate) fn journal(&self, part: &ScriptPart, holder: Option<Holder>) {
+        self.inner.journal.write(part, holder, self.inner.store_clock.now());
+    }
+
+    /// Whether rules with a local share are decided from it, although the store may be reachable:
+    /// other nodes may not have reported yet what they admitted.
+    #[inline]
+    pub(crate) fn is_local_mode(&self) -> bool {
+        self.inner.rejoin.is_local_mode()
+    }
+
+    /// A request is decided from a local share. If the store is down, this node stays in local mode
+    /// until all nodes have rejoined.
+    pub(crate) fn decides_locally(&self) {
+        if !self.inner.link.is_up() {
+            self.inner.enter_local_mode();
+        }
+    }
+
+    /// The store's time, as this node estimates it.
+    pub(crate) fn store_time(&self) -> Timestamp {
+        self.inner.store_clock.now()
+    }
+
+    /// The last observed record of a part, once: the local share starts from it.
+    pub(crate) fn local_seed(&self, part: &ScriptPart) -> Option<Account> {
+        self.inner.observed.take_seed(&part.key, self.inner.hash(&part.key), &part.rule)
+    }
+
+    /// Remembers a record that was not read by a script.
+    pub(crate) fn observe(&self, part: &ScriptPart, account: Account, at: Timestamp) {
+        let inner = &*self.inner;
+        let observation = Observation::new(part.rule.clone(), account, 0, at, inner.link.epoch());
+        inner.observe(part.key.clone(), inner.hash(&part.key), observation);
+    }
+}
+
+// === impl Inner ===
 
 impl Inner {
     /// This node decides locally from now on, until it has rejoined the others.
@@ -62,7 +107,7 @@ impl Inner {
                         return;
                     }
                     drop(inner);
-                    sleep(POLL).await;
+                    sleep(POLL_INTERVAL).await;
                 }
             });
         }
@@ -103,18 +148,18 @@ impl Attempt {
             if inner.has_lost_data() && !inner.reassert_everything().await {
                 return false;
             }
-            self.reasserted.look(inner, Phase::Reasserted).await;
+            self.reasserted.check(inner, Phase::Reasserted).await;
         }
         if is_past(&self.reasserted) && !self.settled.is_passed {
             inner.absorb_everything().await;
-            self.settled.look(inner, Phase::Settled).await;
+            self.settled.check(inner, Phase::Settled).await;
         }
         is_past(&self.settled)
     }
 }
 
 impl Barrier {
-    async fn look(&mut self, inner: &Arc<Inner>, phase: Phase) {
+    async fn check(&mut self, inner: &Arc<Inner>, phase: Phase) {
         let Some(heartbeat) = inner.heartbeat(phase).await else { return };
         let announced = *self.announced_us.get_or_insert(heartbeat.now_us);
         let Members { count, oldest_us } = heartbeat.members(phase);

@@ -1,76 +1,97 @@
-//! What a store was asked, and what became of it.
+//! Counters of a store, and whether it accepts writes.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use sluicegate_rules::rule::OnStoreFailure;
 
-use super::{Inner, Store};
+use super::Store;
+use crate::call::CallError;
 use crate::script;
 
-/// What a store was asked, and what became of it.
+/// Counters of a [`Store`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct StoreStats {
-    /// Asks that went to the store.
+    /// Requests sent to the store.
     pub asked: u64,
-    /// Denials that were known without asking.
+    /// Denials from the cache.
     pub known: u64,
-    /// Asks that went the long way.
-    pub long: u64,
-    /// Asks that the store did not answer.
+    /// Optimistic updates: operations that no script supports.
+    pub optimistic: u64,
+    /// Requests that the store did not answer.
     pub failed: u64,
-    /// Hits that were admitted without the store, and are written down for it.
+    /// Hits admitted without the store and journaled for it.
     pub owed: u64,
-    /// Those that were not: there was no more room.
+    /// Hits admitted without the store that the journal had no room for.
     pub unwritten: u64,
-    /// Records that nobody of us has written. They counted as nothing, and were written over.
-    pub garbage: u64,
-    /// Counters that were told of hits that were admitted without the store.
+    /// Corrupt records. They counted as empty and were overwritten.
+    pub corrupt: u64,
+    /// Counters whose journaled hits the store has absorbed.
     pub settled: u64,
-    /// Counters that the store had forgotten something of, and were told again.
+    /// Counters re-asserted after the store lost data.
     pub reasserted: u64,
-    /// How many nodes there are.
+    /// Number of nodes.
     pub nodes: u64,
-    /// Whether rules with a local share are decided from it: the store is away, or other nodes have
+    /// Whether rules with a local share are decided from it: the store is down, or other nodes have
     /// not reported yet what they admitted.
     pub is_local_mode: bool,
-    /// Decisions of a script that the core would have made otherwise: always 0.
+    /// Decisions on which script and core disagreed: always 0.
     pub disagreements: u64,
     fallbacks: [u64; POLICIES.len()],
 }
 
-pub(super) const POLICIES: [OnStoreFailure; 4] =
+const POLICIES: [OnStoreFailure; 4] =
     [OnStoreFailure::Local, OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Error];
+
+#[derive(Debug, Default)]
+pub(super) struct StoreCounters {
+    pub(super) asked: AtomicU64,
+    pub(super) known: AtomicU64,
+    pub(super) optimistic: AtomicU64,
+    pub(super) failed: AtomicU64,
+    pub(super) corrupt: AtomicU64,
+    pub(super) settled: AtomicU64,
+    pub(super) reasserted: AtomicU64,
+    fallbacks: [AtomicU64; POLICIES.len()],
+}
+
+/// Whether the store refuses writes although it is reachable: out of memory, or read-only.
+#[derive(Debug, Default)]
+pub(super) struct WriteStatus {
+    is_refusing: AtomicBool,
+    error: Mutex<Option<Box<str>>>,
+}
 
 // === impl Store ===
 
 impl Store {
-    /// What it was asked.
+    /// Current counters.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
-        let Inner { asked, known, long, failed, journal, fallbacks, .. } = &*self.inner;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (counters, journal) = (&self.inner.counters, &self.inner.journal);
         StoreStats {
-            asked: read(asked),
-            known: read(known),
-            long: read(long),
-            failed: read(failed),
+            asked: read(&counters.asked),
+            known: read(&counters.known),
+            optimistic: read(&counters.optimistic),
+            failed: read(&counters.failed),
             owed: read(&journal.written),
             unwritten: read(&journal.dropped),
-            garbage: read(&self.inner.garbage),
-            settled: read(&self.inner.settled),
-            reasserted: read(&self.inner.reasserted),
+            corrupt: read(&counters.corrupt),
+            settled: read(&counters.settled),
+            reasserted: read(&counters.reasserted),
             nodes: self.nodes(),
             is_local_mode: self.is_local_mode(),
             disagreements: script::DISAGREEMENTS.load(Ordering::Relaxed),
-            fallbacks: std::array::from_fn(|index| read(&fallbacks[index])),
+            fallbacks: std::array::from_fn(|index| read(&counters.fallbacks[index])),
         }
     }
 
-    /// What a rule says took the index of an answer.
+    /// Counts a decision by the failure policy of a rule.
     pub(crate) fn fell_back(&self, policy: OnStoreFailure) {
         if let Some(index) = POLICIES.iter().position(|known| *known == policy) {
-            self.inner.fallbacks[index].fetch_add(1, Ordering::Relaxed);
+            self.inner.counters.fallbacks[index].fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -78,8 +99,32 @@ impl Store {
 // === impl StoreStats ===
 
 impl StoreStats {
-    /// How often each policy took the index of an answer, by its name.
+    /// Decisions by each failure policy, with its name.
     pub fn fallbacks(&self) -> impl Iterator<Item = (&'static str, u64)> {
         ["local", "allow", "deny", "error"].into_iter().zip(self.fallbacks)
+    }
+}
+
+// === impl WriteStatus ===
+
+impl WriteStatus {
+    pub(super) fn failed(&self, error: &CallError) {
+        if let CallError::Refused(why) = error {
+            *self.error.lock() = Some(why.clone());
+            self.is_refusing.store(true, Ordering::Release);
+        }
+    }
+
+    /// A write was executed.
+    #[inline]
+    pub(super) fn accepted(&self) {
+        if self.is_refusing.load(Ordering::Relaxed) {
+            self.is_refusing.store(false, Ordering::Release);
+        }
+    }
+
+    /// The error of the store while it refuses writes.
+    pub(super) fn refusal(&self) -> Option<Box<str>> {
+        if self.is_refusing.load(Ordering::Acquire) { self.error.lock().clone() } else { None }
     }
 }

@@ -1,5 +1,4 @@
-//! The store's clock as this node estimates it, for decisions without the store on records that the
-//! store wrote.
+//! Estimate of the store's clock, for local decisions on records that the store wrote.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,12 +7,12 @@ use sluicegate_core::time::{Span, Timestamp};
 
 use sluicegate::clock::{Clock, SystemClock};
 
-/// The store's clock. It reads a little late, by at most the time that the last reply took: late is
-/// the side on which less is admitted.
+/// The store's clock. It is late by at most the time of the last reply: the side on which less is
+/// admitted.
 #[derive(Debug)]
 pub(super) struct StoreClock {
     own: Option<Arc<dyn Clock>>,
-    /// Microseconds that the store is ahead of this node.
+    /// Offset of the store's clock to this node's.
     ahead_us: AtomicI64,
 }
 
@@ -22,7 +21,7 @@ impl StoreClock {
         Self { own, ahead_us: AtomicI64::new(0) }
     }
 
-    /// A reply said what time it is.
+    /// Synchronizes with the time of a reply.
     pub(super) fn observe(&self, store: Timestamp) {
         let own = self.own_now();
         let ahead = micros(store.since(own)) - micros(own.since(store));

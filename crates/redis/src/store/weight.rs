@@ -1,45 +1,47 @@
-//! What a hit weighs on a node that has only a part of a limit.
+//! Weight of a hit on a node that has a share of a limit.
 //!
-//! On a node with a quarter of a limit a hit weighs four times as much: so the limit is as it is written, and no more than a quarter passes. Weights have fractions, and charges
-//! do not; what is lost or won by rounding is carried on to the next hit of the same identity.
+//! On a node with a quarter of a limit a hit weighs four: the limit stays as configured, and a
+//! quarter of it passes. Weights have fractions and charges do not; the rounding error is carried to
+//! the next hit of the identity.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a hit weighs, in 65,536ths; never less than one.
+/// Weight of a hit in 65,536ths; at least one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Weight(u64);
 
-/// One, as a weight is counted.
+/// A weight of one.
 const ONE: u64 = 1 << 16;
-/// More nodes than that share no limit.
+/// Upper bound on nodes.
 const NODES_MAX: u64 = 1 << 20;
 
-/// What one node and all of them were asked for in a round.
+/// Demand of one node and of all nodes in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shared {
-    /// By this node.
+pub(super) struct NodeDemand {
     pub(super) own: u64,
-    /// By all of them; never 0.
+    /// Of all nodes; never 0.
     pub(super) sum: u64,
-    /// How many they are.
+    /// Nodes of the round.
     pub(super) nodes: u64,
-    /// How many there are now: whoever has come since has an even share too.
+    /// Nodes now: those that joined since have an even share too.
     pub(super) live: u64,
 }
 
 // === impl Weight ===
 
 impl Weight {
-    /// Every node has the same.
+    /// An even share.
     pub(crate) fn even(nodes: u64) -> Self {
         Self(ONE * nodes.clamp(1, NODES_MAX))
     }
 
-    /// A quarter of the limit is split evenly, and the rest by demand, so that nobody is left with nothing whom demand may reach next.
+    /// A quarter of the limit is split evenly and the rest by demand, so that a node always has
+    /// quota for new demand.
     ///
-    /// The shares of all nodes of a round add up to at most 1: `1/4n + 3/4 own/sum`, and never less by more than the rounding up of each weight.
-    pub(super) fn by_demand(shared: Shared) -> Self {
-        let Shared { own, sum, nodes, live } = shared;
+    /// The shares of all nodes of a round, `1/4n + 3/4 own/sum`, add up to at most 1, less the
+    /// rounding up of each weight.
+    pub(super) fn by_demand(demand: NodeDemand) -> Self {
+        let NodeDemand { own, sum, nodes, live } = demand;
         let (sum, nodes) = (u128::from(sum.max(1)), u128::from(nodes.clamp(1, NODES_MAX)));
         let (own, live) = (u128::from(own).min(sum), u128::from(live.min(NODES_MAX)));
         // Each factor has at most 64, 20 and 17 bits.
@@ -49,8 +51,8 @@ impl Weight {
     }
 
     /// The weight under one limit. By demand a node may have as little as a quarter of an even
-    /// share: where that is less than one hit, the split is even, so that no more passes than the
-    /// limit, or one hit of each node.
+    /// share. If that is less than one hit, the split is even: then at most the limit passes, or
+    /// one hit per node.
     pub(crate) fn for_limit(self, capacity: u64, cost: u64, nodes: u64) -> Self {
         let least = cost.max(1).saturating_mul(nodes.max(1)).saturating_mul(4);
         if capacity >= least { self } else { Self::even(nodes) }
@@ -60,64 +62,61 @@ impl Weight {
         self.0
     }
 
-    /// From its bits, whatever they are.
-    pub(super) const fn of_bits(bits: u64) -> Self {
+    pub(super) const fn from_bits(bits: u64) -> Self {
         Self(if bits < ONE { ONE } else { bits })
     }
 
-    /// A cost on this scale, rounded down: what is given back is never more than was charged.
+    /// A weighted cost, rounded down: a refund never exceeds the charge.
     pub(crate) fn whole(self, cost: u64) -> u64 {
         split(cost, self).0
     }
 
-    /// How much of a limit that is left for all is left here.
-    pub(crate) fn part_of(self, left: i64) -> i64 {
-        let part = (i128::from(left) * i128::from(ONE)).div_euclid(i128::from(self.0));
-        i64::try_from(part).unwrap_or(left)
+    /// The share of this node in the remaining quota of a limit.
+    pub(crate) fn part_of(self, remaining: i64) -> i64 {
+        let part = (i128::from(remaining) * i128::from(ONE)).div_euclid(i128::from(self.0));
+        i64::try_from(part).unwrap_or(remaining)
     }
 }
 
-// === carries ===
+/// Rounding errors kept apart; identities that share one even out.
+const CARRIES: usize = 1_024;
 
-/// How many identities carry something of their own; others share it, which evens out over all of them.
-const PLACES: usize = 1_024;
-
-/// What was not charged yet, by identity, in 2³²nds.
+/// Fractions not charged yet, by hash of the identity, in 2³²nds.
 #[derive(Debug)]
 pub(super) struct Carries {
     parts: Box<[AtomicU32]>,
 }
 
 impl Carries {
-    /// What a hit of an identity that passes is charged here: in the long run what it weighs, and never off by more than one.
+    /// Charge of an admitted hit: on average its weight, and never off by more than one.
     pub(super) fn charge(&self, hash: u64, cost: u64, weight: Weight) -> u64 {
         let (whole, rest) = split(cost, weight);
         if rest == 0 {
             return whole;
         }
-        let was = self.place(hash).fetch_add(rest, Ordering::Relaxed);
+        let was = self.carry(hash).fetch_add(rest, Ordering::Relaxed);
         whole.saturating_add(u64::from(was.checked_add(rest).is_none()))
     }
 
-    /// What it would be charged now.
+    /// Charge of a hit that is admitted now.
     pub(super) fn would_charge(&self, hash: u64, cost: u64, weight: Weight) -> u64 {
         let (whole, rest) = split(cost, weight);
-        let is_full = self.place(hash).load(Ordering::Relaxed).checked_add(rest).is_none();
+        let is_full = self.carry(hash).load(Ordering::Relaxed).checked_add(rest).is_none();
         whole.saturating_add(u64::from(is_full))
     }
 
-    fn place(&self, hash: u64) -> &AtomicU32 {
-        &self.parts[hash as usize % PLACES]
+    fn carry(&self, hash: u64) -> &AtomicU32 {
+        &self.parts[hash as usize % CARRIES]
     }
 }
 
 impl Default for Carries {
     fn default() -> Self {
-        Self { parts: (0..PLACES).map(|_| AtomicU32::new(0)).collect() }
+        Self { parts: (0..CARRIES).map(|_| AtomicU32::new(0)).collect() }
     }
 }
 
-/// The whole of a cost on a scale, and the rest in 2³²nds.
+/// The whole part of a weighted cost, and the fraction in 2³²nds.
 fn split(cost: u64, weight: Weight) -> (u64, u32) {
     let all = u128::from(cost) * u128::from(weight.0);
     let whole = u64::try_from(all / u128::from(ONE)).unwrap_or(u64::MAX);
@@ -140,7 +139,7 @@ mod tests {
 
     fn all_shares(demands: &[u64], live: u64) -> Vec<u128> {
         let (sum, nodes) = (demands.iter().sum(), demands.len() as u64);
-        let of = |own: &u64| Weight::by_demand(Shared { own: *own, sum, nodes, live });
+        let of = |own: &u64| Weight::by_demand(NodeDemand { own: *own, sum, nodes, live });
         demands.iter().map(|own| share(of(own))).collect()
     }
 
@@ -157,7 +156,7 @@ mod tests {
     #[test]
     fn equal_demand_is_an_even_split() {
         for nodes in 1..200_u64 {
-            let shared = Shared { own: 7_000, sum: 7_000 * nodes, nodes, live: nodes };
+            let shared = NodeDemand { own: 7_000, sum: 7_000 * nodes, nodes, live: nodes };
             assert_eq!(Weight::by_demand(shared), Weight::even(nodes));
         }
         assert_eq!(Weight::even(0), Weight::even(1));
@@ -199,7 +198,7 @@ mod tests {
             let (sum, nodes) = (demands.iter().sum(), demands.len() as u64);
             let mut passed = 0;
             for own in &demands {
-                let weight = Weight::by_demand(Shared { own: *own, sum, nodes, live: nodes });
+                let weight = Weight::by_demand(NodeDemand { own: *own, sum, nodes, live: nodes });
                 let weight = weight.for_limit(limit, 1, nodes);
                 let (carries, mut left) = (Carries::default(), limit);
                 loop {

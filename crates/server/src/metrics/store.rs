@@ -18,7 +18,7 @@ fn put_asked(page: &mut Page, shared: &SharedEngine) {
     let help = "Denials that were known without asking.";
     page.counter("sluicegate_redis_known_denials_total", help).one(stats.known);
     let help = "Operations that a script does not decide: read, worked out here, written back.";
-    page.counter("sluicegate_redis_long_way_total", help).one(stats.long);
+    page.counter("sluicegate_redis_long_way_total", help).one(stats.optimistic);
     let help = "Requests that the store gave no answer to, by what their rules say then.";
     let mut family = page.counter("sluicegate_redis_fallbacks_total", help);
     for (policy, count) in stats.fallbacks() {
@@ -33,7 +33,7 @@ fn put_asked(page: &mut Page, shared: &SharedEngine) {
     let help = "Counters that the store had forgotten something of, and was told again.";
     page.counter("sluicegate_redis_reasserted_counters_total", help).one(stats.reasserted);
     let help = "Records that nobody of us has written: they counted as nothing, and were written over. Does another program use the same namespace?";
-    page.counter("sluicegate_redis_garbage_total", help).one(stats.garbage);
+    page.counter("sluicegate_redis_garbage_total", help).one(stats.corrupt);
     let help =
         "Decisions of a script that the core would have made otherwise. Always 0; if not, tell us.";
     page.counter("sluicegate_redis_disagreements_total", help).one(stats.disagreements);

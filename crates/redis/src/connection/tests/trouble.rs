@@ -10,7 +10,7 @@ use sluicegate_testkit::redis::{Options, Single};
 use super::load::Load;
 use super::*;
 use crate::connection::BreakerState;
-use crate::script::idle_calls;
+use crate::script::loading_calls;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_not_there_at_the_start_is_found_when_it_comes() {
@@ -34,7 +34,7 @@ fn serve_endless_line(mut socket: TcpStream) -> usize {
     let mut piece = vec![0; 1 << 16];
     let _ = socket.read(&mut piece);
     let _ = socket.write_all(b"+PONG\r\n+OK\r\n$-1\r\n$-1\r\n$-1\r\n");
-    let loading = idle_calls().map(|call| call.command("EVAL", call.script.text));
+    let loading = loading_calls().map(|call| call.command("EVAL", call.script.text));
     let bytes = loading.iter().map(|command| command.get_packed_command().len()).sum();
     let _ = socket.read_exact(&mut vec![0; bytes]);
     loading.iter().for_each(|_| drop(socket.write_all(b"*0\r\n")));

@@ -1,129 +1,107 @@
-//! Reading a record for a person, and reconciling it with what a node knows.
+//! Inspects a record, and reconciles it with what a node knows.
 
 use sluicegate_core::account::{Account, Moment, Part};
 use sluicegate_core::time::{NOW_MAX, Timestamp};
 use sluicegate_core::verdict::Decision;
 
-use super::swap::{read_all, write_all};
-use super::{Done, OptimisticError, OptimisticPart, work};
-use crate::connection::Link;
-use crate::script::{
-    Combine, RuleRegistry, ScriptOp, ScriptOutcome, ScriptPart, ScriptRequest, decode, encode,
-};
+use super::{Modified, OptimisticError, OptimisticPart, OptimisticUpdates, UpdatedRecord};
+use crate::script::{Combine, ScriptOp, ScriptOutcome, ScriptPart, ScriptRequest, decode, encode};
 
-/// How often a record is read and swapped before it is charged without being read. Requests wait
+/// Attempts of a compare-and-swap before the record is charged without being read. Requests wait
 /// for this.
 const SWAPS_MAX: usize = 8;
 
-/// What each limit of a part says to its cost on its own. Leaves no trace.
-///
-/// # Errors
-/// When the store gave no answer.
-pub(crate) async fn look(
-    link: &Link,
-    registry: &RuleRegistry,
-    part: &OptimisticPart,
-    clock: Option<Timestamp>,
-) -> Result<Vec<Decision>, OptimisticError> {
-    let cost = part.cost.unwrap_or(0);
-    let looked = work(link, registry, std::slice::from_ref(part), clock, |parts, now| {
-        let moment = |part: &Part<'_>| Moment { now, spare_capacity: part.spare_capacity };
-        let each =
-            parts.iter().flat_map(|part| part.account.evaluate(part.plan, cost, moment(part)));
-        Ok(Done { said: each.collect(), writes: false, raises_epoch: false })
-    });
-    Ok(looked.await?.2)
-}
+impl OptimisticUpdates<'_> {
+    /// The decision of each limit of a part on its own. Changes nothing.
+    pub(crate) async fn inspect(
+        &self,
+        part: &OptimisticPart,
+    ) -> Result<Vec<Decision>, OptimisticError> {
+        let cost = part.cost.unwrap_or(0);
+        let inspect = |parts: &mut [Part<'_>], now| {
+            let moment = |part: &Part<'_>| Moment { now, spare_capacity: part.spare_capacity };
+            let each =
+                parts.iter().flat_map(|part| part.account.evaluate(part.plan, cost, moment(part)));
+            Ok(Modified { result: each.collect(), writes: false, raises_epoch: false })
+        };
+        Ok(self.read_modify_write(std::slice::from_ref(part), inspect).await?.1)
+    }
 
-/// A record after it was changed.
-#[derive(Debug)]
-pub(crate) struct Changed {
-    /// By the store's clock.
-    pub(crate) at: Timestamp,
-    pub(crate) account: Account,
-    pub(crate) epoch: u64,
-}
+    /// Adds the admissions made without the store to its record, into debt if need be.
+    pub(crate) async fn absorb(
+        &self,
+        part: &OptimisticPart,
+        admitted: &Account,
+    ) -> Result<UpdatedRecord, OptimisticError> {
+        self.registry.publish(self.link, &part.rule).await?;
+        let (parts, steps) = (std::slice::from_ref(part), part.rule.steps());
+        let mut now = Timestamp::EPOCH;
+        for _ in 0..SWAPS_MAX {
+            let (read_at, mut records) = self.read_all(parts).await?;
+            now = read_at.min(NOW_MAX);
+            let Some(record) = records.first_mut() else { break };
+            record.account.absorb(steps, admitted, now);
+            if self.write_all(&mut records, parts, false, now).await?
+                && let Some(record) = records.pop()
+            {
+                return Ok(UpdatedRecord { at: now, account: record.account, epoch: record.epoch });
+            }
+        }
+        // Too much contention. One call charges the maximum use over all limits, which is never too
+        // little.
+        self.charge(part, admitted.used(steps, now)).await
+    }
 
-/// What was admitted without the store is in use in its record too, into debt if need be.
-///
-/// # Errors
-/// When the store gave no answer.
-pub(crate) async fn absorb(
-    link: &Link,
-    registry: &RuleRegistry,
-    part: &OptimisticPart,
-    admitted: &Account,
-    clock: Option<Timestamp>,
-) -> Result<Changed, OptimisticError> {
-    registry.publish(link, &part.rule).await?;
-    let (parts, steps) = (std::slice::from_ref(part), part.rule.steps());
-    let mut now = Timestamp::EPOCH;
-    for _ in 0..SWAPS_MAX {
-        let (read_at, mut seats) = read_all(link, registry, parts, clock).await?;
-        now = read_at.min(NOW_MAX);
-        let Some(seat) = seats.first_mut() else { break };
-        seat.account.absorb(steps, admitted, now);
-        if write_all(link, &mut seats, parts, false, now, clock.is_some()).await?
-            && let Some(seat) = seats.pop()
+    /// Raises the use in the record to an observation at `epoch`. Returns whether data had been
+    /// lost.
+    pub(crate) async fn reassert(
+        &self,
+        part: &OptimisticPart,
+        observed: &Account,
+        epoch: u64,
+    ) -> Result<bool, OptimisticError> {
+        let (parts, steps) = (std::slice::from_ref(part), part.rule.steps());
+        let mut deficit = 0;
+        for _ in 0..SWAPS_MAX {
+            let (read_at, mut records) = self.read_all(parts).await?;
+            let now = read_at.min(NOW_MAX);
+            let Some(record) = records.first_mut() else { return Ok(false) };
+            // The record has a refund that this node did not observe.
+            if !record.raise_epoch(epoch) {
+                return Ok(false);
+            }
+            let mut current = record.account.clone();
+            current.reassert(steps, &Account::default(), now);
+            record.account.reassert(steps, observed, now);
+            if record.account == current {
+                return Ok(false);
+            }
+            deficit = record.account.used(steps, now).saturating_sub(current.used(steps, now));
+            if self.write_all(&mut records, parts, false, now).await? {
+                return Ok(true);
+            }
+        }
+        // As above. If several nodes charge the same deficit, less is admitted than allowed.
+        self.charge(part, deficit).await.map(|_| true)
+    }
+
+    /// Charges a record, into debt if need be. Contention if the script does not support it.
+    async fn charge(
+        &self,
+        part: &OptimisticPart,
+        cost: u64,
+    ) -> Result<UpdatedRecord, OptimisticError> {
+        let OptimisticPart { key, rule, .. } = part.clone();
+        let combine = Combine::Independent;
+        let parts = vec![ScriptPart { key, rule, cost, spare_capacity: false, combine }];
+        let requests = [ScriptRequest { parts, op: ScriptOp::Charge, holder: None, count: 1 }];
+        let reply = self.link.call(&encode(&requests, self.clock)).await?;
+        let outcome = decode(&requests, reply)?.pop();
+        if let Some(ScriptOutcome::Decided { now, records, .. }) = outcome
+            && let Some((_, account, epoch)) = records.into_iter().next()
         {
-            return Ok(Changed { at: now, account: seat.account, epoch: seat.epoch });
+            return Ok(UpdatedRecord { at: now, account, epoch });
         }
+        Err(OptimisticError::Contended)
     }
-    // Other nodes write faster than this one can swap. Charging what was used most is one call, and
-    // never too little.
-    charge(link, part, admitted.used(steps, now), clock).await?.ok_or(OptimisticError::Contended)
-}
-
-/// No less is used than was observed at this epoch or a later one; whether something had been lost.
-///
-/// # Errors
-/// When the store gave no answer.
-pub(crate) async fn reassert(
-    link: &Link,
-    registry: &RuleRegistry,
-    part: &OptimisticPart,
-    (seen, epoch): (&Account, u64),
-    clock: Option<Timestamp>,
-) -> Result<bool, OptimisticError> {
-    let (parts, steps) = (std::slice::from_ref(part), part.rule.steps());
-    let mut deficit = 0;
-    for _ in 0..SWAPS_MAX {
-        let (read_at, mut seats) = read_all(link, registry, parts, clock).await?;
-        let now = read_at.min(NOW_MAX);
-        let Some(seat) = seats.first_mut() else { return Ok(false) };
-        // A refund was made that this node does not know of.
-        if !seat.is_of(epoch) {
-            return Ok(false);
-        }
-        let mut as_it_stands = seat.account.clone();
-        as_it_stands.reassert(steps, &Account::default(), now);
-        seat.account.reassert(steps, seen, now);
-        if seat.account == as_it_stands {
-            return Ok(false);
-        }
-        deficit = seat.account.used(steps, now).saturating_sub(as_it_stands.used(steps, now));
-        if write_all(link, &mut seats, parts, false, now, clock.is_some()).await? {
-            return Ok(true);
-        }
-    }
-    // As above; if other nodes charge the same deficit, a little less passes than might.
-    charge(link, part, deficit, clock).await?.ok_or(OptimisticError::Contended).map(|_| true)
-}
-
-/// Charges a record whatever is left. Nothing if the script does not take it.
-async fn charge(
-    link: &Link,
-    part: &OptimisticPart,
-    cost: u64,
-    clock: Option<Timestamp>,
-) -> Result<Option<Changed>, OptimisticError> {
-    let OptimisticPart { key, rule, .. } = part.clone();
-    let parts = vec![ScriptPart { key, rule, cost, open: false, combine: Combine::Independent }];
-    let asks = [ScriptRequest { parts, op: ScriptOp::Charge, holder: None, count: 1 }];
-    let reply = link.call(&encode(&asks, clock)).await?;
-    let Some(ScriptOutcome::Decided { now, after, .. }) = decode(&asks, reply)?.pop() else {
-        return Ok(None);
-    };
-    let changed = after.into_iter().next();
-    Ok(changed.map(|(_, account, epoch)| Changed { at: now, account, epoch }))
 }

@@ -81,7 +81,7 @@ pub(super) enum Event {
     Long {
         op: Op,
         keys: Vec<usize>,
-        open: bool,
+        spare_capacity: bool,
     },
     Renew {
         key: usize,
@@ -125,7 +125,7 @@ pub(super) struct Asked {
 pub(super) struct AskedPart {
     pub(super) key: usize,
     pub(super) cost: u64,
-    pub(super) open: bool,
+    pub(super) spare_capacity: bool,
     pub(super) combine: Combine,
 }
 
@@ -242,7 +242,7 @@ pub(super) fn logs() -> [Ruled; KEYS] {
 pub(super) fn hit_on_an_edge() -> impl Strategy<Value = Turn> {
     let on = prop::sample::select(&[0i64, 0, 1_000_000, 2_000_000, 3_000_000, 5_000_000][..]);
     (on, 0..KEYS, 1..3u64).prop_map(|(on, key, cost)| {
-        let part = AskedPart { key, cost, open: false, combine: Combine::Independent };
+        let part = AskedPart { key, cost, spare_capacity: false, combine: Combine::Independent };
         let asked = Asked { op: ScriptOp::Hit, parts: vec![part], holder: None, count: 1 };
         Turn { on, event: Event::Asks(vec![asked]) }
     })
@@ -268,7 +268,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         20 => prop::collection::vec(asked(), 1..4).prop_map(Event::Asks),
         2 => lease(),
-        8 => (op(), keys(), any::<bool>()).prop_map(|(op, keys, open)| Event::Long { op, keys, open }),
+        8 => (op(), keys(), any::<bool>()).prop_map(|(op, keys, spare_capacity)| Event::Long { op, keys, spare_capacity }),
         1 => (0..KEYS, holder()).prop_map(|(key, holder)| Event::Renew { key, holder }),
         1 => (0..KEYS, holder()).prop_map(|(key, holder)| Event::Forget { key, holder }),
         1 => (0..KEYS, ruled(), keep()).prop_map(|(key, rule, keep)| Event::Change { key, rule, keep }),
@@ -290,8 +290,9 @@ fn asked() -> impl Strategy<Value = Asked> {
     let combine = prop::sample::select(
         &[Combine::Independent, Combine::Quota, Combine::AllOrNothing, Combine::AllOrNothing][..],
     );
-    let part = (0..KEYS, cost(), any::<bool>(), combine)
-        .prop_map(|(key, cost, open, combine)| AskedPart { key, cost, open, combine });
+    let part = (0..KEYS, cost(), any::<bool>(), combine).prop_map(
+        |(key, cost, spare_capacity, combine)| AskedPart { key, cost, spare_capacity, combine },
+    );
     let count = prop_oneof![6 => Just(1u32), 2 => 2..6u32];
     (op, prop::collection::vec(part, 1..4), prop::option::weighted(0.9, holder()), count).prop_map(
         |(op, mut parts, holder, count)| {

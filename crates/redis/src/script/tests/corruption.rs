@@ -138,8 +138,8 @@ fn member() -> impl Strategy<Value = Vec<u8>> {
 /// Separates the victim from other identities: the model knows only the latter.
 fn apart(mut turn: Turn) -> Turn {
     match &mut turn.event {
-        Event::Asks(asks) => {
-            for asked in asks {
+        Event::Asks(requests) => {
+            for asked in requests {
                 let is_victim = asked.parts.first().is_some_and(|part| part.key == VICTIM);
                 asked.parts.retain(|part| (part.key == VICTIM) == is_victim);
             }

@@ -19,10 +19,10 @@ use tokio::runtime::Runtime;
 
 use super::anything::{Asked, EDGE_EVERY, Event, KEYS, NEXT_EDGE, Ruled, Turn};
 use crate::connection::{Address, Link, LinkOptions};
-use crate::script::optimistic::{self, OptimisticError, OptimisticPart};
+use crate::script::optimistic::{OptimisticError, OptimisticPart, OptimisticUpdates};
 use crate::script::{
     Combine, RuleRegistry, ScriptAnswer, ScriptOp, ScriptOutcome, ScriptPart, ScriptRequest,
-    ScriptRule, apply, decide_optimistically, decode, encode,
+    ScriptRule, decode, encode,
 };
 use sluicegate::backend::Rule;
 use sluicegate::backend::UNCOUNTED;
@@ -43,7 +43,7 @@ pub(super) struct World<'a> {
     now: Timestamp,
     rules: Vec<Arc<Rule>>,
     accounts: Vec<Account>,
-    /// How many asks went the short way, and how many did not.
+    /// How many requests went the short way, and how many did not.
     pub(super) ways: (u64, u64),
     /// How many lease calls were heard, and how many went the long way.
     pub(super) leased: (u64, u64),
@@ -98,15 +98,22 @@ impl World<'_> {
     pub(super) fn recover_victim(&mut self) -> Result<(), String> {
         let Some(victim) = self.victim else { return Ok(()) };
         let part = [self.long_part(victim, false)];
-        let Bench { link, registry, .. } = &self.bench;
-        let charge = apply(link, registry, &part, Op::Charge { cost: 1 }, Some(self.now));
-        match self.bench.run(charge) {
+        let updates = self.updates();
+        match self.bench.run(updates.apply(&part, Op::Charge { cost: 1 })) {
             Err(OptimisticError::Refused(_)) => return Ok(()),
             done => done.map_err(|error| error.to_string())?,
         };
-        let read = optimistic::read_all(link, registry, &part, Some(self.now));
-        let (_, seats) = self.bench.run(read).map_err(|error| error.to_string())?;
-        if seats[0].garbage { Err(format!("still damaged: {}", seats[0].shown())) } else { Ok(()) }
+        let read = self.bench.run(updates.read_all(&part));
+        let (_, records) = read.map_err(|error| error.to_string())?;
+        match records[0].is_corrupt {
+            true => Err(format!("still damaged: {}", records[0].stored())),
+            false => Ok(()),
+        }
+    }
+
+    fn updates(&self) -> OptimisticUpdates<'_> {
+        let Bench { link, registry, .. } = &self.bench;
+        OptimisticUpdates { link, registry, clock: Some(self.now) }
     }
 
     fn is_victim(&self, key: usize) -> bool {
@@ -120,9 +127,9 @@ impl World<'_> {
         let now = now.saturating_add(on).clamp(0, NOW_MAX.as_micros() as i64);
         self.now = Timestamp::from_micros(now as u64);
         match &turn.event {
-            Event::Asks(asks) => self.ask(asks)?,
+            Event::Asks(requests) => self.ask(requests)?,
             Event::Lease(all) => self.lease(all)?,
-            Event::Long { op, keys, open } => self.long(*op, keys, *open)?,
+            Event::Long { op, keys, spare_capacity } => self.long(*op, keys, *spare_capacity)?,
             Event::Renew { key, holder } => self.renew(*key, *holder)?,
             Event::Forget { key, holder } => self.forget(*key, *holder)?,
             Event::Change { key, rule, keep } => self.change(*key, rule, *keep)?,
@@ -130,13 +137,13 @@ impl World<'_> {
         self.compare_states()
     }
 
-    fn ask(&mut self, asks: &[Asked]) -> Result<(), String> {
-        for asked in asks {
+    fn ask(&mut self, requests: &[Asked]) -> Result<(), String> {
+        for asked in requests {
             for part in &asked.parts {
                 self.publish_rule(part.key);
             }
         }
-        let sent: Vec<ScriptRequest> = asks.iter().map(|asked| self.ask_of(asked)).collect();
+        let sent: Vec<ScriptRequest> = requests.iter().map(|asked| self.ask_of(asked)).collect();
         let clock = Some(self.now);
         let reply = self.bench.run(self.bench.link.call(&encode(&sent, clock)));
         let reply = reply.map_err(|error| error.to_string())?;
@@ -146,10 +153,10 @@ impl World<'_> {
         let (mut wanted, mut later) = (Vec::new(), Vec::new());
         for (index, said) in all.iter().enumerate() {
             match said {
-                ScriptOutcome::Decided { each, now, .. } => {
+                ScriptOutcome::Decided { answers, now, .. } => {
                     same("the time", &(*now, self.now), &(self.now, self.now))?;
                     self.ways.0 += 1;
-                    wanted.push((index, each.clone()));
+                    wanted.push((index, answers.clone()));
                 }
                 ScriptOutcome::Unsupported => {
                     self.ways.1 += 1;
@@ -158,16 +165,18 @@ impl World<'_> {
             }
         }
         for (index, each) in wanted {
-            if !self.is_victim(asks[index].parts[0].key) {
-                same("asked", &each, &self.model(&asks[index]))?;
+            if !self.is_victim(requests[index].parts[0].key) {
+                same("asked", &each, &self.model(&requests[index]))?;
             }
         }
         for index in later {
-            let long =
-                decide_optimistically(&self.bench.link, &self.bench.registry, &sent[index], clock);
-            let each = self.bench.run(long).map_err(|error| error.to_string())?.each;
-            if !self.is_victim(asks[index].parts[0].key) {
-                same("asked the long way", &each, &self.model(&asks[index]))?;
+            let mut each = Vec::new();
+            for _ in 0..sent[index].count {
+                let decided = self.bench.run(self.updates().decide(&sent[index]));
+                each.push(decided.map_err(|error| error.to_string())?.0);
+            }
+            if !self.is_victim(requests[index].parts[0].key) {
+                same("asked the long way", &each, &self.model(&requests[index]))?;
             }
         }
         Ok(())
@@ -178,14 +187,14 @@ impl World<'_> {
             key: self.key(part.key),
             rule: self.rule(part.key),
             cost: part.cost,
-            open: part.open,
+            spare_capacity: part.spare_capacity,
             combine: part.combine,
         };
         let parts = asked.parts.iter().map(part).collect();
         ScriptRequest { parts, op: asked.op, holder: asked.holder, count: asked.count }
     }
 
-    /// What the core says to an ask, by the rules of the engine.
+    /// What the core says to an request, by the rules of the engine.
     fn model(&mut self, asked: &Asked) -> Vec<ScriptAnswer> {
         (0..asked.count).map(|_| self.model_once(asked)).collect()
     }
@@ -198,11 +207,11 @@ impl World<'_> {
         // Who stands together is refused together, also where each is given something by itself.
         let sent = self.ask_of(asked);
         for (index, part) in asked.parts.iter().enumerate() {
-            if hits && together(part.combine) || !hits && sent.refuses(&sent.parts[index]) {
+            if hits && together(part.combine) || !hits && sent.skips(&sent.parts[index]) {
                 continue;
             }
             let op = op_of(asked.op, part.cost, asked.holder);
-            let moment = Moment { now: self.now, spare_capacity: part.open };
+            let moment = Moment { now: self.now, spare_capacity: part.spare_capacity };
             let plan = self.rules[part.key].plan_at(self.now);
             if let Ok(answer) = self.accounts[part.key].apply(&plan.steps, op, moment) {
                 verdicts[index] = answer.verdict;
@@ -222,10 +231,10 @@ impl World<'_> {
             let some: Vec<_> = indices
                 .iter()
                 .map(|at| &asked.parts[*at])
-                .map(|p| (p.key, p.open, Some(p.cost)))
+                .map(|p| (p.key, p.spare_capacity, Some(p.cost)))
                 .collect();
             // Refused as a hit is refused as a look too.
-            let refused = sent.refuses(&sent.parts[indices[0]]);
+            let refused = sent.skips(&sent.parts[indices[0]]);
             if !refused && let Ok((answer, mut each)) = self.core(op, &some) {
                 if let [only] = each.as_mut_slice() {
                     *only = answer.verdict;
@@ -239,12 +248,11 @@ impl World<'_> {
         ScriptAnswer { allowed, verdicts }
     }
 
-    fn long(&mut self, op: Op, keys: &[usize], open: bool) -> Result<(), String> {
+    fn long(&mut self, op: Op, keys: &[usize], spare_capacity: bool) -> Result<(), String> {
         keys.iter().for_each(|key| self.publish_rule(*key));
         let parts: Vec<OptimisticPart> =
-            keys.iter().map(|key| self.long_part(*key, open)).collect();
-        let said = apply(&self.bench.link, &self.bench.registry, &parts, op, Some(self.now));
-        let said = match self.bench.run(said) {
+            keys.iter().map(|key| self.long_part(*key, spare_capacity)).collect();
+        let said = match self.bench.run(self.updates().apply(&parts, op)) {
             Ok(said) => Ok((said.answer, said.each)),
             Err(OptimisticError::Refused(refusal)) => Err(refusal),
             Err(error) => return Err(error.to_string()),
@@ -252,19 +260,14 @@ impl World<'_> {
         if keys.iter().any(|key| self.is_victim(*key)) {
             return Ok(());
         }
-        let some: Vec<_> = keys.iter().map(|key| (*key, open, None)).collect();
+        let some: Vec<_> = keys.iter().map(|key| (*key, spare_capacity, None)).collect();
         same("the long way", &said, &self.core(op, &some))
     }
 
     fn renew(&mut self, key: usize, holder: Holder) -> Result<(), String> {
         let part = self.long_part(key, false);
-        let said = optimistic::renew(
-            &self.bench.link,
-            &self.bench.registry,
-            &part,
-            holder,
-            Some(self.now),
-        );
+        let updates = self.updates();
+        let said = updates.renew(&part, holder);
         let said = self.bench.run(said).map_err(|error| error.to_string())?;
         if self.is_victim(key) {
             return Ok(());
@@ -275,13 +278,8 @@ impl World<'_> {
 
     fn forget(&mut self, key: usize, holder: Holder) -> Result<(), String> {
         let part = self.long_part(key, false);
-        let said = optimistic::forget(
-            &self.bench.link,
-            &self.bench.registry,
-            &part,
-            holder,
-            Some(self.now),
-        );
+        let updates = self.updates();
+        let said = updates.forget(&part, holder);
         self.bench.run(said).map_err(|error| error.to_string())?;
         self.accounts[key].forget(holder);
         Ok(())
@@ -297,12 +295,13 @@ impl World<'_> {
         let look = Op::Peek { cost: 0 };
         let was = ScriptRule::new(was);
         if self.rule(key).params.fingerprint() == was.params.fingerprint() {
-            let Bench { link, registry, .. } = &self.bench;
-            let said = optimistic::change(link, registry, &part, &was, Some(self.now));
+            let updates = self.updates();
+            let said = updates.convert(&part, &was);
             return self.bench.run(said).map_err(|error| error.to_string());
         }
         let parts = [part];
-        let said = apply(&self.bench.link, &self.bench.registry, &parts, look, Some(self.now));
+        let updates = self.updates();
+        let said = updates.apply(&parts, look);
         self.bench.run(said).map_err(|error| error.to_string())?;
         Ok(())
     }
@@ -313,16 +312,16 @@ impl World<'_> {
         op: Op,
         some: &[(usize, bool, Option<u64>)],
     ) -> Result<(Answer, Vec<Verdict>), Refusal> {
-        let registry: Vec<_> =
+        let plans: Vec<_> =
             some.iter().map(|(key, ..)| self.rules[*key].plan_at(self.now)).collect();
         let mut accounts: Vec<Account> =
             some.iter().map(|(key, ..)| self.accounts[*key].clone()).collect();
-        let parts = accounts.iter_mut().zip(&registry).zip(some);
+        let parts = accounts.iter_mut().zip(&plans).zip(some);
         let mut parts: Vec<Part<'_>> = parts
-            .map(|((account, plan), (_, open, cost))| Part {
+            .map(|((account, plan), (_, spare_capacity, cost))| Part {
                 plan: &plan.steps,
                 account,
-                spare_capacity: *open,
+                spare_capacity: *spare_capacity,
                 cost: *cost,
             })
             .collect();
@@ -339,21 +338,17 @@ impl World<'_> {
     fn compare_states(&mut self) -> Result<(), String> {
         for key in (0..KEYS).filter(|key| self.victim != Some(*key)) {
             let part = self.long_part(key, false);
-            let read = optimistic::read_all(
-                &self.bench.link,
-                &self.bench.registry,
-                std::slice::from_ref(&part),
-                Some(self.now),
-            );
-            let (_, seats) = self.bench.run(read).map_err(|error| error.to_string())?;
-            let stored = &seats[0];
-            if stored.garbage || stored.brought_over {
-                return Err(format!("key {key} cannot be read: {:?}", stored.shown()));
+            let updates = self.updates();
+            let read = updates.read_all(std::slice::from_ref(&part));
+            let (_, records) = self.bench.run(read).map_err(|error| error.to_string())?;
+            let stored = &records[0];
+            if stored.is_corrupt || stored.is_converted {
+                return Err(format!("key {key} cannot be read: {:?}", stored.stored()));
             }
             let found = self.settled(key, stored.account.clone());
             let wanted = self.settled(key, self.accounts[key].clone());
             if found != wanted {
-                let shown = stored.shown();
+                let shown = stored.stored();
                 return Err(format!(
                     "key {key} at {:?}\n stored {shown}\n  found {found:?}\n wanted {wanted:?}",
                     self.now
@@ -367,10 +362,10 @@ impl World<'_> {
     /// How often the store was given something back.
     fn epoch(&self, key: usize) -> Result<u64, String> {
         let part = [self.long_part(key, false)];
-        let read =
-            optimistic::read_all(&self.bench.link, &self.bench.registry, &part, Some(self.now));
-        let (_, seats) = self.bench.run(read).map_err(|error| error.to_string())?;
-        Ok(seats[0].epoch)
+        let updates = self.updates();
+        let read = updates.read_all(&part);
+        let (_, records) = self.bench.run(read).map_err(|error| error.to_string())?;
+        Ok(records[0].epoch)
     }
 
     /// An account rolled forward to now, as it would be written.
@@ -396,11 +391,11 @@ impl World<'_> {
         format!("t:{{{}.{key}}}", self.name).into_bytes().into()
     }
 
-    fn long_part(&self, key: usize, open: bool) -> OptimisticPart {
+    fn long_part(&self, key: usize, spare_capacity: bool) -> OptimisticPart {
         OptimisticPart {
             key: self.key(key),
             rule: self.rule(key),
-            open,
+            spare_capacity,
             cost: None,
             keep: CarryOver::Used,
         }

@@ -47,11 +47,11 @@ proptest! {
         let text = Value::BulkString(text.into_bytes());
         let mut parts: Vec<Value> = numbers.into_iter().map(Value::Int).collect();
         parts.push(text.clone());
-        let _ = Round::read(&parts);
+        let _ = Round::decode(&parts);
         let ints = [Value::Int(1), Value::Int(2)];
         let sums = Value::Array(vec![text.clone(), text.clone(), text.clone()]);
         let said = [&ints[..], &[text, sums]].concat();
-        prop_assert!(Round::read(&said).is_some());
+        prop_assert!(Round::decode(&said).is_some());
     }
 }
 
@@ -64,17 +64,17 @@ fn the_busiest_are_told_smoothed_and_whoever_is_gone_is_not() {
         demands.watch(id, move || Some(count.upgrade()?.load(Ordering::Relaxed)));
     }
     let at = |second: u64| Timestamp::from_micros(second * 1_000_000);
-    assert_eq!(demands.look(at(1)), [], "nobody knows since when");
-    assert_eq!(demands.look(at(2)), [], "nobody came");
+    assert_eq!(demands.measure(at(1)), [], "nobody knows since when");
+    assert_eq!(demands.measure(at(2)), [], "nobody came");
     (1..).zip(&counts).for_each(|(hits, count)| count.store(hits, Ordering::Relaxed));
-    let told = demands.look(at(3));
+    let told = demands.measure(at(3));
     assert_eq!(told.len(), RULES_MAX);
     // A quarter of 100 hits a second, in thousandths, and so on downwards.
     assert_eq!(told[..2], [(99, 25_000), (98, 24_750)]);
-    assert_eq!(demands.look(at(3)), told, "at the same time nothing has changed");
-    assert_eq!(demands.look(at(4))[0], (99, 18_750));
+    assert_eq!(demands.measure(at(3)), told, "at the same time nothing has changed");
+    assert_eq!(demands.measure(at(4))[0], (99, 18_750));
     drop(counts);
-    assert_eq!(demands.look(at(5)), []);
+    assert_eq!(demands.measure(at(5)), []);
     assert!(demands.known.lock().rules.is_empty());
 }
 
@@ -86,9 +86,9 @@ fn demand_is_by_the_second_whatever_a_heartbeat_took() {
     demands.watch(1, move || Some(counted.load(Ordering::Relaxed)));
     demands.watch(1, || Some(0));
     let start = Timestamp::from_micros(1);
-    assert_eq!(demands.look(start), []);
+    assert_eq!(demands.measure(start), []);
     count.store(500, Ordering::Relaxed);
-    assert_eq!(demands.look(start.after(Span::from_secs(5))), [(1, 100_000)]);
+    assert_eq!(demands.measure(start.after(Span::from_secs(5))), [(1, 100_000)]);
 }
 
 #[test]

@@ -12,16 +12,17 @@ impl World<'_> {
     /// Lease calls that ride in one, of identities that are not the same.
     pub(super) fn lease(&mut self, all: &[Leasing]) -> Result<(), String> {
         all.iter().for_each(|leasing| self.publish_rule(leasing.key));
-        let asks: Vec<LeaseRequest> = all.iter().map(|leasing| self.lease_ask(leasing)).collect();
-        let reply = self.bench.run(self.bench.link.call(&encode_lease(&asks, Some(self.now))));
+        let requests: Vec<LeaseRequest> =
+            all.iter().map(|leasing| self.lease_ask(leasing)).collect();
+        let reply = self.bench.run(self.bench.link.call(&encode_lease(&requests, Some(self.now))));
         let reply = reply.map_err(|error| error.to_string())?;
-        let told =
-            decode_lease(&asks, reply.clone()).map_err(|error| format!("{error}: {reply:?}"))?;
-        for ((leasing, ask), told) in all.iter().zip(&asks).zip(told) {
+        let told = decode_lease(&requests, reply.clone())
+            .map_err(|error| format!("{error}: {reply:?}"))?;
+        for ((leasing, request), told) in all.iter().zip(&requests).zip(told) {
             if self.is_victim(leasing.key) {
                 continue;
             }
-            self.compare_lease(leasing.key, ask, told)?;
+            self.compare_lease(leasing.key, request, told)?;
         }
         Ok(())
     }
@@ -49,10 +50,10 @@ impl World<'_> {
     fn compare_lease(
         &mut self,
         key: usize,
-        ask: &LeaseRequest,
+        request: &LeaseRequest,
         told: LeaseOutcome,
     ) -> Result<(), String> {
-        let LeaseRequest { node, serial, give, hold, want, ttl, .. } = *ask;
+        let LeaseRequest { node, serial, give, hold, want, ttl, .. } = *request;
         let wish = LeaseDemand { node, serial, give, hold, want, ttl };
         let plan = self.rules[key].plan_at(self.now);
         let mut record = Record { epoch: self.epoch(key)?, account: self.accounts[key].clone() };
