@@ -4,7 +4,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use sluicegate_core::time::Span;
 
-use super::{Style, Told, escape, headers, millis_to_go};
+use super::{Style, Told, headers, millis_to_go};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -125,7 +125,7 @@ fn percent_encoded(message: &str) -> String {
     for byte in message.bytes() {
         match byte {
             b' '..=b'$' | b'&'..=b'~' => encoded.push(char::from(byte)),
-            _ => escape::push_percent(&[byte], &mut encoded),
+            _ => headers::push_percent(&[byte], &mut encoded),
         }
     }
     encoded

@@ -1,10 +1,11 @@
-//! The headers about limits, in all dialects. Only they say which limit's numbers are told.
+//! Rate limit headers: `X-RateLimit-*` and the IETF fields, which are lists of strings with
+//! parameters as RFC 9651 writes them.
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sluicegate_core::time::Span;
 
-use super::{Reset, Style, Told, fields, number, seconds_to_go, seconds_to_wait};
+use super::{Reset, Style, Told, seconds_to_go, seconds_to_wait};
 use crate::Policy;
 
 const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -15,10 +16,10 @@ const X_WARNING: HeaderName = HeaderName::from_static("x-ratelimit-warning");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// No limit is named: a plan says that one of its limits is soft, not which.
+/// Names no limit: a verdict says that one of its limits is soft, not which.
 const WARNING: &str = "Request quota exceeded. Admitted within the margin of a soft limit.";
 
-/// The numbers of the limit that decided, as headers carry them.
+/// The numbers of the deciding limit, as headers carry them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figures {
     /// Its quota.
@@ -29,19 +30,10 @@ pub struct Figures {
     pub reset_after: Option<Span>,
 }
 
-/// What is told of the limit that decided.
-struct Numbers<'a> {
-    policy: &'a Policy,
-    quota: u64,
-    remaining: u64,
-    /// Until it is full; `None` if it never will be.
-    reset_after: Option<Span>,
-}
-
 // === impl Told ===
 
-impl<'a> Told<'a> {
-    /// The numbers of the limit that decided, for those who write them otherwise. Nothing where headers say nothing.
+impl Told<'_> {
+    /// The numbers of the deciding limit, for other encodings than headers; `None` where headers have none.
     ///
     /// ```
     /// # use sluicegate::http::Told;
@@ -52,28 +44,31 @@ impl<'a> Told<'a> {
     /// ```
     #[must_use]
     pub fn figures(&self) -> Option<Figures> {
-        let Numbers { quota: limit, remaining, reset_after, .. } = self.numbers()?;
+        let policy = self.decider()?;
+        let limit = policy.quota?;
+        let remaining = u64::try_from(self.verdict.remaining?.max(0)).unwrap_or_default();
+        let reset_after = (limit > 0).then(|| self.reset_after(policy));
         Some(Figures { limit, remaining, reset_after })
     }
 
-    /// Writes what HTTP and gRPC have in common.
+    /// Writes the headers that HTTP and gRPC share.
     pub(super) fn write_limits(&self, style: &Style, headers: &mut HeaderMap) {
-        if let Some(numbers) = self.numbers() {
+        if let (Some(policy), Some(figures)) = (self.decider(), self.figures()) {
             if style.x_headers {
-                self.write_numbers(&numbers, style.reset, headers);
+                self.write_figures(&figures, style.reset, headers);
             }
             if style.ietf_fields {
-                self.write_field(RATE_LIMIT, self.service_limit(&numbers), headers);
+                self.write_field(RATE_LIMIT, self.service_limit(policy, &figures), headers);
             }
         }
         if style.ietf_fields {
-            let told = self.policies.iter().filter(|policy| policy.enforced);
-            if let Some(list) = fields::quota_policies(told) {
+            let listed = self.policies.iter().filter(|policy| policy.enforced);
+            if let Some(list) = quota_policies(listed) {
                 self.write_field(RATE_LIMIT_POLICY, list, headers);
             }
         }
         if let Some(wait) = self.retry_after() {
-            let seconds = number::header(seconds_to_wait(wait));
+            let seconds = number_header(seconds_to_wait(wait));
             if style.x_headers {
                 put(headers, X_RETRY_AFTER, seconds.clone());
             }
@@ -84,15 +79,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    fn numbers(&self) -> Option<Numbers<'a>> {
-        let policy = self.decider()?;
-        let quota = policy.quota?;
-        let remaining = u64::try_from(self.verdict.remaining?.max(0)).unwrap_or_default();
-        let reset_after = (quota > 0).then(|| self.reset_after(policy));
-        Some(Numbers { policy, quota, remaining, reset_after })
-    }
-
-    /// Until the limit that decided is full, as far as the verdict tells.
+    /// Time until the deciding limit is full, as far as the verdict tells.
     fn reset_after(&self, policy: &Policy) -> Span {
         let longest_of_all = self.verdict.reset_after;
         let in_debt = self.verdict.remaining.is_some_and(|remaining| remaining < 0);
@@ -104,34 +91,34 @@ impl<'a> Told<'a> {
         }
     }
 
-    fn write_numbers(&self, numbers: &Numbers<'_>, reset: Reset, headers: &mut HeaderMap) {
-        // Most are the first to write.
+    fn write_figures(&self, figures: &Figures, reset: Reset, headers: &mut HeaderMap) {
+        // Nearly always empty: the first limiter to write.
         if !headers.is_empty() {
-            if !self.is_denied() && has_less(headers, numbers.remaining) {
+            if !self.is_denied() && has_less(headers, figures.remaining) {
                 return;
             }
             // One of another limiter would not belong to ours.
             headers.remove(X_RESET);
         }
-        put(headers, X_LIMIT, number::header(numbers.quota));
-        put(headers, X_REMAINING, number::header(numbers.remaining));
-        if let Some(reset_after) = numbers.reset_after {
+        put(headers, X_LIMIT, number_header(figures.limit));
+        put(headers, X_REMAINING, number_header(figures.remaining));
+        if let Some(reset_after) = figures.reset_after {
             let at_us = self.now.after(reset_after).as_micros();
-            let told = match reset {
+            let reset_at = match reset {
                 Reset::UnixSeconds => at_us.div_ceil(1_000_000),
                 Reset::UnixMillis => at_us.div_ceil(1_000),
                 Reset::SecondsToGo => seconds_to_go(reset_after),
             };
-            put(headers, X_RESET, number::header(told));
+            put(headers, X_RESET, number_header(reset_at));
         }
     }
 
-    fn service_limit(&self, numbers: &Numbers<'_>) -> String {
+    fn service_limit(&self, policy: &Policy, figures: &Figures) -> String {
         let window = match self.retry_after() {
             Some(wait) => Some(seconds_to_wait(wait)),
-            None => numbers.reset_after.map(seconds_to_go).filter(|seconds| *seconds > 0),
+            None => figures.reset_after.map(seconds_to_go).filter(|seconds| *seconds > 0),
         };
-        fields::service_limit(&numbers.policy.name, numbers.remaining, window)
+        service_limit(&policy.name, figures.remaining, window)
     }
 
     /// Adds to what the upstream says; a denial has no upstream.
@@ -154,8 +141,139 @@ pub(super) fn put(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue)
     let _ = headers.try_insert(name, value);
 }
 
-/// Whether another limiter, nearer to the upstream, has said that less is left.
+/// Whether another limiter, nearer to the upstream, has less left.
 fn has_less(headers: &HeaderMap, remaining: u64) -> bool {
-    let said = headers.get(X_REMAINING).and_then(|value| value.to_str().ok());
-    said.and_then(|text| text.trim().parse::<u64>().ok()).is_some_and(|left| left < remaining)
+    let text = headers.get(X_REMAINING).and_then(|value| value.to_str().ok());
+    text.and_then(|text| text.trim().parse::<u64>().ok()).is_some_and(|left| left < remaining)
+}
+
+/// The largest integer of a structured field: fifteen digits.
+const INTEGER_MAX: u64 = 999_999_999_999_999;
+/// The longest name in a field; the configuration has no longer ones.
+const NAME_CHARS_MAX: usize = 64;
+/// The longest list of policies. Clients and proxies give all headers together 8 KiB or so.
+const LIST_BYTES_MAX: usize = 2_048;
+/// Room for what follows a name, nearly always.
+const PARAMETERS_BYTES: usize = 40;
+
+// The first policy always fits: each character of its name takes at most four bytes, written as `%XX`.
+const _: () = assert!(NAME_CHARS_MAX * 4 * 3 + 100 < LIST_BYTES_MAX);
+
+/// An item of `RateLimit`: what is left of one policy, and for how many seconds.
+pub(super) fn service_limit(name: &str, left: u64, seconds: Option<u64>) -> String {
+    let mut item = String::with_capacity(name.len() + PARAMETERS_BYTES);
+    push_string(&mut item, name);
+    push_integer(&mut item, ";r=", left);
+    if let Some(seconds) = seconds {
+        push_integer(&mut item, ";t=", seconds);
+    }
+    item
+}
+
+/// The list in `RateLimit-Policy`: those that have a quota; `None` if there are none, since the list must
+/// not be empty.
+pub(super) fn quota_policies<'a>(policies: impl Iterator<Item = &'a Policy>) -> Option<String> {
+    let mut list = String::new();
+    for policy in policies {
+        let Some(quota) = policy.quota else {
+            continue;
+        };
+        list.reserve(policy.name.len() + PARAMETERS_BYTES);
+        let so_far = list.len();
+        if so_far > 0 {
+            list.push_str(", ");
+        }
+        push_quota_policy(&mut list, policy, quota);
+        if list.len() > LIST_BYTES_MAX {
+            list.truncate(so_far);
+            break;
+        }
+    }
+    (!list.is_empty()).then_some(list)
+}
+
+fn push_quota_policy(list: &mut String, policy: &Policy, quota: u64) {
+    push_string(list, &policy.name);
+    push_integer(list, ";q=", quota);
+    if policy.algorithm == "concurrency" {
+        list.push_str(r#";qu="concurrent-requests""#);
+    }
+    // Rounded up, a window of 10 ms would be a hundred times too long; one above a second, less than twice.
+    if let Some(window) = policy.window.filter(|window| window.as_micros() >= 1_000_000) {
+        push_integer(list, ";w=", seconds_to_go(window));
+    }
+}
+
+/// Appends a quoted string, whatever the text: only printable ASCII may stand in it.
+fn push_string(out: &mut String, text: &str) {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    out.push('"');
+    if text.len() <= NAME_CHARS_MAX && text.as_bytes().iter().all(is_plain) {
+        out.push_str(text);
+    } else {
+        for c in text.chars().take(NAME_CHARS_MAX) {
+            match c {
+                '"' | '\\' => out.extend(['\\', c]),
+                ' '..='~' => out.push(c),
+                _ => push_percent(c.encode_utf8(&mut [0; 4]).as_bytes(), out),
+            }
+        }
+    }
+    out.push('"');
+}
+
+fn push_integer(out: &mut String, name: &str, value: u64) {
+    out.push_str(name);
+    with_digits(value.min(INTEGER_MAX), |digits| out.push_str(digits));
+}
+
+/// Calls `take` with the decimal digits of a number, without `fmt`: every response has several.
+pub(super) fn with_digits<R>(mut number: u64, take: impl FnOnce(&str) -> R) -> R {
+    const DIGITS_MAX: usize = 20;
+
+    let mut digits = [b'0'; DIGITS_MAX];
+    let mut from = DIGITS_MAX;
+    loop {
+        from -= 1;
+        // Below ten, and there are as many places as a number can have digits.
+        digits[from] += (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    take(str::from_utf8(&digits[from..]).unwrap_or_default())
+}
+
+/// A number as the value of a header.
+pub(super) fn number_header(number: u64) -> HeaderValue {
+    with_digits(number, HeaderValue::from_str).unwrap_or_else(|_| number.into())
+}
+
+/// Appends the bytes as `%XX`.
+pub(super) fn push_percent(bytes: &[u8], out: &mut String) {
+    for byte in bytes {
+        out.push('%');
+        for digit in [byte >> 4, byte & 15] {
+            let digit = char::from_digit(digit.into(), 16).unwrap_or('0');
+            out.push(digit.to_ascii_uppercase());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{number_header, with_digits};
+
+    #[test]
+    fn digits_are_those_of_the_number() {
+        let mut number = u64::MAX;
+        while number > 0 {
+            for near in [number, number - 1, number.saturating_add(1)] {
+                assert_eq!(with_digits(near, str::to_owned), near.to_string());
+            }
+            number /= 3;
+        }
+        assert_eq!(number_header(0), "0");
+    }
 }

@@ -53,13 +53,8 @@
 //! the caller at once, and the message says how long to wait.
 
 mod body;
-mod escape;
-mod fields;
 mod grpc;
 mod headers;
-mod number;
-mod style;
-mod words;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -68,7 +63,6 @@ use sluicegate_core::verdict::{Outcome, Verdict};
 
 pub use self::grpc::is_grpc;
 pub use self::headers::Figures;
-pub use self::style::{Reset, Style};
 use crate::Policy;
 
 /// A verdict, as it is told to the client. The [module](self) has the table.
@@ -117,6 +111,49 @@ pub struct Told<'a> {
     pub policies: &'a [Policy],
     /// When it was said.
     pub now: Timestamp,
+}
+
+/// Which headers an answer carries, and how they are written.
+///
+/// ```
+/// use http::StatusCode;
+/// use sluicegate::http::{Reset, Style};
+///
+/// let github = Style::default();
+/// assert!(github.x_headers && github.ietf_fields);
+/// assert_eq!((github.reset, github.denied), (Reset::UnixSeconds, StatusCode::TOO_MANY_REQUESTS));
+///
+/// let standard = Style { x_headers: false, denied: StatusCode::SERVICE_UNAVAILABLE, ..Style::default() };
+/// assert!(!standard.x_headers && standard.ietf_fields);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// Whether to write `X-RateLimit-*`.
+    pub x_headers: bool,
+    /// How `X-RateLimit-Reset` counts.
+    pub reset: Reset,
+    /// Whether to write `RateLimit` and `RateLimit-Policy`.
+    pub ietf_fields: bool,
+    /// The status of a denial: 429; or 503, or what else the asker understands (nginx' `auth_request`: 403).
+    pub denied: StatusCode,
+}
+
+/// How `X-RateLimit-Reset` counts. All round up: whoever comes at that time does not come early.
+///
+/// ```
+/// use sluicegate::http::Reset;
+///
+/// assert_eq!(Reset::default(), Reset::UnixSeconds);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reset {
+    /// Seconds since 1970, as GitHub does.
+    #[default]
+    UnixSeconds,
+    /// Milliseconds since 1970.
+    UnixMillis,
+    /// Seconds from now: no clocks to compare.
+    SecondsToGo,
 }
 
 // === impl Told ===
@@ -208,4 +245,17 @@ fn seconds_to_wait(span: Span) -> u64 {
 /// Whole milliseconds to go, rounded up.
 fn millis_to_go(span: Span) -> u64 {
     span.as_micros().div_ceil(1_000)
+}
+
+// === impl Style ===
+
+impl Default for Style {
+    fn default() -> Self {
+        Self {
+            x_headers: true,
+            reset: Reset::default(),
+            ietf_fields: true,
+            denied: StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
 }
