@@ -1,16 +1,12 @@
-//! Decides about one request: all its limiters agree, or none keeps anything of it.
+//! Admission of one request: all its limiters admit it, or none is charged.
 //!
-//! Nearly always every limiter *polices*, that is, says yes or no at once; then they are asked as one, in a single hit. A
-//! limiter may also give *slots*, which are held until the response has ended, or *turns*, which are waited for. With such
-//! limiters among them each is asked in its own way, and leaves a guard: what polices is reserved, slots are held, turns
-//! are booked. When one says no, the guards of those before it are dropped, and that gives everything back.
+//! Nearly always every limiter *polices*, that is, allows or denies at once; then one hit decides
+//! about all of them. A limiter may also grant *slots*, guards until the response has ended, or
+//! *turns*, which are waited for. With such limiters each kind leaves a guard: a reservation, a
+//! permit or a booking. A denial drops the guards acquired before it, which releases them.
 //!
-//! They are asked in this order because a place in the middle of a queue cannot be given back: whoever is
-//! over a limit of its own never gets as far as the queue of everybody.
-
-mod held;
-mod reserved;
-mod said;
+//! Turns come last, because a position in the middle of a queue cannot be released: a client over
+//! its own limit never reaches the shared queue.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,157 +17,162 @@ use ::http::request::Parts;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::{Outcome, Verdict};
 
-use self::held::{Guard, Held};
-use self::reserved::Reserved;
-use self::said::Heard;
-pub(super) use self::said::Said;
-use super::layer::{Config, WAIT_MAX};
-use super::missing::{MISSING_KEY, Missing};
+use super::guards::{GroupReservation, Guard, Guards};
+use super::layer::{Config, MISSING_KEY, Missing, WAIT_MAX};
+use super::verdict::{self, GroupVerdict, OwnedVerdict};
 use crate::clock::{duration, span};
 use crate::{Ask, Denied, Limiter, Permit, Policy, Together};
 
-/// What becomes of a request.
+/// The outcome for a request.
 pub(super) enum Admission {
-    Passed(Passed),
-    Denied(Said),
-    /// It has to wait before it is known, or before it may go.
-    Waits(Waits),
+    Admitted(Admitted),
+    Denied(OwnedVerdict),
+    /// It waits before the decision, or for its turn.
+    Pending(PendingAdmission),
 }
 
-/// Dropped, it gives back what has been booked.
-pub(super) type Waits = Pin<Box<dyn Future<Output = Result<Passed, Said>> + Send>>;
+/// Dropping it releases what it has booked.
+pub(super) type PendingAdmission =
+    Pin<Box<dyn Future<Output = Result<Admitted, OwnedVerdict>> + Send>>;
 
-/// A request that may go.
-pub(super) struct Passed {
-    /// What is told; `None` if no limiter had a say.
-    pub(super) said: Option<Said>,
-    /// What is held until the response has ended.
+/// An admitted request.
+pub(super) struct Admitted {
+    /// `None` if no limiter applies.
+    pub(super) verdict: Option<OwnedVerdict>,
+    /// Held until the response has ended.
     pub(super) slots: Vec<Permit>,
 }
 
-/// What a request wants of whom, without the request.
-pub(super) struct Wanted {
-    /// The places of the gates that have a say, and their keys.
+/// Keys and cost of a request.
+pub(super) struct RequestKeys {
+    /// Indexes of the limiters that apply, and their keys.
     keys: Vec<(usize, Vec<u8>)>,
     cost: u64,
 }
 
-/// There is no key, and that is to be rejected.
+/// A request without a key, under [`Missing::Reject`].
 #[derive(Debug)]
-pub(super) struct NoKey;
+pub(super) struct MissingKey;
 
-/// Decides, or knows what to wait for.
-pub(super) fn admit(config: &Arc<Config>, wanted: Wanted) -> Admission {
-    let Some(question) = Question::new(config, &wanted) else {
-        return Admission::Passed(Passed { said: None, slots: Vec::new() });
+/// Decides at once, or returns the future to wait for.
+pub(super) fn admit(config: &Arc<Config>, keys: RequestKeys) -> Admission {
+    let Some(admitting) = Admitting::new(config, &keys) else {
+        return Admission::Admitted(Admitted { verdict: None, slots: Vec::new() });
     };
-    if question.is_plain() {
-        let said = question.hit();
-        if !said.is_allowed() {
-            return Admission::Denied(said);
+    if admitting.is_plain() {
+        let verdict = admitting.hit();
+        if !verdict.is_allowed() {
+            return Admission::Denied(verdict);
         }
-        return Admission::Passed(Passed { said: Some(said), slots: Vec::new() });
+        return Admission::Admitted(Admitted { verdict: Some(verdict), slots: Vec::new() });
     }
-    if question.waits_for_slots() {
-        return Admission::Waits(Box::pin(admit_patiently(config.clone(), wanted)));
+    if admitting.waits_for_slots() {
+        return Admission::Pending(Box::pin(admit_after_slots(config.clone(), keys)));
     }
-    let patience = question.patience;
-    match question.decide(Vec::new(), patience) {
-        Err(said) => Admission::Denied(said),
-        Ok((said, held)) if held.has_to_wait() => Admission::Waits(Box::pin(wait(said, held))),
-        Ok((said, held)) => Admission::Passed(Passed { said: Some(said), slots: held.start() }),
+    let max_wait = admitting.max_wait;
+    match admitting.decide(Vec::new(), max_wait) {
+        Err(verdict) => Admission::Denied(verdict),
+        Ok((verdict, guards)) if guards.has_to_wait() => {
+            Admission::Pending(Box::pin(wait(verdict, guards)))
+        }
+        Ok((verdict, guards)) => {
+            Admission::Admitted(Admitted { verdict: Some(verdict), slots: guards.start() })
+        }
     }
 }
 
-async fn wait(said: Said, held: Held) -> Result<Passed, Said> {
-    Ok(Passed { said: Some(said), slots: held.wait().await })
+async fn wait(verdict: OwnedVerdict, guards: Guards) -> Result<Admitted, OwnedVerdict> {
+    Ok(Admitted { verdict: Some(verdict), slots: guards.wait().await })
 }
 
-/// Waits for slots first, so that nothing is booked while it is not known whether there will be one.
-async fn admit_patiently(config: Arc<Config>, wanted: Wanted) -> Result<Passed, Said> {
-    let Some(question) = Question::new(&config, &wanted) else {
-        return Ok(Passed { said: None, slots: Vec::new() });
+/// Waits for slots first, so that nothing is booked before there is a slot.
+async fn admit_after_slots(
+    config: Arc<Config>,
+    keys: RequestKeys,
+) -> Result<Admitted, OwnedVerdict> {
+    let Some(admitting) = Admitting::new(&config, &keys) else {
+        return Ok(Admitted { verdict: None, slots: Vec::new() });
     };
-    let deadline = question.now().after(span(question.patience));
-    let left = || duration(deadline.since(question.now()));
+    let deadline = admitting.now().after(span(admitting.max_wait));
+    let left = || duration(deadline.since(admitting.now()));
     let mut slots = Vec::new();
-    for part in question.parts.iter().filter(|part| part.manner == Manner::Slots) {
-        let slot = part.permit_async(question.cost, left()).await;
+    for part in admitting.parts.iter().filter(|part| part.kind == LimiterKind::Slots) {
+        let slot = part.permit_async(admitting.cost, left()).await;
         let denied = slot.is_err();
         slots.push(slot);
         if denied {
             break;
         }
     }
-    let patience = left();
-    let (said, held) = question.decide(slots, patience)?;
-    wait(said, held).await
+    let max_wait = left();
+    let (verdict, guards) = admitting.decide(slots, max_wait)?;
+    wait(verdict, guards).await
 }
 
-/// A request and the limiters that have a say on it.
-struct Question<'a> {
-    /// In the order of their manners.
-    parts: Vec<Part<'a>>,
+/// A request and the limiters that apply to it.
+struct Admitting<'a> {
+    /// In the order of their kinds.
+    parts: Vec<LimiterCheck<'a>>,
     cost: u64,
-    /// The longest wait, for those who make anybody wait at all.
-    patience: Duration,
-    /// Whether all do.
-    patient: bool,
+    /// The longest wait at limiters that make requests wait.
+    max_wait: Duration,
+    /// Whether all of them do.
+    waits_for_all: bool,
 }
 
-/// One limiter's part in it.
-struct Part<'a> {
-    limiter: &'a Limiter,
-    key: &'a [u8],
+/// A limiter, its key and its policies for one request.
+pub(super) struct LimiterCheck<'a> {
+    pub(super) limiter: &'a Limiter,
+    pub(super) key: &'a [u8],
     policies: Arc<[Policy]>,
-    manner: Manner,
+    kind: LimiterKind,
 }
 
-/// What a limiter does about a request. The order is that in which they are asked.
+/// What a limiter does to a request; limiters decide in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Manner {
+enum LimiterKind {
     Police,
     Slots,
     Turns,
 }
 
-// === impl Wanted ===
+// === impl RequestKeys ===
 
-impl Wanted {
-    pub(super) fn new(config: &Config, request: &Parts) -> Result<Self, NoKey> {
-        let mut keys = Vec::with_capacity(config.gates.len());
-        for (place, gate) in config.gates.iter().enumerate() {
+impl RequestKeys {
+    pub(super) fn new(config: &Config, request: &Parts) -> Result<Self, MissingKey> {
+        let mut keys = Vec::with_capacity(config.limiters.len());
+        for (index, keyed) in config.limiters.iter().enumerate() {
             let mut key = Vec::new();
-            if gate.key.identify(request, &mut key).is_none() {
+            if keyed.key.identify(request, &mut key).is_none() {
                 match config.missing {
                     Missing::Shared => key = MISSING_KEY.to_vec(),
                     Missing::Pass => continue,
-                    Missing::Reject => return Err(NoKey),
+                    Missing::Reject => return Err(MissingKey),
                 }
             }
-            keys.push((place, key));
+            keys.push((index, key));
         }
         Ok(Self { keys, cost: config.cost_of(request) })
     }
 }
 
-// === impl Question ===
+// === impl Admitting ===
 
-impl<'a> Question<'a> {
-    /// `None` if nobody has a say.
-    fn new(config: &'a Config, wanted: &'a Wanted) -> Option<Self> {
-        let patient = config.patience.is_some();
-        let part = |(place, key): &'a (usize, Vec<u8>)| {
-            let limiter = &config.gates.get(*place)?.limiter;
-            // Asked anew for every request: limits may have been changed.
+impl<'a> Admitting<'a> {
+    /// `None` if no limiter applies.
+    fn new(config: &'a Config, keys: &'a RequestKeys) -> Option<Self> {
+        let waits_for_all = config.max_wait.is_some();
+        let part = |(index, key): &'a (usize, Vec<u8>)| {
+            let limiter = &config.limiters.get(*index)?.limiter;
+            // Read for every request: limits may have been changed.
             let policies = limiter.policies();
-            let manner = Manner::of(&policies, patient);
-            Some(Part { limiter, key, policies, manner })
+            let kind = LimiterKind::of(&policies, waits_for_all);
+            Some(LimiterCheck { limiter, key, policies, kind })
         };
-        let mut parts: Vec<_> = wanted.keys.iter().filter_map(part).collect();
-        parts.sort_by_key(|part| part.manner);
-        let patience = config.patience.unwrap_or(WAIT_MAX);
-        (!parts.is_empty()).then_some(Self { parts, cost: wanted.cost, patience, patient })
+        let mut parts: Vec<_> = keys.keys.iter().filter_map(part).collect();
+        parts.sort_by_key(|part| part.kind);
+        let max_wait = config.max_wait.unwrap_or(WAIT_MAX);
+        (!parts.is_empty()).then_some(Self { parts, cost: keys.cost, max_wait, waits_for_all })
     }
 
     /// By the first limiter's clock, as [`Together`] has it.
@@ -179,137 +180,138 @@ impl<'a> Question<'a> {
         self.parts.first().map(|part| part.limiter.now()).unwrap_or_default()
     }
 
-    /// Whether one hit on all of them is all there is to do.
+    /// Whether one hit decides about all of them.
     fn is_plain(&self) -> bool {
-        self.parts.iter().all(|part| part.manner == Manner::Police)
+        self.parts.iter().all(|part| part.kind == LimiterKind::Police)
     }
 
     fn waits_for_slots(&self) -> bool {
-        self.patient && self.parts.iter().any(|part| part.manner == Manner::Slots)
+        self.waits_for_all && self.parts.iter().any(|part| part.kind == LimiterKind::Slots)
     }
 
-    fn hit(self) -> Said {
+    fn hit(self) -> OwnedVerdict {
         let now = self.now();
         let verdict = match self.parts.as_slice() {
             [part] => part.ask(self.cost).at(now).hit(),
             parts => together(parts).cost(self.cost).at(now).hit(),
         };
-        self.say(verdict, now)
+        self.with_policies(verdict, now)
     }
 
-    /// Asks one after the other. `slots` are those that have been waited for.
+    /// Decides group by group. `slots` are those that have been waited for.
     fn decide(
         self,
         slots: Vec<Result<Permit, Denied>>,
-        patience: Duration,
-    ) -> Result<(Said, Held), Said> {
+        max_wait: Duration,
+    ) -> Result<(OwnedVerdict, Guards), OwnedVerdict> {
         let now = self.now();
-        match self.hear(slots, patience, now) {
-            Ok((verdict, held)) => Ok((self.say(verdict, now), held)),
-            Err(verdict) => Err(self.say(verdict, now)),
+        match self.check_groups(slots, max_wait, now) {
+            Ok((verdict, guards)) => Ok((self.with_policies(verdict, now), guards)),
+            Err(verdict) => Err(self.with_policies(verdict, now)),
         }
     }
 
-    fn hear(
+    fn check_groups(
         &self,
         slots: Vec<Result<Permit, Denied>>,
-        patience: Duration,
+        max_wait: Duration,
         now: Timestamp,
-    ) -> Result<(Verdict, Held), Verdict> {
+    ) -> Result<(Verdict, Guards), Verdict> {
         let mut slots = slots.into_iter();
-        let mut held = Held::default();
-        let mut heard = Vec::new();
-        let mut place = 0;
+        let mut guards = Guards::default();
+        let mut verdicts = Vec::new();
+        let mut index = 0;
         for group in self.groups() {
             let answer = match group {
-                [part] if part.manner == Manner::Slots => {
-                    let slot = slots.next().unwrap_or_else(|| part.permit(self.cost, patience));
+                [part] if part.kind == LimiterKind::Slots => {
+                    let slot = slots.next().unwrap_or_else(|| part.permit(self.cost, max_wait));
                     slot.and_then(|permit| {
-                        in_time(permit.verdict(), patience)?;
+                        in_time(permit.verdict(), max_wait)?;
                         Ok(Guard::slot(permit, part.limiter))
                     })
                 }
-                [part] if part.manner == Manner::Turns => {
-                    part.ask(self.cost).within(patience).book().map(Guard::Turn)
+                [part] if part.kind == LimiterKind::Turns => {
+                    part.ask(self.cost).within(max_wait).book().map(Guard::Turn)
                 }
-                parts => Reserved::new(parts, self.cost, now).map(Guard::Reserved),
+                parts => GroupReservation::new(parts, self.cost, now).map(Guard::Reservation),
             };
-            let guard = answer.map_err(|denied| said::denial(denied, place))?;
+            let guard = answer.map_err(|denied| verdict::denial(denied, index))?;
             let policies = || group.iter().flat_map(|part| part.policies.iter());
             let enforced = policies().any(|policy| policy.enforced);
-            heard.push(Heard { verdict: *guard.verdict(), place, enforced });
-            place += policies().count();
-            held.keep(guard);
+            verdicts.push(GroupVerdict { verdict: *guard.verdict(), index, enforced });
+            index += policies().count();
+            guards.push(guard);
         }
-        Ok((said::all_agreed(&heard), held))
+        Ok((verdict::all_agreed(&verdicts), guards))
     }
 
-    /// Those who are asked at once.
-    fn groups(&self) -> impl Iterator<Item = &[Part<'a>]> {
-        let police = self.parts.partition_point(|part| part.manner == Manner::Police);
+    /// The limiters that decide together.
+    fn groups(&self) -> impl Iterator<Item = &[LimiterCheck<'a>]> {
+        let police = self.parts.partition_point(|part| part.kind == LimiterKind::Police);
         let (police, others) = self.parts.split_at(police);
         police.chunks(police.len().max(1)).chain(others.chunks(1))
     }
 
-    fn say(self, verdict: Verdict, now: Timestamp) -> Said {
-        let policies = match <[Part<'_>; 1]>::try_from(self.parts) {
+    fn with_policies(self, verdict: Verdict, now: Timestamp) -> OwnedVerdict {
+        let policies = match <[LimiterCheck<'_>; 1]>::try_from(self.parts) {
             Ok([part]) => part.policies,
             Err(parts) => parts.iter().flat_map(|part| part.policies.iter().cloned()).collect(),
         };
-        Said { verdict, policies, now }
+        OwnedVerdict { verdict, policies, now }
     }
 }
 
-fn together<'a>(parts: &[Part<'a>]) -> Together<'a> {
+pub(super) fn together<'a>(parts: &[LimiterCheck<'a>]) -> Together<'a> {
     parts.iter().fold(Together::new(), |all, part| all.and(part.limiter, part.key))
 }
 
-// === impl Part ===
+// === impl LimiterCheck ===
 
-impl<'a> Part<'a> {
+impl<'a> LimiterCheck<'a> {
     fn ask(&self, cost: u64) -> Ask<'a> {
         self.limiter.of(self.key).cost(cost)
     }
 
     /// A slot, at once.
-    fn permit(&self, cost: u64, patience: Duration) -> Result<Permit, Denied> {
-        self.look(cost, patience)?;
+    fn permit(&self, cost: u64, max_wait: Duration) -> Result<Permit, Denied> {
+        self.check_wait(cost, max_wait)?;
         self.ask(cost).permit()
     }
 
     /// A slot, as soon as there is one.
-    async fn permit_async(&self, cost: u64, patience: Duration) -> Result<Permit, Denied> {
-        self.look(cost, patience)?;
-        self.ask(cost).within(patience).permit_async().await
+    async fn permit_async(&self, cost: u64, max_wait: Duration) -> Result<Permit, Denied> {
+        self.check_wait(cost, max_wait)?;
+        self.ask(cost).within(max_wait).permit_async().await
     }
 
-    /// The turn of a limit beside the slots comes with them and is not given back: looks whether it would be in time.
-    fn look(&self, cost: u64, patience: Duration) -> Result<(), Denied> {
+    /// Denies a wait that would take too long: the turn of a limit beside the slots comes with
+    /// them and cannot be released.
+    fn check_wait(&self, cost: u64, max_wait: Duration) -> Result<(), Denied> {
         if self.policies.iter().any(makes_wait) {
-            in_time(&self.ask(cost).peek(), patience)?;
+            in_time(&self.ask(cost).peek(), max_wait)?;
         }
         Ok(())
     }
 }
 
-/// Denies what would have to wait too long.
-fn in_time(verdict: &Verdict, patience: Duration) -> Result<(), Denied> {
+/// Denies a wait that would take too long.
+fn in_time(verdict: &Verdict, max_wait: Duration) -> Result<(), Denied> {
     match verdict.outcome {
-        Outcome::Allow { wait } if wait > span(patience) => {
-            let retry_after = wait.less(span(patience));
+        Outcome::Allow { wait } if wait > span(max_wait) => {
+            let retry_after = wait.less(span(max_wait));
             Err(Denied::NotNow(Verdict { outcome: Outcome::Deny { retry_after }, ..*verdict }))
         }
         _ => Ok(()),
     }
 }
 
-// === impl Manner ===
+// === impl LimiterKind ===
 
-impl Manner {
-    fn of(policies: &[Policy], patient: bool) -> Self {
+impl LimiterKind {
+    fn of(policies: &[Policy], waits_for_all: bool) -> Self {
         if policies.iter().any(|policy| policy.algorithm == "concurrency") {
             Self::Slots
-        } else if patient || policies.iter().any(makes_wait) {
+        } else if waits_for_all || policies.iter().any(makes_wait) {
             Self::Turns
         } else {
             Self::Police
@@ -317,7 +319,7 @@ impl Manner {
     }
 }
 
-/// Whether a limit is there to make requests wait.
+/// Whether the algorithm makes requests wait.
 fn makes_wait(policy: &Policy) -> bool {
     matches!(policy.algorithm, "leaky_bucket" | "smooth_bursty" | "warm_up")
 }

@@ -1,24 +1,28 @@
-//! What a request holds while it waits for its turn.
+//! Guards that a request holds while it waits for its turn; dropping one releases it.
 
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::op::{Op, RESERVE_TTL};
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::{Outcome, Verdict};
 
-use super::reserved::Reserved;
+use super::admission::{LimiterCheck, together};
+use super::layer::WAIT_MAX;
 use crate::clock::duration;
-use crate::{Booking, Limiter, Permit};
+use crate::limiter::new_holder;
+use crate::{Booking, Denied, Limiter, Permit, Together};
 
-/// What one group of limiters has left, to be given back by dropping it.
+/// The guard of one group of limiters.
 pub(super) enum Guard {
-    Reserved(Reserved),
-    /// With the turn of a limit beside the slots, if it has to be waited for.
+    Reservation(GroupReservation),
+    /// With the turn of a limit beside the slots, if it is in the future.
     Slot(Permit, Option<(Limiter, Timestamp)>),
     Turn(Booking),
 }
 
-/// All of them.
+/// All guards of a request.
 #[derive(Default)]
-pub(super) struct Held {
-    reserved: Vec<Reserved>,
+pub(super) struct Guards {
+    reserved: Vec<GroupReservation>,
     slots: Vec<Permit>,
     turns: Vec<Booking>,
     turns_of_slots: Vec<(Limiter, Timestamp)>,
@@ -27,7 +31,7 @@ pub(super) struct Held {
 // === impl Guard ===
 
 impl Guard {
-    /// A slot that was given just now.
+    /// A slot that was granted just now.
     pub(super) fn slot(permit: Permit, limiter: &Limiter) -> Self {
         let turn = match permit.verdict().outcome {
             Outcome::Allow { wait } if !wait.is_zero() => {
@@ -40,19 +44,19 @@ impl Guard {
 
     pub(super) const fn verdict(&self) -> &Verdict {
         match self {
-            Self::Reserved(reserved) => reserved.verdict(),
+            Self::Reservation(reserved) => reserved.verdict(),
             Self::Slot(permit, _) => permit.verdict(),
             Self::Turn(booking) => booking.verdict(),
         }
     }
 }
 
-// === impl Held ===
+// === impl Guards ===
 
-impl Held {
-    pub(super) fn keep(&mut self, guard: Guard) {
+impl Guards {
+    pub(super) fn push(&mut self, guard: Guard) {
         match guard {
-            Guard::Reserved(reserved) => self.reserved.push(reserved),
+            Guard::Reservation(reserved) => self.reserved.push(reserved),
             Guard::Slot(permit, turn) => {
                 self.slots.push(permit);
                 self.turns_of_slots.extend(turn);
@@ -65,15 +69,15 @@ impl Held {
         !self.turns_of_slots.is_empty() || self.turns.iter().any(|turn| !turn.wait_time().is_zero())
     }
 
-    /// The turn has come: what was reserved is used. The slots, which are held further on.
+    /// Commits the reservations and returns the slots, which stay held.
     pub(super) fn start(self) -> Vec<Permit> {
-        // A turn that has come cannot be given back: dropping it is to be done with it.
+        // A turn that has come cannot be released: dropping it ends it.
         drop(self.turns);
-        self.reserved.into_iter().for_each(Reserved::commit);
+        self.reserved.into_iter().for_each(GroupReservation::commit);
         self.slots
     }
 
-    /// Waits until the last turn has come.
+    /// Waits for the last turn, then starts.
     pub(super) async fn wait(mut self) -> Vec<Permit> {
         for turn in self.turns.drain(..) {
             turn.wait().await;
@@ -84,5 +88,62 @@ impl Held {
             }
         }
         self.start()
+    }
+}
+
+/// A reservation at several limiters, all or nothing. Dropped without [`GroupReservation::commit`],
+/// it is cancelled.
+pub(super) struct GroupReservation {
+    parts: Vec<(Limiter, Vec<u8>)>,
+    cost: u64,
+    holder: Holder,
+    verdict: Verdict,
+    settled: bool,
+}
+
+// A reservation outlives the longest wait. A request that is woken later still is charged when it
+// starts. (With a maximum wait of its own a layer books everything and reserves nothing.)
+const _: () = assert!(WAIT_MAX.as_micros() < RESERVE_TTL.as_micros() as u128);
+
+// === impl GroupReservation ===
+
+impl GroupReservation {
+    /// For a request that starts within [`WAIT_MAX`], or not at all.
+    pub(super) fn new(
+        parts: &[LimiterCheck<'_>],
+        cost: u64,
+        now: Timestamp,
+    ) -> Result<Self, Denied> {
+        let holder = new_holder();
+        let op = Op::Reserve { cost, ttl: RESERVE_TTL, holder };
+        let verdict = together(parts).cost(cost).at(now).ask(op)?.verdict;
+        Denied::unless_allowed(verdict)?;
+        let owned = |part: &LimiterCheck<'_>| (part.limiter.clone(), part.key.to_vec());
+        let parts = parts.iter().map(owned).collect();
+        Ok(Self { parts, cost, holder, verdict, settled: false })
+    }
+
+    pub(super) const fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// Charges all of it.
+    pub(super) fn commit(mut self) {
+        self.settle(Op::Commit { cost: self.cost, holder: self.holder });
+    }
+
+    fn settle(&mut self, op: Op) {
+        if !std::mem::replace(&mut self.settled, true) {
+            let parts = self.parts.iter();
+            let all = parts.fold(Together::new(), |all, (limiter, key)| all.and(limiter, key));
+            // Refused only if its identity has expired: then there is nothing to settle.
+            let _ = all.cost(self.cost).ask(op);
+        }
+    }
+}
+
+impl Drop for GroupReservation {
+    fn drop(&mut self) {
+        self.settle(Op::Cancel { holder: self.holder });
     }
 }

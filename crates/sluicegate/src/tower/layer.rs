@@ -1,14 +1,17 @@
-//! What there is to say about a layer.
+//! The layer and its settings.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use ::http::request::Parts;
+use ::http::{HeaderName, HeaderValue, Response, StatusCode};
+use bytes::Bytes;
 use tower_layer::Layer;
 
+use super::RateLimit;
 use super::key::Identify;
-use super::{Missing, RateLimit};
 use crate::Limiter;
 use crate::http::Style;
 
@@ -53,24 +56,24 @@ pub struct RateLimitLayer {
     config: Arc<Config>,
 }
 
-/// What a layer and its services share.
+/// Settings shared by a layer and its services.
 #[derive(Clone)]
 pub(super) struct Config {
-    pub(super) gates: Vec<Gate>,
-    cost: Option<Of<u64>>,
-    skip: Option<Of<bool>>,
+    pub(super) limiters: Vec<KeyedLimiter>,
+    cost: Option<RequestFn<u64>>,
+    skip: Option<RequestFn<bool>>,
     pub(super) missing: Missing,
     pub(super) style: Style,
-    /// `None` leaves it to each limit whether it makes anybody wait.
-    pub(super) patience: Option<Duration>,
+    /// `None`: the algorithm of each limit decides whether requests wait.
+    pub(super) max_wait: Option<Duration>,
 }
 
-/// Something that is told by a request.
-type Of<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
+/// A function of the request head.
+type RequestFn<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
-/// A limiter that has a say, and on whom.
+/// A limiter and its key.
 #[derive(Clone)]
-pub(super) struct Gate {
+pub(super) struct KeyedLimiter {
     pub(super) limiter: Limiter,
     pub(super) key: Arc<dyn Identify>,
 }
@@ -90,14 +93,14 @@ impl RateLimitLayer {
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn new(limiter: Limiter, key: impl Identify + 'static) -> Self {
-        let gates = vec![Gate { limiter, key: Arc::new(key) }];
+        let limiters = vec![KeyedLimiter { limiter, key: Arc::new(key) }];
         let config = Config {
-            gates,
+            limiters,
             cost: None,
             skip: None,
             missing: Missing::default(),
             style: Style::default(),
-            patience: None,
+            max_wait: None,
         };
         Self { config: Arc::new(config) }
     }
@@ -116,7 +119,7 @@ impl RateLimitLayer {
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn and(self, limiter: Limiter, key: impl Identify + 'static) -> Self {
-        self.with(|config| config.gates.push(Gate { limiter, key: Arc::new(key) }))
+        self.with(|config| config.limiters.push(KeyedLimiter { limiter, key: Arc::new(key) }))
     }
 
     /// What a request weighs; 1 unless told. It counts for all limiters of the layer, and a request of cost 3 takes three
@@ -168,7 +171,7 @@ impl RateLimitLayer {
         self.with(|config| config.missing = missing)
     }
 
-    /// Every limit makes a request wait instead of denying it, as long as its turn comes within `patience`; and a
+    /// Every limit makes a request wait instead of denying it, as long as its turn comes within `max_wait`; and a
     /// slot of a concurrency limit is waited for.
     ///
     /// Unless told, limits that are there to make requests wait do so for up to [`WAIT_MAX`] (`leaky_bucket`,
@@ -185,8 +188,8 @@ impl RateLimitLayer {
     ///     .within(Duration::from_secs(2));
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
-    pub fn within(self, patience: Duration) -> Self {
-        self.with(|config| config.patience = Some(patience))
+    pub fn within(self, max_wait: Duration) -> Self {
+        self.with(|config| config.max_wait = Some(max_wait))
     }
 
     /// Which headers are written, and which status a denial has.
@@ -253,12 +256,81 @@ impl Config {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limiters: Vec<_> = self.gates.iter().map(|gate| &gate.limiter).collect();
+        let limiters: Vec<_> = self.limiters.iter().map(|gate| &gate.limiter).collect();
         f.debug_struct("RateLimit")
             .field("limiters", &limiters)
             .field("missing", &self.missing)
             .field("style", &self.style)
-            .field("patience", &self.patience)
+            .field("max_wait", &self.max_wait)
             .finish_non_exhaustive()
     }
+}
+
+/// Whose budget a request uses under [`Missing::Shared`].
+///
+/// No header holds these bytes, and no address does. Nothing is gained by sending them.
+///
+/// ```
+/// use sluicegate::Limiter;
+/// use sluicegate::limit::TokenBucket;
+/// use sluicegate::tower::MISSING_KEY;
+///
+/// // What is left for those who do not say who they are?
+/// let limiter = Limiter::new(TokenBucket::per_second(10))?;
+/// assert_eq!(limiter.of(MISSING_KEY).peek().remaining, Some(10));
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+pub const MISSING_KEY: &[u8] = b"\0nobody";
+
+/// What happens to a request that has no key.
+///
+/// ```
+/// use sluicegate::Limiter;
+/// use sluicegate::limit::TokenBucket;
+/// use sluicegate::tower::key::header;
+/// use sluicegate::tower::{Missing, RateLimitLayer};
+///
+/// let limiter = Limiter::new(TokenBucket::per_second(10))?;
+/// let layer = RateLimitLayer::new(limiter, header("x-api-key")).on_missing(Missing::Reject);
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Missing {
+    /// All of them share one budget, under [`MISSING_KEY`]. The default: a server that forgot to say where its peers
+    /// come from limits too much, and somebody notices, rather than not at all.
+    #[default]
+    Shared,
+    /// The limiter has no say. Others on the same layer still do.
+    Pass,
+    /// It is answered with 400, or `INVALID_ARGUMENT` in gRPC, and charged to nobody.
+    Reject,
+}
+
+const MESSAGE: &str = "Request does not say who sends it. Add what identifies you and try again.";
+const BODY: &str = concat!(
+    r#"{"error":{"code":"identity_missing","message":""#,
+    "Request does not say who sends it. Add what identifies you and try again.",
+    r#"","context":{}}}"#,
+);
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+/// `INVALID_ARGUMENT`.
+const INVALID_ARGUMENT: HeaderValue = HeaderValue::from_static("3");
+
+/// The answer of [`Missing::Reject`].
+pub(super) fn rejection(grpc: bool) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    if grpc {
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(GRPC_STATUS, INVALID_ARGUMENT);
+        headers.insert(GRPC_MESSAGE, HeaderValue::from_static(MESSAGE));
+        return response;
+    }
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    *response.body_mut() = Bytes::from_static(BODY.as_bytes());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }

@@ -41,16 +41,12 @@
 //! **Slots and turns in one limiter** are possible, but a turn that comes with a slot is not given back, and is
 //! waited for on tokio's clock, not the limiter's. Two limiters on one layer have neither flaw.
 
-mod admit;
-mod body;
-mod future;
+mod admission;
+mod guards;
 pub mod key;
 mod layer;
-mod missing;
 mod service;
+mod verdict;
 
-pub use body::ResponseBody;
-pub use future::ResponseFuture;
-pub use layer::{RateLimitLayer, WAIT_MAX};
-pub use missing::{MISSING_KEY, Missing};
-pub use service::RateLimit;
+pub use layer::{MISSING_KEY, Missing, RateLimitLayer, WAIT_MAX};
+pub use service::{RateLimit, ResponseBody, ResponseFuture};

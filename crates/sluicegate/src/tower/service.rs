@@ -1,21 +1,24 @@
-//! A limited service.
+//! The limited service, its response future and its response body.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use ::http::{Request, Response};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::ResponseBody;
-use super::admit::{Admission, Wanted, admit};
-use super::future::ResponseFuture;
-use super::layer::Config;
-use super::missing::rejection;
-use crate::http::is_grpc;
+use super::admission::{Admission, Admitted, PendingAdmission, RequestKeys, admit};
+use super::layer::{Config, rejection};
+use crate::Permit;
+use crate::http::{Style, is_grpc};
 
 /// A limited service: see [`RateLimitLayer`](super::RateLimitLayer).
 ///
-/// It is ready when the service within is; limits are not a matter of readiness, since nobody knows whose request will come.
+/// Ready when the inner service is: limits depend on the request, which is not known yet.
 ///
 /// ```
 /// use sluicegate::tower::RateLimit;
@@ -33,7 +36,7 @@ pub struct RateLimit<S> {
 // === impl RateLimit ===
 
 impl<S> RateLimit<S> {
-    /// The service within.
+    /// The inner service.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -69,22 +72,256 @@ where
             return ResponseFuture::skipped(self.inner.call(Request::from_parts(head, body)));
         }
         let grpc = is_grpc(&head.headers);
-        let Ok(wanted) = Wanted::new(&self.config, &head) else {
+        let Ok(keys) = RequestKeys::new(&self.config, &head) else {
             return ResponseFuture::answered(rejection(grpc));
         };
         let request = Request::from_parts(head, body);
         let style = self.config.style;
-        match admit(&self.config, wanted) {
-            Admission::Passed(passed) => {
-                ResponseFuture::going(self.inner.call(request), passed, style)
+        match admit(&self.config, keys) {
+            Admission::Admitted(admitted) => {
+                ResponseFuture::going(self.inner.call(request), admitted, style)
             }
-            // Nobody is called, and the service within stays ready for the next request.
-            Admission::Denied(said) => ResponseFuture::answered(said.denial(&style, grpc)),
-            // A clone waits, which is asked for its readiness when the turn has come. (The usual way, to leave the clone here and let
-            // the one that is ready wait, would keep back for half a minute what others could use.)
-            Admission::Waits(turn) => {
+            // The inner service is not called and stays ready for the next request.
+            Admission::Denied(verdict) => ResponseFuture::answered(verdict.denial(&style, grpc)),
+            // A clone waits and is polled for readiness when its turn has come. Keeping the ready
+            // service itself would withhold its capacity for up to half a minute.
+            Admission::Pending(turn) => {
                 ResponseFuture::waiting(turn, request, self.inner.clone(), style, grpc)
             }
+        }
+    }
+}
+
+pin_project! {
+    /// The response of a [`RateLimit`](super::RateLimit).
+    ///
+    /// Dropping it releases the turn while it waits, and its slots later.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use sluicegate::tower::{RateLimit, ResponseFuture};
+    /// use tower::Service;
+    ///
+    /// fn start<S, B, R>(limited: &mut RateLimit<S>, request: Request<B>) -> ResponseFuture<S, B>
+    /// where
+    ///     S: Service<Request<B>, Response = Response<R>> + Clone,
+    /// {
+    ///     limited.call(request)
+    /// }
+    /// ```
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ResponseFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        #[pin]
+        state: State<S, B>,
+        style: Style,
+        grpc: bool,
+    }
+}
+
+pin_project! {
+    #[project = StateProjected]
+    enum State<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        /// Until its turn.
+        Waiting { turn: PendingAdmission, call: Option<Call<S, B>> },
+        /// Until the service is ready.
+        Starting { admitted: Option<Admitted>, call: Option<Call<S, B>> },
+        Going { #[pin] response: S::Future, admitted: Admitted },
+        Answered { response: Option<Response<Bytes>> },
+    }
+}
+
+/// A call to the inner service, not made yet.
+struct Call<S, B> {
+    service: S,
+    request: Request<B>,
+}
+
+// === impl ResponseFuture ===
+
+impl<S, B> ResponseFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    pub(super) fn skipped(response: S::Future) -> Self {
+        Self::going(response, Admitted { verdict: None, slots: Vec::new() }, Style::default())
+    }
+
+    pub(super) fn going(response: S::Future, admitted: Admitted, style: Style) -> Self {
+        Self { state: State::Going { response, admitted }, style, grpc: false }
+    }
+
+    pub(super) fn answered(response: Response<Bytes>) -> Self {
+        let state = State::Answered { response: Some(response) };
+        Self { state, style: Style::default(), grpc: false }
+    }
+
+    pub(super) fn waiting(
+        turn: PendingAdmission,
+        request: Request<B>,
+        service: S,
+        style: Style,
+        grpc: bool,
+    ) -> Self {
+        let call = Some(Call { service, request });
+        Self { state: State::Waiting { turn, call }, style, grpc }
+    }
+}
+
+impl<S, B, R> Future for ResponseFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    type Output = Result<Response<ResponseBody<R>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let next = match this.state.as_mut().project() {
+                StateProjected::Waiting { turn, call } => match ready!(turn.as_mut().poll(cx)) {
+                    Ok(admitted) => State::Starting { admitted: Some(admitted), call: call.take() },
+                    Err(verdict) => {
+                        let response = Some(verdict.denial(this.style, *this.grpc));
+                        State::Answered { response }
+                    }
+                },
+                StateProjected::Starting { admitted, call } => {
+                    if let Some(call) = call {
+                        ready!(call.service.poll_ready(cx))?;
+                    }
+                    let (Some(mut call), Some(admitted)) = (call.take(), admitted.take()) else {
+                        return Poll::Pending;
+                    };
+                    State::Going { response: call.service.call(call.request), admitted }
+                }
+                StateProjected::Going { response, admitted } => {
+                    let mut response = ready!(response.poll(cx))?;
+                    if let Some(verdict) = &admitted.verdict {
+                        verdict.write_headers(this.style, response.headers_mut());
+                    }
+                    let slots = std::mem::take(&mut admitted.slots);
+                    return Poll::Ready(Ok(
+                        response.map(|body| ResponseBody::upstream(body, slots))
+                    ));
+                }
+                StateProjected::Answered { response } => {
+                    let response = response.take().unwrap_or_default();
+                    return Poll::Ready(Ok(response.map(ResponseBody::ours)));
+                }
+            };
+            this.state.set(next);
+        }
+    }
+}
+
+impl<S, B> std::fmt::Debug for ResponseFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = match &self.state {
+            State::Waiting { .. } => "waiting",
+            State::Starting { .. } => "starting",
+            State::Going { .. } => "going",
+            State::Answered { .. } => "answered",
+        };
+        f.debug_struct("ResponseFuture").field("state", &state).finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// The response body of a [`RateLimit`](super::RateLimit): the inner service's, or a denial.
+    ///
+    /// The request holds its slots of concurrency limits until the body ends, fails or is dropped.
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http_body_util::Full;
+    /// use sluicegate::tower::ResponseBody;
+    ///
+    /// fn of_a_limited_service(body: ResponseBody<Full<Bytes>>) -> impl http_body::Body<Data = Bytes> {
+    ///     body
+    /// }
+    /// ```
+    #[derive(Debug)]
+    pub struct ResponseBody<B> {
+        #[pin]
+        kind: Kind<B>,
+    }
+}
+
+pin_project! {
+    #[project = KindProjected]
+    #[derive(Debug)]
+    enum Kind<B> {
+        Upstream { #[pin] body: B, slots: Vec<Permit> },
+        Ours { bytes: Bytes },
+    }
+}
+
+// === impl ResponseBody ===
+
+impl<B> ResponseBody<B> {
+    /// The inner service's body, holding these slots.
+    pub(super) const fn upstream(body: B, slots: Vec<Permit>) -> Self {
+        Self { kind: Kind::Upstream { body, slots } }
+    }
+
+    pub(super) const fn ours(bytes: Bytes) -> Self {
+        Self { kind: Kind::Ours { bytes } }
+    }
+}
+
+impl<B> Body for ResponseBody<B>
+where
+    B: Body,
+    B::Data: From<Bytes>,
+{
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        match self.project().kind.project() {
+            KindProjected::Upstream { mut body, slots } => {
+                let polled = body.as_mut().poll_frame(cx);
+                // A server need not poll again after the last frame.
+                let ended = match &polled {
+                    Poll::Ready(Some(Ok(_))) => body.is_end_stream(),
+                    Poll::Ready(Some(Err(_)) | None) => true,
+                    Poll::Pending => false,
+                };
+                if ended {
+                    slots.clear();
+                }
+                polled
+            }
+            KindProjected::Ours { bytes } if bytes.is_empty() => Poll::Ready(None),
+            KindProjected::Ours { bytes } => {
+                let all = std::mem::take(bytes);
+                Poll::Ready(Some(Ok(Frame::data(all.into()))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Upstream { body, .. } => body.is_end_stream(),
+            Kind::Ours { bytes } => bytes.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Upstream { body, .. } => body.size_hint(),
+            Kind::Ours { bytes } => SizeHint::with_exact(bytes.len() as u64),
         }
     }
 }

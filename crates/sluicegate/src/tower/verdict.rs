@@ -1,4 +1,4 @@
-//! What is told about a request.
+//! The verdict on a request, with what the response needs.
 
 use std::sync::Arc;
 
@@ -10,59 +10,60 @@ use sluicegate_core::verdict::{Decision, Outcome, Verdict, judge};
 use crate::http::{Style, Told};
 use crate::{Denied, Policy};
 
-/// A verdict with all it takes to tell it.
-pub(in crate::tower) struct Said {
+/// A verdict with its policies and time, from which the response is written.
+pub(super) struct OwnedVerdict {
     pub(super) verdict: Verdict,
     pub(super) policies: Arc<[Policy]>,
     pub(super) now: Timestamp,
 }
 
-/// What a group of limiters said.
-pub(super) struct Heard {
+/// The verdict of a group of limiters.
+pub(super) struct GroupVerdict {
     pub(super) verdict: Verdict,
-    /// Where their limits begin among all.
-    pub(super) place: usize,
-    /// Whether any of them is obeyed.
+    /// Index of their first limit among all.
+    pub(super) index: usize,
+    /// Whether any of them is enforced.
     pub(super) enforced: bool,
 }
 
-/// What is asked to wait who was not even heard because too many are waiting already: nobody knows how long that will be.
+/// Wait of a request that was refused because too many wait already: how long that lasts is
+/// unknown.
 const REFUSED_RETRY_AFTER: Span = Span::from_secs(1);
 
-// === impl Said ===
+// === impl OwnedVerdict ===
 
-impl Said {
+impl OwnedVerdict {
     pub(super) const fn is_allowed(&self) -> bool {
         self.verdict.is_allowed()
     }
 
-    /// The answer to a denied request.
-    pub(in crate::tower) fn denial(&self, style: &Style, grpc: bool) -> Response<Bytes> {
-        let told = self.told();
+    /// The response to a denied request.
+    pub(super) fn denial(&self, style: &Style, grpc: bool) -> Response<Bytes> {
+        let response = self.response();
         let denial = if grpc {
-            told.grpc_denial(style).map(|response| response.map(|()| Bytes::new()))
+            response.grpc_denial(style).map(|response| response.map(|()| Bytes::new()))
         } else {
-            told.denial(style).map(|response| response.map(Bytes::from))
+            response.denial(style).map(|response| response.map(Bytes::from))
         };
-        // There is always one: nobody asks about what was allowed.
+        // Only called for denials, which always have a response.
         denial.unwrap_or_default()
     }
 
-    /// Writes on the response to an admitted request.
-    pub(in crate::tower) fn write_headers(&self, style: &Style, headers: &mut HeaderMap) {
-        self.told().write_headers(style, headers);
+    /// Writes the headers of the response to an admitted request.
+    pub(super) fn write_headers(&self, style: &Style, headers: &mut HeaderMap) {
+        self.response().write_headers(style, headers);
     }
 
-    fn told(&self) -> Told<'_> {
+    fn response(&self) -> Told<'_> {
         Told { verdict: &self.verdict, policies: &self.policies, now: self.now }
     }
 }
 
-/// The verdict of a denial by limits that stand from `place` on among all.
-pub(super) fn denial(denied: Denied, place: usize) -> Verdict {
+/// The verdict of a denial by limits whose index among all begins at `index`.
+pub(super) fn denial(denied: Denied, index: usize) -> Verdict {
     match denied {
         Denied::NotNow(verdict) => {
-            Verdict { decided_by: verdict.decided_by.map(|by| by + place), ..verdict }
+            Verdict { decided_by: verdict.decided_by.map(|by| by + index), ..verdict }
         }
         Denied::Refused(_) => {
             Verdict { outcome: Outcome::Deny { retry_after: REFUSED_RETRY_AFTER }, ..judge(&[]) }
@@ -70,19 +71,19 @@ pub(super) fn denial(denied: Denied, place: usize) -> Verdict {
     }
 }
 
-/// What limiters say together that have agreed one after the other.
-pub(super) fn all_agreed(heard: &[Heard]) -> Verdict {
-    let speaks = |Heard { verdict, enforced, .. }: &Heard| Decision {
+/// Joins the verdicts of groups that all admitted the request.
+pub(super) fn all_agreed(groups: &[GroupVerdict]) -> Verdict {
+    let decision = |GroupVerdict { verdict, enforced, .. }: &GroupVerdict| Decision {
         outcome: verdict.outcome,
         enforced: true,
-        // Of limits in the shadow nobody is told while there are others.
+        // Shadow limits are not shown beside enforced ones.
         remaining: verdict.remaining.filter(|_| *enforced),
         reset_after: if *enforced { verdict.reset_after } else { Span::ZERO },
         beyond: verdict.beyond,
         soft: verdict.soft,
         elastic: verdict.elastic,
     };
-    let shadow = |Heard { verdict, .. }: &Heard| {
+    let shadow = |GroupVerdict { verdict, .. }: &GroupVerdict| {
         Some(Decision {
             outcome: verdict.shadow?,
             enforced: false,
@@ -94,10 +95,10 @@ pub(super) fn all_agreed(heard: &[Heard]) -> Verdict {
         })
     };
     let decisions: Vec<Decision> =
-        heard.iter().map(speaks).chain(heard.iter().filter_map(shadow)).collect();
+        groups.iter().map(decision).chain(groups.iter().filter_map(shadow)).collect();
     let all = judge(&decisions);
-    let decider = all.decided_by.and_then(|group| heard.get(group));
-    let decided_by =
-        decider.and_then(|Heard { verdict, place, .. }| verdict.decided_by.map(|by| by + place));
+    let decider = all.decided_by.and_then(|group| groups.get(group));
+    let decided_by = decider
+        .and_then(|GroupVerdict { verdict, index, .. }| verdict.decided_by.map(|by| by + index));
     Verdict { decided_by, ..all }
 }
