@@ -5,7 +5,7 @@
 
 use http::{HeaderMap, HeaderValue};
 use sluicegate::Policy;
-use sluicegate::http::{Style, Told, is_grpc};
+use sluicegate::http::{Style, VerdictResponse, is_grpc};
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
@@ -41,8 +41,8 @@ fn policies() -> [Policy; 1] {
     }]
 }
 
-fn told<'a>(verdict: &'a Verdict, policies: &'a [Policy]) -> Told<'a> {
-    Told { verdict, policies, now: Timestamp::EPOCH }
+fn told<'a>(verdict: &'a Verdict, policies: &'a [Policy]) -> VerdictResponse<'a> {
+    VerdictResponse { verdict, policies, now: Timestamp::EPOCH }
 }
 
 // === words ===

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::Value;
 use sluicegate::Policy;
-use sluicegate::http::{Reset, Style, Told};
+use sluicegate::http::{Reset, Style, VerdictResponse};
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
@@ -100,7 +100,7 @@ proptest! {
         now in number(),
         style in style(),
     ) {
-        let told = Told { verdict: &verdict, policies: &policies, now: Timestamp::from_micros(now) };
+        let told = VerdictResponse { verdict: &verdict, policies: &policies, now: Timestamp::from_micros(now) };
         let mut headers = HeaderMap::new();
         told.write_headers(&style, &mut headers);
         check_values(&headers)?;
@@ -121,7 +121,7 @@ proptest! {
         now in number(),
     ) {
         let now = Timestamp::from_micros(now);
-        let told = Told { verdict: &verdict, policies: &policies, now };
+        let told = VerdictResponse { verdict: &verdict, policies: &policies, now };
         let Some(body) = told.body() else {
             prop_assert!(verdict.outcome.is_allowed());
             return Ok(());
@@ -157,7 +157,7 @@ proptest! {
     #[test]
     fn words_are_never_short_and_never_half_as_long_again(wait in span()) {
         let verdict = Verdict { outcome: Outcome::Deny { retry_after: wait }, ..EMPTY };
-        let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+        let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
         let message = told.message().unwrap();
         let words: Vec<&str> = message.split(' ').collect();
         let (count, unit) = (words[4].parse::<u64>().unwrap(), words[5]);
@@ -213,7 +213,7 @@ fn check_numbers(headers: &HeaderMap, style: &Style) -> Result<(), TestCaseError
     Ok(())
 }
 
-fn check_fields(headers: &HeaderMap, told: &Told<'_>) -> Result<(), TestCaseError> {
+fn check_fields(headers: &HeaderMap, told: &VerdictResponse<'_>) -> Result<(), TestCaseError> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap());
     if let Some(field) = text("ratelimit-policy") {
         let listed = read_list(field).map_err(TestCaseError::fail)?;
@@ -259,7 +259,7 @@ fn check_name(read: &str, name: &str) -> Result<(), TestCaseError> {
 
 fn check_what_belongs(
     headers: &HeaderMap,
-    told: &Told<'_>,
+    told: &VerdictResponse<'_>,
     style: &Style,
 ) -> Result<(), TestCaseError> {
     let outcome = told.verdict.outcome;
@@ -282,7 +282,7 @@ fn check_what_belongs(
     Ok(())
 }
 
-fn check_grpc(headers: &HeaderMap, told: &Told<'_>) -> Result<(), TestCaseError> {
+fn check_grpc(headers: &HeaderMap, told: &VerdictResponse<'_>) -> Result<(), TestCaseError> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap());
     prop_assert_eq!(text("grpc-status"), told.grpc_status().map(|_| "8"));
     prop_assert_eq!(text("grpc-message").map(percent_decoded), told.message());

@@ -5,7 +5,7 @@
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 use sluicegate::Policy;
-use sluicegate::http::{Reset, Style, Told};
+use sluicegate::http::{Reset, Style, VerdictResponse};
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
@@ -54,8 +54,8 @@ fn daily() -> Policy {
     Policy { algorithm: "fixed_window", ..policy("daily", 10_000, Span::from_secs(86_400)) }
 }
 
-fn told<'a>(verdict: &'a Verdict, policies: &'a [Policy]) -> Told<'a> {
-    Told { verdict, policies, now: NOW }
+fn told<'a>(verdict: &'a Verdict, policies: &'a [Policy]) -> VerdictResponse<'a> {
+    VerdictResponse { verdict, policies, now: NOW }
 }
 
 /// The headers as sorted lines.

@@ -8,7 +8,7 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use sluicegate::http::Told;
+use sluicegate::http::VerdictResponse;
 use sluicegate::rules::plan::DomainStatus;
 use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Snapshot, Timestamp};
@@ -303,7 +303,7 @@ impl Answering {
     ) {
         if denied && let Some(status) = spokesman(false, &checked.statuses) {
             let policies = policies(status.target, rules);
-            let told = Told { verdict: &status.verdict, policies: &policies, now };
+            let told = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
             let written = match self.options.body {
                 Body::Envelope => told.write_error(out),
                 Body::Problem => told.write_problem(&self.options.style, out),
@@ -328,7 +328,7 @@ impl Answering {
         if denied {
             if let Some(status) = spokesman(false, &checked.statuses) {
                 let policies = policies(status.target, rules);
-                let told = Told { verdict: &status.verdict, policies: &policies, now };
+                let told = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
                 told.write_headers(style, headers);
             }
         } else {

@@ -6,7 +6,7 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
-use sluicegate::http::Told;
+use sluicegate::http::VerdictResponse;
 
 use super::Answering;
 use super::receive::receive;
@@ -61,7 +61,7 @@ pub(super) async fn rate_limit(
             {
                 let policies = policies(status.target, &after);
                 let now = app.service.engine().now();
-                let told = Told { verdict: &status.verdict, policies: &policies, now };
+                let told = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
                 told.write_headers(&app.options.style, &mut headers);
             }
             StatusCode::TOO_MANY_REQUESTS

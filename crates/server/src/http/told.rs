@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use http::HeaderMap;
-use sluicegate::http::{Style, Told};
+use sluicegate::http::{Style, VerdictResponse};
 use sluicegate::rules::plan::Target;
 use sluicegate::{Outcome, Policy, Snapshot, Span, Status, Timestamp, Verdict};
 
@@ -48,5 +48,5 @@ pub(super) fn write_numbers(
         false => Verdict { outcome: Outcome::Allow { wait: Span::ZERO }, ..status.verdict },
     };
     let policies = policies(status.target, rules);
-    Told { verdict: &verdict, policies: &policies, now }.write_headers(style, headers);
+    VerdictResponse { verdict: &verdict, policies: &policies, now }.write_headers(style, headers);
 }

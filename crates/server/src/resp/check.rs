@@ -1,7 +1,7 @@
 //! What is asked of the rules and answered at once: `SG.CHECK`, `SG.PEEK`, `SG.REFUND`, `SG.RESERVE`, `SG.COMMIT` and `SG.CANCEL`.
 
 use http::HeaderMap;
-use sluicegate::http::Told;
+use sluicegate::http::VerdictResponse;
 use sluicegate::rules::plan::DomainStatus;
 use sluicegate::{Checked, Outcome, Snapshot, Timestamp};
 
@@ -148,7 +148,7 @@ pub(super) fn numbers(
         _ => UNTOLD,
     };
     let policies = policies(status.target, rules);
-    let told = Told { verdict: &status.verdict, policies: &policies, now };
+    let told = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
     match told.figures() {
         None => [limited, UNTOLD, UNTOLD, retry_after, 0],
         Some(figures) => {

@@ -4,24 +4,24 @@ use serde_json::to_writer;
 use sluicegate_core::time::Span;
 use sluicegate_core::verdict::Outcome;
 
-use super::{Style, Told, millis_to_go};
+use super::{Style, VerdictResponse, millis_to_go};
 
 /// What the IETF draft calls the problem.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-// === impl Told ===
+// === impl VerdictResponse ===
 
-impl Told<'_> {
+impl VerdictResponse<'_> {
     /// The JSON body of a denial; `None` if the request was admitted.
     ///
     /// `renewal` is the moment from which on it is worth trying again, in UNIX milliseconds.
     ///
     /// ```
-    /// # use sluicegate::http::Told;
+    /// # use sluicegate::http::VerdictResponse;
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Never { max_cost: 10 };
-    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// let body = told.body().expect("it is denied");
     /// assert!(body.starts_with(r#"{"error":{"code":"rate_limited","message":"Request cost exceeds"#));
     /// assert!(body.ends_with(r#""context":{"max_cost":10}}}"#));
@@ -36,11 +36,11 @@ impl Told<'_> {
     /// Appends the member `error` of such a body, for one that has more to say; whether there was a denial to write.
     ///
     /// ```
-    /// # use sluicegate::http::Told;
+    /// # use sluicegate::http::VerdictResponse;
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(3) };
-    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// let mut body = Vec::new();
     /// assert!(told.write_error(&mut body));
     /// assert!(body.starts_with(br#""error":{"code":"rate_limited","message":"Request quota exceeded"#));
@@ -61,11 +61,11 @@ impl Told<'_> {
     /// Appends the members of a problem, as RFC 9457 and the IETF draft on these fields have it; whether there was a denial to write.
     ///
     /// ```
-    /// # use sluicegate::http::{Style, Told};
+    /// # use sluicegate::http::{Style, VerdictResponse};
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(3) };
-    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// let mut body = Vec::new();
     /// assert!(told.write_problem(&Style::default(), &mut body));
     /// assert!(body.starts_with(br#""type":"https://iana.org/assignments/http-problem-types#quota-exceeded""#));
@@ -124,17 +124,17 @@ fn write_number(out: &mut Vec<u8>, name: &[u8], number: u64) {
     out.push(b',');
 }
 
-// === impl Told ===
+// === impl VerdictResponse ===
 
-impl Told<'_> {
+impl VerdictResponse<'_> {
     /// What to tell a person whose request was denied; `None` if it was admitted.
     ///
     /// ```
-    /// # use sluicegate::http::Told;
+    /// # use sluicegate::http::VerdictResponse;
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(170) };
-    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// let message = told.message();
     /// assert_eq!(message.as_deref(), Some("Request quota exceeded. Wait 3 minutes and try again."));
     /// ```

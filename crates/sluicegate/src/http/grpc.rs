@@ -4,7 +4,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use sluicegate_core::time::Span;
 
-use super::{Style, Told, headers, millis_to_go};
+use super::{Style, VerdictResponse, headers, millis_to_go};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -42,17 +42,17 @@ pub fn is_grpc(request: &HeaderMap) -> bool {
     }
 }
 
-// === impl Told ===
+// === impl VerdictResponse ===
 
-impl Told<'_> {
+impl VerdictResponse<'_> {
     /// The gRPC status of a denial, 8 (`RESOURCE_EXHAUSTED`); `None` if it is the upstream's to choose.
     ///
     /// ```
-    /// # use sluicegate::http::Told;
+    /// # use sluicegate::http::VerdictResponse;
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(1) };
-    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// assert_eq!(told.grpc_status(), Some(8));
     /// ```
     #[must_use]
@@ -64,11 +64,11 @@ impl Told<'_> {
     /// ("trailers-only").
     ///
     /// ```
-    /// # use sluicegate::http::{Style, Told};
+    /// # use sluicegate::http::{Style, VerdictResponse};
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Deny { retry_after: Span::from_millis(1_500) };
-    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// let mut headers = http::HeaderMap::new();
     /// told.write_grpc_headers(&Style::default(), &mut headers);
     /// assert_eq!(headers["grpc-message"], "Request quota exceeded. Wait 2 seconds and try again.");
@@ -90,11 +90,11 @@ impl Told<'_> {
     /// The whole answer to a denied call, without a body; `None` if it was admitted.
     ///
     /// ```
-    /// # use sluicegate::http::{Style, Told};
+    /// # use sluicegate::http::{Style, VerdictResponse};
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Never { max_cost: 10 };
-    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// let response = told.grpc_denial(&Style::default()).expect("it is denied");
     /// assert_eq!(response.status(), 200);
     /// assert_eq!(response.headers()["grpc-retry-pushback-ms"], "-1");

@@ -5,7 +5,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sluicegate_core::time::Span;
 
-use super::{Reset, Style, Told, seconds_to_go, seconds_to_wait};
+use super::{Reset, Style, VerdictResponse, seconds_to_go, seconds_to_wait};
 use crate::Policy;
 
 const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -30,16 +30,16 @@ pub struct Figures {
     pub reset_after: Option<Span>,
 }
 
-// === impl Told ===
+// === impl VerdictResponse ===
 
-impl Told<'_> {
+impl VerdictResponse<'_> {
     /// The numbers of the deciding limit, for other encodings than headers; `None` where headers have none.
     ///
     /// ```
-    /// # use sluicegate::http::Told;
+    /// # use sluicegate::http::VerdictResponse;
     /// # use sluicegate_core::{time::Timestamp, verdict::judge};
     /// let verdict = judge(&[]);
-    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// assert_eq!(told.figures(), None, "nothing is limited");
     /// ```
     #[must_use]

@@ -42,7 +42,7 @@
 //!
 //! **Limiters behind each other.** A response that already has `X-RateLimit-*` keeps them if less is left
 //! there; otherwise ours replace them. The IETF fields are lists, so ours are added. Call
-//! [`Told::write_headers`] once a response.
+//! [`VerdictResponse::write_headers`] once a response.
 //!
 //! **IETF.** The fields are those of `draft-ietf-httpapi-ratelimit-headers-11`. `t` of a denial is the
 //! wait and not the reset, because `Retry-After` should not name a time before the end of `t`. A
@@ -70,7 +70,7 @@ use crate::Policy;
 /// ```
 /// use http::{HeaderMap, StatusCode};
 /// use sluicegate::Policy;
-/// use sluicegate::http::{Style, Told};
+/// use sluicegate::http::{Style, VerdictResponse};
 /// use sluicegate::{Span, Timestamp};
 /// use sluicegate_core::verdict::{Outcome, Verdict};
 ///
@@ -92,7 +92,7 @@ use crate::Policy;
 ///     enforced: true,
 /// }];
 /// let now = Timestamp::from_micros(1_700_000_000_000_000);
-/// let told = Told { verdict: &verdict, policies: &policies, now };
+/// let told = VerdictResponse { verdict: &verdict, policies: &policies, now };
 ///
 /// let mut headers = HeaderMap::new();
 /// told.write_headers(&Style::default(), &mut headers);
@@ -104,7 +104,7 @@ use crate::Policy;
 /// assert_eq!(headers["RateLimit-Policy"], r#""minute";q=100;w=60"#);
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Told<'a> {
+pub struct VerdictResponse<'a> {
     /// What the plan said.
     pub verdict: &'a Verdict,
     /// The limits of the plan, in its order.
@@ -156,16 +156,16 @@ pub enum Reset {
     SecondsToGo,
 }
 
-// === impl Told ===
+// === impl VerdictResponse ===
 
-impl<'a> Told<'a> {
+impl<'a> VerdictResponse<'a> {
     /// The status of a denial; `None` if it is the upstream's to choose.
     ///
     /// ```
-    /// # use sluicegate::http::{Style, Told};
+    /// # use sluicegate::http::{Style, VerdictResponse};
     /// # use sluicegate_core::{time::Timestamp, verdict::judge};
     /// let verdict = judge(&[]);
-    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// assert_eq!(told.status(&Style::default()), None);
     /// ```
     #[must_use]
@@ -176,10 +176,10 @@ impl<'a> Told<'a> {
     /// Writes the headers of an HTTP response, admitted or denied.
     ///
     /// ```
-    /// # use sluicegate::http::{Style, Told};
+    /// # use sluicegate::http::{Style, VerdictResponse};
     /// # use sluicegate_core::{time::Timestamp, verdict::judge};
     /// let verdict = judge(&[]);
-    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// let mut headers = http::HeaderMap::new();
     /// told.write_headers(&Style::default(), &mut headers);
     /// assert!(headers.is_empty(), "nothing is limited, nothing is told");
@@ -196,11 +196,11 @@ impl<'a> Told<'a> {
     /// The whole answer to a denied request; `None` if it was admitted.
     ///
     /// ```
-    /// # use sluicegate::http::{Style, Told};
+    /// # use sluicegate::http::{Style, VerdictResponse};
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(180) };
-    /// let told = Told { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// let response = told.denial(&Style::default()).expect("it is denied");
     /// assert_eq!(response.status(), 429);
     /// assert_eq!(response.headers()["Retry-After"], "180");

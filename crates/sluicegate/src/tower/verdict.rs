@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Decision, Outcome, Verdict, judge};
 
-use crate::http::{Style, Told};
+use crate::http::{Style, VerdictResponse};
 use crate::{Denied, Policy};
 
 /// A verdict with its policies and time, from which the response is written.
@@ -54,8 +54,8 @@ impl OwnedVerdict {
         self.response().write_headers(style, headers);
     }
 
-    fn response(&self) -> Told<'_> {
-        Told { verdict: &self.verdict, policies: &self.policies, now: self.now }
+    fn response(&self) -> VerdictResponse<'_> {
+        VerdictResponse { verdict: &self.verdict, policies: &self.policies, now: self.now }
     }
 }
 

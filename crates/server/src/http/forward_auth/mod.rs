@@ -14,7 +14,7 @@ use axum::extract::{Path, Request as HttpRequest, State};
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use sluicegate::http::{Style, Told};
+use sluicegate::http::{Style, VerdictResponse};
 use sluicegate::{Checked, Snapshot, Timestamp};
 
 use self::asked::{Lines, attributes, chosen, untrusted};
@@ -164,7 +164,7 @@ impl Answering {
         let bodiless = matches!(style.denied, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         if let Some(status) = spokesman(false, &checked.statuses) {
             let policies = policies(status.target, rules);
-            let told = Told { verdict: &status.verdict, policies: &policies, now };
+            let told = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
             let written = match self.options.body {
                 Body::Envelope => told.write_error(&mut out),
                 Body::Problem => {
@@ -189,7 +189,7 @@ impl Answering {
 }
 
 /// The error of a denial as the value of a header: JSON in ASCII.
-fn error_of(told: &Told<'_>) -> HeaderValue {
+fn error_of(told: &VerdictResponse<'_>) -> HeaderValue {
     let mut out = Vec::new();
     told.write_error(&mut out);
     let json = String::from_utf8(out).unwrap_or_default();
