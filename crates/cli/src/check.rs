@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use sluicegate::explain::rule::words::counted;
+use sluicegate::explain::rule::text::counted;
 use sluicegate_config::problem::PROBLEMS_MAX;
 use sluicegate_config::schema::schema;
 

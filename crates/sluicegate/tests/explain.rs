@@ -293,9 +293,9 @@ fn the_fields_of_the_json() {
         of(".descriptors", "descriptor looks end why_not cost under"),
         of(".descriptors.looks", "key value configured configured_more met"),
         of(".descriptors.looks.met", "node how counted_as"),
-        of(".descriptors.target", "rule promise outage override counter replaced_by now"),
+        of(".descriptors.under", "rule promise outage override counter replaced_by now"),
         of(
-            ".descriptors.target.now",
+            ".descriptors.under.now",
             "allowed remaining wait_ms retry_after_ms max_cost reset_after_ms in_words",
         ),
     ];

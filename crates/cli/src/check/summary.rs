@@ -1,6 +1,6 @@
 //! What some rules would enforce, for a person: a table for each domain.
 
-use sluicegate::explain::rule::words::{
+use sluicegate::explain::rule::text::{
     counted, counters, grouped, limits, memory, plainly, settings,
 };
 use sluicegate::explain::rule::{Placed, contents};
@@ -121,7 +121,7 @@ fn row(placed: &Placed<'_>) -> (String, Vec<String>) {
         });
     }
     lines.extend(joined(more));
-    (plainly(&placed.way()), lines.iter().map(|line| plainly(line)).collect())
+    (plainly(&placed.path()), lines.iter().map(|line| plainly(line)).collect())
 }
 
 /// Some remarks, as many on a line as fit.

@@ -1,4 +1,4 @@
-//! What a rule says now: the engine's own verdict, in words.
+//! The current decision of a rule, described.
 
 use sluicegate_config::units::show_span;
 use sluicegate_core::mode::Mode;
@@ -7,84 +7,85 @@ use sluicegate_core::verdict::{Outcome, Verdict};
 use sluicegate_rules::limit::names;
 use sluicegate_rules::rule::Limits;
 
-use super::rule::words::grouped;
+use super::rule::text::grouped;
 
-/// What a rule says to a request that has not been counted.
+/// The decision of a rule about a request that is not counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Now {
+pub(crate) struct CurrentDecision {
     pub(crate) verdict: Verdict,
-    pub(crate) room: Room,
+    pub(crate) capacity: Capacity,
     /// "allowed", "denied", "always denied".
     pub(crate) word: &'static str,
-    /// Why, or what else there is to say.
-    pub(crate) more: String,
+    /// The reason, or further details.
+    pub(crate) reason: String,
 }
 
-/// Who says it, and to what.
+/// What the description needs beside the outcome.
 #[derive(Debug, Clone, Copy)]
-struct Said<'a> {
-    /// The limit that decided; those of Envoy's form have no name.
+struct Context<'a> {
+    /// The deciding limit; those of Envoy's form have no name.
     limit: Option<&'a str>,
-    /// What stands there before the request: the least of all limits.
+    /// What is left before the request: the least of all limits.
     remaining: Option<i64>,
-    /// What the request asks of the counter.
+    /// The cost of the request.
     cost: u64,
-    room: Room,
+    capacity: Capacity,
 }
 
-/// Whether there was room for a counter at all.
+/// Whether the store has room for the counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum Capacity {
     Enough,
-    /// The store is full: what is said is what is said to newcomers.
+    /// The store is full: this is the decision for new identities.
     None,
 }
 
-// === impl Now ===
+// === impl CurrentDecision ===
 
-impl Now {
-    /// What the engine said for these limits, when it was asked for so much.
+impl CurrentDecision {
+    /// Describes the verdict of these limits for a cost.
     pub(crate) fn of(limits: &Limits, mode: Mode, verdict: Verdict, cost: u64) -> Self {
         let name = match limits {
             Limits::Native(limits) => {
-                verdict.decided_by.and_then(|place| names(limits).into_iter().nth(place))
+                verdict.decided_by.and_then(|index| names(limits).into_iter().nth(index))
             }
             Limits::Unlimited | Limits::Envoy { .. } => None,
         };
-        // Where a limit was asked, one of them decided.
-        let room = match (limits, verdict.decided_by) {
-            (Limits::Envoy { .. } | Limits::Native(_), None) => Room::None,
-            _ => Room::Enough,
+        // Where a limit applies, one of them decided.
+        let capacity = match (limits, verdict.decided_by) {
+            (Limits::Envoy { .. } | Limits::Native(_), None) => Capacity::None,
+            _ => Capacity::Enough,
         };
-        let said = Said { limit: name.as_deref(), remaining: verdict.remaining, cost, room };
-        let (word, mut more) = told(&verdict, said);
+        let context =
+            Context { limit: name.as_deref(), remaining: verdict.remaining, cost, capacity };
+        let (word, mut reason) = describe(&verdict, context);
         if let Some(why) = above(limits, mode, &verdict, cost) {
-            more.push_str(&format!(", and {why}"));
+            reason.push_str(&format!(", and {why}"));
         }
-        Self { verdict, room, word, more }
+        Self { verdict, capacity, word, reason }
     }
 
     /// "allowed, 5 left of `burst` before it".
-    pub(crate) fn in_words(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         match self.verdict.is_allowed() {
-            true => format!("{}, {}", self.word, self.more),
-            false => format!("{}: {}", self.word, self.more),
+            true => format!("{}, {}", self.word, self.reason),
+            false => format!("{}: {}", self.word, self.reason),
         }
     }
 }
 
-fn told(verdict: &Verdict, said: Said<'_>) -> (&'static str, String) {
+fn describe(verdict: &Verdict, context: Context<'_>) -> (&'static str, String) {
     if let Some(shadow) = verdict.shadow.filter(|outcome| !outcome.is_allowed()) {
-        let (word, why) = outcome(shadow, said);
+        let (word, why) = outcome(shadow, context);
         return (
             "allowed",
             format!("since it is in the shadow; enforced it would be {word}: {why}"),
         );
     }
-    outcome(verdict.outcome, said)
+    outcome(verdict.outcome, context)
 }
 
-/// Why it passes although it is more than what is left. A look leaves what is left as it is, so the verdict does not say it.
+/// Why a cost above what is left is admitted. A peek charges nothing, so the verdict does not say.
 fn above(limits: &Limits, mode: Mode, verdict: &Verdict, cost: u64) -> Option<&'static str> {
     let left = verdict.remaining.filter(|_| verdict.is_allowed() && cost > 0)?;
     if left >= i64::try_from(cost).unwrap_or(i64::MAX) {
@@ -99,24 +100,24 @@ fn above(limits: &Limits, mode: Mode, verdict: &Verdict, cost: u64) -> Option<&'
     }
 }
 
-/// Whether a limit is among them that has the next caller pay: there is nothing to go above.
+/// Whether one of the limits charges the next caller: there is nothing to exceed.
 fn grants_any_cost(limits: &Limits) -> bool {
     let Limits::Native(limits) = limits else { return false };
     limits.iter().any(|limit| matches!(limit.algorithm(), "smooth_bursty" | "warm_up"))
 }
 
-fn outcome(outcome: Outcome, said: Said<'_>) -> (&'static str, String) {
-    let it = said.limit.map_or_else(|| "the limit".to_owned(), |name| format!("`{name}`"));
+fn outcome(outcome: Outcome, context: Context<'_>) -> (&'static str, String) {
+    let it = context.limit.map_or_else(|| "the limit".to_owned(), |name| format!("`{name}`"));
     match outcome {
         Outcome::Allow { wait } if !wait.is_zero() => {
             ("allowed", format!("after waiting {} for its turn", shown(wait)))
         }
         Outcome::Allow { .. } => {
-            let of = said.limit.map(|name| format!(" of `{name}`")).unwrap_or_default();
-            let says = match (said.remaining, said.room) {
+            let of = context.limit.map(|name| format!(" of `{name}`")).unwrap_or_default();
+            let says = match (context.remaining, context.capacity) {
                 (Some(left), _) => format!("{}{of} before it", amount(left)),
-                (None, Room::Enough) => "not counted".to_owned(),
-                (None, Room::None) => {
+                (None, Capacity::Enough) => "not counted".to_owned(),
+                (None, Capacity::None) => {
                     "not counted: there is no room, and newcomers pass".to_owned()
                 }
             };
@@ -124,8 +125,8 @@ fn outcome(outcome: Outcome, said: Said<'_>) -> (&'static str, String) {
         }
         Outcome::Deny { retry_after } => {
             let after = shown(retry_after);
-            let says = match (said.remaining, said.room) {
-                (_, Room::None) => {
+            let says = match (context.remaining, context.capacity) {
+                (_, Capacity::None) => {
                     format!("there is no room for newcomers; ask again after {after}")
                 }
                 (Some(left), _) => format!("{}, and {it} lets it pass after {after}", amount(left)),
@@ -133,12 +134,12 @@ fn outcome(outcome: Outcome, said: Said<'_>) -> (&'static str, String) {
             };
             ("denied", says)
         }
-        Outcome::Never { max_cost: 0 } => match said.limit {
+        Outcome::Never { max_cost: 0 } => match context.limit {
             None => ("always denied", "`requests_per_unit` is 0".to_owned()),
             Some(name) => ("always denied", format!("the rate of `{name}` is 0")),
         },
         Outcome::Never { max_cost } => {
-            let (cost, most) = (grouped(said.cost), grouped(max_cost));
+            let (cost, most) = (grouped(context.cost), grouped(max_cost));
             ("always denied", format!("it costs {cost}, and {it} can hold at most {most}"))
         }
     }
@@ -150,7 +151,7 @@ fn amount(left: i64) -> String {
     if left < 0 { format!("{number} owed") } else { format!("{number} left") }
 }
 
-/// A time to wait, rounded up: the longer it is, the less anybody wants to know of its end.
+/// A wait, rounded up to two units.
 fn shown(span: Span) -> String {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;

@@ -1,64 +1,64 @@
-//! Why a descriptor is under no rule, and what may have been meant.
+//! Hints for descriptors that no rule matches.
 
 use sluicegate_config::suggest::nearest;
 use sluicegate_rules::explain::{DescriptorTrace, TraceEnd};
 use sluicegate_rules::request::Entry;
 use sluicegate_rules::set::{Configured, DomainNo, MatchPath, RuleSet};
 
-use super::rule::way_of;
+use super::rule::path_of;
 
-/// How much is told of what may follow.
+/// How much is trace of what may follow.
 const FOLLOWING_MAX: usize = 5;
-/// Among how many a similar one is looked for: comparing takes its time, and a running engine has other things to do.
+/// The most candidates compared for a similar name: comparing costs time of a running engine.
 const COMPARED_MAX: usize = 10_000;
 
 /// Why there is no rule, if there is none.
 pub(crate) fn why_not(
     set: &RuleSet,
     domain: DomainNo,
-    told: &DescriptorTrace<'_>,
+    trace: &DescriptorTrace<'_>,
     entries: &[Entry<'_>],
 ) -> Option<String> {
-    match told.end {
+    match trace.end {
         TraceEnd::Rule(_) | TraceEnd::Override | TraceEnd::UnknownDomain => return None,
         TraceEnd::NoEntries => return Some("the descriptor has no entries".to_owned()),
         TraceEnd::NoMatch | TraceEnd::NoLimit | TraceEnd::TooManyEntries => {}
     }
-    let mut way = MatchPath::default();
-    set.find_in(domain, entries, &mut way);
-    let way: Vec<Configured<'_>> = set.followed(&way).collect();
-    let matched = way.len().checked_sub(1).and_then(|last| entries.get(last));
+    let mut path = MatchPath::default();
+    set.find_in(domain, entries, &mut path);
+    let path: Vec<Configured<'_>> = set.followed(&path).collect();
+    let matched = path.len().checked_sub(1).and_then(|last| entries.get(last));
     let matched = matched.copied().map(pair).unwrap_or_default();
-    let next = entries.get(way.len()).copied();
+    let next = entries.get(path.len()).copied();
     Some(match next {
         None => format!(
             "{matched} matched, but it has no limit of its own and the descriptor ends there{}",
-            following(&below(set, domain, &way))
+            following(&below(set, domain, &path))
         ),
-        Some(left) if told.end == TraceEnd::TooManyEntries => format!(
+        Some(left) if trace.end == TraceEnd::TooManyEntries => format!(
             "{matched} matched, but nothing is configured below it, and {} is left over; a rule is \
              for descriptors with just as many entries",
             pair(left)
         ),
         Some(entry) => {
-            let meant = meant(set, domain, &below(set, domain, &way), entry);
-            format!("{} matched nothing {}{meant}", pair(entry), place(&way))
+            let meant = meant(set, domain, &below(set, domain, &path), entry);
+            format!("{} matched nothing {}{meant}", pair(entry), location(&path))
         }
     })
 }
 
 /// What may come next.
-fn below<'a>(set: &'a RuleSet, domain: DomainNo, way: &[Configured<'a>]) -> Vec<Configured<'a>> {
-    match way.last() {
+fn below<'a>(set: &'a RuleSet, domain: DomainNo, path: &[Configured<'a>]) -> Vec<Configured<'a>> {
+    match path.last() {
         Some(last) => last.below().take(COMPARED_MAX).collect(),
         None => set.top(domain).take(COMPARED_MAX).collect(),
     }
 }
 
-fn place(way: &[Configured<'_>]) -> String {
-    match way {
+fn location(path: &[Configured<'_>]) -> String {
+    match path {
         [] => "at the top of the domain".to_owned(),
-        way => format!("below `{}`", way_of(way)),
+        path => format!("below `{}`", path_of(path)),
     }
 }
 
@@ -89,9 +89,9 @@ fn meant(set: &RuleSet, domain: DomainNo, level: &[Configured<'_>], entry: Entry
     if let Some(key) = nearest(entry.key, level.iter().map(Configured::key)) {
         return format!("; no key there is `{}`: did you mean `{key}`?", entry.key);
     }
-    match way_to_key(set.top(domain).collect(), entry.key, &mut Vec::new()) {
-        Some(way) => format!(
-            "; `{}` is configured at `{way}`: entries are matched one after the other, from the top",
+    match path_to_key(set.top(domain).collect(), entry.key, &mut Vec::new()) {
+        Some(path) => format!(
+            "; `{}` is configured at `{path}`: entries are matched one after the other, from the top",
             entry.key
         ),
         None => format!("; no key there is `{}`", entry.key),
@@ -99,20 +99,20 @@ fn meant(set: &RuleSet, domain: DomainNo, level: &[Configured<'_>], entry: Entry
 }
 
 /// Where else a key stands.
-fn way_to_key<'a>(
+fn path_to_key<'a>(
     level: Vec<Configured<'a>>,
     key: &str,
-    way: &mut Vec<Configured<'a>>,
+    path: &mut Vec<Configured<'a>>,
 ) -> Option<String> {
     for one in level {
-        way.push(one);
+        path.push(one);
         if one.key() == key {
-            return Some(way_of(way));
+            return Some(path_of(path));
         }
-        if let Some(found) = way_to_key(one.below().collect(), key, way) {
+        if let Some(found) = path_to_key(one.below().collect(), key, path) {
             return Some(found);
         }
-        way.pop();
+        path.pop();
     }
     None
 }

@@ -1,18 +1,17 @@
-//! Why a request would get what it would get now: which rules it is under, whose counters those are, and what stands there.
-//! Nothing is counted.
+//! Explains a decision without counting the request: which rules match, which counters they use,
+//! and what those counters hold.
 //!
-//! The way through the rules is told by [`RuleSet::explain`](sluicegate_rules::set::RuleSet::explain), what would happen by
-//! [`Snapshot::peek`]: both by the same steps that a check takes. This module puts it into words, for a person
-//! ([`Told::to_text`]) and for a program ([`Told::to_json`]); [`rule`] does the same for a rule by itself.
+//! [`RuleSet::explain`](sluicegate_rules::set::RuleSet::explain) traces the match and
+//! [`Snapshot::peek`] decides, by the same steps as a check. The result is text
+//! ([`Explanation::to_text`]) or JSON ([`Explanation::to_json`]); [`rule`] does the same for a rule.
 
+mod decision;
+mod explanation;
 mod hints;
-mod json;
-mod now;
+mod render;
 pub mod rule;
-mod text;
-mod told;
 
-pub use told::Told;
+pub use explanation::Explanation;
 
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::request::Request;
@@ -36,32 +35,40 @@ use crate::engine::{Checked, Snapshot};
 /// let descriptors = [Descriptor::of(&entries)];
 /// let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
 ///
-/// let told = explain(&engine.snapshot(), &request, engine.now());
-/// assert!(told.allowed());
-/// assert_eq!(told.to_json()["descriptors"][0]["under"]["now"]["remaining"], 1);
+/// let explanation = explain(&engine.snapshot(), &request, engine.now());
+/// assert!(explanation.allowed());
+/// assert_eq!(explanation.to_json()["descriptors"][0]["under"]["now"]["remaining"], 1);
 ///
 /// assert!(engine.check(&request).allowed, "it was not counted before");
-/// let told = explain(&engine.snapshot(), &request, engine.now());
-/// assert!(told.why().starts_with("denied by shop/user_id: 0 left, and `yearly` lets it pass after "));
+/// let explanation = explain(&engine.snapshot(), &request, engine.now());
+/// assert!(explanation.why().starts_with("denied by shop/user_id: 0 left, and `yearly` lets it pass after "));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
-pub fn explain<'a>(snapshot: &Snapshot<'_>, request: &Request<'a>, now: Timestamp) -> Told<'a> {
-    told::told(snapshot, request, |rules, asked| {
+pub fn explain<'a>(
+    snapshot: &Snapshot<'_>,
+    request: &Request<'a>,
+    now: Timestamp,
+) -> Explanation<'a> {
+    explanation::explain_with(snapshot, request, |rules, asked| {
         let mut checked = Checked::default();
         rules.peek(asked, now, &mut checked);
         checked
     })
 }
 
-/// The same where other nodes share the counters: by what they said when they were peeked with [`explained_request`].
+/// The same for counters that nodes share: `peeked` is the answer to [`explained_request`].
 #[must_use]
-pub fn explain_by<'a>(snapshot: &Snapshot<'_>, request: &Request<'a>, peeked: Checked) -> Told<'a> {
-    told::told(snapshot, request, move |_, _| peeked)
+pub fn explain_by<'a>(
+    snapshot: &Snapshot<'_>,
+    request: &Request<'a>,
+    peeked: Checked,
+) -> Explanation<'a> {
+    explanation::explain_with(snapshot, request, move |_, _| peeked)
 }
 
-/// The descriptors that counters are peeked with for an explanation of a request. A counter of Envoy's form that is named more than once counts each time, so
-/// it is asked for all that will have come by then.
+/// The descriptors to peek with for an explanation. A counter of Envoy's form that is named more
+/// than once counts each time, so each is peeked for the sum up to it.
 #[must_use]
 pub fn explained_request<'a>(
     snapshot: &Snapshot<'_>,
@@ -69,5 +76,5 @@ pub fn explained_request<'a>(
 ) -> Vec<sluicegate_rules::request::Descriptor<'a>> {
     let mut plan = sluicegate_rules::plan::Plan::default();
     snapshot.rules().plan(request, &mut plan);
-    told::summed(snapshot.rules(), request, &plan)
+    explanation::accumulate_hits(snapshot.rules(), request, &plan)
 }

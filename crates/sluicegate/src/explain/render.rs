@@ -1,17 +1,21 @@
-//! A request, explained for a person.
+//! Renders an explanation as text and as JSON.
 
-use sluicegate_rules::explain::{Lookup, LookupMatch};
+use serde_json::{Value, json};
+use sluicegate_core::time::Span;
+use sluicegate_core::verdict::{Outcome, Verdict};
+use sluicegate_rules::explain::{Lookup, LookupMatch, TraceEnd};
 use sluicegate_rules::plan::List;
 use sluicegate_rules::set::MatchKind;
 
-use super::rule::words::{counted, grouped, plainly};
-use super::told::{One, Told};
+use super::decision::CurrentDecision;
+use super::explanation::{AppliedRule, DescriptorExplanation, Explanation};
+use super::rule::text::{counted, grouped, plainly};
 
-/// Everything, from the first look to the verdict.
-pub(super) fn explained(told: &Told<'_>) -> String {
-    let hits = counted(usize::try_from(told.hits).unwrap_or(usize::MAX), "hit");
-    let mut out = format!("domain {}, {hits}\n", plainly(told.domain));
-    if let Some(listed) = &told.listed {
+/// The explanation as text.
+pub(super) fn to_text(explanation: &Explanation<'_>) -> String {
+    let hits = counted(usize::try_from(explanation.hits).unwrap_or(usize::MAX), "hit");
+    let mut out = format!("domain {}, {hits}\n", plainly(explanation.domain));
+    if let Some(listed) = &explanation.listed {
         let (list, then) = match listed.list {
             List::Allow => ("allow", "it passes, and no limit is asked"),
             List::Deny => ("deny", "it does not pass, and no limit is asked"),
@@ -19,21 +23,21 @@ pub(super) fn explained(told: &Told<'_>) -> String {
         let entry = plainly(&listed.entry);
         out.push_str(&format!("\n  `{entry}` is on the {list} list: {then}\n"));
     }
-    match &told.unknown_domain {
+    match &explanation.unknown_domain {
         Some(hint) => out.push_str(&format!("\n  {}\n", plainly(hint))),
-        None => told.descriptors.iter().for_each(|one| out.push_str(&descriptor(one))),
+        None => explanation.descriptors.iter().for_each(|one| out.push_str(&descriptor_text(one))),
     }
-    out.push_str(&format!("\nnow: {}\n", plainly(&told.why)));
+    out.push_str(&format!("\nnow: {}\n", plainly(&explanation.why)));
     out
 }
 
-fn descriptor(one: &One<'_>) -> String {
+fn descriptor_text(one: &DescriptorExplanation<'_>) -> String {
     let mut out = match one.text.as_str() {
         "" => "\na descriptor without entries\n\n".to_owned(),
         text => format!("\ndescriptor {}\n\n", plainly(text)),
     };
     for look in &one.looks {
-        out.push_str(&look_in_words(look));
+        out.push_str(&lookup_text(look));
     }
     if !one.looks.is_empty() {
         out.push('\n');
@@ -62,13 +66,13 @@ fn descriptor(one: &One<'_>) -> String {
     if let Some(by) = &applied.replaced_by {
         row("replaced", &format!("it does not count in this request: {by} replaces it"));
     }
-    if let Some(now) = &applied.now {
-        row("now", &now.in_words());
+    if let Some(decision) = &applied.decision {
+        row("now", &decision.to_text());
     }
     out
 }
 
-fn look_in_words(look: &Lookup<'_>) -> String {
+fn lookup_text(look: &Lookup<'_>) -> String {
     let entry = look.entry;
     let (some, more) = &look.configured;
     let more = match more {
@@ -77,7 +81,7 @@ fn look_in_words(look: &Lookup<'_>) -> String {
     };
     let configured = format!("{}{more}", some.join(", "));
     let taken = match &look.met {
-        Some(met) => format!("{}: {}", met.node, why(look, met)),
+        Some(met) => format!("{}: {}", met.node, reason(look, met)),
         None => "nothing".to_owned(),
     };
     let mut out = format!("  {}\n", plainly(&format!("{}={}", entry.key, entry.value)));
@@ -87,7 +91,7 @@ fn look_in_words(look: &Lookup<'_>) -> String {
     out
 }
 
-/// What was looked for, in its order, up to what was found.
+/// The kinds of match tried, in order, up to the one found.
 fn tried(look: &Lookup<'_>) -> String {
     let exact = format!("exactly `{}={}`", look.entry.key, look.entry.value);
     let all = [exact.as_str(), "networks", "patterns", "any value"];
@@ -100,7 +104,7 @@ fn tried(look: &Lookup<'_>) -> String {
     all[..count].join(", ")
 }
 
-fn why(look: &Lookup<'_>, met: &LookupMatch) -> String {
+fn reason(look: &Lookup<'_>, met: &LookupMatch) -> String {
     let says = match met.how {
         MatchKind::Exact => "exactly this value".to_owned(),
         MatchKind::Network => format!("the longest network that holds {}", look.entry.value),
@@ -112,4 +116,103 @@ fn why(look: &Lookup<'_>, met: &LookupMatch) -> String {
         Some(network) => format!("{says}; addresses of {network} share a counter"),
         None => says,
     }
+}
+
+/// The explanation as JSON.
+pub(super) fn to_json(explanation: &Explanation<'_>) -> Value {
+    let listed = explanation.listed.as_ref().map(|listed| {
+        let list = match listed.list {
+            List::Allow => "allow",
+            List::Deny => "deny",
+        };
+        json!({ "list": list, "descriptor": listed.descriptor, "entry": listed.entry })
+    });
+    json!({
+        "domain": explanation.domain,
+        "hits": explanation.hits,
+        "known_domain": explanation.unknown_domain.is_none(),
+        "hint": explanation.unknown_domain,
+        "descriptors": explanation.descriptors.iter().map(descriptor_json).collect::<Value>(),
+        "listed": listed,
+        "allowed": explanation.allowed,
+        "why": explanation.why,
+    })
+}
+
+fn descriptor_json(one: &DescriptorExplanation<'_>) -> Value {
+    json!({
+        "descriptor": one.text,
+        "looks": one.looks.iter().map(lookup_json).collect::<Value>(),
+        "end": end_name(one.end),
+        "why_not": one.why_not,
+        "cost": one.cost,
+        "under": one.applied.as_ref().map(applied_json),
+    })
+}
+
+fn lookup_json(look: &Lookup<'_>) -> Value {
+    let met = look.met.as_ref().map(|met| {
+        let how = match met.how {
+            MatchKind::Exact => "exact",
+            MatchKind::Network => "network",
+            MatchKind::Pattern => "pattern",
+            MatchKind::AnyValue => "any_value",
+        };
+        json!({ "node": met.node, "how": how, "counted_as": met.counted_as })
+    });
+    json!({
+        "key": look.entry.key,
+        "value": look.entry.value,
+        "configured": look.configured.0,
+        "configured_more": look.configured.1,
+        "met": met,
+    })
+}
+
+const fn end_name(end: TraceEnd) -> &'static str {
+    match end {
+        TraceEnd::Rule(_) => "rule",
+        TraceEnd::Override => "override",
+        TraceEnd::UnknownDomain => "unknown_domain",
+        TraceEnd::NoEntries => "no_entries",
+        TraceEnd::NoMatch => "no_match",
+        TraceEnd::NoLimit => "no_limit",
+        TraceEnd::TooManyEntries => "too_many_entries",
+    }
+}
+
+fn applied_json(applied: &AppliedRule) -> Value {
+    json!({
+        "rule": applied.rule,
+        "promise": applied.promise,
+        "outage": applied.outage,
+        "override": applied.came_with,
+        "counter": applied.counter,
+        "replaced_by": applied.replaced_by,
+        "now": applied.decision.as_ref().map(decision_json),
+    })
+}
+
+/// What stands there now, before the request, and what the request would be explanation.
+fn decision_json(decision: &CurrentDecision) -> Value {
+    let Verdict { outcome, remaining, reset_after, .. } = decision.verdict;
+    let (wait, retry_after, max_cost) = match outcome {
+        Outcome::Allow { wait } => (Some(millis(wait)), None, None),
+        Outcome::Deny { retry_after } => (None, Some(millis(retry_after)), None),
+        Outcome::Never { max_cost } => (None, None, Some(max_cost)),
+    };
+    json!({
+        "allowed": outcome.is_allowed(),
+        "remaining": remaining,
+        "wait_ms": wait,
+        "retry_after_ms": retry_after,
+        "max_cost": max_cost,
+        "reset_after_ms": millis(reset_after),
+        "in_words": decision.to_text(),
+    })
+}
+
+/// Rounded up: an earlier retry would be denied.
+const fn millis(span: Span) -> u64 {
+    span.as_micros().div_ceil(1_000)
 }

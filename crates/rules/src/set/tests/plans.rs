@@ -11,7 +11,7 @@ fn planned(set: &RuleSet, domain: &str, descriptors: &[Descriptor<'_>], hits: u6
     plan
 }
 
-/// What each descriptor is target: the name of a rule, in brackets if it is replaced.
+/// The target of each descriptor: the name of a rule, in brackets if it is replaced.
 fn told(set: &RuleSet, asked: &[&str]) -> Vec<String> {
     let entries: Vec<_> = asked.iter().map(|written| entries(written)).collect();
     let descriptors: Vec<_> = entries.iter().map(|entries| Descriptor::of(entries)).collect();

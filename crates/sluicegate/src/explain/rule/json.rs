@@ -13,7 +13,7 @@ use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::rule::{Consistency, Limits};
 use sluicegate_rules::unit::Unit;
 
-use super::{Placed, varies, words};
+use super::{Placed, text, varies};
 
 /// A rule with everything that is known of it.
 ///
@@ -37,16 +37,16 @@ pub fn rule(placed: &Placed<'_>) -> Value {
     let millions = |bytes: u64| bytes.saturating_mul(1_000_000);
     json!({
         "id": placed.id(),
-        "way": placed.way(),
+        "way": placed.path(),
         "name": rule.name,
         "limits": limits(&rule.limits),
         "mode": mode(rule.mode),
         "cost": rule.cost,
         "consistency": consistency(rule.consistency),
-        "on_store_failure": words::on_store_failure(rule.on_store_failure),
-        "outage": words::outage(rule),
-        "on_limit": words::on_limit(rule.on_limit),
-        "overflow": words::overflow(rule.overflow),
+        "on_store_failure": text::on_store_failure(rule.on_store_failure),
+        "outage": text::outage(rule),
+        "on_limit": text::on_limit(rule.on_limit),
+        "overflow": text::overflow(rule.overflow),
         "quota_mode": rule.quota_mode,
         "replaces": rule.replaces(),
         "counters": counters(placed),
@@ -72,7 +72,7 @@ pub(crate) fn envoy(requests_per_unit: u32, unit: Unit) -> Value {
     json!({
         "requests_per_unit": requests_per_unit,
         "unit": unit.name(),
-        "in_words": words::envoy(requests_per_unit, unit),
+        "in_words": text::envoy(requests_per_unit, unit),
     })
 }
 
@@ -85,7 +85,7 @@ fn limit(limit: &LimitConfig) -> Value {
     if let Value::Object(fields) = fields(limit) {
         all.extend(fields);
     }
-    all.insert("in_words".to_owned(), json!(words::limit_in_words(limit)));
+    all.insert("in_words".to_owned(), json!(text::limit_in_words(limit)));
     Value::Object(all)
 }
 
@@ -94,7 +94,7 @@ fn fields(limit: &LimitConfig) -> Value {
         Limit::Unlimited => json!({}),
         Limit::Closed => json!({ "closed": true }),
         Limit::TokenBucket(bucket) => json!({
-            "rate": words::per(bucket.rate()),
+            "rate": text::per(bucket.rate()),
             "burst": bucket.burst(),
             "initial": bucket.initial(),
             "refill": match bucket.refill() {
@@ -104,11 +104,11 @@ fn fields(limit: &LimitConfig) -> Value {
             },
         }),
         Limit::LeakyBucket(bucket) => {
-            json!({ "rate": words::per(bucket.rate()), "queue": bucket.queue() })
+            json!({ "rate": text::per(bucket.rate()), "queue": bucket.queue() })
         }
         Limit::FixedWindow(window) => {
-            let rate = words::per(window.rate());
-            match (window.align(), words::zone(limit)) {
+            let rate = text::per(window.rate());
+            match (window.align(), text::zone(limit)) {
                 (_, Some(zone)) => json!({ "rate": rate, "align": "calendar", "zone": zone }),
                 (Align::FirstHit, _) => json!({ "rate": rate, "align": "first_hit" }),
                 _ => json!({ "rate": rate, "align": "clock" }),
@@ -120,18 +120,18 @@ fn fields(limit: &LimitConfig) -> Value {
             "min_gap": show_span(log.min_gap()),
         }),
         Limit::SlidingWindow(window) => json!({
-            "rate": words::per(window.rate()),
+            "rate": text::per(window.rate()),
             "rounding": match window.rounding() {
                 Rounding::Floor => "floor",
                 Rounding::Up => "up",
             },
         }),
         Limit::SmoothBursty(smooth) => json!({
-            "rate": words::per(smooth.rate()),
+            "rate": text::per(smooth.rate()),
             "max_burst": show_span(smooth.max_burst()),
         }),
         Limit::WarmUp(warm) => json!({
-            "rate": words::per(warm.rate()),
+            "rate": text::per(warm.rate()),
             "warm_up": show_span(warm.warm_up()),
             "cold_factor": show_factor(warm.cold_factor()),
         }),

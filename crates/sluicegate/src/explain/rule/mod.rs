@@ -1,8 +1,171 @@
-//! Rules as a person reads them: where they stand, what they say ([`words`]), and the same for a program ([`json`]).
+//! The rules of a domain in file order, as text for people ([`text`]) and as JSON ([`json`]).
 
 pub mod json;
-mod place;
-pub mod words;
 
-pub use place::{Contents, Placed, contents};
-pub(crate) use place::{varies, way_of};
+use std::borrow::Cow;
+
+use sluicegate_core::algorithm::tally::Tally;
+use sluicegate_core::limit::Limit;
+use sluicegate_rules::domain::Counter;
+use sluicegate_rules::limit::LimitConfig;
+use sluicegate_rules::rule::{Limits, RuleConfig};
+use sluicegate_rules::set::{Configured, RuleNo, RuleSet};
+
+use crate::estimate::{Estimate, bytes_per_identity};
+
+pub mod text;
+
+/// A rule, and the descriptors that lead to it.
+#[derive(Debug, Clone)]
+pub struct Placed<'a> {
+    set: &'a RuleSet,
+    no: RuleNo,
+    nodes: Vec<Configured<'a>>,
+}
+
+/// What stands in a domain, in the order of its files.
+#[derive(Debug, Clone, Default)]
+pub struct Contents<'a> {
+    /// The rules.
+    pub rules: Vec<Placed<'a>>,
+    /// The ways to descriptors that match, limit nothing, and lead no further.
+    pub exempt: Vec<String>,
+}
+
+/// All rules of a domain; one that others lie below comes before them.
+///
+/// ```
+/// use sluicegate::explain::rule::contents;
+///
+/// let rules = sluicegate::rules_of(
+///     "
+/// domain: shop
+/// descriptors:
+///   - key: user_id
+///     limits: { algorithm: fixed_window, rate: 10/m }
+///     descriptors: [{ key: path, value: /health }]
+/// ",
+/// )?;
+/// let shop = contents(&rules, "shop");
+/// assert_eq!(shop.rules[0].id(), "shop/user_id");
+/// assert_eq!(shop.exempt, ["user_id/path=/health"]);
+/// # Ok::<(), sluicegate::RulesError>(())
+/// ```
+#[must_use]
+pub fn contents<'a>(set: &'a RuleSet, domain: &str) -> Contents<'a> {
+    fn walk<'a>(
+        set: &'a RuleSet,
+        nodes: Vec<Configured<'a>>,
+        way: &mut Vec<Configured<'a>>,
+        all: &mut Contents<'a>,
+    ) {
+        for node in nodes {
+            let below: Vec<Configured<'a>> = node.below().collect();
+            way.push(node);
+            match node.rule() {
+                Some(no) => all.rules.push(Placed { set, no, nodes: way.clone() }),
+                None if below.is_empty() => all.exempt.push(path_of(way)),
+                None => {}
+            }
+            walk(set, below, way, all);
+            way.pop();
+        }
+    }
+    let mut all = Contents::default();
+    if let Some(domain) = set.domain(domain) {
+        walk(set, set.top(domain).collect(), &mut Vec::new(), &mut all);
+    }
+    all
+}
+
+/// The way through some descriptors: `user_id/path=/login*`.
+pub(crate) fn path_of(nodes: &[Configured<'_>]) -> String {
+    let written: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    written.join("/")
+}
+
+// === impl Placed ===
+
+impl<'a> Placed<'a> {
+    /// A rule of a set.
+    ///
+    /// # Panics
+    /// When the number is of another set.
+    #[must_use]
+    pub fn of(set: &'a RuleSet, no: RuleNo) -> Self {
+        Self { set, no, nodes: set.descriptors_to(no) }
+    }
+
+    /// The rule itself.
+    #[must_use]
+    pub fn rule(&self) -> &'a RuleConfig {
+        self.set.rule(self.no)
+    }
+
+    /// The descriptors that lead to it.
+    #[must_use]
+    pub fn nodes(&self) -> &[Configured<'a>] {
+        &self.nodes
+    }
+
+    /// What it is called: `shop/user_id/path=/login*`, or by its name.
+    #[must_use]
+    pub fn id(&self) -> String {
+        self.set.id(self.no)
+    }
+
+    /// The way to it inside its domain.
+    #[must_use]
+    pub fn path(&self) -> String {
+        path_of(&self.nodes)
+    }
+
+    /// Whether everybody under it shares one counter.
+    #[must_use]
+    pub fn is_one_counter(&self) -> bool {
+        !self.nodes.iter().any(varies)
+    }
+
+    /// What a key under it takes in the embedded store.
+    #[must_use]
+    pub fn estimate(&self) -> Estimate {
+        bytes_per_identity(&limits(&self.rule().limits), self.rule().mode)
+    }
+}
+
+/// Whether a descriptor tells one counter from another.
+pub(crate) fn varies(node: &Configured<'_>) -> bool {
+    node.counter() != Counter::Shared && !node.is_exact()
+}
+
+/// What a rule limits, with Envoy's form as a limit of its own kind.
+fn limits(limits: &Limits) -> Cow<'_, [LimitConfig]> {
+    match limits {
+        Limits::Unlimited => Cow::Borrowed(&[]),
+        Limits::Native(limits) => Cow::Borrowed(limits),
+        Limits::Envoy { requests_per_unit, unit } => {
+            let tally = Tally::new(u64::from(*requests_per_unit), unit.span());
+            // Any number of 32 bits in any unit can be held.
+            tally.into_iter().map(|tally| LimitConfig::fixed(None, Limit::Tally(tally))).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_those_of_the_set_in_the_order_of_the_file() {
+        let text = include_str!("../../../../../docs/examples/shop.yaml");
+        let set = crate::rules_of(text).unwrap();
+        let ours: Vec<String> = contents(&set, "shop").rules.iter().map(Placed::id).collect();
+        let first = ["shop/user_id", "shop/user_id/path=/login*", "shop/partners"];
+        assert_eq!(ours[..3], first, "the one above before the one below");
+        let (mut ours, mut theirs) = (ours, set.rules().map(|no| set.id(no)).collect::<Vec<_>>());
+        ours.sort();
+        theirs.sort();
+        assert_eq!(ours, theirs);
+        assert!(contents(&set, "nowhere").rules.is_empty());
+    }
+}

@@ -20,7 +20,7 @@ use crate::estimate::Estimate;
 /// What a rule limits, one limit a line.
 ///
 /// ```
-/// use sluicegate::explain::rule::{contents, words};
+/// use sluicegate::explain::rule::{contents, text};
 ///
 /// let rules = sluicegate::rules_of(
 ///     "
@@ -29,7 +29,7 @@ use crate::estimate::Estimate;
 /// ",
 /// )?;
 /// let rule = &contents(&rules, "shop").rules[0];
-/// assert_eq!(words::limits(&rule.rule().limits), ["token bucket 10/s burst 50"]);
+/// assert_eq!(text::limits(&rule.rule().limits), ["token bucket 10/s burst 50"]);
 /// # Ok::<(), sluicegate::RulesError>(())
 /// ```
 #[must_use]
@@ -133,7 +133,7 @@ pub(crate) fn zone(limit: &LimitConfig) -> Option<&str> {
 /// How a rule is enforced; what goes without saying is left out, except for the mode and the consistency.
 ///
 /// ```
-/// use sluicegate::explain::rule::{contents, words};
+/// use sluicegate::explain::rule::{contents, text};
 ///
 /// let rules = sluicegate::rules_of(
 ///     "
@@ -142,7 +142,7 @@ pub(crate) fn zone(limit: &LimitConfig) -> Option<&str> {
 /// ",
 /// )?;
 /// let rule = &contents(&rules, "shop").rules[0];
-/// assert_eq!(words::settings(rule.rule()), ["hard", "strict"]);
+/// assert_eq!(text::settings(rule.rule()), ["hard", "strict"]);
 /// # Ok::<(), sluicegate::RulesError>(())
 /// ```
 #[must_use]
@@ -277,7 +277,7 @@ pub(crate) const fn overflow(overflow: Overflow) -> &'static str {
 /// Who shares a counter under a rule.
 ///
 /// ```
-/// use sluicegate::explain::rule::{contents, words};
+/// use sluicegate::explain::rule::{contents, text};
 ///
 /// let rules = sluicegate::rules_of(
 ///     "
@@ -286,7 +286,7 @@ pub(crate) const fn overflow(overflow: Overflow) -> &'static str {
 /// ",
 /// )?;
 /// let rule = &contents(&rules, "shop").rules[0];
-/// assert_eq!(words::counters(rule), "a counter for each user_id");
+/// assert_eq!(text::counters(rule), "a counter for each user_id");
 /// # Ok::<(), sluicegate::RulesError>(())
 /// ```
 #[must_use]
@@ -319,7 +319,7 @@ pub fn counters(placed: &Placed<'_>) -> String {
 ///
 /// ```
 /// use sluicegate::estimate::Estimate;
-/// use sluicegate::explain::rule::words::memory;
+/// use sluicegate::explain::rule::text::memory;
 ///
 /// assert_eq!(memory(Estimate { typical: 25, most: 30 }), "25 to 30 MB");
 /// ```
@@ -342,7 +342,7 @@ fn tenths(thousandths: u64) -> String {
 /// Text on one line, without anything that would do something to a terminal.
 ///
 /// ```
-/// assert_eq!(sluicegate::explain::rule::words::plainly("a\nb"), "a\\nb");
+/// assert_eq!(sluicegate::explain::rule::text::plainly("a\nb"), "a\\nb");
 /// ```
 #[must_use]
 pub fn plainly(text: &str) -> String {
@@ -359,7 +359,7 @@ pub fn plainly(text: &str) -> String {
 /// A number with its thousands apart: `10,000`.
 ///
 /// ```
-/// assert_eq!(sluicegate::explain::rule::words::grouped(10_000), "10,000");
+/// assert_eq!(sluicegate::explain::rule::text::grouped(10_000), "10,000");
 /// ```
 #[must_use]
 pub fn grouped(number: u64) -> String {
@@ -377,7 +377,7 @@ pub fn grouped(number: u64) -> String {
 /// "1 rule", "10,000 rules".
 ///
 /// ```
-/// assert_eq!(sluicegate::explain::rule::words::counted(1, "rule"), "1 rule");
+/// assert_eq!(sluicegate::explain::rule::text::counted(1, "rule"), "1 rule");
 /// ```
 #[must_use]
 pub fn counted(number: usize, what: &str) -> String {
