@@ -1,39 +1,39 @@
-//! One call of a script.
+//! Calls of scripts, and their errors.
 
 use std::fmt;
 use std::sync::OnceLock;
 
 use sluicegate::backend::StoreFailure;
 
-/// A script that the store runs.
+/// A Lua script.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) text: &'static str,
     sha: OnceLock<String>,
 }
 
-/// A script, the keys that it touches, and what it is told.
+/// A call of a script with its `KEYS` and `ARGV`.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
-    /// All of one slot, where the store is a Cluster; the first says which.
+    /// On a Cluster all of one slot.
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) args: Vec<Vec<u8>>,
 }
 
-/// Why the store gave no answer.
+/// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallError {
-    /// Not in time. It may have happened all the same.
+    /// No reply before the deadline. It may have been executed.
     TimedOut,
-    /// Too many calls wait already. It was not sent.
+    /// Too many calls are waiting. It was not sent.
     Busy,
-    /// There is no connection, or the breaker is open. It was not sent.
+    /// There is no connection, or the circuit breaker is open. It was not sent.
     Down,
-    /// The connection broke while the answer was awaited. It may have happened all the same.
+    /// The connection broke before the reply. It may have been executed.
     Broken,
-    /// The store said no: read-only, out of memory, not allowed. Nothing has changed.
+    /// The store refused it: read-only, out of memory, no permission. Nothing has changed.
     Refused(Box<str>),
 }
 
@@ -44,7 +44,7 @@ impl Script {
         Self { text, sha: OnceLock::new() }
     }
 
-    /// The name under which the store knows it.
+    /// The hash for `EVALSHA`.
     pub(crate) fn sha(&self) -> &str {
         self.sha.get_or_init(|| ::redis::Script::new(self.text).get_hash().to_owned())
     }
@@ -53,7 +53,7 @@ impl Script {
 // === impl Call ===
 
 impl Call {
-    /// The call as `EVAL` of a text or `EVALSHA` of a hash.
+    /// The command: `EVAL` with the text, or `EVALSHA` with the hash.
     pub(crate) fn command(&self, name: &str, script: &str) -> ::redis::Cmd {
         let mut command = ::redis::cmd(name);
         command.arg(script).arg(self.keys.len());

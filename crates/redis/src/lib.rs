@@ -1,8 +1,8 @@
 //! Redis or Valkey as the store that many nodes share.
 //!
-//! A decision is made where the state lies: one script evaluates every limit of a request and writes only if all agree
-//! (`script`). It tells what it found and by which time, and the answer is the core's own, worked out from just that; so what is left, how
-//! long to wait and everything else is said by one piece of code, whatever the store.
+//! One Lua script evaluates all limits of a request where their state is, and writes only if all
+//! allow (`script`). It reports the state it found and the time; the core derives the whole answer
+//! from that, so that remaining quota and waiting times have one implementation for all stores.
 
 mod backend;
 mod call;

@@ -43,7 +43,7 @@ impl SharedEngine {
             return Ok(Vec::new());
         };
         let one = [EnvoyCheck { cost: 1, ..ask }];
-        let said = counters.ask(EnvoyOp::Peek, &one, self.engine.now()).await?;
+        let said = counters.apply(EnvoyOp::Peek, &one, self.engine.now()).await?;
         let limit = Override { requests_per_unit: ask.requests_per_unit, unit: ask.unit };
         let state = |said: &Verdict| {
             let state = Snapshot::override_state(limit, said);
@@ -85,7 +85,7 @@ impl SharedEngine {
             Want::Refund => EnvoyOp::Refund,
             Want::Reset => EnvoyOp::Reset,
         };
-        match counters.ask(op, &asks, now).await {
+        match counters.apply(op, &asks, now).await {
             Ok(said) => {
                 for (part, verdict) in parts.iter().zip(said) {
                     if want == Want::Hit {

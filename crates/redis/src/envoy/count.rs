@@ -1,4 +1,4 @@
-//! From counters that are asked to commands, and from replies to what they held.
+//! Keys and commands of counters, and their replies.
 
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
@@ -6,16 +6,17 @@ use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::unit::Unit;
 
-use super::key::{key, seconds};
-use super::{Counted, EnvoyCheck, EnvoyCounters, EnvoyOp, jitter};
+use super::{CounterReading, EnvoyCheck, EnvoyCounters, EnvoyOp};
 use crate::call::{Call, CallError, Script};
 use crate::connection::Link;
 
-/// Counters in one pipeline; a request that has more is asked in several, one after the other.
+const SECOND_US: u64 = 1_000_000;
+
+/// Counters of one pipeline. A larger request takes several, one after the other.
 const PIPELINE_MAX: usize = 256;
 
-/// Gives back what is there and no more. A counter that is not there stays so.
-static GIVE_BACK: Script = Script::new(
+/// Refunds down to zero. A missing counter stays missing.
+static REFUND: Script = Script::new(
     "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end\n\
      local left = redis.call('DECRBY', KEYS[1], ARGV[1])\n\
      if left >= 0 then return left end\n\
@@ -23,134 +24,166 @@ static GIVE_BACK: Script = Script::new(
      return 0",
 );
 
-/// What a store replied to one command.
-type Reply = Result<Value, Box<str>>;
+/// Reply to one command.
+type CommandReply = Result<Value, Box<str>>;
 
-/// A counter on its way: its key, and what is to be charged.
-struct Due {
+/// A charge of a counter.
+struct Charge {
     key: Vec<u8>,
     unit: Unit,
-    charge: u64,
-    /// What is known of it here, if it is over its limit.
-    remembered: Option<u64>,
+    amount: u64,
+    /// Its cached count, if it is over its limit.
+    cached: Option<u64>,
 }
 
-/// Counters that go together.
+/// Counters of one pipeline.
 struct Group {
-    elsewhere: bool,
+    is_per_second: bool,
     slot: Option<u16>,
-    places: Vec<usize>,
+    indices: Vec<usize>,
+}
+
+/// The key of a counter's current window.
+fn window_key(prefix: &str, text: &[u8], unit: Unit, now: Timestamp) -> Vec<u8> {
+    let start = start_s(unit, now).to_string();
+    [prefix.as_bytes(), text, start.as_bytes()].concat()
+}
+
+/// Start of the current window, in seconds.
+pub(super) fn start_s(unit: Unit, now: Timestamp) -> u64 {
+    let now_s = now.as_micros() / SECOND_US;
+    now_s - now_s % seconds(unit)
+}
+
+const fn seconds(unit: Unit) -> u64 {
+    unit.span().as_micros() / SECOND_US
+}
+
+/// A random number below `bound`, so that keys of one window do not expire at once.
+fn jitter(bound: u64) -> u64 {
+    if bound == 0 { 0 } else { fastrand::u64(..bound) }
 }
 
 impl EnvoyCounters {
-    /// What each of them held, and what it was charged.
+    /// Executes an operation on all counters.
     pub(crate) async fn count(
         &self,
         op: EnvoyOp,
-        asks: &[EnvoyCheck<'_>],
+        checks: &[EnvoyCheck<'_>],
         now: Timestamp,
-    ) -> Result<Vec<Counted>, CallError> {
-        let mut dues: Vec<Due> = asks.iter().map(|ask| self.due(op, ask, now)).collect();
+    ) -> Result<Vec<CounterReading>, CallError> {
+        let mut charges: Vec<Charge> =
+            checks.iter().map(|check| self.charge(op, check, now)).collect();
         let held = match op {
             EnvoyOp::Hit => {
                 if self.keys.stop_increment_when_over {
-                    self.spare(asks, &mut dues).await?;
+                    self.keep_denying(checks, &mut charges).await?;
                 }
-                self.pipeline(&dues, &[&hit, &|due| self.expire(due)]).await?
+                self.pipeline(&charges, &[&increment, &|charge| self.expire(charge)]).await?
             }
-            EnvoyOp::Peek => self.pipeline(&dues, &[&look]).await?,
-            EnvoyOp::Reset => self.pipeline(&dues, &[&|due| one("DEL", due)]).await?,
-            EnvoyOp::Refund => self.give_back(&dues).await?,
+            EnvoyOp::Peek => self.pipeline(&charges, &[&get]).await?,
+            EnvoyOp::Reset => self.pipeline(&charges, &[&|charge| command("DEL", charge)]).await?,
+            EnvoyOp::Refund => self.refund(&charges).await?,
         };
-        let all = asks.iter().zip(&dues).zip(held);
-        Ok(all.map(|((ask, due), held)| self.counted(op, ask, due, held)).collect())
+        let all = checks.iter().zip(&charges).zip(held);
+        Ok(all.map(|((check, charge), held)| self.reading(op, check, charge, held)).collect())
     }
 
-    fn due(&self, op: EnvoyOp, ask: &EnvoyCheck<'_>, now: Timestamp) -> Due {
-        let key = key(&self.keys.prefix, ask.text, ask.unit, now);
-        let over = self.over.as_ref().filter(|_| op == EnvoyOp::Hit);
-        let remembered = over.and_then(|over| over.count(&key, ask.requests_per_unit.into()));
-        // What is beyond the bound denies for as long as the window lasts; so does the bound.
-        Due { key, unit: ask.unit, charge: ask.cost.min(EXACT_MAX), remembered }
+    fn charge(&self, op: EnvoyOp, check: &EnvoyCheck<'_>, now: Timestamp) -> Charge {
+        let key = window_key(&self.keys.prefix, check.text, check.unit, now);
+        let over = self.over_limit.as_ref().filter(|_| op == EnvoyOp::Hit);
+        let cached = over.and_then(|over| over.count(&key, check.requests_per_unit.into()));
+        // A cost at the bound denies for the whole window, like a larger one.
+        Charge { key, unit: check.unit, amount: check.cost.min(EXACT_MAX), cached }
     }
 
-    /// Charges nothing but what denies, if something does. Between the look and the charge others may come: as there.
-    async fn spare(&self, asks: &[EnvoyCheck<'_>], dues: &mut [Due]) -> Result<(), CallError> {
-        if dues.iter().any(|due| due.remembered.is_some()) {
-            dues.iter_mut().for_each(|due| due.charge = 0);
+    /// Charges only the denying counters, if there are any. Not atomic, as in the original.
+    async fn keep_denying(
+        &self,
+        checks: &[EnvoyCheck<'_>],
+        charges: &mut [Charge],
+    ) -> Result<(), CallError> {
+        if charges.iter().any(|charge| charge.cached.is_some()) {
+            charges.iter_mut().for_each(|charge| charge.amount = 0);
             return Ok(());
         }
-        let held = self.pipeline(dues, &[&look]).await?;
-        let would_deny = |(ask, (due, held)): (&EnvoyCheck<'_>, (&Due, u64))| {
-            held.saturating_add(due.charge) > u64::from(ask.requests_per_unit)
+        let held = self.pipeline(charges, &[&get]).await?;
+        let would_deny = |(check, (charge, held)): (&EnvoyCheck<'_>, (&Charge, u64))| {
+            held.saturating_add(charge.amount) > u64::from(check.requests_per_unit)
         };
-        let denying: Vec<bool> = asks.iter().zip(dues.iter().zip(held)).map(would_deny).collect();
+        let denying: Vec<bool> =
+            checks.iter().zip(charges.iter().zip(held)).map(would_deny).collect();
         if denying.contains(&true) {
-            let spared = dues.iter_mut().zip(denying).filter(|(_, denies)| !denies);
-            spared.for_each(|(due, _)| due.charge = 0);
+            let spared = charges.iter_mut().zip(denying).filter(|(_, denies)| !denies);
+            spared.for_each(|(charge, _)| charge.amount = 0);
         }
         Ok(())
     }
 
-    fn counted(&self, op: EnvoyOp, ask: &EnvoyCheck<'_>, due: &Due, held: u64) -> Counted {
-        if let Some(before) = due.remembered {
-            // It would only have grown.
-            return Counted { before, charged: ask.cost.min(EXACT_MAX), remembered: true };
+    fn reading(
+        &self,
+        op: EnvoyOp,
+        check: &EnvoyCheck<'_>,
+        charge: &Charge,
+        held: u64,
+    ) -> CounterReading {
+        if let Some(before) = charge.cached {
+            return CounterReading { before, charged: check.cost.min(EXACT_MAX), is_cached: true };
         }
         let (before, charged) = match op {
-            EnvoyOp::Hit => (held.saturating_sub(due.charge), due.charge),
+            EnvoyOp::Hit => (held.saturating_sub(charge.amount), charge.amount),
             EnvoyOp::Peek => (held, 0),
-            EnvoyOp::Refund => (held.saturating_add(due.charge), 0),
+            EnvoyOp::Refund => (held.saturating_add(charge.amount), 0),
             EnvoyOp::Reset => (0, 0),
         };
-        if let Some(over) = &self.over {
+        if let Some(over) = &self.over_limit {
             match op {
-                EnvoyOp::Hit if held > u64::from(ask.requests_per_unit) => {
-                    over.remember(&due.key, held);
+                EnvoyOp::Hit if held > u64::from(check.requests_per_unit) => {
+                    over.insert(&charge.key, held);
                 }
-                EnvoyOp::Refund | EnvoyOp::Reset => over.forget(&due.key),
+                EnvoyOp::Refund | EnvoyOp::Reset => over.remove(&charge.key),
                 EnvoyOp::Hit | EnvoyOp::Peek => {}
             }
         }
-        Counted { before: before.min(EXACT_MAX), charged, remembered: false }
+        CounterReading { before: before.min(EXACT_MAX), charged, is_cached: false }
     }
 
-    fn expire(&self, due: &Due) -> Cmd {
-        let mut command = one("EXPIRE", due);
-        command.arg(seconds(due.unit) + jitter::below(self.keys.jitter_max_s));
+    fn expire(&self, charge: &Charge) -> Cmd {
+        let mut command = command("EXPIRE", charge);
+        command.arg(seconds(charge.unit) + jitter(self.keys.jitter_max_s));
         command
     }
 
-    fn link_of(&self, due: &Due) -> &Link {
-        let elsewhere = self.per_second.as_ref().filter(|_| due.unit == Unit::Second);
-        elsewhere.unwrap_or(&self.link)
+    fn link_of(&self, charge: &Charge) -> &Link {
+        let per_second = self.per_second.as_ref().filter(|_| charge.unit == Unit::Second);
+        per_second.unwrap_or(&self.link)
     }
 
-    /// Sends these commands for each of them, and tells what the first of them replied. What lies on one server goes in one pipeline, and all
-    /// servers are asked at once; nobody is asked for what is remembered.
+    /// Sends some commands per counter, and returns the reply to the first. Counters of one server
+    /// share a pipeline; servers run in parallel. Cached counters are skipped.
     async fn pipeline(
         &self,
-        dues: &[Due],
-        commands: &[&(dyn Fn(&Due) -> Cmd + Sync)],
+        charges: &[Charge],
+        commands: &[&(dyn Fn(&Charge) -> Cmd + Sync)],
     ) -> Result<Vec<u64>, CallError> {
-        let mut held = vec![0; dues.len()];
-        for (chunk, held) in dues.chunks(PIPELINE_MAX).zip(held.chunks_mut(PIPELINE_MAX)) {
+        let mut held = vec![0; charges.len()];
+        for (chunk, held) in charges.chunks(PIPELINE_MAX).zip(held.chunks_mut(PIPELINE_MAX)) {
             let groups = self.groups(chunk);
             let sent = groups.iter().map(|group| {
-                let first = &chunk[group.places[0]];
+                let first = &chunk[group.indices[0]];
                 let all = group
-                    .places
+                    .indices
                     .iter()
-                    .flat_map(|place| commands.iter().map(|command| command(&chunk[*place])));
+                    .flat_map(|index| commands.iter().map(|command| command(&chunk[*index])));
                 self.link_of(first).pipeline(&first.key, all.collect())
             });
             for (group, replies) in groups.iter().zip(join_all(sent).await) {
                 let mut replies = replies?.into_iter();
-                for place in &group.places {
+                for index in &group.indices {
                     for number in 0..commands.len() {
-                        let reply = number_of(replies.next())?;
+                        let reply = count_of(replies.next())?;
                         if number == 0 {
-                            held[*place] = reply;
+                            held[*index] = reply;
                         }
                     }
                 }
@@ -159,54 +192,55 @@ impl EnvoyCounters {
         Ok(held)
     }
 
-    /// Those that go together: to one store, and of a Cluster those of one slot.
-    fn groups(&self, dues: &[Due]) -> Vec<Group> {
+    /// Groups counters by store, and on a Cluster by slot.
+    fn groups(&self, charges: &[Charge]) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
-        for (place, due) in dues.iter().enumerate() {
-            if due.remembered.is_some() {
+        for (index, charge) in charges.iter().enumerate() {
+            if charge.cached.is_some() {
                 continue;
             }
-            let elsewhere = self.per_second.is_some() && due.unit == Unit::Second;
-            let slot = self.link_of(due).slot_of(&due.key);
-            let same = |group: &&mut Group| group.elsewhere == elsewhere && group.slot == slot;
+            let is_per_second = self.per_second.is_some() && charge.unit == Unit::Second;
+            let slot = self.link_of(charge).slot_of(&charge.key);
+            let same =
+                |group: &&mut Group| group.is_per_second == is_per_second && group.slot == slot;
             match groups.iter_mut().find(same) {
-                Some(group) => group.places.push(place),
-                None => groups.push(Group { elsewhere, slot, places: vec![place] }),
+                Some(group) => group.indices.push(index),
+                None => groups.push(Group { is_per_second, slot, indices: vec![index] }),
             }
         }
         groups
     }
 
-    async fn give_back(&self, dues: &[Due]) -> Result<Vec<u64>, CallError> {
-        let mut held = Vec::with_capacity(dues.len());
-        for due in dues {
-            let args = vec![due.charge.to_string().into_bytes()];
-            let call = Call { script: &GIVE_BACK, keys: vec![due.key.clone()], args };
-            let reply = self.link_of(due).call(&call).await?;
-            held.push(number_of(Some(Ok(reply)))?);
+    async fn refund(&self, charges: &[Charge]) -> Result<Vec<u64>, CallError> {
+        let mut held = Vec::with_capacity(charges.len());
+        for charge in charges {
+            let args = vec![charge.amount.to_string().into_bytes()];
+            let call = Call { script: &REFUND, keys: vec![charge.key.clone()], args };
+            let reply = self.link_of(charge).call(&call).await?;
+            held.push(count_of(Some(Ok(reply)))?);
         }
         Ok(held)
     }
 }
 
-fn one(name: &str, due: &Due) -> Cmd {
+fn command(name: &str, charge: &Charge) -> Cmd {
     let mut command = redis::cmd(name);
-    command.arg(&due.key);
+    command.arg(&charge.key);
     command
 }
 
-fn look(due: &Due) -> Cmd {
-    one("GET", due)
+fn get(charge: &Charge) -> Cmd {
+    command("GET", charge)
 }
 
-fn hit(due: &Due) -> Cmd {
-    let mut command = one("INCRBY", due);
-    command.arg(due.charge);
+fn increment(charge: &Charge) -> Cmd {
+    let mut command = command("INCRBY", charge);
+    command.arg(charge.amount);
     command
 }
 
-/// What a counter holds: nothing if it is not there, nothing below 0, and all that fits if there is no room for more.
-fn number_of(reply: Option<Reply>) -> Result<u64, CallError> {
+/// The count of a reply: 0 if the counter is missing or negative, the maximum on overflow.
+fn count_of(reply: Option<CommandReply>) -> Result<u64, CallError> {
     let refused = |why: &str| Err(CallError::Refused(why.into()));
     match reply {
         Some(Ok(Value::Int(number))) => Ok(u64::try_from(number).unwrap_or(0)),
@@ -220,7 +254,7 @@ fn number_of(reply: Option<Reply>) -> Result<u64, CallError> {
         }
         Some(Err(why)) if why.contains("would overflow") => Ok(u64::MAX),
         Some(Err(why)) => Err(CallError::Refused(why)),
-        Some(Ok(_)) => refused("a counter's reply is no number"),
+        Some(Ok(_)) => refused("the reply of a counter is no number"),
         None => Err(CallError::Broken),
     }
 }

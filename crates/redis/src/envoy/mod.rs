@@ -1,112 +1,142 @@
-//! Limits of Envoy's form on the keys of envoyproxy/ratelimit, so that both can count on one Redis while a fleet moves.
+//! Limits of Envoy's form on the keys of envoyproxy/ratelimit, so that both can share a Redis during
+//! a migration.
 //!
 //! ```text
-//!   <prefix><domain>_<key>_<value>_…_<start of the window>      INCRBY key hits · EXPIRE key unit+jitter
+//!   <prefix><domain>_<key>_<value>_…_<start of the window>   INCRBY key hits · EXPIRE key unit+jitter
 //! ```
 //!
-//! One such key is a number that lives for its window and somewhat longer. A hit is added first and compared afterwards, by this node's clock in whole
-//! seconds, and the commands of a request go out in one pipeline: all of it as there. What is ours: a refund never goes below nothing, a count that has
-//! no more room denies, and whoever is remembered as over its limit is compared with the limit of the request at hand, so that a raised limit or an
-//! override is obeyed at once.
+//! As there, a key holds the count of one window; hits are added first and compared afterwards, by
+//! this node's clock in whole seconds, and a request is one pipeline. Unlike there, a refund never
+//! goes below zero, a count that would overflow denies, and a cached over-limit key is compared with
+//! the current limit, so that a raised limit takes effect at once.
 //!
-//! The answer is the core's: the count as it was is the state of a [`Tally`](sluicegate_core::algorithm::tally::Tally), and the operation is applied to it.
+//! The verdict is the core's: the count before the operation is the state of a
+//! [`Tally`](sluicegate_core::algorithm::tally::Tally), to which the operation is applied.
 
 mod count;
-mod jitter;
-mod key;
 mod over_limit;
 #[cfg(test)]
 mod tests;
-mod verdict;
 
+use sluicegate::backend::UNCOUNTED;
+use sluicegate_core::account::{Account, Moment};
+use sluicegate_core::algorithm::tally::{Tally, TallyState};
+use sluicegate_core::limit::{Limit, State};
+use sluicegate_core::mode::{EnforcedLimit, Mode};
+use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
-use sluicegate_core::verdict::Verdict;
+use sluicegate_core::verdict::{Verdict, judge};
 use sluicegate_rules::unit::Unit;
 
 use super::call::CallError;
 use super::connection::Link;
-use over_limit::Over;
+use count::start_s;
+use over_limit::OverLimitCache;
 
-/// How envoyproxy/ratelimit would keep its counters.
+/// Options of envoyproxy/ratelimit that affect its counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvoyKeys {
-    /// What its keys begin with.
+    /// Prefix of all keys.
     pub prefix: Box<str>,
-    /// Keys live less than so many seconds longer than their window, as chance has it; 0 for not at all.
+    /// Upper bound, exclusive, of the random seconds that a key outlives its window; 0 for none.
     pub jitter_max_s: u64,
-    /// Whether a request that would be denied charges only the limits that deny it.
+    /// Whether a denied request charges only the limits that deny it.
     pub stop_increment_when_over: bool,
-    /// How many bytes the keys may take that are known to be over their limit and not asked for again; 0 to ask for each.
+    /// Size of the cache of keys over their limit; 0 to disable it.
     pub local_cache_bytes: usize,
 }
 
-/// Counters on its keys.
+/// Counters in the format of envoyproxy/ratelimit.
 #[derive(Debug)]
 pub(crate) struct EnvoyCounters {
     link: Link,
-    /// Where limits per second are counted, if elsewhere.
+    /// Separate store for limits per second.
     per_second: Option<Link>,
     keys: EnvoyKeys,
-    over: Option<Over>,
+    over_limit: Option<OverLimitCache>,
 }
 
-/// What is wanted of counters.
+/// An operation on counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EnvoyOp {
-    /// Count.
     Hit,
-    /// Look, and leave no trace.
     Peek,
-    /// Give back.
     Refund,
-    /// Forget this window.
+    /// Deletes the current window.
     Reset,
 }
 
-/// One counter that is asked.
+/// A counter with its limit and cost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EnvoyCheck<'a> {
     /// As [`write_envoy_key`](sluicegate_rules::set::write_envoy_key) writes it.
     pub(crate) text: &'a [u8],
     pub(crate) unit: Unit,
     pub(crate) requests_per_unit: u32,
-    /// Whether it is only said what would be.
+    /// Whether the verdict is not enforced.
     pub(crate) shadow: bool,
     pub(crate) cost: u64,
 }
 
-/// What a counter held when it was asked, and what it was charged.
+/// A counter before an operation, and its charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Counted {
+pub(crate) struct CounterReading {
     pub(crate) before: u64,
     pub(crate) charged: u64,
-    /// From here, without asking the store.
-    pub(crate) remembered: bool,
+    /// From the cache of keys over their limit.
+    pub(crate) is_cached: bool,
 }
 
 // === impl EnvoyCounters ===
 
 impl EnvoyCounters {
     pub(crate) fn new(link: Link, per_second: Option<Link>, keys: EnvoyKeys) -> Self {
-        let over = (keys.local_cache_bytes > 0).then(|| Over::new(keys.local_cache_bytes));
-        Self { link, per_second, keys, over }
+        let bytes = keys.local_cache_bytes;
+        let over_limit = (bytes > 0).then(|| OverLimitCache::new(bytes));
+        Self { link, per_second, keys, over_limit }
     }
 
-    /// Asks all of them, in order: whoever is named twice finds what was charged first. What each says is apart from the others, as there.
+    /// Applies an operation to counters in order, each independently of the others.
     ///
     /// # Errors
-    /// When the store gave no answer to one of them. Others may have been charged all the same.
-    pub(crate) async fn ask(
+    /// When a call fails. Other counters may have been charged.
+    pub(crate) async fn apply(
         &self,
         op: EnvoyOp,
-        asks: &[EnvoyCheck<'_>],
+        checks: &[EnvoyCheck<'_>],
         now: Timestamp,
     ) -> Result<Vec<Verdict>, CallError> {
-        let counted = self.count(op, asks, now).await?;
-        Ok(asks
-            .iter()
-            .zip(counted)
-            .map(|(ask, counted)| verdict::verdict(op, ask, counted, now))
-            .collect())
+        let readings = self.count(op, checks, now).await?;
+        let verdicts =
+            checks.iter().zip(readings).map(|(check, reading)| verdict(op, check, reading, now));
+        Ok(verdicts.collect())
     }
+}
+
+fn verdict(
+    op: EnvoyOp,
+    check: &EnvoyCheck<'_>,
+    reading: CounterReading,
+    now: Timestamp,
+) -> Verdict {
+    let start = Timestamp::from_micros(start_s(check.unit, now).saturating_mul(1_000_000));
+    let mut state = State::Tally(TallyState { start, count: reading.before });
+    // Always valid: a 32-bit number per unit fits a tally.
+    let limit = Tally::new(check.requests_per_unit.into(), check.unit.span());
+    let limit = limit.map_or(Limit::Closed, Limit::Tally);
+    let mode = if check.shadow { Mode::Shadow } else { Mode::Hard };
+    let Ok(limit) = EnforcedLimit::new(limit, mode) else { return UNCOUNTED };
+    let op = match op {
+        EnvoyOp::Hit => {
+            let mut decision = limit.hit_single(&mut state, reading.charged, now);
+            decision.enforced = !check.shadow;
+            return judge(&[decision]);
+        }
+        EnvoyOp::Peek => Op::Peek { cost: check.cost },
+        EnvoyOp::Refund => Op::Refund { cost: check.cost },
+        EnvoyOp::Reset => Op::Reset,
+    };
+    let mut account = Account::from_states([(state, State::New)]);
+    let answer = account.apply(&[limit], op, Moment::at(now));
+    answer.map_or(UNCOUNTED, |answer| answer.verdict)
 }

@@ -1,21 +1,25 @@
-//! What nodes have counted by themselves, told to each other through the store.
+//! Counts of eventual rules, exchanged between nodes through the store (anti-entropy).
 //!
-//! A hash for each identity has a field for each node, which only that node writes; one for each window, with the sum over all nodes; and `epoch`, which a reset raises:
+//! Each identity has a hash: one field per node, which only that node writes; one per window, with
+//! the sum over all nodes; and `epoch`, which a reset raises:
 //!
 //! ```text
-//!   epoch                     3
-//!   9f1c2ab4d0e75566          60000000=<over>,<start>,<admitted>,<refunded back>,<start before>,<admitted>,<refunded back> Europe/Berlin/day=…
-//!   60000000=<start>          <admitted and not refunded back>,<over>
+//!   epoch               3
+//!   9f1c2ab4d0e75566    60000000=<end>,<start>,<admitted>,<refunded>,<start>,<admitted>,<refunded> …
+//!   60000000=<start>    <admitted less refunded>,<end>
 //! ```
 //!
-//! A series is told by the length of its windows (or by their calendar) and not by the limit that counts in it: a limit whose number changes goes on with
-//! what was counted, one whose length changes begins anew. A node's numbers of a window only rise, so two accounts of it are merged by the greater ones: a push
-//! that comes late, twice or not at all changes nothing that a later one does not. What a push adds to a node's field it adds to the sum, in the same script;
-//! so others hear of it at a price that does not depend on how many nodes there are. What is `over` is dropped when somebody comes to a new window.
+//! A series is named by the length of its windows (or by their calendar), not by its limit: if the
+//! number of a limit changes, its counts continue; if the length changes, they start over. Numbers
+//! of a node within a window only grow, so two versions are merged by the maximum: a late, repeated
+//! or lost push does no harm. A push adds its increments to the sums in the same script, so the cost
+//! of a pull does not depend on the number of nodes. Expired fields are removed with the first push
+//! to a new window.
 //!
-//! A call is told the time (or nothing, for the store's own), the node, and for each key what to do, an epoch, and what the node has counted. It answers the time, and
-//! for each key the epoch, the node's own field if all was looked at, and how much all others have admitted in each of those windows: `60000000=<start>,<net>`.
-//! A push of an epoch that is over is not taken.
+//! Arguments: the time (empty for the store's), the node, and per key the operation, an epoch and
+//! the counts of the node. Reply: the time, and per key the epoch, the node's own field after
+//! [`SyncOp::PullAll`], and the net admissions of the others per window: `60000000=<start>,<net>`.
+//! A push with an old epoch is ignored.
 
 #[cfg(test)]
 mod tests;
@@ -29,12 +33,12 @@ use sluicegate_core::time::Timestamp;
 use super::call::{Call, CallError, Script};
 use super::store::Store;
 
-/// The most keys of one call. With more of them it holds the store up for longer, and is not cheaper.
+/// Keys of one call. With more, a call blocks the store for longer and is not cheaper.
 pub(crate) const KEYS_MAX: usize = 32;
 
 static SYNC: Script = Script::new(include_str!("sync.lua"));
 
-/// What is told of one identity.
+/// Push or pull of one identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SyncRequest {
     pub(crate) key: Arc<[u8]>,
@@ -43,75 +47,74 @@ pub(crate) struct SyncRequest {
     pub(crate) counted: Vec<SeriesCounts>,
 }
 
-/// What is to be done.
+/// Direction of a synchronization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncOp {
-    /// Hear what others have counted in any window, and what this node had.
+    /// Pulls all windows, and this node's own counts.
     PullAll,
-    /// Hear what others have counted in these windows.
+    /// Pulls the given windows.
     Pull,
-    /// Tell what was counted, and hear what others have.
+    /// Pushes the own counts, and pulls the given windows.
     Push,
-    /// Forget what everybody has counted.
+    /// Deletes the counts of all nodes.
     Reset,
 }
 
-/// What a node has counted in the last two windows of a series.
+/// Counts of a node in the last two windows of a series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SeriesCounts {
     pub(crate) name: Arc<str>,
-    /// From when on this is of no use.
+    /// Time after which the counts no longer matter.
     pub(crate) over: Timestamp,
     pub(crate) current: WindowCounts,
-    /// The one before, or one that begins with the epoch.
+    /// The window before, if there is one.
     pub(crate) previous: WindowCounts,
 }
 
-/// What was counted in a window.
+/// Counts of one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct WindowCounts {
     pub(crate) start: Timestamp,
     pub(crate) admitted: u64,
-    /// Of what was admitted, here or elsewhere.
+    /// Refunds on this node of admissions on any node.
     pub(crate) refunded: u64,
 }
 
-/// What was heard of one identity.
+/// Reply for one identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SyncReply {
     /// By the store's clock.
     pub(crate) at: Timestamp,
     pub(crate) epoch: u64,
-    /// What this node has counted, if it asked for it.
+    /// This node's own counts, after [`SyncOp::PullAll`].
     pub(crate) own: Vec<SeriesCounts>,
-    /// What all others have admitted and not refunded back, by series and start of the window.
+    /// Net admissions of all other nodes, by series and start of the window.
     pub(crate) others: Vec<(Box<str>, Timestamp, i64)>,
 }
 
 // === impl Store ===
 
 impl Store {
-    /// Tells and hears of some identities, which can be asked together.
+    /// Pushes and pulls counts of identities of one slot.
     pub(crate) async fn sync(&self, pushes: &[SyncRequest]) -> Result<Vec<SyncReply>, CallError> {
-        let script_time =
-            self.script_time().map_or_else(String::new, |now| now.as_micros().to_string());
-        let mut args = vec![script_time.into_bytes(), format!("{:016x}", self.node()).into_bytes()];
+        let now = self.script_time().map_or_else(String::new, |now| now.as_micros().to_string());
+        let mut args = vec![now.into_bytes(), format!("{:016x}", self.node()).into_bytes()];
         for push in pushes {
-            args.push(push.op.sign().to_vec());
+            args.push(push.op.code().to_vec());
             args.push(push.epoch.to_string().into_bytes());
-            args.push(text(&push.counted).into_bytes());
+            args.push(encode_counts(&push.counted).into_bytes());
         }
         let keys = pushes.iter().map(|push| push.key.to_vec()).collect();
-        let said = self.link().call(&Call { script: &SYNC, keys, args }).await?;
-        heard(said, pushes.len())
-            .ok_or_else(|| CallError::Refused("what it said of counts is no answer".into()))
+        let reply = self.link().call(&Call { script: &SYNC, keys, args }).await?;
+        decode(reply, pushes.len())
+            .ok_or_else(|| CallError::Refused("unexpected reply to a sync call".into()))
     }
 }
 
 // === impl SyncOp ===
 
 impl SyncOp {
-    const fn sign(self) -> &'static [u8] {
+    const fn code(self) -> &'static [u8] {
         match self {
             Self::PullAll => b"*",
             Self::Pull => b"?",
@@ -121,12 +124,11 @@ impl SyncOp {
     }
 }
 
-fn text(counted: &[SeriesCounts]) -> String {
+fn encode_counts(counted: &[SeriesCounts]) -> String {
     use std::fmt::Write;
     let mut text = String::new();
     for SeriesCounts { name, over, current, previous } in counted {
         let gap = if text.is_empty() { "" } else { " " };
-        // A string takes whatever is written.
         let _ = write!(text, "{gap}{name}={}", over.as_micros());
         for WindowCounts { start, admitted, refunded } in [current, previous] {
             let _ = write!(text, ",{},{admitted},{refunded}", start.as_micros());
@@ -135,18 +137,18 @@ fn text(counted: &[SeriesCounts]) -> String {
     text
 }
 
-fn heard(said: Value, keys: usize) -> Option<Vec<SyncReply>> {
-    let Value::Array(said) = said else { return None };
-    let mut said = said.into_iter();
-    let Some(Value::Int(now)) = said.next() else { return None };
+fn decode(reply: Value, keys: usize) -> Option<Vec<SyncReply>> {
+    let Value::Array(values) = reply else { return None };
+    let mut values = values.into_iter();
+    let Some(Value::Int(now)) = values.next() else { return None };
     let at = Timestamp::from_micros(u64::try_from(now).ok()?);
-    let all: Option<Vec<SyncReply>> = said.map(|one| heard_of_one(one, at)).collect();
+    let all: Option<Vec<SyncReply>> = values.map(|value| decode_one(value, at)).collect();
     all.filter(|all| all.len() == keys)
 }
 
-fn heard_of_one(said: Value, at: Timestamp) -> Option<SyncReply> {
-    let Value::Array(said) = said else { return None };
-    let [Value::Int(epoch), Value::BulkString(own), Value::BulkString(others)] = said.as_slice()
+fn decode_one(value: Value, at: Timestamp) -> Option<SyncReply> {
+    let Value::Array(fields) = value else { return None };
+    let [Value::Int(epoch), Value::BulkString(own), Value::BulkString(others)] = fields.as_slice()
     else {
         return None;
     };
@@ -155,12 +157,12 @@ fn heard_of_one(said: Value, at: Timestamp) -> Option<SyncReply> {
     Some(SyncReply {
         at,
         epoch: u64::try_from(*epoch).unwrap_or(0),
-        own: own.split_ascii_whitespace().filter_map(own_of).collect(),
-        others: others.split_ascii_whitespace().filter_map(others_of).collect(),
+        own: own.split_ascii_whitespace().filter_map(parse_own).collect(),
+        others: others.split_ascii_whitespace().filter_map(parse_others).collect(),
     })
 }
 
-fn own_of(text: &str) -> Option<SeriesCounts> {
+fn parse_own(text: &str) -> Option<SeriesCounts> {
     let (name, numbers) = text.split_once('=')?;
     let mut numbers = numbers.split(',').map(|number| number.parse::<u64>().ok());
     let mut next = || numbers.next().flatten().map(|number| number.min(EXACT_MAX));
@@ -172,10 +174,10 @@ fn own_of(text: &str) -> Option<SeriesCounts> {
     Some(SeriesCounts { name: name.into(), over, current: window()?, previous: window()? })
 }
 
-fn others_of(text: &str) -> Option<(Box<str>, Timestamp, i64)> {
+fn parse_others(text: &str) -> Option<(Box<str>, Timestamp, i64)> {
     let (name, numbers) = text.split_once('=')?;
     let (start, net) = numbers.split_once(',')?;
-    let most = i64::try_from(EXACT_MAX).unwrap_or(i64::MAX);
-    let net = net.parse::<i64>().ok()?.clamp(-most, most);
+    let max = i64::try_from(EXACT_MAX).unwrap_or(i64::MAX);
+    let net = net.parse::<i64>().ok()?.clamp(-max, max);
     Some((name.into(), Timestamp::from_micros(start.parse().ok()?), net))
 }

@@ -104,7 +104,7 @@ async fn compare(counters: &EnvoyCounters, rules: &RuleSet, step: &Value, name: 
             cost: *cost,
         })
         .collect();
-    let verdicts = counters.ask(EnvoyOp::Hit, &asks, at(now_s)).await.unwrap();
+    let verdicts = counters.apply(EnvoyOp::Hit, &asks, at(now_s)).await.unwrap();
     for ((place, ..), verdict) in limited.iter().zip(verdicts) {
         let theirs = &step["answer"]["statuses"][*place];
         let code = if verdict.is_allowed() { "OK" } else { "OVER_LIMIT" };

@@ -78,7 +78,7 @@ async fn keys_end_by_chance_within_the_jitter() {
     let texts: Vec<String> = (0..64).map(|number| format!("d_k_{number}_")).collect();
     let asks: Vec<_> =
         texts.iter().map(|text| EnvoyCheck { text: text.as_bytes(), ..daily("", 1, 1) }).collect();
-    counters.ask(EnvoyOp::Hit, &asks, at(NOW_S)).await.unwrap();
+    counters.apply(EnvoyOp::Hit, &asks, at(NOW_S)).await.unwrap();
     let mut ttls: Vec<u64> = kept(&server).into_iter().map(|(_, _, ttl)| ttl).collect();
     ttls.sort_unstable();
     assert!(ttls[0] >= 86_400 - 60 && ttls[63] < 87_400, "{ttls:?}");
@@ -117,7 +117,7 @@ async fn says_what_the_core_says() {
             shadow: false,
             cost,
         };
-        let ours = counters.ask(op, &[one], now).await.unwrap()[0];
+        let ours = counters.apply(op, &[one], now).await.unwrap()[0];
         let theirs = account.apply(&[*step], theirs, Moment::at(now)).unwrap().verdict;
         assert_eq!(ours, theirs, "{op:?} {cost} of {} at {now:?}", unit.name());
         denied += u32::from(!ours.is_allowed());
@@ -145,7 +145,7 @@ async fn a_request_may_have_counters_on_all_nodes_of_a_cluster() {
     let twice = texts.iter().chain(&texts);
     let asks: Vec<_> =
         twice.map(|text| EnvoyCheck { text: text.as_bytes(), ..daily("", 3, 2) }).collect();
-    let verdicts = counters.ask(EnvoyOp::Hit, &asks, at(NOW_S)).await.unwrap();
+    let verdicts = counters.apply(EnvoyOp::Hit, &asks, at(NOW_S)).await.unwrap();
     assert!(verdicts[..300].iter().all(|verdict| verdict.remaining == Some(1)));
     assert!(verdicts[300..].iter().all(|verdict| !verdict.is_allowed() && verdict.beyond == 1));
     let count = cluster.nodes().iter().filter(|node| node.cli(&["DBSIZE"]) != "0").count();

@@ -46,7 +46,7 @@ fn daily(text: &'static str, requests_per_unit: u32, cost: u64) -> EnvoyCheck<'s
 
 /// One counter, asked now.
 async fn ask(counters: &EnvoyCounters, op: EnvoyOp, one: EnvoyCheck<'_>) -> Verdict {
-    counters.ask(op, &[one], at(NOW_S)).await.unwrap()[0]
+    counters.apply(op, &[one], at(NOW_S)).await.unwrap()[0]
 }
 
 /// What a server has, with the seconds that it is kept for.

@@ -19,9 +19,9 @@ async fn is_not_asked_for_again_until_its_window_ends() {
     }
     assert_eq!(kept(&server)[0].1, 3, "the third denied, the fourth and fifth were not asked for");
     let counted = counters.count(EnvoyOp::Hit, &[daily("d_k_v_", 2, 1)], at(NOW_S)).await.unwrap();
-    assert!(counted[0].remembered && counted[0].before == 3);
+    assert!(counted[0].is_cached && counted[0].before == 3);
     let tomorrow = at(NOW_S + 86_400);
-    let verdicts = counters.ask(EnvoyOp::Hit, &[daily("d_k_v_", 2, 1)], tomorrow).await.unwrap();
+    let verdicts = counters.apply(EnvoyOp::Hit, &[daily("d_k_v_", 2, 1)], tomorrow).await.unwrap();
     assert!(verdicts[0].is_allowed());
 }
 

@@ -27,7 +27,7 @@ async fn a_counter_without_room_for_more_denies() {
 async fn what_is_no_counter_is_told_in_the_words_of_the_server() {
     let server = Single::start();
     let counters = EnvoyCounters::new(link(server.url()), None, plain());
-    let asked = async |op| counters.ask(op, &[daily("d_k_v_", 5, 1)], at(NOW_S)).await;
+    let asked = async |op| counters.apply(op, &[daily("d_k_v_", 5, 1)], at(NOW_S)).await;
     for (make, word) in
         [(&["SET", KEY, "many"][..], "not an integer"), (&["LPUSH", KEY, "x"], "WRONGTYPE")]
     {
@@ -50,6 +50,7 @@ async fn without_a_server_there_is_an_error_and_no_answer() {
     ask(&counters, EnvoyOp::Hit, daily("d_k_v_", 5, 1)).await;
     server.kill();
     // Whichever of the two is gone.
-    let error = counters.ask(EnvoyOp::Hit, &[daily("d_k_v_", 5, 1)], at(NOW_S)).await.unwrap_err();
+    let error =
+        counters.apply(EnvoyOp::Hit, &[daily("d_k_v_", 5, 1)], at(NOW_S)).await.unwrap_err();
     assert!(!matches!(error, CallError::Refused(_)), "{error:?}");
 }
