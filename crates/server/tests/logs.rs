@@ -152,7 +152,7 @@ fn keys_are_told_only_where_everything_is() {
     use sluicegate::rules::request::Entry;
     let say = || {
         events::request_denied("shop", Some("users"));
-        events::keys_denied("shop", &[Entry::new("user", "alice")]);
+        events::descriptor_denied("shop", &[Entry::new("user", "alice")]);
     };
     let debug = written(at(Level::Debug), noon(), say);
     assert!(debug.ends_with("request denied domain=shop rule=users\n"), "{debug}");

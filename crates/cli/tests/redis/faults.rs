@@ -42,8 +42,8 @@ const LOST: Signs = Signs {
 /// Of one that answers, and does nothing.
 const REFUSES: Signs = Signs {
     lines: [
-        "the store refuses: `on_store_failure` of each rule",
-        "the store does what it is asked again",
+        "the store rejects writes: `on_store_failure` of each rule",
+        "the store accepts writes again",
     ],
     up_and_refusing: [1, 1],
     reasons: &["refused"],

@@ -17,7 +17,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::answer::{Answer, CALL_BYTES, UNCHARGED_BYTES, Unread};
 use super::call::{self, Shared, Told};
-use super::jitter::jittered;
 use super::socket::Socket;
 use crate::http2::{Monitored, Progress, StallDetector};
 use crate::memory::{Account, Charge};
@@ -305,5 +304,23 @@ impl Life {
             return ping.send_ping(Ping::opaque()).is_ok();
         }
         true
+    }
+}
+
+/// The age, give or take a tenth, so that connections opened together do not close together.
+fn jittered(age: Duration) -> Duration {
+    (age / 10_000).saturating_mul(fastrand::u32(9_000..=11_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_is_at_most_a_tenth_and_varies() {
+        let hour = Duration::from_secs(3_600);
+        let ages: Vec<_> = (0..100).map(|_| jittered(hour)).collect();
+        assert!(ages.iter().all(|age| (hour * 9 / 10..=hour * 11 / 10).contains(age)));
+        assert!(ages.iter().any(|age| *age != ages[0]));
     }
 }

@@ -9,7 +9,6 @@ mod call;
 mod connection;
 mod frame;
 mod health;
-mod jitter;
 mod listener;
 mod socket;
 mod status;

@@ -1,15 +1,14 @@
-//! What the service has to say. Each is a place of its own, with a limit of its own.
+//! The service's log lines, one call site each, so that each has a rate limit of its own.
 //!
-//! | level | what |
+//! | level | lines |
 //! |---|---|
-//! | error | [`listener_broken`], [`rules_problem`], [`rules_refused`], [`rules_withheld`], [`snapshot_refused`], [`snapshot_failed`] |
-//! | warn | [`setting_warning`], [`rules_warning`], [`auth_failed`], [`no_domains`], [`domain_removed`], [`certificate_refused`], [`store_changed`], [`store_lost`], [`store_refuses`], [`traces_lost`] |
-//! | info | [`rules_taken`], [`rules_restored`], [`nothing_to_reread`], [`certificate_taken`], [`drain_begun`], [`snapshot_saved`], [`snapshot_restored`], [`stopped`], [`store_accepts`], [`store_reached`] |
-//! | debug | [`request_denied`]: whose it was is not told |
-//! | trace | [`keys_denied`]: whose it was |
+//! | error: an operator must act | [`listener_failed`], [`rules_error`], [`rules_rejected`], [`rules_withheld`], [`snapshot_rejected`], [`snapshot_failed`] |
+//! | warn: an operator should know | [`setting_warning`], [`rules_warning`], [`auth_failed`], [`no_domains`], [`domain_removed`], [`certificate_rejected`], [`store_disconnected`], [`store_rejects_writes`], [`store_lost_data`], [`traces_lost`] |
+//! | info | [`rules_reloaded`], [`rules_restored`], [`nothing_to_reload`], [`certificate_loaded`], [`drain_started`], [`snapshot_saved`], [`snapshot_restored`], [`stopped`], [`store_connected`], [`store_accepts_writes`] |
+//! | debug | [`request_denied`], without descriptor values |
+//! | trace | [`descriptor_denied`], with them |
 //!
-//! ERROR is what an operator must act on, and WARN what he should know of; neither is written for what a single client does, except that
-//! nobody else gets in.
+//! Failed authentication aside, a single client causes neither errors nor warnings.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -19,77 +18,77 @@ use sluicegate::rules::request::Entry;
 use sluicegate::{Reloaded, Saved};
 use tracing::{debug, error, info, trace, warn};
 
-// === beginning and end ===
+// === life cycle ===
 
-/// Told to end: unready from now on, and after a while no more is accepted.
-pub fn drain_begun(delay: Duration) {
+/// Shutdown has begun: the service is unready, and stops accepting after `delay`.
+pub fn drain_started(delay: Duration) {
     info!(delay_s = delay.as_secs_f64(), "draining");
 }
 
-/// Nobody can get in any more; it is the end.
-pub fn listener_broken(endpoint: &str, error: &dyn Display) {
-    error!(endpoint, %error, "cannot listen any more: ending");
+/// A listener failed; the service ends.
+pub fn listener_failed(endpoint: &str, error: &dyn Display) {
+    error!(endpoint, %error, "listener failed: shutting down");
 }
 
-/// The end.
+/// The service has ended.
 pub fn stopped() {
     info!("stopped");
 }
 
-// === the store ===
+// === store ===
 
-/// The store that counters are in answers.
-pub fn store_reached() {
+/// The store replies.
+pub fn store_connected() {
     info!("the store answers");
 }
 
-/// It does not; each rule says what happens meanwhile.
-pub fn store_lost(why: Option<&str>) {
-    let why = why.unwrap_or("unknown");
-    warn!(why, "the store cannot be reached: `on_store_failure` of each rule says what happens");
+/// The store does not reply.
+pub fn store_disconnected(error: Option<&str>) {
+    let error = error.unwrap_or("unknown");
+    warn!(error, "the store cannot be reached: `on_store_failure` of each rule applies");
 }
 
-/// It answers, and refuses what it is asked: it is full, or a replica.
-pub fn store_refuses(words: &str) {
-    warn!(words, "the store refuses: `on_store_failure` of each rule says what happens");
+/// The store replies and rejects writes: it is full, or a replica.
+pub fn store_rejects_writes(error: &str) {
+    warn!(error, "the store rejects writes: `on_store_failure` of each rule applies");
 }
 
-/// It does what it is asked again.
-pub fn store_accepts() {
-    info!("the store does what it is asked again");
+/// The store no longer rejects writes.
+pub fn store_accepts_writes() {
+    info!("the store accepts writes again");
 }
 
-/// Another server is the primary, or the same was started anew: what it had not written down or passed on is gone.
-pub fn store_changed(epoch: u64) {
-    warn!(epoch, "the store may have forgotten something: telling it what was seen lately");
+/// Another server became the primary, or the server restarted: recent writes may be lost.
+pub fn store_lost_data(epoch: u64) {
+    warn!(epoch, "the store may have lost data: re-asserting recent counts");
 }
 
-// === what it is told to do ===
+// === settings, rules and certificates ===
 
-/// An environment variable or an argument that has no effect, or another than it seems.
-pub fn setting_warning(why: &dyn Display) {
-    warn!("{why}");
+/// A variable or flag without effect, or with an unexpected one.
+pub fn setting_warning(warning: &dyn Display) {
+    warn!("{warning}");
 }
 
-/// Something in the rules that is valid and odd.
+/// A warning about valid rules.
 pub fn rules_warning(warning: &dyn Display) {
     warn!("{warning}");
 }
 
 /// Rules were loaded.
-pub fn rules_taken(reloaded: &Reloaded) {
+pub fn rules_reloaded(reloaded: &Reloaded) {
     let Reloaded { same, changed, added, removed } = reloaded;
     info!(changed, added, removed, same, "rules reloaded");
 }
 
-/// Something that is wrong with the rules.
-pub fn rules_problem(problem: &dyn Display) {
-    error!("{problem}");
+/// One error of invalid rules.
+pub fn rules_error(error: &dyn Display) {
+    error!("{error}");
 }
 
-/// Rules were not loaded.
-pub fn rules_refused() {
-    error!("rules not loaded: they stay as they were");
+/// Invalid rules were not loaded.
+pub fn rules_rejected() {
+    error!("rules not loaded: the previous rules stay in force");
 }
 
 /// The files have no rules for a domain any more; its last rules stay in force.
@@ -112,45 +111,45 @@ pub fn no_domains() {
     warn!("no domain has rules: every request is allowed");
 }
 
-/// Somebody wants the rules read again that are no file.
-pub fn nothing_to_reread() {
-    info!("the example rules do not change; `--rules` names files that can");
+/// A reload was requested without rule files.
+pub fn nothing_to_reload() {
+    info!("nothing to reload: the example rules are built in; `--rules` names files");
 }
 
 /// A certificate was loaded.
-pub fn certificate_taken(path: &dyn Display) {
+pub fn certificate_loaded(path: &dyn Display) {
     info!(%path, "certificate loaded");
 }
 
 /// A certificate was not loaded.
-pub fn certificate_refused(path: &dyn Display, error: &dyn Display) {
-    warn!(%path, %error, "certificate not loaded: it stays as it was");
+pub fn certificate_rejected(path: &dyn Display, error: &dyn Display) {
+    warn!(%path, %error, "certificate not loaded: the previous one stays in use");
 }
 
-// === what it keeps ===
+// === snapshots ===
 
-/// States were written down.
+/// A snapshot was written.
 pub fn snapshot_saved(path: &dyn Display, saved: &Saved) {
     let (identities, bytes) = (saved.identities, saved.bytes);
     info!(%path, identities, bytes, "snapshot saved");
 }
 
-/// States were read again.
+/// A snapshot was read.
 pub fn snapshot_restored(path: &dyn Display) {
     info!(%path, "snapshot restored");
 }
 
-/// States were not read: counters at zero admit more than they should.
-pub fn snapshot_refused(error: &dyn Display, moved_to: &dyn Display) {
+/// A snapshot was not read: counters at zero admit more than they should.
+pub fn snapshot_rejected(error: &dyn Display, moved_to: &dyn Display) {
     error!(%error, %moved_to, "snapshot not restored: counters start at zero");
 }
 
-/// States were not written down.
+/// A snapshot was not written.
 pub fn snapshot_failed(error: &dyn Display) {
     error!(%error, "snapshot not saved");
 }
 
-// === who asks ===
+// === requests ===
 
 /// Wrong password or operator token. Limited to the comparisons of `AuthGuard`: one per second and
 /// address after a burst.
@@ -163,22 +162,22 @@ pub fn auth_failed(endpoint: &str, peer: Option<IpAddr>, is_last: bool) {
     }
 }
 
-/// A request was denied, by a rule if it is known which.
+/// A request was denied, by `rule` if a single one decided.
 #[inline]
 pub fn request_denied(domain: &str, rule: Option<&str>) {
     debug!(domain, rule, "request denied");
 }
 
-/// Whose request was denied: one line for each descriptor, only where everything is told.
+/// A descriptor was denied.
 #[inline]
-pub fn keys_denied(domain: &str, entries: &[Entry<'_>]) {
+pub fn descriptor_denied(domain: &str, entries: &[Entry<'_>]) {
     if tracing::enabled!(tracing::Level::TRACE) {
         let keys: Vec<String> = entries.iter().map(|e| format!("{}={}", e.key, e.value)).collect();
         trace!(domain, keys = keys.join(","), "descriptor denied");
     }
 }
 
-/// Spans did not get to where they are gathered.
+/// Spans did not reach the collector.
 pub fn traces_lost(spans: u64, error: &dyn Display) {
     warn!(spans, %error, "traces lost");
 }

@@ -409,7 +409,7 @@ impl Service {
         let charged = ask.descriptors.iter().filter(|asked| !asked.is_negative_hits);
         for (asked, status) in charged.zip(&checked.statuses) {
             if !status.verdict.is_allowed() {
-                events::keys_denied(ask.domain, ask.entries(asked));
+                events::descriptor_denied(ask.domain, ask.entries(asked));
             }
         }
     }

@@ -207,7 +207,7 @@ impl Server {
             }
             // Whoever looks after us hears it first, and is given time to send nobody any more.
             service.health().drain();
-            events::drain_begun(settings.drain.0);
+            events::drain_started(settings.drain.0);
             // Whoever loses patience with us before the end finds nearly all of it.
             tokio::join!(sleep(settings.drain.0), save_aside(saving.as_ref(), &service));
             stopping.send_replace(true);
@@ -257,7 +257,7 @@ async fn ending_all(
 ) -> io::Result<()> {
     let served = endpoint.await;
     if let Err(error) = &served {
-        events::listener_broken(name, error);
+        events::listener_failed(name, error);
     }
     stopping.send_replace(true);
     served
@@ -352,8 +352,8 @@ fn admin_options(settings: &Settings) -> admin::Options {
 
 fn tell_of_tls(path: &dyn fmt::Display, event: &TlsEvent) {
     match event {
-        TlsEvent::Reloaded => events::certificate_taken(path),
-        TlsEvent::Refused(error) => events::certificate_refused(path, error),
+        TlsEvent::Reloaded => events::certificate_loaded(path),
+        TlsEvent::Refused(error) => events::certificate_rejected(path, error),
     }
 }
 

@@ -53,7 +53,7 @@ impl Rules {
     pub(super) fn reread(&self) {
         match &self.following {
             Some(following) => following.reread(),
-            None => events::nothing_to_reread(),
+            None => events::nothing_to_reload(),
         }
     }
 }
@@ -69,7 +69,7 @@ fn tell(service: &Service, change: Change) {
     match change {
         Change::Taken { reloaded, warnings, withheld } => {
             loaded(service, &warnings);
-            events::rules_taken(&reloaded);
+            events::rules_reloaded(&reloaded);
             withhold(service, withheld);
         }
         Change::Refused(problem) => {
@@ -114,6 +114,6 @@ fn loaded(service: &Service, warnings: &[Problem]) {
 fn refused(service: &Service, problem: &RulesError) {
     service.telemetry().record(Event::RulesRefused);
     // Each problem has a line of its own, in a log as in a terminal.
-    problem.to_string().lines().for_each(|line| events::rules_problem(&line));
-    events::rules_refused();
+    problem.to_string().lines().for_each(|line| events::rules_error(&line));
+    events::rules_rejected();
 }

@@ -43,7 +43,7 @@ pub(super) fn report(service: &Service, saving: Option<&Saving>, restoration: &R
         Restoration::Restored => events::snapshot_restored(&file.path().display()),
         Restoration::Failed { error, moved_to } => {
             service.telemetry().record(Event::SnapshotNotRestored);
-            events::snapshot_refused(error, &moved_to.display());
+            events::snapshot_rejected(error, &moved_to.display());
         }
         _ => {}
     }

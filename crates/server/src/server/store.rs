@@ -76,20 +76,20 @@ pub(super) async fn watch(store: Store, health: Health) {
         if was_up != Some(is_up) {
             health.store_is(is_up);
             match is_up {
-                true => events::store_reached(),
-                false => events::store_lost(why_down(link).as_deref()),
+                true => events::store_connected(),
+                false => events::store_disconnected(why_down(link).as_deref()),
             }
             was_up = Some(is_up);
         }
         match (store.refuses(), refuses) {
-            (Some(words), false) => events::store_refuses(&words),
-            (None, true) => events::store_accepts(),
+            (Some(words), false) => events::store_rejects_writes(&words),
+            (None, true) => events::store_accepts_writes(),
             _ => {}
         }
         refuses = store.refuses().is_some();
         if link.epoch() != epoch {
             epoch = link.epoch();
-            events::store_changed(epoch);
+            events::store_lost_data(epoch);
         }
     }
 }
