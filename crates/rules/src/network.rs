@@ -1,12 +1,13 @@
-//! Addresses and the networks that they belong to.
+//! IP networks, on [`ipnet`]. An IPv4 address written as an IPv6 one (`::ffff:192.0.2.7`) is the
+//! IPv4 address.
 
 use std::fmt::{self, Display};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A network: an address of which the first bits count.
-///
-/// An IPv4 address written as an IPv6 one (`::ffff:192.0.2.7`) is the IPv4 address.
+use ipnet::IpNet;
+
+/// A network in CIDR notation; its host bits are zero.
 ///
 /// ```
 /// use sluicegate_rules::network::Network;
@@ -18,20 +19,9 @@ use std::str::FromStr;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Network {
-    family: Family,
-    /// The address's bits, highest first; those that do not count are 0.
-    bits: u128,
-    length: u8,
-}
+pub struct Network(IpNet);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Family {
-    V4,
-    V6,
-}
-
-/// How many bits of an address tell one counter from another.
+/// The prefix lengths by which addresses share a counter.
 ///
 /// ```
 /// use sluicegate_rules::network::Prefix;
@@ -53,16 +43,16 @@ pub struct Prefix {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetworkError {
-    /// What stands before the `/` is no address.
+    /// The part before the `/` is no address.
     NoAddress,
-    /// What stands behind the `/` is no number of bits that such an address has.
+    /// The part behind the `/` is no prefix length of such an address.
     BadLength {
-        /// The most bits that it could be.
-        most: u8,
+        /// The longest prefix.
+        max: u8,
     },
-    /// The address has bits set that do not count: probably another one was meant.
+    /// The address has host bits set: probably another one was meant.
     BitsBeyond {
-        /// The network that it lies in.
+        /// The network of the address.
         network: Network,
     },
 }
@@ -70,7 +60,7 @@ pub enum NetworkError {
 // === impl Network ===
 
 impl Network {
-    /// The network of so many bits that an address lies in.
+    /// The network of an address by the length of its prefix.
     ///
     /// ```
     /// use sluicegate_rules::network::Network;
@@ -80,19 +70,17 @@ impl Network {
     /// ```
     #[must_use]
     pub fn of(address: IpAddr, length: u8) -> Self {
-        let (family, bits) = bits_of(address);
-        let length = length.min(family.length_max());
-        Self { family, bits: bits & mask(length), length }
+        let address = address.to_canonical();
+        Self(IpNet::new_assert(address, length.min(length_max(address))).trunc())
     }
 
-    /// Whether an address lies in it.
+    /// Whether it contains an address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        let (family, bits) = bits_of(address);
-        family == self.family && bits & mask(self.length) == self.bits
+        self.0.contains(&address.to_canonical())
     }
 
-    /// Whether all of another network lies in it.
+    /// Whether it contains all of another network.
     ///
     /// ```
     /// use sluicegate_rules::network::Network;
@@ -103,30 +91,45 @@ impl Network {
     /// ```
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
-        self.family == other.family
-            && self.length <= other.length
-            && other.bits & mask(self.length) == self.bits
+        self.0.contains(&other.0)
     }
 
-    /// How many bits count.
+    /// The length of its prefix.
     ///
     /// ```
     /// let network: sluicegate_rules::network::Network = "10.0.0.0/8".parse().unwrap();
     /// assert_eq!(network.length(), 8);
     /// ```
     #[must_use]
-    pub const fn length(&self) -> u8 {
-        self.length
+    pub fn length(&self) -> u8 {
+        self.0.prefix_len()
     }
 
-    /// What [`Network::parts`] took apart.
-    pub(crate) fn of_parts(family: u8, bits: u128, length: u8) -> Option<Self> {
-        let family = [Family::V4, Family::V6].into_iter().find(|one| *one as u8 == family)?;
-        Some(Self { family, bits, length })
+    pub(crate) const fn is_ipv4(&self) -> bool {
+        matches!(self.0, IpNet::V4(_))
     }
 
-    pub(crate) const fn parts(&self) -> (Family, u128, u8) {
-        (self.family, self.bits, self.length)
+    /// As an identity holds it: family, prefix length, and the address in the highest bits.
+    pub(crate) fn to_bytes(self) -> [u8; 18] {
+        let (family, bits) = match self.0 {
+            IpNet::V4(v4) => (0, u128::from(v4.addr().to_bits()) << 96),
+            IpNet::V6(v6) => (1, v6.addr().to_bits()),
+        };
+        let mut bytes = [family; 18];
+        bytes[1] = self.length();
+        bytes[2..].copy_from_slice(&bits.to_be_bytes());
+        bytes
+    }
+
+    /// The inverse of [`Network::to_bytes`].
+    pub(crate) fn from_bytes(&[family, length, ref bits @ ..]: &[u8; 18]) -> Option<Self> {
+        let bits = u128::from_be_bytes(*bits);
+        let address = match family {
+            0 => IpAddr::V4(Ipv4Addr::from_bits((bits >> 96) as u32)),
+            1 => IpAddr::V6(Ipv6Addr::from_bits(bits)),
+            _ => return None,
+        };
+        IpNet::new(address, length).ok().map(Self)
     }
 }
 
@@ -139,25 +142,25 @@ impl FromStr for Network {
             Some((address, length)) => (address, Some(length)),
             None => (text, None),
         };
-        let plain: IpAddr = address.parse().map_err(|_| NetworkError::NoAddress)?;
-        let (family, bits) = bits_of(plain);
-        let most = family.length_max();
+        let written: IpAddr = address.parse().map_err(|_| NetworkError::NoAddress)?;
+        let address = written.to_canonical();
+        let max = length_max(address);
         let length = match length {
-            None => most,
-            // `+8` and `008` are numbers to Rust, but nobody means them.
+            None => max,
+            // `+8` is a number to Rust, but no prefix length.
             Some(digits) if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) => {
-                return Err(NetworkError::BadLength { most });
+                return Err(NetworkError::BadLength { max });
             }
             Some(digits) => {
-                let written: u8 = digits.parse().map_err(|_| NetworkError::BadLength { most })?;
-                // Of a mapped address the first 96 bits say that it is one.
-                let mapped = plain.is_ipv6() && family == Family::V4;
-                let length = if mapped { written.checked_sub(96) } else { Some(written) };
-                length.filter(|l| *l <= most).ok_or(NetworkError::BadLength { most })?
+                let length: u8 = digits.parse().map_err(|_| NetworkError::BadLength { max })?;
+                // The first 96 bits of a mapped address say that it is one.
+                let mapped = written.is_ipv6() && address.is_ipv4();
+                let length = if mapped { length.checked_sub(96) } else { Some(length) };
+                length.filter(|length| *length <= max).ok_or(NetworkError::BadLength { max })?
             }
         };
-        let network = Self { family, bits: bits & mask(length), length };
-        if network.bits != bits {
+        let network = Self::of(address, length);
+        if network.0.addr() != address {
             return Err(NetworkError::BitsBeyond { network });
         }
         Ok(network)
@@ -166,13 +169,7 @@ impl FromStr for Network {
 
 impl Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.family {
-            Family::V4 => {
-                let bits = u32::try_from(self.bits >> 96).unwrap_or(u32::MAX);
-                write!(f, "{}/{}", Ipv4Addr::from_bits(bits), self.length)
-            }
-            Family::V6 => write!(f, "{}/{}", Ipv6Addr::from_bits(self.bits), self.length),
-        }
+        self.0.fmt(f)
     }
 }
 
@@ -182,39 +179,13 @@ impl Prefix {
     /// The network whose addresses share a counter with this one.
     #[must_use]
     pub fn network_of(&self, address: IpAddr) -> Network {
-        match bits_of(address).0 {
-            Family::V4 => Network::of(address, self.v4),
-            Family::V6 => Network::of(address, self.v6),
-        }
+        Network::of(address, if address.to_canonical().is_ipv4() { self.v4 } else { self.v6 })
     }
 }
 
-// === bits ===
-
-impl Family {
-    const fn length_max(self) -> u8 {
-        match self {
-            Self::V4 => 32,
-            Self::V6 => 128,
-        }
-    }
-}
-
-/// An address as bits, an IPv4 one in the highest 32.
-pub(crate) fn bits_of(address: IpAddr) -> (Family, u128) {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => (Family::V4, u128::from(v4.to_bits()) << 96),
-        IpAddr::V6(v6) => (Family::V6, v6.to_bits()),
-    }
-}
-
-/// As many ones as count, from the highest bit on.
-pub(crate) const fn mask(length: u8) -> u128 {
-    match length {
-        0 => 0,
-        1..=128 => u128::MAX << (128 - length),
-        _ => u128::MAX,
-    }
+/// The longest prefix of a canonical address.
+pub(crate) const fn length_max(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
 }
 
 // === impl NetworkError ===
@@ -223,8 +194,8 @@ impl Display for NetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoAddress => f.write_str("is no address or network"),
-            Self::BadLength { most } => {
-                write!(f, "the number behind the `/` must be from 0 to {most}")
+            Self::BadLength { max } => {
+                write!(f, "the number behind the `/` must be from 0 to {max}")
             }
             Self::BitsBeyond { network } => {
                 write!(f, "has bits set behind its prefix, the network is `{network}`")

@@ -184,10 +184,10 @@ pub(super) fn network_of(text: &str) -> Result<Network, String> {
             NetworkError::NoAddress => {
                 format!("is no address or network, got {got}; write it like `10.0.0.0/8` or `fd00::/8`")
             }
-            NetworkError::BadLength { most } => format!(
-                "the number behind the `/` must be from `0` to `{most}`, got {got}; write it like \
+            NetworkError::BadLength { max } => format!(
+                "the number behind the `/` must be from `0` to `{max}`, got {got}; write it like \
                  `/{}`",
-                if most == V4_MAX { 24 } else { 64 }
+                if max == V4_MAX { 24 } else { 64 }
             ),
             NetworkError::BitsBeyond { network } => format!(
                 "has bits set behind its prefix, got {got}; write `{network}` for the whole network, \

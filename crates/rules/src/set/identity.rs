@@ -1,33 +1,37 @@
-//! Whose counter it is, and what metrics call it.
+//! Identities: the bytes that name a counter, and the names of metrics.
+//!
+//! An identity is the domain, then for each entry its key and its value, or what stands for it:
+//! the node (values share a counter), or the node and a network (addresses share a counter).
 
 use super::networks::address;
 use super::{DomainNo, Kind, MatchPath, Node, RuleNo, RuleSet};
 use crate::domain::{Counter, Joint};
+use crate::network::Network;
 use crate::request::Entry;
 
-/// What stands for a value in an identity.
+/// The value itself.
 pub(super) const VALUE: u8 = 0;
 /// The node: all of its values share a counter.
 pub(super) const NODE: u8 = 1;
-/// The node and a network: other nodes may have a say in other addresses of the same network.
+/// The node and a network: other nodes may match other addresses of the same network.
 pub(super) const NETWORK: u8 = 2;
 
 impl RuleSet {
-    /// Appends the identity of whoever took this way: the domain and the entries, those that share a counter alike.
+    /// Appends the identity of the entries that matched along this path.
     ///
-    /// Every part is preceded by its length, so no two identities are the same bytes, and none is under two rules.
+    /// Every part is preceded by its length, so distinct identities have distinct bytes.
     ///
     /// # Panics
-    /// When the domain or the way is of another set.
+    /// When the domain or the path is of another set.
     pub fn write_identity(
         &self,
         domain: DomainNo,
         entries: &[Entry<'_>],
-        way: &MatchPath,
+        path: &MatchPath,
         out: &mut Vec<u8>,
     ) {
         write_part(self.domains[domain.0 as usize].name.as_bytes(), out);
-        for (entry, node) in entries.iter().zip(&way.nodes) {
+        for (entry, node) in entries.iter().zip(&path.nodes) {
             write_part(entry.key.as_bytes(), out);
             self.write_value(&self.nodes[*node as usize], entry.value, out);
         }
@@ -40,12 +44,11 @@ impl RuleSet {
                 out.push(NODE);
                 return self.write_node(node, out);
             }
-            // What is no address stands for itself.
+            // A value that is no address is counted by itself.
             Counter::PerNetwork(prefix) => {
                 if let Some(address) = address(value) {
-                    let (family, bits, length) = prefix.network_of(address).parts();
-                    out.extend([NETWORK, family as u8, length]);
-                    out.extend(bits.to_be_bytes());
+                    out.push(NETWORK);
+                    out.extend(prefix.network_of(address).to_bytes());
                     return self.write_node(node, out);
                 }
             }
@@ -54,19 +57,19 @@ impl RuleSet {
         write_part(value.as_bytes(), out);
     }
 
-    /// What tells a node from the others of its level and key, and stays the same when rules are loaded anew.
+    /// Distinguishes a node from its siblings of one key, stable across reloads.
     fn write_node(&self, node: &Node, out: &mut Vec<u8>) {
         out.push(node.kind as u8);
         let text = self.text(node);
         let text = match node.kind {
             Kind::Text | Kind::Regex => text,
-            // No two nodes have a network in common: the first is enough, however long the list is and whatever is added to it.
+            // No two nodes share a network, so the first is enough, whatever is added to the list.
             Kind::Networks => text.split(',').next().unwrap_or_default(),
         };
         write_part(text.as_bytes(), out);
     }
 
-    /// What stands for a value in an identity, if that is not the value itself.
+    /// What replaces a value in an identity, if anything does.
     pub(crate) fn counted_as(&self, node: u32, value: &str) -> Option<String> {
         match self.nodes[node as usize].counter {
             Counter::PerValue => None,
@@ -77,23 +80,23 @@ impl RuleSet {
         }
     }
 
-    /// Appends what envoyproxy/ratelimit's metrics call whoever took this way: `shop.user_id.path_/login*`.
+    /// Appends the name in envoyproxy/ratelimit's metrics: `shop.user_id.path_/login*`.
     ///
     /// # Panics
-    /// When the rule or the way is of another set.
+    /// When the rule or the path is of another set.
     pub fn write_stat_key(
         &self,
         no: RuleNo,
         entries: &[Entry<'_>],
-        way: &MatchPath,
+        path: &MatchPath,
         out: &mut String,
     ) {
         let detailed = self.rule(no).detailed_metric;
         let shares = |node: &u32| self.nodes[*node as usize].counter == Counter::Shared;
-        // As there: of an entry without a value the joint is left, but not beside a node whose values share a counter.
-        let joint_stays = detailed && !way.nodes.iter().any(shares);
+        // As there: an entry without a value keeps its `_`, unless a node shares its counter.
+        let joint_stays = detailed && !path.nodes.iter().any(shares);
         out.push_str(self.domain_of(no));
-        for (entry, number) in entries.iter().zip(&way.nodes) {
+        for (entry, number) in entries.iter().zip(&path.nodes) {
             let node = &self.nodes[*number as usize];
             out.push('.');
             if (detailed || node.value_to_metric) && !shares(number) {
@@ -110,8 +113,8 @@ impl RuleSet {
 }
 
 impl RuleSet {
-    /// Appends the text of a node. Where key and value are one text, a pattern may have been written for another key than the entry has: as there,
-    /// the entry's key comes first then.
+    /// Appends the text of a node. Where key and value are one text, a pattern may have been
+    /// written for another key; as there, the entry's key comes first then.
     fn write_configured(&self, node: &Node, key: &str, out: &mut String) {
         let text = self.text(node);
         let joined = node.of_level.joint() == Joint::Joined;
@@ -126,7 +129,7 @@ impl RuleSet {
     }
 }
 
-/// Appends the identity of entries that no rule has a say in.
+/// Appends the identity of entries without a rule.
 pub(crate) fn write_plain(domain: &str, entries: &[Entry<'_>], out: &mut Vec<u8>) {
     write_part(domain.as_bytes(), out);
     for entry in entries {
@@ -141,10 +144,31 @@ fn write_part(part: &[u8], out: &mut Vec<u8>) {
     out.extend(part);
 }
 
-/// Takes the part at the front of an identity away from it; `None` if there is none.
+/// Takes the part at the front of an identity.
 pub(super) fn split_part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, behind) = rest.split_first_chunk::<4>()?;
     let (part, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
     *rest = behind;
     Some(part)
+}
+
+pub(super) fn split_byte(rest: &mut &[u8]) -> Option<u8> {
+    let (first, behind) = rest.split_first()?;
+    *rest = behind;
+    Some(*first)
+}
+
+/// Takes a node: its kind and its text.
+pub(super) fn split_node<'a>(rest: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+    let mut behind = *rest;
+    let node = (split_byte(&mut behind)?, split_part(&mut behind)?);
+    *rest = behind;
+    Some(node)
+}
+
+pub(super) fn split_network(rest: &mut &[u8]) -> Option<Network> {
+    let (network, behind) = rest.split_first_chunk()?;
+    let network = Network::from_bytes(network)?;
+    *rest = behind;
+    Some(network)
 }

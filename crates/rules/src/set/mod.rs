@@ -16,13 +16,12 @@
 //! What is compiled never changes. A reload compiles another set and puts it in the place of this one.
 
 mod build;
-mod envoy_key;
 mod find;
 mod glob;
 mod identity;
+mod identity_text;
 mod networks;
 mod patterns;
-mod readable;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -31,10 +30,9 @@ mod tree;
 use std::fmt::{self, Display};
 use std::ops::Range;
 
-pub use envoy_key::write_envoy_key;
 pub use find::{MatchKind, MatchPath};
 pub(crate) use identity::write_plain;
-pub use readable::write_readable;
+pub use identity_text::{write_envoy_key, write_readable};
 pub use tree::Configured;
 
 use self::networks::Networks;

@@ -1,11 +1,10 @@
-//! The networks of one level: which is the longest that holds an address?
-//!
-//! For each length that occurs, the longest first, one look whether there is a network that begins like the address.
+//! Longest prefix match over the networks of one level: one table lookup for each prefix length
+//! that occurs, the longest first.
 
 use std::net::IpAddr;
 
 use super::table::{Table, hash};
-use crate::network::{Family, Network, bits_of, mask};
+use crate::network::Network;
 
 /// The networks of a level, by the key of the entry.
 #[derive(Debug, Default)]
@@ -16,26 +15,26 @@ struct Routes {
     /// Lengths that occur, the longest first.
     v4: Vec<u8>,
     v6: Vec<u8>,
-    /// Networks and the nodes that they lead to.
+    /// Networks and their nodes.
     nodes: Vec<(Network, u32)>,
-    /// Finds the places of networks in `nodes`.
+    /// Finds indexes in `nodes`.
     table: Table,
 }
 
 impl Networks {
     pub(super) fn add(&mut self, key: &str, network: Network, node: u32) {
-        let place = self.0.iter().position(|(known, _)| **known == *key).unwrap_or_else(|| {
+        let index = self.0.iter().position(|(known, _)| **known == *key).unwrap_or_else(|| {
             self.0.push((key.into(), Routes::default()));
             self.0.len() - 1
         });
-        self.0[place].1.nodes.push((network, node));
+        self.0[index].1.nodes.push((network, node));
     }
 
-    /// To be called when all have been added; what it returns instead is a key and a network that lead to two nodes.
+    /// Must be called when all have been added. The error is a key and a network of two nodes.
     pub(super) fn finish(&mut self) -> Result<(), (&str, Network)> {
         for (key, routes) in &mut self.0 {
             routes.nodes.sort_unstable();
-            // One that is named twice in one list is no contradiction.
+            // A network named twice in one list is no conflict.
             routes.nodes.dedup();
             if let Some(twice) = routes.nodes.windows(2).find(|pair| pair[0].0 == pair[1].0) {
                 return Err((key, twice[0].0));
@@ -45,51 +44,42 @@ impl Networks {
         Ok(())
     }
 
-    /// The node of the longest network that holds this value, if it is an address.
+    /// The node of the longest prefix of this value, if it is an address.
     pub(super) fn longest(&self, key: &str, value: &str) -> Option<u32> {
         let (_, routes) = self.0.iter().find(|(known, _)| **known == *key)?;
-        let (family, bits) = bits_of(address(value)?);
-        let lengths = match family {
-            Family::V4 => &routes.v4,
-            Family::V6 => &routes.v6,
-        };
-        lengths.iter().find_map(|length| routes.node((family, bits & mask(*length), *length)))
+        let address = address(value)?.to_canonical();
+        let lengths = if address.is_ipv4() { &routes.v4 } else { &routes.v6 };
+        lengths.iter().find_map(|length| routes.node(Network::of(address, *length)))
     }
 }
 
 impl Routes {
     fn finish(&mut self) {
         for (network, _) in &self.nodes {
-            let (family, _, length) = network.parts();
-            match family {
-                Family::V4 => self.v4.push(length),
-                Family::V6 => self.v6.push(length),
-            }
+            let lengths = if network.is_ipv4() { &mut self.v4 } else { &mut self.v6 };
+            lengths.push(network.length());
         }
         for lengths in [&mut self.v4, &mut self.v6] {
             lengths.sort_unstable_by(|a, b| b.cmp(a));
             lengths.dedup();
             lengths.shrink_to_fit();
         }
-        let places = self.nodes.iter().zip(0..);
+        let nodes = self.nodes.iter().zip(0..);
         let hashes: Vec<_> =
-            places.map(|((network, _), place)| (hashed(network.parts()), place)).collect();
+            nodes.map(|((network, _), index)| (hash(0, &network.to_bytes()), index)).collect();
         self.table = Table::new(hashes.into_iter());
     }
 
-    fn node(&self, parts: (Family, u128, u8)) -> Option<u32> {
-        let mut candidates = self.table.candidates(hashed(parts)).map(|no| self.nodes[no as usize]);
-        candidates.find(|(network, _)| network.parts() == parts).map(|(_, node)| node)
+    fn node(&self, wanted: Network) -> Option<u32> {
+        let candidates = self.table.candidates(hash(0, &wanted.to_bytes()));
+        let mut candidates = candidates.map(|index| self.nodes[index as usize]);
+        candidates.find(|(network, _)| *network == wanted).map(|(_, node)| node)
     }
 }
 
-fn hashed((family, bits, length): (Family, u128, u8)) -> u64 {
-    hash(u32::from(length) << 1 | family as u32, &bits.to_be_bytes())
-}
-
-/// The address that a value is.
+/// Parses a value as an address.
 pub(super) fn address(value: &str) -> Option<IpAddr> {
-    // The longest that an address can be written; what is longer need not be looked at.
+    // The longest text of an address.
     const CHARS_MAX: usize = 45;
     if value.len() > CHARS_MAX { None } else { value.parse().ok() }
 }
