@@ -28,21 +28,21 @@ use super::call::{Call, Script};
 /// Decides requests. Each file depends on those before it.
 static DECIDE: Script = Script::new(concat!(
     include_str!("lua/arithmetic.lua"),
-    include_str!("lua/steady.lua"),
-    include_str!("lua/stepped.lua"),
+    include_str!("lua/gcra.lua"),
+    include_str!("lua/periodic.lua"),
     include_str!("lua/log.lua"),
     include_str!("lua/slots.lua"),
     include_str!("lua/record.lua"),
     include_str!("lua/call.lua"),
-    include_str!("lua/quick.lua"),
+    include_str!("lua/fast_path.lua"),
     include_str!("lua/decide.lua"),
 ));
 
 /// Executes lease requests.
 static LEASE: Script = Script::new(concat!(
     include_str!("lua/arithmetic.lua"),
-    include_str!("lua/steady.lua"),
-    include_str!("lua/stepped.lua"),
+    include_str!("lua/gcra.lua"),
+    include_str!("lua/periodic.lua"),
     include_str!("lua/record.lua"),
     include_str!("lua/call.lua"),
     include_str!("lua/lease.lua"),
