@@ -1,12 +1,12 @@
--- What nodes have counted by themselves, told to each other. See `sync/mod.rs` for what is told and what is answered.
+-- Exchanges the counts of nodes. Arguments and reply are described in `sync/mod.rs`.
 
--- So much longer than it is of use everything is kept: a reset has to be known to whoever is late.
+-- Lifetime beyond the end of a window, so that late nodes still see a reset.
 local SLACK_MS = 60000
--- Where the time is told, nothing runs out by itself.
+-- Lifetime if the clock is given.
 local TOLD_MS = 3600000
 local EPOCH = 'epoch'
 local EXACT_MAX = 9007199254740991
--- Sums of what several nodes have counted, as far as a node can read them.
+-- Bound of sums over nodes: what a node can decode.
 local SUM_MAX = 2 ^ 62
 
 local told_now = ARGV[1]
@@ -19,13 +19,13 @@ else
   now = tonumber(told_now)
 end
 
--- A number that is not negative, and exact; nothing for anything else, as no node writes it.
+-- An exact number that is not negative; nil for anything else.
 local function exact(text)
   local n = string.match(text or '', '^%d+$') and tonumber(text)
   return n and n <= EXACT_MAX and n or nil
 end
 
--- The series of a text that are still of use, in their order.
+-- The unexpired series of a field, in order.
 local NUMBERS = { 'over', 'start', 'admitted', 'given', 'before', 'was_admitted', 'was_given' }
 
 local function read_series(name, ...)
@@ -59,7 +59,7 @@ local function write(all)
   return table.concat(texts, ' ')
 end
 
--- Two accounts of the same windows by the same node: of each window the one that has counted further, of all windows the last two.
+-- Merges two versions of a node's series: the maximum of each window, and the last two windows.
 local function merge(one, other)
   if other.start > one.start then one, other = other, one end
   local all = {}
@@ -84,7 +84,7 @@ local function named(all, name)
   end
 end
 
--- What was admitted and not given back in the window that begins there.
+-- Net admissions of the window with this start.
 local function net(series, start)
   if not series then return 0 end
   if series.start == start then return series.admitted - series.given end
@@ -96,7 +96,7 @@ local function window(series, start)
   return string.format('%s=%.0f', series.name, start)
 end
 
--- What everybody has admitted in a window, and until when that is of use. Nothing where nobody has.
+-- Sum over all nodes in a window, and when it expires; nil if there is none.
 local function total(text)
   local sum, over = string.match(text or '', '^(-?%d+),(%d+)$')
   sum, over = sum and tonumber(sum), exact(over)
@@ -104,7 +104,8 @@ local function total(text)
   return sum, over
 end
 
--- Merges what is kept of a node with what it tells. What is kept then, whether a window is new, and what to write.
+-- Merges the stored series of a node with a push. Returns the result, whether a window is new, and
+-- the fields to write.
 local function merge_all(kept, pushed, totals)
   local merged, writes, is_new = {}, {}, false
   for i = 1, #pushed do
@@ -114,7 +115,7 @@ local function merge_all(kept, pushed, totals)
     merged[i] = has
     is_new = is_new or not had or has.start > had.start
     for place, start in ipairs({ told.start, told.before }) do
-      -- What is kept no longer has been counted already, or comes too late.
+      -- A window that is no longer stored was counted already, or comes too late.
       local is_kept = start == has.start or start == has.before
       local more = is_kept and net(has, start) - net(had, start) or 0
       if more ~= 0 then
@@ -127,13 +128,13 @@ local function merge_all(kept, pushed, totals)
     end
   end
   for i = 1, #kept do
-    -- Of limits that this node has no longer; others may.
+    -- Series that this node no longer has; others may.
     if not named(pushed, kept[i].name) then merged[#merged + 1] = kept[i] end
   end
   return merged, is_new, writes
 end
 
--- Drops what is of no use any more: whenever a window is new to somebody.
+-- Removes expired fields, whenever a node enters a new window.
 local function clean(key)
   local list = redis.call('HGETALL', key)
   for i = 1, #list, 2 do
@@ -165,11 +166,11 @@ local function begin_anew(key, epoch, all)
   keep(key, all)
 end
 
--- Everything that there is, and what this node had.
+-- All sums, and the field of this node.
 local function look_at_all(key)
   local list = redis.pcall('HGETALL', key)
   local fields = {}
-  -- What is no hash is not ours.
+  -- A key of another type is overwritten.
   for i = 1, (list.err and 0 or #list), 2 do fields[list[i]] = list[i + 1] end
   local own_text = fields[node] or ''
   local own, others = read(own_text), {}
@@ -202,7 +203,7 @@ local function answer(key, op, told_epoch, text)
     begin_anew(key, epoch, pushed)
     kept = {}
   elseif op == '+' and told_epoch > epoch then
-    -- It was forgotten here that all of this is of no use any more.
+    -- The store lost a reset that the node knows of.
     epoch = told_epoch
     begin_anew(key, epoch, pushed)
     kept = {}

@@ -1,5 +1,6 @@
--- Exact arithmetic in doubles, as `core/arithmetic.rs` and `core/quota.rs` have it in integers: every number stays below 2^53.
--- The parts of the script are joined in this order: arithmetic, steady, stepped, log, slots, record, call, and quick and decide, or lease.
+-- Exact integer arithmetic in doubles, like `core/arithmetic.rs` and `core/quota.rs`: every number
+-- stays below 2^53. Scripts are joined in this order: arithmetic, gcra, periodic, log, slots,
+-- record, call, and fast_path and decide, or lease.
 
 local call, fmt = redis.call, string.format
 local fmod, floor, max, min = math.fmod, math.floor, math.max, math.min
@@ -9,19 +10,20 @@ local EXACT_MAX = 9007199254740991
 local LIMIT = 9007199254740992
 local CLOCK_SLACK = 60000000
 
-local function cut(n)
+local function saturate(n)
   if n > EXACT_MAX then return EXACT_MAX end
   return n
 end
 
--- `part * b / divisor` for a part below the divisor, digit by digit of `b`: `core/tests/double_twin.rs` proves each step.
+-- `part * b / divisor` for a part below the divisor, digit by digit of `b`.
+-- `core/tests/double_twin.rs` proves each step.
 local function part_times(part, b, divisor)
   local bits = 1
   while bits < 26 and divisor * 2 ^ (bits + 2) <= LIMIT do bits = bits + 1 end
   local narrow = divisor * 4 > LIMIT
   local base, quotient, rest, left = 2 ^ bits, 0, 0, b
-  for place = math.ceil(53 / bits) - 1, 0, -1 do
-    local weight = 2 ^ (bits * place)
+  for index = math.ceil(53 / bits) - 1, 0, -1 do
+    local weight = 2 ^ (bits * index)
     local lower = fmod(left, weight)
     local digit = (left - lower) / weight
     left = lower
@@ -47,7 +49,7 @@ local function part_times(part, b, divisor)
   return quotient, rest
 end
 
--- `a * b / divisor` and its remainder; cut at the bound with remainder 0.
+-- `a * b / divisor` and its remainder; saturates with remainder 0.
 local function muldiv(a, b, divisor)
   local product = a * b
   if product < LIMIT then
@@ -79,7 +81,8 @@ local function divide_up(a, b)
   return (a - rest) / b + 1
 end
 
--- Marks are two numbers: whole microseconds, and parts of one of which the rate has `units`.
+-- A theoretical arrival time (TAT) is two numbers: whole microseconds, and a fraction in `units` of
+-- the rate.
 
 local function is_later(us, frac, than_us, than_frac)
   return us > than_us or us == than_us and frac > than_frac
@@ -105,50 +108,50 @@ end
 
 local function ceil_of(us, frac)
   if frac == 0 then return us end
-  return cut(us + 1)
+  return saturate(us + 1)
 end
 
--- How many whole units come in this time.
+-- Whole units that a span yields.
 local function units_in(units, micros, us, frac)
   local quotient, rest = muldiv(us, units, micros)
   if quotient == EXACT_MAX then return EXACT_MAX end
   -- Both are below 2^53; their sum is formed only as far as it is needed.
   if rest < micros - frac then return quotient end
   local over = rest - micros + frac
-  return cut(quotient + 1 + divide(over, micros))
+  return saturate(quotient + 1 + divide(over, micros))
 end
 
 local function forgotten_at(seen, full, forget_after)
-  local forgotten = cut(seen + forget_after)
+  local forgotten = saturate(seen + forget_after)
   if full < forgotten then return forgotten end
-  return cut(full + forget_after)
+  return saturate(full + forget_after)
 end
 
 local function slack_of(span)
   return max(span, CLOCK_SLACK)
 end
 
--- A mark as text.
-local function mark_text(us, frac)
+-- A TAT as text.
+local function tat_text(us, frac)
   if frac == 0 then return fmt('%.0f', us) end
   return fmt('%.0f+%.0f', us, frac)
 end
 
--- A pass is the moment of a turn; later and never are told apart by these.
+-- `pass` returns a time, or one of these.
 local LATER, NEVER = false, nil
 
 local function aligned(now, length)
   return now - fmod(now, length)
 end
 
--- What a limit of several faces stands for.
+-- Variants of a kernel.
 local BUCKET, QUEUE, SMOOTH, WINDOW, CYCLE = 0, 1, 2, 1, 2
 
--- How many members of a set are read at once.
-local AT_A_TIME = 64
+-- Members of a set that are read at once.
+local CHUNK = 64
 
--- The kernels, each with the questions of `core/algorithm/mod.rs`. Functions are made anew in every call, and that takes longer than a decision: so
--- a kernel is made when the first limit asks for it.
+-- Kernels, with the operations of `core/algorithm/mod.rs`. Creating functions takes longer than a
+-- decision, so a kernel is created for the first limit that needs it.
 local makers = {}
 local kernels = setmetatable({}, {
   __index = function(made, kind)
@@ -157,10 +160,11 @@ local kernels = setmetatable({}, {
   end,
 })
 
--- Reads what lies in the store, where anything may lie. Made when a record is read, as the kernels are.
+-- Decoder of stored text, which may be corrupt. Created when a record is read, like the kernels.
 makers.codec = function()
-  -- `unreadable` is set when a sorted set holds members or scores that no node writes. Readers return an arbitrary valid number
-  -- then and never raise: `decide.lua` reads everything a request needs before it writes, and defers such a request to the node.
+  -- `unreadable` is set when a sorted set holds members or scores that no node writes. Readers
+  -- return an arbitrary valid number then and never raise: `decide.lua` reads everything a request
+  -- needs before it writes, and defers such a request to the node.
   local codec = { unreadable = false }
   local FIELDS = { e = 'extra', s = 'seen', h = 'hole' }
 

@@ -1,10 +1,11 @@
--- Asks: each of one or more parts, an identity and what it is asked for. See `script/ask.rs` for what is told and what is answered.
+-- Decides requests, each of one or more parts (an identity and a cost). The encoding of requests
+-- and replies is described in `script/request.rs` and `script/reply.rs`.
 
-local ALONE, QUOTA, TOGETHER = 0, 1, 2
+local INDEPENDENT, QUOTA, ALL_OR_NOTHING = 0, 1, 2
 local OPS = { [0] = 'hit', 'charge', 'refund' }
-local LONG_WAY = -1
+local UNSUPPORTED = -1
 
--- How often anything was changed.
+-- Number of changes to records.
 local changes = 0
 
 local function touch(r)
@@ -12,15 +13,16 @@ local function touch(r)
   changes = changes + 1
 end
 
--- May it pass this step? The moment of its turn, LATER or NEVER; and whether only the boosted limit lets it.
+-- The time from which a step allows the part, LATER or NEVER; and whether only its boosted limit
+-- does.
 local function pass_of(step, plain, boost, part, holder, now)
   local kernel, cost = step.kernel, part.cost
-  -- Nothing is always granted, except by a limit that compares after counting.
+  -- A zero cost always passes, except a limit that compares after counting.
   if cost == 0 and not kernel.counts_first then return now, false end
   if kernel.is_held and holder and kernel.holds(plain) then return now, false end
   local turn = kernel.pass(step.limit, plain, cost, now)
-  if not step.boost or not part.open then return turn, false end
-  -- While the gate is open the boosted limit decides, and the plain one says what to mark.
+  if not step.boost or not part.spare_capacity then return turn, false end
+  -- With spare capacity the boosted limit decides, and the plain one limits its own charge.
   local boosted = step.boost_kernel.pass(step.boost, boost, cost, now)
   if not boosted then return boosted, false end
   return boosted, not (turn and turn <= boosted)
@@ -34,17 +36,17 @@ local function charge(step, plain, boost, cost, is_boosted, holder, now)
     return
   end
   local own = cost
-  -- What is above the plain limit is not held against it once the gate closes.
+  -- Use above the plain limit is not charged to it, so that it does not count later.
   if is_boosted then own = kernel.available(step.limit, plain, cost, now) end
   if own > 0 then kernel.spend(step.limit, plain, own, now) end
   if boost then step.boost_kernel.spend(step.boost, boost, cost, now) end
 end
 
--- A rule in the shadow is charged only if all of it would have let the request through.
-local function rules_that_agree(parts, turns)
+-- A shadow rule is charged only if all its limits allow the request.
+local function allowing_rules(parts, turns)
   local agree, i = {}, 0
   for p = 1, #parts do
-    for _ = 1, #parts[p].sheet do
+    for _ = 1, #parts[p].params do
       i = i + 1
       if not turns[i] then agree[parts[p].rule] = false end
     end
@@ -52,18 +54,18 @@ local function rules_that_agree(parts, turns)
   return agree
 end
 
--- Charges all parts if every enforced limit agrees. Whether they do.
+-- Charges all parts if every enforced limit allows. Returns whether they do.
 local function admit(parts, holder, now)
   local turns, boosts, i = {}, {}, 0
   local allowed, never, shadows = true, false, false
   for p = 1, #parts do
     local part = parts[p]
     local r = part.record
-    shadows = shadows or part.sheet.has_shadow
-    for place = 1, #part.sheet do
-      local step, turn = part.sheet[place], nil
+    shadows = shadows or part.params.has_shadow
+    for index = 1, #part.params do
+      local step, turn = part.params[index], nil
       i = i + 1
-      turn, boosts[i] = pass_of(step, r.plain[place], r.boost[place], part, holder, now)
+      turn, boosts[i] = pass_of(step, r.plain[index], r.boost[index], part, holder, now)
       turns[i] = turn or false
       if step.enforced and not turn then
         allowed = false
@@ -71,21 +73,21 @@ local function admit(parts, holder, now)
       end
     end
   end
-  local agree = shadows and rules_that_agree(parts, turns)
+  local agree = shadows and allowing_rules(parts, turns)
   i = 0
   for p = 1, #parts do
     local part = parts[p]
     local r, cost = part.record, part.cost
-    for place = 1, #part.sheet do
-      local step = part.sheet[place]
+    for index = 1, #part.params do
+      local step = part.params[index]
       i = i + 1
-      local goes = step.kernel.counts_first
+      local charges = step.kernel.counts_first
         or allowed and (step.enforced or agree[part.rule] ~= false)
-      if cost > 0 and goes then
-        charge(step, r.plain[place], r.boost[place], cost, boosts[i], holder, now)
+      if cost > 0 and charges then
+        charge(step, r.plain[index], r.boost[index], cost, boosts[i], holder, now)
         touch(r)
       elseif cost > 0 and not never and step.limit.denied then
-        step.kernel.log_denied(step.limit, r.plain[place], cost, now)
+        step.kernel.log_denied(step.limit, r.plain[index], cost, now)
         touch(r)
       end
     end
@@ -97,62 +99,62 @@ local function admit(parts, holder, now)
   return allowed
 end
 
--- Consumes whatever is left, or gives back.
-local function book(part, op, now)
+-- Charges into debt, or refunds.
+local function charge_or_refund(part, op, now)
   local r, cost = part.record, part.cost
   if cost == 0 then return end
-  for place = 1, #part.sheet do
-    local step = part.sheet[place]
+  for index = 1, #part.params do
+    local step = part.params[index]
     local act = op == 'charge' and 'spend' or 'put'
-    step.kernel[act](step.limit, r.plain[place], cost, now)
-    if step.boost then step.boost_kernel[act](step.boost, r.boost[place], cost, now) end
+    step.kernel[act](step.limit, r.plain[index], cost, now)
+    if step.boost then step.boost_kernel[act](step.boost, r.boost[index], cost, now) end
   end
-  if op == 'refund' and r.known then r.epoch = cut(r.epoch + 1) end
-  -- What is given back does not undo what is leased.
+  if op == 'refund' and r.known then r.epoch = saturate(r.epoch + 1) end
+  -- A refund does not release leased quota.
   if op == 'refund' then keep_leased(r, now) end
   touch(r)
 end
 
--- Tells a part as it is before it is asked: its record, and of its sets as much as matters.
-local function tell(part, holder, now, out)
-  local r, told = part.record, part.preview
-  if told and part.previewed_at == changes and r.looked_at_by == part then
-    for i = 1, #told do out[#out + 1] = told[i] end
+-- Reports a part before it is decided: its record, and the relevant part of its sets.
+local function report(part, holder, now, out)
+  local r, preview = part.record, part.preview
+  if preview and part.previewed_at == changes and r.viewed_by == part then
+    for i = 1, #preview do out[#out + 1] = preview[i] end
     return
   end
   if r.touched then close_record(r, now) end
   out[#out + 1] = r.text
-  if part.sheet.sets == 0 then return end
-  r.looked_at_by = part
-  for place = 1, #part.sheet do
-    local step = part.sheet[place]
+  if part.params.sets == 0 then return end
+  r.viewed_by = part
+  for index = 1, #part.params do
+    local step = part.params[index]
     if step.kernel.has_set then
-      step.kernel.look(step.limit, r.plain[place], part.cost, now, holder)
-      step.kernel.tell(step.limit, r.plain[place], out)
+      step.kernel.view_for(step.limit, r.plain[index], part.cost, now, holder)
+      step.kernel.report(step.limit, r.plain[index], out)
     end
     if step.boost and step.boost_kernel.has_set then
-      step.boost_kernel.look(step.boost, r.boost[place], part.cost, now, holder)
-      step.boost_kernel.tell(step.boost, r.boost[place], out)
+      step.boost_kernel.view_for(step.boost, r.boost[index], part.cost, now, holder)
+      step.boost_kernel.report(step.boost, r.boost[index], out)
     end
   end
 end
 
--- Whether all parts can be asked here.
-local function goes_the_short_way(ask, now)
-  local times = ask.count * #ask
-  for p = 1, #ask do
-    local part = ask[p]
+-- Whether the script supports all parts.
+local function is_supported(request, now)
+  local times = request.count * #request
+  for p = 1, #request do
+    local part = request[p]
     local r = part.record
-    if r.long or part.cost > EXACT_MAX then return false end
-    for place = 1, #part.sheet do
-      local step, plain, boost = part.sheet[place], r.plain[place], r.boost[place]
-      -- More than a cycle holds: when it is ready depends on all the others at that moment.
-      if step.limit.face == CYCLE and step.limit.align and part.cost > step.limit.capacity then
+    if r.is_unsupported or part.cost > EXACT_MAX then return false end
+    for index = 1, #part.params do
+      local step, plain, boost = part.params[index], r.plain[index], r.boost[index]
+      -- A cost above a cycle's capacity: its time depends on all other hits until then.
+      if step.limit.variant == CYCLE and step.limit.align and part.cost > step.limit.capacity then
         return false
       end
       local beyond = step.kernel.is_beyond
-      if beyond and beyond(step.limit, plain, ask.op, part.cost, times, now) then return false end
-      if beyond and step.boost and beyond(step.boost, boost, ask.op, part.cost, times, now) then
+      if beyond and beyond(step.limit, plain, request.op, part.cost, times, now) then return false end
+      if beyond and step.boost and beyond(step.boost, boost, request.op, part.cost, times, now) then
         return false
       end
     end
@@ -160,110 +162,110 @@ local function goes_the_short_way(ask, now)
   return true
 end
 
--- Asks once, and tells in `out` what it found if that is given. Whether it passes.
-local function ask_once(ask, now, out)
-  local op, holder = ask.op, ask.holder
-  local allowed, quotas, exhausted, together = true, 0, 0, nil
-  for p = 1, #ask do
-    local part = ask[p]
-    if part.stand ~= TOGETHER or op ~= 'hit' then
-      if out then tell(part, holder, now, out) end
+-- Decides a request once, and reports its state in `out` if given. Returns whether it is allowed.
+local function decide_once(request, now, out)
+  local op, holder = request.op, request.holder
+  local allowed, quotas, exhausted, all_or_nothing = true, 0, 0, nil
+  for p = 1, #request do
+    local part = request[p]
+    if part.combine ~= ALL_OR_NOTHING or op ~= 'hit' then
+      if out then report(part, holder, now, out) end
       if op ~= 'hit' then
-        book(part, op, now)
+        charge_or_refund(part, op, now)
       else
-        local said = admit({ part }, holder, now)
-        if part.stand == QUOTA then
+        local passed = admit({ part }, holder, now)
+        if part.combine == QUOTA then
           quotas = quotas + 1
-          if not said then exhausted = exhausted + 1 end
-        elseif not said then
+          if not passed then exhausted = exhausted + 1 end
+        elseif not passed then
           allowed = false
         end
       end
     else
-      together = together or {}
-      together[#together + 1] = part
+      all_or_nothing = all_or_nothing or {}
+      all_or_nothing[#all_or_nothing + 1] = part
     end
   end
-  if quotas > 0 and exhausted == quotas and not ask.has_idle_quota then allowed = false end
-  if together then
-    for p = 1, out and #together or 0 do tell(together[p], holder, now, out) end
-    -- What is denied already is only looked at.
-    if allowed then allowed = admit(together, holder, now) end
+  if quotas > 0 and exhausted == quotas and not request.has_skipped_quota then allowed = false end
+  if all_or_nothing then
+    for p = 1, out and #all_or_nothing or 0 do report(all_or_nothing[p], holder, now, out) end
+    -- Parts of a denied request are not charged.
+    if allowed then allowed = admit(all_or_nothing, holder, now) end
   end
   return allowed
 end
 
-for i = 1, sheet_count do sheets[i].is_plain = is_plain(sheets[i]) end
+for i = 1, params_count do all_params[i].has_fast_path = has_fast_path(all_params[i]) end
 
--- How many bytes a part is told in.
+-- Encoded length of a part.
 local PART_BYTES = 14
 
--- Whether the ask at `at` is of one part and went the quick way.
-local function is_quick()
-  local sheet, cost = unpack_bytes('<I2I8', asks, at)
-  local key = KEYS[key_place]
-  sheet = sheets[sheet + 1]
-  if not sheet.is_plain or cost == 0 or cost > EXACT_MAX or records[key] then return false end
-  if not goes_quickly(sheet, key, cost, now, given == 1, out) then return false end
-  at, key_place = at + PART_BYTES, key_place + 1
+-- Decides the single-part request at `at` by the fast path. Returns whether it could.
+local function took_fast_path()
+  local params, cost = unpack_bytes('<I2I8', requests, at)
+  local key = KEYS[key_index]
+  params = all_params[params + 1]
+  if not params.has_fast_path or cost == 0 or cost > EXACT_MAX or records[key] then return false end
+  if not try_fast_path(params, key, cost, now, given == 1, out) then return false end
+  at, key_index = at + PART_BYTES, key_index + 1
   return true
 end
 
-local function ask_next(op, count, parts, held, holder)
-  local ask = { op = OPS[op], count = count, holder = holder }
-  -- A quota that is not asked agrees.
-  ask.has_idle_quota = held >= 2
-  if held % 2 == 0 then ask.holder = nil end
+local function decide_next(op, count, parts, held, holder)
+  local request = { op = OPS[op], count = count, holder = holder }
+  -- A skipped quota allows.
+  request.has_skipped_quota = held >= 2
+  if held % 2 == 0 then request.holder = nil end
   local has_sets = false
   for p = 1, parts do
-    local part, sheet, open_gate = {}, 0, 0
-    sheet, part.cost, open_gate, part.stand, part.rule, at = unpack_bytes('<I2I8BBI2', asks, at)
-    part.open, sheet = open_gate == 1, sheets[sheet + 1]
-    -- Not that of the record: tallies of different limits have one count.
-    part.record, part.sheet = record_of(sheet), sheet
-    key_place = key_place + 1 + sheet.sets
-    has_sets = has_sets or sheet.sets > 0
-    ask[p] = part
+    local part, params, spare_capacity = {}, 0, 0
+    params, part.cost, spare_capacity, part.combine, part.rule, at = unpack_bytes('<I2I8BBI2', requests, at)
+    part.spare_capacity, params = spare_capacity == 1, all_params[params + 1]
+    -- Not those of the record: tallies with different limits share a count.
+    part.record, part.params = record_of(params), params
+    key_index = key_index + 1 + params.sets
+    has_sets = has_sets or params.sets > 0
+    request[p] = part
   end
   if has_sets then kernels.codec.unreadable = false end
-  local goes = goes_the_short_way(ask, now)
-  if goes then
+  local supported = is_supported(request, now)
+  if supported then
     for p = 1, parts do
-      if not ask[p].record.is_open then open_record(ask[p].record, now) end
+      if not request[p].record.is_open then open_record(request[p].record, now) end
     end
-    -- Sets are read before anything is written: what is found goes into the preview of each part.
+    -- Sets are read before anything is written, into the preview of each part.
     for p = 1, has_sets and parts or 0 do
       local preview = {}
-      tell(ask[p], ask.holder, now, preview)
-      ask[p].preview, ask[p].previewed_at = preview, changes
+      report(request[p], request.holder, now, preview)
+      request[p].preview, request[p].previewed_at = preview, changes
     end
-    goes = not has_sets or not kernels.codec.unreadable
+    supported = not has_sets or not kernels.codec.unreadable
   end
-  if not goes then
-    out[#out + 1] = LONG_WAY
+  if not supported then
+    out[#out + 1] = UNSUPPORTED
   else
-    local place = #out + 1
-    out[place], out[place + 1] = 0, 0
-    local passed_count, told = 0, 0
-    for turn = 1, ask.count do
-      -- Where there are no sets, the node knows itself how it goes on from the first.
-      local tells = turn == 1 or has_sets
-      if tells then told = told + 1 end
+    local index = #out + 1
+    out[index], out[index + 1] = 0, 0
+    local passed_count, report_count = 0, 0
+    for turn = 1, request.count do
+      -- Without sets, the node derives the later states from the first.
+      local reports = turn == 1 or has_sets
+      if reports then report_count = report_count + 1 end
       local before = changes
-      local allowed = ask_once(ask, now, tells and out)
+      local allowed = decide_once(request, now, reports and out)
       if allowed then passed_count = passed_count + 1 end
-      -- Denied, and as it was: so are all that follow.
+      -- Denied without a change: so are all that follow.
       if not allowed and changes == before then break end
     end
-    out[place], out[place + 1] = passed_count, told
+    out[index], out[index + 1] = passed_count, report_count
   end
 end
 
-for _ = 1, ask_count do
+for _ = 1, request_count do
   local op, count, parts, held, holder
-  op, count, parts, held, holder, at = unpack_bytes('<BI4I2Bc16', asks, at)
+  op, count, parts, held, holder, at = unpack_bytes('<BI4I2Bc16', requests, at)
   local is_one = op == 0 and count == 1 and parts == 1 and held == 0
-  if not is_one or not is_quick() then ask_next(op, count, parts, held, holder) end
+  if not is_one or not took_fast_path() then decide_next(op, count, parts, held, holder) end
 end
 
 save_all()

@@ -1,11 +1,11 @@
--- The meter (greedy and leaky bucket, smooth bursty) and the smooth limiter that warms up.
+-- GCRA (greedy and leaky bucket, smooth bursty), and the smooth limiter with warm-up.
 
 makers[2] = function()
   local meter = {}
 
-  function meter.sheet(text, at)
+  function meter.params(text, at)
     local l = {}
-    l.face, l.units, l.micros, l.capacity, l.full, l.full_frac, l.start, l.start_frac, l.forget, at =
+    l.variant, l.units, l.micros, l.capacity, l.full, l.full_frac, l.start, l.start_frac, l.forget, at =
       unpack_bytes('<I8I8I8I8I8I8I8I8I8', text, at)
     l.starts_short = l.start > 0 or l.start_frac > 0
     l.slack = slack_of(ceil_of(l.full, l.full_frac))
@@ -21,7 +21,7 @@ makers[2] = function()
   end
 
   function meter.write(_, s)
-    local text = mark_text(s.us, s.frac)
+    local text = tat_text(s.us, s.frac)
     if s.extra > 0 then text = text .. fmt(',e%.0f', s.extra) end
     if s.seen then text = text .. fmt(',s%.0f', s.seen) end
     if s.hole then text = text .. fmt(',h%.0f', s.hole) end
@@ -33,7 +33,7 @@ makers[2] = function()
   end
 
   function meter.is_set_back(l, s, now)
-    -- The fraction of another rate.
+    -- The fraction is of another rate.
     if s.frac >= l.units then return true end
     local written = s.seen or ceil_of(earlier(l.units, s.us, s.frac, l.full, l.full_frac))
     return written > now + l.slack
@@ -55,7 +55,7 @@ makers[2] = function()
     return drained
   end
 
-  -- Whether a mark is beyond what the bucket holds: a debt.
+  -- Whether a TAT exceeds the bucket: a debt.
   local function beyond_brim(l, us, frac, now)
     return is_later(us, frac, l.full + now, l.full_frac)
   end
@@ -71,23 +71,23 @@ makers[2] = function()
   end
 
   function meter.pass(l, s, cost, now)
-    if l.face == SMOOTH then
+    if l.variant == SMOOTH then
       if beyond_brim(l, s.us, s.frac, now) then return LATER end
       return now
     end
     local pours = cost
-    if l.face == BUCKET then
+    if l.variant == BUCKET then
       pours = cost - s.extra
       if pours <= 0 then return now end
     end
     if pours > l.capacity then return NEVER end
     local us, frac = poured(l, s, pours, now)
     if beyond_brim(l, us, frac, now) then return LATER end
-    if l.face == QUEUE then return max(ceil_of(s.us, s.frac), now) end
+    if l.variant == QUEUE then return max(ceil_of(s.us, s.frac), now) end
     return now
   end
 
-  -- Notes the time of writing where the mark alone would not tell it.
+  -- Stores the time of writing if the TAT alone does not imply it.
   local function stamp(l, s, now)
     if l.starts_short or s.extra > 0 or beyond_brim(l, s.us, s.frac, now) then
       s.seen = max(s.seen or now, now)
@@ -113,9 +113,9 @@ makers[2] = function()
     return muldiv(amount, l.micros, l.units)
   end
 
-  -- As much is in use as is held now, and at each end that has come, as was held by then.
+  -- The use is at least what is leased now, and at each past end what was leased until then.
   function meter.keep_leased(l, s, leases, held, now)
-    if l.face ~= BUCKET then return end
+    if l.variant ~= BUCKET then return end
     local us, frac = s.us, s.frac
     local function keep(amount, from)
       if amount == 0 then return end
@@ -125,7 +125,7 @@ makers[2] = function()
     keep(held, now)
     for i = #leases, 1, -1 do
       if leases[i].ends <= now then
-        held = cut(held + leases[i].amount)
+        held = saturate(held + leases[i].amount)
         keep(held, leases[i].ends)
       end
     end
@@ -134,25 +134,26 @@ makers[2] = function()
     stamp(l, s, now)
   end
 
-  function meter.available(l, s, most, now)
+  function meter.available(l, s, max_amount, now)
     local us, frac = in_use_until(s, now)
     if beyond_brim(l, us, frac, now) then return 0 end
-    if l.face == SMOOTH then return most end
+    if l.variant == SMOOTH then return max_amount end
     local free = units_in(l.units, l.micros, earlier(l.units, l.full + now, l.full_frac, us, frac))
-    return min(cut(free + s.extra), most)
+    return min(saturate(free + s.extra), max_amount)
   end
 
   return meter
 end
 
--- Warming up: when it is free, and how cold it is, as the time it took to gather what is stored.
+-- Warm-up: when the limiter is free, and how cold it is, as the time in which its permits were
+-- stored.
 
 makers[6] = function()
   local TICKS = 16384
 
   local warm_up = {}
 
-  function warm_up.sheet(text, at)
+  function warm_up.params(text, at)
     local l = {}
     l.units, l.micros, l.permits, l.time, l.length, l.factor, l.threshold, at =
       unpack_bytes('<I8I8I8I8I8I8I8', text, at)
@@ -171,7 +172,7 @@ makers[6] = function()
   end
 
   function warm_up.write(_, s)
-    return mark_text(s.us, s.frac) .. '~' .. mark_text(s.cool, s.cool_frac) .. fmt('~%.0f', s.seen)
+    return tat_text(s.us, s.frac) .. '~' .. tat_text(s.cool, s.cool_frac) .. fmt('~%.0f', s.seen)
   end
 
   function warm_up.fresh(l, now)
@@ -185,7 +186,7 @@ makers[6] = function()
   function warm_up.settle(l, s, now)
     local free = ceil_of(s.us, s.frac)
     if free >= now then return false end
-    s.cool = cut(s.cool + (now - free))
+    s.cool = saturate(s.cool + (now - free))
     if s.cool >= l.length then s.cool, s.cool_frac = l.length, 0 end
     s.us, s.frac = now, 0
     return true
@@ -193,7 +194,7 @@ makers[6] = function()
 
   function warm_up.expires(l, s)
     local missing = ceil_of(earlier(l.permits, l.length, 0, s.cool, s.cool_frac))
-    return cut(ceil_of(s.us, s.frac) + missing)
+    return saturate(ceil_of(s.us, s.frac) + missing)
   end
 
   function warm_up.pass(_, s, _, now)
@@ -201,13 +202,13 @@ makers[6] = function()
     return now
   end
 
-  -- Gathered time in ticks; no more of it than the warm-up period can be taken.
+  -- Stored time in ticks; at max_amount the warm-up period is used.
   local function ticks_of(l, us, frac)
     if us >= l.length then us, frac = l.length, 0 end
     return us * TICKS + (muldiv(frac, TICKS, l.permits))
   end
 
-  -- What taking the gathered time `us` costs beyond the stable price.
+  -- Cost of the stored time `us` beyond the stable interval.
   local function premium(l, s, us, frac)
     local above = max(ticks_of(l, s.cool, s.cool_frac) - l.threshold, 0)
     local taken = min(ticks_of(l, us, frac), above)
@@ -221,10 +222,10 @@ makers[6] = function()
     local cool, cool_frac = muldiv(cost, l.time, l.permits)
     local more = premium(l, s, cool, cool_frac)
     local us, frac = muldiv(cost, l.micros, l.units)
-    us = cut(us + more)
+    us = saturate(us + more)
     if is_later(cool, cool_frac, s.cool, s.cool_frac) then cool, cool_frac = s.cool, s.cool_frac end
     s.cool, s.cool_frac = earlier(l.permits, s.cool, s.cool_frac, cool, cool_frac)
-    -- A caller that comes in the very microsecond the limiter is free leaves the fraction to the next.
+    -- A hit in the microsecond in which the limiter gets free leaves the fraction to the next.
     if ceil_of(s.us, s.frac) < now then s.us, s.frac = now, 0 end
     s.us, s.frac = later(l.units, s.us, s.frac, us, frac)
     s.seen = max(s.seen, now)
@@ -236,9 +237,9 @@ makers[6] = function()
     s.seen = max(s.seen, now)
   end
 
-  function warm_up.available(l, s, most, now)
+  function warm_up.available(l, s, max_amount, now)
     if ceil_of(s.us, s.frac) > now then return 0 end
-    return most
+    return max_amount
   end
 
   return warm_up

@@ -1,13 +1,14 @@
--- Lease calls: a node gives back, holds and wants. See `core/account/leasing.rs` for what becomes of it, `script/lease.rs` for what is told.
+-- Lease requests: a node returns, holds and acquires quota. The model is `core/account/lease.rs`,
+-- the encoding is described in `script/lease.rs`.
 
-local LONG_WAY, STALE = -1, -2
+local UNSUPPORTED, STALE = -1, -2
 local CELLS_MAX, WEIGHT_MAX = 64, 1099511627776
 
--- What was added beyond a bucket is not leased: it is for those who come and ask.
+-- Quota that may be leased. Extra quota beyond a bucket is not: it is for direct requests.
 local function room_of(r)
   local room = EXACT_MAX
-  for place = 1, #r.sheet do
-    local step, s = r.sheet[place], r.plain[place]
+  for index = 1, #r.params do
+    local step, s = r.params[index], r.plain[index]
     local extra = s.extra
     if extra then s.extra = 0 end
     room = min(room, step.kernel.available(step.limit, s, EXACT_MAX, now))
@@ -16,61 +17,61 @@ local function room_of(r)
   return room
 end
 
--- When what is leased now has to be used.
+-- End of a lease granted now.
 local function ends_of(r, ttl)
   local ends = now + min(ttl, TTL_MAX)
-  for place = 1, #r.sheet do
-    local step = r.sheet[place]
+  for index = 1, #r.params do
+    local step = r.params[index]
     if step.kernel.lease_ends then
-      ends = min(ends, step.kernel.lease_ends(step.limit, r.plain[place]))
+      ends = min(ends, step.kernel.lease_ends(step.limit, r.plain[index]))
     end
   end
   return ends
 end
 
--- What `want` is granted of what there is: half of it, shared by demand.
+-- Grant for `want`: a share by demand in half of the room.
 local function share(leases, room, want)
   local own = min(want, WEIGHT_MAX)
   local all = own
   for i = 1, #leases do all = all + tonumber(match(leases[i].word, ':(%d+):%d+$')) end
   if all == 0 then return 0 end
-  return min(want, (muldiv(room, own, cut(all * 2))))
+  return min(want, (muldiv(room, own, saturate(all * 2))))
 end
 
 local function node_of(cell)
   return string.sub(cell.word, 1, 16)
 end
 
--- The place of a node's cell, if it has one.
-local function place_of(leases, node)
+-- Index of a node's lease.
+local function index_of(leases, node)
   for i = 1, #(leases or {}) do
     if node_of(leases[i]) == node then return i end
   end
   return nil
 end
 
--- The node's cell, if it has not run out, and the serial of the call that wrote it.
+-- The lease of a node, unless it expired, and the serial of the request that wrote it.
 local function own_cell(r, node)
-  local place = place_of(r.leases, node)
-  local cell = place and r.leases[place]
+  local index = index_of(r.leases, node)
+  local cell = index and r.leases[index]
   if not cell or cell.ends <= now then return nil, 0 end
   return cell, tonumber(match(cell.word, '^%x+:(%d+)'))
 end
 
--- By their ends, and those that end together by their nodes.
+-- Inserts by end, then by node.
 local function put_cell(leases, cell)
-  local place = #leases
-  while place > 0 do
-    local before = leases[place]
+  local index = #leases
+  while index > 0 do
+    local before = leases[index]
     if before.ends < cell.ends or before.ends == cell.ends and node_of(before) < node_of(cell) then break end
-    place = place - 1
+    index = index - 1
   end
-  table.insert(leases, place + 1, cell)
+  table.insert(leases, index + 1, cell)
 end
 
-local function lend(r, amount)
-  for place = 1, #r.sheet do
-    local step, s = r.sheet[place], r.plain[place]
+local function spend_leased(r, amount)
+  for index = 1, #r.params do
+    local step, s = r.params[index], r.plain[index]
     local extra, seen = s.extra, s.seen
     if extra then s.extra = 0 end
     step.kernel.spend(step.limit, s, amount, now)
@@ -78,30 +79,30 @@ local function lend(r, amount)
   end
 end
 
--- How many more the node has.
-local function hear(r, node, serial, give, hold, want, ttl)
+-- Executes a request. Returns the grant.
+local function execute(r, node, serial, give, hold, want, ttl)
   r.leases = r.leases or {}
   local leases = r.leases
-  local place, own = place_of(leases, node), nil
-  if place then own = table.remove(leases, place) end
-  -- Who has nothing and wants nothing leaves no trace.
+  local index, own = index_of(leases, node), nil
+  if index then own = table.remove(leases, index) end
+  -- Without a lease and a demand nothing changes.
   if not own and (want == 0 or #leases >= CELLS_MAX) then return 0 end
   r.touched = true
-  -- Who says that it has more than we know of has it from a store that has forgotten it.
+  -- A node that claims more than its lease has it from a store that lost data.
   local kept = own and give + hold <= own.amount
   if kept and give > 0 then
-    for step_place = 1, #r.sheet do
-      local step = r.sheet[step_place]
-      step.kernel.put(step.limit, r.plain[step_place], give, now)
+    for step_index = 1, #r.params do
+      local step = r.params[step_index]
+      step.kernel.put(step.limit, r.plain[step_index], give, now)
     end
-    r.epoch = cut(r.epoch + 1)
+    r.epoch = saturate(r.epoch + 1)
   end
   local granted = 0
   if ends_of(r, ttl) > now then granted = share(leases, room_of(r), want) end
-  if granted > 0 then lend(r, granted) end
+  if granted > 0 then spend_leased(r, granted) end
   local ends = ends_of(r, ttl)
   if ends > now then
-    local amount = cut((kept and hold or 0) + granted)
+    local amount = saturate((kept and hold or 0) + granted)
     local word = fmt('%s:%.0f:%.0f:%.0f:%.0f', node, serial, amount, min(want, WEIGHT_MAX), ends)
     put_cell(leases, { word = word, amount = amount, ends = ends })
   end
@@ -109,28 +110,28 @@ local function hear(r, node, serial, give, hold, want, ttl)
   return granted
 end
 
-for _ = 1, ask_count do
-  local sheet, node, serial, give, hold, want, ttl
-  sheet, node, serial, give, hold, want, ttl, at = unpack_bytes('<I2c16I8I8I8I8I8', asks, at)
-  local r = want <= EXACT_MAX and record_of(sheets[sheet + 1])
-  key_place = key_place + 1
+for _ = 1, request_count do
+  local params, node, serial, give, hold, want, ttl
+  params, node, serial, give, hold, want, ttl, at = unpack_bytes('<I2c16I8I8I8I8I8', requests, at)
+  local r = want <= EXACT_MAX and record_of(all_params[params + 1])
+  key_index = key_index + 1
   local cell, last = nil, 0
-  if r and not r.long then cell, last = own_cell(r, node) end
-  if not r or r.long then
-    out[#out + 1] = LONG_WAY
+  if r and not r.is_unsupported then cell, last = own_cell(r, node) end
+  if not r or r.is_unsupported then
+    out[#out + 1] = UNSUPPORTED
   elseif cell and last > serial then
     out[#out + 1] = STALE
   elseif cell and last == serial then
-    -- A retry of a call that was executed: the same grant, and nothing changes.
+    -- A retry of an executed request: the same grant, and nothing changes.
     if r.touched then close_record(r, now) end
     out[#out + 1] = max(cell.amount - hold, 0)
     out[#out + 1] = r.text
   else
     if r.touched then close_record(r, now) end
-    local place, found = #out + 1, r.text
+    local index, found = #out + 1, r.text
     if not r.is_open then open_record(r, now) end
-    out[place] = hear(r, node, serial, give, hold, want, ttl)
-    out[place + 1] = found
+    out[index] = execute(r, node, serial, give, hold, want, ttl)
+    out[index + 1] = found
   end
 end
 

@@ -1,5 +1,5 @@
--- The sliding log. Its entries lie in a sorted set, their sums in the record: what a decision needs is looked up by time or by rank, and
--- few entries are ever read.
+-- Sliding log. A sorted set has the entries and the record their sums: a decision finds entries by
+-- time or rank, and reads few of them.
 
 makers[5] = function()
   local ENTRIES_MAX = 10000
@@ -7,16 +7,16 @@ makers[5] = function()
 
   local log = { has_set = true }
 
-  function log.sheet(text, at)
-    local l, count, denied = { most = {}, length = {} }, 0, 0
+  function log.params(text, at)
+    local l, count, denied = { weight_max = {}, length = {} }, 0, 0
     count, l.gap, denied, at = unpack_bytes('<I8I8I8', text, at)
     l.denied, l.retention, l.longest, l.capacity, l.kept = denied == 1, l.gap, 0, EXACT_MAX, 0
     for i = 1, count do
-      local most, length
-      most, length, at = unpack_bytes('<I8I8', text, at)
-      l.most[i], l.length[i] = most, length
+      local weight_max, length
+      weight_max, length, at = unpack_bytes('<I8I8', text, at)
+      l.weight_max[i], l.length[i] = weight_max, length
       l.longest, l.retention = max(l.longest, length), max(l.retention, length)
-      l.capacity, l.kept = min(l.capacity, most), max(l.kept, most)
+      l.capacity, l.kept = min(l.capacity, weight_max), max(l.kept, weight_max)
     end
     l.slack = slack_of(l.retention)
     return l, at
@@ -38,16 +38,17 @@ makers[5] = function()
   end
 
   function log.fresh(_, now, key)
-    -- Whatever lies in the set belongs to nobody.
+    -- Remaining members of the set are stale.
     return { key = key, seen = now, sum = 0, denied = 0, first = 0, last = 0, sequence = 0, count = 0, cleared = false }
   end
 
   function log.is_set_back(l, s, now)
-    -- Bookings are entries to come.
+    -- Bookings are future entries.
     return s.seen > now + l.slack or s.last > max(now, s.seen)
   end
 
-  -- What this script does not do: take back, fold the oldest entries, drop denied ones that do not matter any more, count beyond the bound.
+  -- Unsupported: refunds, folding the oldest entries, dropping obsolete denied ones, inexact
+  -- numbers.
   local NONE = { sum = 0, denied = 0, count = 0, seen = 0 }
 
   function log.is_beyond(l, s, op, cost, times, now)
@@ -56,7 +57,7 @@ makers[5] = function()
     if s.sum + cost * times >= EXACT_MAX then return true end
     if l.denied and op == 'hit' and s.denied + cost * times >= l.kept * 2 then return true end
     if s.count + times <= ENTRIES_MAX then return false end
-    -- Hits alone never fill it: all entries are in the longest window, and none of them weighs less than one.
+    -- Hits alone never fill it: all entries are within the longest window and weigh at least one.
     return op ~= 'hit' or s.seen > now or l.retention > l.longest
   end
 
@@ -86,7 +87,7 @@ makers[5] = function()
     local edge = now - l.retention
     if s.count == 0 or s.first > edge then return false end
     if s.last <= edge then
-      -- All of it, and then it is as good as new.
+      -- All entries have expired.
       call('DEL', s.key)
       s.sum, s.denied, s.count, s.last = 0, 0, 0, 0
       return true
@@ -103,16 +104,16 @@ makers[5] = function()
 
   function log.expires(l, s)
     if s.count == 0 then return 0 end
-    return cut(s.last + l.retention)
+    return saturate(s.last + l.retention)
   end
 
-  -- What the entries up to a moment weigh, own ones and denied ones.
+  -- Weights of admitted and of denied entries up to a time.
   local function sums_until(s, moment)
     if s.count == 0 or s.first > moment then return 0, 0 end
     if s.last <= moment then return s.sum - s.denied, s.denied end
     local at = fmt('%.0f', moment)
     local older = call('ZCOUNT', s.key, '-inf', at)
-    -- All of weight one and none denied: to count is enough.
+    -- Only admitted entries of weight one: counting them is enough.
     if s.denied == 0 and s.count == s.sum then return older, 0 end
     if older * 2 <= s.count then return weigh(call('ZRANGE', s.key, '-inf', at, 'BYSCORE')) end
     local own, denied = weigh(call('ZRANGE', s.key, '(' .. at, '+inf', 'BYSCORE'))
@@ -124,7 +125,7 @@ makers[5] = function()
     return codec.within(own, 0, s.sum - s.denied), codec.within(denied, 0, s.denied)
   end
 
-  -- The time of the entry with which so much has left, oldest first; nil if all of it is not enough.
+  -- Time of the entry with whose expiry a weight has left; nil if all of it is not enough.
   local function leaves_at(s, weight)
     if weight > s.sum then return nil end
     if s.count == s.sum then
@@ -132,8 +133,8 @@ makers[5] = function()
       local score = call('ZRANGE', s.key, rank, rank, 'WITHSCORES')[2]
       return score and codec.moment(score)
     end
-    for from = 0, s.count - 1, AT_A_TIME do
-      local some = call('ZRANGE', s.key, from, from + AT_A_TIME - 1, 'WITHSCORES')
+    for from = 0, s.count - 1, CHUNK do
+      local some = call('ZRANGE', s.key, from, from + CHUNK - 1, 'WITHSCORES')
       for i = 1, #some, 2 do
         weight = weight - (weight_of(some[i]))
         if weight <= 0 then return codec.moment(some[i + 1]) end
@@ -142,34 +143,34 @@ makers[5] = function()
     return nil
   end
 
-  -- How the log stands towards a cost, and `points`: the moments between which entries may be taken together without changing any answer.
-  -- These are the edges of the windows, and the entries with which the cost will fit.
-  function log.look(l, s, cost, now)
+  -- Use of each window for a cost, and `points`: times between which entries can be merged without
+  -- changing an answer. These are the window edges, and the entries whose expiry makes room.
+  function log.view_for(l, s, cost, now)
     local latest = max(now, s.seen)
     local points, own, all = {}, {}, {}
     local fits = l.gap == 0 or s.count == 0 or s.last + l.gap <= latest
-    for i = 1, #l.most do
+    for i = 1, #l.weight_max do
       local edge = latest - l.length[i]
       local left, left_denied = weight_until(s, edge)
       own[i], all[i] = s.sum - s.denied - left, s.sum - left - left_denied
       if left + left_denied > 0 then points[#points + 1] = min(edge, s.last) end
-      if all[i] + cost > l.most[i] then fits = false end
-      -- A debt is paid by the clock as it is, also where that has stepped back.
-      if all[i] + cost > l.most[i] or s.seen > now and s.sum + cost > l.most[i] then
-        points[#points + 1] = leaves_at(s, s.sum + cost - l.most[i])
+      if all[i] + cost > l.weight_max[i] then fits = false end
+      -- A debt is paid by the current clock, even if that went back.
+      if all[i] + cost > l.weight_max[i] or s.seen > now and s.sum + cost > l.weight_max[i] then
+        points[#points + 1] = leaves_at(s, s.sum + cost - l.weight_max[i])
       end
-      -- A denied attempt, whoever denies it, is in the log itself when it is told how long to wait.
-      if l.denied and all[i] + cost * 2 > l.most[i] then
-        points[#points + 1] = leaves_at(s, s.sum + cost * 2 - l.most[i])
+      -- A denied hit is in the log itself when its wait is computed.
+      if l.denied and all[i] + cost * 2 > l.weight_max[i] then
+        points[#points + 1] = leaves_at(s, s.sum + cost * 2 - l.weight_max[i])
       end
     end
     s.view = { fits = fits, own = own, all = all, points = points }
   end
 
-  -- The entries as far as they matter: how many groups, and for each its time and what it weighs.
-  function log.tell(_, s, out)
-    local points, place = s.view.points, #out + 1
-    out[place] = 0
+  -- Reports merged entries: the number of groups, and time and weights of each.
+  function log.report(_, s, out)
+    local points, index = s.view.points, #out + 1
+    out[index] = 0
     if s.count == 0 then return end
     points[#points + 1] = s.last
     table.sort(points)
@@ -185,7 +186,7 @@ makers[5] = function()
         own, denied = until_own, until_denied
       end
     end
-    out[place] = groups
+    out[index] = groups
   end
 
   function log.pass(l, s, cost, now)
@@ -218,17 +219,17 @@ makers[5] = function()
     s.denied = s.denied + cost
   end
 
-  -- Only of one that has nothing: it goes the long way otherwise.
+  -- Only for an empty log: otherwise it is unsupported.
   function log.put(_, s, _, now)
     s.seen = max(s.seen, now)
   end
 
-  function log.available(l, s, most, now)
+  function log.available(l, s, weight_max, now)
     local latest = max(now, s.seen)
     if l.gap > 0 and s.count > 0 and s.last + l.gap > latest then return 0 end
-    local left = most
-    for i = 1, #l.most do
-      left = min(left, l.most[i] - s.view.own[i], max(l.most[i] - s.view.all[i], 0))
+    local left = weight_max
+    for i = 1, #l.weight_max do
+      left = min(left, l.weight_max[i] - s.view.own[i], max(l.weight_max[i] - s.view.all[i], 0))
     end
     return max(left, 0)
   end

@@ -1,5 +1,5 @@
--- What is raised or starts anew period by period: steps (interval bucket, fixed window, cycle), the sliding window, the tally; and limits
--- that are none.
+-- Limits with periods: periodic refills (interval bucket, fixed window, cycle), the sliding window,
+-- the tally; and limits that allow everything or nothing.
 
 makers[3] = function()
   local CLOCK, FIRST_HIT, CALENDAR = 0, 1, 2
@@ -28,9 +28,9 @@ makers[3] = function()
   end
 
   local function nth_after(l, anchor, nth)
-    if l.align ~= CALENDAR then return cut(anchor + l.length * nth) end
+    if l.align ~= CALENDAR then return saturate(anchor + l.length * nth) end
     local edges, after, known = l.edges, max(anchor, l.edges[1]), 0
-    -- The first one later stands also for the period of the anchor itself.
+    -- The first later period also stands for that of the anchor.
     local wanted = max(nth, 1)
     for i = 1, #edges do
       if edges[i] > after then
@@ -38,14 +38,14 @@ makers[3] = function()
         if known == wanted then return edges[i] end
       end
     end
-    return cut(edges[#edges] + l.length * max(nth - known, 0))
+    return saturate(edges[#edges] + l.length * max(nth - known, 0))
   end
 
   local steps = {}
 
-  function steps.sheet(text, at)
+  function steps.params(text, at)
     local l, count = {}, 0
-    l.face, l.capacity, l.refill, l.start, l.forget, l.length, l.align, count, at =
+    l.variant, l.capacity, l.refill, l.start, l.forget, l.length, l.align, count, at =
       unpack_bytes('<I8I8I8I8I8I8I8I8', text, at)
     if l.align == CALENDAR then
       l.edges = {}
@@ -76,7 +76,7 @@ makers[3] = function()
     return { level = l.start, anchor = start_of(l, now), seen = l.starts_short and now or nil }
   end
 
-  -- A debt so large that its refills are not counted exactly here goes the long way too.
+  -- A debt whose refills exceed exact numbers is unsupported too.
   function steps.is_set_back(l, s, now)
     return s.anchor > now + l.slack or l.capacity - s.level > EXACT_MAX
   end
@@ -93,13 +93,13 @@ makers[3] = function()
     if refills == 0 then return changed end
     local filling = refills_to(l, s.level, l.capacity)
     if filling == 0 then
-      if l.face ~= BUCKET then s.level = l.capacity end
+      if l.variant ~= BUCKET then s.level = l.capacity end
     elseif refills >= filling then
       s.level = l.capacity
     else
       s.level = s.level + refills * l.refill
     end
-    if l.face == BUCKET and refills >= filling then
+    if l.variant == BUCKET and refills >= filling then
       -- A full bucket remembers since when.
       if filling > 0 then s.anchor = nth_after(l, s.anchor, filling) end
     elseif l.align == FIRST_HIT then
@@ -112,7 +112,7 @@ makers[3] = function()
 
   function steps.expires(l, s)
     local refills
-    if l.face ~= BUCKET and s.level > l.capacity then
+    if l.variant ~= BUCKET and s.level > l.capacity then
       refills = 1
     else
       refills = refills_to(l, s.level, l.capacity)
@@ -125,12 +125,12 @@ makers[3] = function()
 
   function steps.pass(l, s, cost, now)
     if cost <= s.level then return now end
-    if l.face ~= CYCLE and cost > max(l.capacity, s.level) then return NEVER end
+    if l.variant ~= CYCLE and cost > max(l.capacity, s.level) then return NEVER end
     return LATER
   end
 
   local function stamp_steps(l, s, now)
-    if l.starts_short or l.face == BUCKET and s.level > l.capacity then
+    if l.starts_short or l.variant == BUCKET and s.level > l.capacity then
       s.seen = max(s.seen or now, now)
     else
       s.seen = nil
@@ -138,7 +138,7 @@ makers[3] = function()
   end
 
   function steps.spend(l, s, cost, now)
-    -- The first hit on a full limit: its period begins.
+    -- The first hit on a full limit starts its period.
     if s.level >= l.capacity and s.anchor < now then s.anchor = start_of(l, now) end
     s.level = max(s.level - cost, -EXACT_MAX)
     stamp_steps(l, s, now)
@@ -149,13 +149,13 @@ makers[3] = function()
     stamp_steps(l, s, now)
   end
 
-  function steps.available(_, s, most)
-    return min(max(s.level, 0), most)
+  function steps.available(_, s, max_amount)
+    return min(max(s.level, 0), max_amount)
   end
 
-  -- What was added by force beyond the window is not taken away.
+  -- Quota added beyond the window stays.
   function steps.keep_leased(l, s, _, held)
-    if l.face == WINDOW and s.level <= l.capacity then s.level = min(s.level, l.capacity - held) end
+    if l.variant == WINDOW and s.level <= l.capacity then s.level = min(s.level, l.capacity - held) end
   end
 
   function steps.lease_ends(l, s)
@@ -168,7 +168,7 @@ end
 makers[4] = function()
   local counter = {}
 
-  function counter.sheet(text, at)
+  function counter.params(text, at)
     local l, up = {}, 0
     l.count, l.window, up, at = unpack_bytes('<I8I8I8', text, at)
     l.up = up == 1
@@ -191,7 +191,7 @@ makers[4] = function()
     return { start = aligned(now, l.window), previous = 0, current = 0 }
   end
 
-  -- Bookings, and a window that is still to come, go the long way.
+  -- Bookings and a future window are unsupported.
   function counter.is_set_back(_, s, now)
     return s.booked or s.start > now
   end
@@ -203,15 +203,15 @@ makers[4] = function()
       if s.previous == 0 and s.current == 0 then
         s.start = aligned(now, l.window)
       else
-        s.start, s.previous, s.current = cut(s.start + l.window), s.current, 0
+        s.start, s.previous, s.current = saturate(s.start + l.window), s.current, 0
       end
     end
     return changed
   end
 
   function counter.expires(l, s)
-    if s.current > 0 then return cut(s.start + l.window * 2) end
-    if s.previous > 0 then return cut(s.start + l.window) end
+    if s.current > 0 then return saturate(s.start + l.window * 2) end
+    if s.previous > 0 then return saturate(s.start + l.window) end
     return 0
   end
 
@@ -223,7 +223,7 @@ makers[4] = function()
     else
       weighted = (muldiv(s.previous, overlap, l.window))
     end
-    return cut(s.current + weighted)
+    return saturate(s.current + weighted)
   end
 
   function counter.pass(l, s, cost, now)
@@ -233,7 +233,7 @@ makers[4] = function()
   end
 
   function counter.spend(_, s, cost)
-    s.current = cut(s.current + cost)
+    s.current = saturate(s.current + cost)
   end
 
   function counter.put(_, s, amount)
@@ -242,8 +242,8 @@ makers[4] = function()
     s.previous = max(s.previous - (amount - from_current), 0)
   end
 
-  function counter.available(l, s, most, now)
-    return min(max(l.count - estimate(l, s, now), 0), most)
+  function counter.available(l, s, max_amount, now)
+    return min(max(l.count - estimate(l, s, now), 0), max_amount)
   end
 
   function counter.keep_leased(_, s, _, held)
@@ -251,7 +251,7 @@ makers[4] = function()
   end
 
   function counter.lease_ends(l, s)
-    return cut(s.start + l.window)
+    return saturate(s.start + l.window)
   end
 
   return counter
@@ -260,7 +260,7 @@ end
 makers[8] = function()
   local tally = { counts_first = true }
 
-  function tally.sheet(text, at)
+  function tally.params(text, at)
     local l = {}
     l.limit, l.period, at = unpack_bytes('<I8I8', text, at)
     l.slack = slack_of(l.period)
@@ -286,14 +286,14 @@ makers[8] = function()
   end
 
   function tally.settle(l, s, now)
-    if now < cut(s.start + l.period) then return false end
+    if now < saturate(s.start + l.period) then return false end
     s.start, s.count = aligned(now, l.period), 0
     return true
   end
 
   function tally.expires(l, s)
     if s.count == 0 then return 0 end
-    return cut(s.start + l.period)
+    return saturate(s.start + l.period)
   end
 
   function tally.pass(l, s, cost, now)
@@ -303,7 +303,7 @@ makers[8] = function()
   end
 
   function tally.spend(_, s, cost)
-    s.count = cut(s.count + cost)
+    s.count = saturate(s.count + cost)
   end
 
   function tally.put(_, s, amount)
@@ -313,11 +313,11 @@ makers[8] = function()
   return tally
 end
 
--- Everything passes, or nothing does. What had been used when a limit was closed is kept as it stands.
+-- Everything passes, or nothing does. A closed limit keeps its state.
 
 local function without_state(passes)
   return {
-    sheet = function(_, at) return {}, at end,
+    params = function(_, at) return {}, at end,
     read = function(_, text)
       local used = not passes and kernels.codec.exact(match(text, '^x(%d+)$'))
       return used and { used = used }
@@ -332,7 +332,7 @@ local function without_state(passes)
     put = function(_, s, amount)
       if s.used then s.used = max(s.used - amount, 0) end
     end,
-    available = function(_, _, most) return passes and most or 0 end,
+    available = function(_, _, max_amount) return passes and max_amount or 0 end,
   }
 end
 

@@ -1,11 +1,11 @@
--- The concurrency limit. Who holds a slot lies in a sorted set by the end of the lease: the holder, or `holder*slots` where it holds
--- another number than one. The record has their sum.
+-- Concurrency limit. A sorted set has the holders by the end of their lease: `holder`, or
+-- `holder*slots` if it holds more than one. The record has their sum.
 
 makers[7] = function()
   local slots = { has_set = true, is_held = true }
   local codec = kernels.codec
 
-  function slots.sheet(text, at)
+  function slots.params(text, at)
     local l = {}
     l.max, l.lease, at = unpack_bytes('<I8I8', text, at)
     l.slack = slack_of(l.lease)
@@ -47,13 +47,13 @@ makers[7] = function()
     return true
   end
 
-  -- When the last lease ends.
+  -- End of the last lease.
   function slots.expires(_, s)
     if s.count == 0 then return 0 end
     return codec.moment(call('ZRANGE', s.key, -1, -1, 'WITHSCORES')[2])
   end
 
-  -- What a holder has: the name of its member, and until when; nothing if it has none.
+  -- Member and end of a holder's lease; nil if it has none.
   local function lease_of(s, holder)
     if s.count == 0 then return nil end
     local score = call('ZSCORE', s.key, holder)
@@ -66,11 +66,11 @@ makers[7] = function()
     return nil
   end
 
-  -- The end of the lease with which so many slots will be free, and how many others than the holder's own that are by then.
+  -- When `wanted` slots will be free, and how many of them are not the holder's own.
   local function free_at(s, wanted, own)
     local freed, others = 0, 0
-    for from = 0, s.count - 1, AT_A_TIME do
-      local some = call('ZRANGE', s.key, from, from + AT_A_TIME - 1, 'WITHSCORES')
+    for from = 0, s.count - 1, CHUNK do
+      local some = call('ZRANGE', s.key, from, from + CHUNK - 1, 'WITHSCORES')
       for i = 1, #some, 2 do
         local held = slots_of(some[i])
         freed = freed + held
@@ -81,18 +81,18 @@ makers[7] = function()
     return 0, 0
   end
 
-  function slots.look(l, s, cost, _, holder)
+  function slots.view_for(l, s, cost, _, holder)
     local member, mine_until = nil, nil
     if holder then member, mine_until = lease_of(s, holder) end
     s.view = { member = member, mine_until = mine_until }
-    -- Also for a holder: where it is only looked at, nobody asks who it is.
+    -- For a holder too: a peek ignores who it is.
     if s.held + cost > l.max then
       s.view.free_at, s.view.freed = free_at(s, s.held + cost - l.max, member)
     end
   end
 
-  -- The leases as far as they matter: those that must end before the cost fits, the others, and the holder's own.
-  function slots.tell(_, s, out)
+  -- Reports the leases that must end before the cost fits, the others, and the holder's own.
+  function slots.report(_, s, out)
     local v, mine = s.view, 0
     if v.member then mine = slots_of(v.member) end
     local freed = v.freed or 0
@@ -116,7 +116,7 @@ makers[7] = function()
 
   function slots.hold(l, s, holder, cost, now)
     s.seen = max(s.seen, now)
-    local ends = cut(s.seen + l.lease)
+    local ends = saturate(s.seen + l.lease)
     if s.view.member then
       call('ZADD', s.key, fmt('%.0f', max(s.view.mine_until, ends)), s.view.member)
       return

@@ -1,9 +1,9 @@
--- Writes records if all of them are as they were read. Whether it did.
--- ARGV: for each identity what it was and what it is to be (`-` for nothing, else the text behind a `=`), for how many milliseconds, and the number of
--- its sets; for each of these how many members leave (-1: all) and how many come, the names of the ones, and score and name of
--- the others.
+-- Compare-and-swap: writes records if none has changed since it was read. Returns whether it did.
+-- ARGV: per identity the expected and the new text (`-` for none, else `=` and the text), its
+-- lifetime in milliseconds and the number of its sets; per set the numbers of members to remove
+-- (-1: all) and to add, the names of the former, and score and name of the latter.
 
-local AT_A_TIME = 2000
+local CHUNK = 2000
 
 local function text_of(key)
   local text = redis.pcall('GET', key)
@@ -11,14 +11,14 @@ local function text_of(key)
   return text and '=' .. text or '-'
 end
 
--- Calls a command on a set with arguments from ARGV, some at a time.
-local function in_portions(command, key, from, to)
-  for first = from, to, AT_A_TIME do
-    redis.call(command, key, unpack(ARGV, first, math.min(first + AT_A_TIME - 1, to)))
+-- Runs a command with arguments from ARGV, in chunks.
+local function in_chunks(command, key, from, to)
+  for first = from, to, CHUNK do
+    redis.call(command, key, unpack(ARGV, first, math.min(first + CHUNK - 1, to)))
   end
 end
 
--- Goes through all identities; `act` is told the place of each in ARGV and of its record in KEYS.
+-- Calls `act` for each identity, with its index in ARGV and that of its record in KEYS.
 local function each(act)
   local at, key = 1, 1
   while at <= #ARGV do
@@ -45,14 +45,14 @@ each(function(at, key)
   end
   at = at + 4
   for set = key + 1, key + sets do
-    local leave, come = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+    local removed, added = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
     local card = redis.pcall('ZCARD', KEYS[set])
-    if type(card) == 'table' or leave < 0 then redis.call('DEL', KEYS[set]) end
-    leave = math.max(leave, 0)
-    in_portions('ZREM', KEYS[set], at + 2, at + 1 + leave)
-    in_portions('ZADD', KEYS[set], at + 2 + leave, at + 1 + leave + 2 * come)
+    if type(card) == 'table' or removed < 0 then redis.call('DEL', KEYS[set]) end
+    removed = math.max(removed, 0)
+    in_chunks('ZREM', KEYS[set], at + 2, at + 1 + removed)
+    in_chunks('ZADD', KEYS[set], at + 2 + removed, at + 1 + removed + 2 * added)
     redis.call('PEXPIRE', KEYS[set], ms)
-    at = at + 2 + leave + 2 * come
+    at = at + 2 + removed + 2 * added
   end
 end)
 return 1

@@ -1,21 +1,23 @@
--- A node says that it is there, and what it is asked for; and hears how many there are, and what all are asked for.
+-- Heartbeat: a node reports that it is alive and its demand, and receives the number of nodes and
+-- the demand of all.
 --
--- KEYS: all nodes; the sums of even and of odd rounds; what this node said for even and for odd rounds; the nodes that have settled.
--- ARGV: the time, or nothing if it is the store's own; the node; 1 if it has settled; and then each rule with its demand.
+-- KEYS: all nodes; the sums of even and of odd rounds; this node's reports for even and for odd
+-- rounds; the settled nodes.
+-- ARGV: the time, or nothing for the store's own; the node; 1 if it has settled; then each rule
+-- with its demand.
 --
--- A node joins the first set once it has re-asserted what it observed, and the last one once the
--- store has absorbed what it admitted without it. Of both the reply has the number of nodes and the
--- oldest heartbeat.
+-- A node joins the first set once it has re-asserted its observations, and the last one once the
+-- store has absorbed its admissions. The reply has the size and the oldest heartbeat of both.
 --
--- What is said now counts in the next round: all of a round is there before anybody hears of it, and everybody hears the same. A sum is kept as a negative
--- score, so that the busiest come first.
+-- A report counts in the next round: a round is complete before any node reads it, and all nodes
+-- read the same. A sum is a negative score, so that the busiest rules come first.
 local now = tonumber(ARGV[1])
 if not now then
   local t = redis.call('TIME')
   now = t[1] * 1000000 + t[2]
 end
-local function join(key, is_in)
-  if is_in then redis.call('ZADD', key, now, ARGV[2]) end
+local function join(key, is_member)
+  if is_member then redis.call('ZADD', key, now, ARGV[2]) end
   redis.call('ZREMRANGEBYSCORE', key, '-inf', now - 5000000)
   redis.call('PEXPIRE', key, 60000)
   return redis.call('ZCARD', key), tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or 0)
@@ -29,14 +31,14 @@ local function score(sums, member)
   return tonumber(redis.call('ZSCORE', sums, member) or 0)
 end
 
-local function mark(number)
+local function round_prefix(number)
   return string.format('%.0f ', number)
 end
 
--- What this node has said for a round, if it has.
-local function said_for(number, own)
-  local said = redis.call('GET', own)
-  return said and string.sub(said, 1, #mark(number)) == mark(number) and said or ''
+-- The report of this node for a round, or an empty string.
+local function report_for(number, own)
+  local report = redis.call('GET', own)
+  return report and string.sub(report, 1, #round_prefix(number)) == round_prefix(number) and report or ''
 end
 
 local after = round + 1
@@ -45,8 +47,8 @@ if score(sums, 'round') ~= -after then
   redis.call('DEL', sums)
   redis.call('ZADD', sums, -after, 'round', 0, 'nodes')
 end
-if said_for(after, own) == '' then
-  redis.call('SET', own, mark(after) .. table.concat(ARGV, ' ', 4), 'PX', 10000)
+if report_for(after, own) == '' then
+  redis.call('SET', own, round_prefix(after) .. table.concat(ARGV, ' ', 4), 'PX', 10000)
   redis.call('ZADD', sums, score(sums, 'nodes') - 1, 'nodes')
   for i = 4, #ARGV, 2 do
     redis.call('ZADD', sums, score(sums, ARGV[i]) - ARGV[i + 1], ARGV[i])
@@ -58,5 +60,5 @@ sums, own = KEYS[2 + round % 2], KEYS[4 + round % 2]
 if score(sums, 'round') ~= -round then
   return { live, oldest, settled, oldest_settled, now, round, 0, '', {} }
 end
--- Two of them are no rules.
-return { live, oldest, settled, oldest_settled, now, round, -score(sums, 'nodes'), said_for(round, own), redis.call('ZRANGE', sums, 0, 65, 'WITHSCORES') }
+-- 64 rules, `round` and `nodes`.
+return { live, oldest, settled, oldest_settled, now, round, -score(sums, 'nodes'), report_for(round, own), redis.call('ZRANGE', sums, 0, 65, 'WITHSCORES') }
