@@ -1,4 +1,4 @@
-//! What this node decided by itself, rule by rule: how far it may be off stands beside how far it was.
+//! Decisions without the store, per rule: the bound of their error beside the observed error.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sluicegate_redis::{RuleLevel, SharedEngine};
 use super::page::{Labels, Page};
 use super::rules::LISTED_MAX;
 
-/// A rule that does not always ask the store.
+/// A rule that is not always decided by the store.
 #[derive(Debug)]
 struct Row {
     labels: Labels,
@@ -22,139 +22,139 @@ enum Kind {
     Gauge,
 }
 
-/// Whose rules a family is about.
+/// Rules that a family covers.
 #[derive(Debug, Clone, Copy)]
-enum Of {
+enum Scope {
     All,
-    /// Those that have leases.
+    /// Rules with leases.
     Leased,
     Hot,
     Eventual,
 }
 
-type Family = (Kind, Of, &'static str, &'static str, fn(&RuleLevel) -> u64);
+type Family = (Kind, Scope, &'static str, &'static str, fn(&RuleLevel) -> u64);
 
 const FAMILIES: [Family; 15] = [
     (
         Kind::Counter,
-        Of::All,
+        Scope::All,
         "sluicegate_local_decisions_total",
-        "Hits that were decided without asking the store.",
+        "Hits decided without the store.",
         |level| level.local,
     ),
     (
         Kind::Counter,
-        Of::All,
+        Scope::All,
         "sluicegate_asked_decisions_total",
-        "Hits that the store was asked for all the same.",
+        "Hits decided by the store.",
         |level| level.asked,
     ),
     (
         Kind::Gauge,
-        Of::All,
+        Scope::All,
         "sluicegate_over_bound",
-        "The most that may pass above the limit of one key: what others admitted between two syncs, as last heard.",
+        "Upper bound of the hits above the limit of one key: those that other nodes admitted between two syncs, as last pulled.",
         |level| level.over_bound,
     ),
     (
         Kind::Gauge,
-        Of::All,
+        Scope::All,
         "sluicegate_over_observed",
-        "The most that has passed above the limit of one key in a window, as heard.",
+        "Largest observed number of hits above the limit of one key in a window.",
         |level| level.over_observed,
     ),
     (
         Kind::Gauge,
-        Of::All,
+        Scope::All,
         "sluicegate_short_bound",
-        "What this node holds unspent: as much less passes if it dies now.",
+        "Leased quota that is unspent: lost until it expires if this node crashes now.",
         |level| level.short_bound,
     ),
     (
         Kind::Counter,
-        Of::All,
+        Scope::All,
         "sluicegate_short_observed_total",
-        "What ran out unspent: as much less has passed.",
+        "Leased quota that expired unspent.",
         |level| level.short_observed,
     ),
-    (Kind::Gauge, Of::Leased, "sluicegate_leases", "Keys that this node has leased.", |level| {
+    (Kind::Gauge, Scope::Leased, "sluicegate_leases", "Keys leased by this node.", |level| {
         level.leases
     }),
     (
         Kind::Counter,
-        Of::Leased,
+        Scope::Leased,
         "sluicegate_lease_calls_total",
-        "How often leases were bought or given back.",
+        "Calls that acquired or released leases.",
         |level| level.lease_calls,
     ),
     (
         Kind::Counter,
-        Of::Leased,
+        Scope::Leased,
         "sluicegate_promoted_total",
-        "Keys that came to be leased.",
+        "Keys promoted to leases.",
         |level| level.promoted,
     ),
     (
         Kind::Counter,
-        Of::Leased,
+        Scope::Leased,
         "sluicegate_demoted_total",
-        "Keys that ceased to be leased.",
+        "Keys demoted from leases.",
         |level| level.demoted,
     ),
     (
         Kind::Gauge,
-        Of::Hot,
+        Scope::Hot,
         "sluicegate_hot_keys",
-        "Keys of a strict rule that are leased, since they are asked for very often.",
+        "Leased keys of a strict rule, because they are hot.",
         |level| level.leases,
     ),
     (
         Kind::Gauge,
-        Of::Eventual,
+        Scope::Eventual,
         "sluicegate_synced_keys",
-        "Keys whose counts are told to the others, and theirs heard.",
+        "Keys whose counts are synced with other nodes.",
         |level| level.synced,
     ),
     (
         Kind::Counter,
-        Of::Eventual,
+        Scope::Eventual,
         "sluicegate_sync_pushes_total",
-        "How often counts were told to the others.",
+        "Pushes of counts to the store.",
         |level| level.pushes,
     ),
     (
         Kind::Counter,
-        Of::Eventual,
+        Scope::Eventual,
         "sluicegate_sync_push_failures_total",
-        "How often that failed, and was said again.",
+        "Failed pushes of counts; they are retried.",
         |level| level.pushes_failed,
     ),
     (
         Kind::Gauge,
-        Of::Eventual,
+        Scope::Eventual,
         "sluicegate_sync_interval_milliseconds",
-        "How often nodes tell each other, as the rule says.",
+        "Sync interval of the rule.",
         |level| sync_interval_ms(level.consistency),
     ),
 ];
 
-/// Writes what was decided under each rule that does not always ask the store, and what each rule
-/// admits without it.
+/// Writes the decisions of each rule that is not always decided by the store, and what each rule
+/// admits during an outage.
 pub(super) fn put(page: &mut Page, shared: &SharedEngine) {
     put_outage_bounds(page, shared);
     let rows = rows(shared);
-    for (kind, of, name, help, number) in FAMILIES {
+    for (kind, scope, name, help, number) in FAMILIES {
         let mut family = match kind {
             Kind::Counter => page.counter(name, help),
             Kind::Gauge => page.gauge(name, help),
         };
-        for row in rows.iter().filter(|row| of.has(row.consistency)) {
-            family.of(&row.labels, number(&row.level));
+        for row in rows.iter().filter(|row| scope.covers(row.consistency)) {
+            family.labeled(&row.labels, number(&row.level));
         }
     }
 }
 
-/// Of rules that are called the same, the largest.
+/// Rules with the same id report the largest bound.
 fn put_outage_bounds(page: &mut Page, shared: &SharedEngine) {
     let rules = shared.engine().snapshot();
     let set = rules.rules();
@@ -165,10 +165,10 @@ fn put_outage_bounds(page: &mut Page, shared: &SharedEngine) {
             *known = bound.max(*known);
         }
     }
-    let help = "The most that this node admits for one key while the store does not answer: its share of the limit, less what it last observed as used.";
+    let help = "Hits that this node admits at most for one key while the store is down: its share of the limit, less the usage it last observed.";
     let mut family = page.gauge("sluicegate_outage_bound", help);
     for (rule, bound) in bounds {
-        family.of(&Labels::new("rule", &rule), bound);
+        family.labeled(&Labels::new("rule", &rule), bound);
     }
 }
 
@@ -180,11 +180,11 @@ fn rows(shared: &SharedEngine) -> Vec<Row> {
     let mut rows: Vec<Row> = others
         .take(LISTED_MAX)
         .map(|(no, consistency)| {
-            let labels = Labels::new("rule", &set.id(no)).and("level", word(consistency));
+            let labels = Labels::new("rule", &set.id(no)).and("level", level_name(consistency));
             Row { labels, consistency, level: shared.level(&rules, no) }
         })
         .collect();
-    // Rules that are called the same count together: no series is there twice.
+    // Rules with the same id are summed, so that no series occurs twice.
     rows.sort_by(|one, other| one.labels.cmp(&other.labels));
     rows.dedup_by(|next, kept| {
         let same = next.labels == kept.labels;
@@ -196,8 +196,8 @@ fn rows(shared: &SharedEngine) -> Vec<Row> {
     rows
 }
 
-impl Of {
-    const fn has(self, consistency: Consistency) -> bool {
+impl Scope {
+    const fn covers(self, consistency: Consistency) -> bool {
         match (self, consistency) {
             (Self::All, _)
             | (Self::Leased, Consistency::Leased | Consistency::StrictUntilHot)
@@ -208,7 +208,7 @@ impl Of {
     }
 }
 
-const fn word(consistency: Consistency) -> &'static str {
+const fn level_name(consistency: Consistency) -> &'static str {
     match consistency {
         Consistency::Strict | Consistency::StrictUntilHot => "strict",
         Consistency::Leased => "leased",
@@ -223,7 +223,7 @@ const fn sync_interval_ms(consistency: Consistency) -> u64 {
     }
 }
 
-/// Sums, and of what is the most of any key the most.
+/// Adds counts; bounds of a single key are the maximum.
 fn add(sum: &mut RuleLevel, more: &RuleLevel) {
     for (sum, more) in [
         (&mut sum.local, more.local),

@@ -1,9 +1,9 @@
 //! Prometheus' text format, version 0.0.4.
 //!
-//! A family is a name with its help and its kind, told once; then come its samples, one a line:
+//! A family is a name with its help and type, followed by its samples, one per line:
 //!
 //! ```text
-//!   # HELP sluicegate_rules Rules that are loaded.
+//!   # HELP sluicegate_rules Loaded rules.
 //!   # TYPE sluicegate_rules gauge
 //!   sluicegate_rules 12
 //! ```
@@ -12,27 +12,27 @@ use std::fmt::{self, Display, Write};
 
 use crate::telemetry::{BUCKETS_MICROS, ResponseTimes};
 
-/// The `Content-Type` of what [`Page`] writes.
+/// `Content-Type` of a [`Page`].
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What was written so far.
+/// The metrics page under construction.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     text: String,
 }
 
-/// A family that samples are added to.
+/// A family under construction.
 #[derive(Debug)]
 pub(super) struct Family<'a> {
     name: &'static str,
     text: &'a mut String,
 }
 
-/// Labels and their values, as they stand between the braces.
+/// Labels as they are between the braces.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Labels(String);
 
-/// Microseconds, told as seconds to the last digit.
+/// Microseconds, displayed exactly in seconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seconds(pub(super) u64);
 
@@ -64,13 +64,13 @@ impl Page {
 // === impl Family ===
 
 impl Family<'_> {
-    /// The only one of its family.
-    pub(super) fn one(&mut self, value: impl Display) {
+    /// A sample without labels.
+    pub(super) fn value(&mut self, value: impl Display) {
         self.sample("", "", value);
     }
 
-    /// One of several.
-    pub(super) fn of(&mut self, labels: &Labels, value: impl Display) {
+    /// A sample with labels.
+    pub(super) fn labeled(&mut self, labels: &Labels, value: impl Display) {
         self.sample("", &labels.0, value);
     }
 
@@ -87,11 +87,11 @@ impl Family<'_> {
         self.sample("_count", &labels.0, times.count());
     }
 
-    fn sample(&mut self, ending: &str, labels: &str, value: impl Display) {
+    fn sample(&mut self, suffix: &str, labels: &str, value: impl Display) {
         let name = self.name;
         match labels {
-            "" => put(self.text, format_args!("{name}{ending} {value}\n")),
-            labels => put(self.text, format_args!("{name}{ending}{{{labels}}} {value}\n")),
+            "" => put(self.text, format_args!("{name}{suffix} {value}\n")),
+            labels => put(self.text, format_args!("{name}{suffix}{{{labels}}} {value}\n")),
         }
     }
 }
@@ -99,7 +99,7 @@ impl Family<'_> {
 // === impl Labels ===
 
 impl Labels {
-    /// One label more. Without a value it would mean the same as without the label.
+    /// Adds a label, unless the value is empty: Prometheus treats that as no label.
     #[must_use]
     pub(super) fn and(mut self, name: &str, value: &str) -> Self {
         if value.is_empty() {
@@ -107,8 +107,8 @@ impl Labels {
         }
         let comma = if self.0.is_empty() { "" } else { "," };
         put(&mut self.0, format_args!("{comma}{name}=\""));
-        for letter in value.chars() {
-            match letter {
+        for character in value.chars() {
+            match character {
                 '\\' => self.0.push_str("\\\\"),
                 '"' => self.0.push_str("\\\""),
                 '\n' => self.0.push_str("\\n"),
@@ -138,9 +138,9 @@ impl Display for Seconds {
     }
 }
 
-/// A text takes whatever is written to it.
-fn put(text: &mut String, what: fmt::Arguments<'_>) {
-    let _ = text.write_fmt(what);
+fn put(text: &mut String, arguments: fmt::Arguments<'_>) {
+    // Writing to a `String` cannot fail.
+    let _ = text.write_fmt(arguments);
 }
 
 #[cfg(test)]

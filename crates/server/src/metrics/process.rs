@@ -1,33 +1,34 @@
-//! What the process takes, by the names that every Prometheus client has for it. Only Linux tells.
+//! Metrics of the process, with the names of every Prometheus client. Linux only.
 
 use std::fs;
 
 use super::page::{Page, Seconds};
 
-/// Linux tells programs of time in hundredths of a second, whatever its own clock does.
+/// `USER_HZ` is 100 on every supported architecture.
 const MICROS_PER_TICK: u64 = 10_000;
 
-/// Writes what the system tells of this process.
+/// Writes the metrics of this process.
 pub(super) fn put(page: &mut Page) {
     if let Some(micros) = fs::read_to_string("/proc/self/stat").ok().and_then(|stat| cpu(&stat)) {
-        let help = "Processor time of the process.";
-        page.counter("process_cpu_seconds_total", help).one(Seconds(micros));
+        let help = "User and system CPU time.";
+        page.counter("process_cpu_seconds_total", help).value(Seconds(micros));
     }
     if let Some(bytes) = resident_bytes() {
-        let help = "Memory that the process has in use.";
-        page.gauge("process_resident_memory_bytes", help).one(bytes);
+        let help = "Resident memory.";
+        page.gauge("process_resident_memory_bytes", help).value(bytes);
     }
     if let Ok(files) = fs::read_dir("/proc/self/fd") {
-        page.gauge("process_open_fds", "Files and connections that are open.").one(files.count());
+        page.gauge("process_open_fds", "Open file descriptors.").value(files.count());
     }
 }
 
-/// Memory that the process has in use, if the system tells.
+/// Resident memory.
 pub(crate) fn resident_bytes() -> Option<u64> {
     fs::read_to_string("/proc/self/status").ok().and_then(|status| resident(&status))
 }
 
-/// Microseconds in the program and in the system for it: the 14th and 15th field. The second is a name in brackets, and may hold anything.
+/// User and system time in microseconds: fields 14 and 15. Field 2 is a name in parentheses and may
+/// contain anything.
 fn cpu(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_systems_words_are_read() {
+    fn proc_files_are_parsed() {
         let stat = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 150 25 0 0 20 0 9 0 12345";
         assert_eq!(cpu(stat), Some(1_750_000));
         assert_eq!(cpu("42 (a) S 1"), None);
