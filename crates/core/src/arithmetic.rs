@@ -1,18 +1,16 @@
-//! The one place where amounts and times are multiplied and divided.
+//! Exact arithmetic of amounts and times.
 //!
-//! Every decision is exact: no float, no rounding that is not named. A second implementation of
-//! the decisions lives in a Lua script, and Lua's numbers are doubles, which hold every integer up
-//! to 2^53 and not all beyond. So each value that a decision stores or compares stays at or below
-//! [`EXACT_MAX`], and the one operation whose intermediate result may pass it is [`muldiv`]: two
-//! factors and a divisor within the bound, the product taken at full width, the quotient back within
-//! the bound.
+//! Every decision is exact: no float, and every rounding is named. A Lua script implements the
+//! decisions a second time, and Lua's numbers are doubles, which hold every integer up to 2^53. So
+//! each value that a decision stores or compares is at most [`EXACT_MAX`], and the only operation
+//! whose intermediate result may exceed it is [`muldiv`]: factors, divisor and quotient are within
+//! the bound, the product has full width.
 //!
 //! Why this suffices for both languages: `a * b / d` has exactly one floor and one remainder. Rust
-//! takes the product in 128 bits. With doubles it is done digit by digit, each step staying within
-//! what they hold exactly (`tests/double_twin.rs` does so and compares). Two correct
-//! implementations of an exact operation cannot differ, however they go about it.
+//! takes the product in 128 bits; with doubles it is done digit by digit, each step exact
+//! (`tests/double_twin.rs` compares the two).
 
-// Each bare operator below is covered by the bound stated beside it; the lint is denied elsewhere.
+// Each bare operator below is within the bound stated beside it; the lint is denied elsewhere.
 #![allow(clippy::arithmetic_side_effects)]
 
 use std::num::NonZeroU64;
@@ -20,19 +18,18 @@ use std::num::NonZeroU64;
 /// The largest integer `n` such that all of `0..=n` are exact in a double: 2^53 − 1.
 pub const EXACT_MAX: u64 = (1 << 53) - 1;
 
-/// A quotient and what is left over.
+/// A quotient and a remainder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Division {
     /// `floor(a * b / divisor)`, at most [`EXACT_MAX`].
     pub quotient: u64,
-    /// What the quotient leaves, below the divisor; 0 when the quotient was cut at [`EXACT_MAX`].
+    /// The remainder, below the divisor; 0 if the quotient saturated at [`EXACT_MAX`].
     pub remainder: u64,
 }
 
 /// `a * b / divisor` with its remainder, exact.
 ///
-/// A quotient above [`EXACT_MAX`] saturates there: it stands for "longer, or more, than anything
-/// that can be held".
+/// A quotient above [`EXACT_MAX`] saturates: it means longer, or more, than any value.
 ///
 /// ```
 /// use std::num::NonZeroU64;
@@ -46,7 +43,7 @@ pub struct Division {
 #[inline]
 #[must_use]
 pub fn muldiv(a: u64, b: u64, divisor: NonZeroU64) -> Division {
-    // The product of small factors, by far the most common, divides in one machine instruction.
+    // Most products are small and divide in one machine instruction.
     if let Some(product) = a.checked_mul(b) {
         return cut(product / divisor, product % divisor);
     }
@@ -85,19 +82,19 @@ pub const fn div_ceil(a: u64, b: NonZeroU64) -> u64 {
 /// The bound as a signed number.
 pub(crate) const EXACT_MAX_SIGNED: i64 = EXACT_MAX as i64;
 
-/// An amount as a signed number, cut at the bound.
+/// An amount as a signed number, saturating at the bound.
 #[inline]
 pub(crate) const fn signed(amount: u64) -> i64 {
     if amount > EXACT_MAX { EXACT_MAX_SIGNED } else { amount as i64 }
 }
 
-/// Keeps a signed amount within the bound on both sides.
+/// Clamps a signed amount to the bound on both sides.
 #[inline]
 pub(crate) fn clamp_signed(amount: i64) -> i64 {
     amount.clamp(-EXACT_MAX_SIGNED, EXACT_MAX_SIGNED)
 }
 
-/// Cuts an amount at the bound.
+/// Clamps an amount to the bound.
 #[inline]
 pub(crate) const fn clamp_amount(amount: u64) -> u64 {
     if amount > EXACT_MAX { EXACT_MAX } else { amount }

@@ -8,21 +8,21 @@ use crate::limit::{Kernel, Limit, State};
 use crate::quota::ExactTime;
 use crate::time::{NOW_MAX, Timestamp};
 
-/// What an identity keeps when its limit changes.
+/// What an identity carries over when its limit changes.
 ///
 /// Amounts convert in units, not in time, and round against the client by less than one unit. An
-/// identity that is as good as new starts anew under the new limit, and so does every identity when
-/// the algorithm itself changes.
+/// expired identity starts anew under the new limit, and so does every identity when the algorithm
+/// changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CarryOver {
-    /// What was used stays used: 8 of 10 becomes 8 of 20.
+    /// Usage stays: 8 of 10 becomes 8 of 20.
     #[default]
     Used,
-    /// What is left stays left: 2 left of 10 stays 2 left of 20.
+    /// The remaining quota stays: 2 left of 10 becomes 2 left of 20.
     Remaining,
-    /// What was used stays the same part of the whole: 8 of 10 becomes 16 of 20.
+    /// The proportion stays: 8 of 10 becomes 16 of 20.
     Proportion,
-    /// Everyone starts anew.
+    /// Every identity starts anew.
     Nothing,
 }
 
@@ -43,12 +43,12 @@ impl Limit {
             return state;
         }
         let (mut state, now) = (state, now.min(NOW_MAX));
-        // As good as new is new, also where a new one is not a full one.
+        // An expired state is new, even where a new one does not start full.
         if !old.advance(&mut state, now) || carry == CarryOver::Nothing {
             return State::New;
         }
         let mut carried = match (self.kernel(), old.kernel(), &state) {
-            // Closed for a while: what was used is remembered, and nothing comes back meanwhile.
+            // Usage is stored while the limit is closed, and nothing is refilled meanwhile.
             (Kernel::Closed, Kernel::Closed, _) => return state,
             (Kernel::Closed, _, _) => State::Spent(clamp_amount(old.used(&state, now))),
             (_, Kernel::Closed, State::Spent(used)) => self.with_used(*used, carry, now),
@@ -74,7 +74,7 @@ impl Limit {
             (Kernel::Tally(new), Kernel::Tally(old), State::Tally(s)) => {
                 State::Tally(new.carry(old, s, carry, now))
             }
-            // A token bucket refilled another way.
+            // A token bucket with another refill.
             (Kernel::Gcra(new), Kernel::Periodic(old), State::Periodic(s)) => {
                 State::Gcra(gcra_from_periodic(new, old, s, carry, now))
             }
@@ -87,9 +87,9 @@ impl Limit {
         carried
     }
 
-    /// Units in use, each begun one counting as whole.
+    /// Units in use, rounded up.
     fn used(&self, state: &State, now: Timestamp) -> u64 {
-        // What lies beyond the limit does not show in what is left of it.
+        // The remaining quota does not show the count beyond the limit.
         if let State::Tally(tally) = state {
             return tally.count;
         }
@@ -100,11 +100,11 @@ impl Limit {
         u64::try_from(i128::from(capacity).saturating_sub(i128::from(left))).unwrap_or(0)
     }
 
-    /// A state in which so many units were used.
+    /// A state with `used` units in use.
     fn with_used(&self, used: u64, carry: CarryOver, now: Timestamp) -> State {
         let mut state = State::New;
         self.open(&mut state, now);
-        // A concurrency limit cannot charge without an id: who was in flight is in flight no more.
+        // A concurrency limit cannot charge without an id: requests in flight are dropped.
         if carry != CarryOver::Nothing && used > 0 && !matches!(self, Self::Concurrency(_)) {
             self.spend(&mut state, used, now, now);
         }
@@ -112,7 +112,7 @@ impl Limit {
     }
 }
 
-/// A stand-in for `old` with another kernel: the same capacity, with the same units in use.
+/// Carries over through an equivalent of `old` with the new kernel: same capacity, same usage.
 fn gcra_from_periodic(
     new: &Gcra,
     old: &Periodic,

@@ -1,17 +1,16 @@
 //! Pure rate limiting decisions.
 //!
-//! *May this request go through now, and if not, when?* This crate answers from (limit, state,
-//! cost, now) alone. It reads no clock, keeps no lock, does no I/O and uses no float; given the same
-//! arguments it gives the same answer, on every store and in every test.
+//! *May this request pass now, and if not, when?* This crate answers from (limit, state, cost, now)
+//! alone. It reads no clock, takes no lock, does no I/O and uses no float: the same arguments give
+//! the same answer, on every store and in every test.
 //!
-//! - [`limit::Limit`] is an algorithm with its numbers, [`limit::State`] what it keeps of one identity;
-//!   the algorithms are described in [`algorithm`].
-//! - [`mode::EnforcedLimit`] is a limit as it is enforced: hard, soft, elastic or shadow.
-//! - [`account::Account`] is one identity under a plan of several steps: every operation, all or nothing;
-//!   [`account::apply_to_all`] is the same for the several identities of one request.
-//! - [`verdict::judge`] turns what each limit says into what the plan says.
-//! - [`arithmetic`], [`quota`] and [`time`] hold the exact numbers that all of it stands on.
-//!
+//! - [`limit::Limit`] is an algorithm with its numbers, [`limit::State`] its state for one
+//!   identity; the algorithms are described in [`algorithm`].
+//! - [`mode::EnforcedLimit`] is a limit with its mode: hard, soft, elastic or shadow.
+//! - [`account::Account`] is one identity under a plan of several limits: every operation, all or
+//!   nothing; [`account::apply_to_all`] does the same for several identities of one request.
+//! - [`verdict::judge`] combines the decisions of the limits into a verdict.
+//! - [`arithmetic`], [`quota`] and [`time`] hold the exact numbers.
 //! ```
 //! use sluicegate_core::account::{Account, Moment};
 //! use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};

@@ -1,4 +1,4 @@
-//! A limit: one of the algorithms with its numbers; and the state it keeps of one identity.
+//! Limits (an algorithm with its numbers) and the states of identities.
 
 use crate::algorithm::concurrency::{Concurrency, Holder, SlotsState};
 use crate::algorithm::cycle::Cycle;
@@ -20,17 +20,17 @@ use crate::time::{NOW_MAX, Span, Timestamp};
 pub enum Limit {
     /// Everything passes.
     Unlimited,
-    /// A rate of nothing: every cost of 1 or more is denied, for ever.
+    /// A rate of 0: every cost of 1 or more is denied for ever.
     Closed,
     /// Bursts pass while tokens last.
     TokenBucket(TokenBucket),
     /// A bounded queue, drained at a fixed rate.
     LeakyBucket(LeakyBucket),
-    /// So many per window.
+    /// A number per window.
     FixedWindow(FixedWindow),
-    /// Exactly so many in any rolling window.
+    /// A number in any rolling window, exactly.
     SlidingLog(SlidingLog),
-    /// About so many in any rolling window.
+    /// A number in any rolling window, approximately.
     SlidingWindow(SlidingWindow),
     /// A steady rate; the next caller pays.
     SmoothBursty(SmoothBursty),
@@ -38,19 +38,19 @@ pub enum Limit {
     WarmUp(WarmUp),
     /// Permits per cycle, bookable ahead.
     Cycle(Cycle),
-    /// So many at a time.
+    /// A number in flight.
     Concurrency(Concurrency),
-    /// So many per window, the denied counted too: Envoy's form.
+    /// A number per window, counting denials too: Envoy's form.
     Tally(Tally),
 }
 
-/// What a limit keeps of one identity.
+/// The state of one identity under a limit.
 ///
-/// The states of buckets and windows are a few numbers and `Copy` themselves; only a log and the slots of
-/// a concurrency limit have a size of their own, and sit in a box.
+/// Most states are a few numbers and `Copy`; only a log and the slots of a concurrency limit have
+/// variable size and are boxed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum State {
-    /// Never seen, or as good as that: nothing is kept.
+    /// New or expired: nothing is stored.
     #[default]
     New,
     /// Token bucket (greedy), leaky bucket, smooth bursty.
@@ -67,11 +67,11 @@ pub enum State {
     Slots(Box<SlotsState>),
     /// The counter of Envoy's form.
     Tally(TallyState),
-    /// What had been used when the limit was closed.
+    /// Usage at the time the limit was closed.
     Spent(u64),
 }
 
-/// The machine behind a limit.
+/// The kernel of a limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kernel<'a> {
     Open,
@@ -85,7 +85,7 @@ pub(crate) enum Kernel<'a> {
     Tally(&'a Tally),
 }
 
-/// Runs one expression for whichever kernel and state belong together.
+/// Evaluates an expression with the matching kernel and state.
 macro_rules! with_kernel {
     ($limit:expr, $state:expr, |$kernel:ident, $inner:ident| $body:expr, $otherwise:expr) => {
         match ($limit.kernel(), $state) {
@@ -123,7 +123,7 @@ impl Limit {
         }
     }
 
-    /// The most that can be left; `None` if there is no such number.
+    /// The largest possible remaining quota; `None` if there is none.
     #[must_use]
     pub fn capacity(&self) -> Option<u64> {
         match self.kernel() {
@@ -159,14 +159,14 @@ impl Limit {
 
 // === impl Limit: one state ===
 
-/// The life of a decision: [`open`](Limit::open) the state, ask, charge if all limits of the plan agree,
-/// [`close`](Limit::close) it. A denied decision leaves what `open` made of the state, which gives the same
-/// answers as what it was before.
+/// A decision [`open`](Limit::open)s the state, evaluates the limits, charges if all admit, and
+/// [`close`](Limit::close)s the state. A denied decision leaves the opened state, which gives the
+/// same answers as before.
 impl Limit {
-    /// Makes the state one of this limit, rolled forward to `now`.
+    /// Makes the state one of this limit, advanced to `now`.
     pub fn open(&self, state: &mut State, now: Timestamp) {
         let now = now.min(NOW_MAX);
-        // A state of another limit, or none, becomes a fresh one.
+        // A state of another limit, or an expired one, becomes a fresh one.
         if self.advance(state, now) {
             return;
         }
@@ -182,7 +182,7 @@ impl Limit {
         };
     }
 
-    /// Rolls a state of this limit forward to `now`; whether it is one, and better than a fresh one.
+    /// Advances a state of this limit to `now`; false if it is another limit's or has expired.
     pub(crate) fn advance(&self, state: &mut State, now: Timestamp) -> bool {
         with_kernel!(
             self,
@@ -195,14 +195,14 @@ impl Limit {
         )
     }
 
-    /// Drops a state that is as good as new.
+    /// Drops an expired state.
     pub fn close(&self, state: &mut State, now: Timestamp) {
         if self.expires_at(state) <= now.min(NOW_MAX) {
             *state = State::New;
         }
     }
 
-    /// From when on the state is as good as new, and need not be kept.
+    /// When the state expires.
     #[must_use]
     pub fn expires_at(&self, state: &State) -> Timestamp {
         let never_kept = match state {
@@ -212,13 +212,13 @@ impl Limit {
         with_kernel!(self, state, |kernel, inner| kernel.expires_at(inner), never_kept)
     }
 
-    /// When `cost` would get its turn if it were booked now.
+    /// When `cost` would get its turn if booked now.
     #[must_use]
     pub fn slot(&self, state: &State, cost: u64, now: Timestamp) -> Slot {
         with_kernel!(self, state, |kernel, inner| kernel.slot(inner, cost, now), self.constant(now))
     }
 
-    /// From when on a caller that waits at most `max_wait` for its turn is let in.
+    /// From when on a caller that waits at most `max_wait` is admitted.
     #[must_use]
     pub fn ready(&self, state: &State, cost: u64, max_wait: Span, now: Timestamp) -> Slot {
         with_kernel!(
@@ -229,14 +229,14 @@ impl Limit {
         )
     }
 
-    /// Whether a caller of this cost may find the limit ready, and a little later not any more: only a
-    /// cycle asked for more than it holds, whose slot moves away once it is full.
+    /// Whether readiness for this cost can lapse: only for a cost above the permits of a cycle,
+    /// whose slot moves away once the cycle is full.
     pub(crate) fn can_lapse(&self, cost: u64) -> bool {
         matches!(self, Self::Cycle(cycle) if cost > cycle.permits())
     }
 
-    /// Whether this limit counts a hit first and compares afterwards: it is charged whatever it says itself, and whatever
-    /// the other limits of its plan say. Such a limit has an opinion on a cost of 0 too.
+    /// Whether this limit counts a hit before it compares: it is charged whatever it and the other
+    /// limits of the plan decide, and evaluates a cost of 0 too.
     ///
     /// ```
     /// use sluicegate_core::algorithm::tally::Tally;
@@ -253,7 +253,7 @@ impl Limit {
         matches!(self, Self::Tally(_))
     }
 
-    /// How far a limit that counts first has counted beyond itself; of any other 0.
+    /// How far a limit that counts first is beyond its limit; 0 for others.
     ///
     /// ```
     /// use sluicegate_core::algorithm::tally::Tally;
@@ -274,7 +274,8 @@ impl Limit {
         }
     }
 
-    /// How long a plain hit waits: for ever if the limit shapes (its queue is bounded), else not at all.
+    /// The maximum wait of a plain hit: unlimited if the limit shapes (its queue is bounded), else
+    /// none.
     #[must_use]
     pub fn hit_max_wait(&self) -> Span {
         match self.kernel() {
@@ -283,20 +284,21 @@ impl Limit {
         }
     }
 
-    /// Charges `cost`, to be used at `at`. This may go into debt: ask first.
+    /// Charges `cost` for use at `at`. May go into debt.
     pub fn spend(&self, state: &mut State, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
         let nowhere = Ticket { charged: cost, slot: at, trace: Trace::Untracked };
         with_kernel!(self, state, |kernel, inner| kernel.spend(inner, cost, at, now), nowhere)
     }
 
-    /// Takes `slots` of a concurrency limit for `holder`, or renews what it holds: for `ttl`, and no longer than its lease.
+    /// Takes `slots` of a concurrency limit for `holder`, or renews its lease: for `ttl`, at most
+    /// the lease time.
     pub fn hold(&self, state: &mut State, holder: Holder, slots: u64, ttl: Span, now: Timestamp) {
         if let (Self::Concurrency(limit), State::Slots(inner)) = (self, state) {
             limit.hold(inner, holder, slots, ttl, now);
         }
     }
 
-    /// Frees the slots of a concurrency limit that `holder` holds.
+    /// Frees the slots of `holder` in a concurrency limit.
     pub fn free(&self, state: &mut State, holder: Holder) -> u64 {
         match state {
             State::Slots(inner) => inner.free(holder),
@@ -304,7 +306,7 @@ impl Limit {
         }
     }
 
-    /// Gives back `amount`, at most until full.
+    /// Refunds `amount`, at most until full.
     pub fn refund(&self, state: &mut State, amount: u64, now: Timestamp) {
         if let (Self::Closed, State::Spent(used)) = (self, &mut *state) {
             *used = used.saturating_sub(amount);
@@ -313,7 +315,7 @@ impl Limit {
         with_kernel!(self, state, |kernel, inner| kernel.refund(inner, amount, now), ());
     }
 
-    /// Adds `amount`, also beyond the capacity.
+    /// Adds `amount`, beyond the capacity too.
     pub fn add_beyond_capacity(&self, state: &mut State, amount: u64, now: Timestamp) {
         with_kernel!(
             self,
@@ -323,12 +325,12 @@ impl Limit {
         );
     }
 
-    /// Gives back a booking whose slot has not come, less what was booked after it.
+    /// Cancels a booking whose slot has not come, less what was booked after it.
     pub fn cancel_booking(&self, state: &mut State, ticket: &Ticket, now: Timestamp) -> u64 {
         with_kernel!(self, state, |kernel, inner| kernel.cancel_booking(inner, ticket, now), 0)
     }
 
-    /// Gives back `amount` of a reservation to where it was charged, if that is still open.
+    /// Refunds `amount` of a reservation where it was charged, if that is still open.
     pub fn release(&self, state: &mut State, ticket: &Ticket, amount: u64, now: Timestamp) -> u64 {
         let constant = if matches!(self, Self::Unlimited) { amount } else { 0 };
         with_kernel!(
@@ -339,7 +341,7 @@ impl Limit {
         )
     }
 
-    /// Moves a ticket along when something charged before it was given back, as `before` became `after`.
+    /// Adjusts a ticket after an earlier charge was refunded, which turned `before` into `after`.
     pub(crate) fn follow(&self, ticket: &mut Ticket, before: &State, after: &State) {
         match (self.kernel(), before, after, &mut ticket.trace) {
             (Kernel::Gcra(kernel), State::Gcra(before), State::Gcra(after), Trace::Tat(tat)) => {
@@ -358,33 +360,33 @@ impl Limit {
                 let rate = kernel.rate();
                 *free = rate.earlier(*free, rate.earlier(before.free, after.free));
             }
-            // Counts and entries are found by their time.
+            // Counts and entries are found by time.
             _ => {}
         }
     }
 
-    /// Lets a log that counts denied attempts have this one.
+    /// Logs a denied attempt in a log that counts them.
     pub fn log_denied(&self, state: &mut State, cost: u64, now: Timestamp) {
         if let (Self::SlidingLog(log), State::Log(inner)) = (self, state) {
             log.log_denied(inner, cost, now);
         }
     }
 
-    /// Whole units left, rounded down; negative in debt; `None` without a limit.
+    /// Whole units left, rounded down; negative in debt; `None` if unlimited.
     #[must_use]
     pub fn remaining(&self, state: &State, now: Timestamp) -> Option<i64> {
         let constant = if matches!(self, Self::Unlimited) { None } else { Some(0) };
         with_kernel!(self, state, |kernel, inner| Some(kernel.remaining(inner, now)), constant)
     }
 
-    /// The most, up to `most`, that a hit could take now.
+    /// The largest amount, up to `max`, that a hit could take now.
     #[must_use]
     pub fn available(&self, state: &State, max: u64, now: Timestamp) -> u64 {
         let constant = if matches!(self, Self::Unlimited) { max } else { 0 };
         with_kernel!(self, state, |kernel, inner| kernel.available(inner, max, now), constant)
     }
 
-    /// What a drain takes; `None` without a limit.
+    /// The amount that a drain takes; `None` if unlimited.
     #[must_use]
     pub fn left(&self, state: &State, now: Timestamp) -> Option<u64> {
         let constant = if matches!(self, Self::Unlimited) { None } else { Some(0) };
@@ -403,7 +405,7 @@ impl Limit {
         with_kernel!(self, state, |kernel, inner| kernel.full_at(inner, now), now).since(now)
     }
 
-    /// What a limit without a state says.
+    /// The slot of a limit without a state.
     fn constant(&self, now: Timestamp) -> Slot {
         if matches!(self, Self::Unlimited) { Slot::At(now) } else { Slot::Never { max_cost: 0 } }
     }

@@ -1,10 +1,8 @@
-//! How strictly a rule is enforced: hard, soft, elastic or shadow.
+//! How a limit is enforced: hard, soft, elastic or shadow.
 //!
-//! None of them needs a state of its own kind. A **soft** limit is the same limit with a little more
-//! room, and an admission that ends in that room is marked. An **elastic** limit is two limits side by
-//! side: the plain one, which decides while there is no spare capacity, and a boosted one, which
-//! may admit what the plain one would not while there is. A **shadow** limit is judged like any other, and
-//! not obeyed.
+//! A **soft** limit is the same limit with more room, and an admission within that room is marked.
+//! An **elastic** limit has two limits: the plain one decides without spare capacity, a boosted one
+//! may admit more with it. A **shadow** limit is evaluated but not enforced.
 
 use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::cycle::Cycle;
@@ -19,11 +17,11 @@ use crate::limit::Limit;
 use crate::quota::{QuotaError, Rate};
 use crate::time::{Span, Timestamp};
 
-/// How long a load signal is believed.
+/// How long a load signal is valid.
 pub const LOAD_STALE_AFTER: Span = Span::from_secs(10);
-/// The most a soft limit may exceed itself by, in percent.
+/// Maximum excess of a soft limit, in percent.
 pub const SOFT_PERCENT_MAX: u64 = 1_000;
-/// The most an elastic limit may grow by, in thousandths.
+/// Maximum factor of an elastic limit, in thousandths.
 pub const ELASTIC_FACTOR_MAX: u64 = 1_000_000;
 
 /// How strictly a rule is enforced.
@@ -32,12 +30,13 @@ pub enum Mode {
     /// Never above the limit.
     #[default]
     Hard,
-    /// Up to so many percent above the limit is admitted, and marked.
+    /// Admits a percentage above the limit, marked.
     Soft {
         /// The percentage, 1 to [`SOFT_PERCENT_MAX`].
         percent: u64,
     },
-    /// Up to so many times the limit while the load is low; what is above the plain limit is marked.
+    /// Admits a multiple of the limit while the load is low; the part above the plain limit is
+    /// marked.
     Elastic {
         /// The factor in thousandths, 1,000 to [`ELASTIC_FACTOR_MAX`].
         up_to: u64,
@@ -51,40 +50,40 @@ pub enum Mode {
 /// The loads at which an elastic limit opens and closes, in thousandths of the capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GateLevels {
-    /// Below this it opens.
+    /// Opens below this.
     below: u64,
-    /// Above this it closes; in between it stays as it is.
+    /// Closes above this; unchanged in between.
     above: u64,
 }
 
-/// Whether an elastic limit is open, and since when its load signal is known.
+/// Whether an elastic limit is open, and the time of its load signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Gate {
     open: bool,
     observe: Option<Timestamp>,
 }
 
-/// A limit as it is enforced: what one step of a plan judges by.
+/// A limit with its mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EnforcedLimit {
-    /// The limit that decides, with the room that a soft mode adds.
+    /// The limit that decides, including the slack of a soft mode.
     pub(crate) limit: Limit,
-    /// How much of that room lies above the plain limit.
+    /// The slack above the plain limit.
     pub(crate) slack: u64,
-    /// The limit without that room, if it is soft.
+    /// The plain limit, if soft.
     pub(crate) plain: Option<Limit>,
-    /// The limit that may admit more while there is spare capacity.
+    /// The boosted limit, if elastic.
     pub(crate) boost: Option<Limit>,
-    /// Whether it is obeyed.
+    /// Whether it is enforced.
     pub(crate) enforced: bool,
-    /// Which rule of the plan it belongs to.
+    /// Index of its rule in the plan.
     pub(crate) rule: usize,
 }
 
 // === impl EnforcedLimit ===
 
 impl EnforcedLimit {
-    /// `limit`, enforced as `mode` says.
+    /// `limit` under `mode`.
     ///
     /// ```
     /// use sluicegate_core::limit::Limit;
@@ -95,8 +94,8 @@ impl EnforcedLimit {
     /// ```
     ///
     /// # Errors
-    /// When a percentage or factor is out of range, the mode has no meaning for the algorithm, or
-    /// the limit that it makes cannot be held exactly.
+    /// When a percentage or factor is out of range, the algorithm does not support the mode, or the
+    /// resulting limit is not exact.
     pub fn new(limit: Limit, mode: Mode) -> Result<Self, QuotaError> {
         let plain = Self::hard(limit);
         match mode {
@@ -111,7 +110,7 @@ impl EnforcedLimit {
         }
     }
 
-    /// `limit` as it is.
+    /// `limit` under [`Mode::Hard`].
     ///
     /// ```
     /// use sluicegate_core::limit::Limit;
@@ -124,8 +123,7 @@ impl EnforcedLimit {
         Self { limit, slack: 0, plain: None, boost: None, enforced: true, rule: 0 }
     }
 
-    /// The same step, of this rule of the plan. The limits of a rule in the shadow are counted
-    /// together, apart from those of other rules.
+    /// The same as part of this rule. The limits of a shadow rule are counted together.
     #[must_use]
     pub const fn of_rule(self, rule: usize) -> Self {
         Self { rule, ..self }
@@ -137,13 +135,14 @@ impl EnforcedLimit {
         &self.limit
     }
 
-    /// The limit that may admit more while there is spare capacity, if the step is elastic.
+    /// The boosted limit, if elastic.
     #[must_use]
     pub const fn boost(&self) -> Option<&Limit> {
         self.boost.as_ref()
     }
 
-    /// Whether a denied attempt is kept: a log may count it, and a limit that counts first does.
+    /// Whether denied attempts are recorded: by a log that counts them, or a limit that counts
+    /// first.
     ///
     /// ```
     /// use sluicegate_core::algorithm::tally::Tally;
@@ -171,7 +170,7 @@ fn slack_of(plain: &Limit, soft: &Limit) -> u64 {
 // === impl Limit: softened and boosted ===
 
 impl Limit {
-    /// This limit with room for `percent` more.
+    /// This limit with `percent` more room.
     fn softened(&self, percent: u64) -> Result<Self, QuotaError> {
         if !(1..=SOFT_PERCENT_MAX).contains(&percent) {
             let (min, max) = (1, SOFT_PERCENT_MAX);
@@ -231,7 +230,7 @@ impl Limit {
                     crate::algorithm::token_bucket::Refill::Greedy => {
                         bucket.rate().scaled(factor)?
                     }
-                    // The period is that of the refills: it stays, and its tokens grow.
+                    // The period stays that of the refills, and its tokens grow.
                     _ => grown(bucket.rate())?,
                 };
                 Self::TokenBucket(bucket.scaled(rate, times(bucket.burst()))?)
@@ -264,8 +263,8 @@ impl Limit {
                 return Err(QuotaError::Unfit {
                     mode: "elastic",
                     algorithm: self.algorithm(),
-                    remedy: "it counts all that comes, so what was admitted above the limit would be \
-                             held against it once the load rises; use `hard`, or a fixed window",
+                    remedy: "it counts every hit, so admissions above the limit would be \
+                             charged to it once the load rises; use `hard`, or a fixed window",
                 });
             }
         })
@@ -280,10 +279,10 @@ fn part(n: u64, times: u64, of: u64) -> u64 {
 // === impl Gate ===
 
 impl GateLevels {
-    /// Opens below the one load and closes above the other, both in thousandths of the capacity.
+    /// Opens below one load and closes above another, both in thousandths of the capacity.
     ///
     /// # Errors
-    /// When `below` is above `above`: the gate would have to be open and closed at once.
+    /// When `below` exceeds `above`.
     pub fn new(below: u64, above: u64) -> Result<Self, QuotaError> {
         if below > above {
             let what = "`below` of an elastic mode (in thousandths)";
@@ -292,13 +291,13 @@ impl GateLevels {
         Ok(Self { below, above })
     }
 
-    /// Below which load it opens, in thousandths of the capacity.
+    /// The load below which it opens, in thousandths of the capacity.
     #[must_use]
     pub const fn below(&self) -> u64 {
         self.below
     }
 
-    /// Above which load it closes, in thousandths of the capacity.
+    /// The load above which it closes, in thousandths of the capacity.
     #[must_use]
     pub const fn above(&self) -> u64 {
         self.above
@@ -332,7 +331,7 @@ impl Gate {
         Self { open, observe: Some(now) }
     }
 
-    /// Whether there is spare capacity, as far as is known.
+    /// Whether there is spare capacity by a valid signal.
     #[must_use]
     pub fn is_open(&self, now: Timestamp) -> bool {
         self.open && self.observe.is_some_and(|observe| now.since(observe) < LOAD_STALE_AFTER)

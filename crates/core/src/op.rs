@@ -1,59 +1,59 @@
-//! What can be asked of the limits of one identity, and what some algorithms refuse.
+//! Operations on the limits of an identity, and which algorithms refuse them.
 
 use crate::algorithm::concurrency::Holder;
 use crate::limit::Limit;
 use crate::time::Span;
 
-/// How long a reservation lasts unless told.
+/// Default TTL of a reservation.
 pub const RESERVE_TTL: Span = Span::from_secs(60);
 
-/// Something asked of the limits of one identity.
+/// An operation on the limits of one identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
-    /// May this cost pass now? If so it is charged.
+    /// Charges the cost if it may pass now.
     Hit {
         /// The weight of the request.
         cost: u64,
-        /// Who holds the slot, for a concurrency limit.
+        /// The holder of the slot, for a concurrency limit.
         holder: Option<Holder>,
     },
-    /// As a hit, but willing to wait: books its turn ahead.
+    /// As a hit, but may wait: books its turn ahead.
     Acquire {
         /// The weight of the request.
         cost: u64,
-        /// The longest wait that is acceptable.
+        /// Maximum wait.
         max_wait: Span,
-        /// Under which id it can be cancelled; who holds the slot.
+        /// The id to cancel it by, and the holder of a slot.
         holder: Option<Holder>,
     },
-    /// Would this cost pass now? Leaves no trace.
+    /// Whether this cost would pass now; nothing changes.
     Peek {
         /// The weight of the request.
         cost: u64,
     },
-    /// As much as possible, up to this.
+    /// Takes as much as possible, up to the cost.
     Take {
-        /// The most that is wanted.
+        /// Maximum amount.
         cost: u64,
     },
-    /// Consumes, also below zero.
+    /// Charges, into debt if need be.
     Charge {
-        /// What was used.
+        /// The amount used.
         cost: u64,
     },
-    /// Gives back, at most until full.
+    /// Refunds, at most until full.
     Refund {
-        /// What was not used.
+        /// The amount not used.
         cost: u64,
     },
     /// A refund that may go beyond the capacity.
     Add {
-        /// What is added.
+        /// The amount added.
         cost: u64,
         /// Whether it may go beyond the capacity.
         force: bool,
     },
-    /// Takes what is left.
+    /// Takes the remaining quota.
     Drain,
     /// Fills the limit.
     Reset,
@@ -61,21 +61,21 @@ pub enum Op {
     Reserve {
         /// The estimate.
         cost: u64,
-        /// When it is cancelled by itself.
+        /// Time until it is cancelled automatically.
         ttl: Span,
-        /// Under which id it is settled.
+        /// The id to settle it by.
         holder: Holder,
     },
-    /// Settles a reservation with what was really used.
+    /// Settles a reservation with the actual cost.
     Commit {
-        /// What was really used.
+        /// The actual cost.
         cost: u64,
-        /// Which reservation.
+        /// The id of the reservation.
         holder: Holder,
     },
     /// Cancels a booking or a reservation, or frees a slot.
     Cancel {
-        /// Which one.
+        /// The id of the booking, reservation or slot.
         holder: Holder,
     },
 }
@@ -113,30 +113,30 @@ pub enum OpKind {
     SetLimit,
 }
 
-/// Why an operation was not carried out. Nothing has changed.
+/// Why an operation was refused. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The algorithm has no meaning for it.
+    /// The algorithm does not support it.
     Unsupported {
-        /// What was asked.
+        /// The operation.
         op: OpKind,
-        /// Of which algorithm.
+        /// The algorithm.
         algorithm: &'static str,
         /// Why not, and what to do instead.
         reason: &'static str,
     },
-    /// A slot is held under an id, and none was given.
+    /// A slot needs an id, and none was given.
     NeedsHolder,
     /// Nothing is held under this id.
     UnknownHolder,
     /// Something is held under this id already.
     HolderInUse,
-    /// Only a reservation is committed; this is a booking or a slot.
+    /// Only a reservation can be committed; this is a booking or a slot.
     NotReserved,
-    /// So many bookings and reservations are pending that no more are taken.
+    /// Too many bookings and reservations are pending.
     TooManyHolds {
-        /// The most there can be.
+        /// Maximum number.
         max: usize,
     },
 }
@@ -144,7 +144,7 @@ pub enum Refusal {
 // === impl Op ===
 
 impl Op {
-    /// Whether an identity stays as it is, even one that was never seen before.
+    /// Whether the operation changes no identity and creates none.
     #[must_use]
     pub const fn is_read_only(&self) -> bool {
         matches!(
@@ -159,7 +159,7 @@ impl Op {
         )
     }
 
-    /// The cost that it names; 0 where it names none.
+    /// Its cost; 0 if it has none.
     ///
     /// ```
     /// use sluicegate_core::op::Op;
@@ -183,7 +183,7 @@ impl Op {
         }
     }
 
-    /// Which operation this is.
+    /// The kind of operation.
     #[must_use]
     pub const fn kind(&self) -> OpKind {
         match self {
@@ -275,22 +275,22 @@ impl Limit {
                 | OpKind::Drain,
             ) => Some("a slot is held under an id; use `hit` with `id`, and `cancel` to free it"),
             (Self::SlidingLog(_) | Self::SlidingWindow(_), OpKind::ForceAdd) => {
-                Some("a count cannot go below nothing; raise the limit with `set_limit`")
+                Some("a count cannot go below zero; raise the limit with `set_limit`")
             }
             (Self::LeakyBucket(_), OpKind::ForceAdd) => {
-                Some("a queue cannot be emptier than empty; raise `queue` with `set_limit`")
+                Some("an empty queue cannot grow; raise `queue` with `set_limit`")
             }
             (Self::SmoothBursty(_) | Self::WarmUp(_), OpKind::ForceAdd) => {
-                Some("what is stored has a fixed maximum; raise it with `set_limit`")
+                Some("stored permits have a fixed maximum; raise it with `set_limit`")
             }
             (Self::Tally(_), OpKind::ForceAdd) => {
-                Some("a count cannot go below nothing; raise the limit with `set_limit`")
+                Some("a count cannot go below zero; raise the limit with `set_limit`")
             }
             (Self::Tally(_), OpKind::Acquire) => Some(
-                "it counts what comes when it comes, and nobody can wait for a turn; use `hit`, or a fixed window",
+                "every hit counts when it comes, so a turn cannot be booked; use `hit`, or a fixed window",
             ),
             (Self::Tally(_), OpKind::Reserve | OpKind::Commit | OpKind::Cancel) => Some(
-                "what came has come, and is not settled later; use `hit`, and `refund` to give back",
+                "every hit counts when it comes and is not settled later; use `hit`, and `refund` the unused part",
             ),
             _ => None,
         }
@@ -309,7 +309,7 @@ impl std::fmt::Display for Refusal {
                 f.write_str("a slot of a `concurrency` limit is held under an id: add `id`")
             }
             Self::UnknownHolder => f.write_str(
-                "nothing is held under this id: it was never given, is settled, or its lease ran out",
+                "nothing is held under this id: it was never issued, is settled, or its lease expired",
             ),
             Self::HolderInUse => {
                 f.write_str("this id is in use: settle or cancel it first, or choose another")
@@ -318,7 +318,7 @@ impl std::fmt::Display for Refusal {
                 f.write_str("only a reservation can be committed: use `reserve` first")
             }
             Self::TooManyHolds { max } => {
-                write!(f, "`{max}` bookings and reservations are pending, the most there can be")
+                write!(f, "`{max}` bookings and reservations are pending, the maximum")
             }
         }
     }

@@ -1,18 +1,18 @@
-//! What a limit is made of: a rate, kept exact, and marks in time that carry their fraction.
+//! Exact rates, and times with a fraction of a microsecond.
 //!
 //! A rate of `n` per `P` µs gives one unit every `P/n` µs, which is seldom whole: 3/s is one every
 //! 333,333⅓ µs. The fraction is never dropped. The rate is reduced (`n` and `P` share no divisor),
-//! a [`ExactTime`] is a whole number of microseconds plus `frac/n` of one, and adding the time of a
-//! cost adds both parts and carries. So 3/s is exactly 3 per second over any run, however long.
-//! Only where a fraction meets a clock, which ticks in whole microseconds, is it rounded: up, since
-//! a moment too early would admit what a moment later is due.
+//! an [`ExactTime`] is a whole number of microseconds plus `frac/n` of one, and adding the time of
+//! a cost adds both parts and carries. So 3/s is exactly 3 per second over any run. Only where a
+//! fraction meets the clock, which ticks in whole microseconds, is it rounded: up, since a moment
+//! too early would admit too much.
 
 use std::num::NonZeroU64;
 
 use crate::arithmetic::{Division, EXACT_MAX, clamp_amount, div_ceil, gcd, muldiv, muldiv_ceil};
 use crate::time::{SPAN_MAX, Span, Timestamp};
 
-/// So many units per period.
+/// A number of units per period.
 ///
 /// ```
 /// use sluicegate_core::quota::Rate;
@@ -33,63 +33,63 @@ pub struct Rate {
     interval: ExactTime,
 }
 
-/// A moment or a span with its fraction: `us + frac / units` µs, for the rate it belongs to.
+/// A moment or a span with a fraction: `us + frac / units` µs, for the rate it belongs to.
 ///
-/// Marks of one rate compare as the numbers they stand for.
+/// Values of one rate compare as numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ExactTime {
     us: u64,
     frac: u64,
 }
 
-/// Why a limit cannot be held exactly.
+/// Why a limit cannot be represented exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QuotaError {
-    /// A count, burst or other amount of 0 where at least 1 is needed.
+    /// An amount of 0 where at least 1 is needed.
     Nothing {
         /// What was 0.
         what: &'static str,
     },
-    /// An amount above the largest that is held exactly.
+    /// An amount above the maximum.
     TooMuch {
-        /// Which amount.
+        /// The name of the amount.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         amount: u64,
-        /// The most that can be given.
+        /// The maximum.
         max: u64,
     },
-    /// A span of no length, or longer than [`SPAN_MAX`].
+    /// A span that is empty or longer than [`SPAN_MAX`].
     BadSpan {
-        /// Which span.
+        /// The name of the span.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         given: Span,
-        /// The longest that can be given.
+        /// The maximum.
         longest: Span,
     },
     /// The limit would take longer to fill than [`SPAN_MAX`].
     FillsTooSlowly {
         /// The amount to fill.
         amount: u64,
-        /// The units that come per period.
+        /// The units per period.
         count: u64,
         /// The period.
         period: Span,
     },
     /// A factor, percentage or list length outside its range.
     OutOfRange {
-        /// What is out of range.
+        /// The name of the value.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         given: u64,
-        /// The least that can be given.
+        /// The minimum.
         min: u64,
-        /// The most that can be given.
+        /// The maximum.
         max: u64,
     },
-    /// A mode that the algorithm has no meaning for.
+    /// A mode that the algorithm does not support.
     Unfit {
         /// The mode.
         mode: &'static str,
@@ -129,18 +129,18 @@ impl Rate {
         Span::from_micros(self.period.get())
     }
 
-    /// The number and the period, which are never nothing.
+    /// The number and the period.
     pub(crate) const fn parts(&self) -> (NonZeroU64, NonZeroU64) {
         (self.count, self.period)
     }
 
-    /// What a mark's fraction counts in: `frac` runs from 0 to this less one.
+    /// The denominator of fractions: `frac` is below it.
     #[must_use]
     pub const fn fraction(&self) -> u64 {
         self.units.get()
     }
 
-    /// The rate with its number and its period over their greatest common divisor.
+    /// The number and the period over their greatest common divisor.
     pub(crate) const fn reduced(&self) -> (u64, u64) {
         (self.units.get(), self.micros.get())
     }
@@ -151,7 +151,7 @@ impl Rate {
         (self.units == NonZeroU64::MIN).then_some(self.micros)
     }
 
-    /// Whether both give a unit in the same time, however they are written: 1/s and 60/m do.
+    /// Whether both have the same interval, as 1/s and 60/m do.
     pub(crate) fn same_interval(&self, other: &Self) -> bool {
         (self.units, self.micros) == (other.units, other.micros)
     }
@@ -183,7 +183,7 @@ impl Rate {
         ExactTime { us: quotient, frac: remainder }
     }
 
-    /// The mark `by` later than `mark`, cut at the end of time.
+    /// `time + by`, saturating at the end of time.
     #[inline]
     #[must_use]
     pub fn later(&self, time: ExactTime, by: ExactTime) -> ExactTime {
@@ -198,7 +198,7 @@ impl Rate {
         if us > EXACT_MAX { ExactTime { us: EXACT_MAX, frac: 0 } } else { ExactTime { us, frac } }
     }
 
-    /// The mark `by` earlier than `mark`; the epoch if that would be before it.
+    /// `time - by`, saturating at the epoch.
     #[inline]
     #[must_use]
     pub fn earlier(&self, time: ExactTime, by: ExactTime) -> ExactTime {
@@ -216,14 +216,14 @@ impl Rate {
         }
     }
 
-    /// How many whole units come in this time.
+    /// Whole units in this time.
     #[inline]
     #[must_use]
     pub fn units_in(&self, time: ExactTime) -> u64 {
         self.units_and_rest(time).0
     }
 
-    /// How many units, each begun one counting as whole, this time stands for.
+    /// Units in this time, rounded up.
     #[inline]
     #[must_use]
     pub fn units_covering(&self, time: ExactTime) -> u64 {
@@ -231,14 +231,14 @@ impl Rate {
         if exact { whole } else { clamp_amount(whole.saturating_add(1)) }
     }
 
-    /// `times × time / whole`, rounded up: what part of the whole this time is, in units of another.
+    /// `times × time / whole`, rounded up.
     pub(crate) fn share(&self, time: ExactTime, whole: ExactTime, times: u64) -> u64 {
         let exact = |time: ExactTime| {
             let us = u128::from(time.us).saturating_mul(u128::from(self.units.get()));
             us.saturating_add(u128::from(time.frac))
         };
         let (mut part, mut whole) = (exact(time), exact(whole));
-        // Up to 2^106 each: drop digits of both until the product fits, against the client.
+        // Up to 2^106 each: drop bits of both until the product fits, rounding against the client.
         while part >> 74 > 0 {
             part = (part >> 1).saturating_add(1);
             whole >>= 1;
@@ -270,7 +270,7 @@ impl Rate {
         (clamp_amount(quotient.saturating_add(more)), exact)
     }
 
-    /// The time of `cost` units, refused if it is longer than any span may be.
+    /// The time of `cost` units, at most [`SPAN_MAX`].
     pub(crate) fn fill_time(&self, cost: u64) -> Result<ExactTime, QuotaError> {
         let time = self.time_of(cost);
         if time.ceil() > Timestamp::EPOCH.after(SPAN_MAX) {
@@ -284,7 +284,7 @@ impl Rate {
 // === impl ExactTime ===
 
 impl ExactTime {
-    /// A mark at a whole microsecond.
+    /// A whole microsecond.
     #[inline]
     #[must_use]
     pub const fn at(moment: Timestamp) -> Self {
@@ -298,8 +298,8 @@ impl ExactTime {
         Self { us: span.as_micros(), frac: 0 }
     }
 
-    /// A mark from its parts, as a store keeps them. A fraction that the rate does not know is
-    /// rounded up to the next microsecond.
+    /// From stored parts. A fraction that the rate does not have is rounded up to the next
+    /// microsecond.
     #[inline]
     #[must_use]
     pub fn from_parts(rate: &Rate, us: u64, frac: u64) -> Self {
@@ -308,8 +308,7 @@ impl ExactTime {
         Self { us: clamp_amount(carried), frac }
     }
 
-    /// A mark from its parts, both held exactly, where its rate is not known. A fraction too large for
-    /// the rate is wrong by what it is too large, and no more than that.
+    /// From parts of an unknown rate. A fraction too large for the rate is off by its excess only.
     pub(crate) const fn from_raw_parts(us: u64, frac: u64) -> Self {
         Self { us, frac }
     }
@@ -328,19 +327,19 @@ impl ExactTime {
         self.frac
     }
 
-    /// The first whole microsecond not before this mark.
+    /// Rounded up to a whole microsecond.
     #[inline]
     #[must_use]
     pub const fn ceil(self) -> Timestamp {
         Timestamp::from_micros(if self.frac == 0 { self.us } else { self.us.saturating_add(1) })
     }
 
-    /// The same mark moved back by whole microseconds.
+    /// Earlier by whole microseconds.
     pub(crate) const fn moved_back(self, by: Span) -> Self {
         Self { us: self.us.saturating_sub(by.as_micros()), frac: self.frac }
     }
 
-    /// The same mark moved on by whole microseconds.
+    /// Later by whole microseconds.
     #[inline]
     pub(crate) const fn moved_on(self, by: Span) -> Self {
         Self { us: clamp_amount(self.us.saturating_add(by.as_micros())), frac: self.frac }
@@ -382,7 +381,7 @@ impl std::error::Error for QuotaError {}
 
 // === constructors' checks ===
 
-/// An amount of at least 1 that is held exactly.
+/// An amount from 1 to [`EXACT_MAX`].
 pub(crate) fn amount(what: &'static str, amount: u64) -> Result<NonZeroU64, QuotaError> {
     if amount > EXACT_MAX {
         return Err(QuotaError::TooMuch { what, amount, max: EXACT_MAX });
@@ -390,7 +389,7 @@ pub(crate) fn amount(what: &'static str, amount: u64) -> Result<NonZeroU64, Quot
     NonZeroU64::new(amount).ok_or(QuotaError::Nothing { what })
 }
 
-/// A span of at least 1 µs that is held exactly.
+/// A span from 1 µs to [`SPAN_MAX`].
 pub(crate) fn length(what: &'static str, span: Span) -> Result<NonZeroU64, QuotaError> {
     length_up_to(what, span, SPAN_MAX)
 }

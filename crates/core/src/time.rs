@@ -1,21 +1,21 @@
 //! Time as an argument: whole microseconds since the UNIX epoch, and spans of them.
 //!
-//! Nothing in this crate reads a clock. Microseconds since 1970 stay exact in a double until the
-//! year 2255; a caller's `now` is cut at [`NOW_MAX`] (the year 2112), so that `now` plus the
-//! longest span a limit may have is still exact.
+//! Nothing in this crate reads a clock. Microseconds since 1970 are exact in a double until the
+//! year 2255; `now` is clamped to [`NOW_MAX`] (the year 2112), so that `now` plus the longest span
+//! is exact too.
 
 use crate::arithmetic::EXACT_MAX;
 
-/// The latest moment a caller may name as `now`: 2^52 − 1 µs, in the year 2112.
+/// The latest `now`: 2^52 − 1 µs, in the year 2112.
 pub const NOW_MAX: Timestamp = Timestamp(EXACT_MAX >> 1);
 
-/// The longest span a limit may need to fill, or a window may last: 2^52 − 1 µs, 142 years.
+/// The longest fill time or window: 2^52 − 1 µs, 142 years.
 pub const SPAN_MAX: Span = Span(EXACT_MAX >> 1);
 
-/// How far a clock may go back before we conclude that it was set, not merely unsteady.
+/// How far a clock may step back before it counts as set.
 ///
-/// Within this much (or the limit's own span, if longer) a step back is waited out: it may deny
-/// more and never admits more. Beyond it the state is moved to the new time, so that nobody is locked out.
+/// Within this (or the limit's own span, if longer) a step back is waited out: it may deny more and
+/// never admits more. Beyond it the state is moved to the new time, so that nobody is locked out.
 pub const CLOCK_SLACK: Span = Span::from_secs(60);
 
 /// A moment: microseconds since the UNIX epoch.
@@ -31,10 +31,10 @@ pub struct Span(u64);
 impl Timestamp {
     /// The UNIX epoch.
     pub const EPOCH: Self = Self(0);
-    /// The end of time: what is later than this is never.
+    /// The end of time: later means never.
     pub const MAX: Self = Self(EXACT_MAX);
 
-    /// The moment this many microseconds after the epoch, cut at [`Timestamp::MAX`].
+    /// The moment this many microseconds after the epoch, at most [`Timestamp::MAX`].
     ///
     /// ```
     /// use sluicegate_core::time::{Span, Timestamp};
@@ -48,7 +48,8 @@ impl Timestamp {
         if us > EXACT_MAX { Self::MAX } else { Self(us) }
     }
 
-    /// The moment this many microseconds after the epoch, known to be no later than [`Timestamp::MAX`].
+    /// The moment this many microseconds after the epoch, known to be no later than
+    /// [`Timestamp::MAX`].
     #[inline]
     #[must_use]
     pub(crate) const fn exact(us: u64) -> Self {
@@ -63,28 +64,28 @@ impl Timestamp {
         self.0
     }
 
-    /// The moment `span` later, cut at [`Timestamp::MAX`].
+    /// The moment `span` later, at most [`Timestamp::MAX`].
     #[inline]
     #[must_use]
     pub const fn after(self, span: Span) -> Self {
         Self::from_micros(self.0.saturating_add(span.0))
     }
 
-    /// The moment `span` earlier, cut at the epoch.
+    /// The moment `span` earlier, at least the epoch.
     #[inline]
     #[must_use]
     pub const fn before(self, span: Span) -> Self {
         Self(self.0.saturating_sub(span.0))
     }
 
-    /// The time since `earlier`; nothing if that is later.
+    /// The time since `earlier`; zero if that is later.
     #[inline]
     #[must_use]
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 
-    /// The start of the clock-aligned window of this length that holds this moment.
+    /// The start of the clock-aligned window of this length that contains this moment.
     #[inline]
     #[must_use]
     pub(crate) const fn aligned(self, window: Span) -> Self {
@@ -98,12 +99,12 @@ impl Timestamp {
 // === impl Span ===
 
 impl Span {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Self = Self(0);
-    /// Longer than anything that can be held.
+    /// The longest span.
     pub const MAX: Self = Self(EXACT_MAX);
 
-    /// This many microseconds, cut at [`Span::MAX`].
+    /// This many microseconds, at most [`Span::MAX`].
     #[inline]
     #[must_use]
     pub const fn from_micros(us: u64) -> Self {
@@ -118,13 +119,13 @@ impl Span {
         Self(us)
     }
 
-    /// This many milliseconds, cut at [`Span::MAX`].
+    /// This many milliseconds, at most [`Span::MAX`].
     #[must_use]
     pub const fn from_millis(ms: u64) -> Self {
         Self::from_micros(ms.saturating_mul(1_000))
     }
 
-    /// This many seconds, cut at [`Span::MAX`].
+    /// This many seconds, at most [`Span::MAX`].
     #[must_use]
     pub const fn from_secs(s: u64) -> Self {
         Self::from_micros(s.saturating_mul(1_000_000))
@@ -137,14 +138,14 @@ impl Span {
         self.0
     }
 
-    /// Whether this is no time at all.
+    /// Whether this is zero.
     #[inline]
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// This span as the standard library has it.
+    /// As a [`std::time::Duration`].
     ///
     /// ```
     /// use std::time::Duration;
@@ -157,7 +158,7 @@ impl Span {
         std::time::Duration::from_micros(self.0)
     }
 
-    /// This span less `other`; nothing if that is longer.
+    /// This span less `other`; zero if that is longer.
     #[inline]
     #[must_use]
     pub const fn less(self, other: Self) -> Self {

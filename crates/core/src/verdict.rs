@@ -1,40 +1,41 @@
-//! From what each limit says to what the whole plan says.
+//! Decisions of limits, and the verdict of a plan.
 
 use crate::time::Span;
 
-/// Whether a request may go, and when.
+/// Whether a request passes, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It may, after waiting so long for its turn.
+    /// It passes after this wait.
     Allow {
-        /// Nothing, unless the call waits or the limit shapes.
+        /// Zero, unless the call waits or the limit shapes.
         wait: Span,
     },
-    /// Not now. Whoever waits exactly this long and finds no competitor is admitted.
+    /// Denied now. A caller that waits exactly this long passes if no other comes first.
     Deny {
         /// How long to wait.
         retry_after: Span,
     },
-    /// Not at any time: the cost is above what the limit can ever hold.
+    /// Never: the cost exceeds the capacity of the limit.
     Never {
         /// The largest cost that could pass.
         max_cost: u64,
     },
 }
 
-/// What one limit says.
+/// The decision of one limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether, and when.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Whether it is obeyed; a shadow limit is not.
+    /// Whether it is enforced; a shadow limit is not.
     pub enforced: bool,
-    /// Whole units left, rounded down; negative in debt; `None` without a limit.
+    /// Whole units left, rounded down; negative in debt; `None` if unlimited.
     pub remaining: Option<i64>,
     /// How long until the limit is full.
     pub reset_after: Span,
-    /// How far a limit that counts first ([`Limit::counts_first`](crate::limit::Limit::counts_first)) has counted beyond
-    /// itself; of the others 0.
+    /// How far a limit that counts first
+    /// ([`Limit::counts_first`](crate::limit::Limit::counts_first)) is beyond its limit; 0 for
+    /// others.
     pub beyond: u64,
     /// Admitted above the limit because it is soft.
     pub soft: bool,
@@ -42,32 +43,31 @@ pub struct Decision {
     pub elastic: bool,
 }
 
-/// What the whole plan says.
+/// The verdict of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether, and when: the strictest of the enforced limits.
+    /// The outcome: the strictest of the enforced limits.
     pub outcome: Outcome,
-    /// Which limit decided, by its place in the plan; `None` for an empty plan.
+    /// Index of the limit that decided; `None` for an empty plan.
     pub decided_by: Option<usize>,
-    /// The least that any limit has left; `None` if nothing is limited.
+    /// The least remaining quota of any limit; `None` if unlimited.
     pub remaining: Option<i64>,
-    /// The longest that any limit takes to be full.
+    /// The longest time until any limit is full.
     pub reset_after: Span,
-    /// How far a limit that counts first has counted beyond itself: the most of any.
+    /// The largest count beyond a limit that counts first.
     pub beyond: u64,
     /// Admitted above a soft limit.
     pub soft: bool,
     /// Admitted above the plain limit of an elastic one.
     pub elastic: bool,
-    /// What the shadow limits would have said, if there are any.
+    /// The outcome of the shadow limits, if any.
     pub shadow: Option<Outcome>,
 }
 
-/// Judges a plan by its decisions: all must allow.
+/// The verdict of a plan from its decisions: all must allow.
 ///
-/// The outcome is the strictest; among denials the longest wait names the limit that decided, among
-/// permissions the least remainder. Shadow limits have no say, but when a plan has no others, its numbers
-/// are theirs.
+/// The strictest outcome decides: the longest wait among denials, the least remaining quota among
+/// admissions. Shadow limits do not decide, but a plan with no others reports their numbers.
 ///
 /// ```
 /// use sluicegate_core::time::Span;
@@ -97,7 +97,7 @@ pub fn judge(decisions: &[Decision]) -> Verdict {
 
     let (decided_by, outcome) = match strictest(enforced()) {
         Some((index, outcome)) => (Some(index), outcome),
-        // Nothing enforces: it passes, and the shadows name the limit.
+        // Nothing is enforced: the request passes, and the shadows name the limit.
         None => (strictest(shadows()).map(|(index, _)| index), Outcome::Allow { wait: Span::ZERO }),
     };
     Verdict {
@@ -106,14 +106,14 @@ pub fn judge(decisions: &[Decision]) -> Verdict {
         remaining: counted().filter_map(|(_, d)| d.remaining).min(),
         reset_after: counted().map(|(_, d)| d.reset_after).max().unwrap_or_default(),
         beyond: decisions.iter().map(|d| d.beyond).max().unwrap_or(0),
-        // A limit that counts first may say so of what others deny.
+        // A limit that counts first may be soft on a request that others deny.
         soft: outcome.is_allowed() && enforced().any(|(_, d)| d.soft),
         elastic: outcome.is_allowed() && enforced().any(|(_, d)| d.elastic),
         shadow,
     }
 }
 
-/// The place and outcome of the decision that decides; the first among equals.
+/// Index and outcome of the strictest decision; the first among equals.
 fn strictest<'a>(
     decisions: impl Iterator<Item = (usize, &'a Decision)>,
 ) -> Option<(usize, Outcome)> {
@@ -129,14 +129,14 @@ fn strictest<'a>(
         }
     }
     strictest.map(|(index, decision)| match decision.outcome {
-        // Everyone waits for the last turn, whoever has the least left.
+        // The caller waits for the last turn.
         Outcome::Allow { .. } => (index, Outcome::Allow { wait: longest_wait }),
         outcome => (index, outcome),
     })
 }
 
 fn is_stricter(one: &Decision, other: &Decision) -> bool {
-    // Without a number there is no limit: more than any number.
+    // Unlimited counts as more than any number.
     let left = |decision: &Decision| decision.remaining.unwrap_or(i64::MAX);
     match (one.outcome, other.outcome) {
         (Outcome::Never { max_cost: a }, Outcome::Never { max_cost: b }) => a < b,
@@ -151,14 +151,14 @@ fn is_stricter(one: &Decision, other: &Decision) -> bool {
 // === impl Verdict ===
 
 impl Verdict {
-    /// Whether the request may go.
+    /// Whether the request passes.
     #[inline]
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         self.outcome.is_allowed()
     }
 
-    /// The same, said so much later: times have become shorter.
+    /// The same verdict at a later time: waits are shorter.
     ///
     /// ```
     /// use sluicegate_core::time::Span;
@@ -182,7 +182,7 @@ impl Verdict {
         }
     }
 
-    /// How long a denied caller has to wait; `None` if it was admitted, or waiting does not help.
+    /// The wait of a denied caller; `None` if admitted, or if waiting does not help.
     ///
     /// ```
     /// use sluicegate_core::time::Span;
@@ -209,7 +209,7 @@ impl Verdict {
         }
     }
 
-    /// How long an admitted caller has to wait for its turn: nothing, unless the call waits or the limit shapes.
+    /// The wait of an admitted caller: zero, unless the call waits or the limit shapes.
     #[must_use]
     pub const fn wait(&self) -> Span {
         match self.outcome {
@@ -218,7 +218,7 @@ impl Verdict {
         }
     }
 
-    /// What a plan of one enforced limit says: [`judge`], cut short.
+    /// The verdict of a plan of one enforced limit, as by [`judge`].
     ///
     /// ```
     /// use sluicegate_core::time::Span;
@@ -254,7 +254,7 @@ impl Verdict {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Whether the request may go.
+    /// Whether the request passes.
     #[inline]
     #[must_use]
     pub const fn is_allowed(&self) -> bool {

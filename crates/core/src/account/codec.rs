@@ -1,4 +1,4 @@
-//! An account as bytes: its states, then what it has pending.
+//! Binary format of an account: its states, then its holds.
 
 use super::Account;
 use super::holds::{HOLDS_MAX, Hold, HoldKind, Holds, Receipt};
@@ -20,9 +20,10 @@ impl Account {
         encode_list(self.holds.all(), out);
     }
 
-    /// The account at the front of `bytes`, which is taken away from them; `None` if there is none.
+    /// Decodes an account from the front of `bytes` and advances them; `None` if they are
+    /// malformed.
     ///
-    /// It says nothing about the plan that it belongs to: under another, states that do not fit start anew.
+    /// The plan is not encoded: under another plan, states that do not fit start anew.
     ///
     /// ```
     /// use sluicegate_core::account::Account;
@@ -39,7 +40,7 @@ impl Account {
         Some(Self { states, holds: read_holds(bytes)?, ..Self::default() })
     }
 
-    /// What is pending, as bytes; nothing where nothing is.
+    /// The encoded holds; empty if there are none.
     pub(crate) fn encoded_holds(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.holds.is_empty() {
@@ -48,7 +49,7 @@ impl Account {
         out
     }
 
-    /// The same account with this pending; `None` if the bytes are not what [`Account::encoded_holds`] gives.
+    /// The same account with holds encoded by [`Account::encoded_holds`]; `None` if malformed.
     pub(crate) fn with_encoded_holds(self, mut bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() {
             return Some(self);
@@ -75,7 +76,7 @@ impl Encode for StepState {
     }
 }
 
-// === impl Encode for what is pending ===
+// === impl Encode for holds ===
 
 impl Encode for Hold {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -123,7 +124,7 @@ impl Encode for HoldKind {
 }
 
 impl Encode for Receipt {
-    /// Which tickets there are, and then these.
+    /// A bit for each ticket present, then the tickets.
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.plain.is_some()) | u8::from(self.boost.is_some()) << 1);
         for ticket in [self.plain, self.boost].iter().flatten() {

@@ -1,4 +1,4 @@
-//! What one identity has pending: bookings that can be cancelled, reservations to be settled.
+//! Holds: bookings that can be cancelled and reservations to be settled.
 
 use super::step_state::StepState;
 use crate::algorithm::concurrency::Holder;
@@ -8,16 +8,16 @@ use crate::mode::EnforcedLimit;
 use crate::op::Refusal;
 use crate::time::{Span, Timestamp};
 
-/// The most bookings and reservations that one identity may have pending.
+/// Maximum number of bookings and reservations that one identity may have pending.
 pub const HOLDS_MAX: usize = 10_000;
 
-/// Everything pending, in the order it came.
+/// All holds, in order of creation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Holds {
     all: Vec<Hold>,
 }
 
-/// Something held under an id.
+/// A charge held under an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hold {
     pub(super) holder: Holder,
@@ -29,15 +29,15 @@ pub(super) struct Hold {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HoldKind {
-    /// An acquire: can be cancelled until its turn comes, which is that of all identities of its request.
+    /// An acquire, cancellable until `turn`, which is common to all identities of its request.
     Booking { made: Timestamp, turn: Timestamp },
-    /// A reservation: cancelled by itself at its deadline.
+    /// A reservation, cancelled automatically at its deadline.
     Reservation { deadline: Timestamp, ttl: Span },
-    /// A reservation past its deadline, remembered so that a late commit is charged and not refused.
+    /// A reservation past its deadline, kept so that a late commit is charged and not refused.
     Expired { deadline: Timestamp },
 }
 
-/// What one step was charged; nothing if it was not.
+/// The charges to one step, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Receipt {
     pub(super) plain: Option<Ticket>,
@@ -47,7 +47,7 @@ pub(super) struct Receipt {
 // === impl Holds ===
 
 impl Holds {
-    /// These, each under another id.
+    /// Holds with distinct ids.
     pub(super) const fn new(all: Vec<Hold>) -> Self {
         Self { all }
     }
@@ -60,7 +60,7 @@ impl Holds {
         self.all.is_empty()
     }
 
-    /// Whether another hold may be added under this id.
+    /// Whether a hold may be added under this id.
     pub(super) fn check_add(&self, holder: Holder, now: Timestamp) -> Result<(), Refusal> {
         let pending = |hold: &Hold| hold.is_pending(now);
         if self.all.iter().any(|hold| hold.holder == holder && pending(hold)) {
@@ -86,16 +86,16 @@ impl Holds {
         }
     }
 
-    /// What is held under an id and not forgotten at `now`, or about to be.
+    /// The hold under an id, unless it is forgotten or about to be.
     fn find(&self, holder: Holder, now: Timestamp) -> Option<&Hold> {
         self.all.iter().find(|hold| hold.holder == holder && !hold.is_too_old(now))
     }
 
-    /// Adds a hold in place of any that is over under the same id.
+    /// Adds a hold, replacing a finished one under the same id.
     pub(super) fn add(&mut self, hold: Hold, now: Timestamp) {
         self.all.retain(|other| other.holder != hold.holder);
         if self.all.len() >= HOLDS_MAX {
-            // Full, but not of pending ones: the oldest that is over makes room.
+            // Full, but not of pending holds: the oldest finished one makes room.
             if let Some(over) = self.all.iter().position(|hold| !hold.is_pending(now)) {
                 self.all.remove(over);
             }
@@ -103,12 +103,12 @@ impl Holds {
         self.all.push(hold);
     }
 
-    /// Forgets what can be given back: the limits were filled.
+    /// Drops all refundable charges: the limits were filled.
     pub(super) fn void(&mut self, now: Timestamp) {
         for hold in &mut self.all {
             hold.receipts.fill(Receipt::default());
             match &mut hold.kind {
-                // Nothing is left whose turn could come.
+                // No charge is left.
                 HoldKind::Booking { made, turn } => *turn = *made,
                 kind @ HoldKind::Reservation { .. } => *kind = HoldKind::Expired { deadline: now },
                 HoldKind::Expired { .. } => {}
@@ -116,13 +116,14 @@ impl Holds {
         }
     }
 
-    /// Takes out what is held under an id, with the place from which on later ones stand.
+    /// Removes the hold under an id; returns it with the index of the next one.
     pub(super) fn take(&mut self, holder: Holder) -> Option<(usize, Hold)> {
         let index = self.all.iter().position(|hold| hold.holder == holder)?;
         Some((index, self.all.remove(index)))
     }
 
-    /// Adjusts the reservations made after `from`: something charged to `step` before them was refunded.
+    /// Adjusts the reservations made after `from`: something charged to `step` before them was
+    /// refunded.
     pub(super) fn shift_tickets(
         &mut self,
         from: usize,
@@ -140,7 +141,8 @@ impl Holds {
         }
     }
 
-    /// The reservation whose deadline passed first, now marked as expired, and its place.
+    /// Marks the first reservation past its deadline as expired; returns it with its index and
+    /// deadline.
     pub(super) fn next_expired(&mut self, now: Timestamp) -> Option<(usize, Hold, Timestamp)> {
         self.all.retain(|hold| !hold.is_forgotten(now));
         for hold in &mut self.all {
@@ -157,12 +159,12 @@ impl Holds {
         Some((index, expired, deadline))
     }
 
-    /// When the last reservation runs out, if there is one.
+    /// The last deadline of any reservation.
     pub(super) fn last_deadline(&self) -> Option<Timestamp> {
         self.all.iter().filter_map(Hold::deadline).max()
     }
 
-    /// When the last reservation runs out that this step of the plan was charged for, and for what.
+    /// The last deadline of a reservation charged to this step, with the receipt.
     pub(super) fn last_expiring(&self, index: usize) -> Option<(Timestamp, Receipt)> {
         let charged = |hold: &Hold| {
             let receipt = hold.receipts.get(index).filter(|one| **one != Receipt::default())?;
@@ -171,20 +173,20 @@ impl Holds {
         self.all.iter().filter_map(charged).max_by_key(|(deadline, _)| *deadline)
     }
 
-    /// From when on something of it changes by itself, and before when its clock must have been set back: in between, all of it
-    /// stays as it is. `None` where nothing is pending.
+    /// The interval in which holds do not change by themselves: after a later time one expires,
+    /// before an earlier one the clock was set back. `None` without holds.
     pub(super) fn stable_during(&self) -> Option<(Timestamp, Timestamp)> {
         let set_back = self.all.iter().map(Hold::set_back_before).max()?;
         let changes = self.all.iter().map(|hold| hold.deadline().unwrap_or(hold.forgotten_at()));
         Some((set_back, changes.min()?))
     }
 
-    /// From when on nobody will ask for any of it.
+    /// When the last hold is forgotten.
     pub(super) fn forgotten_at(&self) -> Timestamp {
         self.all.iter().map(Hold::forgotten_at).max().unwrap_or_default()
     }
 
-    /// Follows the steps of a plan to their new places.
+    /// Moves the receipts to the new indices of their steps.
     pub(super) fn follow(&mut self, from: &[Option<usize>]) {
         for hold in &mut self.all {
             let receipt = |index: &Option<usize>| {
@@ -208,7 +210,7 @@ impl Hold {
         }
     }
 
-    /// A deadline further ahead than it was ever set belongs to a clock that has been set back.
+    /// A deadline further ahead than its TTL means that the clock was set back.
     fn follow_clock(&mut self, now: Timestamp) {
         if let HoldKind::Reservation { deadline, ttl } = &mut self.kind
             && *deadline > now.after(*ttl).after(clock_slack(*ttl))
@@ -217,7 +219,7 @@ impl Hold {
         }
     }
 
-    /// At an earlier time than this the clock has been set back, as [`Hold::follow_clock`] has it.
+    /// Before this time the clock was set back, as in [`Hold::follow_clock`].
     fn set_back_before(&self) -> Timestamp {
         match self.kind {
             HoldKind::Reservation { deadline, ttl } => {
@@ -227,7 +229,7 @@ impl Hold {
         }
     }
 
-    /// Whether it still stands for something that may be given back.
+    /// Whether it holds a charge that may be refunded.
     fn is_pending(&self, now: Timestamp) -> bool {
         match self.kind {
             HoldKind::Booking { .. } => self.slot().is_some_and(|slot| slot > now),
@@ -236,7 +238,7 @@ impl Hold {
         }
     }
 
-    /// Whether it is forgotten at `now`, or will be once its own end has been seen to.
+    /// Whether it is forgotten at `now`, or will be after its expiry.
     fn is_too_old(&self, now: Timestamp) -> bool {
         match self.kind {
             HoldKind::Reservation { deadline, .. } => deadline.after(FORGET_AFTER) <= now,
@@ -244,13 +246,12 @@ impl Hold {
         }
     }
 
-    /// Whether it has been over for so long that nobody will ask again. A reservation has to be given
-    /// back before.
+    /// Whether it ended long enough ago to be removed. A reservation must expire first.
     fn is_forgotten(&self, now: Timestamp) -> bool {
         self.deadline().is_none() && self.forgotten_at() <= now
     }
 
-    /// From when on nobody will ask for it, if nothing happens to it until then.
+    /// When it is forgotten if nothing happens to it until then.
     fn forgotten_at(&self) -> Timestamp {
         let over = match self.kind {
             HoldKind::Booking { turn, .. } => turn,
@@ -259,7 +260,7 @@ impl Hold {
         over.after(FORGET_AFTER)
     }
 
-    /// When the last of its charges may be used.
+    /// The moment of use of its last charge.
     fn slot(&self) -> Option<Timestamp> {
         let tickets = self.receipts.iter().flat_map(|receipt| [receipt.plain, receipt.boost]);
         tickets.flatten().map(|ticket| ticket.slot()).max()
@@ -269,7 +270,7 @@ impl Hold {
 // === impl Receipt ===
 
 impl Receipt {
-    /// The same charges, to be used at this moment.
+    /// The same charges for use at another moment.
     pub(super) fn with_turn(mut self, turn: Timestamp) -> Self {
         for ticket in [&mut self.plain, &mut self.boost].into_iter().flatten() {
             ticket.slot = turn;
@@ -277,7 +278,7 @@ impl Receipt {
         self
     }
 
-    /// Gives back what was charged beyond `used`; how much came back, if anything was charged.
+    /// Refunds charges beyond `used`; returns the refund, if anything was charged.
     pub(super) fn release(
         &self,
         step: &EnforcedLimit,
@@ -292,7 +293,7 @@ impl Receipt {
         self.plain.map(|ticket| step.limit.release(plain, &ticket, unused(&ticket), now))
     }
 
-    /// Gives back a booking.
+    /// Cancels a booking.
     pub(super) fn cancel_booking(
         &self,
         step: &EnforcedLimit,

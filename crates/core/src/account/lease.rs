@@ -1,4 +1,4 @@
-//! Buying ahead: see [`crate::lease`].
+//! Granting leases: see [`crate::lease`].
 
 use super::Account;
 use crate::arithmetic::{EXACT_MAX, clamp_amount};
@@ -8,22 +8,23 @@ use crate::mode::EnforcedLimit;
 use crate::time::{NOW_MAX, Timestamp};
 
 impl Account {
-    /// What nodes hold of this identity's limits.
+    /// The leases of this identity.
     #[must_use]
     pub const fn leases(&self) -> &Leases {
         &self.leases
     }
 
-    /// The same account, of which this is leased.
+    /// The same account with these leases.
     #[must_use]
     pub fn with_leases(self, leases: Leases) -> Self {
         Self { leases, ..self }
     }
 
-    /// Hears what a node gives back, holds and wants.
+    /// Processes a lease call of a node.
     ///
-    /// It gets no more than half of what there is, shared with the others by demand. What is granted is charged to every limit at once, and
-    /// may be used until the lease runs out: after its time, or with the first window of any limit that ends.
+    /// The grant is at most half of the remaining quota, shared with other nodes by demand. It is
+    /// charged to every limit at once and expires after its TTL, or with the first window of any
+    /// limit that ends.
     ///
     /// ```
     /// use sluicegate_core::account::{Account, Moment};
@@ -45,7 +46,7 @@ impl Account {
     /// let LeaseReply::Granted(retried) = account.lease(&plan, &wish, Timestamp::EPOCH) else { panic!() };
     /// assert_eq!(retried.granted, 50, "the same call again has the same grant");
     ///
-    /// // Five seconds would fill the bucket; but somebody holds half of it.
+    /// // Five seconds would fill the bucket, but half of it is leased.
     /// let later = Moment::at(Timestamp::EPOCH.after(Span::from_secs(9)));
     /// let peek = account.apply(&plan, Op::Peek { cost: 1 }, later).unwrap();
     /// assert_eq!(peek.verdict.remaining, Some(50));
@@ -73,7 +74,7 @@ impl Account {
         LeaseReply::Granted(grant)
     }
 
-    /// The grant of a call that was executed before, for a node that did not get the reply. Nothing
+    /// The grant of a call that was processed before, for a node that lost the reply. Nothing
     /// changes.
     fn repeat(
         &self,
@@ -88,7 +89,7 @@ impl Account {
         LeaseReply::Granted(Grant {
             granted: granted.unwrap_or(0),
             until: own.until,
-            // What was held did not count any more.
+            // Otherwise the quota held was no longer valid.
             valid: granted.is_some(),
             returned: false,
             remaining: copy.min(plan, |limit, state| limit.available(state, EXACT_MAX, now)),
@@ -103,14 +104,14 @@ impl Account {
     ) -> Grant {
         let own = self.leases.take(demand.node);
         let nothing = Grant { granted: 0, until: now, valid: false, returned: false, remaining: 0 };
-        // Who has nothing and wants nothing leaves no trace.
+        // A node without a lease and without demand leaves no trace.
         if own.is_none() && (demand.want == 0 || self.leases.is_full()) {
             return Grant {
                 remaining: self.min(plan, |limit, state| limit.available(state, EXACT_MAX, now)),
                 ..nothing
             };
         }
-        // Who says that it has more than we know of has it from a store that has forgotten it.
+        // A node that reports more than its lease has it from a store that lost data.
         let decision = demand.give.saturating_add(demand.hold);
         let valid = own.is_some_and(|own| decision <= own.amount);
         let returned = valid && demand.give > 0;
@@ -127,7 +128,7 @@ impl Account {
         if granted > 0 {
             self.each(plan, |limit, state| limit.charge_lease(state, granted, now));
         }
-        // A window that begins with the first hit has begun with this.
+        // A window aligned to the first hit begins with this charge.
         let until = self.lease_ends(plan, demand, now);
         if until > now {
             let hold = if valid { demand.hold } else { 0 };
@@ -143,7 +144,7 @@ impl Account {
         Grant { granted, until, valid, returned, remaining }
     }
 
-    /// When what is leased now has to be used.
+    /// When a lease granted now expires.
     fn lease_ends(
         &self,
         plan: &[EnforcedLimit],
@@ -160,7 +161,7 @@ impl Account {
         states.map(|(step, state)| of(&step.limit, &state.plain)).min().unwrap_or(0)
     }
 
-    /// No less is used than nodes hold.
+    /// Keeps at least the leased quota in use.
     pub(super) fn enforce_leases(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
         if self.leases.is_empty() {
             return;
@@ -170,7 +171,7 @@ impl Account {
         self.leases = leases;
     }
 
-    /// From when on nothing that is leased makes a difference.
+    /// When the last lease has no effect any more.
     pub(super) fn leased_until(&self, plan: &[EnforcedLimit]) -> Timestamp {
         if self.leases.is_empty() {
             return Timestamp::EPOCH;

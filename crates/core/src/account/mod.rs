@@ -1,17 +1,16 @@
-//! The identities of a request: what their limits keep of them, what they have pending, and every
-//! operation on both.
+//! Accounts: the states and holds of an identity, and every operation on them.
 //!
-//! This is the whole semantics in one place, as a pure value: no clock, no lock, no store. A store that
-//! keeps states in a layout of its own follows the same three phases, and must give the same answers:
+//! This is the whole semantics as a pure value: no clock, no lock, no store. A store with its own
+//! state layout follows the same three phases and must give the same answers:
 //!
 //! 1. *open* every state of the plan at `now`;
-//! 2. ask every limit; all that are enforced must agree;
-//! 3. charge all of them, or none (a log that counts denied attempts logs this one, and a tally counts
+//! 2. evaluate every limit; all enforced ones must admit the cost;
+//! 3. charge all of them, or none (a log that counts denials logs this one, and a tally counts
 //!    everything), and *close*.
 //!
-//! A request may stand for several identities at once: this user, this address, everybody. Each has an
-//! account and a plan of its own, and the answer is that of one account under all plans in a row
-//! ([`apply_to_all`]). What each of them said on its own is told on request ([`apply_to_each`]).
+//! A request may name several identities: a user, an address, everyone. Each has its own account
+//! and plan, and the answer is that of one account under all plans in a row ([`apply_to_all`]), on
+//! request with a verdict per identity ([`apply_to_each`]).
 
 mod codec;
 mod holds;
@@ -36,7 +35,7 @@ use crate::op::{Op, Refusal};
 use crate::time::{NOW_MAX, Span, Timestamp};
 use crate::verdict::{Decision, Verdict};
 
-/// What is kept of one identity.
+/// The states and holds of one identity.
 ///
 /// ```
 /// use sluicegate_core::account::{Account, Moment};
@@ -64,7 +63,7 @@ pub struct Account {
     leases: Leases,
 }
 
-/// The time of an operation and what else is known at that time.
+/// The time of an operation and the load at that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// The time.
@@ -76,33 +75,33 @@ pub struct Moment {
 /// The answer to an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// What the plan says.
+    /// The verdict of the plan.
     pub verdict: Verdict,
-    /// How much a `take` or `drain` took.
+    /// The amount taken by `take` or `drain`.
     pub taken: Option<u64>,
-    /// How much a `cancel` or `commit` gave back.
+    /// The amount returned by `cancel` or `commit`.
     pub returned: Option<u64>,
 }
 
-/// One identity of a request: its account and the steps it is judged by.
+/// One identity of a request: its account and its plan.
 #[derive(Debug)]
 pub struct Part<'a> {
     /// The steps, in the order of the rules.
     pub plan: &'a [EnforcedLimit],
-    /// What is kept of the identity.
+    /// Its account.
     pub account: &'a mut Account,
     /// Whether its elastic limits are open ([`crate::mode::Gate`]).
     pub spare_capacity: bool,
-    /// What it is asked for in place of the operation's cost, where that is not the same for all: by a hit, peek, acquire,
-    /// reserve, commit, charge, refund or add. The others have one amount for all.
+    /// Its own cost, in place of the operation's: for hit, peek, acquire, reserve, commit, charge,
+    /// refund and add. Other operations have one amount for all.
     pub cost: Option<u64>,
 }
 
 /// Carries out `op` on all parts: all or nothing.
 ///
-/// The answer is that of one account under all plans in a row, and [`Verdict::decided_by`] a place in
-/// that row. What is booked or reserved under an id is held by each account for its own part. A commit
-/// needs all of them to know the id; a cancel gives back wherever it is known.
+/// The answer is that of one account under all plans in a row, and [`Verdict::decided_by`] an index
+/// into that row. Each account holds its own part of a booking or reservation. A commit requires
+/// that all accounts know the id; a cancel refunds wherever it is known.
 ///
 /// ```
 /// use sluicegate_core::account::{Account, Part, apply_to_all};
@@ -133,18 +132,18 @@ pub struct Part<'a> {
 /// ```
 ///
 /// # Errors
-/// When a limit of a plan has no meaning for the operation, or its id is not what it needs to be.
-/// Then nothing has changed.
+/// When a limit of a plan does not support the operation, or the id is missing or invalid. Nothing
+/// has changed then.
 pub fn apply_to_all(parts: &mut [Part<'_>], op: Op, now: Timestamp) -> Result<Answer, Refusal> {
-    transact(parts, op, |desk| desk.apply(op, now))
+    transact(parts, op, |transaction| transaction.apply(op, now))
 }
 
-/// The same as [`apply_to_all`], and in `each` what every part said, in their order: judged by its own steps alone, so
-/// that [`Verdict::decided_by`] counts from the first of them.
+/// The same as [`apply_to_all`], with the verdict of every part in `each`: by its own steps alone,
+/// so that [`Verdict::decided_by`] counts from its first step.
 ///
-/// A part says what its limits said to the cost. Where another one denies, a part that agreed says so
-/// though it was not charged; only a limit that counts first ([`Limit::counts_first`]) was. After an operation that is not about being
-/// admitted a part says how it stands. What was in `each` before is gone, also when the operation is refused.
+/// If another part denies, a part that admits the cost reports that, though it was not charged
+/// (unless by [`Limit::counts_first`]). For operations other than admissions a part reports its
+/// current status. Previous contents of `each` are removed, even if the operation is refused.
 ///
 /// ```
 /// use sluicegate_core::account::{Account, Part, apply_to_each};
@@ -181,20 +180,20 @@ pub fn apply_to_each(
     each: &mut Vec<Verdict>,
 ) -> Result<Answer, Refusal> {
     each.clear();
-    transact(parts, op, |desk| desk.apply_to_each(op, now, each))
+    transact(parts, op, |transaction| transaction.apply_to_each(op, now, each))
 }
 
-/// Asks at a desk with these parts, or with copies of them where nothing is to be left behind.
+/// Runs a transaction on these parts, or on copies of them if the operation is read-only.
 fn transact<R>(
     parts: &mut [Part<'_>],
     op: Op,
-    ask: impl FnOnce(&mut Transaction<'_, '_>) -> R,
+    run: impl FnOnce(&mut Transaction<'_, '_>) -> R,
 ) -> R {
-    let mut desk = Transaction { parts };
+    let mut transaction = Transaction { parts };
     if op.is_read_only() {
-        return desk.with_copies(|part| part.account.clone(), |mut copy| ask(&mut copy));
+        return transaction.with_copies(|part| part.account.clone(), |mut copy| run(&mut copy));
     }
-    ask(&mut desk)
+    run(&mut transaction)
 }
 
 // === impl Account ===
@@ -203,8 +202,8 @@ impl Account {
     /// Carries out `op` under `plan`.
     ///
     /// # Errors
-    /// When a limit of the plan has no meaning for the operation, or its id is not what it needs to be.
-    /// Then nothing has changed.
+    /// When a limit of the plan does not support the operation, or the id is missing or invalid.
+    /// Nothing has changed then.
     pub fn apply(
         &mut self,
         plan: &[EnforcedLimit],
@@ -219,7 +218,7 @@ impl Account {
         )
     }
 
-    /// What each step of `plan` says to a cost on its own, and how it stands. Leaves no trace.
+    /// The decision of each step of `plan` on a cost, by itself. Nothing changes.
     ///
     /// ```
     /// use sluicegate_core::account::{Account, Moment};
@@ -249,7 +248,7 @@ impl Account {
             .evaluate(Claim { cost, max_wait: None, holder: None, ttl: Span::MAX }, now)
     }
 
-    /// Moves to another plan. `from` names, for each new step, the old one it continues, if any.
+    /// Moves to another plan. `from` names the old step that each new step continues, if any.
     pub fn change(
         &mut self,
         old: &[EnforcedLimit],
@@ -269,7 +268,7 @@ impl Account {
             let plain = step.limit.carry(&old_step.limit, state.plain.clone(), carry, now);
             let boost = match (&step.boost, &old_step.boost) {
                 (Some(new), Some(old)) => new.carry(old, state.boost.clone(), carry, now),
-                // Who is in flight is so under both.
+                // Requests in flight count under both.
                 (Some(_), None) if step.has_slots() => plain.clone(),
                 _ => State::New,
             };
@@ -279,7 +278,7 @@ impl Account {
         self.holds.follow(from);
     }
 
-    /// Starts the leases of the slots anew that are held under an id; how many slots that are. Nothing is charged.
+    /// Renews the leases of the slots of `holder`; returns how many. Nothing is charged.
     ///
     /// ```
     /// use sluicegate_core::account::Account;
@@ -308,8 +307,8 @@ impl Account {
         renewed
     }
 
-    /// Forgets a booking whose turn has come: nothing of it can be given back any more. A slot that is held
-    /// under the same id stays held.
+    /// Drops a booking whose turn has come and that can no longer be cancelled. A slot held under
+    /// the same id stays held.
     ///
     /// ```
     /// use sluicegate_core::account::Account;
@@ -323,20 +322,20 @@ impl Account {
         self.holds.take(holder);
     }
 
-    /// The state that a step's limit keeps.
+    /// The state of a step's limit.
     #[must_use]
     pub fn state(&self, step: usize) -> Option<&State> {
         self.states.get(step).map(|state| &state.plain)
     }
 
-    /// Whether nothing is kept at all.
+    /// Whether there is no state and no hold.
     #[must_use]
     pub fn is_new(&self) -> bool {
         let is_bare = self.holds.is_empty() && self.leases.is_empty();
         is_bare && self.states.iter().all(|state| *state == StepState::default())
     }
 
-    /// Makes the states those of this plan, rolled forward to `now`.
+    /// Opens the states of this plan at `now`.
     fn open(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
         self.states.resize_with(plan.len(), StepState::default);
         self.expire_reservations(plan, now);
@@ -351,7 +350,7 @@ impl Account {
     }
 
     fn close(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
-        // What was given back meanwhile does not undo what is leased.
+        // A refund does not release leased quota.
         self.enforce_leases(plan, now);
         self.close_states(plan, now);
     }

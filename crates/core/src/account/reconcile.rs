@@ -1,10 +1,9 @@
-//! Reconciliation of what two stores know of one identity.
+//! Reconciliation of two records of one identity.
 //!
-//! A store that many nodes share can be unavailable for a while, and come back having lost data.
-//! Nodes know a part of what it missed: what they admitted without it
-//! ([`Account::record_admission`]) is used there too ([`Account::absorb`]), and what they observed
-//! in it is not undone ([`Account::reassert`]). None of these ever leaves more quota than there was
-//! before.
+//! A shared store can be unavailable for a while and lose data. Nodes know part of what it missed:
+//! what they admitted without it ([`Account::record_admission`]) is charged to it too
+//! ([`Account::absorb`]), and what they observed in it is not undone ([`Account::reassert`]). None
+//! of these ever increases the remaining quota.
 
 use super::Account;
 use super::step_state::StepState;
@@ -16,7 +15,7 @@ use crate::mode::EnforcedLimit;
 use crate::time::{NOW_MAX, Span, Timestamp};
 
 impl Account {
-    /// Records that `cost` was admitted, whatever the limits say: a bucket or window may go into
+    /// Records that `cost` was admitted, whatever the limits decide: a bucket or window may go into
     /// debt, and slots are held under `holder` for their lease.
     ///
     /// ```
@@ -46,7 +45,7 @@ impl Account {
             (Limit::Concurrency(_), Some(holder)) => {
                 limit.hold(state, holder, cost, Span::MAX, now);
             }
-            // A slot that nobody can name cannot be held.
+            // A slot without an id cannot be held.
             (Limit::Concurrency(_), None) => {}
             _ => {
                 limit.spend(state, cost, now, now);
@@ -55,8 +54,7 @@ impl Account {
         self.close(plan, now);
     }
 
-    /// The most that is in use of any limit of a plan. Slots do not count: they are held under
-    /// their ids.
+    /// The largest usage of any limit of a plan. Slots do not count: they are held under their ids.
     #[must_use]
     pub fn used(&self, plan: &[EnforcedLimit], now: Timestamp) -> u64 {
         let mut copy = self.clone();
@@ -66,9 +64,8 @@ impl Account {
         counted.map(|(step, state)| used_of(&step.limit, &state.plain, now)).max().unwrap_or(0)
     }
 
-    /// What another account of the same identity has in use is in use here too, limit by limit;
-    /// into debt if need be. Slots are held under their ids. What is pending under an id stays
-    /// where it is.
+    /// Charges the usage of another account of the same identity to this one, limit by limit, into
+    /// debt if need be. Slots are held under their ids. Holds stay as they are.
     ///
     /// ```
     /// use sluicegate_core::account::{Account, Moment};
@@ -101,9 +98,8 @@ impl Account {
         self.close(plan, now);
     }
 
-    /// No less is used, and no less is leased, than was seen at another time. What is pending under
-    /// an id stays as it is. Slots whose holders are not known any more are held until the last of
-    /// their leases ends.
+    /// Raises usage and leases to those observed earlier. Holds stay as they are. Slots whose
+    /// holders are no longer known are held until the last of their leases ends.
     ///
     /// ```
     /// use sluicegate_core::account::{Account, Moment};
@@ -139,7 +135,7 @@ impl Account {
     }
 }
 
-/// Spends what the other has in use.
+/// Charges the usage of another state.
 fn charge_usage(limit: &Limit, own: &mut State, theirs: &State, now: Timestamp) {
     if let (State::Slots(own), State::Slots(theirs)) = (&mut *own, theirs) {
         own.merge(theirs);
@@ -151,7 +147,7 @@ fn charge_usage(limit: &Limit, own: &mut State, theirs: &State, now: Timestamp) 
     }
 }
 
-/// What is in use of a limit, debt included.
+/// The usage of a limit, including debt.
 fn used_of(limit: &Limit, state: &State, now: Timestamp) -> u64 {
     let (Some(capacity), Some(left)) = (limit.capacity(), limit.remaining(state, now)) else {
         return 0;
@@ -160,7 +156,7 @@ fn used_of(limit: &Limit, state: &State, now: Timestamp) -> u64 {
     u64::try_from(used).unwrap_or(0)
 }
 
-/// Makes a state one in which no less is used than in another. Both are rolled forward to the same moment.
+/// Raises the usage of a state to that of another; both are at the same time.
 fn merge_usage(own: &mut State, seen: State) {
     match (own, seen) {
         (State::Gcra(own), State::Gcra(seen)) => {
@@ -169,7 +165,7 @@ fn merge_usage(own: &mut State, seen: State) {
             own.seen = own.seen.max(seen.seen);
             own.hole_until = own.hole_until.max(seen.hole_until);
         }
-        // Who has more left has less to say; of two that have as much, the one that was later begun.
+        // The lower level wins; of equal levels the later period.
         (State::Periodic(own), State::Periodic(seen))
             if seen.level < own.level || seen.level == own.level && seen.anchor > own.anchor =>
         {
@@ -198,7 +194,7 @@ fn merge_usage(own: &mut State, seen: State) {
     }
 }
 
-/// What the log lacks is entered at the time of the last entry that was seen: which of them are missing cannot be told.
+/// Adds missing weight at the time of the last observed entry: the missing entries are not known.
 fn merge_log(own: &mut LogState, seen: &LogState) {
     own.seen = own.seen.max(seen.seen);
     let Some(at) = seen.entries.last() else { return };

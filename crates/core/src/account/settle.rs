@@ -1,4 +1,4 @@
-//! What comes after a charge: settling, cancelling, running out.
+//! After a charge: commit, cancel and expiry.
 
 use super::holds::{Hold, HoldKind, Receipt};
 use super::transaction::{Judgement, Transaction};
@@ -34,7 +34,7 @@ impl Transaction<'_, '_> {
                 returned = min(returned, back.map(|back| back.min(hold.cost)));
             }
         }
-        // What a slot was worth is told only where nothing was booked beside it.
+        // Slots count as returned only if nothing was booked.
         let returned = match returned.or(freed) {
             Some(returned) => returned,
             None if held => 0,
@@ -43,7 +43,7 @@ impl Transaction<'_, '_> {
         Ok(Judgement::new(self.current_decisions(now)).with_returned(returned))
     }
 
-    /// Refuses what needs an id and has none, or one that cannot be used.
+    /// Refuses a missing, unknown or used id.
     pub(super) fn check_holder(&self, op: &Op, now: Timestamp) -> Result<(), Refusal> {
         match *op {
             Op::Hit { cost, holder: None } | Op::Acquire { cost, holder: None, .. }
@@ -60,8 +60,8 @@ impl Transaction<'_, '_> {
         }
     }
 
-    /// Unknown to one identity is unknown, whatever the others have reserved. A booking is told first: who has only slots keeps
-    /// none.
+    /// All identities must know the id. A booking is reported first: an identity with slots only
+    /// has no hold.
     fn check_commit(&self, holder: Holder, now: Timestamp) -> Result<(), Refusal> {
         let decision =
             || self.parts.iter().map(|part| part.account.holds.check_commit(holder, now));
@@ -71,7 +71,7 @@ impl Transaction<'_, '_> {
         decision().reduce(|one, other| one.and(other)).unwrap_or(Err(Refusal::UnknownHolder))
     }
 
-    /// Known to one identity is enough.
+    /// One identity that knows the id is enough.
     fn check_cancel(&self, holder: Holder, now: Timestamp) -> Result<(), Refusal> {
         let knows = |part: &Part<'_>| {
             part.account.holds.contains(holder, now)
@@ -82,7 +82,8 @@ impl Transaction<'_, '_> {
 }
 
 impl Account {
-    /// Settles what is reserved under an id, and frees its slots; how much the least generous limit returned.
+    /// Settles the reservation of `holder` and frees its slots; returns the smallest refund of any
+    /// limit.
     fn commit(
         &mut self,
         plan: &[EnforcedLimit],
@@ -103,7 +104,7 @@ impl Account {
             returned = min(returned, receipt.release(step, states, actual, now));
             self.holds.shift_tickets(after, (index, step), (&before, state));
             let more = actual.saturating_sub(reserved);
-            // A slot was in use or it was not: there is no more or less of it.
+            // Slots have no partial use.
             if more > 0 && !step.has_slots() {
                 step.limit.spend(&mut state.plain, more, now, now);
                 if let Some(boost) = &step.boost {
@@ -124,7 +125,7 @@ impl Account {
         })
     }
 
-    /// Frees the slots held under an id; how many, if any.
+    /// Frees the slots of `holder`; returns how many, if any.
     fn free(&mut self, plan: &[EnforcedLimit], holder: Holder) -> Option<u64> {
         let mut freed = None;
         for (step, state) in plan.iter().zip(&mut self.states).filter(|(step, _)| step.has_slots())
@@ -138,8 +139,8 @@ impl Account {
         freed
     }
 
-    /// Gives back all that can be of a hold; how much the least generous limit returned.
-    /// Holds from `after` on were made later.
+    /// Refunds a hold; returns the smallest refund of any limit. Holds from `after` on were made
+    /// later.
     fn release(
         &mut self,
         plan: &[EnforcedLimit],
@@ -173,7 +174,7 @@ impl Account {
     }
 }
 
-/// The lesser of two amounts, as far as they are known.
+/// The smaller of two amounts, if known.
 fn min(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

@@ -1,6 +1,6 @@
-//! Taking accounts apart, for stores that keep states in a layout of their own.
+//! Conversion between accounts and plain states, for stores with their own state layout.
 //!
-//! Most identities have nothing pending, and are no more than the states of their steps.
+//! Most identities have no holds and consist of the states of their steps only.
 
 use super::Account;
 use super::step_state::StepState;
@@ -9,8 +9,8 @@ use crate::mode::EnforcedLimit;
 use crate::time::Timestamp;
 
 impl Account {
-    /// An account of these states, with nothing pending: for each step that of its limit, and of the
-    /// boosted one beside it if it is elastic.
+    /// An account of these states without holds: for each step that of its limit and of its boosted
+    /// limit.
     #[must_use]
     pub fn from_states(states: impl IntoIterator<Item = (State, State)>) -> Self {
         let states = states.into_iter().map(|(plain, boost)| StepState { plain, boost }).collect();
@@ -28,8 +28,8 @@ impl Account {
     /// ```
     ///
     /// # Errors
-    /// While a booking, a reservation or a lease is remembered, which has no place in a state: then this is the account
-    /// as it was.
+    /// The account itself while it has a booking, a reservation or a lease, which a state cannot
+    /// hold.
     pub fn into_states(self) -> Result<Vec<(State, State)>, Self> {
         if !self.holds.is_empty() || !self.leases.is_empty() {
             return Err(self);
@@ -42,23 +42,23 @@ impl Account {
         self.states.iter().map(|state| (&state.plain, &state.boost))
     }
 
-    /// From when and until when nothing that is pending changes by itself; `None` where nothing is.
+    /// The interval in which holds do not change by themselves; `None` without holds.
     pub(crate) fn holds_stable_during(&self) -> Option<(Timestamp, Timestamp)> {
         self.holds.stable_during()
     }
 
-    /// From when on nothing of this account is needed, if nobody comes until then: a new one gives the
-    /// same answers. The epoch if that is so already.
+    /// When this account expires: from then on a new one gives the same answers, unless it is used
+    /// before. The epoch if it has expired already.
     ///
-    /// A moment after [`NOW_MAX`](crate::time::NOW_MAX) never comes.
+    /// A moment after [`NOW_MAX`](crate::time::NOW_MAX) means never.
     #[must_use]
     pub fn expires_at(&self, plan: &[EnforcedLimit]) -> Timestamp {
         let forgotten = self.holds.forgotten_at().max(self.leased_until(plan));
         let Some(deadline) = self.holds.last_deadline() else {
             return self.states_expire_at(plan).max(forgotten);
         };
-        // A reservation that runs out is given back, and that is a use: states may last longer for it. Of each limit the last one does, since
-        // those before it only leave less; so this is no earlier than it has to be, and takes one look at each that is pending.
+        // Expiring reservations refund their limits, which may prolong a state. The last one of
+        // each limit decides: those before it only leave less in use.
         let mut then = Self { states: self.states.clone(), ..Self::default() };
         then.states.resize_with(plan.len(), StepState::default);
         for (index, (step, state)) in plan.iter().zip(&mut then.states).enumerate() {

@@ -1,4 +1,4 @@
-//! One step of a plan for one identity: its states, and whether they let a cost in.
+//! The state of one step of a plan, and its admission of a cost.
 
 use super::Moment;
 use super::holds::Receipt;
@@ -10,34 +10,34 @@ use crate::mode::EnforcedLimit;
 use crate::time::{NOW_MAX, Span, Timestamp};
 use crate::verdict::{Decision, Outcome};
 
-/// The state of one step: of its limit, and of the boosted one beside it if it is elastic.
+/// The state of one step: of its limit, and of the boosted limit if it is elastic.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct StepState {
     pub(super) plain: State,
     pub(super) boost: State,
 }
 
-/// What a caller wants.
+/// The claim of a caller.
 #[derive(Clone, Copy)]
 pub(super) struct Claim {
     pub(super) cost: u64,
-    /// How long it would wait; `None` leaves that to each limit.
+    /// Maximum wait; `None` for the default of each limit.
     pub(super) max_wait: Option<Span>,
     pub(super) holder: Option<Holder>,
-    /// When it is given back by itself: a slot is not held for longer.
+    /// Maximum time that a slot is held.
     pub(super) ttl: Span,
 }
 
-/// Whether a step lets a cost in.
+/// The admission of a cost by one step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// Within the limit, with its turn at this moment.
+    /// Admitted within the limit, for use at this moment.
     Plain(Timestamp),
-    /// Above the plain limit, within the boosted one.
+    /// Admitted above the plain limit and within the boosted one, for use at this moment.
     Boosted(Timestamp),
-    /// Not now, but from this moment on.
+    /// Denied until this moment.
     Later(Timestamp),
-    /// Not at any time.
+    /// Denied at any time; the largest cost that could pass.
     Never(u64),
 }
 
@@ -59,18 +59,24 @@ impl StepState {
         }
     }
 
-    pub(super) fn pass(&self, step: &EnforcedLimit, claim: Claim, moment: Moment) -> Admission {
+    pub(super) fn admission(
+        &self,
+        step: &EnforcedLimit,
+        claim: Claim,
+        moment: Moment,
+    ) -> Admission {
         let now = moment.now;
-        // Nothing is always granted, except by a limit that compares after counting.
+        // A cost of 0 passes, except for a limit that counts first.
         if claim.cost == 0 && !step.limit.counts_first() || self.renews(claim) {
             return Admission::Plain(now);
         }
-        let plain = ask(&step.limit, &self.plain, claim, now);
+        let plain = evaluate(&step.limit, &self.plain, claim, now);
         let Some(boost) = step.boost.as_ref().filter(|_| moment.spare_capacity) else {
             return plain;
         };
-        // While the gate is open the boosted limit decides, and the plain one says what to mark.
-        match (plain, ask(boost, &self.boost, claim, now)) {
+        // While the gate is open the boosted limit decides, and the plain one only marks the
+        // result.
+        match (plain, evaluate(boost, &self.boost, claim, now)) {
             (Admission::Plain(plain), Admission::Plain(slot)) if plain <= slot => {
                 Admission::Plain(slot)
             }
@@ -79,7 +85,7 @@ impl StepState {
         }
     }
 
-    /// Whether the caller holds its slot already.
+    /// Whether the caller already holds its slot.
     fn renews(&self, claim: Claim) -> bool {
         match (&self.plain, claim.holder) {
             (State::Slots(slots), Some(holder)) => slots.holds(holder),
@@ -91,7 +97,7 @@ impl StepState {
         &mut self,
         step: &EnforcedLimit,
         claim: Claim,
-        pass: Admission,
+        admission: Admission,
         now: Timestamp,
     ) -> Receipt {
         if let (Limit::Concurrency(_), Some(holder)) = (&step.limit, claim.holder) {
@@ -101,9 +107,9 @@ impl StepState {
             }
             return Receipt::default();
         }
-        let (at, cost) = match pass {
+        let (at, cost) = match admission {
             Admission::Plain(slot) => (slot, claim.cost),
-            // What is above the plain limit is not held against it once the gate closes.
+            // The part above the plain limit is not charged to it.
             Admission::Boosted(slot) => (slot, step.limit.available(&self.plain, claim.cost, now)),
             Admission::Later(_) | Admission::Never(_) if step.limit.counts_first() => {
                 (now, claim.cost)
@@ -115,7 +121,7 @@ impl StepState {
             step.limit.spend(&mut self.plain, cost, at, now)
         });
         let boost = step.boost.as_ref().map(|boost| {
-            // A closed gate does not ask the boosted limit; it is charged all the same.
+            // Behind a closed gate the boosted limit does not decide, but it is charged.
             let at = match boost.slot(&self.boost, claim.cost, now) {
                 Slot::At(slot) => slot.min(at),
                 Slot::Never { .. } => now,
@@ -136,27 +142,27 @@ impl StepState {
     pub(super) fn decision(
         &self,
         step: &EnforcedLimit,
-        pass: Admission,
+        admission: Admission,
         charged: bool,
         now: Timestamp,
     ) -> Decision {
         let remaining = step.remaining(&self.plain, now);
         let above = remaining.is_some_and(|left| left < 0);
-        // What a tally has beyond its limit is no debt.
+        // A tally beyond its limit is not in debt.
         let min = if step.limit.counts_first() { 0 } else { i64::MIN };
         Decision {
-            outcome: pass.outcome(now),
+            outcome: admission.outcome(now),
             enforced: step.enforced,
             remaining: remaining.map(|left| left.max(min)),
             reset_after: step.limit.full_after(&self.plain, now),
             beyond: step.beyond(&self.plain),
-            soft: charged && pass.is_admitted() && step.plain.is_some() && above,
-            elastic: charged && matches!(pass, Admission::Boosted(_)),
+            soft: charged && admission.is_admitted() && step.plain.is_some() && above,
+            elastic: charged && matches!(admission, Admission::Boosted(_)),
         }
     }
 }
 
-fn ask(limit: &Limit, state: &State, claim: Claim, now: Timestamp) -> Admission {
+fn evaluate(limit: &Limit, state: &State, claim: Claim, now: Timestamp) -> Admission {
     let max_wait = claim.max_wait.unwrap_or_else(|| limit.hit_max_wait());
     match limit.ready(state, claim.cost, max_wait, now) {
         Slot::Never { max_cost } => Admission::Never(max_cost),
@@ -183,7 +189,7 @@ impl Admission {
         }
     }
 
-    /// When its turn comes, if it does.
+    /// The moment of use, if admitted.
     pub(super) const fn turn(&self) -> Option<Timestamp> {
         match self {
             Self::Plain(slot) | Self::Boosted(slot) => Some(*slot),
@@ -194,31 +200,31 @@ impl Admission {
 
 // === impl EnforcedLimit ===
 
-/// A plan of one step needs no account to be hit.
+/// A plan of one step can be hit without an account.
 impl EnforcedLimit {
-    /// Whether [`EnforcedLimit::hit_single`] serves hits of this cost: on one hard limit that no id is needed for.
+    /// Whether [`EnforcedLimit::hit_single`] serves hits of this cost: one hard limit without ids.
     #[must_use]
     pub fn supports_single_hit(&self, cost: u64) -> bool {
         let hard = self.enforced && self.plain.is_none() && self.boost.is_none();
         hard && cost > 0 && !self.has_slots() && !self.limit.can_lapse(cost)
     }
 
-    /// A hit on the state of this step, by itself: what [`super::Account`] does for a plan of one.
+    /// A hit on the state of this step, with the result of a [`super::Account`] of one step.
     pub fn hit_single(&self, state: &mut State, cost: u64, now: Timestamp) -> Decision {
         let now = now.min(NOW_MAX);
         self.limit.open(state, now);
         let claim = Claim { cost, max_wait: None, holder: None, ttl: Span::MAX };
-        let mut pass = ask(&self.limit, state, claim, now);
-        if let Some(slot) = pass.turn() {
+        let mut admission = evaluate(&self.limit, state, claim, now);
+        if let Some(slot) = admission.turn() {
             self.limit.spend(state, cost, slot, now);
         } else if self.limit.counts_first() {
             self.limit.spend(state, cost, now, now);
-        } else if self.counts_denied() && !matches!(pass, Admission::Never(_)) {
+        } else if self.counts_denied() && !matches!(admission, Admission::Never(_)) {
             self.limit.log_denied(state, cost, now);
-            pass = ask(&self.limit, state, claim, now);
+            admission = evaluate(&self.limit, state, claim, now);
         }
         let decision = Decision {
-            outcome: pass.outcome(now),
+            outcome: admission.outcome(now),
             enforced: true,
             remaining: self.limit.remaining(state, now),
             reset_after: self.limit.full_after(state, now),
@@ -232,16 +238,16 @@ impl EnforcedLimit {
 }
 
 impl EnforcedLimit {
-    /// Whether this step is charged when the request passes: an enforced one always, a shadow
-    /// only if its whole rule would have let the request through.
-    pub(super) fn is_charged(&self, passes: &[(&Self, Admission)]) -> bool {
-        let mut siblings = passes.iter().filter(|(step, _)| step.rule == self.rule);
-        self.enforced || siblings.all(|(_, pass)| pass.is_admitted())
+    /// Whether this step is charged when the request passes: always if enforced, a shadow only if
+    /// its whole rule would have passed.
+    pub(super) fn is_charged(&self, admissions: &[(&Self, Admission)]) -> bool {
+        let mut siblings = admissions.iter().filter(|(step, _)| step.rule == self.rule);
+        self.enforced || siblings.all(|(_, admission)| admission.is_admitted())
     }
 
-    /// What is left of the plain limit, without the room that a soft mode adds.
+    /// The remaining quota of the plain limit, without the slack of a soft mode.
     fn remaining(&self, state: &State, now: Timestamp) -> Option<i64> {
-        // A log may have several windows, and each has room of its own.
+        // The windows of a log have separate slacks.
         if let Some(Limit::SlidingLog(_)) = &self.plain {
             return self.plain.as_ref().and_then(|plain| plain.remaining(state, now));
         }
@@ -249,7 +255,7 @@ impl EnforcedLimit {
         left.map(|left| clamp_signed(left.saturating_sub(signed(self.slack))))
     }
 
-    /// How far a limit that counts first has counted beyond the plain limit.
+    /// How far a limit that counts first is beyond the plain limit.
     fn beyond(&self, state: &State) -> u64 {
         match (&self.plain, &self.limit) {
             (Some(plain), _) | (None, plain) => plain.beyond(state),

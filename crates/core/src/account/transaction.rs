@@ -1,7 +1,7 @@
-//! The desk where a request is decided: all its identities side by side, as if they were one.
+//! A transaction over all identities of a request: admitted or denied as one.
 //!
-//! Periodic and their states are looked at in one row, part after part. Nothing asks whose they are, except
-//! where something is left under an id: that each account keeps for itself.
+//! Steps and their states form one row, part after part. Only what is held under an id (bookings,
+//! reservations) belongs to a single account.
 
 use super::holds::{Hold, HoldKind, Receipt};
 use super::step_state::{Admission, Claim, StepState};
@@ -14,7 +14,7 @@ use crate::op::{Op, OpKind, Refusal};
 use crate::time::{NOW_MAX, Span, Timestamp};
 use crate::verdict::{Decision, Outcome, Verdict, judge};
 
-/// How often a denial looks for a moment at which all limits are ready.
+/// Maximum number of evaluations in search of a moment at which all limits are ready.
 const EVALUATIONS_MAX: usize = 64;
 
 /// The identities of one request.
@@ -22,11 +22,11 @@ pub(super) struct Transaction<'d, 'a> {
     pub(super) parts: &'d mut [Part<'a>],
 }
 
-/// An answer, and what each step in the row had to say.
+/// An answer with the decision of each step.
 pub(super) struct Judgement {
     pub(super) answer: Answer,
     pub(super) decisions: Vec<Decision>,
-    /// What was wanted, where that was asked of every limit.
+    /// The claim, if every limit was evaluated against it.
     claim: Option<Claim>,
 }
 
@@ -35,29 +35,31 @@ impl Transaction<'_, '_> {
         self.apply_and(op, now, |_, _| {})
     }
 
-    /// The same, with the verdict of every part on its own.
+    /// The same, with the verdict of every part.
     pub(super) fn apply_to_each(
         &mut self,
         op: Op,
         now: Timestamp,
         each: &mut Vec<Verdict>,
     ) -> Result<Answer, Refusal> {
-        self.apply_and(op, now, |desk, judged| desk.judge_each(judged, now.min(NOW_MAX), each))
+        self.apply_and(op, now, |transaction, judged| {
+            transaction.judge_each(judged, now.min(NOW_MAX), each)
+        })
     }
 
-    /// Carries out `op`, and lets `tell` see how it was judged while the states are open.
+    /// Carries out `op`; `inspect` sees the judgement while the states are open.
     fn apply_and(
         &mut self,
         op: Op,
         now: Timestamp,
-        tell: impl FnOnce(&mut Self, &Judgement),
+        inspect: impl FnOnce(&mut Self, &Judgement),
     ) -> Result<Answer, Refusal> {
         let now = now.min(NOW_MAX);
         self.refuse_unsupported(op.kind())?;
         self.check_holder(&op, now)?;
-        // Nothing leaves no trace, also beside others who are asked for something: no life begins with it.
+        // A zero cost must not create a state, even next to other parts that are charged.
         let is_zero_cost = |(_, part): &(usize, &Part<'_>)| part.is_zero_cost(op);
-        let asked_nothing: Vec<(usize, Account)> = (0..)
+        let zero_cost: Vec<(usize, Account)> = (0..)
             .zip(&*self.parts)
             .filter(is_zero_cost)
             .map(|(index, part)| (index, part.account.clone()))
@@ -67,12 +69,12 @@ impl Transaction<'_, '_> {
         }
         let judged = self.carry_out(op, now);
         if let Ok(judged) = &judged {
-            tell(self, judged);
+            inspect(self, judged);
         }
         for part in &mut *self.parts {
             part.account.close(part.plan, now);
         }
-        for (index, before) in asked_nothing {
+        for (index, before) in zero_cost {
             if let Some(part) = self.parts.get_mut(index) {
                 *part.account = before;
             }
@@ -80,7 +82,7 @@ impl Transaction<'_, '_> {
         judged.map(|judged| judged.answer)
     }
 
-    /// Each part judged by its own steps, which is what it would have said on its own to the same states.
+    /// The verdict of each part by its own steps.
     fn judge_each(&mut self, judged: &Judgement, now: Timestamp, each: &mut Vec<Verdict>) {
         let mut rest = judged.decisions.as_slice();
         for part in &mut *self.parts {
@@ -96,7 +98,7 @@ impl Transaction<'_, '_> {
     }
 
     fn refuse_unsupported(&self, op: OpKind) -> Result<(), Refusal> {
-        // A slot is freed, whoever stands beside it and has nothing to cancel.
+        // A slot can be freed even if other steps do not support cancelling.
         if op == OpKind::Cancel && self.plan().any(EnforcedLimit::has_slots) {
             return Ok(());
         }
@@ -125,7 +127,7 @@ impl Transaction<'_, '_> {
                 let outcome = judged.answer.verdict.outcome;
                 if let (Some(holder), Outcome::Allow { wait }) = (holder, outcome) {
                     let kind = HoldKind::Booking { made: now, turn: now.after(wait) };
-                    // A slot is freed by its holder; there is nothing else to remember of it.
+                    // A slot is freed by its holder and needs no hold.
                     let booked = |part: &Part<'_>| part.plan.iter().any(|step| !step.has_slots());
                     self.hold((holder, kind, cost), &receipts, now, booked);
                 }
@@ -178,78 +180,79 @@ impl Transaction<'_, '_> {
     }
 }
 
-/// Asking and charging.
+/// Evaluation and charging.
 impl<'a> Transaction<'_, 'a> {
-    /// Charges what is wanted if every enforced limit agrees; a receipt for each step in the row.
+    /// Charges the claim if every enforced limit admits it; returns a receipt for each step.
     fn admit(&mut self, claim: Claim, now: Timestamp) -> (Judgement, Vec<Receipt>) {
-        let passes = self.passes(claim, now);
-        let enforced = || passes.iter().filter(|(step, _)| step.enforced);
-        let allowed = enforced().all(|(_, pass)| pass.is_admitted());
-        // A cost that can never pass is a mistake, not an attempt: no log needs to remember it.
-        let logged = !enforced().any(|(_, pass)| matches!(pass, Admission::Never(_)));
+        let admissions = self.admissions(claim, now);
+        let enforced = || admissions.iter().filter(|(step, _)| step.enforced);
+        let allowed = enforced().all(|(_, admission)| admission.is_admitted());
+        // A cost that can never pass is an error of the caller and is not logged as an attempt.
+        let logged = !enforced().any(|(_, admission)| matches!(admission, Admission::Never(_)));
 
-        // Whoever waits for one limit uses all of them at that moment.
-        let turn = enforced().filter_map(|(_, pass)| pass.turn()).max().unwrap_or(now);
-        let mut receipts = vec![Receipt::default(); passes.len()];
-        let mut decisions = Vec::with_capacity(passes.len());
+        // A caller that waits for one limit uses all of them at that moment.
+        let turn = enforced().filter_map(|(_, admission)| admission.turn()).max().unwrap_or(now);
+        let mut receipts = vec![Receipt::default(); admissions.len()];
+        let mut decisions = Vec::with_capacity(admissions.len());
         let states = self.parts.iter_mut().flat_map(|part| {
             let (moment, claim) = (part.at(now), part.claim_of(claim));
             part.account.states.iter_mut().map(move |state| (state, moment, claim))
         });
-        let asked = passes.iter().zip(states).zip(&mut receipts);
-        for (((step, pass), (state, moment, claim)), receipt) in asked {
-            let mut pass = *pass;
-            let goes = step.limit.counts_first() || allowed && step.is_charged(&passes);
+        let steps = admissions.iter().zip(states).zip(&mut receipts);
+        for (((step, admission), (state, moment, claim)), receipt) in steps {
+            let mut admission = *admission;
+            let goes = step.limit.counts_first() || allowed && step.is_charged(&admissions);
             let charged = claim.cost > 0 && goes;
             if charged {
-                *receipt = state.charge(step, claim, pass, now).with_turn(turn);
+                *receipt = state.charge(step, claim, admission, now).with_turn(turn);
             } else if claim.cost > 0 && logged && step.counts_denied() {
                 step.limit.log_denied(&mut state.plain, claim.cost, now);
-                pass = state.pass(step, claim, moment);
+                admission = state.admission(step, claim, moment);
             }
-            let mut decision = state.decision(step, pass, charged, now);
+            let mut decision = state.decision(step, admission, charged, now);
             if charged && !allowed && step.enforced {
-                decision.outcome = state.pass(step, claim, moment).outcome(now);
+                decision.outcome = state.admission(step, claim, moment).outcome(now);
             }
             decisions.push(decision);
         }
         let mut judged = self.judge_claim(claim, decisions, now);
-        // Who counted what others deny was asked again, so that the wait is true. That it agreed is its own word.
-        for ((_, pass), decision) in passes.iter().zip(&mut judged.decisions) {
-            if pass.is_admitted() {
-                decision.outcome = pass.outcome(now);
+        // A limit that was charged despite a denial was evaluated again for its wait; its own
+        // decision stands.
+        for ((_, admission), decision) in admissions.iter().zip(&mut judged.decisions) {
+            if admission.is_admitted() {
+                decision.outcome = admission.outcome(now);
             }
         }
         (judged, receipts)
     }
 
-    /// What all limits together say to what was asked of each.
+    /// The judgement of all limits on a claim.
     fn judge_claim(&self, claim: Claim, decisions: Vec<Decision>, now: Timestamp) -> Judgement {
         let mut judged = Judgement { claim: Some(claim), ..Judgement::new(decisions) };
         judged.answer.verdict = self.all_ready(claim, now, judged.answer.verdict);
         judged
     }
 
-    /// Leaves a hold with each account that is to keep one, with the receipts of its own steps.
+    /// Adds a hold with its receipts to each account that `is_held` selects.
     fn hold(
         &mut self,
         (holder, kind, cost): (Holder, HoldKind, u64),
         receipts: &[Receipt],
         now: Timestamp,
-        kept: impl Fn(&Part<'_>) -> bool,
+        is_held: impl Fn(&Part<'_>) -> bool,
     ) {
         let mut rest = receipts.iter().copied();
         for part in &mut *self.parts {
             let receipts = rest.by_ref().take(part.plan.len()).collect();
-            if kept(part) {
+            if is_held(part) {
                 let cost = part.cost.unwrap_or(cost);
                 part.account.holds.add(Hold { holder, kind, cost, receipts }, now);
             }
         }
     }
 
-    /// The verdict with its waits made true where a limit may be ready only for a while: look again at
-    /// the moment that the others ask for, until they agree.
+    /// Corrects the waits of a verdict where a limit may be ready only for a while: evaluates again
+    /// at the moment that the other limits require, until all agree.
     fn all_ready(&self, claim: Claim, now: Timestamp, verdict: Verdict) -> Verdict {
         let can_lapse = |part: &Part<'_>| {
             let cost = part.claim_of(claim).cost;
@@ -275,7 +278,7 @@ impl<'a> Transaction<'_, 'a> {
         }
     }
 
-    /// What every limit would say at a later moment if nobody came until then.
+    /// The decisions at a later moment if no other request comes first.
     fn evaluate_ahead(&self, claim: Claim, then: Timestamp) -> Vec<Decision> {
         let opened = |part: &Part<'_>| {
             let mut copy = Account { states: part.account.states.clone(), ..Account::default() };
@@ -285,34 +288,34 @@ impl<'a> Transaction<'_, 'a> {
         self.with_copies(opened, |copy| copy.evaluate(claim, then))
     }
 
-    /// What is said at a desk with copies of the accounts.
+    /// Runs `run` on a transaction with copies of the accounts.
     pub(super) fn with_copies<R>(
         &self,
         copy: impl Fn(&Part<'_>) -> Account,
-        ask: impl FnOnce(Transaction<'_, '_>) -> R,
+        run: impl FnOnce(Transaction<'_, '_>) -> R,
     ) -> R {
         let mut copies: Vec<Account> = self.parts.iter().map(copy).collect();
         let copied = self.parts.iter().zip(&mut copies);
         let mut parts: Vec<Part<'_>> =
             copied.map(|(part, account)| Part { account, ..*part }).collect();
-        ask(Transaction { parts: &mut parts })
+        run(Transaction { parts: &mut parts })
     }
 
-    /// What every limit says to this, without a trace.
+    /// The decision of every limit; nothing changes.
     pub(super) fn evaluate(&self, claim: Claim, now: Timestamp) -> Vec<Decision> {
         let decision =
             |(step, state, moment, claim): (&EnforcedLimit, &StepState, Moment, Claim)| {
-                state.decision(step, state.pass(step, claim, moment), false, now)
+                state.decision(step, state.admission(step, claim, moment), false, now)
             };
         self.steps_claiming(claim, now).map(decision).collect()
     }
 
-    fn passes(&self, claim: Claim, now: Timestamp) -> Vec<(&'a EnforcedLimit, Admission)> {
-        let pass =
+    fn admissions(&self, claim: Claim, now: Timestamp) -> Vec<(&'a EnforcedLimit, Admission)> {
+        let admission =
             |(step, state, moment, claim): (&'a EnforcedLimit, &StepState, Moment, Claim)| {
-                (step, state.pass(step, claim, moment))
+                (step, state.admission(step, claim, moment))
             };
-        self.steps_claiming(claim, now).map(pass).collect()
+        self.steps_claiming(claim, now).map(admission).collect()
     }
 
     fn take(&mut self, cost: u64, now: Timestamp) -> Judgement {
@@ -329,7 +332,7 @@ impl<'a> Transaction<'_, 'a> {
 
     fn drain(&mut self, now: Timestamp) -> Judgement {
         let left = |(step, state): (&EnforcedLimit, &StepState)| {
-            // What a soft limit has beyond itself is not its to be drained of.
+            // A drain does not take the slack of a soft limit.
             step.limit.left(&state.plain, now).map(|left| left.saturating_sub(step.slack))
         };
         let amount = self.steps().filter_map(left).min().unwrap_or(0);
@@ -352,7 +355,7 @@ impl<'a> Transaction<'_, 'a> {
         self.parts.iter().flat_map(|part| part.plan.iter().zip(&part.account.states))
     }
 
-    /// The same, with what is known at `now`.
+    /// The same, with the moment of each part.
     fn steps_at(
         &self,
         now: Timestamp,
@@ -366,7 +369,7 @@ impl<'a> Transaction<'_, 'a> {
         })
     }
 
-    /// The same, each with what is wanted of its part.
+    /// The same, each with the claim on its part.
     fn steps_claiming(
         &self,
         claim: Claim,
@@ -379,7 +382,7 @@ impl<'a> Transaction<'_, 'a> {
         })
     }
 
-    /// Each limit, with what is asked of its part.
+    /// Calls `act` on each limit with the cost of its part.
     fn each_for(&mut self, cost: u64, mut act: impl FnMut(&Limit, &mut State, u64)) {
         for part in &mut *self.parts {
             let cost = part.cost.unwrap_or(cost);
@@ -406,7 +409,7 @@ impl<'a> Transaction<'_, 'a> {
         self.steps().map(decision).collect()
     }
 
-    /// As it stands, each limit asking to wait until its debt is paid.
+    /// The current decisions, each with the wait until its debt is paid.
     pub(super) fn debt_decisions(&self, now: Timestamp) -> Vec<Decision> {
         let wait = |(step, state): (&EnforcedLimit, &StepState)| {
             let paid = now.after(step.limit.debt_paid_after(&state.plain, now));
@@ -437,7 +440,7 @@ impl Part<'_> {
         Moment { now, spare_capacity: self.spare_capacity }
     }
 
-    /// Whether this part is asked for nothing, where the others may not be.
+    /// Whether this part has a cost of 0 of its own.
     const fn is_zero_cost(&self, op: Op) -> bool {
         let has_own_cost = matches!(
             op,
@@ -450,13 +453,13 @@ impl Part<'_> {
         has_own_cost && matches!(self.cost, Some(0))
     }
 
-    /// What is wanted of this part.
+    /// The claim on this part.
     fn claim_of(&self, claim: Claim) -> Claim {
         Claim { cost: self.cost.unwrap_or(claim.cost), ..claim }
     }
 }
 
-/// Fills what a new state lacks.
+/// Fills a new state that does not start full.
 fn fill(limit: &Limit, state: &mut State, now: Timestamp) {
     if limit.full_after(state, now) > Span::ZERO {
         limit.refund(state, EXACT_MAX, now);

@@ -1,11 +1,10 @@
-//! The concurrency limit: at most so many in flight.
+//! The concurrency limit: a maximum number of requests in flight.
 //!
-//! A slot is held under an id until it is freed, or until its lease runs out: a caller that crashed
-//! never leaks one. The same id again renews its lease and takes no second slot, so a retried
-//! call is harmless.
+//! A slot is held under an id until it is freed or its lease expires, so a crashed caller does not
+//! leak it. The same id again renews the lease and takes no second slot, so a retry is harmless.
 //!
-//! Nobody knows when a slot will be freed, only when its lease ends at the latest; that is what a
-//! denial promises, and why a slot cannot be booked ahead.
+//! A denial promises the end of a lease, which is the latest time at which a slot becomes free; for
+//! the same reason a slot cannot be booked ahead.
 
 use std::num::NonZeroU64;
 
@@ -15,7 +14,7 @@ use crate::change::CarryOver;
 use crate::quota::{QuotaError, length};
 use crate::time::{Span, Timestamp};
 
-/// The most slots a concurrency limit may have.
+/// Maximum number of slots of a concurrency limit.
 pub const SLOTS_MAX: u64 = 1_000_000;
 
 /// A concurrency limit.
@@ -33,7 +32,7 @@ pub struct Concurrency {
     lease: NonZeroU64,
 }
 
-/// Who holds a slot: a number that stands for an id.
+/// The holder of a slot: a number that stands for an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder(pub u64);
 
@@ -45,14 +44,14 @@ pub struct SlotsState {
     seen: Timestamp,
 }
 
-/// A slot, or several, held under one id.
+/// The slots held under one id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
-    /// Who holds it.
+    /// Its holder.
     pub holder: Holder,
-    /// How many slots.
+    /// Number of slots.
     pub slots: u64,
-    /// When it runs out.
+    /// When it expires.
     pub until: Timestamp,
 }
 
@@ -78,13 +77,13 @@ impl Concurrency {
         self.max.get()
     }
 
-    /// How long a slot is held at most.
+    /// Maximum time that a slot is held.
     #[must_use]
     pub const fn lease(&self) -> Span {
         Span::from_micros(self.lease.get())
     }
 
-    /// Takes `slots` for `holder`, or renews what it holds: for `ttl`, and no longer than the lease.
+    /// Takes `slots` for `holder`, or renews its lease: for `ttl`, at most the lease time.
     pub(crate) fn hold(
         &self,
         state: &mut SlotsState,
@@ -145,13 +144,13 @@ impl Algorithm for Concurrency {
         Slot::At(now)
     }
 
-    /// Waiting does not book a slot: max_wait makes no difference.
+    /// Slots cannot be booked: `max_wait` makes no difference.
     fn ready(&self, state: &SlotsState, cost: u64, _patience: Span, now: Timestamp) -> Slot {
         self.slot(state, cost, now)
     }
 
     fn spend(&self, _state: &mut SlotsState, cost: u64, at: Timestamp, _now: Timestamp) -> Ticket {
-        // A slot is held under an id, through `hold`.
+        // Slots are taken by `hold`.
         Ticket { charged: cost, slot: at, trace: Trace::Untracked }
     }
 
@@ -184,7 +183,7 @@ impl Algorithm for Concurrency {
         carry: CarryOver,
         now: Timestamp,
     ) -> SlotsState {
-        // Who is in flight stays in flight, whatever the number; leases given keep their end.
+        // Requests in flight stay so, whatever the new number; their leases keep their end.
         if carry == CarryOver::Nothing { self.fresh(now) } else { state.clone() }
     }
 }
@@ -192,7 +191,7 @@ impl Algorithm for Concurrency {
 // === impl SlotsState ===
 
 impl SlotsState {
-    /// Leases, each of another holder, and when the last of them was taken or renewed.
+    /// Leases of distinct holders, and when the last of them was taken or renewed.
     pub(crate) const fn new(leases: Vec<Lease>, seen: Timestamp) -> Self {
         Self { leases, seen }
     }
@@ -202,7 +201,7 @@ impl SlotsState {
         self.seen
     }
 
-    /// The leases that have not run out when the state was last settled.
+    /// The leases that had not expired when the state was last advanced.
     #[must_use]
     pub fn leases(&self) -> &[Lease] {
         &self.leases
@@ -214,14 +213,14 @@ impl SlotsState {
         self.leases.iter().any(|lease| lease.holder == holder)
     }
 
-    /// Frees what `holder` holds; how many slots that were.
+    /// Frees the slots of `holder`; returns how many.
     pub(crate) fn free(&mut self, holder: Holder) -> u64 {
         let before = self.held();
         self.leases.retain(|lease| lease.holder != holder);
         before.saturating_sub(self.held())
     }
 
-    /// Holds what another state holds too; of a holder that both know, until the later end.
+    /// Adds the leases of another state; of two leases of one holder, the later end counts.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.seen = self.seen.max(other.seen);
         for lease in &other.leases {
@@ -232,9 +231,9 @@ impl SlotsState {
         }
     }
 
-    /// Holds no fewer slots than another state of the same limit. Which holders are missing cannot
-    /// be told, so nobody can free these slots: they are held until the last lease of the other
-    /// state ends.
+    /// Holds at least as many slots as another state of the same limit. The missing holders are not
+    /// known, so nobody can free these slots: they are held until the last lease of the other state
+    /// ends.
     pub(crate) fn raise_to(&mut self, other: &Self) {
         const NOBODY: Holder = Holder(u64::MAX);
         let missing = other.held().saturating_sub(self.held());

@@ -1,9 +1,9 @@
-//! Permits per cycle: a fixed number per refresh period, and callers who may wait for a coming one.
+//! Permits per cycle: a fixed number per period, bookable ahead.
 //!
-//! Unlike a fixed window, a cycle is made for waiting: a caller may book permits of coming cycles,
-//! taking what is left of this one first. Cycles are aligned to the clock. Over any `k` cycles in a
-//! row at most `k` times the permits are used, plus, since a booking that straddles is used at the
-//! start of its last cycle, one less than its cost. The machine is [`periodic`](super::periodic).
+//! A caller may book permits of coming cycles, using the rest of the current one first. Cycles are
+//! aligned to the clock. Any `k` cycles in a row use at most `k` times the permits, plus one less
+//! than the cost of a booking that straddles, which is used at the start of its last cycle. The
+//! kernel is [`periodic`](super::periodic).
 
 use super::FORGET_AFTER;
 use super::period::Period;
@@ -28,10 +28,11 @@ pub struct Cycle {
 // === impl Cycle ===
 
 impl Cycle {
-    /// So many permits per period.
+    /// `permits` per `period`.
     ///
     /// # Errors
-    /// When there are no permits or more than the exact bound, or the period is empty or above 142 years.
+    /// When there are no permits or more than the exact bound, or the period is empty or above 142
+    /// years.
     pub fn new(permits: u64, period: Span) -> Result<Self, QuotaError> {
         let count = amount("the number of permits", permits)?;
         let kernel = Periodic {
@@ -51,7 +52,7 @@ impl Cycle {
         self.kernel.capacity.get()
     }
 
-    /// How long a cycle lasts.
+    /// The length of a cycle.
     #[must_use]
     pub fn period(&self) -> Span {
         self.kernel.period.longest()

@@ -1,7 +1,7 @@
-//! The fixed window counter: so many per window, and a new count with each.
+//! The fixed window counter: a number of hits per window.
 //!
-//! Cheap and easy to explain, with one known edge: 5 per minute lets 5 pass at 2:00:59 and 5 more at
-//! 2:01:00, so a rolling minute can hold twice the number. The machine is [`periodic`](super::periodic).
+//! Known edge: 5 per minute admits 5 hits at 2:00:59 and 5 more at 2:01:00, so a rolling minute can
+//! hold twice the number. The kernel is [`periodic`](super::periodic).
 
 use super::FORGET_AFTER;
 use super::period::{Edges, Period};
@@ -33,7 +33,7 @@ pub enum Align {
     Clock,
     /// With the first hit.
     FirstHit,
-    /// At the boundaries of a calendar, which the caller hands in for each decision.
+    /// At calendar boundaries, which the caller provides for each decision.
     Calendar(Edges),
 }
 

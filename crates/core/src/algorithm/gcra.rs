@@ -1,28 +1,29 @@
-//! The meter: a whole limit in one mark.
+//! GCRA: a whole limit in one theoretical arrival time (TAT).
 //!
-//! Think of a bucket that leaks one unit per interval. `mark` is the moment it will have run empty
-//! of everything poured in so far; pouring in `cost` moves it on by the time of that cost.
+//! Think of a bucket that leaks one unit per interval. `tat` is the moment at which everything
+//! charged so far has leaked; charging `cost` moves it on by the time of that cost.
 //!
 //! ```text
-//!            now        mark             now + full
+//!            now         tat             tat_max = now + full
 //!   ----------|-----------|------------------|-------> time
 //!             |<- in use->|<---- free ------>|
 //! ```
 //!
-//! A mark in the past means nothing is in use, so the state need not be kept. A mark beyond
-//! `now + full` is a debt or a booking. Three limits are this one machine:
+//! A TAT in the past means that nothing is in use, so the state need not be stored. A TAT beyond
+//! `tat_max` is a debt or a booking. Three limits are variants of it:
 //!
-//! - a **bucket** of tokens admits a cost whose mark stays within `now + full`;
-//! - a **queue** (leaky bucket) does the same and tells the caller to wait for `mark`, when those
-//!   before it have drained;
-//! - a **smooth** limiter admits any cost once `mark <= now + full`: the next caller pays.
+//! - a **bucket** of tokens admits a cost whose TAT stays within `tat_max`;
+//! - a **queue** (leaky bucket) does the same and makes the caller wait until `tat`, when the
+//!   callers before it have drained;
+//! - a **smooth** limiter admits any cost once `tat <= tat_max`: the next caller pays.
 //!
 //! This is the generic cell rate algorithm (ITU-T I.371) with the fraction of the interval kept,
 //! costs above one, and debts. Why the bound holds: in a span from `s` to `e` the first admission
-//! leaves `mark >= s + its time`, the last leaves `mark <= e + full`, and the mark moves by what is
-//! charged; so at most `full + (e - s)` worth of units passed in between. A clock that steps back makes
-//! `now` smaller and the room with it: fewer pass. (A booking is used at a whole microsecond, rounded up, and
-//! keeps the fraction; moments of use may so exceed the exact bound by less than 1 µs worth.)
+//! leaves `tat >= s + its time`, the last leaves `tat <= e + full`, and the TAT moves by what is
+//! charged; so at most `full + (e - s)` worth of units passed in between. A clock that steps back
+//! makes `now` smaller and the room with it: fewer pass. (A booking is used at a whole microsecond,
+//! rounded up, and keeps the fraction; moments of use may so exceed the exact bound by less than 1
+//! µs worth.)
 
 use std::num::NonZeroU64;
 
@@ -32,7 +33,7 @@ use crate::change::CarryOver;
 use crate::quota::{ExactTime, Rate};
 use crate::time::{Span, Timestamp};
 
-/// A limit that is one mark in time.
+/// A limit whose state is a TAT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gcra {
     pub(crate) rate: Rate,
@@ -41,12 +42,12 @@ pub struct Gcra {
     pub(crate) capacity: u64,
     /// The time of a full bucket.
     pub(crate) full: ExactTime,
-    /// How much of it is already in use when an identity is new.
+    /// The time in use of a new identity.
     pub(crate) start: ExactTime,
     pub(crate) forget_after: Span,
 }
 
-/// What the meter stands for.
+/// The limit that the GCRA implements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
     Bucket,
@@ -54,35 +55,35 @@ pub(crate) enum Variant {
     Smooth,
 }
 
-/// The state of a meter.
+/// The state of a GCRA limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GcraState {
-    /// When everything poured in so far will have run out.
+    /// The theoretical arrival time: when everything charged so far has leaked.
     pub tat: ExactTime,
-    /// Units added by force beyond the capacity; spent first. The bucket is full while there are any.
+    /// Units added beyond the capacity, spent first. The bucket is full while there are any.
     pub extra: u64,
-    /// When the state was last written. Kept only where the mark does not tell it: in debt, with
-    /// extra units, or where a new identity is not a full one.
+    /// When the state was last written. Stored only where `tat` does not imply it: in debt, with
+    /// extra units, or where a new identity does not start full.
     pub seen: Option<Timestamp>,
-    /// Until when a cancelled booking has left a hole before others: no second one is made meanwhile.
+    /// Until then a cancelled booking leaves a gap before others, and no second one may be made.
     pub hole_until: Option<Timestamp>,
 }
 
 // === impl Gcra ===
 
 impl Gcra {
-    /// Whether an identity never seen before has less than a full bucket.
+    /// Whether a new identity has less than a full bucket.
     #[inline]
     pub(crate) fn starts_partial(&self) -> bool {
         self.start != ExactTime::default()
     }
 
-    /// The mark as it counts at `now`: what ran out in the past does not.
+    /// The TAT, not before `now`.
     fn in_use_until(state: &GcraState, now: Timestamp) -> ExactTime {
         state.tat.max(ExactTime::at(now))
     }
 
-    /// Whether a cost has to fit: a smooth limiter grants any.
+    /// Whether a cost must fit the capacity: a smooth limiter admits any.
     #[inline]
     pub(crate) fn cost_must_fit(&self) -> bool {
         self.variant != Variant::Smooth
@@ -94,7 +95,7 @@ impl Gcra {
         self.variant == Variant::Queue
     }
 
-    /// The latest mark that is not a debt.
+    /// The latest TAT that is not a debt.
     #[inline]
     pub(crate) fn tat_max(&self, now: Timestamp) -> ExactTime {
         self.full.moved_on(now.since(Timestamp::EPOCH))
@@ -105,7 +106,7 @@ impl Gcra {
         state.seen.unwrap_or_else(|| self.rate.earlier(state.tat, self.full).ceil())
     }
 
-    /// Notes the time of writing where the mark alone would not tell it.
+    /// Stores the time of writing where `tat` does not imply it.
     pub(crate) fn stamp(&self, state: &mut GcraState, now: Timestamp) {
         let needed = self.starts_partial() || state.extra > 0 || state.tat > self.tat_max(now);
         // A clock that stepped back does not make the state older than it is.
@@ -193,7 +194,7 @@ impl Algorithm for Gcra {
 
     fn add_beyond_capacity(&self, state: &mut GcraState, amount: u64, now: Timestamp) {
         let in_use = self.rate.earlier(Self::in_use_until(state, now), ExactTime::at(now));
-        // A unit that is partly refilled counts as in use: what it had of itself is given up.
+        // A partly refilled unit counts as in use; its refilled part is lost.
         let filling = self.rate.units_covering(in_use);
         self.refund(state, amount, now);
         let beyond = amount.saturating_sub(filling);
@@ -210,10 +211,10 @@ impl Algorithm for Gcra {
         }
         let booked_after = self.rate.earlier(state.tat, booked);
         if booked_after > ExactTime::default() {
-            // A hole in the middle of a queue cannot be given to anyone: those behind it keep their
-            // slots, and two in one slot would break the outflow. A bucket has room for one hole:
-            // what is given back less what was booked after it fits beside them. A second would
-            // count the same bookings again.
+            // A gap in the middle of a queue cannot be reused: later callers keep their slots, and
+            // two in one slot would break the outflow. A bucket can have one gap: the refund less
+            // what was booked after it fits beside the later bookings. A second gap would count the
+            // same bookings again.
             if self.variant != Variant::Bucket || state.hole_until.is_some() {
                 return 0;
             }
@@ -229,7 +230,7 @@ impl Algorithm for Gcra {
         if self.variant == Variant::Queue && charged != state.tat {
             return 0;
         }
-        // What has run out since is there already.
+        // What has leaked since is free already.
         let not_run_out = self.rate.earlier(charged, ExactTime::at(now));
         let time = self.rate.time_of(amount).min(not_run_out);
         self.refund_time(state, time, now);
@@ -246,7 +247,7 @@ impl Algorithm for Gcra {
         if self.variant == Variant::Smooth {
             return 0;
         }
-        // A clock that stepped back leaves nothing, but it makes no debt that was not there.
+        // A clock that stepped back leaves nothing, but makes no debt.
         let tat_max = self.tat_max(self.written(state).max(now));
         let owed = self.rate.units_covering(self.rate.earlier(until, tat_max));
         signed(owed).saturating_neg()
@@ -274,7 +275,7 @@ impl Algorithm for Gcra {
         let in_use = old.rate.earlier(Self::in_use_until(state, now), ExactTime::at(now));
         let used = old.rate.units_covering(in_use);
         let used = match carry {
-            // The same interval: the very same time is in use, nothing needs rounding.
+            // The same interval: the same time is in use, without rounding.
             CarryOver::Used if old.rate.same_interval(&self.rate) => {
                 let mut carried = *state;
                 self.stamp(&mut carried, now);
@@ -294,21 +295,21 @@ impl Algorithm for Gcra {
 }
 
 impl Gcra {
-    /// When `cost`, poured in on top of what is in use, stays below the brim.
+    /// When the TAT after `cost` is within `tat_max`.
     fn fits_at(&self, state: &GcraState, cost: u64, now: Timestamp) -> Timestamp {
         let poured = self.rate.later(Self::in_use_until(state, now), self.rate.time_of(cost));
         self.rate.earlier(poured, self.full).ceil().max(now)
     }
 
-    /// How many units must be in use for `remaining` to be left.
+    /// Units in use for `remaining` to be left.
     fn used_to_leave(&self, remaining: i64) -> u64 {
         u64::try_from(signed(self.capacity).saturating_sub(remaining)).unwrap_or(0)
     }
 
-    /// As Guava: the time already booked stays, stored permits scale with the new maximum.
+    /// As Guava: booked time stays, stored permits scale with the new maximum.
     ///
-    /// Permits are stored as time here (`permits × interval`), and the maximum is a time, so the
-    /// scaling does not depend on the rate at all.
+    /// Permits are stored as time (`permits x interval`), and so is the maximum: the scaling does
+    /// not depend on the rate.
     fn carry_smooth(&self, old: &Self, state: &GcraState, now: Timestamp) -> GcraState {
         let tat_max = old.tat_max(now);
         let tat = if state.tat >= tat_max {

@@ -1,14 +1,14 @@
-//! The leaking bucket: a queue of bounded size, drained at a fixed rate.
+//! The leaky bucket: a bounded queue, drained at a fixed rate.
 //!
-//! Two faces of one limit. It *shapes*: a caller in the queue is told how long to wait for its slot,
-//! so that what flows out is even. And it *polices*: a caller that finds the queue full is denied;
-//! with a queue of 0, everyone who would have to wait. The machine is the [`gcra`](super::gcra).
+//! It *shapes*: a queued caller gets the time until its slot, so that the outflow is even. And it
+//! *polices*: a caller that finds the queue full is denied; with a queue of 0, any caller that
+//! would have to wait. The kernel is [`gcra`](super::gcra).
 
 use super::FORGET_AFTER;
 use super::gcra::{Gcra, Variant};
 use crate::quota::{ExactTime, QuotaError, Rate, amount};
 
-/// A leaking bucket.
+/// A leaky bucket.
 ///
 /// ```
 /// use sluicegate_core::algorithm::leaky_bucket::LeakyBucket;
@@ -28,12 +28,12 @@ pub struct LeakyBucket {
 // === impl LeakyBucket ===
 
 impl LeakyBucket {
-    /// An outflow of `rate`, and how many may wait for it.
+    /// An outflow of `rate` and a queue of `queue` callers.
     ///
     /// # Errors
     /// When the queue is above the exact bound or would take longer than 142 years to drain.
     pub fn new(rate: Rate, queue: u64) -> Result<Self, QuotaError> {
-        // One is being served, `queue` wait.
+        // One is served, `queue` wait.
         let capacity = amount("the queue", queue.saturating_add(1))?.get();
         let full = rate.fill_time(capacity)?;
         let start = ExactTime::default();
@@ -54,7 +54,7 @@ impl LeakyBucket {
         self.kernel.rate
     }
 
-    /// How many may wait.
+    /// The length of the queue.
     #[must_use]
     pub const fn queue(&self) -> u64 {
         self.queue

@@ -1,4 +1,4 @@
-//! When a period starts: on the clock, with the first hit, or where the calendar says.
+//! When periods start: on the clock, with the first hit, or at calendar boundaries.
 
 use std::num::NonZeroU64;
 
@@ -11,21 +11,21 @@ pub(crate) enum Period {
     Clock(NonZeroU64),
     /// With the first hit on a full limit.
     FirstHit(NonZeroU64),
-    /// Where the calendar says.
+    /// At calendar boundaries.
     Calendar(Edges),
 }
 
-/// The fewest boundaries of a calendar that a decision needs.
+/// Minimum number of calendar boundaries for a decision.
 pub const EDGES_MIN: usize = 4;
-/// The most that are looked at.
+/// Maximum number of calendar boundaries.
 pub const EDGES_MAX: usize = 8;
 
-/// The calendar around `now`, as far as a decision needs it: when the previous, the current and the
-/// next windows start; the last boundary ends the last of them.
+/// The calendar boundaries around `now`: the starts of the previous, the current and the next
+/// windows, and the end of the last.
 ///
-/// Windows need not be equally long: a day may have 23 or 25 hours. A decision at a moment that
-/// turns out to lie in a neighbouring window picks that one. Debts and bookings that reach beyond the
-/// last boundary count on windows of the longest length from there on.
+/// Windows need not be equally long: a day may have 23 or 25 hours. A decision at a moment in a
+/// neighbouring window uses that one. Beyond the last boundary, windows of the longest length are
+/// assumed.
 ///
 /// ```
 /// use sluicegate_core::algorithm::periodic::Edges;
@@ -45,15 +45,15 @@ pub struct Edges {
     longest: NonZeroU64,
 }
 
-/// Why boundaries cannot be those of a calendar: too few or too many, not ascending, or further apart
-/// than the longest window.
+/// Invalid calendar boundaries: too few or too many, not ascending, or further apart than the
+/// longest window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadEdges;
 
 // === impl Period ===
 
 impl Period {
-    /// The longest a period lasts.
+    /// The longest period.
     pub(crate) fn longest(&self) -> Span {
         match self {
             Self::Clock(length) | Self::FirstHit(length) => Span::from_micros(length.get()),
@@ -61,7 +61,7 @@ impl Period {
         }
     }
 
-    /// When the period holding `now` began; for a first hit, that is now.
+    /// Start of the period that contains `now`; for a first hit, `now`.
     #[inline]
     pub(crate) fn start_of(&self, now: Timestamp) -> Timestamp {
         match self {
@@ -71,7 +71,7 @@ impl Period {
         }
     }
 
-    /// When the period holding `now` ends.
+    /// End of the period that contains `now`.
     #[inline]
     pub(crate) fn end_of(&self, now: Timestamp) -> Timestamp {
         match self {
@@ -80,7 +80,7 @@ impl Period {
         }
     }
 
-    /// How many periods have begun after `anchor` and by `now`.
+    /// Number of periods begun after `anchor` and by `now`.
     pub(super) fn passed(&self, anchor: Timestamp, now: Timestamp) -> u64 {
         match self {
             Self::Clock(length) => {
@@ -94,7 +94,7 @@ impl Period {
         }
     }
 
-    /// When the period began that holds `now`, so many periods after `anchor`'s.
+    /// Start of the period that contains `now`, `passed` periods after that of `anchor`.
     pub(super) fn start_after(&self, anchor: Timestamp, passed: u64, now: Timestamp) -> Timestamp {
         match self {
             Self::Clock(_) | Self::Calendar(_) => self.start_of(now),
@@ -116,9 +116,9 @@ impl Period {
 // === impl Edges ===
 
 impl Edges {
-    /// Boundaries in ascending order, [`EDGES_MIN`] to [`EDGES_MAX`] of them: the starts of the previous,
-    /// the current and the next windows, and the end of the last; with the length that no window of
-    /// this calendar exceeds.
+    /// Boundaries in ascending order, [`EDGES_MIN`] to [`EDGES_MAX`] of them: the starts of the
+    /// previous, the current and the next windows, and the end of the last; with the length that no
+    /// window of this calendar exceeds.
     ///
     /// # Errors
     /// When there are too few or too many, they do not ascend, or lie further apart than `longest`.
@@ -166,8 +166,7 @@ impl Edges {
 
     fn passed(&self, anchor: Timestamp, now: Timestamp) -> u64 {
         let first = self.first();
-        // Before the first boundary the calendar is not known here: count as few as there can
-        // have been.
+        // Before the first boundary the calendar is unknown: assume the fewest possible windows.
         let before = match first.since(anchor).as_micros() {
             us if us > 0 && first <= now => us.div_ceil(self.longest.get()),
             _ => 0,
@@ -178,7 +177,7 @@ impl Edges {
     }
 
     fn nth_after(&self, anchor: Timestamp, nth: u64) -> Timestamp {
-        // An anchor before the first boundary stands in the window that the first one starts.
+        // An anchor before the first boundary counts as in the first window.
         let after = anchor.max(self.first());
         let mut later = self.starts().iter().copied().filter(|start| *start > after);
         let index = usize::try_from(nth).unwrap_or(usize::MAX).saturating_sub(1);
@@ -186,7 +185,7 @@ impl Edges {
         if let Some(start) = later.nth(index) {
             return start;
         }
-        // Beyond the known boundaries: count on the longest windows, so that a promise holds.
+        // Beyond the known boundaries assume the longest windows, so that a promise holds.
         let last = self.starts().last().copied().unwrap_or_default();
         let unknown = nth.saturating_sub(known);
         last.after(Span::from_micros(self.longest.get().saturating_mul(unknown)))

@@ -1,4 +1,4 @@
-//! Periodic: a level that is raised all at once, period by period.
+//! Periodic refill: a level that is raised once per period.
 //!
 //! ```text
 //!   level
@@ -9,16 +9,15 @@
 //!     anchor         + period       + 2 periods
 //! ```
 //!
-//! A level below zero is a debt or a booking: coming periods pay it before anything else. Three
-//! limits are this one machine:
+//! A level below zero is a debt or a booking, paid by coming periods first. Three limits are
+//! variants:
 //!
-//! - a **bucket** refilled interval-wise, or aligned to the clock: `refill` may differ from `capacity`;
-//! - a **window**: `refill = capacity`, so that each window starts anew. A count above the limit (a
-//!   debt, or a booking of a coming window) is carried over, which is the only way that windows
-//!   know of each other;
-//! - a **cycle** of permits: as a window, except that a booking may take what is left of this cycle
-//!   and the rest from coming ones.
-//!
+//! - a **bucket** refilled per interval or aligned to the clock: `refill` may differ from
+//!   `capacity`;
+//! - a **window**: `refill = capacity`, so each window starts anew. Only a count above the limit (a
+//!   debt, or a booking of a coming window) is carried over;
+//! - a **cycle** of permits: as a window, except that a booking may use the rest of this cycle and
+//!   more from coming ones.
 //! A booking in a bucket or a window is a hit at its slot, to the letter: the rest of the periods
 //! before it lapses, so that no window ever holds more than its number.
 
@@ -32,7 +31,7 @@ use crate::change::CarryOver;
 use crate::quota::{periods, proportion};
 use crate::time::{Span, Timestamp};
 
-/// A limit that is raised all at once, period by period.
+/// A limit that is refilled once per period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Periodic {
     pub(crate) variant: PeriodicVariant,
@@ -44,7 +43,7 @@ pub struct Periodic {
     pub(crate) forget_after: Span,
 }
 
-/// What the steps stand for.
+/// The limit that the periodic refill implements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeriodicVariant {
     Bucket,
@@ -52,16 +51,16 @@ pub(crate) enum PeriodicVariant {
     Cycle,
 }
 
-/// The state of steps: a level and the start of the period it belongs to.
+/// A level and the start of its period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeriodicState {
     /// Units left; below zero in debt, above the capacity after a forced addition.
     pub level: i64,
-    /// When the period began that the level belongs to.
+    /// Start of the period that the level belongs to.
     pub anchor: Timestamp,
-    /// When the state was last written, kept where a new identity is not a full one.
+    /// When the state was last written, stored if a new identity does not start full.
     pub seen: Option<Timestamp>,
-    /// Until when a cancelled booking has left a hole before others: no second one is made meanwhile.
+    /// Until then a cancelled booking leaves a gap before others, and no second one may be made.
     pub hole_until: Option<Timestamp>,
 }
 
@@ -84,7 +83,7 @@ impl Periodic {
         state.seen = needed.then(|| state.seen.map_or(now, |seen| seen.max(now)));
     }
 
-    /// The level after so many refills.
+    /// The level after `refills`.
     fn refilled(&self, level: i64, refills: u64) -> i64 {
         let capacity = self.capacity_signed();
         if refills == 0 {
@@ -92,7 +91,7 @@ impl Periodic {
         }
         let short = u64::try_from(capacity.saturating_sub(level)).unwrap_or(0);
         if short == 0 {
-            // What was added by force stays in a bucket until it is used; a window ends with it.
+            // A forced addition stays in a bucket until used; in a window it ends with it.
             return if self.variant == PeriodicVariant::Bucket { level } else { capacity };
         }
         if refills >= periods(short, self.refill) {
@@ -107,13 +106,13 @@ impl Periodic {
         periods(short, self.refill)
     }
 
-    /// When the period of `anchor` has been followed by so many refills.
+    /// When the period of `anchor` has been followed by `refills`.
     fn refill_at(&self, anchor: Timestamp, refills: u64, now: Timestamp) -> Timestamp {
         if refills == 0 { now } else { self.period.nth_after(anchor, refills).max(now) }
     }
 
-    /// The most that can be given back with the last booking still paid for in its own period; a cycle's
-    /// booking may have taken from several, and what earlier ones get back would pay for it too.
+    /// The largest refund that leaves the last booking paid for in its own period. A cycle's
+    /// booking may have used several periods, and refunds to earlier ones would pay for it too.
     fn spare(&self, level: i64) -> u64 {
         let earlier = self.refills_to(level, 0).saturating_sub(1);
         let paid_earlier = signed(earlier.saturating_mul(self.refill.get()));
@@ -159,7 +158,7 @@ impl Algorithm for Periodic {
         let filling = self.refills_to(state.level, self.capacity_signed());
         state.level = self.refilled(state.level, refills);
         state.anchor = match self.variant {
-            // A full bucket remembers since when: that is how long it is remembered itself.
+            // A full bucket stores when it became full, from which its expiry counts.
             PeriodicVariant::Bucket if refills >= filling => match filling {
                 0 => state.anchor,
                 _ => self.period.nth_after(state.anchor, filling),
@@ -205,7 +204,7 @@ impl Algorithm for Periodic {
     fn spend(&self, state: &mut PeriodicState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
         let capacity = self.capacity_signed();
         if state.level >= capacity && state.anchor < now {
-            // The first hit on a full limit: its period begins.
+            // The first hit on a full limit begins its period.
             state.anchor = self.period.start_of(now);
         }
         let mut charged = cost;
@@ -235,8 +234,8 @@ impl Algorithm for Periodic {
             return 0;
         }
         let booked_after = self.charged_since(state, ticket);
-        // A booking in a later period keeps it: what is given back now would be paid for by a
-        // period before, and both would then be used in the later one.
+        // A booking in a later period keeps it: a refund now would be paid by an earlier period,
+        // and both would then be used in the later one.
         let last = self.refill_at(state.anchor, self.refills_to(state.level, 0), now);
         let give = match booked_after {
             0 => ticket.charged,
@@ -261,7 +260,7 @@ impl Algorithm for Periodic {
         if self.variant != PeriodicVariant::Bucket && anchor != state.anchor {
             return 0;
         }
-        // What has been refilled since is there already.
+        // What was refilled since is free already.
         let refills = self.period.passed(anchor, now);
         let by_now = level.saturating_add(signed(refills.saturating_mul(self.refill.get())));
         let missing = u64::try_from(self.capacity_signed().saturating_sub(by_now)).unwrap_or(0);
@@ -294,7 +293,7 @@ impl Algorithm for Periodic {
         let used = old.capacity_signed().saturating_sub(state.level);
         let level = match (carry, self.variant) {
             (CarryOver::Nothing, _) => return self.fresh(now),
-            // A cycle keeps what it has; the new number counts from the next one on.
+            // A cycle keeps its level; the new number applies from the next one.
             (_, PeriodicVariant::Cycle) => state.level,
             (CarryOver::Used, _) => clamp_signed(capacity.saturating_sub(used)),
             (CarryOver::Remaining, _) => state.level.min(capacity),
@@ -306,7 +305,7 @@ impl Algorithm for Periodic {
         };
         let anchor = match (self.period, old.period) {
             (new, old) if new == old => state.anchor,
-            // A period that would be over already starts now: what was used stays used.
+            // A period that would be over already starts now: usage stays.
             (Period::FirstHit(_), Period::FirstHit(_))
                 if self.period.passed(state.anchor, now) == 0 =>
             {
@@ -325,8 +324,8 @@ impl Periodic {
     /// From when on a cost above one cycle's permits gets its turn within `max_wait`.
     ///
     /// The slot stays where it is while the level rises, period by period, so waiting brings it
-    /// nearer, until the cycle is full: from then on the slot moves away as fast as time goes by, and
-    /// the best moment of a cycle is its last.
+    /// nearer, until the cycle is full: from then on the slot moves away as fast as time goes by,
+    /// and the best moment of a cycle is its last.
     fn ready_across_cycles(
         &self,
         state: &PeriodicState,

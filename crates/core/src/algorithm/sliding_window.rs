@@ -1,4 +1,4 @@
-//! The sliding window counter: two counts stand in for a log.
+//! The sliding window counter: two counts approximate a log.
 //!
 //! ```text
 //!      previous window          current window
@@ -8,14 +8,14 @@
 //!   estimate = 3 + 5 × 0.7 = 6.5
 //! ```
 //!
-//! The hits of the previous window are taken to be spread evenly over it; that is the whole error
-//! of this algorithm. The estimate is floored (6.5 of 7 admits one more) or, for the strict
-//! variant, rounded up. With the floor a rolling window can hold more than the limit when the
-//! previous window's hits all came late: at most twice the limit, in the worst case.
+//! The hits of the previous window are assumed to be spread evenly; that is the only error of this
+//! algorithm. The estimate is floored (6.5 of 7 admits one more) or, in the strict variant, rounded
+//! up. With the floor a rolling window can hold up to twice the limit, if all hits of the previous
+//! window came late.
 //!
-//! A booking is a hit in the window of its slot, which may be the next one: that has a count of its own
-//! while it is to come, and everyone else waits until it fits behind. A booking further ahead moves the
-//! state there, and what can still be cancelled is what the three counts know.
+//! A booking is a hit in the window of its slot. The next window has its own count, and later
+//! callers wait until they fit behind it. A booking further ahead moves the state there; only
+//! bookings within the three counts can be cancelled.
 
 use std::num::NonZeroU64;
 
@@ -43,7 +43,7 @@ pub struct SlidingWindow {
     rounding: Rounding,
 }
 
-/// What happens to a fraction of a hit in the estimate.
+/// How a fraction of a hit in the estimate counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rounding {
     /// It does not count: 6.5 of 7 admits one more.
@@ -56,15 +56,15 @@ pub enum Rounding {
 /// The counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterState {
-    /// When the current window began; after a booking far ahead, the window before that.
+    /// Start of the current window; after a booking far ahead, of the window before that.
     pub start: Timestamp,
-    /// Hits of the window before it.
+    /// Hits in the previous window.
     pub previous: u64,
-    /// Hits of it.
+    /// Hits in the current window.
     pub current: u64,
-    /// Booked hits of the window after it.
+    /// Booked hits in the next window.
     pub next: u64,
-    /// When the state was last written, kept while it belongs to a coming window.
+    /// When the state was last written, stored while the state is in a coming window.
     pub seen: Option<Timestamp>,
 }
 
@@ -106,7 +106,7 @@ impl SlidingWindow {
         clamp_amount(state.current.saturating_add(weighted))
     }
 
-    /// The counts as they stand once the window of `at` has begun.
+    /// The counts in the window of `at`.
     fn rolled(&self, state: &CounterState, at: Timestamp) -> CounterState {
         let mut rolled = *state;
         while at.since(rolled.start) >= self.window_span() {
@@ -133,7 +133,7 @@ impl SlidingWindow {
     /// When, within the state's own window, the estimate first leaves `room` for others; `None` if
     /// not before the window ends.
     fn leaves_room_at(&self, state: &CounterState, room: i64) -> Option<Timestamp> {
-        // What the previous window may still weigh.
+        // The weight left to the previous window.
         let weight = u64::try_from(room.saturating_sub(signed(state.current))).ok()?;
         let Some(previous) = NonZeroU64::new(state.previous) else {
             return Some(state.start);
@@ -158,17 +158,17 @@ impl SlidingWindow {
         state.seen = (state.start > now).then(|| state.seen.map_or(now, |seen| seen.max(now)));
     }
 
-    /// When `units` more fit, with the state as it stands.
+    /// When `units` more fit.
     pub(crate) fn fits_at(&self, state: &CounterState, units: u64, now: Timestamp) -> Timestamp {
         let room = signed(self.count_of()).saturating_sub(signed(units));
-        // Behind a booking of the next window nothing more fits into this one.
+        // After a booking of the next window nothing more fits into this one.
         let first = if state.next > 0 { self.one_later(state) } else { *state };
         let from = now.max(first.start);
         let mut window = first;
         for _ in 0..3 {
             if let Some(at) = self.leaves_room_at(&window, room) {
-                // A clock that stepped back into the window before is taken to stand still; a
-                // booking in a coming window is not an excuse to overfill the one before.
+                // A clock that stepped back into the previous window is taken to stand still; a
+                // booking in a coming window must not overfill the one before.
                 let stands = at <= from && !state.has_bookings(now);
                 return if stands { now } else { at.max(now) };
             }
@@ -198,7 +198,7 @@ impl Algorithm for SlidingWindow {
 
     fn expires_at(&self, state: &CounterState) -> Timestamp {
         let windows = match (state.previous, state.current, state.next) {
-            // Moved ahead by a booking that was cancelled: what came before it is not known any more.
+            // Moved ahead by a cancelled booking: earlier hits are not known any more.
             (0, 0, 0) if state.seen.is_some() => 0,
             (0, 0, 0) => return Timestamp::EPOCH,
             (_, 0, 0) => 1,
@@ -217,8 +217,8 @@ impl Algorithm for SlidingWindow {
     }
 
     fn spend(&self, state: &mut CounterState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
-        // In this window, in the next, or so far ahead that the state has to go there; never before
-        // a booking.
+        // In this window, in the next, or further ahead where the state is moved to; never before a
+        // booking.
         let mut window = state.start.after(self.window_span());
         let at = if state.has_bookings(now) { at.max(window) } else { at };
         if at >= window.after(self.window_span()) {
@@ -238,7 +238,7 @@ impl Algorithm for SlidingWindow {
     }
 
     fn refund(&self, state: &mut CounterState, amount: u64, now: Timestamp) {
-        // A window to come holds bookings: they are cancelled, not refunded.
+        // Coming windows hold bookings, which are cancelled, not refunded.
         let begun = |start: Timestamp| start <= now || state.seen.is_none();
         if !begun(state.start.before(self.window_span())) {
             return;
@@ -292,14 +292,14 @@ impl Algorithm for SlidingWindow {
     }
 
     fn remaining(&self, state: &CounterState, now: Timestamp) -> i64 {
-        // Behind a booking, what is left is what its window has left.
+        // After a booking, the remaining quota is that of its window.
         let first = if state.next > 0 { self.one_later(state) } else { *state };
         let estimate = self.estimate(&first, now.max(first.start));
         clamp_signed(signed(self.count_of()).saturating_sub(signed(estimate)))
     }
 
     fn available(&self, state: &CounterState, max: u64, now: Timestamp) -> u64 {
-        // Bookings of a coming window leave nothing for now.
+        // Bookings of a coming window leave nothing now.
         if state.has_bookings(now) {
             return 0;
         }
@@ -338,7 +338,7 @@ impl Algorithm for SlidingWindow {
                 ..*state
             }
         } else {
-            // Windows of another length: what the estimate holds counts from now on.
+            // Windows of another length: the estimate counts from now on.
             let estimate = old.estimate(state, now.max(state.start));
             let held = clamp_amount(estimate.saturating_add(state.next));
             CounterState { current: shifted(held), ..self.fresh(now) }
@@ -364,8 +364,8 @@ impl CounterState {
         self.previous == 0 && self.current == 0 && self.next == 0
     }
 
-    /// Whether somebody booked a window to come: the next, or one so far ahead that the state
-    /// belongs there.
+    /// Whether a coming window is booked: the next, or one so far ahead that the state was moved
+    /// there.
     fn has_bookings(&self, now: Timestamp) -> bool {
         self.next > 0 || (self.start > now && self.seen.is_some())
     }

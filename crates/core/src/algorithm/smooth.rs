@@ -1,16 +1,16 @@
 //! The smooth limiter with bursts, as Guava defines it.
 //!
-//! Permits come at a steady rate; unused ones are stored, up to what `max_burst` of time yields, and
-//! cost nothing. Any cost is granted at once if the limiter is free; what stored permits do not
-//! cover is paid by the next caller, who waits. The machine is the [`gcra`](super::gcra), since stored permits are
-//! nothing but time that was not used. The one that warms up is [`super::warm_up`].
+//! Permits come at a steady rate; unused ones are stored, up to `max_burst` of time, and cost
+//! nothing. Any cost is granted at once if the limiter is free; the part that stored permits do not
+//! cover is paid by the next caller, who waits. The kernel is [`gcra`](super::gcra): stored permits
+//! are unused time. The limiter that warms up is [`super::warm_up`].
 
 use super::FORGET_AFTER;
 use super::gcra::{Gcra, Variant};
 use crate::quota::{ExactTime, QuotaError, Rate, length};
 use crate::time::Span;
 
-/// How much time's worth of permits is stored, unless told.
+/// Default of `max_burst`: the time's worth of permits that are stored.
 pub const MAX_BURST: Span = Span::from_secs(1);
 
 /// A smooth limiter with bursts.
@@ -32,7 +32,7 @@ pub struct SmoothBursty {
 // === impl SmoothBursty ===
 
 impl SmoothBursty {
-    /// A steady `rate`, storing what `max_burst` of it yields. A new limiter has nothing stored.
+    /// A steady `rate` that stores `max_burst` of permits. A new limiter has none.
     ///
     /// # Errors
     /// When `max_burst` is above 142 years.
@@ -55,7 +55,7 @@ impl SmoothBursty {
         self.kernel.rate
     }
 
-    /// How much time's worth of permits is stored.
+    /// The time's worth of permits that are stored.
     #[must_use]
     pub const fn max_burst(&self) -> Span {
         Span::from_micros(self.kernel.full.us())
@@ -71,7 +71,7 @@ impl SmoothBursty {
         }
         let full = ExactTime::span(max_burst);
         let capacity = rate.units_in(full);
-        // Nothing stored at first: all of the time is "in use".
+        // Nothing is stored at first: all of the time is in use.
         let start = full;
         Ok(Self {
             kernel: Gcra { rate, variant: Variant::Smooth, capacity, full, start, forget_after },

@@ -1,8 +1,8 @@
-//! The token bucket: bursts pass while tokens last, and tokens come back at a rate.
+//! The token bucket: bursts pass while tokens last, and tokens are refilled at a rate.
 //!
-//! Refilled greedily (a token whenever its time has come: the [`gcra`]), interval-wise
-//! or aligned to the clock (all of a period's tokens at once: [`periodic`]). There is no
-//! timer: the level is worked out when somebody asks.
+//! Refill is greedy (each token at its own time: [`gcra`]), per interval, or aligned to the clock
+//! (all tokens of a period at once: [`periodic`](super::periodic)). There is no timer: the level is
+//! computed on access.
 
 use super::FORGET_AFTER;
 use super::gcra::{self, Gcra};
@@ -35,15 +35,15 @@ pub struct TokenBucket {
     pub(crate) kernel: BucketKernel,
 }
 
-/// How tokens come back.
+/// How tokens are refilled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Refill {
-    /// One by one, each as soon as its time has come.
+    /// Each token at its own time.
     #[default]
     Greedy,
-    /// All of a period's at once; the period starts with the first hit on a full bucket.
+    /// All tokens of a period at once; the period starts with the first hit on a full bucket.
     Interval,
-    /// All of a period's at once, on multiples of the period since the epoch.
+    /// All tokens of a period at once, on multiples of the period since the epoch.
     Aligned,
 }
 
@@ -65,10 +65,10 @@ impl TokenBucket {
         Self::build(rate, burst, burst, Refill::Greedy, FORGET_AFTER)
     }
 
-    /// The same, starting with this many tokens.
+    /// The same with an initial number of tokens.
     ///
     /// # Errors
-    /// When that is more than the bucket holds.
+    /// When that exceeds the burst.
     pub fn with_initial(self, initial: u64) -> Result<Self, QuotaError> {
         if initial > self.burst {
             let what = "the initial tokens";
@@ -77,7 +77,7 @@ impl TokenBucket {
         Self::build(self.rate, self.burst, initial, self.refill, self.forget_after)
     }
 
-    /// The same, refilled another way.
+    /// The same with another refill.
     ///
     /// # Errors
     /// As [`TokenBucket::new`].
@@ -85,7 +85,8 @@ impl TokenBucket {
         Self::build(self.rate, self.burst, self.initial, refill, self.forget_after)
     }
 
-    /// The same, remembered for this long after the last hit where a new bucket is not a full one.
+    /// The same with another time until an idle bucket is forgotten, if a new one does not start
+    /// full.
     ///
     /// # Errors
     /// When the span is empty or above 142 years.
@@ -100,31 +101,31 @@ impl TokenBucket {
         self.rate
     }
 
-    /// How many tokens the bucket holds.
+    /// The capacity in tokens.
     #[must_use]
     pub const fn burst(&self) -> u64 {
         self.burst
     }
 
-    /// How many it starts with.
+    /// The initial number of tokens.
     #[must_use]
     pub const fn initial(&self) -> u64 {
         self.initial
     }
 
-    /// How tokens come back.
+    /// How tokens are refilled.
     #[must_use]
     pub const fn refill(&self) -> Refill {
         self.refill
     }
 
-    /// How long it is remembered after the last hit where a new bucket is not a full one.
+    /// How long it is remembered after the last hit if a new bucket does not start full.
     #[must_use]
     pub const fn forget_after(&self) -> Span {
         self.forget_after
     }
 
-    /// This bucket with room for `more` tokens, which it also starts with.
+    /// This bucket with `more` tokens of capacity, all of them present at first.
     pub(crate) fn grown(&self, more: u64) -> Result<Self, QuotaError> {
         let burst = self.burst.saturating_add(more);
         let initial = self.initial.saturating_add(more);
@@ -132,7 +133,7 @@ impl TokenBucket {
         Self::build(self.rate, burst, initial, self.refill, self.forget_after)
     }
 
-    /// This bucket at another rate and size, as full at first in proportion.
+    /// This bucket with another rate and size and the same initial proportion.
     pub(crate) fn scaled(&self, rate: Rate, burst: u64) -> Result<Self, QuotaError> {
         amount("the burst, scaled by its mode,", burst)?;
         let initial = crate::quota::proportion(self.initial, self.burst, burst).min(burst);

@@ -11,24 +11,23 @@
 //!        0       threshold      max
 //! ```
 //!
-//! The area under the slope is the warm-up period, that of the rectangle half of it:
-//! `threshold = warm_up / 2 / stable` and `max = threshold + 2 × warm_up / (stable + cold)`. The cost
-//! of a call is paid by the next one: it is granted once the time of those before has passed.
+//! The area under the slope is the warm-up period, that of the rectangle half of it: `threshold =
+//! warm_up / 2 / stable` and `max = threshold + 2 × warm_up / (stable + cold)`. The cost of a call
+//! is paid by the next one: it is granted once the time of those before has passed.
 //!
-//! We depart from Guava's text in the representation, not in the prices. Guava keeps stored permits in
-//! a float; here they are kept as the time it took to gather them (`cool`, from 0 to the warm-up
-//! period), which makes gathering exact: one microsecond a microsecond. A permit is worth
-//! `warm_up / max` of that time, a plain ratio: `stable × 2(1 + c) / (5 + c)` for a cold factor `c`, which is
-//! the stable interval itself for the usual `c = 3`. And the price splits into a part that never
-//! drifts and a premium for the cold:
+//! The representation departs from Guava's, the prices do not. Guava stores permits as a float;
+//! here they are stored as the time it took to gather them (`cool`, from 0 to the warm-up period),
+//! which is exact. A permit is worth `warm_up / max` of that time, a plain ratio: `stable × 2(1 +
+//! c) / (5 + c)` for a cold factor `c`, which is the stable interval for the usual `c = 3`. The
+//! price splits into a part that never drifts and a premium for the cold:
 //!
 //! ```text
 //!   price = cost × stable  +  (c² − 1) × t × (2a − t) / (4 × warm_up)
 //! ```
 //!
-//! with `a` the stable time of the permits above the threshold and `t` that of those taken from
-//! there. The first part carries its fraction, so the stable rate holds over any run; the premium is
-//! worked out in 2^-14 µs and rounded up to a whole microsecond.
+//! with `a` the stable time of the permits above the threshold and `t` that of the permits taken
+//! from there. The first part keeps its fraction, so the stable rate holds over any run; the
+//! premium is computed in 2^-14 µs and rounded up to a whole microsecond.
 
 use std::num::NonZeroU64;
 
@@ -78,7 +77,7 @@ pub struct WarmUp {
     threshold_ticks: u64,
 }
 
-/// The state: until when the limiter is taken, and how cold it is.
+/// The state: when the limiter is free, and how cold it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WarmUpState {
     /// When the next caller is granted.
@@ -89,7 +88,7 @@ pub struct WarmUpState {
     pub seen: Timestamp,
 }
 
-/// The price of a cost: time, and gathered time used up.
+/// The price of a cost: time to wait and stored time used.
 struct Price {
     time: ExactTime,
     cool: ExactTime,
@@ -98,7 +97,8 @@ struct Price {
 // === impl WarmUp ===
 
 impl WarmUp {
-    /// The rate when warm; the warm-up period; the factor between cold and stable interval, in thousandths.
+    /// The rate when warm; the warm-up period; the factor between cold and stable interval, in
+    /// thousandths.
     ///
     /// # Errors
     /// When the period is empty or above [`WARM_UP_MAX`], the factor is below 1 or above
@@ -113,7 +113,7 @@ impl WarmUp {
         // A permit takes stable × 2(1 + c) / (5 + c) to gather.
         let gather = rate.times_ratio(wide, narrow.saturating_mul(2))?;
         let threshold_ticks = match NonZeroU64::new(wide) {
-            // Rounded up: the premium is rounded up at its end, and once is enough.
+            // Rounded up: the premium is rounded up at its end only.
             Some(wide) => muldiv_ceil(warm_up.as_micros().saturating_mul(TICKS), narrow, wide),
             None => 0,
         };
@@ -138,12 +138,13 @@ impl WarmUp {
         self.cold_factor
     }
 
-    /// The rate at which permits are gathered, and the threshold as the time it takes to gather it, in ticks.
+    /// The rate at which permits are gathered, and the threshold as the time it takes to gather it,
+    /// in ticks.
     pub(crate) const fn gathering(&self) -> (Rate, u64) {
         (self.gather, self.threshold_ticks)
     }
 
-    /// What taking `wanted` of the gathered time `cool` costs beyond the stable price, in whole
+    /// The premium in whole microseconds for taking `wanted` of the stored time `cool`.
     /// microseconds.
     fn premium(&self, cool: ExactTime, wanted: ExactTime) -> Span {
         let above = self.ticks(cool).saturating_sub(self.threshold_ticks);
@@ -158,7 +159,7 @@ impl WarmUp {
         Span::from_micros(ticks.div_ceil(TICKS))
     }
 
-    /// Gathered time in ticks; no more of it than the warm-up period can be taken.
+    /// Gathered time in ticks, at most the warm-up period.
     fn ticks(&self, gathered: ExactTime) -> u64 {
         let gathered = gathered.min(ExactTime::span(self.warm_up()));
         let parts = NonZeroU64::new(self.gather.fraction()).unwrap_or(NonZeroU64::MIN);
@@ -228,8 +229,8 @@ impl Algorithm for WarmUp {
     fn spend(&self, state: &mut WarmUpState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
         let Price { time: price, cool } = self.price(state, cost);
         state.cool = self.gather.earlier(state.cool, cool);
-        // A caller that comes in the very microsecond the limiter is free leaves the fraction to
-        // the next: the stable rate does not drift.
+        // A caller at the very microsecond the limiter is free leaves the fraction to the next: the
+        // stable rate does not drift.
         let from = if state.free.ceil() < now { ExactTime::at(now) } else { state.free };
         state.free = self.rate.later(from, price);
         state.seen = state.seen.max(now);
@@ -251,7 +252,7 @@ impl Algorithm for WarmUp {
             self.undo(state, price, cool, now);
             return ticket.charged;
         }
-        // Those behind keep their turns, and a hole between them is of use to nobody.
+        // Later callers keep their turns, and a gap between them is useless.
         0
     }
 
@@ -263,7 +264,7 @@ impl Algorithm for WarmUp {
         now: Timestamp,
     ) -> u64 {
         match ticket.trace {
-            // Nobody came after it: as if only the rest had been charged.
+            // No later charge: as if only the rest had been charged.
             Trace::Price { free, price, cool } if state.free == free => {
                 let mut without = *state;
                 without.cool = self.gather.later(state.cool, cool);

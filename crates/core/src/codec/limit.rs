@@ -1,4 +1,4 @@
-//! A limit and its mode as bytes: what was written in the rule, to be checked anew when it is read.
+//! Binary format of limits and modes, validated when decoded.
 
 use super::{Encode, byte, count, decode_list, encode_variant, read_varint, write_varint};
 use crate::algorithm::concurrency::Concurrency;
@@ -20,7 +20,7 @@ use crate::time::{Span, Timestamp};
 // === impl Limit ===
 
 impl Limit {
-    /// Appends this limit to `out`: as a rule names it, not as a mode has grown it.
+    /// Appends this limit to `out`, as written in the rule.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Unlimited => out.push(0),
@@ -38,8 +38,8 @@ impl Limit {
         }
     }
 
-    /// The limit at the front of `bytes`, which is taken away from them; `None` if there is none, or not
-    /// one that can be held.
+    /// Decodes a limit from the front of `bytes` and advances them; `None` if they are malformed or
+    /// the limit is invalid.
     ///
     /// ```
     /// use sluicegate_core::limit::Limit;
@@ -279,8 +279,8 @@ impl Mode {
         }
     }
 
-    /// The mode at the front of `bytes`, which is taken away from them; `None` if there is none, or not
-    /// one that any limit could have.
+    /// Decodes a mode from the front of `bytes` and advances them; `None` if they are malformed or
+    /// the mode is invalid.
     #[must_use]
     pub fn read(bytes: &mut &[u8]) -> Option<Self> {
         let in_range =

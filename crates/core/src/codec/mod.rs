@@ -1,12 +1,11 @@
-//! States, accounts, limits and modes as bytes, for whoever keeps them in a file.
+//! The binary format of states, accounts, limits and modes.
 //!
-//! Each has a `write` and a `read`. Numbers take as many bytes as they need, a kind is one byte, and nothing
-//! says of which version it is: the file does. Equal values are written as equal bytes.
+//! Numbers are varints and variants one byte. There is no version: the file has one. Equal values
+//! have equal encodings.
 //!
-//! Nothing that is read is trusted. Whatever the bytes, `read` gives a value that can be used like any
-//! other, or `None`: numbers are within the bounds of the arithmetic, limits pass their constructors, sums
-//! are counted anew. And a file that announces a million entries gets no memory for them, but for those
-//! that are there.
+//! Input is not trusted. Decoding gives a valid value or `None`: numbers are within the bounds of
+//! the arithmetic, limits pass their constructors, sums are computed again. A file that announces a
+//! million entries allocates memory only for those that are present.
 
 mod limit;
 mod state;
@@ -17,15 +16,15 @@ use crate::arithmetic::EXACT_MAX;
 use crate::quota::{ExactTime, Rate};
 use crate::time::{Span, Timestamp};
 
-/// What can be written as bytes and read again.
+/// A value with a binary format.
 pub(crate) trait Encode: Sized {
     fn encode(&self, out: &mut Vec<u8>);
 
-    /// The value at the front of `bytes`, which is taken away from them.
+    /// Decodes a value from the front of `bytes` and advances them.
     fn decode(bytes: &mut &[u8]) -> Option<Self>;
 }
 
-/// Seven bits a byte, lowest first; the highest bit says that more follow.
+/// LEB128: seven bits per byte, lowest first; the highest bit is set if more follow.
 pub(crate) fn write_varint(bytes: &mut Vec<u8>, number: u64) {
     let mut rest = number;
     while rest > 0x7f {
@@ -53,7 +52,7 @@ pub(crate) fn amount(bytes: &mut &[u8]) -> Option<u64> {
     read_varint(bytes).filter(|amount| *amount <= EXACT_MAX)
 }
 
-/// How many things follow: no more than `most`, nor than there are bytes left.
+/// The number of following items: at most `max` and the number of bytes left.
 pub(crate) fn count(bytes: &mut &[u8], max: u64) -> Option<u64> {
     read_varint(bytes).filter(|count| *count <= max.min(bytes.len() as u64))
 }
@@ -64,7 +63,7 @@ pub(crate) fn byte(bytes: &mut &[u8]) -> Option<u8> {
     Some(*byte)
 }
 
-/// One of several kinds: a byte says which.
+/// Writes a variant: its number and its value.
 pub(crate) fn encode_variant(kind: u8, value: &impl Encode, out: &mut Vec<u8>) {
     out.push(kind);
     value.encode(out);
@@ -81,7 +80,7 @@ pub(crate) fn decode_list<T: Encode>(bytes: &mut &[u8], max: u64) -> Option<Vec<
     (0..count(bytes, max)?).map(|_| T::decode(bytes)).collect()
 }
 
-// === impl Encode for what numbers stand for ===
+// === impl Encode for numbers ===
 
 impl Encode for i64 {
     /// The sign is the lowest bit.
@@ -108,7 +107,7 @@ impl Encode for Timestamp {
 }
 
 impl Encode for Option<Timestamp> {
-    /// Nothing is 0, and every moment one more than it is.
+    /// `None` is 0, and every timestamp one more than its value.
     fn encode(&self, out: &mut Vec<u8>) {
         write_varint(out, self.map_or(0, |moment| moment.as_micros().saturating_add(1)));
     }

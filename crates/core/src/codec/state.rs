@@ -1,4 +1,4 @@
-//! A state as bytes, and the tickets that point into one.
+//! Binary format of states and tickets.
 
 use super::{
     Encode, amount, byte, decode_list, encode_list, encode_variant, read_varint, write_varint,
@@ -36,7 +36,7 @@ impl State {
         }
     }
 
-    /// The state at the front of `bytes`, which is taken away from them; `None` if there is none.
+    /// Decodes a state from the front of `bytes` and advances them; `None` if they are malformed.
     ///
     /// ```
     /// use sluicegate_core::limit::State;
@@ -190,7 +190,7 @@ impl Encode for TallyState {
     }
 }
 
-/// Whether nobody holds twice what is held once.
+/// Whether all holders are distinct.
 pub(crate) fn all_distinct(holders: impl Iterator<Item = Holder>) -> Option<()> {
     let mut sorted: Vec<Holder> = holders.collect();
     sorted.sort_unstable();
@@ -208,7 +208,7 @@ impl Encode for Ticket {
 
     fn decode(bytes: &mut &[u8]) -> Option<Self> {
         Some(Self {
-            // As it was asked for, which nothing bounds where any cost is granted.
+            // As requested, which is unbounded where any cost is granted.
             charged: read_varint(bytes)?,
             slot: Timestamp::decode(bytes)?,
             trace: Trace::decode(bytes)?,

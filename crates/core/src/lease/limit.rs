@@ -1,4 +1,4 @@
-//! What is leased of one limit.
+//! The effect of leases on one limit.
 
 use super::Leases;
 use crate::algorithm::Algorithm;
@@ -11,7 +11,7 @@ use crate::quota::ExactTime;
 use crate::time::Timestamp;
 
 impl EnforcedLimit {
-    /// Whether this step can be leased: a hard limit of a kind that can be.
+    /// Whether this step can be leased: a hard limit of a leasable kind.
     #[must_use]
     pub fn is_leasable(&self) -> bool {
         let hard = self.enforced && self.plain.is_none() && self.boost.is_none();
@@ -20,7 +20,8 @@ impl EnforcedLimit {
 }
 
 impl Limit {
-    /// Whether tokens of this limit can be bought ahead without admitting more: greedy token buckets, fixed and sliding windows.
+    /// Whether quota of this limit can be leased without admitting more: greedy token buckets,
+    /// fixed and sliding windows.
     ///
     /// ```
     /// use sluicegate_core::algorithm::token_bucket::{Refill, TokenBucket};
@@ -42,7 +43,7 @@ impl Limit {
         }
     }
 
-    /// No less is used of an open state than nodes may hold, or may have used until their leases ran out.
+    /// Keeps at least the leased quota in use, and what expired leases may have used.
     pub(crate) fn enforce_leases(&self, state: &mut State, leases: &Leases, now: Timestamp) {
         match (self.kernel(), state) {
             (Kernel::Gcra(gcra), State::Gcra(state)) if gcra.variant == gcra::Variant::Bucket => {
@@ -52,7 +53,7 @@ impl Limit {
                     gcra.stamp(state, now);
                 }
             }
-            // What was added by force beyond the window is not taken away.
+            // Forced additions beyond the window stay.
             (Kernel::Periodic(periodic), State::Periodic(state))
                 if periodic.variant == PeriodicVariant::Window
                     && state.level <= periodic.capacity_signed() =>
@@ -61,7 +62,7 @@ impl Limit {
                     periodic.capacity_signed().saturating_sub(signed(leases.outstanding(now)));
                 state.level = state.level.min(max);
             }
-            // Before a window that is booked nobody passes anyway.
+            // Nothing passes before a booked window.
             (Kernel::Counter(_), State::Counter(state)) if state.start <= now => {
                 state.current = state.current.max(leases.outstanding(now));
             }
@@ -69,7 +70,7 @@ impl Limit {
         }
     }
 
-    /// From when on nothing that is leased makes a difference, if all of it is used as late as it may.
+    /// When leases have no effect any more, if all are used as late as possible.
     pub(crate) fn leased_until(&self, leases: &Leases) -> Timestamp {
         match self.kernel() {
             Kernel::Gcra(gcra) => gcra.leased_tat(leases, Timestamp::MAX).ceil(),
@@ -77,7 +78,7 @@ impl Limit {
         }
     }
 
-    /// How much of an open state can be leased. What was added beyond a bucket is for those who come and ask.
+    /// The leasable quota of an open state. Extra units of a bucket are not leased.
     pub(crate) fn leasable(&self, state: &State, now: Timestamp) -> u64 {
         match (self.kernel(), state) {
             (Kernel::Gcra(gcra), State::Gcra(state)) => {
@@ -87,7 +88,7 @@ impl Limit {
         }
     }
 
-    /// Charges what is leased.
+    /// Charges leased quota.
     pub(crate) fn charge_lease(&self, state: &mut State, amount: u64, now: Timestamp) {
         if let (Kernel::Gcra(gcra), State::Gcra(state)) = (self.kernel(), &mut *state) {
             let (extra, seen) = (state.extra, state.seen);
@@ -102,7 +103,7 @@ impl Limit {
         self.spend(state, amount, now, now);
     }
 
-    /// When what is leased now has to be used, if that is not left to the node.
+    /// When quota leased now expires, if the limit determines it.
     pub(crate) fn lease_ends(&self, state: &State) -> Option<Timestamp> {
         match (self.kernel(), state) {
             (Kernel::Periodic(periodic), State::Periodic(state)) => {
@@ -117,7 +118,8 @@ impl Limit {
 }
 
 impl Gcra {
-    /// The mark that this leaves which is leased: at each end that has come, and now, as much is in use as was held by then.
+    /// The TAT due to leases: at each expiry so far, and now, as much is in use as was held until
+    /// then.
     fn leased_tat(&self, leases: &Leases, now: Timestamp) -> ExactTime {
         let marks = leases.ends().filter(|(_, held)| *held > 0).map(|(until, held)| {
             self.rate.later(ExactTime::at(until.min(now)), self.rate.time_of(held))

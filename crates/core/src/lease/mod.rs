@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Hence level + outstanding <= burst at any time, and any span admits at most burst + rate x time,
-//! whichever node admits: quota held when the span begins is in use by then, and the rest is charged
-//! within the span. Quota leased from a window must be used in that window.
+//! whichever node admits: quota held when the span begins is in use by then, and the rest is
+//! charged within the span. Quota leased from a window must be used in that window.
 //!
 //! Greedy token buckets, fixed and sliding windows can be leased
 //! ([`Limit::is_leasable`](crate::limit::Limit::is_leasable)).
@@ -138,7 +138,8 @@ impl Leases {
         live.fold(0, |sum, lease| clamp_amount(sum.saturating_add(lease.amount)))
     }
 
-    /// The expiry of each lease, latest first, with the quota that all nodes may hold just before it.
+    /// The expiry of each lease, latest first, with the quota that all nodes may hold just before
+    /// it.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (Timestamp, u64)> {
         self.0.iter().rev().scan(0u64, |held, lease| {
             *held = clamp_amount(held.saturating_add(lease.amount));

@@ -1,4 +1,4 @@
-//! The limits that are told by counts: two of them in the sliding window, one in the tally.
+//! Packed states of counters: two counts of a sliding window, one of a tally.
 
 use super::{FastHit, LimitStatus, Pack, Packed};
 use crate::algorithm::Algorithm;
@@ -34,7 +34,7 @@ impl Pack for SlidingWindow {
         CounterState { start, previous, current, next: 0, seen: None }
     }
 
-    /// The counts are those of the window that holds `now`, or of the one before.
+    /// The counts belong to the window that contains `now`, or to the one before.
     #[inline]
     fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         let mut state = match kept {
@@ -68,7 +68,7 @@ impl Pack for SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// The bits that hold any count up to the limit; at most half of what a number has.
+    /// The bits of a count up to the limit; at most half of the number.
     const fn count_bits(&self) -> u32 {
         let bits = u64::BITS.saturating_sub(self.rate().count().leading_zeros());
         if bits > 31 { 31 } else { bits }
@@ -91,7 +91,7 @@ impl Pack for Tally {
         TallyState { start, count: clamp_amount(packed.number) }
     }
 
-    /// The window holds `now`. A denial is counted, so it has something to keep as well.
+    /// The window contains `now`. Denials are counted and stored too.
     #[inline]
     fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         let (count, end) = match kept {

@@ -1,21 +1,20 @@
-//! A state in two numbers, and a hit on it in one go.
+//! States packed into two numbers, and the fast path of a hit on them.
 //!
-//! Nearly every identity of nearly every limit is told by when it will be as good as new, and one
-//! number more: a bucket by its mark and the fraction of it, a window by its end and what was used in
-//! it. A store that keeps millions of them keeps these two and nothing else; whatever does not fit
-//! ([`Limit::pack`] says so) it keeps as a whole [`State`].
+//! Nearly every state is defined by its expiry and one more number: a bucket by its TAT and the
+//! fraction of it, a window by its end and its count. A store with millions of states stores these
+//! two and keeps a whole [`State`] only if [`Limit::pack`] fails.
 //!
 //! | kernel | `expires_at` | `number` | not packed |
 //! |---|---|---|---|
-//! | meter | its mark, rounded up | the mark's fraction | with extra units, in debt, a hole, or an identity that does not start full |
-//! | steps | when it is full | units used | above its capacity, a hole, or an identity that does not start full |
-//! | counter | when both counts are over | both counts | with bookings |
+//! | GCRA | its TAT, rounded up | the fraction of the TAT | with extra units, in debt, with a gap, or not starting full |
+//! | periodic | when it is full | units used | above its capacity, with a gap, or not starting full |
+//! | counter | when both counts expire | both counts | with bookings |
 //! | tally | the end of its window | its count | |
 //!
-//! [`EnforcedLimit::hit_fast`] is the short way through a decision for the common case: a hit on a hard limit with
-//! a packed state, nothing owed and the clock going on. It is a few additions and comparisons; for
-//! anything out of the ordinary it has no answer, and the long way ([`crate::account::Account`]) has to be taken. Where it has one
-//! it is the same (`tests/packed.rs` compares the two).
+//! [`EnforcedLimit::hit_fast`] is the fast path for the common case: a hit on a hard limit with a
+//! packed state, without debt or clock steps. It takes a few additions and comparisons, and returns
+//! `None` for any other case, which the slow path ([`crate::account::Account`]) decides. Both give
+//! the same answers (`tests/packed.rs` compares them).
 
 mod counts;
 
@@ -32,42 +31,42 @@ use crate::quota::ExactTime;
 use crate::time::{NOW_MAX, SPAN_MAX, Span, Timestamp};
 use crate::verdict::{Decision, Outcome};
 
-/// A state in two numbers.
+/// A packed state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packed {
-    /// From when on it is as good as new, or later. Always later than the epoch.
+    /// When it expires, or later. Always after the epoch.
     pub expires_at: Timestamp,
-    /// What its limit makes of it.
+    /// A number whose meaning depends on the limit.
     pub number: u64,
 }
 
-/// What a plain hit came to: numbers only, so that they stay in registers.
+/// The result of a fast hit: plain numbers that stay in registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FastHit {
-    /// Whether it may go.
+    /// Whether it is admitted.
     pub allowed: bool,
-    /// How long an admitted caller waits for its turn, or a denied one before it asks again.
+    /// The wait of an admitted caller, or the retry time of a denied one.
     pub after: Span,
-    /// How the limit stands then.
+    /// The status of the limit afterwards.
     pub status: LimitStatus,
-    /// What is to be kept from now on: if it may go, or in any case by a limit that counts first
-    /// ([`Limit::counts_first`]). `None` where nothing is kept, or what was kept stays.
+    /// The state to store: after an admission, and always for [`Limit::counts_first`]. `None` if
+    /// nothing is stored or the state does not change.
     pub kept: Option<Packed>,
 }
 
-/// How a limit stands.
+/// The status of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitStatus {
-    /// Whole units left; `None` without a limit.
+    /// Whole units left; `None` if unlimited.
     pub remaining: Option<i64>,
     /// How long until the limit is full.
     pub reset_after: Span,
-    /// How far a limit that counts first has counted beyond itself.
+    /// How far a limit that counts first is beyond its limit.
     pub beyond: u64,
 }
 
-/// A bucket or a queue whose units take a whole number of microseconds each, as those of most rates that people
-/// write do: there are no fractions to carry, and these numbers are all that a plain hit needs.
+/// A bucket or queue whose units take a whole number of microseconds, as with most rates: there are
+/// no fractions to carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IntegerBucket {
     interval: NonZeroU64,
@@ -82,14 +81,14 @@ trait Pack: Algorithm {
     fn pack(&self, state: &Self::State) -> Option<Packed>;
     fn unpack(&self, packed: Packed) -> Self::State;
 
-    /// A hit, if nothing is out of the ordinary.
+    /// A hit on the fast path.
     fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit>;
 }
 
 // === impl Limit ===
 
 impl Limit {
-    /// A state of this limit in two numbers, if it can be told by them.
+    /// Packs a state of this limit, if possible.
     ///
     /// ```
     /// use sluicegate_core::algorithm::token_bucket::TokenBucket;
@@ -118,9 +117,9 @@ impl Limit {
         }
     }
 
-    /// The state that these two numbers tell; a limit that packs nothing has none.
+    /// The state of a packed one; [`State::New`] if this limit does not pack.
     ///
-    /// Any numbers give a state that can be used, whoever made them.
+    /// Any numbers give a valid state.
     #[must_use]
     pub fn unpack(&self, packed: Packed) -> State {
         match self.kernel() {
@@ -132,7 +131,7 @@ impl Limit {
         }
     }
 
-    /// What [`EnforcedLimit::hit_fast`] says where this limit is a hard step.
+    /// [`EnforcedLimit::hit_fast`] for this limit as a hard step.
     #[inline]
     #[must_use]
     pub fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
@@ -154,8 +153,8 @@ impl Limit {
         }
     }
 
-    /// The bucket or queue that this limit is, if it is one whose units take whole microseconds and identities start
-    /// with it full.
+    /// This limit as an integer bucket, if its units take whole microseconds and identities start
+    /// full.
     #[must_use]
     pub fn integer_bucket(&self) -> Option<IntegerBucket> {
         match self.kernel() {
@@ -168,8 +167,8 @@ impl Limit {
 // === impl EnforcedLimit ===
 
 impl EnforcedLimit {
-    /// The largest cost that [`EnforcedLimit::hit_fast`] may have an answer to; `None` where it has none to any. It serves
-    /// hard limits whose states are packed as a rule.
+    /// The largest cost on the fast path; `None` if this step is never on it. It serves hard limits
+    /// whose states are packed as a rule.
     #[must_use]
     pub fn fast_cost_max(&self) -> Option<u64> {
         let packs = match self.limit.kernel() {
@@ -184,23 +183,22 @@ impl EnforcedLimit {
         (packs && hard).then(|| self.limit.capacity().unwrap_or(EXACT_MAX))
     }
 
-    /// A hit of `cost`, from 1 to [`EnforcedLimit::fast_cost_max`], on what is kept of an identity: nothing, or a state that has not
-    /// run out. `None` if something is out of the ordinary.
+    /// A hit of `cost`, from 1 to [`EnforcedLimit::fast_cost_max`], on no state or one that has not
+    /// expired. `None` if the slow path must decide.
     #[inline]
     #[must_use]
     pub fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         self.limit.hit_fast(kept, cost, now)
     }
 
-    /// The bucket or queue that this step is, if it is one whose units take whole microseconds and
-    /// [`EnforcedLimit::hit_fast`] serves it.
+    /// This step as an integer bucket, if [`EnforcedLimit::hit_fast`] serves it.
     #[must_use]
     pub fn integer_bucket(&self) -> Option<IntegerBucket> {
         self.fast_cost_max()?;
         self.limit.integer_bucket()
     }
 
-    /// How the limit stands, for one that agreed to a hit when another of the plan did not.
+    /// The status of an uncharged limit that admits a hit when another of the plan denies it.
     #[must_use]
     pub fn status(&self, kept: Option<Packed>, now: Timestamp) -> LimitStatus {
         let mut state = kept.map_or(State::New, |packed| self.limit.unpack(packed));
@@ -226,7 +224,7 @@ impl FastHit {
         Self { allowed: false, after, status, kept: None }
     }
 
-    /// What the limit says.
+    /// The decision.
     #[inline]
     #[must_use]
     pub const fn decision(&self) -> Decision {
@@ -265,7 +263,7 @@ impl Pack for Gcra {
         GcraState { tat, extra: 0, seen: None, hole_until: None }
     }
 
-    /// The mark lies between `now` and the brim, and the hit moves it on if it stays there.
+    /// The TAT lies between `now` and `tat_max`, and an admitted hit moves it within.
     fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         match IntegerBucket::from_gcra(self) {
             Some(bucket) => bucket.hit(kept, cost, now),
@@ -306,8 +304,8 @@ impl IntegerBucket {
         gcra.cost_must_fit().then_some(Self { interval, full_us, capacity, waits })
     }
 
-    /// A bucket of so many tokens, full at first, one of which comes back whenever `interval` has passed: the one that
-    /// [`Limit::integer_bucket`] has of a token bucket of that rate. `None` where there is no such bucket.
+    /// A bucket of `tokens`, full at first, that refills one token per `interval`: the one that
+    /// [`Limit::integer_bucket`] gives for that rate. `None` if there is no such bucket.
     ///
     /// ```
     /// use sluicegate_core::algorithm::token_bucket::TokenBucket;
@@ -343,8 +341,8 @@ impl IntegerBucket {
         if start > tat_max || cost > self.capacity || now > NOW_MAX {
             return None;
         }
-        // The time of at most a whole bucket. From here on nothing is later than `NOW_MAX + 2 × SPAN_MAX` by its size,
-        // and what is kept or told is not beyond the brim.
+        // The time of at most a whole bucket: nothing is later than `NOW_MAX + 2 × SPAN_MAX`, and
+        // stored values are within `tat_max`.
         let poured = start.saturating_add(self.interval.get().saturating_mul(cost));
         let allowed = poured <= tat_max;
         let after = if allowed { poured } else { start };
@@ -373,7 +371,7 @@ impl Pack for Periodic {
         let held = is_plain && expires_at < Timestamp::MAX;
         let found_again = match self.period {
             Period::Clock(_) | Period::FirstHit(_) => true,
-            // A calendar knows a few windows only, and they move on with the time.
+            // A calendar knows a few windows only, which move on with time.
             Period::Calendar(_) => self.anchor_of(packed) == state.anchor,
         };
         (held && found_again).then_some(packed)
@@ -385,7 +383,7 @@ impl Pack for Periodic {
         PeriodicState { level, anchor: self.anchor_of(packed), seen: None, hole_until: None }
     }
 
-    /// The window holds `now`, and nothing is owed by it.
+    /// The window contains `now` and has no debt.
     #[inline]
     fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         let capacity = self.capacity.get();
@@ -413,12 +411,12 @@ impl Pack for Periodic {
 }
 
 impl Periodic {
-    /// When the period began that, so many refills later, ends where the state expires.
+    /// Start of the period that ends, after the refills, when the state expires.
     #[inline]
     fn anchor_of(&self, packed: Packed) -> Timestamp {
         match &self.period {
             Period::Clock(length) | Period::FirstHit(length) => {
-                // Nearly always within one refill: windows are.
+                // Windows are always within one refill.
                 let refills = match packed.number <= self.refill.get() {
                     true => 1,
                     false => crate::quota::periods(packed.number, self.refill),
@@ -429,7 +427,7 @@ impl Periodic {
                 let starts = edges.starts().iter().rev().skip_while(|at| **at != packed.expires_at);
                 match starts.copied().nth(1) {
                     Some(start) if packed.number <= self.refill.get() => start,
-                    // In no window near: the clock was set, and what is ahead of it is moved.
+                    // In no known window: the clock was set, and states ahead of it are moved.
                     _ => packed.expires_at.before(Span::from_micros(1)),
                 }
             }

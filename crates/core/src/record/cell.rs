@@ -1,4 +1,4 @@
-//! The cell of one limit as text, both ways.
+//! Text format of a cell.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use crate::limit::{Kernel, Limit, State};
 use crate::quota::ExactTime;
 use crate::time::Timestamp;
 
-/// Appends the cell, and the set beside it if this limit has one. A state of another limit is as good as none.
+/// Appends the cell, and its set if this limit has one. A state of another limit counts as none.
 pub(super) fn write(limit: &Limit, state: &State, out: &mut String, beside: &mut Vec<Vec<Member>>) {
     let mut members = Vec::new();
     match (limit.kernel(), state) {
@@ -79,7 +79,7 @@ pub(super) fn read<'a>(
     })
 }
 
-/// Whether a limit keeps a set beside the record.
+/// Whether a limit has a set.
 pub(super) fn has_set(limit: &Limit) -> bool {
     matches!(limit.kernel(), Kernel::Log(_) | Kernel::Slots(_))
 }

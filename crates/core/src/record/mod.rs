@@ -1,35 +1,35 @@
-//! An identity as a shared store keeps it: one line of text that a person can read, and sorted sets beside it for what has
-//! a size of its own.
+//! The record of an identity in a shared store: one readable line of text, and sorted sets for
+//! logs and slots.
 //!
 //! ```text
-//!   1f3a9c02.0 1763232000123456                 a greedy bucket: when it will be full
-//!   5e11d0a7.2 -3@1763232000000000 41@17632…    two windows: what is left, and since when; twice something was given back
+//!   1f3a9c02.0 1763232000123456                 a greedy bucket: when it is full
+//!   5e11d0a7.2 -3@1763232000000000 41@17632…    two windows: level and start; two refunds so far
 //!   ^        ^ ^
-//!   |        | one cell for each limit; of an elastic one two, with a slash between them; `-` where nothing is kept
-//!   |        the epoch: raised by whatever gives back or makes anew
-//!   the limits and their mode, as a fingerprint
+//!   |        | a cell per limit, two with a slash between if elastic; `-` without a state
+//!   |        the epoch: raised by refunds and resets
+//!   the fingerprint of the limits and their mode
 //!
-//!   … #00000000000000a1:12:500:800:1763232005000000,…  what nodes hold: node, serial, amount, demand, until when
+//!   … #00000000000000a1:12:500:800:1763232005000000,…    leases: node, serial, amount, demand, expiry
 //!
-//!   … @1763232060000000,1763231880000000,1763318460000000,01…     what is pending: until when and from when on it stays as
-//!                                                               it is, how long the record is needed, and the rest as bytes
+//!   … @1763232060000000,1763231880000000,1763318460000000,01…
+//!                        holds: until and from when they do not change, expiry of the record, bytes
 //! ```
 //!
-//! | cell of | text | set beside it |
+//! | cell of | text | its set |
 //! |---|---|---|
-//! | greedy and leaky bucket, smooth bursty | `mark` or `mark+fraction`, then `,e` extra `,s` seen `,h` hole | |
-//! | interval bucket, fixed window, cycle | `level@anchor`, then `,s` seen `,h` hole | |
+//! | greedy and leaky bucket, smooth bursty | `tat` or `tat+fraction`, then `,e` extra `,s` seen `,h` gap | |
+//! | interval bucket, fixed window, cycle | `level@anchor`, then `,s` seen `,h` gap | |
 //! | sliding window | `start:previous:current`, or with a fourth number for the next; then `,s` seen | |
 //! | sliding log | `seen:sum:denied:first:last:sequence` | time → `time-sequence-weight`, denied ones with a `d` |
 //! | warm-up | `free~cool~seen`, the first two with `+fraction` | |
 //! | concurrency | `seen:held` | end of the lease → holder, or `holder*slots` |
 //! | tally | `count@start` | |
-//! | closed | `x` and what had been used | |
+//! | closed | `x` and the amount used before | |
 //!
-//! Times are microseconds since 1970. A script reads and writes the same text: what a [`Sheet`] tells it is all that it has to know of the limits.
+//! Times are microseconds since 1970. A script reads and writes the same text with the parameters
+//! of a [`Sheet`].
 
 mod cell;
-mod leases;
 mod sets;
 mod sheet;
 
@@ -40,12 +40,12 @@ use std::fmt::Write;
 
 use crate::account::Account;
 use crate::arithmetic::EXACT_MAX;
-use crate::lease::{Grant, LeaseDemand, LeaseReply};
+use crate::lease::{Grant, LeaseDemand, LeaseReply, Leases, NodeLease};
 use crate::limit::State;
 use crate::mode::EnforcedLimit;
 use crate::time::Timestamp;
 
-/// What a store keeps of one identity.
+/// The record of one identity in a shared store.
 ///
 /// ```
 /// use sluicegate_core::account::{Account, Moment};
@@ -71,27 +71,27 @@ use crate::time::Timestamp;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
-    /// How often something was given back or made anew. What a node saw under a lower one is older.
+    /// Counts refunds and resets. State seen under a lower epoch is older.
     pub epoch: u64,
-    /// What is kept.
+    /// The account.
     pub account: Account,
 }
 
-/// What was found in the place of a record.
+/// The result of reading a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// A record of these limits.
     Record(Record),
     /// A record of other limits, which have this fingerprint.
     Other(Box<str>),
-    /// Nothing that this code has written.
+    /// Not a record.
     Garbage,
 }
 
 // === impl Record ===
 
 impl Record {
-    /// The record as text, and what is to lie in each of the sets beside it.
+    /// The record as text, and the members of each of its sets.
     #[must_use]
     pub fn write(&self, plan: &[EnforcedLimit], sheet: &Sheet) -> (String, Vec<Vec<Member>>) {
         let mut text = format!("{}.{}", sheet.fingerprint(), self.epoch.min(EXACT_MAX));
@@ -106,7 +106,7 @@ impl Record {
                 cell::write(limit, boost, &mut text, &mut sets);
             }
         }
-        leases::write(self.account.leases(), &mut text);
+        write_leases(self.account.leases(), &mut text);
         if let Some((from, until)) = self.account.holds_stable_during() {
             let needed = self.account.expires_at(plan);
             let [until, from, needed] = [until, from, needed].map(Timestamp::as_micros);
@@ -118,7 +118,7 @@ impl Record {
         (text, sets)
     }
 
-    /// The record of this text, with the sets beside it: whole, or as much of them as matters.
+    /// Parses a record with its sets: whole, or the relevant part of them.
     #[must_use]
     pub fn read(
         text: &[u8],
@@ -136,7 +136,7 @@ impl Record {
         read_rest(rest, beside, plan).map_or(Found::Garbage, Found::Record)
     }
 
-    /// Hears what a node gives back, holds and wants: [`Account::lease`]. What is given back raises the epoch.
+    /// Processes a lease call: [`Account::lease`]. A refund raises the epoch.
     pub fn lease(
         &mut self,
         plan: &[EnforcedLimit],
@@ -151,7 +151,7 @@ impl Record {
     }
 }
 
-/// The fingerprint at the front of a record, and what comes behind its point.
+/// The fingerprint of a record, and the rest after the point.
 fn fingerprint_of(text: &str) -> Option<(&str, &str)> {
     let (fingerprint, rest) = text.split_once('.')?;
     let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -179,7 +179,7 @@ fn read_rest(text: &str, beside: &[SetContents], plan: &[EnforcedLimit]) -> Opti
     let account = Account::from_states(states);
     let mut words = words.peekable();
     let account = match words.next_if(|word| word.starts_with('#')) {
-        Some(word) => account.with_leases(leases::read(word.strip_prefix('#')?)?),
+        Some(word) => account.with_leases(read_leases(word.strip_prefix('#')?)?),
         None => account,
     };
     let account = match words.next() {
@@ -189,7 +189,7 @@ fn read_rest(text: &str, beside: &[SetContents], plan: &[EnforcedLimit]) -> Opti
     words.next().is_none().then_some(Record { epoch, account })
 }
 
-/// The bytes of what is pending.
+/// The bytes of the holds.
 fn pending(word: &str) -> Option<Vec<u8>> {
     let mut parts = word.strip_prefix('@')?.split(',');
     for _ in 0..3 {
@@ -206,4 +206,33 @@ fn pending(word: &str) -> Option<Vec<u8>> {
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|number| digits && *number <= EXACT_MAX)
+}
+
+// === leases: `#node:serial:amount:weight:until,…` ===
+
+/// Appends the leases, if there are any.
+fn write_leases(leases: &Leases, out: &mut String) {
+    for (index, lease) in leases.nodes().iter().enumerate() {
+        let NodeLease { node, serial, amount, weight, until } = lease;
+        let [serial, amount, weight] = [serial, amount, weight].map(|n| *n.min(&EXACT_MAX));
+        let before = if index == 0 { " #" } else { "," };
+        let until = until.as_micros();
+        let _ = write!(out, "{before}{node:016x}:{serial}:{amount}:{weight}:{until}");
+    }
+}
+
+/// Parses the text after the `#`.
+fn read_leases(text: &str) -> Option<Leases> {
+    let nodes: Option<Vec<NodeLease>> = text.split(',').map(node_lease).collect();
+    Leases::new(nodes?)
+}
+
+fn node_lease(text: &str) -> Option<NodeLease> {
+    let (node, rest) = text.split_once(':')?;
+    let is_hex = node.len() == 16 && node.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let node = u64::from_str_radix(node, 16).ok().filter(|_| is_hex)?;
+    let mut numbers = rest.split(':').map(number);
+    let (serial, amount, weight) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    let until = Timestamp::from_micros(numbers.next()??);
+    numbers.next().is_none().then_some(NodeLease { node, serial, amount, weight, until })
 }

@@ -1,4 +1,4 @@
-//! What lies in the sorted sets beside a record.
+//! The sorted sets of a record.
 
 use super::number;
 use crate::algorithm::concurrency::{Holder, Lease, SlotsState};
@@ -8,20 +8,20 @@ use crate::time::Timestamp;
 /// A member of a sorted set: its score and its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member {
-    /// When an entry counts from, or a lease runs out, in microseconds.
+    /// The time of an entry or the expiry of a lease, in microseconds.
     pub score: u64,
-    /// What else is known of it.
+    /// The rest of it, encoded.
     pub name: String,
 }
 
-/// A set, or as much of it as matters.
+/// The contents of a set, or the relevant part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetContents {
     /// The entries of a log, oldest first.
     Log(Vec<Entry>),
     /// The leases of a concurrency limit.
     Slots(Vec<Lease>),
-    /// All members, of whichever.
+    /// All members of either kind.
     Whole(Vec<Member>),
 }
 
@@ -79,7 +79,7 @@ impl Member {
     }
 }
 
-/// The members of a log. Those of one moment are told apart, and kept in their order, by a sequence.
+/// The members of a log. A sequence number orders entries of one moment.
 pub(super) fn log_members(entries: &Entries) -> (Vec<Member>, u64) {
     let mut members = Vec::with_capacity(entries.len());
     let mut last: Option<(Timestamp, u64)> = None;

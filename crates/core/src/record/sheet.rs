@@ -13,7 +13,8 @@ use crate::quota::Rate;
 
 /// What a script has to know of a plan: the numbers of every limit, and no more.
 ///
-/// All are whole numbers of eight bytes, lowest first, which a script takes apart in one call; a kind is one byte.
+/// All are whole numbers of eight bytes, lowest first, which a script takes apart in one call; a
+/// kind is one byte.
 ///
 /// ```
 /// use sluicegate_core::limit::Limit;
@@ -57,7 +58,8 @@ impl Sheet {
         Self::named(plan, [])
     }
 
-    /// The sheet of a plan whose limits have these names, as far as they have some. A limit of another name is another limit, whatever its numbers.
+    /// The sheet of a plan whose limits have these names, as far as they have some. A limit of
+    /// another name is another limit, whatever its numbers.
     ///
     /// ```
     /// use sluicegate_core::limit::Limit;
@@ -91,7 +93,8 @@ impl Sheet {
         Self { fingerprint, text, sets, one_rule }
     }
 
-    /// Eight digits that stand for the limits and their mode. Where the windows of a calendar lie just now makes no difference.
+    /// Eight digits that stand for the limits and their mode. Where the windows of a calendar lie
+    /// just now makes no difference.
     #[must_use]
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
@@ -103,13 +106,15 @@ impl Sheet {
         &self.text
     }
 
-    /// How many sorted sets lie beside a record: one for each log and each concurrency limit, and as many again where they are elastic.
+    /// How many sorted sets lie beside a record: one for each log and each concurrency limit, and
+    /// as many again where they are elastic.
     #[must_use]
     pub const fn sets(&self) -> usize {
         self.sets
     }
 
-    /// The rule that all steps belong to, if it is one: the script knows no more of rules than that two plans are of the same.
+    /// The rule that all steps belong to, if it is one: the script knows no more of rules than that
+    /// two plans are of the same.
     #[must_use]
     pub const fn rule(&self) -> Option<usize> {
         self.one_rule
@@ -199,7 +204,8 @@ fn more(all: &[u64], out: &mut Vec<u8>) {
 
 // === the fingerprint ===
 
-/// FNV-1a of the limits as bytes, cut to 32 bits. It tells revisions of one rule apart, and nobody gains by two that are alike.
+/// FNV-1a of the limits as bytes, cut to 32 bits. It tells revisions of one rule apart, and nobody
+/// gains by two that are alike.
 fn fingerprint<'a>(
     plan: &[EnforcedLimit],
     names: impl IntoIterator<Item = Option<&'a str>>,
@@ -228,8 +234,8 @@ fn fingerprint<'a>(
     format!("{:08x}", (hash ^ (hash >> 32)) & 0xffff_ffff)
 }
 
-/// A limit as bytes; of a calendar only how long its windows are, and of a tally too: it counts what comes, whatever the limit, so the count
-/// is the same under any.
+/// A limit as bytes; of a calendar only how long its windows are, and of a tally too: it counts
+/// what comes, whatever the limit, so the count is the same under any.
 fn without_edges(limit: &Limit, out: &mut Vec<u8>) {
     if let Limit::FixedWindow(window) = limit
         && let Align::Calendar(edges) = window.align()

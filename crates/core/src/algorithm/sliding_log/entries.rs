@@ -1,19 +1,19 @@
-//! The log's entries, packed: a ring of time differences.
+//! The log's entries, packed as a ring of time differences.
 //!
-//! An entry is one variable-length number, `difference << 2 | denied << 1 | heavy`, followed by its
-//! weight if that is not 1. Five hundred hits in an hour lie seven seconds apart on average and take
-//! four bytes each; a sorted set or a vector of timestamps takes eight to eighty.
+//! An entry is one varint, `difference << 2 | denied << 1 | heavy`, followed by its weight if that
+//! is not 1. Five hundred hits in an hour are seven seconds apart on average and take four bytes
+//! each; a sorted set or a vector of timestamps takes eight to eighty.
 //!
-//! Entries ascend in time. New ones nearly always come last and are appended; one that belongs in
-//! the middle (a clock that stepped back, a hit before a booking) rewrites the ring.
+//! Entries ascend in time. Nearly all are appended; one that belongs in the middle (after a clock
+//! step back, or before a booking) rewrites the ring.
 
 use super::LOG_ENTRIES_MAX;
 use crate::arithmetic::{EXACT_MAX, clamp_amount};
 use crate::codec::{Encode, count, read_varint, write_varint};
 use crate::time::{Span, Timestamp};
 
-/// The most entries that are read from bytes: a log's own, twice as many denied ones beside them, and as
-/// many again that changes of its limit may have brought.
+/// Maximum number of entries decoded: a log's own, twice as many denied ones, and as many again
+/// from changes of its limit.
 const ENTRIES_READ_MAX: u64 = LOG_ENTRIES_MAX * 4;
 
 /// One hit in the log.
@@ -23,7 +23,7 @@ pub struct Entry {
     pub at: Timestamp,
     /// Its cost.
     pub weight: u64,
-    /// Whether it was denied and occupies the log all the same.
+    /// Whether it was denied but counts.
     pub denied: bool,
 }
 
@@ -31,9 +31,9 @@ pub struct Entry {
 #[derive(Debug, Clone, Default)]
 pub struct Entries {
     bytes: Vec<u8>,
-    /// Where the oldest entry begins; what lies before was dropped.
+    /// Start of the oldest entry; earlier bytes were dropped.
     head: usize,
-    /// What the oldest entry's difference counts from.
+    /// The base of the oldest entry's difference.
     base: Timestamp,
     last: Timestamp,
     len: usize,
@@ -91,7 +91,7 @@ impl Entries {
         Reader { bytes: self.bytes.get(self.head..).unwrap_or(&[]), at: self.base }
     }
 
-    /// Adds an entry in its place.
+    /// Inserts an entry in order of time.
     pub fn insert(&mut self, entry: Entry) {
         if entry.weight == 0 {
             return;
@@ -106,7 +106,7 @@ impl Entries {
         self.rewrite(all);
     }
 
-    /// Drops the entries from the oldest on while `gone` says so.
+    /// Drops the oldest entries while `gone` returns true.
     pub fn drop_while(&mut self, gone: impl Fn(&Entry) -> bool) {
         loop {
             let mut reader = self.reader();
@@ -124,7 +124,7 @@ impl Entries {
         self.compact();
     }
 
-    /// Replaces all entries by these, which ascend in time; those without weight are left out.
+    /// Replaces all entries; these ascend in time, and entries without weight are left out.
     pub fn rewrite(&mut self, entries: impl IntoIterator<Item = Entry>) {
         let mut new = Self::default();
         for entry in entries {
@@ -168,7 +168,7 @@ impl Entries {
         if entry.denied {
             self.denied_sum = self.denied_sum.saturating_sub(entry.weight);
         }
-        // A sum that was cut at the bound is counted anew from what is left.
+        // A saturated sum is computed again.
         if self.sum < EXACT_MAX.saturating_sub(entry.weight) {
             return;
         }
@@ -179,8 +179,8 @@ impl Entries {
         (self.sum, self.denied_sum) = sums;
     }
 
-    /// Makes room for an entry: first where others were dropped, if that is worth the moving; else grows by a
-    /// sixteenth. Doubling would leave half of a large log unused, and so would waiting for half of it to be dropped.
+    /// Makes room for an entry: where others were dropped if that is worth moving, else by growing
+    /// a sixteenth. Doubling would leave half of a large log unused.
     fn make_room(&mut self) {
         const ENTRY_BYTES_MAX: usize = 20;
         const GROW_BY: usize = 16;
@@ -196,7 +196,7 @@ impl Entries {
         }
     }
 
-    /// Moves the entries to the front once more than half of the bytes are dropped ones.
+    /// Compacts the ring once more than half of its bytes are dropped entries.
     fn compact(&mut self) {
         if self.is_empty() {
             *self = Self::default();
@@ -211,7 +211,7 @@ impl Entries {
     }
 }
 
-/// Two are equal that hold the same hits, wherever in their rings these lie.
+/// Equal entries, regardless of their position in the ring.
 impl PartialEq for Entries {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len && self.iter().eq(other.iter())
@@ -246,7 +246,7 @@ impl Encode for Entries {
 // === impl Entry ===
 
 impl Entry {
-    /// Appends the entry as one that follows another of this time.
+    /// Appends the entry after one at time `before`.
     fn write_after(&self, before: Timestamp, bytes: &mut Vec<u8>) {
         let difference = self.at.since(before).as_micros();
         let heavy = self.weight != 1;

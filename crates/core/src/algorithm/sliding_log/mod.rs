@@ -1,17 +1,15 @@
-//! The sliding window log: exact, because it remembers every hit.
+//! The sliding window log: exact, because it stores every hit.
 //!
-//! A hit passes if, with it, no rolling window holds more than its number. An entry of age
-//! `>= window` is gone. One log can serve several windows (10 per minute and 2 every 3 seconds): the
-//! longest decides what is kept.
+//! A hit passes if no rolling window then holds more than its number. An entry of age `>= window`
+//! is dropped. One log can serve several windows (10 per minute and 2 per 3 seconds); the longest
+//! determines the retention.
 //!
-//! Bookings are entries in the future; they count as much as those of the past. A clock that steps
-//! back is taken to stand still: hits are entered at the latest time seen, so that nothing leaves a
-//! window earlier than it should.
+//! Bookings are entries in the future and count like others. When the clock steps back, hits are
+//! entered at the latest time seen, so that no entry leaves a window too early.
 //!
-//! Under `count_denied` a denied attempt occupies the log too. Denied entries are marked, so that
-//! a refund never takes them for something that was used, and only as many are kept as can matter:
-//! once the latest of them alone fill a window, older ones cannot change any decision. That is also
-//! what bounds the memory an attacker can make us hold.
+//! Under `count_denied` a denied attempt is logged too. Denied entries are marked, so that a refund
+//! never removes them, and only the latest ones that can fill a window are stored: older ones
+//! cannot change a decision. That bounds the memory that an attacker can use.
 
 mod entries;
 
@@ -23,11 +21,11 @@ use crate::change::CarryOver;
 use crate::quota::{QuotaError, Rate, proportion};
 use crate::time::{Span, Timestamp};
 
-/// The most hits a log remembers.
+/// Maximum number of hits in a log.
 pub const LOG_ENTRIES_MAX: u64 = 10_000;
-/// The most windows that one log serves.
+/// Maximum number of windows of one log.
 pub const LOG_WINDOWS_MAX: usize = 8;
-/// Denied entries are kept up to twice the limit (and cut to once), beside the admitted ones.
+/// Denied entries are stored up to twice the limit (then cut to once), besides the admitted ones.
 const COUNT_DENIED_MAX: u64 = LOG_ENTRIES_MAX / 4;
 
 /// A sliding window log.
@@ -60,7 +58,7 @@ struct Window {
     length: Span,
 }
 
-/// What a log remembers of one identity.
+/// The log of one identity.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogState {
     /// Every hit that may still count.
@@ -75,7 +73,8 @@ impl SlidingLog {
     /// At most each rate's number in any rolling window of its period.
     ///
     /// # Errors
-    /// When there is no rate or more than [`LOG_WINDOWS_MAX`], or a number is above [`LOG_ENTRIES_MAX`].
+    /// When there is no rate or more than [`LOG_WINDOWS_MAX`], or a number is above
+    /// [`LOG_ENTRIES_MAX`].
     pub fn new(rates: &[Rate]) -> Result<Self, QuotaError> {
         let given = rates.len() as u64;
         if rates.is_empty() || rates.len() > LOG_WINDOWS_MAX {
@@ -91,10 +90,10 @@ impl SlidingLog {
         Ok(log)
     }
 
-    /// The same, with denied attempts occupying the log too.
+    /// The same, counting denied attempts.
     ///
     /// # Errors
-    /// When a number is above a quarter of [`LOG_ENTRIES_MAX`]: denied entries need room as well.
+    /// When a number is above a quarter of [`LOG_ENTRIES_MAX`]: denied entries need room too.
     pub fn counting_denied(self) -> Result<Self, QuotaError> {
         self.refuse_above(COUNT_DENIED_MAX, "the rate's number on a log that counts denials")?;
         Ok(Self { count_denied: true, ..self })
@@ -123,7 +122,7 @@ impl SlidingLog {
         self.min_gap
     }
 
-    /// This log with its numbers changed by `grow`; windows and options stay.
+    /// This log with its numbers changed by `grow`.
     pub(crate) fn grown(&self, grow: impl Fn(u64) -> u64) -> Result<Self, QuotaError> {
         let mut grown = *self;
         for window in grown.windows.iter_mut().take(self.len) {
@@ -144,7 +143,7 @@ impl SlidingLog {
         self.windows.iter().copied().take(self.len)
     }
 
-    /// The most that any window could ever admit at once.
+    /// The largest cost that could ever pass.
     pub(crate) fn capacity(&self) -> u64 {
         self.windows().map(|window| window.max).min().unwrap_or(0)
     }
@@ -153,16 +152,16 @@ impl SlidingLog {
         self.windows().map(|window| window.max).max().unwrap_or(0)
     }
 
-    /// How long an entry matters.
+    /// How long an entry is stored.
     fn retention(&self) -> Span {
         self.windows().map(|window| window.length).fold(self.min_gap, Span::max)
     }
 
-    /// When `cost` more fit into every window, gap aside.
+    /// When `cost` fits into every window, without regard to the gap.
     fn fits_at(&self, state: &LogState, cost: u64, now: Timestamp) -> Timestamp {
         let mut fits = now;
         for window in self.windows() {
-            // Entries leave oldest first; those that left already do so before `now`.
+            // Entries expire oldest first; those that have expired did so before `now`.
             let mut held = state.entries.sum();
             let mut at = now;
             for entry in state.entries.iter() {
@@ -184,7 +183,7 @@ impl SlidingLog {
         }
     }
 
-    /// Logs a denied attempt, if this log does that.
+    /// Logs a denied attempt, if this log counts them.
     pub(crate) fn log_denied(&self, state: &mut LogState, cost: u64, now: Timestamp) {
         if !self.count_denied || cost > self.capacity() {
             return;
@@ -195,7 +194,7 @@ impl SlidingLog {
         if state.entries.denied_sum() < enough.saturating_mul(2) {
             return;
         }
-        // Oldest first, and only until one is needed: what is newer than that matters more.
+        // Oldest first, until one is needed.
         let mut spare = state.entries.denied_sum();
         let mut kept: Vec<Entry> = state.entries.iter().collect();
         let mut dropping = true;
@@ -211,7 +210,8 @@ impl SlidingLog {
         state.entries.rewrite(kept);
     }
 
-    /// Takes `amount` from the entries that `pick` chooses, newest first; returns what was taken.
+    /// Removes `amount` from the entries that `pick` selects, newest first; returns the amount
+    /// removed.
     fn remove(state: &mut LogState, amount: u64, pick: impl Fn(&Entry) -> bool) -> u64 {
         let mut rest = amount;
         let mut all: Vec<Entry> = state.entries.iter().collect();
@@ -259,7 +259,7 @@ impl Algorithm for SlidingLog {
         state.seen = state.seen.max(now);
         let at = at.max(state.seen);
         state.entries.insert(Entry { at, weight: cost, denied: false });
-        // Only charges into debt can bring a log here: the two oldest become one, at the later time.
+        // Only charges into debt get here: the two oldest are merged at the later time.
         if state.entries.len() as u64 > LOG_ENTRIES_MAX {
             let mut all: Vec<Entry> = state.entries.iter().collect();
             if let [first, second, ..] = all.as_mut_slice() {
@@ -273,7 +273,7 @@ impl Algorithm for SlidingLog {
 
     fn refund(&self, state: &mut LogState, amount: u64, now: Timestamp) {
         state.seen = state.seen.max(now);
-        // A booking was not used yet: it is cancelled, not refunded.
+        // Bookings are cancelled, not refunded.
         let by_now = state.seen;
         Self::remove(state, amount, |entry| !entry.denied && entry.at <= by_now);
     }
@@ -285,7 +285,7 @@ impl Algorithm for SlidingLog {
         if now >= ticket.slot {
             return 0;
         }
-        // All of it: each other entry stays at its own time, so nobody's window gets fuller.
+        // All of it: other entries stay at their own times.
         Self::remove(state, ticket.charged, |entry| !entry.denied && entry.at == at)
     }
 
@@ -306,7 +306,7 @@ impl Algorithm for SlidingLog {
                 weights.fold(0u64, u64::saturating_add)
             };
             let max = signed(window.max);
-            // Nearly always the sums are known: the longest window holds all that is kept.
+            // Usually the sums are known: the longest window holds all entries.
             let (own, all) = if all_inside {
                 let (sum, denied) = (state.entries.sum(), state.entries.denied_sum());
                 (sum.saturating_sub(denied), sum)
@@ -314,7 +314,7 @@ impl Algorithm for SlidingLog {
                 (held(&|entry| !entry.denied), held(&|_| true))
             };
             let used = max.saturating_sub(signed(own));
-            // Denied attempts keep out, but they are no debt.
+            // Denied attempts block, but are no debt.
             let open = max.saturating_sub(signed(all)).max(0);
             used.min(open)
         };
@@ -357,7 +357,7 @@ impl Algorithm for SlidingLog {
                 let at = now.max(state.seen);
                 carried.entries.insert(Entry { at, weight: more, denied: false });
             }
-            // Bookings included: what is left counts them too.
+            // Bookings included, as in the remaining quota.
             Err(_) => {
                 Self::remove(&mut carried, change.unsigned_abs(), |entry| !entry.denied);
             }

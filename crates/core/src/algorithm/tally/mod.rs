@@ -7,16 +7,15 @@
 //!                            `----`- counted all the same
 //! ```
 //!
-//! Windows are aligned to the epoch. A hit is added to the count, and passes if the count is within the limit
-//! *then*; so a denied hit is counted too, and a client that keeps knocking stays out until the window ends, also
-//! for smaller costs than the one that was denied. A cost of 0 is a question and not nothing: it passes
-//! while the count is within the limit, at the limit too, and not beyond. What lies beyond is no
-//! debt: nothing is left of the limit, never less than nothing, and the next window starts from 0.
+//! Windows are aligned to the epoch. A hit is added to the count and passes if the count is then
+//! within the limit. So a denied hit counts too, and a client that keeps sending stays denied until
+//! the window ends, even for smaller costs. A cost of 0 passes while the count is at most the
+//! limit. A count beyond the limit is no debt: nothing remains, and the next window starts from 0.
 //!
-//! This is the one limit that other limits of a plan have no power over: it counts whatever they say. Where it departs from its
-//! model: time is counted in microseconds, not in whole seconds; the count is cut at the exact bound instead of
-//! wrapping; a clock that steps back does not open the window before once more; a cost above the limit is told that it can
-//! never pass.
+//! A tally counts whatever the other limits of its plan decide. It departs from its model in four
+//! points: time is counted in microseconds, not in seconds; the count saturates instead of
+//! wrapping; a clock that steps back does not reopen the previous window; a cost above the limit is
+//! reported as one that can never pass.
 
 use std::num::NonZeroU64;
 
@@ -26,7 +25,7 @@ use crate::change::CarryOver;
 use crate::quota::{QuotaError, length, proportion};
 use crate::time::{Span, Timestamp};
 
-/// A window that counts what it denies.
+/// A window that counts denied hits too.
 ///
 /// ```
 /// use sluicegate_core::account::{Account, Moment};
@@ -56,9 +55,9 @@ pub struct Tally {
 /// The count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TallyState {
-    /// When its window began.
+    /// Start of the window.
     pub start: Timestamp,
-    /// Hits of it, the denied ones too.
+    /// Hits in the window, including denied ones.
     pub count: u64,
 }
 
@@ -77,7 +76,8 @@ impl Tally {
     /// ```
     ///
     /// # Errors
-    /// When `limit` is above [`EXACT_MAX`], or `period` is empty or above [`SPAN_MAX`](crate::time::SPAN_MAX).
+    /// When `limit` is above [`EXACT_MAX`], or `period` is empty or above
+    /// [`SPAN_MAX`](crate::time::SPAN_MAX).
     pub fn new(limit: u64, period: Span) -> Result<Self, QuotaError> {
         if limit > EXACT_MAX {
             let what = "the tally's limit";
@@ -86,7 +86,7 @@ impl Tally {
         Ok(Self { limit, period: length("the tally's period", period)? })
     }
 
-    /// How many pass in a window.
+    /// The limit per window.
     ///
     /// ```
     /// use sluicegate_core::algorithm::tally::Tally;
@@ -100,7 +100,7 @@ impl Tally {
         self.limit
     }
 
-    /// How long a window lasts.
+    /// The length of a window.
     ///
     /// ```
     /// use sluicegate_core::algorithm::tally::Tally;
@@ -119,8 +119,8 @@ impl Tally {
         state.start.after(self.period())
     }
 
-    /// Whether `cost` passes on top of `count`. The sum is compared before it is cut at the bound: a
-    /// limit as high as that does not admit for ever.
+    /// Whether `cost` passes on top of `count`. The sum is compared before it saturates, so that
+    /// the highest limit does not admit for ever.
     #[inline]
     pub(crate) const fn admits(&self, count: u64, cost: u64) -> bool {
         count.saturating_add(cost) <= self.limit
@@ -146,7 +146,7 @@ impl Algorithm for Tally {
         if state.count == 0 { Timestamp::EPOCH } else { self.end(state) }
     }
 
-    /// Also for a cost of 0, which passes unless the count is beyond the limit.
+    /// A cost of 0 passes unless the count is beyond the limit.
     fn slot(&self, state: &TallyState, cost: u64, now: Timestamp) -> Slot {
         if cost > self.limit {
             return Slot::Never { max_cost: self.limit };
@@ -168,7 +168,7 @@ impl Algorithm for Tally {
         0
     }
 
-    /// So are reservations.
+    /// Reservations are refused.
     fn release(&self, _: &mut TallyState, _ticket: &Ticket, _amount: u64, _now: Timestamp) -> u64 {
         0
     }
@@ -195,12 +195,12 @@ impl Algorithm for Tally {
         let count = match carry {
             CarryOver::Nothing => return self.fresh(now),
             CarryOver::Used => state.count,
-            // Who is beyond the limit stays as far beyond it.
+            // A count beyond the limit stays as far beyond it.
             CarryOver::Remaining => {
                 let left = signed(old.limit).saturating_sub(signed(state.count));
                 u64::try_from(clamp_signed(signed(self.limit).saturating_sub(left))).unwrap_or(0)
             }
-            // Whatever was used of nothing is all of it.
+            // Any use of a limit of 0 is all of it.
             CarryOver::Proportion if old.limit == 0 => state.count.max(self.limit),
             CarryOver::Proportion => proportion(state.count, old.limit, self.limit),
         };
