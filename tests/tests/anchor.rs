@@ -129,8 +129,8 @@ fn request_differences(case: &Value, rules: &RuleSet) -> Vec<String> {
         }
         let ours = rules.find(domain, &entries).map(|found| {
             let mut stat = String::new();
-            rules.write_stat_key(found.no, &entries, &found.way, &mut stat);
-            (described(found.rule, &stat), found.way)
+            rules.write_stat_key(found.no, &entries, &found.path, &mut stat);
+            (described(found.rule, &stat), found.path)
         });
         let theirs = asked["rule"].as_object().map(|rule| {
             let mut rule = rule.clone();
@@ -352,7 +352,7 @@ fn stat_names(call: &Value, rules: &RuleSet) -> Vec<(String, RuleNo)> {
         let entries: Vec<Entry<'_>> = texts.iter().map(|(k, v)| Entry::new(k, v)).collect();
         if let Some(found) = rules.find(call["domain"].as_str().unwrap(), &entries) {
             let mut name = String::new();
-            rules.write_stat_key(found.no, &entries, &found.way, &mut name);
+            rules.write_stat_key(found.no, &entries, &found.path, &mut name);
             names.push((name.replace([':', '|'], "_"), found.no));
         }
     }

@@ -1,4 +1,4 @@
-//! A configured limit as bytes, for a store that writes down what its states belong to.
+//! Binary codec of configured limits, for stores and snapshots.
 
 use sluicegate_core::limit::Limit;
 use sluicegate_core::quota::Rate;
@@ -11,7 +11,7 @@ const FIXED: u8 = 0;
 const CLOSED: u8 = 1;
 const CALENDAR: u8 = 2;
 
-/// What a closed limit may have been, and will be again.
+/// Algorithms of closed limits, by index.
 const ALGORITHMS: [&str; 11] = [
     "token_bucket",
     "leaky_bucket",
@@ -51,9 +51,9 @@ impl LimitConfig {
         match self.allows() {
             Allows::Fixed(Limit::Closed) => {
                 out.push(CLOSED);
-                let place = ALGORITHMS.iter().position(|name| *name == self.algorithm());
+                let index = ALGORITHMS.iter().position(|name| *name == self.algorithm());
                 // A closed limit that will be nothing else is a fixed one.
-                out.push(place.map_or(u8::MAX, |place| place as u8));
+                out.push(index.map_or(u8::MAX, |index| index as u8));
             }
             Allows::Fixed(limit) => {
                 out.push(FIXED);
@@ -63,8 +63,8 @@ impl LimitConfig {
                 out.push(CALENDAR);
                 out.extend(rate.count().to_le_bytes());
                 out.extend(rate.period().as_micros().to_le_bytes());
-                let place = UNITS.iter().position(|unit| *unit == calendar.unit());
-                out.push(place.unwrap_or(0) as u8);
+                let index = UNITS.iter().position(|unit| *unit == calendar.unit());
+                out.push(index.unwrap_or(0) as u8);
                 write_text(calendar.zone_name(), out);
             }
         }
@@ -89,7 +89,7 @@ impl LimitConfig {
             FIXED => Self::fixed(name, Limit::read(bytes)?),
             CLOSED => match read_byte(bytes)? {
                 u8::MAX => Self::fixed(name, Limit::Closed),
-                place => Self::closed(name, ALGORITHMS.get(usize::from(place))?),
+                index => Self::closed(name, ALGORITHMS.get(usize::from(index))?),
             },
             CALENDAR => {
                 let count = read_number(bytes)?;

@@ -1,6 +1,4 @@
-//! The rules of a domain as they were written: a tree of descriptors.
-//!
-//! This is what a loader hands over; [`crate::set::RuleSet`] makes of it what requests are matched by.
+//! The configured rules of a domain: a tree of descriptors, which [`crate::set::RuleSet`] compiles.
 
 use std::fmt::{self, Display};
 
@@ -31,13 +29,13 @@ pub struct Domain {
     pub name: String,
     /// Where a key ends and a value begins.
     pub joint: Joint,
-    /// Whoever one of these matches passes everything, uncounted.
+    /// Requests that match one of these pass uncounted.
     pub allow: Vec<ListEntry>,
-    /// Whoever one of these matches passes nothing; it wins over `allow`.
+    /// Requests that match one of these are denied; wins over `allow`.
     pub deny: Vec<ListEntry>,
     /// The first entries of descriptors, in the order of the file.
     pub descriptors: Vec<DescriptorConfig>,
-    /// How proxies are answered that ask about their requests.
+    /// Settings for proxies that check their requests (forward auth).
     pub forward_auth: Option<ForwardAuth>,
 }
 
@@ -47,8 +45,9 @@ pub enum Joint {
     /// A key is one text and a value another.
     #[default]
     Apart,
-    /// They are compared as one text, `key_value`, as in envoyproxy/ratelimit: a rule for key `a` and value `b_c` is one for key `a_b`
-    /// and value `c` too, and a `*` in a key stands for anything. Counters are kept apart all the same.
+    /// Compared as one text, `key_value`, as in envoyproxy/ratelimit: a rule for key `a` and value
+    /// `b_c` matches key `a_b` and value `c` too, and a `*` in a key is a wildcard. Counters stay
+    /// apart all the same.
     Joined,
 }
 
@@ -59,9 +58,9 @@ pub struct DescriptorConfig {
     pub key: String,
     /// The value that it must have.
     pub value: Pattern,
-    /// Who shares a counter.
+    /// Which values share a counter.
     pub counter: Counter,
-    /// Whether the rule's metrics are told apart by the value of this entry.
+    /// Whether the rule's metrics are split by the value of this entry.
     pub value_to_metric: bool,
     /// What is enforced when this is the last entry.
     pub rule: Option<RuleConfig>,
@@ -71,8 +70,8 @@ pub struct DescriptorConfig {
 
 /// The values that a node matches.
 ///
-/// Of several nodes that match an entry, an exact text wins, then the longest network, then the first glob or regular expression
-/// in the order of the file, then the node that takes any value.
+/// Of several nodes that match an entry, an exact text wins, then the longest network, then the
+/// first glob or regular expression in file order, then the node for any value.
 #[derive(Debug, Clone)]
 pub enum Pattern {
     /// Any.
@@ -85,7 +84,7 @@ pub enum Pattern {
     Networks(Vec<Network>),
 }
 
-/// Who shares a counter at a node.
+/// Which values of a node share a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Counter {
     /// Each value has its own.

@@ -1,11 +1,10 @@
-//! Why a request is under the rules that it is under, step by step, without counting anything.
-//!
-//! The looks are those of [`RuleSet::find_in`](crate::set::RuleSet::find_in) itself, so what is told here is what happens.
+//! Traces how a request matches the rules, without counting. The lookups are those of
+//! [`RuleSet::find_in`](crate::set::RuleSet::find_in) itself.
 
 use crate::request::{Entry, Request};
 use crate::set::{Configured, MatchKind, MatchPath, RuleNo, RuleSet};
 
-/// What became of one descriptor.
+/// The trace of one descriptor.
 ///
 /// ```
 /// use sluicegate_rules::domain::{Domain, DescriptorConfig};
@@ -17,76 +16,76 @@ use crate::set::{Configured, MatchKind, MatchPath, RuleNo, RuleSet};
 /// let rules = RuleSet::new(vec![domain])?;
 /// let entries = [Entry::new("user_id", "42")];
 /// let descriptors = [Descriptor::of(&entries)];
-/// let told = rules.explain(&Request { domain: "shop", descriptors: &descriptors, hits: 1 });
-/// assert_eq!(told[0].end, TraceEnd::NoLimit);
+/// let traces = rules.explain(&Request { domain: "shop", descriptors: &descriptors, hits: 1 });
+/// assert_eq!(traces[0].end, TraceEnd::NoLimit);
 /// # Ok::<(), sluicegate_rules::set::RuleSetError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DescriptorTrace<'a> {
-    /// A look for each entry, until one led nowhere.
+    /// A lookup for each entry, up to the first without a match.
     pub looks: Vec<Lookup<'a>>,
-    /// Where that ended.
+    /// How it ended.
     pub end: TraceEnd,
 }
 
-/// The look for one entry.
+/// The lookup of one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lookup<'a> {
     /// The entry.
     pub entry: Entry<'a>,
-    /// What it led to.
+    /// The match, if any.
     pub met: Option<LookupMatch>,
-    /// What is configured at this place, as it is written: the first few, and how many more there are.
+    /// The first few descriptors configured at this level, and the number of further ones.
     pub configured: (Vec<String>, usize),
 }
 
-/// What an entry led to.
+/// The node that an entry matched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookupMatch {
     /// The node, as it is written: `path=/login*`.
     pub node: String,
-    /// Why it was taken.
+    /// The kind of match.
     pub how: MatchKind,
-    /// What stands for the value in the identity, if that is not the value itself.
+    /// What replaces the value in the identity, if anything does.
     pub counted_as: Option<String>,
 }
 
-/// Where the way of a descriptor ended.
+/// How the trace of a descriptor ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceEnd {
     /// At a rule.
     Rule(RuleNo),
-    /// At a limit that came with the request: the rules were not asked.
+    /// At a limit that came with the request, which bypasses the rules.
     Override,
-    /// Nobody has rules for this domain.
+    /// The domain has no rules.
     UnknownDomain,
     /// The descriptor has no entries.
     NoEntries,
     /// An entry matched nothing.
     NoMatch,
-    /// All entries matched, and what they led to has no limit.
+    /// All entries matched a node without a limit.
     NoLimit,
-    /// There were entries left, and nothing follows where the others led to.
+    /// Entries are left over below a leaf.
     TooManyEntries,
 }
 
-/// How much is told of what is configured at a place.
+/// The most configured descriptors listed for a lookup.
 const CONFIGURED_MAX: usize = 8;
 
 impl RuleSet {
-    /// Tells for each descriptor of a request which way it takes.
+    /// Traces each descriptor of a request.
     #[must_use]
     pub fn explain<'a>(&self, request: &Request<'a>) -> Vec<DescriptorTrace<'a>> {
-        let told = |descriptor: &crate::request::Descriptor<'a>| {
+        let trace = |descriptor: &crate::request::Descriptor<'a>| {
             let ended = |end| DescriptorTrace { looks: Vec::new(), end };
             match self.domain(request.domain) {
                 None => ended(TraceEnd::UnknownDomain),
                 Some(_) if descriptor.limit.is_some() => ended(TraceEnd::Override),
                 Some(_) if descriptor.entries.is_empty() => ended(TraceEnd::NoEntries),
                 Some(domain) => {
-                    let mut way = MatchPath::default();
-                    let rule = self.find_in(domain, descriptor.entries, &mut way);
-                    let looks = self.looks(domain, descriptor.entries, &way);
+                    let mut path = MatchPath::default();
+                    let rule = self.find_in(domain, descriptor.entries, &mut path);
+                    let looks = self.looks(domain, descriptor.entries, &path);
                     let all_met = looks.iter().all(|look| look.met.is_some());
                     let end = match rule {
                         Some(no) => TraceEnd::Rule(no),
@@ -98,29 +97,29 @@ impl RuleSet {
                 }
             }
         };
-        request.descriptors.iter().map(told).collect()
+        request.descriptors.iter().map(trace).collect()
     }
 
     fn looks<'a>(
         &self,
         domain: crate::set::DomainNo,
         entries: &[Entry<'a>],
-        way: &MatchPath,
+        path: &MatchPath,
     ) -> Vec<Lookup<'a>> {
         let mut looks = Vec::new();
         let mut level = Some(self.first_level(domain));
         let mut joined = Vec::new();
-        for (place, entry) in entries.iter().enumerate() {
-            let Some(here) = level else { break };
-            let found = self.step(here, entry, &mut joined);
-            debug_assert_eq!(found.map(|(node, _)| node), way.node(place));
+        for (index, entry) in entries.iter().enumerate() {
+            let Some(current) = level else { break };
+            let found = self.step(current, entry, &mut joined);
+            debug_assert_eq!(found.map(|(node, _)| node), path.node(index));
             let met = found.map(|(node, how)| LookupMatch {
                 node: self.written_at(node),
                 how,
                 counted_as: self.counted_as(node, entry.value),
             });
             let configured =
-                match place.checked_sub(1).and_then(|before| self.followed(way).nth(before)) {
+                match index.checked_sub(1).and_then(|before| self.followed(path).nth(before)) {
                     Some(before) => first_few(before.below()),
                     None => first_few(self.top(domain)),
                 };

@@ -1,8 +1,8 @@
-//! Asking for a proxy that stands before somebody else's server: nginx, Caddy, Traefik.
+//! Forward auth: nginx, Caddy and Traefik check each request before they pass it on.
 
 use crate::mapping::{Mapping, Proxies};
 
-/// How a domain answers proxies that ask about the requests they hold.
+/// Forward auth settings of a domain.
 ///
 /// ```
 /// use sluicegate_rules::forward_auth::ForwardAuth;
@@ -16,9 +16,9 @@ use crate::mapping::{Mapping, Proxies};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForwardAuth {
-    /// Who may say for whom it asks.
+    /// The proxies whose forwarding headers are trusted.
     pub trusted_proxies: Proxies,
-    /// What is made of a request.
+    /// Maps a request to descriptors.
     pub mapping: Mapping,
     /// The status of a denial, if not the usual one.
     pub deny_status: Option<u16>,

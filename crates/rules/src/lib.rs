@@ -1,13 +1,13 @@
-//! From a request to the plan of limits that it must pass.
+//! Rules: matches a request to the plan of limits that it must pass.
 //!
-//! - [`domain`] and [`rule`] are the rules as they were written, [`set::RuleSet`] is what requests are matched by.
-//! - [`request`] is what is asked, and [`plan::Plan`] what it must pass.
-//! - [`mapping`] makes descriptors of a request of HTTP, [`forward_auth`] does so for proxies that ask about theirs.
-//! - [`limit::LimitConfig`] is a limit as it is configured: a name, and numbers that hold at any time or
+//! - [`domain`] and [`rule`] are the configured rules, [`set::RuleSet`] is their compiled form.
+//! - [`request`] is the input of a decision, [`plan::Plan`] the limits that it must pass.
+//! - [`mapping`] maps an HTTP request to descriptors; [`forward_auth`] configures it for proxies.
+//! - [`limit::LimitConfig`] is a configured limit: a name, and numbers that hold at any time or
 //!   windows that follow a calendar.
 //! - [`calendar::Calendar`] knows when the days, weeks, months and years of a time zone begin. Core
 //!   knows no time zone: it is handed the boundaries around `now`.
-//! - [`network`] knows which addresses belong together.
+//! - [`network`] is IP networks and prefixes.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A limit as it is configured.
+//! A configured limit.
 
 use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
 use sluicegate_core::limit::Limit;
@@ -7,7 +7,7 @@ use sluicegate_core::time::Timestamp;
 
 use crate::calendar::Calendar;
 
-/// A limit as it is configured: a name, if it was given one, and what it allows.
+/// A configured limit: an optional name, and what it allows.
 ///
 /// ```
 /// use sluicegate_core::limit::Limit;
@@ -29,7 +29,7 @@ pub struct LimitConfig {
 pub(crate) enum Allows {
     /// The same at any time.
     Fixed(Limit),
-    /// So many per window of a calendar; where the windows lie depends on when one asks.
+    /// A count per calendar window; the windows depend on the time of the request.
     Calendar(Rate, Calendar),
 }
 
@@ -49,7 +49,7 @@ impl LimitConfig {
         Self { name, algorithm: limit.algorithm(), allows: Allows::Fixed(limit) }
     }
 
-    /// A limit that is closed for now, and of which algorithm it will be again.
+    /// A limit that is closed for now, with the algorithm that it will have again.
     ///
     /// ```
     /// use sluicegate_rules::limit::LimitConfig;
@@ -196,7 +196,7 @@ impl LimitConfig {
 
 // === several of them ===
 
-/// What each limit of a plan is called: its name, or its algorithm (with its place where that is not enough).
+/// The names of limits: the configured name, or the algorithm (with its index where ambiguous).
 ///
 /// ```
 /// use sluicegate_core::limit::Limit;
@@ -211,18 +211,18 @@ pub fn names(limits: &[LimitConfig]) -> Vec<String> {
     let nameless = |limit: &LimitConfig, other: &LimitConfig| {
         other.name().is_none() && limit.algorithm() == other.algorithm()
     };
-    let called = |(place, limit): (usize, &LimitConfig)| match limit.name() {
+    let called = |(index, limit): (usize, &LimitConfig)| match limit.name() {
         Some(name) => name.to_owned(),
         None if limits.iter().filter(|other| nameless(limit, other)).count() > 1 => {
-            format!("{}#{}", limit.algorithm(), place + 1)
+            format!("{}#{}", limit.algorithm(), index + 1)
         }
         None => limit.algorithm().to_owned(),
     };
     limits.iter().enumerate().map(called).collect()
 }
 
-/// For each new limit the place of the old one that it continues: the one of its name; without a name,
-/// the nameless one at the same place.
+/// For each new limit the index of the old one that it continues: the one of its name; without a
+/// name, the nameless one at the same index.
 ///
 /// ```
 /// use sluicegate_core::limit::Limit;
@@ -234,9 +234,9 @@ pub fn names(limits: &[LimitConfig]) -> Vec<String> {
 /// ```
 #[must_use]
 pub fn continued(new: &[LimitConfig], old: &[LimitConfig]) -> Vec<Option<usize>> {
-    let from = |(place, limit): (usize, &LimitConfig)| match limit.name() {
+    let from = |(index, limit): (usize, &LimitConfig)| match limit.name() {
         Some(name) => old.iter().position(|limit| limit.name() == Some(name)),
-        None => old.get(place).filter(|limit| limit.name().is_none()).map(|_| place),
+        None => old.get(index).filter(|limit| limit.name().is_none()).map(|_| index),
     };
     new.iter().enumerate().map(from).collect()
 }

@@ -1,4 +1,4 @@
-//! What a rule hands on to whoever asked: free data, as it was written.
+//! Metadata of a rule: free data returned to the caller.
 
 /// A value of a rule's metadata.
 ///

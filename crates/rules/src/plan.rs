@@ -1,4 +1,4 @@
-//! What a request must pass: for each of its descriptors the rule that it is under, and whose counter it is.
+//! The plan of a request: for each descriptor the rule that applies and the identity it counts.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use crate::request::{Override, Request};
 use crate::rule::RuleConfig;
 use crate::set::{MatchPath, RuleNo, RuleSet, write_plain};
 
-/// What a request must pass. It can be used again, and then needs no more memory.
+/// The plan of a request. Reusing one needs no further allocation.
 ///
 /// ```
 /// use sluicegate_rules::domain::{Domain, DescriptorConfig};
@@ -34,55 +34,55 @@ pub struct Plan {
     listed: Option<ListMatch>,
     steps: Vec<Step>,
     identities: Vec<u8>,
-    way: MatchPath,
+    path: MatchPath,
 }
 
-/// Whether anything is known of the domain that was asked for.
+/// Whether the requested domain has rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DomainStatus {
     /// It has rules.
     Known,
-    /// There is none of that name: nothing is limited.
+    /// No domain has this name: nothing is limited.
     #[default]
     Unknown,
 }
 
-/// An entry on one of the domain's lists: it decides before any limit is asked.
+/// An entry on one of the domain's lists, which decides before any limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListMatch {
-    /// Which list.
+    /// The list.
     pub list: List,
-    /// The descriptor, and the entry of it.
+    /// Indexes of the descriptor and of its entry.
     pub at: (usize, usize),
 }
 
 /// The lists of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum List {
-    /// Whoever is on it passes, uncounted.
+    /// Requests with an entry on it pass uncounted.
     Allow,
-    /// Whoever is on it does not pass. It wins over the other.
+    /// Requests with an entry on it are denied; wins over `Allow`.
     Deny,
 }
 
-/// What one descriptor must pass.
+/// The step of one descriptor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What it is under.
+    /// What applies to it.
     pub target: Target,
-    /// What is to be charged.
+    /// The cost to charge.
     pub cost: u64,
     identity: Range<usize>,
 }
 
-/// What a descriptor is under.
+/// What applies to a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// Nothing: no rule matches.
+    /// No rule matches.
     None,
     /// A rule.
     Rule(RuleNo),
-    /// A rule that does not count here, because another of the request replaces it.
+    /// A rule that another rule of the request replaces.
     Replaced(RuleNo),
     /// The limit that came with it.
     Override(Override),
@@ -91,14 +91,14 @@ pub enum Target {
 // === impl RuleSet ===
 
 impl RuleSet {
-    /// Works out what a request must pass.
+    /// Computes the plan of a request.
     pub fn plan(&self, request: &Request<'_>, plan: &mut Plan) {
         plan.steps.clear();
         plan.identities.clear();
         let domain = self.domain(request.domain);
         plan.domain = domain.map_or(DomainStatus::Unknown, |_| DomainStatus::Known);
         plan.listed =
-            domain.and_then(|domain| self.listed(domain, request.descriptors, &mut plan.way));
+            domain.and_then(|domain| self.listed(domain, request.descriptors, &mut plan.path));
         for descriptor in request.descriptors {
             let hits = descriptor.hits.unwrap_or(request.hits);
             let start = plan.identities.len();
@@ -109,11 +109,11 @@ impl RuleSet {
                     (Target::Override(limit), 1)
                 }
                 (Some(domain), None) => {
-                    match self.find_in(domain, descriptor.entries, &mut plan.way) {
+                    match self.find_in(domain, descriptor.entries, &mut plan.path) {
                         None => (Target::None, 1),
                         Some(no) => {
                             let out = &mut plan.identities;
-                            self.write_identity(domain, descriptor.entries, &plan.way, out);
+                            self.write_identity(domain, descriptor.entries, &plan.path, out);
                             (Target::Rule(no), self.rule(no).cost)
                         }
                     }
@@ -127,20 +127,20 @@ impl RuleSet {
         }
     }
 
-    /// Puts the rules aside that another rule of the request replaces, also one that is replaced itself.
+    /// Marks the rules that another rule of the request replaces, even a replaced one.
     fn replace(&self, steps: &mut [Step]) {
         let rule = |step: &Step| match step.target {
             Target::Rule(no) | Target::Replaced(no) => Some((no, self.rule(no))),
             Target::None | Target::Override(_) => None,
         };
-        for place in 0..steps.len() {
-            let Some((no, RuleConfig { name: Some(name), .. })) = rule(&steps[place]) else {
+        for index in 0..steps.len() {
+            let Some((no, RuleConfig { name: Some(name), .. })) = rule(&steps[index]) else {
                 continue;
             };
-            let others = steps.iter().enumerate().filter(|(other, _)| *other != place);
+            let others = steps.iter().enumerate().filter(|(other, _)| *other != index);
             let mut others = others.filter_map(|(_, step)| rule(step));
             if others.any(|(_, other)| other.replaces().contains(name)) {
-                steps[place].target = Target::Replaced(no);
+                steps[index].target = Target::Replaced(no);
             }
         }
     }
@@ -149,25 +149,25 @@ impl RuleSet {
 // === impl Plan ===
 
 impl Plan {
-    /// Whether anything is known of the domain.
+    /// Whether the domain has rules.
     #[must_use]
     pub const fn domain(&self) -> DomainStatus {
         self.domain
     }
 
-    /// The entry that is on a list, if there is one.
+    /// The entry that is on a list, if any.
     #[must_use]
     pub const fn listed(&self) -> Option<ListMatch> {
         self.listed
     }
 
-    /// What each descriptor must pass, in their order.
+    /// The steps, in the order of the descriptors.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// Whose counter a step is about.
+    /// The identity that a step counts.
     ///
     /// # Panics
     /// When the step is of another plan.

@@ -1,8 +1,8 @@
-//! What is asked.
+//! The request to decide.
 
 use crate::unit::Unit;
 
-/// What is asked: a domain, and descriptors of who wants what.
+/// A request: a domain, and the descriptors to match.
 ///
 /// ```
 /// use sluicegate_rules::request::{Descriptor, Entry, Request};
@@ -14,40 +14,40 @@ use crate::unit::Unit;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// Whose rules.
+    /// The domain whose rules apply.
     pub domain: &'a str,
-    /// Who wants what.
+    /// The descriptors.
     pub descriptors: &'a [Descriptor<'a>],
-    /// How many hits, unless a descriptor says otherwise.
+    /// Hits of descriptors without their own.
     pub hits: u64,
 }
 
-/// Somebody, as far as one rule is concerned.
+/// A list of entries that one rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptor<'a> {
-    /// What is known, from the general to the particular.
+    /// The entries, from the general to the specific.
     pub entries: &'a [Entry<'a>],
-    /// How many hits, if not those of the request.
+    /// Its own hits, instead of the request's.
     pub hits: Option<u64>,
     /// The limit to enforce in place of the rules.
     pub limit: Option<Override>,
 }
 
-/// One thing that is known.
+/// A key and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// What it is: `user_id`.
+    /// The key: `user_id`.
     pub key: &'a str,
-    /// Which one: `42`.
+    /// The value: `42`.
     pub value: &'a str,
 }
 
 /// A limit that comes with the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Override {
-    /// How many.
+    /// Requests per unit.
     pub requests_per_unit: u32,
-    /// In which time.
+    /// The unit of time.
     pub unit: Unit,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Entry<'a> {
 }
 
 impl<'a> Descriptor<'a> {
-    /// These entries, and nothing else said.
+    /// A descriptor of these entries.
     #[must_use]
     pub const fn of(entries: &'a [Entry<'a>]) -> Self {
         Self { entries, hits: None, limit: None }

@@ -1,4 +1,4 @@
-//! A rule: what is enforced on the identities that it matches, and how.
+//! A configured rule: limits, and how they are enforced.
 
 use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
@@ -7,7 +7,7 @@ use crate::limit::LimitConfig;
 use crate::metadata::Metadata;
 use crate::unit::Unit;
 
-/// A rule.
+/// A configured rule.
 ///
 /// ```
 /// use sluicegate_rules::rule::{Limits, OnStoreFailure, RuleConfig};
@@ -19,113 +19,112 @@ use crate::unit::Unit;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct RuleConfig {
-    /// What it is called, if it was given a name; otherwise it is known by the way to it.
+    /// Its name, if it has one; otherwise its path identifies it.
     pub name: Option<Box<str>>,
-    /// What may pass.
+    /// The limits.
     pub limits: Limits,
-    /// How strictly.
+    /// How strictly they are enforced.
     pub mode: Mode,
-    /// What one hit weighs.
+    /// The cost of one hit.
     pub cost: u64,
-    /// What the limits promise when several nodes share them.
+    /// The guarantee across nodes.
     pub consistency: Consistency,
-    /// What happens while the store cannot be asked.
+    /// The policy while the store is unavailable.
     pub on_store_failure: OnStoreFailure,
-    /// What happens to a request above the limit.
+    /// The action above the limit.
     pub on_limit: OnLimit,
-    /// What happens to an identity for which there is no room.
+    /// The action for a new identity when the store is full.
     pub overflow: Overflow,
-    /// Whether the request as a whole is denied only when all such rules of it deny.
+    /// Whether a request is denied only if all its rules in quota mode deny.
     pub quota_mode: bool,
-    /// Whether its metrics are told apart by the values of every entry.
+    /// Whether its metrics are split by the values of every entry.
     pub detailed_metric: bool,
-    /// What else it says, where that is rare.
+    /// Settings that few rules have.
     pub rare: Option<Box<RuleExtras>>,
 }
 
-/// What few rules have.
+/// Settings that few rules have.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RuleExtras {
-    /// The names of the rules that do not count in a request that this one matches.
+    /// The names of the rules that this one replaces in a request.
     pub replaces: Vec<Box<str>>,
-    /// What is handed on to whoever asked.
+    /// Free data returned to the caller.
     pub metadata: Option<Metadata>,
 }
 
-/// What may pass.
+/// The limits of a rule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Limits {
     /// Everything, uncounted.
     Unlimited,
     /// Envoy's form: counted first and compared afterwards, so that a denied request counts too.
     Envoy {
-        /// How many.
+        /// Requests per unit.
         requests_per_unit: u32,
-        /// In which time.
+        /// The unit of time.
         unit: Unit,
     },
-    /// What passes all of these; a denied request is charged to none of them.
+    /// All of these must admit; a denied request is charged to none of them.
     Native(Box<[LimitConfig]>),
 }
 
-/// What limits promise when several nodes share them.
+/// The guarantee of limits that several nodes share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Consistency {
     /// Never above the limit: every decision asks the store.
     #[default]
     Strict,
-    /// Never above the limit: every decision asks the store, except that keys that are asked for very often may be leased.
+    /// Never above the limit: every decision asks the store, but hot keys may be leased.
     StrictUntilHot,
-    /// Never above the limit: nodes buy ahead, and decide by themselves.
+    /// Never above the limit: nodes lease quota ahead and decide locally.
     Leased,
-    /// Nodes decide by themselves and tell each other.
+    /// Nodes decide locally and exchange counts.
     Eventual {
-        /// How often.
+        /// The interval of the exchange.
         sync_interval: Span,
     },
 }
 
-/// What happens while the store cannot be asked.
+/// The policy while the store is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnStoreFailure {
-    /// This node's share of the limit holds.
+    /// Enforce this node's share of the limit.
     Local,
-    /// Everything passes.
+    /// Allow every request.
     Allow,
-    /// Nothing passes.
+    /// Deny every request.
     Deny,
-    /// Whoever asked is told.
+    /// Return an error to the caller.
     Error,
 }
 
-/// What happens to a request above the limit.
+/// The action on a request above the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLimit {
-    /// It is refused.
+    /// Deny it.
     #[default]
     Deny,
-    /// It waits for its turn.
+    /// Delay it until its turn.
     Shape,
-    /// It is kept, and carried out later.
+    /// Queue it for later.
     Queue,
 }
 
-/// What happens to an identity for which there is no room.
+/// The action for a new identity when the store is full.
 ///
-/// A live entry is never dropped for a newcomer: whoever is over a limit stays over it, however many others
-/// come.
+/// A live entry is never evicted for a new one: an identity over its limit stays over it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overflow {
-    /// All newcomers share one more identity, with the same limits.
+    /// New identities share one more, with the same limits.
     #[default]
     Shared,
-    /// Newcomers are denied.
+    /// Deny new identities.
     Deny,
-    /// Newcomers pass uncounted.
+    /// Allow new identities uncounted.
     Allow,
 }
 
-/// How often nodes tell each other unless told.
+/// Default interval at which nodes exchange counts.
 ///
 /// ```
 /// assert_eq!(sluicegate_rules::rule::SYNC_INTERVAL.as_micros(), 100_000);
@@ -133,7 +132,7 @@ pub enum Overflow {
 pub const SYNC_INTERVAL: Span = Span::from_millis(100);
 
 impl RuleConfig {
-    /// A rule with these limits, and nothing else said.
+    /// A rule with these limits and the defaults of their form.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let on_store_failure = match limits {
@@ -155,8 +154,8 @@ impl RuleConfig {
         }
     }
 
-    /// What its limits really promise: nodes decide by themselves only about native limits that are enforced as they are.
-    /// A rule that may exceed its limits, or that denies only together with others, counts as strict.
+    /// The guarantee in effect: nodes decide locally only about native limits in hard mode. A rule
+    /// that may exceed its limits, or that denies only together with others, counts as strict.
     ///
     /// ```
     /// use sluicegate_core::mode::Mode;
@@ -177,7 +176,7 @@ impl RuleConfig {
         }
     }
 
-    /// The names of the rules that do not count in a request that this one matches.
+    /// The names of the rules that this one replaces in a request.
     ///
     /// ```
     /// use sluicegate_rules::rule::{Limits, RuleConfig};
@@ -189,7 +188,7 @@ impl RuleConfig {
         self.rare.as_ref().map_or(&[], |rare| &rare.replaces)
     }
 
-    /// What is handed on to whoever asked.
+    /// Free data returned to the caller.
     ///
     /// ```
     /// use sluicegate_rules::rule::{Limits, RuleConfig};

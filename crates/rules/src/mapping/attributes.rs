@@ -1,4 +1,4 @@
-//! What is known of a request, and its parts by their sources.
+//! The attributes of a request, and its parts by source.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::net::IpAddr;
 use super::part::Source;
 use super::{Why, uri};
 
-/// What is known of a request. What is not known is `None`.
+/// The attributes of a request; `None` for unknown ones.
 #[derive(Clone, Copy)]
 pub struct Attributes<'a> {
-    /// Who asks.
+    /// The address of the client.
     pub client_ip: Option<IpAddr>,
     /// Its method.
     pub method: Option<&'a [u8]>,
@@ -24,7 +24,7 @@ pub struct Attributes<'a> {
     pub headers: &'a dyn Headers,
 }
 
-/// The headers of a request, whatever keeps them.
+/// Access to the headers of a request.
 pub trait Headers: Sync {
     /// Calls `each` with every line of a header, in their order. The name is compared in any case.
     fn each_line<'a>(&'a self, name: &str, each: &mut dyn FnMut(&'a [u8]));

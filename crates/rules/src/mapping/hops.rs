@@ -1,7 +1,8 @@
-//! Who asks, when proxies stand between.
+//! The client address behind proxies.
 //!
-//! Each proxy writes behind what it was told from whom it was told: `X-Forwarded-For: client, proxy 1` comes from proxy 2. Whoever is not ours may have
-//! written anything, so the list is read from its end, and only as long as it names proxies of ours. The first that is none is the client.
+//! Each proxy appends its peer: `X-Forwarded-For: client, proxy 1` comes from proxy 2. An untrusted
+//! peer may have written anything, so the list is read from its end, as long as it names trusted
+//! proxies. The first other address is the client.
 //!
 //! ```text
 //!   6.6.6.6, 203.0.113.9, 10.0.0.2   from 10.0.0.1; ours are 10.0.0.0/8
@@ -13,14 +14,14 @@ use std::net::{IpAddr, Ipv6Addr};
 use super::attributes::Headers;
 use crate::network::Network;
 
-/// The most proxies that are looked at, one behind the other.
+/// The most proxies followed.
 ///
 /// ```
 /// assert_eq!(sluicegate_rules::mapping::HOPS_MAX, 32);
 /// ```
 pub const HOPS_MAX: usize = 32;
 
-/// The proxies that may say for whom they ask.
+/// The proxies whose forwarding headers are trusted.
 ///
 /// ```
 /// use sluicegate_rules::mapping::Proxies;
@@ -71,10 +72,11 @@ impl Proxies {
         self.networks.iter().any(|network| network.contains(address))
     }
 
-    /// Who asks: the nearest that is no proxy of ours. `peer` is one.
+    /// The client: the nearest address that is no trusted proxy. `peer` is one.
     ///
-    /// `X-Forwarded-For` counts; without it `Forwarded`, and without that `X-Real-IP`. Behind what is no address nothing is believed: then it is the last
-    /// proxy before that, and with no header at all it is the peer.
+    /// Reads `X-Forwarded-For`; without it `Forwarded`, and without that `X-Real-IP`. Nothing beyond
+    /// an invalid address is trusted: then it is the last proxy before that, and without any header
+    /// the peer.
     #[must_use]
     pub fn client_ip(&self, peer: IpAddr, headers: &dyn Headers) -> IpAddr {
         let peer = peer.to_canonical();
@@ -96,7 +98,7 @@ impl Proxies {
         self.walk(peer, elements).unwrap_or(peer)
     }
 
-    /// Goes from the peer on as long as there are proxies of ours; nothing if there is nowhere to go.
+    /// Follows trusted proxies from the peer on; `None` for an empty list.
     fn walk<'a>(
         &self,
         peer: IpAddr,
@@ -141,18 +143,19 @@ fn canonical(v6: Ipv6Addr) -> IpAddr {
 
 /// The elements of a line of `Forwarded`; a comma in quotes separates nothing.
 ///
-/// An element that ends within quotes is none, whatever stands in it: otherwise whoever opens quotes could take in what a proxy writes behind them.
+/// An element that ends within quotes is dropped: an open quote of a client would otherwise swallow
+/// what a proxy appends.
 fn forwarded(line: &[u8]) -> Vec<&[u8]> {
     let mut elements = Vec::new();
     let (mut begin, mut quoted, mut escaped) = (0, false, false);
-    for (place, byte) in line.iter().enumerate() {
+    for (index, byte) in line.iter().enumerate() {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if quoted => escaped = true,
             b'"' => quoted = !quoted,
             b',' if !quoted => {
-                elements.extend(line.get(begin..place));
-                begin = place + 1;
+                elements.extend(line.get(begin..index));
+                begin = index + 1;
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! From a request of HTTP to descriptors: who asks for what, as far as a proxy tells.
+//! Maps an HTTP request to descriptors.
 //!
 //! ```text
 //!   descriptors:
@@ -7,10 +7,10 @@
 //!   hits: header X-Cost
 //! ```
 //!
-//! Each entry takes its value from a [`Part`] of the request. A descriptor of which a part is missing is left out; a part that is there and cannot be
-//! read as text ends it all, since whoever sends such a thing must not pass for somebody without it.
+//! Each entry takes its value from a [`Part`] of the request. A descriptor with a missing part is
+//! left out. A part that is not valid text is an error: the request must not pass as one without it.
 //!
-//! Nothing here does any I/O. What is made of a request borrows from it where it can, and its size is bounded by the request's own.
+//! Nothing here does I/O. Entries borrow from the request where they can.
 
 mod attributes;
 mod hops;
@@ -28,14 +28,14 @@ pub use self::part::{Part, PartError, Source};
 
 use crate::request::{Descriptor, Entry, Request};
 
-/// The most descriptors that a mapping makes of a request.
+/// The most descriptors of a mapping.
 ///
 /// ```
 /// assert_eq!(sluicegate_rules::mapping::DESCRIPTORS_MAX, 64);
 /// ```
 pub const DESCRIPTORS_MAX: usize = 64;
 
-/// What is made of a request.
+/// Maps a request to descriptors.
 ///
 /// ```
 /// use sluicegate_rules::mapping::{Attributes, Mapping};
@@ -60,11 +60,11 @@ pub const DESCRIPTORS_MAX: usize = 64;
 pub struct Mapping {
     /// The descriptors, each a list of keys and what their values are.
     pub descriptors: Vec<Vec<(Box<str>, Part)>>,
-    /// How many hits a request is; one, if there is none.
+    /// The hits of a request; one if there is none.
     pub hits: Option<Part>,
 }
 
-/// What was made of a request.
+/// The descriptors of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described<'a> {
     /// The entries of all descriptors, one after the other.
@@ -74,7 +74,7 @@ pub struct Described<'a> {
     hits: u64,
 }
 
-/// Why nothing was made of it: a part is there and cannot be read.
+/// A part of the request is not valid.
 ///
 /// ```
 /// use sluicegate_rules::mapping::{Attributes, Mapping};
@@ -103,10 +103,10 @@ pub(crate) enum Why {
 // === impl Mapping ===
 
 impl Mapping {
-    /// What is made of a request.
+    /// Maps a request.
     ///
     /// # Errors
-    /// When a part is there and cannot be read.
+    /// When a part is not valid.
     pub fn describe<'a>(&'a self, request: &Attributes<'a>) -> Result<Described<'a>, Unreadable> {
         let mut described = Described { entries: Vec::new(), ends: Vec::new(), hits: 1 };
         for descriptor in &self.descriptors {
@@ -137,7 +137,7 @@ impl Mapping {
 // === impl Described ===
 
 impl Described<'_> {
-    /// Asks a domain's rules about it.
+    /// Calls `f` with the request to a domain.
     pub fn ask<R>(&self, domain: &str, ask: impl FnOnce(&Request<'_>) -> R) -> R {
         let entries = self.entries();
         ask(&self.request(domain, &self.descriptors(&entries)))

@@ -1,4 +1,4 @@
-//! A part of a request, as a person names it: `client_ip`, `header X-User`, `query key or none`.
+//! A part of a request by its configured name: `client_ip`, `header X-User`, `query key or none`.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -7,9 +7,9 @@ use std::str::FromStr;
 use super::attributes::Attributes;
 use super::{Unreadable, Why};
 
-/// A part of a request, and what stands for it where it is missing.
+/// A part of a request, and its default.
 ///
-/// What is empty is missing.
+/// An empty value counts as missing.
 ///
 /// ```
 /// use sluicegate_rules::mapping::{Part, Source};
@@ -24,7 +24,7 @@ use super::{Unreadable, Why};
 pub struct Part {
     /// Where the value comes from.
     pub source: Source,
-    /// The value of a request that has none.
+    /// The default value.
     pub or: Option<Box<str>>,
 }
 
@@ -32,7 +32,7 @@ pub struct Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
-    /// `client_ip`: the address of whoever asks, as far as proxies can be believed.
+    /// `client_ip`: the address of the client, as far as proxies are trusted.
     ClientIp,
     /// `method`: `GET`.
     Method,
@@ -40,7 +40,7 @@ pub enum Source {
     Scheme,
     /// `host`: in small letters, without a port.
     Host,
-    /// `path`: without escapes, empty and dot segments that mean nothing, so that each path has one form.
+    /// `path`: normalized, without needless escapes, empty and dot segments.
     Path,
     /// `uri`: path and query as they came.
     Uri,
@@ -111,7 +111,7 @@ impl Part {
         "text",
     ];
 
-    /// What a request has here.
+    /// The value in a request.
     pub(super) fn of<'a>(
         &'a self,
         request: &Attributes<'a>,
@@ -120,7 +120,7 @@ impl Part {
         Ok(value.filter(|value| !value.is_empty()).or_else(|| self.or.as_deref().map(Cow::from)))
     }
 
-    /// Whether what it says itself, if anything, is a whole number: what hits must be.
+    /// Whether its literal text, if any, is a whole number, as hits must be.
     ///
     /// ```
     /// use sluicegate_rules::mapping::Part;
@@ -131,15 +131,15 @@ impl Part {
     /// ```
     #[must_use]
     pub fn may_be_number(&self) -> bool {
-        let said = match &self.source {
+        let literal = match &self.source {
             Source::Text(text) => Some(text),
             _ => self.or.as_ref(),
         };
-        said.is_none_or(|text| number(text).is_some())
+        literal.is_none_or(|text| number(text).is_some())
     }
 }
 
-/// A whole number, as nobody could mean another.
+/// Parses an unambiguous whole number.
 pub(super) fn number(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -193,7 +193,7 @@ impl FromStr for Part {
     }
 }
 
-/// The first word, and what stands behind the blanks after it.
+/// The first word, and the rest behind the blanks after it.
 fn first_word(text: &str) -> (&str, &str) {
     let text = text.trim();
     text.split_once(char::is_whitespace)

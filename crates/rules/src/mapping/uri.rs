@@ -1,9 +1,10 @@
-//! Paths in one form each, and parameters of queries.
+//! Path normalization and query parameters.
 //!
-//! `/login`, `/%6Cogin`, `//login` and `/x/../login` are one place to most servers, so they must be one to a limit. A path is told with its escapes
-//! undone and without empty and dot segments. What would mean something else without its escape keeps it, in capitals: `%2F`, `%25`, control
-//! characters, and bytes that are no UTF-8. So no path is refused, and no two that a server could tell apart become one, unless by their
-//! segments.
+//! `/login`, `/%6Cogin`, `//login` and `/x/../login` are one resource to most servers, so they must
+//! be one to a limit. A path is normalized: escapes decoded, empty and dot segments removed. An
+//! escape that is significant stays, in capitals: `%2F`, `%25`, control characters, and bytes that
+//! are no UTF-8. So no path is refused, and paths differ in normal form if a server distinguishes
+//! them, except by such segments.
 
 use std::borrow::Cow;
 
@@ -32,12 +33,12 @@ pub(super) fn query<'a>(uri: &'a [u8], name: &str) -> Option<Result<Cow<'a, str>
         let (key, value) = pair.split_at_checked(equals).unwrap_or((pair, b""));
         (key, value.get(1..).unwrap_or_default())
     });
-    // A name that cannot be read is not ours.
+    // An undecodable name matches none.
     let (_, value) = pairs.find(|(key, _)| decoded(key).is_ok_and(|key| key == name))?;
     Some(decoded(value))
 }
 
-/// What stands behind scheme and host, if they are there.
+/// The URI without scheme and host.
 fn origin_form(uri: &[u8]) -> &[u8] {
     if uri.starts_with(b"/") {
         return uri;
@@ -50,7 +51,7 @@ fn origin_form(uri: &[u8]) -> &[u8] {
     }
 }
 
-/// Whether a path is in its one form already, by looks.
+/// Whether a path is surely in normal form already.
 fn is_simple(path: &[u8]) -> bool {
     let plain = |byte: &u8| (b'!'..0x7f).contains(byte) && *byte != b'%' || *byte >= 0x80;
     let pairs = || path.windows(2);
@@ -59,7 +60,7 @@ fn is_simple(path: &[u8]) -> bool {
         && !pairs().any(|pair| pair == b"//" || pair == b"/.")
 }
 
-/// A path without escapes, except those that mean something.
+/// Decodes escapes, except significant ones.
 fn unescaped(path: &[u8]) -> String {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -106,7 +107,7 @@ fn escape(byte: u8, out: &mut Vec<u8>) {
     out.extend([b'%', digit(byte >> 4), digit(byte & 15)]);
 }
 
-/// A path without empty and dot segments.
+/// Removes empty and dot segments.
 fn segments(path: &str) -> String {
     if !path.starts_with('/') {
         return path.to_owned();
@@ -132,7 +133,7 @@ fn segments(path: &str) -> String {
     out
 }
 
-/// A name or a value of a query without escapes: nothing is lost, or it is refused.
+/// Decodes a name or value of a query; `None` if it is not valid UTF-8.
 fn decoded(text: &[u8]) -> Result<Cow<'_, str>, Why> {
     if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return Why::text(text).map(Cow::Borrowed);

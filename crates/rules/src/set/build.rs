@@ -1,9 +1,8 @@
-//! From trees as they were written to the lists that requests are matched by.
+//! Compiles the configured trees.
 
 use std::collections::HashSet;
 
-use super::glob::Glob;
-use super::patterns::Patterns;
+use super::patterns::{Glob, Patterns};
 use super::table::{Table, hash};
 use super::{
     DEPTH_MAX, Kind, Level, LevelNo, NEAR, NONE, Node, Placed, Root, RuleSet, RuleSetError,
@@ -19,15 +18,19 @@ pub(super) fn build(domains: Vec<Domain>) -> Result<RuleSet, RuleSetError> {
         if !names.insert(domain.name.clone()) {
             return Err(RuleSetError::DuplicateDomain { name: domain.name });
         }
-        let mut place =
-            Place { domain: number(roots.len())?, joint: domain.joint, parent: NONE, depth: 1 };
+        let mut context = NodeContext {
+            domain: number(roots.len())?,
+            joint: domain.joint,
+            parent: NONE,
+            depth: 1,
+        };
         let first = number(builder.nodes.len())?;
-        let level = builder.level(domain.descriptors, place)?;
+        let level = builder.level(domain.descriptors, context)?;
         let nodes = first..number(builder.nodes.len())?;
-        place.joint = Joint::Apart;
+        context.joint = Joint::Apart;
         let mut list = |listed: Vec<ListEntry>| match listed.is_empty() {
             true => Ok(None),
-            false => builder.level(listed.into_iter().map(leaf).collect(), place).map(Some),
+            false => builder.level(listed.into_iter().map(leaf).collect(), context).map(Some),
         };
         let (allow, deny) = (list(domain.allow)?, list(domain.deny)?);
         let forward_auth = domain.forward_auth.map(Box::new);
@@ -42,21 +45,21 @@ fn leaf(listed: ListEntry) -> DescriptorConfig {
 
 #[derive(Debug, Default)]
 struct Builder {
-    /// Those with nodes that are found by trying.
+    /// Levels with patterns or networks.
     levels: Vec<Level>,
-    /// How many others there are.
+    /// The number of other levels.
     plain_levels: usize,
     nodes: Vec<Node>,
     texts: String,
-    /// The hashes of the nodes that are found by their text.
+    /// The hashes of the nodes that the table finds.
     hashes: Vec<(u64, u32)>,
     rules: Vec<Placed>,
     longest: usize,
 }
 
-/// Where nodes stand.
+/// The position of nodes in the tree.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct NodeContext {
     domain: u32,
     joint: Joint,
     parent: u32,
@@ -68,21 +71,21 @@ impl Builder {
     fn level(
         &mut self,
         written: Vec<DescriptorConfig>,
-        place: Place,
+        context: NodeContext,
     ) -> Result<LevelNo, RuleSetError> {
-        let no = self.level_no(&written, place.joint)?;
+        let no = self.level_no(&written, context.joint)?;
         let mut level = Level::default();
         let mut expressions = HashSet::new();
         for node in written {
-            if place.depth > DEPTH_MAX {
-                return Err(RuleSetError::TooDeep { way: node.key });
+            if context.depth > DEPTH_MAX {
+                return Err(RuleSetError::TooDeep { path: node.key });
             }
-            let number = self.node(&node, no, place)?;
+            let number = self.node(&node, no, context)?;
             match &node.value {
                 Pattern::Regex(regex) => {
                     if !expressions.insert((node.key.clone(), regex.as_str().to_owned())) {
-                        let way = format!("{}={regex}", node.key);
-                        return Err(RuleSetError::DuplicateDescriptor { way });
+                        let path = format!("{}={regex}", node.key);
+                        return Err(RuleSetError::DuplicateDescriptor { path });
                     }
                     level.patterns.add_expression(&node.key, regex.clone(), number);
                 }
@@ -92,24 +95,24 @@ impl Builder {
                     }
                 }
                 Pattern::Any | Pattern::Text(_) => {
-                    self.by_text(number, &node, place, &mut level.patterns);
+                    self.by_text(number, &node, context, &mut level.patterns);
                 }
             }
             if !node.descriptors.is_empty() {
-                let below = Place { parent: number, depth: place.depth + 1, ..place };
+                let below = NodeContext { parent: number, depth: context.depth + 1, ..context };
                 self.nodes[number as usize].level = self.level(node.descriptors, below)?;
             }
             if let Some(rule) = node.rule {
                 self.nodes[number as usize].rule = self::number(self.rules.len())?;
-                self.rules.push(Placed { rule, node: number, domain: place.domain });
+                self.rules.push(Placed { rule, node: number, domain: context.domain });
             }
         }
         level.patterns.finish();
         level.networks.finish().map_err(|(key, network)| RuleSetError::DuplicateDescriptor {
-            way: format!("{key}={network}"),
+            path: format!("{key}={network}"),
         })?;
-        if let Some(place) = no.tried() {
-            self.levels[place] = level;
+        if let Some(index) = no.tried() {
+            self.levels[index] = level;
         }
         Ok(no)
     }
@@ -127,20 +130,20 @@ impl Builder {
             (Pattern::Any | Pattern::Text(_), Joint::Apart) => false,
         };
         let tried = written.iter().any(is_tried);
-        let place = if tried { self.levels.len() } else { self.plain_levels };
+        let index = if tried { self.levels.len() } else { self.plain_levels };
         match tried {
-            // What belongs there comes when everything below it is there.
+            // Filled when everything below it is built.
             true => self.levels.push(Level::default()),
             false => self.plain_levels += 1,
         }
-        LevelNo::new(place, joint, tried).ok_or(RuleSetError::TooMany)
+        LevelNo::new(index, joint, tried).ok_or(RuleSetError::TooMany)
     }
 
     fn node(
         &mut self,
         written: &DescriptorConfig,
         level: LevelNo,
-        place: Place,
+        context: NodeContext,
     ) -> Result<u32, RuleSetError> {
         let no = number(self.nodes.len())?;
         let start = self.texts.len();
@@ -163,7 +166,7 @@ impl Builder {
             text_length: number(text.len())?,
             key_length: number(written.key.len())?,
             of_level: level,
-            parent: place.parent,
+            parent: context.parent,
             level: LevelNo::NONE,
             rule: NONE,
             kind: match written.value {
@@ -182,12 +185,12 @@ impl Builder {
         self.texts.push_str(text);
     }
 
-    /// A node that is found by its text; by trying as well, if there is a star in it.
+    /// Adds a node to the table, and to the patterns if there is a star in its text.
     fn by_text(
         &mut self,
         no: u32,
         written: &DescriptorConfig,
-        place: Place,
+        context: NodeContext,
         patterns: &mut Patterns,
     ) {
         let node = &self.nodes[no as usize];
@@ -195,9 +198,9 @@ impl Builder {
         let text = &self.texts[start..start + node.text_length as usize];
         self.hashes.push((hash(node.of_level.0, text.as_bytes()), no));
         self.longest = self.longest.max(text.len());
-        let (glob, key_length) = match place.joint {
+        let (glob, key_length) = match context.joint {
             Joint::Joined => (Glob::new(text, 0), None),
-            // A star in the key is a letter like any other here.
+            // A star in the key is no wildcard here.
             Joint::Apart => (Glob::new(text, written.key.len()), Some(written.key.len())),
         };
         if let Some(glob) = glob {
@@ -219,12 +222,12 @@ impl Builder {
             rules: self.rules.into(),
             longest: self.longest,
         };
-        // Before there is a table: many that are the same would stand in each other's way in it.
+        // Before the table is built: many equal hashes would make its probe sequences long.
         self.hashes.sort_unstable();
         if let Some(node) = set.twin(&self.hashes) {
             let (key, value) = set.written(node);
             let value = value.map(|value| format!("={value}")).unwrap_or_default();
-            return Err(RuleSetError::DuplicateDescriptor { way: format!("{key}{value}") });
+            return Err(RuleSetError::DuplicateDescriptor { path: format!("{key}{value}") });
         }
         set.table = Table::new(self.hashes.into_iter());
         if let Some(name) = set.repeated_name() {
@@ -235,7 +238,7 @@ impl Builder {
 }
 
 impl RuleSet {
-    /// A name that two rules of a domain have, by which each should be known when the rules are replaced.
+    /// A name that two rules of a domain share, which would not identify them across reloads.
     fn repeated_name(&self) -> Option<String> {
         let named =
             self.rules.iter().filter(|placed| matches!(placed.rule.limits, Limits::Native(_)));
@@ -245,7 +248,7 @@ impl RuleSet {
         names.find(|name| !seen.insert(*name)).map(|(_, name)| name.to_string())
     }
 
-    /// A node that the same entries lead to as to one before it; `hashes` are in order.
+    /// A node that matches the same entries as one before it; `hashes` are sorted.
     fn twin(&self, hashes: &[(u64, u32)]) -> Option<&Node> {
         let same = |node: &Node, other: &Node| {
             other.of_level == node.of_level
@@ -254,8 +257,8 @@ impl RuleSet {
         };
         for alike in hashes.chunk_by(|(one, _), (other, _)| one == other) {
             let node = |(_, no): &(u64, u32)| &self.nodes[*no as usize];
-            for (place, later) in alike.iter().enumerate() {
-                if alike[..place].iter().any(|earlier| same(node(earlier), node(later))) {
+            for (index, later) in alike.iter().enumerate() {
+                if alike[..index].iter().any(|earlier| same(node(earlier), node(later))) {
                     return Some(node(later));
                 }
             }

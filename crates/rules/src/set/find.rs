@@ -1,4 +1,4 @@
-//! From the entries of a descriptor to the rule that it is under.
+//! Matches the entries of a descriptor to a rule.
 
 use super::patterns::Joined;
 use super::table::hash;
@@ -7,14 +7,14 @@ use crate::domain::Joint;
 use crate::plan::{List, ListMatch};
 use crate::request::{Descriptor, Entry};
 
-/// The way through the tree that a descriptor took; it can be used again, and then needs no more memory.
+/// The path of a descriptor through the tree. Reusing one needs no further allocation.
 #[derive(Debug, Clone, Default)]
 pub struct MatchPath {
     pub(super) nodes: Vec<u32>,
     joined: Vec<u8>,
 }
 
-/// Why a node was taken.
+/// The kind of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatchKind {
     /// Its value is that of the entry.
@@ -28,7 +28,7 @@ pub enum MatchKind {
 }
 
 impl RuleSet {
-    /// The place of a domain.
+    /// The index of a domain.
     #[inline]
     #[must_use]
     pub fn domain(&self, name: &str) -> Option<DomainNo> {
@@ -36,7 +36,7 @@ impl RuleSet {
         candidates.find(|no| *self.domains[*no as usize].name == *name).map(DomainNo)
     }
 
-    /// The place of the rule that a descriptor with these entries is under, and the way to it.
+    /// The index of the rule that these entries match, and the path to it.
     ///
     /// # Panics
     /// When the domain is of another set.
@@ -45,18 +45,18 @@ impl RuleSet {
         &self,
         domain: DomainNo,
         entries: &[Entry<'_>],
-        way: &mut MatchPath,
+        path: &mut MatchPath,
     ) -> Option<RuleNo> {
-        way.nodes.clear();
+        path.nodes.clear();
         let mut level = self.domains[domain.0 as usize].level;
         let mut rule = NONE;
         for entry in entries {
-            // Where the one before led nowhere, there is none.
+            // The entry before led to a leaf.
             if level == LevelNo::NONE {
                 return None;
             }
-            let (number, _) = self.step(level, entry, &mut way.joined)?;
-            way.nodes.push(number);
+            let (number, _) = self.step(level, entry, &mut path.joined)?;
+            path.nodes.push(number);
             let node = &self.nodes[number as usize];
             (level, rule) = (node.level, node.rule);
         }
@@ -68,16 +68,16 @@ impl RuleSet {
         &self,
         domain: DomainNo,
         descriptors: &[Descriptor<'_>],
-        way: &mut MatchPath,
+        path: &mut MatchPath,
     ) -> Option<ListMatch> {
         let root = &self.domains[domain.0 as usize];
         let mut on = |list, level: Option<LevelNo>| {
             let level = level?;
-            let entries = descriptors.iter().enumerate().flat_map(|(place, descriptor)| {
-                descriptor.entries.iter().enumerate().map(move |(at, entry)| ((place, at), entry))
+            let entries = descriptors.iter().enumerate().flat_map(|(index, descriptor)| {
+                descriptor.entries.iter().enumerate().map(move |(at, entry)| ((index, at), entry))
             });
             for (at, entry) in entries {
-                if self.step(level, entry, &mut way.joined).is_some() {
+                if self.step(level, entry, &mut path.joined).is_some() {
                     return Some(ListMatch { list, at });
                 }
             }
@@ -91,7 +91,7 @@ impl RuleSet {
         self.replacing
     }
 
-    /// The node of a level that an entry leads to.
+    /// The node of a level that an entry matches.
     #[inline]
     pub(crate) fn step(
         &self,
@@ -106,8 +106,8 @@ impl RuleSet {
         if let Some(node) = self.of_text(level, joined, entry.key.len()) {
             return Some((node, MatchKind::Exact));
         }
-        if let Some(place) = level.tried() {
-            let level = &self.levels[place];
+        if let Some(index) = level.tried() {
+            let level = &self.levels[index];
             if let Some(node) = level.networks.longest(entry.key, entry.value) {
                 return Some((node, MatchKind::Network));
             }
@@ -145,11 +145,11 @@ impl RuleSet {
     }
 }
 
-// === impl Way ===
+// === impl MatchPath ===
 
 impl MatchPath {
-    /// The node that an entry led to.
-    pub(crate) fn node(&self, place: usize) -> Option<u32> {
-        self.nodes.get(place).copied()
+    /// The node that an entry matched.
+    pub(crate) fn node(&self, index: usize) -> Option<u32> {
+        self.nodes.get(index).copied()
     }
 }

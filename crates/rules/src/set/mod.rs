@@ -1,7 +1,8 @@
-//! All rules, compiled: what requests are matched by.
+//! The compiled rules.
 //!
-//! Nodes of all trees lie in one list and their texts in one string; a table finds a node by its level and text (`table`). An
-//! entry of a descriptor is looked up at the level that the entry before it led to, in this order:
+//! Nodes of all trees are in one array and their texts in one string; a hash table finds a node by
+//! level and text (`table`). Each entry of a descriptor is looked up below the node of the entry
+//! before it, in this order:
 //!
 //! ```text
 //!   1. exactly       user_id=42          one look into the table
@@ -10,14 +11,11 @@
 //!   4. any value     user_id             one more look into the table
 //! ```
 //!
-//! The first that is found is the way; there is no turning back from it. The rule of the node that the last entry leads to is the one
-//! that counts; if there is none there, nothing is limited.
-//!
-//! What is compiled never changes. A reload compiles another set and puts it in the place of this one.
+//! The first match is taken, without backtracking. The rule of the last entry's node applies; if it
+//! has none, nothing is limited. A set is immutable: a reload compiles and swaps in another.
 
 mod build;
 mod find;
-mod glob;
 mod identity;
 mod identity_text;
 mod networks;
@@ -43,14 +41,14 @@ use crate::forward_auth::ForwardAuth;
 use crate::request::Entry;
 use crate::rule::{Limits, RuleConfig};
 
-/// How many entries a descriptor of a rule may have.
+/// The most entries of a rule's descriptor.
 ///
 /// ```
 /// assert_eq!(sluicegate_rules::set::DEPTH_MAX, 32);
 /// ```
 pub const DEPTH_MAX: usize = 32;
 
-/// All rules, as requests are matched by them.
+/// The compiled rules of all domains.
 ///
 /// ```
 /// use sluicegate_rules::domain::{DescriptorConfig, Domain};
@@ -80,32 +78,32 @@ pub struct RuleSet {
     texts: Box<str>,
     table: Table,
     rules: Box<[Placed]>,
-    /// How long the longest text of all nodes is.
+    /// Length of the longest text of a node.
     longest: usize,
     /// Whether any rule replaces others.
     replacing: bool,
 }
 
-/// A rule's place in its set.
+/// Index of a rule in its set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RuleNo(u32);
 
-/// A domain's place in its set.
+/// Index of a domain in its set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DomainNo(u32);
 
-/// The rule that somebody is under.
+/// The rule that a descriptor matches.
 #[derive(Debug)]
 pub struct MatchedRule<'a> {
     /// The rule.
     pub rule: &'a RuleConfig,
-    /// Its place in the set.
+    /// Its index in the set.
     pub no: RuleNo,
-    /// The way to it.
-    pub way: MatchPath,
+    /// The path to it.
+    pub path: MatchPath,
 }
 
-/// Why there is no such set.
+/// Why rules cannot be compiled.
 ///
 /// ```
 /// use sluicegate_rules::domain::Domain;
@@ -122,20 +120,21 @@ pub enum RuleSetError {
         /// The name.
         name: String,
     },
-    /// Two descriptors with one key and value, at one place.
+    /// Two descriptors with one key and value at one level.
     DuplicateDescriptor {
-        /// The way to them.
-        way: String,
+        /// The path to them.
+        path: String,
     },
-    /// Two rules of one domain with one name. (Those of Envoy's form may have it: they are known by the way to them.)
+    /// Two rules of one domain with one name. (Rules of Envoy's form may share a name: their path
+    /// identifies them.)
     DuplicateName {
         /// The name.
         name: String,
     },
     /// Descriptors nested deeper than [`DEPTH_MAX`].
     TooDeep {
-        /// The way to them.
-        way: String,
+        /// The path to them.
+        path: String,
     },
     /// More text or more descriptors than can be counted with 32 bits.
     TooMany,
@@ -155,29 +154,29 @@ struct Root {
 
 /// The number of a level: the nodes that may follow one node.
 ///
-/// What must be known of most levels is in the number itself, so that no memory is read for it.
+/// The number encodes what most levels need, so that no memory is read for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LevelNo(u32);
 
-/// The nodes of a level that the table does not find. Few levels have such nodes, and the others need no memory.
+/// The nodes of a level that the table does not hold. Few levels have any.
 #[derive(Debug, Default)]
 struct Level {
     patterns: Patterns,
     networks: Networks,
 }
 
-/// A node. It fills one cache line, and as long as its text is short, a look that finds it reads no other memory than this and a
-/// slot of the table.
+/// A compiled descriptor. It fills one cache line; for a short text, a lookup reads only this line
+/// and a slot of the table.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Node {
-    /// How its text begins; zeros behind its end.
+    /// The first bytes of its text, padded with zeros.
     near: [u8; NEAR],
-    /// Where its text begins: the key, and where there is a value, `_` and the value.
+    /// Offset of its text: the key, and with a value, `_` and the value.
     text_start: u32,
     text_length: u32,
     key_length: u32,
-    /// The level that it stands on.
+    /// The level that it is on.
     of_level: LevelNo,
     parent: u32,
     /// The level that it leads to, or [`LevelNo::NONE`].
@@ -189,10 +188,10 @@ struct Node {
     value_to_metric: bool,
 }
 
-/// What a node's text is. Two of different kinds may have the same text and are not the same.
+/// The kind of a node's text. Nodes of different kinds may have the same text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A key, or a key and a value: it is found by it.
+    /// A key, or a key and a value: the table finds it.
     Text,
     /// A key and an expression.
     Regex,
@@ -203,7 +202,7 @@ enum Kind {
 /// No node or rule has this number.
 const NONE: u32 = u32::MAX;
 
-/// How much of a text stands in the node itself.
+/// Bytes of a text that are in the node itself.
 const NEAR: usize = 28;
 
 const _: () = assert!(size_of::<Node>() == 64);
@@ -226,12 +225,12 @@ impl RuleSet {
         build::build(domains)
     }
 
-    /// The rule that a descriptor with these entries is under.
+    /// The rule that a descriptor with these entries matches.
     #[must_use]
     pub fn find(&self, domain: &str, entries: &[Entry<'_>]) -> Option<MatchedRule<'_>> {
-        let mut way = MatchPath::default();
-        let no = self.find_in(self.domain(domain)?, entries, &mut way)?;
-        Some(MatchedRule { rule: self.rule(no), no, way })
+        let mut path = MatchPath::default();
+        let no = self.find_in(self.domain(domain)?, entries, &mut path)?;
+        Some(MatchedRule { rule: self.rule(no), no, path })
     }
 
     /// A rule.
@@ -243,7 +242,7 @@ impl RuleSet {
         &self.rules[no.0 as usize].rule
     }
 
-    /// The places of all rules, in the order of the files.
+    /// The indexes of all rules, in file order.
     pub fn rules(&self) -> impl ExactSizeIterator<Item = RuleNo> + use<> {
         (0..self.rules.len()).map(|no| RuleNo(no as u32))
     }
@@ -253,12 +252,12 @@ impl RuleSet {
         self.domains.iter().map(|root| &*root.name)
     }
 
-    /// The domains that answer proxies which ask about their requests, and how, in the order of the files.
+    /// The domains with forward auth and their settings, in file order.
     pub fn forward_auths(&self) -> impl Iterator<Item = (&str, &ForwardAuth)> {
         self.domains.iter().filter_map(|root| Some((&*root.name, root.forward_auth.as_deref()?)))
     }
 
-    /// How such proxies are answered by a domain, if they are.
+    /// The forward auth settings of a domain, if it has any.
     #[must_use]
     pub fn forward_auth(&self, domain: &str) -> Option<(&str, &ForwardAuth)> {
         let root = self.domains.get(self.domain(domain)?.0 as usize)?;
@@ -274,7 +273,7 @@ impl RuleSet {
         &self.domains[self.rules[no.0 as usize].domain as usize].name
     }
 
-    /// What a rule is called: its name, or the way to it, `shop/user_id/path=/login*`.
+    /// The id of a rule: its name, or its path, `shop/user_id/path=/login*`.
     ///
     /// # Panics
     /// When the number is of another set.
@@ -286,26 +285,26 @@ impl RuleSet {
         }
     }
 
-    /// The way to a rule: `shop/user_id/path=/login*`.
+    /// The path of a rule: `shop/user_id/path=/login*`.
     ///
     /// # Panics
     /// When the number is of another set.
     #[must_use]
     pub fn path_of(&self, no: RuleNo) -> String {
-        let mut way = self.domain_of(no).to_owned();
+        let mut path = self.domain_of(no).to_owned();
         for node in self.nodes_to(self.rules[no.0 as usize].node) {
             let (key, value) = self.written(node);
-            way.push('/');
-            way.push_str(key);
+            path.push('/');
+            path.push_str(key);
             if let Some(value) = value {
-                way.push('=');
-                way.push_str(value);
+                path.push('=');
+                path.push_str(value);
             }
         }
-        way
+        path
     }
 
-    /// The entries that lead to a rule, each as one text, as metrics have them: `user_id`, `path_/login*`.
+    /// The entries on the path to a rule, as metrics name them: `user_id`, `path_/login*`.
     ///
     /// ```
     /// use sluicegate_rules::domain::{DescriptorConfig, Domain};
@@ -326,8 +325,8 @@ impl RuleSet {
         self.nodes_to(self.rules[no.0 as usize].node).map(|node| self.text(node))
     }
 
-    /// What a rule is known by when the rules are replaced: its name, or the way to it, so that no two rules of a set have the same.
-    /// Nobody is meant to read it.
+    /// The key that identifies a rule across reloads: its name, or its path. Unique in a set; not
+    /// meant for people.
     ///
     /// # Panics
     /// When the number is of another set.
@@ -342,7 +341,7 @@ impl RuleSet {
         };
         add('d', self.domain_of(no));
         if let (Some(name), Limits::Native(_)) = (&self.rule(no).name, &self.rule(no).limits) {
-            // Under a rule for one identity there is less room than under one for many.
+            // A rule for one identity has less capacity than one for many.
             add(if self.is_one_identity(no) { 'o' } else { 'n' }, name);
             return key;
         }
@@ -361,7 +360,7 @@ impl RuleSet {
         key
     }
 
-    /// Whether every request under a rule is counted together: nothing on the way to it tells one from another.
+    /// Whether a rule has a single identity: no node on its path distinguishes requests.
     ///
     /// # Panics
     /// When the number is of another set.
@@ -371,13 +370,13 @@ impl RuleSet {
         self.nodes_to(node).all(|node| {
             let value = self.written(node).1;
             let exact = value.is_some_and(|value| !value.contains('*')) && node.kind == Kind::Text;
-            // Where key and value are one text, the same node is found by several keys, and those are told apart.
+            // Where key and value are one text, several keys find the same node and count apart.
             let joined = node.of_level.joint() == Joint::Joined;
             !joined && (node.counter == Counter::Shared || exact)
         })
     }
 
-    /// How many bytes all of it takes, about: what the lists hold, without what rules keep elsewhere.
+    /// Approximate size in bytes, without the heap data of rules.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.nodes)
@@ -395,7 +394,7 @@ impl RuleSet {
         &self.texts[start..start + node.text_length as usize]
     }
 
-    /// The key and the value of a node, as they were written.
+    /// The configured key and value of a node.
     fn written(&self, node: &Node) -> (&str, Option<&str>) {
         let (key, rest) = self.text(node).split_at(node.key_length as usize);
         (key, rest.get(1..))
@@ -416,15 +415,15 @@ impl RuleSet {
         Some(self.nodes[node as usize].level).filter(|level| *level != LevelNo::NONE)
     }
 
-    /// The nodes on the way to one, and itself.
+    /// The nodes on the path to one, including itself.
     fn nodes_to(&self, last: u32) -> impl Iterator<Item = &Node> {
-        let mut way: Vec<&Node> = Vec::new();
+        let mut path: Vec<&Node> = Vec::new();
         let mut next = self.nodes.get(last as usize);
         while let Some(node) = next {
-            way.push(node);
+            path.push(node);
             next = self.nodes.get(node.parent as usize);
         }
-        way.into_iter().rev()
+        path.into_iter().rev()
     }
 }
 
@@ -433,16 +432,16 @@ impl RuleSet {
 impl LevelNo {
     /// No level has this number.
     const NONE: Self = Self(u32::MAX);
-    /// Set in the number of a level with nodes that are found by trying; what is left of the number is its place in `levels`.
+    /// Set for a level with patterns or networks; the remaining bits are its index in `levels`.
     const TRIED: u32 = 1 << 31;
-    /// Set in the number of a level where key and value are one text.
+    /// Set for a level where key and value are one text.
     const JOINED: u32 = 1 << 30;
 
-    /// The number of the level at this place among those that are tried, or among those that are not.
-    fn new(place: usize, joint: Joint, tried: bool) -> Option<Self> {
-        let place = u32::try_from(place).ok().filter(|place| *place < Self::JOINED - 1)?;
+    /// The number of the level at this index among those with patterns, or among the others.
+    fn new(index: usize, joint: Joint, tried: bool) -> Option<Self> {
+        let index = u32::try_from(index).ok().filter(|index| *index < Self::JOINED - 1)?;
         let joined = if joint == Joint::Joined { Self::JOINED } else { 0 };
-        Some(Self(place | joined | if tried { Self::TRIED } else { 0 }))
+        Some(Self(index | joined | if tried { Self::TRIED } else { 0 }))
     }
 
     #[inline]
@@ -479,10 +478,10 @@ impl Display for RuleSetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DuplicateDomain { name } => write!(f, "duplicate domain `{name}`"),
-            Self::DuplicateDescriptor { way } => write!(f, "duplicate descriptor `{way}`"),
+            Self::DuplicateDescriptor { path } => write!(f, "duplicate descriptor `{path}`"),
             Self::DuplicateName { name } => write!(f, "two rules are called `{name}`"),
-            Self::TooDeep { way } => {
-                write!(f, "more than {DEPTH_MAX} descriptors inside each other in `{way}`")
+            Self::TooDeep { path } => {
+                write!(f, "more than {DEPTH_MAX} descriptors inside each other in `{path}`")
             }
             Self::TooMany => f.write_str("more descriptors than can be counted with 32 bits"),
         }

@@ -1,7 +1,7 @@
-//! A hash table that is made once and then only looked at: which node of a level has a text.
+//! An immutable hash table with linear probing: finds the node of a level by its text.
 //!
-//! What is in it was chosen by whoever wrote the rules, what is looked up by whoever asks. The latter can make
-//! nothing worse by choosing well, since looking up adds nothing; so the hash is fast and has no key.
+//! Its keys come from the rules, lookups from clients. A lookup inserts nothing, so clients cannot
+//! degrade it, and the hash is fast and unkeyed.
 
 /// Finds nodes by level and text.
 #[derive(Debug, Default)]
@@ -11,23 +11,23 @@ pub(super) struct Table {
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    /// The upper half of the hash; the lower half chose the slot.
+    /// The upper half of the hash; the lower half selects the slot.
     mark: u32,
     /// The node, or [`EMPTY`].
     node: u32,
 }
 
-/// More nodes than there can be.
+/// No node has this number.
 const EMPTY: u32 = u32::MAX;
 
 impl Table {
     /// A table of these nodes, by the hash of each.
     pub(super) fn new(hashes: impl ExactSizeIterator<Item = (u64, u32)>) -> Self {
-        // At most half full, so that few others stand in the way.
+        // At most half full, so that probe sequences are short.
         let size = hashes.len().saturating_mul(2).next_power_of_two();
         let mut slots = vec![Slot { mark: 0, node: EMPTY }; size].into_boxed_slice();
         for (hash, node) in hashes {
-            let mut at = place(hash, size);
+            let mut at = index(hash, size);
             while slots[at].node != EMPTY {
                 at = (at + 1) % size;
             }
@@ -40,11 +40,11 @@ impl Table {
         size_of_val(&*self.slots)
     }
 
-    /// The nodes whose hash is this one, or looks like it; in the order that they were given.
+    /// The nodes whose hash may be this one, in insertion order.
     #[inline]
     pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = u32> {
         let size = self.slots.len();
-        let (mut at, mark) = (place(hash, size), mark(hash));
+        let (mut at, mark) = (index(hash, size), mark(hash));
         std::iter::from_fn(move || {
             loop {
                 let slot = self.slots.get(at).filter(|slot| slot.node != EMPTY)?;
@@ -58,8 +58,8 @@ impl Table {
 }
 
 #[inline]
-fn place(hash: u64, size: usize) -> usize {
-    // A power of two; or 0 in a set that was never built, where no place is one.
+fn index(hash: u64, size: usize) -> usize {
+    // A power of two; or 0 in an empty set, which has no slots.
     (hash as usize) & size.wrapping_sub(1)
 }
 
@@ -72,7 +72,7 @@ const fn mark(hash: u64) -> u32 {
 #[inline]
 pub(super) fn hash(seed: u32, text: &[u8]) -> u64 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
-    // Spread over all bits, so that no length can be made up for by the bytes.
+    // Spread over all bits, so that bytes cannot compensate for a length.
     let length = (text.len() as u64).wrapping_mul(0xA24B_AED4_963E_E407);
     let mut state = u64::from(seed).wrapping_mul(ODD) ^ length;
     let mut rest = text;
@@ -80,7 +80,7 @@ pub(super) fn hash(seed: u32, text: &[u8]) -> u64 {
         state = fold(state ^ u64::from_le_bytes(*word), ODD);
         rest = after;
     }
-    // The last bytes as one number: two overlapping halves, as far as there are that many.
+    // The last bytes as one number: two overlapping halves if there are enough.
     let last = match (rest.first_chunk::<4>(), rest.last_chunk::<4>(), rest) {
         (Some(first), Some(last), _) => {
             u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last))
@@ -93,7 +93,7 @@ pub(super) fn hash(seed: u32, text: &[u8]) -> u64 {
     fold(state ^ last, 0xD6E8_FEB8_6659_FD93)
 }
 
-/// The product of two words with its halves laid over each other.
+/// The product of two words, its halves combined by xor.
 #[inline]
 const fn fold(a: u64, b: u64) -> u64 {
     let product = (a as u128).wrapping_mul(b as u128);

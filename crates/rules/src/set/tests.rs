@@ -78,7 +78,7 @@ fn under(set: &RuleSet, written: &str) -> Option<u32> {
 /// Whose counter it is.
 fn identity(set: &RuleSet, written: &str) -> Vec<u8> {
     let entries = entries(written);
-    let way = set.find("d", &entries).expect("no rule").way;
+    let way = set.find("d", &entries).expect("no rule").path;
     let mut identity = Vec::new();
     set.write_identity(set.domain("d").unwrap(), &entries, &way, &mut identity);
     identity

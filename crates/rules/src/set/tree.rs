@@ -1,13 +1,12 @@
-//! The tree as it was written, read back from what was compiled: for whoever explains it.
-//!
-//! Nodes lie in the order of the files, each before all that is below it; so what is below a node follows it in the list.
+//! The configured tree, read back from the compiled nodes. They are in file order, each before its
+//! descendants.
 
 use std::fmt::{self, Debug, Display};
 
 use super::{DomainNo, Kind, MatchPath, NONE, Node, RuleNo, RuleSet};
 use crate::domain::Counter;
 
-/// A descriptor of the tree, as it was configured. As text it is the key and the values: `path=/login*`.
+/// A configured descriptor. As text it is the key and the values: `path=/login*`.
 ///
 /// ```
 /// use sluicegate_rules::domain::{DescriptorConfig, Domain};
@@ -29,7 +28,7 @@ pub struct Configured<'a> {
 // === impl RuleSet ===
 
 impl RuleSet {
-    /// The descriptors that a domain begins with, in the order of the files.
+    /// The top descriptors of a domain, in file order.
     ///
     /// # Panics
     /// When the domain is of another set.
@@ -39,25 +38,25 @@ impl RuleSet {
         root.nodes.clone().filter(here).map(|no| Configured { set: self, no })
     }
 
-    /// The descriptors that lead to a rule.
+    /// The descriptors on the path to a rule.
     ///
     /// # Panics
     /// When the number is of another set.
     #[must_use]
     pub fn descriptors_to(&self, no: RuleNo) -> Vec<Configured<'_>> {
-        let mut way = Vec::new();
+        let mut path = Vec::new();
         let mut next = self.rules[no.0 as usize].node;
         while next != NONE {
-            way.push(Configured { set: self, no: next });
+            path.push(Configured { set: self, no: next });
             next = self.nodes[next as usize].parent;
         }
-        way.reverse();
-        way
+        path.reverse();
+        path
     }
 
-    /// The descriptors that a way leads through.
-    pub fn followed(&self, way: &MatchPath) -> impl Iterator<Item = Configured<'_>> {
-        way.nodes.iter().map(|no| Configured { set: self, no: *no })
+    /// The descriptors along a path.
+    pub fn followed(&self, path: &MatchPath) -> impl Iterator<Item = Configured<'_>> {
+        path.nodes.iter().map(|no| Configured { set: self, no: *no })
     }
 }
 
@@ -70,7 +69,7 @@ impl<'a> Configured<'a> {
         self.set.written(self.node()).0
     }
 
-    /// The values that it may have, as they are written; `None` for any.
+    /// The configured values; `None` for any.
     #[must_use]
     pub fn value(&self) -> Option<&'a str> {
         self.set.written(self.node()).1
@@ -82,25 +81,25 @@ impl<'a> Configured<'a> {
         self.node().kind == Kind::Text && self.value().is_some()
     }
 
-    /// Whether it takes one value only.
+    /// Whether it matches one value only.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.is_text() && self.value().is_some_and(|value| !value.contains('*'))
     }
 
-    /// Who shares a counter.
+    /// Which values share a counter.
     #[must_use]
     pub fn counter(&self) -> Counter {
         self.node().counter
     }
 
-    /// What is enforced when it is the last.
+    /// The rule of a descriptor that ends here.
     #[must_use]
     pub fn rule(&self) -> Option<RuleNo> {
         Some(self.node().rule).filter(|no| *no != NONE).map(RuleNo)
     }
 
-    /// What may come next, in the order of the files.
+    /// Its children, in file order.
     pub fn below(&self) -> impl Iterator<Item = Self> + use<'a> {
         let Self { set, no } = *self;
         let level = self.node().level;

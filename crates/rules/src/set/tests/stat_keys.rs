@@ -7,7 +7,7 @@ fn stat_key(set: &RuleSet, written: &str) -> String {
     let entries = entries(written);
     let found = set.find("d", &entries).expect("no rule");
     let mut key = String::new();
-    set.write_stat_key(found.no, &entries, &found.way, &mut key);
+    set.write_stat_key(found.no, &entries, &found.path, &mut key);
     key
 }
 
