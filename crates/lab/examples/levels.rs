@@ -13,9 +13,9 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use sluicegate::rules::request::{Descriptor, Entry, Request};
-use sluicegate::{Checked, Engine, rules_of};
+use sluicegate::{Checked, Engine, Operation, rules_of};
 use sluicegate_lab::levels::{Measured, picture, read};
-use sluicegate_redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
+use sluicegate_redis::{Address, Link, LinkOptions, RedisBackend, Store, StoreOptions};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 type Done<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -119,18 +119,18 @@ async fn run(url: &str, name: &str, consistency: &str, one_dies: bool) -> Done<M
     })
 }
 
-fn node(url: &str, namespace: String, consistency: &str) -> Done<SharedEngine> {
+fn node(url: &str, namespace: String, consistency: &str) -> Done<Engine<RedisBackend>> {
     let rules = format!(
         "domain: lab\ndescriptors: [{{ key: user, consistency: {consistency}, limits: {{ algorithm: fixed_window, rate: {LIMIT}/year }}, on_store_failure: error }}]\n"
     );
     let options = LinkOptions { timeout: Duration::from_secs(2), ..LinkOptions::default() };
     let link = Link::open(Address::parse(url)?, options)?;
     let store = Store::new(link, StoreOptions { namespace, ..StoreOptions::default() });
-    Ok(SharedEngine::new(Engine::new(rules_of(&rules)?)?, store))
+    Ok(RedisBackend::attach(Engine::new(rules_of(&rules)?)?, store))
 }
 
 /// Asks at a steady pace until it is told no for long enough, or the node dies with what it holds.
-async fn ask(node: SharedEngine, dies_after: Option<u64>) -> Done<Asked> {
+async fn ask(node: Engine<RedisBackend>, dies_after: Option<u64>) -> Done<Asked> {
     let entries = [Entry::new("user", "ada")];
     let descriptors = [Descriptor::of(&entries)];
     let request = Request { domain: "lab", descriptors: &descriptors, hits: 1 };
@@ -142,7 +142,8 @@ async fn ask(node: SharedEngine, dies_after: Option<u64>) -> Done<Asked> {
         every.tick().await;
         for _ in 0..PER_MS {
             let start = Instant::now();
-            node.check_by(&node.engine().snapshot(), &request, &mut checked).await?;
+            let rules = node.snapshot();
+            node.apply(Operation::Hit, node.call(&rules, &request), &mut checked).await?;
             if checked.allowed {
                 asked.admitted += 1;
                 last = Instant::now();
@@ -150,14 +151,14 @@ async fn ask(node: SharedEngine, dies_after: Option<u64>) -> Done<Asked> {
                 asked.nanos.push(u64::try_from(took).unwrap_or(u64::MAX));
                 asked.over_bound = asked.over_bound.max(checked.statuses[0].promise.over);
             } else if asked.calls == 0 {
-                asked.calls = node.store().link().stats().calls;
+                asked.calls = node.backend().store().link().stats().calls;
             }
         }
     }
-    let held = node.leases(1).first().map_or(0, |lease| lease.unspent);
+    let held = node.backend().leases(1).first().map_or(0, |lease| lease.unspent);
     asked.short_bound = if dies_after.is_some() { held } else { 0 };
     if dies_after.is_none() {
-        node.close().await;
+        node.backend().close().await;
     }
     Ok(asked)
 }

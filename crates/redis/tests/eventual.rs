@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use sluicegate::rules::request::{Descriptor, Entry, Request};
-use sluicegate::{Checked, Engine, HoldError, Level, Span, rules_of};
-use sluicegate_redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
+use sluicegate::{Checked, Engine, HoldError, Level, Operation, Span, new_holder, rules_of};
+use sluicegate_redis::{Address, Link, LinkOptions, RedisBackend, Store, StoreOptions};
 use sluicegate_testkit::redis::Single;
 
 const RULES: &str = "
@@ -30,13 +30,13 @@ descriptors:
 ";
 const LIMIT: u64 = 500;
 
-fn node(server: &Single) -> SharedEngine {
+fn node(server: &Single) -> Engine<RedisBackend> {
     let address = Address::parse(server.url()).unwrap();
     // The machine may be busy with other tests.
     let options = LinkOptions { timeout: Duration::from_secs(10), ..Default::default() };
     let link = Link::open(address, options).unwrap();
     let engine = Engine::new(rules_of(RULES).unwrap()).unwrap();
-    SharedEngine::new(engine, Store::new(link, StoreOptions::default()))
+    RedisBackend::attach(engine, Store::new(link, StoreOptions::default()))
 }
 
 /// Asks something of a node about descriptors of one entry each.
@@ -51,11 +51,11 @@ macro_rules! with_request {
     }};
 }
 
-async fn ask(node: &SharedEngine, asked: &[(&str, &str)]) -> Checked {
-    with_request!(asked, 1, |request| node.check(&request).await.unwrap())
+async fn ask(node: &Engine<RedisBackend>, asked: &[(&str, &str)]) -> Checked {
+    with_request!(asked, 1, |request| node.check_async(&request).await.unwrap())
 }
 
-async fn until_denied(node: &SharedEngine, asked: &[(&str, &str)]) -> u64 {
+async fn until_denied(node: &Engine<RedisBackend>, asked: &[(&str, &str)]) -> u64 {
     let mut passed = 0;
     while ask(node, asked).await.allowed {
         passed += 1;
@@ -84,12 +84,12 @@ async fn nodes_know_of_each_other_and_whoever_comes_later_knows_all() {
         assert!(ask(&one, &asked).await.allowed);
     }
     // Tells what it has not told yet, and goes.
-    one.close().await;
+    one.backend().close().await;
     drop(one);
     // Whoever has not heard of the others hears of them first.
     let [two, three] = [node(&server), node(&server)];
     assert_eq!(until_denied(&two, &asked).await, LIMIT - 300);
-    two.close().await;
+    two.backend().close().await;
     assert_eq!(until_denied(&three, &asked).await, 0);
     assert_eq!(until_denied(&two, &asked).await, 0);
 }
@@ -100,17 +100,17 @@ async fn what_is_given_back_or_made_anew_is_so_for_all() {
     let [one, other] = [node(&server), node(&server)];
     let asked = [("window", "bob")];
     assert_eq!(until_denied(&one, &asked).await, LIMIT);
-    one.close().await;
+    one.backend().close().await;
     let mut checked = Checked::default();
     with_request!(asked, 40, |request| {
-        let rules = other.engine().snapshot();
-        other.refund_by(&rules, &request, &mut checked).await.unwrap();
+        let rules = other.snapshot();
+        other.apply(Operation::Refund, other.call(&rules, &request), &mut checked).await.unwrap();
     });
     assert_eq!(checked.statuses[0].verdict.remaining, Some(40));
     assert_eq!(until_denied(&node(&server), &asked).await, 40);
     with_request!(asked, 1, |request| {
-        let rules = one.engine().snapshot();
-        one.reset_by(&rules, &request, &mut checked).await.unwrap();
+        let rules = one.snapshot();
+        one.apply(Operation::Reset, one.call(&rules, &request), &mut checked).await.unwrap();
     });
     assert_eq!(checked.statuses[0].verdict.remaining, Some(500));
     assert_eq!(until_denied(&node(&server), &asked).await, LIMIT);
@@ -140,19 +140,14 @@ async fn it_can_be_looked_at_and_not_be_held() {
         ask(&node, &[("window", "guy")]).await;
     }
     with_request!([("window", "guy")], 1, |request| {
-        let rules = node.engine().snapshot();
-        let looked = node.inspect_by(&rules, &request).await.unwrap();
+        let rules = node.snapshot();
+        let looked = node.inspect(node.call(&rules, &request)).await.unwrap();
         assert_eq!(looked[0].limits[0].remaining, Some(493));
         let mut checked = Checked::default();
-        let held = node.reserve_by(
-            &rules,
-            &request,
-            Engine::new_holder(),
-            Span::from_secs(1),
-            &mut checked,
-        );
+        let call = node.call(&rules, &request);
+        let held = node.reserve(call, new_holder(), Span::from_secs(1), &mut checked);
         let refused = held.await.unwrap_err();
-        assert_eq!(refused, HoldError::Told { descriptor: 0 });
+        assert_eq!(refused, HoldError::Eventual { descriptor: 0 });
         assert!(refused.to_string().contains("`consistency: leased` or `strict`"), "{refused}");
     });
 }
@@ -164,7 +159,7 @@ async fn while_nobody_can_be_heard_a_node_has_its_share_less_what_it_has_had() {
     for _ in 0..200 {
         assert!(ask(&node, &[("share", "hal")]).await.allowed);
     }
-    node.close().await;
+    node.backend().close().await;
     server.kill();
     // It is the only node, so its share is all of it.
     assert_eq!(until_denied(&node, &[("share", "hal")]).await, LIMIT - 200);

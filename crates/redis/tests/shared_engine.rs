@@ -3,11 +3,14 @@
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
+use sluicegate::backend::{Backend, Call};
 use sluicegate::clock::ManualClock;
 use sluicegate::rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate::rules::unit::Unit;
-use sluicegate::{Checked, Engine, Holder, Span, Status, Timestamp, rules_of};
-use sluicegate_redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
+use sluicegate::{
+    Checked, Engine, Holder, Operation, Span, Status, Timestamp, new_holder, rules_of,
+};
+use sluicegate_redis::{Address, Link, LinkOptions, RedisBackend, Store, StoreOptions};
 use sluicegate_testkit::redis::Single;
 use std::time::Duration;
 
@@ -74,7 +77,7 @@ struct Asked {
     hits: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Want {
     Check,
     Peek,
@@ -116,7 +119,7 @@ fn asked() -> impl Strategy<Value = Asked> {
 
 struct Both {
     own: Engine,
-    shared: SharedEngine,
+    shared: Engine<RedisBackend>,
     clock: ManualClock,
     held: Vec<(Asked, Holder)>,
     next: u64,
@@ -139,7 +142,7 @@ impl Both {
             link,
             StoreOptions { namespace, clock: Some(given), ..StoreOptions::default() },
         );
-        let shared = SharedEngine::new(engine(), store);
+        let shared = RedisBackend::attach(engine(), store);
         Self { own: engine(), shared, clock, held: Vec::new(), next: 1 }
     }
 
@@ -178,52 +181,15 @@ impl Both {
             .collect();
         let request = Request { domain: "shop", descriptors: &descriptors, hits: asked.hits };
         let (rules, mut own) = (self.own.snapshot(), Checked::default());
-        let (theirs, mut shared) = (self.shared.engine().snapshot(), Checked::default());
-        let (here, there) = (&mut own, &mut shared);
-        let store = &self.shared;
-        let (one, other) = match asked.want {
-            Want::Check => {
-                rules.check(&request, now, here);
-                store.check_by(&theirs, &request, there).await.expect("it answers");
-                (String::new(), String::new())
-            }
-            Want::Peek => {
-                rules.peek(&request, now, here);
-                store.peek_by(&theirs, &request, there).await.expect("it answers");
-                (String::new(), String::new())
-            }
-            Want::Refund => {
-                rules.refund(&request, now, here);
-                store.refund_by(&theirs, &request, there).await.expect("it answers");
-                (String::new(), String::new())
-            }
-            Want::Reset => {
-                rules.reset(&request, now, here);
-                store.reset_by(&theirs, &request, there).await.expect("it answers");
-                (String::new(), String::new())
-            }
-            Want::Reserve => {
-                let ttl = Span::from_secs(3);
-                let one = rules.reserve(&request, holder, ttl, now, here);
-                let other = store.reserve_by(&theirs, &request, holder, ttl, there).await;
-                (format!("{one:?}"), format!("{other:?}"))
-            }
-            Want::Commit => {
-                let one = rules.commit(&request, holder, now, here);
-                let other = store.commit_by(&theirs, &request, holder, there).await;
-                (format!("{one:?}"), format!("{other:?}"))
-            }
-            Want::Cancel => {
-                let one = rules.cancel(&request, holder, now, here);
-                let other = store.cancel_by(&theirs, &request, holder, there).await;
-                (format!("{one:?}"), format!("{other:?}"))
-            }
-            Want::Inspect => {
-                let one = rules.inspect(&request, now);
-                let other = store.inspect_by(&theirs, &request).await.expect("it answers");
-                return (format!("{one:#?}"), format!("{other:#?}"));
-            }
-        };
+        let (theirs, mut shared) = (self.shared.snapshot(), Checked::default());
+        let call = |rules| Call::new(rules, &request, now);
+        let (one, other) = (
+            run(&self.own, asked.want, call(&rules), holder, &mut own).await,
+            run(&self.shared, asked.want, call(&theirs), holder, &mut shared).await,
+        );
+        if asked.want == Want::Inspect {
+            return (one, other);
+        }
         let told = |checked: &Checked, more: &str| {
             let statuses: Vec<&Status> = checked.statuses.iter().collect();
             format!("{} {more} {statuses:#?}", checked.allowed)
@@ -246,7 +212,7 @@ async fn what_redis_keeps_is_what_memory_keeps() {
             let (own, shared) = both.ask(asked).await;
             assert_eq!(own, shared, "request {place} of {:#?}", &requests[..=place]);
         }
-        assert_eq!(both.shared.store().stats().disagreements, 0);
+        assert_eq!(both.shared.backend().store().stats().disagreements, 0);
     }
 }
 
@@ -269,12 +235,12 @@ descriptors:
     let link = Link::open(address, options).expect("a link");
     let given = std::sync::Arc::new(clock.clone());
     let store = Store::new(link, StoreOptions { clock: Some(given), ..StoreOptions::default() });
-    let shared = SharedEngine::new(engine, store);
+    let shared = RedisBackend::attach(engine, store);
 
     let entries = [Entry::new("both", "x")];
     let descriptors = [Descriptor::of(&entries)];
     let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
-    let (one, other) = (Engine::new_holder(), Engine::new_holder());
+    let (one, other) = (new_holder(), new_holder());
     let waited = shared.wait(&request, one, Span::ZERO).await.expect("it answers");
     assert!(waited.checked.allowed && waited.has_slot);
     let record = redis.cli(&["GET", "sg:1:{shop|both=x}"]);
@@ -283,8 +249,8 @@ descriptors:
     clock.advance(Duration::from_secs(1));
     let waited = shared.wait(&request, other, Span::ZERO).await.expect("it answers");
     assert!(!waited.checked.allowed, "the slot is in use");
-    let (snapshot, mut checked) = (shared.engine().snapshot(), Checked::default());
-    let freed = shared.cancel_by(&snapshot, &request, one, &mut checked).await;
+    let (snapshot, mut checked) = (shared.snapshot(), Checked::default());
+    let freed = shared.cancel(shared.call(&snapshot, &request), one, &mut checked).await;
     assert_eq!(freed, Ok(1));
     let waited = shared.wait(&request, other, Span::ZERO).await.expect("it answers");
     assert!(waited.checked.allowed && waited.has_slot);
@@ -304,13 +270,13 @@ descriptors:
     let options = LinkOptions { timeout: Duration::from_secs(20), ..LinkOptions::default() };
     let link = Link::open(Address::parse(redis.url()).expect("an address"), options);
     let store = Store::new(link.expect("a link"), StoreOptions::default());
-    let shared = SharedEngine::new(engine, store);
+    let shared = RedisBackend::attach(engine, store);
     let check = async |user: usize| {
         let value = user.to_string();
         let entries = [Entry::new("user", &value)];
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "shop", descriptors: &descriptors, hits: 2 };
-        let checked = shared.check(&request).await.expect("it answers");
+        let checked = shared.check_async(&request).await.expect("it answers");
         checked.statuses[0].verdict.remaining
     };
     assert_eq!(check(0).await, Some(3));
@@ -325,6 +291,33 @@ descriptors:
     let all = futures_util::future::join_all((0..16).map(&check)).await;
     assert_eq!(all, [Some(3); 16], "the corrupt record counts as empty");
     assert_eq!(check(0).await, Some(1), "and was replaced");
-    let stats = shared.store().stats();
+    let stats = shared.backend().store().stats();
     assert_eq!((stats.corrupt, stats.disagreements), (1, 0));
+}
+
+/// Runs an operation on an engine; its result as text.
+async fn run<B: Backend>(
+    engine: &Engine<B>,
+    want: Want,
+    call: Call<'_>,
+    holder: Holder,
+    checked: &mut Checked,
+) -> String {
+    let operation = match want {
+        Want::Check => Operation::Hit,
+        Want::Peek => Operation::Peek,
+        Want::Refund => Operation::Refund,
+        Want::Reset => Operation::Reset,
+        Want::Reserve => {
+            let ttl = Span::from_secs(3);
+            return format!("{:?}", engine.reserve(call, holder, ttl, checked).await);
+        }
+        Want::Commit => return format!("{:?}", engine.commit(call, holder, checked).await),
+        Want::Cancel => return format!("{:?}", engine.cancel(call, holder, checked).await),
+        Want::Inspect => {
+            return format!("{:#?}", engine.inspect(call).await.expect("it answers"));
+        }
+    };
+    engine.apply(operation, call, checked).await.expect("it answers");
+    String::new()
 }

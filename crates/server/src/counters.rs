@@ -1,14 +1,16 @@
-//! Whose counters are asked: this node's own, or those that it shares with others.
+//! Backend of the service's engine: this node's memory, which answers at once, or Redis.
 
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-
+pub(crate) use sluicegate::backend::ready as at_once;
+use sluicegate::backend::{Call, StoreError};
 use sluicegate::rules::request::Request;
 use sluicegate::{
-    Checked, Engine, HoldError, Holder, Inspected, Snapshot, Span, Timestamp, Waited,
+    Checked, Engine, HoldError, Holder, Inspected, Operation, Snapshot, Span, Timestamp, Waited,
 };
-use sluicegate_redis::{SharedEngine, StoreError};
+use sluicegate_redis::RedisBackend;
 use tokio::time::Instant;
+
+/// An engine on Redis.
+pub type SharedEngine = Engine<RedisBackend>;
 
 /// Whose counters are asked. This node's own answer at once.
 #[derive(Debug, Clone, Copy)]
@@ -19,110 +21,40 @@ pub enum Counters<'a> {
     Shared(&'a SharedEngine),
 }
 
-/// What a future comes to that waits for nothing; nothing if it does wait. Then it is given up.
-pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => Some(output),
-        Poll::Pending => None,
-    }
+/// A call of whichever engine.
+macro_rules! on_engine {
+    ($counters:expr, $engine:ident => $call:expr) => {
+        match $counters {
+            Counters::Own($engine) => $call,
+            Counters::Shared($engine) => $call,
+        }
+    };
 }
 
 impl Counters<'_> {
-    /// The rules, whoever keeps the counters.
-    #[must_use]
-    pub const fn engine(&self) -> &Engine {
-        match self {
-            Self::Own(engine) => engine,
-            Self::Shared(shared) => shared.engine(),
-        }
-    }
-
-    /// As [`Snapshot::check`].
-    pub(crate) async fn check(
+    pub(crate) async fn apply(
         self,
-        rules: &Snapshot<'_>,
-        request: &Request<'_>,
-        now: Timestamp,
-        checked: &mut Checked,
-    ) -> Result<(), StoreError> {
-        self.check_within(rules, request, now, checked, None).await
-    }
-
-    /// As [`Snapshot::check`], for a client that waits until a moment.
-    pub(crate) async fn check_within(
-        self,
+        operation: Operation,
         rules: &Snapshot<'_>,
         request: &Request<'_>,
         now: Timestamp,
         checked: &mut Checked,
         deadline: Option<Instant>,
     ) -> Result<(), StoreError> {
-        match self {
-            Self::Own(_) => rules.check(request, now, checked),
-            Self::Shared(shared) => shared.check_within(rules, request, checked, deadline).await?,
-        }
-        Ok(())
+        let call = Call { rules, request, now, deadline: deadline.map(Instant::into_std) };
+        on_engine!(self, engine => engine.apply(operation, call, checked).await)
     }
 
-    /// As [`Snapshot::peek`].
-    pub(crate) async fn peek(
-        self,
-        rules: &Snapshot<'_>,
-        request: &Request<'_>,
-        now: Timestamp,
-        checked: &mut Checked,
-    ) -> Result<(), StoreError> {
-        match self {
-            Self::Own(_) => rules.peek(request, now, checked),
-            Self::Shared(shared) => shared.peek_by(rules, request, checked).await?,
-        }
-        Ok(())
-    }
-
-    /// As [`Snapshot::refund`].
-    pub(crate) async fn refund(
-        self,
-        rules: &Snapshot<'_>,
-        request: &Request<'_>,
-        now: Timestamp,
-        checked: &mut Checked,
-    ) -> Result<(), StoreError> {
-        match self {
-            Self::Own(_) => rules.refund(request, now, checked),
-            Self::Shared(shared) => shared.refund_by(rules, request, checked).await?,
-        }
-        Ok(())
-    }
-
-    /// As [`Snapshot::reset`].
-    pub(crate) async fn reset(
-        self,
-        rules: &Snapshot<'_>,
-        request: &Request<'_>,
-        now: Timestamp,
-        checked: &mut Checked,
-    ) -> Result<(), StoreError> {
-        match self {
-            Self::Own(_) => rules.reset(request, now, checked),
-            Self::Shared(shared) => shared.reset_by(rules, request, checked).await?,
-        }
-        Ok(())
-    }
-
-    /// As [`Snapshot::inspect`].
     pub(crate) async fn inspect(
         self,
         rules: &Snapshot<'_>,
         request: &Request<'_>,
         now: Timestamp,
     ) -> Result<Vec<Inspected>, StoreError> {
-        match self {
-            Self::Own(_) => Ok(rules.inspect(request, now)),
-            Self::Shared(shared) => shared.inspect_by(rules, request).await,
-        }
+        let call = Call { rules, request, now, deadline: None };
+        on_engine!(self, engine => engine.inspect(call).await)
     }
 
-    /// As [`Snapshot::reserve`].
     pub(crate) async fn reserve(
         self,
         rules: &Snapshot<'_>,
@@ -131,13 +63,10 @@ impl Counters<'_> {
         now: Timestamp,
         checked: &mut Checked,
     ) -> Result<(), HoldError> {
-        match self {
-            Self::Own(_) => rules.reserve(request, holder, ttl, now, checked),
-            Self::Shared(shared) => shared.reserve_by(rules, request, holder, ttl, checked).await,
-        }
+        let call = Call { rules, request, now, deadline: None };
+        on_engine!(self, engine => engine.reserve(call, holder, ttl, checked).await)
     }
 
-    /// As [`Snapshot::commit`].
     pub(crate) async fn commit(
         self,
         rules: &Snapshot<'_>,
@@ -146,13 +75,10 @@ impl Counters<'_> {
         now: Timestamp,
         checked: &mut Checked,
     ) -> Result<u64, HoldError> {
-        match self {
-            Self::Own(_) => rules.commit(request, holder, now, checked),
-            Self::Shared(shared) => shared.commit_by(rules, request, holder, checked).await,
-        }
+        let call = Call { rules, request, now, deadline: None };
+        on_engine!(self, engine => engine.commit(call, holder, checked).await)
     }
 
-    /// As [`Snapshot::cancel`].
     pub(crate) async fn cancel(
         self,
         rules: &Snapshot<'_>,
@@ -161,22 +87,67 @@ impl Counters<'_> {
         now: Timestamp,
         checked: &mut Checked,
     ) -> Result<u64, HoldError> {
-        match self {
-            Self::Own(_) => rules.cancel(request, holder, now, checked),
-            Self::Shared(shared) => shared.cancel_by(rules, request, holder, checked).await,
-        }
+        let call = Call { rules, request, now, deadline: None };
+        on_engine!(self, engine => engine.cancel(call, holder, checked).await)
     }
 
-    /// As [`Engine::wait`].
     pub(crate) async fn wait(
         self,
         request: &Request<'_>,
         holder: Holder,
-        patience: Span,
+        max_wait: Span,
     ) -> Result<Waited, HoldError> {
-        match self {
-            Self::Own(engine) => engine.wait(request, holder, patience).await,
-            Self::Shared(shared) => shared.wait(request, holder, patience).await,
-        }
+        on_engine!(self, engine => engine.wait(request, holder, max_wait).await)
+    }
+
+    pub(crate) async fn check(
+        self,
+        rules: &Snapshot<'_>,
+        request: &Request<'_>,
+        now: Timestamp,
+        checked: &mut Checked,
+    ) -> Result<(), StoreError> {
+        self.apply(Operation::Hit, rules, request, now, checked, None).await
+    }
+
+    pub(crate) async fn check_within(
+        self,
+        rules: &Snapshot<'_>,
+        request: &Request<'_>,
+        now: Timestamp,
+        checked: &mut Checked,
+        deadline: Option<Instant>,
+    ) -> Result<(), StoreError> {
+        self.apply(Operation::Hit, rules, request, now, checked, deadline).await
+    }
+
+    pub(crate) async fn peek(
+        self,
+        rules: &Snapshot<'_>,
+        request: &Request<'_>,
+        now: Timestamp,
+        checked: &mut Checked,
+    ) -> Result<(), StoreError> {
+        self.apply(Operation::Peek, rules, request, now, checked, None).await
+    }
+
+    pub(crate) async fn refund(
+        self,
+        rules: &Snapshot<'_>,
+        request: &Request<'_>,
+        now: Timestamp,
+        checked: &mut Checked,
+    ) -> Result<(), StoreError> {
+        self.apply(Operation::Refund, rules, request, now, checked, None).await
+    }
+
+    pub(crate) async fn reset(
+        self,
+        rules: &Snapshot<'_>,
+        request: &Request<'_>,
+        now: Timestamp,
+        checked: &mut Checked,
+    ) -> Result<(), StoreError> {
+        self.apply(Operation::Reset, rules, request, now, checked, None).await
     }
 }

@@ -13,7 +13,7 @@ use sluicegate::rules::rule::{Limits, RuleConfig};
 use sluicegate::rules::set::RuleSet;
 use sluicegate::rules::unit::Unit;
 use sluicegate::{Engine, Span, rules_of};
-use sluicegate_redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
+use sluicegate_redis::{Address, Link, LinkOptions, RedisBackend, Store, StoreOptions};
 use sluicegate_server::health::Health;
 use sluicegate_server::holds::Holds;
 use sluicegate_server::metrics;
@@ -319,9 +319,9 @@ fn shared(rules: RuleSet) -> Service {
     let address = Address::parse("redis://127.0.0.1:1").unwrap();
     let link = Link::open(address, LinkOptions::default()).unwrap();
     let engine = Engine::new(rules).unwrap();
-    let shared = SharedEngine::new(engine, Store::new(link, StoreOptions::default()));
+    let shared = RedisBackend::attach(engine.clone(), Store::new(link, StoreOptions::default()));
     let (options, health) = (Default::default(), Health::default());
-    Service::shared(shared, options, health, Tracer::off(), Holds::default())
+    Service::shared(engine, shared, options, health, Tracer::off(), Holds::default())
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Engine, Span, rules_of};
-use sluicegate_redis::{Link, SharedEngine, Store, StoreOptions};
+use sluicegate_redis::{Link, RedisBackend, Store, StoreOptions};
 
 use crate::chance::Chance;
 use crate::net::{Net, NodeWire};
@@ -17,7 +17,7 @@ pub(crate) struct Node {
     /// How traces call it.
     pub(crate) name: String,
     /// What it decides with.
-    pub(crate) engine: SharedEngine,
+    pub(crate) engine: Engine<RedisBackend>,
     /// Its way to the store.
     pub(crate) wire: Arc<NodeWire>,
     /// Its clock.
@@ -58,7 +58,7 @@ impl Node {
         let store = Store::new(Link::with_transport(wire.as_wire()), options);
         let rules = rules_of(yaml).map_err(|error| anyhow::anyhow!("{error}\n{yaml}"))?;
         let engine = Engine::builder(rules).clock(ArcClock(clock.clone())).build()?;
-        Ok(Self { name, engine: SharedEngine::new(engine, store), wire, clock })
+        Ok(Self { name, engine: RedisBackend::attach(engine, store), wire, clock })
     }
 
     /// Loads other rules.
@@ -67,7 +67,7 @@ impl Node {
     /// When they are none.
     pub(crate) fn reload(&self, yaml: &str) -> anyhow::Result<()> {
         let rules = rules_of(yaml).map_err(|error| anyhow::anyhow!("{error}\n{yaml}"))?;
-        self.engine.engine().reload(rules)?;
+        self.engine.reload(rules)?;
         Ok(())
     }
 
@@ -77,7 +77,7 @@ impl Node {
         let has = |bytes: &[u8], name: &str| {
             bytes.windows(name.len()).any(|part| part == name.as_bytes())
         };
-        let leases = self.engine.leases(usize::MAX);
+        let leases = self.engine.backend().leases(usize::MAX);
         let its = leases.iter().filter(|one| names.iter().all(|name| has(&one.identity, name)));
         // What has run out is still shown until somebody looks.
         its.filter(|one| one.lasts > Span::ZERO).map(|one| one.unspent).sum()
@@ -89,8 +89,9 @@ impl Node {
         let entries = [Entry::new(&key, &value)];
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "sim", descriptors: &descriptors, hits: 1 };
-        let rules = self.engine.engine().snapshot();
-        let said = self.engine.inspect_by(&rules, &request).await.unwrap_or_default();
+        let rules = self.engine.snapshot();
+        let said =
+            self.engine.inspect(self.engine.call(&rules, &request)).await.unwrap_or_default();
         let limits = said.iter().flat_map(|said| &said.limits);
         limits.filter_map(|limit| limit.remaining).collect()
     }
@@ -101,7 +102,7 @@ impl Node {
         let entries = [Entry::new(&key, &value)];
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "sim", descriptors: &descriptors, hits: cost };
-        self.engine.check(&request).await.is_ok_and(|checked| checked.allowed)
+        self.engine.check_async(&request).await.is_ok_and(|checked| checked.allowed)
     }
 }
 

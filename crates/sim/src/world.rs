@@ -284,7 +284,7 @@ impl World<'_> {
                 let node = self.places[place].node.take();
                 while self.places[place].clients.join_next().await.is_some() {}
                 if let Some((_, node)) = node {
-                    node.engine.close().await;
+                    node.engine.backend().close().await;
                     node.wire.end();
                 }
             }
@@ -361,6 +361,6 @@ impl World<'_> {
 
     fn disagreements(&self) -> u64 {
         let node = self.places.iter().find_map(|place| place.node.as_ref());
-        node.map_or(0, |(_, node)| node.engine.store().stats().disagreements)
+        node.map_or(0, |(_, node)| node.engine.backend().store().stats().disagreements)
     }
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::Value;
+use sluicegate::backend::Call;
 use sluicegate::clock::ManualClock;
 use sluicegate::rules::request::{Descriptor, Entry, Request};
-use sluicegate::{Checked, Engine, Timestamp, rules_of};
+use sluicegate::{Checked, Engine, Operation, Timestamp, rules_of};
 use sluicegate_redis::{
-    CallError, Link, SharedEngine, Store, StoreOptions, Transport, TransportCall,
+    CallError, Link, RedisBackend, Store, StoreOptions, Transport, TransportCall,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -53,7 +54,7 @@ impl Transport for Slow {
 
 struct Node {
     transport: Arc<Slow>,
-    engine: SharedEngine,
+    engine: Engine<RedisBackend>,
 }
 
 impl Node {
@@ -70,7 +71,7 @@ impl Node {
         let options =
             StoreOptions { clock: Some(Arc::new(clock)), seed: Some(1), ..StoreOptions::default() };
         let store = Store::new(Link::with_transport(transport.clone()), options);
-        let node = Self { transport, engine: SharedEngine::new(engine.unwrap(), store) };
+        let node = Self { transport, engine: RedisBackend::attach(engine.unwrap(), store) };
         node.check().await;
         node
     }
@@ -90,14 +91,16 @@ impl Node {
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
         let asked = Instant::now();
-        let (rules, mut checked) = (self.engine.engine().snapshot(), Checked::default());
-        self.engine.check_within(&rules, &request, &mut checked, deadline).await.unwrap();
+        let (rules, mut checked) = (self.engine.snapshot(), Checked::default());
+        let call = self.engine.call(&rules, &request);
+        let call = Call { deadline: deadline.map(Instant::into_std), ..call };
+        self.engine.apply(Operation::Hit, call, &mut checked).await.unwrap();
         assert!(checked.allowed);
         (checked.statuses[0].verdict.remaining.unwrap(), asked.elapsed().as_millis())
     }
 
     fn local_decisions(&self) -> u64 {
-        self.engine.store().stats().fallbacks().map(|(_, count)| count).sum()
+        self.engine.backend().store().stats().fallbacks().map(|(_, count)| count).sum()
     }
 }
 
@@ -124,7 +127,7 @@ async fn a_server_that_is_silent_is_waited_for_one_timeout() {
     node.is_slow(0, true);
     sleep(Duration::from_secs(2)).await;
     assert_eq!(node.check().await, (7, 0));
-    assert_eq!(node.engine.store().link().stats().late_replies, 1);
+    assert_eq!(node.engine.backend().store().link().stats().late_replies, 1);
 }
 
 #[tokio::test(start_paused = true)]

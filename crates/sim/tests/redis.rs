@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use redis::Value;
 use sluicegate::clock::ManualClock;
 use sluicegate::rules::request::{Descriptor, Entry, Request};
-use sluicegate::{Checked, Engine, Holder, Span, Timestamp, rules_of};
+use sluicegate::{Checked, Engine, Holder, Operation, Span, Timestamp, rules_of};
 use sluicegate_redis::{
-    Address, CallError, Link, LinkOptions, SharedEngine, Store, StoreOptions, Transport,
+    Address, CallError, Link, LinkOptions, RedisBackend, Store, StoreOptions, Transport,
     TransportCall,
 };
 use sluicegate_sim::Chance;
@@ -71,16 +71,16 @@ impl Transport for Straight {
     }
 }
 
-fn engine(link: Link, clock: &ManualClock) -> SharedEngine {
+fn engine(link: Link, clock: &ManualClock) -> Engine<RedisBackend> {
     let rules = rules_of(RULES).unwrap();
     let engine = Engine::builder(rules).clock(clock.clone()).build().unwrap();
     let options =
         StoreOptions { clock: Some(Arc::new(clock.clone())), seed: Some(1), ..Default::default() };
-    SharedEngine::new(engine, Store::new(link, options))
+    RedisBackend::attach(engine, Store::new(link, options))
 }
 
 /// Does something by chance; what was said.
-async fn ask(engine: &SharedEngine, mut chance: Chance, step: u64) -> String {
+async fn ask(engine: &Engine<RedisBackend>, mut chance: Chance, step: u64) -> String {
     let count = chance.within(1, 3);
     let entries: Vec<[Entry<'_>; 1]> = (0..count)
         .map(|_| [Entry::new(chance.one_of(&KEYS), chance.one_of(&["a", "b"]))])
@@ -88,20 +88,35 @@ async fn ask(engine: &SharedEngine, mut chance: Chance, step: u64) -> String {
     let descriptors: Vec<_> = entries.iter().map(|entries| Descriptor::of(entries)).collect();
     let hits = chance.one_of(&[1, 1, 1, 2, 3, 0]);
     let request = Request { domain: "shop", descriptors: &descriptors, hits };
-    let (rules, mut checked) = (engine.engine().snapshot(), Checked::default());
+    let (rules, mut checked) = (engine.snapshot(), Checked::default());
     let holder = Holder(step);
     let said = match chance.within(0, 9) {
         // A hit that holds a slot does so under an id that nobody can guess: here it is told.
         0..=4 if entries.iter().all(|entries| entries[0].key != "slot") => {
-            format!("{:?}", engine.check_by(&rules, &request, &mut checked).await)
+            format!(
+                "{:?}",
+                engine.apply(Operation::Hit, engine.call(&rules, &request), &mut checked).await
+            )
         }
         0..=6 => {
             let ttl = Span::from_secs(2);
-            format!("{:?}", engine.reserve_by(&rules, &request, holder, ttl, &mut checked).await)
+            format!(
+                "{:?}",
+                engine.reserve(engine.call(&rules, &request), holder, ttl, &mut checked).await
+            )
         }
-        7 => format!("{:?}", engine.peek_by(&rules, &request, &mut checked).await),
-        8 => format!("{:?}", engine.refund_by(&rules, &request, &mut checked).await),
-        _ => format!("{:?}", engine.reset_by(&rules, &request, &mut checked).await),
+        7 => format!(
+            "{:?}",
+            engine.apply(Operation::Peek, engine.call(&rules, &request), &mut checked).await
+        ),
+        8 => format!(
+            "{:?}",
+            engine.apply(Operation::Refund, engine.call(&rules, &request), &mut checked).await
+        ),
+        _ => format!(
+            "{:?}",
+            engine.apply(Operation::Reset, engine.call(&rules, &request), &mut checked).await
+        ),
     };
     format!("{said} {checked:?}")
 }

@@ -3,8 +3,8 @@
 //! A limiter reads its [`Clock`] once for each call that does not say what time it is. [`SystemClock`] is the
 //! default; a [`ManualClock`] stands still until it is told to move on, which is what tests want.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ pub struct SystemClock {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct ManualClock {
-    shared: std::sync::Arc<Shared>,
+    shared: Arc<Shared>,
 }
 
 #[derive(Debug, Default)]
@@ -157,7 +157,7 @@ impl Clock for &'static SystemClock {
     }
 }
 
-impl Clock for std::sync::Arc<dyn Clock> {
+impl Clock for Arc<dyn Clock> {
     fn now(&self) -> Timestamp {
         (**self).now()
     }
@@ -264,6 +264,50 @@ impl Clock for ManualClock {
     }
 }
 
+/// A clock, which is the system's by default.
+#[derive(Debug, Clone, Default)]
+pub struct TimeSource(Option<Arc<dyn Clock>>);
+
+impl TimeSource {
+    /// This clock, or the system's.
+    #[must_use]
+    pub const fn new(clock: Option<Arc<dyn Clock>>) -> Self {
+        Self(clock)
+    }
+
+    /// The time.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        match &self.0 {
+            Some(clock) => clock.now(),
+            None => SystemClock::get().read(),
+        }
+    }
+
+    /// Monotonic time.
+    #[inline]
+    #[must_use]
+    pub fn ticks(&self) -> Timestamp {
+        match &self.0 {
+            Some(clock) => clock.ticks(),
+            None => SystemClock::get().read_ticks(),
+        }
+    }
+
+    /// Waits until a time.
+    #[cfg(feature = "tokio")]
+    pub async fn sleep_until(&self, until: Timestamp) {
+        sleep_until(self.0.as_deref(), until).await;
+    }
+
+    /// The clock, if it is not the system's.
+    #[must_use]
+    pub fn custom(&self) -> Option<Arc<dyn Clock>> {
+        self.0.clone()
+    }
+}
+
 /// A duration as a span, cut at the longest.
 pub(crate) fn span(duration: Duration) -> Span {
     Span::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
@@ -275,7 +319,7 @@ pub(crate) fn duration(span: Span) -> Duration {
 }
 /// Waits until `until`, by this clock or, without one, by that of the system.
 #[cfg(feature = "tokio")]
-pub async fn sleep_until(clock: Option<&dyn Clock>, until: Timestamp) {
+pub(crate) async fn sleep_until(clock: Option<&dyn Clock>, until: Timestamp) {
     use std::future::poll_fn;
     use std::task::Poll;
 

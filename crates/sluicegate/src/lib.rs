@@ -87,7 +87,6 @@
 //! The first limiter of a process takes a moment to build, in which the clock is measured
 //! ([`SystemClock`](clock::SystemClock)).
 
-pub mod backend;
 pub mod clock;
 mod denied;
 mod engine;
@@ -125,18 +124,19 @@ pub use sluicegate_rules as rules;
 pub use denied::Denied;
 #[cfg(feature = "tokio")]
 pub use engine::Waited;
+pub use engine::backend;
 #[cfg(feature = "config")]
 pub use engine::{
     Change, Follower, Following, LOOK_EVERY, REMOVAL_GRACE, REPORT_EVERY, RulesError,
     WithheldDomain, rules_of,
 };
 pub use engine::{
-    Checked, Engine, EngineBuilder, HoldError, Inspected, LimitState, Reloaded, Snapshot, Stats,
-    Status,
+    Checked, Engine, EngineBuilder, HoldError, Inspected, LimitState, MemoryBackend, Operation,
+    Reloaded, Snapshot, Stats, Status,
 };
 pub use level::{Level, Promise};
 pub use limit::LimitError;
-pub use limiter::{Ask, Booking, Builder, Limiter, Permit, Reservation, Together};
+pub use limiter::{Ask, Booking, Builder, Limiter, Permit, Reservation, Together, new_holder};
 pub use listener::{Event, Listener};
 pub use memory::{ENTRIES_MAX, Memory, Overflow};
 pub use plan::LIMITS_MAX;

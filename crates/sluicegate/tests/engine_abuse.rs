@@ -6,9 +6,10 @@
 mod engine_support;
 
 use engine_support::{ask, check, engine, peek, rules, told};
+use sluicegate::backend::Call;
 use sluicegate::rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate::rules::unit::Unit;
-use sluicegate::{Checked, Engine, Memory, Timestamp};
+use sluicegate::{Checked, Engine, Memory, MemoryBackend, Operation, Timestamp};
 
 const ALL_ALGORITHMS: [&str; 12] = [
     "rate_limit: { unit: minute, requests_per_unit: 3 }",
@@ -57,10 +58,26 @@ fn any_number_of_hits_at_any_time() {
                         format!("user=a x{hits} | user=b x{hits} | user=a x1 limit=3/second");
                     ask(&text, |request| {
                         let (snapshot, now) = (engine.snapshot(), Timestamp::from_micros(now));
-                        snapshot.check(request, now, &mut checked);
-                        snapshot.peek(request, now, &mut checked);
-                        snapshot.refund(request, now, &mut checked);
-                        snapshot.check(request, now, &mut checked);
+                        MemoryBackend::apply_now(
+                            Operation::Hit,
+                            &Call::new(&snapshot, request, now),
+                            &mut checked,
+                        );
+                        MemoryBackend::apply_now(
+                            Operation::Peek,
+                            &Call::new(&snapshot, request, now),
+                            &mut checked,
+                        );
+                        MemoryBackend::apply_now(
+                            Operation::Refund,
+                            &Call::new(&snapshot, request, now),
+                            &mut checked,
+                        );
+                        MemoryBackend::apply_now(
+                            Operation::Hit,
+                            &Call::new(&snapshot, request, now),
+                            &mut checked,
+                        );
                         checked.clone()
                     });
                 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use engine_support::{ask_in, engine, peek, rules, told};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use sluicegate::backend::{Call, ready};
 use sluicegate::clock::ManualClock;
 use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Engine, HoldError, Holder, Memory, Span};
@@ -52,20 +53,27 @@ fn with(
 fn reserve(engine: &Engine, text: &str, hits: u64, id: u64) -> Result<String, HoldError> {
     let said = with(text, hits, |request, checked| {
         let rules = engine.snapshot();
-        rules.reserve(request, Holder(id), A_MINUTE, engine.now(), checked).map(|()| 0)
+        ready(engine.reserve(
+            Call::new(&rules, request, engine.now()),
+            Holder(id),
+            A_MINUTE,
+            checked,
+        ))
+        .unwrap()
+        .map(|()| 0)
     });
     said.map(|(_, told)| told)
 }
 
 fn commit(engine: &Engine, text: &str, used: u64, id: u64) -> Result<(u64, String), HoldError> {
     with(text, used, |request, checked| {
-        engine.snapshot().commit(request, Holder(id), engine.now(), checked)
+        ready(engine.commit(engine.call(&engine.snapshot(), request), Holder(id), checked)).unwrap()
     })
 }
 
 fn cancel(engine: &Engine, text: &str, id: u64) -> Result<(u64, String), HoldError> {
     with(text, 1, |request, checked| {
-        engine.snapshot().cancel(request, Holder(id), engine.now(), checked)
+        ready(engine.cancel(engine.call(&engine.snapshot(), request), Holder(id), checked)).unwrap()
     })
 }
 

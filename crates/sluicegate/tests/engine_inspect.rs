@@ -8,6 +8,7 @@ mod engine_support;
 use std::time::Duration;
 
 use engine_support::{ask, check, engine, peek, rules, told};
+use sluicegate::backend::ready;
 use sluicegate::rules::request::{Override, Request};
 use sluicegate::rules::unit::Unit;
 use sluicegate::{Checked, Engine, Inspected, Memory, Policy, Snapshot, Span};
@@ -38,7 +39,8 @@ descriptors:
 fn inspect(engine: &Engine, text: &str) -> Vec<Inspected> {
     let mut inspected = Vec::new();
     ask(text, |request: &Request<'_>| {
-        inspected = engine.snapshot().inspect(request, engine.now());
+        inspected =
+            ready(engine.inspect(engine.call(&engine.snapshot(), request))).unwrap().unwrap();
         Checked::default()
     });
     inspected

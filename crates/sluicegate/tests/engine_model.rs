@@ -13,6 +13,7 @@ use engine_model_support::matching::{Lasting, all};
 use engine_model_support::model::{IsUnder, Model, Told, Want};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
+use sluicegate::backend::ready;
 use sluicegate::clock::{Clock, ManualClock};
 use sluicegate::rules::domain::Domain;
 use sluicegate::rules::plan::Target;
@@ -122,7 +123,9 @@ fn run(domains: Vec<Domain>, deeds: &[Deed]) -> Result<(), TestCaseError> {
 /// The limits one by one say what they say together.
 fn inspected_as_told(engine: &Engine, asked: &Asked) -> Result<(), TestCaseError> {
     let peeked = asked.with(|request| engine.peek(request));
-    let inspected = asked.with(|request| engine.snapshot().inspect(request, engine.now()));
+    let inspected = asked.with(|request| {
+        ready(engine.inspect(engine.call(&engine.snapshot(), request))).unwrap().unwrap()
+    });
     prop_assert_eq!(inspected.len(), peeked.statuses.len());
     for (inspected, Status { target, verdict, .. }) in inspected.iter().zip(&peeked.statuses) {
         prop_assert_eq!(inspected.target, *target);

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use engine_support::{check, engine, peek};
+use sluicegate::backend::{Call, ready};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Checked, Engine, HoldError, Holder, Span, Waited, rules_of};
 use support::{MICRO, Polled, SECOND};
@@ -57,7 +58,13 @@ fn free(engine: &Engine, key: &str, value: &str, id: u64) {
     let descriptors = [Descriptor::of(&entries)];
     let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
     let rules = engine.snapshot();
-    rules.cancel(&request, Holder(id), engine.now(), &mut Checked::default()).unwrap();
+    ready(engine.cancel(
+        Call::new(&rules, &request, engine.now()),
+        Holder(id),
+        &mut Checked::default(),
+    ))
+    .unwrap()
+    .unwrap();
 }
 
 const ALICE: &[(&str, &str)] = &[("user", "alice")];
@@ -174,10 +181,14 @@ fn slots_that_are_given_back_together_wake_as_many() {
     let descriptors = [Descriptor::of(&entries)];
     let request = Request { domain: "shop", descriptors: &descriptors, hits: 3 };
     let (rules, now) = (engine.snapshot(), engine.now());
-    rules.reserve(&request, Holder(0), TEN, now, &mut checked).unwrap();
+    ready(engine.reserve(Call::new(&rules, &request, now), Holder(0), TEN, &mut checked))
+        .unwrap()
+        .unwrap();
     let mut all: Vec<_> = (1..5).map(|id| wait(&engine, A_CALL, TEN, id)).collect();
     assert!(all.iter_mut().all(Polled::waits));
-    rules.commit(&request, Holder(0), now, &mut checked).unwrap();
+    ready(engine.commit(Call::new(&rules, &request, now), Holder(0), &mut checked))
+        .unwrap()
+        .unwrap();
     for one in &mut all[..3] {
         assert!(one.is_woken());
         assert!(one.done().unwrap().checked.allowed);

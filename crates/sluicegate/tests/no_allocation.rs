@@ -10,7 +10,7 @@ use std::cell::Cell;
 use sluicegate::rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate::rules::unit::Unit;
 use sluicegate::throttle::{Throttle, ThrottleParams};
-use sluicegate::{Checked, Engine, Memory, Span, Timestamp, rules_of};
+use sluicegate::{Checked, Engine, Memory, MemoryBackend, Operation, Span, Timestamp, rules_of};
 
 struct Counting;
 
@@ -73,7 +73,13 @@ fn a_check_takes_no_memory() {
     let mut checked = Checked::default();
     for descriptors in requests {
         let request = Request { domain: "shop", descriptors, hits: 1 };
-        let mut ask = || engine.snapshot().check(&request, engine.now(), &mut checked);
+        let mut ask = || {
+            MemoryBackend::apply_now(
+                Operation::Hit,
+                &engine.call(&engine.snapshot(), &request),
+                &mut checked,
+            )
+        };
         (0..10).for_each(|_| ask());
         let before = TAKEN.get();
         // Most are admitted at first, and denied from some point on.

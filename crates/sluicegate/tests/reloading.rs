@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine_support::{ask, check, engine, peek, rules, told};
+use sluicegate::backend::Call;
 use sluicegate::clock::ManualClock;
 use sluicegate::config::files::ReadOptions;
 use sluicegate::config::watch::Watch;
 use sluicegate::rules::plan::Target;
-use sluicegate::{Change, Engine, Follower, Memory, Reloaded};
+use sluicegate::{Change, Engine, Follower, Memory, MemoryBackend, Operation, Reloaded};
 
 fn users(limits: &str) -> String {
     format!("domain: shop\ndescriptors:\n  - key: user\n    {limits}\n")
@@ -144,7 +145,11 @@ fn a_request_is_judged_by_the_rules_of_its_snapshot_or_later_ones() {
     engine.reload(rules(&window(20))).unwrap();
     let mut checked = sluicegate::Checked::default();
     ask("user=a", |request| {
-        before.check(request, engine.now(), &mut checked);
+        MemoryBackend::apply_now(
+            Operation::Hit,
+            &Call::new(&before, request, engine.now()),
+            &mut checked,
+        );
         checked.clone()
     });
     assert_eq!(told(&checked), "yes 11", "there is one count, and it is under the later limit");
@@ -234,7 +239,11 @@ fn whoever_comes_first_with_older_rules_is_saved_under_those_of_its_states() {
     first.reload(rules(&newer)).unwrap();
     let mut checked = sluicegate::Checked::default();
     ask("user=a x3", |request| {
-        before.check(request, first.now(), &mut checked);
+        MemoryBackend::apply_now(
+            Operation::Hit,
+            &Call::new(&before, request, first.now()),
+            &mut checked,
+        );
         checked.clone()
     });
     assert_eq!(check(&first, "user=a x4"), "yes 6", "another algorithm begins anew");
@@ -323,7 +332,11 @@ descriptors:
             while !stop.load(Ordering::Relaxed) {
                 let snapshot = engine.snapshot();
                 ask("user=a | tenant=t", |request| {
-                    snapshot.check(request, engine.now(), &mut checked);
+                    MemoryBackend::apply_now(
+                        Operation::Hit,
+                        &Call::new(&snapshot, request, engine.now()),
+                        &mut checked,
+                    );
                     checked.clone()
                 });
                 let name = |status: &sluicegate::Status| match status.target {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Engine, rules_of};
-use sluicegate_redis::{Address, Link, LinkOptions, SharedEngine, Store, StoreOptions};
+use sluicegate_redis::{Address, Link, LinkOptions, RedisBackend, Store, StoreOptions};
 use sluicegate_testkit::redis::Single;
 
 const RULES: &str = "
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// What each process of a fleet does at its start.
-async fn node(url: &str) -> Result<SharedEngine, Box<dyn Error>> {
+async fn node(url: &str) -> Result<Engine<RedisBackend>, Box<dyn Error>> {
     // A busy machine may take its time; a service has 10 ms for an answer if nothing is said.
     let options = LinkOptions { timeout: Duration::from_secs(5), ..LinkOptions::default() };
     let link = Link::open(Address::parse(url)?, options)?;
@@ -47,14 +47,14 @@ async fn node(url: &str) -> Result<SharedEngine, Box<dyn Error>> {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let engine = Engine::new(rules_of(RULES)?)?;
-    Ok(SharedEngine::new(engine, Store::new(link, StoreOptions::default())))
+    Ok(RedisBackend::attach(engine, Store::new(link, StoreOptions::default())))
 }
 
-async fn ask(node: &SharedEngine, name: &str) -> Result<(), Box<dyn Error>> {
+async fn ask(node: &Engine<RedisBackend>, name: &str) -> Result<(), Box<dyn Error>> {
     let entries = [Entry::new("user", "alice")];
     let descriptors = [Descriptor::of(&entries)];
     let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
-    let checked = node.check(&request).await?;
+    let checked = node.check_async(&request).await?;
     let left = checked.statuses[0].verdict.remaining.unwrap_or_default();
     println!("{name}: {}, {left} left", if checked.allowed { "may go" } else { "may not" });
     Ok(())

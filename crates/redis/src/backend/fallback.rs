@@ -1,187 +1,170 @@
-//! Decisions without the store, for parts that it did not answer: each rule's own failure policy.
+//! Decisions without the store, for steps that it did not answer: each rule's failure policy.
 //!
-//! The admission rule is that of every other request. Policies that say yes or no come first, then
-//! limits that count by themselves, and last those that are charged all together or not at all.
-//! What `local` admits is charged to this node's share of the quota that it last observed in the
-//! store, and reconciled with the store afterwards (`reconcile`).
+//! The order of decisions is that of every request (`sluicegate::backend::Admission`): policies that
+//! admit or deny come first, then steps that are charged by themselves, then those that are charged
+//! all or nothing. What `local` admits is charged to this node's share of the quota that it last
+//! observed in the store, and reconciled with the store afterwards (`reconcile`).
 
 use std::sync::Arc;
 
+use sluicegate::backend::{
+    Combine, DENIED_WITHOUT_STORE, Operation, StoreError, UNCOUNTED, apply_each, limits_of, repeat,
+};
+use sluicegate::{Snapshot, Status};
 use sluicegate_core::op::Op;
-use sluicegate_core::time::{Span, Timestamp};
-use sluicegate_core::verdict::{Outcome, Verdict};
+use sluicegate_core::time::Timestamp;
+use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::plan::Plan;
 use sluicegate_rules::rule::OnStoreFailure;
 use sluicegate_rules::set::RuleNo;
 
-use super::parts::{self, Part};
-use super::{SharedEngine, rule_state};
-use crate::script::Combine;
+use super::RedisBackend;
+use super::levels::rule_state;
+use super::steps::RedisStep;
 use crate::{CallError, Weight};
-use sluicegate::Status;
-use sluicegate::backend::StoreError;
-use sluicegate::backend::UNCOUNTED;
-use sluicegate::backend::Want;
-use sluicegate::backend::limits_of;
-use sluicegate::backend::{Asked, ask_each};
-use sluicegate::{Engine, Snapshot};
 
-/// When a client that is denied for want of the store may try again.
-const RETRY_AFTER: Span = Span::from_secs(1);
-
-impl SharedEngine {
+impl RedisBackend {
     /// The most that this node admits for one key of a rule while the store does not answer: its
     /// share of the limit. `None` where another policy applies, or nothing is counted.
     #[must_use]
     pub fn outage_bound(&self, rules: &Snapshot<'_>, no: RuleNo) -> Option<u64> {
-        let written = rules.rules().rule(no);
-        if written.on_store_failure != OnStoreFailure::Local {
+        let config = rules.rules().rule(no);
+        if config.on_store_failure != OnStoreFailure::Local {
             return None;
         }
-        let now = self.engine.now();
-        let capacities = limits_of(written);
-        let capacity = capacities.iter().filter_map(|limit| limit.at(now).capacity()).min()?;
+        let (limits, now) = (limits_of(config), self.clock.now());
+        let capacity = limits.iter().filter_map(|limit| limit.at(now).capacity()).min()?;
         let weight = self.weight_of(rules, no).for_limit(capacity, 1, self.store.nodes());
         let share = weight.part_of(i64::try_from(capacity).unwrap_or(i64::MAX));
         // Of a limit that cannot be divided each node has one.
         Some(u64::try_from(share).unwrap_or(0).max(capacity.min(1)))
     }
 
-    /// Decides parts that the store did not answer. `statuses` holds the verdicts of all other
-    /// steps.
+    /// Decides steps that the store did not answer. `statuses` has the verdicts of all others.
     pub(super) fn fall_back(
         &self,
-        want: Want,
+        operation: Operation,
         (rules, plan): (&Snapshot<'_>, &Plan),
-        parts: &[&Part<'_>],
+        steps: &[&RedisStep<'_>],
         error: &CallError,
         statuses: &mut [Status],
     ) -> Result<(), StoreError> {
-        parts.iter().for_each(|part| self.store.fell_back(part.policy));
+        steps.iter().for_each(|step| self.store.fell_back(step.on_store_failure));
         // A rule in shadow mode decides nothing, not even that there is an error.
-        let fails = |part: &&&Part<'_>| part.policy == OnStoreFailure::Error && !part.is_shadow;
-        if let Some(part) = parts.iter().find(fails) {
-            return Err(StoreError { failure: error.into(), descriptor: part.place });
+        let fails = |step: &&&RedisStep<'_>| {
+            step.on_store_failure == OnStoreFailure::Error && !step.is_shadow
+        };
+        if let Some(step) = steps.iter().find(fails) {
+            return Err(StoreError { failure: error.into(), descriptor: step.index });
         }
-        let now = self.store.store_time();
-        for part in parts {
-            let verdict = match part.policy {
+        let is_denied_by_policy = matches!(operation, Operation::Hit | Operation::Peek);
+        for step in steps {
+            statuses[step.index].verdict = match step.on_store_failure {
                 OnStoreFailure::Local => continue,
-                OnStoreFailure::Deny if !part.is_shadow => denied(want),
+                OnStoreFailure::Deny if !step.is_shadow && is_denied_by_policy => {
+                    DENIED_WITHOUT_STORE
+                }
                 OnStoreFailure::Allow | OnStoreFailure::Deny | OnStoreFailure::Error => UNCOUNTED,
             };
-            statuses[part.place].verdict = verdict;
         }
-        if parts.iter().any(|part| part.policy == OnStoreFailure::Local) {
+        let local = || steps.iter().filter(|step| step.on_store_failure == OnStoreFailure::Local);
+        if local().next().is_some() {
             self.store.decides_locally();
         }
-        let local = parts.iter().filter(|part| part.policy == OnStoreFailure::Local);
-        let (together, alone): (Vec<&Part<'_>>, Vec<&Part<'_>>) =
-            local.partition(|part| part.part.combine == Combine::AllOrNothing);
-        for part in alone {
-            self.decide_locally(want, &[part], now, statuses);
+        let now = self.store.store_time();
+        let (together, independent): (Vec<&RedisStep<'_>>, Vec<&RedisStep<'_>>) =
+            local().partition(|step| step.mode.combine == Combine::AllOrNothing);
+        for step in independent {
+            self.apply_to_share(operation, &[step], now, statuses);
         }
-        parts::repeat(plan, |place| rules.is_asked_once(want, place, plan), statuses);
-        let is_denied = want == Want::Hit && !rules.is_allowed(statuses);
-        let want = if is_denied { Want::Peek } else { want };
-        self.decide_locally(want, &together, now, statuses);
+        repeat(rules, operation, plan, statuses);
+        let is_denied = operation == Operation::Hit && !rules.admits(statuses);
+        let operation = if is_denied { Operation::Peek } else { operation };
+        self.apply_to_share(operation, &together, now, statuses);
         Ok(())
     }
 
-    /// Decides parts from this node's share, all or nothing: each hit costs as much as if it came
+    /// Applies an operation to this node's share, all or nothing: each hit costs as much as if it came
     /// to all nodes at once.
-    fn decide_locally(
+    fn apply_to_share(
         &self,
-        want: Want,
-        parts: &[&Part<'_>],
+        operation: Operation,
+        steps: &[&RedisStep<'_>],
         now: Timestamp,
         statuses: &mut [Status],
     ) {
-        for part in parts {
-            if let Some(observed) = self.store.local_seed(&part.part) {
-                part.asked.replace(observed, now);
-                self.charge_peers_leases(part, now);
+        if steps.is_empty() {
+            return;
+        }
+        for step in steps {
+            if let Some(observed) = self.store.local_seed(&step.script) {
+                step.counter.replace(observed, now);
+                self.charge_peers_leases(step, now);
             }
         }
-        let op = |cost| match want {
-            Want::Hit => Op::Hit { cost, holder: Some(Engine::new_holder()) },
-            Want::Peek => Op::Peek { cost },
-            Want::Refund => Op::Refund { cost },
-            Want::Reset => Op::Reset,
-        };
-        let asked: Vec<(Asked<'_>, u64)> =
-            parts.iter().map(|part| (part.asked, self.charge_of(want, part))).collect();
+        let counters: Vec<_> =
+            steps.iter().map(|step| (step.counter, self.charge_of(operation, step))).collect();
         let mut verdicts = Vec::new();
-        // A hit that brings its own id and a peek are not refused by any algorithm.
-        let _ = ask_each(&asked, &op, now, &mut verdicts);
-        let is_admitted = want == Want::Hit && verdicts.iter().all(Verdict::is_allowed);
-        for ((part, verdict), (_, charge)) in parts.iter().zip(verdicts).zip(&asked) {
+        // No algorithm refuses a peek, or a hit that brings its own id.
+        let _ = apply_each(&counters, &operation.op(), now, &mut verdicts);
+        let is_admitted = operation == Operation::Hit && verdicts.iter().all(Verdict::is_allowed);
+        for ((step, verdict), (_, charge)) in steps.iter().zip(verdicts).zip(&counters) {
             if is_admitted {
-                self.carry_on(part, *charge, now);
+                self.carry_over(step, *charge, now);
             }
-            let remaining = verdict.remaining.map(|left| part.weight.part_of(left));
-            statuses[part.place].verdict = Verdict { remaining, ..verdict };
+            let remaining = verdict.remaining.map(|left| step.weight.part_of(left));
+            statuses[step.index].verdict = Verdict { remaining, ..verdict };
         }
     }
 
-    /// A record that was observed when this node last bought a lease lacks what its peers bought
+    /// A record that was observed when this node last acquired a lease lacks what its peers acquired
     /// since. By demand that is as much as this node holds, for each of them.
-    fn charge_peers_leases(&self, part: &Part<'_>, now: Timestamp) {
-        let held = self.leases.held(self.store.hash_of(part.asked.key));
-        let peers = part.weight.whole(held).saturating_sub(held);
+    fn charge_peers_leases(&self, step: &RedisStep<'_>, now: Timestamp) {
+        let held = self.leases.held(self.store.hash_of(step.counter.key));
+        let peers = step.weight.whole(held).saturating_sub(held);
         if peers > 0 {
-            let _ = part.asked.ask(Op::Take { cost: peers }, now);
+            let _ = step.counter.apply(Op::Take { cost: peers }, now);
         }
     }
 
-    /// What a hit under a rule weighs on this node: the limit by the node's share of it, which goes by demand.
+    /// Weight of a hit on this node: the limit divided by the node's share of it, which follows demand.
     pub(super) fn weight_of(&self, rules: &Snapshot<'_>, no: RuleNo) -> Weight {
-        let kept = rules.kept(no);
         let weight = rule_state(rules, no).weight.get_or_init(|| {
-            let counted = Arc::downgrade(kept);
-            let hits = move || Some(counted.upgrade()?.stats().total_hits);
+            let state = Arc::downgrade(rules.rule_state(no));
+            let hits = move || Some(state.upgrade()?.stats().total_hits);
             self.store.watch_demand(&rules.rules().stable_key(no), hits)
         });
         weight.get()
     }
 
-    /// What a part is charged in this node's own memory.
-    fn charge_of(&self, want: Want, part: &Part<'_>) -> u64 {
-        match want {
-            Want::Hit | Want::Peek | Want::Reset => {
-                at_most_all(part, self.store.would_charge(&part.part, part.weight))
+    /// The charge of a step in this node's memory.
+    fn charge_of(&self, operation: Operation, step: &RedisStep<'_>) -> u64 {
+        match operation {
+            Operation::Hit | Operation::Peek | Operation::Reset => {
+                cap_charge(step, self.store.would_charge(&step.script, step.weight))
             }
-            Want::Refund => at_most_all(part, part.weight.whole(part.part.cost)),
+            Operation::Refund => cap_charge(step, step.weight.whole(step.script.cost)),
         }
     }
 
-    /// A part was charged so much: the next hit of its identity is rounded from there. Only then, or in a limit that is always asked for just those would pass that are rounded down.
-    fn carry_on(&self, part: &Part<'_>, charged: u64, now: Timestamp) {
-        let due = at_most_all(part, self.store.charge(&part.part, part.weight));
-        // Another request was charged meanwhile.
+    /// Carries the rounding of a charge over to the next hit of the identity. Only after a charge:
+    /// otherwise just the hits that are rounded down would pass a limit in constant use.
+    fn carry_over(&self, step: &RedisStep<'_>, charged: u64, now: Timestamp) {
+        let due = cap_charge(step, self.store.charge(&step.script, step.weight));
+        // Another request may have been charged meanwhile.
         match due.checked_sub(charged) {
             Some(0) => {}
             Some(more) => {
-                let _ = part.asked.ask(Op::Charge { cost: more }, now);
+                let _ = step.counter.apply(Op::Charge { cost: more }, now);
             }
             None => {
-                let _ = part.asked.ask(Op::Refund { cost: charged - due }, now);
+                let _ = step.counter.apply(Op::Refund { cost: charged - due }, now);
             }
         }
     }
 }
 
-/// Of a limit that is smaller than a hit weighs each node has one.
-fn at_most_all(part: &Part<'_>, charge: u64) -> u64 {
-    charge.min(part.part.capacity().max(part.part.cost))
-}
-
-pub(super) fn denied(want: Want) -> Verdict {
-    match want {
-        Want::Hit | Want::Peek => {
-            let outcome = Outcome::Deny { retry_after: RETRY_AFTER };
-            Verdict { outcome, remaining: Some(0), ..UNCOUNTED }
-        }
-        Want::Refund | Want::Reset => UNCOUNTED,
-    }
+/// Of a limit that is smaller than the weight of a hit each node has one.
+fn cap_charge(step: &RedisStep<'_>, charge: u64) -> u64 {
+    charge.min(step.script.capacity().max(step.script.cost))
 }

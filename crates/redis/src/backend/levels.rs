@@ -97,7 +97,7 @@ pub(super) struct RuleState {
 /// State of this backend for a rule.
 #[inline]
 pub(super) fn rule_state<'a>(rules: &'a Snapshot<'_>, no: RuleNo) -> &'a RuleState {
-    rules.kept(no).extension().get_or_init(RuleState::default)
+    rules.rule_state(no).extension().get_or_init(RuleState::default)
 }
 
 /// Adds to a counter.

@@ -1,140 +1,138 @@
-//! What a node says by itself, without asking the store.
+//! Decisions of this node, without a call of the store.
 //!
 //! ```text
-//!   leased      covered by what was bought ahead?                     else the store is asked
-//!   eventual    own count and the others', as last heard              if that is too long ago, they are heard first
-//!   strict      the store is asked
+//!   leased      covered by the lease of the identity        otherwise the store is called
+//!   eventual    own count plus the peers' last counts       if those are stale, they are pulled first
+//!   strict      the store is called
 //! ```
 //!
-//! Those that this node decides are asked first: whoever they deny need not go further, and what they admitted is taken back here if the store denies. What counts
-//! whatever the others say, as Envoy's form does, is asked in any case.
+//! They come before the store: a denial saves the call of steps that are charged all or nothing, and
+//! an admission is undone if the store denies. Steps that are charged by themselves go to the store in
+//! any case.
 
 use std::sync::Arc;
 
+use sluicegate::backend::{
+    BoundStep, ChargedLimits, Combine, Operation, Rule, first_same, is_decided_locally,
+    largest_cost,
+};
+use sluicegate::{Promise, Snapshot, Status};
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::plan::Plan;
-use sluicegate_rules::rule::Consistency;
+use sluicegate_rules::rule::{Consistency, RuleConfig};
 use sluicegate_rules::set::RuleNo;
 
 use super::eventual::Eventual;
-use super::levels::add;
-use super::parts::Part;
-use super::{Group, LevelCounters, SharedEngine, rule_state};
-use crate::script::Combine;
-use sluicegate::Promise;
-use sluicegate::Snapshot;
-use sluicegate::Status;
-use sluicegate::backend::Rule;
-use sluicegate::backend::decides_here;
-use sluicegate::backend::{Manner, Want, first_alike, most_of};
+use super::levels::{add, rule_state};
+use super::steps::RedisStep;
+use super::{Group, LevelCounters, RedisBackend};
 
-/// One step of a request, as this node asks itself.
+/// A step that this node may decide.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LocalStep<'a> {
     pub(super) no: RuleNo,
     pub(super) identity: &'a [u8],
-    /// Of the identity, under a secret.
+    /// Keyed hash of the identity.
     pub(super) hash: u64,
     pub(super) rule: &'a Arc<Rule>,
     pub(super) consistency: Consistency,
-    /// Where it is counted.
     pub(super) counters: &'a Arc<LevelCounters>,
     pub(super) cost: u64,
 }
 
-/// What this node says of a step.
+/// Decision of this node on a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Local {
-    /// That.
-    Said(Verdict, Promise),
-    /// That it does not know enough.
-    Ask,
+    /// Decided.
+    Decided(Verdict, Promise),
+    /// This node does not know enough.
+    Unknown,
 }
 
-/// The places of a request that this node has decided by itself. Those beyond the 128th are asked of the store.
+/// The steps of a request that this node has decided. Those beyond the 128th go to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Here {
-    said: u128,
+pub(super) struct LocalDecisions {
+    decided: u128,
     admitted: u128,
-    /// Whether any of them denied.
+    /// Whether any of them is denied.
     pub(super) denies: bool,
-    /// Whether any other is to be asked.
-    pub(super) leaves: bool,
+    /// Whether all limited steps are decided.
+    pub(super) is_complete: bool,
 }
 
-/// As many as there are bits.
-const PLACES: usize = 128;
+/// Bits of the sets.
+const STEPS_MAX: usize = 128;
 
-// === impl SharedEngine ===
+// === impl RedisBackend ===
 
-impl SharedEngine {
-    /// Asks this node for every step that it may decide.
+impl RedisBackend {
+    /// Decides every step that this node can.
     #[inline]
-    pub(super) fn ask_here(
+    pub(super) fn decide_locally(
         &self,
-        want: Want,
+        operation: Operation,
         rules: &Snapshot<'_>,
         plan: &Plan,
         statuses: &mut [Status],
         ticks: Timestamp,
-    ) -> Here {
-        let mut here = Here::default();
+    ) -> LocalDecisions {
+        let mut local = LocalDecisions { is_complete: true, ..LocalDecisions::default() };
         let is_only = plan.steps().len() == 1;
-        for (place, (step, status)) in plan.steps().iter().zip(statuses).enumerate() {
-            let is_free = matches!(rules.manner(want, step), Manner::Free);
-            if is_free || first_alike(plan, place) < place {
+        for (index, (step, status)) in plan.steps().iter().zip(statuses).enumerate() {
+            let is_limited = rules.charge_mode(operation, step).is_some();
+            if !is_limited || first_same(plan, index) < index {
                 continue;
             }
-            let local = match self.step_at(want, rules, plan, place) {
-                Some(step) => self.say(want, &step, is_only, ticks),
-                None => Local::Ask,
+            let decision = match self.local_step(operation, rules, plan, index) {
+                Some(step) => self.decide_step(operation, &step, is_only, ticks),
+                None => Local::Unknown,
             };
-            match local {
-                Local::Said(verdict, promise) => {
-                    here.note(place, verdict.is_allowed());
+            match decision {
+                Local::Decided(verdict, promise) => {
+                    local.insert(index, verdict.is_allowed());
                     (status.verdict, status.promise) = (verdict, promise);
                 }
-                Local::Ask => here.leaves = true,
+                Local::Unknown => local.is_complete = false,
             }
         }
-        here
+        local
     }
 
-    /// What this node says of a step.
+    /// Decides a step by its lease, or by the counts of all nodes.
     #[inline]
-    pub(super) fn say(
+    pub(super) fn decide_step(
         &self,
-        want: Want,
+        operation: Operation,
         step: &LocalStep<'_>,
         is_only: bool,
         ticks: Timestamp,
     ) -> Local {
-        match (want, step.consistency) {
-            (Want::Hit, Consistency::Leased | Consistency::StrictUntilHot) => match is_only {
+        match (operation, step.consistency) {
+            (Operation::Hit, Consistency::Leased | Consistency::StrictUntilHot) => match is_only {
                 true => self.leases.hit(step, ticks),
                 false => self.leases.try_hit(step, ticks),
             },
-            (Want::Peek, Consistency::Leased | Consistency::StrictUntilHot) => {
+            (Operation::Peek, Consistency::Leased | Consistency::StrictUntilHot) => {
                 self.leases.peek(step, ticks)
             }
-            (Want::Hit, Consistency::Eventual { sync_interval }) => {
-                let said = self.eventual.hit(step, sync_interval, ticks);
-                add(&step.counters.local, u64::from(said != Local::Ask));
-                said
+            (Operation::Hit, Consistency::Eventual { sync_interval }) => {
+                let decision = self.eventual.hit(step, sync_interval, ticks);
+                add(&step.counters.local, u64::from(decision != Local::Unknown));
+                decision
             }
-            (Want::Peek, Consistency::Eventual { sync_interval }) => {
+            (Operation::Peek, Consistency::Eventual { sync_interval }) => {
                 self.eventual.peek(step, sync_interval, ticks)
             }
-            _ => Local::Ask,
+            _ => Local::Unknown,
         }
     }
 
-    /// What this node has admitted of a request happens, or not.
-    pub(super) fn settle_here(
+    /// Confirms the admissions of this node, or undoes them if the request is denied.
+    pub(super) fn finish_local(
         &self,
-        here: Here,
-        happens: bool,
+        local: LocalDecisions,
+        is_admitted: bool,
         rules: &Snapshot<'_>,
         plan: &Plan,
         ticks: Timestamp,
@@ -142,9 +140,9 @@ impl SharedEngine {
         if plan.steps().len() == 1 {
             return;
         }
-        for place in here.admitted() {
-            let Some(step) = self.step_at(Want::Hit, rules, plan, place) else { continue };
-            match (step.consistency, happens) {
+        for index in local.admitted() {
+            let Some(step) = self.local_step(Operation::Hit, rules, plan, index) else { continue };
+            match (step.consistency, is_admitted) {
                 (Consistency::Eventual { .. }, true) => {}
                 (Consistency::Eventual { .. }, false) => self.eventual.undo(&step, ticks),
                 (_, true) => self.leases.happens(&step),
@@ -153,79 +151,79 @@ impl SharedEngine {
         }
     }
 
-    /// The store is not asked for what this node has decided; nor, where that is a denial, for what is charged only if all agree.
-    pub(super) fn leave_out(
+    /// Removes the steps that this node has decided; and, where it denies, those that are charged all
+    /// or nothing.
+    pub(super) fn drop_decided(
         &self,
-        want: Want,
-        here: Here,
+        operation: Operation,
+        local: LocalDecisions,
         rules: &Snapshot<'_>,
         plan: &Plan,
-        parts: &mut Vec<Part<'_>>,
+        steps: &mut Vec<RedisStep<'_>>,
     ) {
         if !rules.has_local() {
             return;
         }
-        let is_in_vain = |part: &Part<'_>| {
-            want == Want::Hit && here.denies && part.part.combine == Combine::AllOrNothing
+        let is_in_vain = |step: &RedisStep<'_>| {
+            let is_together = step.mode.combine == Combine::AllOrNothing;
+            operation == Operation::Hit && local.denies && is_together
         };
-        parts.retain(|part| !here.has(part.place) && !is_in_vain(part));
-        if want == Want::Hit {
-            let ticks = self.engine.ticks();
-            for part in parts {
-                if let Some(step) = self.step_at(want, rules, plan, part.place) {
+        steps.retain(|step| !local.contains(step.index) && !is_in_vain(step));
+        if operation == Operation::Hit {
+            let ticks = self.clock.ticks();
+            for step in steps {
+                if let Some(step) = self.local_step(operation, rules, plan, step.index) {
                     self.leases.missed(&step, ticks);
                 }
             }
         }
     }
 
-    /// What the store said of those that this node would decide if it could.
-    pub(super) fn learn(
+    /// Passes the store's verdicts to the leases of steps that this node would decide if it could.
+    pub(super) fn observe_replies(
         &self,
-        want: Want,
+        operation: Operation,
         rules: &Snapshot<'_>,
         plan: &Plan,
         groups: &[Group<'_>],
     ) {
-        if !rules.has_local() || want == Want::Peek {
+        if !rules.has_local() || operation == Operation::Peek {
             return;
         }
-        let ticks = self.engine.ticks();
+        let ticks = self.clock.ticks();
         for group in groups {
-            let Ok(answered) = &group.reply else { continue };
-            for (part, verdict) in group.parts.iter().zip(&answered.verdicts) {
-                let Some(step) = self.step_at(want, rules, plan, part.place) else { continue };
-                match want {
-                    Want::Hit => self.leases.answered(&step, verdict, ticks),
+            let Ok(answer) = &group.reply else { continue };
+            for (step, verdict) in group.steps.iter().zip(&answer.verdicts) {
+                let Some(step) = self.local_step(operation, rules, plan, step.index) else {
+                    continue;
+                };
+                match operation {
+                    Operation::Hit => self.leases.answered(&step, verdict, ticks),
                     _ => self.leases.forget_denial(step.hash),
                 }
             }
         }
     }
 
-    /// The step at a place as this node asks itself for it, if it may.
+    /// A step that this node may decide.
     #[inline]
-    pub(super) fn step_at<'a>(
+    pub(super) fn local_step<'a>(
         &self,
-        want: Want,
+        operation: Operation,
         rules: &'a Snapshot<'_>,
         plan: &'a Plan,
-        place: usize,
+        index: usize,
     ) -> Option<LocalStep<'a>> {
-        let step = &plan.steps()[place];
-        let no = match rules.manner(want, step) {
-            Manner::Together(no) | Manner::Once(no) if place < PLACES => no,
-            _ => return None,
-        };
-        let written = rules.rules().rule(no);
-        if !decides_here(written) {
+        let step = &plan.steps()[index];
+        let mode = rules.charge_mode(operation, step).filter(|mode| mode.is_once)?;
+        let ChargedLimits::Rule(no) = mode.limits else { return None };
+        let config = rules.rules().rule(no);
+        if index >= STEPS_MAX || !is_decided_locally(config) {
             return None;
         }
         let identity = plan.identity(step);
-        let asked = rules.asked(no, identity);
-        let rule = asked.rule?;
-        let is_eventual = matches!(written.consistency, Consistency::Eventual { .. });
-        if is_eventual && !Eventual::serves(rule) {
+        let rule = rules.counter(mode.limits, identity).rule?;
+        if is_of_eventual(config) && !Eventual::serves(rule) {
             return None;
         }
         Some(LocalStep {
@@ -233,39 +231,47 @@ impl SharedEngine {
             identity,
             hash: self.store.hash_of(identity),
             rule,
-            consistency: written.consistency,
+            consistency: config.consistency,
             counters: &rule_state(rules, no).levels,
-            cost: most_of(plan, place),
+            cost: largest_cost(plan, index),
         })
     }
 }
 
-// === impl Here ===
+/// Whether the counts of a step are exchanged between nodes.
+pub(super) fn is_eventual(rules: &Snapshot<'_>, step: &BoundStep<'_>) -> bool {
+    let ChargedLimits::Rule(no) = step.mode.limits else { return false };
+    let config = rules.rules().rule(no);
+    is_decided_locally(config)
+        && is_of_eventual(config)
+        && step.counter.rule.is_some_and(|rule| Eventual::serves(rule))
+}
 
-impl Here {
-    /// Nothing was decided here.
-    pub(super) fn nothing() -> Self {
-        Self { leaves: true, ..Self::default() }
-    }
+fn is_of_eventual(config: &RuleConfig) -> bool {
+    matches!(config.consistency, Consistency::Eventual { .. })
+}
 
-    /// A place is settled, and nothing is to be taken back there.
-    pub(super) fn settled(&mut self, place: usize, is_denied: bool) {
-        self.said |= 1 << place;
+// === impl LocalDecisions ===
+
+impl LocalDecisions {
+    /// A step is decided for good: there is nothing to undo.
+    pub(super) fn insert_final(&mut self, index: usize, is_denied: bool) {
+        self.decided |= 1 << index;
         self.denies |= is_denied;
     }
 
-    /// Whether a place was decided.
-    pub(super) const fn has(&self, place: usize) -> bool {
-        place < PLACES && self.said & (1 << place) != 0
+    /// Whether a step is decided.
+    pub(super) const fn contains(&self, index: usize) -> bool {
+        index < STEPS_MAX && self.decided & (1 << index) != 0
     }
 
-    pub(super) fn note(&mut self, place: usize, is_admitted: bool) {
-        self.said |= 1 << place;
-        self.admitted |= u128::from(is_admitted) << place;
+    pub(super) fn insert(&mut self, index: usize, is_admitted: bool) {
+        self.decided |= 1 << index;
+        self.admitted |= u128::from(is_admitted) << index;
         self.denies |= !is_admitted;
     }
 
     fn admitted(self) -> impl Iterator<Item = usize> {
-        (0..PLACES).filter(move |place| self.admitted & (1 << place) != 0)
+        (0..STEPS_MAX).filter(move |index| self.admitted & (1 << index) != 0)
     }
 }

@@ -1,28 +1,37 @@
-//! Rules whose counters many nodes share.
+//! Redis as the backend of an engine.
 //!
-//! The rules are matched here, as ever; whose turn it is, is asked of the store. Everything that one request is under goes in one round trip: as one ask, which the store decides all or
-//! nothing. Only on a Cluster, where identities may lie on different nodes, an ask becomes several that go side by side; if one of them denies, what the others have
-//! charged is given back behind the answer. A node that dies in between leaves that charge: never too much passes, at most one request's cost too little.
+//! A request's steps go to the store in one script call, which decides them all or nothing. On a
+//! Cluster, steps whose keys are in different slots go in one call each, side by side; if one denies,
+//! the charges of the others are refunded in the background. A node that dies in between leaves such a
+//! charge: at most one request's cost passes too little, never too much.
+//!
+//! Steps of leased and eventual rules are decided on this node where possible (`local`), before the
+//! store is called. Steps that the store does not answer are decided by their rules' failure policy
+//! (`fallback`), and reconciled with the store later (`reconcile`).
 
 mod envoy;
 mod eventual;
 mod fallback;
-mod hearing;
-mod holding;
 mod leasing;
 mod levels;
 mod local;
-mod parts;
+mod pull;
 mod reconcile;
-mod waiting;
+mod steps;
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use sluicegate::backend::{
+    Applied, ApplyError, Backend, BoundStep, Call, Deferred, Operation, SlotWaiting, StoreError,
+    StoreFailure, limit_states, repeat,
+};
+use sluicegate::clock::TimeSource;
+use sluicegate::{Checked, Engine, LimitState, Snapshot, Status, new_holder};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::Op;
-use sluicegate_rules::plan::{List, Plan, Target};
-use sluicegate_rules::request::Request;
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_rules::plan::Plan;
 use sluicegate_rules::rule::{Consistency, OnStoreFailure};
 use sluicegate_rules::set::RuleNo;
 use tokio::time::Instant;
@@ -35,57 +44,63 @@ use leasing::Leases;
 pub(crate) use levels::LevelCounters;
 pub use levels::RuleLevel;
 use levels::rule_state;
-use local::{Here, LocalStep};
-use parts::{OverrideRules, Part};
-use sluicegate::Status;
-use sluicegate::backend::{StoreError, Want};
-use sluicegate::{Checked, Engine, Inspected, LimitState, Snapshot};
+use local::{LocalDecisions, LocalStep, is_eventual};
+use steps::{OverrideRules, RedisStep, has_slots};
 
-/// An engine whose counters are in a store that other nodes ask too. Clones are the same.
+/// Counters in a Redis that other nodes use too.
 ///
-/// What it is given as an [`Engine`] has the rules, and the memory for what this node decides by itself while the store cannot be asked.
-#[derive(Debug, Clone)]
-pub struct SharedEngine {
-    engine: Engine,
+/// Steps that this node decides by itself while the store does not answer are counted in the memory
+/// of the engine.
+#[derive(Debug)]
+pub struct RedisBackend {
     store: Store,
-    override_rules: Arc<OverrideRules>,
+    clock: TimeSource,
+    override_rules: OverrideRules,
     leases: Leases,
     eventual: Arc<Eventual>,
     /// Counters on envoyproxy/ratelimit's keys.
-    envoy: Option<Arc<EnvoyCounters>>,
+    envoy: Option<EnvoyCounters>,
 }
 
-/// What became of parts that were asked together.
+/// Steps that were sent in one call, and its reply.
 struct Group<'a> {
-    parts: Vec<Part<'a>>,
+    steps: Vec<RedisStep<'a>>,
     /// The id that slots are held under, if there are any.
     holder: Option<Holder>,
     reply: Result<ScriptAnswer, HitError>,
 }
 
-// === impl SharedEngine ===
+/// How often a request that waits for a slot looks for one: other nodes may release theirs before
+/// the leases end.
+const SLOT_POLL_INTERVAL: Span = Span::from_millis(50);
+/// A lease is renewed no more often than this.
+const RENEW_INTERVAL_MIN: Span = Span::from_millis(100);
 
-impl SharedEngine {
-    /// The rules of an engine, with counters in a store. To be called where tokio runs.
+// === impl RedisBackend ===
+
+impl RedisBackend {
+    /// Counters in a store. `clock` is that of the engine. Must be called within a Tokio runtime.
     #[must_use]
-    pub fn new(engine: Engine, store: Store) -> Self {
-        let leases = Leases::start(&engine, &store);
-        let eventual = Eventual::start(&store, engine.clock());
-        Self { engine, store, override_rules: Arc::default(), leases, eventual, envoy: None }
+    pub fn new(store: Store, clock: &TimeSource) -> Self {
+        let leases = Leases::start(clock, &store);
+        let eventual = Eventual::start(&store, clock);
+        let (override_rules, clock) = (OverrideRules::default(), clock.clone());
+        Self { store, clock, override_rules, leases, eventual, envoy: None }
     }
 
-    /// The same with limits of Envoy's form on the keys of envoyproxy/ratelimit, so that both count on one Redis. Those per second may be
-    /// counted elsewhere.
+    /// The rules of an engine, with counters in a store. Must be called within a Tokio runtime.
+    #[must_use]
+    pub fn attach(engine: Engine, store: Store) -> Engine<Self> {
+        let backend = Self::new(store, engine.clock());
+        engine.with_backend(backend)
+    }
+
+    /// Keeps limits in Envoy's form on the keys of envoyproxy/ratelimit, so that both count on one
+    /// Redis. Those per second may be on another one.
     #[must_use]
     pub fn with_envoy_keys(self, keys: EnvoyKeys, per_second: Option<Link>) -> Self {
         let counters = EnvoyCounters::new(self.store.link().clone(), per_second, keys);
-        Self { envoy: Some(Arc::new(counters)), ..self }
-    }
-
-    /// The rules, and this node's own memory.
-    #[must_use]
-    pub const fn engine(&self) -> &Engine {
-        &self.engine
+        Self { envoy: Some(counters), ..self }
     }
 
     /// The store.
@@ -94,381 +109,370 @@ impl SharedEngine {
         &self.store
     }
 
-    /// What this node decided by itself under a rule, and how far it was off.
+    /// Decisions of this node under a rule, and their accuracy.
     #[must_use]
     pub fn level(&self, rules: &Snapshot<'_>, no: RuleNo) -> RuleLevel {
         rule_state(rules, no).levels.read(rules.rules().rule(no).consistency)
     }
 
-    /// What this node has leased, the most asked for first; of many the first `most`.
+    /// The leases of this node, the most used first; the first `max` of many.
     #[must_use]
-    pub fn leases(&self, most: usize) -> Vec<Leased> {
-        self.leases.list(most)
+    pub fn leases(&self, max: usize) -> Vec<Leased> {
+        self.leases.list(max)
     }
 
-    /// Gives back what was leased, and tells what was counted. To be called before a node stops; requests that still come ask the store.
+    /// Returns all leases, and pushes all counts. To be called before a node stops; later requests go
+    /// to the store.
     pub async fn close(&self) {
         tokio::join!(self.leases.close(), self.eventual.close());
     }
 
-    /// May this request go now, as far as this node can say so by itself? Whether it could: if not, nothing was charged, and [`SharedEngine::check_by`] asks the
-    /// store.
-    pub fn check_here(
-        &self,
-        rules: &Snapshot<'_>,
-        request: &Request<'_>,
-        checked: &mut Checked,
-    ) -> bool {
-        if !rules.has_local() || rules.begin(request, checked).is_some() {
+    /// Decides a request on this node alone, if every step can be.
+    fn check_local(&self, call: &Call<'_>, checked: &mut Checked) -> bool {
+        let Call { rules, request, .. } = *call;
+        if !rules.has_local() || rules.begin(Operation::Hit, request, checked) {
             return false;
         }
-        let ticks = self.engine.ticks();
+        let ticks = self.clock.ticks();
         let Checked { allowed, statuses, plan, .. } = checked;
-        let here = self.ask_here(Want::Hit, rules, plan, statuses, ticks);
-        let happens = !here.leaves && !here.denies;
-        self.settle_here(here, happens, rules, plan, ticks);
-        if here.leaves {
+        let local = self.decide_locally(Operation::Hit, rules, plan, statuses, ticks);
+        let is_admitted = local.is_complete && !local.denies;
+        self.finish_local(local, is_admitted, rules, plan, ticks);
+        if !local.is_complete {
             return false;
         }
-        parts::repeat(plan, |place| rules.is_asked_once(Want::Hit, place, plan), statuses);
-        *allowed = happens;
+        repeat(rules, Operation::Hit, plan, statuses);
+        *allowed = is_admitted;
         rules.count(plan, statuses);
         true
     }
 
-    /// May this request go now? If so, everything that it is under is charged.
-    ///
-    /// # Errors
-    /// When the store does not answer and a rule wants that to be told.
-    pub async fn check(&self, request: &Request<'_>) -> Result<Checked, StoreError> {
-        let mut checked = Checked::default();
-        self.check_by(&self.engine.snapshot(), request, &mut checked).await?;
-        Ok(checked)
-    }
-
-    /// The same by the rules of a snapshot.
-    ///
-    /// # Errors
-    /// As [`SharedEngine::check`].
-    pub async fn check_by(
+    async fn decide(
         &self,
-        rules: &Snapshot<'_>,
-        request: &Request<'_>,
+        operation: Operation,
+        call: Call<'_>,
         checked: &mut Checked,
     ) -> Result<(), StoreError> {
-        self.check_within(rules, request, checked, None).await
-    }
-
-    /// The same for a client that waits until a moment: a decision that the store has not made by
-    /// then is made without it.
-    ///
-    /// # Errors
-    /// As [`SharedEngine::check`].
-    pub async fn check_within(
-        &self,
-        rules: &Snapshot<'_>,
-        request: &Request<'_>,
-        checked: &mut Checked,
-        client_deadline: Option<Instant>,
-    ) -> Result<(), StoreError> {
-        if self.check_here(rules, request, checked) {
-            return Ok(());
-        }
-        self.ask(Want::Hit, rules, request, checked, client_deadline).await
-    }
-
-    /// Would it go now? Nothing is charged.
-    ///
-    /// # Errors
-    /// As [`SharedEngine::check`].
-    pub async fn peek_by(
-        &self,
-        rules: &Snapshot<'_>,
-        request: &Request<'_>,
-        checked: &mut Checked,
-    ) -> Result<(), StoreError> {
-        self.ask(Want::Peek, rules, request, checked, None).await
-    }
-
-    /// Gives back the hits of a request that was charged and did not happen.
-    ///
-    /// # Errors
-    /// As [`SharedEngine::check`].
-    pub async fn refund_by(
-        &self,
-        rules: &Snapshot<'_>,
-        request: &Request<'_>,
-        checked: &mut Checked,
-    ) -> Result<(), StoreError> {
-        self.ask(Want::Refund, rules, request, checked, None).await
-    }
-
-    /// Makes every limit that it is under as new for who is described.
-    ///
-    /// # Errors
-    /// As [`SharedEngine::check`].
-    pub async fn reset_by(
-        &self,
-        rules: &Snapshot<'_>,
-        request: &Request<'_>,
-        checked: &mut Checked,
-    ) -> Result<(), StoreError> {
-        self.ask(Want::Reset, rules, request, checked, None).await
-    }
-
-    /// How every limit of every descriptor stands, in their order.
-    ///
-    /// # Errors
-    /// When the store does not answer, whatever the rules say.
-    pub async fn inspect_by(
-        &self,
-        rules: &Snapshot<'_>,
-        request: &Request<'_>,
-    ) -> Result<Vec<Inspected>, StoreError> {
-        let now = self.engine.now();
-        let mut checked = Checked::default();
-        rules.begin(request, &mut checked);
-        let mut all: Vec<Inspected> = Vec::new();
-        for (place, step) in checked.plan.steps().iter().enumerate() {
-            let part = self.part_of(Want::Peek, rules, &checked.plan, place, now);
-            let limits = match part {
-                None => Vec::new(),
-                Some(part) => self.look_at(rules, &checked.plan, &part).await.map_err(|not| {
-                    StoreError { failure: (&CallError::from(not)).into(), descriptor: place }
-                })?,
-            };
-            all.push(Inspected { target: step.target, limits });
-        }
-        Ok(all)
-    }
-
-    async fn look_at(
-        &self,
-        rules: &Snapshot<'_>,
-        plan: &Plan,
-        part: &Part<'_>,
-    ) -> Result<Vec<LimitState>, OperationError> {
-        if self.is_envoys(rules, part) {
-            return self.look_at_envoys(rules, plan, part).await.map_err(OperationError::Store);
-        }
-        if let Some(step) = self.step_at(Want::Peek, rules, plan, part.place)
-            && let (Consistency::Eventual { sync_interval }, Target::Rule(no)) =
-                (step.consistency, part.target)
-        {
-            let one = LocalStep { cost: 1, ..step };
-            let said = self.eventual.look(&one, sync_interval).await;
-            return Ok(rules.inspect_decided(no, said.map_err(OperationError::Store)?));
-        }
-        let one = ScriptPart { cost: 1, ..part.part.clone() };
-        match part.target {
-            Target::Rule(no) => Ok(rules.inspect_decided(no, self.store.inspect(&one).await?)),
-            Target::Override(limit) => {
-                let said = self.store.apply(&[one], Op::Peek { cost: 1 }).await?.answer.verdict;
-                Ok(vec![Snapshot::override_state(limit, &said)])
-            }
-            Target::None | Target::Replaced(_) => Ok(Vec::new()),
-        }
-    }
-
-    async fn ask(
-        &self,
-        want: Want,
-        rules: &Snapshot<'_>,
-        request: &Request<'_>,
-        checked: &mut Checked,
-        client_deadline: Option<Instant>,
-    ) -> Result<(), StoreError> {
-        let now = self.engine.now();
-        if let Some(listed) = rules.begin(request, checked)
-            && want != Want::Reset
-        {
-            if listed.list == List::Deny && want != Want::Refund {
-                checked.deny_listed(listed);
-            }
+        let Call { rules, request, now, .. } = call;
+        if rules.begin(operation, request, checked) {
             return Ok(());
         }
         let Checked { allowed, statuses, plan, .. } = checked;
-        let mut here = match want {
-            Want::Hit | Want::Peek if rules.has_local() => {
-                self.ask_here(want, rules, plan, statuses, self.engine.ticks())
+        let mut local = match operation {
+            Operation::Hit | Operation::Peek if rules.has_local() => {
+                self.decide_locally(operation, rules, plan, statuses, self.clock.ticks())
             }
-            _ => Here::nothing(),
+            _ => LocalDecisions::default(),
         };
-        if here.leaves && rules.has_eventual() {
-            // Rare, and large.
-            let heard = Box::pin(self.hear(want, rules, plan, statuses, &mut here, now)).await;
-            if let Err(error) = heard {
-                self.settle_here(here, false, rules, plan, self.engine.ticks());
+        if !local.is_complete && rules.has_eventual() {
+            // Rare, and a large future.
+            let pulled = Box::pin(self.pull(operation, call, plan, statuses, &mut local)).await;
+            if let Err(error) = pulled {
+                self.finish_local(local, false, rules, plan, self.clock.ticks());
                 *allowed = false;
                 return Err(error);
             }
         }
-        let mut parts = self.parts(want, rules, plan, now);
-        self.leave_out(want, here, rules, plan, &mut parts);
-        let (parts, then) = match self.envoy {
-            None => (parts, want),
-            Some(_) => {
-                let (envoys, others): (Vec<_>, Vec<_>) =
-                    parts.into_iter().partition(|part| self.is_envoys(rules, part));
-                let asked = self.ask_envoys(want, rules, plan, &envoys, now, statuses);
-                if let Err(error) = Box::pin(asked).await {
-                    *allowed = false;
-                    self.settle_here(here, false, rules, plan, self.engine.ticks());
-                    return Err(error);
-                }
-                let goes_on = rules.is_allowed(statuses) || want != Want::Hit;
-                (others, if goes_on { want } else { Want::Peek })
+        let mut steps = self.steps(operation, rules, plan, now);
+        self.drop_decided(operation, local, rules, plan, &mut steps);
+        let mut applied = operation;
+        if self.envoy.is_some() {
+            let (envoy, others): (Vec<_>, Vec<_>) =
+                steps.into_iter().partition(|step| self.is_on_envoy_keys(rules, step));
+            let decided = self.decide_on_envoy_keys(operation, call, plan, &envoy, statuses);
+            if let Err(error) = Box::pin(decided).await {
+                *allowed = false;
+                self.finish_local(local, false, rules, plan, self.clock.ticks());
+                return Err(error);
             }
-        };
-        let groups = self.ask_groups(then, parts, client_deadline).await;
-        let settled = self.settle(then, (rules, plan), &groups, statuses);
-        parts::repeat(plan, |place| rules.is_asked_once(want, place, plan), statuses);
-        *allowed = settled.is_ok() && rules.is_allowed(statuses);
-        self.learn(want, rules, plan, &groups);
-        if want == Want::Hit && rules.has_local() {
-            self.settle_here(here, *allowed, rules, plan, self.engine.ticks());
+            steps = others;
+            if operation == Operation::Hit && !rules.admits(statuses) {
+                applied = Operation::Peek;
+            }
         }
-        if then == Want::Hit {
-            match settled {
+        let groups = self.call_groups(applied, steps, call.deadline).await;
+        let decided = self.write_verdicts(applied, (rules, plan), &groups, statuses);
+        repeat(rules, operation, plan, statuses);
+        *allowed = decided.is_ok() && rules.admits(statuses);
+        self.observe_replies(operation, rules, plan, &groups);
+        if operation == Operation::Hit && rules.has_local() {
+            self.finish_local(local, *allowed, rules, plan, self.clock.ticks());
+        }
+        if applied == Operation::Hit {
+            match decided {
                 Ok(()) => self.reconcile(groups, statuses, *allowed),
-                // Nothing was decided.
+                // The request ends with an error: nothing was decided.
                 Err(_) => self.refund_answered(groups),
             }
         }
-        settled?;
-        if want == Want::Hit {
+        decided?;
+        if operation == Operation::Hit {
             rules.count(plan, statuses);
-            // Of what this node keeps for the case that the store is away.
-            rules.look_after_memory(now);
+            rules.sweep_now_and_then(now);
         }
         Ok(())
     }
 
-    /// Asks all parts, those that lie together together, and all side by side.
-    async fn ask_groups<'a>(
+    /// Sends steps to the store, those of one slot in one call, all calls side by side.
+    async fn call_groups<'a>(
         &self,
-        want: Want,
-        parts: Vec<Part<'a>>,
-        client_deadline: Option<Instant>,
+        operation: Operation,
+        steps: Vec<RedisStep<'a>>,
+        deadline: Option<std::time::Instant>,
     ) -> Vec<Group<'a>> {
-        let mut groups: Vec<(Option<u16>, Vec<Part<'a>>)> = Vec::new();
-        let (local, parts) = self.split_local(want, parts);
-        for part in parts {
-            let slot = self.store.slot_of(&part.part.key);
-            match groups.iter_mut().find(|(of, _)| *of == slot) {
-                Some((_, group)) => group.push(part),
-                None => groups.push((slot, vec![part])),
-            }
-        }
-        let ask = |(_, parts): (_, Vec<Part<'a>>)| async move {
-            let asked: Vec<ScriptPart> = parts.iter().map(|part| part.part.clone()).collect();
-            let needs_holder = want == Want::Hit && parts::needs_holder(&asked);
-            let holder = needs_holder.then(Engine::new_holder);
-            let reply = self.ask_group(want, asked, holder, client_deadline).await;
-            Group { parts, holder, reply }
+        let (local, steps) = self.split_local_mode(operation, steps);
+        let mut groups = self.group_by_slot(steps, |step| &step.script.key);
+        let call = |steps: Vec<RedisStep<'a>>| async move {
+            let parts: Vec<ScriptPart> = steps.iter().map(|step| step.script.clone()).collect();
+            let needs_holder = operation == Operation::Hit && parts.iter().any(has_slots);
+            let holder = needs_holder.then(new_holder);
+            let reply = self.call_group(operation, parts, holder, deadline).await;
+            Group { steps, holder, reply }
         };
-        let mut asked = match groups.len() {
+        let mut replies = match groups.len() {
             0 => Vec::new(),
             // Nearly always.
-            1 => vec![ask(groups.remove(0)).await],
-            _ => Box::pin(join_all(groups.into_iter().map(ask))).await,
+            1 => vec![call(groups.remove(0)).await],
+            _ => Box::pin(join_all(groups.into_iter().map(call))).await,
         };
-        asked.extend(local);
-        asked
+        replies.extend(local);
+        replies
     }
 
-    /// Splits off the parts that are decided locally because this node has not rejoined its peers.
-    fn split_local<'a>(
+    /// Splits off the steps that are decided locally because this node has not rejoined its peers.
+    fn split_local_mode<'a>(
         &self,
-        want: Want,
-        parts: Vec<Part<'a>>,
-    ) -> (Option<Group<'a>>, Vec<Part<'a>>) {
-        if !self.store.is_local_mode() || !matches!(want, Want::Hit | Want::Peek) {
-            return (None, parts);
+        operation: Operation,
+        steps: Vec<RedisStep<'a>>,
+    ) -> (Option<Group<'a>>, Vec<RedisStep<'a>>) {
+        if !self.store.is_local_mode() || !matches!(operation, Operation::Hit | Operation::Peek) {
+            return (None, steps);
         }
         let (local, others): (Vec<_>, Vec<_>) =
-            parts.into_iter().partition(|part| part.policy == OnStoreFailure::Local);
-        let needs_holder = local.iter().any(|part| part.asked.has_slots());
-        let holder = needs_holder.then(Engine::new_holder);
-        let group = Group { parts: local, holder, reply: Err(CallError::Down.into()) };
-        ((!group.parts.is_empty()).then_some(group), others)
+            steps.into_iter().partition(|step| step.on_store_failure == OnStoreFailure::Local);
+        let holder = local.iter().any(|step| step.counter.has_slots()).then(new_holder);
+        let group = Group { steps: local, holder, reply: Err(CallError::Down.into()) };
+        ((!group.steps.is_empty()).then_some(group), others)
     }
 
-    async fn ask_group(
+    fn group_by_slot<T>(&self, steps: Vec<T>, key: impl Fn(&T) -> &Arc<[u8]>) -> Vec<Vec<T>> {
+        let mut groups: Vec<(Option<u16>, Vec<T>)> = Vec::new();
+        for step in steps {
+            let slot = self.store.slot_of(key(&step));
+            match groups.iter_mut().find(|(of, _)| *of == slot) {
+                Some((_, group)) => group.push(step),
+                None => groups.push((slot, vec![step])),
+            }
+        }
+        groups.into_iter().map(|(_, group)| group).collect()
+    }
+
+    async fn call_group(
         &self,
-        want: Want,
+        operation: Operation,
         parts: Vec<ScriptPart>,
         holder: Option<Holder>,
-        client_deadline: Option<Instant>,
+        deadline: Option<std::time::Instant>,
     ) -> Result<ScriptAnswer, HitError> {
-        match want {
-            Want::Hit => {
-                let ask = ScriptRequest { parts, op: ScriptOp::Hit, holder, count: 1 };
-                self.store.hit(ask, client_deadline).await
-            }
-            // What is asked less often has its room elsewhere: it would be in the way of every hit.
-            _ => Box::pin(self.ask_other(want, parts)).await.map_err(HitError::from),
+        if operation == Operation::Hit {
+            let request = ScriptRequest { parts, op: ScriptOp::Hit, holder, count: 1 };
+            return self.store.hit(request, deadline.map(Instant::from_std)).await;
         }
-    }
-
-    async fn ask_other(
-        &self,
-        want: Want,
-        parts: Vec<ScriptPart>,
-    ) -> Result<ScriptAnswer, CallError> {
-        match want {
-            Want::Hit | Want::Refund => {
-                self.store
-                    .refund(ScriptRequest { parts, op: ScriptOp::Refund, holder: None, count: 1 })
-                    .await
-            }
-            Want::Peek => {
-                let cost = parts.iter().map(|part| part.cost).max().unwrap_or(0);
-                let said = self.store.apply(&parts, Op::Peek { cost }).await?;
-                let allowed = said.answer.verdict.is_allowed();
-                Ok(ScriptAnswer { allowed, verdicts: said.each })
-            }
-            Want::Reset => {
-                let mut verdicts = Vec::with_capacity(parts.len());
-                for part in &parts {
-                    let said = self.store.apply(std::slice::from_ref(part), Op::Reset).await?;
-                    verdicts.push(said.answer.verdict);
+        // Boxed: the future of a hit stays small.
+        let reply = async move {
+            match operation {
+                Operation::Hit | Operation::Refund => {
+                    let op = ScriptOp::Refund;
+                    self.store.refund(ScriptRequest { parts, op, holder: None, count: 1 }).await
                 }
-                Ok(ScriptAnswer { allowed: true, verdicts })
+                Operation::Peek => {
+                    let cost = parts.iter().map(|part| part.cost).max().unwrap_or(0);
+                    let applied = self.store.apply(&parts, Op::Peek { cost }).await?;
+                    let allowed = applied.answer.verdict.is_allowed();
+                    Ok(ScriptAnswer { allowed, verdicts: applied.each })
+                }
+                Operation::Reset => {
+                    let mut verdicts = Vec::with_capacity(parts.len());
+                    for part in &parts {
+                        let applied =
+                            self.store.apply(std::slice::from_ref(part), Op::Reset).await?;
+                        verdicts.push(applied.answer.verdict);
+                    }
+                    Ok(ScriptAnswer { allowed: true, verdicts })
+                }
             }
-        }
+        };
+        Box::pin(reply).await.map_err(|error: CallError| HitError::from(error))
     }
 
-    /// Writes the verdict of every part to its status: the store's, or that of its rule's failure
+    /// Writes the verdict of every step to its status: the store's, or that of its rule's failure
     /// policy.
-    fn settle(
+    fn write_verdicts(
         &self,
-        want: Want,
+        operation: Operation,
         by: (&Snapshot<'_>, &Plan),
         groups: &[Group<'_>],
         statuses: &mut [Status],
     ) -> Result<(), StoreError> {
         let mut unanswered: Option<&CallError> = None;
-        for Group { parts, reply, .. } in groups {
+        for Group { steps, reply, .. } in groups {
             match reply {
-                Ok(answered) => {
-                    for (part, verdict) in parts.iter().zip(&answered.verdicts) {
-                        statuses[part.place].verdict = *verdict;
+                Ok(answer) => {
+                    for (step, verdict) in steps.iter().zip(&answer.verdicts) {
+                        statuses[step.index].verdict = *verdict;
                     }
                 }
                 Err(HitError { error, .. }) => unanswered = Some(error),
             }
         }
         let Some(error) = unanswered else { return Ok(()) };
-        let without = groups.iter().filter(|group| group.reply.is_err());
-        let parts: Vec<&Part<'_>> = without.flat_map(|group| &group.parts).collect();
-        self.fall_back(want, by, &parts, error, statuses)
+        let groups = groups.iter().filter(|group| group.reply.is_err());
+        let steps: Vec<&RedisStep<'_>> = groups.flat_map(|group| &group.steps).collect();
+        self.fall_back(operation, by, &steps, error, statuses)
+    }
+
+    async fn inspect_step(
+        &self,
+        call: Call<'_>,
+        plan: &Plan,
+        step: BoundStep<'_>,
+    ) -> Result<Vec<LimitState>, StoreFailure> {
+        use sluicegate::backend::ChargedLimits::{Override, Rule};
+
+        let rules = call.rules;
+        let script = ScriptPart { cost: 1, ..self.script_part(&step, call.now) };
+        if let Some(states) = self.inspect_on_envoy_keys(rules, plan, &step).await? {
+            return Ok(states);
+        }
+        match step.mode.limits {
+            Rule(no) => {
+                let local = self.local_step(Operation::Peek, rules, plan, step.index);
+                let decisions = match local {
+                    Some(local)
+                        if let Consistency::Eventual { sync_interval } = local.consistency =>
+                    {
+                        let one = LocalStep { cost: 1, ..local };
+                        self.eventual.look(&one, sync_interval).await
+                    }
+                    _ => self.store.inspect(&script).await.map_err(CallError::from),
+                };
+                Ok(limit_states(
+                    rules.policies(no),
+                    decisions.map_err(|error| StoreFailure::from(&error))?,
+                ))
+            }
+            Override(limit) => {
+                let applied = self.store.apply(&[script], Op::Peek { cost: 1 }).await;
+                let applied =
+                    applied.map_err(|error| StoreFailure::from(&CallError::from(error)))?;
+                Ok(vec![Snapshot::override_state(limit, &applied.answer.verdict)])
+            }
+        }
+    }
+}
+
+impl Backend for RedisBackend {
+    fn check_now(&self, call: &Call<'_>, checked: &mut Checked) -> bool {
+        self.check_local(call, checked)
+    }
+
+    fn apply<'a>(
+        &'a self,
+        operation: Operation,
+        call: Call<'a>,
+        checked: &'a mut Checked,
+    ) -> Deferred<'a, Result<(), StoreError>> {
+        if operation == Operation::Hit && self.check_local(&call, checked) {
+            return Deferred::Ready(Ok(()));
+        }
+        Deferred::pending(self.decide(operation, call, checked))
+    }
+
+    fn apply_to<'a>(
+        &'a self,
+        steps: &'a [BoundStep<'a>],
+        op: Op,
+        now: Timestamp,
+    ) -> Deferred<'a, Result<Applied, ApplyError>> {
+        let parts: Vec<_> = steps.iter().map(|step| self.script_part(step, now)).collect();
+        Deferred::pending(async move {
+            let applied = self.store.apply(&parts, op).await.map_err(|error| match error {
+                OperationError::Store(error) => ApplyError::Store((&error).into()),
+                OperationError::Refused(refusal) => ApplyError::Refused(refusal),
+            })?;
+            Ok(Applied { answer: applied.answer, verdicts: applied.each })
+        })
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        call: Call<'a>,
+        plan: &'a Plan,
+        step: BoundStep<'a>,
+    ) -> Deferred<'a, Result<Vec<LimitState>, StoreFailure>> {
+        Deferred::pending(self.inspect_step(call, plan, step))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        step: BoundStep<'a>,
+        holder: Holder,
+        now: Timestamp,
+    ) -> Deferred<'a, ()> {
+        Deferred::pending(async move {
+            // If that fails the lease may end; then another request has the slot.
+            let _ = self.store.renew(&self.script_part(&step, now), holder).await;
+        })
+    }
+
+    fn forget<'a>(
+        &'a self,
+        step: BoundStep<'a>,
+        holder: Holder,
+        now: Timestamp,
+    ) -> Deferred<'a, bool> {
+        Deferred::pending(async move {
+            let part = self.script_part(&step, now);
+            // If the store is gone, it forgets the booking by itself a day later.
+            let _ = self.store.forget(&part, holder).await;
+            let has_slots = step.counter.has_slots();
+            if has_slots {
+                let _ = self.store.renew(&part, holder).await;
+            }
+            has_slots
+        })
+    }
+
+    fn cancel_in_background(&self, steps: &[BoundStep<'_>], holder: Holder, now: Timestamp) {
+        let parts: Vec<_> = steps.iter().map(|step| self.script_part(step, now)).collect();
+        let store = self.store.clone();
+        tokio::spawn(async move {
+            for part in parts {
+                // A step that was never booked refuses it.
+                let _ = store.apply(&[part], Op::Cancel { holder }).await;
+            }
+        });
+    }
+
+    fn group<'a>(&self, steps: Vec<BoundStep<'a>>) -> Vec<Vec<BoundStep<'a>>> {
+        let with_keys: Vec<_> = steps.into_iter().map(|step| (self.key_of(&step), step)).collect();
+        let groups = self.group_by_slot(with_keys, |(key, _)| key);
+        groups.into_iter().map(|group| group.into_iter().map(|(_, step)| step).collect()).collect()
+    }
+
+    fn can_hold(&self, rules: &Snapshot<'_>, step: &BoundStep<'_>) -> bool {
+        !is_eventual(rules, step)
+    }
+
+    fn slot_waiting(&self) -> SlotWaiting {
+        let poll_interval = Some(SLOT_POLL_INTERVAL);
+        SlotWaiting { poll_interval, renew_interval_min: RENEW_INTERVAL_MIN }
     }
 }
 
 impl From<OperationError> for CallError {
-    fn from(not: OperationError) -> Self {
-        match not {
+    fn from(error: OperationError) -> Self {
+        match error {
             OperationError::Store(error) => error,
             OperationError::Refused(refusal) => Self::Refused(refusal.to_string().into()),
         }

@@ -1,55 +1,56 @@
-//! Reconciliation of a decision with the store: what was admitted is charged there.
+//! Reconciliation of a decision with the store, which charges what was admitted without it.
 //!
 //! ```text
-//!                               the store charged it      it did not, or it is unknown
+//!                               the store charged it      it did not, or that is unknown
 //!   admitted without it         nothing to do             journal: the store absorbs it later
 //!   denied without it           stays charged             nothing to do
 //! ```
 //!
-//! A call that missed its deadline is reconciled when its outcome arrives: its request was decided
-//! without the store, and the store may have executed it all the same. What it charged for a denied
-//! request stays charged. A refund that comes so late would give back tokens that have been
-//! refilled meanwhile, and more would pass than the limit allows.
+//! A call that missed its deadline is reconciled when its outcome arrives: the request was decided
+//! without the store, which may have executed the call all the same. What it charged for a denied
+//! request stays charged: a refund that comes so late would return tokens that have been refilled
+//! meanwhile, and more would pass than the limit allows.
 
+use sluicegate::Status;
+use sluicegate::backend::{ChargeMode, Combine, charges};
 use sluicegate_core::algorithm::concurrency::Holder;
-use sluicegate_core::verdict::{Outcome, Verdict};
-use sluicegate_rules::plan::Target;
+use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::rule::OnStoreFailure;
 
-use super::parts::Part;
-use super::{Group, SharedEngine};
-use crate::script::{Combine, ScriptAnswer, ScriptOp, ScriptPart, ScriptRequest};
+use super::steps::RedisStep;
+use super::{Group, RedisBackend};
+use crate::script::{ScriptAnswer, ScriptOp, ScriptPart, ScriptRequest};
 use crate::{HitError, Store};
-use sluicegate::Status;
 
-/// A part of a request that was decided without the store.
-struct Decided {
-    part: ScriptPart,
-    target: Target,
+/// A group of steps that was decided without the store.
+struct DecidedGroup {
+    parts: Vec<ScriptPart>,
+    modes: Vec<(ChargeMode, bool)>,
     holder: Option<Holder>,
-    is_admitted: bool,
+    /// Which steps this node's shares were charged for.
+    admitted: Vec<bool>,
 }
 
-impl SharedEngine {
-    /// Makes the store charge what was admitted without it, and give back what it charged to a part
-    /// of a denied request. In the background: nobody waits for it.
+impl RedisBackend {
+    /// Charges in the store what was admitted without it, and refunds what it charged to some steps
+    /// of a denied request. In the background.
     pub(super) fn reconcile(&self, groups: Vec<Group<'_>>, statuses: &[Status], allowed: bool) {
         let is_one = groups.len() < 2;
         for group in groups {
             match &group.reply {
-                // What was decided by one call was charged all or none.
+                // One call charges all or nothing.
                 Ok(_) if allowed || is_one => {}
-                Ok(answered) => self.refund(group.parts, answered.allowed),
+                Ok(answer) => self.refund(group.steps, answer.allowed),
                 Err(_) => self.journal(group, statuses, allowed),
             }
         }
     }
 
-    /// Gives back what was charged to a request that ends with an error.
+    /// Refunds what was charged to a request that ends with an error.
     pub(super) fn refund_answered(&self, groups: Vec<Group<'_>>) {
-        for Group { parts, reply, .. } in groups {
+        for Group { steps, reply, .. } in groups {
             match reply {
-                Ok(answered) => self.refund(parts, answered.allowed),
+                Ok(answer) => self.refund(steps, answer.allowed),
                 Err(HitError { late: Some(late), .. }) => {
                     tokio::spawn(late.decision());
                 }
@@ -58,88 +59,60 @@ impl SharedEngine {
         }
     }
 
-    /// Refunds the parts that are charged only if all of a request agree.
-    fn refund(&self, parts: Vec<Part<'_>>, is_charged: bool) {
-        let parts = parts.into_iter().map(|part| part.part);
-        let parts: Vec<ScriptPart> = parts
+    /// Refunds the steps that are charged all or nothing.
+    fn refund(&self, steps: Vec<RedisStep<'_>>, is_charged: bool) {
+        let parts: Vec<ScriptPart> = steps
+            .into_iter()
+            .map(|step| step.script)
             .filter(|part| is_charged && part.combine == Combine::AllOrNothing)
             .map(|part| ScriptPart { combine: Combine::Independent, ..part })
             .collect();
         if !parts.is_empty() {
             let store = self.store.clone();
             tokio::spawn(async move {
-                let ask = ScriptRequest { parts, op: ScriptOp::Refund, holder: None, count: 1 };
+                let op = ScriptOp::Refund;
                 // If that fails too, a little less passes than might.
-                let _ = store.refund(ask).await;
+                let _ = store.refund(ScriptRequest { parts, op, holder: None, count: 1 }).await;
             });
         }
     }
 
     fn journal(&self, group: Group<'_>, statuses: &[Status], allowed: bool) {
-        let admitted = group.admitted(statuses, allowed);
-        let Group { parts, holder, reply } = group;
-        let decided = parts.into_iter().zip(admitted).map(|(part, is_admitted)| Decided {
-            part: part.part,
-            target: part.target,
-            holder,
-            is_admitted,
-        });
-        let decided: Vec<Decided> = decided.collect();
+        let Group { steps, holder, reply } = group;
+        let verdicts: Vec<Verdict> =
+            steps.iter().map(|step| statuses[step.index].verdict).collect();
+        let modes: Vec<_> =
+            steps.iter().map(|step| (step.mode, step.script.counts_denied_hits())).collect();
+        let is_local = |step: &RedisStep<'_>| step.on_store_failure == OnStoreFailure::Local;
+        let charged = charges(&modes, &verdicts, allowed);
+        let admitted = steps.iter().zip(charged).map(|(step, charged)| charged && is_local(step));
+        let admitted = admitted.collect();
+        let parts = steps.into_iter().map(|step| step.script).collect();
+        let decided = DecidedGroup { parts, modes, holder, admitted };
         let Err(HitError { late: Some(late), .. }) = reply else {
-            return journal(&self.store, &decided, None);
+            return decided.journal(&self.store, None);
         };
         let store = self.store.clone();
-        // Also where nothing was admitted: what the store charged is observed.
+        // Also where nothing was admitted: the late reply is observed.
         tokio::spawn(async move {
             let decision = late.decision().await;
-            journal(&store, &decided, decision.as_ref());
+            decided.journal(&store, decision.as_ref());
         });
     }
 }
 
-impl Group<'_> {
-    /// Which parts were charged to this node's local shares.
-    fn admitted(&self, statuses: &[Status], allowed: bool) -> Vec<bool> {
-        let verdict = |part: &Part<'_>| &statuses[part.place].verdict;
-        // All counters of a rule in shadow mode are charged, or none of them.
-        let rule_agrees = |target: Target| {
-            let its = self.parts.iter().filter(|part| part.target == target);
-            its.into_iter().all(|part| agrees(verdict(part)))
+impl DecidedGroup {
+    /// Journals what was admitted, unless the store has charged it.
+    fn journal(&self, store: &Store, decision: Option<&ScriptAnswer>) {
+        let charged: Vec<bool> = match decision {
+            Some(answer) => charges(&self.modes, &answer.verdicts, answer.allowed).collect(),
+            None => vec![false; self.parts.len()],
         };
-        let is_admitted = |part: &Part<'_>| {
-            part.policy == OnStoreFailure::Local
-                && match part.part.combine {
-                    _ if part.part.counts_first() => true,
-                    Combine::Independent | Combine::Quota => agrees(verdict(part)),
-                    Combine::AllOrNothing => allowed && rule_agrees(part.target),
-                }
-        };
-        self.parts.iter().map(is_admitted).collect()
-    }
-}
-
-/// Whether a verdict charges: shadow limits let everything pass, and charge only what they would
-/// have let pass.
-fn agrees(verdict: &Verdict) -> bool {
-    verdict.is_allowed() && verdict.shadow.as_ref().is_none_or(Outcome::is_allowed)
-}
-
-/// Journals what was admitted, unless the store has charged it.
-fn journal(store: &Store, decided: &[Decided], decision: Option<&ScriptAnswer>) {
-    let rule_agrees = |target: Target, verdicts: &[Verdict]| {
-        let its = decided.iter().zip(verdicts).filter(|(one, _)| one.target == target);
-        its.into_iter().all(|(_, verdict)| agrees(verdict))
-    };
-    for (place, one) in decided.iter().enumerate().filter(|(_, one)| one.is_admitted) {
-        let is_charged = decision.is_some_and(|answered| match one.part.combine {
-            _ if one.part.counts_first() => true,
-            Combine::Independent | Combine::Quota => agrees(&answered.verdicts[place]),
-            Combine::AllOrNothing => {
-                answered.allowed && rule_agrees(one.target, &answered.verdicts)
+        for ((part, is_admitted), is_charged) in self.parts.iter().zip(&self.admitted).zip(charged)
+        {
+            if *is_admitted && !is_charged {
+                store.journal(part, self.holder);
             }
-        });
-        if !is_charged {
-            store.journal(&one.part, one.holder);
         }
     }
 }

@@ -20,8 +20,9 @@ pub(crate) use optimistic::{
     Applied, OptimisticError, OptimisticPart, OptimisticUpdates, UpdatedRecord,
 };
 pub(crate) use reply::{BadReply, DISAGREEMENTS, ScriptAnswer, ScriptOutcome, decode};
-pub(crate) use request::{Combine, ScriptOp, ScriptPart, ScriptRequest, encode, keys_of};
+pub(crate) use request::{ScriptOp, ScriptPart, ScriptRequest, encode, keys_of};
 pub(crate) use rule::{RuleRegistry, RuleScripts, ScriptRule};
+pub(crate) use sluicegate::backend::Combine;
 
 use super::call::{Call, Script};
 

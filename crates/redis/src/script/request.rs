@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sluicegate::backend::{Combine, admits};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::limit::Limit;
@@ -12,18 +13,6 @@ use sluicegate_core::verdict::Verdict;
 
 use super::{DECIDE, ScriptRule};
 use crate::call::Call;
-
-/// How the verdict of a part combines with those of the others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Combine {
-    /// Charged independently of the others.
-    Independent,
-    /// Independent, but denies the request only if all quotas do.
-    Quota,
-    /// Charged only if all parts of this kind allow, which have different identities; only peeked
-    /// at if the request is denied already.
-    AllOrNothing,
-}
 
 /// Operations that the script supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +68,7 @@ pub(crate) fn encode(requests: &[ScriptRequest], clock: Option<Timestamp>) -> Ca
             let cost = if is_supported { part.cost } else { EXACT_MAX + 1 };
             payload.extend(number16(index).to_le_bytes());
             payload.extend(cost.to_le_bytes());
-            payload.extend([u8::from(part.spare_capacity), part.combine.code()]);
+            payload.extend([u8::from(part.spare_capacity), combine_code(part.combine)]);
             payload.extend(number16(rule).to_le_bytes());
             keys.extend(keys_of(&part.key, part.rule.params.sets()));
         }
@@ -135,7 +124,7 @@ fn holder_name(holder: Holder) -> String {
 
 impl ScriptPart {
     /// Whether it is charged even if it denies.
-    pub(crate) fn counts_first(&self) -> bool {
+    pub(crate) fn counts_denied_hits(&self) -> bool {
         self.rule.steps().iter().any(|step| step.limit().counts_first())
     }
 
@@ -174,15 +163,10 @@ impl ScriptRequest {
         part.rule.params.rule().is_some() && (self.count <= 1 || !has_slots)
     }
 
-    /// Whether the verdicts so far allow the request: no part denies, and not all quotas do. Skipped
-    /// parts allow.
+    /// Whether the request is admitted by the verdicts of its parts. Parts that were not sent admit.
     pub(super) fn may_pass(&self, verdicts: &[Verdict]) -> bool {
-        let is_quota = |part: &ScriptPart| part.combine == Combine::Quota;
-        let judged = || self.parts.iter().zip(verdicts);
-        let mut quotas = judged().filter(|(part, _)| is_quota(part)).peekable();
-        let has_quotas = quotas.peek().is_some();
-        judged().all(|(part, verdict)| is_quota(part) || verdict.is_allowed())
-            && (!has_quotas || quotas.any(|(_, verdict)| verdict.is_allowed()))
+        let parts = self.parts.iter().zip(verdicts);
+        admits(parts.map(|(part, verdict)| (part.combine, verdict.is_allowed())))
     }
 
     /// Whether a quota is skipped, and so allows.
@@ -218,12 +202,10 @@ impl ScriptOp {
     }
 }
 
-impl Combine {
-    const fn code(self) -> u8 {
-        match self {
-            Self::Independent => 0,
-            Self::Quota => 1,
-            Self::AllOrNothing => 2,
-        }
+const fn combine_code(combine: Combine) -> u8 {
+    match combine {
+        Combine::Independent => 0,
+        Combine::Quota => 1,
+        Combine::AllOrNothing => 2,
     }
 }

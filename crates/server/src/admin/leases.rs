@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use sluicegate::rules::set::{RuleSet, write_readable};
-use sluicegate_redis::{Leased, SharedEngine};
+use sluicegate_redis::Leased;
+
+use crate::counters::SharedEngine;
 
 use crate::counters::Counters;
 use crate::rls::service::Service;
@@ -20,10 +22,10 @@ pub(super) fn page(service: &Service) -> String {
 }
 
 fn told(shared: &SharedEngine) -> Value {
-    let rules = shared.engine().snapshot();
-    let leases = shared.leases(TOLD_MAX);
+    let rules = shared.snapshot();
+    let leases = shared.backend().leases(TOLD_MAX);
     let leases: Vec<Value> = leases.iter().map(|lease| one(lease, rules.rules())).collect();
-    json!({ "node": format!("{:016x}", shared.store().node()), "leases": leases })
+    json!({ "node": format!("{:016x}", shared.backend().store().node()), "leases": leases })
 }
 
 fn one(lease: &Leased, rules: &RuleSet) -> Value {

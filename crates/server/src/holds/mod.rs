@@ -15,7 +15,7 @@ use http::{HeaderMap, StatusCode};
 use sluicegate::rules::plan::Target;
 use sluicegate::rules::request::Request;
 use sluicegate::rules::rule::Limits;
-use sluicegate::{Checked, Engine, HoldError, Snapshot, Span, Timestamp, Waited};
+use sluicegate::{Checked, HoldError, Snapshot, Span, Timestamp, Waited, new_holder};
 
 use crate::counters::Counters;
 
@@ -137,7 +137,7 @@ impl Holds {
         self.drop_expired(counters, rules, now).await;
         let expires_at = now.after(ttl.min(TTL_MAX));
         let usual = Pending::forgotten_at(expires_at);
-        let mut ticket = Ticket::new(request, Engine::new_holder(), usual)?;
+        let mut ticket = Ticket::new(request, new_holder(), usual)?;
         let forgotten_at = self.pending.add(expires_at, ticket.bytes(), now);
         let too_many = || NotHeld::TooManyReservations { most: self.pending.most() };
         let forgotten_at = forgotten_at.ok_or_else(too_many)?;
@@ -255,7 +255,7 @@ impl Holds {
         patience: Span,
     ) -> Result<(Waited, Option<Ticket>), NotHeld> {
         // What a slot is held for is the rule's to say; it is not counted among the reservations.
-        let ticket = Ticket::new(request, Engine::new_holder(), Timestamp::EPOCH)?;
+        let ticket = Ticket::new(request, new_holder(), Timestamp::EPOCH)?;
         let _seat = self.wait_seat()?;
         let waited = counters.wait(request, ticket.holder(), patience.min(PATIENCE_MAX)).await;
         let waited = waited.map_err(NotHeld::Hold)?;

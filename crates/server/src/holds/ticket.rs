@@ -5,7 +5,7 @@
 //! ```
 //!
 //! in the letters of base64 that need no escape anywhere. It says no more than whoever holds it has said before. An id that was not guessed is
-//! what makes it worth something: see [`Engine::new_holder`](sluicegate::Engine::new_holder).
+//! what makes it worth something: see [`sluicegate::new_holder`].
 
 use std::fmt;
 use std::ops::Range;
@@ -29,7 +29,7 @@ const VERSION: u8 = 1;
 /// let entries = [Entry::new("user", "42")];
 /// let descriptors = [Descriptor::of(&entries)];
 /// let request = Request { domain: "llm", descriptors: &descriptors, hits: 800 };
-/// let ticket = Ticket::new(&request, Engine::new_holder(), Timestamp::EPOCH)?;
+/// let ticket = Ticket::new(&request, sluicegate::new_holder(), Timestamp::EPOCH)?;
 ///
 /// let read = Ticket::read(&ticket.to_string())?;
 /// assert_eq!(read.ask(300, |request| (request.domain.to_owned(), request.hits)), ("llm".to_owned(), 300));

@@ -7,9 +7,9 @@ use axum::response::Response;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use serde_json::json;
-use sluicegate::Checked;
 use sluicegate::explain::{explain as explained, explain_by, explained_request};
 use sluicegate::rules::request::Request;
+use sluicegate::{Checked, Operation};
 
 use super::Answering;
 use super::ask::read;
@@ -81,7 +81,9 @@ impl Answering {
                     let descriptors = explained_request(&rules, &request);
                     let asked = Request { descriptors: &descriptors, ..request };
                     let mut peeked = Checked::default();
-                    let peek = shared.peek_by(&rules, &asked, &mut peeked).await;
+                    let peek = shared
+                        .apply(Operation::Peek, shared.call(&rules, &asked), &mut peeked)
+                        .await;
                     peek.map_err(Refusal::store)?;
                     explain_by(&rules, &request, peeked).to_json()
                 }

@@ -275,7 +275,7 @@ impl Refusal {
                 Self::new(StatusCode::NOT_FOUND, "unknown_reservation", not.to_string())
             }
             NotHeld::Hold(
-                HoldError::CountsAtOnce { descriptor } | HoldError::Told { descriptor },
+                HoldError::CountsAtOnce { descriptor } | HoldError::Eventual { descriptor },
             ) => {
                 let field = format!("descriptors[{descriptor}]");
                 Self::invalid(not.to_string()).with_context(json!({ "field": field }))

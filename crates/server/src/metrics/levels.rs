@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use sluicegate::rules::rule::Consistency;
-use sluicegate_redis::{RuleLevel, SharedEngine};
+use sluicegate_redis::RuleLevel;
 
 use super::page::{Labels, Page};
 use super::rules::LISTED_MAX;
+use crate::counters::SharedEngine;
 
 /// A rule that is not always decided by the store.
 #[derive(Debug)]
@@ -156,11 +157,11 @@ pub(super) fn put(page: &mut Page, shared: &SharedEngine) {
 
 /// Rules with the same id report the largest bound.
 fn put_outage_bounds(page: &mut Page, shared: &SharedEngine) {
-    let rules = shared.engine().snapshot();
+    let rules = shared.snapshot();
     let set = rules.rules();
     let mut bounds = BTreeMap::<String, u64>::new();
     for no in set.rules().take(LISTED_MAX) {
-        if let Some(bound) = shared.outage_bound(&rules, no) {
+        if let Some(bound) = shared.backend().outage_bound(&rules, no) {
             let known = bounds.entry(set.id(no)).or_default();
             *known = bound.max(*known);
         }
@@ -173,7 +174,7 @@ fn put_outage_bounds(page: &mut Page, shared: &SharedEngine) {
 }
 
 fn rows(shared: &SharedEngine) -> Vec<Row> {
-    let rules = shared.engine().snapshot();
+    let rules = shared.snapshot();
     let set = rules.rules();
     let kept = |no| (no, set.rule(no).effective_consistency());
     let others = set.rules().map(kept).filter(|(_, level)| *level != Consistency::Strict);
@@ -181,7 +182,7 @@ fn rows(shared: &SharedEngine) -> Vec<Row> {
         .take(LISTED_MAX)
         .map(|(no, consistency)| {
             let labels = Labels::new("rule", &set.id(no)).and("level", level_name(consistency));
-            Row { labels, consistency, level: shared.level(&rules, no) }
+            Row { labels, consistency, level: shared.backend().level(&rules, no) }
         })
         .collect();
     // Rules with the same id are summed, so that no series occurs twice.

@@ -5,11 +5,11 @@ mod parts;
 use std::future::pending;
 use std::sync::Arc;
 
+use crate::counters::SharedEngine;
 use http::HeaderMap;
 use sluicegate::rules::plan::{DomainStatus, Target};
 use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Engine, Snapshot, Status, Timestamp};
-use sluicegate_redis::SharedEngine;
 
 use super::answer::{Code, put_overall, put_status};
 use super::ask::{Ask, WireError};
@@ -128,13 +128,14 @@ impl Service {
     /// The same with counters that other nodes share.
     #[must_use]
     pub fn shared(
+        engine: Engine,
         shared: SharedEngine,
         options: Options,
         health: Health,
         tracer: Tracer,
         holds: Holds,
     ) -> Self {
-        Self::of(shared.engine().clone(), Some(shared), options, health, tracer, holds)
+        Self::of(engine, Some(shared), options, health, tracer, holds)
     }
 
     fn of(
@@ -288,7 +289,8 @@ impl Service {
         match (how, counters) {
             (How::Here, Counters::Shared(shared)) => {
                 let decides = refunded.is_empty();
-                if !decides || !shared.check_here(&rules, &request(&charged), checked) {
+                if !decides || !shared.check_now(&shared.call(&rules, &request(&charged)), checked)
+                {
                     return pending().await;
                 }
             }

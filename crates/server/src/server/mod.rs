@@ -99,8 +99,8 @@ impl Server {
             settings::Store::Memory => Service::complete(engine, options, health, tracer, holds),
             settings::Store::Redis(redis) => {
                 health.has_store(redis.health_needs_connection);
-                let shared = store::shared(engine, redis)?;
-                Service::shared(shared, options, health, tracer, holds)
+                let shared = store::shared(engine.clone(), redis)?;
+                Service::shared(engine, shared, options, health, tracer, holds)
             }
         };
         saved::report(&service, saving.as_ref(), &restoration);
@@ -220,7 +220,7 @@ impl Server {
             };
             let store_watched = async {
                 if let Counters::Shared(shared) = service.counters() {
-                    store::watch(shared.store().clone(), service.health().clone()).await;
+                    store::watch(shared.backend().store().clone(), service.health().clone()).await;
                 }
             };
             let saved = save_now_and_then(saving.as_ref(), &service, &settings);
@@ -241,7 +241,7 @@ impl Server {
         }
         if let Counters::Shared(shared) = service.counters() {
             // What this node has bought and nobody needs any more, others may.
-            shared.close().await;
+            shared.backend().close().await;
         }
         events::stopped();
         let (envoy, people, operators, clients_of_redis, (), ()) = served;

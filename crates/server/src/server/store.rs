@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use sluicegate::Engine;
 use sluicegate_redis::{
-    Address, EnvoyKeys, Link, LinkOptions, Secret, SharedEngine, Store, StoreOptions, TlsOptions,
+    Address, EnvoyKeys, Link, LinkOptions, RedisBackend, Secret, Store, StoreOptions, TlsOptions,
 };
 
 use super::{StartError, broken};
+use crate::counters::SharedEngine;
 use crate::health::Health;
 use crate::logs::events;
 use crate::settings::{RedisServer, RedisSettings};
@@ -19,8 +20,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(super) fn shared(engine: Engine, settings: &RedisSettings) -> Result<SharedEngine, StartError> {
     let link = link(&settings.server, settings)?;
     let options = StoreOptions { namespace: settings.namespace.clone(), ..StoreOptions::default() };
-    let shared = SharedEngine::new(engine, Store::new(link, options));
-    let Some(envoy) = &settings.compat else { return Ok(shared) };
+    let backend = RedisBackend::new(Store::new(link, options), engine.clock());
+    let Some(envoy) = &settings.compat else { return Ok(engine.with_backend(backend)) };
     let per_second = settings.per_second.as_ref().map(|server| self::link(server, settings));
     let keys = EnvoyKeys {
         prefix: envoy.prefix.as_str().into(),
@@ -28,7 +29,7 @@ pub(super) fn shared(engine: Engine, settings: &RedisSettings) -> Result<SharedE
         stop_increment_when_over: envoy.stop_increment_when_over,
         local_cache_bytes: envoy.local_cache_bytes,
     };
-    Ok(shared.with_envoy_keys(keys, per_second.transpose()?))
+    Ok(engine.with_backend(backend.with_envoy_keys(keys, per_second.transpose()?)))
 }
 
 fn link(server: &RedisServer, settings: &RedisSettings) -> Result<Link, StartError> {

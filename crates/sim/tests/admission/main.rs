@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use model::{Form, Model, Policy, Reply, RuleSpec, StoreState};
 use proptest::prelude::*;
+use sluicegate::backend::{self, Backend};
 use sluicegate::clock::{Clock, ManualClock};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
-use sluicegate::{Checked, Engine, Timestamp, rules_of};
-use sluicegate_redis::{Link, SharedEngine, Store, StoreOptions};
+use sluicegate::{Checked, Engine, Operation, Timestamp, rules_of};
+use sluicegate_redis::{Link, RedisBackend, Store, StoreOptions};
 use transport::FakeTransport;
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -78,7 +79,7 @@ fn yaml(rules: &[RuleSpec]) -> String {
 
 /// Sends a request to an engine: `Ok` with the overall answer and each status, `Err` for a store
 /// error.
-async fn send(engine: &Target, call: &Call, now: Timestamp) -> Reply {
+async fn send(engine: &Engine<dyn Backend>, call: &Call, now: Timestamp) -> Reply {
     let keys: Vec<String> =
         call.descriptors.iter().map(|(rule, _)| format!("rule{rule}")).collect();
     let entries: Vec<[Entry<'_>; 1]> = keys
@@ -89,26 +90,21 @@ async fn send(engine: &Target, call: &Call, now: Timestamp) -> Reply {
     let descriptors: Vec<_> = entries.iter().map(|entries| Descriptor::of(entries)).collect();
     let request = Request { domain: "shop", descriptors: &descriptors, hits: call.hits };
     let mut checked = Checked::default();
-    match engine {
-        Target::Memory(engine) => engine.snapshot().check(&request, now, &mut checked),
-        Target::Shared(engine) => {
-            let rules = engine.engine().snapshot();
-            if engine.check_by(&rules, &request, &mut checked).await.is_err() {
-                return Reply::StoreError;
-            }
-        }
+    let rules = engine.snapshot();
+    let call = backend::Call::new(&rules, &request, now);
+    if engine.apply(Operation::Hit, call, &mut checked).await.is_err() {
+        return Reply::StoreError;
     }
     let statuses = checked.statuses.iter().map(|status| status.verdict.is_allowed()).collect();
     Reply::Decided { allowed: checked.allowed, statuses }
 }
 
-enum Target {
-    Memory(Engine),
-    Shared(Box<SharedEngine>),
-}
-
 /// Remaining quota of every rule and value.
-async fn remaining(target: &Target, rules: &[RuleSpec], now: Timestamp) -> Vec<Option<i64>> {
+async fn remaining(
+    engine: &Engine<dyn Backend>,
+    rules: &[RuleSpec],
+    now: Timestamp,
+) -> Vec<Option<i64>> {
     let mut all = Vec::new();
     for number in 0..rules.len() {
         for value in VALUES.iter().take(2) {
@@ -116,13 +112,9 @@ async fn remaining(target: &Target, rules: &[RuleSpec], now: Timestamp) -> Vec<O
             let entries = [Entry::new(&key, value)];
             let descriptors = [Descriptor::of(&entries)];
             let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
-            let inspected = match target {
-                Target::Memory(engine) => engine.snapshot().inspect(&request, now),
-                Target::Shared(engine) => {
-                    let rules = engine.engine().snapshot();
-                    engine.inspect_by(&rules, &request).await.unwrap()
-                }
-            };
+            let rules = engine.snapshot();
+            let call = backend::Call::new(&rules, &request, now);
+            let inspected = engine.inspect(call).await.unwrap();
             all.push(inspected[0].limits[0].remaining);
         }
     }
@@ -138,7 +130,7 @@ fn engine(rules: &[RuleSpec], clock: &ManualClock) -> Engine {
 /// Replays the calls on one target. With a transport the calls' store states apply.
 async fn replay(
     (rules, calls): (&[RuleSpec], &[Call]),
-    target: &Target,
+    target: &Engine<dyn Backend>,
     clock: &ManualClock,
     transport: Option<&FakeTransport>,
 ) {
@@ -172,14 +164,18 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-fn shared(rules: &[RuleSpec], clock: &ManualClock, transport: &Arc<FakeTransport>) -> Target {
+fn shared(
+    rules: &[RuleSpec],
+    clock: &ManualClock,
+    transport: &Arc<FakeTransport>,
+) -> Engine<dyn Backend> {
     let options = StoreOptions {
         clock: Some(Arc::new(clock.clone())),
         seed: Some(1),
         ..StoreOptions::default()
     };
     let store = Store::new(Link::with_transport(transport.clone()), options);
-    Target::Shared(Box::new(SharedEngine::new(engine(rules, clock), store)))
+    RedisBackend::attach(engine(rules, clock), store).erased()
 }
 
 proptest! {
@@ -189,7 +185,7 @@ proptest! {
     fn memory_follows_the_model((rules, calls) in world()) {
         block_on(async {
             let clock = ManualClock::at(START);
-            let target = Target::Memory(engine(&rules, &clock));
+            let target = engine(&rules, &clock).erased();
             replay((&rules, &calls), &target, &clock, None).await;
         });
     }

@@ -1,47 +1,51 @@
-//! How limits stand, one by one, and what is told about them.
+//! State of single limits, and what is published about them.
 
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Decision, Outcome, Verdict};
-use sluicegate_rules::plan::{Plan, Target};
-use sluicegate_rules::request::{Override, Request};
+use sluicegate_rules::plan::Target;
+use sluicegate_rules::request::Override;
 use sluicegate_rules::set::RuleNo;
 
-use super::Snapshot;
-use super::check::{Manner, Want};
+use super::admission::{ChargedLimits, Operation};
+use super::backend::{Backend, BoundStep, Call, StoreError};
+use super::memory::apply_one;
+use super::{Checked, Engine, Snapshot};
 use crate::policy::Policy;
 
-/// How the limits of one descriptor stand.
+/// State of the limits of one descriptor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspected {
-    /// What it is under.
+    /// The rule or limit that applies to it.
     pub target: Target,
     /// Its limits, in the order of the rule; none if nothing limits it.
     pub limits: Vec<LimitState>,
 }
 
-/// How one limit stands.
+/// State of one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitState {
     /// What the limit is.
     pub policy: Policy,
-    /// Whole units left; negative in debt; `None` without such a number.
+    /// Remaining quota in whole units; negative in debt; `None` where there is no such number.
     pub remaining: Option<i64>,
-    /// How long until the limit is full.
+    /// Time until the limit is full.
     pub reset_after: Span,
-    /// Whether it would let a cost of 1 pass.
+    /// Whether it admits a cost of 1.
     pub allowed: bool,
-    /// How long a cost of 1 would have to wait; `None` if it need not, or if waiting does not help.
+    /// Time until it admits a cost of 1; `None` if it does now, or never will.
     pub retry_after: Option<Span>,
 }
 
-// === impl Snapshot ===
+// === impl Engine ===
 
-impl Snapshot<'_> {
-    /// How every limit of every descriptor stands at `now`, in their order. Nothing is counted; hits and lists do not matter.
+impl<B: Backend + ?Sized> Engine<B> {
+    /// State of every limit of every descriptor, in their order. Nothing is charged; hits and lists
+    /// have no effect.
     ///
     /// ```
     /// # #[cfg(feature = "config")] {
     /// use sluicegate::rules::request::{Descriptor, Entry, Request};
+    /// use sluicegate::backend::ready;
     /// use sluicegate::{Engine, rules_of};
     ///
     /// let engine = Engine::new(rules_of(
@@ -59,73 +63,82 @@ impl Snapshot<'_> {
     /// let request = Request { domain: "shop", descriptors: &descriptors, hits: 2 };
     /// assert!(engine.check(&request).allowed);
     ///
-    /// let inspected = engine.snapshot().inspect(&request, engine.now());
+    /// let rules = engine.snapshot();
+    /// let inspected = ready(engine.inspect(engine.call(&rules, &request))).expect("on memory")?;
     /// let [burst, daily] = inspected[0].limits.as_slice() else { panic!("two limits") };
     /// assert_eq!((burst.policy.name.as_str(), burst.remaining), ("burst", Some(1)));
     /// assert_eq!((daily.policy.name.as_str(), daily.remaining), ("daily", Some(98)));
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
-    pub fn inspect(&self, request: &Request<'_>, now: Timestamp) -> Vec<Inspected> {
-        let mut plan = Plan::default();
-        self.live.rules.plan(request, &mut plan);
-        let steps = plan.steps().iter();
-        steps
-            .map(|step| {
-                let limits = match self.manner(Want::Peek, step) {
-                    Manner::Free => Vec::new(),
-                    Manner::Override(limit) => {
-                        vec![self.inspect_override(limit, plan.identity(step), now)]
-                    }
-                    Manner::Alone(no) | Manner::Once(no) | Manner::Together(no) => {
-                        self.inspect_rule(no, plan.identity(step), now)
-                    }
-                };
-                Inspected { target: step.target, limits }
-            })
-            .collect()
+    ///
+    /// # Errors
+    /// When the store does not answer, whatever the rules' `on_store_failure` is.
+    pub async fn inspect(&self, call: Call<'_>) -> Result<Vec<Inspected>, StoreError> {
+        let mut checked = Checked::default();
+        call.rules.begin(Operation::Reset, call.request, &mut checked);
+        let plan = &checked.plan;
+        let mut all = Vec::with_capacity(plan.steps().len());
+        for (index, step) in plan.steps().iter().enumerate() {
+            let limits = match call.rules.bind(Operation::Peek, plan, index) {
+                None => Vec::new(),
+                Some(bound) => {
+                    let states = self.backend().inspect(call, plan, bound).await;
+                    states.map_err(|failure| StoreError { failure, descriptor: index })?
+                }
+            };
+            all.push(Inspected { target: step.target, limits });
+        }
+        Ok(all)
     }
+}
 
-    fn inspect_rule(&self, no: RuleNo, key: &[u8], now: Timestamp) -> Vec<LimitState> {
-        let asked = self.asked(no, key);
-        let (rule, decisions) = asked.look(1, now);
-        // Where a newer set has changed the rule meanwhile, its limits are those of that set.
-        let is_ours = asked.rule.is_some_and(|ours| ours.generation == rule.generation);
-        let policies = if is_ours { self.policies(no) } else { &rule.policies };
-        states_of(policies, decisions)
-    }
+// === impl Snapshot ===
 
-    /// How the limits of a rule stand that have said this.
-    #[must_use]
-    pub fn inspect_decided(&self, no: RuleNo, said: Vec<Decision>) -> Vec<LimitState> {
-        states_of(self.policies(no), said)
-    }
-
-    fn inspect_override(&self, limit: Override, key: &[u8], now: Timestamp) -> LimitState {
-        Self::override_state(limit, &self.ask_override(Want::Peek, limit, key, 1, now))
-    }
-
-    /// State of a limit that came with a request.
-    #[must_use]
-    pub fn override_state(limit: Override, said: &Verdict) -> LimitState {
-        LimitState {
-            policy: Self::override_policy(limit),
-            remaining: said.remaining,
-            reset_after: said.reset_after,
-            allowed: said.is_allowed(),
-            retry_after: said.retry_after(),
+impl Snapshot<'_> {
+    /// State of a step's limits in this node's memory.
+    pub(super) fn inspect_in_memory(
+        &self,
+        step: &BoundStep<'_>,
+        now: Timestamp,
+    ) -> Vec<LimitState> {
+        match step.mode.limits {
+            ChargedLimits::Override(limit) => {
+                let (key, peek) = (step.counter.key, Operation::Peek);
+                let verdict = apply_one(self, peek, step.mode, key, 1, now);
+                vec![Self::override_state(limit, &verdict)]
+            }
+            ChargedLimits::Rule(no) => {
+                let (rule, decisions) = step.counter.decisions(1, now);
+                // A reload may have moved the states to other limits meanwhile.
+                let is_ours =
+                    step.counter.rule.is_some_and(|ours| ours.generation == rule.generation);
+                let policies = if is_ours { self.policies(no) } else { &rule.policies };
+                limit_states(policies, decisions)
+            }
         }
     }
 
-    /// What is told about the limits of a rule, each at the place that
-    /// [`Verdict::decided_by`](sluicegate_core::verdict::Verdict::decided_by) names it by. A rule without a limit has none.
+    /// State of a limit that came with a request, by its verdict.
+    #[must_use]
+    pub fn override_state(limit: Override, verdict: &Verdict) -> LimitState {
+        LimitState {
+            policy: Self::override_policy(limit),
+            remaining: verdict.remaining,
+            reset_after: verdict.reset_after,
+            allowed: verdict.is_allowed(),
+            retry_after: verdict.retry_after(),
+        }
+    }
+
+    /// What is published about the limits of a rule, in the order of
+    /// [`Verdict::decided_by`](sluicegate_core::verdict::Verdict::decided_by).
     ///
-    /// A limit in Envoy's form has the name of its rule or, if that has none, [the way to it](sluicegate_rules::set::RuleSet::path_of).
+    /// A limit in Envoy's form has the name of its rule or, if that has none, [its path](sluicegate_rules::set::RuleSet::path_of).
     ///
     /// ```
     /// use sluicegate::Engine;
-    /// use sluicegate::rules::domain::{Domain, DescriptorConfig};
+    /// use sluicegate::rules::domain::{DescriptorConfig, Domain};
     /// use sluicegate::rules::rule::{Limits, RuleConfig};
     /// use sluicegate::rules::set::RuleSet;
     /// use sluicegate::rules::unit::Unit;
@@ -143,13 +156,13 @@ impl Snapshot<'_> {
     /// ```
     ///
     /// # Panics
-    /// When the number is of another set of rules.
+    /// When the number belongs to another set of rules.
     #[must_use]
     pub fn policies(&self, no: RuleNo) -> &[Policy] {
-        self.live.policies(no)
+        self.active.policies(no)
     }
 
-    /// What is told about a limit that came with a request.
+    /// What is published about a limit that came with a request.
     ///
     /// ```
     /// use sluicegate::rules::request::Override;
@@ -171,21 +184,23 @@ impl Snapshot<'_> {
     }
 }
 
-fn wait_of(outcome: Outcome) -> Option<Span> {
+fn retry_after(outcome: Outcome) -> Option<Span> {
     match outcome {
         Outcome::Deny { retry_after } => Some(retry_after),
         Outcome::Allow { .. } | Outcome::Never { .. } => None,
     }
 }
 
-fn states_of(policies: &[Policy], decisions: Vec<Decision>) -> Vec<LimitState> {
+/// State of limits, by the decision of each on a cost of 1.
+#[must_use]
+pub fn limit_states(policies: &[Policy], decisions: Vec<Decision>) -> Vec<LimitState> {
     let both = policies.iter().zip(decisions);
-    both.map(|(policy, said)| LimitState {
+    both.map(|(policy, decision)| LimitState {
         policy: policy.clone(),
-        remaining: said.remaining,
-        reset_after: said.reset_after,
-        allowed: said.outcome.is_allowed(),
-        retry_after: wait_of(said.outcome),
+        remaining: decision.remaining,
+        reset_after: decision.reset_after,
+        allowed: decision.outcome.is_allowed(),
+        retry_after: retry_after(decision.outcome),
     })
     .collect()
 }

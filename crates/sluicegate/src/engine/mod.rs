@@ -1,16 +1,20 @@
-//! Rules at work: which limits a request is under, what they say, and how the rules are replaced.
+//! The engine: rules, and the admission of requests by them.
+//!
+//! A request is matched to the active rules ([`Snapshot`]); a [`backend`] decides its steps, in the
+//! order and with the charges that `admission` defines.
 
-pub(crate) mod check;
-mod counting;
-mod holding;
+mod active_rules;
+mod admission;
+pub mod backend;
+#[cfg(feature = "config")]
+mod follow;
+mod hold;
 mod inspect;
-pub(crate) mod live;
+mod memory;
 mod reload;
 mod stats;
 #[cfg(feature = "tokio")]
-mod waiting;
-#[cfg(feature = "config")]
-mod watching;
+mod wait;
 #[cfg(feature = "config")]
 mod withheld;
 
@@ -24,33 +28,38 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_rules::request::Request;
 use sluicegate_rules::set::RuleSet;
 
-pub use check::{Checked, Status};
-pub use holding::HoldError;
+pub use admission::{Checked, Operation, Status};
+#[cfg(feature = "config")]
+pub use follow::{Change, Follower, Following, LOOK_EVERY, RulesError, rules_of};
+pub use hold::HoldError;
 pub use inspect::{Inspected, LimitState};
+pub use memory::MemoryBackend;
 pub use reload::Reloaded;
 pub use stats::Stats;
 #[cfg(feature = "tokio")]
-pub use waiting::Waited;
-#[cfg(feature = "config")]
-pub use watching::{Change, Follower, Following, LOOK_EVERY, RulesError, rules_of};
+pub use wait::Waited;
 #[cfg(feature = "config")]
 pub use withheld::{REMOVAL_GRACE, REPORT_EVERY, WithheldDomain};
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, TimeSource};
 use crate::limit::LimitError;
 use crate::memory::Memory;
-use counting::{NEAR_LIMIT_RATIO, Near};
-use live::{Live, Overrides};
+use active_rules::{ActiveRules, Overrides};
+use backend::{Backend, Call, Deferred, StoreError};
+use stats::{NEAR_LIMIT_RATIO, NearLimit};
 
 /// Enforces a set of rules on requests.
 ///
-/// A request names a domain and describes who wants what. The rules say which limits that is under; every identity has
-/// its own count; and the answer is one for the whole request, with a status for each of its descriptors. Clones are the same
-/// engine.
+/// A request names a domain and has descriptors. The rules say which limits apply to each; every
+/// identity has its own counter; the answer is one for the whole request, with a status for each
+/// descriptor. Clones share everything.
+///
+/// The counters are where the backend has them: in this process ([`MemoryBackend`], which answers
+/// without waiting), or elsewhere ([`Engine::with_backend`]).
 ///
 /// ```
 /// use sluicegate::Engine;
-/// use sluicegate::rules::domain::{Domain, DescriptorConfig};
+/// use sluicegate::rules::domain::{DescriptorConfig, Domain};
 /// use sluicegate::rules::request::{Descriptor, Entry, Request};
 /// use sluicegate::rules::rule::{Limits, RuleConfig};
 /// use sluicegate::rules::set::RuleSet;
@@ -70,32 +79,33 @@ use live::{Live, Overrides};
 /// assert!(allowed("bob"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone)]
-pub struct Engine {
-    inner: Arc<Inner>,
+pub struct Engine<B: ?Sized = MemoryBackend> {
+    state: Arc<EngineState>,
+    backend: Arc<B>,
 }
 
-struct Inner {
-    live: ArcSwap<Live>,
+/// The rules, and this node's memory.
+struct EngineState {
+    active: ArcSwap<ActiveRules>,
     overrides: Overrides,
-    store: Parts,
-    near: Near,
+    store: LimiterStore,
+    near_limit: NearLimit,
     /// Held while the rules are replaced.
     reloading: Mutex<()>,
-    /// The last load that was heard of, and when.
+    /// The last load signal, and its time.
     load: Mutex<Option<(u64, Timestamp)>>,
-    /// Which rule's memory is looked after next.
-    hand: AtomicUsize,
+    /// The rule whose memory is swept next.
+    next_swept: AtomicUsize,
 }
 
 /// What limiters are made of, beside their limits.
 #[derive(Debug, Clone)]
-struct Parts {
+struct LimiterStore {
     memory: Memory,
-    clock: Option<Arc<dyn Clock>>,
+    clock: TimeSource,
 }
 
-/// An engine in the making: see [`Engine::builder`].
+/// Builder of an engine: see [`Engine::builder`].
 #[derive(Debug, Default)]
 #[must_use = "nothing is enforced until it is built"]
 pub struct EngineBuilder {
@@ -105,8 +115,7 @@ pub struct EngineBuilder {
     near_limit_ratio: Option<f32>,
 }
 
-/// The rules as they are at this moment: what is asked of one snapshot is answered by one set of rules, whatever is
-/// loaded meanwhile.
+/// The active rules at one moment. A request is decided by one snapshot, whatever is loaded meanwhile.
 ///
 /// ```
 /// use sluicegate::Engine;
@@ -117,14 +126,14 @@ pub struct EngineBuilder {
 /// # Ok::<(), sluicegate::LimitError>(())
 /// ```
 pub struct Snapshot<'a> {
-    live: Guard<Arc<Live>>,
-    engine: &'a Inner,
+    active: Guard<Arc<ActiveRules>>,
+    engine: &'a EngineState,
 }
 
-// === impl Engine ===
+// === impl Engine: on memory ===
 
 impl Engine {
-    /// Enforces these rules, on a store of its own.
+    /// Enforces these rules, on memory of its own.
     ///
     /// # Errors
     /// When a rule's mode has no meaning for one of its limits.
@@ -132,7 +141,7 @@ impl Engine {
         Self::builder(rules).build()
     }
 
-    /// An engine with more to say about it.
+    /// Builder of an engine with other memory or another clock.
     ///
     /// ```
     /// use sluicegate::rules::set::RuleSet;
@@ -146,17 +155,22 @@ impl Engine {
         EngineBuilder { rules, ..EngineBuilder::default() }
     }
 
-    /// May this request go now? If so, everything that it is under is charged.
-    ///
-    /// Limits of Envoy's form are charged in any case, the others only if the whole request may go.
+    /// The same rules, with counters in a backend. This node's memory remains for what the backend
+    /// decides on this node.
     #[must_use]
-    pub fn check(&self, request: &Request<'_>) -> Checked {
-        let mut checked = Checked::default();
-        self.snapshot().check(request, self.now(), &mut checked);
-        checked
+    pub fn with_backend<B: Backend>(self, backend: B) -> Engine<B> {
+        Engine { state: self.state, backend: Arc::new(backend) }
     }
 
-    /// Would it go now? Nothing is charged.
+    /// Checks a request, and charges every limit that applies to it if it is admitted.
+    ///
+    /// Limits in Envoy's form are charged in any case.
+    #[must_use]
+    pub fn check(&self, request: &Request<'_>) -> Checked {
+        self.apply_now(Operation::Hit, request)
+    }
+
+    /// Checks a request, and charges nothing.
     ///
     /// ```
     /// # use sluicegate::Engine;
@@ -168,12 +182,10 @@ impl Engine {
     /// ```
     #[must_use]
     pub fn peek(&self, request: &Request<'_>) -> Checked {
-        let mut checked = Checked::default();
-        self.snapshot().peek(request, self.now(), &mut checked);
-        checked
+        self.apply_now(Operation::Peek, request)
     }
 
-    /// Gives back the hits of a request that was charged and did not happen.
+    /// Returns the charge of a request that did not happen.
     ///
     /// ```
     /// # use sluicegate::Engine;
@@ -184,14 +196,11 @@ impl Engine {
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn refund(&self, request: &Request<'_>) -> Checked {
-        let mut checked = Checked::default();
-        self.snapshot().refund(request, self.now(), &mut checked);
-        checked
+        self.apply_now(Operation::Refund, request)
     }
 
-    /// Makes every limit that this request is under as new for who it describes: full, nothing pending, every slot free.
-    ///
-    /// The statuses tell how they stand then. Lists and hits do not matter.
+    /// Resets every limit that applies to a request: full, nothing pending, every slot free. Lists
+    /// and hits have no effect.
     ///
     /// ```
     /// # #[cfg(feature = "config")] {
@@ -217,14 +226,70 @@ impl Engine {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reset(&self, request: &Request<'_>) -> Checked {
-        let mut checked = Checked::default();
-        self.snapshot().reset(request, self.now(), &mut checked);
-        checked
+        self.apply_now(Operation::Reset, request)
     }
 
-    /// Tells elastic rules how loaded what they protect is, in thousandths of its capacity.
+    fn apply_now(&self, operation: Operation, request: &Request<'_>) -> Checked {
+        let (rules, mut checked) = (self.snapshot(), Checked::default());
+        let call = self.call(&rules, request);
+        MemoryBackend::apply_now(operation, &call, &mut checked);
+        checked
+    }
+}
+
+// === impl Engine: on any backend ===
+
+impl<B: Backend> Engine<B> {
+    /// The same engine, whatever its backend is.
+    #[must_use]
+    pub fn erased(self) -> Engine<dyn Backend> {
+        Engine { state: self.state, backend: self.backend }
+    }
+}
+
+impl<B: Backend + ?Sized> Engine<B> {
+    /// Checks a request, and charges every limit that applies to it if it is admitted.
     ///
-    /// A signal is believed for 10 seconds. A rule that is loaded later, or becomes elastic then, knows of the last one.
+    /// # Errors
+    /// When the store does not answer and a rule has `on_store_failure: error`.
+    pub async fn check_async(&self, request: &Request<'_>) -> Result<Checked, StoreError> {
+        let (rules, mut checked) = (self.snapshot(), Checked::default());
+        self.apply(Operation::Hit, self.call(&rules, request), &mut checked).await?;
+        Ok(checked)
+    }
+
+    /// Applies an operation to every limit of a request, at once if the backend can.
+    pub fn apply<'a>(
+        &'a self,
+        operation: Operation,
+        call: Call<'a>,
+        checked: &'a mut Checked,
+    ) -> Deferred<'a, Result<(), StoreError>> {
+        self.backend.apply(operation, call, checked)
+    }
+
+    /// Checks a request without waiting. `false` if the backend would have to wait: then nothing is
+    /// charged.
+    #[inline]
+    pub fn check_now(&self, call: &Call<'_>, checked: &mut Checked) -> bool {
+        self.backend.check_now(call, checked)
+    }
+
+    /// A request by the rules of a snapshot, at this moment.
+    pub fn call<'a>(&self, rules: &'a Snapshot<'a>, request: &'a Request<'a>) -> Call<'a> {
+        Call::new(rules, request, self.now())
+    }
+}
+
+impl<B: ?Sized> Engine<B> {
+    /// Where its counters are.
+    #[must_use]
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// Load signal for elastic rules: the load of the protected service in thousandths of its
+    /// capacity. It expires after 10 seconds, and also applies to rules that become elastic later.
     ///
     /// ```
     /// # #[cfg(feature = "config")] {
@@ -252,19 +317,19 @@ impl Engine {
     /// ```
     pub fn set_load(&self, thousandths: u64) {
         let now = self.now();
-        // Held until all have heard it: rules that are loaded meanwhile come before it or after it.
-        let mut load = self.inner.load.lock();
+        // Held until all rules have it: a reload comes before it or after it.
+        let mut load = self.state.load.lock();
         *load = Some((thousandths, now));
-        self.inner.live.load().hear(thousandths, now);
+        self.state.active.load().signal_load(thousandths, now);
     }
 
-    /// The rules as they are at this moment.
+    /// The active rules at this moment.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<'_> {
-        Snapshot { live: self.inner.live.load(), engine: &self.inner }
+        Snapshot { active: self.state.active.load(), engine: &self.state }
     }
 
-    /// What time it is by this engine's clock.
+    /// The time by this engine's clock.
     ///
     /// ```
     /// # use sluicegate::Engine;
@@ -275,29 +340,23 @@ impl Engine {
     #[inline]
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        match &self.inner.store.clock {
-            Some(clock) => clock.now(),
-            None => SystemClock::get().read(),
-        }
+        self.state.store.clock.now()
     }
 
-    /// A time that never goes back, by the same clock.
+    /// Monotonic time by the same clock.
     #[inline]
     #[must_use]
     pub fn ticks(&self) -> Timestamp {
-        match &self.inner.store.clock {
-            Some(clock) => clock.ticks(),
-            None => SystemClock::get().read_ticks(),
-        }
+        self.state.store.clock.ticks()
     }
 
-    /// The clock, if it is not the system's.
+    /// Its clock.
     #[must_use]
-    pub fn clock(&self) -> Option<Arc<dyn Clock>> {
-        self.inner.store.clock.clone()
+    pub fn clock(&self) -> &TimeSource {
+        &self.state.store.clock
     }
 
-    /// The store that all its rules share.
+    /// This node's memory, which all its rules share.
     ///
     /// ```
     /// # use sluicegate::Engine;
@@ -306,12 +365,10 @@ impl Engine {
     /// ```
     #[must_use]
     pub fn memory(&self) -> &Memory {
-        &self.inner.store.memory
+        &self.state.store.memory
     }
 
-    /// Gives back memory that is not needed any more.
-    ///
-    /// Traffic does the same by and by.
+    /// Frees memory of expired states. Requests do the same now and then.
     ///
     /// ```
     /// # use sluicegate::Engine;
@@ -319,13 +376,19 @@ impl Engine {
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn sweep(&self) {
-        let live = self.inner.live.load_full();
-        live.limiters().for_each(|limiter| limiter.sweep());
-        self.inner.overrides.limiters().for_each(|limiter| limiter.sweep());
+        let active = self.state.active.load_full();
+        active.limiters().for_each(|limiter| limiter.sweep());
+        self.state.overrides.limiters().for_each(|limiter| limiter.sweep());
     }
 }
 
-impl Debug for Engine {
+impl<B: ?Sized> Clone for Engine<B> {
+    fn clone(&self) -> Self {
+        Self { state: self.state.clone(), backend: self.backend.clone() }
+    }
+}
+
+impl<B: ?Sized> Debug for Engine<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rules = self.snapshot().rules().rules().len();
         f.debug_struct("Engine").field("rules", &rules).finish_non_exhaustive()
@@ -335,12 +398,12 @@ impl Debug for Engine {
 // === impl EngineBuilder ===
 
 impl EngineBuilder {
-    /// The store; one of its own unless told.
+    /// The memory; by default one of its own.
     pub fn memory(self, memory: &Memory) -> Self {
         Self { memory: Some(memory.clone()), ..self }
     }
 
-    /// The clock; the system's unless told.
+    /// The clock; by default the system's.
     ///
     /// ```
     /// use sluicegate::Engine;
@@ -355,7 +418,7 @@ impl EngineBuilder {
         Self { clock: Some(Arc::new(clock)), ..self }
     }
 
-    /// From which share of a limit on [`Stats`] count a hit as near it: 0.8 unless told, between 0 and 1.
+    /// The share of a limit from which [`Stats`] count a hit as near it, between 0 and 1; by default 0.8.
     ///
     /// ```
     /// use sluicegate::Engine;
@@ -372,21 +435,24 @@ impl EngineBuilder {
     /// # Errors
     /// When a rule's mode has no meaning for one of its limits.
     pub fn build(self) -> Result<Engine, LimitError> {
-        let store = Parts { memory: self.memory.unwrap_or_default(), clock: self.clock };
-        let live = Live::first(self.rules)?;
+        let store = LimiterStore {
+            memory: self.memory.unwrap_or_default(),
+            clock: TimeSource::new(self.clock),
+        };
+        let active = ActiveRules::first(self.rules)?;
         let overrides = Overrides::default();
-        live.take_over_restored(&store);
-        overrides.take_over_restored(&store);
-        let inner = Inner {
-            live: ArcSwap::from_pointee(live),
+        active.adopt_restored(&store);
+        overrides.adopt_restored(&store);
+        let state = EngineState {
+            active: ArcSwap::from_pointee(active),
             overrides,
             store,
-            near: Near::from(self.near_limit_ratio.unwrap_or(NEAR_LIMIT_RATIO)),
+            near_limit: NearLimit::new(self.near_limit_ratio.unwrap_or(NEAR_LIMIT_RATIO)),
             reloading: Mutex::new(()),
             load: Mutex::new(None),
-            hand: AtomicUsize::new(0),
+            next_swept: AtomicUsize::new(0),
         };
-        Ok(Engine { inner: Arc::new(inner) })
+        Ok(Engine { state: Arc::new(state), backend: Arc::new(MemoryBackend) })
     }
 }
 
@@ -396,7 +462,7 @@ impl Snapshot<'_> {
     /// The rules.
     #[must_use]
     pub fn rules(&self) -> &RuleSet {
-        &self.live.rules
+        &self.active.rules
     }
 }
 

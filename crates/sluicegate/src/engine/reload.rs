@@ -1,10 +1,10 @@
-//! Replacing the rules while they are in use.
+//! Replacement of the rules while they are in use.
 //!
-//! The new set is compiled beside the old one. A rule that was there before, by its name or by the way to it, keeps what is
-//! kept of everybody; where its limits have changed, what was used stays used. Then one pointer is exchanged. Whoever asks from
-//! there on is judged by the new rules alone: the first to come to a part of the memory moves it to the new limits, and the rest is
-//! moved by whoever reloads. Whoever was already on its way is matched by the old rules, and judged by whichever
-//! limits it finds: there is no moment without any.
+//! The new set is compiled beside the old one. A rule that existed before, by its name or its path,
+//! keeps its states; where its limits changed, what was used stays used. Then one pointer is swapped.
+//! Later requests are decided by the new rules: the first to touch a shard moves it to the new limits,
+//! and the reload moves the rest. A request in flight is matched by the old rules and decided by the
+//! limits that it finds: there is no moment without limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use sluicegate_rules::rule::RuleConfig;
 use sluicegate_rules::set::{RuleNo, RuleSet};
 
 use super::Engine;
-use super::live::{Live, Seat, check_all};
+use super::active_rules::{ActiveRules, RuleSlot, check_all};
 use crate::limit::LimitError;
 
-/// What a reload came to.
+/// Result of a reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reloaded {
-    /// Rules that are as they were.
+    /// Unchanged rules.
     pub same: usize,
-    /// Rules whose limits or mode are others now.
+    /// Rules with other limits or another mode.
     pub changed: usize,
-    /// Rules that were not there before.
+    /// New rules.
     pub added: usize,
-    /// Rules that are not there any more.
+    /// Removed rules.
     pub removed: usize,
 }
 
 // === impl Engine ===
 
-impl Engine {
+impl<B: ?Sized> Engine<B> {
     /// Replaces all rules, in one step.
     ///
     /// ```
@@ -60,64 +60,65 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// When a rule's mode has no meaning for one of its limits; then nothing has changed.
+    /// When a rule's mode has no meaning for one of its limits. Then nothing has changed.
     pub fn reload(&self, rules: RuleSet) -> Result<Reloaded, LimitError> {
         check_all(&rules)?;
-        // One at a time, until everybody has moved.
-        let _reloading = self.inner.reloading.lock();
-        let old = self.inner.live.load_full();
-        let Joined { seats, moved, newly_elastic, removed, reloaded } = join(&old, &rules);
-        let live = Arc::new(Live::new(rules, seats));
-        // A limiter that somebody makes from here on, by the old rules, is moved by the first who comes with the new ones.
+        // One at a time, until all states have moved.
+        let _reloading = self.state.reloading.lock();
+        let old = self.state.active.load_full();
+        let Joined { slots, moved, newly_elastic, removed, reloaded } = join(&old, &rules);
+        let active = Arc::new(ActiveRules::new(rules, slots));
+        // A limiter that a request creates from here on by the old rules is moved by the first request with the
+        // new ones.
         let moved: Vec<_> = moved
             .into_iter()
             .filter_map(|no| {
-                let limiter = live.seats[no.index()].kept.limiter()?;
-                Some((limiter, live.rule(no), live.rules.rule(no).overflow))
+                let limiter = active.slots[no.index()].state.limiter()?;
+                Some((limiter, active.rule(no), active.rules.rule(no).overflow))
             })
             .collect();
-        // Nobody writes states down under limits that they do not belong to any more. Nobody else holds more than one of these
-        // locks, or waits for one while it holds another.
+        // No state is saved under limits that it does not belong to any more. No other thread holds two of
+        // these locks, so they cannot deadlock.
         let _held: Vec<_> = moved.iter().map(|(limiter, ..)| limiter.hold_changes()).collect();
-        self.exchange(&live, &newly_elastic);
-        removed.iter().for_each(|no| old.seats[no.index()].kept.retire());
+        self.exchange(&active, &newly_elastic);
+        removed.iter().for_each(|no| old.slots[no.index()].state.retire());
         let now = self.now();
         for (limiter, rule, overflow) in &moved {
             limiter.follow(rule, *overflow, now);
         }
-        // What was restored before there were rules for it.
-        live.take_over_restored(&self.inner.store);
+        // States that were restored before there were rules for them.
+        active.adopt_restored(&self.state.store);
         Ok(reloaded)
     }
 
-    fn exchange(&self, live: &Arc<Live>, newly_elastic: &[RuleNo]) {
-        let load = self.inner.load.lock();
-        newly_elastic.iter().for_each(|no| live.hear_first(*no, *load));
-        self.inner.live.store(live.clone());
+    fn exchange(&self, active: &Arc<ActiveRules>, newly_elastic: &[RuleNo]) {
+        let load = self.state.load.lock();
+        newly_elastic.iter().for_each(|no| active.signal_last_load(*no, *load));
+        self.state.active.store(active.clone());
     }
 }
 
-/// The old rules and the new, side by side.
+/// The old rules and the new, compared.
 struct Joined {
-    seats: Box<[Seat]>,
-    /// The new rules whose limits are not those of the old ones.
+    slots: Box<[RuleSlot]>,
+    /// New rules with other limits than before.
     moved: Vec<RuleNo>,
-    /// The new rules that are elastic and were not.
+    /// New rules that are elastic and were not.
     newly_elastic: Vec<RuleNo>,
-    /// The old rules that are no more.
+    /// Old rules that were removed.
     removed: Vec<RuleNo>,
     reloaded: Reloaded,
 }
 
-fn join(old: &Live, rules: &RuleSet) -> Joined {
+fn join(old: &ActiveRules, rules: &RuleSet) -> Joined {
     let mut before: HashMap<String, RuleNo> =
         old.rules.rules().map(|no| (old.rules.stable_key(no), no)).collect();
     let (mut moved, mut newly_elastic) = (Vec::new(), Vec::new());
     let mut reloaded = Reloaded::default();
-    let mut seats = Vec::with_capacity(rules.rules().len());
+    let mut slots = Vec::with_capacity(rules.rules().len());
     let is_elastic = |rule: &RuleConfig| matches!(rule.mode, Mode::Elastic { .. });
     for no in rules.rules() {
-        // What is taken is not there for another of the same name.
+        // Each old rule has one successor.
         let was = before.remove(&rules.stable_key(no));
         let was_elastic = was.is_some_and(|was| is_elastic(old.rules.rule(was)));
         if is_elastic(rules.rule(no)) && !was_elastic {
@@ -125,25 +126,25 @@ fn join(old: &Live, rules: &RuleSet) -> Joined {
         }
         let Some(was) = was else {
             reloaded.added += 1;
-            seats.push(Seat::default());
+            slots.push(RuleSlot::default());
             continue;
         };
-        let seat = &old.seats[was.index()];
+        let slot = &old.slots[was.index()];
         if is_same(old.rules.rule(was), rules.rule(no)) {
             reloaded.same += 1;
-            seats.push(seat.kept_on());
+            slots.push(slot.unchanged());
         } else {
             reloaded.changed += 1;
-            seats.push(seat.changed());
+            slots.push(slot.changed());
             moved.push(no);
         }
     }
     reloaded.removed = before.len();
     let removed = before.into_values().collect();
-    Joined { seats: seats.into(), moved, newly_elastic, removed, reloaded }
+    Joined { slots: slots.into(), moved, newly_elastic, removed, reloaded }
 }
 
-/// Whether everybody is judged alike.
+/// Whether all requests are decided alike.
 fn is_same(old: &RuleConfig, new: &RuleConfig) -> bool {
     old.limits == new.limits && old.mode == new.mode && old.overflow == new.overflow
 }

@@ -16,7 +16,8 @@ pub use explanation::Explanation;
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::request::Request;
 
-use crate::engine::{Checked, Snapshot};
+use crate::engine::backend::Call;
+use crate::engine::{Checked, MemoryBackend, Operation, Snapshot};
 
 /// Explains a request by the rules and the counters as they are at `now`, without counting it.
 ///
@@ -52,7 +53,8 @@ pub fn explain<'a>(
 ) -> Explanation<'a> {
     explanation::explain_with(snapshot, request, |rules, asked| {
         let mut checked = Checked::default();
-        rules.peek(asked, now, &mut checked);
+        let call = Call::new(rules, asked, now);
+        MemoryBackend::apply_now(Operation::Peek, &call, &mut checked);
         checked
     })
 }

@@ -4,10 +4,11 @@ mod ask;
 mod batch;
 mod builder;
 mod change;
+mod counter;
 mod guard;
 #[cfg(feature = "tokio")]
 mod queued;
-mod ruled;
+
 mod section;
 mod together;
 mod wait;
@@ -25,10 +26,10 @@ use sluicegate_core::verdict::Verdict;
 
 pub use ask::Ask;
 pub use builder::Builder;
+pub use counter::{CounterRef, apply_each};
 pub use guard::{Permit, Reservation};
 #[cfg(feature = "tokio")]
 pub(crate) use queued::Queued;
-pub use ruled::{Asked, ask_each};
 pub use together::Together;
 pub use wait::Booking;
 
@@ -361,17 +362,21 @@ impl Inner {
     }
 }
 
-/// An id that nobody else has.
-pub(crate) fn new_holder() -> Holder {
+/// An id that no other process uses and nobody can guess: what is held under it is settled by it.
+///
+/// ```
+/// assert_ne!(sluicegate::new_holder(), sluicegate::new_holder());
+/// ```
+#[must_use]
+pub fn new_holder() -> Holder {
     use std::hash::{BuildHasher, RandomState};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    // Another start in every process: a snapshot may hold ids of the one before.
-    static NEXT: OnceLock<AtomicU64> = OnceLock::new();
-    let next = NEXT.get_or_init(|| AtomicU64::new(RandomState::new().hash_one(0u8)));
-    // Odd multiples of a large odd number: far from each other, and never twice in 2^64 calls.
-    Holder(next.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    static KEY: OnceLock<RandomState> = OnceLock::new();
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    Holder(KEY.get_or_init(RandomState::new).hash_one(next))
 }
 
 impl std::fmt::Debug for Inner {

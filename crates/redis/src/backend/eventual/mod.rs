@@ -29,7 +29,7 @@ use crate::sync::SyncRequest;
 use crate::{CallError, Store};
 use book::Book;
 use sluicegate::backend::Rule;
-use sluicegate::clock::{Clock, SystemClock};
+use sluicegate::clock::TimeSource;
 use sluicegate::{Level, Promise};
 use syncing::Word;
 use table::{Entry, Name, Newcomer, Table};
@@ -41,7 +41,7 @@ const BESIDE: &str = ":e";
 #[derive(Debug)]
 pub(super) struct Eventual {
     store: Store,
-    clock: Option<Arc<dyn Clock>>,
+    clock: TimeSource,
     table: Table,
     words: mpsc::UnboundedSender<Word>,
 }
@@ -50,11 +50,11 @@ pub(super) struct Eventual {
 
 impl Eventual {
     /// Begins to tell and to hear. `clock` is whose ticks the others are asked with: the system's unless told. To be called where tokio runs.
-    pub(super) fn start(store: &Store, clock: Option<Arc<dyn Clock>>) -> Arc<Self> {
-        Self::with(store, clock, Table::new())
+    pub(super) fn start(store: &Store, clock: &TimeSource) -> Arc<Self> {
+        Self::with(store, clock.clone(), Table::new())
     }
 
-    fn with(store: &Store, clock: Option<Arc<dyn Clock>>, table: Table) -> Arc<Self> {
+    fn with(store: &Store, clock: TimeSource, table: Table) -> Arc<Self> {
         let (words, heard) = mpsc::unbounded_channel();
         let this = Arc::new(Self { store: store.clone(), clock, table, words });
         tokio::spawn(syncing::serve(Arc::downgrade(&this), heard));
@@ -98,7 +98,7 @@ impl Eventual {
             let verdict = ask(&mut entry.book)?;
             Some((verdict, Promise { level: Level::Eventual, over: entry.book.over() }))
         });
-        said.flatten().map_or(Local::Ask, |(verdict, promise)| Local::Said(verdict, promise))
+        said.flatten().map_or(Local::Unknown, |(verdict, promise)| Local::Decided(verdict, promise))
     }
 
     /// What each limit says on its own to a cost.
@@ -169,7 +169,7 @@ impl Eventual {
         step: &LocalStep<'_>,
         sync_interval: Span,
     ) -> Result<Verdict, CallError> {
-        if let Local::Ask = self.ask(step, sync_interval, self.tick(), |book| {
+        if let Local::Unknown = self.ask(step, sync_interval, self.tick(), |book| {
             book.peek(step.rule, 0, sync_interval, self.tick())
         }) {
             self.pull(step, sync_interval).await?;
@@ -279,9 +279,6 @@ impl Eventual {
     }
 
     fn tick(&self) -> Timestamp {
-        match &self.clock {
-            Some(clock) => clock.ticks(),
-            None => SystemClock::get().read_ticks(),
-        }
+        self.clock.ticks()
     }
 }

@@ -65,9 +65,9 @@ fn by_slot(inner: &Inner, all: Vec<Due>) -> Vec<Vec<Due>> {
 async fn make(inner: Arc<Inner>, batch: Vec<Due>) {
     let (hashes, asks): (Vec<u64>, Vec<LeaseRequest>) =
         batch.into_iter().map(|due| (due.hash, due.ask)).unzip();
-    let sent = inner.engine.ticks();
+    let sent = inner.clock.ticks();
     let told = inner.store.lease(&asks).await;
-    let heard = inner.engine.ticks();
+    let heard = inner.clock.ticks();
     match told {
         Ok(told) => {
             for ((hash, ask), told) in hashes.into_iter().zip(&asks).zip(told) {
@@ -106,7 +106,7 @@ pub(super) async fn say_again(leases: Weak<Inner>) {
     };
     while changes.changed().await.is_ok() {
         let Some(inner) = leases.upgrade() else { return };
-        let ticks = inner.engine.ticks();
+        let ticks = inner.clock.ticks();
         inner.for_each(|seat| seat.lease.says_again(&inner.serials, ticks));
     }
 }
@@ -116,7 +116,7 @@ pub(super) async fn close(inner: &Arc<Inner>) {
     inner.is_closing.store(true, Ordering::SeqCst);
     let given = async {
         inner.until_nothing_is_called().await;
-        let ticks = inner.engine.ticks();
+        let ticks = inner.clock.ticks();
         inner.for_each(|seat| seat.lease.gives_all(&inner.serials, ticks));
         inner.until_nothing_is_called().await;
     };
@@ -170,7 +170,7 @@ impl Inner {
     }
 
     fn look_at_all(&self) {
-        let ticks = self.engine.ticks();
+        let ticks = self.clock.ticks();
         for shard in &self.shards {
             let mut shard = shard.lock();
             for (hash, seat) in shard.iter_mut() {

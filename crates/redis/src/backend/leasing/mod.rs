@@ -35,8 +35,8 @@ use crate::Store;
 use crate::script::{LeaseRequest, ScriptRule};
 use lease::{Lease, Numbers, Said, Serials};
 use sketch::Sketch;
-use sluicegate::Engine;
 use sluicegate::backend::Rule;
+use sluicegate::clock::TimeSource;
 use sluicegate::{Level, Promise};
 
 const SHARDS: usize = 64;
@@ -76,7 +76,7 @@ pub struct Leased {
 }
 
 struct Inner {
-    engine: Engine,
+    clock: TimeSource,
     store: Store,
     shards: [Mutex<Shard>; SHARDS],
     seats: AtomicUsize,
@@ -121,10 +121,10 @@ struct AsIs(u64);
 
 impl Leases {
     /// Nothing is held. To be called where tokio runs.
-    pub(super) fn start(engine: &Engine, store: &Store) -> Self {
+    pub(super) fn start(clock: &TimeSource, store: &Store) -> Self {
         let (due, called) = mpsc::unbounded_channel();
         let inner = Arc::new(Inner {
-            engine: engine.clone(),
+            clock: clock.clone(),
             store: store.clone(),
             shards: std::array::from_fn(|_| Mutex::default()),
             seats: AtomicUsize::new(0),
@@ -171,8 +171,8 @@ impl Leases {
     pub(super) fn peek(&self, step: &LocalStep<'_>, ticks: Timestamp) -> Local {
         let said = self.inner.with_seat(step, ticks, |seat| seat.lease.peek(step.cost, ticks));
         match said {
-            Local::Said(verdict, _) if verdict.is_allowed() => said,
-            _ => Local::Ask,
+            Local::Decided(verdict, _) if verdict.is_allowed() => said,
+            _ => Local::Unknown,
         }
     }
 
@@ -215,7 +215,7 @@ impl Leases {
 
     /// What is held, the most asked for first.
     pub(super) fn list(&self, most: usize) -> Vec<Leased> {
-        let ticks = self.inner.engine.ticks();
+        let ticks = self.inner.clock.ticks();
         let mut all = Vec::new();
         for shard in &self.inner.shards {
             all.extend(shard.lock().values().map(|seat| seat.told(ticks)));
@@ -252,9 +252,9 @@ impl Inner {
         ask: impl FnOnce(&mut Seat) -> Said,
     ) -> Local {
         let mut shard = self.shard(step.hash).lock();
-        let Some(seat) = shard.get_mut(&step.hash) else { return Local::Ask };
+        let Some(seat) = shard.get_mut(&step.hash) else { return Local::Unknown };
         if !seat.is(step) {
-            return Local::Ask;
+            return Local::Unknown;
         }
         let said = ask(seat);
         if !self.is_closing.load(Ordering::Relaxed)
@@ -263,8 +263,8 @@ impl Inner {
             self.call(seat, step.hash, numbers);
         }
         match said {
-            Said::Covered(verdict) | Said::Denied(verdict) => Local::Said(verdict, LEASED),
-            Said::Uncovered => Local::Ask,
+            Said::Covered(verdict) | Said::Denied(verdict) => Local::Decided(verdict, LEASED),
+            Said::Uncovered => Local::Unknown,
         }
     }
 
@@ -326,7 +326,7 @@ impl Inner {
         let Numbers { serial, give, hold, want } = numbers;
         LeaseRequest {
             key: seat.key.clone(),
-            rule: ScriptRule::at(&seat.rule, self.engine.now()),
+            rule: ScriptRule::at(&seat.rule, self.clock.now()),
             node: self.store.node(),
             serial,
             give,

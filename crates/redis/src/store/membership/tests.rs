@@ -127,18 +127,18 @@ async fn a_hello_that_was_heard_twice_counts_once() {
 
 mod away {
     use super::*;
-    use crate::SharedEngine;
-    use sluicegate::{Checked, Engine, rules_of};
+    use crate::RedisBackend;
+    use sluicegate::{Engine, rules_of};
     use sluicegate_rules::request::{Descriptor, Entry, Request};
 
     /// Two nodes of which one is asked for nine times as much, when their store has just gone away.
-    async fn nine_to_one(limit: &str, clock: &ManualClock) -> [SharedEngine; 2] {
+    async fn nine_to_one(limit: &str, clock: &ManualClock) -> [Engine<RedisBackend>; 2] {
         let server = Single::start();
         let text = format!("domain: shop\ndescriptors: [{{ key: user, limits: {{ {limit} }} }}]\n");
         let shared = || {
             let rules = rules_of(&text).unwrap();
             let engine = Engine::builder(rules).clock(clock.clone()).build().unwrap();
-            SharedEngine::new(engine, node(&server, clock))
+            RedisBackend::attach(engine, node(&server, clock))
         };
         let (one, other) = (shared(), shared());
         for second in 0..10 {
@@ -146,18 +146,16 @@ mod away {
             for hit in 0..40 {
                 ask(if hit % 10 == 0 { &other } else { &one }, &user).await;
             }
-            live(1, clock, &[one.store(), other.store()], &[]).await;
+            live(1, clock, &[one.backend().store(), other.backend().store()], &[]).await;
         }
         server.kill();
         [one, other]
     }
 
-    async fn ask(engine: &SharedEngine, user: &str) -> bool {
+    async fn ask(engine: &Engine<RedisBackend>, user: &str) -> bool {
         let entries = [Entry::new("user", user)];
         let request = Request { domain: "shop", descriptors: &[Descriptor::of(&entries)], hits: 1 };
-        let mut checked = Checked::default();
-        engine.check_by(&engine.engine().snapshot(), &request, &mut checked).await.unwrap();
-        checked.allowed
+        engine.check_async(&request).await.unwrap().allowed
     }
 
     /// Each is at its share: 80 and 20 % of what may pass. Rounding lets it be at most one above.

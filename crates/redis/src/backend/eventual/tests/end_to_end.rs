@@ -15,7 +15,7 @@ async fn what_one_has_counted_the_other_knows_when_it_asks() {
     let server = Single::start();
     let rule = rule(vec![fixed(10, YEARS)]);
     let [one, two] = [(); 2].map(|()| Peer::new(server.url(), &rule, SLOW));
-    assert_eq!(one.hit("alice", 1), Local::Ask, "nobody knows how many have passed");
+    assert_eq!(one.hit("alice", 1), Local::Unknown, "nobody knows how many have passed");
     assert!(one.allows("alice", 6).await);
     one.pull("alice").await;
     let (verdict, promise) = two.decide("alice", 5).await;
@@ -131,8 +131,8 @@ async fn nodes_hear_of_each_other_by_themselves() {
     }
     let everybody_knows = || {
         peers.iter().all(|peer| match peer.hit("alice", 0) {
-            Local::Said(verdict, _) => verdict.remaining == Some(1_000_000 - 40),
-            Local::Ask => false,
+            Local::Decided(verdict, _) => verdict.remaining == Some(1_000_000 - 40),
+            Local::Unknown => false,
         })
     };
     tokio::task::block_in_place(|| {

@@ -33,6 +33,7 @@ use crate::backend::local::{Local, LocalStep};
 use crate::{Address, Link, LinkOptions, Store, StoreOptions};
 use sluicegate::Promise;
 use sluicegate::backend::Rule;
+use sluicegate::clock::TimeSource;
 
 /// The same cases every time, unless others are asked for: a failure belongs to a change.
 fn config(cases: u32) -> Config {
@@ -73,7 +74,7 @@ impl Peer {
     }
 
     fn of(url: &str, rule: &Arc<Rule>, interval: Span, table: Table) -> Self {
-        let eventual = Eventual::with(&store(url, None, None), None, table);
+        let eventual = Eventual::with(&store(url, None, None), TimeSource::default(), table);
         let (rule, counters) = (rule.clone(), Arc::default());
         Self { eventual, rule, counters, no: a_number(), interval }
     }
@@ -95,8 +96,8 @@ impl Peer {
     async fn decide(&self, identity: &str, cost: u64) -> (Verdict, Promise) {
         for _ in 0..2 {
             match self.hit(identity, cost) {
-                Local::Said(verdict, promise) => return (verdict, promise),
-                Local::Ask => self.pull(identity).await,
+                Local::Decided(verdict, promise) => return (verdict, promise),
+                Local::Unknown => self.pull(identity).await,
             }
         }
         panic!("it asks again");

@@ -16,13 +16,13 @@ async fn who_has_not_heard_for_two_intervals_asks_and_says_later_what_it_could_n
     assert!(peer.allows("alice", 3).await);
     server.kill();
     // It decides by itself until what it heard is too old.
-    let asks = || peer.hit("alice", 1) == Local::Ask;
+    let asks = || peer.hit("alice", 1) == Local::Unknown;
     tokio::task::block_in_place(|| sluicegate_testkit::until("it to ask", || asks().then_some(())));
     let failed = peer.eventual.pull(&peer.step("alice", 1), interval).await;
     assert!(failed.is_err(), "{failed:?}");
     assert!(read(&peer.counters.pushes_failed) > 0);
     server.restart();
-    let knows = || peer.hit("alice", 0) != Local::Ask;
+    let knows = || peer.hit("alice", 0) != Local::Unknown;
     tokio::task::block_in_place(|| {
         sluicegate_testkit::until("it to hear again", || knows().then_some(()))
     });
@@ -58,7 +58,7 @@ async fn more_than_can_be_held_are_guests_and_nothing_of_them_is_lost() {
     peer.eventual.close().await;
     assert_eq!(go(), 4);
     assert_eq!(peer.eventual.table.len(), 2, "guests have gone");
-    assert_eq!(peer.hit("guest", 2), Local::Ask);
+    assert_eq!(peer.hit("guest", 2), Local::Unknown);
     assert!(peer.allows("guest", 2).await);
     assert_eq!(peer.left("guest").await, 6, "it goes on where it stood");
     peer.pull("guest").await;

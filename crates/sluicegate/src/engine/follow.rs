@@ -14,7 +14,7 @@ use sluicegate_rules::domain::Domain;
 use sluicegate_rules::set::RuleSet;
 
 use super::withheld::{REMOVAL_GRACE, WithheldDomain, Withholding};
-use super::{Engine, Reloaded};
+use super::{Engine, MemoryBackend, Reloaded};
 
 /// How often files are looked at. A change is taken over at the second look that finds it.
 pub const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -120,7 +120,7 @@ fn compiled(domains: Vec<Domain>) -> Result<RuleSet, RulesError> {
 
 // === impl Engine ===
 
-impl Engine {
+impl<B: ?Sized> Engine<B> {
     /// Takes the rules from files, and from now on whenever they change: each [`Follower::look`] looks whether they have.
     ///
     /// The rules that the engine has are replaced at once. [`Follower::start`] looks in a thread of its own.
@@ -168,9 +168,10 @@ impl Engine {
 // === impl Follower ===
 
 impl Follower {
-    fn new(engine: &Engine, watch: Watch, options: Options) -> Self {
+    fn new<B: ?Sized>(engine: &Engine<B>, watch: Watch, options: Options) -> Self {
         let withholding = Withholding::new(REMOVAL_GRACE);
-        Self { engine: engine.clone(), watch, options, withholding }
+        let engine = Engine { state: engine.state.clone(), backend: Arc::new(MemoryBackend) };
+        Self { engine, watch, options, withholding }
     }
 
     /// Sets how long a domain must be absent from the files until it is removed;

@@ -1,4 +1,5 @@
-//! A limiter as one rule of a set: its limits come with whoever asks.
+//! The limiter of a rule, and counters of single identities under it. The limits come with each
+//! request, since rules are replaced while requests are in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,15 +8,12 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use sluicegate_core::account::Account;
 use sluicegate_core::account::{Answer, Moment};
 use sluicegate_core::change::CarryOver;
-#[cfg(feature = "tokio")]
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{Gate, Mode};
 use sluicegate_core::op::{Op, Refusal};
-#[cfg(feature = "tokio")]
 use sluicegate_core::time::Span;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::{Decision, Verdict};
-#[cfg(feature = "tokio")]
 use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::rule::Overflow;
 
@@ -29,13 +27,13 @@ use crate::memory::{
 use crate::plan::Rule;
 use crate::policy::Policy;
 
-/// One identity of a limiter, and the rule that it is to be judged by.
+/// Counter of one identity under a rule, in this node's memory.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct CounterRef<'a> {
     pub(crate) limiter: &'a Limiter,
-    /// `None` where the limiter's limits never change.
+    /// The limits to judge by; `None` where they never change.
     pub rule: Option<&'a Arc<Rule>>,
-    /// The key.
+    /// The identity.
     pub key: &'a [u8],
 }
 
@@ -117,17 +115,12 @@ impl Limiter {
     pub(crate) fn sweep_next(&self) {
         self.inner.shards.sweep_next(self.now());
     }
-
-    /// An id that nobody else has.
-    pub(crate) fn new_holder() -> Holder {
-        new_holder()
-    }
 }
 
-// === impl Asked ===
+// === impl CounterRef ===
 
-impl Asked<'_> {
-    /// A hit.
+impl CounterRef<'_> {
+    /// Applies a hit.
     #[inline]
     pub(crate) fn hit(&self, cost: u64, now: Timestamp) -> Verdict {
         let inner = &self.limiter.inner;
@@ -135,31 +128,30 @@ impl Asked<'_> {
         let hash = inner.shards.hash(self.key);
         match inner.shards.hit_under(self.rule, hash, cost, now, &mut verdict) {
             Some(_) => verdict,
-            None => self.ask(Op::Hit { cost, holder: Some(new_holder()) }, now),
+            None => self.apply(Op::Hit { cost, holder: Some(new_holder()) }, now),
         }
     }
 
-    /// Any operation. What has no meaning for a limit of the rule leaves it as it was, and passes.
-    #[must_use]
-    pub fn ask(&self, op: Op, now: Timestamp) -> Verdict {
-        self.apply(self.target(Some(op.cost()), now), op, now)
+    /// Applies an operation. One that a limit of the rule refuses changes nothing, and passes.
+    pub fn apply(&self, op: Op, now: Timestamp) -> Verdict {
+        self.try_apply(op, now).map_or(UNCOUNTED, |answer| answer.verdict)
     }
 
-    /// As new. Whoever has no room of its own is so with all who share theirs.
+    /// Resets the limits; those of an identity without room of its own with all that share its room.
     pub(crate) fn reset(&self, now: Timestamp) -> Verdict {
-        self.apply(self.target(None, now), Op::Reset, now)
+        let answer = self.apply_to(self.target(None, now), Op::Reset, now);
+        answer.map_or(UNCOUNTED, |answer| answer.verdict)
     }
 
-    /// The same, and why not.
-    pub(crate) fn try_ask(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
-        self.try_apply(self.target(Some(op.cost()), now), op, now)
+    /// Applies an operation.
+    ///
+    /// # Errors
+    /// When a limit of the rule refuses it.
+    pub fn try_apply(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
+        self.apply_to(self.target(Some(op.cost()), now), op, now)
     }
 
-    fn apply(&self, target: Target<'_>, op: Op, now: Timestamp) -> Verdict {
-        self.try_apply(target, op, now).map_or(UNCOUNTED, |answer| answer.verdict)
-    }
-
-    fn try_apply(&self, target: Target<'_>, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
+    fn apply_to(&self, target: Target<'_>, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
         let hash = target.hash;
         let Answered { answer, overflowed } = apply_together(&[target], op, now)?;
         if matches!(op, Op::Cancel { .. } | Op::Commit { .. } | Op::Reset) {
@@ -168,22 +160,28 @@ impl Asked<'_> {
         Ok(answer)
     }
 
-    /// Replaces what is kept of the identity.
+    /// Replaces the state of the identity.
     pub fn replace(&self, account: Account, now: Timestamp) {
         let Target { shards, hash, rule, .. } = self.target(None, now);
         shards.replace(rule, hash, account, now);
     }
 
-    /// What each limit says to a cost on its own, and the rule that they are of. Leaves no trace.
-    pub(crate) fn look(&self, cost: u64, now: Timestamp) -> (Arc<Rule>, Vec<Decision>) {
+    /// Decision of each limit on a cost of its own, and the rule that the limits are of. Changes nothing.
+    pub(crate) fn decisions(&self, cost: u64, now: Timestamp) -> (Arc<Rule>, Vec<Decision>) {
         let Target { shards, hash, spare_capacity, rule, .. } = self.target(Some(cost), now);
         shards.evaluate(rule, hash, cost, Moment { now, spare_capacity })
     }
 
-    /// Whether all of its limits have slots, of which there is nothing to return but that they are free.
+    /// Whether all of its limits are concurrency limits.
     #[must_use]
     pub fn has_slots_only(&self) -> bool {
         self.rule.is_some_and(|rule| rule.policies.iter().all(Policy::has_slots))
+    }
+
+    /// Whether one of its limits is a concurrency limit.
+    #[must_use]
+    pub fn has_slots(&self) -> bool {
+        self.rule.is_some_and(|rule| rule.policies.iter().any(Policy::has_slots))
     }
 
     /// Whether its elastic limits are open.
@@ -192,15 +190,7 @@ impl Asked<'_> {
         self.limiter.inner.gate.lock().is_open(now)
     }
 
-    /// Whether one of its limits has slots.
-    #[cfg(feature = "tokio")]
-    #[must_use]
-    pub fn has_slots(&self) -> bool {
-        self.rule.is_some_and(|rule| rule.policies.iter().any(Policy::has_slots))
-    }
-
     /// The shortest lease of a slot of its limits.
-    #[cfg(feature = "tokio")]
     #[must_use]
     pub fn lease(&self, now: Timestamp) -> Option<Span> {
         let lease = |limit: &LimitConfig| match limit.at(now) {
@@ -210,28 +200,27 @@ impl Asked<'_> {
         self.rule?.limits.iter().filter_map(lease).min()
     }
 
-    /// Starts the lease of a slot anew that is held under an id; whether there is one.
-    #[cfg(feature = "tokio")]
+    /// Restarts the lease of a slot that is held under an id. Whether there is one.
     pub(crate) fn renew(&self, holder: Holder, now: Timestamp) -> bool {
         let shards = &self.limiter.inner.shards;
         self.has_slots() && shards.renew(shards.hash(self.key), holder, now)
     }
 
-    /// Forgets a booking whose turn has come. A slot that came with it is held on, and its lease begins; whether there is one.
-    #[cfg(feature = "tokio")]
+    /// Forgets a booking whose turn has come, and starts the lease of a slot that came with it.
+    /// Whether there is one.
     pub(crate) fn forget(&self, holder: Holder, now: Timestamp) -> bool {
         let shards = &self.limiter.inner.shards;
         shards.forget(shards.hash(self.key), holder, now);
         self.renew(holder, now)
     }
 
-    /// Its place among those who wait for a slot: one of these, or behind all others.
+    /// Its position in the queue for a slot: one of `known`, or the last.
     #[cfg(feature = "tokio")]
-    pub(crate) fn queued(&self, among: &mut Vec<Queued>) -> Queued {
+    pub(crate) fn queued(&self, known: &mut Vec<Queued>) -> Queued {
         let inner = &self.limiter.inner;
         let hash = inner.shards.hash(self.key);
-        match among.iter().position(|queued| queued.is_for(inner, hash)) {
-            Some(at) => among.swap_remove(at),
+        match known.iter().position(|queued| queued.is_for(inner, hash)) {
+            Some(at) => known.swap_remove(at),
             None => Queued::behind_all(inner.clone(), hash),
         }
     }
@@ -248,26 +237,22 @@ impl Asked<'_> {
     }
 }
 
-/// Asks several at once, each with its own cost: all or nothing. What each said is written to `each`.
+/// Applies an operation to several counters, each with its own cost: all or nothing. `op` makes it
+/// from the largest cost; the verdicts are written to `verdicts`.
 ///
 /// # Errors
-/// When one of them refuses the operation. Then nothing has changed, and `each` says that all may go.
-pub fn ask_each(
-    asked: &[(Asked<'_>, u64)],
+/// When a limit refuses the operation. Then nothing has changed, and all verdicts admit.
+pub fn apply_each(
+    counters: &[(CounterRef<'_>, u64)],
     op: &dyn Fn(u64) -> Op,
     now: Timestamp,
-    each: &mut Vec<Verdict>,
-) -> Result<(), Refusal> {
-    each.clear();
-    if asked.is_empty() {
-        return Ok(());
-    }
-    let cost = asked.iter().map(|(_, cost)| *cost).max().unwrap_or(0);
-    let answered = apply_together_to_each(&targets(asked, now), op(cost), now, each);
-    each.resize(asked.len(), UNCOUNTED);
-    answered.map(|_| ())
-}
-
-fn targets<'a>(asked: &'a [(Asked<'a>, u64)], now: Timestamp) -> Vec<Target<'a>> {
-    asked.iter().map(|(asked, cost)| asked.target(Some(*cost), now)).collect()
+    verdicts: &mut Vec<Verdict>,
+) -> Result<Answer, Refusal> {
+    verdicts.clear();
+    let cost = counters.iter().map(|(_, cost)| *cost).max().unwrap_or(0);
+    let targets: Vec<Target<'_>> =
+        counters.iter().map(|(counter, cost)| counter.target(Some(*cost), now)).collect();
+    let answered = apply_together_to_each(&targets, op(cost), now, verdicts);
+    verdicts.resize(counters.len(), UNCOUNTED);
+    answered.map(|answered| answered.answer)
 }

@@ -1,0 +1,134 @@
+//! Steps of a request as the store decides them.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sluicegate::Snapshot;
+use sluicegate::backend::{BoundStep, ChargedLimits, Operation, Rule, envoy_limit};
+use sluicegate_core::limit::Limit;
+use sluicegate_core::mode::Mode;
+use sluicegate_core::time::Timestamp;
+use sluicegate_rules::limit::LimitConfig;
+use sluicegate_rules::plan::Plan;
+use sluicegate_rules::request::Override;
+
+use super::RedisBackend;
+use crate::Weight;
+use crate::script::{ScriptPart, ScriptRule};
+
+/// A step of a request.
+#[derive(Debug)]
+pub(super) struct RedisStep<'a> {
+    /// The step, with its counter in this node's memory.
+    bound: BoundStep<'a>,
+    /// The same as the script takes it.
+    pub(super) script: ScriptPart,
+    /// What a hit weighs in this node's memory.
+    pub(super) weight: Weight,
+    /// Whether its rule is in shadow mode.
+    pub(super) is_shadow: bool,
+}
+
+/// Limits that came with requests, as scripts take them.
+#[derive(Debug, Default)]
+pub(super) struct OverrideRules {
+    known: Mutex<HashMap<Override, Arc<ScriptRule>>>,
+}
+
+/// The largest number of them that is kept; then all are dropped.
+const OVERRIDE_RULES_MAX: usize = 1_024;
+
+impl<'a> Deref for RedisStep<'a> {
+    type Target = BoundStep<'a>;
+
+    fn deref(&self) -> &BoundStep<'a> {
+        &self.bound
+    }
+}
+
+impl OverrideRules {
+    fn of(&self, limit: Override, now: Timestamp) -> Arc<ScriptRule> {
+        let mut known = self.known.lock();
+        if let Some(rule) = known.get(&limit) {
+            return rule.clone();
+        }
+        let counted = envoy_limit(u64::from(limit.requests_per_unit), limit.unit);
+        let rule = Rule::new(vec![LimitConfig::fixed(None, counted)], Mode::Hard);
+        // Its algorithm fits every mode.
+        let rule = Arc::new(rule.unwrap_or_else(|_| Rule::closed()));
+        let rule = ScriptRule::at(&rule, now);
+        if known.len() >= OVERRIDE_RULES_MAX {
+            known.clear();
+        }
+        known.insert(limit, rule.clone());
+        rule
+    }
+}
+
+impl RedisBackend {
+    /// All steps of a request, in the order of its descriptors.
+    pub(super) fn steps<'a>(
+        &self,
+        operation: Operation,
+        rules: &'a Snapshot<'_>,
+        plan: &'a Plan,
+        now: Timestamp,
+    ) -> Vec<RedisStep<'a>> {
+        rules.bind_all(operation, plan).map(|bound| self.step(rules, bound, now)).collect()
+    }
+
+    /// A step as the store decides it.
+    pub(super) fn step<'a>(
+        &self,
+        rules: &Snapshot<'_>,
+        bound: BoundStep<'a>,
+        now: Timestamp,
+    ) -> RedisStep<'a> {
+        let script = self.script_part(&bound, now);
+        let nodes = self.store.nodes();
+        let (weight, is_shadow) = match bound.mode.limits {
+            ChargedLimits::Override(_) => (Weight::even(nodes), false),
+            ChargedLimits::Rule(no) => {
+                let weight = self.weight_of(rules, no);
+                let weight = weight.for_limit(script.capacity(), script.cost, nodes);
+                (weight, rules.rules().rule(no).mode == Mode::Shadow)
+            }
+        };
+        RedisStep { bound, script, weight, is_shadow }
+    }
+
+    /// A step as the script takes it.
+    pub(super) fn script_part(&self, step: &BoundStep<'_>, now: Timestamp) -> ScriptPart {
+        let rule = match (step.mode.limits, step.counter.rule) {
+            (ChargedLimits::Override(limit), _) => self.override_rules.of(limit, now),
+            (ChargedLimits::Rule(_), Some(rule)) => ScriptRule::at(rule, now),
+            // Counters of rules have one.
+            (ChargedLimits::Rule(_), None) => ScriptRule::at(&Arc::new(Rule::closed()), now),
+        };
+        let is_rule = matches!(step.mode.limits, ChargedLimits::Rule(_));
+        ScriptPart {
+            key: self.key_of(step),
+            rule,
+            cost: step.cost,
+            spare_capacity: is_rule && step.counter.has_spare_capacity(now),
+            combine: step.mode.combine,
+        }
+    }
+
+    /// The key of a step's record. Overrides have their own, one for each unit.
+    pub(super) fn key_of(&self, step: &BoundStep<'_>) -> Arc<[u8]> {
+        match step.mode.limits {
+            ChargedLimits::Rule(_) => self.store.key_of(step.counter.key, ""),
+            ChargedLimits::Override(limit) => {
+                self.store.key_of(step.counter.key, &format!(":{}", limit.unit.name()))
+            }
+        }
+    }
+}
+
+/// Whether a hit needs an id that its slot is released by.
+pub(super) fn has_slots(part: &ScriptPart) -> bool {
+    part.rule.steps().iter().any(|step| matches!(step.limit(), Limit::Concurrency(_)))
+}

@@ -1,0 +1,229 @@
+//! Decisions on counters in this process, which answer at once.
+
+use std::sync::atomic::Ordering;
+
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::op::Op;
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::verdict::Verdict;
+use sluicegate_rules::plan::Plan;
+
+use super::admission::{Admission, ChargeMode, ChargedLimits, Group, Operation, override_verdict};
+use super::backend::{
+    Applied, ApplyError, Backend, BoundStep, Call, Deferred, SlotWaiting, StoreError, StoreFailure,
+};
+use super::{Checked, LimitState, Snapshot};
+use crate::limiter::{CounterRef, apply_each, new_holder};
+
+/// Counters in this process.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MemoryBackend;
+
+/// Requests sweep memory once in so many microseconds, if one comes just then.
+const SWEEP_EVERY_MICROS: u64 = 1_024;
+
+// === impl MemoryBackend ===
+
+impl MemoryBackend {
+    /// Applies an operation to every limit of a request, in this node's memory.
+    pub fn apply_now(operation: Operation, call: &Call<'_>, checked: &mut Checked) {
+        let Call { rules, request, now, .. } = *call;
+        if rules.begin(operation, request, checked) {
+            return;
+        }
+        let Checked { allowed, statuses, plan, verdicts } = checked;
+        let mut admission = Admission::new(rules, operation, plan);
+        while let Some(group) = admission.next(statuses) {
+            match group {
+                Group::One(index, mode) => {
+                    let (identity, cost) = (identity(plan, index), admission.cost(index, mode));
+                    statuses[index].verdict =
+                        apply_one(rules, operation, mode, identity, cost, now);
+                }
+                Group::Together { is_charged } => {
+                    let operation = if is_charged { operation } else { Operation::Peek };
+                    apply_together(rules, operation, &admission, plan, verdicts, now);
+                    for ((index, ..), verdict) in admission.together().zip(verdicts.iter()) {
+                        statuses[index].verdict = *verdict;
+                    }
+                }
+            }
+        }
+        *allowed = rules.admits(statuses);
+        if operation == Operation::Hit {
+            rules.count(plan, statuses);
+            rules.sweep_now_and_then(now);
+        }
+    }
+}
+
+impl Backend for MemoryBackend {
+    #[inline]
+    fn check_now(&self, call: &Call<'_>, checked: &mut Checked) -> bool {
+        Self::apply_now(Operation::Hit, call, checked);
+        true
+    }
+
+    fn apply<'a>(
+        &'a self,
+        operation: Operation,
+        call: Call<'a>,
+        checked: &'a mut Checked,
+    ) -> Deferred<'a, Result<(), StoreError>> {
+        Self::apply_now(operation, &call, checked);
+        Deferred::Ready(Ok(()))
+    }
+
+    fn apply_to<'a>(
+        &'a self,
+        steps: &'a [BoundStep<'a>],
+        op: Op,
+        now: Timestamp,
+    ) -> Deferred<'a, Result<Applied, ApplyError>> {
+        let applied = match steps {
+            [one] => one
+                .counter
+                .try_apply(op, now)
+                .map(|answer| Applied { verdicts: vec![answer.verdict], answer }),
+            several => {
+                let counters: Vec<_> =
+                    several.iter().map(|step| (step.counter, step.cost)).collect();
+                let mut verdicts = Vec::new();
+                let answer = apply_each(&counters, &|_| op, now, &mut verdicts);
+                answer.map(|answer| Applied { answer, verdicts })
+            }
+        };
+        Deferred::Ready(applied.map_err(ApplyError::Refused))
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        call: Call<'a>,
+        _plan: &'a Plan,
+        step: BoundStep<'a>,
+    ) -> Deferred<'a, Result<Vec<LimitState>, StoreFailure>> {
+        Deferred::Ready(Ok(call.rules.inspect_in_memory(&step, call.now)))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        step: BoundStep<'a>,
+        holder: Holder,
+        now: Timestamp,
+    ) -> Deferred<'a, ()> {
+        step.counter.renew(holder, now);
+        Deferred::Ready(())
+    }
+
+    fn forget<'a>(
+        &'a self,
+        step: BoundStep<'a>,
+        holder: Holder,
+        now: Timestamp,
+    ) -> Deferred<'a, bool> {
+        Deferred::Ready(step.counter.forget(holder, now))
+    }
+
+    fn cancel_in_background(&self, steps: &[BoundStep<'_>], holder: Holder, now: Timestamp) {
+        for step in steps {
+            // A booking that was forgotten has nothing to return.
+            let _ = step.counter.try_apply(Op::Cancel { holder }, now);
+        }
+    }
+
+    fn slot_waiting(&self) -> SlotWaiting {
+        // Freed slots wake the first of the queue.
+        SlotWaiting { poll_interval: None, renew_interval_min: Span::from_millis(10) }
+    }
+}
+
+/// Applies an operation to the counter of one step.
+#[inline]
+pub(super) fn apply_one(
+    rules: &Snapshot<'_>,
+    operation: Operation,
+    mode: ChargeMode,
+    identity: &[u8],
+    cost: u64,
+    now: Timestamp,
+) -> Verdict {
+    let verdict = apply_to_counter(operation, &rules.counter(mode.limits, identity), cost, now);
+    match mode.limits {
+        ChargedLimits::Rule(_) => verdict,
+        ChargedLimits::Override(limit) => override_verdict(operation, limit, cost, verdict),
+    }
+}
+
+/// Applies an operation to the steps that are charged all or nothing.
+fn apply_together(
+    rules: &Snapshot<'_>,
+    operation: Operation,
+    admission: &Admission<'_>,
+    plan: &Plan,
+    verdicts: &mut Vec<Verdict>,
+    now: Timestamp,
+) {
+    let mut steps = admission.together();
+    let (Some(first), second) = (steps.next(), steps.next()) else { return };
+    let counter = |(index, mode, cost): (usize, ChargeMode, u64)| {
+        (rules.counter(mode.limits, identity(plan, index)), cost)
+    };
+    let Some(second) = second else {
+        // By far the most requests: no list of counters is built.
+        let (counter, cost) = counter(first);
+        verdicts.clear();
+        verdicts.push(apply_to_counter(operation, &counter, cost, now));
+        return;
+    };
+    let counters: Vec<_> = [first, second].into_iter().chain(steps).map(counter).collect();
+    // No algorithm refuses a peek, or a hit that brings its own id.
+    let _ = apply_each(&counters, &operation.op(), now, verdicts);
+}
+
+#[inline]
+fn apply_to_counter(
+    operation: Operation,
+    counter: &CounterRef<'_>,
+    cost: u64,
+    now: Timestamp,
+) -> Verdict {
+    match operation {
+        Operation::Hit => counter.hit(cost, now),
+        Operation::Peek => counter.apply(Op::Peek { cost }, now),
+        Operation::Refund => counter.apply(Op::Refund { cost }, now),
+        Operation::Reset => counter.reset(now),
+    }
+}
+
+#[inline]
+fn identity(plan: &Plan, index: usize) -> &[u8] {
+    plan.identity(&plan.steps()[index])
+}
+
+// === impl Operation ===
+
+impl Operation {
+    /// The operation on counters that are decided together, by the cost.
+    #[must_use]
+    pub fn op(self) -> fn(u64) -> Op {
+        match self {
+            Self::Hit => |cost| Op::Hit { cost, holder: Some(new_holder()) },
+            Self::Peek => |cost| Op::Peek { cost },
+            Self::Refund => |cost| Op::Refund { cost },
+            Self::Reset => |_| Op::Reset,
+        }
+    }
+}
+
+// === impl Snapshot ===
+
+impl Snapshot<'_> {
+    /// Sweeps the memory of one rule, at some of the requests.
+    pub fn sweep_now_and_then(&self, now: Timestamp) {
+        // By the time's digits: a counter of all requests would be contended.
+        if now.as_micros().is_multiple_of(SWEEP_EVERY_MICROS) {
+            let turn = self.engine.next_swept.fetch_add(1, Ordering::Relaxed);
+            self.active.sweep_one(&self.engine.overrides, turn);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Requests that wait for their turn.
+//!
+//! A turn is booked first and waited for then, so requests are served in the order of their bookings,
+//! and the limits hold even if a client gives up. A slot of a concurrency limit cannot be booked: a
+//! request waits in a queue until one is released on this node, and tries again when the lease that is
+//! in its way ends, or at the backend's poll interval.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Poll, Wake, Waker};
+
+use sluicegate_core::algorithm::concurrency::Holder;
+use sluicegate_core::op::Op;
+use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::verdict::Outcome;
+use sluicegate_rules::plan::{Plan, Target};
+use sluicegate_rules::request::Request;
+use tokio::sync::Notify;
+
+use super::admission::Operation;
+use super::backend::{Backend, BoundStep};
+use super::{Checked, Engine, HoldError, Snapshot};
+use crate::limiter::Queued;
+use crate::policy::Policy;
+
+/// Result of waiting.
+#[derive(Debug, Clone)]
+pub struct Waited {
+    /// The last decision. The statuses of an admitted request still have the wait that is over now.
+    pub checked: Checked,
+    /// How long it took.
+    pub waited: Span,
+    /// Whether a slot is held, which is released by [`Engine::cancel`] or at the end of its lease.
+    pub has_slot: bool,
+}
+
+// === impl Engine ===
+
+impl<B: Backend + ?Sized> Engine<B> {
+    /// Waits until a request is admitted, for `max_wait` at most. A request that would have to wait
+    /// longer is denied, at once where that is known. Dropping the future cancels the turn.
+    ///
+    /// ```
+    /// # #[cfg(feature = "config")]
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use sluicegate::rules::request::{Descriptor, Entry, Request};
+    /// use sluicegate::{Engine, Span, new_holder, rules_of};
+    ///
+    /// let engine = Engine::new(rules_of(
+    ///     "
+    /// domain: shop
+    /// descriptors:
+    ///   - key: printer
+    ///     limits: { algorithm: token_bucket, rate: 100/s, burst: 1 }
+    /// ",
+    /// )?)?;
+    /// let entries = [Entry::new("printer", "1st floor")];
+    /// let descriptors = [Descriptor::of(&entries)];
+    /// let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+    /// let mut total = Span::ZERO;
+    /// for _ in 0..2 {
+    ///     let waited = engine.wait(&request, new_holder(), Span::from_secs(1)).await?;
+    ///     assert!(waited.checked.allowed);
+    ///     total = total.max(waited.waited);
+    /// }
+    /// assert!(total > Span::ZERO);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "config"))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// When a limit cannot be booked, or the store does not answer.
+    pub async fn wait(
+        &self,
+        request: &Request<'_>,
+        holder: Holder,
+        max_wait: Span,
+    ) -> Result<Waited, HoldError> {
+        let started = self.now();
+        let deadline = started.after(max_wait);
+        let poll_interval = self.backend().slot_waiting().poll_interval;
+        let mut checked = Checked::default();
+        let mut turn = Turn { engine: self, request, holder, is_booked: false };
+        let mut queue = SlotQueue::default();
+        loop {
+            let rules = self.snapshot();
+            if poll_interval.is_none() {
+                // Queued before trying: a slot that is released in between wakes this request.
+                queue.enter(&rules, request);
+            }
+            let call = self.call(&rules, request);
+            let (now, max_wait) = (call.now, deadline.since(call.now));
+            let op = move |cost| Op::Acquire { cost, max_wait, holder: Some(holder) };
+            turn.is_booked = true;
+            self.hold(&op, call, holder, &mut checked).await?;
+            turn.is_booked = checked.allowed;
+            let retry_at = match checked.allowed {
+                true => None,
+                false => rules.slot_free_at(&checked, now).filter(|_| now < deadline),
+            };
+            drop(rules);
+            let Some(retry_at) = retry_at else { break };
+            queue.pass_on(now);
+            let retry_at = poll_interval.map_or(retry_at, |every| retry_at.min(now.after(every)));
+            let sleep = self.clock().sleep_until(retry_at.min(deadline));
+            either(queue.waker.0.notified(), sleep).await;
+        }
+        drop(queue);
+        self.snapshot().count_unless_listed(&checked);
+        if !checked.allowed {
+            return Ok(Waited { checked, waited: self.now().since(started), has_slot: false });
+        }
+        let turn_at = self.now().max(started).after(checked.wait());
+        self.keep_until(request, holder, turn_at).await;
+        turn.is_booked = false;
+        // What cannot be cancelled any more need not be remembered.
+        let (rules, now, mut has_slot) = (self.snapshot(), self.now().max(turn_at), false);
+        let mut plan = Plan::default();
+        for step in booked_steps(&rules, request, &mut plan) {
+            has_slot |= self.backend().forget(step, holder, now).await;
+        }
+        Ok(Waited { checked, waited: self.now().since(started), has_slot })
+    }
+
+    /// Sleeps until the turn. The leases of slots that were taken with it are renewed meanwhile.
+    async fn keep_until(&self, request: &Request<'_>, holder: Holder, turn_at: Timestamp) {
+        let interval_min = self.backend().slot_waiting().renew_interval_min;
+        loop {
+            let now = self.now();
+            if now >= turn_at {
+                return;
+            }
+            let mut lease: Option<Span> = None;
+            {
+                let (rules, mut plan) = (self.snapshot(), Plan::default());
+                for step in booked_steps(&rules, request, &mut plan) {
+                    if let Some(of_step) = step.counter.lease(now) {
+                        // If that fails, the lease may end, and the slot goes to another request.
+                        self.backend().renew(step, holder, now).await;
+                        lease = Some(lease.map_or(of_step, |lease| lease.min(of_step)));
+                    }
+                }
+            }
+            let next = lease.map_or(turn_at, |lease| {
+                let half = Span::from_micros(lease.as_micros() / 2);
+                now.after(half.max(interval_min)).min(turn_at)
+            });
+            self.clock().sleep_until(next).await;
+        }
+    }
+}
+
+/// The steps that a request books.
+fn booked_steps<'a>(
+    rules: &'a Snapshot<'_>,
+    request: &Request<'_>,
+    plan: &'a mut Plan,
+) -> Vec<BoundStep<'a>> {
+    rules.rules().plan(request, plan);
+    rules.bind_all(Operation::Hit, plan).filter(|step| step.mode.is_once).collect()
+}
+
+// === impl Snapshot ===
+
+impl Snapshot<'_> {
+    /// The latest time at which a slot that a denied request lacks is free; `None` if it lacks
+    /// something else.
+    fn slot_free_at(&self, checked: &Checked, now: Timestamp) -> Option<Timestamp> {
+        let mut free_at = None;
+        for status in checked.statuses.iter().filter(|status| !status.verdict.is_allowed()) {
+            let (Target::Rule(no), Outcome::Deny { retry_after }) =
+                (status.target, status.verdict.outcome)
+            else {
+                return None;
+            };
+            let by = status.verdict.decided_by.and_then(|index| self.policies(no).get(index));
+            if !by.is_some_and(Policy::has_slots) {
+                return None;
+            }
+            free_at = free_at.max(Some(now.after(retry_after)));
+        }
+        free_at
+    }
+}
+
+/// A turn that is waited for; cancelled if it is dropped before.
+struct Turn<'a, B: Backend + ?Sized> {
+    engine: &'a Engine<B>,
+    request: &'a Request<'a>,
+    holder: Holder,
+    is_booked: bool,
+}
+
+impl<B: Backend + ?Sized> Drop for Turn<'_, B> {
+    fn drop(&mut self) {
+        if self.is_booked {
+            let (rules, mut plan) = (self.engine.snapshot(), Plan::default());
+            let steps = booked_steps(&rules, self.request, &mut plan);
+            let now = self.engine.now();
+            self.engine.backend().cancel_in_background(&steps, self.holder, now);
+        }
+    }
+}
+
+/// Until one of two is ready.
+async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|cx| match one.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => other.as_mut().poll(cx),
+    })
+    .await;
+}
+
+// === slots ===
+
+/// Positions of one request in the queues of every counter with slots. Dropping it leaves them.
+#[derive(Default)]
+struct SlotQueue {
+    waker: Arc<Notification>,
+    positions: Vec<Queued>,
+}
+
+#[derive(Default)]
+struct Notification(Notify);
+
+impl Wake for Notification {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+impl SlotQueue {
+    /// Enters the queues, or enters them again: a request that was woken has left them, and is still
+    /// the first. After a reload it may be the last.
+    fn enter(&mut self, rules: &Snapshot<'_>, request: &Request<'_>) {
+        let waker = Waker::from(self.waker.clone());
+        let mut known = std::mem::take(&mut self.positions);
+        let mut plan = Plan::default();
+        for step in booked_steps(rules, request, &mut plan) {
+            if step.counter.has_slots() {
+                let mut position = step.counter.queued(&mut known);
+                position.enter(&waker);
+                self.positions.push(position);
+            }
+        }
+    }
+
+    /// The request was woken in vain: wakes the next.
+    fn pass_on(&mut self, now: Timestamp) {
+        self.positions.iter_mut().for_each(|position| position.pass_on(now));
+    }
+}
