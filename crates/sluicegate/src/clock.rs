@@ -1,7 +1,8 @@
-//! What time it is: the one place where a clock is read.
+//! Clocks: the only module that reads the time.
 //!
-//! A limiter reads its [`Clock`] once for each call that does not say what time it is. [`SystemClock`] is the
-//! default; a [`ManualClock`] stands still until it is told to move on, which is what tests want.
+//! A limiter reads its [`Clock`] once for each call that does not say what time it is.
+//! [`SystemClock`] is the default; a [`ManualClock`] stands still until it is told to move on,
+//! which is what tests want.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 pub use sluicegate_core::time::{Span, Timestamp};
 
-/// Something that tells the time.
+/// A source of time.
 ///
 /// ```
 /// use sluicegate::clock::{Clock, Timestamp};
@@ -37,27 +38,27 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Microseconds since the UNIX epoch.
     fn now(&self) -> Timestamp;
 
-    /// A time that never goes back and is never set, from any beginning: for how long something has been so.
+    /// A monotonic time with any origin, for measuring durations.
     ///
-    /// Whoever has no other tells [`Clock::now`].
+    /// Defaults to [`Clock::now`].
     fn ticks(&self) -> Timestamp {
         self.now()
     }
 
     /// Wakes `waker` at `at`, if this clock does not run by itself.
     ///
-    /// Whoever waits on a clock that answers `false` sets a timer of the real time instead.
+    /// If `false`, waiting uses a timer of the real time.
     fn wakes(&self, at: Timestamp, waker: &Waker) -> bool {
         let _ = (at, waker);
         false
     }
 }
 
-/// The time of this machine.
+/// The system clock.
 ///
-/// It counts by the processor's time stamp counter, which takes half the time of asking the operating system, and looks at the
-/// system's clock once a second: when that was set, this one follows. Steps below a millisecond are not
-/// followed, so that it does not go back and forth with every correction of the system's clock.
+/// It uses the processor's time stamp counter, which takes half the time of a system call, and
+/// compares it with the system clock once a second. Steps of a millisecond or more are followed;
+/// smaller ones are not, so that the clock does not oscillate with every correction.
 ///
 /// ```
 /// use sluicegate::clock::{Clock, SystemClock};
@@ -71,13 +72,13 @@ pub struct SystemClock {
     start: u64,
     /// What the epoch is ahead of the counter's start, in microseconds.
     offset_us: AtomicU64,
-    /// When to look at the system's clock again, in nanoseconds since the start.
+    /// When to read the system clock again, in nanoseconds since the start.
     look_at_ns: AtomicU64,
 }
 
-/// A clock that is moved by hand.
+/// A clock that is set manually, for tests.
 ///
-/// Clones are the same clock. Whoever waits for a moment wakes when the clock is moved there.
+/// Clones share the time. A waiting task wakes when the clock reaches its moment.
 ///
 /// ```
 /// use std::time::Duration;
@@ -107,7 +108,7 @@ const FOLLOW_FROM_US: u64 = 1_000;
 impl SystemClock {
     /// The clock of this process.
     ///
-    /// The first call takes up to 200 ms, in which the counter is measured against the system's clock.
+    /// The first call takes up to 200 ms to calibrate the counter.
     #[must_use]
     pub fn get() -> &'static Self {
         static CLOCK: OnceLock<SystemClock> = OnceLock::new();
@@ -181,13 +182,13 @@ fn system_us() -> u64 {
 // === impl ManualClock ===
 
 impl ManualClock {
-    /// A clock that stands at the beginning of 2024; any moment would do.
+    /// A clock at the beginning of 2024.
     #[must_use]
     pub fn new() -> Self {
         Self::at(Timestamp::from_micros(1_704_067_200_000_000))
     }
 
-    /// A clock that stands at `now`.
+    /// A clock at `now`.
     ///
     /// ```
     /// use sluicegate::clock::{Clock, ManualClock, Timestamp};
@@ -256,7 +257,8 @@ impl Clock for ManualClock {
             waker.wake_by_ref();
             return true;
         }
-        // Once for each moment: whoever polls again is not counted twice. One task may wait for several.
+        // Once per moment: polling again does not count twice. One task may wait for several
+        // moments.
         if !sleepers.iter().any(|(when, other)| *when == at && other.will_wake(waker)) {
             sleepers.push((at, waker.clone()));
         }

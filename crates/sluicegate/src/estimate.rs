@@ -8,10 +8,11 @@
 //!   slots         whole, and its leases in a list that doubles             + 24 bytes a lease
 //! ```
 //!
-//! There is a lane for each limit, and one more beside an elastic one. *Typical* is somebody who has used half of what may be
-//! used, in tables that are as full as they are on average; *most* is somebody who has used all of it, just after the
-//! tables have grown. Whoever is as good as new takes nothing. `tests/estimate.rs` compares this with what is really
-//! allocated; what the allocator itself adds is not counted, nor the 48 KB that a limiter takes without anybody in it.
+//! There is a lane for each limit, and one more beside an elastic one. *Typical* is somebody who
+//! has used half of what may be used, in tables that are as full as they are on average; *most* is
+//! somebody who has used all of it, just after the tables have grown. Whoever is as good as new
+//! takes nothing. `tests/estimate.rs` compares this with what is really allocated; what the
+//! allocator itself adds is not counted, nor the 48 KB that a limiter takes without anybody in it.
 
 use sluicegate_core::algorithm::concurrency::{Lease, SlotsState};
 use sluicegate_core::algorithm::sliding_log::{LogState, SlidingLog};
@@ -25,9 +26,9 @@ use crate::memory::fits_a_word;
 /// Bytes of the embedded store that one identity takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Estimate {
-    /// For who has used half of what may be used.
+    /// For an identity that has used half of its quota.
     pub typical: u64,
-    /// For who has used all of it, at the worst moment.
+    /// For an identity that has used all of its quota, at the worst moment.
     pub most: u64,
 }
 
@@ -61,10 +62,11 @@ pub fn bytes_per_identity(limits: &[LimitConfig], mode: Mode) -> Estimate {
     all
 }
 
-/// Some moment of our days that is no whole millisecond, as most are not.
+/// A recent moment that is no whole millisecond.
 const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_123_457);
 
-/// A lane takes 16 bytes, and from 16 / (4/5) to 16 / (8/15) of the table; the mean of many sizes is near the geometric one.
+/// A lane takes 16 bytes, and from 16 / (4/5) to 16 / (8/15) of the table; the mean of many sizes
+/// is near the geometric one.
 const LANE: Estimate = Estimate { typical: 25, most: 30 };
 
 fn of_one(limit: &Limit) -> Estimate {
@@ -97,7 +99,7 @@ fn of_numbers(limit: &Limit) -> Estimate {
     Estimate { typical: typical.typical, most: most.most }
 }
 
-/// A state kept whole, and what it holds elsewhere: typically, and at most.
+/// A whole state with its heap memory: typically, and at most.
 fn beside(typical: u64, most: u64) -> Estimate {
     let state = size_of::<State>() as u64;
     Estimate {
@@ -107,7 +109,7 @@ fn beside(typical: u64, most: u64) -> Estimate {
     }
 }
 
-/// Whether the state of somebody who has used this much fits the eight bytes of a lane.
+/// Whether a state with this usage fits the eight bytes of a lane.
 fn fits_a_lane(limit: &Limit, used: u64) -> bool {
     let mut state = State::New;
     limit.open(&mut state, NOW);
@@ -119,11 +121,11 @@ fn fits_a_lane(limit: &Limit, used: u64) -> bool {
 fn log_entries(log: &SlidingLog) -> (u64, u64) {
     let longest = log.rates().max_by_key(|(_, length)| *length);
     let admitted = longest.map_or(0, |(most, _)| most);
-    // Denied ones are kept too, while they are fewer than twice as many.
+    // Denied entries are stored too, up to twice as many.
     (admitted, if log.counts_denied() { admitted.saturating_mul(3) } else { admitted })
 }
 
-/// The bytes that so many hits take, if all that may be admitted are spread evenly over the longest window.
+/// The bytes of `hits` spread evenly over the longest window.
 fn ring(log: &SlidingLog, hits: u64) -> u64 {
     let longest = log.rates().map(|(_, length)| length.as_micros()).max().unwrap_or(0);
     let gap = longest / log_entries(log).0.max(1);

@@ -9,7 +9,7 @@ use sluicegate_rules::limit::LimitConfig;
 
 use super::rated::{Rate, rated};
 use super::{IntoLimit, LimitError};
-/// Tokens that come at a steady rate, and a bucket that keeps some: bursts pass while they last.
+/// A token bucket: refilled at a steady rate, bursts pass while tokens last.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -29,7 +29,7 @@ pub struct TokenBucket {
 }
 rated!(TokenBucket { burst: None, initial: None, refill: Refill::Greedy });
 
-/// A queue that is drained at a steady rate: an admitted caller is told how long to wait for its turn.
+/// A queue drained at a steady rate: an admitted caller gets the time to wait for its turn.
 ///
 /// ```
 /// use sluicegate::limit::LeakyBucket;
@@ -52,7 +52,7 @@ rated!(LeakyBucket { queue: 0 });
 // === impl TokenBucket ===
 
 impl TokenBucket {
-    /// How many tokens the bucket holds; the rate's number unless told.
+    /// The capacity in tokens; the rate's number by default.
     ///
     /// ```
     /// use sluicegate::limit::TokenBucket;
@@ -66,7 +66,7 @@ impl TokenBucket {
         self
     }
 
-    /// How many it starts with; full unless told.
+    /// The initial number of tokens; full by default.
     ///
     /// ```
     /// use sluicegate::limit::TokenBucket;
@@ -80,7 +80,7 @@ impl TokenBucket {
         self
     }
 
-    /// How tokens come back: one by one unless told.
+    /// How tokens are refilled: one by one by default.
     ///
     /// ```
     /// use sluicegate::limit::{Refill, TokenBucket};
@@ -110,7 +110,7 @@ impl IntoLimit for TokenBucket {
 // === impl LeakyBucket ===
 
 impl LeakyBucket {
-    /// How many may wait; nobody unless told.
+    /// The length of the queue; 0 by default.
     ///
     /// ```
     /// use sluicegate::limit::LeakyBucket;

@@ -1,7 +1,7 @@
 //! Limits, as one writes them down in Rust.
 //!
-//! Each algorithm is a type with the numbers it needs and sensible values for the rest. Nothing is checked
-//! until a limiter is built from it, so that a chain of calls needs one `?`.
+//! Each algorithm is a type with the numbers it needs and sensible values for the rest. Nothing is
+//! checked until a limiter is built from it, so that a chain of calls needs one `?`.
 //!
 //! | to say | write |
 //! |---|---|
@@ -33,7 +33,7 @@ pub use smooth::{SmoothBursty, WarmUp};
 pub use unrated::{Concurrency, Cycle, Unlimited};
 pub use windows::{FixedWindow, SlidingLog, SlidingWindow, Tally};
 
-/// Something that can be made into a limit: the types of this module, and limits that were read from a file.
+/// A value that can be made into a limit: the types of this module, and limits read from a file.
 pub trait IntoLimit {
     /// The limit.
     ///
@@ -44,7 +44,7 @@ pub trait IntoLimit {
     /// ```
     ///
     /// # Errors
-    /// When its numbers cannot be held; the message says which, and what could be.
+    /// When its numbers are out of range; the message names the number and the range.
     fn into_limit(self) -> Result<LimitConfig, LimitError>;
 }
 
@@ -62,14 +62,14 @@ pub trait IntoLimit {
 pub enum LimitError {
     /// A number that cannot be held.
     Quota(QuotaError),
-    /// A time zone that nobody knows.
+    /// An unknown time zone.
     Calendar(CalendarError),
     /// A calendar counts in days, weeks, months and years only.
     NoCalendarUnit {
         /// The period that was given, in microseconds.
         period_us: u64,
     },
-    /// Limits as text that cannot be read: every problem with its place, value and remedy.
+    /// Invalid limits in text form: every problem with its position, value and remedy.
     Text(String),
     /// A limit of a rule.
     InRule {
@@ -88,7 +88,7 @@ impl IntoLimit for LimitConfig {
     }
 }
 
-/// So that limits of several kinds can stand in one list: `[bucket.into_limit(), window.into_limit()]`.
+/// Lets limits of several kinds be in one list: `[bucket.into_limit(), window.into_limit()]`.
 impl IntoLimit for Result<LimitConfig, LimitError> {
     fn into_limit(self) -> Result<LimitConfig, LimitError> {
         self

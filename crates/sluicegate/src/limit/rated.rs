@@ -104,7 +104,7 @@ macro_rules! rated {
 macro_rules! named {
     ($limit:ident, $example:expr) => {
         impl $limit {
-            /// What it is called: in headers, in events, and by whoever changes it.
+            /// Its name in headers, events and live changes.
             ///
             /// ```
             #[doc = concat!("use sluicegate::limit::", stringify!($limit), ";")]

@@ -1,4 +1,4 @@
-//! A steady rate, as Guava's limiters keep it.
+//! Steady rates, as in Guava's limiters.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ rated!(WarmUp { warm_up: SECOND, cold_factor: 3_000 });
 // === impl SmoothBursty, WarmUp ===
 
 impl SmoothBursty {
-    /// For how long unused permits are stored; a second unless told.
+    /// The time's worth of unused permits that are stored; a second by default.
     ///
     /// ```
     /// use std::time::Duration;
@@ -77,7 +77,7 @@ impl IntoLimit for SmoothBursty {
 }
 
 impl WarmUp {
-    /// How long it takes to warm up; a second unless told, an hour at most.
+    /// The warm-up period; a second by default, an hour at most.
     ///
     /// ```
     /// use std::time::Duration;
@@ -92,7 +92,7 @@ impl WarmUp {
         self
     }
 
-    /// How many times slower it is when cold, in thousandths; 3,000 unless told.
+    /// How many times slower it is when cold, in thousandths; 3,000 by default.
     ///
     /// ```
     /// use sluicegate::limit::WarmUp;

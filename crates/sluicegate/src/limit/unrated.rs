@@ -11,7 +11,7 @@ use super::rated::named;
 use super::{IntoLimit, LimitError};
 use crate::clock::span;
 
-/// So many permits per cycle; who waits may book those of coming cycles.
+/// A number of permits per cycle, bookable in coming cycles.
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,7 +49,7 @@ pub struct Concurrency {
 }
 named!(Concurrency, Concurrency::at_most(10));
 
-/// Everything passes; counted by whoever listens.
+/// Everything passes; listeners can count it.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -67,7 +67,7 @@ const LEASE: Duration = Duration::from_secs(60);
 // === impl Cycle ===
 
 impl Cycle {
-    /// So many permits per cycle, of a second unless told.
+    /// `permits` per cycle of a second by default.
     ///
     /// ```
     /// use sluicegate::limit::Cycle;
@@ -105,7 +105,7 @@ impl IntoLimit for Cycle {
 // === impl Concurrency ===
 
 impl Concurrency {
-    /// At most so many at a time, each for a minute at most unless renewed.
+    /// A maximum number in flight, each for a minute at most unless renewed.
     ///
     /// ```
     /// use sluicegate::limit::Concurrency;
@@ -118,7 +118,7 @@ impl Concurrency {
         Self { max, lease: LEASE, name: None }
     }
 
-    /// How long a slot is held at most, so that a caller that crashed leaks none.
+    /// Maximum time that a slot is held, so that a crashed caller does not leak it.
     ///
     /// ```
     /// use std::time::Duration;

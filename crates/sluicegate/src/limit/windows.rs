@@ -1,4 +1,4 @@
-//! Windows: counts that start anew, counts that slide, a log of every hit, and a tally of all that came.
+//! Windows: fixed, sliding, a log of every hit, and a tally that counts denials.
 
 use std::time::Duration;
 
@@ -79,11 +79,11 @@ pub struct SlidingWindow {
 }
 rated!(SlidingWindow { rounding: Rounding::Floor });
 
-/// So many in each window of the clock, counted as Envoy's rate limit service does: first counted, then compared, so
-/// that what is denied counts too.
+/// So many in each window of the clock, counted as Envoy's rate limit service does: first counted,
+/// then compared, so that what is denied counts too.
 ///
-/// It counts whatever other limits say. A cost of 0 is denied where more came than may pass, and a number of 0 is
-/// not a mistake: then nothing passes but a cost of 0.
+/// It counts whatever other limits say. A cost of 0 is denied where more came than may pass, and a
+/// number of 0 is not a mistake: then nothing passes but a cost of 0.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -118,7 +118,7 @@ impl FixedWindow {
         Self::per(count, Duration::from_secs(7 * 86_400))
     }
 
-    /// So many per calendar month; of UTC unless [`FixedWindow::in_zone`] tells another zone.
+    /// A number per calendar month, in UTC unless [`FixedWindow::in_zone`] sets another zone.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -132,7 +132,7 @@ impl FixedWindow {
         Self { unit: Some(CalendarUnit::Month), ..nominal }.in_zone("UTC")
     }
 
-    /// So many per calendar year; of UTC unless [`FixedWindow::in_zone`] tells another zone.
+    /// A number per calendar year, in UTC unless [`FixedWindow::in_zone`] sets another zone.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -146,7 +146,7 @@ impl FixedWindow {
         Self { unit: Some(CalendarUnit::Year), ..nominal }.in_zone("UTC")
     }
 
-    /// Windows of the calendar in a time zone, named as in the IANA database: days, weeks, months or years.
+    /// Calendar windows in an IANA time zone: days, weeks, months or years.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -172,7 +172,7 @@ impl FixedWindow {
         Self { align: Windows::FirstHit, ..self }
     }
 
-    /// The unit of the calendar that the period stands for.
+    /// The calendar unit of the period.
     fn calendar_unit(&self) -> Result<CalendarUnit, LimitError> {
         match (self.unit, self.rate.period.as_secs() / 86_400) {
             (Some(unit), _) => Ok(unit),
@@ -217,7 +217,7 @@ impl SlidingLog {
         self
     }
 
-    /// Denied attempts occupy the log too: who keeps hammering stays out.
+    /// Counts denied attempts too: a client that keeps sending stays denied.
     ///
     /// ```
     /// use sluicegate::limit::SlidingLog;
@@ -231,7 +231,7 @@ impl SlidingLog {
         self
     }
 
-    /// Denies a hit that comes sooner than this after the one before.
+    /// Denies a hit that comes sooner than this after the previous one.
     ///
     /// ```
     /// use std::time::Duration;
@@ -264,7 +264,7 @@ impl IntoLimit for SlidingLog {
 // === impl SlidingWindow ===
 
 impl SlidingWindow {
-    /// What happens to a fraction of a hit in the estimate: it does not count unless told.
+    /// How a fraction of a hit in the estimate counts; not at all by default.
     ///
     /// ```
     /// use sluicegate::limit::{Rounding, SlidingWindow};

@@ -1,11 +1,11 @@
-//! How much all tables of a store may keep together.
+//! The budget of entries that all tables of a store share.
 
 use super::sync::{AtomicUsize, Ordering};
 
-/// Lanes in use, and how many there may be.
+/// Lanes in use, and their maximum.
 ///
-/// An identity that is known may take another lane at any time (a second limit of its plan), so the count may pass the cap
-/// by as many lanes as the identities below it are short of; a newcomer never does.
+/// A known identity may take another lane at any time (for a second limit of its plan), so the
+/// count may exceed the cap by the lanes that known identities lack; a newcomer never does.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used: AtomicUsize,
@@ -19,13 +19,13 @@ impl Budget {
         Self { used: AtomicUsize::new(0), max }
     }
 
-    /// Sets a lane aside for a newcomer, if there is one. It is released once the newcomer has its own.
+    /// Reserves a lane for a newcomer, if there is one. Released once the newcomer has its own.
     pub(crate) fn reserve(&self) -> bool {
         let more = |used| (used < self.max).then_some(used + 1);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Whether there is one, as far as can be told.
+    /// Whether there is room; approximate under concurrency.
     pub(crate) fn has_room(&self) -> bool {
         self.used() < self.max
     }

@@ -1,9 +1,9 @@
-//! SipHash-1-3 of some bytes in one go.
+//! SipHash-1-3 of a byte slice.
 //!
-//! A collision of two identities means a shared budget, so the hash must be one whose collisions nobody can choose: a
-//! keyed one. This is the one of the standard library's `HashMap`, for a slice that is all there: a third fewer
-//! instructions than through the `Hasher` trait, which has to expect more (`docs/DESIGN.md` has the figures). The
-//! tests compare it with the crate `siphasher`.
+//! Colliding identities share a quota, so collisions must not be predictable: the hash is keyed.
+//! This is the hash of the standard library's `HashMap`, for a complete slice: a third fewer
+//! instructions than through the `Hasher` trait (`docs/DESIGN.md` has the figures). Tests compare
+//! it with the crate `siphasher`.
 
 /// The secret that hashes depend on.
 #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ impl HashKey {
         for block in blocks {
             sip.block(u64::from_le_bytes(*block));
         }
-        // The last block has the bytes that are left, and the length in its highest byte.
+        // The last block has the remaining bytes, and the length in its highest byte.
         sip.block(tail(bytes, rest) | (bytes.len() as u64) << 56);
         sip.finish()
     }
@@ -47,7 +47,7 @@ fn tail(bytes: &[u8], rest: &[u8]) -> u64 {
         return 0;
     }
     match bytes.last_chunk() {
-        // One load, with what belongs to the block before shifted out.
+        // One load, with the bytes of the previous block shifted out.
         Some(last) => u64::from_le_bytes(*last) >> (64 - 8 * rest.len()),
         None => rest.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)),
     }

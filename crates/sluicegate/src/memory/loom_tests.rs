@@ -1,11 +1,12 @@
-//! Every way in which a few threads can meet in the store, tried one by one: the real count of entries and the
-//! real shards, on loom's lock and atomics.
+//! Every way in which a few threads can meet in the store, tried one by one: the real count of
+//! entries and the real shards, on loom's lock and atomics.
 //!
 //! ```console
 //! RUSTFLAGS="--cfg loom" cargo test -p sluicegate --release --lib --target-dir target/loom loom_
 //! ```
 //!
-//! Loom also tries what the memory order of each atomic allows: a release that ought to be there and is not is found.
+//! Loom also tries what the memory order of each atomic allows: a release that ought to be there
+//! and is not is found.
 
 use std::sync::Arc;
 

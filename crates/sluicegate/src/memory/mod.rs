@@ -1,4 +1,4 @@
-//! The embedded store: everything in this process's memory, at 20 to 30 bytes an identity.
+//! The in-memory store, at 20 to 30 bytes per entry.
 
 pub(crate) mod budget;
 mod hash;
@@ -36,15 +36,16 @@ use sluicegate_core::time::Timestamp;
 pub use sluicegate_rules::rule::Overflow;
 use word::{Epoch, Word};
 
-/// The most entries that a store keeps unless told: about half a gigabyte of them.
+/// Default cap of a store in entries: about half a gigabyte.
 pub const ENTRIES_MAX: usize = 16_000_000;
 
 /// A store in this process's memory.
 ///
-/// A limiter makes one of its own unless it is given one. Limiters that share a store share its cap.
+/// A limiter has its own unless one is given. Limiters that share a store share its cap.
 ///
-/// Identities are kept as hashes of 64 bits under a secret key, never as text. Two that meet in one hash would share a
-/// budget: among ten million identities the chance that any two do is 3 in a million.
+/// Identities are stored as 64-bit hashes under a secret key, never as text. Two with the same hash
+/// share a quota: among ten million identities any two collide with a probability of 3 in a
+/// million.
 ///
 /// ```
 /// use sluicegate::limit::TokenBucket;
@@ -63,14 +64,14 @@ pub struct Memory {
     pub(crate) store: Arc<Store>,
 }
 
-/// What all tables of a store have in common.
+/// The part that all tables of a store share.
 pub(crate) struct Store {
     key: HashKey,
     budget: Budget,
     limiters: Mutex<Vec<Weak<dyn Section>>>,
-    /// Which of them is asked next for room that it does not need.
+    /// Index of the next limiter to reclaim from.
     turn: AtomicUsize,
-    /// What this store was restored from, until all of it has been taken over.
+    /// The restored snapshot, until limiters have taken over all of it.
     restored: Mutex<Option<Restored>>,
 }
 
@@ -79,10 +80,10 @@ pub(crate) trait Section: Send + Sync {
     fn name(&self) -> &str;
     fn write_to(&self, sink: &mut Sink<'_>) -> std::io::Result<()>;
 
-    /// Whether it is not to be saved any more: it is alive only for those who are on their way.
+    /// Whether it is no longer saved: it only serves requests in progress.
     fn is_retired(&self) -> bool;
 
-    /// Drops what has run out, where that is worth the time: another limiter needs the room.
+    /// Drops expired lanes, where that is worth the time: another limiter needs the room.
     fn reclaim(&self);
 }
 
@@ -100,7 +101,7 @@ impl Memory {
         Self::with_entries(ENTRIES_MAX)
     }
 
-    /// A store of at most so many entries: one for each limit of each identity that is not as good as new.
+    /// A store of at most `max` entries: one for each limit of each identity that has not expired.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -117,7 +118,7 @@ impl Memory {
     /// ```
     #[must_use]
     pub fn with_entries(max: usize) -> Self {
-        // Two words from the operating system's randomness, by way of the standard library.
+        // Two words of randomness from the standard library.
         let random = RandomState::new();
         Self::with_key(max, [random.hash_one(0u8), random.hash_one(1u8)])
     }
@@ -133,8 +134,7 @@ impl Memory {
         Self { store: Arc::new(store) }
     }
 
-    /// How many entries are kept, including those that have run out and whose place has not been used
-    /// again yet.
+    /// Number of entries, including expired ones that have not been reused yet.
     ///
     /// ```
     /// assert_eq!(sluicegate::Memory::new().entries(), 0);
@@ -144,7 +144,7 @@ impl Memory {
         self.store.budget.used()
     }
 
-    /// How many entries there may be.
+    /// Maximum number of entries.
     ///
     /// ```
     /// assert_eq!(sluicegate::Memory::with_entries(7).entries_max(), 7);
@@ -164,13 +164,13 @@ impl Default for Memory {
 // === impl Store ===
 
 impl Store {
-    /// The hash that stands for some bytes.
+    /// The hash of some bytes.
     #[inline]
     pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
         self.key.hash(bytes)
     }
 
-    /// How much all tables together may keep.
+    /// The budget of all tables.
     pub(crate) const fn budget(&self) -> &Budget {
         &self.budget
     }
@@ -182,11 +182,11 @@ impl Store {
     /// The limiters that are alive and to be saved.
     pub(crate) fn limiters(&self) -> Vec<Arc<dyn Section>> {
         let alive: Vec<_> = self.limiters.lock().iter().filter_map(Weak::upgrade).collect();
-        // Not under the lock: the last of a limiter may be dropped here.
+        // Not under the lock: this may drop the last reference to a limiter.
         alive.into_iter().filter(|limiter| !limiter.is_retired()).collect()
     }
 
-    /// One limiter after the other.
+    /// The limiters, round-robin.
     pub(crate) fn next_limiter(&self) -> Option<Arc<dyn Section>> {
         let limiters = self.limiters.lock();
         let index = self.turn.fetch_add(1, Ordering::Relaxed).checked_rem(limiters.len())?;
@@ -195,7 +195,8 @@ impl Store {
 
     pub(crate) fn add_limiter(&self, limiter: &Arc<dyn Section>) {
         let mut limiters = self.limiters.lock();
-        // Those that are gone are left out whenever the list would have to grow, so that many limiters take no longer each.
+        // Dropped limiters are removed whenever the list would grow, which keeps this amortised
+        // constant.
         if limiters.len() == limiters.capacity() {
             limiters.retain(|limiter| limiter.strong_count() > 0);
             let live = limiters.len();
@@ -208,8 +209,7 @@ impl Store {
         *self.restored.lock() = Some(restored);
     }
 
-    /// How many of the highest bits are known of the hashes that a restored limiter had.
-    /// Whether something of a snapshot is left that no limiter has taken over yet.
+    /// Whether a part of a snapshot has not been taken over yet.
     pub(crate) fn has_restored(&self) -> bool {
         self.restored.lock().is_some()
     }

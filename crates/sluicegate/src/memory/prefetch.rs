@@ -1,16 +1,16 @@
-//! Telling the processor which cache line comes next.
+//! Prefetching of cache lines.
 //!
-//! A check among a million identities waits for memory most of its time. In a batch all names are known
-//! before the first decision, so their lines can be on the way together.
+//! A check among a million identities mostly waits for memory. In a batch all names are known
+//! before the first decision, so their lines can be fetched together.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::table::home;
 
-/// Where a shard's table is, readable without its lock.
+/// The address of a shard's table, readable without its lock.
 ///
-/// It may be out of date by the time it is read: then the wrong line is fetched, or none, and the
-/// decision itself finds the table under the lock as always.
+/// It may be stale: then the wrong line is fetched, and the decision finds the table under the
+/// lock.
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
     base: AtomicUsize,
@@ -22,13 +22,13 @@ const BUCKET_BYTES: usize = 64;
 // === impl Hint ===
 
 impl Hint {
-    /// Takes note of where a table's buckets are, and how many.
+    /// Stores the address and number of a table's buckets.
     pub(crate) fn follow(&self, (base, buckets): (usize, usize)) {
         self.base.store(base, Ordering::Relaxed);
         self.buckets.store(buckets, Ordering::Relaxed);
     }
 
-    /// Sends for the bucket where the search for `name` begins.
+    /// Prefetches the bucket where the probe for `name` begins.
     #[inline]
     pub(crate) fn prefetch(&self, name: u64) {
         let buckets = self.buckets.load(Ordering::Relaxed);
@@ -37,22 +37,22 @@ impl Hint {
     }
 }
 
-/// Sends for the first line of some bytes.
+/// Prefetches the first line of some bytes.
 #[inline]
 pub(crate) fn prefetch(bytes: &[u8]) {
     send_for(bytes.as_ptr() as usize);
 }
 
-/// Asks for the line at an address; any number will do.
+/// Prefetches the line at any address.
 #[inline]
 fn send_for(address: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // A prefetch is a hint: it reads nothing into the program and does not fault, whatever the address. There
-        // is no safe way to ask for it.
+        // A prefetch is a hint: it does not fault, whatever the address. There is no safe API for
+        // it.
         #[allow(unsafe_code, reason = "measured: see `docs/DESIGN.md`, why one line of `unsafe`")]
-        // SAFETY: as said above; the pointer is never dereferenced.
+        // SAFETY: the pointer is never dereferenced.
         unsafe {
             _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance::<i8>(address));
         }

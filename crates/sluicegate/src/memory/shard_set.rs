@@ -9,8 +9,8 @@ use super::Store;
 use super::prefetch::Hint;
 use super::sync::{Mutex, MutexGuard};
 
-/// Maximum number of bits of a hash that select its shard. More shards would make small stores large:
-/// 256 cost 48 KB, and two threads meet on one of them every 256th time.
+/// Maximum number of bits of a hash that select its shard. More shards would make small stores
+/// large: 256 cost 48 KB, and two threads meet on one of them every 256th time.
 pub(crate) const SHARD_BITS: u32 = if cfg!(loom) { 2 } else { 8 };
 
 /// Shards, each behind its own lock.

@@ -41,8 +41,8 @@ pub(crate) struct Shards {
 /// The number of shards of a limiter.
 ///
 /// A table knows an identity by 56 bits of its hash, and its shard adds the bits that select it. So
-/// with fewer shards collisions are likelier: two among a million identities collide with a
-/// probability of 2 in a million, as two among ten million do with all shards.
+/// collisions are likelier with fewer shards: any two of a million identities collide with a
+/// probability of 2 in a million, as any two of ten million do with all shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShardCount {
     /// One, for about one identity.
@@ -80,8 +80,8 @@ impl Shards {
         self.set.store().hash(key)
     }
 
-    /// A hit of `cost` on the fast path; whether the overflow policy decided. `None` if the slow path
-    /// must be taken.
+    /// A hit of `cost` on the fast path; whether the overflow policy decided. `None` if the slow
+    /// path must be taken.
     #[inline]
     pub(crate) fn hit(
         &self,
@@ -151,8 +151,8 @@ impl Shards {
         )
     }
 
-    /// The decision of each limit on a cost, and the rule they belong to: `rule` or a later generation.
-    /// Changes nothing.
+    /// The decision of each limit on a cost, and the rule they belong to: `rule` or a later
+    /// generation. Changes nothing.
     pub(crate) fn evaluate(
         &self,
         rule: Option<&Arc<Rule>>,
@@ -339,7 +339,8 @@ impl Shards {
 }
 
 impl ShardCount {
-    /// The bits that select a shard of the limiter of this name: at most those that a snapshot knows.
+    /// The bits that select a shard of the limiter of this name: at most those that a snapshot
+    /// knows.
     pub(crate) fn bits(self, name: &str, store: &Store) -> u32 {
         let max = match self {
             Self::One => 0,

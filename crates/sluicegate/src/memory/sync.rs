@@ -1,5 +1,5 @@
-//! What threads of the store meet on: the standard library's, or [loom]'s when every way is tried in which they can
-//! meet (`loom_tests.rs`).
+//! Locks and atomics of the store: the usual ones, or [loom]'s to test all interleavings
+//! (`loom_tests.rs`).
 //!
 //! [loom]: https://docs.rs/loom
 
@@ -13,7 +13,7 @@ pub(crate) use loom::sync::MutexGuard;
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicUsize, Ordering};
 
-/// Loom's lock, with the face of parking_lot's: it cannot be poisoned.
+/// Loom's lock with the API of parking_lot's: it cannot be poisoned.
 #[cfg(loom)]
 #[derive(Debug)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);

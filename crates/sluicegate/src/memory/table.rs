@@ -8,13 +8,14 @@
 //! ```
 //!
 //! A lane holds a name, an eight-byte word and, for a throttle, the index of its parameters: four
-//! lanes of `()` or three of `u32` fill a cache line. An expired lane is reused by the next newcomer
-//! that probes it, and only a lane that was never used ends a probe. So nothing is removed and there
-//! are no tombstones: a full table is rebuilt with its live lanes, larger, smaller or as large.
+//! lanes of `()` or three of `u32` fill a cache line. An expired lane is reused by the next
+//! newcomer that probes it, and only a lane that was never used ends a probe. So nothing is removed
+//! and there are no tombstones: a full table is rebuilt with its live lanes, larger, smaller or as
+//! large.
 //!
-//! A table grows when four fifths of its lanes are used: by half with four lanes per bucket (20 to 30
-//! bytes per entry), by a third with three (27 to 36). Doubling would cost up to 40 bytes, and all
-//! shards would double at about the same time.
+//! A table grows when four fifths of its lanes are used: by half with four lanes per bucket (20 to
+//! 30 bytes per entry), by a third with three (27 to 36). Doubling would cost up to 40 bytes, and
+//! all shards would double at about the same time.
 
 use super::word::{Since, Word};
 
@@ -75,8 +76,8 @@ impl LaneExtra for () {
 // === impl Table ===
 
 impl<X: LaneExtra, const LANES: usize> Table<X, LANES> {
-    /// The word of `name` in its home bucket, where nearly every name is found. It may have expired,
-    /// and for the name 0 it may be an empty lane.
+    /// The word of `name` in its home bucket, where nearly every name is found. It may have
+    /// expired, and for the name 0 it may be an empty lane.
     #[inline]
     pub(crate) fn at_home(&mut self, name: u64) -> Option<(&mut Word, X)> {
         let home = home(name, self.buckets.len());

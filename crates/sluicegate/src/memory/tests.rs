@@ -2,7 +2,8 @@
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// So many cases, the same ones every time; `PROPTEST_CASES` asks for more, and for others each time.
+/// So many cases, the same ones every time; `PROPTEST_CASES` asks for more, and for others each
+/// time.
 pub(crate) fn cases(at_least: u32) -> Config {
     let asked = std::env::var("PROPTEST_CASES").ok();
     let asked = asked.and_then(|n| n.parse().ok()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What a lane of the table keeps of one state: eight bytes.
+//! The eight bytes of a lane: one packed state, or a reference to a whole one.
 //!
 //! ```text
 //!   tag  until, since the store's epoch                     number
@@ -8,31 +8,31 @@
 //!   11   30 bits of seconds (34 years), rounded up          32 bits: where the whole state is
 //! ```
 //!
-//! Whatever it is, it tells by itself until when it is needed, so that a table can reuse a lane without
-//! knowing what is in it. Buckets run out at any microsecond and have a small number beside it (the
-//! fraction of one); windows end on whole seconds and may count to billions. A state that fits none of the first
-//! three is kept whole, elsewhere.
+//! Every form has its expiry, so that a table can reuse a lane without knowing its content. Buckets
+//! expire at any microsecond and have a small number (the fraction of one); windows end on whole
+//! seconds and may count to billions. A state that fits none of the first three is stored whole in
+//! the slab.
 
 use sluicegate_core::packed::Packed;
 use sluicegate_core::time::Timestamp;
 
-/// A lane's eight bytes. Zero is a lane that was never used.
+/// The eight bytes of a lane. Zero is a lane that was never used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word(pub(crate) u64);
 
-/// What a word says.
+/// The content of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     Packed(Packed),
-    /// The place of a whole state.
+    /// The index of a whole state in the slab.
     Whole(u32),
 }
 
-/// Microseconds since the store's epoch, as words have them.
+/// Microseconds since the store's epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Since(u64);
 
-/// When the store's time begins: a whole second.
+/// The origin of a store's times: a whole second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Epoch(u64);
 
@@ -45,7 +45,7 @@ const NUMBER_BITS: [u32; 4] = [14, 24, 34, 32];
 const TIME_BITS: [u32; 4] = [48, 38, 28, 30];
 const UNIT_US: [u64; 4] = [1, 1_000, 1_000_000, 1_000_000];
 const TAG_SHIFT: u32 = 62;
-/// A whole state that is needed for longer than can be said.
+/// A whole state whose expiry is too far ahead to be stored.
 const NEVER: u64 = u64::MAX;
 
 // === impl Word ===
@@ -53,7 +53,7 @@ const NEVER: u64 = u64::MAX;
 impl Word {
     /// A lane that was never used.
     pub(crate) const EMPTY: Self = Self(0);
-    /// A lane that was used and can be used again: nothing, until the epoch.
+    /// A lane that was used and can be reused.
     pub(crate) const GONE: Self = Self(1);
 
     /// A packed state, if it fits.
@@ -84,11 +84,11 @@ impl Word {
         None
     }
 
-    /// A whole state, to be found at `place`, needed until `expires_at`.
+    /// A whole state at `index`, needed until `expires_at`.
     pub(crate) fn whole(index: u32, expires_at: Timestamp, epoch: Epoch) -> Self {
         let us = expires_at.as_micros().saturating_sub(epoch.0);
         let longest = (1 << TIME_BITS[WHOLE as usize]) - 1;
-        // The longest stands for never; the epoch moves on long before.
+        // The longest means never; the epoch moves on long before.
         let seconds = us.div_ceil(UNIT_US[WHOLE as usize]).clamp(1, longest);
         Self::join(WHOLE, seconds, u64::from(index))
     }
@@ -107,35 +107,35 @@ impl Word {
         Content::Packed(Packed { expires_at, number })
     }
 
-    /// The most common content: live, to the microsecond, with no number beside it.
+    /// The most common content: live, at a whole microsecond, with the number 0.
     #[inline]
     pub(crate) fn whole_micros(self, epoch: Epoch, now: Timestamp) -> Option<Packed> {
-        // The tag of microseconds is 0, and so is the number: what is left is the time.
+        // The tag of microseconds and the number are 0: the rest is the time.
         let us = self.0.rotate_right(NUMBER_BITS[0]);
         let expires_at = Timestamp::from_micros(epoch.0.wrapping_add(us));
-        // Less one, so that an empty lane is none of them: it would be live before the epoch.
+        // Less one, so that an empty lane does not match: it would be live before the epoch.
         let fits = us.wrapping_sub(1) >> TIME_BITS[0] == 0;
         (fits && expires_at > now).then_some(Packed { expires_at, number: 0 })
     }
 
-    /// Where the whole state is, if this is one.
+    /// The index of the whole state, if this is one.
     #[inline]
     pub(crate) fn index(self) -> Option<u32> {
         (self.tag() == WHOLE as usize).then_some(self.0 as u32)
     }
 
-    /// The same, with its whole state at another place.
+    /// The same with its whole state at another index.
     pub(crate) fn moved_to(self, index: u32) -> Self {
         Self(self.0 >> 32 << 32 | u64::from(index))
     }
 
-    /// Whether it is still needed.
+    /// Whether it has not expired.
     #[inline]
     pub(crate) fn is_live(self, now: Since) -> bool {
         self.until() > now
     }
 
-    /// Whether it is needed for so long that it cannot be told.
+    /// Whether its expiry is too far ahead to be stored.
     pub(crate) fn is_never(self) -> bool {
         self.until() == Since(u64::MAX)
     }
@@ -145,7 +145,7 @@ impl Word {
         self == Self::EMPTY
     }
 
-    /// Until when it is needed.
+    /// Its expiry.
     #[inline]
     pub(crate) fn until(self) -> Since {
         match self.tag() {
@@ -170,8 +170,8 @@ impl Word {
 // === impl Epoch ===
 
 impl Epoch {
-    /// How far before the first use of a store its time begins: a clock may be set back so much, and states
-    /// still fit.
+    /// How far the epoch lies before the first use of a store: the clock may be set back so far,
+    /// and states still fit.
     const ROOM_S: u64 = 24 * 3_600;
     /// Half of what fits: the other half is for times ahead.
     const SUITS_US: u64 = 1 << (TIME_BITS[0] - 1);
@@ -188,7 +188,7 @@ impl Epoch {
         self.0 <= now && now - self.0 < Self::SUITS_US
     }
 
-    /// The moment so long after.
+    /// The moment `since` the epoch.
     pub(crate) fn at(self, since: Since) -> Timestamp {
         Timestamp::from_micros(self.0.saturating_add(since.0))
     }

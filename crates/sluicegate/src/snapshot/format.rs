@@ -7,9 +7,10 @@
 //!   checksum u64 over everything before
 //! ```
 //!
-//! Numbers are little-endian; a text is its length as u64 and its bytes; modes, limits and accounts are as the crates write them that
-//! know them, behind their length. Of a hash the lowest 56 bits are known and as many of the highest as `bits` says, which told the
-//! limiter's shards apart. A throttle is a limiter without limits, whose accounts bring their own (`throttle/section.rs`).
+//! Numbers are little-endian; a text is its length as u64 and its bytes; modes, limits and accounts
+//! are encoded by their crates, after their length. Of a hash the lowest 56 bits are known and the
+//! `bits` highest, which selected the shard. A throttle is a limiter without limits, whose accounts
+//! contain their own (`throttle/section.rs`).
 
 use std::hash::Hasher;
 use std::io::{self, Read, Write};
@@ -57,7 +58,7 @@ pub(super) struct Source<R> {
     pub(super) offset: u64,
 }
 
-/// Nobody has to guess this one: it tells damage, not malice.
+/// Not cryptographic: it detects damage, not malice.
 fn checksum() -> SipHasher13 {
     SipHasher13::new_with_keys(0, 0)
 }
@@ -190,13 +191,13 @@ impl<R: Read> Source<R> {
         Ok(Some(account.map(|account| Entry { hash, account })))
     }
 
-    /// Whether the checksum that comes next is that of what came before.
+    /// Whether the next checksum matches the bytes before it.
     pub(super) fn is_intact(&mut self) -> io::Result<bool> {
         let sum = self.checksum.finish();
         Ok(self.number()? == sum)
     }
 
-    /// Whether nothing comes after.
+    /// Whether this is the end.
     pub(super) fn is_over(&mut self) -> io::Result<bool> {
         Ok(self.input.read(&mut [0])? == 0)
     }

@@ -20,23 +20,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A limiter must be alive when its store is saved: who has been dropped has nothing to save.
+//! A limiter must be alive when its store is saved: a dropped limiter has nothing to save.
 //!
 //! # What a snapshot is
 //!
-//! - *Atomic*: it is written beside the old one, forced to the disk, and renamed over it. Whoever reads finds the old one or
-//!   the new one, whenever the power fails.
-//! - *Checked*: a file that was cut short, changed, or is something else is refused, with the reason.
+//! - *Atomic*: it is written to a temporary file, synced, and renamed over the old one. A reader
+//!   finds the old one or the new one, even after a power failure.
+//! - *Checked*: a truncated, changed or foreign file is refused with the reason.
 //! - *Never lost silently*: a file that cannot be restored is moved aside (`FILE.damaged-UNIXTIME`)
 //!   before a save takes its place, and a file that is something else is never replaced.
 //! - *Owned by one process*: a save takes an advisory lock (`FILE.lock`); a [`SnapshotFile`] holds
 //!   it for as long as it lives, so that a second process gets [`SnapshotError::InUse`].
-//! - *Taken under load*: a few identities at a time are locked, so each is as it stood at some moment while the
-//!   file was written, and those of one request may differ by what was decided meanwhile.
-//! - *Private*: it holds the secret key of the store's hashes, so its mode is 0600. Keys themselves are not in it, only
-//!   their hashes.
-//! - *Valid for changed limits*: the limits are written beside the states. A limiter that is built with others carries the states over as
-//!   [`Limiter::set_limits`](crate::Limiter::set_limits) would with [`CarryOver::Used`](crate::CarryOver::Used).
+//! - *Taken under load*: a few identities are locked at a time, so accounts are consistent one by
+//!   one, and those of one request may differ by concurrent decisions.
+//! - *Private*: it contains the secret key of the store's hashes, so its mode is 0600. It contains
+//!   hashes of keys, not keys.
+//! - *Valid for changed limits*: the limits are stored with the states. A limiter built with other
+//!   limits carries the states over as [`Limiter::set_limits`](crate::Limiter::set_limits) does
+//!   with [`CarryOver::Used`](crate::CarryOver::Used).
 
 mod file;
 mod format;
@@ -53,7 +54,7 @@ pub(crate) use restore::Restored;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Saved {
-    /// Identities of which anything was kept.
+    /// Number of identities.
     pub identities: u64,
     /// The size of the file.
     pub bytes: u64,
@@ -102,7 +103,7 @@ pub enum SnapshotError {
         /// Which file.
         path: PathBuf,
     },
-    /// Two limiters of the store have the same name, so nobody could tell whose states are whose.
+    /// Two limiters of the store have the same name, so their states could not be told apart.
     SameName {
         /// The name.
         name: String,
@@ -138,7 +139,7 @@ impl std::fmt::Display for SnapshotError {
         const EMPTY: &str = "counters start at zero, and the next save moves this file aside";
         match self {
             Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
-            // To remove it would be bad advice: it is somebody's.
+            // Removing it would be bad advice: it is another program's file.
             Self::Foreign { path } => write!(
                 f,
                 "{}: this is no snapshot of a sluicegate store; name another file",

@@ -26,8 +26,8 @@ pub(crate) struct Restored {
 impl Memory {
     /// The store that was saved to a file.
     ///
-    /// Limiters that are built on it have what the limiter of their name had. A file that is damaged or something else is
-    /// refused; then counters start at zero:
+    /// Limiters that are built on it have what the limiter of their name had. A file that is
+    /// damaged or something else is refused; then counters start at zero:
     ///
     /// ```
     /// use sluicegate::Memory;
@@ -47,7 +47,7 @@ impl Memory {
         Self::restore_with_entries(path, ENTRIES_MAX)
     }
 
-    /// The same, for at most so many entries; what goes beyond is left out.
+    /// The same for at most `max` entries; the rest is left out.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -82,7 +82,7 @@ impl Memory {
     }
 }
 
-/// Whether a file is an intact snapshot of this version; the error says why not.
+/// Checks that a file is an intact snapshot of this version.
 pub(super) fn is_snapshot(path: &Path) -> Result<(), SnapshotError> {
     check(open(path)?, path).map(drop)
 }
@@ -96,7 +96,7 @@ fn open(path: &Path) -> Result<File, SnapshotError> {
     })
 }
 
-/// Reads all of a file once, so that nothing can go wrong later.
+/// Reads and validates a whole file.
 fn check(file: File, path: &Path) -> Result<([u64; 2], Restored), SnapshotError> {
     let io = SnapshotError::io(path);
     let corrupted = || SnapshotError::Corrupted { path: path.to_owned() };
@@ -147,7 +147,7 @@ pub(super) fn check_magic(mut file: &File, path: &Path) -> Result<(), SnapshotEr
 // === impl Restored ===
 
 impl Restored {
-    /// Hands what the limiter of this name had to `each`, after `rule` has seen the rules it was made by.
+    /// Calls `each` with the entries of the limiter of this name, after `rule` with its rules.
     pub(crate) fn limiter<T>(
         &mut self,
         name: &str,
@@ -159,8 +159,8 @@ impl Restored {
         if file.seek(SeekFrom::Start(offset)).is_err() {
             return;
         }
-        // All of it was read once; a disk that fails now leaves out the rest, and nobody is let in who would not be
-        // on an empty start.
+        // All of it was read once; a disk that fails now leaves out the rest, and nobody is let in
+        // who would not be on an empty start.
         let mut source = Source::new(BufReader::new(file), offset);
         let Ok(Some(Head { mode, limits, .. })) = source.limiter() else { return };
         let rule = rule(mode, limits);
@@ -169,7 +169,7 @@ impl Restored {
         }
     }
 
-    /// How many of the highest bits are known of the hashes that the limiter of this name had, if there was one.
+    /// The number of highest hash bits that are known for the limiter of this name, if it exists.
     pub(crate) fn bits(&self, name: &str) -> Option<u32> {
         self.limiters.get(name).map(|(_, bits)| *bits)
     }

@@ -12,7 +12,7 @@ use super::{Saved, SnapshotError};
 use crate::memory::Memory;
 
 impl Memory {
-    /// Writes what all limiters of this store keep to a file, in place of the one that is there.
+    /// Writes the state of all limiters of this store to a file, replacing it.
     ///
     /// Decisions go on meanwhile. See [`crate::snapshot`] for what it promises. A file that is
     /// there and cannot be restored is moved aside, which takes a reading of it: a million
@@ -68,7 +68,7 @@ impl Memory {
     }
 }
 
-/// Writes a file beside `path` and puts it in its place once all of it is on the disk.
+/// Writes a temporary file, syncs it and renames it to `path`.
 fn replace<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
     let beside = unused(path);
     let result = (|| {
@@ -86,7 +86,7 @@ fn replace<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Re
     result
 }
 
-/// A name in the same folder that nobody else writes to.
+/// A unique name in the same folder.
 fn unused(path: &Path) -> PathBuf {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -109,7 +109,7 @@ fn create(path: &Path) -> io::Result<File> {
     options.write(true).create_new(true);
     private(&mut options);
     match options.open(path) {
-        // Left by a process that was killed while it wrote: in a container the next one has the same number.
+        // Left by a killed process: in a container the next one has the same PID.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             std::fs::remove_file(path)?;
             options.open(path)
@@ -118,7 +118,7 @@ fn create(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Makes the renaming last. Not every system can: then the old file may be back after a power failure.
+/// Syncs the directory. Where that is unsupported, the old file may be back after a power failure.
 pub(super) fn sync_folder(path: &Path) {
     if let Ok(folder) = File::open(folder_of(path)) {
         let _ = folder.sync_all();

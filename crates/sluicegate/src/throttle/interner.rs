@@ -1,7 +1,7 @@
 //! The parameters of a shard's lanes, each stored once.
 //!
-//! A lane has no room for three numbers, so it holds an index into this interner. Parameters live as
-//! long as any lane refers to them, so there are never more of them than lanes.
+//! A lane has no room for three numbers, so it holds an index into this interner. Parameters live
+//! as long as any lane refers to them, so there are never more of them than lanes.
 //!
 //! ```text
 //!   heads   params

@@ -1,7 +1,7 @@
 //! Limits that come with the request.
 //!
-//! A [`Limiter`](crate::Limiter) knows its limits and is asked about keys. Here whoever asks brings the limit along, as clients of
-//! [redis-cell] do: *may `user:42` go, with a burst of 15 and 30 in 60 seconds?*
+//! A [`Limiter`](crate::Limiter) has fixed limits. A [`Throttle`] takes the limit with each call,
+//! as [redis-cell] does: *may `user:42` pass, with a burst of 15 and 30 per 60 seconds?*
 //!
 //! ```
 //! use sluicegate::throttle::{ThrottleParams, Throttle};
@@ -16,16 +16,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - It is a token bucket of the core, refilled greedily: answers are those of any other limit.
-//! - *Other params on a known key* keep what was used, in units, as a live change of a limit does with
-//!   [`CarryOver::Used`](crate::CarryOver::Used). What counts are the params of the last call, admitted or not, that asked for anything.
-//! - *Nothing* (a quantity of 0) is always allowed and leaves no trace.
-//! - *A clock that goes back* denies more, and never admits more than what is remembered allows.
-//! - *Everything is bounded*: a key takes an entry of the [`Memory`], params are kept once, and only while an entry was made by them. At
-//!   the cap a newcomer gets [`NoRoom`], and nobody who is known is dropped for it.
-//! - *Snapshots* have it, beside the limiters ([`crate::snapshot`]).
+//! - It is a greedy token bucket of the core: the answers are those of any other limit.
+//! - *Other parameters on a known key* carry over the usage in units, as a live change of a limit
+//!   does with [`CarryOver::Used`](crate::CarryOver::Used). The parameters of the last call with a
+//!   quantity above 0 count, admitted or not.
+//! - *A quantity of 0* always passes and changes nothing.
+//! - *A clock that goes back* denies more, and never admits more.
+//! - *Everything is bounded*: a key takes an entry of the [`Memory`], and parameters are stored
+//!   once, while an entry refers to them. At the cap a newcomer gets [`NoRoom`], and no known key
+//!   is dropped for it.
+//! - *Snapshots* include it, beside the limiters ([`crate::snapshot`]).
 //!
-//! A key takes 27 to 36 bytes where keys share their params, and about 50 more where each has params of its own.
+//! A key takes 27 to 36 bytes if keys share parameters, and about 50 more with its own parameters.
 //!
 //! [redis-cell]: https://github.com/brandur/redis-cell
 
@@ -46,31 +48,31 @@ use crate::memory::{Memory, prefetch};
 pub use params::{ThrottleParams, ThrottleParamsError};
 use shards::ThrottleShards;
 
-/// Decides by limits that come with the request. Clones are the same throttle.
+/// Decides by limits that come with the request. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct Throttle {
     shards: Arc<ThrottleShards>,
 }
 
-/// A key that is not known came when the store was full.
+/// An unknown key while the store was full.
 ///
-/// Whoever is known is answered as always. There is room again when some entry has run out.
+/// Known keys are decided as usual. There is room again once an entry has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoRoom {
-    /// How many entries the store may have.
+    /// Maximum number of entries of the store.
     pub max: usize,
 }
 
-/// How many are looked ahead: more would push the first lines out of the nearest cache again.
+/// Keys prefetched ahead: more would evict the first lines from the nearest cache.
 const AHEAD: usize = 16;
 
 // === impl Throttle ===
 
 impl Throttle {
-    /// A throttle on a store, which it shares with the limiters there. What a restored store had of one, it has.
+    /// A throttle on a store that it shares with limiters. A restored store restores it.
     ///
-    /// A snapshot tells throttles apart from limiters, not from each other: a store that is saved has one of them.
+    /// A snapshot does not tell throttles apart: a saved store has at most one.
     #[must_use]
     pub fn new(memory: &Memory) -> Self {
         let shards = Arc::new(ThrottleShards::new(memory.store.clone()));
@@ -78,13 +80,13 @@ impl Throttle {
         Self { shards }
     }
 
-    /// May `quantity` go for `key`? If so, it is charged.
+    /// Charges `quantity` to `key` if it may pass.
     ///
-    /// Any bytes are a key. A quantity above [`ThrottleParams::limit`] never passes, which is an answer, too
+    /// Any bytes are a key. A quantity above [`ThrottleParams::limit`] never passes
     /// ([`Outcome::Never`](crate::Outcome::Never)).
     ///
     /// # Errors
-    /// When nothing is known of the key, and there is no room for it.
+    /// When the key is unknown and there is no room for it.
     #[inline]
     pub fn hit(
         &self,
@@ -96,9 +98,9 @@ impl Throttle {
         self.shards.hit(self.shards.hash(key), params, quantity, now)
     }
 
-    /// One hit after the other, all at the same moment; `each` is told the place of the hit and its verdict.
+    /// Decides several hits at the same moment; `each` gets the index and the verdict of each.
     ///
-    /// It is faster than one call after another, because memory is fetched ahead.
+    /// It is faster than single calls, because memory is prefetched.
     ///
     /// ```
     /// use sluicegate::throttle::{ThrottleParams, Throttle};
@@ -125,7 +127,7 @@ impl Throttle {
         let mut hits = hits.into_iter();
         let mut index = 0;
         loop {
-            // First where all keys are, then what they are and where they lead, then the decisions: each time all at once.
+            // Prefetch the keys, then their lanes, then decide: each for all keys at once.
             let mut ahead = [None; AHEAD];
             for (ahead, hit) in ahead.iter_mut().zip(&mut hits) {
                 prefetch(hit.0);
@@ -145,7 +147,7 @@ impl Throttle {
         }
     }
 
-    /// Forgets a key: it begins anew.
+    /// Removes a key, which then starts anew.
     ///
     /// ```
     /// use sluicegate::throttle::{ThrottleParams, Throttle};
@@ -163,7 +165,7 @@ impl Throttle {
         self.shards.forget(self.shards.hash(key));
     }
 
-    /// How many keys are kept, including those that have run out and whose place has not been used again yet.
+    /// Number of keys, including expired ones that have not been reused yet.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.shards.entries()
@@ -171,8 +173,8 @@ impl Throttle {
 
     /// Gives back memory that is not needed any more.
     ///
-    /// There is no need to call it as long as there is traffic, which does the same by and by. A throttle reads no clock, though: when
-    /// nobody asks it anything, limiters on the same store get the room of what has run out here only after a call.
+    /// Traffic does the same over time. A throttle reads no clock, though: without calls, its
+    /// expired entries do not become available to limiters on the same store.
     ///
     /// ```
     /// use sluicegate::throttle::{ThrottleParams, Throttle};

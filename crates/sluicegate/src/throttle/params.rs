@@ -1,4 +1,4 @@
-//! What a request brings along: how much, how often.
+//! The parameters of a throttle call.
 
 use sluicegate_core::algorithm::token_bucket::TokenBucket;
 use sluicegate_core::arithmetic::EXACT_MAX;
@@ -7,7 +7,8 @@ use sluicegate_core::packed::{FastHit, IntegerBucket, Packed};
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::{SPAN_MAX, Span, Timestamp};
 
-/// A limit that comes with the request: a token bucket of `max_burst + 1` tokens, `count` of which come back per period.
+/// A limit that comes with the request: a token bucket of `max_burst + 1` tokens, of which `count`
+/// are refilled per period.
 ///
 /// ```
 /// use sluicegate::throttle::ThrottleParams;
@@ -25,18 +26,17 @@ pub struct ThrottleParams {
     bucket: ThrottleBucket,
 }
 
-/// As much of the bucket as nearly every hit needs.
+/// The bucket, as nearly every hit needs it.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::large_enum_variant, reason = "in a box it could not be copied")]
 enum ThrottleBucket {
-    /// A token takes whole microseconds, as with most rates that people write. Made in no time, for whoever reads params with
-    /// every request.
+    /// A token takes whole microseconds, as with most rates. Cheap to build on every request.
     Integer(IntegerBucket),
     /// Any other.
     Fractional(Limit),
 }
 
-/// The numbers that params are told apart by, and made from again.
+/// The numbers that identify parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RawParams {
     pub(super) limit: u64,
@@ -44,33 +44,34 @@ pub(super) struct RawParams {
     pub(super) period_s: u64,
 }
 
-/// A number that cannot be held: which, and what could be.
+/// A number out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThrottleParamsError {
     /// The argument: `max_burst`, `count` or `period`.
     pub argument: &'static str,
-    /// What was given.
+    /// The given value.
     pub given: i64,
     /// The min that can be.
     pub min: i64,
-    /// The most that can be. Of `max_burst` it depends on the rate: no bucket may take longer than 142 years to fill.
+    /// The maximum. That of `max_burst` depends on the rate: no bucket may take longer than 142
+    /// years to fill.
     pub max: i64,
 }
 
 // === impl ThrottleParams ===
 
 impl ThrottleParams {
-    /// `max_burst` more than one at once, and `count` in `period_s` seconds.
+    /// A burst of `max_burst` above one, and `count` per `period_s` seconds.
     ///
     /// # Errors
-    /// When `max_burst` is negative, `count` or `period_s` is below 1, or one of them is larger than can be held exactly.
+    /// When `max_burst` is negative, `count` or `period_s` is below 1, or one of them is too large.
     #[inline]
     pub fn new(max_burst: i64, count: i64, period_s: i64) -> Result<Self, ThrottleParamsError> {
         let count = in_range("count", count, 1, EXACT_MAX)?;
         let period_s = in_range("period", period_s, 1, SPAN_MAX.as_micros() / 1_000_000)?;
         let limit = u64::try_from(max_burst).ok().map(|burst| burst.saturating_add(1));
-        // All that the core refuses now is a bucket that is too large, or takes too long to fill.
+        // The core refuses only buckets that are too large or fill too slowly.
         let params = limit.and_then(|limit| Self::from_raw(RawParams { limit, count, period_s }));
         params.ok_or_else(|| {
             let max = signed(burst_max(count, period_s));
@@ -78,7 +79,7 @@ impl ThrottleParams {
         })
     }
 
-    /// The params of these raw, if they can be held.
+    /// Validates the numbers.
     #[inline]
     pub(super) fn from_raw(raw: RawParams) -> Option<Self> {
         let RawParams { limit, count, period_s } = raw;
@@ -93,10 +94,10 @@ impl ThrottleParams {
         Some(Self { raw, bucket })
     }
 
-    /// The bucket as the core has it.
+    /// The bucket as a limit of the core.
     pub(super) fn bucket(&self) -> Limit {
         match self.bucket {
-            // What could be held once can be held again.
+            // They were valid once.
             ThrottleBucket::Integer(_) => self.raw.bucket().unwrap_or(Limit::Closed),
             ThrottleBucket::Fractional(bucket) => bucket,
         }
@@ -111,7 +112,7 @@ impl ThrottleParams {
         }
     }
 
-    /// A hit, if nothing is out of the ordinary: see [`Limit::hit_fast`].
+    /// A hit on the fast path: see [`Limit::hit_fast`].
     pub(super) fn hit_fast(
         &self,
         kept: Option<Packed>,
@@ -124,13 +125,13 @@ impl ThrottleParams {
         }
     }
 
-    /// The most that can pass at once: `max_burst + 1`.
+    /// The capacity: `max_burst + 1`.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.raw.limit
     }
 
-    /// How many come back in a period.
+    /// Tokens refilled per period.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.raw.count
@@ -151,7 +152,7 @@ impl PartialEq for ThrottleParams {
 
 impl Eq for ThrottleParams {}
 
-/// The largest burst that fills in time: `limit × period / count` may be as long as any span.
+/// The largest burst that fills in time: `limit × period / count` is at most the longest span.
 fn burst_max(count: u64, period_s: u64) -> u64 {
     let period_us = u128::from(period_s) * 1_000_000;
     let limit = u128::from(SPAN_MAX.as_micros()) * u128::from(count) / period_us.max(1);
@@ -182,7 +183,7 @@ impl RawParams {
         TokenBucket::new(rate, self.limit).ok().map(Limit::TokenBucket)
     }
 
-    /// As bytes, to be hashed.
+    /// As bytes, for hashing.
     pub(super) fn bytes(&self) -> [u8; 24] {
         let mut bytes = [0; 24];
         for (to, number) in bytes.chunks_exact_mut(8).zip([self.limit, self.count, self.period_s]) {

@@ -1,7 +1,8 @@
-//! What a store wants of a throttle: its part of a snapshot, and room that it does not need.
+//! The throttle as a section of its store: snapshots and reclaiming.
 //!
-//! In a snapshot every key is an account of three cells, so that a file has the same form with a throttle and without:
-//! its state; limit and count of the params that made it; their period. The last two are amounts, and no states of anything.
+//! In a snapshot every key is an account of three states, so that the file format is the same with
+//! and without a throttle: its state; limit and count of its parameters; their period. The last two
+//! are plain amounts.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::memory::Section;
 use crate::memory::shard_set::SHARD_BITS;
 use crate::snapshot::{Entry, Sink};
 
-/// What a throttle is called beside the limiters of its store.
+/// The name of the throttle among the limiters of its store.
 const NAME: &str = "sluicegate::throttle";
 
 impl Section for ThrottleShards {
@@ -41,7 +42,7 @@ impl Section for ThrottleShards {
     }
 }
 
-/// Lets a store know of its throttle, and the throttle of what the store was saved with.
+/// Registers the throttle with its store and restores its keys.
 pub(super) fn register(shards: &Arc<ThrottleShards>) {
     let store = shards.store();
     store.with_restored(|restored| {
@@ -68,7 +69,7 @@ fn to_account(params: &ThrottleParams, state: State) -> Account {
     ])
 }
 
-/// What [`to_account`] was given; `None` if that makes no sense.
+/// The inverse of [`to_account`]; `None` if malformed.
 fn from_account(account: Account) -> Option<(ThrottleParams, State)> {
     let mut states = account.into_states().ok()?.into_iter();
     let (state @ State::Gcra(_), State::New) = states.next()? else { return None };

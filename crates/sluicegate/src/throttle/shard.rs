@@ -1,8 +1,8 @@
 //! One shard of a throttle: some keys with the parameters of their last call, behind one lock.
 //!
-//! A key is a 64-bit hash. Its highest 8 bits select the shard; rotated by as many, it names a lane.
-//! The lane refers to the parameters its state was made with, so that no state is ever read under
-//! other parameters.
+//! A key is a 64-bit hash. Its highest 8 bits select the shard; rotated by as many, it names a
+//! lane. The lane refers to the parameters its state was made with, so that no state is ever read
+//! under other parameters.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -145,8 +145,8 @@ impl ThrottleShard {
         }
     }
 
-    /// Other parameters than in the last call, a state that is not packed, a debt, or a clock that was
-    /// set back.
+    /// Other parameters than in the last call, a state that is not packed, a debt, or a clock that
+    /// was set back.
     #[inline(never)]
     fn hit_whole(
         &mut self,
@@ -366,7 +366,8 @@ impl ThrottleShard {
         (state != State::New).then_some((params, state))
     }
 
-    /// Stores a state from a snapshot, if there is room. The time is unknown; expiries approximate it.
+    /// Stores a state from a snapshot, if there is room. The time is unknown; expiries approximate
+    /// it.
     pub(super) fn restore(
         &mut self,
         store: &Store,

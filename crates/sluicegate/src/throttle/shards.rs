@@ -87,7 +87,8 @@ impl ThrottleShards {
         outcome
     }
 
-    /// The key's own shard had nothing to reclaim: tries other shards, and other limiters of the store.
+    /// The key's own shard had nothing to reclaim: tries other shards, and other limiters of the
+    /// store.
     #[cold]
     fn hit_without_room(&self, hash: u64, args: ThrottleHit<'_>) -> Result<Verdict, NoRoom> {
         let budget = self.store().budget();

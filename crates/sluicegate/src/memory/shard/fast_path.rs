@@ -146,8 +146,8 @@ impl Shard {
         if self.add(budget, name, word, probe, since) { FastPath::Added } else { FastPath::NoRoom }
     }
 
-    /// One limit whose state is not packed: a log, a smooth limiter, a debt, or after the clock was set
-    /// back. The state is stored even after a denial: it may have been moved to the new time.
+    /// One limit whose state is not packed: a log, a smooth limiter, a debt, or after the clock was
+    /// set back. The state is stored even after a denial: it may have been moved to the new time.
     #[inline(never)]
     fn hit_single(
         &mut self,
@@ -251,8 +251,8 @@ impl Shard {
             *step_hit = StepHit { kept, known: matches!(probe, Probe::Occupied(_)), hit, word };
         }
         if !all.iter().all(|step_hit| step_hit.hit.allowed) {
-            // Only limits that count first are charged; they are evaluated again for their wait. The
-            // others that allowed the hit report their uncharged status.
+            // Only limits that count first are charged; they are evaluated again for their wait.
+            // The others that allowed the hit report their uncharged status.
             for (step, step_hit) in self.plan.steps.iter().zip(&mut *all) {
                 if step.limit().counts_first() {
                     let again = step.hit_fast(step_hit.hit.kept, cost, now);

@@ -5,8 +5,8 @@
 //! `2i + 1` that of the boosted limit of an elastic one. An identity with bookings or reservations
 //! pending has a single lane, column 0, which refers to the whole account.
 //!
-//! The plan is under the same lock as its states, so no state of an old limit is ever read as one of
-//! a new limit.
+//! The plan is under the same lock as its states, so no state of an old limit is ever read as one
+//! of a new limit.
 
 mod fast_path;
 #[cfg(test)]
@@ -76,8 +76,8 @@ impl Shard {
         &self.plan
     }
 
-    /// The same, outside the fast path: also rebases the table when the clock is far from its epoch,
-    /// because it was set or because years have passed.
+    /// The same, outside the fast path: also rebases the table when the clock is far from its
+    /// epoch, because it was set or because years have passed.
     pub(crate) fn plan_with_upkeep(
         &mut self,
         budget: &Budget,

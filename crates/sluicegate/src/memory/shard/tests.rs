@@ -21,8 +21,8 @@ impl Shard {
         self.lanes.table.live(self.lanes.epoch.since(now)).count()
     }
 
-    /// How much it keeps, once it is sure that every whole state has one lane that leads to it, and every such lane
-    /// leads to one.
+    /// How much it keeps, once it is sure that every whole state has one lane that leads to it, and
+    /// every such lane leads to one.
     pub(crate) fn audit(&self) -> ShardUsage {
         // Everything but what is gone, which leads nowhere.
         let words = self.lanes.table.live(Since::default()).map(|entry| entry.word);

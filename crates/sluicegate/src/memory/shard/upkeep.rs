@@ -59,7 +59,8 @@ impl Shard {
 
     /// Counts times from another epoch.
     ///
-    /// Packed states are moved as they are: they belong to the current plan, which may not be that of `now`.
+    /// Packed states are moved as they are: they belong to the current plan, which may not be that
+    /// of `now`.
     pub(super) fn rebase(&mut self, budget: &Budget, epoch: Epoch, now: Timestamp) {
         let since = self.lanes.epoch.since(now);
         self.lanes.rebuild(budget, 0, since, |()| {});

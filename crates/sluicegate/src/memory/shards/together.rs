@@ -147,8 +147,8 @@ impl<'a> JointOperation<'a> {
         let mut locks = lock_all(targets);
         let mut locked: Vec<LockedTarget<'_>> = Vec::with_capacity(targets.len());
         let mut steps = 0;
-        // Reserve room first, while all accounts are in their lanes: a lane that is empty only because
-        // its account was taken out must not be reused.
+        // Reserve room first, while all accounts are in their lanes: a lane that is empty only
+        // because its account was taken out must not be reused.
         for (index, target) in targets.iter().enumerate() {
             let Target { shards, hash, .. } = *target;
             let padded = shards.set.shard(shards.index(hash));

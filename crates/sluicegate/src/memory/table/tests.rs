@@ -75,8 +75,9 @@ enum Deed {
     Wait { us: u64 },
 }
 
-/// Names that are in each other's way: all in the first bucket, all in the last so that the way leads round to
-/// the first, all about the middle, and those of one identity that differ in their column only.
+/// Names that are in each other's way: all in the first bucket, all in the last so that the way
+/// leads round to the first, all about the middle, and those of one identity that differ in their
+/// column only.
 fn hard_names() -> impl Strategy<Value = u64> {
     let identity = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) << 8;
     prop_oneof![

@@ -1,4 +1,5 @@
-//! A naive throttle: an account of the core for every key, and the params that it was last asked under.
+//! A naive throttle: an account of the core for every key, and the params that it was last asked
+//! under.
 
 use std::collections::HashMap;
 

@@ -79,7 +79,8 @@ proptest! {
         world.kept();
     }
 
-    /// Many keys behind one another, lanes used again, memory given back meanwhile: as long as time goes on, nobody notices.
+    /// Many keys behind one another, lanes used again, memory given back meanwhile: as long as time
+    /// goes on, nobody notices.
     #[test]
     fn a_crowd_gets_the_same_answers(
         calls in prop::collection::vec((0..40u64, 0..5usize, 0..6u64, 0..3_000_000u64), 1..300),
@@ -157,7 +158,8 @@ fn nothing_leaves_no_trace() {
     assert_eq!(world.kept().lanes, 0);
     world.hit(1, &ten, 4, NOON).unwrap();
     assert_eq!(world.hit(1, &five, 0, NOON).unwrap().remaining, Some(1));
-    // Under the first params one is back after six seconds; under the others it would take a minute.
+    // Under the first params one is back after six seconds; under the others it would take a
+    // minute.
     assert_eq!(world.hit(1, &ten, 0, NOON + 6 * SECOND).unwrap().remaining, Some(7));
 }
 

@@ -1,4 +1,5 @@
-//! Keys that are remembered for years, and clocks that are set: times are counted from another epoch then.
+//! Keys that are remembered for years, and clocks that are set: times are counted from another
+//! epoch then.
 
 use super::model::Model;
 use super::{DAY, NOON, ThrottleParams, ThrottleUsage, World, at, params};

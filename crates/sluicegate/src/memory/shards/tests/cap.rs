@@ -1,4 +1,5 @@
-//! The cap: who is in stays in, who is not gets in when somebody has run out, and a flood costs no more than it has to.
+//! The cap: who is in stays in, who is not gets in when somebody has run out, and a flood costs no
+//! more than it has to.
 
 use std::time::Duration;
 

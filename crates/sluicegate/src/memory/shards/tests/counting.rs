@@ -1,5 +1,5 @@
-//! What is counted is what is there, whatever is done: a lane for every entry, no state without a lane, nothing
-//! left over.
+//! What is counted is what is there, whatever is done: a lane for every entry, no state without a
+//! lane, nothing left over.
 
 use proptest::prelude::*;
 use sluicegate_core::algorithm::concurrency::Holder;

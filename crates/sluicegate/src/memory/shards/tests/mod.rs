@@ -1,4 +1,5 @@
-//! All shards together: two ways to one answer, what is counted, what is given back, who gets in at the cap.
+//! All shards together: two ways to one answer, what is counted, what is given back, who gets in at
+//! the cap.
 
 mod cap;
 mod counting;

@@ -169,7 +169,8 @@ fn a_tally_counts_what_another_limit_denies() {
     for passes in [true, true, false, false] {
         assert_eq!(world.hit(who(1, 1), 1, NOON).is_allowed(), passes);
     }
-    // Four of five are counted by the one, two of two by the other, which two more are given back to.
+    // Four of five are counted by the one, two of two by the other, which two more are given back
+    // to.
     world.ask(who(1, 1), Op::Refund { cost: 2 }, NOON).unwrap();
     assert_eq!(world.hit(who(1, 1), 2, NOON).remaining, Some(0));
     assert_eq!(world.hit(who(1, 1), 2, NOON).decided_by, Some(1), "a day is longer");
@@ -188,7 +189,8 @@ fn a_plan_of_more_than_four_limits_goes_the_long_way() {
 
 #[test]
 fn a_life_that_is_over_begins_anew_with_a_denial() {
-    // ShardUsage whole, a state's time is counted in seconds: for up to one it is there though it is over.
+    // ShardUsage whole, a state's time is counted in seconds: for up to one it is there though it
+    // is over.
     let world = World::roomy(vec![limit(TokenBucket::per_second(5).burst(10).initial(3))]);
     assert!(world.hit(who(1, 1), 1, NOON + 1).is_allowed());
     assert!(!world.hit(who(1, 1), 4, NOON + 1 + DAY).is_allowed(), "three to begin with");
