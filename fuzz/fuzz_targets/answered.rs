@@ -5,9 +5,9 @@ use prost::Message;
 use sluicegate::clock::ManualClock;
 use sluicegate::{Engine, rules_of};
 use sluicegate_server::EXAMPLE_RULES;
-use sluicegate_server::rls::ask::{Ask, Most};
+use sluicegate_server::rls::request::{Ask, Most};
 use sluicegate_server::rls::json;
-use sluicegate_server::rls::service::{Scratch, Service};
+use sluicegate_server::rls::handler::{Scratch, Service};
 use sluicegate_server::telemetry::Door;
 
 /// Asks a new service the same thing twice, so that a finding depends on nothing but the bytes.

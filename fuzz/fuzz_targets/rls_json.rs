@@ -6,7 +6,7 @@ mod answered;
 mod same;
 
 use libfuzzer_sys::fuzz_target;
-use sluicegate_server::rls::ask::{Ask, Most, WireError};
+use sluicegate_server::rls::request::{Ask, Most, WireError};
 use sluicegate_server::rls::json;
 
 fuzz_target!(|text: &[u8]| match json::request(text) {

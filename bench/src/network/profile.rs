@@ -17,10 +17,9 @@ use clap::ValueEnum;
 use sluicegate::rules::plan::Plan;
 use sluicegate::rules::request::{Descriptor, Request};
 use sluicegate::{Checked, Engine, rules_of};
-use sluicegate_load::{KeyOrder, KeySpace, Template};
-use sluicegate_server::rls::answer::Code;
-use sluicegate_server::rls::ask::{Ask, Most};
-use sluicegate_server::rls::service::{Scratch, Service};
+use sluicegate_server::rls::response::Code;
+use sluicegate_server::rls::request::{Ask, Most};
+use sluicegate_server::rls::handler::{Scratch, Service};
 use sluicegate_server::telemetry::{Door, Telemetry};
 
 use super::requests::{self, RULES};

@@ -11,8 +11,8 @@ use sluicegate::limit::TokenBucket;
 use sluicegate::{Limiter, Memory, Outcome, Overflow, Span, Timestamp};
 
 use crate::logs::events;
-use crate::rls::service::Service;
-use crate::telemetry::{Event, Telemetry};
+use crate::rls::handler::Service;
+use crate::telemetry::{Happening, Telemetry};
 
 /// Burst of wrong secrets per address.
 const BURST: u64 = 10;

@@ -9,7 +9,7 @@
 //! - [`logs`] and [`traces`] tell operators what happens, if they want to know.
 //! - [`counters`] are this node's own, or shared with others in a store.
 //! - [`memory`] bounds what all clients together may take of it.
-//! - [`holds`] is what is reserved, waited for or asked again, at whatever endpoint.
+//! - [`reservations`] is what is reserved, waited for or asked again, at whatever door.
 //! - [`rls`] is Envoy's rate limit service: its messages, read without a copy and written without a detour.
 
 #![forbid(unsafe_code)]
@@ -22,20 +22,23 @@
 pub const EXAMPLE_RULES: &str = include_str!("../examples/rules.yaml");
 
 pub mod admin;
+pub mod app;
 pub mod auth;
 pub mod counters;
 pub mod grpc;
 pub mod health;
-pub mod holds;
 pub mod http;
-mod http2;
+pub mod idempotency;
+pub mod listen;
 pub mod logs;
 pub mod memory;
 pub mod metrics;
+pub mod reservations;
 pub mod resp;
 pub mod rls;
 pub mod server;
 pub mod settings;
+mod status;
 pub mod telemetry;
 pub mod tls;
 pub mod token;

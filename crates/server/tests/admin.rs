@@ -17,7 +17,7 @@ use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, rules_of};
 use sluicegate_server::admin::{Options, PATHS, router};
 use sluicegate_server::health::Health;
-use sluicegate_server::rls::service::Service;
+use sluicegate_server::rls::handler::Service;
 use sluicegate_server::token::Token;
 use tower::ServiceExt;
 

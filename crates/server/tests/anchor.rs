@@ -19,9 +19,9 @@ use sluicegate::clock::ManualClock;
 use sluicegate::config::rules::{Options, Source, load};
 use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, Timestamp};
+use sluicegate_server::rls::handler::{Scratch, Service};
 use sluicegate_server::rls::json;
-use sluicegate_server::rls::service::{Scratch, Service};
-use sluicegate_server::telemetry::Endpoint;
+use sluicegate_server::telemetry::Door;
 
 #[test]
 fn envoy_is_answered_as_it_was_there() {

@@ -9,8 +9,8 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use prost::Message;
 use sluicegate::clock::ManualClock;
 use sluicegate::{Engine, Timestamp, rules_of};
-use sluicegate_server::rls::service::Service;
-use sluicegate_server::telemetry::Endpoint;
+use sluicegate_server::rls::handler::Service;
+use sluicegate_server::telemetry::Door;
 
 fn service(rules: &str) -> (Service, ManualClock) {
     let clock = ManualClock::new();

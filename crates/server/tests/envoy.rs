@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sluicegate::clock::ManualClock;
 use sluicegate::{Engine, Timestamp, rules_of};
 use sluicegate_server::health::Health;
-use sluicegate_server::rls::service::{Scratch, Service};
+use sluicegate_server::rls::handler::{Scratch, Service};
 use sluicegate_server::settings::{Settings, Vars};
 use sluicegate_server::telemetry::Endpoint;
 

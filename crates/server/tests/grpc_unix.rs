@@ -10,7 +10,8 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use sluicegate_server::grpc::{Listener, Options};
+use sluicegate_server::grpc::Options;
+use sluicegate_server::listen::Listener;
 use tokio::net::UnixStream;
 
 use grpc_common::plain::Plain;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_server::memory::MemoryBudget;
-use sluicegate_server::rls::ask;
+use sluicegate_server::rls::request;
 use sluicegate_server::{grpc, http, tls};
 
 /// 10000 as a person reads it.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use sluicegate::{Engine, rules_of};
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{BODY_BYTES_MAX, Options, router};
+use sluicegate_server::rls::handler::Service;
 use sluicegate_server::rls::options::Options as RlsOptions;
-use sluicegate_server::rls::service::Service;
 use tower::ServiceExt;
 
 const RULES: &str = "

@@ -353,7 +353,7 @@ async fn without_rules_there_is_no_answer() {
     let health = sluicegate_server::health::Health::default();
     let (engine, _) = http_support::engine();
     let service =
-        sluicegate_server::rls::service::Service::with(engine, Default::default(), health.clone());
+        sluicegate_server::rls::handler::Service::with(engine, Default::default(), health.clone());
     let app = sluicegate_server::http::router(service.clone(), Options::default());
     let told = post(&app, "/v1/check", asking("user", "a")).await;
     assert_eq!(

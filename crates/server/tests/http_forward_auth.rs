@@ -17,9 +17,9 @@ use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, rules_of};
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{Body, Bounds, Options, Peer, Server, router, routes};
+use sluicegate_server::rls::handler::Service;
 use sluicegate_server::rls::options::Options as RlsOptions;
-use sluicegate_server::rls::service::Service;
-use sluicegate_server::telemetry::{Endpoint, Fault};
+use sluicegate_server::telemetry::{Door, Fault};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 const WEB: &str = "

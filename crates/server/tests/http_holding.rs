@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use sluicegate::clock::ManualClock;
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{Options, router};
+use sluicegate_server::rls::handler::Service;
 use sluicegate_server::rls::options::Options as RlsOptions;
-use sluicegate_server::rls::service::Service;
-use sluicegate_server::telemetry::{Endpoint, Fault};
+use sluicegate_server::telemetry::{Door, Fault};
 
 const RULES: &str = "
 domain: llm

@@ -12,7 +12,7 @@ use http_support::{Told, engine_of, send};
 use serde_json::Value;
 use sluicegate_server::EXAMPLE_RULES;
 use sluicegate_server::http::{KeysAccess, Options, Peer, openapi, router};
-use sluicegate_server::rls::service::Service;
+use sluicegate_server::rls::handler::Service;
 
 fn example_app() -> axum::Router {
     let options = Options { keys: KeysAccess::Open, ..Options::default() };

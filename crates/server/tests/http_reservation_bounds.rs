@@ -12,10 +12,10 @@ use http_support::{Told, engine_of, post};
 use serde_json::{Value, json};
 use sluicegate::clock::ManualClock;
 use sluicegate_server::health::Health;
-use sluicegate_server::holds::Holds;
 use sluicegate_server::http::{Options, router};
+use sluicegate_server::reservations::Holds;
+use sluicegate_server::rls::handler::Service;
 use sluicegate_server::rls::options::Options as RlsOptions;
-use sluicegate_server::rls::service::Service;
 use sluicegate_server::traces::Tracer;
 
 const RULES: &str = "

@@ -11,7 +11,7 @@ use http_support::engine_of;
 use sluicegate::clock::ManualClock;
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate_server::http::{Bounds, Options, Server, routes};
-use sluicegate_server::rls::service::Service;
+use sluicegate_server::rls::handler::Service;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinHandle;
 

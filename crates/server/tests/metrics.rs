@@ -15,11 +15,11 @@ use sluicegate::rules::unit::Unit;
 use sluicegate::{Engine, Span, rules_of};
 use sluicegate_redis::{Address, Link, LinkOptions, RedisBackend, Store, StoreOptions};
 use sluicegate_server::health::Health;
-use sluicegate_server::holds::Holds;
 use sluicegate_server::metrics;
+use sluicegate_server::reservations::Holds;
+use sluicegate_server::rls::handler::Service;
 use sluicegate_server::rls::json;
-use sluicegate_server::rls::service::Service;
-use sluicegate_server::telemetry::{Endpoint, Event, Fault};
+use sluicegate_server::telemetry::{Door, Fault, Happening};
 use sluicegate_server::traces::Tracer;
 
 fn service(rules: RuleSet) -> Service {

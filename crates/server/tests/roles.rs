@@ -15,10 +15,10 @@ use sluicegate::clock::ManualClock;
 use sluicegate_server::admin;
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{KeysAccess, Options, router};
+use sluicegate_server::rls::handler::{Scratch, Service};
 use sluicegate_server::rls::json;
 use sluicegate_server::rls::options::{Options as RlsOptions, RefundPolicy};
-use sluicegate_server::rls::service::{Scratch, Service};
-use sluicegate_server::telemetry::{Endpoint, Event};
+use sluicegate_server::telemetry::{Door, Happening};
 use sluicegate_server::token::Token;
 
 const SECRET: &str = "open sesame";

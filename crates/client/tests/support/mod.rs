@@ -15,7 +15,7 @@ use sluicegate::clock::Clock;
 use sluicegate::{Engine, Timestamp, rules_of};
 use sluicegate_client::{Builder, Client, Request};
 use sluicegate_server::http::{Options, router};
-use sluicegate_server::rls::service::Service;
+use sluicegate_server::rls::handler::Service;
 use sluicegate_server::server::Server;
 use sluicegate_server::settings::{Settings, Vars};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};

@@ -7,7 +7,7 @@ use sluicegate_redis::Leased;
 use crate::counters::SharedEngine;
 
 use crate::counters::Counters;
-use crate::rls::service::Service;
+use crate::rls::handler::Service;
 
 /// How many are told of: the busiest. How many there are is in the metrics.
 const TOLD_MAX: usize = 100;

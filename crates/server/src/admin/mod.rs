@@ -25,7 +25,7 @@ use self::answer::{error, prefers, text};
 use crate::auth::{AuthEndpoint, AuthError};
 use crate::http::Peer;
 use crate::metrics;
-use crate::rls::service::Service;
+use crate::rls::handler::Service;
 use crate::token::Token;
 
 /// What is to be told beside what the service knows.
@@ -54,7 +54,7 @@ type Admin = State<Arc<Inner>>;
 /// ```
 /// use sluicegate::Engine;
 /// use sluicegate_server::admin::{Options, router};
-/// use sluicegate_server::rls::service::Service;
+/// use sluicegate_server::rls::handler::Service;
 /// use sluicegate_server::token::Token;
 ///
 /// let service = Service::new(Engine::new(Default::default())?);

@@ -19,13 +19,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use super::answer::{Answer, CALL_BYTES, Since};
-use super::frame::{self, Incoming, Most};
+use super::message::{self, Incoming, Most};
 use super::status::Status;
 use super::{Bounds, health};
 use crate::counters::at_once;
-use crate::memory::{Account, Charge, EndpointBudget, Share};
-use crate::rls::service::{Failure, Scratch, Service};
-use crate::telemetry::Endpoint;
+use crate::memory::{Account, Charge, Endpoint, Share};
+use crate::rls::handler::{Failure, Scratch, Service};
+use crate::telemetry::Door;
 use crate::traces::Span;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -198,12 +198,12 @@ impl Call {
         account: &Arc<Account>,
     ) -> Option<Result<Answer, Status>> {
         SCRATCH.with_borrow_mut(|(scratch, out)| {
-            frame::begin(out);
+            message::begin(out);
             let (service, span) = (&shared.service, self.span.as_mut());
             let answered =
                 service.answer_here(span, Endpoint::ShouldRateLimit, message, scratch, out)?;
             Some(answered.map_err(Status::from).and_then(|_| {
-                frame::end(out);
+                message::end(out);
                 charged(out, since, account)
             }))
         })
@@ -220,12 +220,12 @@ impl Call {
     ) {
         let (mut scratch, mut out) = SCRATCH.take();
         scratch.deadline = deadline;
-        frame::begin(&mut out);
+        message::begin(&mut out);
         let (service, span) = (&shared.service, self.span.as_mut());
         let endpoint = Endpoint::ShouldRateLimit;
         let answered = service.answer_in(span, endpoint, message, &mut scratch, &mut out).await;
         let answered = answered.map_err(Status::from).and_then(|_| {
-            frame::end(&mut out);
+            message::end(&mut out);
             charged(&out, since, account)
         });
         SCRATCH.set((scratch, out));
@@ -418,7 +418,7 @@ impl Plain {
         account: &Arc<Account>,
     ) -> Result<Answer, Status> {
         SCRATCH.with_borrow_mut(|(scratch, out)| {
-            frame::begin(out);
+            message::begin(out);
             match self {
                 Self::ShouldRateLimit => {
                     let answer =
@@ -428,7 +428,7 @@ impl Plain {
                 Self::Check => health::check(message, service.health(), out)?,
                 Self::List => health::list(service.health(), out),
             }
-            frame::end(out);
+            message::end(out);
             charged(out, since, account)
         })
     }

@@ -17,8 +17,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::answer::{Answer, CALL_BYTES, UNCHARGED_BYTES, Unread};
 use super::call::{self, Shared, Told};
-use super::socket::Socket;
-use crate::http2::{Monitored, Progress, StallDetector};
+use super::jitter::jittered;
+use crate::listen::Socket;
+use crate::listen::http2::{Monitored, Progress, StallDetector};
 use crate::memory::{Account, Charge};
 use crate::tls::Tls;
 

@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::answer::Answer;
 use super::call::{Told, end};
-use super::frame;
+use super::message;
 use super::status::Status;
 use crate::health::{Health, State};
 use crate::memory::Account;
@@ -71,9 +71,9 @@ pub(super) async fn watch(
     loop {
         let now = serving(name, *changes.borrow_and_update());
         if last.replace(now) != Some(now) {
-            frame::begin(&mut out);
+            message::begin(&mut out);
             put(now, &mut out);
-            frame::end(&mut out);
+            message::end(&mut out);
             let since = told.borrow().since.clone();
             let Some(answer) = Answer::new(&out, since, &account) else { return };
             if stream.send_data(answer, false).is_err() {

@@ -7,13 +7,10 @@ mod answer;
 mod bounds;
 mod call;
 mod connection;
-mod frame;
 mod health;
-mod listener;
-mod socket;
+mod jitter;
+mod message;
 mod status;
-#[cfg(unix)]
-mod unix;
 
 use std::io;
 use std::sync::Arc;
@@ -24,13 +21,10 @@ use tokio::time::timeout;
 
 pub use self::bounds::Bounds;
 use self::call::Shared;
-pub use self::listener::Listener;
-pub(crate) use self::socket::Socket;
-#[cfg(unix)]
-pub use self::unix::SocketFile;
+use crate::listen::Listener;
 use crate::memory::Account;
-use crate::rls::service::Service;
-use crate::telemetry::Event;
+use crate::rls::handler::Service;
+use crate::telemetry::Happening;
 use crate::tls::Tls;
 
 /// What an open connection takes, with its buffers: measured, 38 to 45 KiB.

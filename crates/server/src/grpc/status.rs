@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use http::HeaderValue;
 
-use crate::rls::service::{Failure, GrpcStatus};
+use crate::rls::handler::{Failure, GrpcStatus};
 use crate::telemetry::Fault;
 
 /// Why a call has no answer.

@@ -14,18 +14,18 @@ use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Snapshot, Timestamp};
 
 use super::Answering;
-use super::answer::{write_checked, write_inspected};
-use super::ask::{Ask, Check, read};
+use super::error::{JSON, PROBLEM, Refusal};
 use super::openapi::{NotYours, Refusals, Repeated};
 use super::options::Body;
 use super::receive::receive;
-use super::refusal::{JSON, PROBLEM, Refusal};
+use super::request::{Ask, Check, read};
+use super::response::{write_checked, write_inspected};
 use super::retried::RetryKey;
-use super::shapes::{Answered, Asked, Denied};
-use super::told::{policies, spokesman, write_numbers};
-use crate::holds::Kept;
-use crate::rls::answer::Code;
-use crate::telemetry::{Endpoint, Event};
+use super::schema::{Answered, Asked, Denied};
+use crate::reservations::Kept;
+use crate::rls::response::Code;
+use crate::status::{policies, spokesman, write_numbers};
+use crate::telemetry::{Door, Happening};
 use crate::traces::Span;
 
 /// What is to be done with a check.

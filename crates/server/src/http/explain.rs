@@ -12,11 +12,11 @@ use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Operation};
 
 use super::Answering;
-use super::ask::read;
+use super::error::Refusal;
 use super::openapi::{NotYours, Refusals};
 use super::receive::receive;
-use super::refusal::Refusal;
-use super::shapes::{Asked, Explained};
+use super::request::read;
+use super::schema::{Asked, Explained};
 use crate::counters::Counters;
 use crate::telemetry::Endpoint;
 

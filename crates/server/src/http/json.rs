@@ -9,13 +9,13 @@ use http::{HeaderMap, StatusCode};
 use sluicegate::http::VerdictResponse;
 
 use super::Answering;
+use super::error::JSON;
 use super::receive::receive;
-use super::refusal::JSON;
-use super::told::{policies, spokesman};
-use crate::rls::answer::Code;
+use crate::rls::handler::Scratch;
 use crate::rls::json;
-use crate::rls::service::Scratch;
-use crate::telemetry::{Endpoint, Fault};
+use crate::rls::response::Code;
+use crate::status::{policies, spokesman};
+use crate::telemetry::{Door, Fault};
 
 /// 200 or 429 with the answer; 400 for whatever has none, as there.
 #[utoipa::path(

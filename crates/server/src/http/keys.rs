@@ -10,10 +10,10 @@ use http::request::Parts;
 use super::Answering;
 use super::Peer;
 use super::check::Want;
+use super::error::Refusal;
 use super::openapi::{NotYours, Refusals};
 use super::options::KeysAccess;
-use super::refusal::Refusal;
-use super::shapes::{Answered, Asked, Inspected};
+use super::schema::{Answered, Asked, Inspected};
 use crate::auth::{AuthEndpoint, AuthError};
 
 /// How the limits of somebody stand, one by one.

@@ -18,30 +18,29 @@
 //! `{"checks":[…]}`. Those are judged one by one, in their order and at one moment, and answered with 200 and `{"answers":[…]}`, whatever each of them
 //! says. If one of them is no check, none is judged.
 //!
-//! Whoever may have to ask again sends an `Idempotency-Key`: nothing is charged twice under one, and the answer is the first one ([`holds`](crate::holds)).
+//! Whoever may have to ask again sends an `Idempotency-Key`: nothing is charged twice under one, and the answer is the first one ([`holds`](crate::reservations)).
 //!
 //! No `Content-Type` is asked for, so that `curl -d` will do. What cannot be read gets 400 with line, column and field; what is too large 413; what comes too
 //! slowly 408; while no rules are loaded, 503.
 //!
 //! [`serve`](fn@serve) is the way to the outside, with a bound on everything that a client may take.
 
-mod answer;
-mod ask;
 mod check;
+mod error;
 mod explain;
 mod forward_auth;
-mod holding;
 mod json;
 mod keys;
 mod openapi;
 mod options;
 mod receive;
 mod refund;
-mod refusal;
+mod request;
+mod reservations;
+mod response;
 mod retried;
+pub mod schema;
 mod serve;
-pub mod shapes;
-pub(crate) mod told;
 
 use std::sync::Arc;
 
@@ -57,8 +56,8 @@ pub use self::options::{Body, KeysAccess, Most, Options};
 pub use self::receive::BODY_BYTES_MAX;
 pub use self::serve::{Bounds, Server, serve};
 
-use self::refusal::Refusal;
-use crate::rls::service::Service;
+use self::error::Refusal;
+use crate::rls::handler::Service;
 
 /// What handlers go by.
 #[derive(Debug)]
@@ -106,7 +105,7 @@ const ROUTES: [&str; 14] = [
 /// use http::{Request, StatusCode};
 /// use sluicegate::{Engine, rules_of};
 /// use sluicegate_server::http::{Options, router};
-/// use sluicegate_server::rls::service::Service;
+/// use sluicegate_server::rls::handler::Service;
 /// use tower::ServiceExt;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -133,10 +132,10 @@ pub fn routes(service: Service, options: Options) -> Routes {
         .route("/v1/check", post(check::check))
         .route("/v1/peek", post(check::peek))
         .route("/v1/refund", post(check::refund))
-        .route("/v1/reserve", post(holding::reserve))
-        .route("/v1/commit", post(holding::commit))
-        .route("/v1/cancel", post(holding::cancel))
-        .route("/v1/wait", post(holding::wait))
+        .route("/v1/reserve", post(reservations::reserve))
+        .route("/v1/commit", post(reservations::commit))
+        .route("/v1/cancel", post(reservations::cancel))
+        .route("/v1/wait", post(reservations::wait))
         .route("/v1/explain", post(explain::explain))
         .route("/v1/keys/inspect", post(keys::inspect))
         .route("/v1/keys/reset", post(keys::reset))

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use utoipa::{IntoResponses, OpenApi};
 
-use super::refusal::JSON;
-use super::shapes::Refused;
+use super::error::JSON;
+use super::schema::Refused;
 
 /// The document at `/openapi.json`.
 ///
@@ -45,10 +45,10 @@ pub(super) async fn get() -> Response {
         super::check::check,
         super::check::peek,
         super::check::refund,
-        super::holding::reserve,
-        super::holding::commit,
-        super::holding::cancel,
-        super::holding::wait,
+        super::reservations::reserve,
+        super::reservations::commit,
+        super::reservations::cancel,
+        super::reservations::wait,
         super::explain::explain,
         super::keys::inspect,
         super::keys::reset,

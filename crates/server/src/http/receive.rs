@@ -9,7 +9,7 @@ use axum::body::{Body, Bytes};
 use bytes::BytesMut;
 use http_body::Body as HttpBody;
 
-use super::refusal::Refusal;
+use super::error::Refusal;
 use super::serve::Late;
 use crate::memory::GatherError;
 

@@ -13,10 +13,10 @@ use sluicegate::Timestamp;
 
 use super::Answering;
 use super::check::Want;
+use super::error::Refusal;
 use super::receive::receive;
-use super::refusal::Refusal;
 use super::retried::RetryKey;
-use crate::holds::Kept;
+use crate::reservations::Kept;
 use crate::rls::options::RefundPolicy;
 use crate::telemetry::Endpoint;
 use crate::traces::Span;

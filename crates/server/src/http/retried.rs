@@ -4,10 +4,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use sluicegate::Timestamp;
 
 use super::Answering;
-use super::refusal::Refusal;
+use super::error::Refusal;
 use crate::counters::at_once;
-use crate::holds::{Before, KEY_BYTES_MAX, Kept, UnderWay};
-use crate::telemetry::Endpoint;
+use crate::reservations::{Before, KEY_BYTES_MAX, Kept, UnderWay};
+use crate::telemetry::Door;
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// That an answer was given before.

@@ -16,15 +16,15 @@ pub(crate) use process::resident_bytes;
 use self::page::{Labels, Page};
 use crate::auth::AuthEndpoint;
 use crate::counters::Counters;
-use crate::rls::service::Service;
-use crate::telemetry::{Endpoint, Event, Fault, Telemetry};
+use crate::rls::handler::Service;
+use crate::telemetry::{Door, Fault, Happening, Telemetry};
 
 /// All metrics. Takes no lock that a decision waits for.
 ///
 /// ```
 /// use sluicegate::Engine;
 /// use sluicegate_server::metrics;
-/// use sluicegate_server::rls::service::Service;
+/// use sluicegate_server::rls::handler::Service;
 ///
 /// let service = Service::new(Engine::new(Default::default())?);
 /// assert!(metrics::text(&service).contains("\nsluicegate_ready 1\n"));

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::reply::Replies;
-use crate::holds::Kept;
+use crate::reservations::Kept;
 
 /// What is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,19 +6,19 @@ use sluicegate::rules::plan::DomainStatus;
 use sluicegate::{Checked, Outcome, Snapshot, Timestamp};
 
 use super::answer::{Answer, Sixth};
-use super::ask::{Ask, Said, Word};
 use super::frame::Args;
 use super::holding;
 use super::once::{once, refund_proven};
 use super::refusal::Refusal;
+use super::request::{Ask, Said, Word};
 use super::shared::Shared;
 use super::throttle::seconds;
-use crate::holds::Holds;
 use crate::http::charged_all;
-use crate::http::told::{policies, spokesman};
-use crate::rls::answer::Code;
-use crate::rls::service::Service;
-use crate::telemetry::{Endpoint, Event};
+use crate::reservations::Holds;
+use crate::rls::handler::Service;
+use crate::rls::response::Code;
+use crate::status::{policies, spokesman};
+use crate::telemetry::{Door, Happening};
 use crate::traces;
 
 /// What is to be done with what is asked.

@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::dispatch::{Next, Talk};
 use super::shared::Seat;
-use super::talk::{Next, Talk};
 
 /// What a connection begins with: enough for a pipeline of some twenty commands.
 const FIRST_BYTES: usize = 2 << 10;

@@ -6,15 +6,15 @@ use sluicegate::{Checked, HoldError, Refusal as CoreRefusal, Timestamp};
 use sluicegate_redis::StoreError;
 
 use super::answer::{Answer, Sixth};
-use super::ask::{Ask, Word, cost};
 use super::check::{Want, numbers};
 use super::frame::{Args, Owned};
 use super::once::{before, begin, keep};
 use super::refusal::{Refusal, shown};
-use crate::holds::{NotHeld, Ticket};
-use crate::rls::answer::Code;
-use crate::rls::service::Service;
-use crate::telemetry::{Endpoint, Event};
+use super::request::{Ask, Word, cost};
+use crate::reservations::{NotHeld, Ticket};
+use crate::rls::handler::Service;
+use crate::rls::response::Code;
+use crate::telemetry::{Door, Happening};
 
 const WAIT_OPTIONS: &[Word] = &[Word::Cost, Word::Timeout, Word::Id];
 

@@ -16,20 +16,20 @@
 //! One task accepts, each connection has a task. Everything has a bound ([`Bounds`]): what goes beyond is answered or closed, never queued.
 
 mod answer;
-mod ask;
 mod bounds;
 mod check;
 mod commands;
 mod connection;
+mod dispatch;
 pub mod frame;
 mod holding;
 mod info;
 mod once;
 mod refusal;
 mod reply;
+mod request;
 mod session;
 mod shared;
-mod talk;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -46,8 +46,8 @@ use tokio::time::timeout;
 
 pub use self::bounds::Bounds;
 use self::shared::{Seat, Shared};
-use crate::grpc::{Listener, Socket};
-use crate::rls::service::Service;
+use crate::listen::{Listener, Socket};
+use crate::rls::handler::Service;
 use crate::token::Token;
 
 /// How to serve.

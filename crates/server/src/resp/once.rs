@@ -8,10 +8,10 @@ use super::answer::Answer;
 use super::frame::Args;
 use super::refusal::Refusal;
 use crate::counters::at_once;
-use crate::holds::{Before, Kept, UnderWay};
+use crate::reservations::{Before, Kept, UnderWay};
+use crate::rls::handler::Service;
 use crate::rls::options::RefundPolicy;
-use crate::rls::service::Service;
-use crate::telemetry::Endpoint;
+use crate::telemetry::Door;
 
 /// The answer that was given before under this id; or else this one.
 #[inline]

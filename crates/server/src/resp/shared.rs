@@ -9,10 +9,10 @@ use sluicegate::throttle::Throttle;
 
 use super::Options;
 use super::bounds::Bounds;
-use crate::memory::{Account, Charge, EndpointBudget, Share};
+use crate::memory::{Account, Charge, Endpoint, Share};
+use crate::rls::handler::Service;
 use crate::rls::options::RefundPolicy;
-use crate::rls::service::Service;
-use crate::telemetry::Event;
+use crate::telemetry::Happening;
 use crate::token::Token;
 
 /// What all connections have in common.

@@ -5,8 +5,8 @@ use sluicegate::rules::request::{Descriptor, Override};
 use sluicegate::rules::unit::Unit;
 use smallvec::SmallVec;
 
-use super::ask::{Ask, Asked};
 use super::failure::Failure;
+use super::request::{Ask, Asked};
 
 type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 

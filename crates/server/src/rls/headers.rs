@@ -1,7 +1,7 @@
 //! The headers that Envoy adds: those of the limit that the client should know of.
 
-use super::answer::{Code, DescriptorStatus, put_request_header, put_response_header};
 use super::options::{HeaderNames, Options};
+use super::response::{Code, DescriptorStatus, put_request_header, put_response_header};
 
 /// The limit that the headers tell of, as far as statuses were looked at.
 ///

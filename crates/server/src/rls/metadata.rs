@@ -12,7 +12,7 @@
 use sluicegate::rules::metadata::Metadata;
 use sluicegate::{Promise, Status};
 
-use super::ask::{Ask, AskedLimit};
+use super::request::{Ask, AskedLimit};
 use super::wire::{put_bytes, put_double, put_message, put_number_always};
 
 /// Appends all of it. `passed` are the metadata of the rules that let their descriptors pass.

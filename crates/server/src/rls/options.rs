@@ -1,6 +1,6 @@
 //! What the operator has a say in.
 
-use super::ask::Most;
+use super::request::Most;
 
 /// How Envoy is answered, beside what the rules say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

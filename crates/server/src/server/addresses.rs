@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::grpc::Listener;
+use crate::listen::Listener;
 use crate::settings::GrpcAddress;
 
 /// Where the service listens: with the ports that it really got.

@@ -7,7 +7,7 @@
 
 mod addresses;
 mod rules;
-mod saved;
+mod snapshot;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -24,18 +24,19 @@ use tokio::time::{Instant, interval_at, sleep};
 
 pub use addresses::Addresses;
 use rules::Rules;
-use saved::Saving;
+use snapshot::Saving;
 
 use crate::admin;
 use crate::counters::Counters;
-use crate::grpc::{self, Listener};
+use crate::grpc;
 use crate::health::Health;
-use crate::holds::Holds;
 use crate::http::{self, Body, KeysAccess};
+use crate::listen::Listener;
 use crate::logs::events;
 use crate::memory::{MemoryBudget, Share};
+use crate::reservations::Holds;
 use crate::resp;
-use crate::rls::service::Service;
+use crate::rls::handler::Service;
 use crate::settings::{self, GrpcAddress, Settings};
 use crate::tls::{Tls, TlsEvent};
 use crate::traces::{self, Exporter};
@@ -80,7 +81,7 @@ impl Server {
     /// # Errors
     /// When the rules are wrong, or an address or a file cannot be had.
     pub async fn start(mut settings: Settings) -> Result<Self, StartError> {
-        let saved = saved::open(settings.snapshot.as_deref(), settings.identities_max);
+        let saved = snapshot::open(settings.snapshot.as_deref(), settings.identities_max);
         let (memory, saving, restoration) =
             saved.map_err(|error| broken("restore and save counts", error))?;
         let engine = Engine::builder(Default::default())
@@ -103,7 +104,7 @@ impl Server {
                 Service::shared(engine, shared, options, health, tracer, holds)
             }
         };
-        saved::report(&service, saving.as_ref(), &restoration);
+        snapshot::report(&service, saving.as_ref(), &restoration);
         let service = service.with_memory_budget(MemoryBudget::new(settings.memory_budget));
         let rules = Rules::take(&service, &settings)?;
         let tls = settings.tls.clone().map(Tls::new).transpose();

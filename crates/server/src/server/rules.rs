@@ -9,7 +9,7 @@ use sluicegate::{Change, Following, LOOK_EVERY, RulesError, WithheldDomain, rule
 use super::{StartError, broken};
 use crate::EXAMPLE_RULES;
 use crate::logs::events;
-use crate::rls::service::Service;
+use crate::rls::handler::Service;
 use crate::settings::Settings;
 use crate::telemetry::Event;
 

@@ -4,9 +4,9 @@
 //! them, not by their times: they are read at regular times, and what is new is taken if it is whole and fits together. If it is
 //! not, the old certificate stays, and whoever asked to be told is told, once. Connections keep the certificate that they began with.
 
+mod config;
 mod error;
 mod files;
-mod load;
 mod san;
 
 use std::fmt;
@@ -65,7 +65,7 @@ impl Tls {
     pub fn new(files: Files) -> Result<Self, TlsError> {
         let contents = files.settled();
         let print = contents.print();
-        let config = ArcSwap::from_pointee(load::config(&files, contents)?);
+        let config = ArcSwap::from_pointee(config::config(&files, contents)?);
         let (tried, told) = (Mutex::new(print), Mutex::new(None));
         Ok(Self { inner: Arc::new(Inner { files, config, tried, told }) })
     }
@@ -87,7 +87,7 @@ impl Tls {
         if std::mem::replace(&mut *tried, print) == print {
             return Ok(false);
         }
-        config.store(Arc::new(load::config(files, contents)?));
+        config.store(Arc::new(config::config(files, contents)?));
         Ok(true)
     }
 

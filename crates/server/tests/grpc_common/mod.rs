@@ -14,10 +14,11 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use sluicegate::{Engine, rules_of};
-use sluicegate_server::grpc::{Bounds, Listener, Options, serve};
+use sluicegate_server::grpc::{Bounds, Options, serve};
+use sluicegate_server::listen::Listener;
 use sluicegate_server::memory::MemoryBudget;
-use sluicegate_server::rls::service::Service;
-use sluicegate_server::telemetry::{Endpoint, Event, Fault};
+use sluicegate_server::rls::handler::Service;
+use sluicegate_server::telemetry::{Door, Fault, Happening};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

@@ -10,8 +10,8 @@ use sluicegate::clock::ManualClock;
 use sluicegate::{Engine, Timestamp, rules_of};
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{Options, router};
+use sluicegate_server::rls::handler::Service;
 use sluicegate_server::rls::options::Options as RlsOptions;
-use sluicegate_server::rls::service::Service;
 use tower::ServiceExt;
 
 pub(crate) const RULES: &str = "

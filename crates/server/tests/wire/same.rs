@@ -2,7 +2,7 @@
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use prost::Message;
-use sluicegate_server::rls::ask::{Ask, Most, WireError};
+use sluicegate_server::rls::request::{Ask, Most, WireError};
 
 /// Reads the bytes both ways: both refuse them, or both find the same in them.
 ///

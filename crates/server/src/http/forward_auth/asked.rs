@@ -8,7 +8,7 @@ use sluicegate::rules::forward_auth::ForwardAuth;
 use sluicegate::rules::mapping::{Attributes, Headers};
 
 use super::PATH;
-use crate::http::refusal::Refusal;
+use crate::http::error::Refusal;
 
 /// The domain that is meant, and how it answers proxies.
 pub(super) fn chosen<'r>(

@@ -19,14 +19,14 @@ use sluicegate::{Checked, Snapshot, Timestamp};
 
 use self::asked::{Lines, attributes, chosen, untrusted};
 use super::Answering;
-use super::answer::write_checked;
+use super::error::{JSON, PROBLEM, Refusal};
 use super::options::Body;
-use super::refusal::{JSON, PROBLEM, Refusal};
-use super::shapes::{Denied, Refused};
-use super::told::{policies, spokesman};
-use crate::holds::Kept;
-use crate::rls::answer::Code;
-use crate::telemetry::Endpoint;
+use super::response::write_checked;
+use super::schema::{Denied, Refused};
+use crate::reservations::Kept;
+use crate::rls::response::Code;
+use crate::status::{policies, spokesman};
+use crate::telemetry::Door;
 use crate::traces::Span;
 
 /// Where it is; a domain may stand behind it.

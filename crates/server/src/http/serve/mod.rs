@@ -3,11 +3,11 @@
 //! One task accepts, each connection has a task. Everything has a bound: connections, requests at once, bytes of a head, the time that a head, a body and
 //! a silence may take, and the time for the last requests when it ends. What goes beyond is answered or closed, never queued.
 
-mod answering;
 mod bounds;
+mod liveness;
 mod request_body;
 mod response_body;
-mod watched;
+mod service;
 
 use std::io;
 use std::net::IpAddr;
@@ -26,12 +26,12 @@ use tokio::time::{sleep, timeout};
 pub use self::bounds::Bounds;
 pub(super) use self::request_body::Late;
 
-use self::answering::Asked;
-use self::watched::{Look, Silence, Watch, Watched};
+use self::liveness::{Look, Silence, Watch, Watched};
+use self::service::Asked;
 use super::{Peer, Routes};
-use crate::memory::{Account, EndpointBudget};
-use crate::rls::service::Service;
-use crate::telemetry::Event;
+use crate::memory::{Account, Endpoint};
+use crate::rls::handler::Service;
+use crate::telemetry::Happening;
 
 /// Serves until `stop` is ready; then no more is accepted, and what has begun is brought to its end.
 ///

@@ -14,10 +14,10 @@ use sluicegate::{Engine, Timestamp, rules_of};
 
 use super::bounds::Bounds;
 use super::shared::Shared;
-use super::talk::{Next, Talk};
+use super::dispatch::{Next, Talk};
 use crate::health::Health;
+use crate::rls::handler::Service;
 use crate::rls::options::Options;
-use crate::rls::service::Service;
 use crate::token::Token;
 
 const RULES: &str = "

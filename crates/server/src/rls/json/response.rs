@@ -11,7 +11,7 @@ use crate::rls::wire::{Kind, Reader, WireError};
 /// let bytes = b"\x08\x01\x12\x02\x08\x01";
 /// let told = sluicegate_server::rls::json::response(bytes)?;
 /// assert_eq!(told.to_string(), r#"{"overallCode":"OK","statuses":[{"code":"OK"}]}"#);
-/// # Ok::<(), sluicegate_server::rls::ask::WireError>(())
+/// # Ok::<(), sluicegate_server::rls::request::WireError>(())
 /// ```
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::Check;
 use super::descriptor::Descriptors;
-use super::parts::{Each, Fields, Hits, Items, Object, Text, once, unknown};
+use super::fields::{Each, Fields, Hits, Items, Object, Text, once, unknown};
 use super::place::Reading;
 
 /// A check, as far as it was read.

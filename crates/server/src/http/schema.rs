@@ -3,7 +3,7 @@
 //! The service itself reads and writes JSON without them; the tests hold what it takes and gives against them.
 //!
 //! ```
-//! use sluicegate_server::http::shapes::{Check, Descriptor};
+//! use sluicegate_server::http::schema::{Check, Descriptor};
 //!
 //! let alice = Descriptor::of([("user", "alice")]);
 //! let check = Check { domain: "shop".to_owned(), descriptors: vec![alice], hits: None };

@@ -6,10 +6,10 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 
 use super::check::CheckFields;
-use super::parts::{Fields, Hits, Text, once, unknown};
+use super::fields::{Fields, Hits, Text, once, unknown};
 use super::place::Reading;
 use super::{Check, Most, NotAsked, read_object};
-use crate::holds::TICKET_BYTES_MAX;
+use crate::reservations::TICKET_BYTES_MAX;
 
 /// How long something may take, as it is asked for.
 #[derive(Debug, Clone, Copy)]

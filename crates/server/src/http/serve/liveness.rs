@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Bounds;
-use crate::http2::{FrameParser, PREFACE_BYTES, Progress, StallDetector};
+use crate::listen::http2::{FrameParser, PREFACE_BYTES, Progress, StallDetector};
 use crate::memory::{Account, Charge};
 
 /// What happens on a connection.

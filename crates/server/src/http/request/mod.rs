@@ -13,9 +13,9 @@
 
 mod check;
 mod descriptor;
-mod held;
-mod parts;
+mod fields;
 mod place;
+mod reservation;
 #[cfg(test)]
 mod tests;
 
@@ -25,11 +25,11 @@ use serde::de::{Error, MapAccess};
 use sluicegate::rules::request::{Descriptor, Entry, Override, Request};
 use smallvec::SmallVec;
 
-pub(super) use self::held::{Timed, read_cancel, read_commit, read_timed};
 pub(super) use self::place::NotAsked;
+pub(super) use self::reservation::{Timed, read_cancel, read_commit, read_timed};
 
 use self::check::{CheckFields, Checks};
-use self::parts::{Each, Fields, Object, once};
+use self::fields::{Each, Fields, Object, once};
 use self::place::Reading;
 use super::options::Most;
 

@@ -15,7 +15,7 @@ use sluicegate::{
     Checked, Inspected, LimitState, Outcome, Policy, Promise, Snapshot, Span, Status, Verdict,
 };
 
-use super::told::policies;
+use crate::status::policies;
 
 /// Appends `"allowed":…,"statuses":[…]`.
 pub(super) fn write_checked(

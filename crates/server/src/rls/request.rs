@@ -18,7 +18,7 @@ const INLINE: usize = 4;
 /// What Envoy asks; texts are those of the bytes that it came in.
 ///
 /// ```
-/// use sluicegate_server::rls::ask::{Ask, Most};
+/// use sluicegate_server::rls::request::{Ask, Most};
 ///
 /// // domain: "shop", descriptors: [{ entries: [{ key: "user", value: "42" }] }]
 /// let bytes = b"\x0a\x04shop\x12\x0c\x0a\x0a\x0a\x04user\x12\x0242";
@@ -26,7 +26,7 @@ const INLINE: usize = 4;
 /// assert_eq!(ask.domain, "shop");
 /// let entries = ask.entries(&ask.descriptors[0]);
 /// assert_eq!((entries[0].key, entries[0].value), ("user", "42"));
-/// # Ok::<(), sluicegate_server::rls::ask::WireError>(())
+/// # Ok::<(), sluicegate_server::rls::request::WireError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ask<'a> {

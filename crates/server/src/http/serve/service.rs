@@ -18,13 +18,13 @@ use pin_project_lite::pin_project;
 use tower_service::Service as _;
 
 use super::Shared;
+use super::liveness::Watch;
 use super::request_body::RequestBody;
 use super::response_body::{ResponseBody, TooLarge};
-use super::watched::Watch;
 use crate::counters::at_once;
 use crate::http::check::Want;
+use crate::http::error::Refusal;
 use crate::http::receive::Receiving;
-use crate::http::refusal::Refusal;
 use crate::http::retried::RetryKey;
 use crate::http::{Answering, Peer, forward_auth};
 use crate::memory::{Account, Charge};

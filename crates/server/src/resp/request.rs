@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use super::frame::Args;
 use super::refusal::{Refusal, shown, whole};
-use crate::holds::{KEY_BYTES_MAX, PATIENCE, PATIENCE_MAX, TTL, TTL_MAX};
 use crate::http::Most;
+use crate::reservations::{KEY_BYTES_MAX, PATIENCE, PATIENCE_MAX, TTL, TTL_MAX};
 
 /// What is asked of the rules.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ const REMEMBERED: Span = Span::from_secs(24 * 3_600);
 ///
 /// ```
 /// use sluicegate::{Span, Timestamp};
-/// use sluicegate_server::holds::Pending;
+/// use sluicegate_server::reservations::Pending;
 ///
 /// let (pending, now) = (Pending::new(1), Timestamp::EPOCH);
 /// let then = now.after(Span::from_secs(60));

@@ -1,5 +1,10 @@
 //! Where clients knock.
 
+pub(crate) mod http2;
+mod socket;
+#[cfg(unix)]
+mod unix;
+
 use std::io;
 #[cfg(unix)]
 use std::path::Path;
@@ -10,9 +15,9 @@ use tokio::net::TcpListener;
 use tokio::net::UnixListener;
 use tokio::time::sleep;
 
-use super::socket::Socket;
+pub(crate) use self::socket::Socket;
 #[cfg(unix)]
-use super::unix::SocketFile;
+pub use self::unix::SocketFile;
 
 /// Where clients knock.
 #[derive(Debug)]

@@ -11,17 +11,17 @@ use sluicegate::rules::request::Request;
 use sluicegate::{Checked, HoldError, Refusal as CoreRefusal, Span, Timestamp};
 
 use super::Answering;
-use super::answer::{number, text, write_statuses};
-use super::ask::{Timed, read_cancel, read_commit, read_timed};
 use super::check::ANSWER_BYTES;
+use super::error::Refusal;
 use super::openapi::{Refusals, Repeated};
 use super::receive::receive;
-use super::refusal::Refusal;
+use super::request::{Timed, read_cancel, read_commit, read_timed};
+use super::response::{number, text, write_statuses};
 use super::retried::RetryKey;
-use super::shapes::{Cancels, Commits, Denied, Reserved, Reserves, Settled, Waited, Waits};
-use crate::holds::{Holds, Kept, NotHeld, PATIENCE, PATIENCE_MAX, TTL, TTL_MAX, Ticket};
-use crate::rls::answer::Code;
-use crate::telemetry::Endpoint;
+use super::schema::{Cancels, Commits, Denied, Reserved, Reserves, Settled, Waited, Waits};
+use crate::reservations::{Holds, Kept, NotHeld, PATIENCE, PATIENCE_MAX, TTL, TTL_MAX, Ticket};
+use crate::rls::response::Code;
+use crate::telemetry::Door;
 use crate::traces;
 
 const TTL_MS: Timed =
@@ -52,7 +52,7 @@ pub(super) async fn reserve(State(app): State<Arc<Answering>>, request: HttpRequ
     request_body(content = Commits, example = json!({ "reservation": "AQ…", "hits": 250 })),
     responses(
         (status = 200, description = "It is settled.", body = Settled),
-        (status = 404, description = "There is no such reservation, or it is settled.", body = super::shapes::Refused),
+        (status = 404, description = "There is no such reservation, or it is settled.", body = super::schema::Refused),
         Refusals, Repeated,
     ),
 )]
@@ -67,7 +67,7 @@ pub(super) async fn commit(State(app): State<Arc<Answering>>, request: HttpReque
     request_body(content = Cancels, example = json!({ "reservation": "AQ…" })),
     responses(
         (status = 200, description = "It is given back.", body = Settled),
-        (status = 404, description = "There is no such reservation, or it is settled.", body = super::shapes::Refused),
+        (status = 404, description = "There is no such reservation, or it is settled.", body = super::schema::Refused),
         Refusals, Repeated,
     ),
 )]
@@ -83,7 +83,7 @@ pub(super) async fn cancel(State(app): State<Arc<Answering>>, request: HttpReque
     request_body(content = Waits, example = json!({ "domain": "example", "descriptors": [{ "remote_address": "192.0.2.7" }], "timeout_ms": 30000 })),
     responses(
         (status = 200, description = "It may go now.", body = Waited),
-        (status = 409, description = "A request with this `Idempotency-Key` is still waiting.", body = super::shapes::Refused),
+        (status = 409, description = "A request with this `Idempotency-Key` is still waiting.", body = super::schema::Refused),
         (status = 429, description = "It may not, for too long a time. As from `/v1/check`.", body = Denied),
         Refusals, Repeated,
     ),

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use sluicegate::Engine;
 
-use super::Service;
 use crate::health::Health;
-use crate::holds::Holds;
 use crate::memory::MemoryBudget;
+use crate::reservations::Holds;
+use crate::rls::handler::Service;
 use crate::rls::options::Options;
 use crate::telemetry::Telemetry;
 

@@ -3,7 +3,6 @@
 //! A reservation is named by a [`Ticket`] that says by itself who reserved what: this service remembers nothing beside its counters, and whoever has them
 //! can settle it. What is remembered is how many there are ([`Pending`]), since each takes memory until it is forgotten.
 
-mod once;
 mod pending;
 mod ticket;
 
@@ -19,9 +18,9 @@ use sluicegate::{Checked, HoldError, Snapshot, Span, Timestamp, Waited, new_hold
 
 use crate::counters::Counters;
 
-pub use self::once::{Before, KEY_BYTES_MAX, Once, UnderWay};
 pub use self::pending::Pending;
 pub use self::ticket::{NoTicket, TICKET_BYTES_MAX, Ticket};
+pub use crate::idempotency::{Before, KEY_BYTES_MAX, Once, UnderWay};
 
 /// How long a reservation lasts unless told.
 pub const TTL: Span = Span::from_secs(60);
@@ -42,7 +41,7 @@ const DROPPED_WITH_EACH: usize = 2;
 /// use sluicegate::rules::request::{Descriptor, Entry, Request};
 /// use sluicegate::{Checked, Engine, rules_of};
 /// use sluicegate_server::counters::Counters;
-/// use sluicegate_server::holds::{Holds, TTL};
+/// use sluicegate_server::reservations::{Holds, TTL};
 ///
 /// let rules = "domain: llm\ndescriptors: [{ key: user, limits: { algorithm: fixed_window, rate: 1000/day } }]";
 /// let engine = Engine::new(rules_of(rules)?)?;

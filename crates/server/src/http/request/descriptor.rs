@@ -6,7 +6,7 @@ use serde::de::{Deserializer, Error, MapAccess};
 use sluicegate::rules::request::Override;
 use sluicegate::rules::unit::Unit;
 
-use super::parts::{Each, Fields, Hits, Items, Object, Text, once, unknown};
+use super::fields::{Each, Fields, Hits, Items, Object, Text, once, unknown};
 use super::place::Reading;
 use super::{Check, Described};
 

@@ -5,8 +5,8 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::ask::NotAsked;
 use super::options::Body;
+use super::request::NotAsked;
 use crate::telemetry::Fault;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");

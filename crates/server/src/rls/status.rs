@@ -8,7 +8,7 @@ use sluicegate::{Snapshot, Span, Status, Timestamp};
 use sluicegate_core::limit::Limit;
 use sluicegate_core::verdict::Verdict;
 
-use super::answer::{Code, CurrentLimit, DescriptorStatus};
+use super::response::{Code, CurrentLimit, DescriptorStatus};
 
 /// What is said of one descriptor.
 pub(super) fn told<'a>(

@@ -1,7 +1,5 @@
 //! From what Envoy asks to what it is answered: read, check, write.
 
-mod parts;
-
 use std::future::pending;
 use std::sync::Arc;
 
@@ -11,24 +9,24 @@ use sluicegate::rules::plan::{DomainStatus, Target};
 use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Engine, Snapshot, Status, Timestamp};
 
-use super::answer::{Code, put_overall, put_status};
-use super::ask::{Ask, WireError};
 use super::denial::{self, rule_of};
 use super::descriptors::{descriptors_of, limits_of};
 pub use super::failure::{Failure, GrpcStatus};
 use super::headers::Telling;
-use super::mend;
 use super::metadata;
 use super::options::Options;
 use super::refund::RefundRight;
-use super::told::{is_unlimited, seconds, told};
+use super::request::{Ask, WireError};
+use super::response::{Code, put_overall, put_status};
+use super::status::{is_unlimited, seconds, told};
+use super::utf8_repair;
 use crate::auth::AuthGuard;
 use crate::counters::{Counters, at_once};
 use crate::health::Health;
-use crate::holds::Holds;
 use crate::logs::events;
 use crate::memory::MemoryBudget;
-use crate::telemetry::{Endpoint, Event, Telemetry};
+use crate::reservations::Holds;
+use crate::telemetry::{Door, Happening, Telemetry};
 use crate::traces::{self, Tracer};
 
 /// Whether the store may be asked.
@@ -45,9 +43,9 @@ enum How {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use sluicegate::{Engine, rules_of};
-/// use sluicegate_server::rls::answer::Code;
-/// use sluicegate_server::rls::service::Service;
-/// use sluicegate_server::telemetry::Endpoint;
+/// use sluicegate_server::rls::response::Code;
+/// use sluicegate_server::rls::handler::Service;
+/// use sluicegate_server::telemetry::Door;
 ///
 /// let rules = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }]";
 /// let service = Service::new(Engine::new(rules_of(rules)?)?);
@@ -64,21 +62,21 @@ enum How {
 /// Clones are the same service.
 #[derive(Debug, Clone)]
 pub struct Service {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    engine: Engine,
+pub(crate) struct Inner {
+    pub(crate) engine: Engine,
     /// The same with counters that others share.
     shared: Option<SharedEngine>,
-    options: Options,
-    health: Health,
-    telemetry: Telemetry,
+    pub(crate) options: Options,
+    pub(crate) health: Health,
+    pub(crate) telemetry: Telemetry,
     tracer: Tracer,
-    holds: Holds,
+    pub(crate) holds: Holds,
     auth: AuthGuard,
-    memory: MemoryBudget,
+    pub(crate) memory: MemoryBudget,
 }
 
 /// What can be used again from one request to the next.
@@ -262,7 +260,7 @@ impl Service {
         let mended;
         let ask = match Ask::read(bytes, options.most) {
             Err(WireError::NotText) => {
-                mended = mend::mended(bytes).map_err(Failure::invalid)?;
+                mended = utf8_repair::mended(bytes).map_err(Failure::invalid)?;
                 Ask::read(&mended, options.most)
             }
             read => read,

@@ -7,8 +7,8 @@ use sluicegate::snapshot::{Restoration, SnapshotFile};
 use sluicegate::{Memory, SnapshotError};
 
 use crate::logs::events;
-use crate::rls::service::Service;
-use crate::telemetry::Event;
+use crate::rls::handler::Service;
+use crate::telemetry::Happening;
 
 /// The file that counts are saved to.
 #[derive(Debug, Clone)]

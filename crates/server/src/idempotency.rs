@@ -25,7 +25,7 @@ const SHARDS: usize = 64;
 ///
 /// ```
 /// use sluicegate::Timestamp;
-/// use sluicegate_server::holds::{Before, Once};
+/// use sluicegate_server::reservations::{Before, Once};
 ///
 /// let (once, now) = (Once::<String>::default(), Timestamp::EPOCH);
 /// let mut charged = 0;

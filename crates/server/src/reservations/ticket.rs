@@ -24,7 +24,7 @@ const VERSION: u8 = 1;
 /// ```
 /// use sluicegate::rules::request::{Descriptor, Entry, Request};
 /// use sluicegate::{Engine, Timestamp};
-/// use sluicegate_server::holds::Ticket;
+/// use sluicegate_server::reservations::Ticket;
 ///
 /// let entries = [Entry::new("user", "42")];
 /// let descriptors = [Descriptor::of(&entries)];
