@@ -5,22 +5,24 @@ use prost::Message;
 use sluicegate::clock::ManualClock;
 use sluicegate::{Engine, rules_of};
 use sluicegate_server::EXAMPLE_RULES;
-use sluicegate_server::rls::request::{Ask, Most};
+use sluicegate_server::rls::request::{RateLimitRequest, RequestLimits};
 use sluicegate_server::rls::json;
-use sluicegate_server::rls::handler::{Scratch, Service};
-use sluicegate_server::telemetry::Door;
+use sluicegate_server::app::App;
+use sluicegate_server::rls::handler::{Scratch};
+use sluicegate_server::telemetry::Endpoint;
 
 /// Asks a new service the same thing twice, so that a finding depends on nothing but the bytes.
 pub(crate) fn check(bytes: &[u8]) {
     // Most noise is no request, and needs no service.
-    let Ok(ask) = Ask::read(bytes, Most::default()) else { return };
+    let Ok(ask) = RateLimitRequest::decode(bytes, RequestLimits::default()) else { return };
     let rules = rules_of(EXAMPLE_RULES).expect("the example is valid");
     let engine = Engine::builder(rules).clock(ManualClock::new()).build().expect("it fits");
-    let service = Service::new(engine);
+    let service = App::new(engine);
     let mut scratch = Scratch::default();
     for _ in 0..2 {
         let mut out = Vec::new();
-        match service.answer_now(Door::ShouldRateLimit, bytes, &mut scratch, &mut out) {
+        let answered = service.answer_local(Endpoint::ShouldRateLimit, bytes, &mut scratch, &mut out);
+        match answered.expect("counters in memory") {
             Ok(code) => {
                 let told = RateLimitResponse::decode(&*out).expect("an answer is a message");
                 assert_eq!(told.overall_code, code as i32);

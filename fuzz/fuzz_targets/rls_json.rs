@@ -6,12 +6,12 @@ mod answered;
 mod same;
 
 use libfuzzer_sys::fuzz_target;
-use sluicegate_server::rls::request::{Ask, Most, WireError};
+use sluicegate_server::rls::request::{RateLimitRequest, RequestLimits, WireError};
 use sluicegate_server::rls::json;
 
 fuzz_target!(|text: &[u8]| match json::request(text) {
     Ok(bytes) => {
-        let read = Ask::read(&bytes, Most::default());
+        let read = RateLimitRequest::decode(&bytes, RequestLimits::default());
         assert!(matches!(read, Ok(_) | Err(WireError::TooMany)), "{read:?}");
         same::same(&bytes);
         answered::check(&bytes);

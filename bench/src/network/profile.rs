@@ -18,9 +18,10 @@ use sluicegate::rules::plan::Plan;
 use sluicegate::rules::request::{Descriptor, Request};
 use sluicegate::{Checked, Engine, rules_of};
 use sluicegate_server::rls::response::Code;
-use sluicegate_server::rls::request::{Ask, Most};
-use sluicegate_server::rls::handler::{Scratch, Service};
-use sluicegate_server::telemetry::{Door, Telemetry};
+use sluicegate_server::rls::request::{RateLimitRequest, RequestLimits};
+use sluicegate_server::app::App;
+use sluicegate_server::rls::handler::Scratch;
+use sluicegate_server::telemetry::{Endpoint, Telemetry};
 
 use super::requests::{self, RULES};
 use super::samples;
@@ -147,7 +148,7 @@ fn template() -> Template {
 
 /// A service with live keys.
 struct Bench {
-    service: Service,
+    service: App,
     engine: Engine,
     telemetry: Telemetry,
 }
@@ -155,16 +156,14 @@ struct Bench {
 impl Bench {
     fn new() -> anyhow::Result<Self> {
         let engine = Engine::new(rules_of(RULES)?)?;
-        let service = Service::new(engine.clone());
+        let service = App::new(engine.clone());
         let (mut scratch, mut out) = (Scratch::default(), Vec::new());
         let (template, mut bytes) = (template(), BytesMut::new());
         for key in 0..KEYS {
             out.clear();
-            bytes.clear();
-            template.write(key, &mut bytes);
-            let bytes = &bytes[HEAD..];
-            let code = service.answer_now(Door::ShouldRateLimit, bytes, &mut scratch, &mut out)?;
-            ensure!(code == Code::Ok, "key {key} was denied");
+            let bytes = &template.filled(Who::Key(key))[HEAD..];
+            let code = service.answer_local(Endpoint::ShouldRateLimit, bytes, &mut scratch, &mut out);
+            ensure!(code == Some(Ok(Code::Ok)), "key {key} was denied");
         }
         Ok(Self { service, engine, telemetry: Telemetry::default() })
     }
@@ -186,18 +185,18 @@ impl Bench {
                 Stage::Request => {}
                 Stage::Whole => {
                     out.clear();
-                    let door = Door::ShouldRateLimit;
-                    let code = self.service.answer_now(door, bytes, &mut scratch, &mut out);
-                    assert_eq!(black_box(code), Ok(Code::Ok));
+                    let endpoint = Endpoint::ShouldRateLimit;
+                    let code = self.service.answer_local(endpoint, bytes, &mut scratch, &mut out);
+                    assert_eq!(black_box(code), Some(Ok(Code::Ok)));
                     black_box(&out);
                 }
                 Stage::Telemetry => {
                     let begun = self.engine.now();
                     let took = black_box(&self.engine).now().since(begun);
-                    self.telemetry.answered(Door::ShouldRateLimit, took);
+                    self.telemetry.answered(Endpoint::ShouldRateLimit, took);
                 }
                 Stage::Decode | Stage::Plan | Stage::Check => {
-                    let Ok(ask) = Ask::read(bytes, Most::default()) else { return };
+                    let Ok(ask) = RateLimitRequest::decode(bytes, RequestLimits::default()) else { return };
                     if stage == Stage::Decode {
                         // Looked at where it lies: moving it would count.
                         black_box(&ask);

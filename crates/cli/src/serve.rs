@@ -147,7 +147,7 @@ async fn serve(settings: Settings, json: bool) -> anyhow::Result<ExitCode> {
     let greeting = greeting::greeting(server.addresses(), has_rules, json);
     // Whoever starts us may have closed its ears; that is no reason to end.
     let _ = written(io::stdout().lock().write_all(greeting.as_bytes()));
-    tokio::spawn(trim::run(server.service().memory().clone()));
+    tokio::spawn(trim::run(server.app().memory().clone()));
     server.run(signals.told_to_stop(), rereading).await.context("cannot go on")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -127,12 +127,12 @@ fn who_is_turned_away_and_for_how_long() {
 async fn the_headers_of_our_own_service() {
     use axum::body::Body;
     use sluicegate_server::http::{Options, router};
-    use sluicegate_server::rls::handler::Service;
+    use sluicegate_server::app::App;
     use tower::ServiceExt;
 
     let rules = "domain: shop\ndescriptors: [{ key: user, limits: { name: daily, algorithm: fixed_window, rate: 2/day } }]";
     let engine = sluicegate::Engine::new(sluicegate::rules_of(rules).unwrap()).unwrap();
-    let router = router(Service::new(engine), Options::default());
+    let router = router(App::new(engine), Options::default());
     let told = async || {
         let body = r#"{"domain":"shop","descriptors":[{"user":"42"}]}"#;
         let request = http::Request::post("/v1/check").body(Body::from(body)).unwrap();

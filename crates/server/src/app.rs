@@ -1,59 +1,289 @@
-//! Parts of a service that its endpoints share.
+//! The parts that every protocol shares, and how a service's modes turn verdicts into an answer.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use sluicegate::Engine;
+use http::HeaderMap;
+use sluicegate::rules::plan::{DomainStatus, Target};
+use sluicegate::{Checked, Engine, Snapshot, Status};
 
+use crate::auth::{AuthEndpoint, AuthError, AuthGuard};
+use crate::counters::{Counters, SharedEngine};
 use crate::health::Health;
+use crate::idempotency::{IdempotencyTable, StoredResponse};
 use crate::memory::MemoryBudget;
-use crate::reservations::Holds;
-use crate::rls::handler::Service;
-use crate::rls::options::Options;
-use crate::telemetry::Telemetry;
+use crate::reservations::Reservations;
+use crate::rls::Options;
+use crate::rls::response::Code;
+use crate::status::{denying_rule, is_unlimited};
+use crate::telemetry::{Event, Telemetry};
+use crate::traces::{Span, Tracer};
 
-impl Service {
-    /// Replaces the memory budget of its endpoints. Has no effect once the service was cloned.
-    #[must_use]
-    pub fn with_memory_budget(mut self, memory: MemoryBudget) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.inner) {
-            inner.memory = memory;
-        }
+/// Engine, options, health, telemetry, tracer and reservations of a service. Clones share them.
+///
+/// ```
+/// use sluicegate::{Engine, rules_of};
+/// use sluicegate_server::app::App;
+/// use sluicegate_server::health::Health;
+/// use sluicegate_server::rls::Options;
+///
+/// let rules = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }]";
+/// let engine = Engine::new(rules_of(rules)?)?;
+/// assert!(App::new(engine.clone()).health().state().is_ready());
+///
+/// let app = App::builder(engine)
+///     .options(Options { shadow_mode: true, ..Options::default() })
+///     .health(Health::default())
+///     .build();
+/// assert!(!app.health().state().is_ready(), "no rules were reported as loaded");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct App {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    engine: Engine,
+    /// The same engine with counters in a store that other nodes share.
+    shared: Option<SharedEngine>,
+    options: Options,
+    health: Health,
+    telemetry: Telemetry,
+    tracer: Tracer,
+    reservations: Reservations,
+    idempotency: IdempotencyTable<StoredResponse>,
+    auth: AuthGuard,
+    memory: MemoryBudget,
+}
+
+/// Builds an [`App`].
+#[derive(Debug)]
+#[must_use]
+pub struct AppBuilder {
+    inner: Inner,
+}
+
+// === impl AppBuilder ===
+
+impl AppBuilder {
+    /// The same engine, with counters in a store that other nodes share.
+    pub fn shared(mut self, shared: SharedEngine) -> Self {
+        self.inner.shared = Some(shared);
         self
     }
 
-    /// Memory budget of its endpoints.
-    #[must_use]
-    pub fn memory(&self) -> &MemoryBudget {
-        &self.inner.memory
+    /// Options of the rate limit service.
+    pub fn options(mut self, options: Options) -> Self {
+        self.inner.options = options;
+        self
     }
 
-    /// The engine whose rules it enforces.
+    /// Health; by default it is ready, with the rules of the engine.
+    pub fn health(mut self, health: Health) -> Self {
+        self.inner.health = health;
+        self
+    }
+
+    /// Tracer; off by default.
+    pub fn tracer(mut self, tracer: Tracer) -> Self {
+        self.inner.tracer = tracer;
+        self
+    }
+
+    /// Limits of reservations.
+    pub fn reservations(mut self, reservations: Reservations) -> Self {
+        self.inner.reservations = reservations;
+        self
+    }
+
+    /// Memory budget of all endpoints.
+    pub fn memory_budget(mut self, memory: MemoryBudget) -> Self {
+        self.inner.memory = memory;
+        self
+    }
+
+    /// The app.
+    #[must_use]
+    pub fn build(self) -> App {
+        App { inner: Arc::new(self.inner) }
+    }
+}
+
+// === impl App ===
+
+impl App {
+    /// An app with default options that is ready to serve the rules of an engine.
+    #[must_use]
+    pub fn new(engine: Engine) -> Self {
+        Self::builder(engine).build()
+    }
+
+    /// Builds an app on an engine.
+    pub fn builder(engine: Engine) -> AppBuilder {
+        let health = Health::default();
+        health.rules_loaded(engine.snapshot().rules().domains().count());
+        let inner = Inner {
+            engine,
+            shared: None,
+            options: Options::default(),
+            health,
+            telemetry: Telemetry::default(),
+            tracer: Tracer::off(),
+            reservations: Reservations::default(),
+            idempotency: IdempotencyTable::default(),
+            auth: AuthGuard::default(),
+            memory: MemoryBudget::default(),
+        };
+        AppBuilder { inner }
+    }
+
+    /// The engine, with its rules and its clock.
+    #[inline]
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.inner.engine
     }
 
-    /// How Envoy is answered.
+    /// The counters: the engine's own, or those of a shared store.
+    #[inline]
+    #[must_use]
+    pub fn counters(&self) -> Counters<'_> {
+        match &self.inner.shared {
+            None => Counters::Own(&self.inner.engine),
+            Some(shared) => Counters::Shared(shared),
+        }
+    }
+
+    /// Whether all counters are in this node's memory, so that every decision is synchronous.
+    #[inline]
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.inner.shared.is_none()
+    }
+
+    /// Options of the rate limit service.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.inner.options
     }
 
-    /// Whether it is fit to be asked.
+    /// Health.
     #[must_use]
     pub fn health(&self) -> &Health {
         &self.inner.health
     }
 
-    /// What is held for later.
+    /// Reservations and waiting requests.
     #[must_use]
-    pub fn holds(&self) -> &Holds {
-        &self.inner.holds
+    pub fn reservations(&self) -> &Reservations {
+        &self.inner.reservations
     }
 
-    /// What it counts about itself.
+    /// Stored responses of requests with an idempotency key.
+    pub(crate) fn idempotency(&self) -> &IdempotencyTable<StoredResponse> {
+        &self.inner.idempotency
+    }
+
+    /// Counters about the service itself.
     #[must_use]
     pub fn telemetry(&self) -> &Telemetry {
         &self.inner.telemetry
+    }
+
+    /// Memory budget of all endpoints.
+    #[must_use]
+    pub fn memory(&self) -> &MemoryBudget {
+        &self.inner.memory
+    }
+
+    /// Verifies a secret, rate limited by source address.
+    ///
+    /// # Errors
+    /// When it is wrong, or too many were wrong before.
+    pub fn authenticate(
+        &self,
+        endpoint: AuthEndpoint,
+        peer: Option<IpAddr>,
+        is_right: impl FnOnce() -> bool,
+    ) -> Result<(), AuthError> {
+        let Inner { auth, engine, telemetry, .. } = &*self.inner;
+        auth.check(endpoint, peer, engine.now(), telemetry, is_right)
+    }
+
+    /// Begins the span of a call if tracing is on.
+    #[inline]
+    #[must_use]
+    pub fn begin_span(&self, name: &'static str, headers: &HeaderMap) -> Option<Span> {
+        let Inner { tracer, engine, .. } = &*self.inner;
+        if tracer.is_off() { None } else { tracer.begin(name, headers, engine.now()) }
+    }
+
+    /// Records the outcome of a request in its span.
+    pub fn record_in_span(
+        &self,
+        span: &mut Span,
+        rules: &Snapshot<'_>,
+        checked: &Checked,
+        code: Code,
+    ) {
+        span.set("ratelimit.code", if code == Code::Ok { "OK" } else { "OVER_LIMIT" });
+        if let Some(rule) = self.denied_by(rules, checked).filter(|_| code == Code::OverLimit) {
+            span.set("ratelimit.denied_by", &rule);
+        }
+    }
+
+    /// Counts a request for a domain without rules.
+    #[inline]
+    pub(crate) fn count_unknown_domain(&self, checked: &Checked) {
+        if checked.domain() == DomainStatus::Unknown {
+            self.telemetry().record(Event::UnknownDomain);
+        }
+    }
+
+    /// The code of the whole request, with the service's quota and shadow modes applied.
+    #[must_use]
+    pub fn code_of(&self, rules: &Snapshot<'_>, checked: &Checked) -> Code {
+        let Inner { options, telemetry, .. } = &*self.inner;
+        let allowed = self.would_allow(rules, checked);
+        if !allowed && options.shadow_mode {
+            telemetry.record(Event::GlobalShadow);
+        }
+        if allowed || options.shadow_mode { Code::Ok } else { Code::OverLimit }
+    }
+
+    /// Whether the request passes, with the service's quota mode applied but not its shadow mode.
+    #[must_use]
+    pub fn would_allow(&self, rules: &Snapshot<'_>, checked: &Checked) -> bool {
+        match self.inner.options.quota_mode {
+            false => checked.allowed,
+            true => !self.all_quotas_deny(rules, checked),
+        }
+    }
+
+    /// The id of the rule that denies.
+    pub(crate) fn denied_by(&self, rules: &Snapshot<'_>, checked: &Checked) -> Option<String> {
+        let no = denying_rule(checked, |status| self.is_quota(rules, status))?;
+        Some(rules.rules().id(no))
+    }
+
+    /// With every rule in quota mode, a descriptor without a rule counts as a quota that never
+    /// denies.
+    fn all_quotas_deny(&self, rules: &Snapshot<'_>, checked: &Checked) -> bool {
+        let mut quotas = checked.statuses.iter().filter(|status| self.is_quota(rules, status));
+        let denied = |status: &&Status| !status.verdict.is_allowed();
+        // A list is no quota.
+        checked.listed().is_some() && !checked.allowed
+            || quotas.clone().next().is_some() && quotas.all(|status| denied(&status))
+    }
+
+    /// Whether a descriptor is under a quota, which denies only together with all other quotas.
+    pub(crate) fn is_quota(&self, rules: &Snapshot<'_>, status: &Status) -> bool {
+        match status.target {
+            _ if self.inner.options.quota_mode => !is_unlimited(status, rules),
+            Target::Rule(no) => rules.rules().rule(no).quota_mode,
+            Target::None | Target::Replaced(_) | Target::Override(_) => false,
+        }
     }
 }

@@ -11,8 +11,7 @@ use sluicegate::limit::TokenBucket;
 use sluicegate::{Limiter, Memory, Outcome, Overflow, Span, Timestamp};
 
 use crate::logs::events;
-use crate::rls::handler::Service;
-use crate::telemetry::{Happening, Telemetry};
+use crate::telemetry::{Event, Telemetry};
 
 /// Burst of wrong secrets per address.
 const BURST: u64 = 10;
@@ -99,21 +98,6 @@ impl AuthGuard {
         telemetry.record(endpoint.failed());
         events::auth_failed(endpoint.name(), peer, is_last);
         Err(AuthError::Wrong)
-    }
-}
-
-impl Service {
-    /// Verifies a secret, rate limited by source address.
-    ///
-    /// # Errors
-    /// When it is wrong, or too many were wrong before.
-    pub fn authenticate(
-        &self,
-        endpoint: AuthEndpoint,
-        peer: Option<IpAddr>,
-        is_right: impl FnOnce() -> bool,
-    ) -> Result<(), AuthError> {
-        self.auth().check(endpoint, peer, self.engine().now(), self.telemetry(), is_right)
     }
 }
 

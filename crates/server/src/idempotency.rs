@@ -1,10 +1,11 @@
-//! Answers to whoever asks again: the same key, the same answer, and nothing is charged twice.
+//! Idempotency keys: a request that is repeated with its key gets the stored response, and is not
+//! charged twice.
 //!
-//! Only what changed something is kept. A denial charged nothing, so that whoever asks again after it is asked anew, and may go.
-//!
-//! What is kept has a bound of time and one of bytes. Beyond the latter the oldest answers are forgotten, and [`Once::forgotten`] counts them: a client that
-//! comes back after that is charged again.
+//! Only responses that changed counters are stored: a denial charged nothing, so the same request
+//! may be tried again. Responses are stored for a limited time and in limited memory; beyond, the
+//! oldest are evicted ([`IdempotencyTable::evicted`]), and a repeated request is charged again.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,232 +13,395 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use sluicegate::{Span, Timestamp};
 
-/// The longest key.
+use crate::app::App;
+use crate::counters::at_once;
+use crate::http::ApiResponse;
+use crate::resp::Reply;
+use crate::telemetry::Endpoint;
+
+/// Longest key.
 pub const KEY_BYTES_MAX: usize = 255;
 
-/// How long an answer is kept.
-const KEPT_FOR: Span = Span::from_secs(600);
-/// What the answers may take, all together.
+const RETENTION: Span = Span::from_secs(600);
+/// Memory of all responses.
 const BYTES_MAX: usize = 64 << 20;
 const SHARDS: usize = 64;
 
-/// Answers that are kept for whoever asks again.
+/// Responses by idempotency key.
 ///
 /// ```
 /// use sluicegate::Timestamp;
-/// use sluicegate_server::reservations::{Before, Once};
+/// use sluicegate_server::idempotency::{IdempotencyError, IdempotencyTable};
 ///
-/// let (once, now) = (Once::<String>::default(), Timestamp::EPOCH);
+/// let (table, now) = (IdempotencyTable::<String>::default(), Timestamp::EPOCH);
 /// let mut charged = 0;
 /// for _ in 0..2 {
-///     let (answer, _) = once.answer(b"retry 7", b"what is asked", now, || {
+///     let (response, _) = table.get_or_insert_with(b"key 7", b"request", now, || {
 ///         charged += 1;
-///         ("you may".to_owned(), Some(7))
+///         ("admitted".to_owned(), Some(8))
 ///     });
-///     assert_eq!(answer.as_deref(), Ok("you may"));
+///     assert_eq!(response.as_deref(), Ok("admitted"));
 /// }
 /// assert_eq!(charged, 1);
-/// let (other, _) = once.answer(b"retry 7", b"something else", now, || unreachable!());
-/// assert_eq!(other, Err(Before::Other));
+/// let (other, _) = table.get_or_insert_with(b"key 7", b"another request", now, || unreachable!());
+/// assert_eq!(other, Err(IdempotencyError::KeyReused));
 /// ```
 #[derive(Debug)]
-pub struct Once<V> {
-    /// Two of them: a collision of one half would answer somebody with an answer to somebody else.
+pub struct IdempotencyTable<V> {
+    /// Two, for 128 bits: a collision would answer one client with the response of another.
     hashers: [RandomState; 2],
-    shards: Vec<Mutex<Shard<V>>>,
-    forgotten: AtomicU64,
-    /// Keys of those who cannot be answered at once.
-    under_way: Mutex<HashSet<Key>>,
+    shards: Vec<Mutex<ResponseShard<V>>>,
+    evicted: AtomicU64,
+    /// Keys of requests that are being processed asynchronously.
+    in_progress: Mutex<HashSet<KeyHash>>,
 }
 
-/// Somebody who cannot be answered at once, and whose key is nobody else's until this is dropped.
+/// Reserves a key until dropped.
 #[derive(Debug)]
-pub struct UnderWay<'a, V> {
-    once: &'a Once<V>,
-    key: Key,
+pub struct InProgress<'a, V> {
+    table: &'a IdempotencyTable<V>,
+    key: KeyHash,
 }
 
-/// What was before.
+/// Why a request with an idempotency key is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Before {
-    /// Something else was asked under this key.
-    Other,
+pub enum IdempotencyError {
+    /// The key was used for another request.
+    KeyReused,
+    /// A request with the key is in progress.
+    InProgress,
 }
 
 #[derive(Debug)]
-struct Shard<V> {
-    kept: HashMap<Key, Kept<V>>,
-    /// In the order in which they came, which is that in which they are forgotten.
-    row: VecDeque<Key>,
+struct ResponseShard<V> {
+    responses: HashMap<KeyHash, Stored<V>>,
+    /// In order of insertion, which is that of expiry.
+    order: VecDeque<KeyHash>,
     bytes: usize,
 }
 
-type Key = (u64, u64);
+type KeyHash = (u64, u64);
 
 #[derive(Debug)]
-struct Kept<V> {
-    asked: Key,
-    answer: V,
+struct Stored<V> {
+    request: KeyHash,
+    response: V,
     bytes: usize,
-    until: Timestamp,
+    expires_at: Timestamp,
 }
 
-// === impl Once ===
+// === requests of both protocols ===
 
-impl<V: Clone> Once<V> {
-    /// The answer that was given under this key before, and whether it was; or else what `answer` says now, which is kept if it tells how many bytes
-    /// it has.
-    ///
-    /// Whoever asks for the same at the same time waits for it.
-    ///
-    /// # Errors
-    /// When something else was asked under this key.
-    pub fn answer(
+/// A request with an idempotency key.
+#[derive(Debug)]
+pub(crate) struct KeyedRequest<'a> {
+    /// The key, scoped by endpoint.
+    key: Vec<u8>,
+    /// The request, to detect a reused key.
+    request: Cow<'a, [u8]>,
+}
+
+/// A stored response of either protocol.
+#[derive(Debug, Clone)]
+pub(crate) enum StoredResponse {
+    Http(ApiResponse),
+    Resp(Reply),
+}
+
+/// A response that can be stored.
+pub(crate) trait Replayable: Sized {
+    /// Whether it changed counters.
+    fn is_charge(&self) -> bool;
+    /// Its memory, roughly.
+    fn bytes(&self) -> usize;
+    fn store(&self) -> StoredResponse;
+    /// `None` if it is of the other protocol.
+    fn restore(stored: StoredResponse) -> Option<Self>;
+}
+
+impl<'a> KeyedRequest<'a> {
+    pub(crate) fn new(endpoint: Endpoint, key: &[u8], request: impl Into<Cow<'a, [u8]>>) -> Self {
+        Self { key: [&[endpoint as u8], key].concat(), request: request.into() }
+    }
+}
+
+impl StoredResponse {
+    const fn is_refundable(&self) -> bool {
+        match self {
+            Self::Http(response) => response.is_refundable,
+            Self::Resp(reply) => reply.is_refundable,
+        }
+    }
+}
+
+impl App {
+    /// The stored response of a repeated request, and that it is one; else the response of
+    /// `respond`.
+    #[inline]
+    pub(crate) async fn idempotent<R: Replayable, E: From<IdempotencyError>>(
         &self,
-        key: &[u8],
-        asked: &[u8],
+        keyed: Option<KeyedRequest<'_>>,
         now: Timestamp,
-        answer: impl FnOnce() -> (V, Option<usize>),
-    ) -> (Result<V, Before>, bool) {
-        let (key, asked) = (self.hash(key), self.hash(asked));
-        let mut shard = self.shard(key).lock();
-        self.forget(&mut shard, now);
-        if let Some(kept) = shard.kept.get(&key) {
-            let same = kept.asked == asked;
-            return (if same { Ok(kept.answer.clone()) } else { Err(Before::Other) }, same);
+        respond: impl Future<Output = Result<R, E>>,
+    ) -> Result<(R, bool), E> {
+        match keyed {
+            None => Ok((respond.await?, false)),
+            Some(keyed) if self.is_local() => {
+                // With counters in memory the future is ready; a repeated request waits for it.
+                let ready = || at_once(respond).unwrap_or(Err(IdempotencyError::InProgress.into()));
+                self.idempotent_now(&keyed, now, ready)
+            }
+            keyed => self.idempotent_later(keyed, now, respond).await,
         }
-        let (answer, bytes) = answer();
-        if let Some(bytes) = bytes {
-            self.keep(&mut shard, key, asked, answer.clone(), bytes, now);
-        }
-        (Ok(answer), false)
     }
 
-    /// Keeps others from asking under this key until there is an answer: for whoever cannot work one out at once. `None` if somebody else does.
+    fn idempotent_now<R: Replayable, E: From<IdempotencyError>>(
+        &self,
+        keyed: &KeyedRequest<'_>,
+        now: Timestamp,
+        respond: impl FnOnce() -> Result<R, E>,
+    ) -> Result<(R, bool), E> {
+        let mut fresh = None;
+        let table = self.idempotency();
+        let stored = table.get_or_try_insert_with(&keyed.key, &keyed.request, now, || {
+            let response = fresh.insert(respond()).as_ref().ok()?;
+            response.is_charge().then(|| (response.store(), response.bytes()))
+        });
+        match fresh {
+            Some(response) => Ok((response?, false)),
+            None => restored(stored?),
+        }
+    }
+
+    /// The same for a response that has to be waited for. A request that is repeated meanwhile is
+    /// rejected.
+    pub(crate) async fn idempotent_later<R: Replayable, E: From<IdempotencyError>>(
+        &self,
+        keyed: Option<KeyedRequest<'_>>,
+        now: Timestamp,
+        respond: impl Future<Output = Result<R, E>>,
+    ) -> Result<(R, bool), E> {
+        let Some(KeyedRequest { key, request }) = keyed else { return Ok((respond.await?, false)) };
+        let table = self.idempotency();
+        let _in_progress = table.begin(&key).ok_or(IdempotencyError::InProgress)?;
+        if let Some(stored) = table.get(&key, &request, now)? {
+            return restored(Some(stored));
+        }
+        let response = respond.await?;
+        if response.is_charge() {
+            let (stored, now) = (response.store(), self.engine().now());
+            table.insert(&key, &request, stored, response.bytes(), now);
+        }
+        Ok((response, false))
+    }
+
+    /// Consumes the stored response of a check that charged all its descriptors: the proof of a
+    /// refund. Whether there was one.
+    pub(crate) fn take_charge(&self, check: &KeyedRequest<'_>, now: Timestamp) -> bool {
+        let is_refundable = StoredResponse::is_refundable;
+        self.idempotency().take_if(&check.key, &check.request, now, is_refundable).is_some()
+    }
+}
+
+fn restored<R: Replayable, E: From<IdempotencyError>>(
+    stored: Option<StoredResponse>,
+) -> Result<(R, bool), E> {
+    let response = stored.and_then(R::restore).ok_or(IdempotencyError::KeyReused)?;
+    Ok((response, true))
+}
+
+// === impl IdempotencyTable ===
+
+impl<V: Clone> IdempotencyTable<V> {
+    /// The stored response, and that it was stored; else that of `respond`, which is stored if its
+    /// size is returned. A concurrent request with the same key waits.
+    ///
+    /// # Errors
+    /// When the key was used for another request.
+    pub fn get_or_insert_with(
+        &self,
+        key: &[u8],
+        request: &[u8],
+        now: Timestamp,
+        respond: impl FnOnce() -> (V, Option<usize>),
+    ) -> (Result<V, IdempotencyError>, bool) {
+        let mut fresh = None;
+        let stored = self.get_or_try_insert_with(key, request, now, || {
+            let (response, bytes) = respond();
+            let response = fresh.insert(response);
+            bytes.map(|bytes| (response.clone(), bytes))
+        });
+        match (fresh, stored) {
+            (Some(response), _) => (Ok(response), false),
+            (None, Ok(Some(response))) => (Ok(response), true),
+            (None, _) => (Err(IdempotencyError::KeyReused), false),
+        }
+    }
+
+    /// The stored response; `None` after `respond` was called, whose response is stored if any.
+    fn get_or_try_insert_with(
+        &self,
+        key: &[u8],
+        request: &[u8],
+        now: Timestamp,
+        respond: impl FnOnce() -> Option<(V, usize)>,
+    ) -> Result<Option<V>, IdempotencyError> {
+        let (key, request) = (self.hash(key), self.hash(request));
+        let mut shard = self.shard(key).lock();
+        shard.expire(now);
+        let found = shard.get(key, request)?;
+        if found.is_none()
+            && let Some((response, bytes)) = respond()
+        {
+            self.store(&mut shard, key, request, response, bytes, now);
+        }
+        Ok(found)
+    }
+
+    /// Reserves a key for a request that is processed asynchronously; `None` if it is reserved.
     #[must_use]
-    pub fn begin(&self, key: &[u8]) -> Option<UnderWay<'_, V>> {
+    pub fn begin(&self, key: &[u8]) -> Option<InProgress<'_, V>> {
         let key = self.hash(key);
-        let is_new = self.under_way.lock().insert(key);
-        // Made only where it is new: dropping it takes the key out.
-        is_new.then(|| UnderWay { once: self, key })
+        let is_new = self.in_progress.lock().insert(key);
+        // Created only if new: its drop releases the key.
+        is_new.then(|| InProgress { table: self, key })
     }
 
-    /// The answer that was given before, if there was one.
+    /// The stored response.
     ///
     /// # Errors
-    /// When something else was asked under this key.
-    pub fn before(&self, key: &[u8], asked: &[u8], now: Timestamp) -> Result<Option<V>, Before> {
-        let (key, asked) = (self.hash(key), self.hash(asked));
-        let mut shard = self.shard(key).lock();
-        self.forget(&mut shard, now);
-        match shard.kept.get(&key) {
-            None => Ok(None),
-            Some(kept) if kept.asked == asked => Ok(Some(kept.answer.clone())),
-            Some(_) => Err(Before::Other),
-        }
-    }
-
-    /// Keeps an answer of so many bytes, unless there is one.
-    pub fn put(&self, key: &[u8], asked: &[u8], answer: V, bytes: usize, now: Timestamp) {
-        let (key, asked) = (self.hash(key), self.hash(asked));
-        let mut shard = self.shard(key).lock();
-        if !shard.kept.contains_key(&key) {
-            self.keep(&mut shard, key, asked, answer, bytes, now);
-        }
-    }
-
-    /// Removes and returns the stored answer if it matches the request and the predicate. A later
-    /// request with the same key is processed anew.
-    pub fn take(
+    /// When the key was used for another request.
+    pub fn get(
         &self,
         key: &[u8],
-        asked: &[u8],
+        request: &[u8],
         now: Timestamp,
-        is_wanted: impl FnOnce(&V) -> bool,
-    ) -> Option<V> {
-        let (key, asked) = (self.hash(key), self.hash(asked));
+    ) -> Result<Option<V>, IdempotencyError> {
+        let (key, request) = (self.hash(key), self.hash(request));
         let mut shard = self.shard(key).lock();
-        self.forget(&mut shard, now);
-        shard.kept.get(&key).filter(|kept| kept.asked == asked && is_wanted(&kept.answer))?;
-        // Linear, from the newest: a shard holds a few thousand answers, and refunds follow soon.
-        if let Some(place) = shard.row.iter().rposition(|other| *other == key) {
-            shard.row.remove(place);
+        shard.expire(now);
+        shard.get(key, request)
+    }
+
+    /// Stores a response of so many bytes, unless there is one.
+    pub fn insert(&self, key: &[u8], request: &[u8], response: V, bytes: usize, now: Timestamp) {
+        let (key, request) = (self.hash(key), self.hash(request));
+        let mut shard = self.shard(key).lock();
+        if !shard.responses.contains_key(&key) {
+            self.store(&mut shard, key, request, response, bytes, now);
         }
-        let kept = shard.kept.remove(&key)?;
-        shard.bytes -= kept.bytes;
-        Some(kept.answer)
     }
 
-    /// How many answers were forgotten before their time, for want of room.
-    #[must_use]
-    pub fn forgotten(&self) -> u64 {
-        self.forgotten.load(Ordering::Relaxed)
-    }
-
-    fn keep(
+    /// Removes and returns the stored response if it matches the request and the predicate. A later
+    /// request with the same key is processed anew.
+    pub fn take_if(
         &self,
-        shard: &mut Shard<V>,
-        key: Key,
-        asked: Key,
-        answer: V,
+        key: &[u8],
+        request: &[u8],
+        now: Timestamp,
+        predicate: impl FnOnce(&V) -> bool,
+    ) -> Option<V> {
+        let (key, request) = (self.hash(key), self.hash(request));
+        let mut shard = self.shard(key).lock();
+        shard.expire(now);
+        let found = shard.responses.get(&key);
+        found.filter(|stored| stored.request == request && predicate(&stored.response))?;
+        // Linear, from the newest: a shard holds a few thousand responses, and refunds follow soon.
+        if let Some(index) = shard.order.iter().rposition(|other| *other == key) {
+            shard.order.remove(index);
+        }
+        let stored = shard.responses.remove(&key)?;
+        shard.bytes -= stored.bytes;
+        Some(stored.response)
+    }
+
+    /// Responses that were evicted before they expired, for lack of memory.
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    fn store(
+        &self,
+        shard: &mut ResponseShard<V>,
+        key: KeyHash,
+        request: KeyHash,
+        response: V,
         bytes: usize,
         now: Timestamp,
     ) {
-        let bytes = bytes.saturating_add(Shard::<V>::BESIDE);
-        shard.kept.insert(key, Kept { asked, answer, bytes, until: now.after(KEPT_FOR) });
-        shard.row.push_back(key);
+        let bytes = bytes.saturating_add(ResponseShard::<V>::OVERHEAD);
+        let expires_at = now.after(RETENTION);
+        shard.responses.insert(key, Stored { request, response, bytes, expires_at });
+        shard.order.push_back(key);
         shard.bytes += bytes;
         while shard.bytes > BYTES_MAX / SHARDS && shard.drop_oldest() {
-            self.forgotten.fetch_add(1, Ordering::Relaxed);
+            self.evicted.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn forget(&self, shard: &mut Shard<V>, now: Timestamp) {
-        let is_over = |shard: &Shard<V>| {
-            let oldest = shard.row.front().and_then(|key| shard.kept.get(key));
-            oldest.is_some_and(|kept| kept.until <= now)
-        };
-        while is_over(shard) && shard.drop_oldest() {}
-    }
-
-    fn shard(&self, key: Key) -> &Mutex<Shard<V>> {
+    fn shard(&self, key: KeyHash) -> &Mutex<ResponseShard<V>> {
         &self.shards[key.0 as usize % SHARDS]
     }
 
-    fn hash(&self, bytes: &[u8]) -> Key {
-        let [one, other] = &self.hashers;
-        (one.hash_one(bytes), other.hash_one(bytes))
+    fn hash(&self, bytes: &[u8]) -> KeyHash {
+        let [high, low] = &self.hashers;
+        (high.hash_one(bytes), low.hash_one(bytes))
     }
 }
 
-impl<V> Default for Once<V> {
+impl<V> Default for IdempotencyTable<V> {
     fn default() -> Self {
-        let shard = || Mutex::new(Shard { kept: HashMap::new(), row: VecDeque::new(), bytes: 0 });
-        let shards = std::iter::repeat_with(shard).take(SHARDS).collect();
+        let shard = || {
+            let (responses, order) = Default::default();
+            Mutex::new(ResponseShard { responses, order, bytes: 0 })
+        };
         Self {
             hashers: [RandomState::new(), RandomState::new()],
-            shards,
-            forgotten: AtomicU64::new(0),
-            under_way: Mutex::default(),
+            shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
+            evicted: AtomicU64::new(0),
+            in_progress: Mutex::default(),
         }
     }
 }
 
-impl<V> Drop for UnderWay<'_, V> {
+impl<V> Drop for InProgress<'_, V> {
     fn drop(&mut self) {
-        self.once.under_way.lock().remove(&self.key);
+        self.table.in_progress.lock().remove(&self.key);
     }
 }
 
-impl<V> Shard<V> {
-    /// What an answer takes beside what it says itself: its place in the map and in the row. Both may be twice as large as they need to be.
-    const BESIDE: usize = 2 * (size_of::<(Key, Kept<V>)>() + size_of::<Key>() + 1);
+// === impl ResponseShard ===
+
+impl<V> ResponseShard<V> {
+    /// Memory of a response beside its content: in the map and in the queue, each of which may have
+    /// twice the capacity it needs.
+    const OVERHEAD: usize = 2 * (size_of::<(KeyHash, Stored<V>)>() + size_of::<KeyHash>() + 1);
+
+    fn get(&self, key: KeyHash, request: KeyHash) -> Result<Option<V>, IdempotencyError>
+    where
+        V: Clone,
+    {
+        match self.responses.get(&key) {
+            None => Ok(None),
+            Some(stored) if stored.request == request => Ok(Some(stored.response.clone())),
+            Some(_) => Err(IdempotencyError::KeyReused),
+        }
+    }
+
+    fn expire(&mut self, now: Timestamp) {
+        let is_expired = |shard: &Self| {
+            let oldest = shard.order.front().and_then(|key| shard.responses.get(key));
+            oldest.is_some_and(|stored| stored.expires_at <= now)
+        };
+        while is_expired(self) && self.drop_oldest() {}
+    }
 
     /// Whether there was one.
     fn drop_oldest(&mut self) -> bool {
-        let Some(key) = self.row.pop_front() else { return false };
-        if let Some(kept) = self.kept.remove(&key) {
-            self.bytes -= kept.bytes;
+        let Some(key) = self.order.pop_front() else { return false };
+        if let Some(stored) = self.responses.remove(&key) {
+            self.bytes -= stored.bytes;
         }
         true
     }
@@ -251,63 +415,69 @@ mod tests {
         Timestamp::EPOCH.after(Span::from_secs(seconds))
     }
 
-    fn ask(once: &Once<u64>, key: &str, now: u64, answer: u64) -> (Result<u64, Before>, bool) {
-        once.answer(key.as_bytes(), b"asked", at(now), || (answer, Some(8)))
+    fn ask(
+        table: &IdempotencyTable<u64>,
+        key: &str,
+        now: u64,
+        answer: u64,
+    ) -> (Result<u64, IdempotencyError>, bool) {
+        table.get_or_insert_with(key.as_bytes(), b"request", at(now), || (answer, Some(8)))
     }
 
     #[test]
-    fn an_answer_is_kept_for_its_time() {
-        let once = Once::default();
-        assert_eq!(ask(&once, "a", 0, 1), (Ok(1), false));
-        assert_eq!(ask(&once, "a", 599, 2), (Ok(1), true));
-        assert_eq!(ask(&once, "b", 599, 3), (Ok(3), false));
-        assert_eq!(ask(&once, "a", 600, 4), (Ok(4), false));
+    fn a_response_is_stored_for_its_time() {
+        let table = IdempotencyTable::default();
+        assert_eq!(ask(&table, "a", 0, 1), (Ok(1), false));
+        assert_eq!(ask(&table, "a", 599, 2), (Ok(1), true));
+        assert_eq!(ask(&table, "b", 599, 3), (Ok(3), false));
+        assert_eq!(ask(&table, "a", 600, 4), (Ok(4), false));
     }
 
     #[test]
-    fn what_changed_nothing_is_not_kept() {
-        let once = Once::default();
-        let denied = || once.answer(b"a", b"asked", at(0), || (0, None)).0;
+    fn a_response_without_a_charge_is_not_stored() {
+        let table = IdempotencyTable::default();
+        let denied = || table.get_or_insert_with(b"a", b"request", at(0), || (0, None)).0;
         assert_eq!((denied(), denied()), (Ok(0), Ok(0)));
-        assert_eq!(ask(&once, "a", 1, 1), (Ok(1), false));
+        assert_eq!(ask(&table, "a", 1, 1), (Ok(1), false));
     }
 
     #[test]
-    fn beyond_its_bytes_the_oldest_are_forgotten() {
-        let once = Once::<u64>::default();
+    fn beyond_the_memory_limit_the_oldest_are_evicted() {
+        let table = IdempotencyTable::<u64>::default();
         let large = BYTES_MAX / SHARDS / 2;
         for n in 0u32..1_000 {
-            let _ = once.answer(&n.to_le_bytes(), b"asked", at(0), || (0, Some(large)));
+            let _ =
+                table.get_or_insert_with(&n.to_le_bytes(), b"request", at(0), || (0, Some(large)));
         }
-        let bytes: usize = once.shards.iter().map(|shard| shard.lock().bytes).sum();
+        let bytes: usize = table.shards.iter().map(|shard| shard.lock().bytes).sum();
         assert!(bytes <= BYTES_MAX, "{bytes}");
-        assert!(once.forgotten() >= 1_000 - SHARDS as u64);
-        let kept: usize = once.shards.iter().map(|shard| shard.lock().kept.len()).sum();
-        assert_eq!(kept as u64 + once.forgotten(), 1_000);
+        assert!(table.evicted() >= 1_000 - SHARDS as u64);
+        let stored: usize = table.shards.iter().map(|shard| shard.lock().responses.len()).sum();
+        assert_eq!(stored as u64 + table.evicted(), 1_000);
     }
 
     #[test]
-    fn an_answer_is_taken_out_once() {
-        let once = Once::default();
+    fn a_response_is_taken_once() {
+        let table = IdempotencyTable::default();
         for n in 0..3 {
-            assert_eq!(ask(&once, "a", n, n), (Ok(n), false), "asked anew");
-            assert_eq!(once.take(b"a", b"other", at(n), |_| true), None);
-            assert_eq!(once.take(b"a", b"asked", at(n), |_| false), None);
-            assert_eq!(once.take(b"a", b"asked", at(n), |_| true), Some(n));
-            assert_eq!(once.take(b"a", b"asked", at(n), |_| true), None);
+            assert_eq!(ask(&table, "a", n, n), (Ok(n), false), "processed anew");
+            assert_eq!(table.take_if(b"a", b"other", at(n), |_| true), None);
+            assert_eq!(table.take_if(b"a", b"request", at(n), |_| false), None);
+            assert_eq!(table.take_if(b"a", b"request", at(n), |_| true), Some(n));
+            assert_eq!(table.take_if(b"a", b"request", at(n), |_| true), None);
         }
-        let bytes: usize = once.shards.iter().map(|shard| shard.lock().bytes).sum();
-        let row: usize = once.shards.iter().map(|shard| shard.lock().row.len()).sum();
-        assert_eq!((bytes, row), (0, 0));
+        let bytes: usize = table.shards.iter().map(|shard| shard.lock().bytes).sum();
+        let order: usize = table.shards.iter().map(|shard| shard.lock().order.len()).sum();
+        assert_eq!((bytes, order), (0, 0));
     }
 
     #[test]
-    fn a_late_answer_is_kept_unless_there_is_one() {
-        let once = Once::default();
-        assert_eq!(once.before(b"a", b"asked", at(0)), Ok(None));
-        once.put(b"a", b"asked", 1, 8, at(1));
-        once.put(b"a", b"asked", 2, 8, at(2));
-        assert_eq!(once.before(b"a", b"asked", at(3)), Ok(Some(1)));
-        assert_eq!(once.before(b"a", b"other", at(3)), Err(Before::Other));
+    fn a_late_response_is_stored_unless_there_is_one() {
+        let table = IdempotencyTable::default();
+        assert_eq!(table.get(b"a", b"request", at(0)), Ok(None));
+        table.insert(b"a", b"request", 1, 8, at(1));
+        table.insert(b"a", b"request", 2, 8, at(2));
+        assert_eq!(table.get(b"a", b"request", at(3)), Ok(Some(1)));
+        assert_eq!(table.get(b"a", b"other", at(3)), Err(IdempotencyError::KeyReused));
     }
 }

@@ -13,6 +13,8 @@
 //! - [`rls`] is Envoy's rate limit service: its messages, read without a copy and written without a detour.
 
 #![forbid(unsafe_code)]
+// For the layout of nested futures.
+#![recursion_limit = "256"]
 
 /// The rules that the service begins with when it is given none.
 ///

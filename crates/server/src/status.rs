@@ -1,14 +1,16 @@
-//! Whose numbers the headers carry, where a request has several descriptors.
+//! Selects the status that decides a response, where a request has several descriptors.
+//!
+//! A limit denies by itself; quotas deny only when all of them are used up. A descriptor on a deny
+//! list was denied by no rule, and waiting does not help.
 
 use std::borrow::Cow;
-use std::cmp::Reverse;
 
-use http::HeaderMap;
-use sluicegate::http::{Style, VerdictResponse};
 use sluicegate::rules::plan::Target;
-use sluicegate::{Outcome, Policy, Snapshot, Span, Status, Timestamp, Verdict};
+use sluicegate::rules::rule::Limits;
+use sluicegate::rules::set::RuleNo;
+use sluicegate::{Checked, Outcome, Policy, Snapshot, Span, Status};
 
-/// What is told of the limits that a descriptor is under, each at its place.
+/// The policies of the limits that a descriptor is under, in their order.
 pub(crate) fn policies<'a>(target: Target, rules: &'a Snapshot<'_>) -> Cow<'a, [Policy]> {
     match target {
         Target::Rule(no) => Cow::Borrowed(rules.policies(no)),
@@ -17,36 +19,81 @@ pub(crate) fn policies<'a>(target: Target, rules: &'a Snapshot<'_>) -> Cow<'a, [
     }
 }
 
-/// The status that speaks for all: of a denied request the denied one with the longest wait, of an admitted one that with the least left.
-pub(crate) fn spokesman(allowed: bool, statuses: &[Status]) -> Option<&Status> {
-    let ranked = statuses.iter().filter_map(|status| Some((rank(allowed, status)?, status)));
+/// The status whose numbers a response carries: the denying one if the request is denied, or would
+/// be if anything were enforced; else the one with the least remaining.
+pub(crate) fn deciding_status(is_denied: bool, checked: &Checked) -> Option<&Status> {
+    let denying = denying_status(&checked.statuses).filter(|_| is_denied || !checked.allowed);
+    denying.or_else(|| {
+        let limited = checked.statuses.iter().filter(|one| one.verdict.remaining.is_some());
+        limited.min_by_key(|status| status.verdict.remaining)
+    })
+}
+
+/// The denied status with the longest wait; one that can never pass comes first.
+pub(crate) fn denying_status(statuses: &[Status]) -> Option<&Status> {
+    use std::cmp::Reverse;
+
+    let rank = |status: &Status| match status.verdict.outcome {
+        Outcome::Never { max_cost } => Some((0, Reverse(Span::ZERO), max_cost)),
+        Outcome::Deny { retry_after } => Some((1, Reverse(retry_after), 0)),
+        Outcome::Allow { .. } => None,
+    };
+    let ranked = statuses.iter().filter_map(|status| Some((rank(status)?, status)));
     ranked.min_by_key(|(rank, _)| *rank).map(|(_, status)| status)
 }
 
-/// The least speaks.
-fn rank(allowed: bool, status: &Status) -> Option<(u8, Reverse<Span>, i64)> {
-    let none = Reverse(Span::ZERO);
-    match status.verdict.outcome {
-        _ if allowed => Some((0, none, status.verdict.remaining?)),
-        // Whoever can never pass waits longest.
-        Outcome::Never { max_cost } => Some((0, none, i64::try_from(max_cost).unwrap_or(i64::MAX))),
-        Outcome::Deny { retry_after } => Some((1, Reverse(retry_after), 0)),
-        Outcome::Allow { .. } => None,
+/// The rule that denied: the first that did so by itself, else the first quota.
+pub(crate) fn denying_rule(
+    checked: &Checked,
+    is_quota: impl Fn(&Status) -> bool,
+) -> Option<RuleNo> {
+    if checked.listed().is_some() {
+        return None;
+    }
+    let mut denials = checked.statuses.iter().filter(|status| !status.verdict.is_allowed());
+    let by_itself = denials.clone().find(|status| !is_quota(status));
+    by_itself.or_else(|| denials.next()).and_then(rule_of)
+}
+
+/// Time until no limit denies the request and one of its quotas has something left; `None` if
+/// waiting does not help.
+pub(crate) fn retry_after(checked: &Checked, is_quota: impl Fn(&Status) -> bool) -> Option<Span> {
+    let wait = |status: &Status| match status.verdict.outcome {
+        Outcome::Allow { .. } => Span::ZERO,
+        Outcome::Deny { retry_after } => retry_after,
+        Outcome::Never { .. } => Span::MAX,
+    };
+    let (quotas, limits): (Vec<&Status>, Vec<&Status>) =
+        checked.statuses.iter().partition(|status| is_quota(status));
+    let limits = limits.into_iter().map(wait).max().unwrap_or(Span::ZERO);
+    let quotas = quotas.into_iter().map(wait).min().unwrap_or(Span::ZERO);
+    let longest = limits.max(quotas);
+    (longest < Span::MAX && checked.listed().is_none()).then_some(longest)
+}
+
+/// The rule that a descriptor is under.
+pub(crate) const fn rule_of(status: &Status) -> Option<RuleNo> {
+    match status.target {
+        Target::Rule(no) => Some(no),
+        Target::None | Target::Replaced(_) | Target::Override(_) => None,
     }
 }
 
-/// Writes what limits there are and what is left of them, as of a request that goes.
-pub(super) fn write_numbers(
-    status: &Status,
-    rules: &Snapshot<'_>,
-    now: Timestamp,
-    style: &Style,
-    headers: &mut HeaderMap,
-) {
-    let verdict = match status.verdict.is_allowed() {
-        true => status.verdict,
-        false => Verdict { outcome: Outcome::Allow { wait: Span::ZERO }, ..status.verdict },
-    };
-    let policies = policies(status.target, rules);
-    VerdictResponse { verdict: &verdict, policies: &policies, now }.write_headers(style, headers);
+/// Whether the rule of a descriptor is `unlimited`.
+pub(crate) fn is_unlimited(status: &Status, rules: &Snapshot<'_>) -> bool {
+    match status.target {
+        Target::Rule(no) | Target::Replaced(no) => {
+            rules.rules().rule(no).limits == Limits::Unlimited
+        }
+        Target::None | Target::Override(_) => false,
+    }
+}
+
+/// Whether every descriptor was charged. A shadow rule or a quota that denies is not charged
+/// although the request passes.
+pub(crate) fn charged_all(checked: &Checked) -> bool {
+    let mut verdicts = checked.statuses.iter().map(|status| &status.verdict);
+    verdicts.all(|verdict| {
+        verdict.is_allowed() && verdict.shadow.is_none_or(|outcome| outcome.is_allowed())
+    })
 }

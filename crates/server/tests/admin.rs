@@ -16,8 +16,8 @@ use sluicegate::rules::rule::{Limits, RuleConfig};
 use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, rules_of};
 use sluicegate_server::admin::{Options, PATHS, router};
+use sluicegate_server::app::App;
 use sluicegate_server::health::Health;
-use sluicegate_server::rls::handler::Service;
 use sluicegate_server::token::Token;
 use tower::ServiceExt;
 
@@ -38,8 +38,8 @@ struct Answer {
     body: String,
 }
 
-fn service(rules: RuleSet) -> Service {
-    Service::new(Engine::builder(rules).clock(ManualClock::new()).build().unwrap())
+fn service(rules: RuleSet) -> App {
+    App::new(Engine::builder(rules).clock(ManualClock::new()).build().unwrap())
 }
 
 /// An endpoint without a token.
@@ -96,7 +96,7 @@ async fn everything_that_the_index_names_is_there() {
 #[tokio::test]
 async fn probes_are_told_whether_it_is_ready_and_why_not() {
     let (engine, health) = (Engine::new(RuleSet::default()).unwrap(), Health::default());
-    let app = router(Service::with(engine, Default::default(), health.clone()), Options::default());
+    let app = router(App::builder(engine).health(health.clone()).build(), Options::default());
     let json = || Request::get("/ready").header(header::ACCEPT, "application/json");
 
     let answer = get(&app, "/ready").await;

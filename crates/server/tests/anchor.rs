@@ -19,9 +19,10 @@ use sluicegate::clock::ManualClock;
 use sluicegate::config::rules::{Options, Source, load};
 use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, Timestamp};
-use sluicegate_server::rls::handler::{Scratch, Service};
+use sluicegate_server::app::App;
+use sluicegate_server::rls::handler::Scratch;
 use sluicegate_server::rls::json;
-use sluicegate_server::telemetry::Door;
+use sluicegate_server::telemetry::Endpoint;
 
 #[test]
 fn envoy_is_answered_as_it_was_there() {
@@ -48,12 +49,9 @@ fn envoy_is_answered_as_it_was_there() {
             let by_json = json::request(as_json(&both["call"]).as_bytes()).unwrap();
             let by_json = RateLimitRequest::decode(&*by_json).unwrap();
             assert_eq!(by_json, request(&both["call"]), "{name}");
-            let ours = match service.answer_now(
-                Endpoint::ShouldRateLimit,
-                &bytes,
-                &mut scratch,
-                &mut answer,
-            ) {
+            let answered =
+                service.answer_local(Endpoint::ShouldRateLimit, &bytes, &mut scratch, &mut answer);
+            let ours = match answered.unwrap() {
                 Ok(_) => {
                     let told = told::told(&RateLimitResponse::decode(&*answer).unwrap());
                     assert_eq!(json::response(&answer).unwrap(), told, "{name}");
@@ -75,7 +73,7 @@ fn envoy_is_answered_as_it_was_there() {
     assert!(wrong.is_empty(), "{} of {asked} calls differ:\n{few}", wrong.len());
 }
 
-fn service(case: &Value) -> Service {
+fn service(case: &Value) -> App {
     let source = |(name, text): (&String, &Value)| Source {
         name: name.clone(),
         text: text.as_str().unwrap().to_owned(),
@@ -88,7 +86,7 @@ fn service(case: &Value) -> Service {
     .unwrap();
     let clock = ManualClock::new();
     clock.set(Timestamp::from_micros(1_000_000_000 * 1_000_000));
-    Service::new(Engine::builder(rules).clock(clock).build().unwrap())
+    App::new(Engine::builder(rules).clock(clock).build().unwrap())
 }
 
 fn request(call: &Value) -> RateLimitRequest {

@@ -9,14 +9,14 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use prost::Message;
 use sluicegate::clock::ManualClock;
 use sluicegate::{Engine, Timestamp, rules_of};
-use sluicegate_server::rls::handler::Service;
-use sluicegate_server::telemetry::Door;
+use sluicegate_server::app::App;
+use sluicegate_server::telemetry::Endpoint;
 
-fn service(rules: &str) -> (Service, ManualClock) {
+fn service(rules: &str) -> (App, ManualClock) {
     let clock = ManualClock::new();
     clock.set(Timestamp::from_micros(1_000_000_000 * 1_000_000));
     let rules = rules_of(rules).unwrap();
-    (Service::new(Engine::builder(rules).clock(clock.clone()).build().unwrap()), clock)
+    (App::new(Engine::builder(rules).clock(clock.clone()).build().unwrap()), clock)
 }
 
 /// A field of a message, in bytes: generated code writes no text that is none.
@@ -27,7 +27,7 @@ fn field(number: u8, content: &[u8]) -> Vec<u8> {
 }
 
 /// Asks for domain `shop`, with one entry for each descriptor.
-fn asked(service: &Service, entries: &[(&str, &[u8])]) -> RateLimitResponse {
+fn asked(service: &App, entries: &[(&str, &[u8])]) -> RateLimitResponse {
     let mut message = field(1, b"shop");
     for (key, value) in entries {
         let entry = [field(1, key.as_bytes()), field(2, value)].concat();
@@ -35,7 +35,8 @@ fn asked(service: &Service, entries: &[(&str, &[u8])]) -> RateLimitResponse {
     }
     let mut answer = Vec::new();
     service
-        .answer_now(Endpoint::ShouldRateLimit, &message, &mut Default::default(), &mut answer)
+        .answer_local(Endpoint::ShouldRateLimit, &message, &mut Default::default(), &mut answer)
+        .expect("counters in memory")
         .unwrap();
     RateLimitResponse::decode(&*answer).unwrap()
 }

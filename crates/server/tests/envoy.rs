@@ -12,8 +12,9 @@ use prost::Message;
 use serde_json::{Value, json};
 use sluicegate::clock::ManualClock;
 use sluicegate::{Engine, Timestamp, rules_of};
+use sluicegate_server::app::App;
 use sluicegate_server::health::Health;
-use sluicegate_server::rls::handler::{Scratch, Service};
+use sluicegate_server::rls::handler::Scratch;
 use sluicegate_server::settings::{Settings, Vars};
 use sluicegate_server::telemetry::Endpoint;
 
@@ -32,16 +33,16 @@ descriptors:
 /// 100 seconds into an hour and a day, 40 into a minute.
 const NOW: Timestamp = Timestamp::from_micros((86_400 * 10_000 + 100) * 1_000_000);
 
-fn service(vars: &[(&str, &str)]) -> Service {
+fn service(vars: &[(&str, &str)]) -> App {
     let (settings, _) = Settings::read(&Vars::of(vars.iter().copied())).unwrap();
     let engine = Engine::builder(rules_of(RULES).unwrap()).clock(ManualClock::at(NOW));
     let health = Health::default();
     health.rules_loaded(1);
-    Service::with(engine.build().unwrap(), settings.rls, health)
+    App::builder(engine.build().unwrap()).options(settings.rls).health(health).build()
 }
 
 /// Asks for some keys at once.
-fn ask(service: &Service, keys: &[&str]) -> Value {
+fn ask(service: &App, keys: &[&str]) -> Value {
     let entries = |key: &&str| match key.split_once('=') {
         Some((key, value)) => json!([{ "key": key, "value": value }]),
         None => json!([{ "key": key, "value": "1" }]),
@@ -52,12 +53,13 @@ fn ask(service: &Service, keys: &[&str]) -> Value {
     let mut answer = Vec::new();
     let endpoint = Endpoint::ShouldRateLimit;
     service
-        .answer_now(endpoint, &asked.encode_to_vec(), &mut Scratch::default(), &mut answer)
+        .answer_local(endpoint, &asked.encode_to_vec(), &mut Scratch::default(), &mut answer)
+        .unwrap()
         .unwrap();
     told::told(&RateLimitResponse::decode(&*answer).unwrap())
 }
 
-fn used_up(vars: &[(&str, &str)], keys: &[&str]) -> Service {
+fn used_up(vars: &[(&str, &str)], keys: &[&str]) -> App {
     let service = service(vars);
     keys.iter().for_each(|key| assert_eq!(ask(&service, &[key])["overallCode"], "OK", "{key}"));
     service

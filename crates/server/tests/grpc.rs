@@ -9,7 +9,7 @@ use std::time::Duration;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use sluicegate_server::grpc::Bounds;
+use sluicegate_server::grpc::GrpcLimits;
 use sluicegate_server::telemetry::{Event, Fault};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -18,7 +18,7 @@ use grpc_common::{request, server};
 
 #[tokio::test]
 async fn a_client_is_answered_until_the_limit_and_beyond() {
-    let server = server(Bounds::default()).await;
+    let server = server(GrpcLimits::default()).await;
     let mut client = server.client().await;
     for (left, code) in [(2, Code::Ok), (1, Code::Ok), (0, Code::Ok), (0, Code::OverLimit)] {
         let answer = client.should_rate_limit(request("alice")).await.unwrap().into_inner();
@@ -32,7 +32,7 @@ async fn a_client_is_answered_until_the_limit_and_beyond() {
 
 #[tokio::test]
 async fn calls_at_once_are_counted_each_once() {
-    let server = server(Bounds::default()).await;
+    let server = server(GrpcLimits::default()).await;
     let client = server.client().await;
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..500 {
@@ -50,7 +50,7 @@ async fn calls_at_once_are_counted_each_once() {
 /// envoyproxy/ratelimit ends its process on this.
 #[tokio::test]
 async fn a_limit_whose_unit_does_not_exist_is_refused_and_harms_nobody() {
-    let server = server(Bounds::default()).await;
+    let server = server(GrpcLimits::default()).await;
     let mut client = server.client().await;
     for unit in [0, 8, 99, -1] {
         let mut asked = request("mallory");
@@ -67,8 +67,8 @@ async fn a_limit_whose_unit_does_not_exist_is_refused_and_harms_nobody() {
 
 #[tokio::test]
 async fn what_makes_no_sense_is_told() {
-    let bounds = Bounds { message_bytes: 4_096, ..Bounds::default() };
-    let server = server(bounds).await;
+    let limits = GrpcLimits { message_bytes: 4_096, ..GrpcLimits::default() };
+    let server = server(limits).await;
     let mut client = server.client().await;
     let mut failed = async |request: RateLimitRequest| {
         let status = client.should_rate_limit(request).await.unwrap_err();
@@ -92,7 +92,7 @@ async fn what_makes_no_sense_is_told() {
 
 #[tokio::test]
 async fn another_method_is_not_there() {
-    let server = server(Bounds::default()).await;
+    let server = server(GrpcLimits::default()).await;
     let mut grpc = tonic::client::Grpc::new(server.channel().await);
     grpc.ready().await.unwrap();
     let path = http::uri::PathAndQuery::from_static("/no.such/Method");
@@ -106,8 +106,8 @@ async fn another_method_is_not_there() {
 
 #[tokio::test(start_paused = true)]
 async fn who_says_nothing_is_let_go() {
-    let bounds = Bounds { patience: Duration::from_secs(5), ..Bounds::default() };
-    let server = server(bounds).await;
+    let limits = GrpcLimits { timeout: Duration::from_secs(5), ..GrpcLimits::default() };
+    let server = server(limits).await;
     let mut silent = TcpStream::connect(server.address).await.unwrap();
     // The clock of the runtime moves on by itself while everybody waits.
     let mut heard = Vec::new();
@@ -117,7 +117,7 @@ async fn who_says_nothing_is_let_go() {
 
 #[tokio::test]
 async fn what_is_not_http_2_is_let_go() {
-    let server = server(Bounds::default()).await;
+    let server = server(GrpcLimits::default()).await;
     let mut other = TcpStream::connect(server.address).await.unwrap();
     other.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     let mut heard = Vec::new();
@@ -128,7 +128,7 @@ async fn what_is_not_http_2_is_let_go() {
 
 #[tokio::test]
 async fn a_server_that_stops_brings_what_has_begun_to_its_end() {
-    let server = server(Bounds::default()).await;
+    let server = server(GrpcLimits::default()).await;
     let mut client = server.client().await;
     client.should_rate_limit(request("dave")).await.unwrap();
     server.stop.send(()).unwrap();

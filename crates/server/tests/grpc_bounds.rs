@@ -4,7 +4,7 @@
 
 mod grpc_common;
 
-use sluicegate_server::grpc::Bounds;
+use sluicegate_server::grpc::GrpcLimits;
 use sluicegate_server::telemetry::{Endpoint, Event, Fault};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -19,7 +19,7 @@ const ENHANCE_YOUR_CALM: u32 = 11;
 
 #[tokio::test]
 async fn one_connection_too_many_is_closed_at_once() {
-    let server = server(Bounds { connections: 1, ..Bounds::default() }).await;
+    let server = server(GrpcLimits { connections: 1, ..GrpcLimits::default() }).await;
     let mut first = Raw::connect(server.address).await;
     let mut second = TcpStream::connect(server.address).await.unwrap();
     let mut heard = Vec::new();
@@ -34,7 +34,7 @@ async fn one_connection_too_many_is_closed_at_once() {
 
 #[tokio::test]
 async fn one_waiting_call_too_many_is_told_of_the_overload() {
-    let server = server(Bounds { in_flight: 1, ..Bounds::default() }).await;
+    let server = server(GrpcLimits { in_flight: 1, ..GrpcLimits::default() }).await;
     let mut client = Plain::connect(server.address).await;
     let (first, mut first_sends) = client.begin(SHOULD_RATE_LIMIT, &[]).await.unwrap();
     let (second, _sends) = client.begin(SHOULD_RATE_LIMIT, &[]).await.unwrap();
@@ -58,7 +58,7 @@ async fn one_waiting_call_too_many_is_told_of_the_overload() {
 #[tokio::test]
 async fn unfinished_messages_together_are_not_longer_than_they_may_be() {
     // Half of it for messages: one of them.
-    let server = server_of_budget(Bounds::default(), 192 << 10).await;
+    let server = server_of_budget(GrpcLimits::default(), 192 << 10).await;
     let mut client = Plain::connect(server.address).await;
     let part = &raw::framed(0, &[0; 50_000])[..40_000];
     let (first, mut first_sends) = client.begin(SHOULD_RATE_LIMIT, &[]).await.unwrap();
@@ -85,7 +85,7 @@ async fn unfinished_messages_together_are_not_longer_than_they_may_be() {
 
 #[tokio::test]
 async fn what_is_announced_too_long_need_not_be_sent() {
-    let server = server(Bounds { message_bytes: 1_000, ..Bounds::default() }).await;
+    let server = server(GrpcLimits { message_bytes: 1_000, ..GrpcLimits::default() }).await;
     let mut client = Raw::connect(server.address).await;
     let start = &raw::framed(0, &[0; 1_001])[..10];
     client.write(&raw::headers(1, SHOULD_RATE_LIMIT, &[])).await;
@@ -102,19 +102,19 @@ async fn what_is_announced_too_long_need_not_be_sent() {
 
 #[tokio::test]
 async fn compressed_messages_are_told_what_is_read() {
-    let server = server(Bounds::default()).await;
+    let server = server(GrpcLimits::default()).await;
     let mut client = Plain::connect(server.address).await;
     let told = client.call(SHOULD_RATE_LIMIT, raw::framed(1, b"squeezed")).await.unwrap();
     assert_eq!(told.status, "12");
     assert_eq!(told.headers["grpc-accept-encoding"], "identity");
-    assert!(told.headers["grpc-message"].to_str().unwrap().contains("send them plain"));
+    assert!(told.headers["grpc-message"].to_str().unwrap().contains("send them uncompressed"));
     drop(client);
     server.end().await;
 }
 
 #[tokio::test]
 async fn headers_beyond_their_bound_are_refused() {
-    let server = server(Bounds { header_bytes: 1_000, ..Bounds::default() }).await;
+    let server = server(GrpcLimits { header_bytes: 1_000, ..GrpcLimits::default() }).await;
     let mut client = Raw::connect(server.address).await;
     let long = "x".repeat(2_000);
     client.write(&raw::headers(1, SHOULD_RATE_LIMIT, &[("x-long", &long)])).await;
@@ -129,7 +129,7 @@ async fn headers_beyond_their_bound_are_refused() {
 
 #[tokio::test]
 async fn as_many_calls_at_once_as_there_may_be_are_answered() {
-    let server = server(Bounds::default()).await;
+    let server = server(GrpcLimits::default()).await;
     let mut client = Raw::connect(server.address).await;
     let mut all = Vec::new();
     // As tonic sends them: a small piece, and then the end. All of it is there before the server looks.
@@ -152,7 +152,7 @@ async fn as_many_calls_at_once_as_there_may_be_are_answered() {
 
 #[tokio::test]
 async fn one_call_too_many_on_a_connection_is_refused() {
-    let server = server(Bounds { calls: 4, ..Bounds::default() }).await;
+    let server = server(GrpcLimits { calls: 4, ..GrpcLimits::default() }).await;
     // A client with a window of nothing, which can be sent no answers.
     let mut client = Raw::connect_with(server.address, &[0, 4, 0, 0, 0, 0]).await;
     client.round_trip().await;
@@ -167,7 +167,7 @@ async fn one_call_too_many_on_a_connection_is_refused() {
 
 #[tokio::test]
 async fn calls_that_are_broken_off_at_once_end_the_connection_only_if_they_are_too_many() {
-    let server = server(Bounds { calls: 100, ..Bounds::default() }).await;
+    let server = server(GrpcLimits { calls: 100, ..GrpcLimits::default() }).await;
     let broken_off = |from: u32, count: usize| -> Vec<u8> {
         let streams = (from..).step_by(2).take(count);
         let call = |stream| [raw::headers(stream, SHOULD_RATE_LIMIT, &[]), raw::reset(stream)];
@@ -190,7 +190,7 @@ async fn calls_that_are_broken_off_at_once_end_the_connection_only_if_they_are_t
 async fn calls_whose_answers_are_not_read_are_part_of_the_memory_budget() {
     const BUDGET: usize = 512 << 10;
 
-    let server = server_of_budget(Bounds::default(), BUDGET).await;
+    let server = server_of_budget(GrpcLimits::default(), BUDGET).await;
     let memory = server.service.memory().clone();
     let mut other = Raw::connect(server.address).await;
     let mut client = Raw::connect_with(server.address, &[0, 4, 0, 0, 0, 0]).await;

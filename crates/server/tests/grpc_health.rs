@@ -4,7 +4,7 @@
 
 mod grpc_common;
 
-use sluicegate_server::grpc::Bounds;
+use sluicegate_server::grpc::GrpcLimits;
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus::{
@@ -21,7 +21,7 @@ fn ask(service: &str) -> HealthCheckRequest {
 
 #[tokio::test]
 async fn a_check_tells_how_the_service_is() {
-    let server = server(Bounds::default()).await;
+    let server = server(GrpcLimits::default()).await;
     let mut client = HealthClient::new(server.channel().await);
     let mut check = async |service: &str| -> Result<ServingStatus, Status> {
         Ok(client.check(ask(service)).await?.into_inner().status())
@@ -45,7 +45,7 @@ async fn a_check_tells_how_the_service_is() {
 
 #[tokio::test]
 async fn a_watch_tells_of_every_change_until_the_server_stops() {
-    let server = server(Bounds::default()).await;
+    let server = server(GrpcLimits::default()).await;
     let mut client = HealthClient::new(server.channel().await);
     let mut watch = client.watch(ask("ratelimit")).await.unwrap().into_inner();
     assert_eq!(watch.message().await.unwrap().unwrap().status(), Serving);
@@ -64,7 +64,7 @@ async fn a_watch_tells_of_every_change_until_the_server_stops() {
 
 #[tokio::test]
 async fn there_are_no_more_watchers_than_there_may_be() {
-    let server = server(Bounds { watches: 1, ..Bounds::default() }).await;
+    let server = server(GrpcLimits { watches: 1, ..GrpcLimits::default() }).await;
     let mut client = HealthClient::new(server.channel().await);
     let mut first = client.watch(ask("")).await.unwrap().into_inner();
     assert_eq!(first.message().await.unwrap().unwrap().status(), Serving);
@@ -76,7 +76,7 @@ async fn there_are_no_more_watchers_than_there_may_be() {
 
 #[tokio::test]
 async fn a_list_has_every_name() {
-    let server = server(Bounds::default()).await;
+    let server = server(GrpcLimits::default()).await;
     let mut client = Plain::connect(server.address).await;
     let listed = client.call("/grpc.health.v1.Health/List", raw::framed(0, &[])).await.unwrap();
     assert_eq!(listed.status, "0");
@@ -94,7 +94,7 @@ async fn a_list_has_every_name() {
 
 #[tokio::test]
 async fn what_is_no_health_check_is_told() {
-    let server = server(Bounds::default()).await;
+    let server = server(GrpcLimits::default()).await;
     let mut client = Plain::connect(server.address).await;
     for bad in [&[0x0A, 5, b'a'][..], &[0x10, 1], &[0x0A, 1, 0xFF]] {
         let told = client.call("/grpc.health.v1.Health/Check", raw::framed(0, bad)).await.unwrap();

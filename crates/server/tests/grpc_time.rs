@@ -6,7 +6,7 @@ mod grpc_common;
 
 use std::time::Duration;
 
-use sluicegate_server::grpc::Bounds;
+use sluicegate_server::grpc::GrpcLimits;
 use sluicegate_server::telemetry::{Event, Fault};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -20,8 +20,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A client's window of nothing.
 const NO_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
 
-fn bounds() -> Bounds {
-    Bounds { patience: 10 * SECOND, idle: 60 * SECOND, age: None, ..Bounds::default() }
+fn bounds() -> GrpcLimits {
+    GrpcLimits { timeout: 10 * SECOND, idle: 60 * SECOND, age: None, ..GrpcLimits::default() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,7 +121,7 @@ async fn who_is_quiet_may_stay_as_long_as_it_gives_a_sign_of_life() {
 async fn an_old_connection_is_asked_to_come_again_and_finishes_what_it_has_begun() {
     let clock = Clock::frozen();
     let age = Some(100 * SECOND);
-    let long = Bounds { age, age_grace: 50 * SECOND, patience: 1_000 * SECOND, ..bounds() };
+    let long = GrpcLimits { age, age_grace: 50 * SECOND, timeout: 1_000 * SECOND, ..bounds() };
     let server = server(long).await;
     let mut client = Raw::connect(server.address).await;
     client.write(&raw::headers(1, SHOULD_RATE_LIMIT, &[])).await;
@@ -146,7 +146,7 @@ async fn an_old_connection_is_asked_to_come_again_and_finishes_what_it_has_begun
 async fn an_old_connection_is_cut_off_after_its_grace() {
     let clock = Clock::frozen();
     let age = Some(100 * SECOND);
-    let long = Bounds { age, age_grace: 50 * SECOND, patience: 1_000 * SECOND, ..bounds() };
+    let long = GrpcLimits { age, age_grace: 50 * SECOND, timeout: 1_000 * SECOND, ..bounds() };
     let server = server(long).await;
     let mut client = Raw::connect(server.address).await;
     client.write(&raw::headers(1, SHOULD_RATE_LIMIT, &[])).await;
@@ -163,7 +163,7 @@ async fn an_old_connection_is_cut_off_after_its_grace() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_stops_does_not_wait_for_ever() {
     let clock = Clock::frozen();
-    let long = Bounds { patience: 1_000 * SECOND, drain: 30 * SECOND, ..bounds() };
+    let long = GrpcLimits { timeout: 1_000 * SECOND, drain: 30 * SECOND, ..bounds() };
     let server = server(long).await;
     let mut client = Raw::connect(server.address).await;
     client.write(&raw::headers(1, SHOULD_RATE_LIMIT, &[])).await;

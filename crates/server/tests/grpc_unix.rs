@@ -55,7 +55,7 @@ async fn a_socket_that_somebody_answers_on_is_left_alone() {
     let _first = Listener::unix(&path).unwrap();
     let error = Listener::unix(&path).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
-    assert!(error.to_string().contains("somebody else answers"), "{error}");
+    assert!(error.to_string().contains("another process listens"), "{error}");
     UnixStream::connect(&path).await.unwrap();
 }
 
@@ -64,7 +64,7 @@ async fn what_is_no_socket_is_left_alone() {
     let path = path("precious");
     fs::write(&path, "precious").unwrap();
     let error = Listener::unix(&path).unwrap_err();
-    assert!(error.to_string().contains("is no socket"), "{error}");
+    assert!(error.to_string().contains("is not a socket"), "{error}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     fs::remove_file(&path).unwrap();
 }

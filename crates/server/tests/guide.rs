@@ -1,4 +1,4 @@
-//! The bounds in the guide to the service are those of the code.
+//! The limits in the guide to the service are those of the code.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ fn seconds(time: Duration) -> String {
 #[test]
 fn the_table_has_the_numbers_of_the_code() {
     let guide = include_str!("../../../docs/guide/service.md");
-    let (of_grpc, of_http) = (grpc::Bounds::default(), http::Bounds::default());
-    let (asked, checked) = (ask::Most::default(), http::Most::default());
+    let (of_grpc, of_http) = (grpc::GrpcLimits::default(), http::HttpLimits::default());
+    let (asked, checked) = (request::RequestLimits::default(), http::BodyLimits::default());
     let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
     let kib = |bytes: usize| format!("{} KiB", bytes >> 10);
     let rows = [
@@ -37,7 +37,7 @@ fn the_table_has_the_numbers_of_the_code() {
         ("a domain, key or value", vec![grouped(checked.text_bytes)]),
         ("checks", vec![grouped(checked.checks)]),
         ("watches", vec![grouped(of_grpc.watches)]),
-        ("for the first bytes", vec![seconds(of_grpc.patience), seconds(of_http.body_patience)]),
+        ("for the first bytes", vec![seconds(of_grpc.timeout), seconds(of_http.body_timeout)]),
         ("a quiet connection", vec![seconds(of_grpc.idle), seconds(of_http.idle)]),
         ("identities", vec![grouped(sluicegate::ENTRIES_MAX)]),
     ];

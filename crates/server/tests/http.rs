@@ -6,10 +6,9 @@ use axum::body::{Body, to_bytes};
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 use sluicegate::{Engine, rules_of};
+use sluicegate_server::app::App;
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{BODY_BYTES_MAX, Options, router};
-use sluicegate_server::rls::handler::Service;
-use sluicegate_server::rls::options::Options as RlsOptions;
 use tower::ServiceExt;
 
 const RULES: &str = "
@@ -20,7 +19,7 @@ descriptors:
 ";
 
 fn app() -> axum::Router {
-    router(Service::new(Engine::new(rules_of(RULES).unwrap()).unwrap()), Options::default())
+    router(App::new(Engine::new(rules_of(RULES).unwrap()).unwrap()), Options::default())
 }
 
 async fn post(app: &axum::Router, body: impl Into<Body>) -> (StatusCode, String) {
@@ -125,7 +124,7 @@ async fn a_denial_carries_the_headers_of_all_dialects() {
 async fn it_is_healthy_until_it_ends() {
     let engine = Engine::new(rules_of(RULES).unwrap()).unwrap();
     let health = Health::default();
-    let service = Service::with(engine, RlsOptions::default(), health.clone());
+    let service = App::builder(engine).health(health.clone()).build();
     let app = router(service, Options::default());
     let ask = async || {
         let request = Request::get("/healthcheck").body(Body::empty()).unwrap();

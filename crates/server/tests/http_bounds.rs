@@ -9,35 +9,38 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use http_support::{app, asking};
-use sluicegate_server::http::{BODY_BYTES_MAX, Body, Bounds, Options, Server, routes, serve};
+use sluicegate_server::app::App;
+use sluicegate_server::http::{
+    BODY_BYTES_MAX, ErrorFormat, HttpLimits, HttpServer, Options, routes, serve,
+};
 use sluicegate_server::memory::MemoryBudget;
-use sluicegate_server::rls::handler::Service;
-use sluicegate_server::telemetry::{Door, Fault, Happening};
+use sluicegate_server::telemetry::{Endpoint, Event, Fault};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-fn bounds() -> Bounds {
-    Bounds {
-        header_patience: Duration::from_secs(10),
-        body_patience: Duration::from_secs(7),
+fn bounds() -> HttpLimits {
+    HttpLimits {
+        header_timeout: Duration::from_secs(10),
+        body_timeout: Duration::from_secs(7),
         idle: Duration::from_secs(60),
-        ..Bounds::default()
+        ..HttpLimits::default()
     }
 }
 
 /// A connection that needs no network, so that time can be a virtual one.
-fn connect(bounds: Bounds) -> (DuplexStream, Service, JoinHandle<()>) {
-    connect_to(Options::default(), bounds)
+fn connect(limits: HttpLimits) -> (DuplexStream, App, JoinHandle<()>) {
+    connect_to(Options::default(), limits)
 }
 
-fn connect_to(options: Options, bounds: Bounds) -> (DuplexStream, Service, JoinHandle<()>) {
+fn connect_to(options: Options, limits: HttpLimits) -> (DuplexStream, App, JoinHandle<()>) {
     let (_, service, _) = app(Options::default());
-    let server = Server::new(routes(service.clone(), options), service.clone(), bounds);
+    let server = HttpServer::new(routes(service.clone(), options), service.clone(), limits);
     let (client, io) = duplex(1 << 16);
-    let served = tokio::spawn(async move { server.connection(io, std::future::pending()).await });
+    let served =
+        tokio::spawn(async move { server.connection(None, io, std::future::pending()).await });
     (client, service, served)
 }
 
@@ -124,9 +127,11 @@ async fn http_2_may_be_idle_as_long_however_it_began() {
 
 #[tokio::test]
 async fn too_much_at_once_is_told_in_the_form_that_was_chosen() {
-    for (body, told) in [(Body::Envelope, r#"{"error":{"#), (Body::Problem, "problem+json")] {
-        let options = Options { body, ..Options::default() };
-        let (mut client, ..) = connect_to(options, Bounds { in_flight: 0, ..bounds() });
+    for (body, told) in
+        [(ErrorFormat::Envelope, r#"{"error":{"#), (ErrorFormat::Problem, "problem+json")]
+    {
+        let options = Options { error_format: body, ..Options::default() };
+        let (mut client, ..) = connect_to(options, HttpLimits { in_flight: 0, ..bounds() });
         client.write_all(request(&asking("user", "a")).as_bytes()).await.unwrap();
         let answer = answer(&mut client).await;
         assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains(told), "{answer}");
@@ -186,7 +191,7 @@ async fn what_is_too_large_is_refused() {
 #[tokio::test]
 async fn whoever_sends_far_too_large_a_head_is_told_so_and_not_broken_off() {
     let (router, service, _) = app(Options::default());
-    let running = run(router, service, Bounds::default()).await;
+    let running = run(router, service, HttpLimits::default()).await;
     for before in ["", "GET /none HTTP/1.1\r\nhost: x\r\n\r\n"] {
         let mut client = TcpStream::connect(running.address).await.unwrap();
         let line = format!("x: {}\r\n", "y".repeat(9_995));
@@ -205,19 +210,19 @@ async fn whoever_sends_far_too_large_a_head_is_told_so_and_not_broken_off() {
 /// A service on a real socket.
 struct Running {
     address: std::net::SocketAddr,
-    service: Service,
+    service: App,
     stop: oneshot::Sender<()>,
     served: JoinHandle<std::io::Result<()>>,
 }
 
-async fn run(router: Router, service: Service, bounds: Bounds) -> Running {
+async fn run(router: Router, service: App, limits: HttpLimits) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let counts = service.clone();
     let served = tokio::spawn(async move {
         let stopped = async { drop(stopped.await) };
-        serve(listener, router, counts, bounds, stopped).await
+        serve(listener, router, counts, limits, stopped).await
     });
     Running { address, service, stop, served }
 }
@@ -242,7 +247,8 @@ const SLOWLY: &[u8] = b"GET /v1/check HTTP/1.1\r\nhost: x\r\n\r\n";
 #[tokio::test]
 async fn connections_beyond_the_bound_are_closed_at_once() {
     let (router, service, _) = app(Options::default());
-    let running = run(router, service, Bounds { connections: 1, ..Bounds::default() }).await;
+    let running =
+        run(router, service, HttpLimits { connections: 1, ..HttpLimits::default() }).await;
     let mut first = TcpStream::connect(running.address).await.unwrap();
     first.write_all(request(&asking("user", "a")).as_bytes()).await.unwrap();
     answer(&mut first).await;
@@ -259,7 +265,7 @@ async fn connections_beyond_the_bound_are_closed_at_once() {
 #[tokio::test]
 async fn requests_beyond_the_bound_are_told_to_come_back() {
     let ((router, mut visitors), (_, service, _)) = (slow(), app(Options::default()));
-    let running = run(router, service, Bounds { in_flight: 1, ..Bounds::default() }).await;
+    let running = run(router, service, HttpLimits { in_flight: 1, ..HttpLimits::default() }).await;
     let mut first = TcpStream::connect(running.address).await.unwrap();
     first.write_all(SLOWLY).await.unwrap();
     let go = visitors.recv().await.unwrap();
@@ -278,7 +284,7 @@ async fn requests_beyond_the_bound_are_told_to_come_back() {
 #[tokio::test]
 async fn what_has_begun_is_brought_to_its_end() {
     let ((router, mut visitors), (_, service, _)) = (slow(), app(Options::default()));
-    let running = run(router, service, Bounds::default()).await;
+    let running = run(router, service, HttpLimits::default()).await;
     let mut idle = TcpStream::connect(running.address).await.unwrap();
     let mut busy = TcpStream::connect(running.address).await.unwrap();
     busy.write_all(SLOWLY).await.unwrap();
@@ -294,8 +300,8 @@ async fn what_has_begun_is_brought_to_its_end() {
 #[tokio::test]
 async fn the_end_is_not_put_off_for_ever() {
     let ((router, mut visitors), (_, service, _)) = (slow(), app(Options::default()));
-    let bounds = Bounds { drain: Duration::from_millis(1), ..Bounds::default() };
-    let running = run(router, service, bounds).await;
+    let limits = HttpLimits { drain: Duration::from_millis(1), ..HttpLimits::default() };
+    let running = run(router, service, limits).await;
     let mut busy = TcpStream::connect(running.address).await.unwrap();
     busy.write_all(SLOWLY).await.unwrap();
     let _never_sent = visitors.recv().await.unwrap();
@@ -307,7 +313,7 @@ async fn the_end_is_not_put_off_for_ever() {
 #[tokio::test]
 async fn http_2_without_a_handshake_is_answered_too() {
     let (router, service, _) = app(Options::default());
-    let running = run(router, service, Bounds::default()).await;
+    let running = run(router, service, HttpLimits::default()).await;
     let socket = TcpStream::connect(running.address).await.unwrap();
     let (mut client, connection) = h2::client::handshake(socket).await.unwrap();
     let driven = tokio::spawn(connection);
@@ -325,16 +331,17 @@ async fn http_2_without_a_handshake_is_answered_too() {
 }
 
 /// A server whose clients have so many bytes together.
-fn server_of_budget(bytes: usize) -> (Server, MemoryBudget) {
+fn server_of_budget(bytes: usize) -> (HttpServer, MemoryBudget) {
     let budget = MemoryBudget::new(bytes);
-    let service = Service::new(http_support::engine().0).with_memory_budget(budget.clone());
-    (Server::new(routes(service.clone(), Options::default()), service, bounds()), budget)
+    let service = App::builder(http_support::engine().0).memory_budget(budget.clone()).build();
+    (HttpServer::new(routes(service.clone(), Options::default()), service, bounds()), budget)
 }
 
-fn connect_with(server: &Server) -> (DuplexStream, JoinHandle<()>) {
+fn connect_with(server: &HttpServer) -> (DuplexStream, JoinHandle<()>) {
     let (client, io) = duplex(1 << 16);
     let server = server.clone();
-    let served = tokio::spawn(async move { server.connection(io, std::future::pending()).await });
+    let served =
+        tokio::spawn(async move { server.connection(None, io, std::future::pending()).await });
     (client, served)
 }
 
@@ -417,7 +424,7 @@ async fn frames_and_header_blocks_of_http_2_must_end_in_time() {
 
 /// A client of HTTP/2 that receives nothing.
 async fn connect_without_window(
-    server: &Server,
+    server: &HttpServer,
 ) -> (h2::client::SendRequest<bytes::Bytes>, JoinHandle<()>) {
     let (client, served) = connect_with(server);
     let builder = h2::client::Builder::new().initial_window_size(0).clone();
@@ -447,7 +454,7 @@ async fn responses_that_are_not_received_end_the_connection() {
     let (mut client, io) = duplex(100);
     let served = {
         let server = server.clone();
-        tokio::spawn(async move { server.connection(io, std::future::pending()).await })
+        tokio::spawn(async move { server.connection(None, io, std::future::pending()).await })
     };
     let begun = Instant::now();
     client.write_all(request(&asking("free", "a")).as_bytes()).await.unwrap();

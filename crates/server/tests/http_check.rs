@@ -9,7 +9,7 @@ use http::{Request, StatusCode};
 use http_support::{app, asking, in_shadow, post, send};
 use serde_json::{Value, json};
 use sluicegate::http::{Reset, Style};
-use sluicegate_server::http::{BODY_BYTES_MAX, Body, KeysAccess, Most, Options};
+use sluicegate_server::http::{BODY_BYTES_MAX, BodyLimits, ErrorFormat, KeysAccess, Options};
 use sluicegate_server::telemetry::{Endpoint, Event, Fault};
 use sluicegate_server::token::Token;
 use std::time::Duration;
@@ -66,7 +66,8 @@ async fn dialects_and_problems() {
         denied: StatusCode::SERVICE_UNAVAILABLE,
         ..Style::default()
     };
-    let (app_, ..) = app(Options { style, body: Body::Problem, ..Options::default() });
+    let (app_, ..) =
+        app(Options { style, error_format: ErrorFormat::Problem, ..Options::default() });
     let asked = asking("user", "alice").replace("[{", r#"[{"hits":2,"#);
     post(&app_, "/v1/check", asked.clone()).await;
     let told = post(&app_, "/v1/check", asked).await;
@@ -318,7 +319,7 @@ async fn what_is_no_request_is_told_where_and_what_to_do() {
         told.json(),
         json!({ "error": {
             "code": "invalid_request",
-            "message": "line 3, column 29, `descriptors[0].user`: must be a text, got `42`; write it in quotes: \"42\"",
+            "message": "line 3, column 29, `descriptors[0].user`: must be a string, got `42`; write it in quotes: \"42\"",
             "context": { "line": 3, "column": 29, "field": "descriptors[0].user" },
         } })
     );
@@ -337,7 +338,7 @@ async fn whoever_is_lost_is_shown_the_way() {
     assert_eq!(told.status, StatusCode::NOT_FOUND);
     let message = told.json()["error"]["message"].as_str().unwrap().to_owned();
     assert!(
-        message.starts_with("nothing is under `/v1/chek`; there are /v1/check, /v1/peek"),
+        message.starts_with("there is no `/v1/chek`; there are /v1/check, /v1/peek"),
         "{message}"
     );
     let told = send(&app, Request::get("/v1/check").body(axum::body::Body::empty()).unwrap()).await;
@@ -352,8 +353,7 @@ async fn whoever_is_lost_is_shown_the_way() {
 async fn without_rules_there_is_no_answer() {
     let health = sluicegate_server::health::Health::default();
     let (engine, _) = http_support::engine();
-    let service =
-        sluicegate_server::rls::handler::Service::with(engine, Default::default(), health.clone());
+    let service = sluicegate_server::app::App::builder(engine).health(health.clone()).build();
     let app = sluicegate_server::http::router(service.clone(), Options::default());
     let told = post(&app, "/v1/check", asking("user", "a")).await;
     assert_eq!(
@@ -367,8 +367,9 @@ async fn without_rules_there_is_no_answer() {
 
 #[tokio::test]
 async fn everything_has_a_bound() {
-    let most = Most { checks: 2, descriptors: 2, batch_descriptors: 3, entries: 2, text_bytes: 8 };
-    let (app, ..) = app(Options { most, ..Options::default() });
+    let most =
+        BodyLimits { checks: 2, descriptors: 2, batch_descriptors: 3, entries: 2, text_bytes: 8 };
+    let (app, ..) = app(Options { limits: most, ..Options::default() });
     let one = r#"{"domain":"shop","descriptors":[{"a":"1"}]}"#;
     let entry = r#"{"key":"a","value":"b"}"#;
     for (body, field) in [

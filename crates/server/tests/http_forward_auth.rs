@@ -15,11 +15,11 @@ use sluicegate::clock::ManualClock;
 use sluicegate::config::rules::{Options as LoadOptions, Source, load};
 use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, rules_of};
+use sluicegate_server::app::App;
 use sluicegate_server::health::Health;
-use sluicegate_server::http::{Body, Bounds, Options, Peer, Server, router, routes};
-use sluicegate_server::rls::handler::Service;
-use sluicegate_server::rls::options::Options as RlsOptions;
-use sluicegate_server::telemetry::{Door, Fault};
+use sluicegate_server::http::{ErrorFormat, HttpLimits, HttpServer, Options, Peer, router, routes};
+use sluicegate_server::rls::Options as RlsOptions;
+use sluicegate_server::telemetry::{Endpoint, Fault};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 const WEB: &str = "
@@ -41,13 +41,13 @@ descriptors:
   - { key: key, limits: { name: keys, algorithm: fixed_window, rate: 1/h } }
 ";
 
-fn app_of(rules: &str, options: Options) -> (Router, Service, ManualClock) {
+fn app_of(rules: &str, options: Options) -> (Router, App, ManualClock) {
     let (engine, clock) = engine_of(rules);
-    let service = Service::new(engine);
+    let service = App::new(engine);
     (router(service.clone(), options), service, clock)
 }
 
-fn app() -> (Router, Service, ManualClock) {
+fn app() -> (Router, App, ManualClock) {
     app_of(WEB, Options::default())
 }
 
@@ -169,7 +169,7 @@ async fn nobody_but_a_trusted_proxy_is_believed() {
         assert_eq!(
             message(&told),
             format!(
-                "a proxy at {peer} is not believed about its clients; if it is yours, add its network to `trusted_proxies` in \
+                "the proxy at {peer} is not trusted; if it is yours, add its network to `trusted_proxies` in \
                  `forward_auth` of domain `web`"
             )
         );
@@ -275,7 +275,7 @@ async fn the_domain_is_in_the_path_if_there_is_a_choice() {
         "domain `shop` has no `forward_auth` in the rules; there are /v1/forward-auth/web"
     );
     let told = send(&app, asking("10.0.0.1", "/v1/forward-auth/%ff", &[])).await;
-    assert_eq!(message(&told), "the domain in the path is no text; write it in UTF-8");
+    assert_eq!(message(&told), "the domain in the path is not UTF-8");
 
     let (none, ..) = app_of("domain: shop", Options::default());
     let told = ask(&none, &[]).await;
@@ -288,12 +288,12 @@ async fn of_several_domains_one_must_be_named() {
     let both = [WEB.to_owned(), WEB.replace("domain: web", "domain: a/b")]
         .map(|text| Source { name: "rules".to_owned(), text });
     let rules = RuleSet::new(load(&both, &LoadOptions::default()).unwrap().domains).unwrap();
-    let app = router(Service::new(Engine::new(rules).unwrap()), Options::default());
+    let app = router(App::new(Engine::new(rules).unwrap()), Options::default());
     let told = ask(&app, &[]).await;
     assert_eq!(told.status, StatusCode::BAD_REQUEST);
     assert_eq!(
         message(&told),
-        "several domains have `forward_auth`; ask one of them: /v1/forward-auth/web, /v1/forward-auth/a/b"
+        "several domains have `forward_auth`; use one of them: /v1/forward-auth/web, /v1/forward-auth/a/b"
     );
     let told = send(&app, asking("10.0.0.1", "/v1/forward-auth/a/b", &[])).await;
     assert_eq!(told.status, StatusCode::OK);
@@ -318,7 +318,7 @@ async fn nginx_gets_a_status_that_it_understands_and_the_error_in_a_header() {
 
 #[tokio::test]
 async fn a_denial_is_told_as_elsewhere() {
-    let options = Options { body: Body::Problem, ..Options::default() };
+    let options = Options { error_format: ErrorFormat::Problem, ..Options::default() };
     let (app, ..) = app_of(&WEB.replace("  hits:", "  deny_status: 503\n  hits:"), options);
     let told = ask(&app, &[("X-Cost", "3")]).await;
     assert_eq!(told.status, StatusCode::SERVICE_UNAVAILABLE);
@@ -331,11 +331,11 @@ async fn a_denial_is_told_as_elsewhere() {
     let health = Health::default();
     health.rules_loaded(1);
     let shadow = RlsOptions { shadow_mode: true, ..RlsOptions::default() };
-    let service = Service::with(engine_of(WEB).0, shadow, health);
+    let service = App::builder(engine_of(WEB).0).options(shadow).health(health).build();
     let app = router(service, Options::default());
     assert_eq!(statuses(&app, &[]).await, [200; 4], "the whole service only watches");
 
-    let service = Service::with(engine_of(WEB).0, RlsOptions::default(), Health::default());
+    let service = App::builder(engine_of(WEB).0).health(Health::default()).build();
     let told = ask(&router(service, Options::default()), &[]).await;
     assert_eq!((told.status, code(&told).as_str()), (StatusCode::SERVICE_UNAVAILABLE, "no_rules"));
 }
@@ -345,12 +345,15 @@ async fn a_denial_is_told_as_elsewhere() {
 async fn the_peer_is_that_of_the_connection() {
     for (peer, status) in [("10.0.0.1", "200"), ("192.0.2.1", "403")] {
         let (_, service, _) = app();
-        let server =
-            Server::new(routes(service.clone(), Options::default()), service, Bounds::default());
+        let server = HttpServer::new(
+            routes(service.clone(), Options::default()),
+            service,
+            HttpLimits::default(),
+        );
         let (mut client, io) = duplex(1 << 16);
         let peer = peer.parse().unwrap();
         let served = tokio::spawn(async move {
-            server.connection_from(peer, io, std::future::pending()).await;
+            server.connection(Some(peer), io, std::future::pending()).await;
         });
         let request = "GET /v1/forward-auth HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
         client.write_all(request.as_bytes()).await.unwrap();
@@ -364,11 +367,14 @@ async fn the_peer_is_that_of_the_connection() {
 #[tokio::test]
 async fn the_peer_is_known_over_http_2_too() {
     let (_, service, _) = app();
-    let server =
-        Server::new(routes(service.clone(), Options::default()), service, Bounds::default());
+    let server = HttpServer::new(
+        routes(service.clone(), Options::default()),
+        service,
+        HttpLimits::default(),
+    );
     let (client, io) = duplex(1 << 16);
     let peer = "10.0.0.1".parse().unwrap();
-    tokio::spawn(async move { server.connection_from(peer, io, std::future::pending()).await });
+    tokio::spawn(async move { server.connection(Some(peer), io, std::future::pending()).await });
     let (mut client, connection) = h2::client::handshake(client).await.unwrap();
     tokio::spawn(connection);
     for (cost, status) in [("2", 200), ("1", 429)] {

@@ -12,11 +12,11 @@ use http::{Request, StatusCode};
 use http_support::{Told, engine_of, post, send};
 use serde_json::{Value, json};
 use sluicegate::clock::ManualClock;
+use sluicegate_server::app::App;
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{Options, router};
-use sluicegate_server::rls::handler::Service;
-use sluicegate_server::rls::options::Options as RlsOptions;
-use sluicegate_server::telemetry::{Door, Fault};
+use sluicegate_server::rls::Options as RlsOptions;
+use sluicegate_server::telemetry::{Endpoint, Fault};
 
 const RULES: &str = "
 domain: llm
@@ -31,9 +31,9 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 100 }
 ";
 
-fn app() -> (Router, Service, ManualClock) {
+fn app() -> (Router, App, ManualClock) {
     let (engine, clock) = engine_of(RULES);
-    let service = Service::new(engine);
+    let service = App::new(engine);
     (router(service.clone(), Options::default()), service, clock)
 }
 
@@ -76,7 +76,7 @@ async fn an_estimate_is_settled_with_what_was_used() {
     assert_eq!(told.headers["X-RateLimit-Remaining"], "600");
     let told = told.json();
     assert_eq!((&told["allowed"], &told["expires_after_ms"]), (&json!(true), &json!(60_000)));
-    assert_eq!(service.holds().reservations(service.engine().now()), 1);
+    assert_eq!(service.reservations().pending(service.engine().now()), 1);
 
     let name = told["reservation"].as_str().unwrap();
     let told = ask(&app, "/v1/commit", json!({ "reservation": name, "hits": 150 })).await;
@@ -84,7 +84,7 @@ async fn an_estimate_is_settled_with_what_was_used() {
     assert_eq!(told.headers["X-RateLimit-Remaining"], "850");
     assert_eq!(told.json()["returned"], 250);
     assert_eq!(told.json()["statuses"][0]["remaining"], 850);
-    assert_eq!(service.holds().reservations(service.engine().now()), 0);
+    assert_eq!(service.reservations().pending(service.engine().now()), 0);
 
     let again = ask(&app, "/v1/commit", json!({ "reservation": name, "hits": 150 })).await;
     assert_eq!(
@@ -122,7 +122,7 @@ async fn nobody_settles_and_time_does() {
     let late = json!({ "reservation": told["reservation"], "hits": 10 });
     assert_eq!(ask(&app, "/v1/commit", late).await.json()["returned"], 0);
     assert_eq!(left(&app).await, 990);
-    assert_eq!(service.holds().reservations(service.engine().now()), 0);
+    assert_eq!(service.reservations().pending(service.engine().now()), 0);
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn a_denial_is_that_of_a_check() {
     );
     assert_eq!(told.limits(), checked.limits());
     assert!(told.headers.contains_key("retry-after"));
-    assert_eq!(service.holds().reservations(service.engine().now()), 1);
+    assert_eq!(service.reservations().pending(service.engine().now()), 1);
 }
 
 #[tokio::test]
@@ -159,18 +159,18 @@ async fn what_nothing_is_held_of_is_not_counted_however_often_it_is_settled() {
     let held = reserve(&app, 1).await;
     let nothing = json!({ "domain": "llm", "descriptors": [{ "nobody": "42" }] });
     let told = ask(&app, "/v1/reserve", nothing).await.json();
-    assert_eq!(service.holds().reservations(service.engine().now()), 1);
+    assert_eq!(service.reservations().pending(service.engine().now()), 1);
     for _ in 0..2 {
         let settled = json!({ "reservation": told["reservation"], "hits": 1 });
         assert_eq!(ask(&app, "/v1/commit", settled).await.status, StatusCode::OK);
         assert_eq!(
-            service.holds().reservations(service.engine().now()),
+            service.reservations().pending(service.engine().now()),
             1,
             "the other is still there"
         );
     }
     ask(&app, "/v1/cancel", json!({ "reservation": held })).await;
-    assert_eq!(service.holds().reservations(service.engine().now()), 0);
+    assert_eq!(service.reservations().pending(service.engine().now()), 0);
 }
 
 #[tokio::test]
@@ -193,12 +193,12 @@ async fn where_nothing_is_enforced_a_reservation_is_settled_too() {
     let health = Health::default();
     health.rules_loaded(1);
     let options = RlsOptions { shadow_mode: true, ..RlsOptions::default() };
-    let service = Service::with(engine, options, health);
+    let service = App::builder(engine).options(options).health(health).build();
     let app = router(service.clone(), Options::default());
     reserve(&app, 900).await;
     let name = reserve(&app, 900).await;
     assert_eq!(
-        service.holds().reservations(service.engine().now()),
+        service.reservations().pending(service.engine().now()),
         1,
         "the second is a name only"
     );
@@ -234,8 +234,12 @@ async fn what_cannot_be_read_is_told_where() {
         ),
         ("/v1/commit", json!({ "hits": 3 }), "`reservation` is missing"),
         ("/v1/commit", json!({ "reservation": name }), "`hits` is missing"),
-        ("/v1/commit", json!({ "reservation": "a b", "hits": 3 }), "this is no reservation"),
-        ("/v1/commit", json!({ "reservation": &name[1..], "hits": 3 }), "this is no reservation"),
+        ("/v1/commit", json!({ "reservation": "a b", "hits": 3 }), "this is not a reservation"),
+        (
+            "/v1/commit",
+            json!({ "reservation": &name[1..], "hits": 3 }),
+            "this is not a reservation",
+        ),
         ("/v1/cancel", json!({ "reservation": "x".repeat(8_193) }), "has 8193 bytes"),
         ("/v1/cancel", json!({ "reservation": name, "hits": 3 }), "unknown field `hits`"),
         ("/v1/cancel", json!([]), "an object such as"),
@@ -277,8 +281,8 @@ async fn a_name_has_a_bound() {
     let body = json!({ "domain": "llm", "descriptors": [{ "user": long }, { "user": long }] });
     let told = ask(&app, "/v1/reserve", body).await;
     assert_eq!(told.status, StatusCode::BAD_REQUEST);
-    assert!(told.text.contains("8192 is the most"), "{}", told.text);
-    assert_eq!(service.holds().reservations(service.engine().now()), 0);
+    assert!(told.text.contains("8192 is the limit"), "{}", told.text);
+    assert_eq!(service.reservations().pending(service.engine().now()), 0);
 }
 
 // === waiting ===
@@ -297,12 +301,12 @@ async fn a_turn_is_waited_for() {
         tokio::spawn(async move { ask(&app, "/v1/wait", paced(5_000)).await })
     };
     until(|| clock.sleepers() == 1).await;
-    assert_eq!(service.holds().waiting(), 1);
+    assert_eq!(service.reservations().waiting(), 1);
     clock.advance(Duration::from_secs(1));
     let told = waiting.await.unwrap();
     assert_eq!((told.status, &told.json()["waited_ms"]), (StatusCode::OK, &json!(1_000)));
     assert!(told.json().get("reservation").is_none());
-    assert_eq!(service.holds().waiting(), 0);
+    assert_eq!(service.reservations().waiting(), 0);
 }
 
 #[tokio::test]
@@ -347,7 +351,7 @@ async fn whoever_goes_gives_its_turn_back() {
     until(|| clock.sleepers() == 1).await;
     waiting.abort();
     assert!(waiting.await.is_err());
-    assert_eq!(service.holds().waiting(), 0);
+    assert_eq!(service.reservations().waiting(), 0);
     clock.advance(Duration::from_secs(1));
     let next = ask(&app, "/v1/wait", paced(0)).await;
     assert_eq!(next.status, StatusCode::OK, "nobody has taken the turn");
@@ -454,7 +458,7 @@ async fn who_asks_again_while_the_first_still_waits_takes_no_second_turn() {
     let second = ask_as(&app, "k", "/v1/wait", &paced(5_000)).await;
     let told = (second.status, code(&second));
     assert_eq!(told, (StatusCode::CONFLICT, "idempotency_key_in_use".to_owned()));
-    assert_eq!(service.holds().waiting(), 1);
+    assert_eq!(service.reservations().waiting(), 1);
     // Whoever goes leaves the key to whoever comes.
     first.abort();
     assert!(first.await.is_err());

@@ -11,12 +11,12 @@ use http::{Method, Request, StatusCode};
 use http_support::{Told, engine_of, send};
 use serde_json::Value;
 use sluicegate_server::EXAMPLE_RULES;
+use sluicegate_server::app::App;
 use sluicegate_server::http::{KeysAccess, Options, Peer, openapi, router};
-use sluicegate_server::rls::handler::Service;
 
 fn example_app() -> axum::Router {
     let options = Options { keys: KeysAccess::Open, ..Options::default() };
-    router(Service::new(engine_of(EXAMPLE_RULES).0), options)
+    router(App::new(engine_of(EXAMPLE_RULES).0), options)
 }
 
 /// A method, its path, and the body of its example.

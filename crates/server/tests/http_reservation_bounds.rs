@@ -11,12 +11,10 @@ use http::StatusCode;
 use http_support::{Told, engine_of, post};
 use serde_json::{Value, json};
 use sluicegate::clock::ManualClock;
+use sluicegate_server::app::App;
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{Options, router};
-use sluicegate_server::reservations::Holds;
-use sluicegate_server::rls::handler::Service;
-use sluicegate_server::rls::options::Options as RlsOptions;
-use sluicegate_server::traces::Tracer;
+use sluicegate_server::reservations::Reservations;
 
 const RULES: &str = "
 domain: llm
@@ -34,12 +32,12 @@ fn reservation(user: &str, ttl_ms: u64) -> Value {
 }
 
 /// A service with room for so many reservations.
-fn app_with_room(reservations_max: u64) -> (Router, Service, ManualClock) {
+fn app_with_room(reservations_max: u64) -> (Router, App, ManualClock) {
     let (engine, clock) = engine_of(RULES);
     let health = Health::default();
     health.rules_loaded(1);
-    let holds = Holds::with(reservations_max, 1);
-    let service = Service::complete(engine, RlsOptions::default(), health, Tracer::off(), holds);
+    let reservations = Reservations::new(reservations_max, 1);
+    let service = App::builder(engine).health(health).reservations(reservations).build();
     (router(service.clone(), Options::default()), service, clock)
 }
 
@@ -58,7 +56,7 @@ async fn expired_reservations_leave_room_for_others() {
         (StatusCode::SERVICE_UNAVAILABLE, &json!("too_many"))
     );
     clock.advance(Duration::from_millis(2));
-    assert_eq!(service.holds().reservations(service.engine().now()), 0);
+    assert_eq!(service.reservations().pending(service.engine().now()), 0);
     assert_eq!(ask(&app, "/v1/reserve", reservation("42", 60_000)).await.status, StatusCode::OK);
 }
 

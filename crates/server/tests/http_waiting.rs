@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http_support::engine_of;
 use sluicegate::clock::ManualClock;
 use sluicegate::rules::request::{Descriptor, Entry, Request};
-use sluicegate_server::http::{Bounds, Options, Server, routes};
-use sluicegate_server::rls::handler::Service;
+use sluicegate_server::app::App;
+use sluicegate_server::http::{HttpLimits, HttpServer, Options, routes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinHandle;
 
@@ -24,16 +24,17 @@ descriptors:
 
 const WAIT: &str = r#"{"domain":"shop","descriptors":[{"paced":"x"}],"timeout_ms":600000}"#;
 
-fn connect() -> (DuplexStream, Service, ManualClock, JoinHandle<()>) {
+fn connect() -> (DuplexStream, App, ManualClock, JoinHandle<()>) {
     let (engine, clock) = engine_of(RULES);
-    let service = Service::new(engine);
-    let server = Server::new(
+    let service = App::new(engine);
+    let server = HttpServer::new(
         routes(service.clone(), Options::default()),
         service.clone(),
-        Bounds { idle: Duration::from_secs(20), ..Bounds::default() },
+        HttpLimits { idle: Duration::from_secs(20), ..HttpLimits::default() },
     );
     let (client, io) = duplex(1 << 16);
-    let served = tokio::spawn(async move { server.connection(io, std::future::pending()).await });
+    let served =
+        tokio::spawn(async move { server.connection(None, io, std::future::pending()).await });
     (client, service, clock, served)
 }
 
@@ -48,7 +49,7 @@ async fn until(so: impl Fn() -> bool) {
 }
 
 /// Takes the turn that comes next, which is there.
-fn take_the_first(service: &Service) {
+fn take_the_first(service: &App) {
     let entries = [Entry::new("paced", "x")];
     let descriptors = [Descriptor::of(&entries)];
     let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
@@ -63,9 +64,9 @@ async fn a_client_that_closes_its_connection_gives_its_turn_back() {
         format!("POST /v1/wait HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", WAIT.len());
     client.write_all(head.as_bytes()).await.unwrap();
     client.write_all(WAIT.as_bytes()).await.unwrap();
-    until(|| service.holds().waiting() == 1).await;
+    until(|| service.reservations().waiting() == 1).await;
     drop(client);
-    until(|| service.holds().waiting() == 0).await;
+    until(|| service.reservations().waiting() == 0).await;
     served.await.unwrap();
     clock.advance(Duration::from_secs(60));
     take_the_first(&service);
@@ -79,10 +80,10 @@ async fn who_waits_is_not_idle() {
         format!("POST /v1/wait HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", WAIT.len());
     client.write_all(head.as_bytes()).await.unwrap();
     client.write_all(WAIT.as_bytes()).await.unwrap();
-    until(|| service.holds().waiting() == 1).await;
+    until(|| service.reservations().waiting() == 1).await;
     // Longer than a connection may be idle.
     tokio::time::sleep(Duration::from_secs(50)).await;
-    assert_eq!(service.holds().waiting(), 1);
+    assert_eq!(service.reservations().waiting(), 1);
     clock.advance(Duration::from_secs(60));
     let mut answer = [0; 15];
     client.read_exact(&mut answer).await.unwrap();
@@ -99,9 +100,9 @@ async fn so_does_a_stream_that_is_reset() {
     let request = http::Request::post("http://x/v1/wait").body(()).unwrap();
     let (answer, mut body) = send.send_request(request, false).unwrap();
     body.send_data(Bytes::from_static(WAIT.as_bytes()), true).unwrap();
-    until(|| service.holds().waiting() == 1).await;
+    until(|| service.reservations().waiting() == 1).await;
     drop((answer, body));
-    until(|| service.holds().waiting() == 0).await;
+    until(|| service.reservations().waiting() == 0).await;
     clock.advance(Duration::from_secs(60));
     take_the_first(&service);
 }

@@ -169,8 +169,8 @@ fn what_is_none_is_told_where_and_why() {
             r#"{"extra":null}"#,
             "a request has no field `extra`, only domain, descriptors, hitsAddend",
         ),
-        (r#"{"domain":1}"#, "`domain` must be a text, got `1`"),
-        (r#"{"domain":"\ud800"}"#, r#"`domain` must be a text, got `"\ud800"`"#),
+        (r#"{"domain":1}"#, "`domain` must be a string, got `1`"),
+        (r#"{"domain":"\ud800"}"#, r#"`domain` must be a string, got `"\ud800"`"#),
         (
             r#"{"hitsAddend":1.5}"#,
             "`hitsAddend` must be a whole number from 0 to 4294967295, got `1.5`",

@@ -14,30 +14,32 @@ use sluicegate::rules::set::RuleSet;
 use sluicegate::rules::unit::Unit;
 use sluicegate::{Engine, Span, rules_of};
 use sluicegate_redis::{Address, Link, LinkOptions, RedisBackend, Store, StoreOptions};
+use sluicegate_server::app::App;
 use sluicegate_server::health::Health;
 use sluicegate_server::metrics;
-use sluicegate_server::reservations::Holds;
-use sluicegate_server::rls::handler::Service;
 use sluicegate_server::rls::json;
-use sluicegate_server::telemetry::{Door, Fault, Happening};
-use sluicegate_server::traces::Tracer;
+use sluicegate_server::telemetry::{Endpoint, Event, Fault};
 
-fn service(rules: RuleSet) -> Service {
-    Service::new(Engine::builder(rules).clock(ManualClock::new()).build().unwrap())
+fn service(rules: RuleSet) -> App {
+    App::new(Engine::builder(rules).clock(ManualClock::new()).build().unwrap())
 }
 
-fn scrape(service: &Service) -> Scrape {
+fn scrape(service: &App) -> Scrape {
     Scrape::read(&metrics::text(service))
 }
 
-fn ask(service: &Service, asked: &Value) {
+fn ask(service: &App, asked: &Value) {
     let bytes = json::request(asked.to_string().as_bytes()).unwrap();
-    let _ =
-        service.answer_now(Endpoint::ShouldRateLimit, &bytes, &mut Default::default(), &mut vec![]);
+    let _ = service.answer_local(
+        Endpoint::ShouldRateLimit,
+        &bytes,
+        &mut Default::default(),
+        &mut vec![],
+    );
 }
 
 /// Asks of domain `m`, for `key=value` with commas between them.
-fn hit(service: &Service, entries: &str, hits: u32) {
+fn hit(service: &App, entries: &str, hits: u32) {
     ask(service, &asking(entries, hits));
 }
 
@@ -225,14 +227,14 @@ fn named(key: &str) -> DescriptorConfig {
 }
 
 /// So many rules, each for one value of a key.
-fn many(count: usize) -> Service {
+fn many(count: usize) -> App {
     let nodes = (0..count).map(|no| envoy(DescriptorConfig::text("k", no.to_string()))).collect();
     service(RuleSet::new(vec![Domain { descriptors: nodes, ..Domain::new("m") }]).unwrap())
 }
 
 #[test]
 fn few_rules_are_all_there_and_of_many_only_those_that_were_hit() {
-    let listed = |service: &Service| {
+    let listed = |service: &App| {
         scrape(service).with("ratelimit_service_rate_limit_total_hits", &[("domain", "m")]).count()
     };
     assert_eq!(listed(&many(1_000)), 1_000);
@@ -315,13 +317,13 @@ fn the_service_tells_about_itself() {
 }
 
 /// A service whose counters are in a store that nobody answers for.
-fn shared(rules: RuleSet) -> Service {
+fn shared(rules: RuleSet) -> App {
     let address = Address::parse("redis://127.0.0.1:1").unwrap();
     let link = Link::open(address, LinkOptions::default()).unwrap();
     let engine = Engine::new(rules).unwrap();
     let shared = RedisBackend::attach(engine.clone(), Store::new(link, StoreOptions::default()));
     let (options, health) = (Default::default(), Health::default());
-    Service::shared(engine, shared, options, health, Tracer::off(), Holds::default())
+    App::builder(engine).shared(shared).options(options).health(health).build()
 }
 
 #[tokio::test]

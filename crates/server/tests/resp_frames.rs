@@ -6,13 +6,14 @@ mod same;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use same::{End, in_pieces, naive, same};
-use sluicegate_server::resp::frame::{Broken, Most, Reader};
+use sluicegate_server::resp::frame::{CommandLimits, CommandReader, FrameError};
 
 /// Small, so that they are met.
-const MOST: Most = Most { args: 4, bulk_bytes: 12, command_bytes: 48, inline_bytes: 24 };
+const MOST: CommandLimits =
+    CommandLimits { args: 4, bulk_bytes: 12, command_bytes: 48, inline_bytes: 24 };
 
 fn read(bytes: &[u8]) -> (Vec<Vec<String>>, End) {
-    let (commands, end) = in_pieces(bytes, Most::default(), &[]);
+    let (commands, end) = in_pieces(bytes, CommandLimits::default(), &[]);
     let text = |arg: Vec<u8>| String::from_utf8_lossy(&arg).into_owned();
     (commands.into_iter().map(|args| args.into_iter().map(text).collect()).collect(), end)
 }
@@ -40,7 +41,11 @@ fn words_may_be_in_quotes() {
         );
     }
     for line in [r#"ECHO "a"#, r#"ECHO "a"b"#, r#"ECHO 'a"#, r#"ECHO "a\"#] {
-        assert_eq!(read(format!("{line}\n").as_bytes()).1, End::Broken(Broken::Quotes), "{line}");
+        assert_eq!(
+            read(format!("{line}\n").as_bytes()).1,
+            End::FrameError(FrameError::Quotes),
+            "{line}"
+        );
     }
 }
 
@@ -49,38 +54,41 @@ fn what_is_announced_is_not_believed() {
     let args: String = "*1025\r\n".to_owned();
     let large = format!("*2\r\n$4\r\nECHO\r\n${}\r\n", (64 << 10) + 1);
     for (bytes, broken) in [
-        ("*1000000000\r\n", Broken::Count),
-        (args.as_str(), Broken::Count),
-        ("*99999999999999999999", Broken::Count),
-        ("*00000000000000000000", Broken::Count),
-        ("*\r\n", Broken::Count),
-        ("*-\r\n", Broken::Count),
-        ("*1 \r\n", Broken::Count),
-        ("*+1\r\n", Broken::Count),
-        ("*1\rX", Broken::Count),
-        ("*1\r\n$-5\r\n", Broken::Length),
-        ("*1\r\n$-1\r\n", Broken::Length),
-        ("*1\r\n$x\r\n", Broken::Length),
-        ("*1\r\n$99999999999999999999\r\n", Broken::Length),
-        (&large, Broken::Length),
-        ("*1\r\n*1\r\n$4\r\nPING\r\n", Broken::NoBulk(b'*')),
-        ("*1\r\n:1\r\n", Broken::NoBulk(b':')),
-        ("*1\r\n$4\r\nPINGPONG\r\n", Broken::NoEnd),
+        ("*1000000000\r\n", FrameError::Count),
+        (args.as_str(), FrameError::Count),
+        ("*99999999999999999999", FrameError::Count),
+        ("*00000000000000000000", FrameError::Count),
+        ("*\r\n", FrameError::Count),
+        ("*-\r\n", FrameError::Count),
+        ("*1 \r\n", FrameError::Count),
+        ("*+1\r\n", FrameError::Count),
+        ("*1\rX", FrameError::Count),
+        ("*1\r\n$-5\r\n", FrameError::Length),
+        ("*1\r\n$-1\r\n", FrameError::Length),
+        ("*1\r\n$x\r\n", FrameError::Length),
+        ("*1\r\n$99999999999999999999\r\n", FrameError::Length),
+        (&large, FrameError::Length),
+        ("*1\r\n*1\r\n$4\r\nPING\r\n", FrameError::ExpectedBulk(b'*')),
+        ("*1\r\n:1\r\n", FrameError::ExpectedBulk(b':')),
+        ("*1\r\n$4\r\nPINGPONG\r\n", FrameError::ExpectedCrlf),
     ] {
-        assert_eq!(read(bytes.as_bytes()), (vec![], End::Broken(broken)), "{bytes}");
+        assert_eq!(read(bytes.as_bytes()), (vec![], End::FrameError(broken)), "{bytes}");
     }
     let long = "a".repeat((64 << 10) + 1);
-    assert_eq!(read(long.as_bytes()).1, End::Broken(Broken::Line));
+    assert_eq!(read(long.as_bytes()).1, End::FrameError(FrameError::Line));
     // Each of them may be there, all of them may not.
     let bulk = format!("$65536\r\n{}\r\n", "a".repeat(1 << 16));
-    assert_eq!(read(format!("*17\r\n{}", bulk.repeat(16)).as_bytes()).1, End::Broken(Broken::Size));
+    assert_eq!(
+        read(format!("*17\r\n{}", bulk.repeat(16)).as_bytes()).1,
+        End::FrameError(FrameError::Size)
+    );
     assert_eq!(read(format!("*15\r\n{}", bulk.repeat(15)).as_bytes()).1, End::More);
 }
 
 #[test]
 fn a_command_that_comes_byte_by_byte_is_read_once() {
     let bytes = format!("*2\r\n$4\r\nECHO\r\n$60000\r\n{}\r\n", "a".repeat(60_000)).into_bytes();
-    let mut reader = Reader::new(Most::default());
+    let mut reader = CommandReader::new(CommandLimits::default());
     for end in 0..bytes.len() {
         assert_eq!(reader.read(&bytes[..end]), Ok(None));
     }
@@ -131,7 +139,7 @@ proptest! {
             bytes.extend(arg);
             bytes.extend(b"\r\n");
         }
-        prop_assert_eq!(naive(&bytes, Most::default()), (vec![args.clone()], End::More));
-        prop_assert_eq!(in_pieces(&bytes, Most::default(), &[]), (vec![args], End::More));
+        prop_assert_eq!(naive(&bytes, CommandLimits::default()), (vec![args.clone()], End::More));
+        prop_assert_eq!(in_pieces(&bytes, CommandLimits::default(), &[]), (vec![args], End::More));
     }
 }

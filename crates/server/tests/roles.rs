@@ -13,22 +13,26 @@ use http_support::{Told, asking, engine, post, send};
 use serde_json::{Value, json};
 use sluicegate::clock::ManualClock;
 use sluicegate_server::admin;
+use sluicegate_server::app::App;
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{KeysAccess, Options, router};
-use sluicegate_server::rls::handler::{Scratch, Service};
+use sluicegate_server::rls::handler::Scratch;
 use sluicegate_server::rls::json;
-use sluicegate_server::rls::options::{Options as RlsOptions, RefundPolicy};
-use sluicegate_server::telemetry::{Door, Happening};
+use sluicegate_server::rls::{Options as RlsOptions, RefundPolicy};
+use sluicegate_server::telemetry::{Endpoint, Event};
 use sluicegate_server::token::Token;
 
 const SECRET: &str = "open sesame";
 
 /// A service on an address that others reach, with a token for operators.
-fn remote(refunds: RefundPolicy) -> (Router, Service, ManualClock) {
+fn remote(refunds: RefundPolicy) -> (Router, App, ManualClock) {
     let (engine, clock) = engine();
     let health = Health::default();
     health.rules_loaded(1);
-    let service = Service::with(engine, RlsOptions { refunds, ..RlsOptions::default() }, health);
+    let service = App::builder(engine)
+        .options(RlsOptions { refunds, ..RlsOptions::default() })
+        .health(health)
+        .build();
     let keys = KeysAccess::Token(Token::new(SECRET).unwrap());
     (router(service.clone(), Options { keys, ..Options::default() }), service, clock)
 }

@@ -27,10 +27,11 @@ use sluicegate::clock::ManualClock;
 use sluicegate::config::rules::{Options, Source, load};
 use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, Timestamp};
+use sluicegate_server::app::App;
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{Options as HttpOptions, router};
-use sluicegate_server::rls::handler::{Scratch, Service};
-use sluicegate_server::rls::options::RefundPolicy;
+use sluicegate_server::rls::RefundPolicy;
+use sluicegate_server::rls::handler::Scratch;
 use sluicegate_server::settings::{Settings, Vars};
 use sluicegate_server::telemetry::Endpoint;
 use tower::ServiceExt;
@@ -109,7 +110,7 @@ async fn asked(case: &Value, files: &Value) -> Vec<(Value, Value)> {
     both
 }
 
-fn service(settings: Settings, case: &Value, files: &Value, clock: &ManualClock) -> Service {
+fn service(settings: Settings, case: &Value, files: &Value, clock: &ManualClock) -> App {
     let usual = json!({ "d.yaml": "d.yaml" });
     let sources = match &case["files"] {
         Value::Null => &usual,
@@ -131,21 +132,18 @@ fn service(settings: Settings, case: &Value, files: &Value, clock: &ManualClock)
     }
     let rules = RuleSet::new(domains.unwrap_or_default()).unwrap();
     let engine = Engine::builder(rules).clock(clock.clone()).build().unwrap();
-    Service::with(engine, rls, health)
+    App::builder(engine).options(rls).health(health).build()
 }
 
-fn over_grpc(service: &Service, call: &Value) -> Value {
+fn over_grpc(service: &App, call: &Value) -> Value {
     let bytes = match call["bytes"].as_array() {
         Some(_) => bytes(&call["bytes"]),
         None => request(&call["grpc"]).encode_to_vec(),
     };
     let mut answer = Vec::new();
-    match service.answer_now(
-        Endpoint::ShouldRateLimit,
-        &bytes,
-        &mut Scratch::default(),
-        &mut answer,
-    ) {
+    let scratch = &mut Scratch::default();
+    let answered = service.answer_local(Endpoint::ShouldRateLimit, &bytes, scratch, &mut answer);
+    match answered.unwrap() {
         Ok(_) => json!({ "response": told(&RateLimitResponse::decode(&*answer).unwrap()) }),
         Err(failure) => json!({ "error": [format!("{:?}", failure.status), failure.message] }),
     }

@@ -9,7 +9,7 @@ mod tls_common;
 use std::fs;
 use std::sync::{Arc, Mutex};
 
-use sluicegate_server::grpc::{Bounds, Options};
+use sluicegate_server::grpc::{GrpcLimits, Options};
 use sluicegate_server::telemetry::Event;
 use sluicegate_server::tls::{LOOK_EVERY, Tls, TlsError, TlsEvent};
 use tokio::io::AsyncReadExt;
@@ -166,7 +166,7 @@ async fn who_does_not_begin_the_handshake_is_let_go_and_hinders_nobody() {
     let mut silent = TcpStream::connect(server.address).await.unwrap();
     assert_eq!(Client::trusting(&ca).call(server.address).await.unwrap(), "0");
     assert_eq!(server.count(Event::ConnectionOpened), 2);
-    clock.advance(Bounds::default().patience).await;
+    clock.advance(GrpcLimits::default().timeout).await;
     let mut heard = Vec::new();
     silent.read_to_end(&mut heard).await.unwrap();
     assert!(heard.is_empty());

@@ -25,10 +25,9 @@ use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use sluicegate::{Engine, Timestamp, rules_of};
 use sluicegate_server::EXAMPLE_RULES;
+use sluicegate_server::app::App;
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{Options as HttpOptions, Peer, router};
-use sluicegate_server::rls::handler::Service;
-use sluicegate_server::rls::options::Options as RlsOptions;
 use sluicegate_server::traces::{Options, Protocol, Tracer, start};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -354,7 +353,7 @@ async fn what_a_proxy_asks_is_a_span() {
     let health = Health::default();
     health.rules_loaded(1);
     let engine = Engine::new(rules_of(EXAMPLE_RULES).unwrap()).unwrap();
-    let service = Service::traced(engine, RlsOptions::default(), health, tracer);
+    let service = App::builder(engine).health(health).tracer(tracer).build();
     let request = http::Request::get("/v1/forward-auth")
         .header("traceparent", PARENT)
         .extension(Peer([127, 0, 0, 1].into()))

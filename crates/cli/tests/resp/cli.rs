@@ -62,7 +62,7 @@ fn the_rules_are_asked() {
     assert_eq!(prints(&service, &["SG.CHECK", "shop", "path=/"]), five([0, -1, -1, -1, 0]));
     assert_eq!(
         prints(&service, &["SG.CHECK", "shop", "user"]),
-        "(error) ERR `user` is neither an entry nor an option; write key=value, `|` between descriptors, or COST n, ID text\n"
+        "(error) ERR `user` is neither an entry nor an option; send key=value, `|` between descriptors, or COST n, ID text\n"
     );
     let metrics = service.admin("/metrics").body;
     assert!(metrics.contains("sluicegate_calls_total{door=\"sg.check\"} 7\n"), "{metrics}");

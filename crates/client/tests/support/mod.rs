@@ -15,7 +15,7 @@ use sluicegate::clock::Clock;
 use sluicegate::{Engine, Timestamp, rules_of};
 use sluicegate_client::{Builder, Client, Request};
 use sluicegate_server::http::{Options, router};
-use sluicegate_server::rls::handler::Service;
+use sluicegate_server::app::App;
 use sluicegate_server::server::Server;
 use sluicegate_server::settings::{Settings, Vars};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -77,7 +77,7 @@ impl Clock for TokioClock {
 pub(crate) fn service_in_process(rules: &str) -> Router {
     let engine = Engine::builder(rules_of(rules).unwrap());
     let engine = engine.clock(TokioClock(Instant::now())).build().unwrap();
-    router(Service::new(engine), Options::default())
+    router(App::new(engine), Options::default())
 }
 
 /// A client of that.

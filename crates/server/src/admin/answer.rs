@@ -33,7 +33,7 @@ pub(super) fn prefers(headers: &HeaderMap, wanted: &str) -> bool {
 }
 
 pub(super) fn unauthorized() -> Response {
-    let told = "this needs the header `Authorization: Bearer …` with the token that the service was started with \
+    let told = "this needs the header `Authorization: Bearer …` with the token that the app was started with \
                 (SLUICEGATE_ADMIN_TOKEN); /live and /ready need none";
     let mut response = error(StatusCode::UNAUTHORIZED, "unauthorized", told);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -62,7 +62,7 @@ pub(super) async fn bad_method(method: Method, uri: Uri) -> Response {
 
 /// Where profilers of envoyproxy/ratelimit look.
 pub(super) async fn pprof() -> Response {
-    let told = "pprof is a tool of Go, which this service is not written in; for a profile use `perf record -g -p` with its \
+    let told = "pprof is a tool of Go, which this app is not written in; for a profile use `perf record -g -p` with its \
                 process id, and for memory and processor time /metrics (process_…)";
     error(StatusCode::NOT_FOUND, "not_found", told)
 }

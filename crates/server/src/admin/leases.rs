@@ -6,15 +6,15 @@ use sluicegate_redis::Leased;
 
 use crate::counters::SharedEngine;
 
+use crate::app::App;
 use crate::counters::Counters;
-use crate::rls::handler::Service;
 
 /// How many are told of: the busiest. How many there are is in the metrics.
 const TOLD_MAX: usize = 100;
 
 /// All of it; nothing where no counters are shared.
-pub(super) fn page(service: &Service) -> String {
-    let told = match service.counters() {
+pub(super) fn page(app: &App) -> String {
+    let told = match app.counters() {
         Counters::Own(_) => json!({ "node": null, "leases": [] }),
         Counters::Shared(shared) => told(shared),
     };

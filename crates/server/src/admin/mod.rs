@@ -22,10 +22,10 @@ use tokio::sync::Semaphore;
 pub use index::PATHS;
 
 use self::answer::{error, prefers, text};
+use crate::app::App;
 use crate::auth::{AuthEndpoint, AuthError};
 use crate::http::Peer;
 use crate::metrics;
-use crate::rls::handler::Service;
 use crate::token::Token;
 
 /// What is to be told beside what the service knows.
@@ -42,7 +42,7 @@ const WRITING_MAX: usize = 2;
 
 #[derive(Debug)]
 struct Inner {
-    service: Service,
+    app: App,
     options: Options,
     writing: Arc<Semaphore>,
 }
@@ -54,17 +54,17 @@ type Admin = State<Arc<Inner>>;
 /// ```
 /// use sluicegate::Engine;
 /// use sluicegate_server::admin::{Options, router};
-/// use sluicegate_server::rls::handler::Service;
+/// use sluicegate_server::app::App;
 /// use sluicegate_server::token::Token;
 ///
-/// let service = Service::new(Engine::new(Default::default())?);
+/// let service = App::new(Engine::new(Default::default())?);
 /// let options = Options { token: Some(Token::new("open sesame")?), ..Options::default() };
 /// let app: axum::Router = router(service, options);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn router(service: Service, options: Options) -> Router {
+pub fn router(app: App, options: Options) -> Router {
     let writing = Arc::new(Semaphore::new(WRITING_MAX));
-    let inner = Arc::new(Inner { service, options, writing });
+    let inner = Arc::new(Inner { app, options, writing });
     Router::new()
         .route("/", get(index::page))
         .route("/live", get(async || text("ok\n")))
@@ -95,7 +95,7 @@ async fn guard(State(admin): Admin, request: Request, next: Next) -> Response {
     }
     let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
     let is_right = || token.is_shown_in(headers);
-    match admin.service.authenticate(AuthEndpoint::Admin, peer, is_right) {
+    match admin.app.authenticate(AuthEndpoint::Admin, peer, is_right) {
         Ok(()) => next.run(request).await,
         Err(AuthError::Wrong) => answer::unauthorized(),
         Err(AuthError::TooMany { .. }) => answer::too_many_failures(),
@@ -103,7 +103,7 @@ async fn guard(State(admin): Admin, request: Request, next: Next) -> Response {
 }
 
 async fn ready(State(admin): Admin, headers: HeaderMap) -> Response {
-    let why_not = admin.service.health().state().why_not_ready();
+    let why_not = admin.app.health().state().why_not_ready();
     let status = why_not.map_or(StatusCode::OK, |_| StatusCode::SERVICE_UNAVAILABLE);
     let told = match why_not {
         _ if prefers(&headers, "application/json") => {
@@ -122,8 +122,8 @@ async fn metrics(State(admin): Admin) -> Response {
 
 /// The same as `/metrics` for people: a line each, without what only machines read.
 async fn stats(State(admin): Admin) -> Response {
-    let told = admin.written(|service| {
-        let all = metrics::text(service);
+    let told = admin.written(|app| {
+        let all = metrics::text(app);
         let lines = all.lines().filter(|line| !line.starts_with('#') && !line.contains("_bucket{"));
         let mut told = String::with_capacity(all.len());
         for (name, value) in lines.filter_map(|line| line.rsplit_once(' ')) {
@@ -135,9 +135,9 @@ async fn stats(State(admin): Admin) -> Response {
 }
 
 async fn rlconfig(State(admin): Admin) -> Response {
-    let page = admin.written(|service| {
-        let mut page = rlconfig::withheld(&service.health().withheld());
-        page.push_str(&rlconfig::lines(service.engine().snapshot().rules()));
+    let page = admin.written(|app| {
+        let mut page = rlconfig::withheld(&app.health().withheld());
+        page.push_str(&rlconfig::lines(app.engine().snapshot().rules()));
         page
     });
     text(page.await)
@@ -158,14 +158,14 @@ impl Inner {
     /// A page that may be long, written where nobody waits for it who asks for a limit.
     async fn written(
         &self,
-        write: impl FnOnce(&Service) -> String + Send + 'static,
+        write: impl FnOnce(&App) -> String + Send + 'static,
     ) -> Result<String, Response> {
-        let (service, writing) = (self.service.clone(), self.writing.clone());
+        let (app, writing) = (self.app.clone(), self.writing.clone());
         // It is never closed, and what is written never panics; if it did, that is what is told.
         let turn = writing.acquire_owned().await;
         let told = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            write(&service)
+            write(&app)
         });
         told.await.map_err(|_| {
             let told = "the page could not be written; the log says more";

@@ -1,24 +1,21 @@
-//! `grpc.health.v1`, by which load balancers and orchestrators ask whether the service is fit to be asked.
-//!
-//! Its messages are a name and a number, so they are read and written here: a framework for them would cost more code than it saves.
+//! `grpc.health.v1`. Its messages are a name and a number, so they are coded by hand.
 
 use std::sync::Arc;
 
 use h2::SendStream;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::answer::Answer;
-use super::call::{Told, end};
-use super::message;
-use super::status::Status;
+use super::call::{ConnectionState, end};
+use super::message::{self, OutgoingMessage};
+use super::status::GrpcError;
 use crate::health::{Health, State};
 use crate::memory::Account;
 
-/// The names of what can be asked for. The server as a whole has none, and always serves: that it answers shows it.
+/// Service names. The server as a whole is the empty name, and always serves.
 const SERVER: &str = "";
 const RATE_LIMIT: [&str; 2] = ["ratelimit", "envoy.service.ratelimit.v3.RateLimitService"];
 
-/// As the protocol numbers them.
+/// `ServingStatus`, with its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Serving {
     Yes = 1,
@@ -27,10 +24,10 @@ enum Serving {
 }
 
 /// Answers `Check`.
-pub(super) fn check(message: &[u8], health: &Health, out: &mut Vec<u8>) -> Result<(), Status> {
+pub(super) fn check(message: &[u8], health: &Health, out: &mut Vec<u8>) -> Result<(), GrpcError> {
     let name = name(message)?;
     match serving(name, health.state()) {
-        Serving::Unknown => Err(Status::not_found(format!("there is no service `{name}`"))),
+        Serving::Unknown => Err(GrpcError::not_found(format!("there is no service `{name}`"))),
         serving => {
             put(serving, out);
             Ok(())
@@ -50,15 +47,14 @@ pub(super) fn list(health: &Health, out: &mut Vec<u8>) {
     }
 }
 
-/// Answers `Watch`: with what is, and then with every change, until either side has had enough.
-///
-/// Changes that come faster than they can be told are told together, so nothing piles up.
+/// Answers `Watch` with the current status and every change. Changes are coalesced, so that nothing
+/// piles up.
 pub(super) async fn watch(
     message: Vec<u8>,
-    mut stream: SendStream<Answer>,
+    mut stream: SendStream<OutgoingMessage>,
     health: Health,
-    mut told: watch::Receiver<Told>,
-    _seat: OwnedSemaphorePermit,
+    mut connection: watch::Receiver<ConnectionState>,
+    _permit: OwnedSemaphorePermit,
     account: Arc<Account>,
 ) {
     let name = match name(&message) {
@@ -74,24 +70,23 @@ pub(super) async fn watch(
             message::begin(&mut out);
             put(now, &mut out);
             message::end(&mut out);
-            let since = told.borrow().since.clone();
-            let Some(answer) = Answer::new(&out, since, &account) else { return };
+            let generation = connection.borrow().generation.clone();
+            let Some(answer) = OutgoingMessage::new(&out, generation, &account) else { return };
             if stream.send_data(answer, false).is_err() {
                 return;
             }
         }
         let left = std::future::poll_fn(|cx| stream.poll_reset(cx));
         tokio::select! {
-            // First what there is to tell, then farewell.
             biased;
             _ = left => return,
             changed = changes.changed() => {
                 if changed.is_err() {
-                    return end(&mut stream, Err(Status::going_away()));
+                    return end(&mut stream, Err(GrpcError::going_away()));
                 }
             }
-            _ = told.wait_for(|told| told.closing) => {
-                return end(&mut stream, Err(Status::going_away()));
+            _ = connection.wait_for(|state| state.is_closing) => {
+                return end(&mut stream, Err(GrpcError::going_away()));
             }
         }
     }
@@ -106,14 +101,17 @@ fn serving(name: &str, state: State) -> Serving {
     }
 }
 
-/// The one field of a request. A name of more than 127 bytes is nobody's.
-fn name(message: &[u8]) -> Result<&str, Status> {
+/// The one field of a request. No name is longer than 127 bytes.
+fn name(message: &[u8]) -> Result<&str, GrpcError> {
     match message {
         [] => Ok(""),
         [0x0A, length @ 0..=0x7F, name @ ..] if usize::from(*length) == name.len() => {
-            str::from_utf8(name).map_err(|_| Status::internal("the name of a service is no text"))
+            str::from_utf8(name)
+                .map_err(|_| GrpcError::internal("the name of a service is not UTF-8"))
         }
-        _ => Err(Status::internal("a health check has the name of a service, and nothing else")),
+        _ => Err(GrpcError::internal(
+            "a health check must have the name of a service, and nothing else",
+        )),
     }
 }
 
@@ -121,7 +119,7 @@ fn put(serving: Serving, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0x08, serving as u8]);
 }
 
-/// A field of bytes; all of ours are short.
+/// A bytes field of at most 127 bytes.
 fn put_bytes(key: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&[key, bytes.len() as u8]);
     out.extend_from_slice(bytes);

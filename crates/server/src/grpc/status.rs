@@ -1,4 +1,4 @@
-//! How a call ended, as gRPC tells it.
+//! gRPC status of a failed call.
 
 use std::borrow::Cow;
 
@@ -7,64 +7,65 @@ use http::HeaderValue;
 use crate::rls::handler::{Failure, GrpcStatus};
 use crate::telemetry::Fault;
 
-/// Why a call has no answer.
+/// GrpcError of a failed call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Status {
+pub(super) struct GrpcError {
     code: u8,
     message: Cow<'static, str>,
-    /// What it counts as, if it has not been counted yet.
+    /// The fault to count, unless it is counted already.
     fault: Option<Fault>,
-    /// The client may try again with a plain message.
-    pub(super) is_for_compression: bool,
+    /// Whether the client should retry without compression.
+    pub(super) is_compressed: bool,
 }
 
-type Text = Cow<'static, str>;
+type StatusMessage = Cow<'static, str>;
 
-impl Status {
-    fn new(code: u8, fault: Option<Fault>, message: impl Into<Text>) -> Self {
-        Self { code, message: message.into(), fault, is_for_compression: false }
+impl GrpcError {
+    fn new(code: u8, fault: Option<Fault>, message: impl Into<StatusMessage>) -> Self {
+        Self { code, message: message.into(), fault, is_compressed: false }
     }
 
-    pub(super) fn cancelled(message: impl Into<Text>) -> Self {
+    pub(super) fn cancelled(message: impl Into<StatusMessage>) -> Self {
         Self::new(1, None, message)
     }
 
-    pub(super) fn too_late(message: impl Into<Text>) -> Self {
+    pub(super) fn deadline_exceeded(message: impl Into<StatusMessage>) -> Self {
         Self::new(4, Some(Fault::Late), message)
     }
 
-    pub(super) fn not_found(message: impl Into<Text>) -> Self {
+    pub(super) fn not_found(message: impl Into<StatusMessage>) -> Self {
         Self::new(5, None, message)
     }
 
-    pub(super) fn exhausted(message: impl Into<Text>) -> Self {
+    pub(super) fn exhausted(message: impl Into<StatusMessage>) -> Self {
         Self::new(8, Some(Fault::Invalid), message)
     }
 
-    pub(super) fn unimplemented(message: impl Into<Text>) -> Self {
+    pub(super) fn unimplemented(message: impl Into<StatusMessage>) -> Self {
         Self::new(12, Some(Fault::Invalid), message)
     }
 
     pub(super) fn compressed() -> Self {
-        let status = Self::unimplemented("compressed messages are not read; send them plain");
-        Self { is_for_compression: true, ..status }
+        let status =
+            Self::unimplemented("compressed messages are not supported; send them uncompressed");
+        Self { is_compressed: true, ..status }
     }
 
-    pub(super) fn internal(message: impl Into<Text>) -> Self {
+    pub(super) fn internal(message: impl Into<StatusMessage>) -> Self {
         Self::new(13, Some(Fault::Invalid), message)
     }
 
     pub(super) fn overloaded() -> Self {
-        Self::new(14, Some(Fault::Overload), "overloaded: too many calls wait; try again later")
+        Self::new(14, Some(Fault::Overload), "overloaded: too many calls wait; retry later")
     }
 
     pub(super) fn out_of_memory() -> Self {
-        let message = "overloaded: the memory budget is exhausted; try again later";
+        let message = "overloaded: the memory budget is exhausted; retry later";
         Self::new(8, Some(Fault::Overload), message)
     }
 
     pub(super) fn going_away() -> Self {
-        Self::new(14, None, "the connection is about to be closed; ask again on another")
+        Self::new(14, None, "the connection is closing; retry on another one")
     }
 
     pub(super) fn code(&self) -> HeaderValue {
@@ -75,7 +76,7 @@ impl Status {
         self.fault
     }
 
-    /// The message as a header can carry it: what is not plain ASCII is written as `%XX`.
+    /// The message, percent-encoded as gRPC requires.
     pub(super) fn message(&self) -> HeaderValue {
         let mut text = String::with_capacity(self.message.len());
         for byte in self.message.bytes() {
@@ -88,13 +89,13 @@ impl Status {
     }
 }
 
-impl From<Failure> for Status {
+impl From<Failure> for GrpcError {
     fn from(failure: Failure) -> Self {
         let code = match failure.status {
             GrpcStatus::Unknown | GrpcStatus::Store => 2,
             GrpcStatus::InvalidArgument => 3,
         };
-        // The service has counted it.
+        // The handler has counted it.
         Self::new(code, None, failure.message)
     }
 }

@@ -1,4 +1,4 @@
-//! `/v1/check`, `/v1/peek` and `/v1/refund`, and what they share with `/v1/keys/…`.
+//! `/v1/check`, `/v1/peek` and `/v1/refund`, and how every endpoint decides and responds.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,28 +9,25 @@ use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use sluicegate::http::VerdictResponse;
-use sluicegate::rules::plan::DomainStatus;
 use sluicegate::rules::request::Request;
-use sluicegate::{Checked, Snapshot, Timestamp};
+use sluicegate::{Checked, Outcome, Snapshot, Span as TimeSpan, Timestamp, Verdict};
 
-use super::Answering;
-use super::error::{JSON, PROBLEM, Refusal};
-use super::openapi::{NotYours, Refusals, Repeated};
-use super::options::Body;
-use super::receive::receive;
-use super::request::{Ask, Check, read};
+use super::body::receive;
+use super::error::{ApiError, JSON, PROBLEM};
+use super::idempotency::{ApiResponse, IdempotencyHeader};
+use super::openapi::{ErrorResponses, IdempotencyResponses, OperatorResponses};
+use super::request::{ParsedCheck, ParsedChecks, read_checks};
 use super::response::{write_checked, write_inspected};
-use super::retried::RetryKey;
-use super::schema::{Answered, Asked, Denied};
-use crate::reservations::Kept;
+use super::schema::{CheckBody, CheckResponse, DeniedResponse};
+use super::{Api, ErrorFormat};
 use crate::rls::response::Code;
-use crate::status::{policies, spokesman, write_numbers};
-use crate::telemetry::{Door, Happening};
+use crate::status::{charged_all, deciding_status, denying_status, policies};
+use crate::telemetry::Endpoint;
 use crate::traces::Span;
 
-/// What is to be done with a check.
+/// Operation on the counters of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Want {
+pub(super) enum CheckOperation {
     Check,
     Peek,
     Refund,
@@ -38,322 +35,315 @@ pub(super) enum Want {
     Reset,
 }
 
-/// How large most answers are.
-pub(super) const ANSWER_BYTES: usize = 512;
-/// How many headers most answers have; axum adds the length.
+/// Capacity of a response body.
+pub(super) const RESPONSE_BYTES: usize = 512;
+/// Headers of most responses; axum adds the length.
 const HEADERS: usize = 7;
 
-/// May this go? If so, everything that it is under is charged.
+/// Decides a request, and charges its limits if it is admitted.
 #[utoipa::path(
     post, path = "/v1/check", tag = "limits",
-    params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes. Whoever asks again with the same key and body gets the first answer, and is not charged again.")),
-    request_body(content = Asked, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
+    params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes. A request that is repeated with the same key and body gets the first response, and is not charged again.")),
+    request_body(content = CheckBody, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
     responses(
-        (status = 200, description = "It may; or answers to several checks, whatever they say.", body = Answered),
-        (status = 429, description = "It may not.", body = Denied, headers(
-            ("X-RateLimit-Limit" = u64, description = "The quota of the limit that decided."),
-            ("X-RateLimit-Remaining" = u64, description = "What is left of it."),
-            ("X-RateLimit-Reset" = u64, description = "When it is full, in UNIX seconds."),
+        (status = 200, description = "Admitted; or the results of several checks, admitted or denied.", body = CheckResponse),
+        (status = 429, description = "Denied.", body = DeniedResponse, headers(
+            ("X-RateLimit-Limit" = u64, description = "Quota of the limit that decided."),
+            ("X-RateLimit-Remaining" = u64, description = "Remaining quota."),
+            ("X-RateLimit-Reset" = u64, description = "When the limit is full, in UNIX seconds."),
             ("X-RateLimit-Retry-After" = u64, description = "Seconds to wait."),
-            ("Retry-After" = u64, description = "The same."),
-            ("RateLimit" = String, description = "What is left of the limit that decided."),
+            ("Retry-After" = u64, description = "Seconds to wait."),
+            ("RateLimit" = String, description = "Remaining quota of the limit that decided."),
             ("RateLimit-Policy" = String, description = "All limits of the rule."),
         )),
-        Refusals, Repeated,
+        ErrorResponses, IdempotencyResponses,
     ),
 )]
-pub(super) async fn check(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
-    app.answer(Want::Check, request).await
+pub(super) async fn check(State(api): State<Arc<Api>>, request: HttpRequest) -> Response {
+    api.respond(CheckOperation::Check, request).await
 }
 
-/// Would it go? Nothing is charged. Also a `false` comes with 200: nothing was denied.
+/// Decides a request without charging it. A denial has status 200 too.
 #[utoipa::path(
     post, path = "/v1/peek", tag = "limits",
-    request_body(content = Asked, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
-    responses((status = 200, description = "Whether it would.", body = Answered), Refusals),
+    request_body(content = CheckBody, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
+    responses((status = 200, description = "Whether it would be admitted.", body = CheckResponse), ErrorResponses),
 )]
-pub(super) async fn peek(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
-    app.answer(Want::Peek, request).await
+pub(super) async fn peek(State(api): State<Arc<Api>>, request: HttpRequest) -> Response {
+    api.respond(CheckOperation::Peek, request).await
 }
 
 /// Refunds a charged check, once. Requires the idempotency key and the body of that check, or the
 /// operator token.
 #[utoipa::path(
     post, path = "/v1/refund", tag = "limits",
-    params(("Idempotency-Key" = Option<String>, Header, description = "The key of the check. A repeated refund gets the first answer. Optional for operators.")),
-    request_body(content = Asked, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
-    responses((status = 200, description = "How the limits stand now.", body = Answered), Refusals, Repeated, NotYours),
+    params(("Idempotency-Key" = Option<String>, Header, description = "The key of the check. A repeated refund gets the first response. Optional for operators.")),
+    request_body(content = CheckBody, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
+    responses((status = 200, description = "State of the limits after the refund.", body = CheckResponse), ErrorResponses, IdempotencyResponses, OperatorResponses),
 )]
-pub(super) async fn refund(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
-    app.refund(request).await
+pub(super) async fn refund(State(api): State<Arc<Api>>, request: HttpRequest) -> Response {
+    api.refund(request).await
 }
 
 thread_local! {
-    /// Used again and again: no request asks for memory that the one before it had.
+    /// Reused by the requests of a thread.
     static CHECKED: RefCell<Checked> = RefCell::default();
 }
 
-impl Answering {
-    /// Reads what is asked, has it judged, and writes what was said.
-    pub(super) async fn answer(&self, want: Want, request: HttpRequest) -> Response {
-        let span = self.service.begin_span(want.span_name(), request.headers());
-        let key = RetryKey::of(request.headers());
+impl Api {
+    /// Receives a request, decides it and responds.
+    pub(super) async fn respond(
+        &self,
+        operation: CheckOperation,
+        request: HttpRequest,
+    ) -> Response {
+        let span = self.app.begin_span(operation.span_name(), request.headers());
+        let key = IdempotencyHeader::of(request.headers());
         let received = receive(request.into_body()).await;
-        self.conclude(want, key, received, span).await
+        self.respond_to(operation, key, received, span).await
     }
 
-    /// The same of a body that is here, or will never be.
-    pub(super) async fn conclude(
+    /// Responds to a request whose body was received, or failed to arrive.
+    pub(super) async fn respond_to(
         &self,
-        want: Want,
-        key: RetryKey,
-        received: Result<Bytes, Refusal>,
+        operation: CheckOperation,
+        key: IdempotencyHeader,
+        received: Result<Bytes, ApiError>,
         mut span: Option<Span>,
     ) -> Response {
-        let begun = self.service.engine().now();
-        let answered = match received {
+        let begun = self.app.engine().now();
+        let result = match received {
             Ok(body) => {
-                let answer = self.answered(want, &body, begun, span.as_mut());
-                if want.changes() {
-                    self.once(want.endpoint(), &key, &body, begun, answer).await
+                let decided = self.decide_body(operation, &body, begun, span.as_mut());
+                if operation.is_charge() {
+                    self.idempotent(operation.endpoint(), &key, &body, begun, decided).await
                 } else {
-                    answer.await
+                    decided.await
                 }
             }
-            Err(refusal) => Err(refusal),
+            Err(error) => Err(error),
         };
-        self.leave(want.endpoint(), begun, answered, span)
+        self.finish(operation.endpoint(), begun, result, span)
     }
 
-    /// Counts an answer, and lets it go.
-    pub(super) fn leave(
+    /// Counts a response and ends its span.
+    pub(super) fn finish(
         &self,
         endpoint: Endpoint,
         begun: Timestamp,
-        answered: Result<Kept, Refusal>,
+        result: Result<ApiResponse, ApiError>,
         span: Option<Span>,
     ) -> Response {
-        let now = self.service.engine().now();
+        let now = self.app.engine().now();
         if let Some(span) = span {
             span.end(now);
         }
-        let telemetry = self.service.telemetry();
-        match answered {
-            Ok(answer) => {
+        let telemetry = self.app.telemetry();
+        match result {
+            Ok(ApiResponse { status, headers, body, .. }) => {
                 telemetry.record_response(endpoint, now.since(begun));
-                let mut response = Response::new(answer.body.into());
-                *response.status_mut() = answer.status;
-                *response.headers_mut() = answer.headers;
+                let mut response = Response::new(body.into());
+                *response.status_mut() = status;
+                *response.headers_mut() = headers;
                 response
             }
-            Err(refusal) => {
-                telemetry.record_failure(endpoint, refusal.fault);
-                refusal.response(self.options.body)
+            Err(error) => {
+                telemetry.record_failure(endpoint, error.fault);
+                error.response(self.options.error_format)
             }
         }
     }
 
-    pub(super) async fn answered(
+    /// Decides the checks of a body.
+    pub(super) async fn decide_body(
         &self,
-        want: Want,
+        operation: CheckOperation,
         body: &Bytes,
         now: Timestamp,
         span: Option<&mut Span>,
-    ) -> Result<Kept, Refusal> {
-        if !self.service.health().has_rules() {
-            return Err(Refusal::no_rules());
-        }
-        let ask = read(body, &self.options.most).map_err(|not| Refusal::not_asked(&not))?;
-        let rules = self.service.engine().snapshot();
-        let mut out = Vec::with_capacity(ANSWER_BYTES);
+    ) -> Result<ApiResponse, ApiError> {
+        self.require_rules()?;
+        let batch = read_checks(body, &self.options.limits);
+        let batch = batch.map_err(|error| ApiError::malformed(&error))?;
+        let rules = self.app.engine().snapshot();
+        let mut out = Vec::with_capacity(RESPONSE_BYTES);
         let mut checked = CHECKED.take();
-        let kept = match &*ask.checks {
-            [one] if !ask.many => {
-                let denied = self.one(want, one, &rules, now, &mut checked, &mut out).await?;
+        let response = match &*batch.checks {
+            [check] if !batch.is_list => {
+                let is_denied =
+                    self.decide(operation, check, &rules, now, &mut checked, &mut out).await?;
                 if let Some(span) = span {
-                    one.ask(|request| self.tell_span(span, request, &rules, &checked, denied));
+                    check.with_request(|request| {
+                        self.record_in_span(span, request, &rules, &checked, is_denied);
+                    });
                 }
-                let told = want != Want::Inspect;
-                self.finish(told, denied, &rules, now, &checked, out)
+                let has_limits = operation != CheckOperation::Inspect;
+                self.response(has_limits, is_denied, &rules, now, &checked, out)
             }
             _ => {
-                self.many(want, &ask, &rules, now, &mut checked, &mut out).await?;
+                self.decide_list(operation, &batch, &rules, now, &mut checked, &mut out).await?;
                 let headers = HeaderMap::from_iter([(CONTENT_TYPE, JSON)]);
-                Kept { status: StatusCode::OK, headers, body: out.into(), is_refundable: false }
+                ApiResponse { headers, body: out.into(), ..ApiResponse::default() }
             }
         };
         CHECKED.set(checked);
-        Ok(kept)
+        Ok(response)
     }
 
-    pub(super) fn tell_span(
+    pub(super) fn require_rules(&self) -> Result<(), ApiError> {
+        if self.app.health().has_rules() { Ok(()) } else { Err(ApiError::no_rules()) }
+    }
+
+    pub(super) fn record_in_span(
         &self,
         span: &mut Span,
         request: &Request<'_>,
         rules: &Snapshot<'_>,
         checked: &Checked,
-        denied: bool,
+        is_denied: bool,
     ) {
-        let code = if denied { Code::OverLimit } else { Code::Ok };
+        let code = if is_denied { Code::OverLimit } else { Code::Ok };
         span.set("ratelimit.domain", request.domain);
-        self.service.tell_span(span, rules, checked, code);
+        self.app.record_in_span(span, rules, checked, code);
     }
 
-    /// An answer to one check: what was written, with its status and headers. The latter tell of limits, if they are to.
-    pub(super) fn finish(
+    /// The response to one check: its body, with status and headers.
+    pub(super) fn response(
         &self,
-        told: bool,
-        denied: bool,
+        has_limits: bool,
+        is_denied: bool,
         rules: &Snapshot<'_>,
         now: Timestamp,
         checked: &Checked,
-        out: Vec<u8>,
-    ) -> Kept {
+        body: Vec<u8>,
+    ) -> ApiResponse {
         let mut headers = HeaderMap::with_capacity(HEADERS);
-        if told {
-            self.tell(denied, rules, now, checked, &mut headers);
+        if has_limits {
+            self.write_headers(is_denied, rules, now, checked, &mut headers);
         }
         let mut content_type = JSON;
-        if denied {
+        if is_denied {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            if self.options.body == Body::Problem {
+            if self.options.error_format == ErrorFormat::Problem {
                 content_type = PROBLEM;
             }
         }
         headers.insert(CONTENT_TYPE, content_type);
-        let status = if denied { self.options.style.denied } else { StatusCode::OK };
-        let is_refundable = charged_all(checked);
-        Kept { status, headers, body: out.into(), is_refundable }
+        let status = if is_denied { self.options.style.denied } else { StatusCode::OK };
+        ApiResponse { status, headers, body: body.into(), is_refundable: charged_all(checked) }
     }
 
-    async fn many(
+    async fn decide_list(
         &self,
-        want: Want,
-        ask: &Ask<'_>,
+        operation: CheckOperation,
+        batch: &ParsedChecks<'_>,
         rules: &Snapshot<'_>,
         now: Timestamp,
         checked: &mut Checked,
         out: &mut Vec<u8>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ApiError> {
         out.extend_from_slice(br#"{"answers":["#);
-        for (place, check) in ask.checks.iter().enumerate() {
-            if place > 0 {
+        for (index, check) in batch.checks.iter().enumerate() {
+            if index > 0 {
                 out.push(b',');
             }
-            self.one(want, check, rules, now, checked, out).await?;
+            self.decide(operation, check, rules, now, checked, out).await?;
         }
         out.extend_from_slice(b"]}");
         Ok(())
     }
 
-    /// Does what is wanted, and appends the answer; whether it is a denial.
-    async fn one(
+    /// Decides one check and appends its result; whether it is denied.
+    async fn decide(
         &self,
-        want: Want,
-        check: &Check<'_>,
+        operation: CheckOperation,
+        check: &ParsedCheck<'_>,
         rules: &Snapshot<'_>,
         now: Timestamp,
         checked: &mut Checked,
         out: &mut Vec<u8>,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, ApiError> {
         out.push(b'{');
         let parts = check.parts();
         let descriptors = parts.descriptors();
         let request = &parts.request(&descriptors);
-        let counters = self.service.counters();
-        let asked = match want {
-            Want::Check => counters.check(rules, request, now, checked).await,
-            Want::Peek => counters.peek(rules, request, now, checked).await,
-            Want::Refund => counters.refund(rules, request, now, checked).await,
-            Want::Reset => counters.reset(rules, request, now, checked).await,
-            Want::Inspect => {
+        let counters = self.app.counters();
+        let decided = match operation {
+            CheckOperation::Check => counters.check(rules, request, now, checked).await,
+            CheckOperation::Peek => counters.peek(rules, request, now, checked).await,
+            CheckOperation::Refund => counters.refund(rules, request, now, checked).await,
+            CheckOperation::Reset => counters.reset(rules, request, now, checked).await,
+            CheckOperation::Inspect => {
                 let inspected = counters.inspect(rules, request, now).await;
-                write_inspected(&inspected.map_err(Refusal::store)?, rules, out);
+                write_inspected(&inspected.map_err(ApiError::store)?, rules, out);
                 out.push(b'}');
                 return Ok(false);
             }
         };
-        asked.map_err(Refusal::store)?;
-        self.count_unknown(checked);
-        let allowed = match want {
-            Want::Check => self.service.code_of(rules, checked) == Code::Ok,
-            _ => self.service.would_allow(rules, checked),
+        decided.map_err(ApiError::store)?;
+        self.app.count_unknown_domain(checked);
+        let allowed = match operation {
+            CheckOperation::Check => self.app.code_of(rules, checked) == Code::Ok,
+            _ => self.app.would_allow(rules, checked),
         };
-        let denied = want == Want::Check && !allowed;
-        self.write(allowed, denied, rules, now, checked, out);
+        let is_denied = operation == CheckOperation::Check && !allowed;
+        self.write_result(allowed, is_denied, rules, now, checked, out);
         out.push(b'}');
-        Ok(denied)
+        Ok(is_denied)
     }
 
-    pub(super) fn count_unknown(&self, checked: &Checked) {
-        if checked.domain() == DomainStatus::Unknown {
-            self.service.telemetry().record(Event::UnknownDomain);
-        }
-    }
-
-    /// Appends the fields of an answer; a denial is an error too.
-    pub(super) fn write(
+    /// Appends the fields of a result; a denial has an error too.
+    pub(super) fn write_result(
         &self,
         allowed: bool,
-        denied: bool,
+        is_denied: bool,
         rules: &Snapshot<'_>,
         now: Timestamp,
         checked: &Checked,
         out: &mut Vec<u8>,
     ) {
-        if denied && let Some(status) = spokesman(false, &checked.statuses) {
+        if is_denied && let Some(status) = denying_status(&checked.statuses) {
             let policies = policies(status.target, rules);
-            let told = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
-            let written = match self.options.body {
-                Body::Envelope => told.write_error(out),
-                Body::Problem => told.write_problem(&self.options.style, out),
+            let denial = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
+            let is_written = match self.options.error_format {
+                ErrorFormat::Envelope => denial.write_error(out),
+                ErrorFormat::Problem => denial.write_problem(&self.options.style, out),
             };
-            if written {
+            if is_written {
                 out.push(b',');
             }
         }
         write_checked(allowed, checked, rules, out);
     }
 
-    /// Writes the headers of an answer to one check.
-    pub(super) fn tell(
+    /// Writes the rate limit headers of the response to one check.
+    pub(super) fn write_headers(
         &self,
-        denied: bool,
+        is_denied: bool,
         rules: &Snapshot<'_>,
         now: Timestamp,
         checked: &Checked,
         headers: &mut HeaderMap,
     ) {
-        let style = &self.options.style;
-        if denied {
-            if let Some(status) = spokesman(false, &checked.statuses) {
-                let policies = policies(status.target, rules);
-                let told = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
-                told.write_headers(style, headers);
-            }
-        } else {
-            // Where nothing is enforced, whoever would have been denied speaks for the others.
-            let would_deny = spokesman(false, &checked.statuses).filter(|_| !checked.allowed);
-            let status = would_deny.or_else(|| spokesman(true, &checked.statuses));
-            if let Some(status) = status {
-                write_numbers(status, rules, now, style, headers);
-            }
+        let status = match is_denied {
+            true => denying_status(&checked.statuses),
+            false => deciding_status(false, checked),
+        };
+        let Some(status) = status else { return };
+        let mut verdict = status.verdict;
+        // In shadow mode a denied descriptor is reported as one that passes.
+        if !is_denied && !verdict.is_allowed() {
+            verdict = Verdict { outcome: Outcome::Allow { wait: TimeSpan::ZERO }, ..verdict };
         }
+        let policies = policies(status.target, rules);
+        let limits = VerdictResponse { verdict: &verdict, policies: &policies, now };
+        limits.write_headers(&self.options.style, headers);
     }
 }
 
-/// Whether every descriptor was charged. A shadow rule or a quota that denies is not charged
-/// although the request passes.
-pub(crate) fn charged_all(checked: &Checked) -> bool {
-    let mut verdicts = checked.statuses.iter().map(|status| &status.verdict);
-    verdicts.all(|verdict| {
-        verdict.is_allowed() && verdict.shadow.is_none_or(|outcome| outcome.is_allowed())
-    })
-}
-
-impl Want {
-    /// Whether it changes a count, so that it matters whether it is asked twice.
-    const fn changes(self) -> bool {
+impl CheckOperation {
+    /// Whether it changes counters, so that a repeated request matters.
+    const fn is_charge(self) -> bool {
         matches!(self, Self::Check | Self::Refund)
     }
 

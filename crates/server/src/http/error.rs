@@ -1,108 +1,108 @@
-//! What whoever gets no answer is told.
+//! Error responses.
 
 use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::options::Body;
-use super::request::NotAsked;
+use super::ErrorFormat;
+use super::request::RequestError;
+use crate::idempotency::IdempotencyError;
 use crate::telemetry::Fault;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// Why there is no answer.
+/// An error response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct ApiError {
     status: StatusCode,
     code: &'static str,
     message: String,
-    /// Few have one.
+    /// Boxed, since few errors have one.
     context: Option<Box<Map<String, Value>>>,
     header: Option<(HeaderName, &'static str)>,
-    /// As the service counts it.
+    /// The fault that it counts as.
     pub(super) fault: Fault,
 }
 
-impl Refusal {
+impl ApiError {
     pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         let (message, fault) = (message.into(), Fault::Invalid);
         Self { status, code, message, context: None, header: None, fault }
     }
 
-    /// The body is no request.
-    pub(super) fn not_asked(not: &NotAsked) -> Self {
-        let place = json!({ "line": not.line, "column": not.column, "field": not.field });
-        Self::invalid(not.to_string()).with_context(place)
+    /// The body is not a valid request.
+    pub(super) fn malformed(error: &RequestError) -> Self {
+        let RequestError { line, column, field, .. } = error;
+        let context = json!({ "line": line, "column": column, "field": field });
+        Self::invalid(error.to_string()).with_context(context)
     }
 
-    /// The body is a request that is not for this.
+    /// The request is not valid here.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
-    /// The body is longer than it may be.
-    pub(super) fn too_large(most: usize) -> Self {
-        let message = format!(
-            "the body has more than {most} bytes; send fewer checks at a time, in several requests"
-        );
+    /// The body is too long.
+    pub(super) fn too_large(max: usize) -> Self {
+        let message = format!("the body has more than {max} bytes; send fewer checks per request");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
     }
 
-    /// The body took too long to come.
+    /// The body did not arrive in time.
     pub(super) fn late() -> Self {
-        let message = "the body took too long to come; send it at once, with its length";
-        let refusal = Self::new(StatusCode::REQUEST_TIMEOUT, "body_late", message);
-        Self { fault: Fault::Late, ..refusal }
+        let message = "the body did not arrive in time; send it at once, with its length";
+        let error = Self::new(StatusCode::REQUEST_TIMEOUT, "body_late", message);
+        Self { fault: Fault::Late, ..error }
     }
 
-    /// The body broke off.
+    /// The body is incomplete.
     pub(super) fn broken() -> Self {
-        let message = "the body broke off; send it again";
+        let message = "the body is incomplete; send it again";
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
     /// Rules were never loaded.
     pub(super) fn no_rules() -> Self {
-        let message = "no rules are loaded; correct them, the log says what is wrong with them";
-        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_rules", message);
+        let message = "no rules are loaded; the log names the errors to correct";
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_rules", message);
         let header = Some((RETRY_AFTER, "1"));
-        Self { fault: Fault::Service, header, ..refusal }
+        Self { fault: Fault::Service, header, ..error }
     }
 
-    /// There are too many requests at once.
+    /// Too many requests in flight.
     pub(super) fn overload() -> Self {
-        let message = "too many requests at once; wait a second and try again";
-        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message);
+        let message = "too many requests at once; retry in a second";
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message);
         let header = Some((RETRY_AFTER, "1"));
-        Self { fault: Fault::Overload, header, ..refusal }
+        Self { fault: Fault::Overload, header, ..error }
     }
 
-    /// There is too much of something already.
+    /// Too many reservations or waiting requests.
     pub(super) fn too_many(message: impl Into<String>) -> Self {
-        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too_many", message);
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too_many", message);
         let header = Some((RETRY_AFTER, "1"));
-        Self { fault: Fault::Overload, header, ..refusal }
+        Self { fault: Fault::Overload, header, ..error }
     }
 
-    /// The service is about to end.
+    /// The service is shutting down.
     pub(super) fn draining() -> Self {
-        let message = "the service is shutting down; ask again, and another will answer";
-        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message);
+        let message = "the service is shutting down; retry, and another node will answer";
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message);
         let header = Some((RETRY_AFTER, "1"));
-        Self { fault: Fault::Service, header, ..refusal }
+        Self { fault: Fault::Service, header, ..error }
     }
 
-    /// The store did not answer, and that is to be told.
+    /// The store did not answer.
     pub(super) fn store(error: impl std::fmt::Display) -> Self {
-        let message = format!("{error}; ask again in a second");
-        let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message);
+        let message = format!("{error}; retry in a second");
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message);
         let header = Some((RETRY_AFTER, "1"));
-        Self { fault: Fault::Store, header, ..refusal }
+        Self { fault: Fault::Store, header, ..error }
     }
 
-    /// The same with more to tell.
+    /// Adds context.
     pub(super) fn with_context(self, context: Value) -> Self {
         match context {
             Value::Object(context) => Self { context: Some(Box::new(context)), ..self },
@@ -110,21 +110,21 @@ impl Refusal {
         }
     }
 
-    /// The token was not shown.
+    /// The operator token is missing.
     pub(super) fn no_token() -> Self {
-        let message = "the operator's token is needed; send `Authorization: Bearer TOKEN`";
-        let refusal = Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message);
+        let message = "the operator token is required; send `Authorization: Bearer TOKEN`";
+        let error = Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message);
         let header = Some((WWW_AUTHENTICATE, "Bearer"));
-        Self { header, ..refusal }
+        Self { header, ..error }
     }
 
     /// The source address has used up its wrong guesses; the token was not compared.
     pub(super) fn too_many_tokens() -> Self {
         let message =
             "too many wrong tokens from this address: this one was not compared; retry in a second";
-        let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", message);
+        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", message);
         let header = Some((RETRY_AFTER, "1"));
-        Self { fault: Fault::Overload, header, ..refusal }
+        Self { fault: Fault::Overload, header, ..error }
     }
 
     /// Refund without proof of a charge.
@@ -134,44 +134,44 @@ impl Refusal {
         Self::new(StatusCode::FORBIDDEN, "refund_unproven", message)
     }
 
-    /// Nobody may.
+    /// Operator endpoints are off.
     pub(super) fn keys_off() -> Self {
-        let message = "looking into counters is off, since this address can be reached from other machines and no token is \
+        let message = "operator endpoints are off, since this address can be reached from other machines and no token is \
                        set; set SLUICEGATE_ADMIN_TOKEN, or listen on loopback";
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
     }
 
-    /// A web page asks, not an operator.
-    pub(super) fn from_a_page() -> Self {
-        let message = "requests with an `Origin` come from web pages, which need the operator's token here; set \
+    /// The request comes from a web page.
+    pub(super) fn from_web_page() -> Self {
+        let message = "requests with an `Origin` come from web pages, which need the operator token here; set \
                        SLUICEGATE_ADMIN_TOKEN and send `Authorization: Bearer TOKEN`";
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
     }
 
-    /// There is nothing under this path.
+    /// Unknown path.
     pub(super) fn not_found(path: &str, routes: &[&str]) -> Self {
         let path: String = path.chars().take(100).collect();
-        let message = format!("nothing is under `{path}`; there are {}", routes.join(", "));
+        let message = format!("there is no `{path}`; there are {}", routes.join(", "));
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
-    /// There is, but for another method.
+    /// Known path, wrong method.
     pub(super) fn wrong_method(method: &http::Method, path: &str) -> Self {
         let message =
-            format!("`{path}` does not answer {method}; the header Allow says what it does");
+            format!("`{path}` does not support {method}; the header Allow lists the methods");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
     }
 
-    /// As it is sent.
-    pub(super) fn response(self, body: Body) -> Response {
+    /// The response, in the configured format.
+    pub(super) fn response(self, format: ErrorFormat) -> Response {
         let Self { status, code, message, context, header, .. } = self;
         let context = context.map_or_else(Map::new, |context| *context);
-        let (content_type, body) = match body {
-            Body::Envelope => {
+        let (content_type, body) = match format {
+            ErrorFormat::Envelope => {
                 let error = json!({ "code": code, "message": message, "context": context });
                 (JSON, json!({ "error": error }))
             }
-            Body::Problem => {
+            ErrorFormat::Problem => {
                 let title = status.canonical_reason().unwrap_or_default();
                 let mut problem = json!({
                     "type": "about:blank", "title": title, "status": status.as_u16(), "detail": message, "code": code,
@@ -190,5 +190,22 @@ impl Refusal {
             headers.insert(name, HeaderValue::from_static(value));
         }
         response
+    }
+}
+
+impl From<IdempotencyError> for ApiError {
+    fn from(error: IdempotencyError) -> Self {
+        match error {
+            IdempotencyError::KeyReused => Self::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "idempotency_key_reused",
+                "this `Idempotency-Key` was used for another request; use a new key",
+            ),
+            IdempotencyError::InProgress => Self::new(
+                StatusCode::CONFLICT,
+                "idempotency_key_in_use",
+                "a request with this `Idempotency-Key` is in progress; retry when it is answered, or close its connection",
+            ),
+        }
     }
 }

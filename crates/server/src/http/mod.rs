@@ -1,44 +1,40 @@
-//! HTTP: asking in JSON, for scripts, services and people.
+//! HTTP API in JSON, for scripts, services and people.
 //!
-//! | route | what it does | answer |
+//! | route | operation | response |
 //! |---|---|---|
-//! | `POST /v1/check` | may this go? then it is charged | 200; denied: 429 with every header, an error and the same statuses |
-//! | `POST /v1/peek` | would it go? nothing is charged | 200, also for `"allowed":false`: nothing was denied |
+//! | `POST /v1/check` | decides a request and charges it if admitted | 200; denied: 429 with headers, an error and the statuses |
+//! | `POST /v1/peek` | decides without charging | 200, also if it would be denied |
 //! | `POST /v1/refund` | refunds a charged check | 200; 403 without proof of the charge |
-//! | `POST /v1/reserve` | may this go? then it is charged, and settled later | as `/v1/check`, with a `reservation` |
-//! | `POST /v1/commit`, `/cancel` | settles a reservation with what was used; gives it back | 200; 404 if there is none |
-//! | `POST /v1/wait` | may this go, if it waits its turn? | 200 at its turn; 429 at once if that takes too long |
-//! | `POST /v1/explain` | which rules it is under, what would happen now, and why; nothing is charged | as `/v1/keys` |
-//! | `POST /v1/keys/inspect`, `/reset` | how limits stand, one by one; makes them as new | 200; 401 without the token, 403 if nobody may |
-//! | `/v1/forward-auth`, `/v1/forward-auth/DOMAIN` | may the request go that a proxy tells of in headers? | 200 without a body; denied: as the rules say |
-//! | `/json`, `GET /healthcheck` | as envoyproxy/ratelimit's | 200, 429, 400; 200, 500 |
-//! | `GET /openapi.json` | all of this, for machines | 200 |
+//! | `POST /v1/reserve` | charges an estimate, settled later | as `/v1/check`, with a `reservation` |
+//! | `POST /v1/commit`, `/cancel` | settles a reservation with what was used, or with nothing | 200; 404 if unknown |
+//! | `POST /v1/wait` | waits until a request is admitted | 200; 429 at once if that takes too long |
+//! | `POST /v1/explain` | explains rules and outcome; nothing is charged | as `/v1/keys` |
+//! | `POST /v1/keys/inspect`, `/reset` | state of each limit; resets limits | 200; 401 without the token, 403 if off |
+//! | `/v1/forward-auth`, `/v1/forward-auth/DOMAIN` | decides the request that a proxy describes in headers | 200 without a body; denied: by the rules |
+//! | `/json`, `GET /healthcheck` | as envoyproxy/ratelimit | 200, 429, 400; 200, 500 |
+//! | `GET /openapi.json` | the API for machines | 200 |
 //!
-//! What is asked is the same everywhere under `/v1`: `{"domain":"shop","descriptors":[{"user":"42"}],"hits":1}`, or up to a bound of them as
-//! `{"checks":[…]}`. Those are judged one by one, in their order and at one moment, and answered with 200 and `{"answers":[…]}`, whatever each of them
-//! says. If one of them is no check, none is judged.
+//! All endpoints under `/v1` take `{"domain":"shop","descriptors":[{"user":"42"}],"hits":1}`, or a list
+//! of them as `{"checks":[…]}`. A list is decided one by one, in order and at the same time, and gets
+//! 200 and `{"answers":[…]}`. If one check is malformed, none is decided.
 //!
-//! Whoever may have to ask again sends an `Idempotency-Key`: nothing is charged twice under one, and the answer is the first one ([`holds`](crate::reservations)).
+//! A request with an `Idempotency-Key` can be repeated: it is charged once, and gets the first response
+//! again ([`idempotency`](crate::idempotency)).
 //!
-//! No `Content-Type` is asked for, so that `curl -d` will do. What cannot be read gets 400 with line, column and field; what is too large 413; what comes too
-//! slowly 408; while no rules are loaded, 503.
-//!
-//! [`serve`](fn@serve) is the way to the outside, with a bound on everything that a client may take.
+//! No `Content-Type` is required, so that `curl -d` works. A malformed body gets 400 with line, column
+//! and field; one that is too large 413, one that is too slow 408. Without rules the status is 503.
 
+mod body;
 mod check;
 mod error;
-mod explain;
 mod forward_auth;
+mod idempotency;
 mod json;
-mod keys;
 mod openapi;
-mod options;
-mod receive;
-mod refund;
+mod operator;
 mod request;
 mod reservations;
 mod response;
-mod retried;
 pub mod schema;
 mod serve;
 
@@ -48,30 +44,30 @@ use axum::Router;
 use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use axum::routing::{any, get, post};
+use sluicegate::http::Style;
 
-pub(crate) use self::check::charged_all;
+pub use self::body::BODY_BYTES_MAX;
+use self::error::ApiError;
 pub use self::forward_auth::Peer;
+pub(crate) use self::idempotency::ApiResponse;
 pub use self::openapi::document as openapi;
-pub use self::options::{Body, KeysAccess, Most, Options};
-pub use self::receive::BODY_BYTES_MAX;
-pub use self::serve::{Bounds, Server, serve};
+pub use self::serve::{HttpLimits, HttpServer, serve};
+use crate::app::App;
+use crate::token::Token;
 
-use self::error::Refusal;
-use crate::rls::handler::Service;
-
-/// What handlers go by.
+/// State of the handlers.
 #[derive(Debug)]
-struct Answering {
-    service: Service,
+struct Api {
+    app: App,
     options: Options,
 }
 
-/// Everything that is answered at an address.
+/// Routes of an address.
 #[derive(Debug, Clone)]
 pub struct Routes {
     router: Router,
-    /// Answers `POST /v1/check` without a router's detours, which cost as much as the check.
-    checks: Option<Arc<Answering>>,
+    /// Handles `POST /v1/check` without the router, which costs as much as the check.
+    checks: Option<Arc<Api>>,
 }
 
 impl From<Router> for Routes {
@@ -80,7 +76,76 @@ impl From<Router> for Routes {
     }
 }
 
-/// What there is, for whoever is lost.
+/// Options of the HTTP API.
+///
+/// ```
+/// use sluicegate_server::http::{ErrorFormat, KeysAccess, Options};
+///
+/// let options = Options { error_format: ErrorFormat::Problem, ..Options::default() };
+/// assert_eq!(options.keys, KeysAccess::Off, "operator endpoints are off by default");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Rate limit headers, and the status of a denial.
+    pub style: Style,
+    /// Format of errors and denials.
+    pub error_format: ErrorFormat,
+    /// Access to operator endpoints.
+    pub keys: KeysAccess,
+    /// Size limits of a request.
+    pub limits: BodyLimits,
+}
+
+/// Format of errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ErrorFormat {
+    /// `{"error":{"code":…,"message":…,"context":{…}}}`.
+    #[default]
+    Envelope,
+    /// `application/problem+json`, as in RFC 9457.
+    Problem,
+}
+
+/// Access to operator endpoints.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum KeysAccess {
+    /// Every client: for loopback listeners.
+    Open,
+    /// Clients with this token.
+    Token(Token),
+    /// No client.
+    #[default]
+    Off,
+}
+
+/// Size limits of a request, beside [`BODY_BYTES_MAX`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BodyLimits {
+    /// Checks in `checks`.
+    pub checks: usize,
+    /// Descriptors of a check.
+    pub descriptors: usize,
+    /// Descriptors of all checks in `checks`.
+    pub batch_descriptors: usize,
+    /// Entries of a descriptor.
+    pub entries: usize,
+    /// Bytes of a domain, a key or a value.
+    pub text_bytes: usize,
+}
+
+impl Default for BodyLimits {
+    fn default() -> Self {
+        Self {
+            checks: 1_000,
+            descriptors: 256,
+            batch_descriptors: 4_096,
+            entries: 64,
+            text_bytes: 4_096,
+        }
+    }
+}
+
+/// All routes, for error messages.
 const ROUTES: [&str; 14] = [
     "/v1/check",
     "/v1/peek",
@@ -98,36 +163,36 @@ const ROUTES: [&str; 14] = [
     "/openapi.json",
 ];
 
-/// Everything that is answered over HTTP.
+/// The router of the HTTP API.
 ///
 /// ```
 /// use axum::body::Body;
 /// use http::{Request, StatusCode};
 /// use sluicegate::{Engine, rules_of};
 /// use sluicegate_server::http::{Options, router};
-/// use sluicegate_server::rls::handler::Service;
+/// use sluicegate_server::app::App;
 /// use tower::ServiceExt;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let rules = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }]";
-/// let router = router(Service::new(Engine::new(rules_of(rules)?)?), Options::default());
-/// let ask = || Request::post("/v1/check").body(Body::from(r#"{"domain":"shop","descriptors":[{"user":"42"}]}"#));
-/// assert_eq!(router.clone().oneshot(ask()?).await?.status(), StatusCode::OK);
-/// let denied = router.oneshot(ask()?).await?;
+/// let router = router(App::new(Engine::new(rules_of(rules)?)?), Options::default());
+/// let request = || Request::post("/v1/check").body(Body::from(r#"{"domain":"shop","descriptors":[{"user":"42"}]}"#));
+/// assert_eq!(router.clone().oneshot(request()?).await?.status(), StatusCode::OK);
+/// let denied = router.oneshot(request()?).await?;
 /// assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
 /// assert_eq!(denied.headers()["X-RateLimit-Limit"], "1");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn router(service: Service, options: Options) -> Router {
-    routes(service, options).router
+pub fn router(app: App, options: Options) -> Router {
+    routes(app, options).router
 }
 
-/// The same, with a shorter way for what is asked most.
+/// The routes of the HTTP API, with a fast path for checks.
 #[must_use]
-pub fn routes(service: Service, options: Options) -> Routes {
-    let answering = Arc::new(Answering { service, options });
+pub fn routes(app: App, options: Options) -> Routes {
+    let api = Arc::new(Api { app, options });
     let router = Router::new()
         .route("/v1/check", post(check::check))
         .route("/v1/peek", post(check::peek))
@@ -136,25 +201,26 @@ pub fn routes(service: Service, options: Options) -> Routes {
         .route("/v1/commit", post(reservations::commit))
         .route("/v1/cancel", post(reservations::cancel))
         .route("/v1/wait", post(reservations::wait))
-        .route("/v1/explain", post(explain::explain))
-        .route("/v1/keys/inspect", post(keys::inspect))
-        .route("/v1/keys/reset", post(keys::reset))
+        .route("/v1/explain", post(operator::explain))
+        .route("/v1/keys/inspect", post(operator::inspect))
+        .route("/v1/keys/reset", post(operator::reset))
         .route(forward_auth::PATH, any(forward_auth::forward_auth))
-        .route("/v1/forward-auth/{*domain}", any(forward_auth::forward_auth_of))
+        .route("/v1/forward-auth/{*domain}", any(forward_auth::forward_auth_for))
         .route("/v1/forward-auth/", any(forward_auth::forward_auth))
         .route("/json", any(json::rate_limit))
         .route("/healthcheck", any(json::health))
         .route("/openapi.json", get(openapi::get))
         .method_not_allowed_fallback(wrong_method)
         .fallback(not_found)
-        .with_state(answering.clone());
-    Routes { router, checks: Some(answering) }
+        .with_state(api.clone());
+    Routes { router, checks: Some(api) }
 }
 
-async fn not_found(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
-    Refusal::not_found(request.uri().path(), &ROUTES).response(app.options.body)
+async fn not_found(State(api): State<Arc<Api>>, request: HttpRequest) -> Response {
+    ApiError::not_found(request.uri().path(), &ROUTES).response(api.options.error_format)
 }
 
-async fn wrong_method(State(app): State<Arc<Answering>>, request: HttpRequest) -> Response {
-    Refusal::wrong_method(request.method(), request.uri().path()).response(app.options.body)
+async fn wrong_method(State(api): State<Arc<Api>>, request: HttpRequest) -> Response {
+    ApiError::wrong_method(request.method(), request.uri().path())
+        .response(api.options.error_format)
 }

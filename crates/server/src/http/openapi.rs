@@ -1,4 +1,4 @@
-//! The document that describes all of it to machines, made from the code.
+//! The OpenAPI document, generated from the code.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use utoipa::{IntoResponses, OpenApi};
 
 use super::error::JSON;
-use super::schema::Refused;
+use super::schema::ErrorResponse;
 
 /// The document at `/openapi.json`.
 ///
@@ -37,7 +37,7 @@ pub(super) async fn get() -> Response {
 #[openapi(
     info(
         title = "Sluicegate",
-        description = "May this request go through now, and if not, when?\n\nThe examples are under the rules that `sluicegate serve` begins with: paste \
+        description = "May this request go through now, and if not, when?\n\nThe examples use the rules that `sluicegate serve` starts with: send \
                        the one of `/v1/check` four times within a minute to be denied.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
@@ -49,61 +49,61 @@ pub(super) async fn get() -> Response {
         super::reservations::commit,
         super::reservations::cancel,
         super::reservations::wait,
-        super::explain::explain,
-        super::keys::inspect,
-        super::keys::reset,
+        super::operator::explain,
+        super::operator::inspect,
+        super::operator::reset,
         super::forward_auth::forward_auth,
         super::json::rate_limit,
         super::json::health,
         get,
     ),
-    components(schemas(Refused)),
+    components(schemas(ErrorResponse)),
     tags(
-        (name = "limits", description = "Asking."),
-        (name = "rules", description = "Why, for operators."),
-        (name = "keys", description = "Looking into counters, for operators."),
-        (name = "proxies", description = "Asked by proxies about their requests."),
-        (name = "envoy", description = "As envoyproxy/ratelimit answers."),
-        (name = "service", description = "About the service itself."),
+        (name = "limits", description = "Checks and reservations."),
+        (name = "rules", description = "Explanations, for operators."),
+        (name = "keys", description = "Counters, for operators."),
+        (name = "proxies", description = "Forward auth for proxies."),
+        (name = "envoy", description = "Compatible with envoyproxy/ratelimit."),
+        (name = "service", description = "The service itself."),
     ),
 )]
 struct Document;
 
-/// What may come in place of an answer, wherever a body is read.
+/// Errors of endpoints that read a body.
 #[derive(IntoResponses)]
-#[expect(dead_code, reason = "only described")]
-pub(super) enum Refusals {
-    /// The body is no request; `context` says where.
+#[expect(dead_code, reason = "only for the document")]
+pub(super) enum ErrorResponses {
+    /// The body is malformed; `context` says where.
     #[response(status = 400)]
-    Invalid(Refused),
-    /// The body took too long to come.
+    Invalid(ErrorResponse),
+    /// The body did not arrive in time.
     #[response(status = 408)]
-    Late(Refused),
+    Late(ErrorResponse),
     /// The body is larger than 1 MiB.
     #[response(status = 413)]
-    TooLarge(Refused),
-    /// No rules are loaded, or too many ask at once; `Retry-After` says when to come back.
+    TooLarge(ErrorResponse),
+    /// No rules are loaded, or too many requests are in flight; `Retry-After` says when to retry.
     #[response(status = 503)]
-    Unavailable(Refused),
+    Unavailable(ErrorResponse),
 }
 
-/// What whoever sends an `Idempotency-Key` may be told beside that.
+/// Errors of requests with an `Idempotency-Key`.
 #[derive(IntoResponses)]
-#[expect(dead_code, reason = "only described")]
-pub(super) enum Repeated {
-    /// Something else was asked under this `Idempotency-Key`.
+#[expect(dead_code, reason = "only for the document")]
+pub(super) enum IdempotencyResponses {
+    /// The `Idempotency-Key` was used for another request.
     #[response(status = 422)]
-    Reused(Refused),
+    Reused(ErrorResponse),
 }
 
-/// What operators may be told beside that.
+/// Errors of operator endpoints.
 #[derive(IntoResponses)]
-#[expect(dead_code, reason = "only described")]
-pub(super) enum NotYours {
-    /// The token is missing, or wrong.
+#[expect(dead_code, reason = "only for the document")]
+pub(super) enum OperatorResponses {
+    /// The token is missing or wrong.
     #[response(status = 401)]
-    NoToken(Refused),
-    /// Nobody may, since there is no token.
+    NoToken(ErrorResponse),
+    /// Operator endpoints are off.
     #[response(status = 403)]
-    Off(Refused),
+    Off(ErrorResponse),
 }

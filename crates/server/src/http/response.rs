@@ -1,13 +1,13 @@
-//! Answers as JSON, written straight into the bytes that leave.
+//! Writer of JSON results, straight into the response body.
 //!
 //! ```text
-//!   answer   {"allowed": true, "statuses": [status, …]}
+//!   result   {"allowed": true, "statuses": [status, …]}
 //!            {"error": {…}, "allowed": false, "statuses": [status, …]}
 //!   status   {"allowed": true, "rule": "shop/user", "limit": "burst", "quota": 9, "remaining": 8, "reset_after_ms": 200}
 //! ```
 //!
-//! A status has what there is to tell of it: without a limit neither `limit` nor numbers, `retry_after_ms` only if it is denied, `level` and `over` only where the store was
-//! not asked.
+//! Fields without a value are omitted: `limit` and numbers without a limit, `retry_after_ms` unless
+//! denied, `level` and `over` where the shared store decided.
 
 use sluicegate::rules::plan::{List, Target};
 use sluicegate::rules::set::RuleNo;
@@ -32,11 +32,11 @@ pub(super) fn write_checked(
 pub(super) fn write_statuses(checked: &Checked, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
     put(out, r#""statuses":["#);
     let listed = checked.listed();
-    for (place, status) in checked.statuses.iter().enumerate() {
-        if place > 0 {
+    for (index, status) in checked.statuses.iter().enumerate() {
+        if index > 0 {
             out.push(b',');
         }
-        let list = listed.filter(|listed| listed.at.0 == place).map(|listed| listed.list);
+        let list = listed.filter(|listed| listed.at.0 == index).map(|listed| listed.list);
         write_status(status, list, rules, out);
     }
     out.push(b']');
@@ -50,9 +50,9 @@ fn write_status(status: &Status, list: Option<List>, rules: &Snapshot<'_>, out: 
         Some(List::Deny) => put(out, r#","listed":"deny""#),
         None => {}
     }
-    write_under(status.target, rules, out);
+    write_target(status.target, rules, out);
     let policies = policies(status.target, rules);
-    if let Some(policy) = verdict.decided_by.and_then(|place| policies.get(place)) {
+    if let Some(policy) = verdict.decided_by.and_then(|index| policies.get(index)) {
         text(out, r#","limit":"#, &policy.name);
         write_quota(policy, out);
     }
@@ -61,12 +61,12 @@ fn write_status(status: &Status, list: Option<List>, rules: &Snapshot<'_>, out: 
         millis(out, r#","reset_after_ms":"#, verdict.reset_after);
     }
     write_outcome(verdict.outcome, out);
-    write_marks(verdict, out);
+    write_flags(verdict, out);
     write_promise(status.promise, out);
     out.push(b'}');
 }
 
-/// Who decided, where it was not the store, and how much more may have passed since.
+/// The consistency level, unless it is strict, and the hits by which the limit may be exceeded.
 fn write_promise(promise: Promise, out: &mut Vec<u8>) {
     if promise != Promise::default() {
         text(out, r#","level":"#, promise.level.name());
@@ -74,8 +74,8 @@ fn write_promise(promise: Promise, out: &mut Vec<u8>) {
     }
 }
 
-/// The rule, by name.
-fn write_under(target: Target, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
+/// The id of the rule.
+fn write_target(target: Target, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
     match target {
         Target::Rule(no) => write_id(no, rules, out),
         Target::Replaced(no) => {
@@ -86,7 +86,7 @@ fn write_under(target: Target, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// As [`id`](sluicegate::rules::set::RuleSet::id) has it; nearly always without a text in between.
+/// As [`id`](sluicegate::rules::set::RuleSet::id), nearly always without an allocation.
 fn write_id(no: RuleNo, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
     let rules = rules.rules();
     let domain = rules.domain_of(no);
@@ -115,7 +115,7 @@ fn write_outcome(outcome: Outcome, out: &mut Vec<u8>) {
     }
 }
 
-fn write_marks(verdict: &Verdict, out: &mut Vec<u8>) {
+fn write_flags(verdict: &Verdict, out: &mut Vec<u8>) {
     if verdict.soft {
         put(out, r#","soft":true"#);
     }
@@ -136,16 +136,16 @@ fn write_marks(verdict: &Verdict, out: &mut Vec<u8>) {
 /// Appends `"keys":[…]`, one for each descriptor.
 pub(super) fn write_inspected(all: &[Inspected], rules: &Snapshot<'_>, out: &mut Vec<u8>) {
     put(out, r#""keys":["#);
-    for (place, inspected) in all.iter().enumerate() {
-        put(out, if place > 0 { r#",{"limits":["# } else { r#"{"limits":["# });
-        for (place, state) in inspected.limits.iter().enumerate() {
-            if place > 0 {
+    for (index, inspected) in all.iter().enumerate() {
+        put(out, if index > 0 { r#",{"limits":["# } else { r#"{"limits":["# });
+        for (index, state) in inspected.limits.iter().enumerate() {
+            if index > 0 {
                 out.push(b',');
             }
             write_limit_state(state, out);
         }
         out.push(b']');
-        write_under(inspected.target, rules, out);
+        write_target(inspected.target, rules, out);
         out.push(b'}');
     }
     out.push(b']');
@@ -184,7 +184,7 @@ pub(super) fn text(out: &mut Vec<u8>, name: &str, value: &str) {
     let _ = serde_json::to_writer(out, value);
 }
 
-/// Whether a text is the same in JSON.
+/// Whether JSON needs no escapes for a string.
 fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')
 }
@@ -199,7 +199,7 @@ fn signed(out: &mut Vec<u8>, name: &str, value: i64) {
     let _ = serde_json::to_writer(out, &value);
 }
 
-/// Whole milliseconds, rounded up: whoever waits so long does not come early.
+/// Whole milliseconds, rounded up, so that a client that waits as long is not early.
 fn millis(out: &mut Vec<u8>, name: &str, span: Span) {
     number(out, name, span.as_micros().div_ceil(1_000));
 }
@@ -210,14 +210,14 @@ mod tests {
     use sluicegate::Level;
 
     #[test]
-    fn an_answer_says_its_level_where_the_store_was_not_asked() {
-        let told = |level, over| {
+    fn a_result_has_a_level_where_the_store_did_not_decide() {
+        let written = |level, over| {
             let mut out = Vec::new();
             write_promise(Promise { level, over }, &mut out);
             String::from_utf8(out).unwrap()
         };
-        assert_eq!(told(Level::Strict, 0), "");
-        assert_eq!(told(Level::Leased, 0), r#","level":"leased","over":0"#);
-        assert_eq!(told(Level::Eventual, 7), r#","level":"eventual","over":7"#);
+        assert_eq!(written(Level::Strict, 0), "");
+        assert_eq!(written(Level::Leased, 0), r#","level":"leased","over":0"#);
+        assert_eq!(written(Level::Eventual, 7), r#","level":"eventual","over":7"#);
     }
 }

@@ -1,6 +1,6 @@
-//! What is asked and answered, as types: the OpenAPI document is made of them, and clients in Rust can use them.
+//! JSON schema of requests and responses, for the OpenAPI document and for clients in Rust.
 //!
-//! The service itself reads and writes JSON without them; the tests hold what it takes and gives against them.
+//! The service itself parses and writes JSON without these types; tests compare both.
 //!
 //! ```
 //! use sluicegate_server::http::schema::{Check, Descriptor};
@@ -11,84 +11,83 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 
-mod held;
-
 use std::collections::BTreeMap;
 
-pub use held::{Cancels, Commits, Reserved, Reserves, Settled, Waited, Waits};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A check, or several.
+/// One check or several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
-pub enum Asked {
-    /// One.
+#[schema(as = Asked)]
+pub enum CheckBody {
+    /// One check.
     One(Check),
-    /// Several, each judged by itself, in order and at one moment.
-    Many(Checks),
+    /// Several checks, decided one by one, in order and at the same time.
+    Many(CheckBatch),
 }
 
 /// Several checks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Checks {
-    /// At most 1,000, unless the operator says otherwise.
+#[schema(as = Checks)]
+pub struct CheckBatch {
+    /// At most 1,000 by default.
     pub checks: Vec<Check>,
 }
 
-/// May this go?
+/// A check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// Whose rules.
+    /// Domain of the rules.
     pub domain: String,
-    /// Who wants what.
+    /// Descriptors.
     pub descriptors: Vec<Descriptor>,
-    /// How many hits; 1 unless told. More than 2^53 - 1 count as that.
+    /// Hits, 1 by default, at most 2^53 - 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hits: Option<u64>,
 }
 
-/// Somebody: entries as fields with a text, in their order, or in a list under `entries`, which is for a key that comes twice or is called
-/// `entries`, `hits` or `limit`.
+/// A descriptor. Its entries are string fields, in their order, or a list under `entries`, for keys
+/// that occur twice or are called `entries`, `hits` or `limit`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Descriptor {
-    /// What is known, from the general to the particular.
+    /// Entries, from the general to the particular.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entries: Option<Vec<Entry>>,
-    /// How many hits, if not those of the check.
+    /// Hits, if not those of the check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hits: Option<u64>,
-    /// The limit to enforce in place of the rules.
+    /// Limit that replaces those of the rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// The entries in short. Their order is that of their keys here; where it matters, use the list.
+    /// Entries as fields, ordered by key; where the order matters, use the list.
     #[serde(flatten)]
-    pub in_short: BTreeMap<String, String>,
+    pub fields: BTreeMap<String, String>,
 }
 
-/// One thing that is known.
+/// An entry of a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// What it is: `user`.
+    /// Key, such as `user`.
     pub key: String,
-    /// Which one: `42`.
+    /// Value, such as `42`.
     pub value: String,
 }
 
-/// A limit that comes with a descriptor.
+/// Limit of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
-    /// How many.
+    /// Requests per unit.
     pub requests_per_unit: u32,
-    /// In which time.
+    /// Unit of time.
     pub unit: Unit,
 }
 
-/// A time.
+/// Unit of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "units of time")]
@@ -102,83 +101,88 @@ pub enum Unit {
     Year,
 }
 
-/// What is answered to a check, or to several.
+/// Result of one check or several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
-pub enum Answered {
-    /// To one.
-    One(Answer),
-    /// To several, in their order.
-    Many(Answers),
+#[schema(as = Answered)]
+pub enum CheckResponse {
+    /// Of one check.
+    One(CheckResult),
+    /// Of several checks.
+    Many(CheckResults),
 }
 
-/// What is answered to several.
+/// Results of several checks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Answers {
+#[schema(as = Answers)]
+pub struct CheckResults {
     /// In the order of the checks.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<CheckResult>,
 }
 
-/// What was said of a check.
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Answer {
-    /// Why it was denied, if it was one of several.
+#[schema(as = Answer)]
+pub struct CheckResult {
+    /// Reason of a denial, if it is one of several checks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Error>,
-    /// Whether it may go.
+    /// Whether it is admitted.
     pub allowed: bool,
-    /// What was said of each descriptor, in their order.
-    pub statuses: Vec<Status>,
+    /// Status of each descriptor, in order.
+    pub statuses: Vec<CheckStatus>,
 }
 
-/// What is answered to a check that is denied.
+/// Result of a denied check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Denied {
-    /// Why: of the descriptor that has to wait longest.
+#[schema(as = Denied)]
+pub struct DeniedResponse {
+    /// Reason, of the descriptor with the longest wait.
     pub error: Error,
     /// `false`.
     pub allowed: bool,
-    /// What was said of each descriptor, in their order.
-    pub statuses: Vec<Status>,
+    /// Status of each descriptor, in order.
+    pub statuses: Vec<CheckStatus>,
 }
 
-/// What was said of a descriptor. What there is nothing to tell of is left out.
+/// Status of a descriptor. Fields without a value are omitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Status {
-    /// Whether its limits let it pass.
+#[schema(as = Status)]
+pub struct CheckStatus {
+    /// Whether its limits admit it.
     pub allowed: bool,
     /// Whether an entry is on a list of the domain: `allow` or `deny`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listed: Option<String>,
-    /// The rule that it is under.
+    /// The rule that applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Whether another rule of the request takes the place of that one.
+    /// Whether another rule of the request replaces that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaced: Option<bool>,
     /// The limit that decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// The most that it can have left.
+    /// Its quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<u64>,
-    /// What it has left; negative in debt.
+    /// Remaining quota; negative in debt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<i64>,
-    /// Until everything is full, in milliseconds.
+    /// Milliseconds until all limits are full.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset_after_ms: Option<u64>,
-    /// How long to wait before trying again, in milliseconds; only of what is denied, and not if waiting does not help.
+    /// Milliseconds to wait before a retry; only if denied, and if waiting helps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// The largest cost that could pass, of what can never pass.
+    /// Largest cost that could pass, of a request that can never pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost: Option<u64>,
-    /// How long to wait for its turn, of what is shaped.
+    /// Milliseconds to delay a shaped request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// Admitted above a soft limit.
@@ -187,195 +191,301 @@ pub struct Status {
     /// Admitted above the plain limit of an elastic one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elastic: Option<bool>,
-    /// What limits would have said that are only watched.
+    /// Outcome of shadow limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<Shadow>,
-    /// Who decided, where it was not the store that all nodes share: `leased` (this node had bought ahead) or `eventual` (it hears of the others afterwards).
+    /// Consistency level, if the shared store did not decide: `leased` (from quota that this node
+    /// has acquired in advance) or `eventual` (from counts that nodes synchronize afterwards).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// How much more than the limit may have passed at that level: what other nodes admitted that this one has not heard of. 0 of what is `leased`.
+    /// Hits by which the limit may be exceeded at that level: those of other nodes that are not
+    /// synchronized yet. 0 for `leased`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over: Option<u64>,
 }
 
-/// What limits would have said that are only watched.
+/// Outcome of shadow limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Shadow {
-    /// Whether it would have passed.
+    /// Whether it would be admitted.
     pub allowed: bool,
-    /// How long it would have had to wait, in milliseconds.
+    /// Milliseconds until it would be admitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// The largest cost that could have passed.
+    /// Largest cost that could pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost: Option<u64>,
-    /// How long it would have waited for its turn, in milliseconds.
+    /// Milliseconds by which it would be delayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
 }
 
-/// What is answered to who asks for reasons.
+/// Explanation of one check or several.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
-pub enum Explained {
-    /// To one check.
-    One(Reasons),
-    /// To several, in their order.
-    Many(ManyReasons),
+#[schema(as = Explained)]
+pub enum ExplainResponse {
+    /// Of one check.
+    One(Explanation),
+    /// Of several checks.
+    Many(Explanations),
 }
 
-/// What is answered to several checks.
+/// Explanations of several checks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ManyReasons {
+#[schema(as = ManyReasons)]
+pub struct Explanations {
     /// In the order of the checks.
-    pub answers: Vec<Reasons>,
+    pub answers: Vec<Explanation>,
 }
 
-/// What would happen, and why.
+/// What would happen to a check, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Reasons {
-    /// Whose rules.
+#[schema(as = Reasons)]
+pub struct Explanation {
+    /// Domain of the rules.
     pub domain: String,
-    /// How many hits, for descriptors that do not say.
+    /// Hits of descriptors without their own.
     pub hits: u64,
-    /// Whether anybody has rules for the domain.
+    /// Whether the domain has rules.
     pub known_domain: bool,
-    /// What may have been meant.
+    /// Suggested correction.
     pub hint: Option<String>,
-    /// Of each descriptor: the looks by which its rule was found, the rule, whose counter it is, and how it stands.
+    /// Of each descriptor: the lookups that found its rule, the rule, its counter and its state.
     pub descriptors: Vec<serde_json::Value>,
-    /// The entry that is on a list, if there is one.
+    /// The entry on an allow or deny list, if any.
     pub listed: Option<serde_json::Value>,
-    /// Whether it would go.
+    /// Whether it would be admitted.
     pub allowed: bool,
-    /// Why.
+    /// Reason.
     pub why: String,
 }
 
-/// What is answered to who asks how limits stand.
+/// State of the limits of one check or several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
-pub enum Inspected {
-    /// To one check.
-    One(Keys),
-    /// To several, in their order.
-    Many(ManyKeys),
+#[schema(as = Inspected)]
+pub enum InspectResponse {
+    /// Of one check.
+    One(KeyStates),
+    /// Of several checks.
+    Many(InspectResults),
 }
 
-/// What is answered to several checks.
+/// State of the limits of several checks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ManyKeys {
+#[schema(as = ManyKeys)]
+pub struct InspectResults {
     /// In the order of the checks.
-    pub answers: Vec<Keys>,
+    pub answers: Vec<KeyStates>,
 }
 
-/// How the limits of a check stand.
+/// State of the limits of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Keys {
-    /// Of each descriptor, in their order.
-    pub keys: Vec<Key>,
+#[schema(as = Keys)]
+pub struct KeyStates {
+    /// Of each descriptor, in order.
+    pub keys: Vec<KeyState>,
 }
 
-/// How the limits of a descriptor stand.
+/// State of the limits of a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Key {
-    /// All of them, in the order of the rule.
+#[schema(as = Key)]
+pub struct KeyState {
+    /// All limits, in the order of the rule.
     pub limits: Vec<LimitState>,
-    /// The rule that it is under.
+    /// The rule that applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Whether another rule of the request takes the place of that one.
+    /// Whether another rule of the request replaces that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaced: Option<bool>,
 }
 
-/// How a limit stands.
+/// State of a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitState {
-    /// Whether it would let a cost of 1 pass.
+    /// Whether it would admit a cost of 1.
     pub allowed: bool,
-    /// What it is called.
+    /// Its name.
     pub limit: String,
-    /// How it counts.
+    /// Its algorithm.
     pub algorithm: String,
-    /// The most that it can have left.
+    /// Its quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<u64>,
-    /// The time in which that comes back, in milliseconds.
+    /// Milliseconds in which the quota refills.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_ms: Option<u64>,
-    /// What it has left; negative in debt.
+    /// Remaining quota; negative in debt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<i64>,
-    /// Until it is full, in milliseconds.
+    /// Milliseconds until it is full.
     pub reset_after_ms: u64,
-    /// How long a cost of 1 would have to wait, in milliseconds.
+    /// Milliseconds until a cost of 1 would be admitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// `false` if it is only watched.
+    /// `false` for a shadow limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enforced: Option<bool>,
 }
 
-/// What whoever gets no answer is told; as a problem of RFC 9457 if the operator wants it so.
+/// Error response; an RFC 9457 problem if so configured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Refused {
-    /// Why.
+#[schema(as = Refused)]
+pub struct ErrorResponse {
+    /// The error.
     pub error: Error,
 }
 
-/// Why there is no answer, or a denial.
+/// An error or a denial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Error {
-    /// For programs: `rate_limited`, `invalid_request`, `body_too_large`, `body_late`, `no_rules`, `overloaded`, `unauthorized`, `forbidden`,
-    /// `not_found`, `method_not_allowed`.
+    /// For programs: `rate_limited`, `invalid_request`, `body_too_large`, `body_late`, `no_rules`,
+    /// `overloaded`, `unauthorized`, `forbidden`, `not_found`, `method_not_allowed`.
     pub code: String,
-    /// For people: what is wrong, and what to do.
+    /// For people: what is wrong and what to do.
     pub message: String,
-    /// What there is to know beside it.
+    /// Details.
     pub context: Context,
 }
 
-/// What there is to know beside it.
+/// Details of an error.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Context {
-    /// Of a denial: from when on it is worth trying again, in UNIX milliseconds.
+    /// Of a denial: when to retry, in UNIX milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renewal: Option<u64>,
     /// Of a denial: the limit that decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// Of a denial: how long to wait, in milliseconds.
+    /// Of a denial: milliseconds to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// Of what can never pass: the largest cost that could.
+    /// Of a request that can never pass: the largest cost that could.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost: Option<u64>,
-    /// Of what cannot be read: where, from 1 on.
+    /// Of a malformed body: the line, from 1 on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// Of what cannot be read: where, from 1 on.
+    /// Of a malformed body: the column, from 1 on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u64>,
-    /// Of what cannot be read: which field, such as `descriptors[0].hits`.
+    /// Of a malformed body: the field, such as `descriptors[0].hits`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
 }
 
+/// A check whose cost is known only later.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Reserves)]
+pub struct ReserveRequest {
+    /// Domain of the rules.
+    pub domain: String,
+    /// Descriptors. One with its own `hits` is settled with those, whatever is committed.
+    pub descriptors: Vec<Descriptor>,
+    /// Estimated hits, 1 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hits: Option<u64>,
+    /// Milliseconds after which it expires: 60,000 by default, a day at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+}
+
+/// An admitted reservation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Reserved)]
+pub struct ReserveResponse {
+    /// `true`.
+    pub allowed: bool,
+    /// Status of each descriptor, in order.
+    pub statuses: Vec<CheckStatus>,
+    /// Its name: up to 8,192 of the characters `A-Z a-z 0-9 - _`.
+    pub reservation: String,
+    /// Milliseconds after which it expires.
+    pub expires_after_ms: u64,
+}
+
+/// Settles a reservation with what was used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Commits)]
+pub struct CommitRequest {
+    /// Name of the reservation.
+    pub reservation: String,
+    /// Hits that were used: less than reserved, or more.
+    pub hits: u64,
+}
+
+/// Cancels a reservation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Cancels)]
+pub struct CancelRequest {
+    /// Name of the reservation.
+    pub reservation: String,
+}
+
+/// A settled reservation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Settled)]
+pub struct SettleResponse {
+    /// Refunded hits, of the limit that refunded least.
+    pub returned: u64,
+    /// Status of each descriptor, in order.
+    pub statuses: Vec<CheckStatus>,
+}
+
+/// A check that waits until it is admitted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Waits)]
+pub struct WaitRequest {
+    /// Domain of the rules.
+    pub domain: String,
+    /// Descriptors.
+    pub descriptors: Vec<Descriptor>,
+    /// Hits, 1 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hits: Option<u64>,
+    /// Milliseconds to wait: 30,000 by default, ten minutes at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+/// An admitted request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Waited)]
+pub struct WaitResponse {
+    /// `true`.
+    pub allowed: bool,
+    /// Status of each descriptor, in order.
+    pub statuses: Vec<CheckStatus>,
+    /// Milliseconds that it waited.
+    pub waited_ms: u64,
+    /// Name of the concurrency slot that was acquired, to release it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+}
+
 impl Descriptor {
-    /// These entries, and nothing else said.
+    /// A descriptor of these entries.
     pub fn of<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let in_short = entries.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
-        Self { in_short: in_short.collect(), ..Self::default() }
+        let fields = entries.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        Self { fields: fields.collect(), ..Self::default() }
     }
 }

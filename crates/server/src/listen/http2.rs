@@ -6,14 +6,12 @@
 //! (the preface with SETTINGS, a frame, a header block with its CONTINUATION frames) must end in
 //! time.
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
+use super::Observer;
 use crate::memory::{Account, Charge};
 
 /// Bytes that an HTTP/2 client sends first.
@@ -187,68 +185,29 @@ impl StallDetector {
     }
 }
 
-/// HTTP/2 connection that publishes its progress.
+/// Observes an HTTP/2 connection and publishes its progress.
 #[derive(Debug)]
-pub(crate) struct Monitored<I> {
-    io: I,
+pub(crate) struct Http2Observer {
     parser: FrameParser,
     progress: Arc<Progress>,
     account: Arc<Account>,
     charge: Option<Charge>,
 }
 
-impl<I> Monitored<I> {
-    pub(crate) const fn new(io: I, progress: Arc<Progress>, account: Arc<Account>) -> Self {
-        let parser = FrameParser::new(PREFACE_BYTES);
-        Self { io, parser, progress, account, charge: None }
+impl Http2Observer {
+    pub(crate) const fn new(progress: Arc<Progress>, account: Arc<Account>) -> Self {
+        Self { parser: FrameParser::new(PREFACE_BYTES), progress, account, charge: None }
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Monitored<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
-        this.parser.feed(buf.filled().get(before..).unwrap_or_default());
-        Poll::Ready(this.parser.publish(&this.progress, &this.account, &mut this.charge))
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for Monitored<I> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let outcome = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.progress.wrote(&outcome);
-        outcome
+impl Observer for Http2Observer {
+    fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.parser.feed(bytes);
+        self.parser.publish(&self.progress, &self.account, &mut self.charge)
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let outcome = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
-        self.progress.wrote(&outcome);
-        outcome
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+    fn wrote(&mut self, outcome: &Poll<io::Result<usize>>) {
+        self.progress.wrote(outcome);
     }
 }
 

@@ -1,61 +1,141 @@
-//! Where clients knock.
+//! Listeners of all protocols: accept loop, connection limits, drain.
+//!
+//! One task accepts, and each connection has a task. Connections beyond the limits of their number
+//! or of the memory budget are refused, never queued.
 
 pub(crate) mod http2;
+mod observed;
 mod socket;
-#[cfg(unix)]
-mod unix;
 
 use std::io;
-#[cfg(unix)]
-use std::path::Path;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::UnixListener;
-use tokio::time::sleep;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
+pub(crate) use self::observed::{Observed, Observer};
 pub(crate) use self::socket::Socket;
 #[cfg(unix)]
-pub use self::unix::SocketFile;
+pub use self::socket::SocketFile;
+use crate::app::App;
+use crate::memory::{Account, EndpointBudget, Share};
+use crate::telemetry::Event;
 
-/// Where clients knock.
+/// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// At a port.
+    /// A TCP port.
     Tcp(TcpListener),
-    /// At a file that somebody else looks after.
+    /// A UNIX socket whose file belongs to someone else.
     #[cfg(unix)]
     Unix(UnixListener),
-    /// At a file that goes when the listener does.
+    /// A UNIX socket whose file is removed with the listener.
     #[cfg(unix)]
     UnixFile(SocketFile),
 }
 
-/// How long to wait for something that the machine has run out of.
-const RECOVERY: Duration = Duration::from_millis(100);
+/// Limits the connections of one endpoint by number and by memory.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    app: App,
+    memory: Arc<EndpointBudget>,
+    open: AtomicUsize,
+    connections_max: usize,
+    /// Fixed memory of a connection.
+    connection_bytes: usize,
+}
+
+/// An admitted connection, counted as open until dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionGuard {
+    admission: Arc<Admission>,
+    account: Arc<Account>,
+}
+
+/// Serves one connection. Boxed, so that callers do not instantiate the protocols.
+pub(crate) type ConnectionFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Pause after a transient error, such as too many open files, which would occur again at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts connections until `stop` is ready, then waits for those that are open, at most for
+/// `drain`.
+///
+/// `connect` returns the future that serves a connection, or `None` to refuse it. Its second
+/// argument is ready when the connection should end.
+///
+/// # Errors
+/// Fatal accept errors.
+pub(crate) async fn serve(
+    listener: Listener,
+    drain: Duration,
+    stop: impl Future<Output = ()>,
+    mut connect: impl FnMut(Socket, Stopped) -> Option<ConnectionFuture>,
+) -> io::Result<()> {
+    let stopping = watch::Sender::new(false);
+    let mut connections = JoinSet::new();
+    let mut stop = pin!(stop);
+    loop {
+        let socket = tokio::select! {
+            biased;
+            () = &mut stop => break,
+            // A connection that panicked does not end the others.
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => accepted?,
+        };
+        if let Some(connection) = connect(socket, Stopped(stopping.subscribe())) {
+            connections.spawn(connection);
+        }
+    }
+    drop(listener);
+    stopping.send_replace(true);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    // Connections that take longer are aborted with the set.
+    let _ = timeout(drain, ended).await;
+    Ok(())
+}
+
+/// Resolves when the endpoint stops.
+#[derive(Debug)]
+pub(crate) struct Stopped(watch::Receiver<bool>);
+
+impl Stopped {
+    pub(crate) async fn wait(mut self) {
+        let _ = self.0.wait_for(|stopped| *stopped).await;
+    }
+}
+
+// === impl Listener ===
 
 impl Listener {
-    /// Listens at a file. One that nobody answers on any more is replaced; it is removed when the listener is dropped.
+    /// Listens on a UNIX socket. A stale socket file is replaced; the file is removed when the
+    /// listener is dropped.
     ///
     /// # Errors
-    /// When there is something else than a socket, when somebody answers on it, or when it cannot be made.
+    /// When the path is no socket, another process listens on it, or it cannot be created.
     #[cfg(unix)]
-    pub fn unix(path: impl AsRef<Path>) -> io::Result<Self> {
+    pub fn unix(path: impl AsRef<std::path::Path>) -> io::Result<Self> {
         SocketFile::bind(path.as_ref()).map(Self::UnixFile)
     }
 
-    /// The next client.
+    /// Accepts the next connection.
     ///
     /// # Errors
-    /// When the listener is broken, and not merely one client or the hour.
-    pub(crate) async fn accept(&self) -> io::Result<Socket> {
+    /// Fatal accept errors. Per-connection and transient errors are handled here.
+    async fn accept(&self) -> io::Result<Socket> {
         loop {
             match self.accept_one().await {
-                Ok(socket) => return Ok(socket),
-                Err(error) if is_of_the_client(&error) => {}
-                Err(error) if is_of_the_hour(&error) => sleep(RECOVERY).await,
-                Err(error) => return Err(error),
+                Err(error) if is_fatal(&error) => return Err(error),
+                Err(error) if is_per_connection(&error) => {}
+                Err(_) => sleep(ACCEPT_PAUSE).await,
+                accepted => return accepted,
             }
         }
     }
@@ -64,7 +144,7 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (socket, _) = listener.accept().await?;
-                // An answer is small and complete: nothing is gained by waiting for more.
+                // Responses are small and complete: Nagle's algorithm would only delay them.
                 let _ = socket.set_nodelay(true);
                 Ok(Socket::Tcp(socket))
             }
@@ -89,8 +169,17 @@ impl From<UnixListener> for Listener {
     }
 }
 
-/// What went wrong with one client before it was accepted.
-fn is_of_the_client(error: &io::Error) -> bool {
+/// Whether the listener itself is broken. Unknown errors are taken for transient ones.
+fn is_fatal(error: &io::Error) -> bool {
+    const EBADF: i32 = 9;
+    const ENOTSOCK: i32 = 88;
+
+    error.kind() == io::ErrorKind::InvalidInput
+        || matches!(error.raw_os_error(), Some(EBADF | ENOTSOCK))
+}
+
+/// Whether the error is of one connection, before it was accepted.
+fn is_per_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
         NetworkUnreachable, PermissionDenied, TimedOut, WouldBlock,
@@ -110,11 +199,55 @@ fn is_of_the_client(error: &io::Error) -> bool {
     )
 }
 
-/// Whether the machine has run out of something that others will give back: files, memory, buffers; or whether the network of one client had a trouble that
-/// Linux tells whoever accepts. The standard library has names for few of them, so they are known by their numbers: ENOMEM, ENFILE, EMFILE, ENOBUFS
-/// (of BSD and of Linux); ENONET, EPROTO, ENOPROTOOPT, EOPNOTSUPP, EHOSTDOWN.
-fn is_of_the_hour(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(12 | 23 | 24 | 55 | 105 | 64 | 71 | 92 | 95 | 112))
+// === impl Admission ===
+
+impl Admission {
+    pub(crate) fn new(
+        app: &App,
+        share: Share,
+        connections_max: usize,
+        connection_bytes: usize,
+    ) -> Arc<Self> {
+        let memory = app.memory().endpoint(share);
+        let open = AtomicUsize::new(0);
+        Arc::new(Self { app: app.clone(), memory, open, connections_max, connection_bytes })
+    }
+
+    /// Admits a connection, unless the limits are reached. Called by one accept loop only.
+    pub(crate) fn admit(self: &Arc<Self>) -> Option<ConnectionGuard> {
+        let telemetry = self.app.telemetry();
+        let account = (self.open() < self.connections_max)
+            .then(|| Account::open(&self.memory, self.connection_bytes))
+            .flatten();
+        let Some(account) = account else {
+            telemetry.record(Event::ConnectionRefused);
+            return None;
+        };
+        self.open.fetch_add(1, Relaxed);
+        telemetry.record(Event::ConnectionOpened);
+        Some(ConnectionGuard { admission: self.clone(), account })
+    }
+
+    /// Open connections.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Relaxed)
+    }
+}
+
+// === impl ConnectionGuard ===
+
+impl ConnectionGuard {
+    /// The memory account of the connection.
+    pub(crate) const fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.admission.open.fetch_sub(1, Relaxed);
+        self.admission.app.telemetry().record(Event::ConnectionClosed);
+    }
 }
 
 #[cfg(test)]
@@ -123,11 +256,11 @@ mod tests {
 
     #[test]
     fn only_a_broken_listener_ends_the_service() {
-        let too_many_files = io::Error::from_raw_os_error(24);
-        assert!(is_of_the_hour(&too_many_files) && !is_of_the_client(&too_many_files));
-        assert!(is_of_the_client(&io::ErrorKind::ConnectionAborted.into()));
-        assert!(is_of_the_hour(&io::Error::from_raw_os_error(71)), "a firewall said so");
-        let no_socket = io::Error::from_raw_os_error(22);
-        assert!(!is_of_the_hour(&no_socket) && !is_of_the_client(&no_socket));
+        let os = io::Error::from_raw_os_error;
+        let (too_many_files, protocol_error, bad_file, not_listening) = (24, 71, 9, 22);
+        assert!(!is_fatal(&os(too_many_files)) && !is_per_connection(&os(too_many_files)));
+        assert!(is_per_connection(&io::ErrorKind::ConnectionAborted.into()));
+        assert!(!is_fatal(&os(protocol_error)), "a firewall rejected one client");
+        assert!(is_fatal(&os(bad_file)) && is_fatal(&os(not_listening)));
     }
 }

@@ -1,16 +1,24 @@
-//! Where bytes come from and go to, whichever kind of socket it is.
+//! TCP and UNIX sockets as one type, and UNIX socket files.
 
+#[cfg(unix)]
+use std::fs;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
+#[cfg(unix)]
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+#[cfg(unix)]
+use std::os::unix::net::UnixStream as StdUnixStream;
+#[cfg(unix)]
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 #[cfg(unix)]
-use tokio::net::UnixStream;
+use tokio::net::{UnixListener, UnixStream};
 
-/// A connection that was accepted.
+/// An accepted connection.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(TcpStream),
@@ -18,19 +26,19 @@ pub(crate) enum Socket {
     Unix(UnixStream),
 }
 
-/// Does the same to whichever socket it is.
-macro_rules! with {
-    ($self:ident, $socket:ident => $does:expr) => {
+/// Delegates to the socket.
+macro_rules! delegate {
+    ($self:ident, $socket:ident => $call:expr) => {
         match $self.get_mut() {
-            Socket::Tcp($socket) => $does,
+            Socket::Tcp($socket) => $call,
             #[cfg(unix)]
-            Socket::Unix($socket) => $does,
+            Socket::Unix($socket) => $call,
         }
     };
 }
 
 impl Socket {
-    /// The address of the client, if it has one.
+    /// The address of the client; `None` on a UNIX socket.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(socket) => socket.peer_addr().ok().map(|address| address.ip()),
@@ -46,7 +54,7 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        with!(self, socket => Pin::new(socket).poll_read(cx, buf))
+        delegate!(self, socket => Pin::new(socket).poll_read(cx, buf))
     }
 }
 
@@ -56,7 +64,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        with!(self, socket => Pin::new(socket).poll_write(cx, bytes))
+        delegate!(self, socket => Pin::new(socket).poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -64,7 +72,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        with!(self, socket => Pin::new(socket).poll_write_vectored(cx, slices))
+        delegate!(self, socket => Pin::new(socket).poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -76,10 +84,81 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        with!(self, socket => Pin::new(socket).poll_flush(cx))
+        delegate!(self, socket => Pin::new(socket).poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        with!(self, socket => Pin::new(socket).poll_shutdown(cx))
+        delegate!(self, socket => Pin::new(socket).poll_shutdown(cx))
     }
+}
+
+// === UNIX socket files ===
+
+/// UNIX listener that removes its file when dropped.
+#[cfg(unix)]
+#[derive(Debug)]
+pub struct SocketFile {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode: another process may have replaced the file at the path.
+    id: (u64, u64),
+}
+
+#[cfg(unix)]
+impl SocketFile {
+    pub(super) fn bind(path: &Path) -> io::Result<Self> {
+        remove_stale(path)?;
+        let listener = UnixListener::bind(path)
+            .map_err(|error| error_at(path, &error.to_string(), error.kind()))?;
+        let id = id_of(&fs::symlink_metadata(path)?);
+        Ok(Self { listener, path: path.to_owned(), id })
+    }
+
+    pub(super) fn listener(&self) -> &UnixListener {
+        &self.listener
+    }
+}
+
+#[cfg(unix)]
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let found = fs::symlink_metadata(&self.path);
+        if found.is_ok_and(|found| id_of(&found) == self.id) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes a stale socket file: one that no process listens on.
+#[cfg(unix)]
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error_at(path, &error.to_string(), error.kind())),
+    };
+    if !found.file_type().is_socket() {
+        let why = "is not a socket; remove it, or choose another path";
+        return Err(error_at(path, why, io::ErrorKind::AlreadyExists));
+    }
+    match StdUnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|error| error_at(path, &error.to_string(), error.kind()))
+        }
+        Ok(_) => {
+            let why = "another process listens there; stop it, or choose another path";
+            Err(error_at(path, why, io::ErrorKind::AddrInUse))
+        }
+        Err(error) => Err(error_at(path, &error.to_string(), error.kind())),
+    }
+}
+
+#[cfg(unix)]
+fn error_at(path: &Path, why: &str, kind: io::ErrorKind) -> io::Error {
+    io::Error::new(kind, format!("{}: {why}", path.display()))
+}
+
+#[cfg(unix)]
+fn id_of(found: &fs::Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
 }

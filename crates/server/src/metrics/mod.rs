@@ -14,24 +14,24 @@ pub(crate) use page::CONTENT_TYPE;
 pub(crate) use process::resident_bytes;
 
 use self::page::{Labels, Page};
+use crate::app::App;
 use crate::auth::AuthEndpoint;
 use crate::counters::Counters;
-use crate::rls::handler::Service;
-use crate::telemetry::{Door, Fault, Happening, Telemetry};
+use crate::telemetry::{Endpoint, Event, Fault, Telemetry};
 
 /// All metrics. Takes no lock that a decision waits for.
 ///
 /// ```
 /// use sluicegate::Engine;
 /// use sluicegate_server::metrics;
-/// use sluicegate_server::rls::handler::Service;
+/// use sluicegate_server::app::App;
 ///
-/// let service = Service::new(Engine::new(Default::default())?);
+/// let service = App::new(Engine::new(Default::default())?);
 /// assert!(metrics::text(&service).contains("\nsluicegate_ready 1\n"));
 /// # Ok::<(), sluicegate::LimitError>(())
 /// ```
 #[must_use]
-pub fn text(service: &Service) -> String {
+pub fn text(service: &App) -> String {
     let mut page = Page::default();
     let telemetry = service.telemetry();
     put_envoy(&mut page, telemetry);
@@ -147,7 +147,7 @@ fn put_snapshots(page: &mut Page, telemetry: &Telemetry) {
 }
 
 /// Memory budget of clients.
-fn put_memory(page: &mut Page, service: &Service) {
+fn put_memory(page: &mut Page, service: &App) {
     let budget = service.memory();
     let help = "Memory budget of all clients together.";
     page.gauge("sluicegate_memory_budget_bytes", help).value(budget.bytes_max());
@@ -159,7 +159,7 @@ fn put_memory(page: &mut Page, service: &Service) {
 }
 
 /// Readiness, counters in memory and rules.
-fn put_state(page: &mut Page, service: &Service) {
+fn put_state(page: &mut Page, service: &App) {
     let state = service.health().state();
     let help = "1 if the service is ready, else 0; /ready has the reason.";
     page.gauge("sluicegate_ready", help).value(u8::from(state.is_ready()));
@@ -183,12 +183,12 @@ fn put_state(page: &mut Page, service: &Service) {
 }
 
 /// Reservations, waiting calls and stored responses.
-fn put_holds(page: &mut Page, service: &Service) {
-    let holds = service.holds();
+fn put_holds(page: &mut Page, service: &App) {
+    let reservations = service.reservations();
     let help = "Pending reservations.";
     let now = service.engine().now();
-    page.gauge("sluicegate_reservations", help).value(holds.reservations(now));
-    page.gauge("sluicegate_waiting", "Calls that wait for quota.").value(holds.waiting());
+    page.gauge("sluicegate_reservations", help).value(reservations.pending(now));
+    page.gauge("sluicegate_waiting", "Calls that wait for quota.").value(reservations.waiting());
     let help = "Stored responses of idempotency keys that were evicted before they expired.";
-    page.counter("sluicegate_answers_forgotten_total", help).value(holds.answers().forgotten());
+    page.counter("sluicegate_answers_forgotten_total", help).value(service.idempotency().evicted());
 }

@@ -1,7 +1,8 @@
-//! What is held for later, at whatever endpoint it was asked for: reservations, turns that are waited for, answers to whoever asks again.
+//! Reservations and waiting requests of all protocols.
 //!
-//! A reservation is named by a [`Ticket`] that says by itself who reserved what: this service remembers nothing beside its counters, and whoever has them
-//! can settle it. What is remembered is how many there are ([`Pending`]), since each takes memory until it is forgotten.
+//! A reservation is named by a [`Ticket`] that contains the request: the service stores nothing
+//! beside its counters, and any node that shares them can settle it. Only the number of pending
+//! reservations is tracked ([`PendingReservations`]), since each takes memory until it is forgotten.
 
 mod pending;
 mod ticket;
@@ -9,8 +10,6 @@ mod ticket;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
 use sluicegate::rules::plan::Target;
 use sluicegate::rules::request::Request;
 use sluicegate::rules::rule::Limits;
@@ -18,22 +17,21 @@ use sluicegate::{Checked, HoldError, Snapshot, Span, Timestamp, Waited, new_hold
 
 use crate::counters::Counters;
 
-pub use self::pending::Pending;
-pub use self::ticket::{NoTicket, TICKET_BYTES_MAX, Ticket};
-pub use crate::idempotency::{Before, KEY_BYTES_MAX, Once, UnderWay};
+pub use self::pending::PendingReservations;
+pub use self::ticket::{TICKET_BYTES_MAX, Ticket, TicketError};
 
-/// How long a reservation lasts unless told.
+/// Default lifetime of a reservation.
 pub const TTL: Span = Span::from_secs(60);
-/// How long it may last.
+/// Longest lifetime.
 pub const TTL_MAX: Span = Span::from_secs(24 * 3_600);
-/// How long somebody waits unless told.
-pub const PATIENCE: Span = Span::from_secs(30);
-/// How long anybody may wait.
-pub const PATIENCE_MAX: Span = Span::from_secs(600);
+/// Default timeout of a waiting request.
+pub const WAIT_TIMEOUT: Span = Span::from_secs(30);
+/// Longest timeout.
+pub const WAIT_TIMEOUT_MAX: Span = Span::from_secs(600);
 /// Expired brief reservations dropped per new reservation.
 const DROPPED_WITH_EACH: usize = 2;
 
-/// What is held for later.
+/// Reserves, settles and waits, within limits.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -41,7 +39,7 @@ const DROPPED_WITH_EACH: usize = 2;
 /// use sluicegate::rules::request::{Descriptor, Entry, Request};
 /// use sluicegate::{Checked, Engine, rules_of};
 /// use sluicegate_server::counters::Counters;
-/// use sluicegate_server::reservations::{Holds, TTL};
+/// use sluicegate_server::reservations::{Reservations, TTL};
 ///
 /// let rules = "domain: llm\ndescriptors: [{ key: user, limits: { algorithm: fixed_window, rate: 1000/day } }]";
 /// let engine = Engine::new(rules_of(rules)?)?;
@@ -49,81 +47,67 @@ const DROPPED_WITH_EACH: usize = 2;
 /// let descriptors = [Descriptor::of(&entries)];
 /// let request = Request { domain: "llm", descriptors: &descriptors, hits: 800 };
 ///
-/// let (holds, counters, mut checked) = (Holds::default(), Counters::Own(&engine), Checked::default());
+/// let (reservations, counters, mut checked) = (Reservations::default(), Counters::Own(&engine), Checked::default());
 /// let ticket =
-///     holds.reserve(counters, &engine.snapshot(), &request, TTL, engine.now(), &mut checked).await?;
+///     reservations.reserve(counters, &engine.snapshot(), &request, TTL, engine.now(), &mut checked).await?;
 /// let ticket = ticket.expect("there are 1000");
 /// let committed =
-///     holds.commit(counters, &engine.snapshot(), &ticket, 300, engine.now(), &mut checked).await?;
+///     reservations.commit(counters, &engine.snapshot(), &ticket, 300, engine.now(), &mut checked).await?;
 /// assert_eq!(committed, 500);
 /// assert_eq!(checked.statuses[0].verdict.remaining, Some(700));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Holds {
-    pending: Pending,
+pub struct Reservations {
+    pending: PendingReservations,
     waiting: AtomicUsize,
     waiting_max: usize,
-    answers: Once<Kept>,
 }
 
-/// An answer that is kept for whoever asks again, as it left.
-#[derive(Debug, Clone, Default)]
-pub struct Kept {
-    /// The status, over HTTP.
-    pub status: StatusCode,
-    /// The headers, over HTTP.
-    pub headers: HeaderMap,
-    /// The rest.
-    pub body: Bytes,
-    /// Whether every descriptor was charged, so that a refund of the same request is exact.
-    pub is_refundable: bool,
-}
-
-/// Why nothing is held, or nothing was settled. Nothing has changed.
+/// Why nothing was reserved or settled. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum NotHeld {
-    /// What it is under cannot be held, or is not.
+pub enum ReservationError {
+    /// The engine refused.
     Hold(HoldError),
-    /// The ticket is none, or would be too long.
-    Ticket(NoTicket),
-    /// There are as many reservations as there may be.
+    /// The ticket is invalid, or would be too long.
+    Ticket(TicketError),
+    /// Too many pending reservations.
     TooManyReservations {
-        /// How many.
-        most: u64,
+        /// The limit.
+        max: u64,
     },
-    /// There are as many who wait as there may be.
-    TooManyWait {
-        /// How many.
-        most: usize,
+    /// Too many waiting requests.
+    TooManyWaiting {
+        /// The limit.
+        max: usize,
     },
 }
 
-/// How something held is settled.
+/// How a reservation is settled.
 #[derive(Clone, Copy)]
-enum Settling {
-    /// With what was really used.
+enum Settlement {
+    /// Charges what was used.
     Commit(u64),
-    /// With nothing.
+    /// Charges nothing.
     Cancel,
 }
 
-// === impl Holds ===
+// === impl Reservations ===
 
-impl Holds {
-    /// At most so many reservations that are not settled, and so many who wait at a time.
+impl Reservations {
+    /// Limits of pending reservations and of waiting requests.
     #[must_use]
-    pub fn with(reservations_max: u64, waiting_max: usize) -> Self {
-        let pending = Pending::new(reservations_max);
-        Self { pending, waiting: AtomicUsize::new(0), waiting_max, answers: Once::default() }
+    pub fn new(reservations_max: u64, waiting_max: usize) -> Self {
+        let pending = PendingReservations::new(reservations_max);
+        Self { pending, waiting: AtomicUsize::new(0), waiting_max }
     }
 
-    /// Reserves; the ticket if it may go.
+    /// Reserves; the ticket if the request is admitted.
     ///
     /// # Errors
-    /// When it cannot be held.
+    /// When it cannot be reserved.
     pub async fn reserve(
         &self,
         counters: Counters<'_>,
@@ -132,28 +116,28 @@ impl Holds {
         ttl: Span,
         now: Timestamp,
         checked: &mut Checked,
-    ) -> Result<Option<Ticket>, NotHeld> {
+    ) -> Result<Option<Ticket>, ReservationError> {
         self.drop_expired(counters, rules, now).await;
         let expires_at = now.after(ttl.min(TTL_MAX));
-        let usual = Pending::forgotten_at(expires_at);
+        let usual = PendingReservations::forgotten_at(expires_at);
         let mut ticket = Ticket::new(request, new_holder(), usual)?;
         let forgotten_at = self.pending.add(expires_at, ticket.bytes(), now);
-        let too_many = || NotHeld::TooManyReservations { most: self.pending.most() };
+        let too_many = || ReservationError::TooManyReservations { max: self.pending.max() };
         let forgotten_at = forgotten_at.ok_or_else(too_many)?;
-        let take_back = || self.pending.take_back(expires_at, forgotten_at);
+        let revert = || self.pending.revert(expires_at, forgotten_at);
         if forgotten_at != usual {
             let brief = Ticket::new(request, ticket.holder(), forgotten_at);
-            ticket = brief.inspect_err(|_| take_back())?;
+            ticket = brief.inspect_err(|_| revert())?;
         }
         let terms = (ticket.holder(), ttl.min(TTL_MAX));
-        // Counted until it is known, also if nobody waits for that.
+        // Counted before the outcome is known, also if the client goes away meanwhile.
         let reserved = counters.reserve(rules, request, terms, now, checked).await;
-        if reserved.is_err() || !checked.allowed || !may_hold(rules, checked) {
-            take_back();
+        if reserved.is_err() || !checked.allowed || !is_reservable(rules, checked) {
+            revert();
         } else {
             self.pending.reserved(&ticket, expires_at);
         }
-        reserved.map_err(NotHeld::Hold)?;
+        reserved.map_err(ReservationError::Hold)?;
         Ok(checked.allowed.then_some(ticket))
     }
 
@@ -170,18 +154,18 @@ impl Holds {
         }
     }
 
-    /// A ticket for something that goes though it would be denied, since nothing is enforced: there is nothing to settle.
+    /// A ticket with nothing to settle, for a request that shadow mode admits.
     ///
     /// # Errors
     /// When it would be too long.
-    pub fn reserve_nothing(request: &Request<'_>) -> Result<Ticket, NotHeld> {
-        Ok(Ticket::new(request, Ticket::NOBODY, Timestamp::EPOCH)?)
+    pub fn reserve_nothing(request: &Request<'_>) -> Result<Ticket, ReservationError> {
+        Ok(Ticket::new(request, Ticket::NO_HOLDER, Timestamp::EPOCH)?)
     }
 
-    /// Settles with what was really used; how much was given back.
+    /// Settles with what was used; returns how much was refunded.
     ///
     /// # Errors
-    /// When nothing is held.
+    /// When there is no such reservation.
     pub async fn commit(
         &self,
         counters: Counters<'_>,
@@ -190,14 +174,14 @@ impl Holds {
         used: u64,
         now: Timestamp,
         checked: &mut Checked,
-    ) -> Result<u64, NotHeld> {
-        self.settle(Settling::Commit(used), counters, rules, ticket, now, checked).await
+    ) -> Result<u64, ReservationError> {
+        self.settle(Settlement::Commit(used), counters, rules, ticket, now, checked).await
     }
 
-    /// Gives everything back; how much that was.
+    /// Cancels; returns how much was refunded.
     ///
     /// # Errors
-    /// When nothing is held.
+    /// When there is no such reservation.
     pub async fn cancel(
         &self,
         counters: Counters<'_>,
@@ -205,158 +189,133 @@ impl Holds {
         ticket: &Ticket,
         now: Timestamp,
         checked: &mut Checked,
-    ) -> Result<u64, NotHeld> {
-        self.settle(Settling::Cancel, counters, rules, ticket, now, checked).await
+    ) -> Result<u64, ReservationError> {
+        self.settle(Settlement::Cancel, counters, rules, ticket, now, checked).await
     }
 
     async fn settle(
         &self,
-        settling: Settling,
+        settlement: Settlement,
         counters: Counters<'_>,
         rules: &Snapshot<'_>,
         ticket: &Ticket,
         now: Timestamp,
         checked: &mut Checked,
-    ) -> Result<u64, NotHeld> {
+    ) -> Result<u64, ReservationError> {
         let entries = ticket.entries();
         let descriptors = ticket.descriptors(&entries);
         let holder = ticket.holder();
-        if holder == Ticket::NOBODY {
+        if holder == Ticket::NO_HOLDER {
             let nothing = ticket.request(0, &descriptors);
             let peeked = counters.peek(rules, &nothing, now, checked).await;
-            peeked.map_err(|error| NotHeld::Hold(error.into()))?;
+            peeked.map_err(|error| ReservationError::Hold(error.into()))?;
             return Ok(0);
         }
-        let settled = match settling {
-            Settling::Commit(used) => {
+        let settled = match settlement {
+            Settlement::Commit(used) => {
                 let request = ticket.request(used, &descriptors);
                 counters.commit(rules, &request, holder, now, checked).await
             }
-            Settling::Cancel => {
+            Settlement::Cancel => {
                 let request = ticket.request(0, &descriptors);
                 counters.cancel(rules, &request, holder, now, checked).await
             }
         };
-        if settled.is_ok() && may_hold(rules, checked) {
+        if settled.is_ok() && is_reservable(rules, checked) {
             self.pending.settled(ticket);
         }
-        settled.map_err(NotHeld::Hold)
+        settled.map_err(ReservationError::Hold)
     }
 
-    /// Waits for a turn; and a ticket where a slot came with it, by which that is given back. Whoever drops the future gives the turn back.
+    /// Waits until the request is admitted. The ticket releases a concurrency slot, if one was
+    /// acquired. Dropping the future gives the turn up.
     ///
     /// # Errors
-    /// When nobody can wait for it.
+    /// When it cannot be waited for.
     pub async fn wait(
         &self,
         counters: Counters<'_>,
         request: &Request<'_>,
-        patience: Span,
-    ) -> Result<(Waited, Option<Ticket>), NotHeld> {
-        // What a slot is held for is the rule's to say; it is not counted among the reservations.
+        timeout: Span,
+    ) -> Result<(Waited, Option<Ticket>), ReservationError> {
+        // The rule limits how long a slot is held, so it does not count as a reservation.
         let ticket = Ticket::new(request, new_holder(), Timestamp::EPOCH)?;
-        let _seat = self.wait_seat()?;
-        let waited = counters.wait(request, ticket.holder(), patience.min(PATIENCE_MAX)).await;
-        let waited = waited.map_err(NotHeld::Hold)?;
+        let _permit = self.wait_permit()?;
+        let waited = counters.wait(request, ticket.holder(), timeout.min(WAIT_TIMEOUT_MAX)).await;
+        let waited = waited.map_err(ReservationError::Hold)?;
         let ticket = waited.has_slot.then_some(ticket);
         Ok((waited, ticket))
     }
 
-    /// Answers that are kept for whoever asks again.
-    #[must_use]
-    pub const fn answers(&self) -> &Once<Kept> {
-        &self.answers
-    }
-
     /// Number of reservations that are neither settled nor expired.
     #[must_use]
-    pub fn reservations(&self, now: Timestamp) -> u64 {
+    pub fn pending(&self, now: Timestamp) -> u64 {
         self.pending.count(now)
     }
 
-    /// How many wait.
+    /// Number of waiting requests.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    fn wait_seat(&self) -> Result<WaitSeat<'_>, NotHeld> {
+    fn wait_permit(&self) -> Result<WaitPermit<'_>, ReservationError> {
         let others = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let seat = WaitSeat(self);
+        let permit = WaitPermit(self);
         if others < self.waiting_max {
-            return Ok(seat);
+            return Ok(permit);
         }
-        Err(NotHeld::TooManyWait { most: self.waiting_max })
+        Err(ReservationError::TooManyWaiting { max: self.waiting_max })
     }
 }
 
-impl Default for Holds {
+impl Default for Reservations {
     fn default() -> Self {
-        Self::with(1_000_000, 5_000)
+        Self::new(1_000_000, 5_000)
     }
 }
 
-/// Whether anything can be held of what a request is under. Where nothing can there is nothing to settle, and that is no mistake, however often somebody tries.
-fn may_hold(rules: &Snapshot<'_>, checked: &Checked) -> bool {
-    let may = |under| match under {
+/// Whether any rule of a request supports reservations. If none does there is nothing to settle,
+/// and repeated settlement is no error.
+fn is_reservable(rules: &Snapshot<'_>, checked: &Checked) -> bool {
+    let may = |target| match target {
         Target::Rule(no) => matches!(rules.rules().rule(no).limits, Limits::Native(_)),
         Target::None | Target::Replaced(_) | Target::Override(_) => false,
     };
     checked.listed().is_none() && checked.statuses.iter().any(|status| may(status.target))
 }
 
-/// One of those who wait.
-struct WaitSeat<'a>(&'a Holds);
+/// Counts a waiting request until dropped.
+struct WaitPermit<'a>(&'a Reservations);
 
-impl Drop for WaitSeat<'_> {
+impl Drop for WaitPermit<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-// === impl Kept ===
+// === impl ReservationError ===
 
-impl Kept {
-    /// How many bytes it takes, or a little more.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        /// A header's place in a map, and how it is found; and what a value takes that is shared with whoever is answered.
-        const BESIDE: usize = 190;
-
-        let headers =
-            self.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + BESIDE);
-        self.body.len() + headers.sum::<usize>()
-    }
-
-    /// The same without the room that its body was written into.
-    #[must_use]
-    pub fn for_long(self) -> Self {
-        Self { body: Bytes::copy_from_slice(&self.body), ..self }
+impl From<TicketError> for ReservationError {
+    fn from(error: TicketError) -> Self {
+        Self::Ticket(error)
     }
 }
 
-// === impl NotHeld ===
-
-impl From<NoTicket> for NotHeld {
-    fn from(no: NoTicket) -> Self {
-        Self::Ticket(no)
-    }
-}
-
-impl fmt::Display for NotHeld {
+impl fmt::Display for ReservationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hold(error) => error.fmt(f),
-            Self::Ticket(no) => no.fmt(f),
-            Self::TooManyReservations { most } => write!(
+            Self::Ticket(error) => error.fmt(f),
+            Self::TooManyReservations { max } => write!(
                 f,
-                "`{most}` reservations are neither settled nor expired, the most there may be; commit or cancel what is reserved"
+                "too many reservations: `{max}` are neither settled nor expired; commit or cancel them"
             ),
-            Self::TooManyWait { most } => {
-                write!(f, "`{most}` wait already, the most there may be; ask again later")
+            Self::TooManyWaiting { max } => {
+                write!(f, "too many waiting requests: `{max}` already wait; retry later")
             }
         }
     }
 }
 
-impl std::error::Error for NotHeld {}
+impl std::error::Error for ReservationError {}

@@ -22,23 +22,23 @@ const REMEMBERED: Span = Span::from_secs(24 * 3_600);
 ///
 /// ```
 /// use sluicegate::{Span, Timestamp};
-/// use sluicegate_server::reservations::Pending;
+/// use sluicegate_server::reservations::PendingReservations;
 ///
-/// let (pending, now) = (Pending::new(1), Timestamp::EPOCH);
+/// let (pending, now) = (PendingReservations::new(1), Timestamp::EPOCH);
 /// let then = now.after(Span::from_secs(60));
 /// assert!(pending.add(then, 100, now).is_some());
-/// assert!(pending.add(then, 100, now).is_none(), "one is the most");
+/// assert!(pending.add(then, 100, now).is_none(), "one is the limit");
 /// let later = then.after(Span::from_secs(60));
 /// assert!(pending.add(later, 100, then).is_some(), "the first has expired by then");
 /// ```
 #[derive(Debug)]
-pub struct Pending {
-    most: u64,
-    counts: Mutex<Counts>,
+pub struct PendingReservations {
+    max: u64,
+    counts: Mutex<PendingCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct PendingCounts {
     active: ByTime<MILLI>,
     remembered: ByTime<SECOND>,
     /// Brief reservations by expiry and holder.
@@ -56,13 +56,13 @@ struct ByTime<const UNIT: u64> {
 const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
 
-// === impl Pending ===
+// === impl PendingReservations ===
 
-impl Pending {
-    /// At most so many.
+impl PendingReservations {
+    /// A limit on pending reservations.
     #[must_use]
-    pub fn new(most: u64) -> Self {
-        Self { most, counts: Mutex::default() }
+    pub fn new(max: u64) -> Self {
+        Self { max, counts: Mutex::default() }
     }
 
     /// Admits a reservation with a ticket of this size and returns when it is forgotten; `None` at
@@ -70,9 +70,9 @@ impl Pending {
     pub fn add(&self, expires_at: Timestamp, bytes: usize, now: Timestamp) -> Option<Timestamp> {
         let mut counts = self.counts.lock();
         counts.expire(now);
-        let is_brief = counts.remembered.total >= self.most;
+        let is_brief = counts.remembered.total >= self.max;
         let is_full = is_brief && counts.brief_bytes.saturating_add(bytes) > BRIEF_BYTES_MAX;
-        if counts.active.total >= self.most || is_full {
+        if counts.active.total >= self.max || is_full {
             return None;
         }
         counts.active.add(expires_at);
@@ -89,8 +89,8 @@ impl Pending {
         expires_at.after(REMEMBERED)
     }
 
-    /// Reverts [`Pending::add`] after a denial or an error.
-    pub(super) fn take_back(&self, expires_at: Timestamp, forgotten_at: Timestamp) {
+    /// Reverts [`PendingReservations::add`] after a denial or an error.
+    pub(super) fn revert(&self, expires_at: Timestamp, forgotten_at: Timestamp) {
         let mut counts = self.counts.lock();
         counts.active.remove(expires_at);
         if forgotten_at != expires_at {
@@ -138,14 +138,14 @@ impl Pending {
         counts.active.total
     }
 
-    /// How many there may be.
+    /// The limit.
     #[must_use]
-    pub const fn most(&self) -> u64 {
-        self.most
+    pub const fn max(&self) -> u64 {
+        self.max
     }
 }
 
-impl Counts {
+impl PendingCounts {
     fn expire(&mut self, now: Timestamp) {
         self.active.expire(now);
         self.remembered.expire(now);

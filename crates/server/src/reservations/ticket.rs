@@ -1,11 +1,11 @@
-//! The name of a reservation: who reserved what, under which id, as one word.
+//! The name of a reservation: its request and its random id, as URL-safe base64.
 //!
 //! ```text
-//!   version · holder · when it is forgotten · domain · descriptors      each text and list with its length in front
+//!   version · holder · time of forgetting · domain · descriptors      strings and lists with length
 //! ```
 //!
-//! in the letters of base64 that need no escape anywhere. It says no more than whoever holds it has said before. An id that was not guessed is
-//! what makes it worth something: see [`sluicegate::new_holder`].
+//! It contains nothing that its holder has not sent before. The id makes it unguessable: see
+//! [`sluicegate::new_holder`].
 
 use std::fmt;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Holder, Timestamp};
 use smallvec::SmallVec;
 
-/// The longest ticket.
+/// Longest ticket.
 pub const TICKET_BYTES_MAX: usize = 8 << 10;
 
 const VERSION: u8 = 1;
@@ -23,7 +23,7 @@ const VERSION: u8 = 1;
 ///
 /// ```
 /// use sluicegate::rules::request::{Descriptor, Entry, Request};
-/// use sluicegate::{Engine, Timestamp};
+/// use sluicegate::Timestamp;
 /// use sluicegate_server::reservations::Ticket;
 ///
 /// let entries = [Entry::new("user", "42")];
@@ -31,66 +31,66 @@ const VERSION: u8 = 1;
 /// let request = Request { domain: "llm", descriptors: &descriptors, hits: 800 };
 /// let ticket = Ticket::new(&request, sluicegate::new_holder(), Timestamp::EPOCH)?;
 ///
-/// let read = Ticket::read(&ticket.to_string())?;
-/// assert_eq!(read.ask(300, |request| (request.domain.to_owned(), request.hits)), ("llm".to_owned(), 300));
-/// assert!(Ticket::read("what is this").is_err());
+/// let read = Ticket::decode(&ticket.to_string())?;
+/// assert_eq!(read.with_request(300, |request| (request.domain.to_owned(), request.hits)), ("llm".to_owned(), 300));
+/// assert!(Ticket::decode("what is this").is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ticket {
     holder: Holder,
     forgotten_at: Timestamp,
-    /// The request, as the ticket has it.
+    /// The encoded request.
     bytes: Vec<u8>,
     domain: Range<usize>,
-    descriptors: Vec<Described>,
+    descriptors: Vec<TicketDescriptor>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Described {
+struct TicketDescriptor {
     hits: Option<u64>,
     entries: Vec<(Range<usize>, Range<usize>)>,
 }
 
-/// Why there is no ticket.
+/// Why a ticket is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoTicket {
-    /// It is not one that this service has given.
-    NotOurs,
-    /// It would be longer than it may be.
+pub enum TicketError {
+    /// It was not issued by this service.
+    Malformed,
+    /// The request is too long for a ticket.
     TooLong {
-        /// So long.
+        /// Length of the ticket.
         bytes: usize,
     },
 }
 
-/// The entries of a descriptor.
-pub(crate) type Entries<'a> = SmallVec<[Entry<'a>; 4]>;
-/// The descriptors of a request.
-pub(crate) type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
+/// Entries of a descriptor.
+pub(crate) type EntryList<'a> = SmallVec<[Entry<'a>; 4]>;
+/// Descriptors of a request.
+pub(crate) type TicketDescriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
 // === impl Ticket ===
 
 impl Ticket {
-    /// Who holds nothing.
-    pub const NOBODY: Holder = Holder(0);
+    /// Holder of a ticket with nothing to settle.
+    pub const NO_HOLDER: Holder = Holder(0);
 
-    /// For what a request has reserved under an id.
+    /// Names what a request has reserved.
     ///
     /// # Errors
-    /// When it would be too long.
+    /// When the request is too long.
     pub fn new(
         request: &Request<'_>,
         holder: Holder,
         forgotten_at: Timestamp,
-    ) -> Result<Self, NoTicket> {
+    ) -> Result<Self, TicketError> {
         let mut bytes = vec![VERSION];
         bytes.extend_from_slice(&holder.0.to_le_bytes());
         put_number(&mut bytes, forgotten_at.as_micros());
         put_text(&mut bytes, request.domain);
         put_number(&mut bytes, request.descriptors.len() as u64);
         for descriptor in request.descriptors {
-            // None is 0, so that a number is one more.
+            // Absent hits are 0, others are incremented.
             put_number(&mut bytes, descriptor.hits.map_or(0, |hits| hits.saturating_add(1)));
             put_number(&mut bytes, descriptor.entries.len() as u64);
             for entry in descriptor.entries {
@@ -98,54 +98,54 @@ impl Ticket {
                 put_text(&mut bytes, entry.value);
             }
         }
-        let long = bytes.len().div_ceil(3).saturating_mul(4);
-        if long > TICKET_BYTES_MAX {
-            return Err(NoTicket::TooLong { bytes: long });
+        let length = bytes.len().div_ceil(3).saturating_mul(4);
+        if length > TICKET_BYTES_MAX {
+            return Err(TicketError::TooLong { bytes: length });
         }
-        Self::of(bytes).ok_or(NoTicket::NotOurs)
+        Self::parse(bytes).ok_or(TicketError::Malformed)
     }
 
-    /// As somebody shows it.
+    /// Decodes a ticket.
     ///
     /// # Errors
-    /// When it is none.
-    pub fn read(text: &str) -> Result<Self, NoTicket> {
+    /// When it is malformed.
+    pub fn decode(text: &str) -> Result<Self, TicketError> {
         if text.len() > TICKET_BYTES_MAX {
-            return Err(NoTicket::NotOurs);
+            return Err(TicketError::Malformed);
         }
-        decode(text.as_bytes()).and_then(Self::of).ok_or(NoTicket::NotOurs)
+        base64_decode(text.as_bytes()).and_then(Self::parse).ok_or(TicketError::Malformed)
     }
 
-    fn of(bytes: Vec<u8>) -> Option<Self> {
-        let mut reading = Reading { bytes: &bytes, at: 0 };
-        if reading.byte()? != VERSION {
+    fn parse(bytes: Vec<u8>) -> Option<Self> {
+        let mut reader = TicketReader { bytes: &bytes, at: 0 };
+        if reader.byte()? != VERSION {
             return None;
         }
-        let holder = Holder(u64::from_le_bytes(*reading.take(8)?.first_chunk()?));
-        let forgotten_at = Timestamp::from_micros(reading.number()?);
-        let domain = reading.text()?;
+        let holder = Holder(u64::from_le_bytes(*reader.take(8)?.first_chunk()?));
+        let forgotten_at = Timestamp::from_micros(reader.number()?);
+        let domain = reader.text()?;
         let mut descriptors = Vec::new();
-        for _ in 0..reading.number()? {
-            let hits = reading.number()?.checked_sub(1);
+        for _ in 0..reader.number()? {
+            let hits = reader.number()?.checked_sub(1);
             let mut entries = Vec::new();
-            for _ in 0..reading.number()? {
-                entries.push((reading.text()?, reading.text()?));
+            for _ in 0..reader.number()? {
+                entries.push((reader.text()?, reader.text()?));
             }
-            descriptors.push(Described { hits, entries });
+            descriptors.push(TicketDescriptor { hits, entries });
         }
-        if reading.at != bytes.len() {
+        if reader.at != bytes.len() {
             return None;
         }
         Some(Self { holder, forgotten_at, domain, descriptors, bytes })
     }
 
-    /// The id that it is held under.
+    /// The id of the reservation.
     #[must_use]
     pub const fn holder(&self) -> Holder {
         self.holder
     }
 
-    /// When nobody will know of it any more.
+    /// When the counters forget it.
     #[must_use]
     pub const fn forgotten_at(&self) -> Timestamp {
         self.forgotten_at
@@ -156,18 +156,18 @@ impl Ticket {
         let entries = self.descriptors.iter().map(|one| one.entries.len()).sum::<usize>();
         size_of::<Self>()
             + self.bytes.len()
-            + self.descriptors.len() * size_of::<Described>()
+            + self.descriptors.len() * size_of::<TicketDescriptor>()
             + entries * size_of::<(Range<usize>, Range<usize>)>()
     }
 
-    /// The request again, for so many hits.
-    pub fn ask<R>(&self, hits: u64, ask: impl FnOnce(&Request<'_>) -> R) -> R {
+    /// Calls `f` with the request, for so many hits.
+    pub fn with_request<R>(&self, hits: u64, f: impl FnOnce(&Request<'_>) -> R) -> R {
         let entries = self.entries();
-        ask(&self.request(hits, &self.descriptors(&entries)))
+        f(&self.request(hits, &self.descriptors(&entries)))
     }
 
-    /// What it is made of, for whoever needs it for longer: the entries of each descriptor,
-    pub(crate) fn entries(&self) -> Vec<Entries<'_>> {
+    /// The entries of each descriptor.
+    pub(crate) fn entries(&self) -> Vec<EntryList<'_>> {
         let all = self.descriptors.iter();
         all.map(|one| {
             one.entries.iter().map(|(k, v)| Entry::new(self.text(k), self.text(v))).collect()
@@ -175,13 +175,13 @@ impl Ticket {
         .collect()
     }
 
-    /// the descriptors,
-    pub(crate) fn descriptors<'a>(&self, entries: &'a [Entries<'_>]) -> Descriptors<'a> {
+    /// The descriptors.
+    pub(crate) fn descriptors<'a>(&self, entries: &'a [EntryList<'_>]) -> TicketDescriptors<'a> {
         let all = self.descriptors.iter().zip(entries);
         all.map(|(one, entries)| Descriptor { hits: one.hits, ..Descriptor::of(entries) }).collect()
     }
 
-    /// and the request.
+    /// The request.
     pub(crate) fn request<'a>(
         &'a self,
         hits: u64,
@@ -198,13 +198,13 @@ impl Ticket {
 
 impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&encode(&self.bytes))
+        f.write_str(&base64_encode(&self.bytes))
     }
 }
 
-// === numbers and texts ===
+// === encoding ===
 
-/// Seven bits to a byte, the lowest first.
+/// Appends a varint.
 fn put_number(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -218,12 +218,12 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-struct Reading<'a> {
+struct TicketReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> TicketReader<'a> {
     fn byte(&mut self) -> Option<u8> {
         self.take(1)?.first().copied()
     }
@@ -236,11 +236,11 @@ impl<'a> Reading<'a> {
 
     fn number(&mut self) -> Option<u64> {
         let mut number = 0u64;
-        for place in 0..10 {
+        for index in 0..10 {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7f);
-            let shifted = bits << (7 * place);
-            if shifted >> (7 * place) != bits {
+            let shifted = bits << (7 * index);
+            if shifted >> (7 * index) != bits {
                 return None;
             }
             number |= shifted;
@@ -259,23 +259,23 @@ impl<'a> Reading<'a> {
     }
 }
 
-// === base64, for addresses ===
+// === URL-safe base64 without padding ===
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-fn encode(bytes: &[u8]) -> String {
+fn base64_encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
         let number = group.iter().fold(0u32, |number, byte| number << 8 | u32::from(*byte))
             << (8 * (3 - group.len()));
-        for place in 0..=group.len() {
-            text.push(LETTERS[(number >> (18 - 6 * place)) as usize & 63].into());
+        for index in 0..=group.len() {
+            text.push(LETTERS[(number >> (18 - 6 * index)) as usize & 63].into());
         }
     }
     text
 }
 
-fn decode(text: &[u8]) -> Option<Vec<u8>> {
+fn base64_decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
     for group in text.chunks(4) {
         let mut number = 0u32;
@@ -284,7 +284,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
         }
         number <<= 6 * (4 - group.len());
         let whole = group.len() * 6 / 8;
-        // What is left over must be nothing: one ticket has one name.
+        // Left-over bits must be 0, so that a ticket has one encoding.
         if group.len() == 1 || number & ((1 << (24 - 8 * whole)) - 1) != 0 {
             return None;
         }
@@ -304,23 +304,23 @@ fn value(letter: u8) -> Option<u32> {
     })
 }
 
-// === impl NoTicket ===
+// === impl TicketError ===
 
-impl fmt::Display for NoTicket {
+impl fmt::Display for TicketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotOurs => f.write_str(
-                "this is no reservation; send what `reserve` answered as `reservation`, all of it",
+            Self::Malformed => f.write_str(
+                "this is not a reservation; send the whole `reservation` that `reserve` returned",
             ),
             Self::TooLong { bytes } => write!(
                 f,
-                "a reservation for this would be named by {bytes} bytes, and {TICKET_BYTES_MAX} is the most; use shorter values, such as hashes of them"
+                "the name of this reservation would have {bytes} bytes, and {TICKET_BYTES_MAX} is the limit; use shorter values, such as hashes"
             ),
         }
     }
 }
 
-impl std::error::Error for NoTicket {}
+impl std::error::Error for TicketError {}
 
 #[cfg(test)]
 mod tests {
@@ -343,22 +343,22 @@ mod tests {
                 .collect();
             let request = Request { domain: &domain, descriptors: &descriptors, hits };
             let ticket = Ticket::new(&request, Holder(holder), Timestamp::from_micros(at)).expect("short enough");
-            let read = Ticket::read(&ticket.to_string()).expect("one of ours");
+            let read = Ticket::decode(&ticket.to_string()).expect("one of ours");
             prop_assert_eq!(&read, &ticket);
             prop_assert_eq!((read.holder(), read.forgotten_at()), (Holder(holder), Timestamp::from_micros(at)));
-            prop_assert!(read.ask(hits, |again| again == &request));
+            prop_assert!(read.with_request(hits, |again| again == &request));
         }
 
         #[test]
         fn anything_else_is_none_or_is_the_only_name_of_one(text in "[A-Za-z0-9_-]{0,60}|.{0,60}") {
-            if let Ok(ticket) = Ticket::read(&text) {
+            if let Ok(ticket) = Ticket::decode(&text) {
                 prop_assert_eq!(ticket.to_string(), text);
             }
         }
 
         #[test]
         fn bytes_are_letters_and_back(bytes in prop::collection::vec(any::<u8>(), 0..50)) {
-            prop_assert_eq!(decode(encode(&bytes).as_bytes()), Some(bytes));
+            prop_assert_eq!(base64_decode(base64_encode(&bytes).as_bytes()), Some(bytes));
         }
     }
 
@@ -369,7 +369,7 @@ mod tests {
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "d", descriptors: &descriptors, hits: 1 };
         let told = Ticket::new(&request, Holder(1), Timestamp::EPOCH).expect_err("too long");
-        assert!(told.to_string().contains("8192 is the most"), "{told}");
-        assert_eq!(Ticket::read(&"A".repeat(TICKET_BYTES_MAX + 1)), Err(NoTicket::NotOurs));
+        assert!(told.to_string().contains("8192 is the limit"), "{told}");
+        assert_eq!(Ticket::decode(&"A".repeat(TICKET_BYTES_MAX + 1)), Err(TicketError::Malformed));
     }
 }

@@ -1,29 +1,30 @@
-//! What is asked of the rules and answered at once: `SG.CHECK`, `SG.PEEK`, `SG.REFUND`, `SG.RESERVE`, `SG.COMMIT` and `SG.CANCEL`.
+//! Rule commands: `SG.CHECK`, `SG.PEEK`, `SG.REFUND`, `SG.RESERVE`, `SG.COMMIT`, `SG.CANCEL` and
+//! `SG.WAIT`.
+//!
+//! A command with an `ID` can be repeated, as a request with an idempotency key.
 
 use http::HeaderMap;
+use sluicegate::backend::StoreError;
 use sluicegate::http::VerdictResponse;
-use sluicegate::rules::plan::DomainStatus;
-use sluicegate::{Checked, Outcome, Snapshot, Timestamp};
+use sluicegate::{Checked, HoldError, Outcome, Refusal as CoreRefusal, Snapshot, Timestamp};
 
-use super::answer::{Answer, Sixth};
-use super::frame::Args;
-use super::holding;
-use super::once::{once, refund_proven};
-use super::refusal::Refusal;
-use super::request::{Ask, Said, Word};
-use super::shared::Shared;
+use super::RespServer;
+use super::frame::{Args, OwnedArgs};
+use super::reply::{Reply, ReplyExtra, RespError, shown};
+use super::request::{CommandOptions, OptionName, RuleRequest, cost};
 use super::throttle::seconds;
-use crate::http::charged_all;
-use crate::reservations::Holds;
-use crate::rls::handler::Service;
+use crate::app::App;
+use crate::idempotency::{IdempotencyError, KeyedRequest};
+use crate::reservations::{ReservationError, Reservations, Ticket};
+use crate::rls::RefundPolicy;
 use crate::rls::response::Code;
-use crate::status::{policies, spokesman};
-use crate::telemetry::{Door, Happening};
-use crate::traces;
+use crate::status::{charged_all, deciding_status, policies};
+use crate::telemetry::Endpoint;
+use crate::traces::Span;
 
-/// What is to be done with what is asked.
+/// A rule command that does not wait for a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Want {
+pub(super) enum RuleCommand {
     Check,
     Peek,
     Refund,
@@ -32,136 +33,242 @@ pub(super) enum Want {
     Cancel,
 }
 
-/// What there is to say of what nothing limits.
-const UNTOLD: i64 = -1;
+/// Number of a reply that has none.
+const NONE: i64 = -1;
 
-/// Reads what is asked, and has it judged.
-pub(super) async fn judge(
-    want: Want,
+const WAIT_OPTIONS: &[OptionName] = &[OptionName::Cost, OptionName::Timeout, OptionName::Id];
+
+/// Executes a rule command.
+pub(super) async fn execute(
+    command: RuleCommand,
     args: Args<'_>,
-    shared: &Shared,
+    server: &RespServer,
     now: Timestamp,
     checked: &mut Checked,
-) -> Result<Answer, Refusal> {
-    let service = &shared.service;
-    let mut span = service.begin_span(want.name(), &HeaderMap::new());
-    let judged = judged(want, args, shared, now, checked, span.as_mut()).await;
+) -> Result<Reply, RespError> {
+    let app = &server.app;
+    let mut span = app.begin_span(command.name(), &HeaderMap::new());
+    let result = decide(command, args, server, now, checked, span.as_mut()).await;
+    end_span(span, &result, app);
+    result
+}
+
+fn end_span(span: Option<Span>, result: &Result<Reply, RespError>, app: &App) {
     if let Some(mut span) = span {
-        if let Err(refusal) = &judged {
-            span.fail(&refusal.to_string());
+        if let Err(error) = result {
+            span.fail(&error.to_string());
         }
-        span.end(service.engine().now());
+        span.end(app.engine().now());
     }
-    judged
 }
 
-async fn judged(
-    want: Want,
+async fn decide(
+    command: RuleCommand,
     args: Args<'_>,
-    shared: &Shared,
+    server: &RespServer,
     now: Timestamp,
     checked: &mut Checked,
-    span: Option<&mut traces::Span>,
-) -> Result<Answer, Refusal> {
-    let service = &shared.service;
-    if !service.health().has_rules() {
-        return Err(Refusal::no_rules());
+    span: Option<&mut Span>,
+) -> Result<Reply, RespError> {
+    let app = &server.app;
+    require_rules(app)?;
+    let endpoint = command.endpoint();
+    if matches!(command, RuleCommand::Commit | RuleCommand::Cancel) {
+        let positional = if command == RuleCommand::Commit { 3 } else { 2 };
+        let id = CommandOptions::parse(args.skip(positional), command.options())?.id;
+        let settled = settle(command, args, app, now, checked);
+        return Ok(app.idempotent(keyed(endpoint, id, args), now, settled).await?.0);
     }
-    let endpoint = want.endpoint();
-    if matches!(want, Want::Commit | Want::Cancel) {
-        let words = if want == Want::Commit { 3 } else { 2 };
-        let id = Said::read(args.behind(words), want.options())?.id;
-        let settled = holding::settle(want, args, service, now, checked);
-        return once(endpoint, id, args, service, now, settled).await;
+    let request = RuleRequest::parse(args, command.options())?;
+    let id = request.options.id;
+    let decided = apply(command, &request, app, now, checked, span);
+    if command == RuleCommand::Refund && !server.may_refund() {
+        return refund_proven(id, args, app, now, decided).await;
     }
-    let ask = Ask::read(args, want.options())?;
-    let answer = asked(want, &ask, service, now, checked, span);
-    if want == Want::Refund && !shared.may_refund() {
-        return refund_proven(ask.said.id, args, service, now, answer).await;
-    }
-    once(endpoint, ask.said.id, args, service, now, answer).await
+    Ok(app.idempotent(keyed(endpoint, id, args), now, decided).await?.0)
 }
 
-async fn asked(
-    want: Want,
-    ask: &Ask<'_>,
-    service: &Service,
+/// Applies a command to the counters.
+async fn apply(
+    command: RuleCommand,
+    rule_request: &RuleRequest<'_>,
+    app: &App,
     now: Timestamp,
     checked: &mut Checked,
-    span: Option<&mut traces::Span>,
-) -> Result<Answer, Refusal> {
-    let descriptors = ask.descriptors();
-    let request = ask.request(&descriptors);
-    let rules = service.engine().snapshot();
-    let (counters, mut ticket) = (service.counters(), None);
-    match want {
-        Want::Check => counters.check(&rules, &request, now, checked).await?,
-        Want::Peek => counters.peek(&rules, &request, now, checked).await?,
-        Want::Reserve => {
-            let (holds, ttl) = (service.holds(), ask.said.ttl());
-            ticket = holds.reserve(counters, &rules, &request, ttl, now, checked).await?;
+    span: Option<&mut Span>,
+) -> Result<Reply, RespError> {
+    let descriptors = rule_request.descriptors();
+    let request = rule_request.request(&descriptors);
+    let rules = app.engine().snapshot();
+    let (counters, mut ticket) = (app.counters(), None);
+    match command {
+        RuleCommand::Check => counters.check(&rules, &request, now, checked).await?,
+        RuleCommand::Peek => counters.peek(&rules, &request, now, checked).await?,
+        RuleCommand::Reserve => {
+            let (reservations, ttl) = (app.reservations(), rule_request.options.ttl());
+            ticket = reservations.reserve(counters, &rules, &request, ttl, now, checked).await?;
         }
-        Want::Refund | Want::Commit | Want::Cancel => {
+        RuleCommand::Refund | RuleCommand::Commit | RuleCommand::Cancel => {
             counters.refund(&rules, &request, now, checked).await?;
         }
     }
-    if checked.domain() == DomainStatus::Unknown {
-        service.telemetry().record(Event::UnknownDomain);
-    }
-    let allowed = match want {
-        Want::Check | Want::Reserve => service.code_of(&rules, checked) == Code::Ok,
-        _ => service.would_allow(&rules, checked),
+    app.count_unknown_domain(checked);
+    let allowed = match command {
+        RuleCommand::Check | RuleCommand::Reserve => app.code_of(&rules, checked) == Code::Ok,
+        _ => app.would_allow(&rules, checked),
     };
     if let Some(span) = span {
-        span.set("ratelimit.domain", ask.domain);
+        span.set("ratelimit.domain", rule_request.domain);
         let code = if allowed { Code::Ok } else { Code::OverLimit };
-        service.tell_span(span, &rules, checked, code);
+        app.record_in_span(span, &rules, checked, code);
     }
-    let sixth = match (want, ticket) {
-        // Nothing is enforced, so that it goes; and nothing is held of it.
-        (Want::Reserve, None) if allowed => {
-            Sixth::Ticket(Some(Holds::reserve_nothing(&request)?.to_string()))
+    let extra = match (command, ticket) {
+        // Shadow mode: admitted, with nothing to settle.
+        (RuleCommand::Reserve, None) if allowed => {
+            ReplyExtra::Ticket(Some(Reservations::reserve_nothing(&request)?.to_string()))
         }
-        (Want::Reserve, ticket) => Sixth::Ticket(ticket.map(|ticket| ticket.to_string())),
-        _ => Sixth::Nothing,
+        (RuleCommand::Reserve, ticket) => {
+            ReplyExtra::Ticket(ticket.map(|ticket| ticket.to_string()))
+        }
+        _ => ReplyExtra::None,
     };
-    let is_refundable = want == Want::Check && charged_all(checked);
-    Ok(Answer { numbers: numbers(allowed, checked, &rules, now), sixth, is_refundable })
+    let is_refundable = command == RuleCommand::Check && charged_all(checked);
+    Ok(Reply { numbers: numbers(allowed, checked, &rules, now), extra, is_refundable })
 }
 
-/// The numbers of the limit that decided, as the headers of HTTP have them; −1 for what there is nothing to say of.
-pub(super) fn numbers(
-    allowed: bool,
-    checked: &Checked,
-    rules: &Snapshot<'_>,
+/// `SG.COMMIT token n` and `SG.CANCEL token`.
+async fn settle(
+    command: RuleCommand,
+    args: Args<'_>,
+    app: &App,
     now: Timestamp,
-) -> [i64; 5] {
+    checked: &mut Checked,
+) -> Result<Reply, RespError> {
+    let token = args.get(1).unwrap_or_default();
+    let ticket = str::from_utf8(token).ok().and_then(|token| Ticket::decode(token).ok());
+    let ticket = ticket.ok_or_else(|| {
+        let got = shown(token);
+        RespError::invalid(format_args!(
+            "`{got}` is not a token; send the whole token that SG.RESERVE or SG.WAIT returned"
+        ))
+    })?;
+    let rules = app.engine().snapshot();
+    let (reservations, counters) = (app.reservations(), app.counters());
+    let returned = match command {
+        RuleCommand::Commit => {
+            let used = cost("what was used", args.get(2).unwrap_or_default())?;
+            reservations.commit(counters, &rules, &ticket, used, now, checked).await?
+        }
+        _ => reservations.cancel(counters, &rules, &ticket, now, checked).await?,
+    };
+    let numbers = numbers(true, checked, &rules, now);
+    Ok(Reply { numbers, extra: ReplyExtra::Returned(returned), is_refundable: false })
+}
+
+/// `SG.WAIT`: replies when the request is admitted, or at once if that takes too long. Dropping the
+/// future gives the turn up.
+pub(super) async fn wait(command: OwnedArgs, app: App) -> Result<Reply, RespError> {
+    let begun = app.engine().now();
+    let span = app.begin_span("SG.WAIT", &HeaderMap::new());
+    let result = wait_for_turn(command.args(), &app, begun).await;
+    end_span(span, &result, &app);
+    match &result {
+        Ok(_) => {
+            app.telemetry().record_response(Endpoint::RespWait, app.engine().now().since(begun))
+        }
+        Err(error) => app.telemetry().record_failure(Endpoint::RespWait, error.fault),
+    }
+    result
+}
+
+async fn wait_for_turn(args: Args<'_>, app: &App, begun: Timestamp) -> Result<Reply, RespError> {
+    require_rules(app)?;
+    let rule_request = RuleRequest::parse(args, WAIT_OPTIONS)?;
+    let admitted = async {
+        let (engine, mut health) = (app.engine(), app.health().changes());
+        let descriptors = rule_request.descriptors();
+        let request = rule_request.request(&descriptors);
+        let timeout = rule_request.options.timeout();
+        let turn = app.reservations().wait(app.counters(), &request, timeout);
+        let (waited, ticket) = tokio::select! {
+            waited = turn => waited?,
+            // Another node may have the time.
+            _ = health.wait_for(|state| state.draining) => return Err(RespError::draining()),
+        };
+        let (rules, now) = (engine.snapshot(), engine.now());
+        let checked = &waited.checked;
+        app.count_unknown_domain(checked);
+        let allowed = app.code_of(&rules, checked) == Code::Ok;
+        let extra = ReplyExtra::Ticket(ticket.map(|ticket| ticket.to_string()));
+        let numbers = numbers(allowed, checked, &rules, now);
+        Ok(Reply { numbers, extra, is_refundable: false })
+    };
+    let keyed = keyed(Endpoint::RespWait, rule_request.options.id, args);
+    Ok(app.idempotent_later(keyed, begun, admitted).await?.0)
+}
+
+/// Refunds a charged check with the same `ID` and arguments, once; see `http/operator.rs`.
+async fn refund_proven(
+    id: Option<&[u8]>,
+    args: Args<'_>,
+    app: &App,
+    now: Timestamp,
+    refunded: impl Future<Output = Result<Reply, RespError>>,
+) -> Result<Reply, RespError> {
+    let id = id.filter(|_| app.options().refunds == RefundPolicy::Proven);
+    let check = keyed(Endpoint::RespCheck, id, args).ok_or_else(RespError::unproven)?;
+    let refund = async {
+        if !app.take_charge(&check, now) {
+            return Err(RespError::unproven());
+        }
+        refunded.await
+    };
+    let keyed = keyed(Endpoint::RespRefund, id, args);
+    Ok(app.idempotent_later(keyed, now, refund).await?.0)
+}
+
+/// A command under its `ID`. The request is all arguments, each with its length, but not the name,
+/// which may be in any case.
+fn keyed(endpoint: Endpoint, id: Option<&[u8]>, args: Args<'_>) -> Option<KeyedRequest<'static>> {
+    let args = args.skip(1);
+    let with_length = |arg: &[u8]| [&arg.len().to_le_bytes(), arg].concat();
+    id.map(|id| {
+        KeyedRequest::new(endpoint, id, args.iter().flat_map(with_length).collect::<Vec<u8>>())
+    })
+}
+
+fn require_rules(app: &App) -> Result<(), RespError> {
+    if app.health().has_rules() { Ok(()) } else { Err(RespError::no_rules()) }
+}
+
+/// The numbers of the deciding limit, as in the headers of HTTP; −1 for none.
+fn numbers(allowed: bool, checked: &Checked, rules: &Snapshot<'_>, now: Timestamp) -> [i64; 5] {
     let limited = i64::from(!allowed);
-    // Where nothing is enforced, whoever would have been denied speaks for the others.
-    let would_deny = spokesman(false, &checked.statuses).filter(|_| !allowed || !checked.allowed);
-    let Some(status) = would_deny.or_else(|| spokesman(true, &checked.statuses)) else {
-        return [limited, UNTOLD, UNTOLD, UNTOLD, 0];
+    let Some(status) = deciding_status(!allowed, checked) else {
+        return [limited, NONE, NONE, NONE, 0];
     };
     let retry_after = match status.verdict.outcome {
-        // It was not now, so it is not in no time.
+        // A denied request cannot pass within the same second.
         Outcome::Deny { retry_after } if !allowed => seconds(retry_after).max(1),
-        _ => UNTOLD,
+        _ => NONE,
     };
     let policies = policies(status.target, rules);
-    let told = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
-    match told.figures() {
-        None => [limited, UNTOLD, UNTOLD, retry_after, 0],
+    let limits = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
+    match limits.figures() {
+        None => [limited, NONE, NONE, retry_after, 0],
         Some(figures) => {
             let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-            let reset_after = figures.reset_after.map_or(UNTOLD, seconds);
+            let reset_after = figures.reset_after.map_or(NONE, seconds);
             let (limit, remaining) = (number(figures.limit), number(figures.remaining));
             [limited, limit, remaining, retry_after, reset_after]
         }
     }
 }
 
-impl Want {
-    /// All of them, each at its place.
+// === impl RuleCommand ===
+
+impl RuleCommand {
+    /// All commands, by their discriminant.
     pub(super) const ALL: [Self; 6] =
         [Self::Check, Self::Peek, Self::Refund, Self::Reserve, Self::Commit, Self::Cancel];
 
@@ -187,12 +294,48 @@ impl Want {
         }
     }
 
-    const fn options(self) -> &'static [Word] {
+    const fn options(self) -> &'static [OptionName] {
         match self {
-            Self::Check | Self::Refund => &[Word::Cost, Word::Id],
-            Self::Peek => &[Word::Cost],
-            Self::Reserve => &[Word::Cost, Word::Ttl, Word::Id],
-            Self::Commit | Self::Cancel => &[Word::Id],
+            Self::Check | Self::Refund => &[OptionName::Cost, OptionName::Id],
+            Self::Peek => &[OptionName::Cost],
+            Self::Reserve => &[OptionName::Cost, OptionName::Ttl, OptionName::Id],
+            Self::Commit | Self::Cancel => &[OptionName::Id],
         }
+    }
+}
+
+// === errors ===
+
+impl From<StoreError> for RespError {
+    fn from(error: StoreError) -> Self {
+        Self::store(error)
+    }
+}
+
+impl From<ReservationError> for RespError {
+    fn from(error: ReservationError) -> Self {
+        match &error {
+            ReservationError::Hold(HoldError::Store(_)) => Self::store(error),
+            ReservationError::Hold(HoldError::Unknown) => {
+                Self::service(format!("NORESERVATION {error}"))
+            }
+            ReservationError::TooManyReservations { .. }
+            | ReservationError::TooManyWaiting { .. }
+            | ReservationError::Hold(HoldError::Refused(CoreRefusal::TooManyHolds { .. })) => {
+                Self::overload(format!("TRYAGAIN {error}"))
+            }
+            _ => Self::invalid(error),
+        }
+    }
+}
+
+impl From<IdempotencyError> for RespError {
+    fn from(error: IdempotencyError) -> Self {
+        Self::invalid(match error {
+            IdempotencyError::KeyReused => "this ID was used for another command; use a new one",
+            IdempotencyError::InProgress => {
+                "a command with this ID is in progress; retry when it is answered, or close its connection"
+            }
+        })
     }
 }

@@ -1,14 +1,14 @@
-//! Every command there is, and `COMMAND`, which tells clients of them.
+//! Table of commands, and `COMMAND`, which lists them.
 
-use super::check::Want;
+use super::check::RuleCommand;
 use super::frame::Args;
-use super::refusal::{Refusal, shown};
-use super::reply::Replies;
+use super::reply::ReplyWriter;
+use super::reply::{RespError, shown};
 use crate::telemetry::Endpoint;
 
-/// What there is to do.
+/// A command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Name {
+pub(super) enum CommandName {
     Auth,
     Throttle,
     Client,
@@ -30,120 +30,120 @@ pub(super) enum Name {
     Wait,
 }
 
-/// A command, as clients are told of it.
+/// Description of a command.
 #[derive(Debug)]
 pub(super) struct Command {
-    pub(super) name: Name,
+    pub(super) name: CommandName,
     pub(super) text: &'static str,
-    /// How many words it has, itself included; below 0, at least so many.
+    /// Number of arguments including the name; negative for a minimum.
     arity: i8,
     flags: &'static [&'static str],
     /// Whether its first argument is a key.
     has_key: bool,
     group: &'static str,
-    /// Its arguments, as they are written.
+    /// Syntax of its arguments.
     syntax: &'static str,
     summary: &'static str,
 }
 
 const HANDSHAKE: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth"];
-const LOOK: &[&str] = &["loading", "stale"];
+const READ: &[&str] = &["loading", "stale"];
 const DECIDE: &[&str] = &["write", "fast"];
 
 /// In the order of their names.
 pub(super) const ALL: &[Command] = &[
     Command {
-        name: Name::Auth,
+        name: CommandName::Auth,
         text: "AUTH",
         arity: -2,
         flags: HANDSHAKE,
         has_key: false,
         group: "connection",
         syntax: "[username] password",
-        summary: "Shows the password of the service.",
+        summary: "Authenticates with the password of the service.",
     },
     Command {
-        name: Name::Throttle,
+        name: CommandName::Throttle,
         text: "CL.THROTTLE",
         arity: -5,
         flags: DECIDE,
         has_key: true,
         group: "limits",
         syntax: "key max_burst count period [quantity]",
-        summary: "Takes from the bucket of a key, whose limit comes with the command.",
+        summary: "Charges a token bucket whose limit is in the command.",
     },
     Command {
-        name: Name::Client,
+        name: CommandName::Client,
         text: "CLIENT",
         arity: -2,
-        flags: LOOK,
+        flags: READ,
         has_key: false,
         group: "connection",
         syntax: "GETNAME | ID | INFO | NO-EVICT on-off | NO-TOUCH on-off | SETINFO attribute value | SETNAME name",
-        summary: "What client libraries tell of themselves.",
+        summary: "Name and attributes of the client.",
     },
     Command {
-        name: Name::Command,
+        name: CommandName::Command,
         text: "COMMAND",
         arity: -1,
-        flags: LOOK,
+        flags: READ,
         has_key: false,
         group: "server",
         syntax: "[COUNT | DOCS [name ...] | INFO [name ...] | LIST]",
-        summary: "Tells of the commands.",
+        summary: "Describes the commands.",
     },
     Command {
-        name: Name::Config,
+        name: CommandName::Config,
         text: "CONFIG",
         arity: -2,
-        flags: LOOK,
+        flags: READ,
         has_key: false,
         group: "server",
         syntax: "GET parameter [parameter ...]",
-        summary: "Tells redis-benchmark that nothing is saved as Redis would.",
+        summary: "Parameters that redis-benchmark reads.",
     },
     Command {
-        name: Name::Echo,
+        name: CommandName::Echo,
         text: "ECHO",
         arity: 2,
-        flags: LOOK,
+        flags: READ,
         has_key: false,
         group: "connection",
         syntax: "message",
-        summary: "Says what it is told.",
+        summary: "Returns the message.",
     },
     Command {
-        name: Name::Hello,
+        name: CommandName::Hello,
         text: "HELLO",
         arity: -1,
         flags: HANDSHAKE,
         has_key: false,
         group: "connection",
         syntax: "[protover [AUTH username password] [SETNAME name]]",
-        summary: "Chooses the protocol.",
+        summary: "Selects the protocol version.",
     },
     Command {
-        name: Name::Info,
+        name: CommandName::Info,
         text: "INFO",
         arity: -1,
-        flags: LOOK,
+        flags: READ,
         has_key: false,
         group: "server",
         syntax: "[section ...]",
-        summary: "Tells of the service.",
+        summary: "Describes the service.",
     },
     Command {
-        name: Name::Ping,
+        name: CommandName::Ping,
         text: "PING",
         arity: -1,
-        flags: LOOK,
+        flags: READ,
         has_key: false,
         group: "connection",
         syntax: "[message]",
-        summary: "Whether somebody is there.",
+        summary: "Returns PONG, or the message.",
     },
     Command {
-        name: Name::Quit,
+        name: CommandName::Quit,
         text: "QUIT",
         arity: -1,
         flags: HANDSHAKE,
@@ -153,104 +153,104 @@ pub(super) const ALL: &[Command] = &[
         summary: "Closes the connection.",
     },
     Command {
-        name: Name::Reset,
+        name: CommandName::Reset,
         text: "RESET",
         arity: 1,
         flags: HANDSHAKE,
         has_key: false,
         group: "connection",
         syntax: "",
-        summary: "Makes the connection as new.",
+        summary: "Resets the connection.",
     },
     Command {
-        name: Name::Select,
+        name: CommandName::Select,
         text: "SELECT",
         arity: 2,
-        flags: LOOK,
+        flags: READ,
         has_key: false,
         group: "connection",
         syntax: "0",
-        summary: "Chooses the one database there is.",
+        summary: "Selects the only database.",
     },
     Command {
-        name: Name::Cancel,
+        name: CommandName::Cancel,
         text: "SG.CANCEL",
         arity: -2,
         flags: DECIDE,
         has_key: false,
         group: "limits",
         syntax: "token [ID id]",
-        summary: "Gives back what is reserved, or a slot.",
+        summary: "Cancels a reservation, or releases a slot.",
     },
     Command {
-        name: Name::Check,
+        name: CommandName::Check,
         text: "SG.CHECK",
         arity: -3,
         flags: DECIDE,
         has_key: false,
         group: "limits",
         syntax: "domain key=value [key=value ...] [| key=value ...] [COST cost] [ID id]",
-        summary: "Asks the rules whether this may go, and charges it then.",
+        summary: "Decides a request by the rules, and charges it if admitted.",
     },
     Command {
-        name: Name::Commit,
+        name: CommandName::Commit,
         text: "SG.COMMIT",
         arity: -3,
         flags: DECIDE,
         has_key: false,
         group: "limits",
         syntax: "token used [ID id]",
-        summary: "Settles what is reserved with what was really used.",
+        summary: "Settles a reservation with what was used.",
     },
     Command {
-        name: Name::Peek,
+        name: CommandName::Peek,
         text: "SG.PEEK",
         arity: -3,
         flags: &["readonly", "fast"],
         has_key: false,
         group: "limits",
         syntax: "domain key=value [key=value ...] [| key=value ...] [COST cost]",
-        summary: "Asks the rules whether this would go, and charges nothing.",
+        summary: "Decides a request by the rules without charging it.",
     },
     Command {
-        name: Name::Refund,
+        name: CommandName::Refund,
         text: "SG.REFUND",
         arity: -3,
         flags: DECIDE,
         has_key: false,
         group: "limits",
         syntax: "domain key=value [key=value ...] [| key=value ...] [COST cost] [ID id]",
-        summary: "Gives back what was charged for what did not happen.",
+        summary: "Refunds a charged request.",
     },
     Command {
-        name: Name::Reserve,
+        name: CommandName::Reserve,
         text: "SG.RESERVE",
         arity: -3,
         flags: DECIDE,
         has_key: false,
         group: "limits",
         syntax: "domain key=value [key=value ...] [| key=value ...] [COST cost] [TTL milliseconds] [ID id]",
-        summary: "Charges an estimate, which is settled later.",
+        summary: "Charges an estimate, to be settled later.",
     },
     Command {
-        name: Name::Wait,
+        name: CommandName::Wait,
         text: "SG.WAIT",
         arity: -3,
         flags: &["write", "blocking"],
         has_key: false,
         group: "limits",
         syntax: "domain key=value [key=value ...] [| key=value ...] [COST cost] [TIMEOUT milliseconds] [ID id]",
-        summary: "Waits until it may go.",
+        summary: "Waits until a request is admitted.",
     },
 ];
 
-/// The command of a name, in letters of any size.
+/// Finds a command by name, ignoring case.
 pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
     ALL.iter().find(|command| command.text.as_bytes().eq_ignore_ascii_case(name))
 }
 
-impl Name {
-    /// Where its calls are counted, if they are.
+impl CommandName {
+    /// The endpoint that its calls count for, if any.
     pub(super) const fn endpoint(self) -> Option<Endpoint> {
         match self {
             Self::Throttle => Some(Endpoint::Throttle),
@@ -265,46 +265,46 @@ impl Name {
         }
     }
 
-    /// What it wants of the rules, if anything that is answered without a turn.
-    pub(super) const fn want(self) -> Option<Want> {
+    /// The rule command, if it is one that does not wait for a turn.
+    pub(super) const fn rule_command(self) -> Option<RuleCommand> {
         Some(match self {
-            Self::Check => Want::Check,
-            Self::Peek => Want::Peek,
-            Self::Refund => Want::Refund,
-            Self::Reserve => Want::Reserve,
-            Self::Commit => Want::Commit,
-            Self::Cancel => Want::Cancel,
+            Self::Check => RuleCommand::Check,
+            Self::Peek => RuleCommand::Peek,
+            Self::Refund => RuleCommand::Refund,
+            Self::Reserve => RuleCommand::Reserve,
+            Self::Commit => RuleCommand::Commit,
+            Self::Cancel => RuleCommand::Cancel,
             _ => return None,
         })
     }
 }
 
 impl Command {
-    /// Whether it can have so many words.
+    /// Whether it takes so many arguments, including the name.
     pub(super) fn takes(&self, words: usize) -> bool {
-        let least = usize::from(self.arity.unsigned_abs());
-        if self.arity < 0 { words >= least } else { words == least }
+        let min = usize::from(self.arity.unsigned_abs());
+        if self.arity < 0 { words >= min } else { words == min }
     }
 
-    /// Whether it is for those who have not shown the password, too.
-    pub(super) fn is_for_strangers(&self) -> bool {
+    /// Whether it is allowed before authentication.
+    pub(super) fn is_allowed_before_auth(&self) -> bool {
         self.flags.contains(&"no_auth")
     }
 
-    fn put_info(&self, out: &mut Replies<'_>) {
+    fn put_info(&self, out: &mut ReplyWriter<'_>) {
         let key = i64::from(self.has_key);
         out.array(10);
         out.bulk(self.text.to_ascii_lowercase().as_bytes());
         out.int(self.arity.into());
         out.set(self.flags.len());
         self.flags.iter().for_each(|flag| out.simple(flag));
-        // The first key, the last, and the step from one to the next.
+        // First key, last key, step.
         (0..3).for_each(|_| out.int(key));
-        // Categories of who may, hints, more about keys, and parts: there are none.
+        // ACL categories, tips, key specifications and subcommands: none.
         (0..4).for_each(|_| out.array(0));
     }
 
-    fn put_docs(&self, out: &mut Replies<'_>) {
+    fn put_docs(&self, out: &mut ReplyWriter<'_>) {
         out.bulk(self.text.to_ascii_lowercase().as_bytes());
         let parts = [
             ("summary", self.summary),
@@ -321,8 +321,8 @@ impl Command {
 }
 
 /// `COMMAND`.
-pub(super) fn command(args: Args<'_>, out: &mut Replies<'_>) -> Result<(), Refusal> {
-    let names = args.behind(2);
+pub(super) fn command(args: Args<'_>, out: &mut ReplyWriter<'_>) -> Result<(), RespError> {
+    let names = args.skip(2);
     let is = |word: &str| args.get(1).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     match args.get(1) {
         None => {
@@ -354,37 +354,37 @@ pub(super) fn command(args: Args<'_>, out: &mut Replies<'_>) -> Result<(), Refus
             out.map(wanted().count());
             wanted().for_each(|command| command.put_docs(out));
         }
-        Some(part) => return Err(unknown_part("COMMAND", part, "COUNT, DOCS, INFO or LIST")),
+        Some(subcommand) => {
+            return Err(unknown_subcommand("COMMAND", subcommand, "COUNT, DOCS, INFO or LIST"));
+        }
     }
     Ok(())
 }
 
-/// A part of a command that is none.
-pub(super) fn unknown_part(command: &str, part: &[u8], known: &str) -> Refusal {
-    let part = shown(part);
-    Refusal::invalid(format_args!("unknown subcommand '{part}'. Try {command} {known}."))
+/// Error of an unknown subcommand.
+pub(super) fn unknown_subcommand(command: &str, subcommand: &[u8], known: &str) -> RespError {
+    let subcommand = shown(subcommand);
+    RespError::invalid(format_args!("unknown subcommand '{subcommand}'. Try {command} {known}."))
 }
 
-/// A command that is none.
-pub(super) fn unknown(args: Args<'_>) -> Refusal {
+/// Error of an unknown command.
+pub(super) fn unknown_command(args: Args<'_>) -> RespError {
     let name = args.get(0).unwrap_or_default();
     if name.eq_ignore_ascii_case(b"MULTI") || name.eq_ignore_ascii_case(b"EXEC") {
-        return Refusal::invalid(format_args!(
+        return RespError::invalid(format_args!(
             "unknown command '{}': there are no transactions here, send the commands in a plain pipeline (redis-py: pipeline(transaction=False))",
             shown(name)
         ));
     }
-    let mut beginning = String::new();
+    let mut listed = String::new();
     for arg in args.iter().skip(1) {
-        if beginning.len() > 128 {
+        if listed.len() > 128 {
             break;
         }
-        beginning += &format!("'{}' ", shown(arg));
+        listed += &format!("'{}' ", shown(arg));
     }
     let name = shown(name);
-    Refusal::invalid(format_args!(
-        "unknown command '{name}', with args beginning with: {beginning}"
-    ))
+    RespError::invalid(format_args!("unknown command '{name}', with args beginning with: {listed}"))
 }
 
 #[cfg(test)]

@@ -1,152 +1,171 @@
 //! A connection, from its first byte to its last.
 //!
-//! It has one buffer for what comes and one for what goes, and uses them again and again. As long as its client does not read what it was answered, nothing more
-//! is read from it. It is looked after at regular times, twice in a patience, so that no command needs a timer of its own.
+//! It has one buffer for input and one for output. Nothing is read while the client does not read its
+//! replies. Timeouts are checked twice per timeout, so that no command needs a timer of its own.
 
 use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::dispatch::{Next, Talk};
-use super::shared::Seat;
+use super::RespServer;
+use super::dispatch::{Dispatcher, Next};
+use crate::listen::ConnectionGuard;
+use crate::memory::Charge;
 
-/// What a connection begins with: enough for a pipeline of some twenty commands.
+/// First input buffer: enough for a pipeline of some twenty commands.
 const FIRST_BYTES: usize = 2 << 10;
-/// What it may have without asking.
+/// Buffer size that the fixed cost of a connection covers.
 const USUAL_BYTES: usize = 16 << 10;
 
-/// Serves a connection until it ends; when `stop` is ready, it ends as soon as what has begun is answered.
-pub(super) async fn serve<S>(socket: S, seat: Seat, stop: impl Future<Output = ()>)
-where
+/// Serves a connection until it ends, or `stop` is ready and its commands are answered.
+pub(super) async fn serve<S>(
+    socket: S,
+    server: Arc<RespServer>,
+    guard: ConnectionGuard,
+    peer: Option<IpAddr>,
+    stop: impl Future<Output = ()>,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut line = Line::new(socket, seat);
-    // Whatever the reason: there is nobody left to tell.
-    let _ = line.run(stop).await;
+    // Without memory for the account, or after an error, there is nothing to send.
+    let Some(extra) = guard.account().charge(0) else { return };
+    let mut connection = RespConnection::new(socket, server, guard, extra, peer);
+    let _ = connection.run(stop).await;
 }
 
-struct Line<S> {
+struct RespConnection<S> {
     socket: S,
-    seat: Seat,
-    talk: Talk,
-    /// What has come and is not answered is from here to there.
+    server: Arc<RespServer>,
+    guard: ConnectionGuard,
+    /// Charge for buffers beyond the fixed cost.
+    extra: Charge,
+    dispatcher: Dispatcher,
+    /// Input; bytes `from..to` are not executed yet.
     input: Vec<u8>,
     from: usize,
     to: usize,
     out: Vec<u8>,
-    silence: Silence,
+    idle: IdleTimer,
 }
 
-/// How long nothing has come that could be answered.
-struct Silence {
+/// Time since the last complete command.
+struct IdleTimer {
     begun: Instant,
-    /// Whether a command has come since the last look.
+    /// Whether a command was executed since the last check.
     is_busy: bool,
     quiet_since: Instant,
-    /// Since when a part of a command is there.
-    part_since: Option<Instant>,
+    /// Since when a command is incomplete.
+    incomplete_since: Option<Instant>,
 }
 
-// === impl Line ===
+// === impl RespConnection ===
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
-    fn new(socket: S, seat: Seat) -> Self {
+impl<S: AsyncRead + AsyncWrite + Unpin> RespConnection<S> {
+    fn new(
+        socket: S,
+        server: Arc<RespServer>,
+        guard: ConnectionGuard,
+        extra: Charge,
+        peer: Option<IpAddr>,
+    ) -> Self {
         let now = Instant::now();
-        let silence = Silence { begun: now, is_busy: false, quiet_since: now, part_since: None };
-        let talk = Talk::new(seat.shared.clone(), seat.peer);
+        let idle =
+            IdleTimer { begun: now, is_busy: false, quiet_since: now, incomplete_since: None };
+        let dispatcher = Dispatcher::new(server.clone(), peer);
         let (input, out) = (Vec::new(), Vec::new());
-        Self { socket, seat, talk, input, from: 0, to: 0, out, silence }
+        Self { socket, server, guard, extra, dispatcher, input, from: 0, to: 0, out, idle }
     }
 
     async fn run(&mut self, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let look_every = self.seat.shared.bounds.patience / 2;
-        let mut look = pin!(sleep(look_every));
+        let check_interval = self.server.limits.timeout / 2;
+        let mut check = pin!(sleep(check_interval));
         let mut stop = pin!(stop);
         let mut is_stopping = false;
         loop {
-            if self.answer().await? == Next::End {
+            if self.execute().await? == Next::Close {
                 return self.end().await;
             }
             if is_stopping && self.from == self.to {
                 return self.close().await;
             }
             if !self.make_room() {
-                self.out.extend_from_slice(
-                    b"-ERR too many long commands at a time, come back later\r\n",
-                );
+                self.out.extend_from_slice(b"-ERR too many long commands at once, retry later\r\n");
                 self.send().await?;
                 return self.end().await;
             }
             tokio::select! {
-                // Commands first: as long as there are any, no timer is asked.
+                // Commands first: no timer is polled while there are any.
                 biased;
-                came = poll_fn(|cx| self.poll_fill(cx)) => {
-                    if came? == 0 {
+                count = poll_fn(|cx| self.poll_fill(cx)) => {
+                    if count? == 0 {
                         return Ok(());
                     }
                 }
                 () = &mut stop, if !is_stopping => is_stopping = true,
-                () = &mut look => {
-                    if !self.is_fine() {
+                () = &mut check => {
+                    if !self.is_alive() {
                         return self.close().await;
                     }
-                    look.as_mut().reset(Instant::now() + look_every);
+                    check.as_mut().reset(Instant::now() + check_interval);
                 }
             }
         }
     }
 
-    /// Answers all that has come whole.
-    async fn answer(&mut self) -> io::Result<Next> {
+    /// Executes all complete commands.
+    async fn execute(&mut self) -> io::Result<Next> {
         while self.from < self.to {
-            let came = self.input.get(self.from..self.to).unwrap_or_default();
-            let (taken, next) = self.talk.answer(came, &mut self.out);
+            let input = self.input.get(self.from..self.to).unwrap_or_default();
+            let (taken, next) = self.dispatcher.execute(input, &mut self.out);
             self.from += taken;
-            self.silence.is_busy |= taken > 0;
-            // Replies that are sent are gone already; those that are not must not pile up.
-            if self.out.capacity() > USUAL_BYTES && !self.hold(self.input.len()) {
+            self.idle.is_busy |= taken > 0;
+            // ReplyWriter that are sent are gone already; those that are not must not pile up.
+            if self.out.capacity() > USUAL_BYTES && !self.charge_buffers(self.input.len()) {
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
             self.send().await?;
             match next {
-                Next::Room => {}
-                Next::Turn => self.wait().await?,
-                Next::Bytes | Next::End => return Ok(next),
+                Next::Send => {}
+                Next::Wait => self.wait().await?,
+                Next::Read | Next::Close => return Ok(next),
             }
         }
-        Ok(Next::Bytes)
+        Ok(Next::Read)
     }
 
-    /// Waits for the turn of a command; those behind it wait with it. A client that goes gives its turn back.
+    /// Waits for the reply of a command; later commands wait with it. A client that disconnects gives
+    /// its turn up.
     async fn wait(&mut self) -> io::Result<()> {
-        let mut turn = pin!(self.talk.wait());
-        let turn = loop {
-            // What is behind it is looked at only to see whether somebody is there, and has no more room than that takes.
-            let may_come =
+        let mut reply = pin!(self.dispatcher.wait());
+        let reply = loop {
+            // Reads on only to notice a disconnect, with no more memory than that takes.
+            let may_read =
                 self.to < self.input.len() || self.input.len() < USUAL_BYTES && self.make_room();
             tokio::select! {
                 biased;
-                turn = &mut turn => break turn,
-                came = poll_fn(|cx| self.poll_fill(cx)), if may_come => {
-                    if came? == 0 {
+                reply = &mut reply => break reply,
+                count = poll_fn(|cx| self.poll_fill(cx)), if may_read => {
+                    if count? == 0 {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
                 }
             }
         };
-        self.talk.conclude(turn, &mut self.out);
-        self.silence.is_busy = true;
+        self.dispatcher.finish(reply, &mut self.out);
+        self.idle.is_busy = true;
         self.send().await
     }
 
-    /// Sends all replies. Who does not read them for a patience is gone.
+    /// Sends all replies; fails if the client does not read them in time.
     async fn send(&mut self) -> io::Result<()> {
-        let patience = self.seat.shared.bounds.patience;
+        let limit = self.server.limits.timeout;
         let mut sent = 0;
         while sent < self.out.len() {
             let rest = self.out.get(sent..).unwrap_or_default();
@@ -155,7 +174,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             let at_once = write(&mut Context::from_waker(Waker::noop()));
             let wrote = match at_once {
                 Poll::Ready(wrote) => wrote?,
-                Poll::Pending => timeout(patience, poll_fn(write)).await??,
+                Poll::Pending => timeout(limit, poll_fn(write)).await??,
             };
             if wrote == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
@@ -163,16 +182,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             sent += wrote;
         }
         self.out.clear();
-        self.out.shrink_to(2 * self.seat.shared.bounds.reply_bytes);
+        self.out.shrink_to(2 * self.server.limits.reply_bytes);
         Ok(())
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut room = ReadBuf::new(self.input.get_mut(self.to..).unwrap_or_default());
         ready!(Pin::new(&mut self.socket).poll_read(cx, &mut room))?;
-        let came = room.filled().len();
-        self.to += came;
-        Poll::Ready(Ok(came))
+        let count = room.filled().len();
+        self.to += count;
+        Poll::Ready(Ok(count))
     }
 
     /// Makes room for more bytes; whether there is any. It grows with what has come, never with what was announced.
@@ -182,12 +201,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             self.input.copy_within(self.from..self.to, 0);
             (self.from, self.to) = (0, self.to - self.from);
         }
-        // A read that filled it may have left something; a command that fills it needs more.
+        // A full buffer means that more is to be read, or that a command needs more room.
         if !was_full || (length >= USUAL_BYTES && self.to < length / 2) {
             return true;
         }
         let longer = (length * 2).max(FIRST_BYTES);
-        if !self.hold(longer) {
+        if !self.charge_buffers(longer) {
             return false;
         }
         self.input.resize(longer, 0);
@@ -195,48 +214,49 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
     }
 
     /// Charges for an input of this length, for a copy of the command while it waits, and for the
-    /// replies; buffers of short commands are part of what every connection has.
-    fn hold(&mut self, input: usize) -> bool {
+    /// replies; the fixed cost covers buffers of short commands.
+    fn charge_buffers(&mut self, input: usize) -> bool {
         let input = 2 * input.saturating_sub(USUAL_BYTES);
-        self.seat.hold(input + self.out.capacity().saturating_sub(USUAL_BYTES))
+        self.extra.resize(input + self.out.capacity().saturating_sub(USUAL_BYTES))
     }
 
-    /// Whether the client does what clients do; and what is not needed is given back.
-    fn is_fine(&mut self) -> bool {
-        let bounds = self.seat.shared.bounds;
+    /// Whether the client is within its timeouts; releases unused buffers.
+    fn is_alive(&mut self) -> bool {
+        let limits = self.server.limits;
         let is_empty = self.from == self.to;
-        if is_empty && (!self.silence.is_busy || self.input.len() > USUAL_BYTES) {
+        if is_empty && (!self.idle.is_busy || self.input.len() > USUAL_BYTES) {
             (self.input, self.out) = (Vec::new(), Vec::new());
             (self.from, self.to) = (0, 0);
-            self.seat.hold(0);
+            self.extra.resize(0);
         }
-        self.seat.trim();
-        let is_stranger = !self.talk.is_known();
+        self.guard.account().trim();
+        let is_authenticated = self.dispatcher.is_authenticated();
         let now = Instant::now();
-        let age = now.duration_since(self.silence.begun);
-        !(is_stranger && age >= bounds.patience)
-            && self.silence.is_bearable(is_empty, now, bounds.patience, bounds.idle)
+        let age = now.duration_since(self.idle.begun);
+        (is_authenticated || age < limits.timeout)
+            && self.idle.is_within(is_empty, now, limits.timeout, limits.idle)
     }
 
-    /// The last reply is heard, also if the client has sent more: to close on what was not read would take it back.
+    /// Closes after the last reply, and discards further input: closing with unread input resets the
+    /// connection, and the client would lose the reply.
     async fn end(&mut self) -> io::Result<()> {
         const UNREAD_BYTES_MAX: usize = 1 << 20;
 
         self.close().await?;
         let mut left = UNREAD_BYTES_MAX;
-        let patience = self.seat.shared.bounds.patience;
+        let limit = self.server.limits.timeout;
         let unread = async {
             (self.from, self.to) = (0, 0);
             self.input.resize(FIRST_BYTES.max(self.input.len()), 0);
             while left > 0 {
                 match poll_fn(|cx| self.poll_fill(cx)).await {
-                    Ok(came) if came > 0 => left = left.saturating_sub(came),
+                    Ok(count) if count > 0 => left = left.saturating_sub(count),
                     _ => return,
                 }
                 self.to = 0;
             }
         };
-        let _ = timeout(patience.min(Duration::from_secs(1)), unread).await;
+        let _ = timeout(limit.min(Duration::from_secs(1)), unread).await;
         Ok(())
     }
 
@@ -245,14 +265,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
     }
 }
 
-// === impl Silence ===
+// === impl IdleTimer ===
 
-impl Silence {
-    fn is_bearable(
+impl IdleTimer {
+    fn is_within(
         &mut self,
         is_empty: bool,
         now: Instant,
-        patience: Duration,
+        timeout: Duration,
         idle: Duration,
     ) -> bool {
         let is_busy = std::mem::take(&mut self.is_busy);
@@ -260,9 +280,11 @@ impl Silence {
             self.quiet_since = now;
         }
         if is_busy || is_empty {
-            self.part_since = None;
+            self.incomplete_since = None;
         }
-        let part_since = if is_empty { now } else { *self.part_since.get_or_insert(now) };
-        now.duration_since(part_since) < patience && now.duration_since(self.quiet_since) < idle
+        let incomplete_since =
+            if is_empty { now } else { *self.incomplete_since.get_or_insert(now) };
+        now.duration_since(incomplete_since) < timeout
+            && now.duration_since(self.quiet_since) < idle
     }
 }

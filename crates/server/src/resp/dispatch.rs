@@ -1,6 +1,7 @@
-//! From the commands that have come to their replies.
+//! Executes commands and writes their replies.
 //!
-//! All that came with one read is answered at one moment and sent with one write. Buckets that are asked for one behind the other are looked up together.
+//! Commands of one read are executed at one timestamp, and their replies sent with one write.
+//! Consecutive `CL.THROTTLE` commands are decided as a batch.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,351 +9,357 @@ use std::sync::Arc;
 use sluicegate::throttle::NoRoom;
 use sluicegate::{Checked, Timestamp, Verdict};
 
-use super::answer::Answer;
-use super::check::{self, Want};
-use super::commands::{self, Name};
-use super::frame::{Args, Owned, Reader};
-use super::holding;
-use super::info;
-use super::refusal::Refusal;
-use super::reply::Replies;
+use super::RespServer;
+use super::check::{self, RuleCommand};
+use super::commands::{self, CommandName};
+use super::frame::{Args, CommandReader, OwnedArgs};
+use super::reply::Reply;
+use super::reply::ReplyWriter;
+use super::reply::RespError;
 use super::session::{self, Session};
-use super::shared::Shared;
-use super::throttle::{self, Batch, Lately};
+use super::throttle::{self, Batch, TermsCache};
 use crate::counters::at_once;
 use crate::telemetry::{Endpoint, Event};
 
-/// One client's commands and their replies.
+/// Executes the commands of one client.
 #[derive(Debug)]
-pub(super) struct Talk {
-    shared: Arc<Shared>,
+pub(super) struct Dispatcher {
+    server: Arc<RespServer>,
     session: Session,
-    reader: Reader,
-    lately: Lately,
-    /// The command that waits, and for what.
-    waiting: Option<(Waiting, Owned)>,
-    /// Used again and again.
+    reader: CommandReader,
+    terms_cache: TermsCache,
+    /// A command that has to wait.
+    pending: Option<(PendingCommand, OwnedArgs)>,
+    /// Reused by all commands.
     checked: Checked,
 }
 
-/// What a command waits for.
+/// Why a command waits.
 #[derive(Debug, Clone, Copy)]
-enum Waiting {
-    /// Its turn.
-    Turn,
-    /// The store.
-    Asked(Want),
+enum PendingCommand {
+    /// For its turn (`SG.WAIT`).
+    ForTurn,
+    /// For the store.
+    ForStore(RuleCommand),
 }
 
-/// What it takes to go on.
+/// What the connection does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// More bytes.
-    Bytes,
-    /// That the replies are sent.
-    Room,
-    /// That somebody's turn comes: see [`Talk::wait`].
-    Turn,
-    /// Nothing: when the replies are sent it is over.
-    End,
+    /// Reads more bytes.
+    Read,
+    /// Sends the replies, then continues.
+    Send,
+    /// Awaits [`Dispatcher::wait`].
+    Wait,
+    /// Sends the replies, then closes.
+    Close,
 }
 
-/// What became of a command that waited.
-pub(super) struct Turn(Option<Result<Answer, Refusal>>);
+/// Reply of a command that waited.
+pub(super) struct PendingReply(Option<Result<Reply, RespError>>);
 
-/// More than a reply of five numbers of any size.
+/// Upper bound of a reply of five numbers.
 const REPLY_BYTES: usize = 128;
 
-/// How many calls were answered, endpoint by endpoint. They are counted together, since they are answered together.
+/// Replies by endpoint, counted together.
 #[derive(Debug, Default)]
-struct Answered {
+struct CallCounts {
     throttle: u64,
-    asked: [u64; Want::ALL.len()],
+    rule_commands: [u64; RuleCommand::ALL.len()],
 }
 
-// === impl Talk ===
+// === impl Dispatcher ===
 
-impl Talk {
-    pub(super) fn new(shared: Arc<Shared>, peer: Option<IpAddr>) -> Self {
-        let session = Session::new(&shared, peer);
-        let (reader, lately, waiting, checked) = Default::default();
-        let mut talk = Self { shared, session, reader, lately, waiting, checked };
-        talk.hold_to_bounds();
-        talk
+impl Dispatcher {
+    pub(super) fn new(server: Arc<RespServer>, peer: Option<IpAddr>) -> Self {
+        let session = Session::new(&server, peer);
+        let (reader, terms_cache, pending, checked) = Default::default();
+        let mut dispatcher = Self { server, session, reader, terms_cache, pending, checked };
+        dispatcher.apply_limits();
+        dispatcher
     }
 
-    /// Whether it may ask.
-    pub(super) const fn is_known(&self) -> bool {
-        self.session.is_known
+    /// Whether the client is authenticated, or need not be.
+    pub(super) const fn is_authenticated(&self) -> bool {
+        self.session.is_authenticated
     }
 
-    /// Answers the commands at the beginning of `input`: how many bytes they were, and what it takes to go on.
-    pub(super) fn answer(&mut self, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
-        let shared = self.shared.clone();
-        let now = shared.service.engine().now();
+    /// Executes the complete commands of `input`; returns their bytes and what to do next.
+    pub(super) fn execute(&mut self, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+        let server = self.server.clone();
+        let now = server.app.engine().now();
         let mut batch = Batch::default();
-        let (mut answered, mut commands, mut taken) = (Answered::default(), 0, 0);
+        let (mut counts, mut commands, mut taken) = (CallCounts::default(), 0, 0);
         let next = loop {
-            if out.len() + batch.len() * REPLY_BYTES >= shared.bounds.reply_bytes {
-                break Next::Room;
+            if out.len() + batch.len() * REPLY_BYTES >= server.limits.reply_bytes {
+                break Next::Send;
             }
             let rest = input.get(taken..).unwrap_or_default();
             let length = match self.reader.read(rest) {
                 Ok(Some(length)) => length,
-                Ok(None) => break Next::Bytes,
-                Err(broken) => {
-                    self.decide(&mut batch, now, &mut answered, out);
-                    self.replies(out).error(format_args!("ERR {broken}"));
-                    break Next::End;
+                Ok(None) => break Next::Read,
+                Err(error) => {
+                    self.decide(&mut batch, now, &mut counts, out);
+                    self.replies(out).error(format_args!("ERR {error}"));
+                    break Next::Close;
                 }
             };
             taken += length;
             let args = self.reader.args(rest);
             let Some(name) = args.get(0) else { continue };
             commands += 1;
-            if !is_throttle(name) || !self.session.is_known {
-                self.decide(&mut batch, now, &mut answered, out);
-                match self.obey(rest, now, &mut answered, out) {
+            if !is_throttle(name) || !self.session.is_authenticated {
+                self.decide(&mut batch, now, &mut counts, out);
+                match self.execute_other(rest, now, &mut counts, out) {
                     None => continue,
                     Some(next) => break next,
                 }
             }
-            let asked = match throttle::read(args) {
-                Ok(asked) => asked,
-                Err(refusal) => {
-                    self.decide(&mut batch, now, &mut answered, out);
-                    self.refuse(Some(Endpoint::Throttle), &refusal, out);
+            let throttle_args = match throttle::parse(args) {
+                Ok(parsed) => parsed,
+                Err(error) => {
+                    self.decide(&mut batch, now, &mut counts, out);
+                    self.refuse(Some(Endpoint::Throttle), &error, out);
                     continue;
                 }
             };
-            let terms = match self.lately.place(&asked) {
-                Some(place) => place,
+            let terms = match self.terms_cache.find(&throttle_args) {
+                Some(index) => index,
                 None => {
-                    // Those that wait for an answer may be forgotten now.
-                    self.decide(&mut batch, now, &mut answered, out);
-                    match self.lately.make(&asked) {
-                        Ok(place) => place,
-                        Err(refusal) => {
-                            self.refuse(Some(Endpoint::Throttle), &refusal, out);
+                    // Inserting may clear the terms of the batch.
+                    self.decide(&mut batch, now, &mut counts, out);
+                    match self.terms_cache.insert(&throttle_args) {
+                        Ok(index) => index,
+                        Err(error) => {
+                            self.refuse(Some(Endpoint::Throttle), &error, out);
                             continue;
                         }
                     }
                 }
             };
             if let Some(key) = self.reader.borrowed(1, rest) {
-                batch.push(key, asked, terms);
+                batch.push(key, throttle_args, terms);
                 if !batch.is_full() {
                     continue;
                 }
             }
-            self.decide(&mut batch, now, &mut answered, out);
+            self.decide(&mut batch, now, &mut counts, out);
             if !self.reader.borrows() {
                 let key = self.reader.args(rest).get(1).unwrap_or_default();
-                let mut one = Batch::one(key, asked, terms);
-                self.decide(&mut one, now, &mut answered, out);
+                let mut one = Batch::one(key, throttle_args, terms);
+                self.decide(&mut one, now, &mut counts, out);
             }
         };
-        self.decide(&mut batch, now, &mut answered, out);
-        shared.count(commands);
-        self.tell(&answered, now);
+        self.decide(&mut batch, now, &mut counts, out);
+        server.count_commands(commands);
+        self.count(&counts, now);
         (taken, next)
     }
 
-    /// What the command that waits for a turn is answered, in the end. Whoever drops it gives the turn back.
-    pub(super) fn wait(&mut self) -> impl Future<Output = Turn> + use<> {
-        let (waiting, shared) = (self.waiting.take(), self.shared.clone());
+    /// The reply of a command that waits. Dropping the future gives its turn up.
+    pub(super) fn wait(&mut self) -> impl Future<Output = PendingReply> + use<> {
+        let (pending, server) = (self.pending.take(), self.server.clone());
         async move {
-            match waiting {
-                Some((Waiting::Turn, command)) => {
-                    Turn(Some(holding::wait(command, shared.service.clone()).await))
+            match pending {
+                Some((PendingCommand::ForTurn, command)) => {
+                    PendingReply(Some(check::wait(command, server.app.clone()).await))
                 }
-                Some((Waiting::Asked(want), command)) => {
-                    Turn(Some(asked(want, command, &shared).await))
+                Some((PendingCommand::ForStore(rule_command), command)) => {
+                    PendingReply(Some(execute_on_store(rule_command, command, &server).await))
                 }
-                None => Turn(None),
+                None => PendingReply(None),
             }
         }
     }
 
-    /// Replies to it.
-    pub(super) fn conclude(&self, turn: Turn, out: &mut Vec<u8>) {
+    /// Writes the reply of a command that waited.
+    pub(super) fn finish(&self, pending: PendingReply, out: &mut Vec<u8>) {
         let mut replies = self.replies(out);
-        match turn.0 {
+        match pending.0 {
             Some(Ok(answer)) => answer.put(&mut replies),
-            Some(Err(refusal)) => replies.error(refusal),
+            Some(Err(error)) => replies.error(error),
             None => {}
         }
     }
 
-    /// Takes from the buckets, and replies in their order.
+    /// Charges the buckets of a batch, and writes the replies in order.
     fn decide(
         &self,
         batch: &mut Batch<'_>,
         now: Timestamp,
-        answered: &mut Answered,
+        counts: &mut CallCounts,
         out: &mut Vec<u8>,
     ) {
         if batch.is_empty() {
             return;
         }
-        let Shared { service, throttle, .. } = &*self.shared;
-        let is_enforced = !service.options().shadow_mode;
-        let each = |place: usize, said: Result<Verdict, NoRoom>| match said {
+        let RespServer { app, throttle, .. } = &*self.server;
+        let is_enforced = !app.options().shadow_mode;
+        let each = |index: usize, verdict: Result<Verdict, NoRoom>| match verdict {
             Ok(verdict) => {
                 if !is_enforced && !verdict.is_allowed() {
-                    service.telemetry().record(Event::GlobalShadow);
+                    app.telemetry().record(Event::GlobalShadow);
                 }
-                if let Some(terms) = batch.terms(place, &self.lately) {
+                if let Some(terms) = batch.terms(index, &self.terms_cache) {
                     let numbers = throttle::numbers(terms, &verdict, is_enforced);
                     self.replies(out).numbers(numbers);
                 }
-                answered.throttle += 1;
+                counts.throttle += 1;
             }
             Err(no_room) => {
                 self.refuse(Some(Endpoint::Throttle), &throttle::no_room(no_room), out);
             }
         };
-        batch.decide(throttle, &self.lately, now, each);
+        batch.decide(throttle, &self.terms_cache, now, each);
         batch.clear();
     }
 
-    /// Does what any other command says; nothing if it goes on with the next one.
-    fn obey(
+    /// Executes any other command; `None` to continue with the next one.
+    fn execute_other(
         &mut self,
         bytes: &[u8],
         now: Timestamp,
-        answered: &mut Answered,
+        counts: &mut CallCounts,
         out: &mut Vec<u8>,
     ) -> Option<Next> {
         let args = self.reader.args(bytes);
         let name = args.get(0).unwrap_or_default();
-        let mut replies = Replies { protocol: self.session.protocol, out };
-        // A web page can have a browser send lines to any address: that is no client of ours.
+        let mut replies = ReplyWriter { protocol: self.session.protocol, out };
+        // A web page can make a browser send lines to any address.
         if !self.reader.borrows() && is_http(name) {
             replies.error("ERR this is not HTTP");
-            return Some(Next::End);
+            return Some(Next::Close);
         }
         let command = match commands::find(name) {
-            found if !self.session.may(found) => Err(Refusal::no_auth()),
-            None => Err(commands::unknown(args)),
+            found if !self.session.is_allowed(found) => Err(RespError::no_auth()),
+            None => Err(commands::unknown_command(args)),
             Some(command) => Ok(command),
         };
         let command = match command {
             Ok(command) => command,
-            Err(refusal) => {
-                replies.error(refusal);
+            Err(error) => {
+                replies.error(error);
                 return None;
             }
         };
-        let (shared, session) = (&*self.shared, &mut self.session);
-        if let Some(want) = command.name.want()
+        let (server, session) = (&*self.server, &mut self.session);
+        if let Some(rule_command) = command.name.rule_command()
             && command.takes(args.len())
-            && !shared.service.is_alone()
+            && !server.app.is_local()
         {
-            self.waiting = Some((Waiting::Asked(want), Owned::of(args)));
-            return Some(Next::Turn);
+            self.pending = Some((PendingCommand::ForStore(rule_command), OwnedArgs::of(args)));
+            return Some(Next::Wait);
         }
-        let mut ask = |want: Want, replies: &mut Replies<'_>| {
-            let judging = check::judge(want, args, shared, now, &mut self.checked);
-            // Its counters are its own, so it waits for nothing.
-            let judged = at_once(judging).unwrap_or_else(|| Err(Refusal::draining()));
-            judged.map(|answer| {
-                answered.asked[want as usize] += 1;
-                answer.put(replies);
+        let mut execute = |rule_command: RuleCommand, replies: &mut ReplyWriter<'_>| {
+            let reply = check::execute(rule_command, args, server, now, &mut self.checked);
+            // With counters in memory the future is ready.
+            let reply = at_once(reply).unwrap_or_else(|| Err(RespError::draining()));
+            reply.map(|reply| {
+                counts.rule_commands[rule_command as usize] += 1;
+                reply.put(replies);
             })
         };
         let done = match command.name {
-            _ if !command.takes(args.len()) => Err(Refusal::arity(command.text)),
-            Name::Auth => session.auth(args, shared, &mut replies),
-            Name::Client => session.client(args, &mut replies),
-            Name::Command => commands::command(args, &mut replies),
-            Name::Config => info::config(args, &mut replies),
-            Name::Hello => session.hello(args, shared, &mut replies),
-            Name::Echo => {
+            _ if !command.takes(args.len()) => Err(RespError::arity(command.text)),
+            CommandName::Auth => session.auth(args, server, &mut replies),
+            CommandName::Client => session.client(args, &mut replies),
+            CommandName::Command => commands::command(args, &mut replies),
+            CommandName::Config => session::config(args, &mut replies),
+            CommandName::Hello => session.hello(args, server, &mut replies),
+            CommandName::Echo => {
                 replies.bulk(args.get(1).unwrap_or_default());
                 Ok(())
             }
-            Name::Info => {
-                info::info(args, shared, &mut replies);
+            CommandName::Info => {
+                session::info(args, server, &mut replies);
                 Ok(())
             }
-            Name::Ping => ping(args, &mut replies),
-            Name::Quit => {
+            CommandName::Ping => ping(args, &mut replies),
+            CommandName::Quit => {
                 replies.ok();
-                return Some(Next::End);
+                return Some(Next::Close);
             }
-            Name::Reset => {
-                session.reset(shared);
+            CommandName::Reset => {
+                session.reset(server);
                 replies.protocol = session.protocol;
                 replies.simple("RESET");
                 Ok(())
             }
-            Name::Select => session::select(args, &mut replies),
-            // Whoever is known gets its answer with the others.
-            Name::Throttle => Ok(()),
-            Name::Wait => {
-                self.waiting = Some((Waiting::Turn, Owned::of(args)));
-                return Some(Next::Turn);
+            CommandName::Select => session::select(args, &mut replies),
+            // Decided in a batch.
+            CommandName::Throttle => Ok(()),
+            CommandName::Wait => {
+                self.pending = Some((PendingCommand::ForTurn, OwnedArgs::of(args)));
+                return Some(Next::Wait);
             }
-            Name::Check
-            | Name::Peek
-            | Name::Refund
-            | Name::Reserve
-            | Name::Commit
-            | Name::Cancel => command.name.want().map_or(Ok(()), |want| ask(want, &mut replies)),
+            CommandName::Check
+            | CommandName::Peek
+            | CommandName::Refund
+            | CommandName::Reserve
+            | CommandName::Commit
+            | CommandName::Cancel => {
+                command.name.rule_command().map_or(Ok(()), |command| execute(command, &mut replies))
+            }
         };
-        if let Err(refusal) = done {
-            self.refuse(command.name.endpoint(), &refusal, out);
+        if let Err(error) = done {
+            self.refuse(command.name.endpoint(), &error, out);
         }
-        self.hold_to_bounds();
-        self.session.is_over().then_some(Next::End)
+        self.apply_limits();
+        self.session.is_locked_out().then_some(Next::Close)
     }
 
-    fn refuse(&self, endpoint: Option<Endpoint>, refusal: &Refusal, out: &mut Vec<u8>) {
+    fn refuse(&self, endpoint: Option<Endpoint>, error: &RespError, out: &mut Vec<u8>) {
         if let Some(endpoint) = endpoint {
-            self.shared.service.telemetry().record_failure(endpoint, refusal.fault);
+            self.server.app.telemetry().record_failure(endpoint, error.fault);
         }
-        self.replies(out).error(refusal);
+        self.replies(out).error(error);
     }
 
-    fn replies<'a>(&self, out: &'a mut Vec<u8>) -> Replies<'a> {
-        Replies { out, protocol: self.session.protocol }
+    fn replies<'a>(&self, out: &'a mut Vec<u8>) -> ReplyWriter<'a> {
+        ReplyWriter { out, protocol: self.session.protocol }
     }
 
-    /// Who has not shown the password gets no more room than that takes.
-    fn hold_to_bounds(&mut self) {
-        let bounds = &self.shared.bounds;
-        let most = if self.session.is_known { bounds.command } else { bounds.command_of_strangers };
-        self.reader.set_most(most);
+    /// Applies the size limits for clients before or after authentication.
+    fn apply_limits(&mut self) {
+        let limits = &self.server.limits;
+        let authenticated = self.session.is_authenticated;
+        let limits = if authenticated { limits.command } else { limits.command_before_auth };
+        self.reader.set_limits(limits);
     }
 
-    /// What was answered is counted. All of it took as long as the whole.
-    fn tell(&self, answered: &Answered, begun: Timestamp) {
-        let checks = Want::ALL.map(|want| (want.endpoint(), answered.asked[want as usize]));
-        let all = checks.into_iter().chain([(Endpoint::Throttle, answered.throttle)]);
+    /// Counts the replies, with the time that all of them took.
+    fn count(&self, counts: &CallCounts, begun: Timestamp) {
+        let checks = RuleCommand::ALL
+            .map(|command| (command.endpoint(), counts.rule_commands[command as usize]));
+        let all = checks.into_iter().chain([(Endpoint::Throttle, counts.throttle)]);
         let mut all = all.filter(|(_, count)| *count > 0).peekable();
         if all.peek().is_some() {
-            let service = &self.shared.service;
-            let took = service.engine().now().since(begun);
+            let app = &self.server.app;
+            let took = app.engine().now().since(begun);
             all.for_each(|(endpoint, count)| {
-                service.telemetry().record_responses(endpoint, took, count)
+                app.telemetry().record_responses(endpoint, took, count)
             });
         }
     }
 }
 
-/// What is asked of counters that others share.
-async fn asked(want: Want, command: Owned, shared: &Shared) -> Result<Answer, Refusal> {
-    let service = &shared.service;
-    let (begun, mut checked) = (service.engine().now(), Checked::default());
-    let judged = check::judge(want, command.args(), shared, begun, &mut checked).await;
-    match &judged {
-        Ok(_) => service
+/// Executes a rule command that needs the store.
+async fn execute_on_store(
+    rule_command: RuleCommand,
+    command: OwnedArgs,
+    server: &RespServer,
+) -> Result<Reply, RespError> {
+    let app = &server.app;
+    let (begun, mut checked) = (app.engine().now(), Checked::default());
+    let reply = check::execute(rule_command, command.args(), server, begun, &mut checked).await;
+    match &reply {
+        Ok(_) => app
             .telemetry()
-            .record_response(want.endpoint(), service.engine().now().since(begun)),
-        Err(refusal) => service.telemetry().record_failure(want.endpoint(), refusal.fault),
+            .record_response(rule_command.endpoint(), app.engine().now().since(begun)),
+        Err(error) => app.telemetry().record_failure(rule_command.endpoint(), error.fault),
     }
-    judged
+    reply
 }
 
 #[inline]
@@ -364,11 +371,11 @@ fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
 }
 
-fn ping(args: Args<'_>, replies: &mut Replies<'_>) -> Result<(), Refusal> {
+fn ping(args: Args<'_>, replies: &mut ReplyWriter<'_>) -> Result<(), RespError> {
     match (args.get(1), args.len()) {
         (None, _) => replies.simple("PONG"),
         (Some(message), 2) => replies.bulk(message),
-        _ => return Err(Refusal::arity("ping")),
+        _ => return Err(RespError::arity("ping")),
     }
     Ok(())
 }

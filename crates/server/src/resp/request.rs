@@ -1,4 +1,4 @@
-//! What is asked of the rules: `domain key=value [key=value …] [| key=value …] [COST n] [ID text] …`.
+//! Arguments of rule commands: `domain key=value [key=value …] [| key=value …] [COST n] [ID text] …`.
 
 use sluicegate::Span;
 use sluicegate::rules::request::{Descriptor, Entry, Request};
@@ -6,97 +6,100 @@ use sluicegate_core::arithmetic::EXACT_MAX;
 use smallvec::SmallVec;
 
 use super::frame::Args;
-use super::refusal::{Refusal, shown, whole};
-use crate::http::Most;
-use crate::reservations::{KEY_BYTES_MAX, PATIENCE, PATIENCE_MAX, TTL, TTL_MAX};
+use super::reply::{RespError, parse_int, shown};
+use crate::http::BodyLimits;
+use crate::idempotency::KEY_BYTES_MAX;
+use crate::reservations::{TTL, TTL_MAX, WAIT_TIMEOUT, WAIT_TIMEOUT_MAX};
 
-/// What is asked of the rules.
+/// Parsed arguments of a rule command.
 #[derive(Debug)]
-pub(super) struct Ask<'a> {
+pub(super) struct RuleRequest<'a> {
     pub(super) domain: &'a str,
     entries: SmallVec<[Entry<'a>; 8]>,
-    /// Where the entries of each descriptor end.
+    /// End of the entries of each descriptor.
     ends: SmallVec<[usize; 4]>,
-    pub(super) said: Said<'a>,
+    pub(super) options: CommandOptions<'a>,
 }
 
-/// What was said behind the words of options.
+/// Options of a command.
 #[derive(Debug, Default)]
-pub(super) struct Said<'a> {
+pub(super) struct CommandOptions<'a> {
     cost: Option<u64>,
-    /// The name by which a question that is asked again is known.
+    /// Idempotency key.
     pub(super) id: Option<&'a [u8]>,
     ttl_ms: Option<u64>,
     timeout_ms: Option<u64>,
 }
 
-/// An option: a word, and something behind it.
+/// Name of an option, which a value follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum OptionName {
     Cost,
     Id,
     Ttl,
     Timeout,
 }
 
-pub(super) type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
+pub(super) type RespDescriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
-// === impl Ask ===
+// === impl RuleRequest ===
 
-impl<'a> Ask<'a> {
-    /// Reads it, with the options that may be there; the name of the command is the first of the words.
-    pub(super) fn read(args: Args<'a>, options: &[Word]) -> Result<Self, Refusal> {
-        let most = Most::default();
-        let domain = text("the domain", args.get(1).unwrap_or_default(), &most)?;
+impl<'a> RuleRequest<'a> {
+    /// Parses the arguments, with the options that the command supports.
+    pub(super) fn parse(args: Args<'a>, supported: &[OptionName]) -> Result<Self, RespError> {
+        let limits = BodyLimits::default();
+        let domain = text("the domain", args.get(1).unwrap_or_default(), &limits)?;
         if domain.is_empty() {
-            return Err(Refusal::invalid("the domain is empty; write the one of the rules"));
+            return Err(RespError::invalid("the domain is empty; name the domain of the rules"));
         }
         let (entries, ends) = (SmallVec::new(), SmallVec::new());
-        let mut ask = Self { domain, entries, ends, said: Said::default() };
-        let mut words = args.behind(2).iter();
+        let mut request = Self { domain, entries, ends, options: CommandOptions::default() };
+        let mut words = args.skip(2).iter();
         while let Some(word) = words.next() {
             if word == b"|" {
-                ask.end_descriptor(&most)?;
+                request.end_descriptor(&limits)?;
             } else if let Some(at) = word.iter().position(|byte| *byte == b'=') {
                 let (key, value) = word.split_at(at);
-                let key = text("a key", key, &most)?;
-                let value = text("a value", value.get(1..).unwrap_or_default(), &most)?;
+                let key = text("a key", key, &limits)?;
+                let value = text("a value", value.get(1..).unwrap_or_default(), &limits)?;
                 if key.is_empty() {
-                    return Err(not_an_entry(word, options));
+                    return Err(not_an_entry(word, supported));
                 }
-                ask.entries.push(Entry::new(key, value));
-            } else if let Some(option) = Word::of(word, options) {
-                ask.said.take(option, words.next())?;
+                request.entries.push(Entry::new(key, value));
+            } else if let Some(option) = OptionName::find(word, supported) {
+                request.options.set(option, words.next())?;
             } else {
-                return Err(not_an_entry(word, options));
+                return Err(not_an_entry(word, supported));
             }
         }
-        ask.end_descriptor(&most)?;
-        Ok(ask)
+        request.end_descriptor(&limits)?;
+        Ok(request)
     }
 
-    fn end_descriptor(&mut self, most: &Most) -> Result<(), Refusal> {
+    fn end_descriptor(&mut self, limits: &BodyLimits) -> Result<(), RespError> {
         let count = self.entries.len() - self.ends.last().copied().unwrap_or(0);
         if count == 0 {
-            return Err(Refusal::invalid(
-                "a descriptor has no entries; write key=value, and `|` only between two descriptors",
+            return Err(RespError::invalid(
+                "a descriptor has no entries; send key=value, and `|` only between descriptors",
             ));
         }
-        if count > most.entries {
-            let most = most.entries;
-            return Err(Refusal::invalid(format_args!(
-                "a descriptor has {count} entries; send at most {most}"
+        if count > limits.entries {
+            let max = limits.entries;
+            return Err(RespError::invalid(format_args!(
+                "a descriptor has {count} entries; send at most {max}"
             )));
         }
-        if self.ends.len() == most.descriptors {
-            let most = most.descriptors;
-            return Err(Refusal::invalid(format_args!("more than {most} descriptors; send fewer")));
+        if self.ends.len() == limits.descriptors {
+            let max = limits.descriptors;
+            return Err(RespError::invalid(format_args!(
+                "more than {max} descriptors; send fewer"
+            )));
         }
         self.ends.push(self.entries.len());
         Ok(())
     }
 
-    pub(super) fn descriptors(&self) -> Descriptors<'_> {
+    pub(super) fn descriptors(&self) -> RespDescriptors<'_> {
         let mut from = 0;
         let descriptors = self.ends.iter().map(|to| {
             let entries = self.entries.get(from..*to).unwrap_or_default();
@@ -106,74 +109,75 @@ impl<'a> Ask<'a> {
         descriptors.collect()
     }
 
-    /// As the engine is asked.
+    /// The request to the engine.
     pub(super) fn request<'b>(&'b self, descriptors: &'b [Descriptor<'b>]) -> Request<'b> {
-        Request { domain: self.domain, descriptors, hits: self.said.cost.unwrap_or(1) }
+        Request { domain: self.domain, descriptors, hits: self.options.cost.unwrap_or(1) }
     }
 }
 
-// === impl Said ===
+// === impl CommandOptions ===
 
-impl<'a> Said<'a> {
-    /// Only options.
-    pub(super) fn read(args: Args<'a>, options: &[Word]) -> Result<Self, Refusal> {
-        let mut said = Self::default();
+impl<'a> CommandOptions<'a> {
+    /// Parses arguments that are only options.
+    pub(super) fn parse(args: Args<'a>, supported: &[OptionName]) -> Result<Self, RespError> {
+        let mut options = Self::default();
         let mut words = args.iter();
         while let Some(word) = words.next() {
-            let option = Word::of(word, options).ok_or_else(|| {
-                let (got, known) = (shown(word), Word::list(options));
-                Refusal::invalid(format_args!("`{got}` is no option here; there is {known}"))
+            let option = OptionName::find(word, supported).ok_or_else(|| {
+                let (got, known) = (shown(word), OptionName::list(supported));
+                RespError::invalid(format_args!(
+                    "`{got}` is not an option here; supported are {known}"
+                ))
             })?;
-            said.take(option, words.next())?;
+            options.set(option, words.next())?;
         }
-        Ok(said)
+        Ok(options)
     }
 
-    /// How long a reservation lasts.
+    /// Lifetime of a reservation.
     pub(super) fn ttl(&self) -> Span {
         self.ttl_ms.map_or(TTL, Span::from_millis)
     }
 
-    /// How long to wait at most.
+    /// Timeout of a waiting command.
     pub(super) fn timeout(&self) -> Span {
-        self.timeout_ms.map_or(PATIENCE, Span::from_millis)
+        self.timeout_ms.map_or(WAIT_TIMEOUT, Span::from_millis)
     }
 
-    fn take(&mut self, option: Word, behind: Option<&'a [u8]>) -> Result<(), Refusal> {
+    fn set(&mut self, option: OptionName, value: Option<&'a [u8]>) -> Result<(), RespError> {
         let name = option.name();
-        let behind = behind
-            .ok_or_else(|| Refusal::invalid(format_args!("{name} needs something behind it")))?;
-        let again = match option {
-            Word::Cost => self.cost.replace(cost(name, behind)?).is_some(),
-            Word::Id => {
-                let length = behind.len();
+        let value =
+            value.ok_or_else(|| RespError::invalid(format_args!("{name} needs a value")))?;
+        let is_duplicate = match option {
+            OptionName::Cost => self.cost.replace(cost(name, value)?).is_some(),
+            OptionName::Id => {
+                let length = value.len();
                 if !(1..=KEY_BYTES_MAX).contains(&length) {
-                    return Err(Refusal::invalid(format_args!(
+                    return Err(RespError::invalid(format_args!(
                         "ID has {length} bytes, and must have 1 to {KEY_BYTES_MAX}; use a random text, such as a UUID"
                     )));
                 }
-                self.id.replace(behind).is_some()
+                self.id.replace(value).is_some()
             }
-            Word::Ttl => self.ttl_ms.replace(millis(name, behind, 1, TTL_MAX)?).is_some(),
-            Word::Timeout => {
-                self.timeout_ms.replace(millis(name, behind, 0, PATIENCE_MAX)?).is_some()
+            OptionName::Ttl => self.ttl_ms.replace(millis(name, value, 1, TTL_MAX)?).is_some(),
+            OptionName::Timeout => {
+                self.timeout_ms.replace(millis(name, value, 0, WAIT_TIMEOUT_MAX)?).is_some()
             }
         };
-        if again {
-            return Err(Refusal::invalid(format_args!(
-                "{name} comes twice; leave one of them out"
+        if is_duplicate {
+            return Err(RespError::invalid(format_args!(
+                "{name} occurs twice; remove one of them"
             )));
         }
         Ok(())
     }
 }
 
-// === impl Word ===
+// === impl OptionName ===
 
-impl Word {
-    fn of(word: &[u8], options: &[Self]) -> Option<Self> {
-        let mut options = options.iter().copied();
-        options.find(|option| option.name().as_bytes().eq_ignore_ascii_case(word))
+impl OptionName {
+    fn find(word: &[u8], supported: &[Self]) -> Option<Self> {
+        supported.iter().copied().find(|option| option.name().as_bytes().eq_ignore_ascii_case(word))
     }
 
     const fn name(self) -> &'static str {
@@ -199,42 +203,42 @@ impl Word {
     }
 }
 
-/// A number of hits; one that is too large to be held exactly is the largest that is.
-pub(super) fn cost(name: &str, word: &[u8]) -> Result<u64, Refusal> {
-    let number = whole::<u64>(word).ok_or_else(|| {
+/// Parses hits, saturated at the largest number that is exact in a double.
+pub(super) fn cost(name: &str, word: &[u8]) -> Result<u64, RespError> {
+    let number = parse_int::<u64>(word).ok_or_else(|| {
         let got = shown(word);
-        Refusal::invalid(format_args!("{name} must be a whole number of 64 bits, got `{got}`"))
+        RespError::invalid(format_args!("{name} must be a 64-bit integer, got `{got}`"))
     })?;
     Ok(number.min(EXACT_MAX))
 }
 
-fn millis(name: &str, word: &[u8], least: u64, most: Span) -> Result<u64, Refusal> {
-    let most = most.as_micros() / 1_000;
-    let millis = whole::<u64>(word).filter(|millis| (least..=most).contains(millis));
+fn millis(name: &str, word: &[u8], min: u64, max: Span) -> Result<u64, RespError> {
+    let max = max.as_micros() / 1_000;
+    let millis = parse_int::<u64>(word).filter(|millis| (min..=max).contains(millis));
     millis.ok_or_else(|| {
         let got = shown(word);
-        Refusal::invalid(format_args!("{name} must be {least} to {most} milliseconds, got `{got}`"))
+        RespError::invalid(format_args!("{name} must be {min} to {max} milliseconds, got `{got}`"))
     })
 }
 
-fn text<'a>(what: &str, bytes: &'a [u8], most: &Most) -> Result<&'a str, Refusal> {
-    if bytes.len() > most.text_bytes {
-        let (length, most) = (bytes.len(), most.text_bytes);
-        return Err(Refusal::invalid(format_args!(
-            "{what} has {length} bytes; send at most {most}"
+fn text<'a>(name: &str, bytes: &'a [u8], limits: &BodyLimits) -> Result<&'a str, RespError> {
+    if bytes.len() > limits.text_bytes {
+        let (length, max) = (bytes.len(), limits.text_bytes);
+        return Err(RespError::invalid(format_args!(
+            "{name} has {length} bytes; send at most {max}"
         )));
     }
     str::from_utf8(bytes).map_err(|_| {
         let got = shown(bytes);
-        Refusal::invalid(format_args!(
-            "{what} is not UTF-8, got `{got}`; encode it, such as in hexadecimal"
+        RespError::invalid(format_args!(
+            "{name} is not UTF-8, got `{got}`; encode it, such as in hexadecimal"
         ))
     })
 }
 
-fn not_an_entry(word: &[u8], options: &[Word]) -> Refusal {
-    let (got, known) = (shown(word), Word::list(options));
-    Refusal::invalid(format_args!(
-        "`{got}` is neither an entry nor an option; write key=value, `|` between descriptors, or {known}"
+fn not_an_entry(word: &[u8], options: &[OptionName]) -> RespError {
+    let (got, known) = (shown(word), OptionName::list(options));
+    RespError::invalid(format_args!(
+        "`{got}` is neither an entry nor an option; send key=value, `|` between descriptors, or {known}"
     ))
 }

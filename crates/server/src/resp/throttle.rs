@@ -1,13 +1,13 @@
-//! `CL.THROTTLE key max_burst count period [quantity]`: a bucket whose limit comes with the command.
+//! `CL.THROTTLE key max_burst count period [quantity]`: a token bucket whose limit is in the command.
 
 use sluicegate::throttle::{NoRoom, Throttle, ThrottleParams};
 use sluicegate::{Outcome, Span, Timestamp, Verdict};
 use smallvec::SmallVec;
 
 use super::frame::Args;
-use super::refusal::{Refusal, shown, whole};
+use super::reply::{RespError, parse_int, shown};
 
-/// What is asked of buckets, one behind the other; the keys are those of the commands.
+/// Hits on buckets, decided together; the keys borrow from the commands.
 #[derive(Debug, Default)]
 pub(super) struct Batch<'a> {
     hits: SmallVec<[Hit<'a>; BATCH]>,
@@ -16,56 +16,56 @@ pub(super) struct Batch<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Hit<'a> {
     key: &'a [u8],
-    /// The place of its terms among those that are known.
+    /// Index of its terms in the cache.
     terms: usize,
     quantity: u64,
 }
 
-/// Terms that were asked for lately: clients have few, and to make them takes longer than to find them.
+/// Recent terms: clients use few, and lookup is cheaper than validation.
 #[derive(Debug, Default)]
-pub(super) struct Lately {
-    all: SmallVec<[(Written, ThrottleParams); LATELY]>,
+pub(super) struct TermsCache {
+    all: SmallVec<[(RawTerms, ThrottleParams); TERMS_MAX]>,
 }
 
-/// `max_burst`, `count` and `period`.
-type Written = [i64; 3];
+/// `max_burst`, `count` and `period`, as sent.
+type RawTerms = [i64; 3];
 
-/// What is asked of one bucket.
+/// Parsed arguments of `CL.THROTTLE`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
-    written: Written,
+pub(super) struct ThrottleArgs {
+    raw: RawTerms,
     quantity: u64,
 }
 
 const BATCH: usize = 32;
-const LATELY: usize = 4;
+const TERMS_MAX: usize = 4;
 
-/// Reads what is asked.
-pub(super) fn read(args: Args<'_>) -> Result<Asked, Refusal> {
+/// Parses the arguments.
+pub(super) fn parse(args: Args<'_>) -> Result<ThrottleArgs, RespError> {
     if !(5..=6).contains(&args.len()) {
-        return Err(Refusal::arity("cl.throttle"));
+        return Err(RespError::arity("cl.throttle"));
     }
-    let written = [number(args, 2)?, number(args, 3)?, number(args, 4)?];
+    let raw = [number(args, 2)?, number(args, 3)?, number(args, 4)?];
     let quantity = if args.len() == 6 { number(args, 5)? } else { 1 };
     let quantity = u64::try_from(quantity).map_err(|_| {
-        Refusal::invalid(format_args!("`quantity` must be 0 or more, got `{quantity}`"))
+        RespError::invalid(format_args!("`quantity` must be 0 or more, got `{quantity}`"))
     })?;
-    Ok(Asked { written, quantity })
+    Ok(ThrottleArgs { raw, quantity })
 }
 
-fn number(args: Args<'_>, place: usize) -> Result<i64, Refusal> {
+fn number(args: Args<'_>, index: usize) -> Result<i64, RespError> {
     const NAMES: [&str; 6] = ["", "key", "max_burst", "count", "period", "quantity"];
 
-    let text = args.get(place).unwrap_or_default();
-    small(text).or_else(|| whole(text)).ok_or_else(|| {
-        let (name, got) = (NAMES[place], shown(text));
-        Refusal::invalid(format_args!(
-            "value is not an integer or out of range: `{name}` must be a whole number of 64 bits, got `{got}`"
+    let text = args.get(index).unwrap_or_default();
+    small(text).or_else(|| parse_int(text)).ok_or_else(|| {
+        let (name, got) = (NAMES[index], shown(text));
+        RespError::invalid(format_args!(
+            "value is not an integer or out of range: `{name}` must be a 64-bit integer, got `{got}`"
         ))
     })
 }
 
-/// Most numbers are a few digits.
+/// Fast path: most numbers have a few digits.
 #[inline]
 fn small(text: &[u8]) -> Option<i64> {
     const DIGITS: usize = 9;
@@ -78,7 +78,7 @@ fn small(text: &[u8]) -> Option<i64> {
     })
 }
 
-/// What is answered: limited, limit, remaining, retry_after, reset_after.
+/// The reply: limited, limit, remaining, retry_after, reset_after.
 #[inline]
 pub(super) fn numbers(terms: &ThrottleParams, verdict: &Verdict, is_enforced: bool) -> [i64; 5] {
     let denied = !verdict.is_allowed() && is_enforced;
@@ -91,9 +91,9 @@ pub(super) fn numbers(terms: &ThrottleParams, verdict: &Verdict, is_enforced: bo
     [denied.into(), limit, remaining, retry_after, seconds(verdict.reset_after)]
 }
 
-/// There is no room for another key. Clients of Redis know the word.
-pub(super) fn no_room(no_room: NoRoom) -> Refusal {
-    Refusal::service(format!("OOM {no_room} (SLUICEGATE_MAX_IDENTITIES)"))
+/// The memory store is full; OOM is an error code of Redis.
+pub(super) fn no_room(no_room: NoRoom) -> RespError {
+    RespError::service(format!("OOM {no_room} (SLUICEGATE_MAX_IDENTITIES)"))
 }
 
 /// Whole seconds, rounded up.
@@ -104,16 +104,16 @@ pub(super) fn seconds(span: Span) -> i64 {
 // === impl Batch ===
 
 impl<'a> Batch<'a> {
-    /// One of them.
-    pub(super) fn one(key: &'a [u8], asked: Asked, terms: usize) -> Self {
+    /// A batch of one hit.
+    pub(super) fn one(key: &'a [u8], args: ThrottleArgs, terms: usize) -> Self {
         let mut batch = Self::default();
-        batch.push(key, asked, terms);
+        batch.push(key, args, terms);
         batch
     }
 
     #[inline]
-    pub(super) fn push(&mut self, key: &'a [u8], asked: Asked, terms: usize) {
-        self.hits.push(Hit { key, terms, quantity: asked.quantity });
+    pub(super) fn push(&mut self, key: &'a [u8], args: ThrottleArgs, terms: usize) {
+        self.hits.push(Hit { key, terms, quantity: args.quantity });
     }
 
     pub(super) fn len(&self) -> usize {
@@ -132,17 +132,17 @@ impl<'a> Batch<'a> {
         self.hits.clear();
     }
 
-    /// Takes from all buckets; `each` is told the place and the verdict.
+    /// Charges all buckets; `each` gets index and verdict.
     pub(super) fn decide(
         &self,
         throttle: &Throttle,
-        lately: &Lately,
+        terms_cache: &TermsCache,
         now: Timestamp,
         mut each: impl FnMut(usize, Result<Verdict, NoRoom>),
     ) {
-        let with_terms = |hit: &Hit<'a>| Some((hit.key, lately.get(hit)?, hit.quantity));
+        let with_terms = |hit: &Hit<'a>| Some((hit.key, terms_cache.get(hit)?, hit.quantity));
         let mut hits = self.hits.iter().filter_map(with_terms);
-        // With one of them there is nothing to fetch ahead.
+        // A single hit needs no prefetch.
         if self.hits.len() == 1
             && let Some((key, terms, quantity)) = hits.next()
         {
@@ -151,29 +151,33 @@ impl<'a> Batch<'a> {
         throttle.hit_batch(hits, now, each);
     }
 
-    /// The terms of one of them.
-    pub(super) fn terms<'b>(&self, place: usize, lately: &'b Lately) -> Option<&'b ThrottleParams> {
-        lately.get(self.hits.get(place)?)
+    /// The terms of a hit.
+    pub(super) fn terms<'b>(
+        &self,
+        index: usize,
+        terms_cache: &'b TermsCache,
+    ) -> Option<&'b ThrottleParams> {
+        terms_cache.get(self.hits.get(index)?)
     }
 }
 
-// === impl Lately ===
+// === impl TermsCache ===
 
-impl Lately {
-    /// The place of these terms, if they were asked for lately.
+impl TermsCache {
+    /// Index of these terms, if cached.
     #[inline]
-    pub(super) fn place(&self, asked: &Asked) -> Option<usize> {
-        self.all.iter().position(|(written, _)| *written == asked.written)
+    pub(super) fn find(&self, args: &ThrottleArgs) -> Option<usize> {
+        self.all.iter().position(|(raw, _)| *raw == args.raw)
     }
 
-    /// Makes terms, and keeps them; the others are forgotten when there is no room. Their place.
-    pub(super) fn make(&mut self, asked: &Asked) -> Result<usize, Refusal> {
-        let [max_burst, count, period] = asked.written;
-        let terms = ThrottleParams::new(max_burst, count, period).map_err(Refusal::invalid)?;
-        if self.all.len() == LATELY {
+    /// Validates and caches terms; returns their index. A full cache is cleared.
+    pub(super) fn insert(&mut self, args: &ThrottleArgs) -> Result<usize, RespError> {
+        let [max_burst, count, period] = args.raw;
+        let terms = ThrottleParams::new(max_burst, count, period).map_err(RespError::invalid)?;
+        if self.all.len() == TERMS_MAX {
             self.all.clear();
         }
-        self.all.push((asked.written, terms));
+        self.all.push((args.raw, terms));
         Ok(self.all.len() - 1)
     }
 

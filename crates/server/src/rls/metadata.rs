@@ -1,23 +1,25 @@
-//! `dynamic_metadata`: what was asked and what the rules add to it, for filters and logs behind Envoy's rate limit filter.
+//! `dynamic_metadata`: the request and the metadata of its rules, for filters and logs behind Envoy's
+//! rate limit filter.
 //!
 //! ```text
-//!   { domain, hitsAddend?, descriptors: [{ entries: ["key=value", …], limit?, hitsAddend?, level?, over? }, …], metadata?, deniedBy? }
+//!   { domain, hitsAddend?, metadata?, deniedBy?,
+//!     descriptors: [{ entries: ["key=value", …], limit?, hitsAddend?, level?, over? }, …] }
 //! ```
 //!
-//! `level` and `over` are there where the store that nodes share was not asked.
+//! `level` and `over` are present where the shared store did not decide.
 //!
-//! A `google.protobuf.Struct` has `fields = 1 { key = 1, value = 2 }`; a `Value` one of `null = 1, number = 2, string = 3, bool = 4,
-//! struct = 5, list = 6`; a `ListValue` has `values = 1`.
+//! A `google.protobuf.Struct` has `fields = 1 { key = 1, value = 2 }`; a `Value` one of `null = 1`,
+//! `number = 2`, `string = 3`, `bool = 4`, `struct = 5`, `list = 6`; a `ListValue` has `values = 1`.
 
 use sluicegate::rules::metadata::Metadata;
 use sluicegate::{Promise, Status};
 
-use super::request::{Ask, AskedLimit};
+use super::request::{RateLimitOverride, RateLimitRequest};
 use super::wire::{put_bytes, put_double, put_message, put_number_always};
 
-/// Appends all of it. `passed` are the metadata of the rules that let their descriptors pass.
+/// Appends the metadata. `passed` are those of the rules that admitted their descriptors.
 pub(super) fn put<'a>(
-    ask: &Ask<'_>,
+    request: &RateLimitRequest<'_>,
     statuses: &[Status],
     passed: impl Iterator<Item = &'a Metadata>,
     denied_by: Option<&str>,
@@ -26,11 +28,11 @@ pub(super) fn put<'a>(
     let mut merged = None;
     passed.for_each(|more| merge(&mut merged, more));
     put_message(6, out, |out| {
-        put_field("domain", out, |out| put_text(ask.domain, out));
-        if ask.hits_addend > 0 {
-            put_field("hitsAddend", out, |out| put_double(2, f64::from(ask.hits_addend), out));
+        put_field("domain", out, |out| put_text(request.domain, out));
+        if request.hits_addend > 0 {
+            put_field("hitsAddend", out, |out| put_double(2, f64::from(request.hits_addend), out));
         }
-        put_field("descriptors", out, |out| put_descriptors(ask, statuses, out));
+        put_field("descriptors", out, |out| put_descriptors(request, statuses, out));
         if let Some(merged) = &merged {
             put_field("metadata", out, |out| put_value(merged, out));
         }
@@ -40,25 +42,25 @@ pub(super) fn put<'a>(
     });
 }
 
-fn put_descriptors(ask: &Ask<'_>, statuses: &[Status], out: &mut Vec<u8>) {
+fn put_descriptors(request: &RateLimitRequest<'_>, statuses: &[Status], out: &mut Vec<u8>) {
     let promise =
-        |place: usize| statuses.get(place).map_or(Promise::default(), |status| status.promise);
-    let all: Vec<_> = ask.descriptors.iter().enumerate().collect();
-    put_list(&all, out, |(place, asked), out| {
+        |index: usize| statuses.get(index).map_or(Promise::default(), |status| status.promise);
+    let all: Vec<_> = request.descriptors.iter().enumerate().collect();
+    put_list(&all, out, |(index, descriptor), out| {
         put_message(5, out, |out| {
             put_field("entries", out, |out| {
-                put_list(ask.entries(asked), out, |entry, out| {
+                put_list(request.entries(descriptor), out, |entry, out| {
                     put_text(&format!("{}={}", entry.key, entry.value), out);
                 });
             });
-            if let Some(limit) = asked.limit {
+            if let Some(limit) = descriptor.limit {
                 put_field("limit", out, |out| put_text(&limit_text(limit), out));
             }
-            if let Some(hits) = asked.hits_addend {
-                // As near as a `Struct` comes: its numbers are floating.
+            if let Some(hits) = descriptor.hits_addend {
+                // Numbers of a `Struct` are doubles.
                 put_field("hitsAddend", out, |out| put_double(2, hits as f64, out));
             }
-            let promise = promise(*place);
+            let promise = promise(*index);
             if promise != Promise::default() {
                 put_field("level", out, |out| put_text(promise.level.name(), out));
                 put_field("over", out, |out| put_double(2, promise.over as f64, out));
@@ -67,15 +69,15 @@ fn put_descriptors(ask: &Ask<'_>, statuses: &[Status], out: &mut Vec<u8>) {
     });
 }
 
-/// As protobuf's text format has it.
-fn limit_text(limit: AskedLimit) -> String {
+/// The limit in protobuf's text format.
+fn limit_text(limit: RateLimitOverride) -> String {
     let mut parts = Vec::new();
     if limit.requests_per_unit > 0 {
         parts.push(format!("requests_per_unit:{}", limit.requests_per_unit));
     }
     match limit.unit {
         0 => {}
-        unit => match super::json::unit_of_a_request(unit) {
+        unit => match super::json::unit_name(unit) {
             Some(name) => parts.push(format!("unit:{name}")),
             None => parts.push(format!("unit:{unit}")),
         },
@@ -83,7 +85,7 @@ fn limit_text(limit: AskedLimit) -> String {
     parts.join(" ")
 }
 
-/// Whoever came first is not overruled.
+/// The first value of a field wins.
 fn merge(into: &mut Option<Metadata>, more: &Metadata) {
     match (into, more) {
         (None, _) if !matches!(more, Metadata::Map(_)) => {}

@@ -1,4 +1,4 @@
-//! `RateLimitResponse`: what Envoy is answered.
+//! Encoder of `RateLimitResponse`.
 //!
 //! ```text
 //!   RateLimitResponse  overall_code = 1, statuses = 2, response_headers_to_add = 3, request_headers_to_add = 4, dynamic_metadata = 6
@@ -9,36 +9,36 @@
 
 use super::wire::{put_bytes, put_message, put_number};
 
-/// Whether something may go, as Envoy counts it.
+/// Code of a request or a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
-    /// It may.
+    /// Admitted.
     Ok = 1,
-    /// It may not.
+    /// Denied.
     OverLimit = 2,
 }
 
-/// What is said of one descriptor.
+/// Status of one descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescriptorStatus<'a> {
-    /// Whether it may go.
+    /// Its code.
     pub code: Code,
-    /// The limit that it is under, if it is under one.
+    /// The limit that applies, if any.
     pub limit: Option<CurrentLimit<'a>>,
-    /// How many are left.
+    /// Remaining quota.
     pub limit_remaining: u32,
-    /// Until the limit is full, in whole seconds.
+    /// Whole seconds until the limit is full.
     pub reset_after_s: Option<u64>,
 }
 
-/// A limit, as Envoy is told of it.
+/// A limit, as Envoy sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CurrentLimit<'a> {
-    /// How many.
+    /// Requests per unit.
     pub requests_per_unit: u32,
-    /// The number of the unit; 0 if there is none for it.
+    /// Number of the unit; 0 if no unit of Envoy matches.
     pub unit: i32,
-    /// What it is called.
+    /// Its name.
     pub name: &'a str,
 }
 
@@ -47,7 +47,7 @@ pub fn put_overall(code: Code, out: &mut Vec<u8>) {
     put_number(1, code as u64, out);
 }
 
-/// Appends what is said of one descriptor.
+/// Appends the status of one descriptor.
 pub fn put_status(status: &DescriptorStatus<'_>, out: &mut Vec<u8>) {
     put_message(2, out, |out| {
         put_number(1, status.code as u64, out);
@@ -67,12 +67,12 @@ pub fn put_status(status: &DescriptorStatus<'_>, out: &mut Vec<u8>) {
     });
 }
 
-/// Appends a header for whoever asked Envoy.
+/// Appends a header of the response to the client.
 pub fn put_response_header(key: &str, value: &str, out: &mut Vec<u8>) {
     put_header(3, key, value, out);
 }
 
-/// Appends a header for whoever Envoy asks next.
+/// Appends a header of the request to the upstream.
 pub fn put_request_header(key: &str, value: &str, out: &mut Vec<u8>) {
     put_header(4, key, value, out);
 }

@@ -1,4 +1,4 @@
-//! What the engine says of a descriptor, in the words of Envoy's protocol, which knows a number and a unit.
+//! An engine's status as Envoy's protocol expresses it: a number and a unit.
 
 use sluicegate::rules::limit::LimitConfig;
 use sluicegate::rules::plan::Target;
@@ -8,10 +8,14 @@ use sluicegate::{Snapshot, Span, Status, Timestamp};
 use sluicegate_core::limit::Limit;
 use sluicegate_core::verdict::Verdict;
 
-use super::response::{Code, CurrentLimit, DescriptorStatus};
+use super::response::{
+    Code, CurrentLimit, DescriptorStatus, put_request_header, put_response_header,
+};
+use super::{HeaderNames, Options};
+use crate::status::is_unlimited;
 
-/// What is said of one descriptor.
-pub(super) fn told<'a>(
+/// The status of one descriptor.
+pub(super) fn descriptor_status<'a>(
     status: &Status,
     rules: &'a Snapshot<'_>,
     now: Timestamp,
@@ -29,10 +33,10 @@ pub(super) fn told<'a>(
     let unlimited = DescriptorStatus { limit_remaining: u32::MAX, ..bare };
     let by_unit = |requests_per_unit, unit: Unit, name| {
         let limit = CurrentLimit { requests_per_unit, unit: unit.number(), name };
-        counted(limit, to_the_end(unit.span(), now))
+        counted(limit, seconds_to_window_end(unit.span(), now))
     };
     match status.target {
-        // On a list, or under nothing at all.
+        // On a list, or without a rule.
         _ if status.verdict.remaining.is_none() && !is_unlimited(status, rules) => bare,
         Target::None => bare,
         Target::Override(limit) => by_unit(limit.requests_per_unit, limit.unit, ""),
@@ -45,7 +49,7 @@ pub(super) fn told<'a>(
                 Limits::Envoy { requests_per_unit, unit } => {
                     by_unit(*requests_per_unit, *unit, name)
                 }
-                Limits::Native(limits) => match told_limit(limits, &status.verdict) {
+                Limits::Native(limits) => match current_limit(limits, &status.verdict) {
                     Some((limit, reset_after)) => counted(limit, seconds(reset_after)),
                     None => bare,
                 },
@@ -54,17 +58,8 @@ pub(super) fn told<'a>(
     }
 }
 
-pub(super) fn is_unlimited(status: &Status, rules: &Snapshot<'_>) -> bool {
-    match status.target {
-        Target::Rule(no) | Target::Replaced(no) => {
-            rules.rules().rule(no).limits == Limits::Unlimited
-        }
-        Target::None | Target::Override(_) => false,
-    }
-}
-
-/// Until the window of a unit is over: from a whole second on, as envoyproxy/ratelimit counts.
-fn to_the_end(unit: Span, now: Timestamp) -> u64 {
+/// Seconds until the window of a unit ends, from a whole second on as in envoyproxy/ratelimit.
+fn seconds_to_window_end(unit: Span, now: Timestamp) -> u64 {
     const MICROS: u64 = 1_000_000;
     let (unit, now) = (unit.as_micros() / MICROS, now.as_micros() / MICROS);
     unit - now % unit
@@ -75,29 +70,29 @@ pub(super) fn seconds(span: Span) -> u64 {
     span.as_micros().div_ceil(1_000_000)
 }
 
-/// The limit that decided (its number, its unit if it is exactly one, and its name), and the time until it is full.
-fn told_limit<'a>(
+/// The limit that decided (number, unit if exactly one matches, and name), and its reset time.
+fn current_limit<'a>(
     limits: &'a [LimitConfig],
     verdict: &Verdict,
 ) -> Option<(CurrentLimit<'a>, Span)> {
     let limit = limits.get(verdict.decided_by?)?;
-    let as_it_is = limit.at(Timestamp::EPOCH);
-    let (count, period) = number_of(&as_it_is)?;
+    let resolved = limit.at(Timestamp::EPOCH);
+    let (count, period) = quota_of(&resolved)?;
     let requests_per_unit = u32::try_from(count).unwrap_or(u32::MAX);
     let unit = Unit::ALL.into_iter().find(|unit| Some(unit.span()) == period);
     let unit = unit.map_or(0, Unit::number);
-    let told = CurrentLimit { requests_per_unit, unit, name: limit.name().unwrap_or_default() };
+    let current = CurrentLimit { requests_per_unit, unit, name: limit.name().unwrap_or_default() };
     let alone = limits.len() == 1;
     let whole = period.filter(|_| !alone).and_then(|period| {
-        let capacity = u128::from(as_it_is.capacity()?);
+        let capacity = u128::from(resolved.capacity()?);
         let micros = (u128::from(period.as_micros()) * capacity).div_ceil(u128::from(count).max(1));
         u64::try_from(micros).ok().map(Span::from_micros)
     });
-    Some((told, reset_after(verdict, whole)))
+    Some((current, reset_after(verdict, whole)))
 }
 
-/// A verdict knows the longest reset of its plan, which may be another limit's: it is cut at the time in which the whole of the one that decided comes
-/// back. The same is done for clients of the library, in its `http`.
+/// The reset time of a verdict is the longest of its plan, which may be another limit's, so it is
+/// bounded by the time in which the deciding limit refills. `sluicegate::http` does the same.
 fn reset_after(verdict: &Verdict, whole: Option<Span>) -> Span {
     let in_debt = verdict.remaining.is_some_and(|left| left < 0);
     match whole {
@@ -108,8 +103,8 @@ fn reset_after(verdict: &Verdict, whole: Option<Span>) -> Span {
     }
 }
 
-/// How many, and in which time, if there is one.
-fn number_of(limit: &Limit) -> Option<(u64, Option<Span>)> {
+/// Quota of a limit, and the period in which it refills, if any.
+fn quota_of(limit: &Limit) -> Option<(u64, Option<Span>)> {
     let rate = match limit {
         Limit::TokenBucket(bucket) => bucket.rate(),
         Limit::LeakyBucket(bucket) => bucket.rate(),
@@ -118,8 +113,8 @@ fn number_of(limit: &Limit) -> Option<(u64, Option<Span>)> {
         Limit::SmoothBursty(smooth) => smooth.rate(),
         Limit::WarmUp(warm_up) => warm_up.rate(),
         Limit::SlidingLog(log) => {
-            let (most, length) = log.rates().min_by_key(|(most, _)| *most)?;
-            return Some((most, Some(length)));
+            let (count, period) = log.rates().min_by_key(|(count, _)| *count)?;
+            return Some((count, Some(period)));
         }
         Limit::Tally(tally) => return Some((tally.limit(), Some(tally.period()))),
         Limit::Cycle(cycle) => return Some((cycle.permits(), Some(cycle.period()))),
@@ -128,4 +123,60 @@ fn number_of(limit: &Limit) -> Option<(u64, Option<Span>)> {
         Limit::Unlimited => return None,
     };
     Some((rate.count(), Some(rate.period())))
+}
+
+// === headers ===
+
+/// The limit whose numbers the headers carry, as in envoyproxy/ratelimit: the last one that denied,
+/// else the first with the least remaining.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct HeaderLimit {
+    chosen: Option<HeaderNumbers>,
+    denied: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct HeaderNumbers {
+    limit: u32,
+    remaining: u32,
+    reset_after_s: u64,
+}
+
+impl HeaderLimit {
+    /// Considers one more status. A quota denies nothing by itself.
+    pub(super) fn consider(&mut self, status: &DescriptorStatus<'_>, is_quota: bool) {
+        let Some(limit) = &status.limit else { return };
+        let denies = status.code == Code::OverLimit && !is_quota;
+        let least = self.chosen.map_or(u32::MAX, |chosen| chosen.remaining);
+        if denies || (!self.denied && status.limit_remaining < least) {
+            self.denied |= denies;
+            self.chosen = Some(HeaderNumbers {
+                limit: limit.requests_per_unit,
+                remaining: status.limit_remaining,
+                reset_after_s: status.reset_after_s.unwrap_or(0),
+            });
+        }
+    }
+
+    /// Appends the configured headers; `retry_after_s` is set if the request is denied.
+    pub(super) fn put(&self, options: &Options, retry_after_s: Option<u64>, out: &mut Vec<u8>) {
+        let Some(chosen) = &self.chosen else { return };
+        if let Some(names) = &options.response_headers {
+            chosen.put(names, put_response_header, out);
+            if let Some(seconds) = retry_after_s {
+                put_response_header("Retry-After", &seconds.to_string(), out);
+            }
+        }
+        if let Some(names) = &options.request_headers {
+            chosen.put(names, put_request_header, out);
+        }
+    }
+}
+
+impl HeaderNumbers {
+    fn put(&self, names: &HeaderNames, put: fn(&str, &str, &mut Vec<u8>), out: &mut Vec<u8>) {
+        put(&names.limit, &self.limit.to_string(), out);
+        put(&names.remaining, &self.remaining.to_string(), out);
+        put(&names.reset, &self.reset_after_s.to_string(), out);
+    }
 }

@@ -1,49 +1,50 @@
-//! Requests whose texts are none.
+//! Repairs requests whose strings are not valid UTF-8.
 //!
-//! HTTP lets a client put any byte above 127 into a header. Envoy passes it on in a field that should be UTF-8, and when its question fails it lets the
-//! request pass, unless it was told otherwise: whoever writes one such byte would be under no limit at all, not even that of his address. So each
-//! byte that is no text is read as the character that is there for it, and the request is limited like every other. Names that differ in
-//! such bytes alone share a counter.
+//! HTTP allows any byte above 127 in a header value, and Envoy forwards it in a protobuf string. If
+//! such a request failed, Envoy would let it pass by default, so one byte would bypass every limit.
+//! Each invalid byte is replaced instead, and the request is limited as usual. Values that differ
+//! only in such bytes share a counter.
 
-use super::wire::{Kind, Reader, WireError};
+use super::wire::{WireError, WireReader, WireType};
 
-/// ASCII's own stand-in for what cannot be read. One byte, so that no length changes; and no header can hold it, so it is nobody else's name.
+/// ASCII SUBSTITUTE: one byte, so that lengths stay; no header value can contain it.
 const SUBSTITUTE: u8 = 0x1A;
 
 #[derive(Debug, Clone, Copy)]
-enum Message {
+enum RepairedMessage {
     Request,
     Descriptor,
     Entry,
 }
 
-/// A copy of a request in which all entries are text. The domain is not: it is written in a configuration, by somebody who can mend it.
-pub(super) fn mended(request: &[u8]) -> Result<Vec<u8>, WireError> {
+/// A copy of a request in which all entries are valid UTF-8. The domain is not repaired: it comes
+/// from a configuration.
+pub(super) fn repaired(request: &[u8]) -> Result<Vec<u8>, WireError> {
     let mut copy = request.to_vec();
-    mend(Message::Request, &mut copy)?;
+    repair(RepairedMessage::Request, &mut copy)?;
     Ok(copy)
 }
 
-fn mend(message: Message, mut bytes: &mut [u8]) -> Result<(), WireError> {
+fn repair(message: RepairedMessage, mut bytes: &mut [u8]) -> Result<(), WireError> {
     loop {
-        let mut reader = Reader::new(bytes);
-        let Some((number, kind)) = reader.field()? else {
+        let mut reader = WireReader::new(bytes);
+        let Some((number, wire_type)) = reader.field()? else {
             return Ok(());
         };
-        let length = match kind {
-            Kind::Bytes => reader.bytes()?.len(),
+        let length = match wire_type {
+            WireType::Bytes => reader.bytes()?.len(),
             _ => {
-                reader.skip(number, kind)?;
+                reader.skip(number, wire_type)?;
                 0
             }
         };
-        let end = bytes.len() - reader.left();
+        let end = bytes.len() - reader.remaining();
         let (field, rest) = bytes.split_at_mut(end);
         let content = &mut field[end - length..];
         match (message, number) {
-            (Message::Request, 2) => mend(Message::Descriptor, content)?,
-            (Message::Descriptor, 1) => mend(Message::Entry, content)?,
-            (Message::Entry, 1 | 2) => substitute(content),
+            (RepairedMessage::Request, 2) => repair(RepairedMessage::Descriptor, content)?,
+            (RepairedMessage::Descriptor, 1) => repair(RepairedMessage::Entry, content)?,
+            (RepairedMessage::Entry, 1 | 2) => substitute(content),
             _ => {}
         }
         bytes = rest;
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_no_text_is_replaced() {
+    fn only_invalid_bytes_are_replaced() {
         for (before, after) in [
             (&b"jos\xe9"[..], &b"jos\x1a"[..]),
             (b"\xc3", b"\x1a"),

@@ -1,19 +1,20 @@
-//! The bytes of a protobuf message, field by field.
+//! Protobuf wire format, field by field.
 //!
-//! Strict where generated code is: a field of another kind than the message has, a length beyond the end, a number of more than 64 bits, text that is not
-//! UTF-8 and a group that does not end are all errors. What is not known is skipped.
+//! As strict as generated code: a field of another wire type than the schema's, a length beyond the
+//! end, a varint of more than 64 bits, invalid UTF-8 and an unterminated group are errors. Unknown
+//! fields are skipped.
 
 use std::fmt;
 
-/// Reads a message.
+/// Reads the fields of a message.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reader<'a> {
+pub(super) struct WireReader<'a> {
     rest: &'a [u8],
 }
 
-/// What follows a field's number.
+/// Wire type of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WireType {
     Varint,
     Fixed64,
     Bytes,
@@ -22,65 +23,65 @@ pub(super) enum Kind {
     Fixed32,
 }
 
-/// Why bytes are no message.
+/// Why a message is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WireError {
-    /// They end too early.
+    /// The message ends too early.
     CutShort,
-    /// A number is too large, or has no end.
+    /// A varint has more than 64 bits.
     BadNumber,
-    /// A field of number 0, or of a kind that there is not.
+    /// Invalid field number or wire type.
     BadField,
-    /// A field is of another kind than the message has.
+    /// A field has another wire type than the schema's.
     WrongKind,
-    /// A text is not UTF-8.
+    /// A string is not valid UTF-8.
     NotText,
-    /// Groups inside each other, more than anybody needs.
+    /// Groups are nested too deeply.
     TooDeep,
-    /// More of something than is accepted.
+    /// More descriptors or entries than the limits allow.
     TooMany,
 }
 
-/// How deeply groups that nobody knows may be nested.
+/// Nesting limit of unknown groups.
 const GROUPS_MAX: usize = 64;
 
-impl<'a> Reader<'a> {
+impl<'a> WireReader<'a> {
     pub(super) const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// How many bytes are still to be read.
-    pub(super) const fn left(&self) -> usize {
+    /// Bytes that are not read yet.
+    pub(super) const fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    /// The number and the kind of the next field; `None` at the end.
+    /// Number and wire type of the next field; `None` at the end.
     #[inline]
-    pub(super) fn field(&mut self) -> Result<Option<(u32, Kind)>, WireError> {
+    pub(super) fn field(&mut self) -> Result<Option<(u32, WireType)>, WireError> {
         if self.rest.is_empty() {
             return Ok(None);
         }
         let key = self.varint()?;
         let key = u32::try_from(key).map_err(|_| WireError::BadField)?;
-        let kind = match key & 7 {
-            0 => Kind::Varint,
-            1 => Kind::Fixed64,
-            2 => Kind::Bytes,
-            3 => Kind::GroupStart,
-            4 => Kind::GroupEnd,
-            5 => Kind::Fixed32,
+        let wire_type = match key & 7 {
+            0 => WireType::Varint,
+            1 => WireType::Fixed64,
+            2 => WireType::Bytes,
+            3 => WireType::GroupStart,
+            4 => WireType::GroupEnd,
+            5 => WireType::Fixed32,
             _ => return Err(WireError::BadField),
         };
         match key >> 3 {
             0 => Err(WireError::BadField),
-            number => Ok(Some((number, kind))),
+            number => Ok(Some((number, wire_type))),
         }
     }
 
     #[inline]
     pub(super) fn varint(&mut self) -> Result<u64, WireError> {
-        // Nearly every number is one byte.
+        // Nearly every varint is one byte.
         if let [first @ 0..=0x7F, rest @ ..] = self.rest {
             self.rest = rest;
             return Ok(u64::from(*first));
@@ -90,16 +91,16 @@ impl<'a> Reader<'a> {
 
     fn long_varint(&mut self) -> Result<u64, WireError> {
         let mut number = 0;
-        for place in 0..10 {
+        for index in 0..10 {
             let Some((byte, rest)) = self.rest.split_first() else {
                 return Err(WireError::CutShort);
             };
             self.rest = rest;
-            // Of the tenth byte one bit is left.
-            if place == 9 && *byte > 1 {
+            // Of the tenth byte only one bit fits.
+            if index == 9 && *byte > 1 {
                 return Err(WireError::BadNumber);
             }
-            number |= u64::from(byte & 0x7F) << (7 * place);
+            number |= u64::from(byte & 0x7F) << (7 * index);
             if byte & 0x80 == 0 {
                 return Ok(number);
             }
@@ -120,19 +121,19 @@ impl<'a> Reader<'a> {
         str::from_utf8(self.bytes()?).map_err(|_| WireError::NotText)
     }
 
-    /// Skips a field that nobody knows.
-    pub(super) fn skip(&mut self, number: u32, kind: Kind) -> Result<(), WireError> {
-        match kind {
-            Kind::Varint => self.varint().map(|_| ()),
-            Kind::Fixed64 => self.take(8),
-            Kind::Fixed32 => self.take(4),
-            Kind::Bytes => self.bytes().map(|_| ()),
-            Kind::GroupStart => self.skip_group(number),
-            Kind::GroupEnd => Err(WireError::BadField),
+    /// Skips an unknown field.
+    pub(super) fn skip(&mut self, number: u32, wire_type: WireType) -> Result<(), WireError> {
+        match wire_type {
+            WireType::Varint => self.varint().map(|_| ()),
+            WireType::Fixed64 => self.take(8),
+            WireType::Fixed32 => self.take(4),
+            WireType::Bytes => self.bytes().map(|_| ()),
+            WireType::GroupStart => self.skip_group(number),
+            WireType::GroupEnd => Err(WireError::BadField),
         }
     }
 
-    /// A floating number.
+    /// A double.
     pub(super) fn double(&mut self) -> Result<f64, WireError> {
         let (number, rest) = self.rest.split_first_chunk().ok_or(WireError::CutShort)?;
         self.rest = rest;
@@ -148,34 +149,34 @@ impl<'a> Reader<'a> {
         let mut open = vec![number];
         while let Some(innermost) = open.last() {
             match self.field()?.ok_or(WireError::CutShort)? {
-                (number, Kind::GroupEnd) if number == *innermost => {
+                (number, WireType::GroupEnd) if number == *innermost => {
                     open.pop();
                 }
-                (_, Kind::GroupEnd) => return Err(WireError::BadField),
-                (number, Kind::GroupStart) => {
+                (_, WireType::GroupEnd) => return Err(WireError::BadField),
+                (number, WireType::GroupStart) => {
                     if open.len() >= GROUPS_MAX {
                         return Err(WireError::TooDeep);
                     }
                     open.push(number);
                 }
-                (number, kind) => self.skip(number, kind)?,
+                (number, wire_type) => self.skip(number, wire_type)?,
             }
         }
         Ok(())
     }
 }
 
-impl Kind {
-    /// This kind, as the message has it.
+impl WireType {
+    /// Requires the schema's wire type.
     #[inline]
-    pub(super) fn must_be(self, wanted: Self) -> Result<(), WireError> {
+    pub(super) fn expect(self, wanted: Self) -> Result<(), WireError> {
         if self == wanted { Ok(()) } else { Err(WireError::WrongKind) }
     }
 }
 
 // === writing ===
 
-/// Appends a number.
+/// Appends a varint.
 #[inline]
 pub(crate) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
@@ -185,7 +186,7 @@ pub(crate) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// Appends a field that holds a number, unless it is 0, which goes without saying.
+/// Appends an integer field, unless it is 0, the default.
 #[inline]
 pub(crate) fn put_number(field: u32, number: u64, out: &mut Vec<u8>) {
     if number > 0 {
@@ -194,19 +195,19 @@ pub(crate) fn put_number(field: u32, number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a field that holds a number, also if it is 0: where one of several fields is there, that says which.
+/// Appends an integer field, also if it is 0: the presence of a `oneof` field selects it.
 pub(super) fn put_number_always(field: u32, number: u64, out: &mut Vec<u8>) {
     put_varint(u64::from(field << 3), out);
     put_varint(number, out);
 }
 
-/// Appends a field that holds a floating number.
+/// Appends a double field.
 pub(super) fn put_double(field: u32, number: f64, out: &mut Vec<u8>) {
     put_varint(u64::from(field << 3 | 1), out);
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// Appends a field that holds bytes.
+/// Appends a bytes or string field.
 #[inline]
 pub(crate) fn put_bytes(field: u32, bytes: &[u8], out: &mut Vec<u8>) {
     put_varint(u64::from(field << 3 | 2), out);
@@ -214,7 +215,7 @@ pub(crate) fn put_bytes(field: u32, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends a field that holds a message, which `write` appends.
+/// Appends a message field whose content `write` appends.
 #[inline]
 pub(crate) fn put_message(field: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     put_varint(u64::from(field << 3 | 2), out);
@@ -238,12 +239,12 @@ impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::CutShort => "the message ends too early",
-            Self::BadNumber => "a number has more than 64 bits",
-            Self::BadField => "a field has a number or a kind that there is not",
-            Self::WrongKind => "a field is of another kind than the message has",
-            Self::NotText => "a text is not UTF-8",
+            Self::BadNumber => "a varint has more than 64 bits",
+            Self::BadField => "a field has an invalid number or wire type",
+            Self::WrongKind => "a field has the wrong wire type",
+            Self::NotText => "a string is not valid UTF-8",
             Self::TooDeep => "unknown groups are nested too deeply",
-            Self::TooMany => "more descriptors or entries than are accepted",
+            Self::TooMany => "too many descriptors or entries",
         })
     }
 }

@@ -27,16 +27,16 @@ use rules::Rules;
 use snapshot::Saving;
 
 use crate::admin;
+use crate::app::App;
 use crate::counters::Counters;
 use crate::grpc;
 use crate::health::Health;
-use crate::http::{self, Body, KeysAccess};
+use crate::http::{self, ErrorFormat, KeysAccess};
 use crate::listen::Listener;
 use crate::logs::events;
 use crate::memory::{MemoryBudget, Share};
-use crate::reservations::Holds;
+use crate::reservations::Reservations;
 use crate::resp;
-use crate::rls::handler::Service;
 use crate::settings::{self, GrpcAddress, Settings};
 use crate::tls::{Tls, TlsEvent};
 use crate::traces::{self, Exporter};
@@ -45,7 +45,7 @@ use crate::traces::{self, Exporter};
 #[derive(Debug)]
 pub struct Server {
     settings: Settings,
-    service: Service,
+    app: App,
     rules: Rules,
     saving: Option<Saving>,
     tls: Option<Tls>,
@@ -94,26 +94,25 @@ impl Server {
         let traces = settings.traces.clone().map(traces::start).transpose();
         let (tracer, exporter) = traces.map_err(|error| broken("export traces", error))?.unzip();
         let tracer = tracer.unwrap_or_default();
-        let holds = Holds::with(settings.reservations_max, settings.waiting_max);
-        let options = settings.rls.clone();
-        let service = match &settings.store {
-            settings::Store::Memory => Service::complete(engine, options, health, tracer, holds),
-            settings::Store::Redis(redis) => {
-                health.has_store(redis.health_needs_connection);
-                let shared = store::shared(engine.clone(), redis)?;
-                Service::shared(engine, shared, options, health, tracer, holds)
-            }
-        };
-        snapshot::report(&service, saving.as_ref(), &restoration);
-        let service = service.with_memory_budget(MemoryBudget::new(settings.memory_budget));
-        let rules = Rules::take(&service, &settings)?;
+        let mut app = App::builder(engine.clone())
+            .options(settings.rls.clone())
+            .tracer(tracer)
+            .reservations(Reservations::new(settings.reservations_max, settings.waiting_max))
+            .memory_budget(MemoryBudget::new(settings.memory_budget));
+        if let settings::Store::Redis(redis) = &settings.store {
+            health.has_store(redis.health_needs_connection);
+            app = app.shared(store::shared(engine, redis)?);
+        }
+        let app = app.health(health).build();
+        snapshot::report(&app, saving.as_ref(), &restoration);
+        let rules = Rules::take(&app, &settings)?;
         let tls = settings.tls.clone().map(Tls::new).transpose();
         let tls = tls.map_err(|error| broken("speak TLS", error))?;
         let grpc = listen_to_envoy(&settings.grpc)?;
         let http = listen(settings.http)?;
         let admin = listen(settings.admin)?;
         let resp = settings.resp.map(listen).transpose()?;
-        let throttle = Throttle::new(service.engine().memory());
+        let throttle = Throttle::new(app.engine().memory());
         let addresses = Addresses::of(&settings.grpc, &grpc, &http, &admin, resp.as_ref())
             .map_err(|error| broken("tell the addresses", error))?;
         // Whoever asks for the settings wants to know the ports that it really got.
@@ -123,7 +122,7 @@ impl Server {
         settings.resp = resp_at;
         Ok(Self {
             settings,
-            service,
+            app,
             rules,
             saving,
             tls,
@@ -145,8 +144,8 @@ impl Server {
 
     /// What answers.
     #[must_use]
-    pub const fn service(&self) -> &Service {
-        &self.service
+    pub const fn app(&self) -> &App {
+        &self.app
     }
 
     /// Answers until `stop` is ready, and then ends in good order. Whoever sends to `reread` has the rules read again.
@@ -160,7 +159,7 @@ impl Server {
     ) -> io::Result<()> {
         let Self {
             settings,
-            service,
+            app,
             rules,
             saving,
             tls,
@@ -183,16 +182,15 @@ impl Server {
             let cert = settings.tls.as_ref().map(|files| files.cert.clone()).unwrap_or_default();
             tls.on_event(move |event| tell_of_tls(&cert.display(), event));
         }
-        let envoy = grpc::serve(grpc, service.clone(), grpc_options(&settings, tls), stopped());
-        let routes = http::routes(service.clone(), http_options(&settings));
-        let people = http::serve(http, routes, service.clone(), http_bounds(&settings), stopped());
-        let router = admin::router(service.clone(), admin_options(&settings));
-        let operators =
-            http::serve(admin, router, service.clone(), admin_bounds(&settings), stopped());
+        let envoy = grpc::serve(grpc, app.clone(), grpc_options(&settings, tls), stopped());
+        let routes = http::routes(app.clone(), http_options(&settings));
+        let people = http::serve(http, routes, app.clone(), http_bounds(&settings), stopped());
+        let router = admin::router(app.clone(), admin_options(&settings));
+        let operators = http::serve(admin, router, app.clone(), admin_bounds(&settings), stopped());
         let clients_of_redis = async {
             let Some(resp) = resp else { return Ok(()) };
-            let (service, throttle) = (service.clone(), throttle.clone());
-            let served = resp::serve(resp, service, throttle, resp_options(&settings), stopped());
+            let (app, throttle) = (app.clone(), throttle.clone());
+            let served = resp::serve(resp, app, throttle, resp_options(&settings), stopped());
             ending_all(served, &stopping, "resp").await
         };
         // Without one of its doors it is of no use, and looks as if it were: it ends, so that whoever looks after it starts it again.
@@ -204,13 +202,13 @@ impl Server {
         let end = async {
             tokio::select! {
                 () = stop => {}
-                () = stopped() => return service.health().drain(),
+                () = stopped() => return app.health().drain(),
             }
             // Whoever looks after us hears it first, and is given time to send nobody any more.
-            service.health().drain();
+            app.health().drain();
             events::drain_started(settings.drain.0);
             // Whoever loses patience with us before the end finds nearly all of it.
-            tokio::join!(sleep(settings.drain.0), save_aside(saving.as_ref(), &service));
+            tokio::join!(sleep(settings.drain.0), save_aside(saving.as_ref(), &app));
             stopping.send_replace(true);
         };
         let upkeep = async {
@@ -220,11 +218,11 @@ impl Server {
                 }
             };
             let store_watched = async {
-                if let Counters::Shared(shared) = service.counters() {
-                    store::watch(shared.backend().store().clone(), service.health().clone()).await;
+                if let Counters::Shared(shared) = app.counters() {
+                    store::watch(shared.backend().store().clone(), app.health().clone()).await;
                 }
             };
-            let saved = save_now_and_then(saving.as_ref(), &service, &settings);
+            let saved = save_now_and_then(saving.as_ref(), &app, &settings);
             tokio::join!(read_again, saved, store_watched);
             std::future::pending::<()>().await;
         };
@@ -238,9 +236,9 @@ impl Server {
             () = upkeep => return Ok(()),
         };
         if let Some(saving) = &saving {
-            saving.save(&service);
+            saving.save(&app);
         }
-        if let Counters::Shared(shared) = service.counters() {
+        if let Counters::Shared(shared) = app.counters() {
             // What this node has bought and nobody needs any more, others may.
             shared.backend().close().await;
         }
@@ -301,15 +299,15 @@ fn listen_to_envoy(address: &GrpcAddress) -> Result<Listener, StartError> {
 
 fn grpc_options(settings: &Settings, tls: Option<Tls>) -> grpc::Options {
     let (age, age_grace) = settings.connection_age;
-    let bounds = grpc::Bounds {
+    let limits = grpc::GrpcLimits {
         connections: settings.connections_max,
         in_flight: settings.in_flight_max,
         age: (!age.is_zero()).then_some(age),
         age_grace,
         drain: settings.drain.1,
-        ..grpc::Bounds::default()
+        ..grpc::GrpcLimits::default()
     };
-    grpc::Options { bounds, tls }
+    grpc::Options { limits, tls }
 }
 
 fn http_options(settings: &Settings) -> http::Options {
@@ -318,33 +316,34 @@ fn http_options(settings: &Settings) -> http::Options {
         None if settings.http.ip().is_loopback() => KeysAccess::Open,
         None => KeysAccess::Off,
     };
-    let body = if settings.problem_json { Body::Problem } else { Body::Envelope };
-    http::Options { style: settings.style, body, keys, ..http::Options::default() }
+    let error_format =
+        if settings.problem_json { ErrorFormat::Problem } else { ErrorFormat::Envelope };
+    http::Options { style: settings.style, error_format, keys, ..http::Options::default() }
 }
 
-fn http_bounds(settings: &Settings) -> http::Bounds {
-    http::Bounds {
+fn http_bounds(settings: &Settings) -> http::HttpLimits {
+    http::HttpLimits {
         connections: settings.connections_max,
         in_flight: settings.in_flight_max,
         drain: settings.drain.1,
-        ..http::Bounds::default()
+        ..http::HttpLimits::default()
     }
 }
 
-fn admin_bounds(settings: &Settings) -> http::Bounds {
-    http::Bounds { memory: Share::Operators, ..http_bounds(settings) }
+fn admin_bounds(settings: &Settings) -> http::HttpLimits {
+    http::HttpLimits { memory: Share::Operators, ..http_bounds(settings) }
 }
 
 fn resp_options(settings: &Settings) -> resp::Options {
-    let bounds = resp::Bounds {
+    let limits = resp::RespLimits {
         connections: settings.connections_max,
         drain: settings.drain.1,
-        ..resp::Bounds::default()
+        ..resp::RespLimits::default()
     };
     // As on the HTTP address: without a token, local clients have the operator role.
     let is_local = settings.resp.is_some_and(|resp| resp.ip().is_loopback());
     let is_open = settings.admin_token.is_none() && is_local;
-    resp::Options { bounds, password: settings.resp_password.clone(), is_open }
+    resp::Options { limits, password: settings.resp_password.clone(), is_open }
 }
 
 fn admin_options(settings: &Settings) -> admin::Options {
@@ -359,21 +358,21 @@ fn tell_of_tls(path: &dyn fmt::Display, event: &TlsEvent) {
 }
 
 /// Saves what is counted every so often, for ever; never if that is 0.
-async fn save_now_and_then(saving: Option<&Saving>, service: &Service, settings: &Settings) {
+async fn save_now_and_then(saving: Option<&Saving>, app: &App, settings: &Settings) {
     let every = settings.snapshot_every;
     let Some(saving) = saving.filter(|_| !every.is_zero()) else { return };
     let mut times = interval_at(Instant::now() + every, every);
     loop {
         times.tick().await;
-        save_aside(Some(saving), service).await;
+        save_aside(Some(saving), app).await;
     }
 }
 
 /// Saves what is counted while everything else goes on: it writes to a disk.
-async fn save_aside(saving: Option<&Saving>, service: &Service) {
+async fn save_aside(saving: Option<&Saving>, app: &App) {
     if let Some(saving) = saving.cloned() {
-        let service = service.clone();
-        let _ = tokio::task::spawn_blocking(move || saving.save(&service)).await;
+        let app = app.clone();
+        let _ = tokio::task::spawn_blocking(move || saving.save(&app)).await;
     }
 }
 

@@ -8,8 +8,8 @@ use sluicegate::{Change, Following, LOOK_EVERY, RulesError, WithheldDomain, rule
 
 use super::{StartError, broken};
 use crate::EXAMPLE_RULES;
+use crate::app::App;
 use crate::logs::events;
-use crate::rls::handler::Service;
 use crate::settings::Settings;
 use crate::telemetry::Event;
 
@@ -21,29 +21,29 @@ pub(super) struct Rules {
 
 impl Rules {
     /// Takes the rules, and follows them from now on.
-    pub(super) fn take(service: &Service, settings: &Settings) -> Result<Self, StartError> {
+    pub(super) fn take(app: &App, settings: &Settings) -> Result<Self, StartError> {
         if settings.rules.is_empty() {
-            take_example(service).map_err(StartError::Rules)?;
+            take_example(app).map_err(StartError::Rules)?;
             return Ok(Self { following: None });
         }
         let files = ReadOptions { ignore_dot_files: settings.ignore_dot_files };
         let watch = || Watch::new(&settings.rules, files);
         let options =
             Options { merge_domains: settings.merge_domains, quota_mode: settings.rls.quota_mode };
-        let engine = service.engine();
+        let engine = app.engine();
         let follower = match engine.follow(watch(), options) {
             Ok((follower, warnings)) => {
-                loaded(service, &warnings);
+                loaded(app, &warnings);
                 follower
             }
             Err(problem) if settings.start_without_rules => {
-                refused(service, &problem);
+                refused(app, &problem);
                 engine.follow_changes(watch(), options)
             }
             Err(problem) => return Err(StartError::Rules(problem)),
         };
         let follower = follower.with_removal_grace(settings.rules_removal_grace);
-        let told = service.clone();
+        let told = app.clone();
         let following = follower.start(LOOK_EVERY, move |change| tell(&told, change));
         let following = following.map_err(|error| broken("follow the rules", error))?;
         Ok(Self { following: Some(following) })
@@ -58,39 +58,39 @@ impl Rules {
     }
 }
 
-fn take_example(service: &Service) -> Result<(), RulesError> {
-    let reloaded = service.engine().reload(rules_of(EXAMPLE_RULES)?);
+fn take_example(app: &App) -> Result<(), RulesError> {
+    let reloaded = app.engine().reload(rules_of(EXAMPLE_RULES)?);
     reloaded.map_err(|error| RulesError::Unfit(error.to_string()))?;
-    loaded(service, &[]);
+    loaded(app, &[]);
     Ok(())
 }
 
-fn tell(service: &Service, change: Change) {
+fn tell(app: &App, change: Change) {
     match change {
         Change::Taken { reloaded, warnings, withheld } => {
-            loaded(service, &warnings);
+            loaded(app, &warnings);
             events::rules_reloaded(&reloaded);
-            withhold(service, withheld);
+            withhold(app, withheld);
         }
         Change::Refused(problem) => {
-            refused(service, &problem);
+            refused(app, &problem);
         }
         Change::Withheld(withheld) => {
             withheld.iter().for_each(|domain| events::rules_withheld(domain));
-            service.health().set_withheld(withheld);
+            app.health().set_withheld(withheld);
         }
     }
 }
 
 /// Reports a reading of the files that leaves domains without rules as a load error, and the end of
 /// earlier ones.
-fn withhold(service: &Service, withheld: Vec<WithheldDomain>) {
+fn withhold(app: &App, withheld: Vec<WithheldDomain>) {
     if !withheld.is_empty() {
-        service.telemetry().record(Event::RulesRefused);
+        app.telemetry().record(Event::RulesRefused);
     }
     let still = |name: &str| withheld.iter().any(|one| one.domain == name);
-    let before = service.health().set_withheld(withheld.clone());
-    let rules = service.engine().snapshot();
+    let before = app.health().set_withheld(withheld.clone());
+    let rules = app.engine().snapshot();
     for WithheldDomain { domain, .. } in before.iter().filter(|one| !still(&one.domain)) {
         let rules = rules.rules();
         match rules.rules().any(|no| rules.domain_of(no) == domain) {
@@ -101,18 +101,18 @@ fn withhold(service: &Service, withheld: Vec<WithheldDomain>) {
     withheld.iter().for_each(|domain| events::rules_withheld(domain));
 }
 
-fn loaded(service: &Service, warnings: &[Problem]) {
-    service.telemetry().record(Event::RulesLoaded);
-    let domains = service.engine().snapshot().rules().domains().count();
-    service.health().rules_loaded(domains);
+fn loaded(app: &App, warnings: &[Problem]) {
+    app.telemetry().record(Event::RulesLoaded);
+    let domains = app.engine().snapshot().rules().domains().count();
+    app.health().rules_loaded(domains);
     if domains == 0 {
         events::no_domains();
     }
     warnings.iter().for_each(|warning| events::rules_warning(warning));
 }
 
-fn refused(service: &Service, problem: &RulesError) {
-    service.telemetry().record(Event::RulesRefused);
+fn refused(app: &App, problem: &RulesError) {
+    app.telemetry().record(Event::RulesRefused);
     // Each problem has a line of its own, in a log as in a terminal.
     problem.to_string().lines().for_each(|line| events::rules_error(&line));
     events::rules_rejected();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use sluicegate::snapshot::{Restoration, SnapshotFile};
 use sluicegate::{Memory, SnapshotError};
 
+use crate::app::App;
 use crate::logs::events;
-use crate::rls::handler::Service;
-use crate::telemetry::Happening;
+use crate::telemetry::Event;
 
 /// The file that counts are saved to.
 #[derive(Debug, Clone)]
@@ -37,12 +37,12 @@ pub(super) fn open(
 
 /// Reports how the store was restored. Counters at zero admit more than they should, which an
 /// operator must see, and which is no reason to be down.
-pub(super) fn report(service: &Service, saving: Option<&Saving>, restoration: &Restoration) {
+pub(super) fn report(app: &App, saving: Option<&Saving>, restoration: &Restoration) {
     let Some(Saving { file }) = saving else { return };
     match restoration {
         Restoration::Restored => events::snapshot_restored(&file.path().display()),
         Restoration::Failed { error, moved_to } => {
-            service.telemetry().record(Event::SnapshotNotRestored);
+            app.telemetry().record(Event::SnapshotNotRestored);
             events::snapshot_rejected(error, &moved_to.display());
         }
         _ => {}
@@ -51,11 +51,11 @@ pub(super) fn report(service: &Service, saving: Option<&Saving>, restoration: &R
 
 impl Saving {
     /// Saves all. It blocks while it writes, and while another does.
-    pub(super) fn save(&self, service: &Service) {
-        match self.file.save(service.engine().memory()) {
+    pub(super) fn save(&self, app: &App) {
+        match self.file.save(app.engine().memory()) {
             Ok(saved) => events::snapshot_saved(&self.file.path().display(), &saved),
             Err(error) => {
-                service.telemetry().record(Event::SnapshotNotSaved);
+                app.telemetry().record(Event::SnapshotNotSaved);
                 events::snapshot_failed(&error);
             }
         }

@@ -34,7 +34,7 @@ async fn a_door_that_breaks_ends_the_service() {
     for shut in doors {
         let server = server().await;
         shut(&server);
-        let health = server.service().health().clone();
+        let health = server.app().health().clone();
         let (_reread, rereading) = mpsc::channel(1);
         // Nobody tells it to stop.
         let ended = server.run(std::future::pending(), rereading).await;

@@ -21,7 +21,7 @@ impl Settings {
     pub fn to_json(&self) -> Value {
         let seconds = |time: &std::time::Duration| time.as_secs_f64();
         let path = |path: &std::path::Path| path.display().to_string();
-        let headers = |names: &crate::rls::options::HeaderNames| json!({ "limit": names.limit, "remaining": names.remaining, "reset": names.reset });
+        let headers = |names: &crate::rls::HeaderNames| json!({ "limit": names.limit, "remaining": names.remaining, "reset": names.reset });
         let traces = self.traces.as_ref().map(|traces| {
             json!({
                 "endpoint": traces.endpoint.as_ref().map(ToString::to_string),
@@ -64,8 +64,8 @@ impl Settings {
             "refunds": self.rls.refunds.name(),
             "response_headers": self.rls.response_headers.as_ref().map(headers),
             "request_headers": self.rls.request_headers.as_ref().map(headers),
-            "descriptors_max": self.rls.most.descriptors,
-            "entries_max": self.rls.most.entries,
+            "descriptors_max": self.rls.limits.descriptors,
+            "entries_max": self.rls.limits.entries,
             "headers": match (self.style.x_headers, self.style.ietf_fields) {
                 (true, true) => "both",
                 (true, false) => "x-ratelimit",

@@ -19,7 +19,7 @@ use sluicegate::http::{Reset, Style};
 
 use crate::logs::{self, Format, Level};
 use crate::memory::MemoryBudget;
-use crate::rls::options::{HeaderNames, Options, RefundPolicy};
+use crate::rls::{HeaderNames, Options, RefundPolicy};
 use crate::tls;
 use crate::token::Token;
 pub use store::{EnvoyKeys, RedisServer, RedisSettings, RedisTls, Secret, Store};

@@ -14,11 +14,11 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use sluicegate::{Engine, rules_of};
-use sluicegate_server::grpc::{Bounds, Options, serve};
+use sluicegate_server::app::{App, AppBuilder};
+use sluicegate_server::grpc::{GrpcLimits, Options, serve};
 use sluicegate_server::listen::Listener;
 use sluicegate_server::memory::MemoryBudget;
-use sluicegate_server::rls::handler::Service;
-use sluicegate_server::telemetry::{Door, Fault, Happening};
+use sluicegate_server::telemetry::{Endpoint, Event, Fault};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -32,25 +32,29 @@ descriptors:
 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    pub(crate) service: Service,
+    pub(crate) service: App,
     pub(crate) stop: oneshot::Sender<()>,
     pub(crate) ended: JoinHandle<std::io::Result<()>>,
 }
 
-pub(crate) fn service() -> Service {
-    Service::new(Engine::new(rules_of(RULES).unwrap()).unwrap())
+pub(crate) fn service() -> App {
+    builder().build()
 }
 
-pub(crate) async fn server(bounds: Bounds) -> Server {
-    server_with(Options { bounds, ..Options::default() }).await
+fn builder() -> AppBuilder {
+    App::builder(Engine::new(rules_of(RULES).unwrap()).unwrap())
+}
+
+pub(crate) async fn server(limits: GrpcLimits) -> Server {
+    server_with(Options { limits, ..Options::default() }).await
 }
 
 /// The same with a memory budget of so many bytes.
-pub(crate) async fn server_of_budget(bounds: Bounds, bytes: usize) -> Server {
+pub(crate) async fn server_of_budget(limits: GrpcLimits, bytes: usize) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let service = service().with_memory_budget(MemoryBudget::new(bytes));
-    serving(listener.into(), address, Options { bounds, ..Options::default() }, service)
+    let service = builder().memory_budget(MemoryBudget::new(bytes)).build();
+    serving(listener.into(), address, Options { limits, ..Options::default() }, service)
 }
 
 pub(crate) async fn server_with(options: Options) -> Server {
@@ -63,7 +67,7 @@ pub(crate) fn server_at(listener: Listener, address: SocketAddr, options: Option
     serving(listener, address, options, service())
 }
 
-fn serving(listener: Listener, address: SocketAddr, options: Options, service: Service) -> Server {
+fn serving(listener: Listener, address: SocketAddr, options: Options, service: App) -> Server {
     let (stop, stopped) = oneshot::channel();
     let stopped = async {
         let _ = stopped.await;

@@ -8,10 +8,10 @@ use http::{HeaderMap, Request, StatusCode};
 use serde_json::Value;
 use sluicegate::clock::ManualClock;
 use sluicegate::{Engine, Timestamp, rules_of};
+use sluicegate_server::app::App;
 use sluicegate_server::health::Health;
 use sluicegate_server::http::{Options, router};
-use sluicegate_server::rls::handler::Service;
-use sluicegate_server::rls::options::Options as RlsOptions;
+use sluicegate_server::rls::Options as RlsOptions;
 use tower::ServiceExt;
 
 pub(crate) const RULES: &str = "
@@ -42,17 +42,17 @@ pub(crate) fn engine_of(rules: &str) -> (Engine, ManualClock) {
     (engine, clock)
 }
 
-pub(crate) fn app(options: Options) -> (Router, Service, ManualClock) {
+pub(crate) fn app(options: Options) -> (Router, App, ManualClock) {
     let (engine, clock) = engine();
-    let service = Service::new(engine);
+    let service = App::new(engine);
     (router(service.clone(), options), service, clock)
 }
 
-pub(crate) fn in_shadow() -> (Router, Service) {
+pub(crate) fn in_shadow() -> (Router, App) {
     let options = RlsOptions { shadow_mode: true, ..RlsOptions::default() };
     let health = Health::default();
     health.rules_loaded(1);
-    let service = Service::with(engine().0, options, health);
+    let service = App::builder(engine().0).options(options).health(health).build();
     (router(service.clone(), Options::default()), service)
 }
 

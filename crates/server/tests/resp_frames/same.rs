@@ -1,6 +1,6 @@
 //! A reader of commands that has everything before it begins, and what both readers make of some bytes.
 
-use sluicegate_server::resp::frame::{Broken, Most, Reader};
+use sluicegate_server::resp::frame::{CommandLimits, CommandReader, FrameError};
 
 /// Why there are no more commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,13 +8,13 @@ pub(crate) enum End {
     /// More is to come.
     More,
     /// The rest is none.
-    Broken(Broken),
+    FrameError(FrameError),
 }
 
 pub(crate) type Read = (Vec<Vec<Vec<u8>>>, End);
 
 /// Both readers make the same of it, in any pieces.
-pub(crate) fn same(bytes: &[u8], most: Most, cuts: &[usize]) {
+pub(crate) fn same(bytes: &[u8], most: CommandLimits, cuts: &[usize]) {
     let whole = naive(bytes, most);
     assert_eq!(in_pieces(bytes, most, &[]), whole, "in one piece");
     assert_eq!(in_pieces(bytes, most, cuts), whole, "cut at {cuts:?}");
@@ -23,17 +23,17 @@ pub(crate) fn same(bytes: &[u8], most: Most, cuts: &[usize]) {
 }
 
 /// What the reader makes of bytes that come in pieces, cut at these places.
-pub(crate) fn in_pieces(bytes: &[u8], most: Most, cuts: &[usize]) -> Read {
+pub(crate) fn in_pieces(bytes: &[u8], most: CommandLimits, cuts: &[usize]) -> Read {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| (*cut).min(bytes.len())).collect();
     cuts.push(bytes.len());
     cuts.sort_unstable();
-    let (mut reader, mut from, mut commands) = (Reader::new(most), 0, Vec::new());
+    let (mut reader, mut from, mut commands) = (CommandReader::new(most), 0, Vec::new());
     for to in cuts {
         loop {
             let came = &bytes[from..to];
             match reader.read(came) {
                 Ok(None) => break,
-                Err(broken) => return (commands, End::Broken(broken)),
+                Err(broken) => return (commands, End::FrameError(broken)),
                 Ok(Some(length)) => {
                     assert!(0 < length && length <= came.len());
                     let args: Vec<Vec<u8>> =
@@ -55,12 +55,12 @@ pub(crate) fn in_pieces(bytes: &[u8], most: Most, cuts: &[usize]) -> Read {
 }
 
 /// What there is to read in all of it, looked at from the beginning for each command.
-pub(crate) fn naive(bytes: &[u8], most: Most) -> Read {
+pub(crate) fn naive(bytes: &[u8], most: CommandLimits) -> Read {
     let (mut rest, mut commands) = (bytes, Vec::new());
     loop {
         match next(rest, most) {
             Ok(None) => return (commands, End::More),
-            Err(broken) => return (commands, End::Broken(broken)),
+            Err(broken) => return (commands, End::FrameError(broken)),
             Ok(Some((args, behind))) => {
                 if !args.is_empty() {
                     commands.push(args);
@@ -71,37 +71,37 @@ pub(crate) fn naive(bytes: &[u8], most: Most) -> Read {
     }
 }
 
-type Found<'a, T> = Result<Option<(T, &'a [u8])>, Broken>;
+type Found<'a, T> = Result<Option<(T, &'a [u8])>, FrameError>;
 
-fn next(bytes: &[u8], most: Most) -> Found<'_, Vec<Vec<u8>>> {
+fn next(bytes: &[u8], most: CommandLimits) -> Found<'_, Vec<Vec<u8>>> {
     let Some(first) = bytes.first() else { return Ok(None) };
     if *first != b'*' {
         return line(bytes, most);
     }
-    let Some((count, mut rest)) = number(&bytes[1..], Broken::Count)? else { return Ok(None) };
+    let Some((count, mut rest)) = number(&bytes[1..], FrameError::Count)? else { return Ok(None) };
     if count > most.args as i64 {
-        return Err(Broken::Count);
+        return Err(FrameError::Count);
     }
     let mut args = Vec::new();
     for _ in 0..count {
         match rest.first() {
             None => return Ok(None),
             Some(b'$') => {}
-            Some(other) => return Err(Broken::NoBulk(*other)),
+            Some(other) => return Err(FrameError::ExpectedBulk(*other)),
         }
-        let Some((length, text)) = number(&rest[1..], Broken::Length)? else { return Ok(None) };
+        let Some((length, text)) = number(&rest[1..], FrameError::Length)? else { return Ok(None) };
         if length < 0 || length > most.bulk_bytes as i64 {
-            return Err(Broken::Length);
+            return Err(FrameError::Length);
         }
         let length = length as usize;
         if bytes.len() - text.len() + length + 2 > most.command_bytes {
-            return Err(Broken::Size);
+            return Err(FrameError::Size);
         }
         if text.len() < length + 2 {
             return Ok(None);
         }
         if &text[length..length + 2] != b"\r\n" {
-            return Err(Broken::NoEnd);
+            return Err(FrameError::ExpectedCrlf);
         }
         args.push(text[..length].to_owned());
         rest = &text[length + 2..];
@@ -110,7 +110,7 @@ fn next(bytes: &[u8], most: Most) -> Found<'_, Vec<Vec<u8>>> {
 }
 
 /// Up to nineteen digits, perhaps with a minus before them, and the end of a line.
-fn number(bytes: &[u8], broken: Broken) -> Found<'_, i64> {
+fn number(bytes: &[u8], broken: FrameError) -> Found<'_, i64> {
     let end = bytes.iter().position(|byte| *byte == b'\r');
     let text = &bytes[..end.unwrap_or(bytes.len())];
     let (sign, digits) = match text.strip_prefix(b"-") {
@@ -131,10 +131,10 @@ fn number(bytes: &[u8], broken: Broken) -> Found<'_, i64> {
     }
 }
 
-fn line(bytes: &[u8], most: Most) -> Found<'_, Vec<Vec<u8>>> {
+fn line(bytes: &[u8], most: CommandLimits) -> Found<'_, Vec<Vec<u8>>> {
     let end = bytes.iter().position(|byte| *byte == b'\n');
     if end.unwrap_or(bytes.len()) > most.inline_bytes {
-        return Err(Broken::Line);
+        return Err(FrameError::Line);
     }
     let Some(end) = end else { return Ok(None) };
     let mut line: Vec<u8> = bytes[..end].to_owned();
@@ -145,27 +145,27 @@ fn line(bytes: &[u8], most: Most) -> Found<'_, Vec<Vec<u8>>> {
 }
 
 /// One character after the other, with a note of what is open.
-fn words(line: &[u8], most: usize) -> Result<Vec<Vec<u8>>, Broken> {
+fn words(line: &[u8], most: usize) -> Result<Vec<Vec<u8>>, FrameError> {
     let (mut words, mut word, mut open) = (Vec::new(), None::<Vec<u8>>, None);
     let mut at = 0;
     while at < line.len() {
         let byte = line[at];
         at += 1;
         if word.is_none() && words.len() == most && !byte.is_ascii_whitespace() {
-            return Err(Broken::Count);
+            return Err(FrameError::Count);
         }
         match open {
             Some(mark) if byte == mark => {
                 open = None;
                 if line.get(at).is_some_and(|next| !next.is_ascii_whitespace()) {
-                    return Err(Broken::Quotes);
+                    return Err(FrameError::Quotes);
                 }
             }
             Some(b'"') if byte == b'\\' => {
                 let hex =
                     line.get(at + 1..at + 3).filter(|hex| hex.iter().all(u8::is_ascii_hexdigit));
                 let escaped = match (line.get(at), hex) {
-                    (None, _) => return Err(Broken::Quotes),
+                    (None, _) => return Err(FrameError::Quotes),
                     (Some(b'x'), Some(hex)) => {
                         at += 2;
                         u8::from_str_radix(&String::from_utf8_lossy(hex), 16).unwrap_or(0)
@@ -192,5 +192,5 @@ fn words(line: &[u8], most: usize) -> Result<Vec<Vec<u8>>, Broken> {
         }
     }
     words.extend(word);
-    if open.is_some() { Err(Broken::Quotes) } else { Ok(words) }
+    if open.is_some() { Err(FrameError::Quotes) } else { Ok(words) }
 }

@@ -1,15 +1,17 @@
 //! The oracle: generated code. Fuzz targets use it too, by path.
 
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::envoy::service::ratelimit::v3 as generated;
 use prost::Message;
-use sluicegate_server::rls::request::{Ask, Most, WireError};
+use sluicegate_server::rls::request::{RateLimitRequest, RequestLimits, WireError};
+
+const LIMITS: RequestLimits = RequestLimits { descriptors: 100_000, entries: 100_000 };
 
 /// Reads the bytes both ways: both refuse them, or both find the same in them.
 ///
-/// Two differences are meant: more than [`Most`] is refused here, and so are unknown groups that are nested deeper than anybody needs.
+/// Two differences are meant: more than [`RequestLimits`] allows is refused here, and so are unknown groups that are nested deeper than anybody needs.
 pub(crate) fn same(bytes: &[u8]) {
-    let ours = Ask::read(bytes, Most { descriptors: 100_000, entries: 100_000 });
-    let theirs = RateLimitRequest::decode(bytes);
+    let ours = RateLimitRequest::decode(bytes, LIMITS);
+    let theirs = generated::RateLimitRequest::decode(bytes);
     match (ours, theirs) {
         (Ok(ours), Ok(theirs)) => same_content(&ours, &theirs),
         (Err(_), Err(_)) | (Err(WireError::TooMany | WireError::TooDeep), Ok(_)) => {}
@@ -17,7 +19,7 @@ pub(crate) fn same(bytes: &[u8]) {
     }
 }
 
-fn same_content(ours: &Ask<'_>, theirs: &RateLimitRequest) {
+fn same_content(ours: &RateLimitRequest<'_>, theirs: &generated::RateLimitRequest) {
     assert_eq!(ours.domain, theirs.domain);
     assert_eq!(ours.hits_addend, theirs.hits_addend);
     assert_eq!(ours.descriptors.len(), theirs.descriptors.len());

@@ -1,4 +1,4 @@
-//! A descriptor: its entries in short or in long, and a limit that may come with it.
+//! A descriptor: its entries in the short or the long form, its hits and its limit.
 
 use std::borrow::Cow;
 
@@ -6,24 +6,26 @@ use serde::de::{Deserializer, Error, MapAccess};
 use sluicegate::rules::request::Override;
 use sluicegate::rules::unit::Unit;
 
-use super::fields::{Each, Fields, Hits, Items, Object, Text, once, unknown};
-use super::place::Reading;
-use super::{Check, Described};
+use super::fields::{
+    BoundedList, BoundedText, HitCount, JsonObject, ListItems, ObjectFields, ParseContext,
+    reject_duplicate, unknown_field,
+};
+use super::{ParsedCheck, ParsedDescriptor};
 
-/// The descriptors of a check.
-pub(super) struct Descriptors<'r, 'a>(pub(super) &'r mut Check<'a>);
+/// Descriptors of a check.
+pub(super) struct DescriptorItems<'r, 'a>(pub(super) &'r mut ParsedCheck<'a>);
 
 struct DescriptorFields<'r, 'a> {
-    check: &'r mut Check<'a>,
-    described: Described,
-    /// Where its entries begin.
-    from: usize,
-    in_long: bool,
-    in_short: bool,
+    check: &'r mut ParsedCheck<'a>,
+    descriptor: ParsedDescriptor,
+    /// Index of its first entry.
+    start: usize,
+    has_list: bool,
+    has_fields: bool,
 }
 
-struct Entries<'r, 'a> {
-    check: &'r mut Check<'a>,
+struct EntryItems<'r, 'a> {
+    check: &'r mut ParsedCheck<'a>,
 }
 
 #[derive(Default)]
@@ -38,66 +40,66 @@ struct LimitFields {
     unit: Option<Unit>,
 }
 
-impl<'de> Items<'de> for Descriptors<'_, 'de> {
-    const WHAT: &'static str = "descriptors";
+impl<'de> ListItems<'de> for DescriptorItems<'_, 'de> {
+    const NAME: &'static str = "descriptors";
 
     fn item<D: Deserializer<'de>>(
         &mut self,
         json: D,
-        reading: &mut Reading<'_>,
+        context: &mut ParseContext<'_>,
     ) -> Result<(), D::Error> {
-        let from = self.0.entries.len();
-        let described = Described::default();
+        let start = self.0.entries.len();
+        let descriptor = ParsedDescriptor::default();
         let check = &mut *self.0;
         let mut fields =
-            DescriptorFields { check, described, from, in_long: false, in_short: false };
-        Object { fields: &mut fields, reading }.read(json)?;
-        let mut described = fields.described;
-        described.entries_end = self.0.entries.len();
-        self.0.descriptors.push(described);
+            DescriptorFields { check, descriptor, start, has_list: false, has_fields: false };
+        JsonObject { fields: &mut fields, context }.read(json)?;
+        let mut descriptor = fields.descriptor;
+        descriptor.entries_end = self.0.entries.len();
+        self.0.descriptors.push(descriptor);
         Ok(())
     }
 }
 
-impl<'de> Fields<'de> for DescriptorFields<'_, 'de> {
+impl<'de> ObjectFields<'de> for DescriptorFields<'_, 'de> {
     const SHAPE: &'static str = r#"a descriptor such as {"user":"42"}"#;
 
     fn field<A: MapAccess<'de>>(
         &mut self,
         name: Cow<'de, str>,
         map: &mut A,
-        reading: &mut Reading<'_>,
+        context: &mut ParseContext<'_>,
     ) -> Result<(), A::Error> {
         match &*name {
             "entries" => {
-                once(std::mem::replace(&mut self.in_long, true))?;
-                let (most, items) = (reading.most.entries, Entries { check: self.check });
-                map.next_value_seed(Each { most, items, reading })
+                reject_duplicate(std::mem::replace(&mut self.has_list, true))?;
+                let (max, items) = (context.limits.entries, EntryItems { check: self.check });
+                map.next_value_seed(BoundedList { max, items, context })
             }
             "hits" => {
-                once(self.described.hits.is_some())?;
-                self.described.hits = Some(map.next_value_seed(Hits)?);
+                reject_duplicate(self.descriptor.hits.is_some())?;
+                self.descriptor.hits = Some(map.next_value_seed(HitCount)?);
                 Ok(())
             }
             "limit" => {
-                once(self.described.limit.is_some())?;
+                reject_duplicate(self.descriptor.limit.is_some())?;
                 let mut fields = LimitFields::default();
-                map.next_value_seed(Object { fields: &mut fields, reading })?;
-                self.described.limit = Some(fields.limit()?);
+                map.next_value_seed(JsonObject { fields: &mut fields, context })?;
+                self.descriptor.limit = Some(fields.limit()?);
                 Ok(())
             }
             _ => {
-                let so_far = &self.check.entries[self.from..];
-                if self.in_long {
-                    return Err(unknown(&name, &["entries", "hits", "limit"]));
+                let entries = &self.check.entries[self.start..];
+                if self.has_list {
+                    return Err(unknown_field(&name, &["entries", "hits", "limit"]));
                 }
-                if so_far.len() == reading.most.entries {
-                    return Err(reading.too_many("entries", reading.most.entries));
+                if entries.len() == context.limits.entries {
+                    return Err(context.too_many("entries", context.limits.entries));
                 }
-                once(so_far.iter().any(|(key, _)| *key == name))?;
-                reading.bound(&name)?;
-                self.in_short = true;
-                let value = map.next_value_seed(Text(reading.most.text_bytes))?;
+                reject_duplicate(entries.iter().any(|(key, _)| *key == name))?;
+                context.check_key(&name)?;
+                self.has_fields = true;
+                let value = map.next_value_seed(BoundedText(context.limits.text_bytes))?;
                 self.check.entries.push((name, value));
                 Ok(())
             }
@@ -105,30 +107,28 @@ impl<'de> Fields<'de> for DescriptorFields<'_, 'de> {
     }
 
     fn end<E: Error>(&mut self) -> Result<(), E> {
-        if self.in_long && self.in_short {
-            return Err(E::custom(
-                "has `entries` and entries beside them; write all of them in one of the two forms",
-            ));
+        if self.has_list && self.has_fields {
+            return Err(E::custom("has `entries` and entries as fields; use one of the two forms"));
         }
-        if self.check.entries.len() == self.from {
-            return Err(E::custom("has no entries; say who it is, such as {\"user\":\"42\"}"));
+        if self.check.entries.len() == self.start {
+            return Err(E::custom("has no entries; add one, such as {\"user\":\"42\"}"));
         }
         Ok(())
     }
 }
 
-// === entries in long ===
+// === long form of entries ===
 
-impl<'de> Items<'de> for Entries<'_, 'de> {
-    const WHAT: &'static str = "entries";
+impl<'de> ListItems<'de> for EntryItems<'_, 'de> {
+    const NAME: &'static str = "entries";
 
     fn item<D: Deserializer<'de>>(
         &mut self,
         json: D,
-        reading: &mut Reading<'_>,
+        context: &mut ParseContext<'_>,
     ) -> Result<(), D::Error> {
         let mut fields = EntryFields::default();
-        Object { fields: &mut fields, reading }.read(json)?;
+        JsonObject { fields: &mut fields, context }.read(json)?;
         if let (Some(key), Some(value)) = (fields.key, fields.value) {
             self.check.entries.push((key, value));
         }
@@ -136,22 +136,22 @@ impl<'de> Items<'de> for Entries<'_, 'de> {
     }
 }
 
-impl<'de> Fields<'de> for EntryFields<'de> {
+impl<'de> ObjectFields<'de> for EntryFields<'de> {
     const SHAPE: &'static str = r#"an entry such as {"key":"user","value":"42"}"#;
 
     fn field<A: MapAccess<'de>>(
         &mut self,
         name: Cow<'de, str>,
         map: &mut A,
-        reading: &mut Reading<'_>,
+        context: &mut ParseContext<'_>,
     ) -> Result<(), A::Error> {
         let field = match &*name {
             "key" => &mut self.key,
             "value" => &mut self.value,
-            _ => return Err(unknown(&name, &["key", "value"])),
+            _ => return Err(unknown_field(&name, &["key", "value"])),
         };
-        once(field.is_some())?;
-        *field = Some(map.next_value_seed(Text(reading.most.text_bytes))?);
+        reject_duplicate(field.is_some())?;
+        *field = Some(map.next_value_seed(BoundedText(context.limits.text_bytes))?);
         Ok(())
     }
 
@@ -170,34 +170,38 @@ impl LimitFields {
     fn limit<E: Error>(&self) -> Result<Override, E> {
         match (self.requests_per_unit, self.unit) {
             (Some(requests_per_unit), Some(unit)) => Ok(Override { requests_per_unit, unit }),
-            (None, _) => Err(E::custom("`requests_per_unit` is missing; say how many may pass")),
-            (_, None) => Err(E::custom("`unit` is missing; say in which time, such as \"minute\"")),
+            (None, _) => {
+                Err(E::custom("`requests_per_unit` is missing; send the number of requests"))
+            }
+            (_, None) => {
+                Err(E::custom("`unit` is missing; send a unit of time, such as \"minute\""))
+            }
         }
     }
 }
 
-impl<'de> Fields<'de> for LimitFields {
+impl<'de> ObjectFields<'de> for LimitFields {
     const SHAPE: &'static str = r#"a limit such as {"requests_per_unit":5,"unit":"minute"}"#;
 
     fn field<A: MapAccess<'de>>(
         &mut self,
         name: Cow<'de, str>,
         map: &mut A,
-        reading: &mut Reading<'_>,
+        context: &mut ParseContext<'_>,
     ) -> Result<(), A::Error> {
         match &*name {
             "requests_per_unit" => {
-                once(self.requests_per_unit.is_some())?;
-                let given = map.next_value_seed(Hits)?;
-                let most = u32::MAX;
+                reject_duplicate(self.requests_per_unit.is_some())?;
+                let given = map.next_value_seed(HitCount)?;
+                let max = u32::MAX;
                 let number = u32::try_from(given).map_err(|_| {
-                    A::Error::custom(format_args!("must be at most {most}, got `{given}`"))
+                    A::Error::custom(format_args!("must be at most {max}, got `{given}`"))
                 })?;
                 self.requests_per_unit = Some(number);
             }
             "unit" => {
-                once(self.unit.is_some())?;
-                let name = map.next_value_seed(Text(reading.most.text_bytes))?;
+                reject_duplicate(self.unit.is_some())?;
+                let name = map.next_value_seed(BoundedText(context.limits.text_bytes))?;
                 let unit = Unit::of(&name).ok_or_else(|| {
                     let known = Unit::ALL.map(Unit::name).join(", ");
                     let name: String = name.chars().take(40).collect();
@@ -205,7 +209,7 @@ impl<'de> Fields<'de> for LimitFields {
                 })?;
                 self.unit = Some(unit);
             }
-            _ => return Err(unknown(&name, &["requests_per_unit", "unit"])),
+            _ => return Err(unknown_field(&name, &["requests_per_unit", "unit"])),
         }
         Ok(())
     }

@@ -1,89 +1,92 @@
-//! What bodies are made of: objects whose fields are known, lists with a bound, texts and numbers.
+//! Building blocks of bodies: objects with known fields, bounded lists, strings and numbers, and the
+//! position of errors.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::str::Utf8Error;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use sluicegate::config::suggest::nearest;
 use sluicegate_core::arithmetic::EXACT_MAX;
+use smallvec::SmallVec;
 
-use super::place::{Reading, Step};
+use super::super::BodyLimits;
 
-/// The fields of an object, taken as they come.
-pub(super) trait Fields<'de> {
-    /// What it looks like.
+/// Fields of an object, in the order of the body.
+pub(super) trait ObjectFields<'de> {
+    /// Example for error messages.
     const SHAPE: &'static str;
 
-    /// Takes the value of a field.
+    /// Reads the value of a field.
     fn field<A: MapAccess<'de>>(
         &mut self,
         name: Cow<'de, str>,
         map: &mut A,
-        reading: &mut Reading<'_>,
+        context: &mut ParseContext<'_>,
     ) -> Result<(), A::Error>;
 
-    /// There are no more.
+    /// Called after the last field.
     fn end<E: Error>(&mut self) -> Result<(), E>;
 }
 
 /// An object.
-pub(super) struct Object<'r, 'm, F> {
+pub(super) struct JsonObject<'r, 'm, F> {
     pub(super) fields: &'r mut F,
-    pub(super) reading: &'r mut Reading<'m>,
+    pub(super) context: &'r mut ParseContext<'m>,
 }
 
-/// The items of a list, taken as they come.
-pub(super) trait Items<'de> {
-    /// What they are, in the plural.
-    const WHAT: &'static str;
+/// Items of a list.
+pub(super) trait ListItems<'de> {
+    /// Their name, in the plural.
+    const NAME: &'static str;
 
-    /// Takes an item.
+    /// Reads an item.
     fn item<D: Deserializer<'de>>(
         &mut self,
         json: D,
-        reading: &mut Reading<'_>,
+        context: &mut ParseContext<'_>,
     ) -> Result<(), D::Error>;
 }
 
-/// A list of no more than so many.
-pub(super) struct Each<'r, 'm, I> {
-    pub(super) most: usize,
+/// A list with a limit.
+pub(super) struct BoundedList<'r, 'm, I> {
+    pub(super) max: usize,
     pub(super) items: I,
-    pub(super) reading: &'r mut Reading<'m>,
+    pub(super) context: &'r mut ParseContext<'m>,
 }
 
-/// A text of so many bytes at most.
+/// A string with a limit in bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Text(pub(super) usize);
+pub(super) struct BoundedText(pub(super) usize);
 
 /// The name of a field.
-pub(super) struct Name;
+pub(super) struct FieldName;
 
-/// A whole number; one that is too large to be held exactly is the largest that is.
-pub(super) struct Hits;
+/// A non-negative integer, saturated at the largest that is exact in a double.
+pub(super) struct HitCount;
 
-/// That a field comes no second time.
-pub(super) fn once<E: Error>(again: bool) -> Result<(), E> {
-    if again { Err(E::custom("comes twice; leave one of them out")) } else { Ok(()) }
+/// Rejects a second occurrence of a field.
+pub(super) fn reject_duplicate<E: Error>(is_duplicate: bool) -> Result<(), E> {
+    if is_duplicate { Err(E::custom("occurs twice; remove one of them")) } else { Ok(()) }
 }
 
-/// That nobody knows a field.
-pub(super) fn unknown<E: Error>(name: &str, known: &[&str]) -> E {
+/// Error of an unknown field.
+pub(super) fn unknown_field<E: Error>(name: &str, known: &[&str]) -> E {
     let short: String = name.chars().take(40).collect();
     let meant = nearest(&short, known.iter().copied());
     let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
     E::custom(format_args!("unknown field `{short}`; {meant}known are {}", known.join(", ")))
 }
 
-// === impl Object ===
+// === impl JsonObject ===
 
-impl<'de, F: Fields<'de>> Object<'_, '_, F> {
+impl<'de, F: ObjectFields<'de>> JsonObject<'_, '_, F> {
     pub(super) fn read<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
         json.deserialize_any(self)
     }
 }
 
-impl<'de, F: Fields<'de>> DeserializeSeed<'de> for Object<'_, '_, F> {
+impl<'de, F: ObjectFields<'de>> DeserializeSeed<'de> for JsonObject<'_, '_, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
@@ -91,7 +94,7 @@ impl<'de, F: Fields<'de>> DeserializeSeed<'de> for Object<'_, '_, F> {
     }
 }
 
-impl<'de, F: Fields<'de>> Visitor<'de> for Object<'_, '_, F> {
+impl<'de, F: ObjectFields<'de>> Visitor<'de> for JsonObject<'_, '_, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,10 +102,10 @@ impl<'de, F: Fields<'de>> Visitor<'de> for Object<'_, '_, F> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(name) = map.next_key_seed(Name)? {
-            let taken = self.fields.field(name.clone(), &mut map, self.reading);
-            if let Err(error) = taken {
-                self.reading.failed_at(Step::field(&name));
+        while let Some(name) = map.next_key_seed(FieldName)? {
+            let read = self.fields.field(name.clone(), &mut map, self.context);
+            if let Err(error) = read {
+                self.context.failed_at(PathSegment::field(&name));
                 return Err(error);
             }
         }
@@ -110,28 +113,28 @@ impl<'de, F: Fields<'de>> Visitor<'de> for Object<'_, '_, F> {
     }
 }
 
-// === impl Each ===
+// === impl BoundedList ===
 
-/// One of a list.
-struct One<'r, 'm, I> {
+/// An item of a list.
+struct ListItem<'r, 'm, I> {
     items: &'r mut I,
-    reading: &'r mut Reading<'m>,
-    /// How many there may be, if there are as many.
-    full: Option<usize>,
+    context: &'r mut ParseContext<'m>,
+    /// The limit, if it is reached.
+    limit_reached: Option<usize>,
 }
 
-impl<'de, I: Items<'de>> DeserializeSeed<'de> for One<'_, '_, I> {
+impl<'de, I: ListItems<'de>> DeserializeSeed<'de> for ListItem<'_, '_, I> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        match self.full {
-            Some(most) => Err(self.reading.too_many(I::WHAT, most)),
-            None => self.items.item(json, self.reading),
+        match self.limit_reached {
+            Some(max) => Err(self.context.too_many(I::NAME, max)),
+            None => self.items.item(json, self.context),
         }
     }
 }
 
-impl<'de, I: Items<'de>> DeserializeSeed<'de> for Each<'_, '_, I> {
+impl<'de, I: ListItems<'de>> DeserializeSeed<'de> for BoundedList<'_, '_, I> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
@@ -139,22 +142,23 @@ impl<'de, I: Items<'de>> DeserializeSeed<'de> for Each<'_, '_, I> {
     }
 }
 
-impl<'de, I: Items<'de>> Visitor<'de> for Each<'_, '_, I> {
+impl<'de, I: ListItems<'de>> Visitor<'de> for BoundedList<'_, '_, I> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of {}", I::WHAT)
+        write!(f, "a list of {}", I::NAME)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
-        for place in 0usize.. {
-            let full = (place == self.most).then_some(self.most);
-            let one = One { items: &mut self.items, reading: &mut *self.reading, full };
+        for index in 0usize.. {
+            let limit_reached = (index == self.max).then_some(self.max);
+            let one =
+                ListItem { items: &mut self.items, context: &mut *self.context, limit_reached };
             match list.next_element_seed(one) {
                 Ok(Some(())) => {}
                 Ok(None) => break,
                 Err(error) => {
-                    self.reading.failed_at(Step::At(place));
+                    self.context.failed_at(PathSegment::Index(index));
                     return Err(error);
                 }
             }
@@ -163,9 +167,9 @@ impl<'de, I: Items<'de>> Visitor<'de> for Each<'_, '_, I> {
     }
 }
 
-// === impl Text ===
+// === impl BoundedText ===
 
-impl<'de> DeserializeSeed<'de> for Text {
+impl<'de> DeserializeSeed<'de> for BoundedText {
     type Value = Cow<'de, str>;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
@@ -173,12 +177,12 @@ impl<'de> DeserializeSeed<'de> for Text {
     }
 }
 
-impl Text {
-    fn bound<E: Error>(self, text: &str) -> Result<(), E> {
+impl BoundedText {
+    fn check<E: Error>(self, text: &str) -> Result<(), E> {
         match text.len() <= self.0 {
             true => Ok(()),
             false => Err(E::custom(format_args!(
-                "has {} bytes, and a text may have {}; use something shorter, such as a hash of it",
+                "has {} bytes; a string may have {}; use something shorter, such as a hash",
                 text.len(),
                 self.0
             ))),
@@ -186,24 +190,24 @@ impl Text {
     }
 
     fn not_quoted<E: Error>(value: impl fmt::Display) -> E {
-        E::custom(format_args!("must be a text, got `{value}`; write it in quotes: \"{value}\""))
+        E::custom(format_args!("must be a string, got `{value}`; write it in quotes: \"{value}\""))
     }
 }
 
-impl<'de> Visitor<'de> for Text {
+impl<'de> Visitor<'de> for BoundedText {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text")
+        f.write_str("a string")
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-        self.bound(text)?;
+        self.check(text)?;
         Ok(Cow::Borrowed(text))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        self.bound(text)?;
+        self.check(text)?;
         Ok(Cow::Owned(text.to_owned()))
     }
 
@@ -224,19 +228,19 @@ impl<'de> Visitor<'de> for Text {
     }
 }
 
-// === impl Name ===
+// === impl FieldName ===
 
-impl<'de> DeserializeSeed<'de> for Name {
+impl<'de> DeserializeSeed<'de> for FieldName {
     type Value = Cow<'de, str>;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
-        json.deserialize_str(Text(usize::MAX))
+        json.deserialize_str(BoundedText(usize::MAX))
     }
 }
 
-// === impl Hits ===
+// === impl HitCount ===
 
-impl<'de> DeserializeSeed<'de> for Hits {
+impl<'de> DeserializeSeed<'de> for HitCount {
     type Value = u64;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<u64, D::Error> {
@@ -244,7 +248,7 @@ impl<'de> DeserializeSeed<'de> for Hits {
     }
 }
 
-impl Visitor<'_> for Hits {
+impl Visitor<'_> for HitCount {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -267,5 +271,114 @@ impl Visitor<'_> for Hits {
         Err(E::custom(format_args!(
             "must be a whole number from 0 on, got `{number}`; to give hits back use /v1/refund"
         )))
+    }
+}
+
+// === errors and their position ===
+
+/// Why a body is malformed, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::http) struct RequestError {
+    /// What is wrong and what to do.
+    pub(in crate::http) message: String,
+    /// The field, such as `descriptors[0].hits`; empty for the whole body.
+    pub(in crate::http) field: String,
+    /// From 1 on.
+    pub(in crate::http) line: usize,
+    /// From 1 on.
+    pub(in crate::http) column: usize,
+}
+
+/// Context of parsing. The path of an error is collected from the inside out while it propagates, so
+/// that valid bodies pay nothing for it.
+pub(super) struct ParseContext<'m> {
+    pub(super) limits: &'m BodyLimits,
+    /// DescriptorItems of all checks so far.
+    descriptors: usize,
+    error_path: SmallVec<[PathSegment; 8]>,
+}
+
+/// A segment of the path to a value.
+#[derive(Debug)]
+pub(super) enum PathSegment {
+    Field(String),
+    Index(usize),
+}
+
+impl<'m> ParseContext<'m> {
+    pub(super) const fn new(limits: &'m BodyLimits) -> Self {
+        Self { limits, descriptors: 0, error_path: SmallVec::new_const() }
+    }
+
+    pub(super) fn failed_at(&mut self, step: PathSegment) {
+        self.error_path.push(step);
+    }
+
+    /// Too many items.
+    pub(super) fn too_many<E: Error>(&self, name: &str, max: usize) -> E {
+        E::custom(format_args!("more than {max} {name}; send them in several requests"))
+    }
+
+    /// Counts the descriptors of a check in a list, since each status is longer than its descriptor.
+    pub(super) fn count_descriptors<E: Error>(&mut self, count: usize) -> Result<(), E> {
+        self.descriptors = self.descriptors.saturating_add(count);
+        let max = self.limits.batch_descriptors;
+        if self.descriptors > max {
+            return Err(self.too_many("descriptors in all checks", max));
+        }
+        Ok(())
+    }
+
+    /// Limits the length of a key.
+    pub(super) fn check_key<E: Error>(&self, name: &str) -> Result<(), E> {
+        let (bytes, max) = (name.len(), self.limits.text_bytes);
+        match bytes <= max {
+            true => Ok(()),
+            false => Err(E::custom(format_args!("has {bytes} bytes; a key may have {max}"))),
+        }
+    }
+
+    /// Adds the position to an error.
+    pub(super) fn error(&self, error: &serde_json::Error) -> RequestError {
+        let (line, column) = (error.line(), error.column());
+        let text = error.to_string();
+        let position = format!(" at line {line} column {column}");
+        let message = text.strip_suffix(&position).unwrap_or(&text).to_owned();
+        let mut field = String::new();
+        for step in self.error_path.iter().rev() {
+            // Writing to a string cannot fail.
+            let _ = match step {
+                PathSegment::Index(index) => write!(field, "[{index}]"),
+                PathSegment::Field(name) if field.is_empty() => write!(field, "{name}"),
+                PathSegment::Field(name) => write!(field, ".{name}"),
+            };
+        }
+        RequestError { message, field, line, column }
+    }
+}
+
+impl PathSegment {
+    pub(super) fn field(name: &str) -> Self {
+        Self::Field(name.chars().take(40).collect())
+    }
+}
+
+impl RequestError {
+    pub(super) fn not_utf8(body: &[u8], error: &Utf8Error) -> Self {
+        let good = body.get(..error.valid_up_to()).unwrap_or_default();
+        let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+        let column = 1 + good.iter().rev().take_while(|byte| **byte != b'\n').count();
+        let message = "not UTF-8; use `\\u` escapes for other characters".to_owned();
+        Self { message, field: String::new(), line, column }
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { message, field, line, column } = self;
+        match field.is_empty() {
+            true => write!(f, "line {line}, column {column}: {message}"),
+            false => write!(f, "line {line}, column {column}, `{field}`: {message}"),
+        }
     }
 }

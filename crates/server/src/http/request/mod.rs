@@ -1,4 +1,4 @@
-//! What is asked, as JSON: one check, or `{"checks":[…]}`.
+//! Parser of request bodies: one check, or `{"checks":[…]}`.
 //!
 //! ```text
 //!   check       {"domain": text, "descriptors": [descriptor, …], "hits": number?}
@@ -7,102 +7,107 @@
 //!   limit       {"requests_per_unit": number, "unit": "minute"}
 //! ```
 //!
-//! In the short form of a descriptor every field with a text is an entry, in the order in which they are written. `entries`, `hits` and `limit` are
-//! never entries there: the long form is for keys of these names, and for a key that comes twice. Texts are those of the body, unless they hold an
-//! escape; nothing is built in between.
+//! In the short form of a descriptor every string field is an entry, in order. `entries`, `hits` and
+//! `limit` are never entries there: the long form is for keys of these names, and for keys that occur
+//! twice. Strings borrow from the body, unless they contain an escape.
 
-mod check;
 mod descriptor;
 mod fields;
-mod place;
 mod reservation;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
 
-use serde::de::{Error, MapAccess};
+use serde::de::{Deserializer, Error, MapAccess};
 use sluicegate::rules::request::{Descriptor, Entry, Override, Request};
 use smallvec::SmallVec;
 
-pub(super) use self::place::NotAsked;
-pub(super) use self::reservation::{Timed, read_cancel, read_commit, read_timed};
+pub(super) use self::fields::RequestError;
+pub(super) use self::reservation::{
+    DurationField, SettleBody, read_cancel, read_commit, read_timed,
+};
 
-use self::check::{CheckFields, Checks};
-use self::fields::{Each, Fields, Object, once};
-use self::place::Reading;
-use super::options::Most;
+use self::descriptor::DescriptorItems;
+use self::fields::{
+    BoundedList, BoundedText, HitCount, JsonObject, ListItems, ObjectFields, ParseContext,
+    reject_duplicate, unknown_field,
+};
+use super::BodyLimits;
 
-/// What is asked; checks that are judged one by one.
+/// Checks of a body, decided one by one.
 #[derive(Debug, Default)]
-pub(super) struct Ask<'a> {
-    /// Whether they came in a list, and so are answered in one.
-    pub(super) many: bool,
-    pub(super) checks: SmallVec<[Check<'a>; 1]>,
+pub(super) struct ParsedChecks<'a> {
+    /// Whether they are a list, and get a list of results.
+    pub(super) is_list: bool,
+    pub(super) checks: SmallVec<[ParsedCheck<'a>; 1]>,
 }
 
-/// A request to the engine, as it came.
+/// A check, as parsed.
 #[derive(Debug, Default)]
-pub(super) struct Check<'a> {
+pub(super) struct ParsedCheck<'a> {
     domain: Cow<'a, str>,
     hits: u64,
-    descriptors: SmallVec<[Described; 4]>,
-    /// Of all descriptors.
+    descriptors: SmallVec<[ParsedDescriptor; 4]>,
+    /// Entries of all descriptors.
     entries: SmallVec<[(Cow<'a, str>, Cow<'a, str>); 4]>,
 }
 
-/// A descriptor; its entries lie with the others, up to here.
+/// A descriptor; its entries are stored with those of the check.
 #[derive(Debug, Default)]
-struct Described {
+struct ParsedDescriptor {
     entries_end: usize,
     hits: Option<u64>,
     limit: Option<Override>,
 }
 
-/// Reads what is asked.
-pub(super) fn read<'a>(body: &'a [u8], most: &Most) -> Result<Ask<'a>, NotAsked> {
-    let mut top = Top::default();
-    read_object(body, most, &mut top)?;
-    Ok(Ask { many: top.many, checks: top.checks })
+/// Reads one check or a list of checks.
+pub(super) fn read_checks<'a>(
+    body: &'a [u8],
+    limits: &BodyLimits,
+) -> Result<ParsedChecks<'a>, RequestError> {
+    let mut body_fields = BodyFields::default();
+    read_object(body, limits, &mut body_fields)?;
+    Ok(ParsedChecks { is_list: body_fields.is_list, checks: body_fields.checks })
 }
 
-/// Reads the fields of the object that a body is.
+/// Reads a body that is an object.
 fn read_object<'a>(
     body: &'a [u8],
-    most: &Most,
-    fields: &mut impl Fields<'a>,
-) -> Result<(), NotAsked> {
-    let mut reading = Reading::new(most);
-    // Once for all of it: texts need no second look then.
-    let text = str::from_utf8(body).map_err(|error| NotAsked::not_utf8(body, &error))?;
+    limits: &BodyLimits,
+    fields: &mut impl ObjectFields<'a>,
+) -> Result<(), RequestError> {
+    let mut context = ParseContext::new(limits);
+    // Once for the whole body, so that strings need no check of their own.
+    let text = str::from_utf8(body).map_err(|error| RequestError::not_utf8(body, &error))?;
     let mut json = serde_json::Deserializer::from_str(text);
-    let read = Object { fields, reading: &mut reading }.read(&mut json);
-    read.and_then(|()| json.end()).map_err(|error| reading.not_asked(&error))
+    let read = JsonObject { fields, context: &mut context }.read(&mut json);
+    read.and_then(|()| json.end()).map_err(|error| context.error(&error))
 }
 
-// === impl Check ===
+// === impl ParsedCheck ===
 
-impl<'a> Check<'a> {
-    /// As the engine is asked.
-    pub(super) fn ask<R>(&self, ask: impl FnOnce(&Request<'_>) -> R) -> R {
+impl<'a> ParsedCheck<'a> {
+    /// Calls `f` with the request.
+    pub(super) fn with_request<R>(&self, f: impl FnOnce(&Request<'_>) -> R) -> R {
         let parts = self.parts();
-        ask(&parts.request(&parts.descriptors()))
+        f(&parts.request(&parts.descriptors()))
     }
 
-    /// The same in pieces, for whoever needs them for longer.
-    pub(super) fn parts(&self) -> Parts<'_, 'a> {
+    /// The parts of the request, for callers that keep it.
+    pub(super) fn parts(&self) -> RequestParts<'_, 'a> {
         let entries = self.entries.iter().map(|(key, value)| Entry::new(key, value));
-        Parts { check: self, entries: entries.collect() }
+        RequestParts { check: self, entries: entries.collect() }
     }
 }
 
-/// What a request to the engine is made of.
-pub(super) struct Parts<'c, 'a> {
-    check: &'c Check<'a>,
+/// Borrowed parts of a request.
+pub(super) struct RequestParts<'c, 'a> {
+    check: &'c ParsedCheck<'a>,
     entries: SmallVec<[Entry<'c>; 4]>,
 }
 
-impl Parts<'_, '_> {
+impl RequestParts<'_, '_> {
     #[inline]
     pub(super) fn descriptors(&self) -> SmallVec<[Descriptor<'_>; 4]> {
         let mut from = 0;
@@ -124,13 +129,13 @@ impl Parts<'_, '_> {
 // === the whole body ===
 
 #[derive(Default)]
-struct Top<'a> {
-    many: bool,
-    checks: SmallVec<[Check<'a>; 1]>,
+struct BodyFields<'a> {
+    is_list: bool,
+    checks: SmallVec<[ParsedCheck<'a>; 1]>,
     one: CheckFields<'a>,
 }
 
-impl<'de> Fields<'de> for Top<'de> {
+impl<'de> ObjectFields<'de> for BodyFields<'de> {
     const SHAPE: &'static str =
         r#"an object such as {"domain":"shop","descriptors":[{"user":"42"}]}"#;
 
@@ -138,28 +143,138 @@ impl<'de> Fields<'de> for Top<'de> {
         &mut self,
         name: Cow<'de, str>,
         map: &mut A,
-        reading: &mut Reading<'_>,
+        context: &mut ParseContext<'_>,
     ) -> Result<(), A::Error> {
         if name != "checks" {
             const KNOWN: &[&str] = &["domain", "descriptors", "hits", "checks"];
-            return self.one.read(&name, map, reading, KNOWN);
+            return self.one.read(&name, map, context, KNOWN);
         }
-        once(self.many)?;
-        self.many = true;
-        let (most, items) = (reading.most.checks, Checks(&mut self.checks));
-        map.next_value_seed(Each { most, items, reading })
+        reject_duplicate(self.is_list)?;
+        self.is_list = true;
+        let (max, items) = (context.limits.checks, CheckItems(&mut self.checks));
+        map.next_value_seed(BoundedList { max, items, context })
     }
 
     fn end<E: Error>(&mut self) -> Result<(), E> {
-        if !self.many {
+        if !self.is_list {
             self.checks.push(self.one.check()?);
         } else if self.one.is_any() {
             return Err(E::custom(
-                "`checks` goes alone; put `domain`, `descriptors` and `hits` into each of them",
+                "`checks` stands alone; put `domain`, `descriptors` and `hits` into each check",
             ));
         } else if self.checks.is_empty() {
-            return Err(E::custom("`checks` is empty; put at least one check into it"));
+            return Err(E::custom("`checks` is empty; send at least one check"));
         }
+        Ok(())
+    }
+}
+
+// === one check ===
+
+/// Fields of a check, so far.
+#[derive(Default)]
+struct CheckFields<'a> {
+    check: ParsedCheck<'a>,
+    domain: bool,
+    hits: bool,
+    descriptors: bool,
+}
+
+/// Items of a list of checks.
+struct CheckItems<'r, 'a>(&'r mut SmallVec<[ParsedCheck<'a>; 1]>);
+
+// === impl CheckFields ===
+
+impl<'a> CheckFields<'a> {
+    /// Whether any field was read.
+    const fn is_any(&self) -> bool {
+        self.domain || self.hits || self.descriptors
+    }
+
+    fn read<A: MapAccess<'a>>(
+        &mut self,
+        name: &str,
+        map: &mut A,
+        context: &mut ParseContext<'_>,
+        known: &[&str],
+    ) -> Result<(), A::Error> {
+        match name {
+            "domain" => {
+                reject_duplicate(std::mem::replace(&mut self.domain, true))?;
+                self.check.domain = map.next_value_seed(BoundedText(context.limits.text_bytes))?;
+            }
+            "descriptors" => {
+                reject_duplicate(std::mem::replace(&mut self.descriptors, true))?;
+                let (max, items) = (context.limits.descriptors, DescriptorItems(&mut self.check));
+                map.next_value_seed(BoundedList { max, items, context })?;
+            }
+            "hits" => {
+                reject_duplicate(std::mem::replace(&mut self.hits, true))?;
+                self.check.hits = map.next_value_seed(HitCount)?;
+            }
+            _ => return Err(unknown_field(name, known)),
+        }
+        Ok(())
+    }
+
+    /// The check, if all required fields are present.
+    fn check<E: Error>(&mut self) -> Result<ParsedCheck<'a>, E> {
+        if !self.domain {
+            return Err(E::custom(
+                "`domain` is missing; name the domain of the rules, such as \"example\"",
+            ));
+        }
+        if self.check.domain.is_empty() {
+            return Err(E::custom(
+                "`domain` is empty; name the domain of the rules, such as \"example\"",
+            ));
+        }
+        if self.check.descriptors.is_empty() {
+            let problem = if self.descriptors { "is empty" } else { "is missing" };
+            return Err(E::custom(format_args!(
+                "`descriptors` {problem}; send at least one, such as [{{\"user\":\"42\"}}]"
+            )));
+        }
+        if !self.hits {
+            self.check.hits = 1;
+        }
+        Ok(std::mem::take(&mut self.check))
+    }
+}
+
+impl<'de> ObjectFields<'de> for CheckFields<'de> {
+    const SHAPE: &'static str =
+        r#"a check such as {"domain":"shop","descriptors":[{"user":"42"}]}"#;
+
+    fn field<A: MapAccess<'de>>(
+        &mut self,
+        name: Cow<'de, str>,
+        map: &mut A,
+        context: &mut ParseContext<'_>,
+    ) -> Result<(), A::Error> {
+        self.read(&name, map, context, &["domain", "descriptors", "hits"])
+    }
+
+    fn end<E: Error>(&mut self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+// === impl CheckItems ===
+
+impl<'de> ListItems<'de> for CheckItems<'_, 'de> {
+    const NAME: &'static str = "checks";
+
+    fn item<D: Deserializer<'de>>(
+        &mut self,
+        json: D,
+        context: &mut ParseContext<'_>,
+    ) -> Result<(), D::Error> {
+        let mut fields = CheckFields::default();
+        JsonObject { fields: &mut fields, context }.read(json)?;
+        let check = fields.check()?;
+        context.count_descriptors(check.descriptors.len())?;
+        self.0.push(check);
         Ok(())
     }
 }

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
-use super::{NotAsked, read};
-use crate::http::options::Most;
+use super::{RequestError, read_checks};
+use crate::http::BodyLimits;
 
-fn not(body: &str) -> NotAsked {
-    match read(body.as_bytes(), &Most::default()) {
-        Ok(ask) => panic!("{body} is taken as {ask:?}"),
+fn not(body: &str) -> RequestError {
+    match read_checks(body.as_bytes(), &BodyLimits::default()) {
+        Ok(batch) => panic!("{body} is taken as {batch:?}"),
         Err(not) => not,
     }
 }
@@ -18,9 +18,9 @@ fn descriptors_are_read_in_short_and_in_long() {
         {"user":"42","hits":0,"path":"/"},
         {"limit":{"unit":"WEEK","requests_per_unit":7},"entries":[{"value":"1","key":"hits"},{"key":"hits","value":"2"}]},
         {"a":"b","hits":1e3},{"a":"b","hits":99999999999999999999999}]}"#;
-    let ask = read(body.as_bytes(), &Most::default()).unwrap();
-    assert!(!ask.many);
-    ask.checks[0].ask(|request| {
+    let batch = read_checks(body.as_bytes(), &BodyLimits::default()).unwrap();
+    assert!(!batch.is_list);
+    batch.checks[0].with_request(|request| {
         assert_eq!((request.domain, request.hits), ("shop", (1 << 53) - 1));
         let said: Vec<String> = request
             .descriptors
@@ -53,11 +53,11 @@ fn what_is_wrong_is_told_with_its_place_and_a_remedy() {
         ("", "", "EOF while parsing a value"),
         ("[]", "", r#"expected an object such as {"domain":"shop""#),
         (r#"{"domain":"shop""#, "", "EOF while parsing an object"),
-        ("{}", "", "`domain` is missing; say whose rules"),
+        ("{}", "", "`domain` is missing; name the domain"),
         (r#"{"domain":""}"#, "", "`domain` is empty"),
-        (r#"{"domain":5}"#, "domain", "must be a text, got `5`; write it in quotes: \"5\""),
-        (r#"{"domain":null}"#, "domain", "expected a text"),
-        (r#"{"domain":"s"}"#, "", "`descriptors` is missing; say who wants what"),
+        (r#"{"domain":5}"#, "domain", "must be a string, got `5`; write it in quotes: \"5\""),
+        (r#"{"domain":null}"#, "domain", "expected a string"),
+        (r#"{"domain":"s"}"#, "", "`descriptors` is missing; send at least one"),
         (r#"{"domain":"s","descriptors":[]}"#, "", "`descriptors` is empty"),
         (r#"{"domain":"s","descriptors":{}}"#, "descriptors", "expected a list of descriptors"),
         (
@@ -65,7 +65,7 @@ fn what_is_wrong_is_told_with_its_place_and_a_remedy() {
             "domian",
             "unknown field `domian`; did you mean `domain`? known are domain, descriptors, hits, checks",
         ),
-        (r#"{"domain":"s","domain":"s"}"#, "domain", "comes twice"),
+        (r#"{"domain":"s","domain":"s"}"#, "domain", "occurs twice"),
         (r#"{"domain":"s","hits":-1}"#, "hits", "got `-1`; to give hits back use /v1/refund"),
         (r#"{"domain":"s","hits":1.5}"#, "hits", "must be a whole number from 0 on, got `1.5`"),
         (r#"{"domain":"s","hits":"1"}"#, "hits", "expected a whole number from 0 on"),
@@ -75,7 +75,7 @@ fn what_is_wrong_is_told_with_its_place_and_a_remedy() {
             "descriptors[1]",
             r#"expected a descriptor such as {"user":"42"}"#,
         ),
-        (r#"{"domain":"s","descriptors":[{"a":"b","a":"c"}]}"#, "descriptors[0].a", "comes twice"),
+        (r#"{"domain":"s","descriptors":[{"a":"b","a":"c"}]}"#, "descriptors[0].a", "occurs twice"),
         (
             r#"{"domain":"s","descriptors":[{"entries":[],"limt":{}}]}"#,
             "descriptors[0].limt",
@@ -84,7 +84,7 @@ fn what_is_wrong_is_told_with_its_place_and_a_remedy() {
         (
             r#"{"domain":"s","descriptors":[{"a":"b","entries":[]}]}"#,
             "descriptors[0]",
-            "write all of them in one of the two forms",
+            "use one of the two forms",
         ),
         (
             r#"{"domain":"s","descriptors":[{"hits":"3"}]}"#,
@@ -130,13 +130,13 @@ fn what_is_wrong_is_told_with_its_place_and_a_remedy() {
         (
             r#"{"hits":1,"checks":[{"domain":"s","descriptors":[{"a":"b"}]}]}"#,
             "",
-            "`checks` goes alone",
+            "`checks` stands alone",
         ),
         (r#"{"domain":"s","descriptors":[{"a":"b"}]} x"#, "", "trailing characters"),
     ] {
         let not = not(body);
         assert_eq!(not.field, field, "{body}: {not}");
-        assert!(not.what.contains(says), "{body}: {not}");
+        assert!(not.message.contains(says), "{body}: {not}");
         assert!(not.line >= 1, "{body}: {not}");
     }
 }

@@ -1,12 +1,10 @@
-//! The way to the outside: HTTP/1.1 and, without a handshake, HTTP/2 on one port.
+//! HTTP/1.1 and, with prior knowledge, HTTP/2 on one port.
 //!
-//! One task accepts, each connection has a task. Everything has a bound: connections, requests at once, bytes of a head, the time that a head, a body and
-//! a silence may take, and the time for the last requests when it ends. What goes beyond is answered or closed, never queued.
+//! Every resource has a limit ([`HttpLimits`]): connections, requests in flight, bytes of a head,
+//! the time for a head, a body and an idle connection, and the time to drain.
 
-mod bounds;
+mod body;
 mod liveness;
-mod request_body;
-mod response_body;
 mod service;
 
 use std::io;
@@ -19,224 +17,207 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-pub use self::bounds::Bounds;
-pub(super) use self::request_body::Late;
+pub(super) use self::body::BodyTimeout;
 
-use self::liveness::{Look, Silence, Watch, Watched};
-use self::service::Asked;
+use self::liveness::{HttpObserver, Liveness, LivenessCheck, Watchdog};
+use self::service::ConnectionService;
 use super::{Peer, Routes};
-use crate::memory::{Account, Endpoint};
-use crate::rls::handler::Service;
-use crate::telemetry::Happening;
+use crate::app::App;
+use crate::listen::{
+    self, Admission, ConnectionFuture, ConnectionGuard, Observed, Socket, Stopped,
+};
+use crate::memory::Share;
 
-/// Serves until `stop` is ready; then no more is accepted, and what has begun is brought to its end.
-///
-/// The service counts connections, and what goes beyond the bounds.
+/// Serves until `stop` is ready; then accepts no more connections and drains the open ones.
 ///
 /// # Errors
-/// When the listener is broken.
+/// Fatal errors of the listener.
 pub async fn serve(
     listener: TcpListener,
     routes: impl Into<Routes>,
-    service: Service,
-    bounds: Bounds,
+    app: App,
+    limits: HttpLimits,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    Server::new(routes, service, bounds).serve(listener, stop).await
+    HttpServer::new(routes, app, limits).serve(listener, stop).await
 }
 
-/// Serves connections, wherever they come from. Clones count together.
+/// Serves connections of any transport. Clones share their limits.
 #[derive(Debug, Clone)]
-pub struct Server {
-    shared: Arc<Shared>,
+pub struct HttpServer {
+    shared: Arc<ServerState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ServerState {
     routes: Routes,
-    service: Service,
-    bounds: Bounds,
+    app: App,
+    limits: HttpLimits,
     in_flight: AtomicUsize,
-    memory: Arc<EndpointBudget>,
+    admission: Arc<Admission>,
 }
 
-/// What an open connection takes, with its buffers and a head that is not complete: measured, 30
-/// KiB of HTTP/1.1 and 32 KiB of HTTP/2.
+/// Limits and timeouts of HTTP clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HttpLimits {
+    /// Open connections; further ones are closed at once.
+    pub connections: usize,
+    /// Bytes of a head, at least 8 KiB.
+    pub header_bytes: usize,
+    /// Time for a head, from its first byte to its last, and for the first byte of a connection. It
+    /// may take half as long again.
+    pub header_timeout: Duration,
+    /// Time for a body.
+    pub body_timeout: Duration,
+    /// Time between two requests. It may take half of `header_timeout` more.
+    pub idle: Duration,
+    /// Requests in flight on all connections; further ones get 503.
+    pub in_flight: usize,
+    /// Time for open requests when the server stops.
+    pub drain: Duration,
+    /// Share of the memory budget.
+    pub memory: Share,
+}
+
+/// Memory of an open connection, with its buffers and an incomplete head: measured, 30 KiB of
+/// HTTP/1.1 and 32 KiB of HTTP/2.
 const CONNECTION_BYTES: usize = 32 << 10;
-/// What a client may send on a stream of HTTP/2 and on a connection before it is read.
+/// Flow control windows of HTTP/2.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
-/// After an error that will pass, such as too many open files: not at once again, since it would be the same.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+// === impl HttpServer ===
 
-// === impl Server ===
-
-impl Server {
-    /// Answers by these routes, and counts on this service.
+impl HttpServer {
+    /// Serves these routes.
     #[must_use]
-    pub fn new(routes: impl Into<Routes>, service: Service, bounds: Bounds) -> Self {
+    pub fn new(routes: impl Into<Routes>, app: App, limits: HttpLimits) -> Self {
         let (routes, in_flight) = (routes.into(), AtomicUsize::new(0));
-        let memory = service.memory().endpoint(bounds.memory);
-        Self { shared: Arc::new(Shared { routes, service, bounds, in_flight, memory }) }
+        let admission = Admission::new(&app, limits.memory, limits.connections, CONNECTION_BYTES);
+        Self { shared: Arc::new(ServerState { routes, app, limits, in_flight, admission }) }
     }
 
-    /// Serves until `stop` is ready.
+    /// Serves until `stop` is ready, then drains the open connections.
     ///
     /// # Errors
-    /// When the listener is broken.
+    /// Fatal errors of the listener.
     pub async fn serve(
         &self,
         listener: TcpListener,
         stop: impl Future<Output = ()>,
     ) -> io::Result<()> {
-        let Shared { service, bounds, .. } = &*self.shared;
-        let stopping = watch::Sender::new(false);
-        let mut connections = JoinSet::new();
-        let mut stop = std::pin::pin!(stop);
-        loop {
-            let accepted = tokio::select! {
-                biased;
-                () = &mut stop => break,
-                _ = connections.join_next(), if !connections.is_empty() => continue,
-                accepted = listener.accept() => accepted,
-            };
-            let (socket, peer) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) if is_the_end(&error) => return Err(error),
-                Err(_) => {
-                    sleep(ACCEPT_AGAIN).await;
-                    continue;
-                }
-            };
-            if connections.len() >= bounds.connections {
-                service.telemetry().record(Event::ConnectionRefused);
-                continue;
-            }
-            // An answer is small and complete: nothing is gained by waiting for more.
-            let _ = socket.set_nodelay(true);
-            let (server, mut stopped) = (self.clone(), stopping.subscribe());
-            connections.spawn(async move {
-                let stop = async move {
-                    let _ = stopped.wait_for(|stopped| *stopped).await;
-                };
-                server.connection_from(peer.ip(), socket, stop).await;
-            });
-        }
-        drop(listener);
-        stopping.send_replace(true);
-        let ended = async { while connections.join_next().await.is_some() {} };
-        // Who takes longer is cut off.
-        let _ = timeout(bounds.drain, ended).await;
-        Ok(())
+        let ServerState { limits, admission, .. } = &*self.shared;
+        listen::serve(listener.into(), limits.drain, stop, |socket, stopped| {
+            Some(self.clone().connect(admission.admit()?, socket, stopped))
+        })
+        .await
     }
 
-    /// Serves one connection until it ends; when `stop` is ready, it ends as soon as what has begun is answered.
+    fn connect(self, guard: ConnectionGuard, socket: Socket, stopped: Stopped) -> ConnectionFuture {
+        let peer = socket.peer();
+        Box::pin(async move { self.serve_connection(guard, peer, socket, stopped.wait()).await })
+    }
+
+    /// Serves one connection until it ends, or `stop` is ready and its requests are answered.
+    ///
+    /// `peer` is the address that forward auth may trust, and that failed authentication counts
+    /// for.
     pub async fn connection(
         &self,
+        peer: Option<IpAddr>,
         io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         stop: impl Future<Output = ()>,
     ) {
-        self.serve_connection(None, io, stop).await;
-    }
-
-    /// The same of a peer whose address is known, so that it may ask for others if the rules trust it.
-    pub async fn connection_from(
-        &self,
-        peer: IpAddr,
-        io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        stop: impl Future<Output = ()>,
-    ) {
-        self.serve_connection(Some(Peer(peer)), io, stop).await;
+        if let Some(guard) = self.shared.admission.admit() {
+            self.serve_connection(guard, peer, io, stop).await;
+        }
     }
 
     async fn serve_connection(
         &self,
-        peer: Option<Peer>,
+        guard: ConnectionGuard,
+        peer: Option<IpAddr>,
         io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         stop: impl Future<Output = ()>,
     ) {
-        let Shared { bounds, service, memory, .. } = &*self.shared;
-        let Some(account) = Account::open(memory, CONNECTION_BYTES) else {
-            service.telemetry().record(Event::ConnectionRefused);
-            return;
-        };
-        let _open = Open::new(service.clone());
-        let watch = Arc::new(Watch::default());
-        let asked = Asked::new(self.shared.clone(), watch.clone(), account.clone(), peer);
-        let builder = builder(bounds);
-        let io = TokioIo::new(Watched::new(io, watch.clone(), account.clone()));
-        let mut connection = std::pin::pin!(builder.serve_connection(io, asked));
+        let (limits, account) = (&self.shared.limits, guard.account());
+        let liveness = Arc::new(Liveness::default());
+        let (shared, peer) = (self.shared.clone(), peer.map(Peer));
+        let service = ConnectionService::new(shared, liveness.clone(), account.clone(), peer);
+        let builder = builder(limits);
+        let observer = HttpObserver::new(liveness.clone(), account.clone());
+        let io = TokioIo::new(Observed::new(io, observer));
+        let mut connection = std::pin::pin!(builder.serve_connection(io, service));
         let mut stop = std::pin::pin!(stop);
         let mut stopping = false;
-        let mut silence = Silence::new(bounds);
-        let mut next_look = std::pin::pin!(sleep(silence.look_every()));
+        let mut watchdog = Watchdog::new(limits);
+        let mut next_check = std::pin::pin!(sleep(watchdog.interval()));
         loop {
             tokio::select! {
                 biased;
-                // Whatever the reason: there is nobody left to tell.
+                // Errors mean that the client is gone.
                 _ = connection.as_mut() => return,
                 () = &mut stop, if !stopping => {
                     stopping = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                () = &mut next_look => {
-                    match silence.look(&watch, &account) {
-                        Look::Fine => {}
-                        Look::Idle => connection.as_mut().graceful_shutdown(),
-                        Look::TooLong => return,
+                () = &mut next_check => {
+                    match watchdog.check(&liveness, account) {
+                        LivenessCheck::Alive => {}
+                        LivenessCheck::Idle => connection.as_mut().graceful_shutdown(),
+                        LivenessCheck::TimedOut => return,
                     }
-                    let again = next_look.deadline() + silence.look_every();
-                    next_look.as_mut().reset(again);
+                    let again = next_check.deadline() + watchdog.interval();
+                    next_check.as_mut().reset(again);
                 }
             }
         }
     }
 }
 
-fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
-    /// hyper does not go lower.
+fn builder(limits: &HttpLimits) -> Builder<TokioExecutor> {
+    /// The minimum of hyper.
     const HEADER_BYTES_MIN: usize = 8 << 10;
 
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .max_buf_size(bounds.header_bytes.max(HEADER_BYTES_MIN))
-        // Answers are small: copied behind their heads, they leave as one piece.
+        .max_buf_size(limits.header_bytes.max(HEADER_BYTES_MIN))
+        // Responses are small: copied behind their heads, they are one write.
         .writev(false);
     builder
         .http2()
-        .max_concurrent_streams(bounds.streams())
+        .max_concurrent_streams(limits.streams())
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_header_list_size(u32::try_from(bounds.header_bytes).unwrap_or(u32::MAX));
+        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX));
     builder
 }
 
-/// Whether an error is of the listener itself, and not of a connection or of a shortage that will pass.
-fn is_the_end(error: &io::Error) -> bool {
-    /// The listener is no open file any more.
-    const BAD_FILE: i32 = 9;
+// === impl HttpLimits ===
 
-    error.kind() == io::ErrorKind::InvalidInput || error.raw_os_error() == Some(BAD_FILE)
-}
-
-/// Counts a connection, however it ends.
-struct Open(Service);
-
-impl Open {
-    fn new(service: Service) -> Self {
-        service.telemetry().record(Event::ConnectionOpened);
-        Self(service)
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            header_bytes: 16 << 10,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(10),
+            idle: Duration::from_secs(120),
+            in_flight: 10_000,
+            drain: Duration::from_secs(20),
+            memory: Share::Clients,
+        }
     }
 }
 
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.telemetry().record(Event::ConnectionClosed);
+impl HttpLimits {
+    /// Concurrent streams of an HTTP/2 connection.
+    fn streams(&self) -> u32 {
+        const STREAMS_MAX: u32 = 256;
+
+        u32::try_from(self.in_flight).unwrap_or(STREAMS_MAX).clamp(1, STREAMS_MAX)
     }
 }

@@ -1,4 +1,4 @@
-//! A request, from its head to its answer.
+//! A request, from its head to its response.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,104 +17,103 @@ use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tower_service::Service as _;
 
-use super::Shared;
-use super::liveness::Watch;
-use super::request_body::RequestBody;
-use super::response_body::{ResponseBody, TooLarge};
+use super::ServerState;
+use super::body::{RequestBody, ResponseBody, TooLarge};
+use super::liveness::Liveness;
 use crate::counters::at_once;
-use crate::http::check::Want;
-use crate::http::error::Refusal;
-use crate::http::receive::Receiving;
-use crate::http::retried::RetryKey;
-use crate::http::{Answering, Peer, forward_auth};
+use crate::http::body::BodyReader;
+use crate::http::check::CheckOperation;
+use crate::http::error::ApiError;
+use crate::http::idempotency::IdempotencyHeader;
+use crate::http::{Api, Peer, forward_auth};
 use crate::memory::{Account, Charge};
 use crate::telemetry::Endpoint;
 use crate::traces::Span;
 
-/// What h2 and hyper need for a stream, measured: 4.4 KiB.
+/// Memory of h2 and hyper for a stream: measured, 4.4 KiB.
 const STREAM_BYTES: usize = 5 << 10;
-/// What h2 keeps for as many streams as there ever were at a time on the connection.
+/// Memory that h2 keeps for the peak number of streams of a connection.
 const STREAM_BYTES_KEPT: usize = 1_536;
-/// What a header takes beside its name and value.
+/// Memory of a header beside its name and value.
 const HEADER_BYTES: usize = 64;
 
-/// What is asked on one connection.
-pub(super) struct Asked {
-    shared: Arc<Shared>,
-    watch: Arc<Watch>,
+/// The service of one connection.
+pub(super) struct ConnectionService {
+    shared: Arc<ServerState>,
+    liveness: Arc<Liveness>,
     account: Arc<Account>,
     peer: Option<Peer>,
-    /// Most streams of HTTP/2 at a time so far, and the charge for what they have left in h2.
+    /// Peak of concurrent HTTP/2 streams, and the charge for what they have left in h2.
     streams_peak: AtomicUsize,
-    kept: Mutex<Option<Charge>>,
+    peak_charge: Mutex<Option<Charge>>,
 }
 
-/// A request that is in hand, however it ends.
-struct InHand {
-    shared: Arc<Shared>,
-    watch: Arc<Watch>,
+/// A request in flight, counted until dropped.
+struct InFlight {
+    shared: Arc<ServerState>,
+    liveness: Arc<Liveness>,
     account: Arc<Account>,
-    /// For a stream of HTTP/2, until its response is received.
+    /// Charge of an HTTP/2 stream, until its response is received.
     stream: Option<Charge>,
 }
 
 pin_project! {
-    /// An answer in the making.
-    pub(super) struct Answer {
+    /// Future of a response.
+    pub(super) struct ResponseFuture {
         #[pin]
-        making: Making,
-        in_hand: InHand,
+        source: ResponseSource,
+        in_flight: InFlight,
     }
 }
 
 pin_project! {
-    #[project = MakingNow]
-    enum Making {
-        /// By the router.
+    #[project = ResponseSourceProjection]
+    enum ResponseSource {
+        /// The router.
         Routed { #[pin] routed: RouteFuture<Infallible> },
-        /// By the shorter way.
-        Checked { check: Option<Checking> },
-        /// At once.
+        /// The fast path of `POST /v1/check`.
+        Checked { check: Option<PendingCheck> },
+        /// A error.
         Refused { response: Option<Response> },
-        /// Not at all: the memory budget does not allow the stream.
+        /// The memory budget does not allow the stream.
         Reset,
     }
 }
 
-/// A check whose body is coming in.
-struct Checking {
-    answering: Arc<Answering>,
-    receiving: Receiving<RequestBody>,
-    key: RetryKey,
+/// A check whose body is being received.
+struct PendingCheck {
+    api: Arc<Api>,
+    reader: BodyReader<RequestBody>,
+    key: IdempotencyHeader,
     span: Option<Span>,
 }
 
-impl Asked {
+impl ConnectionService {
     pub(super) fn new(
-        shared: Arc<Shared>,
-        watch: Arc<Watch>,
+        shared: Arc<ServerState>,
+        liveness: Arc<Liveness>,
         account: Arc<Account>,
         peer: Option<Peer>,
     ) -> Self {
-        let (streams_peak, kept) = (AtomicUsize::new(0), Mutex::new(None));
-        Self { shared, watch, account, peer, streams_peak, kept }
+        let (streams_peak, peak_charge) = (AtomicUsize::new(0), Mutex::new(None));
+        Self { shared, liveness, account, peer, streams_peak, peak_charge }
     }
 
-    /// Charges for a stream of HTTP/2. A client that does not read gets no further streams.
+    /// Charges for an HTTP/2 stream. A client that does not read gets no further streams.
     fn charge_stream<B>(&self, request: &Request<B>) -> Option<Charge> {
-        let streams = self.watch.requests_in_hand() + self.account.unsent_responses();
-        if streams > self.streams_peak.load(Relaxed) && !self.keep(streams) {
+        let streams = self.liveness.requests_in_flight() + self.account.unsent_responses();
+        if streams > self.streams_peak.load(Relaxed) && !self.charge_peak(streams) {
             return None;
         }
         let headers = request.headers().iter();
         let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER_BYTES);
         let charge = self.account.charge(STREAM_BYTES + headers.sum::<usize>());
-        charge.filter(|_| !self.watch.is_write_blocked())
+        charge.filter(|_| !self.liveness.is_write_blocked())
     }
 
-    fn keep(&self, streams: usize) -> bool {
-        let (mut kept, bytes) = (self.kept.lock(), streams * STREAM_BYTES_KEPT);
-        let fits = match &mut *kept {
+    fn charge_peak(&self, streams: usize) -> bool {
+        let (mut peak_charge, bytes) = (self.peak_charge.lock(), streams * STREAM_BYTES_KEPT);
+        let fits = match &mut *peak_charge {
             Some(charge) => charge.resize(bytes),
             charge => {
                 *charge = self.account.charge(bytes);
@@ -128,60 +127,60 @@ impl Asked {
     }
 }
 
-impl HyperService<Request<Incoming>> for Asked {
+impl HyperService<Request<Incoming>> for ConnectionService {
     type Response = http::Response<ResponseBody>;
     type Error = h2::Error;
-    type Future = Answer;
+    type Future = ResponseFuture;
 
-    fn call(&self, request: Request<Incoming>) -> Answer {
-        let (shared, watch) = (self.shared.clone(), self.watch.clone());
+    fn call(&self, request: Request<Incoming>) -> ResponseFuture {
+        let (shared, liveness) = (self.shared.clone(), self.liveness.clone());
         let account = self.account.clone();
-        watch.request_begun();
+        liveness.request_begun();
         let others = shared.in_flight.fetch_add(1, Relaxed);
-        let mut in_hand = InHand { shared, watch, account, stream: None };
+        let mut in_flight = InFlight { shared, liveness, account, stream: None };
         if request.version() == Version::HTTP_2 {
-            in_hand.stream = self.charge_stream(&request);
-            if in_hand.stream.is_none() {
-                return Answer { making: Making::Reset, in_hand };
+            in_flight.stream = self.charge_stream(&request);
+            if in_flight.stream.is_none() {
+                return ResponseFuture { source: ResponseSource::Reset, in_flight };
             }
         }
-        if others >= self.shared.bounds.in_flight {
-            let refusal = Refusal::overload();
+        if others >= self.shared.limits.in_flight {
+            let error = ApiError::overload();
             if let Some(endpoint) = endpoint_of(request.uri().path()) {
-                self.shared.service.telemetry().record_failure(endpoint, refusal.fault);
+                self.shared.app.telemetry().record_failure(endpoint, error.fault);
             }
-            let body = self.shared.routes.checks.as_ref().map(|answering| answering.options.body);
-            let response = Some(refusal.response(body.unwrap_or_default()));
-            return Answer { making: Making::Refused { response }, in_hand };
+            let body = self.shared.routes.checks.as_ref().map(|api| api.options.error_format);
+            let response = Some(error.response(body.unwrap_or_default()));
+            return ResponseFuture { source: ResponseSource::Refused { response }, in_flight };
         }
-        let timeout = self.shared.bounds.body_patience;
-        let making = match &self.shared.routes.checks {
-            Some(answering) if is_check(&request) && answering.service.is_alone() => {
-                let service = &answering.service;
-                let span = service.begin_span(Want::Check.span_name(), request.headers());
-                let key = RetryKey::of(request.headers());
+        let timeout = self.shared.limits.body_timeout;
+        let source = match &self.shared.routes.checks {
+            Some(api) if is_check(&request) && api.app.is_local() => {
+                let app = &api.app;
+                let span = app.begin_span(CheckOperation::Check.span_name(), request.headers());
+                let key = IdempotencyHeader::of(request.headers());
                 let body = RequestBody::new(request.into_body(), self.account.clone(), timeout);
-                let receiving = Receiving::new(body);
-                let check = Checking { answering: answering.clone(), receiving, key, span };
-                Making::Checked { check: Some(check) }
+                let reader = BodyReader::new(body);
+                let check = PendingCheck { api: api.clone(), reader, key, span };
+                ResponseSource::Checked { check: Some(check) }
             }
             _ => {
                 let account = self.account.clone();
                 let mut request =
                     request.map(|body| Body::new(RequestBody::new(body, account, timeout)));
-                // Nobody else wants to know, and an extension takes memory.
+                // Only where needed: an extension allocates.
                 let is_wanted = wants_peer(&request) || self.shared.routes.checks.is_none();
                 if let Some(peer) = self.peer.filter(|_| is_wanted) {
                     request.extensions_mut().insert(peer);
                 }
-                Making::Routed { routed: self.shared.routes.router.clone().call(request) }
+                ResponseSource::Routed { routed: self.shared.routes.router.clone().call(request) }
             }
         };
-        Answer { making, in_hand }
+        ResponseFuture { source, in_flight }
     }
 }
 
-/// What is asked most. Anything that is not quite that is left to the router.
+/// Whether the fast path applies; everything else goes to the router.
 fn is_check<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == "/v1/check"
 }
@@ -196,7 +195,7 @@ fn is_forward_auth(path: &str) -> bool {
     path.starts_with(forward_auth::PATH)
 }
 
-/// Where a request would have come in.
+/// The endpoint that a refused request counts for.
 fn endpoint_of(path: &str) -> Option<Endpoint> {
     Some(match path {
         "/v1/check" => Endpoint::Check,
@@ -214,55 +213,58 @@ fn endpoint_of(path: &str) -> Option<Endpoint> {
     })
 }
 
-impl Future for Answer {
+impl Future for ResponseFuture {
     type Output = Result<http::Response<ResponseBody>, h2::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        // Once it is ready nobody polls it again.
-        let response = match this.making.project() {
-            MakingNow::Routed { routed } => match ready!(routed.poll(cx)) {
+        let response = match this.source.project() {
+            ResponseSourceProjection::Routed { routed } => match ready!(routed.poll(cx)) {
                 Ok(response) => Some(response),
                 Err(never) => match never {},
             },
-            MakingNow::Checked { check } => match check.as_mut() {
+            ResponseSourceProjection::Checked { check } => match check.as_mut() {
                 Some(checking) => {
-                    let received = ready!(checking.receiving.poll(cx));
+                    let received = ready!(checking.reader.poll(cx));
                     check.take().map(|checking| {
-                        let Checking { answering, key, span, .. } = checking;
-                        // Its counters are its own, so it waits for nothing.
-                        at_once(answering.conclude(Want::Check, key, received, span))
-                            .unwrap_or_else(|| Refusal::overload().response(answering.options.body))
+                        let PendingCheck { api, key, span, .. } = checking;
+                        // With counters in memory the future is ready.
+                        at_once(api.respond_to(CheckOperation::Check, key, received, span))
+                            .unwrap_or_else(|| {
+                                ApiError::overload().response(api.options.error_format)
+                            })
                     })
                 }
                 None => None,
             },
-            MakingNow::Refused { response } => response.take(),
-            MakingNow::Reset => return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into())),
+            ResponseSourceProjection::Refused { response } => response.take(),
+            ResponseSourceProjection::Reset => {
+                return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into()));
+            }
         };
-        Poll::Ready(Ok(this.in_hand.charged(response.unwrap_or_default())))
+        Poll::Ready(Ok(this.in_flight.charged(response.unwrap_or_default())))
     }
 }
 
-impl InHand {
-    /// The response, charged to the connection; or a refusal, if that is impossible.
+impl InFlight {
+    /// The response, charged to the connection; a error if the budget does not allow it.
     fn charged(&mut self, response: Response) -> http::Response<ResponseBody> {
         let (head, body) = response.into_parts();
         match ResponseBody::new(body, self.stream.take(), &self.account) {
             Ok(body) => http::Response::from_parts(head, body),
             Err(TooLarge(stream)) => {
                 let checks = self.shared.routes.checks.as_ref();
-                let body = checks.map(|answering| answering.options.body).unwrap_or_default();
-                let refusal = Refusal::overload().response(body);
-                refusal.map(|body| ResponseBody::charged(body, stream))
+                let body = checks.map(|api| api.options.error_format).unwrap_or_default();
+                let error = ApiError::overload().response(body);
+                error.map(|body| ResponseBody::charged(body, stream))
             }
         }
     }
 }
 
-impl Drop for InHand {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.shared.in_flight.fetch_sub(1, Relaxed);
-        self.watch.request_ended();
+        self.liveness.request_ended();
     }
 }

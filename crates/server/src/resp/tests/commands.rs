@@ -19,7 +19,7 @@ fn a_bucket_is_emptied_and_filled_again() {
     assert_eq!(client.numbers("CL.THROTTLE user:1 2 10 60")[..4], [0, 3, 0, -1]);
     assert_eq!(client.numbers("CL.THROTTLE user:2 2 10 60 4"), [1, 3, 3, -1, 0], "never");
     assert_eq!(client.numbers("CL.THROTTLE user:1 2 10 60 0")[..2], [0, 3], "nothing is wanted");
-    assert_eq!(client.shared.service.telemetry().calls(Endpoint::Throttle), 8);
+    assert_eq!(client.shared.app.telemetry().calls(Endpoint::Throttle), 8);
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn what_is_no_limit_is_refused_with_its_argument() {
         ("CL.THROTTLE k 1 0 60", "count"),
         ("CL.THROTTLE k 1 10 0", "period"),
         ("CL.THROTTLE k 1 10 60 -1", "`quantity` must be 0 or more, got `-1`"),
-        ("CL.THROTTLE k 1 ten 60", "`count` must be a whole number of 64 bits, got `ten`"),
+        ("CL.THROTTLE k 1 ten 60", "`count` must be a 64-bit integer, got `ten`"),
         ("CL.THROTTLE k 9223372036854775808 10 60", "`max_burst` must be"),
         ("CL.THROTTLE k 1 10 60 1 1", "wrong number of arguments for 'cl.throttle' command"),
         ("CL.THROTTLE k 1 10", "wrong number of arguments for 'cl.throttle' command"),
@@ -38,7 +38,7 @@ fn what_is_no_limit_is_refused_with_its_argument() {
         let said = client.ask(line);
         assert!(said.starts_with("-ERR ") && said.contains(part), "{line}: {said}");
     }
-    let failures = client.shared.service.telemetry().failures(Endpoint::Throttle, Fault::Invalid);
+    let failures = client.shared.app.telemetry().failures(Endpoint::Throttle, Fault::Invalid);
     assert_eq!(failures, 8);
 }
 
@@ -87,7 +87,7 @@ fn the_rules_are_asked() {
     assert_eq!(client.numbers("SG.REFUND shop user=1 cost 2")[..4], [0, 3, 2, -1]);
     assert_eq!(client.numbers("SG.PEEK shop user=1")[..4], [0, 3, 2, -1]);
     assert_eq!(client.numbers("SG.CHECK shop user=1 COST 4")[..4], [1, 3, 2, -1], "never");
-    let telemetry = client.shared.service.telemetry();
+    let telemetry = client.shared.app.telemetry();
     let calls = [Endpoint::RespCheck, Endpoint::RespPeek, Endpoint::RespRefund]
         .map(|endpoint| telemetry.calls(endpoint));
     assert_eq!(calls, [5, 2, 1]);
@@ -111,21 +111,21 @@ fn what_is_under_no_limit_passes_and_says_so() {
         assert_eq!(client.numbers(line), [0, -1, -1, -1, 0], "{line}");
     }
     assert_eq!(client.numbers("SG.CHECK shop user=mallory"), [1, -1, -1, -1, 0], "on a list");
-    let telemetry = client.shared.service.telemetry();
+    let telemetry = client.shared.app.telemetry();
     assert_eq!(telemetry.count(Event::UnknownDomain), 1);
 }
 
 #[test]
 fn in_shadow_mode_nobody_is_denied() {
     let options = Options { shadow_mode: true, ..Options::default() };
-    let mut client = Client::with(options, Bounds::default(), None);
+    let mut client = Client::with(options, RespLimits::default(), None);
     for line in ["SG.CHECK shop user=1", "CL.THROTTLE user:1 2 10 60"] {
         for _ in 0..4 {
             assert_eq!(client.numbers(line)[..2], [0, 3], "{line}");
         }
         assert_eq!(client.numbers(line)[2..4], [0, -1], "{line}");
     }
-    let telemetry = client.shared.service.telemetry();
+    let telemetry = client.shared.app.telemetry();
     assert_eq!(telemetry.count(Event::GlobalShadow), 4);
 }
 
@@ -136,15 +136,15 @@ fn what_is_no_question_says_what_to_write() {
     for (line, part) in [
         ("SG.CHECK shop", "wrong number of arguments for 'sg.check' command"),
         ("SG.CHECK \"\" user=1", "the domain is empty"),
-        ("SG.CHECK shop user", "`user` is neither an entry nor an option; write key=value"),
+        ("SG.CHECK shop user", "`user` is neither an entry nor an option; send key=value"),
         ("SG.CHECK shop =1", "`=1` is neither"),
         ("SG.CHECK shop user=1 |", "a descriptor has no entries"),
         ("SG.CHECK shop | user=1", "a descriptor has no entries"),
         ("SG.CHECK shop COST 1", "a descriptor has no entries"),
-        ("SG.CHECK shop user=1 COST", "COST needs something behind it"),
-        ("SG.CHECK shop user=1 COST x", "COST must be a whole number of 64 bits, got `x`"),
+        ("SG.CHECK shop user=1 COST", "COST needs a value"),
+        ("SG.CHECK shop user=1 COST x", "COST must be a 64-bit integer, got `x`"),
         ("SG.CHECK shop user=1 COST -1", "got `-1`"),
-        ("SG.CHECK shop user=1 COST 1 COST 1", "COST comes twice"),
+        ("SG.CHECK shop user=1 COST 1 COST 1", "COST occurs twice"),
         ("SG.CHECK shop \"user=\\xff\"", "a value is not UTF-8, got `\\xff`"),
         (&long, "a value has 4097 bytes; send at most 4096"),
     ] {
@@ -178,7 +178,7 @@ fn clients_begin_as_with_redis() {
     assert!(client.ask("HELLO 3 NONSENSE").starts_with("-ERR Syntax error in HELLO option"));
     assert_eq!(client.ask("CLIENT GETNAME"), "$-1\r\n", "a wrong HELLO changes nothing");
     assert_eq!(client.ask("CONFIG GET save"), "*2\r\n$4\r\nsave\r\n$0\r\n\r\n");
-    assert_eq!(client.sends(b"QUIT\r\nPING\r\n"), ("+OK\r\n".to_owned(), Next::End));
+    assert_eq!(client.sends(b"QUIT\r\nPING\r\n"), ("+OK\r\n".to_owned(), Next::Close));
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn what_is_no_command_is_told_as_redis_tells_it() {
     let (said, next) = client.sends(b"*1\r\n:1\r\n");
     assert_eq!(
         (said.as_str(), next),
-        ("-ERR Protocol error: expected '$', got ':'\r\n", Next::End)
+        ("-ERR Protocol error: expected '$', got ':'\r\n", Next::Close)
     );
 }
 
@@ -212,7 +212,7 @@ fn commands_tell_of_themselves() {
 
 #[test]
 fn without_the_password_there_is_nothing_to_hear() {
-    let mut client = Client::with(Options::default(), Bounds::default(), Some("open sesame"));
+    let mut client = Client::with(Options::default(), RespLimits::default(), Some("open sesame"));
     for line in ["PING", "CL.THROTTLE k 1 1 1", "SG.CHECK shop user=1", "INFO", "GET a"] {
         assert_eq!(client.ask(line), "-NOAUTH Authentication required.\r\n", "{line}");
     }
@@ -222,15 +222,19 @@ fn without_the_password_there_is_nothing_to_hear() {
     }
     // Nor is there room for more than it takes to say it.
     let (said, next) = client.sends(b"*2\r\n$4\r\nAUTH\r\n$65536\r\n");
-    assert_eq!((said.as_str(), next), ("-ERR Protocol error: invalid bulk length\r\n", Next::End));
+    assert_eq!(
+        (said.as_str(), next),
+        ("-ERR Protocol error: invalid bulk length\r\n", Next::Close)
+    );
     for line in ["AUTH \"open sesame\"", "AUTH default \"open sesame\""] {
-        let mut client = Client::with(Options::default(), Bounds::default(), Some("open sesame"));
+        let mut client =
+            Client::with(Options::default(), RespLimits::default(), Some("open sesame"));
         assert_eq!(client.ask(line), "+OK\r\n");
         assert_eq!(client.numbers("CL.THROTTLE k 0 1 1"), [0, 1, 0, -1, 1]);
         assert_eq!(client.ask("RESET"), "+RESET\r\n");
         assert_eq!(client.ask("PING"), "-NOAUTH Authentication required.\r\n");
     }
-    let mut client = Client::with(Options::default(), Bounds::default(), Some("open sesame"));
+    let mut client = Client::with(Options::default(), RespLimits::default(), Some("open sesame"));
     assert!(client.ask("HELLO 3 AUTH default \"open sesame\"").starts_with("%7\r\n"));
     assert_eq!(client.ask("PING"), "+PONG\r\n");
     assert!(Client::new().ask("AUTH x").contains("without any password configured"));
@@ -240,22 +244,18 @@ fn without_the_password_there_is_nothing_to_hear() {
 fn a_web_page_is_no_client() {
     let mut client = Client::new();
     let (said, next) = client.sends(b"POST / HTTP/1.1\r\nHost: a\r\n\r\nCL.THROTTLE k 0 1 1\r\n");
-    assert_eq!((said.as_str(), next), ("-ERR this is not HTTP\r\n", Next::End));
+    assert_eq!((said.as_str(), next), ("-ERR this is not HTTP\r\n", Next::Close));
     let (said, next) = client.sends(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nPING\r\n");
-    assert_eq!(next, Next::End);
+    assert_eq!(next, Next::Close);
     assert!(said.ends_with("-ERR this is not HTTP\r\n"));
 }
 
 #[test]
 fn without_rules_only_the_rules_are_missing() {
     let mut client = Client::new();
-    let service = Service::with(
-        client.shared.service.engine().clone(),
-        Options::default(),
-        Health::default(),
-    );
-    let shared = Arc::new(shared(service, Bounds::default(), None));
-    client.talk = Talk::new(shared, None);
+    let app = App::builder(client.shared.app.engine().clone()).health(Health::default()).build();
+    let shared = Arc::new(shared(app, RespLimits::default(), None));
+    client.talk = Dispatcher::new(shared, None);
     assert!(client.ask("SG.CHECK shop user=1").starts_with("-ERR no rules are loaded"));
     assert_eq!(client.numbers("CL.THROTTLE k 0 1 1")[0], 0);
 }
@@ -265,5 +265,5 @@ fn without_rules_only_the_rules_are_missing() {
 fn replies_do_not_pile_up() {
     let mut client = Client::new();
     let (_, next) = client.sends("COMMAND\r\n".repeat(1_000).as_bytes());
-    assert_eq!(next, Next::Bytes);
+    assert_eq!(next, Next::Read);
 }

@@ -8,28 +8,27 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::connection;
-use super::super::shared::Seat;
 use super::*;
 use crate::memory::MemoryBudget;
 
 pub(super) struct Connected {
     pub(super) client: DuplexStream,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RespServer>,
     stop: Option<oneshot::Sender<()>>,
     pub(super) served: JoinHandle<()>,
 }
 
-fn shared(bounds: Bounds, password: Option<&str>) -> Arc<Shared> {
+fn shared(limits: RespLimits, password: Option<&str>) -> Arc<RespServer> {
     let password = password.map(|password| Token::new(password).unwrap());
-    Arc::new(super::shared(service(Options::default()).0, bounds, password))
+    Arc::new(super::shared(app(Options::default()).0, limits, password))
 }
 
 /// A connection on which so many bytes may be under way.
-pub(super) fn connected(shared: &Arc<Shared>, bytes: usize) -> Connected {
+pub(super) fn connected(shared: &Arc<RespServer>, bytes: usize) -> Connected {
     let (client, server) = duplex(bytes);
     let (stop, stopped) = oneshot::channel();
-    let seat = Seat::take(shared, None).unwrap();
-    let served = tokio::spawn(connection::serve(server, seat, async {
+    let guard = shared.admission.admit().unwrap();
+    let served = tokio::spawn(connection::serve(server, shared.clone(), guard, None, async {
         let _ = stopped.await;
     }));
     Connected { client, shared: shared.clone(), stop: Some(stop), served }
@@ -52,7 +51,7 @@ impl Connected {
 
 #[tokio::test(start_paused = true)]
 async fn a_command_may_come_byte_by_byte() {
-    let mut line = connected(&shared(Bounds::default(), None), 1 << 16);
+    let mut line = connected(&shared(RespLimits::default(), None), 1 << 16);
     for byte in b"*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\nPING\r\n" {
         line.client.write_all(&[*byte]).await.unwrap();
         tokio::task::yield_now().await;
@@ -60,26 +59,26 @@ async fn a_command_may_come_byte_by_byte() {
     line.says("$2\r\nhi\r\n+PONG\r\n").await;
     drop(line.client);
     line.served.await.unwrap();
-    assert_eq!(line.shared.connections(), 0);
+    assert_eq!(line.shared.admission.open(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_a_command_is_waited_for_with_patience() {
+async fn half_a_command_is_waited_for_with_timeout() {
     for sent in ["*2\r\n$4\r\nECHO\r\n", "PING", "*", "*1\r\n$4\r\nPI"] {
-        let mut line = connected(&shared(Bounds::default(), None), 1 << 16);
+        let mut line = connected(&shared(RespLimits::default(), None), 1 << 16);
         let begun = Instant::now();
         line.client.write_all(sent.as_bytes()).await.unwrap();
         assert_eq!(line.rest().await, "");
         let waited = begun.elapsed();
-        let patience = Bounds::default().patience;
-        assert!(waited >= patience && waited <= patience * 3 / 2, "{sent:?}: {waited:?}");
+        let timeout = RespLimits::default().timeout;
+        assert!(waited >= timeout && waited <= timeout * 3 / 2, "{sent:?}: {waited:?}");
     }
 }
 
 /// Whoever sends a byte now and then gets no more time for it.
 #[tokio::test(start_paused = true)]
 async fn a_trickle_is_half_a_command() {
-    let mut line = connected(&shared(Bounds::default(), None), 1 << 16);
+    let mut line = connected(&shared(RespLimits::default(), None), 1 << 16);
     let begun = Instant::now();
     while line.client.write_all(b"a").await.is_ok() {
         sleep(Duration::from_secs(1)).await;
@@ -89,7 +88,7 @@ async fn a_trickle_is_half_a_command() {
 
 #[tokio::test(start_paused = true)]
 async fn a_quiet_connection_is_closed_in_the_end() {
-    let mut line = connected(&shared(Bounds::default(), None), 1 << 16);
+    let mut line = connected(&shared(RespLimits::default(), None), 1 << 16);
     let begun = Instant::now();
     sleep(Duration::from_secs(500)).await;
     line.client.write_all(b"PING\r\n").await.unwrap();
@@ -101,7 +100,7 @@ async fn a_quiet_connection_is_closed_in_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_show_the_password_has_little_time() {
-    let shared = shared(Bounds::default(), Some("sesame"));
+    let shared = shared(RespLimits::default(), Some("sesame"));
     let mut line = connected(&shared, 1 << 16);
     let begun = Instant::now();
     let pings = async {
@@ -122,22 +121,23 @@ async fn who_does_not_show_the_password_has_little_time() {
 /// As long as replies are not read, commands are not read either; and not for ever.
 #[tokio::test(start_paused = true)]
 async fn who_does_not_read_is_not_heard() {
-    let mut line = connected(&shared(Bounds::default(), None), 1 << 10);
+    let mut line = connected(&shared(RespLimits::default(), None), 1 << 10);
     let begun = Instant::now();
     let mut sent = 0usize;
     while line.client.write_all(b"PING\r\n").await.is_ok() {
         sent += 1;
     }
     assert!(sent < 10_000, "{sent} commands were taken");
-    assert_eq!(begun.elapsed(), Bounds::default().patience);
+    assert_eq!(begun.elapsed(), RespLimits::default().timeout);
     line.served.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn long_commands_have_a_bound_together() {
     let budget = MemoryBudget::new(1 << 20);
-    let service = service(Options::default()).0.with_memory_budget(budget.clone());
-    let shared = Arc::new(super::shared(service, Bounds::default(), None));
+    let app = app(Options::default()).0;
+    let app = App::builder(app.engine().clone()).memory_budget(budget.clone()).build();
+    let shared = Arc::new(super::shared(app, RespLimits::default(), None));
     let half = format!("*2\r\n$4\r\nECHO\r\n$60000\r\n{}", "a".repeat(59_000));
     let mut first = connected(&shared, 1 << 20);
     first.client.write_all(half.as_bytes()).await.unwrap();
@@ -159,7 +159,7 @@ async fn long_commands_have_a_bound_together() {
 
 #[tokio::test(start_paused = true)]
 async fn the_end_waits_for_what_has_begun() {
-    let shared = shared(Bounds::default(), None);
+    let shared = shared(RespLimits::default(), None);
     let mut quiet = connected(&shared, 1 << 16);
     let mut busy = connected(&shared, 1 << 16);
     quiet.client.write_all(b"PING\r\n").await.unwrap();
@@ -182,7 +182,7 @@ async fn the_last_words_are_heard() {
         ("QUIT\r\nPING\r\n", "+OK\r\n"),
         ("*1\r\n$-5\r\nxyz", "-ERR Protocol error: invalid bulk length\r\n"),
     ] {
-        let mut line = connected(&shared(Bounds::default(), None), 1 << 16);
+        let mut line = connected(&shared(RespLimits::default(), None), 1 << 16);
         line.client.write_all(sent.as_bytes()).await.unwrap();
         assert_eq!(line.rest().await, said);
     }

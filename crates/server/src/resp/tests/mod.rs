@@ -12,12 +12,12 @@ use sluicegate::clock::ManualClock;
 use sluicegate::throttle::Throttle;
 use sluicegate::{Engine, Timestamp, rules_of};
 
-use super::bounds::Bounds;
-use super::shared::Shared;
-use super::dispatch::{Next, Talk};
+use super::RespLimits;
+use super::RespServer;
+use super::dispatch::{Dispatcher, Next};
+use crate::app::App;
 use crate::health::Health;
-use crate::rls::handler::Service;
-use crate::rls::options::Options;
+use crate::rls::Options;
 use crate::token::Token;
 
 const RULES: &str = "
@@ -39,47 +39,47 @@ deny: [{ key: user, value: mallory }]
 
 /// A client of a service whose clock stands still.
 struct Client {
-    talk: Talk,
+    talk: Dispatcher,
     clock: ManualClock,
-    shared: Arc<Shared>,
+    shared: Arc<RespServer>,
 }
 
-fn service(options: Options) -> (Service, ManualClock) {
+fn app(options: Options) -> (App, ManualClock) {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
     let rules = rules_of(RULES).unwrap();
     let engine = Engine::builder(rules).clock(clock.clone()).build().unwrap();
     let health = Health::default();
     health.rules_loaded(1);
-    (Service::with(engine, options, health), clock)
+    (App::builder(engine).options(options).health(health).build(), clock)
 }
 
-fn shared(service: Service, bounds: Bounds, password: Option<Token>) -> Shared {
-    let throttle = Throttle::new(service.engine().memory());
-    Shared::new(service, throttle, super::Options { bounds, password, is_open: true })
+fn shared(app: App, limits: RespLimits, password: Option<Token>) -> RespServer {
+    let throttle = Throttle::new(app.engine().memory());
+    RespServer::new(app, throttle, super::Options { limits, password, is_open: true })
 }
 
 impl Client {
     fn new() -> Self {
-        Self::with(Options::default(), Bounds::default(), None)
+        Self::with(Options::default(), RespLimits::default(), None)
     }
 
-    fn with(options: Options, bounds: Bounds, password: Option<&str>) -> Self {
-        let (service, clock) = service(options);
+    fn with(options: Options, limits: RespLimits, password: Option<&str>) -> Self {
+        let (app, clock) = app(options);
         let password = password.map(|password| Token::new(password).unwrap());
-        let shared = Arc::new(shared(service, bounds, password));
-        Self { talk: Talk::new(shared.clone(), None), clock, shared }
+        let shared = Arc::new(shared(app, limits, password));
+        Self { talk: Dispatcher::new(shared.clone(), None), clock, shared }
     }
 
     /// One more client of the same service, at this address.
     fn beside(&self, peer: [u8; 4]) -> Self {
         let (clock, shared) = (self.clock.clone(), self.shared.clone());
-        Self { talk: Talk::new(shared.clone(), Some(peer.into())), clock, shared }
+        Self { talk: Dispatcher::new(shared.clone(), Some(peer.into())), clock, shared }
     }
 
     /// What is replied to a line.
     fn ask(&mut self, line: &str) -> String {
         let (said, next) = self.sends(format!("{line}\r\n").as_bytes());
-        assert_eq!(next, Next::Bytes, "{line}");
+        assert_eq!(next, Next::Read, "{line}");
         said
     }
 
@@ -98,13 +98,13 @@ impl Client {
     fn sends(&mut self, bytes: &[u8]) -> (String, Next) {
         let (mut out, mut from) = (Vec::new(), 0);
         loop {
-            let (taken, next) = self.talk.answer(&bytes[from..], &mut out);
+            let (taken, next) = self.talk.execute(&bytes[from..], &mut out);
             from += taken;
-            if next != Next::Room {
+            if next != Next::Send {
                 return (String::from_utf8(out).unwrap(), next);
             }
             let held = out.len();
-            assert!(held < self.shared.bounds.reply_bytes + (70 << 10), "{held} bytes are held");
+            assert!(held < self.shared.limits.reply_bytes + (70 << 10), "{held} bytes are held");
             out.clear();
         }
     }

@@ -3,23 +3,23 @@
 use std::time::Duration;
 
 use super::*;
-use crate::rls::options::RefundPolicy;
+use crate::rls::RefundPolicy;
 use crate::telemetry::Event;
 
 // === passwords ===
 
 #[test]
 fn a_connection_that_guesses_is_closed() {
-    let mut client = Client::with(Options::default(), Bounds::default(), Some("open sesame"));
+    let mut client = Client::with(Options::default(), RespLimits::default(), Some("open sesame"));
     let (said, next) = client.sends(&b"AUTH sesame\r\n".repeat(1_000));
-    assert_eq!(next, Next::End);
+    assert_eq!(next, Next::Close);
     assert_eq!(said.lines().count(), 5, "{said}");
     assert!(said.lines().all(|line| line.starts_with("-WRONGPASS ")), "{said}");
 }
 
 #[test]
 fn an_address_that_guesses_is_bounded_over_all_its_connections() {
-    let first = Client::with(Options::default(), Bounds::default(), Some("open sesame"));
+    let first = Client::with(Options::default(), RespLimits::default(), Some("open sesame"));
     let guess = |peer: [u8; 4], guesses: &[u8]| first.beside(peer).sends(guesses).0;
     for _ in 0..2 {
         let said = guess([192, 0, 2, 1], &b"HELLO 3 AUTH default no\r\n".repeat(5));
@@ -28,12 +28,12 @@ fn an_address_that_guesses_is_bounded_over_all_its_connections() {
     // The eleventh is not compared, right or wrong, and nothing behind it is looked at.
     let mut next = first.beside([192, 0, 2, 1]);
     let (said, end) = next.sends(b"AUTH \"open sesame\"\r\nPING\r\n");
-    assert!(said.starts_with("-ERR too many wrong passwords") && end == Next::End, "{said}");
+    assert!(said.starts_with("-ERR too many wrong passwords") && end == Next::Close, "{said}");
     assert!(!said.contains("PONG"), "{said}");
     assert_eq!(guess([192, 0, 2, 2], b"AUTH \"open sesame\"\r\n"), "+OK\r\n", "another address");
     first.clock.advance(Duration::from_secs(1));
     assert_eq!(guess([192, 0, 2, 1], b"AUTH \"open sesame\"\r\n"), "+OK\r\n");
-    let telemetry = first.shared.service.telemetry();
+    let telemetry = first.shared.app.telemetry();
     assert_eq!(telemetry.count(Event::RespAuthFailed), 11);
 }
 
@@ -41,10 +41,10 @@ fn an_address_that_guesses_is_bounded_over_all_its_connections() {
 
 /// A client of an address that others reach, under this policy.
 fn remote(refunds: RefundPolicy) -> Client {
-    let (service, clock) = service(Options { refunds, ..Options::default() });
-    let throttle = Throttle::new(service.engine().memory());
-    let shared = Arc::new(Shared::new(service, throttle, super::super::Options::default()));
-    Client { talk: Talk::new(shared.clone(), None), clock, shared }
+    let (app, clock) = app(Options { refunds, ..Options::default() });
+    let throttle = Throttle::new(app.engine().memory());
+    let shared = Arc::new(RespServer::new(app, throttle, super::super::Options::default()));
+    Client { talk: Dispatcher::new(shared.clone(), None), clock, shared }
 }
 
 fn left(client: &mut Client) -> i64 {
@@ -76,7 +76,7 @@ fn a_charge_is_given_back_once() {
         assert_eq!(client.numbers("SG.REFUND shop user=1 ID a")[..3], [0, 3, 1]);
         assert_eq!(left(&mut client), 1, "sent again, it is given back once");
     }
-    // Under the same id it is charged again, and that can be given back too.
+    // Target the same id it is charged again, and that can be given back too.
     client.numbers("SG.CHECK shop user=1 ID a");
     assert_eq!(left(&mut client), 0);
 }

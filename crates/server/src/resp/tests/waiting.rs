@@ -9,8 +9,8 @@ use super::*;
 use crate::telemetry::{Endpoint, Fault};
 
 fn clocked() -> (Connected, ManualClock) {
-    let (service, clock) = service(Options::default());
-    let shared = Arc::new(shared(service, Bounds::default(), None));
+    let (app, clock) = app(Options::default());
+    let shared = Arc::new(shared(app, RespLimits::default(), None));
     (connected(&shared, 1 << 16), clock)
 }
 
@@ -30,7 +30,7 @@ async fn waits(line: &mut Connected, behind: &str) {
     line.says("*5\r\n:0\r\n:5\r\n:0\r\n:-1\r\n:5\r\n").await;
     let command = format!("SG.WAIT shop all=1 TIMEOUT 600000\r\n{behind}");
     line.client.write_all(command.as_bytes()).await.unwrap();
-    until(|| line.shared.service.holds().waiting() == 1).await;
+    until(|| line.shared.app.reservations().waiting() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -38,7 +38,7 @@ async fn the_answer_comes_with_the_turn_and_those_behind_it_wait() {
     let (mut line, clock) = clocked();
     waits(&mut line, "PING\r\n").await;
     clock.advance(Duration::from_millis(999));
-    assert_eq!(line.shared.service.holds().waiting(), 1);
+    assert_eq!(line.shared.app.reservations().waiting(), 1);
     // Longer than a client may be quiet.
     tokio::time::sleep(Duration::from_secs(2_000)).await;
     clock.advance(Duration::from_millis(1));
@@ -46,7 +46,7 @@ async fn the_answer_comes_with_the_turn_and_those_behind_it_wait() {
     let mut rest = vec![0; 4 + 5 + 7];
     line.client.read_exact(&mut rest).await.unwrap();
     assert!(rest.ends_with(b"$-1\r\n+PONG\r\n"), "{rest:?}");
-    assert_eq!(line.shared.service.telemetry().calls(Endpoint::RespWait), 1);
+    assert_eq!(line.shared.app.telemetry().calls(Endpoint::RespWait), 1);
     line.client.write_all(b"PING\r\n").await.unwrap();
     line.says("+PONG\r\n").await;
 }
@@ -65,7 +65,7 @@ async fn a_client_that_goes_gives_its_turn_back() {
     let (mut line, clock) = clocked();
     waits(&mut line, "PING\r\n").await;
     drop(line.client);
-    until(|| line.shared.service.holds().waiting() == 0).await;
+    until(|| line.shared.app.reservations().waiting() == 0).await;
     line.served.await.unwrap();
     clock.advance(Duration::from_secs(1));
     let mut other = connected(&line.shared, 1 << 16);
@@ -77,9 +77,9 @@ async fn a_client_that_goes_gives_its_turn_back() {
 async fn when_the_service_ends_nobody_waits() {
     let (mut line, _clock) = clocked();
     waits(&mut line, "").await;
-    line.shared.service.health().drain();
-    line.says("-TRYAGAIN the service ends; ask again").await;
-    let telemetry = line.shared.service.telemetry();
+    line.shared.app.health().drain();
+    line.says("-TRYAGAIN the service is shutting down; retry").await;
+    let telemetry = line.shared.app.telemetry();
     assert_eq!(telemetry.failures(Endpoint::RespWait, Fault::Overload), 1);
 }
 
@@ -94,7 +94,7 @@ async fn a_slot_comes_with_a_token() {
     let token = said.trim_end().rsplit("\r\n").next().unwrap().to_owned();
     let mut other = connected(&line.shared, 1 << 16);
     other.client.write_all(b"SG.WAIT shop slots=1 TIMEOUT 60000\r\n").await.unwrap();
-    until(|| line.shared.service.holds().waiting() == 1).await;
+    until(|| line.shared.app.reservations().waiting() == 1).await;
     line.client.write_all(format!("SG.CANCEL {token}\r\n").as_bytes()).await.unwrap();
     line.says("*6\r\n:0\r\n").await;
     other.says("*6\r\n:0\r\n:1\r\n:0\r\n:-1\r\n").await;
@@ -107,10 +107,10 @@ async fn one_id_is_one_turn() {
     line.says("*5\r\n:0\r\n:5\r\n:0\r\n:-1\r\n:5\r\n").await;
     let command = b"SG.WAIT shop all=1 TIMEOUT 600000 ID a\r\n";
     line.client.write_all(command).await.unwrap();
-    until(|| line.shared.service.holds().waiting() == 1).await;
+    until(|| line.shared.app.reservations().waiting() == 1).await;
     let mut other = connected(&line.shared, 1 << 16);
     other.client.write_all(command).await.unwrap();
-    other.says("-ERR a command with this ID is still waiting").await;
+    other.says("-ERR a command with this ID is in progress").await;
     clock.advance(Duration::from_secs(1));
     line.says("*6\r\n:0\r\n:5\r\n:0\r\n:-1\r\n").await;
 }

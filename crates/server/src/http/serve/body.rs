@@ -1,18 +1,108 @@
-//! Body of a response: in pieces, and charged until the client has received it.
+//! Bodies within the memory budget.
 //!
-//! hyper copies a piece into the write buffer of an HTTP/1.1 connection, and that buffer keeps its
-//! capacity; so pieces are small. On HTTP/2 a piece waits in h2 until the client opens its window;
-//! so the last piece carries the charge.
+//! A request body arrives whole and in time. A response body is sent in pieces, and charged until
+//! the client has received it: hyper copies a piece into the write buffer of an HTTP/1.1 connection,
+//! which keeps its capacity, so pieces are small; on HTTP/2 a piece waits in h2 until the client
+//! opens its window, so the last piece carries the charge.
 
+use std::error::Error;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::body::Body as AxumBody;
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Sleep, sleep};
 
-use crate::memory::{Account, Charge, Unsent};
+use crate::http::body::BODY_BYTES_MAX;
+use crate::memory::{Account, Charge, Gather, GatherError, Unsent};
+
+/// The body did not arrive in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::http) struct BodyTimeout;
+
+/// Yields the body as one piece, charged to its connection if it arrives in several. The timeout
+/// starts at the first wait, so that a body that arrives with its head needs no timer.
+#[derive(Debug)]
+pub(super) struct RequestBody {
+    body: Incoming,
+    gather: Gather,
+    account: Arc<Account>,
+    timeout: Duration,
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+impl RequestBody {
+    pub(super) fn new(body: Incoming, account: Arc<Account>, timeout: Duration) -> Self {
+        Self { body, gather: Gather::default(), account, timeout, deadline: None }
+    }
+
+    fn poll_whole(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, BoxError>> {
+        while let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            let Some(frame) = frame else { return Poll::Ready(Ok(self.gather.take())) };
+            // Trailers carry nothing for a limiter.
+            let Ok(piece) = frame?.into_data() else { continue };
+            self.gather.push(piece, BODY_BYTES_MAX, &self.account)?;
+            if self.body.is_end_stream() {
+                return Poll::Ready(Ok(self.gather.take()));
+            }
+        }
+        self.gather.detach(BODY_BYTES_MAX, &self.account)?;
+        let timeout = self.timeout;
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(timeout)));
+        deadline.as_mut().poll(cx).map(|()| Err(BodyTimeout.into()))
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.poll_whole(cx).map(|whole| match whole {
+            Ok(whole) if whole.is_empty() => None,
+            whole => Some(whole.map(Frame::data)),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.gather.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl fmt::Display for BodyTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the body did not arrive in time")
+    }
+}
+
+impl Error for BodyTimeout {}
+
+impl fmt::Display for GatherError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooLong => "the body is too long",
+            Self::Exhausted => "the memory budget is exhausted",
+        })
+    }
+}
+
+impl Error for GatherError {}
+
+// === responses ===
 
 /// Longest piece, and longest response that an HTTP/1.1 connection sends without a charge: its
 /// fixed cost covers it.

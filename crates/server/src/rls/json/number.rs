@@ -1,10 +1,9 @@
-//! Whole numbers, in any of the ways in which JSON can write them.
+//! Integers in every notation of JSON.
 
-/// The number that a text is: `1`, but also `1.0`, `10e-1` and `0.1e1`; none for `1.5`, nor for what is no number in JSON, such as `01` or `+1`.
-///
-/// It is counted in digits, so nothing is rounded.
+/// Parses `1`, but also `1.0`, `10e-1` and `0.1e1`; `None` for `1.5` and for invalid JSON such as
+/// `01` or `+1`. Works on digits, so nothing is rounded.
 pub(super) fn whole(text: &str) -> Option<i128> {
-    // As many as the largest number has; more would have to be written out only to be refused.
+    // Digits of `u64::MAX`; longer numbers would be expanded only to be rejected.
     const DIGITS_MAX: i64 = 20;
     let (positive, rest) = text.strip_prefix('-').map_or((true, text), |rest| (false, rest));
     let (digits, exponent) = rest.split_once(['e', 'E']).unwrap_or((rest, "0"));
@@ -20,7 +19,7 @@ pub(super) fn whole(text: &str) -> Option<i128> {
     }
     let exponent = i64::from(exponent.parse::<i32>().ok()?);
     let mut digits = [before, after].concat();
-    // How many zeros are to be written behind, or to be taken away.
+    // Zeros to append, or to remove if negative.
     let shift = exponent - i64::try_from(after.len()).ok()?;
     if shift >= 0 {
         let length = i64::try_from(before.len()).ok()? + exponent;

@@ -1,4 +1,4 @@
-//! The body of a request, as one piece of memory.
+//! Receives the body of a request.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -9,70 +9,70 @@ use axum::body::{Body, Bytes};
 use bytes::BytesMut;
 use http_body::Body as HttpBody;
 
-use super::error::Refusal;
-use super::serve::Late;
+use super::error::ApiError;
+use super::serve::BodyTimeout;
 use crate::memory::GatherError;
 
-/// The longest body of a request.
+/// Longest body of a request.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// A body that is coming in.
+/// A body that is being received.
 #[derive(Debug)]
-pub(super) struct Receiving<B> {
+pub(super) struct BodyReader<B> {
     body: B,
-    /// What has come. Nearly always the first piece is all, and is not copied.
-    so_far: SoFar,
+    /// Nearly always the first piece is the whole body, and is not copied.
+    pieces: Pieces,
 }
 
 #[derive(Debug)]
-enum SoFar {
+enum Pieces {
     Nothing,
     One(Bytes),
     More(BytesMut),
 }
 
-/// All of it.
-pub(super) async fn receive(body: Body) -> Result<Bytes, Refusal> {
-    let mut receiving = Receiving::new(body);
-    poll_fn(|cx| receiving.poll(cx)).await
+/// Receives the whole body.
+pub(super) async fn receive(body: Body) -> Result<Bytes, ApiError> {
+    let mut reader = BodyReader::new(body);
+    poll_fn(|cx| reader.poll(cx)).await
 }
 
-impl<B> Receiving<B>
+impl<B> BodyReader<B>
 where
     B: HttpBody<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
 {
     pub(super) const fn new(body: B) -> Self {
-        Self { body, so_far: SoFar::Nothing }
+        Self { body, pieces: Pieces::Nothing }
     }
 
-    /// All of it, once it is here.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Refusal>> {
+    /// The whole body, once it has arrived.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, ApiError>> {
         if self.body.size_hint().lower() > BODY_BYTES_MAX as u64 {
-            return Poll::Ready(Err(Refusal::too_large(BODY_BYTES_MAX)));
+            return Poll::Ready(Err(ApiError::too_large(BODY_BYTES_MAX)));
         }
         loop {
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                None => return Poll::Ready(Ok(self.so_far.take())),
+                None => return Poll::Ready(Ok(self.pieces.take())),
                 Some(Ok(frame)) => {
-                    // Trailers have nothing to tell us.
+                    // Trailers are ignored.
                     let Ok(data) = frame.into_data() else { continue };
-                    if self.so_far.len() + data.len() > BODY_BYTES_MAX {
-                        return Poll::Ready(Err(Refusal::too_large(BODY_BYTES_MAX)));
+                    if self.pieces.len() + data.len() > BODY_BYTES_MAX {
+                        return Poll::Ready(Err(ApiError::too_large(BODY_BYTES_MAX)));
                     }
-                    self.so_far.push(data);
+                    self.pieces.push(data);
                     if self.body.is_end_stream() {
-                        return Poll::Ready(Ok(self.so_far.take()));
+                        return Poll::Ready(Ok(self.pieces.take()));
                     }
                 }
                 Some(Err(error)) => {
-                    return Poll::Ready(Err(refusal_of(&*error.into())));
+                    return Poll::Ready(Err(error_of(&*error.into())));
                 }
             }
         }
     }
 }
 
-impl SoFar {
+impl Pieces {
     fn len(&self) -> usize {
         match self {
             Self::Nothing => 0,
@@ -105,18 +105,18 @@ impl SoFar {
     }
 }
 
-/// Refusal of a request whose body did not arrive.
-fn refusal_of(error: &(dyn Error + 'static)) -> Refusal {
+/// Error of a request whose body did not arrive.
+fn error_of(error: &(dyn Error + 'static)) -> ApiError {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if error.is::<Late>() {
-            return Refusal::late();
+        if error.is::<BodyTimeout>() {
+            return ApiError::late();
         }
         match error.downcast_ref() {
-            Some(GatherError::TooLong) => return Refusal::too_large(BODY_BYTES_MAX),
-            Some(GatherError::Exhausted) => return Refusal::overload(),
+            Some(GatherError::TooLong) => return ApiError::too_large(BODY_BYTES_MAX),
+            Some(GatherError::Exhausted) => return ApiError::overload(),
             None => cause = error.source(),
         }
     }
-    Refusal::broken()
+    ApiError::broken()
 }

@@ -1,0 +1,210 @@
+//! Endpoints that need the operator role: `/v1/keys/…`, `/v1/explain`, and `/v1/refund` without proof.
+//!
+//! A refund refills limits as a reset does, so it requires the operator role or proof of a charge:
+//! the idempotency key and the body of a check that this node has admitted. The stored response of
+//! that check is removed, which makes the refund single-use; the same check, repeated, is charged
+//! again.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Request as HttpRequest, State};
+use axum::response::Response;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, ORIGIN};
+use http::request::Parts;
+use serde_json::json;
+use sluicegate::explain::{explain as explain_request, explain_by, explained_request};
+use sluicegate::rules::request::Request;
+use sluicegate::{Checked, Operation, Timestamp};
+
+use super::body::receive;
+use super::check::CheckOperation;
+use super::error::{ApiError, JSON};
+use super::idempotency::{ApiResponse, IdempotencyHeader, replayed};
+use super::openapi::{ErrorResponses, OperatorResponses};
+use super::request::read_checks;
+use super::schema::{CheckBody, CheckResponse, ExplainResponse, InspectResponse};
+use super::{Api, KeysAccess, Peer};
+use crate::auth::{AuthEndpoint, AuthError};
+use crate::counters::Counters;
+use crate::rls::RefundPolicy;
+use crate::telemetry::Endpoint;
+use crate::traces::Span;
+
+/// Descriptors of a request that is explained: each takes several lookups.
+const EXPLAINED_DESCRIPTORS_MAX: usize = 32;
+
+/// State of every limit of a request.
+#[utoipa::path(
+    post, path = "/v1/keys/inspect", tag = "keys",
+    request_body(content = CheckBody, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
+    responses((status = 200, description = "State of the limits.", body = InspectResponse), ErrorResponses, OperatorResponses),
+)]
+pub(super) async fn inspect(State(api): State<Arc<Api>>, request: HttpRequest) -> Response {
+    api.keys(CheckOperation::Inspect, request).await
+}
+
+/// Resets the limits of a request.
+#[utoipa::path(
+    post, path = "/v1/keys/reset", tag = "keys",
+    request_body(content = CheckBody, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
+    responses((status = 200, description = "State of the limits after the reset.", body = CheckResponse), ErrorResponses, OperatorResponses),
+)]
+pub(super) async fn reset(State(api): State<Arc<Api>>, request: HttpRequest) -> Response {
+    api.keys(CheckOperation::Reset, request).await
+}
+
+/// Explains which rules apply to a request, what would happen now, and why. Nothing is charged.
+#[utoipa::path(
+    post, path = "/v1/explain", tag = "rules",
+    request_body(content = CheckBody, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
+    responses((status = 200, description = "The explanation.", body = ExplainResponse), ErrorResponses, OperatorResponses),
+)]
+pub(super) async fn explain(State(api): State<Arc<Api>>, request: HttpRequest) -> Response {
+    let begun = api.app.engine().now();
+    let (head, body) = request.into_parts();
+    let answered = match api.require_operator(&head) {
+        Ok(()) => match receive(body).await {
+            Ok(body) => api.explain(&body).await,
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    };
+    let telemetry = api.app.telemetry();
+    match answered {
+        Ok(text) => {
+            telemetry.record_response(Endpoint::Explain, api.app.engine().now().since(begun));
+            let mut response = Response::new(text.into());
+            response.headers_mut().insert(CONTENT_TYPE, JSON);
+            response
+        }
+        Err(error) => {
+            telemetry.record_failure(Endpoint::Explain, error.fault);
+            error.response(api.options.error_format)
+        }
+    }
+}
+
+impl Api {
+    async fn keys(&self, operation: CheckOperation, request: HttpRequest) -> Response {
+        let (head, body) = request.into_parts();
+        match self.require_operator(&head) {
+            Ok(()) => self.respond(operation, HttpRequest::from_parts(head, body)).await,
+            Err(error) => {
+                self.app.telemetry().record_failure(operation.endpoint(), error.fault);
+                error.response(self.options.error_format)
+            }
+        }
+    }
+
+    /// Requires the operator role.
+    pub(super) fn require_operator(&self, head: &Parts) -> Result<(), ApiError> {
+        let headers = &head.headers;
+        match &self.options.keys {
+            // A browser on this machine may show any web page.
+            KeysAccess::Open if headers.contains_key(ORIGIN) => Err(ApiError::from_web_page()),
+            KeysAccess::Open => Ok(()),
+            // A request without a token is not a guess.
+            KeysAccess::Token(_) if !headers.contains_key(AUTHORIZATION) => {
+                Err(ApiError::no_token())
+            }
+            KeysAccess::Token(token) => {
+                let peer = head.extensions.get::<Peer>().map(|Peer(address)| *address);
+                let is_right = || token.is_shown_in(headers);
+                let shown = self.app.authenticate(AuthEndpoint::Http, peer, is_right);
+                shown.map_err(|error| match error {
+                    AuthError::Wrong => ApiError::no_token(),
+                    AuthError::TooMany { .. } => ApiError::too_many_tokens(),
+                })
+            }
+            KeysAccess::Off => Err(ApiError::keys_off()),
+        }
+    }
+
+    pub(super) async fn refund(&self, request: HttpRequest) -> Response {
+        let policy = self.app.options().refunds;
+        if policy == RefundPolicy::Open {
+            return self.respond(CheckOperation::Refund, request).await;
+        }
+        let (head, body) = request.into_parts();
+        let error = match self.require_operator(&head) {
+            Ok(()) => {
+                return self
+                    .respond(CheckOperation::Refund, HttpRequest::from_parts(head, body))
+                    .await;
+            }
+            Err(error) => error,
+        };
+        let begun = self.app.engine().now();
+        let mut span = self.app.begin_span(CheckOperation::Refund.span_name(), &head.headers);
+        let refunded = match policy {
+            // A wrong token is reported as such.
+            RefundPolicy::Proven if !head.headers.contains_key(AUTHORIZATION) => {
+                let key = IdempotencyHeader::of(&head.headers);
+                match receive(body).await {
+                    Ok(body) => self.refund_proven(&key, &body, begun, span.as_mut()).await,
+                    Err(error) => Err(error),
+                }
+            }
+            _ => Err(error),
+        };
+        self.finish(Endpoint::Refund, begun, refunded, span)
+    }
+
+    async fn refund_proven(
+        &self,
+        key: &IdempotencyHeader,
+        body: &Bytes,
+        now: Timestamp,
+        span: Option<&mut Span>,
+    ) -> Result<ApiResponse, ApiError> {
+        let check = key.keyed(Endpoint::Check, body)?.ok_or_else(ApiError::unproven)?;
+        let refund = async {
+            if !self.app.take_charge(&check, now) {
+                return Err(ApiError::unproven());
+            }
+            self.decide_body(CheckOperation::Refund, body, now, span).await
+        };
+        let keyed = key.keyed(Endpoint::Refund, body)?;
+        self.app.idempotent_later(keyed, now, refund).await.map(replayed)
+    }
+
+    async fn explain(&self, body: &[u8]) -> Result<String, ApiError> {
+        if !self.app.health().has_rules() {
+            return Err(ApiError::no_rules());
+        }
+        let batch =
+            read_checks(body, &self.options.limits).map_err(|error| ApiError::malformed(&error))?;
+        let descriptors = |request: &Request<'_>| request.descriptors.len();
+        let count: usize = batch.checks.iter().map(|check| check.with_request(descriptors)).sum();
+        if count > EXPLAINED_DESCRIPTORS_MAX {
+            return Err(ApiError::invalid(format!(
+                "`descriptors`: at most {EXPLAINED_DESCRIPTORS_MAX} are explained at a time, got {count}"
+            )));
+        }
+        let engine = self.app.engine();
+        let (rules, now) = (engine.snapshot(), engine.now());
+        let mut answers = Vec::with_capacity(batch.checks.len());
+        for check in &batch.checks {
+            let parts = check.parts();
+            let descriptors = parts.descriptors();
+            let request = parts.request(&descriptors);
+            answers.push(match self.app.counters() {
+                Counters::Own(_) => explain_request(&rules, &request, now).to_json(),
+                Counters::Shared(shared) => {
+                    let descriptors = explained_request(&rules, &request);
+                    let lookups = Request { descriptors: &descriptors, ..request };
+                    let mut peeked = Checked::default();
+                    let call = shared.call(&rules, &lookups);
+                    let peek = shared.apply(Operation::Peek, call, &mut peeked).await;
+                    peek.map_err(ApiError::store)?;
+                    explain_by(&rules, &request, peeked).to_json()
+                }
+            });
+        }
+        Ok(match (batch.is_list, answers.as_slice()) {
+            (false, [one]) => one.to_string(),
+            _ => json!({ "answers": answers }).to_string(),
+        })
+    }
+}
