@@ -1,5 +1,5 @@
-//! Reading a mapping: fields are taken out by name, each mistake is reported where it is, and what
-//! was not taken is reported in the end.
+//! Reads a mapping: fields are taken by name, each problem is reported at its position, and the
+//! fields that were not taken are reported at the end.
 //!
 //! A [`Value`] is a node with its path; [`Value::fields`] opens a mapping. A [`Field`] says how a
 //! field is called, what a good one looks like and how it is read. To report everything at once,
@@ -62,10 +62,9 @@ struct Entry<'a> {
     taken: bool,
 }
 
-/// Where each key of a mapping stands among those read so far.
-///
-/// Nearly all mappings are small, and looking through a few words is faster than hashing them.
-enum Places<'a> {
+/// The index of each key of a mapping. Nearly all mappings are small, and a linear search over a
+/// few words is faster than hashing them.
+enum KeyIndex<'a> {
     Few,
     Many(HashMap<&'a str, usize>),
 }
@@ -84,7 +83,7 @@ pub(crate) fn document(text: &str, example: &str, report: &mut Report) -> Result
     }
 }
 
-/// The message for a key that nobody knows.
+/// The message for an unknown key.
 pub(crate) fn unknown(key: &str, known: &[&str]) -> String {
     let hint = suggest::hint(key, known.iter().copied());
     let (got, known) = (quoted(key), suggest::all_of(known));
@@ -134,8 +133,8 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
         }
     }
 
-    /// What was read, or what is wrong with it.
-    fn judge<T>(&self, read: Result<T, UnitError>, report: &mut Report) -> Result<T, Reported> {
+    /// The value, or the error reported.
+    fn check<T>(&self, read: Result<T, UnitError>, report: &mut Report) -> Result<T, Reported> {
         read.map_err(|error| self.refuse(report, error.into_message()))
     }
 
@@ -147,7 +146,7 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
         report: &mut Report,
     ) -> Result<T, Reported> {
         let text = self.text(example, report)?;
-        self.judge(read(text), report)
+        self.check(read(text), report)
     }
 
     pub(crate) const fn is_list(&self) -> bool {
@@ -178,7 +177,7 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
         };
         let mut fields =
             Fields { at: self.node.at, path: &self.path, entries: Vec::with_capacity(pairs.len()) };
-        let mut places = Places::new(pairs.len());
+        let mut index = KeyIndex::new(pairs.len());
         for Pair { key: key_node, value, merged } in pairs.iter() {
             let Content::Scalar { text: key, .. } = &key_node.content else {
                 let got = key_node.described();
@@ -188,8 +187,8 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
                 continue;
             };
             let entry = Entry { key, key_at: key_node.at, value, merged: *merged, taken: false };
-            let place = places.of(key, &fields.entries);
-            match place.and_then(|place| fields.entries.get_mut(place)) {
+            let position = index.of(key, &fields.entries);
+            match position.and_then(|position| fields.entries.get_mut(position)) {
                 None => fields.entries.push(entry),
                 // What is written here counts more than what was taken over, wherever it stands.
                 Some(first) if first.merged => *first = entry,
@@ -205,19 +204,19 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
     }
 }
 
-// === impl Places ===
+// === impl KeyIndex ===
 
-impl<'a> Places<'a> {
+impl<'a> KeyIndex<'a> {
     fn new(keys: usize) -> Self {
         if keys <= FEW_KEYS { Self::Few } else { Self::Many(HashMap::with_capacity(keys)) }
     }
 
-    /// The place of an equal key; if there is none, the next place is this one's.
+    /// The position of an equal key; if there is none, the next position is this one's.
     fn of(&mut self, key: &'a str, entries: &[Entry<'a>]) -> Option<usize> {
         match self {
             Self::Few => entries.iter().position(|entry| entry.key == key),
-            Self::Many(places) => match places.entry(key) {
-                hash_map::Entry::Occupied(place) => Some(*place.get()),
+            Self::Many(index) => match index.entry(key) {
+                hash_map::Entry::Occupied(position) => Some(*position.get()),
                 hash_map::Entry::Vacant(vacant) => {
                     vacant.insert(entries.len());
                     None
@@ -275,7 +274,7 @@ impl<'a> Fields<'a> {
     ) -> Result<Option<T>, Reported> {
         match self.filled(field.name, field.example, report)? {
             Some(value) => match value.scalar() {
-                Some(text) => value.judge((field.read)(text), report).map(Some),
+                Some(text) => value.check((field.read)(text), report).map(Some),
                 None => {
                     let example = format!("{}: {}", field.name, field.example);
                     value.text(&example, report).map(|_| None)

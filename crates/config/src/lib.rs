@@ -1,10 +1,10 @@
-//! What a person types, turned into limits, with every error at once and each in its place.
+//! Configuration files: YAML to limits and rules, with every error reported at its position.
 //!
 //! - [`files::read`] reads the files of a path, [`rules::load`] makes domains of them.
 //! - [`limit::limits`] reads the YAML of a limit, or of a list of them.
-//! - [`mode::mode`] reads how strictly they are enforced.
-//! - [`problem::Problems`] is what comes out instead when something is wrong: for each mistake
-//!   where it is, what was given, and what to do. [`problem::with_source`] shows the line too.
+//! - [`mode::mode`] reads the enforcement mode.
+//! - [`problem::Problems`] is the error: for each problem its position, the value and the remedy.
+//!   [`problem::with_source`] shows the line too.
 //! - [`units`] reads and shows durations, rates, percentages and factors; [`quota`] says in those
 //!   words why core cannot hold a limit.
 //!

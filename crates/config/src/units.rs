@@ -324,7 +324,7 @@ pub fn show_span(span: Span) -> String {
     "0s".to_owned()
 }
 
-/// The longest that may be written, for a message: exact up to a year, in whole years beyond.
+/// The longest span allowed, for a message: exact up to a year, in whole years beyond.
 pub(crate) fn show_longest(span: Span) -> String {
     let (year, _, _) = SHOWN[0];
     match span.as_micros() / year {

@@ -1,4 +1,4 @@
-//! A descriptor, and those below it.
+//! Reads descriptors and their children.
 
 use sluicegate_rules::domain::{Counter, DescriptorConfig, Pattern};
 
@@ -15,7 +15,7 @@ impl Reader<'_> {
         &mut self,
         list: &Value<'_, '_>,
         depth: usize,
-    ) -> (Vec<DescriptorConfig>, Vec<Place>) {
+    ) -> (Vec<DescriptorConfig>, Vec<Origin>) {
         let Content::Sequence(items) = &list.node.content else {
             if !list.node.is_null() {
                 let must = "`descriptors` must be a list";
@@ -33,42 +33,42 @@ impl Reader<'_> {
             return (Vec::new(), Vec::new());
         }
         let mut nodes = Vec::with_capacity(items.len());
-        let mut places = Vec::with_capacity(items.len());
+        let mut origins = Vec::with_capacity(items.len());
         for (index, item) in list.items().enumerate() {
             if !matches!(item.node.content, Content::Mapping(_)) {
-                self.no_mapping(&item);
-            } else if let Some((node, place)) = self.descriptor(&item, index, depth) {
+                self.refuse_item(&item);
+            } else if let Some((node, origin)) = self.descriptor(&item, index, depth) {
                 nodes.push(node);
-                places.push(place);
+                origins.push(origin);
             }
         }
-        (nodes, places)
+        (nodes, origins)
     }
 
     fn descriptor(
         &mut self,
-        spot: &Value<'_, '_>,
+        input: &Value<'_, '_>,
         index: usize,
         depth: usize,
-    ) -> Option<(DescriptorConfig, Place)> {
-        let found = self.known(spot, Level::Descriptor);
-        let key = self.key_of(spot, &found);
-        let value = self.pattern(spot, &found, VALUE_CHARS_MAX);
+    ) -> Option<(DescriptorConfig, Origin)> {
+        let found = self.known(input, Level::Descriptor);
+        let key = self.key_of(input, &found);
+        let value = self.pattern(input, &found, VALUE_CHARS_MAX);
         let counter = match (&key, &value) {
-            (Ok(key), Ok(value)) => self.counter(spot, &found, key, value),
+            (Ok(key), Ok(value)) => self.counter(input, &found, key, value),
             _ => Err(Reported),
         };
-        let value_to_metric = self.flag(spot, &found, Key::ValueToMetric);
+        let value_to_metric = self.flag(input, &found, Key::ValueToMetric);
         let mut names = Names::default();
-        let rule = self.rule(spot, &found, &mut names).unwrap_or_default();
+        let rule = self.rule(input, &found, &mut names).unwrap_or_default();
         let (descriptors, below) = match found.get(Key::Descriptors) {
-            Some(pair) => self.descriptors(&spot.field(pair), depth.saturating_add(1)),
+            Some(pair) => self.descriptors(&input.field(pair), depth.saturating_add(1)),
             None => (Vec::new(), Vec::new()),
         };
         let limited = found.get(Key::RateLimit).or(found.get(Key::Limits)).is_some();
         let childless = found.get(Key::Descriptors).is_none_or(|pair| pair.value.is_null());
-        self.without_effect(spot, &found, limited, childless);
-        // What could not be read was told; the rest stands, so that what is wrong elsewhere is told too.
+        self.without_effect(input, &found, limited, childless);
+        // Unreadable parts are reported; the rest is kept, so that further problems are found.
         let node = DescriptorConfig {
             key: key.ok()?.to_owned(),
             value: value.ok()?,
@@ -78,24 +78,24 @@ impl Reader<'_> {
             descriptors,
         };
         let names = (names != Names::default()).then(|| Box::new(names));
-        let place = Place { source: self.source, at: spot.at(), index, names, below };
-        Some((node, place))
+        let origin = Origin { source: self.source, at: input.at(), index, names, below };
+        Some((node, origin))
     }
 
     /// The key of a descriptor or of an entry in a list.
     pub(super) fn key_of<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
     ) -> Result<&'t str, Reported> {
         let Some(pair) = found.get(Key::Entry) else {
-            if found.is_misspelt(Key::Entry) {
+            if found.is_misspelled(Key::Entry) {
                 return Err(Reported);
             }
             let message = "descriptor has empty key, got none; add it, like `key: user_id`";
-            return Err(self.refuse(spot, message.to_owned()));
+            return Err(self.refuse(input, message.to_owned()));
         };
-        let below = spot.field(pair);
+        let below = input.field(pair);
         let key = self.text(&below)?;
         if key.is_empty() {
             let message = "descriptor has empty key; write a name, like `key: user_id`";
@@ -109,13 +109,13 @@ impl Reader<'_> {
             );
             return Err(self.refuse(&below, message));
         }
-        self.not_long(&below, key, KEY_CHARS_MAX)
+        self.check_length(&below, key, KEY_CHARS_MAX)
     }
 
     /// A text that is not too long.
-    pub(super) fn not_long<'t>(
+    pub(super) fn check_length<'t>(
         &mut self,
-        spot: &Value<'_, '_>,
+        input: &Value<'_, '_>,
         text: &'t str,
         chars_max: usize,
     ) -> Result<&'t str, Reported> {
@@ -126,45 +126,45 @@ impl Reader<'_> {
         let message = format!(
             "must have at most {chars_max} characters, got {count}: {got}; write a shorter one"
         );
-        Err(self.refuse(spot, message))
+        Err(self.refuse(input, message))
     }
 
     pub(super) fn flag<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
         key: Key,
     ) -> Result<bool, Reported> {
-        found.get(key).map_or(Ok(false), |pair| self.truth(&spot.field(pair)))
+        found.get(key).map_or(Ok(false), |pair| self.truth(&input.field(pair)))
     }
 
-    /// Who shares a counter.
+    /// Which values share a counter.
     fn counter<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
         key: &str,
         value: &Pattern,
     ) -> Result<Counter, Reported> {
-        let share_threshold = self.flag(spot, found, Key::ShareThreshold);
-        let native = self.native_counter(spot, found, value);
+        let share_threshold = self.flag(input, found, Key::ShareThreshold);
+        let native = self.native_counter(input, found, value);
         if share_threshold? {
             let wild = value.is_glob() || key.contains('*');
             if !wild {
-                return Err(self.not_wild(spot, found, key, value));
+                return Err(self.refuse_share_threshold(input, found, key, value));
             }
             if native.is_ok_and(|native| native.is_some()) {
                 let message = "stands beside `shared` or `prefix`, got both; keep one of them";
-                return Err(self.refuse_key(spot, found, Key::ShareThreshold, message));
+                return Err(self.refuse_key(input, found, Key::ShareThreshold, message));
             }
             return Ok(Counter::Shared);
         }
         Ok(native?.unwrap_or_default())
     }
 
-    fn not_wild<'t>(
+    fn refuse_share_threshold<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
         key: &str,
         value: &Pattern,
@@ -178,27 +178,27 @@ impl Reader<'_> {
             "share_threshold can only be used with wildcard values (containing '*'), but found key \
              '{name}'; add a `*` to `value`, or remove it{or_shared}"
         );
-        self.refuse_key(spot, found, Key::ShareThreshold, &message)
+        self.refuse_key(input, found, Key::ShareThreshold, &message)
     }
 
     /// Tells that something is wrong with the value of a key that is there.
     pub(super) fn refuse_key<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
         key: Key,
         message: &str,
     ) -> Reported {
         match found.get(key) {
-            Some(pair) => self.refuse(&spot.field(pair), message.to_owned()),
-            None => self.refuse(spot, message.to_owned()),
+            Some(pair) => self.refuse(&input.field(pair), message.to_owned()),
+            None => self.refuse(input, message.to_owned()),
         }
     }
 
     /// Tells of settings that have nothing to act on.
     fn without_effect<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
         limited: bool,
         childless: bool,
@@ -207,7 +207,7 @@ impl Reader<'_> {
             // In Envoy's form to switch off what is not there is no mistake.
             let idle = reader.form == Form::Envoy && is_off(pair);
             if !idle {
-                reader.slip(pair.key.at, &spot.field(pair).path, message.to_owned());
+                reader.warn_or_refuse(pair.key.at, &input.field(pair).path, message.to_owned());
             }
         };
         if limited {
@@ -265,7 +265,7 @@ fn is_off(pair: &Pair) -> bool {
 
 /// Where a node was written, and those below it in the same order.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Origin {
     /// Which source.
     pub(super) source: usize,
     pub(super) at: Position,

@@ -1,44 +1,44 @@
-//! From files to domains.
+//! Joins files to domains.
 
 use std::collections::HashMap;
 
 use sluicegate_rules::domain::{DescriptorConfig, Domain, Joint, ListEntry};
 
 use super::Options;
-use super::descriptor::Place;
+use super::descriptor::Origin;
 use super::file::Entry;
 use super::file::FileRead;
 use super::forward_auth::Written;
 use super::keys::Form;
-use super::{level, lint};
+use super::{conflicts, lint};
 use crate::problem::{Position, Report, quoted, shortened};
 
-/// A domain with where everything in it was written.
-pub(super) struct Gathered {
+/// A domain with the origins of its content.
+pub(super) struct DomainSource {
     pub(super) domain: Domain,
     pub(super) allow: Vec<Entry>,
     pub(super) deny: Vec<Entry>,
     pub(super) forward_auth: Option<Written>,
-    pub(super) places: Vec<Place>,
-    /// The source that it is first met in, and where.
+    pub(super) origins: Vec<Origin>,
+    /// The source of its first file, and the position.
     pub(super) source: usize,
     pub(super) at: Position,
-    /// Whether any of its files is of our own form.
+    /// Native if any of its files is.
     pub(super) form: Form,
     /// Whether its file removes it.
     pub(super) removed: bool,
 }
 
-/// Puts the files of each domain together, and holds their rules against each other.
+/// Joins the files of each domain and checks its rules for conflicts.
 pub(super) fn gathered(
     files: impl Iterator<Item = (usize, FileRead)>,
     options: &Options,
     reports: &mut [Report],
-) -> Vec<Gathered> {
-    let mut domains: Vec<Gathered> = Vec::new();
+) -> Vec<DomainSource> {
+    let mut domains: Vec<DomainSource> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
     for (source, file) in files {
-        let first = known.get(&file.domain).and_then(|place| domains.get_mut(*place));
+        let first = known.get(&file.domain).and_then(|index| domains.get_mut(*index));
         match first {
             Some(first) if options.merge_domains => first.merge(source, file, reports),
             first => {
@@ -46,43 +46,43 @@ pub(super) fn gathered(
                     duplicate(first, source, &file, reports);
                 }
                 known.entry(file.domain.clone()).or_insert(domains.len());
-                domains.push(Gathered::new(source, file));
+                domains.push(DomainSource::new(source, file));
             }
         }
     }
     for domain in &domains {
-        level::check(domain, reports);
+        conflicts::check(domain, reports);
         lint::check(domain, reports);
     }
     domains
 }
 
-impl Gathered {
+impl DomainSource {
     fn new(source: usize, file: FileRead) -> Self {
         let mut domain = Domain::new(file.domain);
         domain.joint = joint(file.form);
         domain.descriptors = file.descriptors;
         let (at, form) = (file.at, file.form);
-        let (allow, deny, places) = (file.allow, file.deny, file.places);
+        let (allow, deny, origins) = (file.allow, file.deny, file.origins);
         let forward_auth = file.forward_auth;
         let removed = file.removed;
-        Self { domain, allow, deny, forward_auth, places, source, at, form, removed }
+        Self { domain, allow, deny, forward_auth, origins, source, at, form, removed }
     }
 
     fn merge(&mut self, source: usize, file: FileRead, reports: &mut [Report]) {
         if self.removed != file.removed {
-            removed_and_limited(self, source, &file, reports);
+            refuse_mixed_removal(self, source, &file, reports);
         }
         if file.form == Form::Native {
             self.form = Form::Native;
             self.domain.joint = joint(Form::Native);
         }
         self.domain.descriptors.extend(file.descriptors);
-        self.places.extend(file.places);
+        self.origins.extend(file.origins);
         self.allow.extend(file.allow);
         self.deny.extend(file.deny);
         match (&self.forward_auth, file.forward_auth) {
-            (Some(first), Some(second)) => twice(first, &second, reports),
+            (Some(first), Some(second)) => refuse_second(first, &second, reports),
             (None, second) => self.forward_auth = second,
             (Some(_), None) => {}
         }
@@ -114,7 +114,7 @@ const fn joint(form: Form) -> Joint {
     }
 }
 
-fn duplicate(first: &Gathered, source: usize, file: &FileRead, reports: &mut [Report]) {
+fn duplicate(first: &DomainSource, source: usize, file: &FileRead, reports: &mut [Report]) {
     let other = reports.get(first.source).map(|report| quoted(report.source()));
     let (other, line) = (other.unwrap_or_default(), first.at.line);
     let name = shortened(&file.domain);
@@ -127,8 +127,13 @@ fn duplicate(first: &Gathered, source: usize, file: &FileRead, reports: &mut [Re
     }
 }
 
-/// Of the files of one domain, some remove it and some have rules for it.
-fn removed_and_limited(first: &Gathered, source: usize, file: &FileRead, reports: &mut [Report]) {
+/// Some files of a domain remove it and others have rules for it.
+fn refuse_mixed_removal(
+    first: &DomainSource,
+    source: usize,
+    file: &FileRead,
+    reports: &mut [Report],
+) {
     let other = reports.get(first.source).map(|report| quoted(report.source()));
     let (other, line) = (other.unwrap_or_default(), first.at.line);
     let message = match file.removed {
@@ -144,8 +149,8 @@ fn removed_and_limited(first: &Gathered, source: usize, file: &FileRead, reports
     }
 }
 
-/// Each domain has one answer to proxies.
-fn twice(first: &Written, second: &Written, reports: &mut [Report]) {
+/// A domain may have one `forward_auth`.
+fn refuse_second(first: &Written, second: &Written, reports: &mut [Report]) {
     let other = reports.get(first.source).map(|report| quoted(report.source()));
     let (other, line) = (other.unwrap_or_default(), first.at.line);
     let message = format!("is given twice, first in {other} on line {line}; remove one");

@@ -1,8 +1,8 @@
-//! One file: its domain, its form, and what stands in it.
+//! Reads one file: its domain, form, lists and descriptors.
 
 use sluicegate_rules::domain::{DescriptorConfig, ListEntry};
 
-use super::descriptor::Place;
+use super::descriptor::Origin;
 use super::forward_auth::Written;
 use super::keys::{Form, Key, Level};
 use super::reader::{Found, Reader};
@@ -11,7 +11,7 @@ use crate::fields::{Path, Value};
 use crate::problem::{Position, Report, Reported};
 use crate::yaml::{self, Content, Node};
 
-/// What stands in a file.
+/// The content of a file.
 pub(super) struct FileRead {
     /// The name of its domain, and where it is written.
     pub(super) domain: String,
@@ -23,13 +23,13 @@ pub(super) struct FileRead {
     pub(super) deny: Vec<Entry>,
     pub(super) forward_auth: Option<Written>,
     pub(super) descriptors: Vec<DescriptorConfig>,
-    pub(super) places: Vec<Place>,
+    pub(super) origins: Vec<Origin>,
 }
 
 const START: Position = Position { line: 1, column: 1 };
 
-/// Reads a file. What is wrong with it is in the report; what can be read all the same is returned,
-/// so that it is held against other files.
+/// Reads a file. Problems go to the report; what is readable all the same is returned, so that it is
+/// compared with other files.
 pub(super) fn read(index: usize, source: &Source, report: &mut Report) -> Option<FileRead> {
     let (root, second) = match yaml::first_document(&source.text) {
         Ok(read) => read,
@@ -44,7 +44,7 @@ pub(super) fn read(index: usize, source: &Source, report: &mut Report) -> Option
     if let Some(at) = second {
         let message = "a second document begins here and only the first is read; write a file for \
                        each domain";
-        reader.slip(at, &Path::Root, message.to_owned());
+        reader.warn_or_refuse(at, &Path::Root, message.to_owned());
     }
     let root = root.filter(|root| !root.is_null());
     match &root {
@@ -69,7 +69,7 @@ impl Reader<'_> {
         let found = self.known(root, Level::Root);
         let domain = match found.get(Key::Domain) {
             Some(pair) => self.domain(&root.field(pair)),
-            None if found.is_misspelt(Key::Domain) => Err(Reported),
+            None if found.is_misspelled(Key::Domain) => Err(Reported),
             None => {
                 let message = "config file cannot have empty domain, got none; add it, like \
                                `domain: shop`";
@@ -82,17 +82,27 @@ impl Reader<'_> {
         let (allow, deny) = (list(Key::Allow), list(Key::Deny));
         let forward_auth =
             found.get(Key::ForwardAuth).and_then(|pair| self.forward_auth(&root.field(pair)).ok());
-        let (descriptors, places) = match found.get(Key::Descriptors) {
+        let (descriptors, origins) = match found.get(Key::Descriptors) {
             Some(pair) => self.descriptors(&root.field(pair), 1),
             None => (Vec::new(), Vec::new()),
         };
         let at = found.get(Key::Domain).map_or(START, |pair| pair.value.at);
         let (domain, form) = (domain.ok()?, self.form);
-        Some(FileRead { domain, at, form, removed, allow, deny, forward_auth, descriptors, places })
+        Some(FileRead {
+            domain,
+            at,
+            form,
+            removed,
+            allow,
+            deny,
+            forward_auth,
+            descriptors,
+            origins,
+        })
     }
 
-    /// Reads `removed: true`, which stands for a domain without anything else: a domain that is
-    /// both removed and has rules is ambiguous, and so is `removed: false`.
+    /// Reads `removed: true`, which must be alone: a removed domain with rules is ambiguous, and so
+    /// is `removed: false`.
     fn removed<'t>(&mut self, root: &Value<'t, '_>, found: &Found<'t>) -> bool {
         let Some(pair) = found.get(Key::Removed) else { return false };
         let removed = root.field(pair);
@@ -117,17 +127,17 @@ impl Reader<'_> {
         true
     }
 
-    fn domain(&mut self, spot: &Value<'_, '_>) -> Result<String, Reported> {
-        let name = self.text(spot)?;
+    fn domain(&mut self, input: &Value<'_, '_>) -> Result<String, Reported> {
+        let name = self.text(input)?;
         if name.is_empty() {
             let message = "config file cannot have empty domain; write a name, like `domain: shop`";
-            return Err(self.refuse(spot, message.to_owned()));
+            return Err(self.refuse(input, message.to_owned()));
         }
-        self.not_long(spot, name, KEY_CHARS_MAX).map(str::to_owned)
+        self.check_length(input, name, KEY_CHARS_MAX).map(str::to_owned)
     }
 }
 
-/// Whether a file uses any of our own keys.
+/// Native if the file uses any native key.
 fn form_of(node: &Node) -> Form {
     let Content::Mapping(pairs) = &node.content else { return Form::Envoy };
     for pair in pairs.iter() {
@@ -156,15 +166,15 @@ pub(super) struct Entry {
 }
 
 impl Reader<'_> {
-    pub(super) fn list(&mut self, spot: &Value<'_, '_>) -> Vec<Entry> {
+    pub(super) fn list(&mut self, input: &Value<'_, '_>) -> Vec<Entry> {
         const EXAMPLE: &str = "[{ key: remote_address, cidr: 10.0.0.0/8 }]";
-        if !spot.is_list() {
-            let (path, got) = (spot.path, spot.node.described());
+        if !input.is_list() {
+            let (path, got) = (input.path, input.node.described());
             let message = format!("must be a list, got {got}; write it like `{path}: {EXAMPLE}`");
-            self.refuse(spot, message);
+            self.refuse(input, message);
         }
         let mut entries = Vec::new();
-        for item in spot.items() {
+        for item in input.items() {
             if !matches!(item.node.content, Content::Mapping(_)) {
                 let got = item.node.described();
                 let message = format!(

@@ -35,9 +35,9 @@ const EXAMPLE: &str = "{ descriptors: [{ remote_address: client_ip }] }";
 const ENTRY_EXAMPLE: &str = "{ remote_address: client_ip }";
 
 impl Reader<'_> {
-    pub(super) fn forward_auth(&mut self, spot: &Value<'_, '_>) -> Result<Written, Reported> {
+    pub(super) fn forward_auth(&mut self, input: &Value<'_, '_>) -> Result<Written, Reported> {
         let source = self.source;
-        read(&spot, source, self.report)
+        read(&input, source, self.report)
     }
 }
 
@@ -58,10 +58,10 @@ fn read(value: &Value<'_, '_>, source: usize, report: &mut Report) -> Result<Wri
     let deny_status = fields.optional(&DENY_STATUS, report);
     let known = [TRUSTED_PROXIES, DESCRIPTORS, HITS.name, DENY_STATUS.name];
     fields.finish(report, |key| unknown(key, &known))?;
-    let (places, descriptors) = descriptors?.into_iter().unzip();
+    let (origins, descriptors) = descriptors?.into_iter().unzip();
     let mapping = Mapping { descriptors, hits: hits? };
     let auth = ForwardAuth { trusted_proxies: proxies?, mapping, deny_status: deny_status? };
-    Ok(Written { auth, source, at: value.at(), descriptors: places })
+    Ok(Written { auth, source, at: value.at(), descriptors: origins })
 }
 
 /// One network, or a list of them.
@@ -198,7 +198,7 @@ fn example(word: &str) -> &'static str {
 }
 
 /// What people write, too far from what they mean to be found by its letters.
-const SLIPS: [(&str, &str); 14] = [
+const SYNONYMS: [(&str, &str); 14] = [
     ("ip", "client_ip"),
     ("remote_address", "client_ip"),
     ("remote_addr", "client_ip"),
@@ -217,7 +217,7 @@ const SLIPS: [(&str, &str); 14] = [
 
 fn meant(word: &str) -> String {
     let lowered = word.to_lowercase();
-    let known = SLIPS.iter().find(|(slip, _)| *slip == lowered);
+    let known = SYNONYMS.iter().find(|(warn_or_refuse, _)| *warn_or_refuse == lowered);
     known.map_or_else(
         || suggest::hint(word, Part::WORDS),
         |(_, meant)| format!("did you mean `{meant}`? "),

@@ -20,9 +20,9 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
         } else if pattern.get(p) == text.get(t) {
             p += 1;
             t += 1;
-        } else if let Some((place, taken)) = star {
-            star = Some((place, taken + 1));
-            p = place + 1;
+        } else if let Some((index, taken)) = star {
+            star = Some((index, taken + 1));
+            p = index + 1;
             t = taken + 1;
         } else {
             return false;

@@ -1,4 +1,4 @@
-//! Every key of a file of rules, and the level that it belongs to.
+//! The keys of a rule file, and the level of each.
 
 use crate::suggest;
 
@@ -43,7 +43,7 @@ macro_rules! keys {
 pub(crate) enum Form {
     /// As envoyproxy/ratelimit reads it.
     Envoy,
-    /// With our own keys, and without mercy.
+    /// With native keys; likely mistakes are errors.
     Native,
 }
 
@@ -98,14 +98,14 @@ impl Key {
     /// Whether it belongs to a level of a file of this form.
     pub(crate) fn belongs(self, level: Level, form: Form) -> bool {
         match (self, form) {
-            // Envoy's stands inside `rate_limit` and holds mappings; ours holds plain ids.
+            // Envoy's is inside `rate_limit` and holds mappings; the native one holds plain ids.
             (Self::Replaces, Form::Native) => matches!(level, Level::Descriptor | Level::RateLimit),
             (_, Form::Native) => self.levels().contains(&level),
             (_, Form::Envoy) => self.form() == Form::Envoy && self.levels().contains(&level),
         }
     }
 
-    /// Where it belongs, in words.
+    /// The name of its level.
     pub(super) fn home(self) -> &'static str {
         match self.levels().first() {
             Some(Level::Root) => "the top of the file",
@@ -116,14 +116,17 @@ impl Key {
     }
 }
 
-/// The remedy for a key that nobody knows: the nearest one, and those there are.
+/// The remedy for an unknown key: the nearest one, and the known ones.
 pub(super) fn remedy(word: &str, level: Level, form: Form) -> String {
     let lowered = word.to_lowercase();
     if let Some((_, advice)) = ADVICE.iter().find(|(known, _)| *known == lowered) {
         return (*advice).to_owned();
     }
     let here: Vec<&str> = names(|key| key.belongs(level, form));
-    let known = SLIPS.iter().find(|(slip, _)| *slip == lowered).map(|(_, meant)| *meant);
+    let known = SYNONYMS
+        .iter()
+        .find(|(warn_or_refuse, _)| *warn_or_refuse == lowered)
+        .map(|(_, meant)| *meant);
     let meant = known
         .or_else(|| suggest::nearest(word, here.iter().copied()))
         .or_else(|| suggest::nearest(word, names(|key| key.belongs(level, Form::Native))))
@@ -136,7 +139,7 @@ pub(super) fn remedy(word: &str, level: Level, form: Form) -> String {
     } else {
         format!("did you mean `{meant}` of {home}?")
     };
-    // Where there are many, the nearest says enough.
+    // Where there are many, the nearest is enough.
     if here.len() <= FEW_KEYS { format!("{hint} {all}") } else { hint }
 }
 
@@ -146,8 +149,8 @@ fn names(wanted: impl Fn(Key) -> bool) -> Vec<&'static str> {
     KEYS.iter().copied().filter(|key| wanted(*key)).map(Key::name).collect()
 }
 
-/// What people write, too far from what they mean to be found by its letters.
-const SLIPS: [(&str, &str); 16] = [
+/// Synonyms of keys that a comparison of letters does not find.
+const SYNONYMS: [(&str, &str); 16] = [
     ("req_per_unit", "requests_per_unit"),
     ("reqs_per_unit", "requests_per_unit"),
     ("rpu", "requests_per_unit"),
@@ -166,7 +169,7 @@ const SLIPS: [(&str, &str); 16] = [
     ("blacklist", "deny"),
 ];
 
-/// What people look for and do not find, and what to write instead.
+/// Keys of other systems, and what to write instead.
 const ADVICE: [(&str, &str); 8] = [
     (
         "unit_multiplier",
@@ -195,7 +198,7 @@ mod tests {
             assert_eq!(Key::of(key.name()), Some(*key));
         }
         assert_eq!(Key::of("keys"), None);
-        for (_, meant) in SLIPS {
+        for (_, meant) in SYNONYMS {
             assert!(Key::of(meant).is_some(), "{meant}");
         }
     }

@@ -1,21 +1,21 @@
-//! What is surely not meant, though nothing is wrong with it by itself.
+//! Warnings about rules without effect.
 
 use std::collections::{BTreeSet, HashMap};
 
 use sluicegate_rules::domain::DescriptorConfig;
 use sluicegate_rules::mapping::Part;
 
-use super::descriptor::Place;
-use super::domains::Gathered;
+use super::descriptor::Origin;
+use super::domains::DomainSource;
 use super::file::Entry;
 use super::glob::covers;
 use crate::problem::{Report, quoted};
 use crate::suggest;
 
-/// Warns of what has no effect in a domain as a whole.
-pub(super) fn check(gathered: &Gathered, reports: &mut [Report]) {
+/// Warns of rules without effect in a domain.
+pub(super) fn check(gathered: &DomainSource, reports: &mut [Report]) {
     let listed = !gathered.allow.is_empty() || !gathered.deny.is_empty();
-    // What could not be read is not missing.
+    // Unreadable rules are not missing.
     let read = reports.iter().all(|report| report.count() == 0);
     if read && !listed && !gathered.removed && !gathered.has_rules() {
         let message = "has no rules, so nothing in it is limited (a running service enforces the last \
@@ -28,7 +28,7 @@ pub(super) fn check(gathered: &Gathered, reports: &mut [Report]) {
     if listed {
         let mut lists = Lists::new(gathered, reports);
         lists.allowed(&gathered.allow);
-        lists.nodes(&gathered.domain.descriptors, &gathered.places, "");
+        lists.nodes(&gathered.domain.descriptors, &gathered.origins, "");
     }
     unmatched_descriptors(gathered, reports);
 }
@@ -44,12 +44,12 @@ struct Lists<'a, 'r> {
 }
 
 impl<'a, 'r> Lists<'a, 'r> {
-    fn new(gathered: &'a Gathered, reports: &'r mut [Report]) -> Self {
+    fn new(gathered: &'a DomainSource, reports: &'r mut [Report]) -> Self {
         let (deny, allow) = (by_key(&gathered.deny), by_key(&gathered.allow));
         Self { deny, allow, reports, work_left: WORK_MAX }
     }
 
-    /// Entries of `allow` that `deny` takes back.
+    /// Entries of `allow` that `deny` covers.
     fn allowed(&mut self, allow: &'a [Entry]) {
         for entry in allow {
             let denied = self.deny.get(&*entry.listed.key).into_iter().flatten();
@@ -58,9 +58,9 @@ impl<'a, 'r> Lists<'a, 'r> {
             let compared = self.deny.get(&*entry.listed.key).map_or(0, Vec::len);
             self.work_left = self.work_left.saturating_sub(compared);
             let Some(deny) = found.copied() else { continue };
-            let where_else = self.place_of(deny, entry.source);
+            let location = self.location_of(deny, entry.source);
             let message = format!(
-                "has no effect, {where_else} covers it, and `deny` wins over `allow`; remove one of \
+                "has no effect, {location} covers it, and `deny` wins over `allow`; remove one of \
                  them"
             );
             if let Some(report) = self.reports.get_mut(entry.source) {
@@ -69,10 +69,10 @@ impl<'a, 'r> Lists<'a, 'r> {
         }
     }
 
-    /// Rules for whom a list has decided.
-    fn nodes(&mut self, nodes: &'a [DescriptorConfig], places: &'a [Place], above: &str) {
-        for (node, place) in nodes.iter().zip(places) {
-            let path = || format!("{above}descriptors[{}]", place.index);
+    /// Rules that a list covers.
+    fn nodes(&mut self, nodes: &'a [DescriptorConfig], origins: &'a [Origin], above: &str) {
+        for (node, origin) in nodes.iter().zip(origins) {
+            let path = || format!("{above}descriptors[{}]", origin.index);
             let (denied, allowed) = (
                 listed(&self.deny, node, self.work_left),
                 listed(&self.allow, node, self.work_left),
@@ -83,33 +83,33 @@ impl<'a, 'r> Lists<'a, 'r> {
             self.work_left = self.work_left.saturating_sub(work);
             let message = match (denied, allowed) {
                 (Some(entry), _) => {
-                    let where_else = self.place_of(entry, place.source);
+                    let location = self.location_of(entry, origin.source);
                     format!(
-                        "has no effect, {where_else} denies all that it matches; remove one of them"
+                        "has no effect, {location} denies all that it matches; remove one of them"
                     )
                 }
                 (None, Some(entry)) => {
-                    let where_else = self.place_of(entry, place.source);
+                    let location = self.location_of(entry, origin.source);
                     format!(
-                        "has no effect, {where_else} lets all that it matches pass uncounted; remove \
+                        "has no effect, {location} lets all that it matches pass uncounted; remove \
                          one of them"
                     )
                 }
                 (None, None) => {
                     if !node.descriptors.is_empty() {
                         let above = format!("{}.", path());
-                        self.nodes(&node.descriptors, &place.below, &above);
+                        self.nodes(&node.descriptors, &origin.below, &above);
                     }
                     continue;
                 }
             };
-            if let Some(report) = self.reports.get_mut(place.source) {
-                report.warn(place.at, path(), message);
+            if let Some(report) = self.reports.get_mut(origin.source) {
+                report.warn(origin.at, path(), message);
             }
         }
     }
 
-    fn place_of(&self, entry: &Entry, source: usize) -> String {
+    fn location_of(&self, entry: &Entry, source: usize) -> String {
         let (path, line) = (&entry.path, entry.at.line);
         match self.reports.get(entry.source) {
             Some(report) if entry.source != source => {
@@ -128,7 +128,7 @@ fn by_key(entries: &[Entry]) -> HashMap<&str, Vec<&Entry>> {
     lists
 }
 
-/// The entry that takes all that a node matches.
+/// The entry that covers a node.
 fn listed<'a>(
     lists: &HashMap<&str, Vec<&'a Entry>>,
     node: &DescriptorConfig,
@@ -144,8 +144,8 @@ const NODES_VISITED_MAX: usize = 5_000_000;
 const KEYS_SHOWN: usize = 8;
 
 /// Warns of `forward_auth` descriptors that no rule is for: probably a key is misspelt.
-fn unmatched_descriptors(gathered: &Gathered, reports: &mut [Report]) {
-    // What could not be read is not missing, and without rules there is something else to say.
+fn unmatched_descriptors(gathered: &DomainSource, reports: &mut [Report]) {
+    // Unreadable rules are not missing, and a domain without rules has its own warning.
     let read = reports.iter().all(|report| report.count() == 0);
     let Some(written) = gathered.forward_auth.as_ref().filter(|_| read && gathered.has_rules())
     else {
@@ -168,22 +168,22 @@ fn unmatched_descriptors(gathered: &Gathered, reports: &mut [Report]) {
     }
 }
 
-/// What is wrong with a descriptor, if no rule is for it.
+/// The warning for a descriptor that no rule is for.
 fn unmatched_entry(
     entries: &[(Box<str>, Part)],
     nodes: &[DescriptorConfig],
     work_left: &mut usize,
 ) -> Option<String> {
     let mut level: Vec<&DescriptorConfig> = nodes.iter().collect();
-    for (place, (key, _)) in entries.iter().enumerate() {
+    for (origin, (key, _)) in entries.iter().enumerate() {
         *work_left = work_left.checked_sub(level.len())?;
         let found: Vec<&DescriptorConfig> =
             level.iter().copied().filter(|node| *node.key == **key).collect();
         if found.is_empty() {
             let keys: BTreeSet<&str> = level.iter().map(|node| &*node.key).collect();
-            return Some(no_such_key(key, place, &keys));
+            return Some(no_such_key(key, origin, &keys));
         }
-        if place + 1 == entries.len() {
+        if origin + 1 == entries.len() {
             let some = found.iter().any(|node| node.rule.is_some());
             return (!some).then(|| goes_on(key, &found));
         }
@@ -192,11 +192,11 @@ fn unmatched_entry(
     None
 }
 
-fn no_such_key(key: &str, place: usize, keys: &BTreeSet<&str>) -> String {
+fn no_such_key(key: &str, origin: usize, keys: &BTreeSet<&str>) -> String {
     let got = quoted(key);
     let hint = suggest::hint(key, keys.iter().copied());
     let shown: Vec<&str> = keys.iter().copied().take(KEYS_SHOWN).collect();
-    let there = match (place, shown.as_slice()) {
+    let there = match (origin, shown.as_slice()) {
         (_, []) => "leave it out, no rule goes on here".to_owned(),
         (0, shown) => format!("rules begin with {}", suggest::one_of(shown)),
         (_, shown) => format!("there rules go on with {}", suggest::one_of(shown)),

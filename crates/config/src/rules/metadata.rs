@@ -11,25 +11,25 @@ use crate::yaml::{Content, Pair, Style};
 
 impl Reader<'_> {
     /// A mapping of anything; nothing is none.
-    pub(super) fn metadata(&mut self, spot: &Value<'_, '_>) -> Result<Option<Metadata>, Reported> {
-        match &spot.node.content {
-            Content::Mapping(pairs) => self.map(spot, pairs).map(Some),
-            _ if spot.node.is_null() => Ok(None),
+    pub(super) fn metadata(&mut self, input: &Value<'_, '_>) -> Result<Option<Metadata>, Reported> {
+        match &input.node.content {
+            Content::Mapping(pairs) => self.map(input, pairs).map(Some),
+            _ if input.node.is_null() => Ok(None),
             _ => {
-                let got = spot.node.described();
+                let got = input.node.described();
                 let message = format!(
                     "error loading config file: `metadata` must be a mapping, got {got}; write it \
                      like `metadata: {{ tier: gold }}`"
                 );
-                Err(self.refuse(spot, message))
+                Err(self.refuse(input, message))
             }
         }
     }
 
-    fn map<'t>(&mut self, spot: &Value<'t, '_>, pairs: &'t [Pair]) -> Result<Metadata, Reported> {
+    fn map<'t>(&mut self, input: &Value<'t, '_>, pairs: &'t [Pair]) -> Result<Metadata, Reported> {
         let mut map: Vec<(String, Metadata)> = Vec::with_capacity(pairs.len());
         let mut read = Ok(());
-        let mut places = std::collections::HashMap::new();
+        let mut origins = std::collections::HashMap::new();
         // What is written counts more than what is taken over.
         let native = self.form == Form::Native;
         let merged = pairs.iter().filter(|pair| native && pair.merged);
@@ -39,11 +39,11 @@ impl Reader<'_> {
                 let message = format!(
                     "error parsing metadata: a name must be one word, got {got}; write it so"
                 );
-                self.report.add(pair.key.at, spot.path, message);
+                self.report.add(pair.key.at, input.path, message);
                 read = Err(Reported);
                 continue;
             };
-            let below = spot.field(pair);
+            let below = input.field(pair);
             let value = match self.data(&below) {
                 Ok(value) => value,
                 Err(told) => {
@@ -51,16 +51,16 @@ impl Reader<'_> {
                     continue;
                 }
             };
-            match places.insert(text, (map.len(), pair)) {
+            match origins.insert(text, (map.len(), pair)) {
                 None => map.push((text.to_string(), value)),
-                Some((place, first)) => {
+                Some((index, first)) => {
                     if !first.merged {
                         let line = first.key.at.line;
                         let message = format!("is given twice, first on line {line}; remove one");
-                        self.slip(pair.key.at, &below.path, message);
+                        self.warn_or_refuse(pair.key.at, &below.path, message);
                     }
-                    places.insert(text, (place, pair));
-                    if let Some((_, known)) = map.get_mut(place) {
+                    origins.insert(text, (index, pair));
+                    if let Some((_, known)) = map.get_mut(index) {
                         *known = value;
                     }
                 }
@@ -69,8 +69,8 @@ impl Reader<'_> {
         read.map(|()| Metadata::Map(map))
     }
 
-    fn data(&mut self, spot: &Value<'_, '_>) -> Result<Metadata, Reported> {
-        match &spot.node.content {
+    fn data(&mut self, input: &Value<'_, '_>) -> Result<Metadata, Reported> {
+        match &input.node.content {
             Content::Scalar { text, style: Style::Quoted } => Ok(Metadata::Text(text.to_string())),
             Content::Scalar { text, style: Style::Plain } => match meaning(text) {
                 Meaning::Null => Ok(Metadata::Null),
@@ -87,14 +87,14 @@ impl Reader<'_> {
                         "error parsing metadata: this is no number that can be sent, got {got}; for \
                          a text put it in quotes"
                     );
-                    Err(self.refuse(spot, message))
+                    Err(self.refuse(input, message))
                 }
                 Meaning::Text => Ok(Metadata::Text(text.to_string())),
             },
             Content::Sequence(_) => {
                 let mut list = Vec::new();
                 let mut read = Ok(());
-                for item in spot.items() {
+                for item in input.items() {
                     match self.data(&item) {
                         Ok(value) => list.push(value),
                         Err(told) => read = Err(told),
@@ -102,7 +102,7 @@ impl Reader<'_> {
                 }
                 read.map(|()| Metadata::List(list))
             }
-            Content::Mapping(pairs) => self.map(spot, pairs),
+            Content::Mapping(pairs) => self.map(input, pairs),
         }
     }
 }

@@ -1,19 +1,17 @@
-//! The files of rules: what a person types, turned into domains.
+//! Rule files: YAML to domains.
 //!
-//! A file that uses none of our own keys is read as envoyproxy/ratelimit reads it, to the letter:
-//! what is accepted there is accepted here, what is refused there is refused here, and each message
-//! contains the words that are used there. What is accepted there although it is surely a mistake
-//! comes as a warning. A file that uses one of our own keys has no such past, and mistakes of that kind are
-//! errors in it.
+//! A file without native keys is read exactly as envoyproxy/ratelimit reads it: the same files are
+//! accepted and refused, and messages contain its words. A likely mistake that it accepts is a
+//! warning; in a file with native keys it is an error.
 
+mod compatibility;
+mod conflicts;
 pub(crate) mod descriptor;
 mod domains;
 mod file;
-mod fit;
 pub(crate) mod forward_auth;
 mod glob;
 pub(crate) mod keys;
-mod level;
 mod lint;
 mod metadata;
 pub(crate) mod pattern;
@@ -26,7 +24,7 @@ use std::fmt::{self, Display};
 
 use sluicegate_rules::domain::{DescriptorConfig, Domain, Pattern};
 
-use self::domains::Gathered;
+use self::domains::DomainSource;
 use crate::problem::{self, Problem, Problems, Report};
 
 /// The longest key, and the longest name of a domain, in characters.
@@ -59,13 +57,13 @@ pub const DEPTH_MAX: usize = 16;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// What messages call it.
+    /// The name in messages.
     pub name: String,
-    /// What it holds.
+    /// The content.
     pub text: String,
 }
 
-/// What is not said in the files themselves.
+/// Options that are not in the files.
 ///
 /// ```
 /// assert!(!sluicegate_config::rules::Options::default().merge_domains);
@@ -74,11 +72,11 @@ pub struct Source {
 pub struct Options {
     /// Whether several files may hold rules of one domain (`MERGE_DOMAIN_CONFIG`).
     pub merge_domains: bool,
-    /// Whether every rule is in quota mode, whatever it says of itself (`QUOTA_MODE`).
+    /// Whether every rule is in quota mode (`QUOTA_MODE`).
     pub quota_mode: bool,
 }
 
-/// What was read.
+/// The loaded rules.
 ///
 /// ```
 /// use sluicegate_config::rules::{Options, Source, load};
@@ -102,11 +100,11 @@ pub struct Loaded {
     pub files: Vec<String>,
     /// The domains that a file removes (`removed: true`).
     pub removed: Vec<String>,
-    /// What is probably not meant, in the order of the files.
+    /// Likely mistakes, in file order.
     pub warnings: Vec<Problem>,
 }
 
-/// What came instead.
+/// The problems of the files.
 ///
 /// ```
 /// use sluicegate_config::rules::{Options, Source, load};
@@ -118,9 +116,9 @@ pub struct Loaded {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
-    /// All that is wrong, in the order of the files.
+    /// All errors, in file order.
     pub problems: Problems,
-    /// What is probably not meant, in the order of the files.
+    /// Likely mistakes, in file order.
     pub warnings: Vec<Problem>,
 }
 
@@ -162,7 +160,7 @@ pub fn load(sources: &[Source], options: &Options) -> Result<Loaded, Invalid> {
     let (removed, limited): (Vec<_>, Vec<_>) = gathered.into_iter().partition(|one| one.removed);
     let file_of = |source: usize| sources.get(source).map_or_else(String::new, |s| s.name.clone());
     let files = limited.iter().map(|one| file_of(one.source)).collect();
-    let mut domains: Vec<Domain> = limited.into_iter().map(Gathered::finish).collect();
+    let mut domains: Vec<Domain> = limited.into_iter().map(DomainSource::finish).collect();
     let removed = removed.into_iter().map(|one| one.domain.name).collect();
     if options.quota_mode {
         domains.iter_mut().for_each(|domain| put_into_quota_mode(&mut domain.descriptors));
@@ -182,7 +180,7 @@ fn put_into_quota_mode(nodes: &mut [DescriptorConfig]) {
     }
 }
 
-/// What envoyproxy/ratelimit calls a descriptor.
+/// The composite key of a descriptor in envoyproxy/ratelimit.
 fn composite(key: &str, value: &Pattern) -> String {
     match value {
         Pattern::Any => key.to_owned(),

@@ -18,15 +18,15 @@ impl Reader<'_> {
     /// The pattern of a mapping with `value`, `regex` or `cidr`.
     pub(super) fn pattern<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
         value_chars_max: usize,
     ) -> Result<Pattern, Reported> {
         let mut read = Vec::new();
         if let Some(pair) = found.get(Key::Value) {
-            let text = self.text(&spot.field(pair));
+            let text = self.text(&input.field(pair));
             let text =
-                text.and_then(|text| self.not_long(&spot.field(pair), text, value_chars_max));
+                text.and_then(|text| self.check_length(&input.field(pair), text, value_chars_max));
             match text {
                 Ok("") => {}
                 Ok(text) => read.push((pair, Ok(Pattern::Text(text.to_owned())))),
@@ -34,15 +34,15 @@ impl Reader<'_> {
             }
         }
         if let Some(pair) = found.get(Key::Regex) {
-            read.push((pair, self.regex(&spot.field(pair), value_chars_max)));
+            read.push((pair, self.regex(&input.field(pair), value_chars_max)));
         }
         if let Some(pair) = found.get(Key::Cidr) {
-            read.push((pair, self.networks(&spot.field(pair))));
+            read.push((pair, self.networks(&input.field(pair))));
         }
         if let [_, (second, _), ..] = read.as_slice() {
             let message = "stands beside another of `value`, `regex` and `cidr`, got both; keep one \
                            of them";
-            return Err(self.refuse_pair(spot, second, message));
+            return Err(self.refuse_pair(input, second, message));
         }
         read.pop().map_or(Ok(Pattern::Any), |(_, pattern)| pattern)
     }
@@ -50,30 +50,30 @@ impl Reader<'_> {
     /// Tells that something is wrong with a pair as a whole.
     pub(super) fn refuse_pair<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         pair: &'t Pair,
         message: &str,
     ) -> Reported {
-        self.report.add(pair.key.at, spot.field(pair).path, message.to_owned());
+        self.report.add(pair.key.at, input.field(pair).path, message.to_owned());
         Reported
     }
 
-    fn regex(&mut self, spot: &Value<'_, '_>, chars_max: usize) -> Result<Pattern, Reported> {
-        let text = self.filled(spot, "regex: '^/v[0-9]+/'")?;
-        let text = self.not_long(spot, text, chars_max)?;
-        compiled(text).map(Pattern::Regex).map_err(|message| self.refuse(spot, message))
+    fn regex(&mut self, input: &Value<'_, '_>, chars_max: usize) -> Result<Pattern, Reported> {
+        let text = self.filled(input, "regex: '^/v[0-9]+/'")?;
+        let text = self.check_length(input, text, chars_max)?;
+        compiled(text).map(Pattern::Regex).map_err(|message| self.refuse(input, message))
     }
 
     /// One network, or a list of them.
-    fn networks(&mut self, spot: &Value<'_, '_>) -> Result<Pattern, Reported> {
+    fn networks(&mut self, input: &Value<'_, '_>) -> Result<Pattern, Reported> {
         const EXAMPLE: &str = "cidr: 10.0.0.0/8";
         let mut networks = Vec::new();
-        let Content::Sequence(items) = &spot.node.content else {
-            networks.push(self.network(spot, EXAMPLE)?);
+        let Content::Sequence(items) = &input.node.content else {
+            networks.push(self.network(input, EXAMPLE)?);
             return Ok(Pattern::Networks(networks));
         };
         let mut read = Ok(());
-        for item in spot.items() {
+        for item in input.items() {
             match self.network(&item, "10.0.0.0/8") {
                 Ok(network) => networks.push(network),
                 Err(told) => read = Err(told),
@@ -82,28 +82,28 @@ impl Reader<'_> {
         if items.is_empty() {
             let message =
                 format!("must hold at least one network, got none; write it like `{EXAMPLE}`");
-            return Err(self.refuse(spot, message));
+            return Err(self.refuse(input, message));
         }
         read.map(|()| Pattern::Networks(networks))
     }
 
-    fn network(&mut self, spot: &Value<'_, '_>, example: &str) -> Result<Network, Reported> {
-        let text = self.filled(spot, example)?;
-        network_of(text).map_err(|message| self.refuse(spot, message))
+    fn network(&mut self, input: &Value<'_, '_>, example: &str) -> Result<Network, Reported> {
+        let text = self.filled(input, example)?;
+        network_of(text).map_err(|message| self.refuse(input, message))
     }
 
     /// A text that is there.
     pub(super) fn filled<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         example: &str,
     ) -> Result<&'t str, Reported> {
-        match &spot.node.content {
-            Content::Scalar { text, .. } if !spot.node.is_null() && !text.is_empty() => Ok(text),
+        match &input.node.content {
+            Content::Scalar { text, .. } if !input.node.is_null() && !text.is_empty() => Ok(text),
             _ => {
-                let got = spot.node.described();
+                let got = input.node.described();
                 let message = format!("must be one value, got {got}; write it like `{example}`");
-                Err(self.refuse(spot, message))
+                Err(self.refuse(input, message))
             }
         }
     }
@@ -111,21 +111,21 @@ impl Reader<'_> {
     /// What `shared` and `prefix` say of counters; `None` if neither is there.
     pub(super) fn native_counter<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
         value: &Pattern,
     ) -> Result<Option<Counter>, Reported> {
         if self.form == Form::Envoy {
             return Ok(None);
         }
-        let shared = self.flag(spot, found, Key::Shared);
-        let prefix = found.get(Key::Prefix).map(|pair| self.prefix(&spot.field(pair))).transpose();
+        let shared = self.flag(input, found, Key::Shared);
+        let prefix = found.get(Key::Prefix).map(|pair| self.prefix(&input.field(pair))).transpose();
         let (shared, prefix) = (shared?, prefix?);
         let exact = matches!(value, Pattern::Text(_)) && !value.is_glob();
         let (key, counter) = match (shared, prefix) {
             (true, Some(_)) => {
                 let message = "stands beside `shared`, got both; keep one of them";
-                return Err(self.refuse_key(spot, found, Key::Prefix, message));
+                return Err(self.refuse_key(input, found, Key::Prefix, message));
             }
             (true, None) => (Key::Shared, Counter::Shared),
             (false, Some(prefix)) => (Key::Prefix, Counter::PerNetwork(prefix)),
@@ -134,14 +134,14 @@ impl Reader<'_> {
         if exact {
             let message = "has no effect where `value` is one text: it has one counter anyway; \
                            remove it, or match several values";
-            return Err(self.refuse_key(spot, found, key, message));
+            return Err(self.refuse_key(input, found, key, message));
         }
         Ok(Some(counter))
     }
 
-    fn prefix(&mut self, spot: &Value<'_, '_>) -> Result<Prefix, Reported> {
+    fn prefix(&mut self, input: &Value<'_, '_>) -> Result<Prefix, Reported> {
         const EXAMPLE: &str = "{ v4: 24, v6: 64 }";
-        let value = spot;
+        let value = input;
         let mut fields = value.fields("`prefix`", EXAMPLE, self.report)?;
         let v4 = fields.optional(&V4, self.report);
         let v6 = fields.optional(&V6, self.report);
@@ -151,7 +151,7 @@ impl Reader<'_> {
                 let message = format!(
                     "must have `v4` or `v6`, got neither; write it like `prefix: {EXAMPLE}`"
                 );
-                Err(self.refuse(spot, message))
+                Err(self.refuse(input, message))
             }
             (Ok(v4), Ok(v6), Ok(())) => {
                 Ok(Prefix { v4: v4.unwrap_or(V4_MAX), v6: v6.unwrap_or(V6_MAX) })
@@ -208,9 +208,9 @@ fn compiled(text: &str) -> Result<Regex, String> {
                  fewer classes like `\\w`"
             ),
             other => {
-                let (wrong, place) = explained(&other.to_string());
+                let (wrong, index) = explained(&other.to_string());
                 format!(
-                    "invalid regular expression, {wrong}{place}, got {got}; check the brackets, and \
+                    "invalid regular expression, {wrong}{index}, got {got}; check the brackets, and \
                      put a `\\` before what is meant as it is"
                 )
             }
@@ -218,15 +218,15 @@ fn compiled(text: &str) -> Result<Regex, String> {
     })
 }
 
-/// What the parser has to say, from a drawing of several lines: the pattern, a `^` under the place, the error.
+/// What the parser has to say, from a drawing of several lines: the pattern, a `^` under the index, the error.
 fn explained(drawing: &str) -> (String, String) {
     let wrong = drawing.lines().rev().find_map(|line| line.strip_prefix("error: "));
-    let place = drawing.lines().find_map(|line| {
+    let index = drawing.lines().find_map(|line| {
         let spaces = line.strip_suffix(|c| c == '^')?.trim_end_matches('^');
         spaces.chars().all(|c| c == ' ').then(|| spaces.len().saturating_sub(3))
     });
     let wrong = wrong.map_or_else(|| on_one_line(drawing), on_one_line);
-    (wrong, place.map_or_else(String::new, |place| format!(" at character {place}")))
+    (wrong, index.map_or_else(String::new, |index| format!(" at character {index}")))
 }
 
 const _: () = assert!(REGEX_BYTES_MAX == 1 << 20);

@@ -46,23 +46,23 @@ impl Reader<'_> {
         let before = self.report.count();
         for (index, pair) in pairs.iter().enumerate() {
             self.replaced = index + 1 < pairs.len();
-            let spot = descriptor.field(pair);
+            let input = descriptor.field(pair);
             match &pair.value.content {
                 Content::Mapping(_) => {
                     let (_, written) = written.get_or_insert((*pair, Written::default()));
-                    let found = self.known(&spot, Level::RateLimit);
-                    self.rate_limit_fields(&spot, &found, written);
+                    let found = self.known(&input, Level::RateLimit);
+                    self.rate_limit_fields(&input, &found, written);
                 }
                 _ if pair.value.is_null() => {
                     written = None;
                     let message = "has no value, so there is no limit here; write `unit` and \
                                    `requests_per_unit` below it (check the indentation), or remove \
                                    it";
-                    self.slip(pair.key.at, &spot.path, message.to_owned());
+                    self.warn_or_refuse(pair.key.at, &input.path, message.to_owned());
                 }
                 _ => {
                     let must = "`rate_limit` must be a mapping";
-                    read = Err(self.mistyped(&spot, "config.YamlRateLimit", must, EXAMPLE));
+                    read = Err(self.mistyped(&input, "config.YamlRateLimit", must, EXAMPLE));
                 }
             }
         }
@@ -132,7 +132,7 @@ impl Reader<'_> {
 
     fn replaced_name<'t>(&mut self, item: &Value<'t, '_>) -> Result<&'t str, Reported> {
         if !matches!(item.node.content, Content::Mapping(_)) {
-            return Err(self.no_mapping(item));
+            return Err(self.refuse_item(item));
         }
         let pair = self.known(item, Level::Replaced).get(Key::Name);
         let name = pair.map_or(Ok(""), |pair| self.text(&item.field(pair)))?;
@@ -147,16 +147,16 @@ impl Reader<'_> {
     /// The limit of the fields.
     fn made<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         written: Written<'t>,
     ) -> Result<RateLimit<'t>, Reported> {
         let unit = unit_of(written.unit_text);
         let limits = if written.unit_told {
             Err(Reported)
         } else if written.unlimited {
-            self.unlimited(spot, &written, unit)
+            self.unlimited(input, &written, unit)
         } else {
-            self.limited(spot, &written, unit)
+            self.limited(input, &written, unit)
         };
         let own = |(name, _): &&(&str, Position)| *name == written.name;
         let itself = written.replaces.iter().find(own);
@@ -166,7 +166,7 @@ impl Reader<'_> {
                 "replaces should not contain name of same descriptor, got {got}; remove it, or name \
                  another rule"
             );
-            self.report.add(*at, spot.path, message);
+            self.report.add(*at, input.path, message);
             return Err(Reported);
         }
         let Written { name, replaces, told, .. } = written;
@@ -178,7 +178,7 @@ impl Reader<'_> {
 
     fn unlimited<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         written: &Written<'t>,
         unit: Option<Unit>,
     ) -> Result<Limits, Reported> {
@@ -188,40 +188,40 @@ impl Reader<'_> {
                 "should not specify rate limit unit when unlimited, got `{got}`; remove `unit`, or \
                  `unlimited`"
             );
-            return Err(self.refuse(&spot.field(pair), message));
+            return Err(self.refuse(&input.field(pair), message));
         }
         for pair in [written.unit, written.requests].into_iter().flatten() {
             let message = "has no effect beside `unlimited: true`; remove one of them".to_owned();
-            self.slip(pair.key.at, &spot.field(pair).path, message);
+            self.warn_or_refuse(pair.key.at, &input.field(pair).path, message);
         }
         Ok(Limits::Unlimited)
     }
 
     fn limited<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         written: &Written<'t>,
         unit: Option<Unit>,
     ) -> Result<Limits, Reported> {
         let Some(unit) = unit else {
-            return Err(self.no_unit(spot, written));
+            return Err(self.no_unit(input, written));
         };
         let requests_per_unit = written.requests_per_unit;
         if requests_per_unit == 0 && !written.told {
             let (at, wrong) = match written.requests {
                 Some(pair) => (pair.value.at, "is 0"),
-                None => (spot.at(), "is missing, which is 0"),
+                None => (input.at(), "is missing, which is 0"),
             };
             let message = format!(
                 "`requests_per_unit` {wrong}, so every request is denied; write how many may pass, \
                  or `unlimited: true`"
             );
-            self.report.warn(at, spot.path, message);
+            self.report.warn(at, input.path, message);
         }
         Ok(Limits::Envoy { requests_per_unit, unit })
     }
 
-    fn no_unit<'t>(&mut self, spot: &Value<'t, '_>, written: &Written<'t>) -> Reported {
+    fn no_unit<'t>(&mut self, input: &Value<'t, '_>, written: &Written<'t>) -> Reported {
         let text = written.unit_text;
         let (name, got) = (shortened(text), quoted(text));
         let hint = unit_meant(text)
@@ -236,13 +236,13 @@ impl Reader<'_> {
                 let message = format!(
                     "invalid rate limit unit '{name}', got {got}; {hint}use {units}{others}"
                 );
-                self.refuse(&spot.field(pair), message)
+                self.refuse(&input.field(pair), message)
             }
             _ => {
                 let message = format!(
                     "invalid rate limit unit '', got none; add it, like `unit: minute`: {units}"
                 );
-                self.refuse(spot, message)
+                self.refuse(input, message)
             }
         }
     }

@@ -1,9 +1,9 @@
-//! Reading mappings and scalars of a file of rules.
+//! Reads mappings and scalars of a rule file.
 //!
-//! envoyproxy/ratelimit reads a file twice: once to look at every key and the kind of every value, wherever they
-//! stand, and once into its own types. What each of them refuses is refused here with the same words; where
-//! both would, the first is told. Of two equal keys the later counts there; here that is a warning,
-//! and in a file of our own form, where nobody relies on it, an error.
+//! envoyproxy/ratelimit reads a file twice: first it checks every key and the type of every value,
+//! then it decodes. What either pass refuses is refused here with the same words; where both would,
+//! the first is reported. Of two equal keys the later wins there; here that is a warning, and in a
+//! native file an error.
 
 use super::keys::{self, Form, KEYS_MAX, Key, Level};
 use super::scalar::{Meaning, meaning};
@@ -15,39 +15,40 @@ use crate::yaml::{Content, Node, Pair, Style};
 /// Reads one file.
 pub(super) struct Reader<'r> {
     pub(super) form: Form,
-    /// Which of the sources.
+    /// Index of the source.
     pub(super) source: usize,
-    /// Whether what is read is replaced by something later, so that envoyproxy/ratelimit looks at its types only.
+    /// Whether the value is replaced later, so that envoyproxy/ratelimit checks only its types.
     pub(super) replaced: bool,
     pub(super) report: &'r mut Report,
 }
 
-/// The pairs of a mapping that mean something, by their keys.
+/// The known pairs of a mapping, by key.
 pub(super) struct Found<'t> {
     pairs: [Option<&'t Pair>; KEYS_MAX],
-    /// Earlier ones of `rate_limit`, which in Envoy's form are not replaced by a later one but completed.
+    /// Earlier `rate_limit`s, which in Envoy's form a later one completes instead of replacing.
     pub(super) earlier: Vec<&'t Pair>,
-    /// The first keys that nobody knows.
-    strangers: Vec<&'t str>,
+    /// The first unknown keys.
+    unknown: Vec<&'t str>,
 }
 
-/// The most unknown keys of a mapping among which one that is missed is looked for.
-const STRANGERS_MAX: usize = 8;
+/// The most unknown keys of a mapping that are compared with a missing one.
+const UNKNOWN_KEYS_MAX: usize = 8;
 
 impl<'t> Found<'t> {
     pub(super) fn get(&self, key: Key) -> Option<&'t Pair> {
         self.pairs.get(key as usize).copied().flatten()
     }
 
-    /// Whether a key that is not there is probably one of those that nobody knows, and was told of.
-    pub(super) fn is_misspelt(&self, key: Key) -> bool {
-        self.strangers.iter().any(|word| suggest::nearest(word, [key.name()]).is_some())
+    /// Whether a missing key is probably one of the unknown ones, which are reported already.
+    pub(super) fn is_misspelled(&self, key: Key) -> bool {
+        self.unknown.iter().any(|word| suggest::nearest(word, [key.name()]).is_some())
     }
 }
 
 impl Reader<'_> {
-    /// Tells of what is surely a mistake, though envoyproxy/ratelimit accepts it.
-    pub(super) fn slip(&mut self, at: Position, path: &Path<'_>, message: String) {
+    /// Reports a likely mistake that envoyproxy/ratelimit accepts: a warning in its form, else an
+    /// error.
+    pub(super) fn warn_or_refuse(&mut self, at: Position, path: &Path<'_>, message: String) {
         match self.form {
             Form::Envoy => self.report.warn(at, path, message),
             Form::Native => {
@@ -60,17 +61,16 @@ impl Reader<'_> {
         value.refuse(self.report, message)
     }
 
-    /// The pairs of a mapping that mean something; of several of one key the last.
+    /// The known pairs of a mapping; of several of one key the last.
     pub(super) fn known<'t>(&mut self, mapping: &Value<'t, '_>, level: Level) -> Found<'t> {
-        let mut found =
-            Found { pairs: [None; KEYS_MAX], earlier: Vec::new(), strangers: Vec::new() };
+        let mut found = Found { pairs: [None; KEYS_MAX], earlier: Vec::new(), unknown: Vec::new() };
         let Content::Mapping(pairs) = &mapping.node.content else { return found };
         for pair in in_order(pairs, self.form) {
             let Some(key) = self.key(mapping, pair, level) else {
                 if let Content::Scalar { text, .. } = &pair.key.content
-                    && found.strangers.len() < STRANGERS_MAX
+                    && found.unknown.len() < UNKNOWN_KEYS_MAX
                 {
-                    found.strangers.push(text);
+                    found.unknown.push(text);
                 }
                 continue;
             };
@@ -86,7 +86,7 @@ impl Reader<'_> {
         found
     }
 
-    /// Looks at the type of a value that does not count; in Envoy's form a wrong one is refused all the same.
+    /// Checks the type of a replaced value; in Envoy's form a wrong one is refused all the same.
     fn types_of<'t>(&mut self, mapping: &Value<'t, '_>, key: Key, pair: &'t Pair) {
         let fraction = matches!(&pair.value.content, Content::Scalar { text, style: Style::Plain }
             if matches!(meaning(text), Meaning::Float(_) | Meaning::Large(_)));
@@ -106,7 +106,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Tells that a key is given once more.
+    /// Reports a duplicate key.
     fn again<'t>(&mut self, mapping: &Value<'t, '_>, key: Key, pair: &'t Pair, earlier: &Pair) {
         // To write a key beside a template that has it is what templates are for.
         if earlier.merged {
@@ -119,10 +119,10 @@ impl Reader<'_> {
             (Form::Envoy, _) => ", and only the last counts",
         };
         let message = format!("is given twice, first on line {line}{counts}; remove one");
-        self.slip(pair.key.at, &mapping.field(pair).path, message);
+        self.warn_or_refuse(pair.key.at, &mapping.field(pair).path, message);
     }
 
-    /// The key of a pair, if it means something at this level.
+    /// The key of a pair, if it is known at this level.
     fn key<'t>(&mut self, mapping: &Value<'t, '_>, pair: &'t Pair, level: Level) -> Option<Key> {
         // A known word is a text, however it is written.
         let key = match &pair.key.content {
@@ -141,17 +141,17 @@ impl Reader<'_> {
                     "has no effect here, `{name}` belongs to {home}; move it there (check the \
                      indentation), or remove it"
                 );
-                self.slip(pair.key.at, &value.path, message);
+                self.warn_or_refuse(pair.key.at, &value.path, message);
                 if key != Key::Metadata && self.form == Form::Envoy {
-                    let _ = self.look_through(&value);
+                    let _ = self.check_nested(&value);
                 }
             }
-            _ => self.stranger(&value, pair, text, level),
+            _ => self.unknown_key(&value, pair, text, level),
         }
         None
     }
 
-    fn stranger(&mut self, value: &Value<'_, '_>, pair: &Pair, text: &str, level: Level) {
+    fn unknown_key(&mut self, value: &Value<'_, '_>, pair: &Pair, text: &str, level: Level) {
         if self.report.is_full() {
             return;
         }
@@ -195,7 +195,7 @@ impl Reader<'_> {
     }
 }
 
-/// In a file of our own form what is written counts more than what is taken over, wherever it stands.
+/// In a native file an explicit key wins over a merged one, wherever it is.
 fn in_order(pairs: &[Pair], form: Form) -> impl Iterator<Item = &Pair> {
     let first = move |pair: &&Pair| form == Form::Native && pair.merged;
     pairs.iter().filter(first).chain(pairs.iter().filter(move |pair| !first(pair)))
@@ -204,36 +204,36 @@ fn in_order(pairs: &[Pair], form: Form) -> impl Iterator<Item = &Pair> {
 // === what is looked at wherever it stands ===
 
 impl Reader<'_> {
-    /// Looks at the keys and the kinds of all values below a value that has no other meaning.
-    fn look_through(&mut self, value: &Value<'_, '_>) -> Result<(), Reported> {
+    /// Checks the keys and types of all values below a value without meaning.
+    fn check_nested(&mut self, value: &Value<'_, '_>) -> Result<(), Reported> {
         match &value.node.content {
-            Content::Scalar { text, style: Style::Plain } => self.no_fraction(value, text),
+            Content::Scalar { text, style: Style::Plain } => self.check_integral(value, text),
             Content::Scalar { .. } => Ok(()),
             Content::Sequence(_) => {
                 let mut looked = Ok(());
                 for item in value.items() {
-                    looked = self.look_through_item(&item).and(looked);
+                    looked = self.check_nested_item(&item).and(looked);
                 }
                 looked
             }
             Content::Mapping(pairs) => {
                 let mut looked = Ok(());
                 for pair in pairs.iter() {
-                    looked = self.look_through_pair(value, pair).and(looked);
+                    looked = self.check_nested_pair(value, pair).and(looked);
                 }
                 looked
             }
         }
     }
 
-    fn look_through_item(&mut self, item: &Value<'_, '_>) -> Result<(), Reported> {
+    fn check_nested_item(&mut self, item: &Value<'_, '_>) -> Result<(), Reported> {
         match &item.node.content {
-            Content::Mapping(_) => self.look_through(item),
-            _ => Err(self.no_mapping(item)),
+            Content::Mapping(_) => self.check_nested(item),
+            _ => Err(self.refuse_item(item)),
         }
     }
 
-    fn look_through_pair<'t>(
+    fn check_nested_pair<'t>(
         &mut self,
         mapping: &Value<'t, '_>,
         pair: &'t Pair,
@@ -242,16 +242,16 @@ impl Reader<'_> {
         let value = mapping.field(pair);
         match Key::of(text).filter(|key| key.form() == Form::Envoy) {
             Some(Key::Metadata) => Ok(()),
-            Some(_) => self.look_through(&value),
+            Some(_) => self.check_nested(&value),
             None => {
-                self.stranger(&value, pair, text, Level::Descriptor);
+                self.unknown_key(&value, pair, text, Level::Descriptor);
                 Err(Reported)
             }
         }
     }
 
     /// An item of a list that should be a mapping.
-    pub(super) fn no_mapping(&mut self, item: &Value<'_, '_>) -> Reported {
+    pub(super) fn refuse_item(&mut self, item: &Value<'_, '_>) -> Reported {
         let shown = crate::problem::shortened(&in_go(item.node));
         let remedy = match &item.node.content {
             Content::Scalar { .. } if item.node.is_null() => "remove the lone `-`",
@@ -264,8 +264,8 @@ impl Reader<'_> {
         self.refuse(item, message)
     }
 
-    /// Numbers with a fraction, and numbers beyond 64 bits, are refused wherever they stand.
-    fn no_fraction(&mut self, value: &Value<'_, '_>, text: &str) -> Result<(), Reported> {
+    /// Refuses numbers with a fraction or beyond 64 bits, wherever they are.
+    fn check_integral(&mut self, value: &Value<'_, '_>, text: &str) -> Result<(), Reported> {
         if self.form == Form::Native {
             return Ok(());
         }
@@ -315,7 +315,7 @@ impl Reader<'_> {
         match &value.node.content {
             Content::Scalar { text, style: Style::Quoted } => Ok(text),
             Content::Scalar { .. } if value.node.is_null() => Ok(""),
-            Content::Scalar { text, .. } => self.no_fraction(value, text).map(|()| &**text),
+            Content::Scalar { text, .. } => self.check_integral(value, text).map(|()| &**text),
             _ => Err(self.mistyped(value, "string", "must be one value", "write one value")),
         }
     }
@@ -325,7 +325,7 @@ impl Reader<'_> {
         let must = "must be `true` or `false`";
         let remedy = match &value.node.content {
             Content::Scalar { text, style: Style::Plain } => {
-                self.no_fraction(value, text)?;
+                self.check_integral(value, text)?;
                 match meaning(text) {
                     Meaning::Bool(truth) => return Ok(truth),
                     Meaning::Null => return Ok(false),
@@ -373,8 +373,8 @@ impl Reader<'_> {
         Err(self.mistyped(value, "uint32", &must, remedy))
     }
 
-    /// A value of another type than it must have, in the words of yaml.v2, unless there is something more telling below
-    /// it.
+    /// Reports a value of the wrong type in the words of yaml.v2, unless something below it is
+    /// refused first.
     pub(super) fn mistyped(
         &mut self,
         value: &Value<'_, '_>,
@@ -394,7 +394,7 @@ impl Reader<'_> {
             Content::Mapping(_) => "!!map".to_owned(),
         };
         let root = matches!(value.path, Path::Root);
-        if self.form == Form::Envoy && !root && self.look_through(value).is_err() {
+        if self.form == Form::Envoy && !root && self.check_nested(value).is_err() {
             return Reported;
         }
         let message = format!(

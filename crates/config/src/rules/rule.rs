@@ -37,39 +37,39 @@ impl Reader<'_> {
     /// Reads the rule of a descriptor, if it has one.
     pub(super) fn rule<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
         names: &mut Names,
     ) -> Result<Option<RuleConfig>, Reported> {
         let mut rate_limits = found.earlier.clone();
         rate_limits.extend(found.get(Key::RateLimit));
-        let rate_limit = self.rate_limit(spot, &rate_limits);
-        let limits = found.get(Key::Limits).map(|pair| self.limits(&spot.field(pair))).transpose();
-        let settings = self.settings(spot, found);
+        let rate_limit = self.rate_limit(input, &rate_limits);
+        let limits = found.get(Key::Limits).map(|pair| self.limits(&input.field(pair))).transpose();
+        let settings = self.settings(input, found);
         if let (Some(_), Some(pair)) = (found.get(Key::RateLimit), found.get(Key::Limits)) {
             let message = "stands beside `rate_limit`, got both; keep one of them: `rate_limit` \
                            counts as envoyproxy/ratelimit does, `limits` count only what passes";
-            return Err(self.refuse_pair(spot, pair, message));
+            return Err(self.refuse_pair(input, pair, message));
         }
         let (rate_limit, limits, settings) = (rate_limit?, limits?, settings?);
         let rule = match (rate_limit, limits) {
             (Some(rate_limit), _) => {
-                self.of_rate_limit(spot, found, rate_limit, settings, names)?
+                self.of_rate_limit(input, found, rate_limit, settings, names)?
             }
             (None, Some(limits)) => made(RuleConfig::new(limits), settings, names),
             (None, None) => return Ok(None),
         };
-        self.fit(spot, found, &rule).map(|()| Some(rule))
+        self.fit(input, found, &rule).map(|()| Some(rule))
     }
 
-    fn limits(&mut self, spot: &Value<'_, '_>) -> Result<Limits, Reported> {
-        let limits = limit::limits_of(&spot, self.report);
+    fn limits(&mut self, input: &Value<'_, '_>) -> Result<Limits, Reported> {
+        let limits = limit::limits_of(&input, self.report);
         limits.map(|limits| Limits::Native(limits.into()))
     }
 
     fn of_rate_limit<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
         rate_limit: RateLimit<'t>,
         mut settings: Settings<'t>,
@@ -78,11 +78,11 @@ impl Reader<'_> {
         let RateLimit { limits, name, replaces } = rate_limit;
         if !name.is_empty() && settings.id.is_some() {
             let message = "stands beside `rate_limit.name`, got both; keep one of them";
-            return Err(self.refuse_key(spot, found, Key::Id, message));
+            return Err(self.refuse_key(input, found, Key::Id, message));
         }
         if !replaces.is_empty() && !settings.replaces.is_empty() {
             let message = "stands beside `rate_limit.replaces`, got both; keep one of them";
-            return Err(self.refuse_key(spot, found, Key::Replaces, message));
+            return Err(self.refuse_key(input, found, Key::Replaces, message));
         }
         settings.replaces.extend(replaces);
         let mut rule = made(RuleConfig::new(limits), settings, names);
@@ -181,27 +181,27 @@ impl Reader<'_> {
     /// Reads all that is said about limits, so that each mistake in it is told.
     fn settings<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
     ) -> Result<Settings<'t>, Reported> {
-        let mode = self.mode(spot, found);
-        let consistency = self.consistency(spot, found);
-        let on_store_failure = self.setting(spot, found, Key::OnStoreFailure, &ON_STORE_FAILURE);
-        let on_limit = self.setting(spot, found, Key::OnLimit, &ON_LIMIT);
-        let overflow = self.setting(spot, found, Key::Overflow, &OVERFLOW);
-        let cost = self.setting(spot, found, Key::Cost, &COST);
-        let id = self.setting(spot, found, Key::Id, &ID);
+        let mode = self.mode(input, found);
+        let consistency = self.consistency(input, found);
+        let on_store_failure = self.setting(input, found, Key::OnStoreFailure, &ON_STORE_FAILURE);
+        let on_limit = self.setting(input, found, Key::OnLimit, &ON_LIMIT);
+        let overflow = self.setting(input, found, Key::Overflow, &OVERFLOW);
+        let cost = self.setting(input, found, Key::Cost, &COST);
+        let id = self.setting(input, found, Key::Id, &ID);
         let replaces = match found.get(Key::Replaces) {
-            Some(pair) => self.ids(&spot.field(pair)),
+            Some(pair) => self.ids(&input.field(pair)),
             None => Ok(Vec::new()),
         };
-        let quota_mode = self.flag(spot, found, Key::QuotaMode);
-        let detailed_metric = self.flag(spot, found, Key::DetailedMetric);
+        let quota_mode = self.flag(input, found, Key::QuotaMode);
+        let detailed_metric = self.flag(input, found, Key::DetailedMetric);
         let metadata = match found.get(Key::Metadata) {
-            Some(pair) => self.metadata(&spot.field(pair)),
+            Some(pair) => self.metadata(&input.field(pair)),
             None => Ok(None),
         };
-        let id_at = found.get(Key::Id).map_or(spot.at(), |pair| pair.value.at);
+        let id_at = found.get(Key::Id).map_or(input.at(), |pair| pair.value.at);
         Ok(Settings {
             mode: mode?,
             consistency: consistency?,
@@ -220,14 +220,14 @@ impl Reader<'_> {
     /// A setting that is one word or number.
     fn setting<'t, T>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
         key: Key,
         field: &Field<T>,
     ) -> Result<Option<T>, Reported> {
         let Some(pair) = found.get(key) else { return Ok(None) };
         let example = || format!("{}: {}", field.name, field.example);
-        let below = spot.field(pair);
+        let below = input.field(pair);
         let read = match &pair.value.content {
             Content::Scalar { text, .. } if !pair.value.is_null() => (field.read)(text),
             _ => return Err(self.not_one(&below, &example())),
@@ -235,31 +235,31 @@ impl Reader<'_> {
         read.map(Some).map_err(|error| self.refuse(&below, error.into_message()))
     }
 
-    fn not_one(&mut self, spot: &Value<'_, '_>, example: &str) -> Reported {
-        let got = spot.node.described();
-        self.refuse(spot, format!("must be one value, got {got}; write it like `{example}`"))
+    fn not_one(&mut self, input: &Value<'_, '_>, example: &str) -> Reported {
+        let got = input.node.described();
+        self.refuse(input, format!("must be one value, got {got}; write it like `{example}`"))
     }
 
-    fn mode<'t>(&mut self, spot: &Value<'t, '_>, found: &Found<'t>) -> Result<Mode, Reported> {
-        let shadow = self.flag(spot, found, Key::ShadowMode);
+    fn mode<'t>(&mut self, input: &Value<'t, '_>, found: &Found<'t>) -> Result<Mode, Reported> {
+        let shadow = self.flag(input, found, Key::ShadowMode);
         let Some(pair) = found.get(Key::Mode) else {
             return shadow.map(|shadow| if shadow { Mode::Shadow } else { Mode::Hard });
         };
-        let mode = mode_of(&spot.field(pair), self.report);
+        let mode = mode_of(&input.field(pair), self.report);
         if found.get(Key::ShadowMode).is_some() {
             let message = "stands beside `shadow_mode`, got both; keep one of them";
-            return Err(self.refuse_pair(spot, pair, message));
+            return Err(self.refuse_pair(input, pair, message));
         }
         mode
     }
 
     fn consistency<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
     ) -> Result<Consistency, Reported> {
         let Some(pair) = found.get(Key::Consistency) else { return Ok(Consistency::Strict) };
-        let below = spot.field(pair);
+        let below = input.field(pair);
         match &pair.value.content {
             Content::Scalar { text, .. } if !pair.value.is_null() => match &**text {
                 "strict" => Ok(Consistency::Strict),
@@ -278,16 +278,16 @@ impl Reader<'_> {
     /// `{ eventual: { sync_interval } }` or `{ strict: { hot_keys } }`.
     fn detailed<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         pairs: &'t [Pair],
     ) -> Result<Consistency, Reported> {
         let [pair] = pairs else {
-            return Err(self.refuse(spot, unknown_consistency("a mapping", "")));
+            return Err(self.refuse(input, unknown_consistency("a mapping", "")));
         };
         let Content::Scalar { text, .. } = &pair.key.content else {
-            return Err(self.refuse(spot, unknown_consistency("a mapping", "")));
+            return Err(self.refuse(input, unknown_consistency("a mapping", "")));
         };
-        let below = spot.field(pair);
+        let below = input.field(pair);
         match &**text {
             "eventual" => {
                 let interval = self.detail(&below, "`eventual`", &SYNC)?;
@@ -296,11 +296,11 @@ impl Reader<'_> {
             "strict" => Ok(self.detail(&below, "`strict`", &HOT_KEYS)?.unwrap_or_default()),
             "leased" => {
                 let message = "takes no value, got one; write just `consistency: leased`";
-                Err(self.refuse_pair(spot, pair, message))
+                Err(self.refuse_pair(input, pair, message))
             }
             other => {
                 let message = unknown_consistency(&quoted(other), other);
-                Err(self.refuse_pair(spot, pair, &message))
+                Err(self.refuse_pair(input, pair, &message))
             }
         }
     }
@@ -308,14 +308,14 @@ impl Reader<'_> {
     /// The one thing that can be said of a way to be consistent.
     fn detail<T>(
         &mut self,
-        spot: &Value<'_, '_>,
+        input: &Value<'_, '_>,
         called: &str,
         field: &Field<T>,
     ) -> Result<Option<T>, Reported> {
-        if spot.node.is_null() {
+        if input.node.is_null() {
             return Ok(None);
         }
-        let value = spot;
+        let value = input;
         let told = |_reported| Reported;
         let example = format!("{{ {}: {} }}", field.name, field.example);
         let mut fields = value.fields(called, &example, self.report).map_err(told)?;

@@ -1,9 +1,9 @@
-//! What a bare scalar means to yaml.v2, the reader of envoyproxy/ratelimit.
+//! Types of plain scalars in yaml.v2, the parser of envoyproxy/ratelimit.
 //!
 //! That is YAML 1.1 with Go's numbers: `yes` and `on` are true, `010` is eight, `089` is no octal number and so
 //! a fraction. Dates are texts.
 
-/// What a bare scalar means.
+/// The type and value of a plain scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Meaning {
     Null,

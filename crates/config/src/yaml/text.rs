@@ -1,4 +1,4 @@
-//! What is refused before anything is parsed.
+//! Checks of the text before it is parsed, and an interner of short words.
 
 use std::rc::Rc;
 
@@ -9,8 +9,8 @@ pub(super) fn refuse_long(text: &str) -> Result<(), Unreadable> {
     if text.len() <= TEXT_BYTES_MAX {
         return Ok(());
     }
-    let most = TEXT_BYTES_MAX >> 20;
-    let message = format!("longer than {most} MiB; split the file");
+    let max = TEXT_BYTES_MAX >> 20;
+    let message = format!("longer than {max} MiB; split the file");
     Err(unreadable(START, message))
 }
 
@@ -43,29 +43,30 @@ pub(super) fn refuse_unprintable(text: &str) -> Result<(), Unreadable> {
     Err(unreadable(at, message))
 }
 
-/// The words of a text so far.
+/// Interner of the short words of a text: rules repeat a few words many times. Each word has one
+/// slot by its hash, and a colliding word replaces it, so distinct words cost no search.
 #[derive(Debug, Default)]
 pub(super) struct Words {
-    places: Vec<Rc<str>>,
+    slots: Vec<Rc<str>>,
 }
 
-/// How many words are remembered.
+/// The number of slots.
 const WORDS_MAX: usize = 256;
-/// The longest that is: longer ones are seldom repeated.
+/// Longer words are seldom repeated.
 const WORD_BYTES_MAX: usize = 24;
 
 impl Words {
-    /// The text, shared with one that was met before if it is still known.
+    /// The text, shared with an equal earlier one if its slot still holds it.
     pub(super) fn share(&mut self, text: &str) -> Rc<str> {
         if text.len() > WORD_BYTES_MAX {
             return Rc::from(text);
         }
-        if self.places.is_empty() {
-            self.places = vec![Rc::from(""); WORDS_MAX];
+        if self.slots.is_empty() {
+            self.slots = vec![Rc::from(""); WORDS_MAX];
         }
         let mix = |sum: usize, byte: u8| sum.wrapping_mul(31).wrapping_add(usize::from(byte));
-        let place = text.bytes().fold(text.len(), mix) % WORDS_MAX;
-        match self.places.get_mut(place) {
+        let slot = text.bytes().fold(text.len(), mix) % WORDS_MAX;
+        match self.slots.get_mut(slot) {
             Some(known) if **known == *text => Rc::clone(known),
             Some(known) => {
                 *known = Rc::from(text);

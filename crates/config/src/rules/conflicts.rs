@@ -1,4 +1,4 @@
-//! The descriptors of one level beside each other: none twice, and none that can never match.
+//! Conflicts between descriptors of one level: duplicates, and patterns that can never match.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet, hash_map};
@@ -7,16 +7,16 @@ use std::fmt::{self, Display};
 use sluicegate_rules::domain::{DescriptorConfig, Joint, Pattern};
 use sluicegate_rules::network::Network;
 
-use super::descriptor::Place;
-use super::domains::Gathered;
+use super::descriptor::Origin;
+use super::domains::DomainSource;
 use super::file::Entry;
 use super::glob;
 use super::keys::Form;
 use crate::problem::{Position, Report, quoted, shortened};
 use crate::suggest;
 
-/// Tells what is wrong with the descriptors of a domain beside each other.
-pub(super) fn check(gathered: &Gathered, reports: &mut [Report]) {
+/// Reports the conflicts of a domain.
+pub(super) fn check(gathered: &DomainSource, reports: &mut [Report]) {
     let mut check = Check {
         joint: gathered.domain.joint,
         form: gathered.form,
@@ -26,8 +26,8 @@ pub(super) fn check(gathered: &Gathered, reports: &mut [Report]) {
         ids: HashMap::new(),
         replaces: Vec::new(),
     };
-    let domain = Way::Domain(&gathered.domain.name);
-    check.level(&gathered.domain.descriptors, &gathered.places, &domain);
+    let domain = NodePath::Domain(&gathered.domain.name);
+    check.level(&gathered.domain.descriptors, &gathered.origins, &domain);
     check.targets();
     check.lists(&gathered.allow);
     check.lists(&gathered.deny);
@@ -44,21 +44,21 @@ struct Check<'a, 'r> {
     form: Form,
     reports: &'r mut [Report],
     work_left: usize,
-    /// What rules are called.
+    /// The names of rules.
     names: HashSet<&'a str>,
     /// The rules with an id.
     ids: HashMap<&'a str, (usize, Position)>,
-    /// The names of rules that rules name, in which source, and where.
+    /// The names in `replaces`, with source, position and path.
     replaces: Vec<(&'a str, usize, Position, String)>,
 }
 
-/// The way to a level.
-enum Way<'w> {
+/// The path to a level.
+enum NodePath<'w> {
     Domain(&'w str),
-    Below(&'w Self, &'w DescriptorConfig, &'w Place),
+    Below(&'w Self, &'w DescriptorConfig, &'w Origin),
 }
 
-/// What makes a descriptor the only one of its level.
+/// What must be unique on a level.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity<'a> {
     /// Key and value as one text.
@@ -70,34 +70,39 @@ enum Identity<'a> {
 }
 
 impl<'a> Check<'a, '_> {
-    fn level(&mut self, nodes: &'a [DescriptorConfig], places: &'a [Place], way: &Way<'_>) {
-        self.duplicates(nodes, places, way);
-        self.covered(nodes, places, way);
-        for (node, place) in nodes.iter().zip(places) {
-            self.name(node, place, way);
-            self.no_star(node, place, way);
+    fn level(&mut self, nodes: &'a [DescriptorConfig], origins: &'a [Origin], path: &NodePath<'_>) {
+        self.duplicates(nodes, origins, path);
+        self.covered(nodes, origins, path);
+        for (node, origin) in nodes.iter().zip(origins) {
+            self.name(node, origin, path);
+            self.check_key_star(node, origin, path);
             if !node.descriptors.is_empty() {
-                let below = Way::Below(way, node, place);
-                self.level(&node.descriptors, &place.below, &below);
+                let below = NodePath::Below(path, node, origin);
+                self.level(&node.descriptors, &origin.below, &below);
             }
         }
     }
 
-    fn duplicates(&mut self, nodes: &'a [DescriptorConfig], places: &'a [Place], way: &Way<'_>) {
+    fn duplicates(
+        &mut self,
+        nodes: &'a [DescriptorConfig],
+        origins: &'a [Origin],
+        path: &NodePath<'_>,
+    ) {
         let alone = nodes.len() < 2
             && !matches!(nodes, [DescriptorConfig { value: Pattern::Networks(_), .. }]);
         if alone {
             return;
         }
-        let mut firsts: HashMap<Identity<'a>, &'a Place> = HashMap::with_capacity(nodes.len());
-        for (node, place) in nodes.iter().zip(places) {
+        let mut firsts: HashMap<Identity<'a>, &'a Origin> = HashMap::with_capacity(nodes.len());
+        for (node, origin) in nodes.iter().zip(origins) {
             identities(&node.key, &node.value, self.joint, |identity| {
                 match firsts.entry(identity) {
                     hash_map::Entry::Vacant(vacant) => {
-                        vacant.insert(place);
+                        vacant.insert(origin);
                     }
                     hash_map::Entry::Occupied(first) => {
-                        self.duplicate(node, place, first.get(), first.key(), way);
+                        self.duplicate(node, origin, first.get(), first.key(), path);
                     }
                 }
             });
@@ -107,32 +112,32 @@ impl<'a> Check<'a, '_> {
     fn duplicate(
         &mut self,
         node: &DescriptorConfig,
-        place: &Place,
-        first: &Place,
+        origin: &Origin,
+        first: &Origin,
         identity: &Identity<'_>,
-        way: &Way<'_>,
+        path: &NodePath<'_>,
     ) {
         let message = if let Identity::Network(_, network) = identity {
-            let where_else = self.elsewhere(first, place);
+            let location = self.location_of(first, origin);
             format!(
-                "the network `{network}` is matched twice, first {where_else}; remove one of them"
+                "the network `{network}` is matched twice, first {location}; remove one of them"
             )
         } else {
-            let composite = shortened(&way.composite(node));
-            let where_else = self.elsewhere(first, place);
+            let composite = shortened(&path.composite(node));
+            let location = self.location_of(first, origin);
             format!(
-                "duplicate descriptor composite key '{composite}', the first is {where_else}; remove \
+                "duplicate descriptor composite key '{composite}', the first is {location}; remove \
                  one of them, or give them different values"
             )
         };
-        let path = way.path(place);
-        if let Some(report) = self.reports.get_mut(place.source) {
-            report.add(place.at, path, message);
+        let path = path.path(origin);
+        if let Some(report) = self.reports.get_mut(origin.source) {
+            report.add(origin.at, path, message);
         }
     }
 
-    /// Where another place is: its line, and its file if that is another.
-    fn elsewhere(&self, other: &Place, this: &Place) -> String {
+    /// The line of another origin, and its file if that is another.
+    fn location_of(&self, other: &Origin, this: &Origin) -> String {
         let line = other.at.line;
         match self.reports.get(other.source) {
             Some(report) if other.source != this.source => {
@@ -142,7 +147,7 @@ impl<'a> Check<'a, '_> {
         }
     }
 
-    /// Tells of entries that a list has twice.
+    /// Reports duplicate list entries.
     fn lists(&mut self, entries: &'a [Entry]) {
         let mut firsts: HashMap<Identity<'a>, &'a Entry> = HashMap::with_capacity(entries.len());
         for entry in entries {
@@ -165,8 +170,8 @@ impl<'a> Check<'a, '_> {
         }
     }
 
-    /// In a domain of our own form a key is compared as it is, also in its files of Envoy's form.
-    fn no_star(&mut self, node: &DescriptorConfig, place: &Place, way: &Way<'_>) {
+    /// A native domain compares keys literally, also in its files of Envoy's form.
+    fn check_key_star(&mut self, node: &DescriptorConfig, origin: &Origin, path: &NodePath<'_>) {
         if self.joint == Joint::Joined || !node.key.contains('*') {
             return;
         }
@@ -175,48 +180,48 @@ impl<'a> Check<'a, '_> {
             "must not contain `*` in a domain with keys of our own form, got {got}; write the `*` in \
              `value`"
         );
-        let path = format!("{}.key", way.path(place));
-        if let Some(report) = self.reports.get_mut(place.source) {
-            report.add(place.at, path, message);
+        let path = format!("{}.key", path.path(origin));
+        if let Some(report) = self.reports.get_mut(origin.source) {
+            report.add(origin.at, path, message);
         }
     }
 
     // === names ===
 
-    fn name(&mut self, node: &'a DescriptorConfig, place: &'a Place, way: &Way<'_>) {
+    fn name(&mut self, node: &'a DescriptorConfig, origin: &'a Origin, path: &NodePath<'_>) {
         let Some(rule) = &node.rule else { return };
         if let Some(name) = rule.name.as_deref() {
             self.names.insert(name);
         }
-        let Some(names) = &place.names else { return };
+        let Some(names) = &origin.names else { return };
         for (name, at) in rule.replaces().iter().zip(&names.replaces) {
-            let path = format!("{}.replaces", way.path(place));
-            self.replaces.push((name, place.source, *at, path));
+            let path = format!("{}.replaces", path.path(origin));
+            self.replaces.push((name, origin.source, *at, path));
         }
         let (Some(at), Some(id)) = (names.id, rule.name.as_deref()) else { return };
         match self.ids.entry(id) {
             hash_map::Entry::Vacant(vacant) => {
-                vacant.insert((place.source, at));
+                vacant.insert((origin.source, at));
             }
             hash_map::Entry::Occupied(first) => {
                 let (source, line) = (first.get().0, first.get().1.line);
                 let file = self.reports.get(source).map(|report| quoted(report.source()));
-                let file = file.filter(|_| source != place.source);
+                let file = file.filter(|_| source != origin.source);
                 let file = file.map_or_else(String::new, |file| format!(" of {file}"));
                 let got = quoted(id);
                 let message = format!(
                     "must differ from the id on line {line}{file}, got {got}; rules are told apart by \
                      it, choose another"
                 );
-                let path = format!("{}.id", way.path(place));
-                if let Some(report) = self.reports.get_mut(place.source) {
+                let path = format!("{}.id", path.path(origin));
+                if let Some(report) = self.reports.get_mut(origin.source) {
                     report.add(at, path, message);
                 }
             }
         }
     }
 
-    /// Tells of names in `replaces` that no rule has.
+    /// Reports names in `replaces` that no rule has.
     fn targets(&mut self) {
         for (name, source, at, path) in std::mem::take(&mut self.replaces) {
             if self.names.contains(name) {
@@ -249,32 +254,37 @@ impl<'a> Check<'a, '_> {
 // === patterns that can never match ===
 
 impl<'a> Check<'a, '_> {
-    /// Warns of patterns of which an earlier one takes everything. An earlier one that does so begins as this one does,
-    /// up to its first `*`; so only those are compared.
-    fn covered(&mut self, nodes: &'a [DescriptorConfig], places: &'a [Place], way: &Way<'_>) {
+    /// Warns of patterns that an earlier one shadows. Such a one has a literal prefix of this one's,
+    /// so only those are compared.
+    fn covered(
+        &mut self,
+        nodes: &'a [DescriptorConfig],
+        origins: &'a [Origin],
+        path: &NodePath<'_>,
+    ) {
         if nodes.len() < 2 {
             return;
         }
-        let globs: Vec<(String, &'a Place)> = nodes
+        let globs: Vec<(String, &'a Origin)> = nodes
             .iter()
-            .zip(places)
-            .filter_map(|(node, place)| Some((self.glob(node)?, place)))
+            .zip(origins)
+            .filter_map(|(node, origin)| Some((self.glob(node)?, origin)))
             .collect();
         if globs.is_empty() {
             return;
         }
-        let mut earlier = Beginnings::default();
-        for (text, place) in &globs {
+        let mut earlier = PrefixIndex::default();
+        for (text, origin) in &globs {
             if let Some(first) = self.covering(text, &earlier) {
-                self.never(place, first, way);
+                self.never(origin, first, path);
             }
-            earlier.add(text, place);
+            earlier.add(text, origin);
         }
         // Any value comes last, wherever it is written.
-        for (node, place) in nodes.iter().zip(places).filter(|(node, _)| is_default(node)) {
+        for (node, origin) in nodes.iter().zip(origins).filter(|(node, _)| is_default(node)) {
             let text = self.text(&node.key, "*");
             if let Some(first) = self.covering(&text, &earlier) {
-                self.never(place, first, way);
+                self.never(origin, first, path);
             }
         }
     }
@@ -301,56 +311,56 @@ impl<'a> Check<'a, '_> {
         }
     }
 
-    fn covering(&mut self, text: &str, earlier: &Beginnings<'_, 'a>) -> Option<&'a Place> {
-        let beginning = beginning(text);
+    fn covering(&mut self, text: &str, earlier: &PrefixIndex<'_, 'a>) -> Option<&'a Origin> {
+        let literal_prefix = literal_prefix(text);
         for length in &earlier.lengths {
-            let Some(begin) = beginning.get(..*length) else { continue };
+            let Some(begin) = literal_prefix.get(..*length) else { continue };
             self.work_left = self.work_left.checked_sub(length / 16 + 1)?;
-            for (wide, place) in earlier.globs.get(begin).into_iter().flatten() {
+            for (wide, origin) in earlier.globs.get(begin).into_iter().flatten() {
                 let work = wide.len().saturating_mul(text.len()) / 16 + 1;
                 self.work_left = self.work_left.checked_sub(work)?;
                 if glob::matches(wide, text) {
-                    return Some(place);
+                    return Some(origin);
                 }
             }
         }
         None
     }
 
-    fn never(&mut self, place: &Place, first: &Place, way: &Way<'_>) {
-        let where_else = self.elsewhere(first, place);
-        let remedy = if first.at < place.at || first.source != place.source {
+    fn never(&mut self, origin: &Origin, first: &Origin, path: &NodePath<'_>) {
+        let location = self.location_of(first, origin);
+        let remedy = if first.at < origin.at || first.source != origin.source {
             "move this one before it, or remove one of them"
         } else {
             "remove one of them"
         };
         let message = format!(
-            "can never match, the pattern {where_else} takes every value that this one would; {remedy}"
+            "can never match, the pattern {location} takes every value that this one would; {remedy}"
         );
-        let path = way.path(place);
-        if let Some(report) = self.reports.get_mut(place.source) {
-            report.warn(place.at, path, message);
+        let path = path.path(origin);
+        if let Some(report) = self.reports.get_mut(origin.source) {
+            report.warn(origin.at, path, message);
         }
     }
 }
 
-/// Patterns by what they begin with, up to their first `*`.
+/// Patterns by their literal prefix.
 #[derive(Default)]
-struct Beginnings<'t, 'a> {
-    globs: HashMap<&'t str, Vec<(&'t str, &'a Place)>>,
-    /// How long the beginnings are, in bytes.
+struct PrefixIndex<'t, 'a> {
+    globs: HashMap<&'t str, Vec<(&'t str, &'a Origin)>>,
+    /// The lengths of the prefixes, in bytes.
     lengths: BTreeSet<usize>,
 }
 
-impl<'t, 'a> Beginnings<'t, 'a> {
-    fn add(&mut self, text: &'t str, place: &'a Place) {
-        let beginning = beginning(text);
-        self.lengths.insert(beginning.len());
-        self.globs.entry(beginning).or_default().push((text, place));
+impl<'t, 'a> PrefixIndex<'t, 'a> {
+    fn add(&mut self, text: &'t str, origin: &'a Origin) {
+        let literal_prefix = literal_prefix(text);
+        self.lengths.insert(literal_prefix.len());
+        self.globs.entry(literal_prefix).or_default().push((text, origin));
     }
 }
 
-fn beginning(text: &str) -> &str {
+fn literal_prefix(text: &str) -> &str {
     text.split('*').next().unwrap_or_default()
 }
 
@@ -358,7 +368,7 @@ fn is_default(node: &DescriptorConfig) -> bool {
     matches!(node.value, Pattern::Any) && !node.key.contains('*')
 }
 
-/// What a descriptor is the only one to be; of a list of networks each.
+/// The unique identities of a descriptor: one, or one for each network.
 fn identities<'a>(
     key: &'a str,
     value: &'a Pattern,
@@ -381,24 +391,24 @@ fn identities<'a>(
 
 // === impl Way ===
 
-impl Way<'_> {
-    /// The place in the file of a descriptor at the end of the way.
-    fn path(&self, place: &Place) -> String {
+impl NodePath<'_> {
+    /// The path of a descriptor in its file.
+    fn path(&self, origin: &Origin) -> String {
         match self {
-            Self::Domain(_) => format!("descriptors[{}]", place.index),
+            Self::Domain(_) => format!("descriptors[{}]", origin.index),
             Self::Below(above, _, parent) => {
-                format!("{}.descriptors[{}]", above.path(parent), place.index)
+                format!("{}.descriptors[{}]", above.path(parent), origin.index)
             }
         }
     }
 
-    /// What envoyproxy/ratelimit calls a descriptor at the end of the way.
+    /// The composite key of a descriptor in envoyproxy/ratelimit.
     fn composite(&self, node: &DescriptorConfig) -> String {
         format!("{self}.{}", super::composite(&node.key, &node.value))
     }
 }
 
-impl Display for Way<'_> {
+impl Display for NodePath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Domain(name) => f.write_str(name),

@@ -1,4 +1,4 @@
-//! Whether what is said about limits fits them, and each other.
+//! Checks that the settings of a rule are compatible with its limits and each other.
 
 use sluicegate_core::algorithm::fixed_window::Align;
 use sluicegate_core::algorithm::tally::Tally;
@@ -18,75 +18,79 @@ use crate::problem::Reported;
 use crate::quota::explain;
 use crate::units::show_span;
 
-/// A limit of a rule: how it is written, and what core makes of it.
-struct Judged<'a> {
-    /// All limits of the rule, and the place of this one; what it is called depends on the others.
+/// A limit of a rule, configured and as core holds it.
+struct CheckedLimit<'a> {
+    /// All limits of the rule, and the index of this one: its name depends on the others.
     limits: &'a [LimitConfig],
-    place: usize,
+    index: usize,
     algorithm: &'static str,
     limit: Limit,
 }
 
-impl Judged<'_> {
+impl CheckedLimit<'_> {
     fn called(&self) -> String {
         if self.limits.is_empty() {
             return "rate_limit".to_owned();
         }
-        called(self.limits, self.place)
+        called(self.limits, self.index)
     }
 }
 
-fn called(limits: &[LimitConfig], place: usize) -> String {
-    names(limits).into_iter().nth(place).unwrap_or_default()
+fn called(limits: &[LimitConfig], index: usize) -> String {
+    names(limits).into_iter().nth(index).unwrap_or_default()
 }
 
 impl Reader<'_> {
-    /// Tells what does not fit together in a rule.
+    /// Reports incompatible settings of a rule.
     pub(super) fn fit<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
         rule: &RuleConfig,
     ) -> Result<(), Reported> {
         if let Limits::Native(limits) = &rule.limits {
-            self.closed(spot, found, limits);
+            self.closed(input, found, limits);
         }
-        // What Envoy's form can say fits.
+        // Envoy's form has no incompatible settings.
         if self.form == Form::Envoy {
             return Ok(());
         }
-        let judged = judged(&rule.limits);
-        let mut fits = self.modes(spot, found, rule, &judged);
+        let checked = checked(&rule.limits);
+        let mut fits = self.modes(input, found, rule, &checked);
         let mut tell = |reader: &mut Self, key: Key, told: Option<String>| {
             if let Some(message) = told {
-                fits = Err(reader.refuse_key(spot, found, key, &message));
+                fits = Err(reader.refuse_key(input, found, key, &message));
             }
         };
-        tell(self, Key::Consistency, judged.iter().find_map(|one| unshared(rule.consistency, one)));
-        let waiting = judged.iter().find_map(|one| unwaiting(rule.on_limit, one));
+        tell(
+            self,
+            Key::Consistency,
+            checked.iter().find_map(|one| unshared(rule.consistency, one)),
+        );
+        let waiting = checked.iter().find_map(|one| unwaiting(rule.on_limit, one));
         tell(self, Key::OnLimit, waiting.or_else(|| shadowed(rule)));
         if fits.is_ok() {
-            self.kept(spot, found, rule);
-            self.heard(spot, found, rule, &judged);
+            self.kept(input, found, rule);
+            self.heard(input, found, rule, &checked);
         }
         fits
     }
 
-    /// Warns of nodes that hear of each other too late for a window to be shared.
+    /// Warns of a sync interval that is too long for a window to be shared.
     fn heard<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
         rule: &RuleConfig,
-        judged: &[Judged<'_>],
+        checked: &[CheckedLimit<'_>],
     ) {
         let Consistency::Eventual { sync_interval } = rule.effective_consistency() else { return };
-        let window = |one: &Judged<'_>| match one.limit {
+        let window = |one: &CheckedLimit<'_>| match one.limit {
             Limit::FixedWindow(window) => Some(window.rate().period()),
             Limit::SlidingWindow(window) => Some(window.rate().period()),
             _ => None,
         };
-        let Some(shortest) = judged.iter().filter_map(window).min() else { return };
+        let Some(shortest) = checked.iter().filter_map(window).min() else { return };
         let Some(pair) = found.get(Key::Consistency) else { return };
         if shortest.as_micros() / 2 >= sync_interval.as_micros() {
             return;
@@ -96,11 +100,11 @@ impl Reader<'_> {
             "nodes hear of each other every `{interval}`, which is more than half of a window of \
              `{window}`, so each may admit all of it; write a shorter `sync_interval`, or `leased`"
         );
-        self.report.warn(pair.value.at, spot.field(pair).path, message);
+        self.report.warn(pair.value.at, input.field(pair).path, message);
     }
 
-    /// Warns of nodes that would decide by themselves, if it were not for another setting.
-    fn kept<'t>(&mut self, spot: &Value<'t, '_>, found: &Found<'t>, rule: &RuleConfig) {
+    /// Warns of a consistency that another setting makes strict.
+    fn kept<'t>(&mut self, input: &Value<'t, '_>, found: &Found<'t>, rule: &RuleConfig) {
         if rule.effective_consistency() == rule.consistency {
             return;
         }
@@ -115,12 +119,12 @@ impl Reader<'_> {
             "counts as `strict` {with}, so every decision asks the store; write `strict`, or remove \
              {remedy}"
         );
-        self.report.warn(pair.value.at, spot.field(pair).path, message);
+        self.report.warn(pair.value.at, input.field(pair).path, message);
     }
 
-    /// Warns of limits that let nothing pass.
-    fn closed<'t>(&mut self, spot: &Value<'t, '_>, found: &Found<'t>, limits: &[LimitConfig]) {
-        for (place, limit) in limits.iter().enumerate() {
+    /// Warns of limits that admit nothing.
+    fn closed<'t>(&mut self, input: &Value<'t, '_>, found: &Found<'t>, limits: &[LimitConfig]) {
+        for (index, limit) in limits.iter().enumerate() {
             let open = match limit.at(Timestamp::EPOCH) {
                 Limit::Closed => false,
                 Limit::Tally(tally) => tally.limit() > 0,
@@ -130,30 +134,30 @@ impl Reader<'_> {
                 continue;
             }
             let Some(pair) = found.get(Key::Limits) else { continue };
-            let called = called(limits, place);
+            let called = called(limits, index);
             let message = format!(
                 "`{called}` lets nothing pass, so every request is denied; write a number above 0, or \
                  a `deny` list"
             );
-            self.report.warn(pair.value.at, spot.field(pair).path, message);
+            self.report.warn(pair.value.at, input.field(pair).path, message);
         }
     }
 
     /// Each limit with its mode, and what a hit weighs against what it can ever hold.
     fn modes<'t>(
         &mut self,
-        spot: &Value<'t, '_>,
+        input: &Value<'t, '_>,
         found: &Found<'t>,
         rule: &RuleConfig,
-        judged: &[Judged<'_>],
+        checked: &[CheckedLimit<'_>],
     ) -> Result<(), Reported> {
         let mut fits = Ok(());
-        for one in judged {
+        for one in checked {
             let step = match EnforcedLimit::new(one.limit, rule.mode) {
                 Ok(step) => step,
                 Err(error) => {
                     let message = explain(&as_written(error, one.algorithm));
-                    fits = Err(self.refuse_key(spot, found, Key::Mode, &message));
+                    fits = Err(self.refuse_key(input, found, Key::Mode, &message));
                     continue;
                 }
             };
@@ -165,7 +169,7 @@ impl Reader<'_> {
                 "`{called}` can never admit a hit, since it holds at most `{most}`, got `{cost}`; \
                  lower the cost, or raise the limit"
             );
-            fits = Err(self.refuse_key(spot, found, Key::Cost, &message));
+            fits = Err(self.refuse_key(input, found, Key::Cost, &message));
         }
         fits
     }
@@ -179,9 +183,10 @@ fn holds(limit: &Limit) -> Option<u64> {
     }
 }
 
-fn judged(limits: &Limits) -> Vec<Judged<'_>> {
-    let one =
-        |algorithm: &'static str, limit| vec![Judged { limits: &[], place: 0, algorithm, limit }];
+fn checked(limits: &Limits) -> Vec<CheckedLimit<'_>> {
+    let one = |algorithm: &'static str, limit| {
+        vec![CheckedLimit { limits: &[], index: 0, algorithm, limit }]
+    };
     match limits {
         Limits::Unlimited => one("unlimited", Limit::Unlimited),
         Limits::Envoy { requests_per_unit, unit } => {
@@ -191,9 +196,9 @@ fn judged(limits: &Limits) -> Vec<Judged<'_>> {
         Limits::Native(limits) => limits
             .iter()
             .enumerate()
-            .map(|(place, limit)| Judged {
+            .map(|(index, limit)| CheckedLimit {
                 limits,
-                place,
+                index,
                 algorithm: limit.algorithm(),
                 limit: limit.at(Timestamp::EPOCH),
             })
@@ -210,7 +215,7 @@ fn as_written(error: QuotaError, algorithm: &'static str) -> QuotaError {
 }
 
 /// Why a limit cannot be shared between nodes in this way.
-fn unshared(consistency: Consistency, one: &Judged<'_>) -> Option<String> {
+fn unshared(consistency: Consistency, one: &CheckedLimit<'_>) -> Option<String> {
     let (word, fits, those) = match consistency {
         Consistency::Strict => return None,
         Consistency::Leased | Consistency::StrictUntilHot => {
@@ -248,7 +253,7 @@ fn unshared(consistency: Consistency, one: &Judged<'_>) -> Option<String> {
 }
 
 /// Why nobody can wait, or be kept, for a limit.
-fn unwaiting(on_limit: OnLimit, one: &Judged<'_>) -> Option<String> {
+fn unwaiting(on_limit: OnLimit, one: &CheckedLimit<'_>) -> Option<String> {
     let (word, reason) = match (on_limit, one.limit) {
         (OnLimit::Deny, _) => return None,
         (OnLimit::Shape, Limit::Unlimited) => ("shape", "it denies nobody"),
@@ -263,7 +268,7 @@ fn unwaiting(on_limit: OnLimit, one: &Judged<'_>) -> Option<String> {
     };
     let algorithm = one.algorithm;
     let instead = match algorithm {
-        "rate_limit" => "write `limits` in its place",
+        "rate_limit" => "write `limits` in its index",
         _ => "write `deny`, or another limit",
     };
     Some(format!("`{word}` has no meaning for `{algorithm}`: {reason}; {instead}"))
