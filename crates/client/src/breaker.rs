@@ -1,65 +1,65 @@
-//! Whether the service is worth asking.
+//! Circuit breaker of the service.
 //!
 //! ```text
 //!            a number of failures in a row
-//!   closed ---------------------------------> open: nobody asks, but for one every so often
+//!   closed ---------------------------------> open: only a probe now and then
 //!      ^                                        |
-//!      +----------- one of those is answered ---+
+//!      +----------- a probe is answered ---+
 //! ```
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When to stop asking, and how often to look whether the service is back.
+/// Failures that open the breaker, and the interval of probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Patience {
+pub(crate) struct BreakerConfig {
     pub(crate) failures: u32,
     pub(crate) probe_every: Duration,
 }
 
-/// What is known of the service.
+/// State of the breaker.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     failures_in_a_row: u32,
-    /// While it is open.
+    /// `Some` while open.
     next_probe: Option<Instant>,
 }
 
-/// What a call may do.
+/// Decision about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Ask.
-    Open,
-    /// Ask once, to see whether the service is back.
+pub(crate) enum Admission {
+    /// Closed: send.
+    Pass,
+    /// Half-open: send once as a probe.
     Probe,
-    /// Do not ask.
-    Barred,
+    /// Open: fail fast.
+    Reject,
 }
 
 impl Breaker {
-    /// What a call may do that comes now.
-    pub(crate) fn way(&mut self, patience: Patience, now: Instant) -> Way {
+    /// Decides about a call.
+    pub(crate) fn admit(&mut self, config: BreakerConfig, now: Instant) -> Admission {
         match self.next_probe {
-            None => Way::Open,
-            Some(at) if now < at => Way::Barred,
+            None => Admission::Pass,
+            Some(at) if now < at => Admission::Reject,
             Some(_) => {
-                self.next_probe = Some(now + patience.probe_every);
-                Way::Probe
+                self.next_probe = Some(now + config.probe_every);
+                Admission::Probe
             }
         }
     }
 
-    /// The service answered, whatever it said.
+    /// The service answered: closes the breaker.
     pub(crate) fn answered(&mut self) {
         *self = Self::default();
     }
 
-    /// It did not. Whether it is still worth asking again.
-    pub(crate) fn failed(&mut self, patience: Patience, now: Instant) -> bool {
+    /// The service did not answer. Returns whether the breaker is still closed.
+    pub(crate) fn failed(&mut self, config: BreakerConfig, now: Instant) -> bool {
         self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
-        if self.failures_in_a_row >= patience.failures && self.next_probe.is_none() {
-            self.next_probe = Some(now + patience.probe_every);
+        if self.failures_in_a_row >= config.failures && self.next_probe.is_none() {
+            self.next_probe = Some(now + config.probe_every);
         }
         self.next_probe.is_none()
     }
@@ -70,26 +70,32 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const PATIENCE: Patience = Patience { failures: 3, probe_every: SECOND };
+    const CONFIG: BreakerConfig = BreakerConfig { failures: 3, probe_every: SECOND };
 
     #[tokio::test(start_paused = true)]
     async fn opens_after_failures_in_a_row_and_closes_by_a_probe() {
         let (mut breaker, now) = (Breaker::default(), Instant::now());
         for _ in 0..5 {
-            assert!(breaker.failed(PATIENCE, now) && breaker.failed(PATIENCE, now));
+            assert!(breaker.failed(CONFIG, now) && breaker.failed(CONFIG, now));
             breaker.answered();
         }
-        breaker.failed(PATIENCE, now);
-        breaker.failed(PATIENCE, now);
-        assert_eq!(breaker.way(PATIENCE, now), Way::Open);
-        assert!(!breaker.failed(PATIENCE, now));
-        let ways = |breaker: &mut Breaker, at| [0; 3].map(|_| breaker.way(PATIENCE, at));
-        assert_eq!(ways(&mut breaker, now + SECOND / 2), [Way::Barred; 3]);
-        assert_eq!(ways(&mut breaker, now + SECOND), [Way::Probe, Way::Barred, Way::Barred]);
-        // A failure that comes late does not put the next probe off.
-        breaker.failed(PATIENCE, now + SECOND * 3 / 2);
-        assert_eq!(ways(&mut breaker, now + 2 * SECOND), [Way::Probe, Way::Barred, Way::Barred]);
+        breaker.failed(CONFIG, now);
+        breaker.failed(CONFIG, now);
+        assert_eq!(breaker.admit(CONFIG, now), Admission::Pass);
+        assert!(!breaker.failed(CONFIG, now));
+        let ways = |breaker: &mut Breaker, at| [0; 3].map(|_| breaker.admit(CONFIG, at));
+        assert_eq!(ways(&mut breaker, now + SECOND / 2), [Admission::Reject; 3]);
+        assert_eq!(
+            ways(&mut breaker, now + SECOND),
+            [Admission::Probe, Admission::Reject, Admission::Reject]
+        );
+        // A late failure does not postpone the next probe.
+        breaker.failed(CONFIG, now + SECOND * 3 / 2);
+        assert_eq!(
+            ways(&mut breaker, now + 2 * SECOND),
+            [Admission::Probe, Admission::Reject, Admission::Reject]
+        );
         breaker.answered();
-        assert_eq!(ways(&mut breaker, now + 2 * SECOND), [Way::Open; 3]);
+        assert_eq!(ways(&mut breaker, now + 2 * SECOND), [Admission::Pass; 3]);
     }
 }

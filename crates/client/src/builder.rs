@@ -1,4 +1,4 @@
-//! How a client is made.
+//! Options of a client.
 
 use std::io;
 use std::time::Duration;
@@ -6,31 +6,31 @@ use std::time::Duration;
 use http::Uri;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::breaker::Patience;
+use crate::breaker::BreakerConfig;
 use crate::client::Client;
 use crate::connect::Connector;
+use crate::decision::UnavailablePolicy;
 use crate::denials::Bounds;
 use crate::error::Error;
-use crate::policy::WhenAway;
-use crate::post::Post;
 use crate::retry::Backoff;
+use crate::transport::Transport;
 
-/// What there is to say about a client; everything has a default.
+/// Builder of a client; every option has a default.
 ///
 /// ```
 /// use std::time::Duration;
-/// use sluicegate_client::{Client, WhenAway};
+/// use sluicegate_client::{Client, UnavailablePolicy};
 ///
 /// let client = Client::builder("http://127.0.0.1:8080")
 ///     .timeout(Duration::from_millis(50))
 ///     .tries(3)
 ///     .backoff(Duration::from_millis(10), Duration::from_millis(200))
-///     .when_away(WhenAway::Deny)
+///     .on_unavailable(UnavailablePolicy::Deny)
 ///     .build()?;
 /// # Ok::<(), sluicegate_client::Error>(())
 /// ```
 #[derive(Debug, Clone)]
-#[must_use = "there is no client until it is built"]
+#[must_use = "call `build`"]
 pub struct Builder {
     address: String,
     connector: Option<Connector>,
@@ -39,18 +39,18 @@ pub struct Builder {
     pub(crate) config: Config,
 }
 
-/// What a client goes by.
+/// Options of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     pub(crate) timeout: Duration,
     pub(crate) tries: u32,
     pub(crate) backoff: Backoff,
-    pub(crate) again_percent: u32,
-    pub(crate) patience: Patience,
+    pub(crate) retry_percent: u32,
+    pub(crate) breaker: BreakerConfig,
     pub(crate) denials: Bounds,
     pub(crate) spread_percent: u32,
     pub(crate) idempotency_keys: bool,
-    pub(crate) when_away: WhenAway,
+    pub(crate) on_unavailable: UnavailablePolicy,
 }
 
 impl Default for Config {
@@ -59,12 +59,12 @@ impl Default for Config {
             timeout: Duration::from_millis(500),
             tries: 2,
             backoff: Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) },
-            again_percent: 10,
-            patience: Patience { failures: 5, probe_every: Duration::from_secs(1) },
+            retry_percent: 10,
+            breaker: BreakerConfig { failures: 5, probe_every: Duration::from_secs(1) },
             denials: Bounds { keys_max: 10_000, time_max: Duration::from_secs(30) },
             spread_percent: 10,
             idempotency_keys: true,
-            when_away: WhenAway::default(),
+            on_unavailable: UnavailablePolicy::default(),
         }
     }
 }
@@ -82,68 +82,65 @@ impl Builder {
         }
     }
 
-    /// How long each try may take; half a second unless told.
+    /// Timeout of each attempt [default: 500 ms].
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.config.timeout = timeout;
         self
     }
 
-    /// How often something is asked at most, the first time included; twice unless told.
+    /// Maximum number of attempts [default: 2].
     ///
-    /// Asked again is only what a service did not answer: it could not be reached, broke off, took too long, or said 502, 503 or 504. An
-    /// `Idempotency-Key` sees to it that nothing is charged twice.
+    /// Only unanswered calls are retried: connection failures, timeouts, and status 502, 503 or 504. An
+    /// `Idempotency-Key` prevents a second charge.
     pub const fn tries(mut self, tries: u32) -> Self {
         self.config.tries = tries;
         self
     }
 
-    /// The time before a further try is anything up to `first`, up to twice that before the next, and so on up to `longest`. A service that says
-    /// `Retry-After` is left alone for so long; if that is more than `longest`, it is not asked again.
+    /// The delay before a retry is random up to `first`, doubled each time, up to `longest`. `Retry-After` of the service is respected; if it exceeds `longest`, the call is
+    /// not retried.
     pub const fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         self.config.backoff = Backoff { first, longest };
         self
     }
 
-    /// Further tries, of all calls together, are at most this share of the calls; a tenth unless told. A client that asks seldom has ten.
+    /// Retries of all calls together, in percent of the calls, and ten more [default: 10].
     pub const fn retry_budget(mut self, percent: u32) -> Self {
-        self.config.again_percent = percent;
+        self.config.retry_percent = percent;
         self
     }
 
-    /// After so many failures in a row, calls are answered by [`when_away`](Self::when_away) at once, and one every so often goes out to see whether the
-    /// service is back; after 5, and every second, unless told.
+    /// Circuit breaker: after so many consecutive failures calls are decided by [`on_unavailable`](Self::on_unavailable), and one probe per interval is sent [default: 5, 1 s].
     pub const fn breaker(mut self, failures: u32, probe_every: Duration) -> Self {
-        self.config.patience = Patience { failures, probe_every };
+        self.config.breaker = BreakerConfig { failures, probe_every };
         self
     }
 
-    /// What is answered when the service does not answer; [`WhenAway::Allow`] unless told.
-    pub fn when_away(mut self, policy: WhenAway) -> Self {
-        self.config.when_away = policy;
+    /// The decision when the service is unavailable [default: [`UnavailablePolicy::Allow`]].
+    pub fn on_unavailable(mut self, policy: UnavailablePolicy) -> Self {
+        self.config.on_unavailable = policy;
         self
     }
 
-    /// Who was denied is not asked about again before the time that the service told, but for at most `time_max`, since rules may change; of
-    /// at most `keys_max`. 10,000 and 30 seconds unless told; 0 to ask always.
+    /// Cache of denials: each for its `retry_after` but at most `time_max`, since rules may change; at most `keys_max` entries [default: 10,000 and 30 s; 0 disables it].
     pub const fn remember(mut self, keys_max: usize, time_max: Duration) -> Self {
         self.config.denials = Bounds { keys_max, time_max };
         self
     }
 
-    /// [`Client::until_allowed`] waits as long as told, and up to this share longer, as chance has it: so that not everybody comes back at
-    /// once. A tenth unless told.
+    /// Jitter of [`Client::until_allowed`], in percent of the wait [default: 10].
     pub const fn spread(mut self, percent: u32) -> Self {
         self.config.spread_percent = percent;
         self
     }
 
-    /// Sends no `Idempotency-Key`. What the service may have charged is not asked again then.
+    /// Sends no `Idempotency-Key`. Calls that may have been charged are not retried then.
     pub const fn without_idempotency_keys(mut self) -> Self {
         self.config.idempotency_keys = false;
         self
     }
 
-    /// Makes connections in a way of your own, such as over a Unix socket.
+    /// Connects by a function, such as over a Unix socket.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -164,7 +161,7 @@ impl Builder {
         self
     }
 
-    /// For `https://`: the authorities, as PEM, one of which must have signed the server's certificate. There are no others.
+    /// For `https://`: the trusted certificate authorities, as PEM. There are no others.
     #[cfg(feature = "tls")]
     pub fn trust(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.roots.extend_from_slice(pem.as_ref());
@@ -172,10 +169,10 @@ impl Builder {
         self
     }
 
-    /// The client. Nothing is asked yet: a service that is away now may be there later.
+    /// Builds the client. No connection is made yet.
     ///
     /// # Errors
-    /// When the address is none.
+    /// When the address is invalid.
     pub fn build(self) -> Result<Client, Error> {
         let Address { https, host, port, prefix } = Address::read(&self.address)
             .map_err(|why| Error::Address { given: self.address.clone(), why })?;
@@ -186,7 +183,7 @@ impl Builder {
                 .map_err(|why| Error::Address { given: self.address.clone(), why })?,
             None => Connector::tcp(host, port),
         };
-        Ok(Client::with(Post::new(connector, prefix.clone()), prefix, self.config))
+        Ok(Client::with(Transport::new(connector, prefix.clone()), prefix, self.config))
     }
 
     #[cfg(feature = "tls")]
@@ -195,12 +192,11 @@ impl Builder {
 
         let mut roots = rustls::RootCertStore::empty();
         for one in CertificateDer::pem_slice_iter(&self.roots) {
-            let one = one.map_err(|error| format!("what `trust` was given is no PEM: {error}"))?;
-            roots.add(one).map_err(|error| format!("`trust` was given no authority: {error}"))?;
+            let one = one.map_err(|error| format!("`trust` is not valid PEM: {error}"))?;
+            roots.add(one).map_err(|error| format!("`trust` has an invalid authority: {error}"))?;
         }
         if roots.is_empty() {
-            return Err("nobody is trusted to sign its certificate; name the authority by `trust`"
-                .to_owned());
+            return Err("no certificate authority is trusted; set one by `trust`".to_owned());
         }
         Connector::tls(host, port, roots)
     }
@@ -208,12 +204,12 @@ impl Builder {
     #[cfg(not(feature = "tls"))]
     #[expect(clippy::unused_self, reason = "with the feature it is used")]
     fn encrypted(&self, _: String, _: u16) -> Result<Connector, String> {
-        Err("this client was built without TLS; turn on the feature `tls`, or write `http://`"
+        Err("this client was built without TLS; enable the feature `tls`, or use `http://`"
             .to_owned())
     }
 }
 
-/// An address, taken apart.
+/// A parsed address.
 struct Address {
     https: bool,
     host: String,
@@ -236,12 +232,10 @@ impl Address {
         };
         let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
         if authority.contains('@') {
-            return Err(
-                "it has a name or a password, which nobody asks for; leave them out".to_owned()
-            );
+            return Err("it has a user name or a password; remove them".to_owned());
         }
         if uri.query().is_some() {
-            return Err("it has a query; leave out what begins with `?`".to_owned());
+            return Err("it has a query; remove it".to_owned());
         }
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = uri.port_u16().unwrap_or(if https { 443 } else { 80 });

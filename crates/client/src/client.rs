@@ -1,22 +1,22 @@
-//! The client: what can be asked.
+//! The client and its operations.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::asking::{Asking, Wanted};
 use crate::builder::{Builder, Config};
-use crate::counts::{Counters, Counts};
 use crate::decision::Decision;
 use crate::denials::Denials;
+use crate::dispatch::{Call, Dispatcher};
 use crate::error::Error;
-use crate::post::Post;
 use crate::request::Request;
+use crate::transport::Transport;
 use crate::wire;
 
-/// Asks a service. Clones are the same client: they share connections and what they know.
+/// A client of a service. Clones share connections, the breaker and cached denials.
 ///
 /// ```no_run
 /// use sluicegate_client::{Client, Request};
@@ -39,12 +39,12 @@ pub struct Client {
 #[derive(Debug)]
 struct Inner {
     config: Config,
-    asking: Asking,
+    dispatcher: Dispatcher,
     denials: Mutex<Denials>,
     counters: Counters,
 }
 
-/// The most checks that a service takes in one request.
+/// Maximum checks per request.
 const CHECKS_MAX: usize = 1_000;
 
 // === impl Client ===
@@ -53,46 +53,48 @@ impl Client {
     /// A client of the service at an address such as `http://127.0.0.1:8080`.
     ///
     /// # Errors
-    /// When the address is none. Whether anybody answers there is not looked at yet.
+    /// When the address is invalid. No connection is made yet.
     pub fn new(address: impl Into<String>) -> Result<Self, Error> {
         Self::builder(address).build()
     }
 
-    /// The same with more to say about it.
+    /// A builder with further options.
     pub fn builder(address: impl Into<String>) -> Builder {
         Builder::new(address.into())
     }
 
-    pub(crate) fn with(post: Post, address: String, config: Config) -> Self {
-        let asking = Asking::new(post, address, &config);
+    pub(crate) fn with(transport: Transport, address: String, config: Config) -> Self {
+        let dispatcher = Dispatcher::new(transport, address, &config);
         let denials = Mutex::new(Denials::new(config.denials));
-        Self { inner: Arc::new(Inner { config, asking, denials, counters: Counters::default() }) }
+        Self {
+            inner: Arc::new(Inner { config, dispatcher, denials, counters: Counters::default() }),
+        }
     }
 
-    /// May this go? If so, everything that it is under is charged.
+    /// Checks a request and charges all its limits if it is allowed.
     ///
     /// # Errors
-    /// When the service refuses the question, or does not answer and [`WhenAway`](crate::WhenAway) does not decide.
+    /// When the service rejects the request, or does not answer and [`UnavailablePolicy`](crate::UnavailablePolicy) does not decide.
     pub async fn check(&self, request: &Request) -> Result<Decision, Error> {
-        let who = request.who();
-        if let Some(known) = self.known(&who, request) {
+        let identity = request.identity();
+        if let Some(known) = self.known(&identity, request) {
             return Ok(known);
         }
-        let wanted = self.wanted("check", "/v1/check", request.body(&who, ""));
-        let wanted = Wanted { key: request.key().map(str::to_owned), ..wanted };
-        match self.ask::<wire::Answer>(wanted).await {
-            Ok(answer) => Ok(self.heard(who, request, answer.into())),
+        let call = self.call("check", "/v1/check", request.body(&identity, ""));
+        let call = Call { key: request.key().map(str::to_owned), ..call };
+        match self.ask::<wire::CheckResponse>(call).await {
+            Ok(answer) => Ok(self.remember(identity, request, answer.into())),
             Err(error) => self.by_policy(request, error),
         }
     }
 
-    /// Would it go? Nothing is charged.
+    /// Checks a request without charging it.
     ///
     /// # Errors
     /// As [`check`](Self::check).
     pub async fn peek(&self, request: &Request) -> Result<Decision, Error> {
-        let wanted = self.wanted("peek", "/v1/peek", request.body(&request.who(), ""));
-        match self.ask::<wire::Answer>(wanted).await {
+        let call = self.call("peek", "/v1/peek", request.body(&request.identity(), ""));
+        match self.ask::<wire::CheckResponse>(call).await {
             Ok(answer) => Ok(answer.into()),
             Err(error) => self.by_policy(request, error),
         }
@@ -119,23 +121,22 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// When the service refuses, or does not answer: no policy can give anything back.
+    /// When the service rejects the refund or does not answer; no policy applies.
     pub async fn refund(&self, request: &Request) -> Result<Decision, Error> {
-        let who = request.who();
-        let wanted = self.wanted("refund", "/v1/refund", request.body(&who, ""));
-        let wanted = Wanted { key: request.key().map(str::to_owned), ..wanted };
-        // It may have been given back even if that is not answered, or not waited for; and who asks meanwhile is still denied.
-        self.forget(&who);
-        let answer = self.ask::<wire::Answer>(wanted).await;
-        self.forget(&who);
+        let identity = request.identity();
+        let call = self.call("refund", "/v1/refund", request.body(&identity, ""));
+        let call = Call { key: request.key().map(str::to_owned), ..call };
+        // The refund may happen without a response; cached denials are dropped before and after.
+        self.forget(&identity);
+        let answer = self.ask::<wire::CheckResponse>(call).await;
+        self.forget(&identity);
         Ok(answer?.into())
     }
 
-    /// Several questions at once, each judged by itself; the answers in their order.
+    /// Checks several requests independently; returns the decisions in their order.
     ///
     /// # Errors
-    /// As [`check`](Self::check). If the service refuses one of them it refuses all that were sent with it: up to 1,000 are, and they may
-    /// have 1 MiB together.
+    /// As [`check`](Self::check). The service rejects a batch of up to 1,000 requests (1 MiB) as a whole.
     pub async fn check_many(&self, requests: &[Request]) -> Result<Vec<Decision>, Error> {
         let mut decisions = Vec::with_capacity(requests.len());
         for requests in requests.chunks(CHECKS_MAX) {
@@ -146,23 +147,25 @@ impl Client {
 
     async fn check_some(&self, requests: &[Request], out: &mut Vec<Decision>) -> Result<(), Error> {
         let asked = requests.iter().map(|request| {
-            let who = request.who();
-            let known = self.known(&who, request);
-            (request, who, known)
+            let identity = request.identity();
+            let known = self.known(&identity, request);
+            (request, identity, known)
         });
         let asked: Vec<_> = asked.collect();
         let unknown = asked.iter().filter(|(.., known)| known.is_none());
-        let bodies: Vec<_> = unknown.map(|(request, who, _)| request.body(who, "")).collect();
+        let bodies: Vec<_> =
+            unknown.map(|(request, identity, _)| request.body(identity, "")).collect();
         let mut answers = match bodies.is_empty() {
             true => Ok(Vec::new().into_iter()),
             false => {
                 let body = format!(r#"{{"checks":[{}]}}"#, bodies.join(","));
-                let wanted = self.wanted("check", "/v1/check", body);
-                self.ask::<wire::Answers>(wanted).await.map(|all| all.answers.into_iter())
+                let call = self.call("check", "/v1/check", body);
+                self.ask::<wire::BatchResponse>(call).await.map(|all| all.answers.into_iter())
             }
         };
-        let too_few = || self.inner.asking.away("check", "left out an answer".to_owned());
-        for (request, who, known) in asked {
+        let too_few =
+            || self.inner.dispatcher.unavailable("check", "omitted a response".to_owned());
+        for (request, identity, known) in asked {
             let answer = match (known, &mut answers) {
                 (Some(known), _) => {
                     out.push(known);
@@ -172,60 +175,116 @@ impl Client {
                 (None, Err(error)) => Err(error.clone()),
             };
             out.push(match answer {
-                Ok(answer) => self.heard(who, request, answer.into()),
+                Ok(answer) => self.remember(identity, request, answer.into()),
                 Err(error) => self.by_policy(request, error)?,
             });
         }
         Ok(())
     }
 
-    /// What this client did so far.
+    /// Counters of this client.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.inner.counters.read()
     }
 
-    // === what the other ways to ask share ===
+    // === shared by the other operations ===
 
     pub(crate) fn config(&self) -> &Config {
         &self.inner.config
     }
 
-    pub(crate) fn wanted(&self, name: &'static str, path: &'static str, body: String) -> Wanted {
+    pub(crate) fn call(&self, name: &'static str, path: &'static str, body: String) -> Call {
         let Config { timeout, tries, .. } = self.inner.config;
-        Wanted { name, path, body, timeout, tries, key: None }
+        Call { name, path, body, timeout, tries, key: None }
     }
 
-    pub(crate) async fn ask<T: DeserializeOwned>(&self, wanted: Wanted) -> Result<T, Error> {
-        let Inner { config, asking, counters, .. } = &*self.inner;
-        asking.ask(wanted, config, counters).await
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
+        let Inner { config, dispatcher, counters, .. } = &*self.inner;
+        dispatcher.ask(call, config, counters).await
     }
 
-    /// What the service said of this a while ago, if it would say so again.
-    pub(crate) fn known(&self, who: &str, request: &Request) -> Option<Decision> {
-        let known = self.inner.denials.lock().known(who, request.cost(), Instant::now());
+    /// A cached denial that is still valid.
+    pub(crate) fn known(&self, identity: &str, request: &Request) -> Option<Decision> {
+        let known = self.inner.denials.lock().known(identity, request.cost(), Instant::now());
         known.inspect(|_| self.inner.counters.remembered.add())
     }
 
-    /// Keeps in mind what the service said.
-    pub(crate) fn heard(&self, who: String, request: &Request, said: Decision) -> Decision {
-        self.inner.denials.lock().heard(who, request.cost(), &said, Instant::now());
+    /// Caches a denial.
+    pub(crate) fn remember(&self, identity: String, request: &Request, said: Decision) -> Decision {
+        self.inner.denials.lock().remember(identity, request.cost(), &said, Instant::now());
         said
     }
 
-    /// Something was given back: who was denied may pass now.
-    pub(crate) fn forget(&self, who: &str) {
-        self.inner.denials.lock().forget(who);
+    /// Drops a cached denial after a refund.
+    pub(crate) fn forget(&self, identity: &str) {
+        self.inner.denials.lock().forget(identity);
     }
 
-    /// What is answered in place of a service that is away. That it refuses is for the caller to know.
+    /// The decision of the policy when the service is unavailable.
     pub(crate) fn by_policy(&self, request: &Request, error: Error) -> Result<Decision, Error> {
-        match self.inner.config.when_away.allows(request).filter(|_| error.is_away()) {
+        match self.inner.config.on_unavailable.allows(request).filter(|_| error.is_unavailable()) {
             Some(allowed) => {
                 self.inner.counters.by_policy.add();
                 Ok(Decision::by_policy(allowed))
             }
             None => Err(error),
+        }
+    }
+}
+
+// === counters ===
+
+/// Counters of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Requests sent, retries included.
+    pub sent: u64,
+    /// Retries.
+    pub retried: u64,
+    /// Requests without an answer.
+    pub failed: u64,
+    /// Denials answered from the cache.
+    pub remembered: u64,
+    /// Calls rejected by the open circuit breaker.
+    pub short_circuited: u64,
+    /// Decisions by [`UnavailablePolicy`](crate::UnavailablePolicy).
+    pub by_policy: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) sent: Counter,
+    pub(crate) retried: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) remembered: Counter,
+    pub(crate) short_circuited: Counter,
+    pub(crate) by_policy: Counter,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Counters {
+    pub(crate) fn read(&self) -> Counts {
+        Counts {
+            sent: self.sent.read(),
+            retried: self.retried.read(),
+            failed: self.failed.read(),
+            remembered: self.remembered.read(),
+            short_circuited: self.short_circuited.read(),
+            by_policy: self.by_policy.read(),
         }
     }
 }

@@ -1,8 +1,12 @@
-//! What is answered.
+//! Decisions, and the policy for an unavailable service.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Whether something may go, and how its limits stand. A denial is an answer, not an error.
+use crate::request::Request;
+
+/// Whether a request is allowed, and the state of its limits. A denial is not an error.
 ///
 /// ```no_run
 /// # async fn example(client: sluicegate_client::Client) -> Result<(), sluicegate_client::Error> {
@@ -10,9 +14,9 @@ use std::time::Duration;
 ///
 /// let decision = client.check(&Request::new("shop").descriptor([("user", "42")])).await?;
 /// match (decision.allowed, decision.retry_after) {
-///     (true, _) => println!("go; {:?} left", decision.remaining),
-///     (false, Some(wait)) => println!("come back in {wait:?}"),
-///     (false, None) => println!("waiting does not help"),
+///     (true, _) => println!("allowed; {:?} remaining", decision.remaining),
+///     (false, Some(wait)) => println!("retry after {wait:?}"),
+///     (false, None) => println!("never"),
 /// }
 /// # Ok(())
 /// # }
@@ -20,85 +24,137 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Decision {
-    /// Whether it may go.
+    /// Whether the request is allowed.
     pub allowed: bool,
-    /// Who says so.
-    pub source: Asked,
+    /// Origin of the decision.
+    pub source: DecisionSource,
     /// The name of the limit that decided.
     pub limit: Option<String>,
-    /// The most that it can have left.
+    /// Its quota.
     pub quota: Option<u64>,
-    /// What it has left; negative in debt.
+    /// Remaining quota; negative in debt.
     pub remaining: Option<i64>,
-    /// How long to wait before asking again. Of what is denied; `None` if waiting does not help.
+    /// Time until a denied request can be allowed; `None` if waiting does not help.
     pub retry_after: Option<Duration>,
-    /// Until everything is full again.
+    /// Time until the quota is fully restored.
     pub reset_after: Option<Duration>,
-    /// How long to wait for its turn, of what is allowed under a limit that shapes.
+    /// Delay of an allowed request under a shaping limit.
     pub wait: Option<Duration>,
-    /// What was said of each descriptor, in their order.
+    /// Status of each descriptor, in their order.
     pub statuses: Vec<Status>,
 }
 
-/// Who decided.
+/// Origin of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Asked {
+pub enum DecisionSource {
     /// The service.
     Service,
-    /// The service, a while ago: it said how long this is denied, and that time is not over. It was not asked again.
+    /// A cached denial whose time is not over.
     Remembered,
-    /// Nobody could be asked: [`WhenAway`](crate::WhenAway) decided.
+    /// The [`UnavailablePolicy`](crate::UnavailablePolicy), without the service.
     Policy,
 }
 
-/// What was said of a descriptor.
+/// Status of a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Status {
-    /// Whether its limits let it pass.
+    /// Whether its limits allow it.
     pub allowed: bool,
-    /// The rule that it is under.
+    /// Its rule.
     pub rule: Option<String>,
     /// The name of the limit that decided.
     pub limit: Option<String>,
-    /// The most that it can have left.
+    /// Its quota.
     pub quota: Option<u64>,
-    /// What it has left; negative in debt.
+    /// Remaining quota; negative in debt.
     pub remaining: Option<i64>,
-    /// Until everything is full.
+    /// Time until the quota is fully restored.
     pub reset_after: Option<Duration>,
-    /// How long to wait before asking again, of what is denied; `None` if waiting does not help.
+    /// Time until a denied request can be allowed; `None` if waiting does not help.
     pub retry_after: Option<Duration>,
-    /// The largest cost that could pass, of what can never pass.
+    /// The largest cost that can be allowed, if this one never can.
     pub max_cost: Option<u64>,
-    /// How long to wait for its turn, of what is shaped.
+    /// Delay under a shaping limit.
     pub wait: Option<Duration>,
 }
 
 impl Decision {
-    /// What the statuses say together: of a denial, whoever has to wait longest speaks; otherwise who has least left.
+    /// Combines statuses: the denial with the longest wait decides, otherwise the least remaining quota.
     pub(crate) fn of(allowed: bool, statuses: Vec<Status>) -> Self {
         let denied = || statuses.iter().filter(|status| !status.allowed);
-        let spokesman = match allowed {
+        let deciding = match allowed {
             true => statuses
                 .iter()
                 .filter(|one| one.remaining.is_some())
                 .min_by_key(|one| one.remaining),
-            // Nothing is longer than never.
+            // `None` is never.
             false => denied().max_by_key(|one| one.retry_after.unwrap_or(Duration::MAX)),
         };
-        let speaks = spokesman.cloned().unwrap_or_default();
-        let retry_after = speaks.retry_after.filter(|_| !allowed);
+        let deciding = deciding.cloned().unwrap_or_default();
+        let retry_after = deciding.retry_after.filter(|_| !allowed);
         let wait = statuses.iter().filter_map(|one| one.wait).max().filter(|_| allowed);
-        let Status { limit, quota, remaining, reset_after, .. } = speaks;
-        let source = Asked::Service;
+        let Status { limit, quota, remaining, reset_after, .. } = deciding;
+        let source = DecisionSource::Service;
         Self { allowed, source, limit, quota, remaining, retry_after, reset_after, wait, statuses }
     }
 
-    /// What nobody was asked about.
+    /// A decision without the service.
     pub(crate) fn by_policy(allowed: bool) -> Self {
-        Self { source: Asked::Policy, ..Self::of(allowed, Vec::new()) }
+        Self { source: DecisionSource::Policy, ..Self::of(allowed, Vec::new()) }
+    }
+}
+
+/// The decision when the service is unavailable.
+///
+/// ```
+/// use sluicegate_client::{Client, UnavailablePolicy};
+///
+/// // Allow readers, deny writers.
+/// let policy = UnavailablePolicy::local(|request| request == &sluicegate_client::Request::new("readers"));
+/// let client = Client::builder("http://127.0.0.1:8080").on_unavailable(policy).build()?;
+/// # Ok::<(), sluicegate_client::Error>(())
+/// ```
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub enum UnavailablePolicy {
+    /// Allow, as Envoy does by default.
+    #[default]
+    Allow,
+    /// Deny.
+    Deny,
+    /// Return an [`Error`](crate::Error).
+    Error,
+    /// A function decides, such as a local limiter.
+    Local(Arc<dyn Fn(&Request) -> bool + Send + Sync>),
+}
+
+impl UnavailablePolicy {
+    /// A decision by a function.
+    pub fn local(decide: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Self {
+        Self::Local(Arc::new(decide))
+    }
+
+    /// The decision; `None` for an error.
+    pub(crate) fn allows(&self, request: &Request) -> Option<bool> {
+        match self {
+            Self::Allow => Some(true),
+            Self::Deny => Some(false),
+            Self::Error => None,
+            Self::Local(decide) => Some(decide(request)),
+        }
+    }
+}
+
+impl fmt::Debug for UnavailablePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allow => "Allow",
+            Self::Deny => "Deny",
+            Self::Error => "Error",
+            Self::Local(_) => "Local(..)",
+        })
     }
 }
 

@@ -1,8 +1,8 @@
-//! What goes wrong.
+//! Errors.
 
 use std::fmt;
 
-/// Why there is no answer. A denial is none of these: it is a [`Decision`](crate::Decision).
+/// Errors of a client. A denial is not an error but a [`Decision`](crate::Decision).
 ///
 /// ```
 /// use sluicegate_client::Client;
@@ -10,57 +10,57 @@ use std::fmt;
 /// let error = Client::new("127.0.0.1:8080").unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "`127.0.0.1:8080` is no address of a service: there is no scheme; write `http://127.0.0.1:8080`"
+///     "`127.0.0.1:8080` is not the address of a service: there is no scheme; write `http://127.0.0.1:8080`"
 /// );
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The address is none, or cannot be spoken to.
+    /// The address is invalid or not supported.
     Address {
-        /// What was given.
+        /// The given address.
         given: String,
-        /// What is wrong with it, and what to write.
+        /// The problem and its remedy.
         why: String,
     },
     /// The service did not answer.
-    Away {
-        /// What was wanted, such as `check`.
-        wanted: &'static str,
-        /// Of whom: the address.
+    Unavailable {
+        /// The operation, such as `check`.
+        operation: &'static str,
+        /// The address.
         of: String,
-        /// What happened instead.
+        /// The reason.
         why: String,
     },
-    /// The service answered that it will not do this.
+    /// The service rejected the request.
     Refused {
-        /// What was wanted.
-        wanted: &'static str,
-        /// Of whom.
+        /// The operation.
+        operation: &'static str,
+        /// The address.
         of: String,
         /// The HTTP status.
         status: u16,
-        /// For programs, such as `invalid_request` or `unknown_reservation`; empty if it said none.
+        /// Error code, such as `invalid_request` or `unknown_reservation`; may be empty.
         code: String,
-        /// For people.
+        /// Error message.
         message: String,
     },
 }
 
 impl Error {
-    /// Whether the service could not be asked, so that asking later may help.
+    /// Whether the service was unavailable, so that a later call may succeed.
     #[must_use]
-    pub const fn is_away(&self) -> bool {
-        matches!(self, Self::Away { .. })
+    pub const fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
     }
 
-    /// What the service calls it, if it refused.
+    /// The error code, if the service rejected the request.
     ///
     /// ```no_run
     /// # async fn example(held: sluicegate_client::Reservation) {
     /// let error = held.commit(730).await.unwrap_err();
     /// if error.code() == Some("unknown_reservation") {
-    ///     println!("it had run out");
+    ///     println!("it has expired");
     /// }
     /// # }
     /// ```
@@ -68,7 +68,7 @@ impl Error {
     pub fn code(&self) -> Option<&str> {
         match self {
             Self::Refused { code, .. } => Some(code),
-            Self::Address { .. } | Self::Away { .. } => None,
+            Self::Address { .. } | Self::Unavailable { .. } => None,
         }
     }
 }
@@ -77,14 +77,14 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address { given, why } => {
-                write!(f, "`{given}` is no address of a service: {why}")
+                write!(f, "`{given}` is not the address of a service: {why}")
             }
-            Self::Away { wanted, of, why } => write!(
+            Self::Unavailable { operation, of, why } => write!(
                 f,
-                "cannot {wanted}: {of} {why}; see that a Sluicegate service answers there, or let `when_away` decide"
+                "cannot {operation}: {of} {why}; check that a Sluicegate service runs there, or set `on_unavailable`"
             ),
-            Self::Refused { wanted, of, status, message, .. } => {
-                write!(f, "cannot {wanted}: {of} answered {status}: {message}")
+            Self::Refused { operation, of, status, message, .. } => {
+                write!(f, "cannot {operation}: {of} answered {status}: {message}")
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Asks a Sluicegate service, and paces itself by what it is told.
+//! Client of a Sluicegate service, and pacing of calls to rate-limited APIs.
 //!
 //! ```no_run
 //! use sluicegate_client::{Client, Request};
@@ -8,55 +8,49 @@
 //! let client = Client::new("http://127.0.0.1:8080")?;
 //! let decision = client.check(&Request::new("shop").descriptor([("user", "42")])).await?;
 //! if !decision.allowed {
-//!     println!("come back in {:?}", decision.retry_after);
+//!     println!("retry after {:?}", decision.retry_after);
 //! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! | to | there is |
+//! | task | method |
 //! |---|---|
-//! | ask, one or many; look; give back | [`Client::check`], [`check_many`](Client::check_many), [`peek`](Client::peek), [`refund`](Client::refund) |
-//! | ask until the answer is yes | [`Client::until_allowed`] |
-//! | let the service make it wait | [`Client::wait`] |
-//! | charge what is known only afterwards | [`Client::reserve`], then [`Reservation::commit`] or [`cancel`](Reservation::cancel) |
-//! | call somebody else's API as fast as it lets you | [`pace`], and with the feature `tower` a layer that does it |
+//! | check one or many, peek, refund | [`Client::check`], [`check_many`](Client::check_many), [`peek`](Client::peek), [`refund`](Client::refund) |
+//! | wait at the client | [`Client::until_allowed`] |
+//! | wait at the service | [`Client::wait`] |
+//! | reserve a cost that is known only afterwards | [`Client::reserve`], then [`Reservation::commit`] or [`cancel`](Reservation::cancel) |
+//! | call an API within its limits | [`pace`], and with the feature `tower` a layer |
 //!
-//! **It does not ask what it knows.** Who was denied is denied until the time that the service told, without a request.
+//! **Cached denials**: a denial holds until its `retry_after`, without a request.
 //!
-//! **It does not make things worse.** What got no answer is asked again a few times, after a time that chance spreads, under a key by which the service tells that it is the same
-//! question; further tries are bounded to a share of all; and after several failures in a row only one request now and then looks whether the service is back.
+//! **Bounded retries**: unanswered calls are retried with backoff, jitter and an idempotency key, within a budget; after several consecutive failures a circuit breaker
+//! opens and only probes are sent.
 //!
-//! **It has an answer when the service has none**: [`WhenAway`] decides, and [`Decision::source`] says that it did.
+//! **A decision without the service**: [`UnavailablePolicy`] decides, and [`Decision::source`] shows it.
 
 #![forbid(unsafe_code)]
 
-mod asking;
 mod breaker;
 mod builder;
-mod chance;
 mod client;
 mod connect;
-mod counts;
 mod decision;
 mod denials;
+mod dispatch;
 mod error;
 pub mod pace;
-mod policy;
-mod post;
 mod request;
 mod reservation;
 mod retry;
-mod until;
-mod waiting;
+mod transport;
+mod wait;
 mod wire;
 
 pub use builder::Builder;
-pub use client::Client;
-pub use counts::Counts;
-pub use decision::{Asked, Decision, Status};
+pub use client::{Client, Counts};
+pub use decision::{Decision, DecisionSource, Status, UnavailablePolicy};
 pub use error::Error;
-pub use policy::WhenAway;
 pub use request::{Descriptor, Request, Unit};
 pub use reservation::{Reservation, Reserved, Settled};
-pub use waiting::Waited;
+pub use wait::Waited;

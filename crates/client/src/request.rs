@@ -91,21 +91,21 @@ impl Request {
     }
 
     /// Everything but the cost, as fields of JSON: who asks, and therefore who was denied.
-    pub(crate) fn who(&self) -> String {
-        let mut who = String::with_capacity(96);
-        let _ = write!(who, r#""domain":{},"descriptors":["#, text(&self.domain));
+    pub(crate) fn identity(&self) -> String {
+        let mut identity = String::with_capacity(96);
+        let _ = write!(identity, r#""domain":{},"descriptors":["#, text(&self.domain));
         for (place, descriptor) in self.descriptors.iter().enumerate() {
-            who.push_str(if place > 0 { "," } else { "" });
-            descriptor.write(&mut who);
+            identity.push_str(if place > 0 { "," } else { "" });
+            descriptor.write(&mut identity);
         }
-        who.push(']');
-        who
+        identity.push(']');
+        identity
     }
 
     /// The whole question, with further fields such as `,"ttl_ms":1`.
-    pub(crate) fn body(&self, who: &str, further: &str) -> String {
+    pub(crate) fn body(&self, identity: &str, further: &str) -> String {
         let hits = self.hits.map(|hits| format!(r#","hits":{hits}"#)).unwrap_or_default();
-        format!("{{{who}{hits}{further}}}")
+        format!("{{{identity}{hits}{further}}}")
     }
 }
 
@@ -184,13 +184,13 @@ mod tests {
             .descriptor([("user", "42"), ("user", "\n")])
             .descriptor(Descriptor::of([("hits", "x")]).hits(0).limited_to(5, Unit::Day))
             .hits(3);
-        let who = request.who();
+        let identity = request.identity();
         assert_eq!(
-            request.body(&who, r#","ttl_ms":9"#),
+            request.body(&identity, r#","ttl_ms":9"#),
             r#"{"domain":"sh\"op","descriptors":[{"entries":[{"key":"user","value":"42"},{"key":"user","value":"\n"}]},{"entries":[{"key":"hits","value":"x"}],"hits":0,"limit":{"requests_per_unit":5,"unit":"day"}}],"hits":3,"ttl_ms":9}"#
         );
         assert_eq!(
-            Request::new("d").body(&Request::new("d").who(), ""),
+            Request::new("d").body(&Request::new("d").identity(), ""),
             r#"{"domain":"d","descriptors":[]}"#
         );
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::client::Client;
-use crate::decision::{Asked, Decision, Status};
+use crate::decision::{Decision, DecisionSource, Status};
 use crate::error::Error;
 use crate::request::Request;
 use crate::wire;
@@ -47,7 +47,7 @@ pub struct Reservation {
     client: Client,
     /// Nothing if nobody could be asked, or it is settled.
     token: Option<String>,
-    who: String,
+    identity: String,
     expires_after: Option<Duration>,
     decision: Decision,
 }
@@ -60,31 +60,33 @@ pub struct Settled {
     pub returned: u64,
     /// How the limits stand, descriptor by descriptor.
     pub statuses: Vec<Status>,
-    /// Who settled it: [`Asked::Policy`] if nobody could be asked when it was reserved, so that there was nothing to settle.
-    pub source: Asked,
+    /// Who settled it: [`DecisionSource::Policy`] if nobody could be asked when it was reserved, so that there was nothing to settle.
+    pub source: DecisionSource,
 }
 
 impl Client {
     /// Charges what something may cost, for `ttl` at most; what it did cost is told afterwards.
     ///
     /// # Errors
-    /// As [`check`](Self::check). Where [`WhenAway`](crate::WhenAway) allows, what is held is nothing, and settling it does nothing.
+    /// As [`check`](Self::check). Where [`UnavailablePolicy`](crate::UnavailablePolicy) allows, what is held is nothing, and settling it does nothing.
     pub async fn reserve(&self, request: &Request, ttl: Duration) -> Result<Reserved, Error> {
-        let who = request.who();
-        if let Some(known) = self.known(&who, request) {
+        let identity = request.identity();
+        if let Some(known) = self.known(&identity, request) {
             return Ok(Reserved::Denied(known));
         }
         let further = format!(r#","ttl_ms":{}"#, ttl.as_millis().max(1));
-        let wanted = self.wanted("reserve", "/v1/reserve", request.body(&who, &further));
-        let (token, expires_after, decision) = match self.ask::<wire::Answer>(wanted).await {
+        let call = self.call("reserve", "/v1/reserve", request.body(&identity, &further));
+        let (token, expires_after, decision) = match self.ask::<wire::CheckResponse>(call).await {
             Ok(mut answer) => {
                 let (token, expires_after) = (answer.reservation.take(), answer.expires_after());
-                (token, expires_after, self.heard(who.clone(), request, answer.into()))
+                (token, expires_after, self.remember(identity.clone(), request, answer.into()))
             }
             Err(error) => (None, None, self.by_policy(request, error)?),
         };
         Ok(match decision.allowed {
-            true => Reserved::Held(Reservation::new(self, token, who, expires_after, decision)),
+            true => {
+                Reserved::Held(Reservation::new(self, token, identity, expires_after, decision))
+            }
             false => Reserved::Denied(decision),
         })
     }
@@ -113,9 +115,9 @@ impl Client {
         path: &'static str,
         body: String,
     ) -> Result<Settled, Error> {
-        let settled = self.ask::<wire::Settled>(self.wanted(name, path, body)).await?;
+        let settled = self.ask::<wire::SettleResponse>(self.call(name, path, body)).await?;
         let returned = settled.returned;
-        Ok(Settled { returned, statuses: settled.statuses(), source: Asked::Service })
+        Ok(Settled { returned, statuses: settled.statuses(), source: DecisionSource::Service })
     }
 }
 
@@ -146,11 +148,11 @@ impl Reservation {
     pub(crate) fn new(
         client: &Client,
         token: Option<String>,
-        who: String,
+        identity: String,
         expires_after: Option<Duration>,
         decision: Decision,
     ) -> Self {
-        Self { client: client.clone(), token, who, expires_after, decision }
+        Self { client: client.clone(), token, identity, expires_after, decision }
     }
 
     /// What was said when it was reserved.
@@ -192,19 +194,20 @@ impl Reservation {
 }
 
 /// What becomes of what nobody could be asked about.
-const NOTHING: Settled = Settled { returned: 0, statuses: Vec::new(), source: Asked::Policy };
+const NOTHING: Settled =
+    Settled { returned: 0, statuses: Vec::new(), source: DecisionSource::Policy };
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let (client, who) = (self.client.clone(), std::mem::take(&mut self.who));
+        let (client, identity) = (self.client.clone(), std::mem::take(&mut self.identity));
         // However it ended: who was denied meanwhile may pass now.
-        client.forget(&who);
+        client.forget(&identity);
         let Some(token) = self.token.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         // That it fails matters to nobody: it runs out.
         drop(runtime.spawn(async move {
             let _ = client.cancel(&token).await;
-            client.forget(&who);
+            client.forget(&identity);
         }));
     }
 }

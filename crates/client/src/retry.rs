@@ -1,45 +1,43 @@
-//! How often, and after which time, something is asked again.
+//! Retries: exponential backoff with full jitter, and a budget.
 //!
-//! A service that fails because it has too much to do must not get more of it. So the time before the next try is anything up to a bound that doubles
-//! (clients that failed together do not come back together), and a budget bounds what all calls of a client ask again: a share of what they ask.
+//! The delay is random up to a bound that doubles, so that clients do not return together. The budget
+//! bounds the retries of all calls of a client to a share of its calls.
 
 use std::time::Duration;
 
-use crate::chance::part_of;
-
-/// The bounds of the time before each further try.
+/// Bounds of the delay before a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Backoff {
     pub(crate) first: Duration,
     pub(crate) longest: Duration,
 }
 
-/// What may be asked again.
+/// Budget of retries.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// A call pays in `percent`, a try again takes 100.
+    /// A call adds `percent`, a retry takes 100.
     credit: u32,
     percent: u32,
 }
 
-/// A client that has just begun, or asks seldom, can ask again this often.
+/// Retries saved at most.
 const TRIES_SAVED_MAX: u32 = 10;
 
 impl Backoff {
-    /// Before the try after this many; `None` if the service wants more time than a caller has.
+    /// Delay after this many attempts; `None` if the service asks for more than the longest delay.
     pub(crate) fn before(
         self,
         tries: u32,
-        told: Option<Duration>,
-        chance: u64,
+        hints: Option<Duration>,
+        random: u64,
     ) -> Option<Duration> {
         let doubled = 1_u32.checked_shl(tries.saturating_sub(1)).unwrap_or(u32::MAX);
         let bound = self.first.saturating_mul(doubled).min(self.longest);
-        match told {
-            Some(told) if told > self.longest => None,
-            // Never earlier than told.
-            Some(told) => Some(told.saturating_add(part_of(bound, chance))),
-            None => Some(part_of(bound, chance)),
+        match hints {
+            Some(hints) if hints > self.longest => None,
+            // Never before `Retry-After`.
+            Some(hints) => Some(hints.saturating_add(jitter(bound, random))),
+            None => Some(jitter(bound, random)),
         }
     }
 }
@@ -49,17 +47,24 @@ impl Budget {
         Self { credit: if percent == 0 { 0 } else { TRIES_SAVED_MAX * 100 }, percent }
     }
 
-    /// Somebody asks.
-    pub(crate) fn asked(&mut self) {
+    /// A call was made.
+    pub(crate) fn add_call(&mut self) {
         self.credit = self.credit.saturating_add(self.percent).min(TRIES_SAVED_MAX * 100);
     }
 
-    /// Somebody wants to ask again: may it?
+    /// Takes a retry from the budget, if there is one.
     pub(crate) fn take(&mut self) -> bool {
         let left = self.credit.checked_sub(100);
         self.credit = left.unwrap_or(self.credit);
         left.is_some()
     }
+}
+
+/// A part of the span, from none to nearly all of it, by a random number.
+pub(crate) fn jitter(span: Duration, random: u64) -> Duration {
+    let nanos = span.as_nanos().min(u128::from(u64::MAX));
+    let part = (nanos * u128::from(random)) >> 64;
+    Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -70,16 +75,16 @@ mod tests {
     proptest! {
         #[test]
         fn never_earlier_than_told_and_never_much_later(
-            tries in 0_u32..100, told in proptest::option::of(0_u64..2_000), chance: u64,
+            tries in 0_u32..100, hints in proptest::option::of(0_u64..2_000), random: u64,
         ) {
             let backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
-            let told = told.map(Duration::from_millis);
-            match backoff.before(tries, told, chance) {
+            let hints = hints.map(Duration::from_millis);
+            match backoff.before(tries, hints, random) {
                 Some(wait) => {
-                    prop_assert!(wait >= told.unwrap_or_default());
-                    prop_assert!(wait <= told.unwrap_or_default() + backoff.longest);
+                    prop_assert!(wait >= hints.unwrap_or_default());
+                    prop_assert!(wait <= hints.unwrap_or_default() + backoff.longest);
                 }
-                None => prop_assert!(told.is_some_and(|told| told > backoff.longest)),
+                None => prop_assert!(hints.is_some_and(|hints| hints > backoff.longest)),
             }
         }
 
@@ -88,11 +93,20 @@ mod tests {
             let mut budget = Budget::of(percent);
             let mut again = 0;
             for _ in 0..asks {
-                budget.asked();
+                budget.add_call();
                 again += u32::from(budget.take());
             }
             prop_assert!(again <= TRIES_SAVED_MAX + asks * percent / 100);
             prop_assert!(again >= asks * percent / 100 || asks == 0);
         }
+    }
+
+    #[test]
+    fn a_part_is_never_more_than_the_whole() {
+        let day = Duration::from_secs(86_400);
+        assert_eq!(jitter(day, 0), Duration::ZERO);
+        assert_eq!(jitter(day, u64::MAX / 2 + 1), day / 2);
+        assert!(jitter(day, u64::MAX) < day);
+        assert!(jitter(Duration::MAX, u64::MAX) < Duration::MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! What the service writes, as JSON. What it may add later is not minded.
+//! JSON responses of the service. Unknown fields are ignored.
 
 use std::time::Duration;
 
@@ -7,33 +7,33 @@ use serde_json::Value;
 
 use crate::decision::{Decision, Status};
 
-/// To a check, a peek, a refund, a reservation, and whoever waits.
+/// Response to check, peek, refund, reserve and wait.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Answer {
+pub(crate) struct CheckResponse {
     pub(crate) allowed: bool,
     #[serde(default)]
-    statuses: Vec<OneStatus>,
+    statuses: Vec<WireStatus>,
     pub(crate) reservation: Option<String>,
     expires_after_ms: Option<u64>,
     waited_ms: Option<u64>,
 }
 
-/// To several checks.
+/// Response to several checks.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Answers {
-    pub(crate) answers: Vec<Answer>,
+pub(crate) struct BatchResponse {
+    pub(crate) answers: Vec<CheckResponse>,
 }
 
-/// To whoever settles a reservation.
+/// Response to commit and cancel.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Settled {
+pub(crate) struct SettleResponse {
     pub(crate) returned: u64,
     #[serde(default)]
-    statuses: Vec<OneStatus>,
+    statuses: Vec<WireStatus>,
 }
 
 #[derive(Debug, Deserialize)]
-struct OneStatus {
+struct WireStatus {
     allowed: bool,
     rule: Option<String>,
     limit: Option<String>,
@@ -45,7 +45,7 @@ struct OneStatus {
     wait_ms: Option<u64>,
 }
 
-impl Answer {
+impl CheckResponse {
     pub(crate) fn expires_after(&self) -> Option<Duration> {
         self.expires_after_ms.map(Duration::from_millis)
     }
@@ -55,20 +55,20 @@ impl Answer {
     }
 }
 
-impl From<Answer> for Decision {
-    fn from(answer: Answer) -> Self {
+impl From<CheckResponse> for Decision {
+    fn from(answer: CheckResponse) -> Self {
         Self::of(answer.allowed, answer.statuses.into_iter().map(Status::from).collect())
     }
 }
 
-impl Settled {
+impl SettleResponse {
     pub(crate) fn statuses(self) -> Vec<Status> {
         self.statuses.into_iter().map(Status::from).collect()
     }
 }
 
-impl From<OneStatus> for Status {
-    fn from(one: OneStatus) -> Self {
+impl From<WireStatus> for Status {
+    fn from(one: WireStatus) -> Self {
         let span = |ms: Option<u64>| ms.map(Duration::from_millis);
         Self {
             allowed: one.allowed,
@@ -84,14 +84,14 @@ impl From<OneStatus> for Status {
     }
 }
 
-/// Why the service refused: the code and the message of either form of its errors.
+/// Code and message of an error response, in either form.
 pub(crate) fn refusal(body: &[u8]) -> (String, String) {
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
     let code = json.pointer("/error/code").or_else(|| json.get("code"));
     let message = json.pointer("/error/message").or_else(|| json.get("detail"));
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     match text(message) {
-        message if message.is_empty() => (text(code), "it is no answer of Sluicegate's".to_owned()),
+        message if message.is_empty() => (text(code), "not a response of Sluicegate".to_owned()),
         message => (text(code), message),
     }
 }
@@ -106,9 +106,6 @@ mod tests {
         let envelope = br#"{"error":{"code":"no_rules","message":"none","context":{}}}"#;
         assert_eq!(refusal(envelope), known);
         assert_eq!(refusal(br#"{"type":"about:blank","detail":"none","code":"no_rules"}"#), known);
-        assert_eq!(
-            refusal(b"<html>"),
-            (String::new(), "it is no answer of Sluicegate's".to_owned())
-        );
+        assert_eq!(refusal(b"<html>"), (String::new(), "not a response of Sluicegate".to_owned()));
     }
 }

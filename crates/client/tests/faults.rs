@@ -7,7 +7,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sluicegate_client::{Asked, Client, Error, WhenAway};
+use sluicegate_client::{Client, DecisionSource, Error, UnavailablePolicy};
 use support::{Does, SECOND, Scripted, allows, busy, header, of, says};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -23,10 +23,10 @@ fn faults() -> Vec<(&'static str, Does)> {
         ("broke off", Does::Says("no HTTP at all\r\n\r\n".to_owned())),
         ("broke off", Does::SaysAndCloses(half.to_owned())),
         ("did not answer within 500ms", Does::Says(half.to_owned())),
-        ("answered what is no answer", says(200, "", "<html>")),
-        ("answered what is no answer", says(200, "", r#"{"allowed":"yes"}"#)),
+        ("sent an invalid response", says(200, "", "<html>")),
+        ("sent an invalid response", says(200, "", r#"{"allowed":"yes"}"#)),
         ("answered 503: too many requests at once", busy(0)),
-        ("answered 502: it is no answer of Sluicegate's", says(502, "", "Bad Gateway")),
+        ("answered 502: not a response of Sluicegate", says(502, "", "Bad Gateway")),
     ]
 }
 
@@ -35,24 +35,24 @@ async fn every_fault_is_tried_again_and_then_the_policy_decides() {
     for (why, fault) in faults() {
         let (service, _heard) = Scripted::new(std::slice::from_ref(&fault));
         let begun = Instant::now();
-        let asking = |policy| {
-            let client = service.client().when_away(policy).breaker(u32::MAX, SECOND).build();
+        let decide = |policy| {
+            let client = service.client().on_unavailable(policy).breaker(u32::MAX, SECOND).build();
             let client = client.unwrap();
             async move { (client.check(&of("user", "42")).await, client.counts()) }
         };
-        let (allowed, counts) = asking(WhenAway::Allow).await;
+        let (allowed, counts) = decide(UnavailablePolicy::Allow).await;
         let allowed = allowed.unwrap();
-        assert_eq!((allowed.allowed, allowed.source), (true, Asked::Policy), "{fault:?}");
+        assert_eq!((allowed.allowed, allowed.source), (true, DecisionSource::Policy), "{fault:?}");
         assert_eq!(
             (counts.sent, counts.retried, counts.failed, counts.by_policy),
             (2, 1, 2, 1),
             "{fault:?}"
         );
-        assert!(!asking(WhenAway::Deny).await.0.unwrap().allowed);
-        let by_name = WhenAway::local(|request| *request == of("user", "42"));
-        assert!(asking(by_name).await.0.unwrap().allowed);
-        let error = asking(WhenAway::Error).await.0.unwrap_err();
-        assert!(error.is_away() && error.to_string().contains(why), "{fault:?}: {error}");
+        assert!(!decide(UnavailablePolicy::Deny).await.0.unwrap().allowed);
+        let by_name = UnavailablePolicy::local(|request| *request == of("user", "42"));
+        assert!(decide(by_name).await.0.unwrap().allowed);
+        let error = decide(UnavailablePolicy::Error).await.0.unwrap_err();
+        assert!(error.is_unavailable() && error.to_string().contains(why), "{fault:?}: {error}");
         assert!(error.to_string().starts_with("cannot check: http://service "), "{error}");
         assert_eq!(service.count(), 8, "{fault:?}");
         assert!(begun.elapsed() <= 6 * SECOND, "{fault:?} took {:?}", begun.elapsed());
@@ -63,9 +63,13 @@ async fn every_fault_is_tried_again_and_then_the_policy_decides() {
 async fn a_further_try_is_the_same_question_under_the_same_key() {
     for (_, fault) in faults() {
         let (service, mut heard) = Scripted::new(&[fault.clone(), allows()]);
-        let client = service.client().when_away(WhenAway::Error).build().unwrap();
+        let client = service.client().on_unavailable(UnavailablePolicy::Error).build().unwrap();
         let decision = client.check(&of("user", "42")).await.unwrap();
-        assert_eq!((decision.allowed, decision.source), (true, Asked::Service), "{fault:?}");
+        assert_eq!(
+            (decision.allowed, decision.source),
+            (true, DecisionSource::Service),
+            "{fault:?}"
+        );
         client.check(&of("user", "42")).await.unwrap();
         let keys = std::iter::from_fn(|| heard.try_recv().ok());
         let keys: Vec<_> =
@@ -81,7 +85,8 @@ async fn a_further_try_is_the_same_question_under_the_same_key() {
 async fn without_keys_only_what_was_not_done_is_asked_again() {
     for (why, fault) in faults() {
         let (service, mut heard) = Scripted::new(&[fault, allows()]);
-        let client = service.client().without_idempotency_keys().when_away(WhenAway::Error);
+        let client =
+            service.client().without_idempotency_keys().on_unavailable(UnavailablePolicy::Error);
         let answer = client.build().unwrap().check(&of("user", "42")).await;
         let is_safe = why.starts_with("cannot be reached") || why.starts_with("answered 503");
         assert_eq!(answer.is_ok(), is_safe, "{why}: {answer:?}");
@@ -94,15 +99,15 @@ async fn without_keys_only_what_was_not_done_is_asked_again() {
 #[tokio::test(start_paused = true)]
 async fn a_busy_service_is_left_alone_as_long_as_it_says() {
     let (service, _heard) = Scripted::new(&[busy(1), allows()]);
-    let client = service.client().when_away(WhenAway::Error).build().unwrap();
+    let client = service.client().on_unavailable(UnavailablePolicy::Error).build().unwrap();
     let begun = Instant::now();
     assert!(client.check(&of("user", "42")).await.unwrap().allowed);
     assert!((SECOND..SECOND * 11 / 10).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     // Longer than a caller has: it is not asked again.
     let (service, _heard) = Scripted::new(&[busy(2), allows()]);
-    let client = service.client().when_away(WhenAway::Deny).build().unwrap();
+    let client = service.client().on_unavailable(UnavailablePolicy::Deny).build().unwrap();
     let begun = Instant::now();
-    assert_eq!(client.check(&of("user", "42")).await.unwrap().source, Asked::Policy);
+    assert_eq!(client.check(&of("user", "42")).await.unwrap().source, DecisionSource::Policy);
     assert_eq!((begun.elapsed(), service.count()), (Duration::ZERO, 1));
 }
 
@@ -118,7 +123,7 @@ async fn what_is_refused_is_the_callers_to_know() {
     }
     let (service, _heard) = Scripted::new(&[says(500, "", "")]);
     let client = service.client().build().unwrap();
-    assert_eq!(client.check(&of("user", "42")).await.unwrap().source, Asked::Policy);
+    assert_eq!(client.check(&of("user", "42")).await.unwrap().source, DecisionSource::Policy);
     assert_eq!(service.count(), 1, "it would say the same again");
 }
 
@@ -136,16 +141,16 @@ async fn after_failures_in_a_row_one_looks_now_and_then() {
     for probes in 6..=8 {
         let begun = Instant::now();
         for _ in 0..100 {
-            assert_eq!(client.check(&alice).await.unwrap().source, Asked::Policy);
+            assert_eq!(client.check(&alice).await.unwrap().source, DecisionSource::Policy);
         }
         assert_eq!((begun.elapsed(), service.count()), (Duration::ZERO, probes - 1));
         tokio::time::advance(SECOND).await;
-        let source = if probes == 8 { Asked::Service } else { Asked::Policy };
+        let source = if probes == 8 { DecisionSource::Service } else { DecisionSource::Policy };
         assert_eq!(client.check(&alice).await.unwrap().source, source);
         assert_eq!(service.count(), probes);
     }
-    assert_eq!(client.counts().barred, 300);
-    assert_eq!(client.check(&alice).await.unwrap().source, Asked::Service);
+    assert_eq!(client.counts().short_circuited, 300);
+    assert_eq!(client.check(&alice).await.unwrap().source, DecisionSource::Service);
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,17 +182,17 @@ async fn further_tries_are_spread() {
 async fn nothing_is_given_back_by_a_policy() {
     let (service, _heard) = Scripted::new(&[Does::IsNotThere]);
     let client = service.client().build().unwrap();
-    assert!(client.refund(&of("user", "42")).await.unwrap_err().is_away());
+    assert!(client.refund(&of("user", "42")).await.unwrap_err().is_unavailable());
     let many = client.check_many(&[of("user", "42"), of("user", "43")]).await.unwrap();
-    assert!(many.len() == 2 && many.iter().all(|one| one.source == Asked::Policy));
+    assert!(many.len() == 2 && many.iter().all(|one| one.source == DecisionSource::Policy));
 }
 
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_too_few_are_none() {
     let (service, _heard) = Scripted::new(&[says(200, "", r#"{"answers":[{"allowed":true}]}"#)]);
-    let client = service.client().when_away(WhenAway::Error).build().unwrap();
+    let client = service.client().on_unavailable(UnavailablePolicy::Error).build().unwrap();
     let error = client.check_many(&[of("user", "42"), of("user", "43")]).await.unwrap_err();
-    assert!(error.to_string().contains("left out an answer"), "{error}");
+    assert!(error.to_string().contains("omitted a response"), "{error}");
 }
 
 /// The same over sockets of the system, where nothing has to be waited for.
@@ -195,7 +200,9 @@ async fn answers_that_are_too_few_are_none() {
 async fn nobody_listens_and_who_listens_hangs_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
-    let client = Client::builder(&address).timeout(support::PATIENT).when_away(WhenAway::Error);
+    let client = Client::builder(&address)
+        .timeout(support::PATIENT)
+        .on_unavailable(UnavailablePolicy::Error);
     let client = client.build().unwrap();
     let hangs_up = async {
         for _ in 0..2 {
@@ -205,7 +212,7 @@ async fn nobody_listens_and_who_listens_hangs_up() {
     };
     let alice = of("user", "alice");
     let (answer, ()) = tokio::join!(client.check(&alice), hangs_up);
-    let Err(Error::Away { why, .. }) = &answer else { panic!("{answer:?}") };
+    let Err(Error::Unavailable { why, .. }) = &answer else { panic!("{answer:?}") };
     assert!(why.ends_with(" (2 tries)"), "{why}");
     drop(listener);
     let error = client.check(&alice).await.unwrap_err();

@@ -5,15 +5,15 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, StatusCode};
-use sluicegate_client::pace::{Told, Window};
+use sluicegate_client::pace::{ServerHints, Window};
 
-fn read(status: u16, lines: &str) -> Told {
+fn read(status: u16, lines: &str) -> ServerHints {
     let mut headers = HeaderMap::new();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (name, value) = line.split_once(": ").unwrap();
         headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
     }
-    Told::of(StatusCode::from_u16(status).unwrap(), &headers)
+    ServerHints::of(StatusCode::from_u16(status).unwrap(), &headers)
 }
 
 /// What is told of windows, as `name quota remaining reset_after`.
@@ -117,8 +117,8 @@ fn who_is_turned_away_and_for_how_long() {
         (200, "Retry-After: 5".to_owned(), false, None),
         (301, "Retry-After: 5".to_owned(), false, None),
     ] {
-        let told = read(status, &lines);
-        assert_eq!((told.denied, told.retry_after), (denied, retry_after), "{status} {lines}");
+        let hints = read(status, &lines);
+        assert_eq!((hints.denied, hints.retry_after), (denied, retry_after), "{status} {lines}");
     }
 }
 
@@ -133,17 +133,17 @@ async fn the_headers_of_our_own_service() {
     let rules = "domain: shop\ndescriptors: [{ key: user, limits: { name: daily, algorithm: fixed_window, rate: 2/day } }]";
     let engine = sluicegate::Engine::new(sluicegate::rules_of(rules).unwrap()).unwrap();
     let router = router(App::new(engine), Options::default());
-    let told = async || {
+    let hints = async || {
         let body = r#"{"domain":"shop","descriptors":[{"user":"42"}]}"#;
         let request = http::Request::post("/v1/check").body(Body::from(body)).unwrap();
         let answer = router.clone().oneshot(request).await.unwrap();
-        Told::of(answer.status(), answer.headers())
+        ServerHints::of(answer.status(), answer.headers())
     };
     for (denied, remaining) in [(false, 1), (false, 0), (true, 0)] {
-        let told = told().await;
-        let [window] = &*told.windows else { panic!("{told:?}") };
-        assert_eq!((told.denied, window.remaining), (denied, remaining));
+        let hints = hints().await;
+        let [window] = &*hints.windows else { panic!("{hints:?}") };
+        assert_eq!((hints.denied, window.remaining), (denied, remaining));
         assert_eq!((&*window.name, window.quota), ("daily", Some(2)));
-        assert_eq!(told.retry_after, denied.then_some(window.reset_after));
+        assert_eq!(hints.retry_after, denied.then_some(window.reset_after));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use sluicegate_client::{Asked, Client, Request, Reserved, WhenAway};
+use sluicegate_client::{Client, DecisionSource, Request, Reserved, UnavailablePolicy};
 use support::{Does, PATIENT, SECOND, Scripted, client_of, of, service, service_in_process};
 use tokio::time::Instant;
 use tower::ServiceExt;
@@ -39,13 +39,13 @@ async fn what_is_not_used_is_given_back_over_a_real_connection() {
     assert_eq!((held.decision().remaining, held.expires_after()), (Some(200), Some(PATIENT)));
     assert!(matches!(
         client.reserve(&tokens.clone().hits(800), PATIENT).await.unwrap(),
-        Reserved::Denied(denied) if denied.source == Asked::Service && denied.retry_after.is_some()
+        Reserved::Denied(denied) if denied.source == DecisionSource::Service && denied.retry_after.is_some()
     ));
     let settled = held.commit(250).await.unwrap();
     assert_eq!((settled.returned, settled.statuses[0].remaining), (550, Some(750)));
     // Who was denied may pass now, and is asked about.
     let again = client.reserve(&tokens.clone().hits(800), PATIENT).await.unwrap();
-    assert_eq!(again.decision().source, Asked::Service);
+    assert_eq!(again.decision().source, DecisionSource::Service);
     let held = client.reserve(&tokens.clone().hits(700), PATIENT).await.unwrap().held().unwrap();
     assert_eq!(held.cancel().await.unwrap().returned, 700);
     // More than was reserved, and than there is.
@@ -103,15 +103,18 @@ fn what_is_dropped_where_nothing_runs_is_left_to_run_out() {
 #[tokio::test(start_paused = true)]
 async fn nobody_to_ask() {
     let (away, _heard) = Scripted::new(&[Does::IsNotThere]);
-    let ask = |policy| away.client().when_away(policy).build().unwrap();
+    let ask = |policy| away.client().on_unavailable(policy).build().unwrap();
     let tokens = of("tokens", "alice");
-    let held = ask(WhenAway::Allow).reserve(&tokens, SECOND).await.unwrap().held().unwrap();
-    assert_eq!(held.decision().source, Asked::Policy);
+    let held =
+        ask(UnavailablePolicy::Allow).reserve(&tokens, SECOND).await.unwrap().held().unwrap();
+    assert_eq!(held.decision().source, DecisionSource::Policy);
     let settled = held.commit(5).await.unwrap();
-    assert_eq!((settled.returned, settled.source), (0, Asked::Policy));
-    assert!(ask(WhenAway::Deny).reserve(&tokens, SECOND).await.unwrap().held().is_none());
-    assert!(ask(WhenAway::Error).reserve(&tokens, SECOND).await.unwrap_err().is_away());
-    let waited = ask(WhenAway::Allow).wait(&tokens, SECOND).await.unwrap();
+    assert_eq!((settled.returned, settled.source), (0, DecisionSource::Policy));
+    assert!(ask(UnavailablePolicy::Deny).reserve(&tokens, SECOND).await.unwrap().held().is_none());
+    assert!(
+        ask(UnavailablePolicy::Error).reserve(&tokens, SECOND).await.unwrap_err().is_unavailable()
+    );
+    let waited = ask(UnavailablePolicy::Allow).wait(&tokens, SECOND).await.unwrap();
     assert!(waited.decision.allowed && waited.slot.is_none());
 }
 
@@ -140,9 +143,14 @@ async fn a_wait_may_take_longer_than_a_check() {
     client.check(&of("paced", "alice")).await.unwrap();
     assert!(client.wait(&of("paced", "alice"), 60 * SECOND).await.unwrap().decision.allowed);
     let (silent, _heard) = Scripted::new(&[Does::Nothing]);
-    let client = silent.client().timeout(SECOND / 10).when_away(WhenAway::Error).build().unwrap();
+    let client = silent
+        .client()
+        .timeout(SECOND / 10)
+        .on_unavailable(UnavailablePolicy::Error)
+        .build()
+        .unwrap();
     let begun = Instant::now();
-    assert!(client.wait(&of("paced", "alice"), 60 * SECOND).await.unwrap_err().is_away());
+    assert!(client.wait(&of("paced", "alice"), 60 * SECOND).await.unwrap_err().is_unavailable());
     assert_eq!((begun.elapsed(), silent.count()), (60 * SECOND + SECOND / 10, 1));
 }
 
@@ -184,12 +192,12 @@ async fn a_slot_is_held_until_it_is_given_back() {
 /// A service whose next answer gets lost, after everything has been done, whenever it is told so.
 fn forgetful() -> (Client, Arc<AtomicBool>) {
     let loses = Arc::new(AtomicBool::new(false));
-    let (service, told) = (service_in_process(RULES), loses.clone());
+    let (service, hints) = (service_in_process(RULES), loses.clone());
     let lossy = Router::new().fallback(move |request: http::Request<axum::body::Body>| {
-        let (service, told) = (service.clone(), told.clone());
+        let (service, hints) = (service.clone(), hints.clone());
         async move {
             let answer = service.oneshot(request).await.unwrap();
-            if told.swap(false, Ordering::Relaxed) {
+            if hints.swap(false, Ordering::Relaxed) {
                 std::future::pending::<()>().await;
             }
             answer

@@ -129,7 +129,7 @@ async fn beyond_the_most_keys_they_share_one() {
     for account in ["a", "b", "c"] {
         client.clone().oneshot(call(account)).await.unwrap();
     }
-    assert!(client.clone().oneshot(call("d")).await.is_err(), "as `c` was told");
+    assert!(client.clone().oneshot(call("d")).await.is_err(), "as `c` was announced");
     assert_eq!(count.load(Ordering::Relaxed), 3);
     // Whoever knows nothing any more makes room.
     tokio::time::advance(60 * SECOND).await;
@@ -160,15 +160,15 @@ async fn a_429_holds_the_others_back_and_goes_to_its_caller() {
 /// An API that does as it is told: after how many milliseconds it answers, with which status, and what it says of coming back.
 fn obedient() -> Api {
     let api = service_fn(|call: Call| async move {
-        let told = |name: &str| call.headers()[name].to_str().unwrap().parse::<u16>().unwrap();
-        sleep(Duration::from_millis(told("x-millis").into())).await;
-        let answer = Response::builder().status(told("x-status"));
-        Ok(answer.header("retry-after", told("x-retry-after")).body(Body::empty()).unwrap())
+        let hints = |name: &str| call.headers()[name].to_str().unwrap().parse::<u16>().unwrap();
+        sleep(Duration::from_millis(hints("x-millis").into())).await;
+        let answer = Response::builder().status(hints("x-status"));
+        Ok(answer.header("retry-after", hints("x-retry-after")).body(Body::empty()).unwrap())
     });
     BoxCloneSyncService::new(api)
 }
 
-fn told(millis: u16, status: u16, retry_after: u16) -> Call {
+fn hints(millis: u16, status: u16, retry_after: u16) -> Call {
     Request::get("https://api.example.org/")
         .header("x-millis", millis)
         .header("x-status", status)
@@ -181,8 +181,8 @@ fn told(millis: u16, status: u16, retry_after: u16) -> Call {
 async fn one_goes_first_and_its_answer_lets_the_others_go() {
     let client = PacedLayer::new().layer(obedient());
     let begun = Instant::now();
-    client.clone().oneshot(told(0, 429, 1)).await.unwrap();
-    let calls = (0..3).map(|_| tokio::spawn(client.clone().oneshot(told(300, 200, 0))));
+    client.clone().oneshot(hints(0, 429, 1)).await.unwrap();
+    let calls = (0..3).map(|_| tokio::spawn(client.clone().oneshot(hints(300, 200, 0))));
     for call in calls.collect::<Vec<_>>() {
         call.await.unwrap().unwrap();
     }
@@ -195,12 +195,12 @@ async fn one_goes_first_and_its_answer_lets_the_others_go() {
 async fn who_cannot_be_in_time_does_not_queue_up_behind_who_can() {
     let client = PacedLayer::new().retrying(1).layer(obedient());
     let begun = Instant::now();
-    let late = tokio::spawn(client.clone().oneshot(told(25_000, 429, 0)));
+    let late = tokio::spawn(client.clone().oneshot(hints(25_000, 429, 0)));
     sleep(SECOND / 10).await;
-    let turned_away = tokio::spawn(client.clone().oneshot(told(1_400, 429, 29)));
+    let turned_away = tokio::spawn(client.clone().oneshot(hints(1_400, 429, 29)));
     sleep(5 * SECOND).await;
     // It may go after 30.5 to 33.4 seconds, which is in time for one that came after 5.1.
-    let in_time = tokio::spawn(client.clone().oneshot(told(0, 200, 0)));
+    let in_time = tokio::spawn(client.clone().oneshot(hints(0, 200, 0)));
     let answer = late.await.unwrap().unwrap();
     assert_eq!((answer.status(), begun.elapsed()), (StatusCode::TOO_MANY_REQUESTS, 25 * SECOND));
     assert!(in_time.await.unwrap().is_ok());

@@ -7,7 +7,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sluicegate_client::{Asked, Client};
+use sluicegate_client::{Client, DecisionSource};
 use support::{SECOND, client_of, of, service_in_process};
 use tokio::time::Instant;
 
@@ -46,7 +46,7 @@ async fn chance_spreads_those_who_were_told_the_same() {
         client.check(&of("user", "alice")).await.unwrap();
         let begun = Instant::now();
         assert!(client.until_allowed(&of("user", "alice"), 60 * SECOND).await.unwrap().allowed);
-        assert_eq!(client.counts().sent, 3, "told once, and right");
+        assert_eq!(client.counts().sent, 3, "announced once, and right");
         waits.insert(begun.elapsed());
     }
     assert!(waits.len() > 10, "{waits:?}");
@@ -94,7 +94,7 @@ async fn a_long_denial_is_looked_at_again_now_and_then() {
     client.check(&day).await.unwrap();
     let mut asked = 0;
     for _ in 0..600 {
-        asked += u64::from(client.check(&day).await.unwrap().source == Asked::Service);
+        asked += u64::from(client.check(&day).await.unwrap().source == DecisionSource::Service);
         tokio::time::advance(SECOND).await;
     }
     // Every half minute, in ten.

@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use sluicegate_client::{Asked, Client, Descriptor, Error, Request, Unit};
+use sluicegate_client::{Client, DecisionSource, Descriptor, Error, Request, Unit};
 use support::{PATIENT, of, service};
 
 const RULES: &str = "
@@ -34,14 +34,17 @@ async fn a_limit_is_reached_and_the_service_is_not_asked_again() {
         assert_eq!((decision.quota, decision.limit.as_deref()), (Some(3), Some("daily")));
     }
     let denied = client.check(&of("user", "alice")).await.unwrap();
-    assert_eq!((denied.allowed, denied.source, denied.remaining), (false, Asked::Service, Some(0)));
+    assert_eq!(
+        (denied.allowed, denied.source, denied.remaining),
+        (false, DecisionSource::Service, Some(0))
+    );
     assert!(
         denied.retry_after.unwrap() > Duration::ZERO && denied.retry_after == denied.reset_after
     );
     assert_eq!(denied.statuses[0].rule.as_deref(), Some("shop/user"));
 
     let known = client.check(&of("user", "alice")).await.unwrap();
-    assert_eq!((known.allowed, known.source), (false, Asked::Remembered));
+    assert_eq!((known.allowed, known.source), (false, DecisionSource::Remembered));
     assert!(known.retry_after.unwrap() <= denied.retry_after.unwrap());
     assert_eq!((client.counts().sent, client.counts().remembered), (4, 1));
     assert!(client.check(&of("user", "bob")).await.unwrap().allowed);
@@ -59,7 +62,11 @@ async fn looking_charges_nothing_and_what_is_given_back_is_there_again() {
     assert!(!client.check(&alice).await.unwrap().allowed);
     assert_eq!(client.refund(&alice).await.unwrap().remaining, Some(3));
     let again = client.check(&alice).await.unwrap();
-    assert_eq!((again.allowed, again.source), (true, Asked::Service), "what was known is over");
+    assert_eq!(
+        (again.allowed, again.source),
+        (true, DecisionSource::Service),
+        "what was known is over"
+    );
 }
 
 #[tokio::test]
@@ -76,7 +83,7 @@ async fn many_at_once_in_their_order() {
     let decisions = client.check_many(&users).await.unwrap();
     let denied = decisions.iter().enumerate().filter(|(_, one)| !one.allowed);
     assert_eq!(denied.map(|(place, _)| place).collect::<Vec<_>>(), [7, 1_700]);
-    assert_eq!(decisions[7].source, Asked::Remembered);
+    assert_eq!(decisions[7].source, DecisionSource::Remembered);
     assert_eq!((decisions.len(), client.counts().sent - sent), (2_500, 3));
     assert!(client.check_many(&[]).await.unwrap().is_empty());
 }
@@ -101,7 +108,7 @@ async fn what_never_passes_says_so_and_is_not_remembered() {
             let denied = client.check(&request).await.unwrap();
             assert_eq!(
                 (denied.allowed, denied.retry_after, denied.source),
-                (false, None, Asked::Service)
+                (false, None, DecisionSource::Service)
             );
             let at_once = client.until_allowed(&request, Duration::MAX).await.unwrap();
             assert!(!at_once.allowed);
@@ -141,7 +148,7 @@ fn an_address_that_is_none_says_what_to_write() {
     for (address, why) in [
         ("127.0.0.1:8080", "there is no scheme; write `http://127.0.0.1:8080`"),
         ("ftp://host", "it is neither `http://` nor `https://`"),
-        ("http://me:secret@host", "it has a name or a password"),
+        ("http://me:secret@host", "it has a user name or a password"),
         ("http://host/?a=b", "it has a query"),
         ("http://", "write `http://HOST:PORT`"),
         ("", "there is no scheme"),

@@ -11,7 +11,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use sluicegate_client::{Client, WhenAway};
+use sluicegate_client::{Client, UnavailablePolicy};
 use support::{PATIENT, of, service_in_process};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -66,7 +66,8 @@ async fn only_who_is_trusted_and_has_the_name_is_asked() {
     {
         let port = service_for(name, signed_by).await;
         let client = Client::builder(format!("https://localhost:{port}")).trust(ours.pem());
-        let client = client.timeout(PATIENT).when_away(WhenAway::Error).build().unwrap();
+        let client =
+            client.timeout(PATIENT).on_unavailable(UnavailablePolicy::Error).build().unwrap();
         let answer = client.check(&of("user", "alice")).await;
         match answer {
             Ok(decision) => assert_eq!((is_asked, decision.remaining), (true, Some(2))),
@@ -81,7 +82,7 @@ async fn only_who_is_trusted_and_has_the_name_is_asked() {
 #[test]
 fn nobody_is_trusted_untold() {
     let error = Client::new("https://localhost").unwrap_err();
-    assert!(error.to_string().contains("name the authority by `trust`"), "{error}");
+    assert!(error.to_string().contains("set one by `trust`"), "{error}");
     for no in ["-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n", "no"] {
         assert!(Client::builder("https://localhost").trust(no).build().is_err());
     }

@@ -1,21 +1,21 @@
-//! Nodes and their store in one thread, on virtual time, under faults.
+//! Deterministic simulation: nodes and their store in one thread, on virtual time, under faults.
 //!
-//! The engine and the scripts are those of production. What is replaced is what lies around them: the clock, the way to the store, the store's commands and
-//! randomness. Everything follows from a seed, so whatever goes wrong goes wrong again.
+//! Engine and scripts are those of production. Clock, transport, the store's commands and randomness are
+//! replaced. Everything follows from a seed, so failures are reproducible.
 //!
-//! | room | what it keeps |
+//! | module | content |
 //! |---|---|
-//! | `scenario` | what happens: rules, traffic, faults |
-//! | `world` | a scenario lived through |
-//! | `node`, `net`, `store`, `time` | a process of the fleet, the ways to the store, a Redis in memory, clocks |
-//! | `oracle` | whether what happened may happen |
-//! | `table` | how far eventual nodes go above a limit, in figures |
-//! | `chance`, `trace` | numbers of a seed; what happened, line by line |
+//! | `scenario` | rules, traffic and faults of a seed |
+//! | `world` | execution of a scenario |
+//! | `node`, `net`, `store`, `time` | a node, the network to the store, a Redis in memory, clocks |
+//! | `oracle` | properties that a history must have |
+//! | `table` | measured excess of eventual rules |
+//! | `rng`, `trace` | random numbers, event log |
 
-mod chance;
 mod net;
 mod node;
 pub mod oracle;
+mod rng;
 mod scenario;
 pub mod store;
 pub mod table;
@@ -23,37 +23,37 @@ mod time;
 mod trace;
 pub mod world;
 
-pub use chance::Chance;
-pub use net::{Synced, Weather};
+pub use net::{Conditions, Synced};
+pub use rng::SimRng;
 pub use scenario::{
-    Ask, Fault, LevelPlan, LimitPlan, Pattern, Policy, RulePlan, Scenario, Stream, Trouble,
+    Arrival, Fault, FaultPlan, LevelPlan, LimitPlan, Pattern, Policy, RulePlan, Scenario, Stream,
 };
 
-/// A world that was lived through, and what is wrong with it.
+/// A scenario, its history and the violations.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was to happen.
+    /// The scenario.
     pub scenario: Scenario,
-    /// What happened.
+    /// The history.
     pub history: world::History,
-    /// What must not have happened.
+    /// Violated properties.
     pub violations: Vec<oracle::Violation>,
 }
 
-/// Lives through the world of a seed, and judges it.
+/// Runs and judges the scenario of a seed.
 ///
 /// ```
-/// let once = sluicegate_sim::live(7, false)?;
-/// let again = sluicegate_sim::live(7, false)?;
+/// let once = sluicegate_sim::simulate(7, false)?;
+/// let again = sluicegate_sim::simulate(7, false)?;
 /// assert_eq!(once.history.hash, again.history.hash);
 /// # Ok::<(), anyhow::Error>(())
 /// ```
 ///
 /// # Errors
-/// When a world cannot be set up.
-pub fn live(seed: u64, is_shown: bool) -> anyhow::Result<Outcome> {
+/// When the scenario cannot be set up.
+pub fn simulate(seed: u64, is_verbose: bool) -> anyhow::Result<Outcome> {
     let scenario = Scenario::new(seed);
-    let history = world::run(&scenario, is_shown)?;
+    let history = world::run(&scenario, is_verbose)?;
     let violations = oracle::judge(&scenario, &history);
     Ok(Outcome { scenario, history, violations })
 }

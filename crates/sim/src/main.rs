@@ -1,38 +1,38 @@
-//! Lives through worlds, and says which of them went wrong.
+//! Runs scenarios and reports those with violations.
 
 use clap::Parser;
-use sluicegate_sim::{Outcome, live};
+use sluicegate_sim::{Outcome, simulate};
 
-/// Nodes and their store on virtual time, under faults: is every limit kept, and is what there is used?
+/// Deterministic simulation of nodes and their store under faults: limits are kept, and quota is used.
 ///
-/// Everything follows from a seed. A world that went wrong is named with the command that shows it again, and the exit status is 1.
+/// A scenario follows from its seed. A violation is printed with the command that reproduces it; the exit status is 1.
 #[derive(Debug, Parser)]
 #[command(after_help = EXAMPLES)]
 struct Args {
-    /// How many worlds.
+    /// Number of scenarios.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// The seed of the first.
+    /// First seed.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// One world only.
+    /// A single seed.
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
-    /// Ends with the first that went wrong.
+    /// Stop at the first violation.
     #[arg(long)]
     stop: bool,
-    /// How far eventual nodes go above a limit, for some fleets and intervals.
+    /// Measure the excess of eventual rules, by fleet size and sync interval.
     #[arg(long, conflicts_with_all = ["seeds", "from", "seed"])]
     table: bool,
-    /// Shows everything that happens in it.
+    /// Print the event log.
     #[arg(long, requires = "seed")]
     trace: bool,
 }
 
 const EXAMPLES: &str = "Examples:
-  sluicegate-sim                        200 worlds
+  sluicegate-sim                        200 scenarios
   sluicegate-sim --seeds 5000 --from 1000 --stop
-  sluicegate-sim --seed 42 --trace      one of them, line by line
+  sluicegate-sim --seed 42 --trace      one of them, with its event log
   sluicegate-sim --table                figures of the level `eventual`";
 
 fn main() -> anyhow::Result<std::process::ExitCode> {
@@ -40,14 +40,14 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
     if table {
         return show_table();
     }
-    let worlds = match seed {
+    let range = match seed {
         Some(seed) => seed..=seed,
         None => from..=from.saturating_add(seeds - 1),
     };
-    let (mut lived, mut wrong, mut hits, mut calls) = (0u64, 0u64, 0usize, 0);
-    for seed in worlds {
-        let Outcome { scenario, history, violations } = live(seed, trace)?;
-        (lived, hits, calls) = (lived + 1, hits + history.hits.len(), calls + history.calls);
+    let (mut count, mut wrong, mut hits, mut calls) = (0u64, 0u64, 0usize, 0);
+    for seed in range {
+        let Outcome { scenario, history, violations } = simulate(seed, trace)?;
+        (count, hits, calls) = (count + 1, hits + history.hits.len(), calls + history.calls);
         wrong += u64::from(!violations.is_empty());
         if trace {
             println!("{scenario:#?}");
@@ -65,17 +65,17 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
             break;
         }
     }
-    println!("{lived} worlds, {wrong} of them wrong; {hits} hits, {calls} calls");
+    println!("{count} scenarios, {wrong} with violations; {hits} hits, {calls} calls");
     Ok(if wrong == 0 { 0 } else { 1 }.into())
 }
 
 fn show_table() -> anyhow::Result<std::process::ExitCode> {
-    println!("nodes  sync_interval  above the limit of 400/s  promised  calls for 1,000 hits");
-    let mut is_kept = true;
+    println!("nodes  sync_interval  above the limit of 400/s  bound     calls for 1,000 hits");
+    let mut is_within = true;
     for row in sluicegate_sim::table::measure()? {
         let sync = format!("{}ms", row.sync_ms);
         println!("{:5}  {sync:>13}  {:24}  {:8}  {:20}", row.nodes, row.over, row.bound, row.calls);
-        is_kept &= row.over <= row.bound;
+        is_within &= row.over <= row.bound;
     }
-    Ok(if is_kept { 0 } else { 1 }.into())
+    Ok(if is_within { 0 } else { 1 }.into())
 }

@@ -13,14 +13,14 @@ use sluicegate_redis::{CallError, Transport, TransportCall};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::chance::Chance;
+use crate::rng::SimRng;
 use crate::store::Store;
-use crate::time::Truth;
+use crate::time::WorldClock;
 use crate::trace::Trace;
 
 /// How calls fare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Weather {
+pub struct Conditions {
     /// The longest that a call is on its way, and its answer, in milliseconds.
     pub delay_ms: u64,
     /// How many of a thousand take far longer, and how long those take at most.
@@ -36,15 +36,15 @@ pub struct Weather {
 /// The store, and the ways to it.
 #[derive(Debug)]
 pub(crate) struct Net {
-    truth: Arc<Truth>,
+    truth: Arc<WorldClock>,
     trace: Trace,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    chance: Chance,
-    weather: Weather,
+    rng: SimRng,
+    conditions: Conditions,
     store: Store,
     /// Which primary it is.
     primary: u64,
@@ -103,7 +103,7 @@ struct Fate {
 /// The process that looks on.
 pub(crate) const ONLOOKER: u64 = 0;
 
-impl Weather {
+impl Conditions {
     /// Everything arrives, soon and once.
     pub const FAIR: Self = Self { delay_ms: 2, late: (0, 0), lost: 0, unanswered: 0, twice: 0 };
 }
@@ -114,14 +114,14 @@ impl Net {
     /// A store and nobody who asks it.
     #[must_use]
     pub(crate) fn new(
-        truth: &Arc<Truth>,
+        truth: &Arc<WorldClock>,
         trace: &Trace,
         store: Store,
-        chance: Chance,
+        rng: SimRng,
     ) -> Arc<Self> {
         let state = State {
-            chance,
-            weather: Weather::FAIR,
+            rng,
+            conditions: Conditions::FAIR,
             store,
             primary: 0,
             is_down: false,
@@ -156,8 +156,8 @@ impl Net {
     }
 
     /// From now on calls fare like this.
-    pub(crate) fn set_weather(&self, weather: Weather) {
-        self.state.lock().weather = weather;
+    pub(crate) fn set_conditions(&self, conditions: Conditions) {
+        self.state.lock().conditions = conditions;
     }
 
     /// The store does nothing for a while; what arrives meanwhile waits.
@@ -201,29 +201,27 @@ impl Net {
 
     fn fate(&self) -> Fate {
         let mut state = self.state.lock();
-        let Weather { delay_ms, late, lost, unanswered, twice } = state.weather;
-        let chance = &mut state.chance;
+        let Conditions { delay_ms, late, lost, unanswered, twice } = state.conditions;
+        let rng = &mut state.rng;
         let mut delay = || {
-            let most = if chance.happens(late.0) { late.1 } else { delay_ms };
-            Duration::from_millis(chance.within(0, most))
+            let most = if rng.permille(late.0) { late.1 } else { delay_ms };
+            Duration::from_millis(rng.within(0, most))
         };
         let (there, back) = (delay(), delay());
         Fate {
             there,
             back,
-            is_lost: chance.happens(lost),
-            is_unanswered: chance.happens(unanswered),
-            again_after: chance
-                .happens(twice)
-                .then(|| Duration::from_millis(chance.within(1, 1_500))),
-            is_known: chance.happens(500),
+            is_lost: rng.permille(lost),
+            is_unanswered: rng.permille(unanswered),
+            again_after: rng.permille(twice).then(|| Duration::from_millis(rng.within(1, 1_500))),
+            is_known: rng.permille(500),
         }
     }
 
     /// Carries a call to the store and its answer back; without an answer, whoever waits for it waits on.
     async fn carry(
         self: Arc<Self>,
-        wire: Wayfarer,
+        wire: CallContext,
         sent: TransportCall,
         tell: oneshot::Sender<Result<Value, CallError>>,
     ) {
@@ -246,7 +244,7 @@ impl Net {
 
     async fn there_and_back(
         &self,
-        Wayfarer { wire, primary, .. }: &Wayfarer,
+        CallContext { wire, primary, .. }: &CallContext,
         fate: &Fate,
         sent: &TransportCall,
         sync: &mut Option<Synced>,
@@ -326,7 +324,7 @@ async fn pause(span: Duration) {
 }
 
 /// A call on its way: whose it is, to which primary, and since when.
-struct Wayfarer {
+struct CallContext {
     wire: Arc<NodeWire>,
     primary: u64,
     sent_us: u64,
@@ -336,10 +334,10 @@ struct Wayfarer {
 
 impl Synced {
     /// Counts of nodes lie beside records, under `:e`.
-    fn of(wayfarer: &Wayfarer, sent: &TransportCall) -> Option<Self> {
+    fn of(context: &CallContext, sent: &TransportCall) -> Option<Self> {
         let its = sent.keys.iter().filter(|key| key.ends_with(b":e"));
         let keys: Vec<_> = its.map(|key| String::from_utf8_lossy(key).into_owned()).collect();
-        let (process, sent_us) = (wayfarer.wire.process, wayfarer.sent_us);
+        let (process, sent_us) = (context.wire.process, context.sent_us);
         (!keys.is_empty()).then_some(Self { process, keys, sent_us, done_us: 0, heard_us: None })
     }
 }
@@ -392,7 +390,7 @@ impl Transport for Shared {
         let (tell, heard) = oneshot::channel();
         let primary = wire.primary.load(Ordering::Relaxed);
         let sent_us = net.truth.now_us();
-        tokio::spawn(net.carry(Wayfarer { wire, primary, sent_us }, sent, tell));
+        tokio::spawn(net.carry(CallContext { wire, primary, sent_us }, sent, tell));
         Box::pin(async move {
             match heard.await {
                 Ok(said) => said,

@@ -7,9 +7,9 @@ use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Engine, Span, rules_of};
 use sluicegate_redis::{Link, RedisBackend, Store, StoreOptions};
 
-use crate::chance::Chance;
 use crate::net::{Net, NodeWire};
-use crate::time::{NodeClock, Truth};
+use crate::rng::SimRng;
+use crate::time::{NodeClock, WorldClock};
 
 /// A process of the fleet.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) struct Start<'a> {
     /// The time of the world.
-    pub(crate) truth: &'a Arc<Truth>,
+    pub(crate) truth: &'a Arc<WorldClock>,
     /// Where the store is.
     pub(crate) net: &'a Arc<Net>,
     /// The rules as a file.
@@ -38,7 +38,7 @@ pub(crate) struct Start<'a> {
     /// How long a call may take.
     pub(crate) timeout: Duration,
     /// Its randomness.
-    pub(crate) chance: &'a mut Chance,
+    pub(crate) rng: &'a mut SimRng,
 }
 
 impl Node {
@@ -47,12 +47,12 @@ impl Node {
     /// # Errors
     /// When the rules are none.
     pub(crate) fn start(name: String, process: u64, start: Start<'_>) -> anyhow::Result<Self> {
-        let Start { truth, net, yaml, clock: (off, gain), timeout, chance } = start;
-        let clock = Arc::new(NodeClock::new(truth, off, gain, chance.within(0, 1 << 40)));
+        let Start { truth, net, yaml, clock: (off, gain), timeout, rng } = start;
+        let clock = Arc::new(NodeClock::new(truth, off, gain, rng.within(0, 1 << 40)));
         let wire = net.wire(name.clone(), process, timeout);
         let options = StoreOptions {
             own_clock: Some(clock.clone()),
-            seed: Some(chance.number()),
+            seed: Some(rng.number()),
             ..StoreOptions::default()
         };
         let store = Store::new(Link::with_transport(wire.as_wire()), options);

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// The time of the world: tokio's, which stands still while anybody has something to do, and goes on in milliseconds. So that no two events have the same time,
 /// each takes a microsecond.
 #[derive(Debug)]
-pub(crate) struct Truth {
+pub(crate) struct WorldClock {
     start: Instant,
     start_us: u64,
     last_us: AtomicU64,
@@ -19,14 +19,14 @@ pub(crate) struct Truth {
 /// A clock of a node: so far off, and too fast or too slow.
 #[derive(Debug)]
 pub(crate) struct NodeClock {
-    truth: Arc<Truth>,
+    truth: Arc<WorldClock>,
     off_us: AtomicI64,
     /// How many microseconds it gains in a second.
     gain_us: i64,
     ticks_from_us: u64,
 }
 
-impl Truth {
+impl WorldClock {
     /// Begins at this time of the epoch, in microseconds.
     #[must_use]
     pub(crate) fn new(start_us: u64) -> Self {
@@ -58,7 +58,12 @@ impl Truth {
 impl NodeClock {
     /// A clock that is so far off, and gains so much a second.
     #[must_use]
-    pub(crate) fn new(truth: &Arc<Truth>, off_us: i64, gain_us: i64, ticks_from_us: u64) -> Self {
+    pub(crate) fn new(
+        truth: &Arc<WorldClock>,
+        off_us: i64,
+        gain_us: i64,
+        ticks_from_us: u64,
+    ) -> Self {
         Self { truth: truth.clone(), off_us: AtomicI64::new(off_us), gain_us, ticks_from_us }
     }
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::time::Truth;
+use crate::time::WorldClock;
 
 /// Hears of everything that happens.
 #[derive(Debug, Clone)]
 pub(crate) struct Trace {
-    truth: Arc<Truth>,
+    truth: Arc<WorldClock>,
     shared: Arc<Mutex<Lines>>,
 }
 
@@ -19,14 +19,14 @@ pub(crate) struct Trace {
 struct Lines {
     hasher: DefaultHasher,
     count: u64,
-    is_shown: bool,
+    is_verbose: bool,
 }
 
 impl Trace {
     /// A trace of what happens from now on.
     #[must_use]
-    pub(crate) fn new(truth: &Arc<Truth>, is_shown: bool) -> Self {
-        let lines = Lines { hasher: DefaultHasher::new(), count: 0, is_shown };
+    pub(crate) fn new(truth: &Arc<WorldClock>, is_verbose: bool) -> Self {
+        let lines = Lines { hasher: DefaultHasher::new(), count: 0, is_verbose };
         Self { truth: truth.clone(), shared: Arc::new(Mutex::new(lines)) }
     }
 
@@ -37,7 +37,7 @@ impl Trace {
         let mut lines = self.shared.lock();
         lines.hasher.write(text.as_bytes());
         lines.count += 1;
-        if lines.is_shown {
+        if lines.is_verbose {
             println!("{text}");
         }
     }

@@ -8,12 +8,12 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::chance::Chance;
 use crate::net::{Net, ONLOOKER, Synced};
 use crate::node::{Node, Start};
-use crate::scenario::{Ask, Fault, LevelPlan, LimitPlan, Scenario};
+use crate::rng::SimRng;
+use crate::scenario::{Arrival, Fault, LevelPlan, LimitPlan, Scenario};
 use crate::store::Store;
-use crate::time::Truth;
+use crate::time::WorldClock;
 use crate::trace::Trace;
 
 /// A hit and what became of it.
@@ -90,13 +90,13 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 struct World<'a> {
     scenario: &'a Scenario,
-    truth: Arc<Truth>,
+    truth: Arc<WorldClock>,
     trace: Trace,
     net: Arc<Net>,
-    chance: Chance,
+    rng: SimRng,
     /// Sees what is in the store, whatever is wrong.
     onlooker: Node,
-    places: Vec<Place>,
+    slots: Vec<NodeSlot>,
     hits: Arc<Mutex<Vec<Hit>>>,
     faults: Vec<(u64, Fault)>,
     held: Vec<(u64, usize, usize, u64)>,
@@ -108,7 +108,7 @@ struct World<'a> {
 
 /// Where a process of the fleet runs, if it does.
 #[derive(Default)]
-struct Place {
+struct NodeSlot {
     node: Option<(u64, Node)>,
     clients: JoinSet<()>,
 }
@@ -117,23 +117,23 @@ struct Place {
 ///
 /// # Errors
 /// When it cannot be set up.
-pub fn run(scenario: &Scenario, is_shown: bool) -> anyhow::Result<History> {
+pub fn run(scenario: &Scenario, is_verbose: bool) -> anyhow::Result<History> {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {
-        let truth = Arc::new(Truth::new(scenario.start_us));
-        let trace = Trace::new(&truth, is_shown);
+        let truth = Arc::new(WorldClock::new(scenario.start_us));
+        let trace = Trace::new(&truth, is_verbose);
         let store = Store::new().map_err(|error| anyhow::anyhow!("{error}"))?;
-        let net = Net::new(&truth, &trace, store, Chance::new(scenario.seed, "net"));
-        net.set_weather(scenario.trouble.weather);
+        let net = Net::new(&truth, &trace, store, SimRng::new(scenario.seed, "net"));
+        net.set_conditions(scenario.trouble.conditions);
         let yaml = scenario.yaml(false);
-        let mut chance = Chance::new(scenario.seed, "onlooker");
+        let mut rng = SimRng::new(scenario.seed, "onlooker");
         let start = Start {
             truth: &truth,
             net: &net,
             yaml: &yaml,
             clock: (0, 0),
             timeout: Duration::from_secs(1),
-            chance: &mut chance,
+            rng: &mut rng,
         };
         let onlooker = Node::start("onlooker".to_owned(), ONLOOKER, start)?;
         let mut world = World {
@@ -141,8 +141,8 @@ pub fn run(scenario: &Scenario, is_shown: bool) -> anyhow::Result<History> {
             scenario,
             trace,
             net,
-            chance: Chance::new(scenario.seed, "world"),
-            places: scenario.clocks.iter().map(|_| Place::default()).collect(),
+            rng: SimRng::new(scenario.seed, "world"),
+            slots: scenario.clocks.iter().map(|_| NodeSlot::default()).collect(),
             hits: Arc::default(),
             faults: Vec::new(),
             held: Vec::new(),
@@ -151,21 +151,21 @@ pub fn run(scenario: &Scenario, is_shown: bool) -> anyhow::Result<History> {
             is_later: vec![false; scenario.clocks.len()],
             truth,
         };
-        world.live().await
+        world.run_events().await
     })
 }
 
 // === impl World ===
 
 impl World<'_> {
-    async fn live(&mut self) -> anyhow::Result<History> {
+    async fn run_events(&mut self) -> anyhow::Result<History> {
         let (begin, begin_us) = (Instant::now(), self.truth.now_us());
         let disagreed = self.disagreements();
-        for place in 0..self.places.len() {
-            self.start(place)?;
+        for index in 0..self.slots.len() {
+            self.start(index)?;
         }
         let disagreed = disagreed.max(self.disagreements());
-        let asks = self.asks();
+        let asks = self.arrivals();
         let mut asks = asks.iter().peekable();
         let mut faults = self.scenario.trouble.faults.iter().peekable();
         let mut next_look = LOOK_EVERY_MS;
@@ -180,10 +180,10 @@ impl World<'_> {
             }
             sleep_until(begin + Duration::from_millis(at)).await;
             while let Some((_, fault)) = faults.next_if(|(then, _)| *then <= at) {
-                self.happen(*fault).await?;
+                self.inject(*fault).await?;
             }
             while let Some(ask) = asks.next_if(|ask| ask.at_ms <= at) {
-                self.ask(ask);
+                self.send(ask);
             }
         }
         tokio::time::sleep(LAST_ANSWERS).await;
@@ -203,37 +203,37 @@ impl World<'_> {
         })
     }
 
-    fn asks(&self) -> Vec<Ask> {
-        let mut chance = Chance::new(self.scenario.seed, "traffic");
+    fn arrivals(&self) -> Vec<Arrival> {
+        let mut rng = SimRng::new(self.scenario.seed, "traffic");
         let length = self.scenario.length_ms;
-        let mut asks: Vec<Ask> = Vec::new();
+        let mut asks: Vec<Arrival> = Vec::new();
         for stream in &self.scenario.streams {
-            asks.extend(stream.asks(&mut chance, length));
+            asks.extend(stream.arrivals(&mut rng, length));
         }
         asks.sort_by_key(|ask| ask.at_ms);
         asks
     }
 
-    fn start(&mut self, place: usize) -> anyhow::Result<()> {
+    fn start(&mut self, index: usize) -> anyhow::Result<()> {
         self.processes += 1;
-        let name = format!("n{place}.{}", self.processes);
+        let name = format!("n{index}.{}", self.processes);
         let start = Start {
             truth: &self.truth,
             net: &self.net,
-            yaml: &self.scenario.yaml(self.is_later[place]),
-            clock: self.scenario.clocks[place],
+            yaml: &self.scenario.yaml(self.is_later[index]),
+            clock: self.scenario.clocks[index],
             timeout: Duration::from_millis(self.scenario.timeout_ms),
-            chance: &mut self.chance,
+            rng: &mut self.rng,
         };
         let node = Node::start(name, self.processes, start)?;
-        self.places[place].node = Some((self.processes, node));
+        self.slots[index].node = Some((self.processes, node));
         Ok(())
     }
 
     /// A client asks. Where there is no process, nobody answers.
-    fn ask(&mut self, ask: &Ask) {
-        let Ask { node: place, rule, identity, cost, .. } = *ask;
-        let at = &mut self.places[place];
+    fn send(&mut self, arrival: &Arrival) {
+        let Arrival { node: index, rule, identity, cost, .. } = *arrival;
+        let at = &mut self.slots[index];
         while at.clients.try_join_next().is_some() {}
         let Some((process, node)) = at.node.clone() else { return };
         let (truth, trace, hits) = (self.truth.clone(), self.trace.clone(), self.hits.clone());
@@ -241,12 +241,12 @@ impl World<'_> {
             let asked_us = truth.event_us();
             let allowed = node.hit(rule, identity, cost).await;
             let answered_us = truth.event_us();
-            let said = if allowed { "goes" } else { "does not go" };
-            trace.line(format_args!("{} rule{rule} who{identity} {cost} {said}", node.name));
+            let verdict = if allowed { "allowed" } else { "denied" };
+            trace.line(format_args!("{} rule{rule} who{identity} {cost} {verdict}", node.name));
             hits.lock().push(Hit {
                 rule,
                 identity,
-                node: place,
+                node: index,
                 process,
                 cost,
                 asked_us,
@@ -256,48 +256,48 @@ impl World<'_> {
         });
     }
 
-    async fn happen(&mut self, fault: Fault) -> anyhow::Result<()> {
+    async fn inject(&mut self, fault: Fault) -> anyhow::Result<()> {
         self.trace.line(format_args!("{fault:?}"));
         self.faults.push((self.truth.event_us(), fault));
         match fault {
-            Fault::Weather(weather) => self.net.set_weather(weather),
-            Fault::Cut(place) => self.with(place, |node| node.wire.set_cut(true)),
-            Fault::Heal(place) => self.with(place, |node| node.wire.set_cut(false)),
+            Fault::Conditions(conditions) => self.net.set_conditions(conditions),
+            Fault::Cut(index) => self.with(index, |node| node.wire.set_cut(true)),
+            Fault::Heal(index) => self.with(index, |node| node.wire.set_cut(false)),
             Fault::Stall(ms) => self.net.stall(ms),
             Fault::FailOver(lost_ms) => {
-                self.note_held();
+                self.record_leases();
                 self.net.lose(lost_ms);
             }
             Fault::LoseAll => {
-                self.note_held();
+                self.record_leases();
                 self.net.lose_all();
             }
             Fault::Back => self.net.is_back(),
-            Fault::Reconnect(place) => self.with(place, |node| node.wire.reconnect()),
-            Fault::Crash(place) => {
-                if let Some((_, node)) = self.places[place].node.take() {
+            Fault::Reconnect(index) => self.with(index, |node| node.wire.reconnect()),
+            Fault::Crash(index) => {
+                if let Some((_, node)) = self.slots[index].node.take() {
                     node.wire.end();
                 }
-                self.places[place].clients.shutdown().await;
+                self.slots[index].clients.shutdown().await;
             }
-            Fault::Stop(place) => {
-                let node = self.places[place].node.take();
-                while self.places[place].clients.join_next().await.is_some() {}
+            Fault::Stop(index) => {
+                let node = self.slots[index].node.take();
+                while self.slots[index].clients.join_next().await.is_some() {}
                 if let Some((_, node)) = node {
                     node.engine.backend().close().await;
                     node.wire.end();
                 }
             }
-            Fault::Start(place) => {
-                if self.places[place].node.is_none() {
-                    self.start(place)?;
+            Fault::Start(index) => {
+                if self.slots[index].node.is_none() {
+                    self.start(index)?;
                 }
             }
-            Fault::Step(place, ms) => self.with(place, |node| node.clock.step(ms * 1_000)),
-            Fault::Reload(place) => {
-                self.is_later[place] = true;
+            Fault::Step(index, ms) => self.with(index, |node| node.clock.step(ms * 1_000)),
+            Fault::Reload(index) => {
+                self.is_later[index] = true;
                 let yaml = self.scenario.yaml(true);
-                if let Some((_, node)) = &self.places[place].node {
+                if let Some((_, node)) = &self.slots[index].node {
                     node.reload(&yaml)?;
                 }
             }
@@ -306,11 +306,11 @@ impl World<'_> {
     }
 
     /// What is held when the store forgets it.
-    fn note_held(&mut self) {
+    fn record_leases(&mut self) {
         let at = self.truth.now_us();
         for (rule, plan) in self.scenario.rules.iter().enumerate() {
             for identity in 0..plan.identities {
-                let nodes = self.places.iter().filter_map(|place| place.node.as_ref());
+                let nodes = self.slots.iter().filter_map(|index| index.node.as_ref());
                 let held = nodes.map(|(_, node)| node.held(rule, identity)).sum();
                 self.held.push((at, rule, identity, held));
             }
@@ -326,7 +326,7 @@ impl World<'_> {
             }
             for identity in 0..plan.identities {
                 let left = self.onlooker.left(rule, identity).await;
-                let nodes = self.places.iter().filter_map(|place| place.node.as_ref());
+                let nodes = self.slots.iter().filter_map(|index| index.node.as_ref());
                 let held = nodes.map(|(_, node)| node.held(rule, identity)).sum();
                 for (limit, left) in plan.limits.iter().zip(left) {
                     let passed = self.passed(rule, identity, *limit, at_us);
@@ -353,14 +353,14 @@ impl World<'_> {
         latest.filter(is_in_it).map(|hit| hit.cost).sum()
     }
 
-    fn with(&self, place: usize, act: impl FnOnce(&Node)) {
-        if let Some((_, node)) = &self.places[place].node {
+    fn with(&self, index: usize, act: impl FnOnce(&Node)) {
+        if let Some((_, node)) = &self.slots[index].node {
             act(node);
         }
     }
 
     fn disagreements(&self) -> u64 {
-        let node = self.places.iter().find_map(|place| place.node.as_ref());
+        let node = self.slots.iter().find_map(|slot| slot.node.as_ref());
         node.map_or(0, |(_, node)| node.engine.backend().store().stats().disagreements)
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
 use sluicegate_sim::{
-    LevelPlan, LimitPlan, Pattern, Policy, RulePlan, Scenario, Stream, Trouble, Weather, world,
+    Conditions, FaultPlan, LevelPlan, LimitPlan, Pattern, Policy, RulePlan, Scenario, Stream, world,
 };
 
 /// Three nodes that are asked for more than a small bucket has, each hit for several; what passed.
@@ -14,7 +14,7 @@ fn passed(level: LevelPlan, rate: u64, burst: u64, cost: u64) -> u64 {
         clocks: vec![(0, 0); 3],
         rules: vec![RulePlan { limits, level, policy: Policy::Deny, identities: 1 }],
         streams: (0..3).map(|node| Stream { node, rule: 0, identity: 0, cost, pattern }).collect(),
-        trouble: Trouble { weather: Weather::FAIR, faults: Vec::new(), over_ms: 0 },
+        trouble: FaultPlan { conditions: Conditions::FAIR, faults: Vec::new(), over_ms: 0 },
         ..Scenario::new(1)
     };
     let history = world::run(&scenario, false).unwrap();

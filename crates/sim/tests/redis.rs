@@ -15,7 +15,7 @@ use sluicegate_redis::{
     Address, CallError, Link, LinkOptions, RedisBackend, Store, StoreOptions, Transport,
     TransportCall,
 };
-use sluicegate_sim::Chance;
+use sluicegate_sim::SimRng;
 use sluicegate_testkit::Reply;
 use sluicegate_testkit::redis::Single;
 use tokio::sync::watch;
@@ -80,17 +80,16 @@ fn engine(link: Link, clock: &ManualClock) -> Engine<RedisBackend> {
 }
 
 /// Does something by chance; what was said.
-async fn ask(engine: &Engine<RedisBackend>, mut chance: Chance, step: u64) -> String {
-    let count = chance.within(1, 3);
-    let entries: Vec<[Entry<'_>; 1]> = (0..count)
-        .map(|_| [Entry::new(chance.one_of(&KEYS), chance.one_of(&["a", "b"]))])
-        .collect();
+async fn ask(engine: &Engine<RedisBackend>, mut rng: SimRng, step: u64) -> String {
+    let count = rng.within(1, 3);
+    let entries: Vec<[Entry<'_>; 1]> =
+        (0..count).map(|_| [Entry::new(rng.choose(&KEYS), rng.choose(&["a", "b"]))]).collect();
     let descriptors: Vec<_> = entries.iter().map(|entries| Descriptor::of(entries)).collect();
-    let hits = chance.one_of(&[1, 1, 1, 2, 3, 0]);
+    let hits = rng.choose(&[1, 1, 1, 2, 3, 0]);
     let request = Request { domain: "shop", descriptors: &descriptors, hits };
     let (rules, mut checked) = (engine.snapshot(), Checked::default());
     let holder = Holder(step);
-    let said = match chance.within(0, 9) {
+    let said = match rng.within(0, 9) {
         // A hit that holds a slot does so under an id that nobody can guess: here it is told.
         0..=4 if entries.iter().all(|entries| entries[0].key != "slot") => {
             format!(
@@ -162,12 +161,12 @@ fn the_redis_in_memory_is_one() {
         let ample = LinkOptions { timeout: Duration::from_secs(20), ..LinkOptions::default() };
         let link = Link::open(Address::parse(server.url()).unwrap(), ample).unwrap();
         let theirs = engine(link, &clock);
-        let mut chance = Chance::new(1, "redis");
+        let mut rng = SimRng::new(1, "redis");
         // Who is there, and what they are asked for, is told by the real time.
         let is_told = |line: &String| !line.starts_with("sg:1:{nodes}");
         for step in 0..1_500 {
-            clock.advance(Duration::from_millis(chance.one_of(&[0, 0, 7, 90, 700, 3_000])));
-            let own = Chance::new(chance.number(), "ask");
+            clock.advance(Duration::from_millis(rng.choose(&[0, 0, 7, 90, 700, 3_000])));
+            let own = SimRng::new(rng.number(), "ask");
             let (one, other) = (ask(&ours, own.clone(), step).await, ask(&theirs, own, step).await);
             assert_eq!(one, other, "step {step}");
             if step % 50 == 0 {

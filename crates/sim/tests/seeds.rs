@@ -4,13 +4,13 @@
 use std::ops::RangeInclusive;
 use std::process::Command;
 
-use sluicegate_sim::live;
+use sluicegate_sim::simulate;
 
 /// Lives through some worlds. More of them: `cargo run -p sluicegate-sim -- --seeds 5000`.
 fn all_is_well(seeds: RangeInclusive<u64>) {
     let mut wrong = Vec::new();
     for seed in seeds {
-        let outcome = live(seed, false).unwrap();
+        let outcome = simulate(seed, false).unwrap();
         wrong.extend(outcome.violations.iter().map(|violation| {
             format!("{violation}\n  cargo run -p sluicegate-sim -- --seed {seed} --trace")
         }));
@@ -33,11 +33,11 @@ fn in_other_worlds_too() {
 #[test]
 fn the_same_seed_is_the_same_world() {
     for seed in 1..=12 {
-        let (once, again) = (live(seed, false).unwrap(), live(seed, false).unwrap());
+        let (once, again) = (simulate(seed, false).unwrap(), simulate(seed, false).unwrap());
         assert_eq!(once.history.hash, again.history.hash, "seed {seed}");
         assert_eq!(once.history.hits, again.history.hits, "seed {seed}");
     }
-    let (one, other) = (live(1, false).unwrap(), live(2, false).unwrap());
+    let (one, other) = (simulate(1, false).unwrap(), simulate(2, false).unwrap());
     assert_ne!(one.history.hash, other.history.hash);
 }
 
@@ -49,7 +49,7 @@ fn in_another_process_too() {
             .output()
             .unwrap();
         let shown = String::from_utf8(program.stdout).unwrap();
-        let hash = live(seed, false).unwrap().history.hash;
+        let hash = simulate(seed, false).unwrap().history.hash;
         assert!(shown.contains(&format!("trace {hash:016x}")), "seed {seed}");
     }
 }

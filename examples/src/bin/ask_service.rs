@@ -7,14 +7,14 @@
 
 use std::time::Duration;
 
-use sluicegate_client::{Client, Request, Reserved, WhenAway};
+use sluicegate_client::{Client, Request, Reserved, UnavailablePolicy};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let service = std::env::var("SLUICEGATE").unwrap_or("http://127.0.0.1:8080".to_owned());
     let client = Client::builder(service)
         .timeout(Duration::from_secs(1))
-        .when_away(WhenAway::Allow)
+        .on_unavailable(UnavailablePolicy::Allow)
         .build()?;
 
     let user = Request::new("shop").descriptor([("user", "rust")]);

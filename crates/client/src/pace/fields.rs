@@ -1,8 +1,8 @@
-//! Header fields that are lists of things with parameters: `"default";r=50;t=30, "daily";r=1000;t=36000`.
+//! Header fields that are lists of items with parameters: `"default";r=50;t=30, "daily";r=1000;t=36000`.
 
 use std::time::Duration;
 
-/// A thing, and what is said of it.
+/// An item with parameters.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Item<'a> {
     /// Without quotes.
@@ -10,7 +10,7 @@ pub(super) struct Item<'a> {
     parameters: Vec<(&'a str, &'a str)>,
 }
 
-/// Whoever sends more than this does not want to be understood.
+/// Bound of items and parameters.
 const ITEMS_MAX: usize = 32;
 
 /// The items of a field.
@@ -28,14 +28,14 @@ pub(super) fn items(field: &str) -> impl Iterator<Item = Item<'_>> {
 }
 
 impl<'a> Item<'a> {
-    /// What is said under a name.
+    /// The value of a parameter.
     pub(super) fn get(&self, name: &str) -> Option<&'a str> {
         let mut found = self.parameters.iter().filter(|(key, _)| *key == name);
         found.next().map(|(_, value)| *value)
     }
 }
 
-/// A number; what is below 0 is as good as 0, and parts of one are not counted.
+/// A number; negative ones are 0, fractions are dropped.
 pub(super) fn count(text: &str) -> Option<u64> {
     let text = text.trim();
     let whole = text.split('.').next().unwrap_or_default();
@@ -58,7 +58,7 @@ pub(super) fn seconds(text: &str) -> Option<Duration> {
     Some(whole.saturating_add(Duration::from_millis(ms + u64::from(more))))
 }
 
-/// The parts between signs that are not in quotes, trimmed.
+/// Splits at a separator outside quotes, and trims.
 fn parts(text: &str, sign: char) -> impl Iterator<Item = &str> {
     let (mut quoted, mut escaped) = (false, false);
     let is_end = move |c: char| {

@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::lane::{Bounds, Lanes, Permit, WouldWait};
+use super::hints::ServerHints;
+use super::queue::{Bounds, Permit, Queues, WouldWait};
 use super::state::Pace;
-use super::told::Told;
-use crate::chance::{chance, part_of};
+use crate::retry::jitter;
 
 /// Holds calls back until the API that they are for wants them, by what it told in its answers.
 ///
@@ -50,7 +50,7 @@ use crate::chance::{chance, part_of};
 #[must_use = "nothing is paced until it is applied to a client"]
 pub struct PacedLayer<A = Once> {
     config: Config,
-    lanes: Arc<Lanes>,
+    queues: Arc<Queues>,
     again: A,
 }
 
@@ -59,7 +59,7 @@ pub struct PacedLayer<A = Once> {
 pub struct Paced<S, A = Once> {
     inner: S,
     config: Arc<Config>,
-    lanes: Arc<Lanes>,
+    queues: Arc<Queues>,
     again: A,
 }
 
@@ -111,7 +111,7 @@ impl PacedLayer {
         let bounds =
             Bounds { wait_max: Duration::from_secs(30), waiting_max: 1_000, keys_max: 1_000 };
         let config = Config { bounds, spread_below_percent: None, key: None };
-        Self { config, lanes: Arc::default(), again: Once }
+        Self { config, queues: Arc::default(), again: Once }
     }
 }
 
@@ -165,7 +165,7 @@ impl<A> PacedLayer<A> {
     /// A call that is turned away with 429 is made again when it may, up to so many times, within [`wait_max`](Self::wait_max) in all. Otherwise, and if
     /// that would be too late, the caller gets the 429. Bodies have to be `Clone`.
     pub fn retrying(self, times: u32) -> PacedLayer<Retrying> {
-        PacedLayer { config: self.config, lanes: self.lanes, again: Retrying(times) }
+        PacedLayer { config: self.config, queues: self.queues, again: Retrying(times) }
     }
 }
 
@@ -173,8 +173,8 @@ impl<S, A: Clone> Layer<S> for PacedLayer<A> {
     type Service = Paced<S, A>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let (config, lanes) = (Arc::new(self.config.clone()), self.lanes.clone());
-        Paced { inner, config, lanes, again: self.again.clone() }
+        let (config, queues) = (Arc::new(self.config.clone()), self.queues.clone());
+        Paced { inner, config, queues, again: self.again.clone() }
     }
 }
 
@@ -199,15 +199,15 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let Self { inner, config, lanes, again } = self.clone();
+        let Self { inner, config, queues, again } = self.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let (key, now) = (config.key(&parts), Instant::now());
             let mut request = Request::from_parts(parts, body);
-            let lane = lanes.lane(&key, config.bounds.keys_max, || config.pace(), now);
+            let queue = queues.queue(&key, config.bounds.keys_max, || config.pace(), now);
             let deadline = now + config.bounds.wait_max;
             let mut permit =
-                lane.enter(config.bounds, deadline).await.map_err(PacedError::WouldWait)?;
+                queue.enter(config.bounds, deadline).await.map_err(PacedError::WouldWait)?;
             let mut times = again.times();
             loop {
                 let copy = Some(&request).filter(|_| times > 0).and_then(|call| again.copy(call));
@@ -216,7 +216,7 @@ where
                     return Ok(response);
                 }
                 let Some(copy) = copy else { return Ok(response) };
-                let Ok(next) = lane.enter(config.bounds, deadline).await else {
+                let Ok(next) = queue.enter(config.bounds, deadline).await else {
                     return Ok(response);
                 };
                 (request, permit, times) = (copy, next, times - 1);
@@ -236,13 +236,13 @@ where
 {
     poll_fn(|context| inner.poll_ready(context)).await.map_err(PacedError::Inner)?;
     let response = inner.call(request).await.map_err(PacedError::Inner)?;
-    let mut told = Told::of(response.status(), response.headers());
+    let mut hints = ServerHints::of(response.status(), response.headers());
     // Never earlier than told.
-    told.retry_after = told.retry_after.map(|wait| {
+    hints.retry_after = hints.retry_after.map(|wait| {
         let later = wait.saturating_mul(LATER_PERCENT) / 100;
-        wait.saturating_add(part_of(later, chance()))
+        wait.saturating_add(jitter(later, fastrand::u64(..)))
     });
-    permit.answered(&told);
+    permit.answered(&hints);
     Ok(response)
 }
 

@@ -1,4 +1,4 @@
-//! When the next call may go: (what is known, what was told, now) -> when.
+//! When the next call may be sent, from the announced limits and the calls in flight.
 //!
 //! ```text
 //!                    told: too many
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::told::Told;
-use super::windows::{self, Kept, Opens, TOLD_MAX};
+use super::hints::ServerHints;
+use super::windows::{self, Opens, TrackedWindow, WAIT_MAX};
 
 /// What is known of an API, and what follows from it.
 ///
@@ -23,7 +23,7 @@ use super::windows::{self, Kept, Opens, TOLD_MAX};
 pub struct Pace {
     /// From which share of a quota on what is left is spread.
     spread_below_percent: Option<u32>,
-    windows: Vec<Kept>,
+    windows: Vec<TrackedWindow>,
     held_until: Option<Instant>,
     trial: Trial,
     calls: u64,
@@ -34,7 +34,7 @@ pub struct Pace {
 
 /// When a call may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum SendTime {
     /// At once.
     Now,
     /// Not before this, by what is known now. An answer may change it.
@@ -61,8 +61,8 @@ enum Trial {
 }
 
 /// Without a word about when to come back; then twice as long, and so on.
-const UNTOLD: Duration = Duration::from_secs(1);
-const UNTOLD_MAX: Duration = Duration::from_secs(60);
+const BACKOFF: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 /// One more goes when an answer that others wait for takes so long: with some APIs it takes a minute.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ impl Pace {
     }
 
     /// When the next call may go.
-    pub fn when(&mut self, now: Instant) -> When {
+    pub fn when(&mut self, now: Instant) -> SendTime {
         self.pass_to(now);
         let trial = match self.trial {
             Trial::Since(sent) => Some(sent + ANSWER),
@@ -91,18 +91,18 @@ impl Pace {
         };
         let windows = self.windows.iter().filter_map(|kept| self.opens(kept)).max();
         match self.held_until.max(trial).max(windows).filter(|at| *at > now) {
-            Some(at) => When::At(at),
-            None => When::Now,
+            Some(at) => SendTime::At(at),
+            None => SendTime::Now,
         }
     }
 
     /// When a window lets the next call pass; nothing if it does.
-    fn opens(&self, kept: &Kept) -> Option<Instant> {
+    fn opens(&self, kept: &TrackedWindow) -> Option<Instant> {
         let under_way = self.under_way;
         match kept.opens(under_way) {
             Opens::Now => kept.spread(self.spread_below_percent?, under_way, self.last_sent?),
             Opens::At(at) => Some(at),
-            Opens::Told(since) => {
+            Opens::ServerHints(since) => {
                 Some(self.last_sent.map_or(since, |sent| since.max(sent)) + ANSWER)
             }
         }
@@ -120,25 +120,25 @@ impl Pace {
     }
 
     /// A call was answered.
-    pub fn answered(&mut self, call: Sent, told: &Told, now: Instant) {
+    pub fn answered(&mut self, call: Sent, hints: &ServerHints, now: Instant) {
         self.under_way = self.under_way.saturating_sub(1);
         self.pass_to(now);
-        if told.denied {
-            self.hold(told, now);
+        if hints.denied {
+            self.hold(hints, now);
         } else {
             self.denials_in_a_row = 0;
             if let Trial::Since(_) = self.trial {
                 self.trial = Trial::None;
             }
             // An API that does not speak of a limit any more has none.
-            self.windows.retain(|kept| !kept.is_over() || told.speaks_of(kept.name()));
+            self.windows.retain(|kept| !kept.is_over() || hints.mentions(kept.name()));
         }
-        for kept in self.windows.iter_mut().filter(|kept| !told.speaks_of(kept.name())) {
+        for kept in self.windows.iter_mut().filter(|kept| !hints.mentions(kept.name())) {
             kept.miss(now);
         }
         // What a denial has nothing left of is what it told the time of.
-        for window in told.windows.iter().filter(|window| !told.denied || window.remaining > 0) {
-            windows::heard(&mut self.windows, window, (call.number, call.at), now);
+        for window in hints.windows.iter().filter(|window| !hints.denied || window.remaining > 0) {
+            windows::update(&mut self.windows, window, (call.number, call.at), now);
         }
     }
 
@@ -154,16 +154,16 @@ impl Pace {
     /// Whether nothing is known that a new one does not know.
     pub fn is_idle(&mut self, now: Instant) -> bool {
         self.pass_to(now);
-        let is_over = self.windows.iter().all(Kept::is_over);
+        let is_over = self.windows.iter().all(TrackedWindow::is_over);
         self.under_way == 0 && self.held_until.is_none() && is_over
     }
 
-    fn hold(&mut self, told: &Told, now: Instant) {
-        let spent = || told.windows.iter().filter(|window| window.remaining == 0);
+    fn hold(&mut self, hints: &ServerHints, now: Instant) {
+        let spent = || hints.windows.iter().filter(|window| window.remaining == 0);
         let resets = spent().map(|window| window.reset_after).max();
-        let untold = UNTOLD * 2_u32.pow(self.denials_in_a_row.min(16));
-        let wait = told.retry_after.or(resets).unwrap_or(untold.min(UNTOLD_MAX));
-        self.held_until = self.held_until.max(Some(now + wait.min(TOLD_MAX)));
+        let backoff = BACKOFF * 2_u32.pow(self.denials_in_a_row.min(16));
+        let wait = hints.retry_after.or(resets).unwrap_or(backoff.min(BACKOFF_MAX));
+        self.held_until = self.held_until.max(Some(now + wait.min(WAIT_MAX)));
         self.denials_in_a_row = self.denials_in_a_row.saturating_add(1);
         self.trial = Trial::Due;
         self.windows.retain(|kept| !spent().any(|window| window.name == kept.name()));

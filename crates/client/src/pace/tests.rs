@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
-use super::{Pace, Sent, Told, When, Window};
+use super::{Pace, SendTime, Sent, ServerHints, Window};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -14,16 +14,16 @@ fn window(name: &str, remaining: u64, reset_after: Duration) -> Window {
     Window { name: name.to_owned(), quota: None, remaining, reset_after }
 }
 
-fn told(windows: &[Window]) -> Told {
-    Told { windows: windows.to_vec(), ..Told::default() }
+fn hints(windows: &[Window]) -> ServerHints {
+    ServerHints { windows: windows.to_vec(), ..ServerHints::default() }
 }
 
-fn left(remaining: u64, reset_after: Duration) -> Told {
-    told(&[window("", remaining, reset_after)])
+fn left(remaining: u64, reset_after: Duration) -> ServerHints {
+    hints(&[window("", remaining, reset_after)])
 }
 
-fn denied(retry_after: Option<Duration>) -> Told {
-    Told { denied: true, retry_after, ..Told::default() }
+fn denied(retry_after: Option<Duration>) -> ServerHints {
+    ServerHints { denied: true, retry_after, ..ServerHints::default() }
 }
 
 /// Runs what needs a clock that stands still.
@@ -34,18 +34,18 @@ fn at_a_standstill(test: impl FnOnce(Instant)) {
 }
 
 /// Sends as many as may go now, up to a number.
-fn send(pace: &mut Pace, now: Instant, most: usize) -> Vec<Sent> {
+fn send(pace: &mut Pace, now: Instant, max: usize) -> Vec<Sent> {
     let mut sent = Vec::new();
-    while sent.len() < most && pace.when(now) == When::Now {
+    while sent.len() < max && pace.when(now) == SendTime::Now {
         sent.push(pace.sent(now));
     }
     sent
 }
 
 /// One call that is answered at once.
-fn call(pace: &mut Pace, told: &Told, now: Instant) {
+fn call(pace: &mut Pace, hints: &ServerHints, now: Instant) {
     let call = pace.sent(now);
-    pace.answered(call, told, now);
+    pace.answered(call, hints, now);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn no_more_than_is_left_and_one_first_after_the_reset() {
         pace.answered(calls.remove(2), &left(10, 60 * SECOND), now);
         calls.extend(send(&mut pace, now, 99));
         assert_eq!(calls.len(), 4 + 6);
-        assert_eq!(pace.when(now), When::At(now + 60 * SECOND));
+        assert_eq!(pace.when(now), SendTime::At(now + 60 * SECOND));
         // An answer that was overtaken says no more than that its call was counted.
         pace.answered(calls.remove(0), &left(19, 60 * SECOND), now);
         calls.extend(send(&mut pace, now, 99));
@@ -69,8 +69,12 @@ fn no_more_than_is_left_and_one_first_after_the_reset() {
         let later = now + 60 * SECOND;
         let mut trial = send(&mut pace, later, 99);
         assert_eq!(trial.len(), 1);
-        assert_eq!(pace.when(later), When::At(later + SECOND), "one more, if it is not answered");
-        pace.answered(trial.remove(0), &Told::default(), later);
+        assert_eq!(
+            pace.when(later),
+            SendTime::At(later + SECOND),
+            "one more, if it is not answered"
+        );
+        pace.answered(trial.remove(0), &ServerHints::default(), later);
         assert_eq!(send(&mut pace, later, 99).len(), 99, "nothing is known again");
     });
 }
@@ -80,15 +84,15 @@ fn a_known_quota_is_there_again_after_the_reset() {
     at_a_standstill(|now| {
         let mut pace = Pace::new();
         let of_three =
-            |remaining| told(&[Window { quota: Some(3), ..window("w", remaining, 10 * SECOND) }]);
+            |remaining| hints(&[Window { quota: Some(3), ..window("w", remaining, 10 * SECOND) }]);
         call(&mut pace, &of_three(0), now);
         assert_eq!(send(&mut pace, now, 9).len(), 0);
         let later = now + 10 * SECOND;
         let calls = send(&mut pace, later, 9);
-        assert_eq!((calls.len(), pace.when(later)), (3, When::At(later + SECOND)));
+        assert_eq!((calls.len(), pace.when(later)), (3, SendTime::At(later + SECOND)));
         calls.into_iter().for_each(|call| pace.lost(call, later));
         let mut tries = send(&mut pace, later, 9);
-        assert_eq!(tries.len(), 1, "nobody is left who could tell: one tries");
+        assert_eq!(tries.len(), 1, "no call is left that could report: one is sent");
         pace.answered(tries.remove(0), &of_three(2), later);
         assert_eq!(send(&mut pace, later, 9).len(), 2);
     });
@@ -101,13 +105,13 @@ fn calls_that_nothing_is_known_of_are_taken_off() {
         call(&mut pace, &left(5, 60 * SECOND), now);
         // Two get lost, and to one the answer does not speak of limits.
         send(&mut pace, now, 2).into_iter().for_each(|call| pace.lost(call, now));
-        call(&mut pace, &Told::default(), now);
+        call(&mut pace, &ServerHints::default(), now);
         assert_eq!(send(&mut pace, now, 9).len(), 2);
 
         // One that is lost near the end may be in the next window already.
         let mut pace = Pace::new();
         let window = Window { quota: Some(3), ..window("", 3, 10 * SECOND) };
-        call(&mut pace, &told(&[window]), now);
+        call(&mut pace, &hints(&[window]), now);
         let before = now + 10 * SECOND - SECOND / 2;
         send(&mut pace, before, 1).into_iter().for_each(|call| pace.lost(call, before));
         assert_eq!(send(&mut pace, now + 10 * SECOND, 9).len(), 2);
@@ -121,7 +125,7 @@ fn what_refills_bit_by_bit_does_not_stop() {
         let mut pace = Pace::new();
         for tenth in 0..1_000 {
             let now = start + tenth * SECOND / 10;
-            assert_eq!(pace.when(now), When::Now, "at {tenth}");
+            assert_eq!(pace.when(now), SendTime::Now, "at {tenth}");
             call(&mut pace, &left(25, 3 * SECOND), now);
         }
     });
@@ -132,16 +136,16 @@ fn denials_without_a_word_make_it_wait_longer_each_time() {
     at_a_standstill(|mut now| {
         let mut pace = Pace::new();
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
-            assert_eq!(pace.when(now), When::Now);
+            assert_eq!(pace.when(now), SendTime::Now);
             call(&mut pace, &denied(None), now);
-            assert_eq!(pace.when(now), When::At(now + seconds * SECOND));
+            assert_eq!(pace.when(now), SendTime::At(now + seconds * SECOND));
             now += seconds * SECOND;
         }
         let mut trial = send(&mut pace, now, 9);
         assert_eq!(trial.len(), 1);
-        pace.answered(trial.remove(0), &Told::default(), now);
+        pace.answered(trial.remove(0), &ServerHints::default(), now);
         call(&mut pace, &denied(None), now);
-        assert_eq!(pace.when(now), When::At(now + SECOND));
+        assert_eq!(pace.when(now), SendTime::At(now + SECOND));
     });
 }
 
@@ -150,15 +154,15 @@ fn limits_with_names_hold_apart() {
     at_a_standstill(|now| {
         let mut pace = Pace::new();
         let first = [window("burst", 0, SECOND), window("daily", 5, 9_000 * SECOND)];
-        call(&mut pace, &told(&first), now);
-        assert_eq!(pace.when(now), When::At(now + SECOND));
+        call(&mut pace, &hints(&first), now);
+        assert_eq!(pace.when(now), SendTime::At(now + SECOND));
         let mut trial = send(&mut pace, now + SECOND, 9);
         assert_eq!(trial.len(), 1);
         let second = [window("burst", 9, SECOND), window("daily", 0, 8_999 * SECOND)];
-        pace.answered(trial.remove(0), &told(&second), now + SECOND);
-        assert_eq!(pace.when(now + SECOND), When::At(now + 9_000 * SECOND));
+        pace.answered(trial.remove(0), &hints(&second), now + SECOND);
+        assert_eq!(pace.when(now + SECOND), SendTime::At(now + 9_000 * SECOND));
         for name in 0..1_000 {
-            call(&mut pace, &told(&[window(&name.to_string(), 1, 10 * SECOND)]), now + SECOND);
+            call(&mut pace, &hints(&[window(&name.to_string(), 1, 10 * SECOND)]), now + SECOND);
         }
         assert!(!pace.is_idle(now + SECOND) && pace.is_idle(now + 86_400 * SECOND));
     });
@@ -173,8 +177,8 @@ fn what_is_left_is_spread_if_that_is_wanted() {
         let (mut now, mut sent) = (start, Vec::new());
         while now < start + 10 * SECOND {
             match pace.when(now) {
-                When::Now => sent.push((now, pace.sent(now))),
-                When::At(at) => now = at,
+                SendTime::Now => sent.push((now, pace.sent(now))),
+                SendTime::At(at) => now = at,
             }
         }
         let seconds: Vec<_> = sent.iter().map(|(at, _)| (*at - start).as_millis()).collect();
@@ -193,7 +197,7 @@ struct Api {
 }
 
 impl Api {
-    fn call(&mut self, now: Instant) -> Told {
+    fn call(&mut self, now: Instant) -> ServerHints {
         let number = (now - self.start).as_millis() / self.window.as_millis();
         let number = u32::try_from(number).unwrap();
         if self.used.0 != number {
@@ -208,14 +212,14 @@ impl Api {
         let quota = Some(self.quota).filter(|_| self.tells_quota);
         let remaining = self.quota - self.used.1;
         let window = Window { name: String::new(), quota, remaining, reset_after };
-        Told { denied, retry_after: denied.then_some(reset_after), windows: vec![window] }
+        ServerHints { denied, retry_after: denied.then_some(reset_after), windows: vec![window] }
     }
 }
 
 /// A call on its way: to the API, or back.
 enum OnItsWay {
     There(Sent, u64),
-    Back(Sent, Told),
+    Back(Sent, ServerHints),
 }
 
 proptest! {
@@ -240,18 +244,18 @@ proptest! {
                     let next = on_their_way.iter().map(|(at, _)| *at).min();
                     let when = pace.when(now);
                     match (when, next) {
-                        (When::Now, _) => break,
-                        (When::At(at), Some(next)) => now = at.min(next),
-                        (When::At(at), None) => now = at,
+                        (SendTime::Now, _) => break,
+                        (SendTime::At(at), Some(next)) => now = at.min(next),
+                        (SendTime::At(at), None) => now = at,
                     }
                     while let Some(place) = on_their_way.iter().position(|(at, _)| *at <= now) {
                         match on_their_way.remove(place).1 {
                             OnItsWay::There(call, back) => {
-                                let (told, at) = (api.call(now), now + Duration::from_millis(back));
+                                let (hints, at) = (api.call(now), now + Duration::from_millis(back));
                                 assert_eq!(api.denied, 0, "after {:?}", now - start);
-                                on_their_way.push((at, OnItsWay::Back(call, told)));
+                                on_their_way.push((at, OnItsWay::Back(call, hints)));
                             }
-                            OnItsWay::Back(call, told) => pace.answered(call, &told, now),
+                            OnItsWay::Back(call, hints) => pace.answered(call, &hints, now),
                         }
                     }
                 }
@@ -308,10 +312,10 @@ proptest! {
         headers.insert("x-ratelimit-reset", "1700000000".parse().unwrap());
         headers.insert("date", "Sun, 06 Nov 1994 08:49:37 GMT".parse().unwrap());
         headers.insert(names[name], value.parse().unwrap());
-        let told = Told::of(StatusCode::from_u16(status).unwrap(), &headers);
+        let hints = ServerHints::of(StatusCode::from_u16(status).unwrap(), &headers);
         at_a_standstill(|now| {
             let mut pace = Pace::new();
-            call(&mut pace, &told, now);
+            call(&mut pace, &hints, now);
             let _ = pace.when(now);
         });
     }

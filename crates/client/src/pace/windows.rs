@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::told::Window;
+use super::hints::Window;
 
 /// A limit, as far as it is known.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct TrackedWindow {
     name: String,
     quota: Option<u64>,
     /// The least that was told to be left; calls that are under way may not be in it.
@@ -25,7 +25,7 @@ pub(super) struct Kept {
     /// Calls that ended without a word, and that may be in the next window already.
     early: u64,
     /// The latest of the calls whose answers this is from.
-    told_by: u64,
+    call_number: u64,
 }
 
 /// Between these the window ends.
@@ -41,34 +41,35 @@ pub(super) enum Opens {
     Now,
     At(Instant),
     /// When the next window is told of, which it was not since this time.
-    Told(Instant),
+    ServerHints(Instant),
 }
 
 const ROUNDING: Duration = Duration::from_secs(1);
 
 /// What is told beyond is not believed.
-pub(super) const TOLD_MAX: Duration = Duration::from_secs(86_400);
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(86_400);
 
 /// An API with more limits at a time loses the one that it spoke of least recently.
 const WINDOWS_MAX: usize = 8;
 
 /// Takes in what the answer to a call told, which was sent then and had this number.
-pub(super) fn heard(
-    all: &mut Vec<Kept>,
-    told: &Window,
+pub(super) fn update(
+    all: &mut Vec<TrackedWindow>,
+    hints: &Window,
     (number, sent): (u64, Instant),
     now: Instant,
 ) {
-    let reset_after = told.reset_after.min(TOLD_MAX);
+    let reset_after = hints.reset_after.min(WAIT_MAX);
     let until = now + reset_after;
     let end = Span { from: sent + reset_after.saturating_sub(ROUNDING), to: until };
-    let (name, quota, least) = (told.name.clone(), told.quota, told.remaining);
-    let new = Kept { name, quota, least, end, until, over: None, early: 0, told_by: number };
-    match all.iter_mut().find(|kept| kept.name == told.name) {
+    let (name, quota, least) = (hints.name.clone(), hints.quota, hints.remaining);
+    let new =
+        TrackedWindow { name, quota, least, end, until, over: None, early: 0, call_number: number };
+    match all.iter_mut().find(|kept| kept.name == hints.name) {
         Some(kept) => kept.hear(new),
         None => {
             if all.len() >= WINDOWS_MAX {
-                let oldest = (0..all.len()).min_by_key(|place| all[*place].told_by);
+                let oldest = (0..all.len()).min_by_key(|place| all[*place].call_number);
                 all.swap_remove(oldest.unwrap_or_default());
             }
             all.push(new);
@@ -76,10 +77,11 @@ pub(super) fn heard(
     }
 }
 
-impl Kept {
+impl TrackedWindow {
     fn hear(&mut self, new: Self) {
         let quota = new.quota.or(self.quota);
-        if new.end.from > self.end.to || (new.end.to < self.end.from && new.told_by > self.told_by)
+        if new.end.from > self.end.to
+            || (new.end.to < self.end.from && new.call_number > self.call_number)
         {
             *self = new;
         } else if self.over.is_some() {
@@ -90,7 +92,7 @@ impl Kept {
             self.end.from = self.end.from.max(new.end.from);
             self.end.to = self.end.to.min(new.end.to);
             self.until = self.until.max(new.until);
-            self.told_by = self.told_by.max(new.told_by);
+            self.call_number = self.call_number.max(new.call_number);
         }
         self.quota = quota;
     }
@@ -116,7 +118,7 @@ impl Kept {
             None => Opens::At(self.until),
             // If none is under way nobody will tell: one has to try.
             Some(_) if under_way == 0 => Opens::Now,
-            Some(since) => Opens::Told(since),
+            Some(since) => Opens::ServerHints(since),
         }
     }
 

@@ -29,17 +29,17 @@ impl Allowance {
                 Fault::LoseAll => 0,
                 _ => continue,
             };
-            let told_by = told_by(case, *at);
+            let synced_by = synced_by(case, *at);
             let unseen = |hit: &&Hit| {
-                hit.allowed && hit.answered_us + lost_us >= *at && hit.asked_us <= told_by
+                hit.allowed && hit.answered_us + lost_us >= *at && hit.asked_us <= synced_by
             };
             let mut beyond: u64 = case.hits.iter().filter(unseen).map(|hit| hit.cost).sum();
             // What a node has seen that is gone, nobody else may have.
-            let gone = gone_before(case, told_by);
+            let gone = gone_before(case, synced_by);
             let theirs = |hit: &&Hit| hit.allowed && gone.contains(&hit.process);
             beyond += case.hits.iter().filter(theirs).map(|hit| hit.cost).sum::<u64>();
             beyond += held_at(case, *at);
-            gifts.push((*at, told_by, beyond.min(limit.capacity())));
+            gifts.push((*at, synced_by, beyond.min(limit.capacity())));
         }
         let fails = !scenario.is_calm() && case.plan.policy == Policy::Local;
         let most = case.hits.iter().map(|hit| hit.cost).max().unwrap_or(1);
@@ -76,7 +76,7 @@ fn held_at(case: &Case<'_>, at_us: u64) -> u64 {
 }
 
 /// By when a store that forgot something at this moment was told again: soon after everybody has found it, or after everything else is well again.
-pub(super) fn told_by(case: &Case<'_>, at_us: u64) -> u64 {
+pub(super) fn synced_by(case: &Case<'_>, at_us: u64) -> u64 {
     let faults = &case.history.faults;
     let others = faults.iter().filter(|(_, fault)| {
         !matches!(fault, Fault::Back | Fault::Reconnect(_) | Fault::FailOver(_) | Fault::LoseAll)

@@ -4,7 +4,7 @@
 //! does not fit with that is a mistake; and what a node did not know is what the others admitted between two of their calls and two of its own. How far that is apart is judged too.
 
 use super::Case;
-use super::allowance::{gone_before, told_by};
+use super::allowance::{gone_before, synced_by};
 use crate::net::Synced;
 use crate::scenario::{Fault, LimitPlan, Policy};
 use crate::world::Hit;
@@ -51,7 +51,7 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         _ => None,
     });
     let forgot = forgot.map(|(since_us, at_us)| {
-        let told_us = told_by(case, at_us) + sync_ms * 1_000;
+        let told_us = synced_by(case, at_us) + sync_ms * 1_000;
         Forgot { since_us, at_us, told_us, gone: gone_before(case, told_us) }
     });
     let mut window = Window {
@@ -64,44 +64,44 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         admitted: case.admitted(),
         told_us: Vec::new(),
     };
-    window.told_us = window.admitted.iter().map(|hit| window.first_told(hit)).collect();
+    window.told_us = window.admitted.iter().map(|hit| window.first_synced(hit)).collect();
     // A node that cannot ask and admits its share knows nothing of others.
     if case.plan.policy == Policy::Local && !case.scenario.is_calm() {
         return None;
     }
     let apart_us = sync_ms.max(GOOD_MIN_MS) * 1_000 + window.edge_us + 2_000;
     // Told twice in an interval, and believed for one, by calls that take so long at most.
-    let calls_us = (4 * case.scenario.trouble.weather.delay_ms + 6) * 1_000;
+    let calls_us = (4 * case.scenario.trouble.conditions.delay_ms + 6) * 1_000;
     let bound_us = case
         .scenario
         .is_calm()
         .then_some((sync_ms.max(GOOD_MIN_MS) + sync_ms / 2) * 1_000 + calls_us);
     let judged = window.admitted.iter().enumerate();
-    judged.into_iter().find_map(|(place, hit)| {
+    judged.into_iter().find_map(|(index, hit)| {
         window
-            .is_too_many(place, hit)
+            .is_too_many(index, hit)
             .or_else(|| window.is_too_late(hit, apart_us))
-            .or_else(|| window.is_beyond(place, hit, bound_us?))
+            .or_else(|| window.is_beyond(index, hit, bound_us?))
     })
 }
 
 impl Window<'_> {
     /// Whether a hit does not fit with what its node knew.
-    fn is_too_many(&self, place: usize, hit: &Hit) -> Option<String> {
+    fn is_too_many(&self, index: usize, hit: &Hit) -> Option<String> {
         let window = self.of(hit)?;
         // What arrives in the same millisecond may be read after it.
-        let heard = self.heard(hit, hit.asked_us - 1_000).map_or(0, |sync| sync.done_us);
+        let heard = self.received(hit, hit.asked_us - 1_000).map_or(0, |sync| sync.done_us);
         let knew = |at: usize, other: &Hit| {
             let is_told = self.told_us[at] <= heard;
             other.process == hit.process
                 || is_told
-                    && (self.forgot.is_empty() || self.was_told(other, heard, hit.answered_us))
+                    && (self.forgot.is_empty() || self.was_synced(other, heard, hit.answered_us))
         };
         // What was answered before the last window but one does not matter.
         let from = hit.answered_us.saturating_sub(2 * self.per_us + self.edge_us);
         let recent = self.admitted.partition_point(|other| other.answered_us < from);
         let sum = |window: u64| -> u64 {
-            let each = self.admitted[..=place].iter().enumerate().skip(recent);
+            let each = self.admitted[..=index].iter().enumerate().skip(recent);
             let in_it =
                 each.filter(|(at, other)| self.of(other) == Some(window) && knew(*at, other));
             in_it.map(|(_, other)| other.cost).sum()
@@ -126,7 +126,7 @@ impl Window<'_> {
             return None;
         }
         // If it had to ask first, it knows that.
-        let heard = self.heard(hit, hit.answered_us).map_or(0, |sync| sync.done_us);
+        let heard = self.received(hit, hit.answered_us).map_or(0, |sync| sync.done_us);
         (heard + apart_us < hit.answered_us).then(|| {
             let at = hit.answered_us;
             format!("a hit passed at {at}, when its node knew how things stood at {heard}")
@@ -134,13 +134,13 @@ impl Window<'_> {
     }
 
     /// Whether a hit does not fit with what others admitted longer ago than an interval and a half and the time of a call: what is promised.
-    fn is_beyond(&self, place: usize, hit: &Hit, bound_us: u64) -> Option<String> {
+    fn is_beyond(&self, index: usize, hit: &Hit, bound_us: u64) -> Option<String> {
         let window = self.of(hit).filter(|_| !self.slides)?;
         let counts = |other: &&Hit| {
             let is_old = other.answered_us + bound_us < hit.asked_us;
             self.of(other) == Some(window) && (is_old || other.process == hit.process)
         };
-        let sum: u64 = self.admitted[..=place].iter().filter(counts).map(|hit| hit.cost).sum();
+        let sum: u64 = self.admitted[..=index].iter().filter(counts).map(|hit| hit.cost).sum();
         (sum > self.count).then(|| {
             let (at, count) = (hit.answered_us, self.count);
             format!("with the hit at {at}, {sum} had passed in its window that were no news: it has {count}")
@@ -154,21 +154,21 @@ impl Window<'_> {
     }
 
     /// The last call that the hit's node had heard the answer of at a moment.
-    fn heard(&self, hit: &Hit, by_us: u64) -> Option<&Synced> {
+    fn received(&self, hit: &Hit, by_us: u64) -> Option<&Synced> {
         let its = self.syncs.iter().filter(|sync| sync.process == hit.process);
         let heard = its.filter(|sync| sync.heard_us.is_some_and(|at| at <= by_us));
         heard.max_by_key(|sync| sync.done_us).copied()
     }
 
     /// When the store was first told of a hit.
-    fn first_told(&self, hit: &Hit) -> u64 {
+    fn first_synced(&self, hit: &Hit) -> u64 {
         let its = self.syncs.iter().filter(|sync| sync.process == hit.process);
         let told = its.filter(|sync| sync.sent_us >= hit.answered_us).map(|sync| sync.done_us);
         told.min().unwrap_or(u64::MAX)
     }
 
     /// Whether the store had been told of a hit at a moment, and had not forgotten it by another.
-    fn was_told(&self, hit: &Hit, by_us: u64, now_us: u64) -> bool {
+    fn was_synced(&self, hit: &Hit, by_us: u64, now_us: u64) -> bool {
         self.syncs.iter().any(|sync| {
             sync.process == hit.process
                 && sync.sent_us >= hit.answered_us

@@ -1,38 +1,36 @@
-//! Whether what happened may happen.
+//! Judges a history.
 //!
-//! A hit is decided at some moment between the ask and the answer, and nobody outside knows which. So a limit was kept if there are moments by which it was: each judge
-//! looks for an interval, or a window, that holds more hits *for certain* than may pass.
+//! A hit is decided at an unknown moment between request and answer. A limit was kept if some choice of
+//! moments keeps it: each judge looks for an interval or window that *certainly* holds too many hits.
 //!
-//! | room | what is judged |
+//! | module | property |
 //! |---|---|
-//! | `bucket`, `window`, `sliding` | never more than the limit and what the level and the faults allow |
-//! | `allowance` | what that is |
-//! | `books` | what passed and what is held was charged |
-//! | `eventual` | the same for nodes that tell each other afterwards |
-//! | `usage` | never much less than there is; nobody locked out; nodes with the same demand have about the same |
+//! | `limits` | never more than the limit and the allowance |
+//! | `allowance` | the excess that the level and the faults permit |
+//! | `charges` | admitted and leased quota was charged |
+//! | `eventual` | the excess of eventual rules is bounded by the sync interval |
+//! | `usage` | the quota is used; no identity starves; nodes with equal demand have about equal shares |
 
 mod allowance;
-mod books;
-mod bucket;
+mod charges;
 mod eventual;
-mod sliding;
+mod limits;
 mod usage;
-mod window;
 
 use crate::scenario::{LevelPlan, LimitPlan, RulePlan, Scenario};
 use crate::world::{History, Hit};
 use allowance::Allowance;
 
-/// Something that must not happen.
+/// A violated property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which rule and identity it is about, if it is about one.
-    pub whom: String,
+    /// Rule and identity, or the store.
+    pub subject: String,
     /// What happened.
     pub what: String,
 }
 
-/// What was asked for one identity of one rule.
+/// The hits of one identity of one rule.
 struct Case<'a> {
     scenario: &'a Scenario,
     history: &'a History,
@@ -41,11 +39,11 @@ struct Case<'a> {
     hits: Vec<Hit>,
 }
 
-/// Everything that must not have happened.
+/// All violations of a history.
 #[must_use]
 pub fn judge(scenario: &Scenario, history: &History) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let everywhere = |what: String| Violation { whom: "the store".to_owned(), what };
+    let everywhere = |what: String| Violation { subject: "the store".to_owned(), what };
     violations.extend(history.errors.iter().take(1).map(|error| everywhere(error.clone())));
     if history.disagreements > 0 {
         violations.push(everywhere("script and core disagree".to_owned()));
@@ -57,7 +55,7 @@ pub fn judge(scenario: &Scenario, history: &History) -> Vec<Violation> {
             let case = Case { scenario, history, plan, hits };
             violations.extend(case.judge().into_iter().map(|what| {
                 let level = plan.level;
-                Violation { whom: format!("rule{rule} who{identity} ({level:?})"), what }
+                Violation { subject: format!("rule{rule} who{identity} ({level:?})"), what }
             }));
         }
     }
@@ -71,10 +69,10 @@ impl Case<'_> {
         let mut found = Vec::new();
         for limit in &self.plan.limits {
             // While rules change, either holds.
-            let most = if self.scenario.trouble.reloads() { self.scenario.reloaded } else { 0 };
-            let limit = limit.times(most.max(1_000));
+            let max = if self.scenario.trouble.reloads() { self.scenario.reloaded } else { 0 };
+            let limit = limit.times(max.max(1_000));
             found.extend(self.over(limit));
-            found.extend(books::judge(self, limit));
+            found.extend(charges::judge(self, limit));
         }
         found.extend(usage::judge(self));
         found
@@ -88,13 +86,13 @@ impl Case<'_> {
         let admitted = self.admitted();
         match limit {
             LimitPlan::Bucket { rate, burst } => {
-                bucket::judge(&admitted, allowance.rate(rate), allowance.count(burst), &allowance)
+                limits::bucket(&admitted, allowance.rate(rate), allowance.count(burst), &allowance)
             }
             LimitPlan::Window { count, per_ms } => {
-                window::judge(&admitted, allowance.count(count), per_ms * 1_000, &allowance)
+                limits::fixed(&admitted, allowance.count(count), per_ms * 1_000, &allowance)
             }
             LimitPlan::Sliding { count, per_ms } => {
-                sliding::judge(&admitted, allowance.count(count), per_ms * 1_000, &allowance)
+                limits::sliding(&admitted, allowance.count(count), per_ms * 1_000, &allowance)
             }
         }
     }
@@ -107,6 +105,6 @@ impl Case<'_> {
 
 impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.whom, self.what)
+        write!(f, "{}: {}", self.subject, self.what)
     }
 }

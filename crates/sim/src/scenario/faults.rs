@@ -1,13 +1,13 @@
 //! What goes wrong, and when.
 
-use crate::chance::Chance;
-use crate::net::Weather;
+use crate::net::Conditions;
+use crate::rng::SimRng;
 
 /// Everything that goes wrong in a world.
 #[derive(Debug, Clone)]
-pub struct Trouble {
+pub struct FaultPlan {
     /// How calls fare otherwise.
-    pub weather: Weather,
+    pub conditions: Conditions,
     /// What happens when, in milliseconds and in this order.
     pub faults: Vec<(u64, Fault)>,
     /// When all of it is over, in milliseconds.
@@ -18,7 +18,7 @@ pub struct Trouble {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Calls fare like this from now on.
-    Weather(Weather),
+    Conditions(Conditions),
     /// A node has no way to the store.
     Cut(usize),
     /// It has one again.
@@ -46,25 +46,26 @@ pub enum Fault {
 }
 
 /// Calls are late, lost and doubled.
-const FOUL: Weather = Weather { delay_ms: 4, late: (60, 400), lost: 30, unanswered: 30, twice: 40 };
+const FOUL: Conditions =
+    Conditions { delay_ms: 4, late: (60, 400), lost: 30, unanswered: 30, twice: 40 };
 
-impl Trouble {
-    pub(super) fn new(chance: &mut Chance, nodes: usize, length_ms: u64) -> Self {
-        let delay_ms = chance.one_of(&[0, 1, 2, 3]);
-        let weather = Weather { delay_ms, ..Weather::FAIR };
-        let kinds = chance.one_of(&[0, 0, 1, 1, 2, 3]);
+impl FaultPlan {
+    pub(super) fn new(rng: &mut SimRng, nodes: usize, length_ms: u64) -> Self {
+        let delay_ms = rng.choose(&[0, 1, 2, 3]);
+        let conditions = Conditions { delay_ms, ..Conditions::FAIR };
+        let kinds = rng.choose(&[0, 0, 1, 1, 2, 3]);
         let over = length_ms * 6 / 10;
         let mut faults = Vec::new();
         let mut last = 0;
         for _ in 0..kinds {
-            let from = chance.within(300, over.saturating_sub(600).max(301));
-            let to = from + chance.within(50, over.saturating_sub(from).max(51));
-            let node = chance.within(0, nodes as u64 - 1) as usize;
+            let from = rng.within(300, over.saturating_sub(600).max(301));
+            let to = from + rng.within(50, over.saturating_sub(from).max(51));
+            let node = rng.within(0, nodes as u64 - 1) as usize;
             last = last.max(to);
-            one(chance, (from, to), node, nodes, weather, &mut faults);
+            one(rng, (from, to), node, nodes, conditions, &mut faults);
         }
         faults.sort_by_key(|(at, _)| *at);
-        Self { weather, faults, over_ms: if kinds == 0 { 0 } else { last } }
+        Self { conditions, faults, over_ms: if kinds == 0 { 0 } else { last } }
     }
 
     /// Whether the store forgets something.
@@ -81,18 +82,18 @@ impl Trouble {
 }
 
 fn one(
-    chance: &mut Chance,
+    rng: &mut SimRng,
     (from, to): (u64, u64),
     node: usize,
     nodes: usize,
-    fair: Weather,
+    fair: Conditions,
     faults: &mut Vec<(u64, Fault)>,
 ) {
     let mut then = |at: u64, fault| faults.push((at, fault));
-    match chance.within(0, 12) {
+    match rng.within(0, 12) {
         0 | 1 => {
-            then(from, Fault::Weather(FOUL));
-            then(to, Fault::Weather(fair));
+            then(from, Fault::Conditions(FOUL));
+            then(to, Fault::Conditions(fair));
         }
         2 => {
             then(from, Fault::Cut(node));
@@ -104,12 +105,12 @@ fn one(
         }
         4 => then(from, Fault::Stall((to - from).min(800))),
         kind @ 5..=8 => {
-            let lost = chance.within(0, 100);
+            let lost = rng.within(0, 100);
             then(from, if kind <= 6 { Fault::FailOver(lost) } else { Fault::LoseAll });
-            let back = from + chance.within(0, 200).min(to - from);
+            let back = from + rng.within(0, 200).min(to - from);
             then(back, Fault::Back);
             for node in 0..nodes {
-                then(back + chance.within(0, 30), Fault::Reconnect(node));
+                then(back + rng.within(0, 30), Fault::Reconnect(node));
             }
         }
         9 => {
@@ -121,9 +122,9 @@ fn one(
             then(to, Fault::Start(node));
         }
         11 => {
-            let by = i64::try_from(chance.within(1, 5_000)).unwrap_or(1);
-            then(from, Fault::Step(node, if chance.happens(500) { by } else { -by }));
+            let by = i64::try_from(rng.within(1, 5_000)).unwrap_or(1);
+            then(from, Fault::Step(node, if rng.permille(500) { by } else { -by }));
         }
-        _ => (0..nodes).for_each(|node| then(from + chance.within(0, 200), Fault::Reload(node))),
+        _ => (0..nodes).for_each(|node| then(from + rng.within(0, 200), Fault::Reload(node))),
     }
 }

@@ -4,11 +4,11 @@ mod faults;
 mod rules;
 mod traffic;
 
-pub use faults::{Fault, Trouble};
+pub use faults::{Fault, FaultPlan};
 pub use rules::{LevelPlan, LimitPlan, Policy, RulePlan};
-pub use traffic::{Ask, Pattern, Stream};
+pub use traffic::{Arrival, Pattern, Stream};
 
-use crate::chance::Chance;
+use crate::rng::SimRng;
 
 /// What happens in a world.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub struct Scenario {
     /// Who asks.
     pub streams: Vec<Stream>,
     /// What goes wrong.
-    pub trouble: Trouble,
+    pub trouble: FaultPlan,
     /// How long a call may take, in milliseconds.
     pub timeout_ms: u64,
 }
@@ -42,14 +42,14 @@ impl Scenario {
     /// What follows from a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let mut chance = Chance::new(seed, "scenario");
-        let nodes = chance.one_of(&[1, 2, 2, 3, 3, 4, 5]);
-        let length_ms = chance.within(2_000, 4_000);
-        let clocks = (0..nodes).map(|_| clock(&mut chance)).collect();
-        let count = chance.one_of(&[1, 1, 2]);
-        let rules: Vec<_> = (0..count).map(|_| RulePlan::new(&mut chance)).collect();
-        let streams = traffic::streams(&mut chance, &rules, nodes);
-        let trouble = Trouble::new(&mut chance, nodes, length_ms);
+        let mut rng = SimRng::new(seed, "scenario");
+        let nodes = rng.choose(&[1, 2, 2, 3, 3, 4, 5]);
+        let length_ms = rng.within(2_000, 4_000);
+        let clocks = (0..nodes).map(|_| clock(&mut rng)).collect();
+        let count = rng.choose(&[1, 1, 2]);
+        let rules: Vec<_> = (0..count).map(|_| RulePlan::new(&mut rng)).collect();
+        let streams = traffic::streams(&mut rng, &rules, nodes);
+        let trouble = FaultPlan::new(&mut rng, nodes, length_ms);
         // Long enough to see that everything is well again.
         let length_ms = match trouble.faults.is_empty() {
             true => length_ms,
@@ -58,13 +58,13 @@ impl Scenario {
         Self {
             seed,
             length_ms,
-            start_us: 1_700_000_000_000_000 + chance.within(0, 2_000_000),
+            start_us: 1_700_000_000_000_000 + rng.within(0, 2_000_000),
             clocks,
             rules,
-            reloaded: chance.one_of(&[500, 800, 1_250, 2_000]),
+            reloaded: rng.choose(&[500, 800, 1_250, 2_000]),
             streams,
             trouble,
-            timeout_ms: chance.one_of(&[10, 10, 20, 50]),
+            timeout_ms: rng.choose(&[10, 10, 20, 50]),
         }
     }
 
@@ -72,7 +72,7 @@ impl Scenario {
     #[must_use]
     pub fn yaml(&self, is_later: bool) -> String {
         let times = if is_later { self.reloaded } else { 1_000 };
-        let each = self.rules.iter().enumerate().map(|(place, rule)| rule.yaml(place, times));
+        let each = self.rules.iter().enumerate().map(|(index, rule)| rule.yaml(index, times));
         format!("domain: sim\ndescriptors:\n{}", each.collect::<String>())
     }
 
@@ -89,14 +89,14 @@ impl Scenario {
     }
 }
 
-fn well_ms(rules: &[RulePlan], trouble: &Trouble) -> u64 {
+fn well_ms(rules: &[RulePlan], trouble: &FaultPlan) -> u64 {
     let forgiven = rules.iter().map(RulePlan::forgives_ms).max().unwrap_or(0);
     trouble.over_ms + LAST_WORD_MS + forgiven
 }
 
-fn clock(chance: &mut Chance) -> (i64, i64) {
-    let off_ms = chance.one_of(&[0, 0, 3, 50, 2_000, 600_000]);
-    let off_us = i64::try_from(chance.within(0, off_ms * 1_000)).unwrap_or(0);
-    let gain_us = chance.one_of(&[0, 0, 20, -20, 200, -200]);
-    (if chance.happens(500) { -off_us } else { off_us }, gain_us)
+fn clock(rng: &mut SimRng) -> (i64, i64) {
+    let off_ms = rng.choose(&[0, 0, 3, 50, 2_000, 600_000]);
+    let off_us = i64::try_from(rng.within(0, off_ms * 1_000)).unwrap_or(0);
+    let gain_us = rng.choose(&[0, 0, 20, -20, 200, -200]);
+    (if rng.permille(500) { -off_us } else { off_us }, gain_us)
 }

@@ -1,6 +1,6 @@
 //! What is limited, and how.
 
-use crate::chance::Chance;
+use crate::rng::SimRng;
 
 /// A rule of a world.
 #[derive(Debug, Clone)]
@@ -67,41 +67,41 @@ pub enum Policy {
 }
 
 impl RulePlan {
-    pub(super) fn new(chance: &mut Chance) -> Self {
-        let level = match chance.within(0, 9) {
+    pub(super) fn new(rng: &mut SimRng) -> Self {
+        let level = match rng.within(0, 9) {
             0..=2 => LevelPlan::Strict,
             3 => LevelPlan::Hot,
             4..=6 => LevelPlan::Leased,
-            _ => LevelPlan::Eventual { sync_ms: chance.one_of(&[20, 50, 100, 250]) },
+            _ => LevelPlan::Eventual { sync_ms: rng.choose(&[20, 50, 100, 250]) },
         };
-        let window = |chance: &mut Chance| {
-            let per_ms = chance.one_of(&[500, 1_000, 1_000, 2_000]);
-            (per_second(chance) * per_ms / 1_000, per_ms)
+        let window = |rng: &mut SimRng| {
+            let per_ms = rng.choose(&[500, 1_000, 1_000, 2_000]);
+            (per_second(rng) * per_ms / 1_000, per_ms)
         };
         let mut limits = Vec::new();
-        match (chance.within(0, 9), level) {
+        match (rng.within(0, 9), level) {
             (0..=3, LevelPlan::Strict | LevelPlan::Hot | LevelPlan::Leased) => {
-                let rate = per_second(chance).max(10);
+                let rate = per_second(rng).max(10);
                 // Now and then hardly more than one hit costs.
-                let most = if chance.happens(250) { 6 } else { rate.max(30) };
-                let burst = chance.within(3, most);
+                let most = if rng.permille(250) { 6 } else { rate.max(30) };
+                let burst = rng.within(3, most);
                 limits.push(LimitPlan::Bucket { rate, burst });
-                if chance.happens(300) {
+                if rng.permille(300) {
                     let (count, per_ms) = (rate, 1_000);
                     limits.push(LimitPlan::Window { count, per_ms });
                 }
             }
             (0..=6, _) => {
-                let (count, per_ms) = window(chance);
+                let (count, per_ms) = window(rng);
                 limits.push(LimitPlan::Window { count, per_ms });
             }
             _ => {
-                let (count, per_ms) = window(chance);
+                let (count, per_ms) = window(rng);
                 limits.push(LimitPlan::Sliding { count, per_ms });
             }
         }
-        let policy = if chance.happens(200) { Policy::Local } else { Policy::Deny };
-        Self { limits, level, policy, identities: chance.one_of(&[1, 1, 2]) }
+        let policy = if rng.permille(200) { Policy::Local } else { Policy::Deny };
+        Self { limits, level, policy, identities: rng.choose(&[1, 1, 2]) }
     }
 
     /// What about passes in a second.
@@ -120,7 +120,7 @@ impl RulePlan {
         each.max().unwrap_or(0)
     }
 
-    pub(super) fn yaml(&self, place: usize, thousandths: u64) -> String {
+    pub(super) fn yaml(&self, index: usize, thousandths: u64) -> String {
         let each = self.limits.iter().enumerate();
         let limits: String = each.map(|(no, limit)| limit.times(thousandths).yaml(no)).collect();
         let level = match self.level {
@@ -136,14 +136,14 @@ impl RulePlan {
             Policy::Local => "local",
         };
         format!(
-            "  - key: rule{place}\n    consistency: {level}\n    on_store_failure: {policy}\n    limits:\n{limits}"
+            "  - key: rule{index}\n    consistency: {level}\n    on_store_failure: {policy}\n    limits:\n{limits}"
         )
     }
 }
 
 /// Mostly few, so that each counts; sometimes enough to be bought ahead.
-fn per_second(chance: &mut Chance) -> u64 {
-    if chance.happens(700) { chance.within(5, 80) } else { chance.within(80, 250) }
+fn per_second(rng: &mut SimRng) -> u64 {
+    if rng.permille(700) { rng.within(5, 80) } else { rng.within(80, 250) }
 }
 
 impl LimitPlan {

@@ -1,7 +1,7 @@
 //! Who asks, how often, and at which node.
 
 use super::rules::{LevelPlan, RulePlan};
-use crate::chance::Chance;
+use crate::rng::SimRng;
 
 /// What one node is asked for one identity.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +31,7 @@ pub enum Pattern {
 
 /// One hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ask {
+pub struct Arrival {
     /// When, in milliseconds.
     pub at_ms: u64,
     /// Which node is asked.
@@ -45,24 +45,24 @@ pub struct Ask {
 }
 
 /// The traffic of a world.
-pub(super) fn streams(chance: &mut Chance, rules: &[RulePlan], nodes: usize) -> Vec<Stream> {
+pub(super) fn streams(rng: &mut SimRng, rules: &[RulePlan], nodes: usize) -> Vec<Stream> {
     let mut streams = Vec::new();
-    for (place, rule) in rules.iter().enumerate() {
+    for (index, rule) in rules.iter().enumerate() {
         for identity in 0..rule.identities {
             let tenths = match rule.level {
                 // Often enough to be hot.
                 LevelPlan::Hot => {
-                    chance.one_of(&[20, 2_500 / rule.per_second(), 5_000 / rule.per_second()])
+                    rng.choose(&[20, 2_500 / rule.per_second(), 5_000 / rule.per_second()])
                 }
-                _ => chance.one_of(&[5, 12, 20, 20, 40]),
+                _ => rng.choose(&[5, 12, 20, 20, 40]),
             };
             let wanted = (rule.per_second() * tenths / 10).max(2);
             let capacity = rule.limits.iter().map(|limit| limit.capacity()).min().unwrap_or(1);
-            let most = if chance.happens(300) { capacity.min(4) } else { 1 };
-            let cost = chance.within(1, most);
-            let is_even = chance.happens(500);
-            let of_all = chance.within(0, 9);
-            let is_alike = chance.happens(500);
+            let most = if rng.permille(300) { capacity.min(4) } else { 1 };
+            let cost = rng.within(1, most);
+            let is_even = rng.permille(500);
+            let of_all = rng.within(0, 9);
+            let is_alike = rng.permille(500);
             for node in 0..nodes {
                 let even = (wanted / nodes as u64).max(1);
                 let rate = match (is_even, node) {
@@ -71,20 +71,16 @@ pub(super) fn streams(chance: &mut Chance, rules: &[RulePlan], nodes: usize) -> 
                     (false, 0) => (wanted * 9 / 10).max(1),
                     (false, _) => (wanted / 10 / nodes as u64).max(1),
                 };
-                let kind = if is_alike { of_all } else { chance.within(0, 9) };
+                let kind = if is_alike { of_all } else { rng.within(0, 9) };
                 let pattern = match kind {
                     0..=5 => Pattern::Steady(rate),
                     6 | 7 => {
-                        let every = chance.one_of(&[100, 300, 700]);
+                        let every = rng.choose(&[100, 300, 700]);
                         Pattern::Bursts((rate * every / 1_000).max(1), every)
                     }
-                    _ => Pattern::Phases(
-                        rate * 2,
-                        chance.within(100, 1_000),
-                        chance.within(300, 1_500),
-                    ),
+                    _ => Pattern::Phases(rate * 2, rng.within(100, 1_000), rng.within(300, 1_500)),
                 };
-                streams.push(Stream { node, rule: place, identity, cost, pattern });
+                streams.push(Stream { node, rule: index, identity, cost, pattern });
             }
         }
     }
@@ -94,19 +90,19 @@ pub(super) fn streams(chance: &mut Chance, rules: &[RulePlan], nodes: usize) -> 
 impl Stream {
     /// All its hits.
     #[must_use]
-    pub fn asks(&self, chance: &mut Chance, length_ms: u64) -> Vec<Ask> {
+    pub fn arrivals(&self, rng: &mut SimRng, length_ms: u64) -> Vec<Arrival> {
         let Self { node, rule, identity, cost, pattern } = *self;
         let mut asks = Vec::new();
         let mut ask = |at_us: u64| {
-            asks.push(Ask { at_ms: at_us / 1_000, node, rule, identity, cost });
+            asks.push(Arrival { at_ms: at_us / 1_000, node, rule, identity, cost });
         };
         let end = length_ms * 1_000;
-        let mut at = chance.within(0, 20_000);
+        let mut at = rng.within(0, 20_000);
         while at < end {
             match pattern {
                 Pattern::Steady(rate) => {
                     ask(at);
-                    at += chance.within(0, 2_000_000 / rate);
+                    at += rng.within(0, 2_000_000 / rate);
                 }
                 Pattern::Bursts(size, every_ms) => {
                     (0..size).for_each(|_| ask(at));
@@ -116,7 +112,7 @@ impl Stream {
                     if at / 1_000 % (on_ms + off_ms) < on_ms {
                         ask(at);
                     }
-                    at += chance.within(0, 2_000_000 / rate);
+                    at += rng.within(0, 2_000_000 / rate);
                 }
             }
         }

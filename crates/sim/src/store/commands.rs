@@ -17,7 +17,7 @@ pub(super) enum Reply {
     Array(Vec<Self>),
 }
 
-type Said = Result<Reply, String>;
+type CommandResult = Result<Reply, String>;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -25,7 +25,7 @@ const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong ki
 ///
 /// # Errors
 /// With Redis' words where it is wrong, with ours where it is not known here.
-pub(super) fn run(keys: &mut Keyspace, words: &[Vec<u8>]) -> Said {
+pub(super) fn run(keys: &mut Keyspace, words: &[Vec<u8>]) -> CommandResult {
     let (name, args) = words.split_first().ok_or("ERR no command")?;
     let name = String::from_utf8_lossy(name).to_ascii_uppercase();
     let key = || args.first().map(Vec::as_slice).ok_or_else(|| format!("ERR {name}: no key"));
@@ -57,11 +57,11 @@ pub(super) fn run(keys: &mut Keyspace, words: &[Vec<u8>]) -> Said {
     }
 }
 
-fn unknown(what: &str) -> Said {
+fn unknown(what: &str) -> CommandResult {
     Err(format!("ERR the simulated store does not know `{what}`: add it to store/commands.rs"))
 }
 
-fn set(keys: &mut Keyspace, args: &[Vec<u8>]) -> Said {
+fn set(keys: &mut Keyspace, args: &[Vec<u8>]) -> CommandResult {
     let [key, value, options @ ..] = args else { return Err("ERR SET: no value".into()) };
     let item = Item::Text(value.clone());
     match options {
@@ -77,7 +77,7 @@ fn set(keys: &mut Keyspace, args: &[Vec<u8>]) -> Said {
     Ok(Reply::Okay)
 }
 
-fn add(keys: &mut Keyspace, key: &[u8], by: i64) -> Said {
+fn add(keys: &mut Keyspace, key: &[u8], by: i64) -> CommandResult {
     let was = match text_of(keys, key)? {
         Some(text) => number(Some(&text.to_vec()))?,
         None => 0,
@@ -89,7 +89,7 @@ fn add(keys: &mut Keyspace, key: &[u8], by: i64) -> Said {
 
 // === hashes ===
 
-fn hash(keys: &mut Keyspace, name: &str, key: &[u8], args: &[Vec<u8>]) -> Said {
+fn hash(keys: &mut Keyspace, name: &str, key: &[u8], args: &[Vec<u8>]) -> CommandResult {
     let mut fields = match keys.get(key) {
         None => Vec::new(),
         Some(Item::Hash(fields)) => fields.clone(),
@@ -157,7 +157,7 @@ fn hash(keys: &mut Keyspace, name: &str, key: &[u8], args: &[Vec<u8>]) -> Said {
 
 // === sorted sets ===
 
-fn sorted(keys: &mut Keyspace, name: &str, key: &[u8], args: &[Vec<u8>]) -> Said {
+fn sorted(keys: &mut Keyspace, name: &str, key: &[u8], args: &[Vec<u8>]) -> CommandResult {
     let members = match keys.get(key) {
         None => Vec::new(),
         Some(Item::Sorted(members)) => members.clone(),
@@ -209,7 +209,7 @@ fn sorted(keys: &mut Keyspace, name: &str, key: &[u8], args: &[Vec<u8>]) -> Said
     }
 }
 
-fn range(members: &[(f64, Vec<u8>)], from: &[u8], to: &[u8], options: &[Vec<u8>]) -> Said {
+fn range(members: &[(f64, Vec<u8>)], from: &[u8], to: &[u8], options: &[Vec<u8>]) -> CommandResult {
     let has = |word: &[u8]| options.iter().any(|option| option.eq_ignore_ascii_case(word));
     let (by_score, with_scores) = (has(b"BYSCORE"), has(b"WITHSCORES"));
     if options.len() != usize::from(by_score) + usize::from(with_scores) {

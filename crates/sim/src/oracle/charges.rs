@@ -4,7 +4,7 @@
 //! what it has forgotten.
 
 use super::Case;
-use super::allowance::{Allowance, told_by};
+use super::allowance::{Allowance, synced_by};
 use crate::scenario::{Fault, LevelPlan, LimitPlan, Policy};
 use crate::world::Look;
 
@@ -23,7 +23,7 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan) -> Option<String> {
         .faults
         .iter()
         .filter(|(_, fault)| matches!(fault, Fault::FailOver(_) | Fault::LoseAll))
-        .map(|(at, _)| (*at, told_by(case, *at)))
+        .map(|(at, _)| (*at, synced_by(case, *at)))
         .collect();
     let is_told = |at: u64| !untold.iter().any(|(from, to)| (*from..=*to).contains(&at));
     let is_wrong = |look: &&Look| {

@@ -1,4 +1,4 @@
-//! What an API tells in its headers.
+//! Rate-limit headers of APIs.
 //!
 //! | dialect | looks like |
 //! |---|---|
@@ -7,49 +7,48 @@
 //! | older drafts | `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset`: seconds to go |
 //! | most of the world | `X-RateLimit-…` or `X-Rate-Limit-…`: the reset in seconds to go, or as UNIX time in seconds or milliseconds |
 //!
-//! The first that is there counts. Times of day are held against the `Date` of the answer and not against a clock of ours, which may be wrong.
+//! The first dialect present is used. Absolute times are relative to the `Date` of the response, not to a local clock.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 
-use super::date::unix_seconds;
 use super::fields::{count, items, seconds};
 
-/// What an answer says about the calls to come.
+/// Limits announced by a response.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Told {
-    /// The call was turned away because there were too many: 429, or 503 with a `Retry-After`.
+pub struct ServerHints {
+    /// The call was rejected as one too many: 429, or 503 with a `Retry-After`.
     pub denied: bool,
-    /// How long to wait before the next call.
+    /// Delay before the next call.
     pub retry_after: Option<Duration>,
-    /// What is left of each limit that was told.
+    /// State of each announced limit.
     pub windows: Vec<Window>,
 }
 
-/// What is left of a limit.
+/// State of a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
-    /// What it is called; empty where limits have no names.
+    /// Name; may be empty.
     pub name: String,
-    /// How many calls it allows in all.
+    /// Quota of calls.
     pub quota: Option<u64>,
-    /// How many it still allows.
+    /// Remaining calls.
     pub remaining: u64,
-    /// Until there are as many as in the beginning.
+    /// Time until the quota is restored.
     pub reset_after: Duration,
 }
 
-impl Told {
-    /// What the status and the headers of an answer say.
+impl ServerHints {
+    /// Parses the status and the headers of a response.
     #[must_use]
     pub fn of(status: StatusCode, headers: &HeaderMap) -> Self {
         let date = text(headers, DATE.as_str()).and_then(unix_seconds);
-        let retry_after = text(headers, RETRY_AFTER.as_str()).and_then(|told| {
-            // A date that is over says: now.
-            let until = || Some(Duration::from_secs(unix_seconds(told)?.saturating_sub(date?)));
-            seconds(told).or_else(until)
+        let retry_after = text(headers, RETRY_AFTER.as_str()).and_then(|hints| {
+            // A date in the past means now.
+            let until = || Some(Duration::from_secs(unix_seconds(hints)?.saturating_sub(date?)));
+            seconds(hints).or_else(until)
         });
         let denied = status == StatusCode::TOO_MANY_REQUESTS
             || (status == StatusCode::SERVICE_UNAVAILABLE && retry_after.is_some());
@@ -62,16 +61,22 @@ impl Told {
         Self { denied, retry_after: retry_after.filter(|_| denied), windows }
     }
 
-    pub(super) fn speaks_of(&self, name: &str) -> bool {
+    pub(super) fn mentions(&self, name: &str) -> bool {
         self.windows.iter().any(|window| window.name == name)
     }
+}
+
+/// Seconds since the UNIX epoch of an HTTP date, in any of its three forms.
+fn unix_seconds(date: &str) -> Option<u64> {
+    let time = httpdate::parse_http_date(date).ok()?;
+    Some(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs())
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// `RateLimit`, which may come several times.
+/// `RateLimit`, which may be repeated.
 fn in_one_field(headers: &HeaderMap) -> Vec<Window> {
     let all =
         |name: &'static str| headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
@@ -82,7 +87,7 @@ fn in_one_field(headers: &HeaderMap) -> Vec<Window> {
     };
     let window = |field| {
         items(field).filter_map(|item| {
-            // A limit that says no more than its window is full again after all of it.
+            // Without a reset the whole window applies.
             let reset = item.get("t").or_else(|| policy(item.name, "w"));
             let key = item.get("pk").map(|key| format!(";{key}")).unwrap_or_default();
             Some(Window {
@@ -117,7 +122,7 @@ fn in_three_fields(headers: &HeaderMap, prefix: &str, date: Option<u64>) -> Opti
     Some(Window { name: String::new(), quota, remaining, reset_after })
 }
 
-/// How long it is to a reset: no API resets after thirty years, and none is told of the time before 2001.
+/// Time to a reset: relative below 10⁹ seconds, otherwise UNIX time in seconds or milliseconds.
 fn to_go(reset: Duration, date: Option<u64>) -> Option<Duration> {
     const UNIX_SECONDS: u64 = 1_000_000_000;
     const UNIX_MILLIS: u64 = UNIX_SECONDS * 1_000;
@@ -126,5 +131,24 @@ fn to_go(reset: Duration, date: Option<u64>) -> Option<Duration> {
         0..UNIX_SECONDS => Some(reset),
         UNIX_SECONDS..UNIX_MILLIS => Some(reset.saturating_sub(date?)),
         millis => Some(Duration::from_millis(millis).saturating_sub(date?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_forms_of_one_date() {
+        for date in [
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994",
+        ] {
+            assert_eq!(unix_seconds(date), Some(784_111_777), "{date}");
+        }
+        for no in ["", "soon", "Sun, 06 Nov 1994", "Sun, 06 Nov 1969 08:49:37 GMT"] {
+            assert_eq!(unix_seconds(no), None, "{no}");
+        }
     }
 }

@@ -11,17 +11,17 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::state::{Pace, Sent, When};
-use super::told::Told;
+use super::hints::ServerHints;
+use super::state::{Pace, SendTime, Sent};
 
 /// What a layer and its services know, of each API.
 #[derive(Debug, Default)]
-pub(super) struct Lanes {
-    all: Mutex<HashMap<String, Arc<Lane>>>,
+pub(super) struct Queues {
+    all: Mutex<HashMap<String, Arc<Queue>>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct Queue {
     pace: Mutex<Pace>,
     /// Whoever has it is the next to go; it is handed on in order.
     turn: tokio::sync::Mutex<()>,
@@ -41,7 +41,7 @@ pub(super) struct Bounds {
 /// A call that is under way; dropped, it was lost.
 #[derive(Debug)]
 pub(super) struct Permit {
-    lane: Arc<Lane>,
+    queue: Arc<Queue>,
     /// Until it is answered.
     call: Option<Sent>,
 }
@@ -57,34 +57,34 @@ pub struct WouldWait {
 /// Whoever is new when the table is full shares a lane under this name.
 const OTHERS: &str = "";
 
-// === impl Lanes ===
+// === impl Queues ===
 
-impl Lanes {
+impl Queues {
     /// The lane of a key.
-    pub(super) fn lane(
+    pub(super) fn queue(
         &self,
         key: &str,
         keys_max: usize,
         pace: impl Fn() -> Pace,
         now: Instant,
-    ) -> Arc<Lane> {
+    ) -> Arc<Queue> {
         let mut all = self.all.lock();
-        if let Some(lane) = all.get(key) {
-            return lane.clone();
+        if let Some(queue) = all.get(key) {
+            return queue.clone();
         }
         if all.len() >= keys_max {
             // Nobody else has it, and it knows nothing.
-            all.retain(|_, lane| Arc::strong_count(lane) > 1 || !lane.pace.lock().is_idle(now));
+            all.retain(|_, queue| Arc::strong_count(queue) > 1 || !queue.pace.lock().is_idle(now));
         }
         let key = if all.len() >= keys_max { OTHERS } else { key };
-        let lane = all.entry(key.to_owned()).or_insert_with(|| Arc::new(Lane::new(pace())));
-        lane.clone()
+        let queue = all.entry(key.to_owned()).or_insert_with(|| Arc::new(Queue::new(pace())));
+        queue.clone()
     }
 }
 
-// === impl Lane ===
+// === impl Queue ===
 
-impl Lane {
+impl Queue {
     fn new(pace: Pace) -> Self {
         let turn = tokio::sync::Mutex::default();
         Self { pace: Mutex::new(pace), turn, waiting: AtomicUsize::new(0), news: Notify::new() }
@@ -106,7 +106,7 @@ impl Lane {
             // From here on nothing is missed.
             news.as_mut().enable();
             match self.go(deadline)? {
-                Ok(call) => return Ok(Permit { lane: self.clone(), call: Some(call) }),
+                Ok(call) => return Ok(Permit { queue: self.clone(), call: Some(call) }),
                 // What comes to be known may change it.
                 Err(at) => drop(timeout_at(at, news).await),
             }
@@ -117,28 +117,28 @@ impl Lane {
     fn go(&self, deadline: Instant) -> Result<Result<Sent, Instant>, WouldWait> {
         let (mut pace, now) = (self.pace.lock(), Instant::now());
         match in_time(pace.when(now), deadline)? {
-            When::Now => Ok(Ok(pace.sent(now))),
-            When::At(at) => Ok(Err(at)),
+            SendTime::Now => Ok(Ok(pace.sent(now))),
+            SendTime::At(at) => Ok(Err(at)),
         }
     }
 }
 
-fn in_time(when: When, deadline: Instant) -> Result<When, WouldWait> {
+fn in_time(when: SendTime, deadline: Instant) -> Result<SendTime, WouldWait> {
     match when {
-        When::At(at) if at > deadline => Err(WouldWait { wait: Some(at - Instant::now()) }),
+        SendTime::At(at) if at > deadline => Err(WouldWait { wait: Some(at - Instant::now()) }),
         when => Ok(when),
     }
 }
 
 /// Counts one who waits.
-struct Waiting<'a>(&'a Lane);
+struct Waiting<'a>(&'a Queue);
 
 impl<'a> Waiting<'a> {
-    fn enter(lane: &'a Lane, most: usize) -> Result<Self, WouldWait> {
-        let waiting = Self(lane);
-        let before = lane.waiting.fetch_add(1, Ordering::Relaxed);
+    fn enter(queue: &'a Queue, max: usize) -> Result<Self, WouldWait> {
+        let waiting = Self(queue);
+        let before = queue.waiting.fetch_add(1, Ordering::Relaxed);
         // One of them has the turn and does not wait behind anybody.
-        if before > most { Err(WouldWait { wait: None }) } else { Ok(waiting) }
+        if before > max { Err(WouldWait { wait: None }) } else { Ok(waiting) }
     }
 }
 
@@ -152,9 +152,9 @@ impl Drop for Waiting<'_> {
 
 impl Permit {
     /// It was answered.
-    pub(super) fn answered(mut self, told: &Told) {
+    pub(super) fn answered(mut self, hints: &ServerHints) {
         if let Some(call) = self.call.take() {
-            self.lane.pace.lock().answered(call, told, Instant::now());
+            self.queue.pace.lock().answered(call, hints, Instant::now());
         }
     }
 }
@@ -162,9 +162,9 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(call) = self.call.take() {
-            self.lane.pace.lock().lost(call, Instant::now());
+            self.queue.pace.lock().lost(call, Instant::now());
         }
-        self.lane.news.notify_waiters();
+        self.queue.news.notify_waiters();
     }
 }
 

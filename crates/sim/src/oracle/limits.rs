@@ -1,0 +1,99 @@
+//! Judges of the algorithms: never more than the limit and its allowance.
+
+use std::collections::BTreeMap;
+
+use super::allowance::Allowance;
+use crate::world::Hit;
+
+/// Token bucket: no interval admits more than the burst and the refill of its length.
+/// `admitted` is in the order of the answers.
+pub(super) fn bucket(
+    admitted: &[Hit],
+    rate: u64,
+    burst: u64,
+    allowance: &Allowance,
+) -> Option<String> {
+    let mut worst: Option<(u64, String)> = None;
+    for first in admitted {
+        let from = first.asked_us;
+        let mut sum = 0;
+        for hit in admitted.iter().filter(|hit| hit.asked_us >= from) {
+            sum += hit.cost;
+            let span = hit.answered_us - from;
+            let max = burst + rate * span / 1_000_000 + allowance.between(from, hit.answered_us);
+            if sum > max && worst.as_ref().is_none_or(|(by, _)| sum - max > *by) {
+                let what = format!(
+                    "{sum} passed within {} ms up to {}, where a bucket of {burst} and {rate}/s has {max}",
+                    span / 1_000,
+                    hit.answered_us
+                );
+                worst = Some((sum - max, what));
+            }
+        }
+    }
+    worst.map(|(_, what)| what)
+}
+
+/// Fixed window: some assignment of hits to the windows that they may have been decided in fits all of them.
+pub(super) fn fixed(
+    admitted: &[Hit],
+    count: u64,
+    per_us: u64,
+    allowance: &Allowance,
+) -> Option<String> {
+    let (first, last) = (
+        admitted.iter().map(|hit| hit.asked_us / per_us).min()?,
+        admitted.iter().map(|hit| hit.answered_us / per_us).max()?,
+    );
+    // Hits not yet assigned, by their last possible window.
+    let mut open: BTreeMap<u64, u64> = BTreeMap::new();
+    for window in first..=last {
+        for hit in admitted.iter().filter(|hit| hit.asked_us / per_us == window) {
+            *open.entry(hit.answered_us / per_us).or_default() += hit.cost;
+        }
+        let (from, to) = (window * per_us, (window + 1) * per_us - 1);
+        let mut room = count + allowance.between(from, to);
+        for (_, cost) in open.range_mut(window..) {
+            let placed = room.min(*cost);
+            (room, *cost) = (room - placed, *cost - placed);
+        }
+        let left = open.remove(&window).unwrap_or(0);
+        if left > 0 {
+            let had = count + allowance.between(from, to);
+            return Some(format!(
+                "{} passed in the window that began at {from}, which has {had}",
+                had + left
+            ));
+        }
+    }
+    None
+}
+
+/// Sliding window: the current window and the weighted previous one never exceed the count.
+/// `admitted` is in the order of the answers.
+pub(super) fn sliding(
+    admitted: &[Hit],
+    count: u64,
+    per_us: u64,
+    allowance: &Allowance,
+) -> Option<String> {
+    for hit in admitted {
+        let window = hit.answered_us / per_us;
+        let (from, at) = (window * per_us, hit.answered_us);
+        let sum = |from: u64, to: u64| -> u64 {
+            let within = |hit: &&Hit| hit.asked_us >= from && hit.answered_us <= to;
+            admitted.iter().filter(within).map(|hit| hit.cost).sum()
+        };
+        let current = sum(from, at);
+        let before = sum(from.saturating_sub(per_us), from.saturating_sub(1));
+        // Weighted by the latest moment of the decision.
+        let weighed = before * (from + per_us - at) / per_us;
+        let max = count + allowance.between(from.saturating_sub(per_us), at);
+        if current > 0 && hit.asked_us >= from && current + weighed > max {
+            return Some(format!(
+                "{current} passed in the window that began at {from} until {at}, and {before} in the one before, which weigh {weighed}: more than {max}"
+            ));
+        }
+    }
+    None
+}
