@@ -14,7 +14,7 @@ use sluicegate_load::{
 };
 
 use crate::descriptor::entries;
-use crate::output::written;
+use crate::written;
 
 /// Not a flag: other users of the machine can read command lines.
 const PASSWORD: &str = "SLUICEGATE_RESP_PASSWORD";

@@ -1,22 +1,20 @@
-//! `sluicegate check`: are these rules valid, and what would they enforce?
+//! `sluicegate check`: validates rules and shows what they enforce.
 
 mod json;
-mod problems;
 mod summary;
 
-pub(crate) use problems::shown;
-
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
 use sluicegate::explain::rule::text::counted;
-use sluicegate_config::problem::PROBLEMS_MAX;
+use sluicegate_config::problem::{PROBLEMS_MAX, Problem, excerpt};
 use sluicegate_config::schema::schema;
 
-use crate::output::written;
-use crate::rules::{ReadArgs, Rules, rules};
+use crate::rules::{LoadResult, ReadArgs, rules};
+use crate::written;
 
 /// Arguments of `check`.
 #[derive(Debug, clap::Args)]
@@ -24,22 +22,22 @@ use crate::rules::{ReadArgs, Rules, rules};
     sluicegate check rules.yaml                  one file\n  \
     sluicegate check /srv/runtime/config         every file of a directory, as envoyproxy/ratelimit reads it\n  \
     sluicegate check --strict --json rules/ | jq '.domains[].rules[].id'\n  \
-    sluicegate check --schema > rules.schema.json    for an editor that completes and checks\n\n\
-    Several paths are one configuration. What is wrong goes to standard error, as `file:line:column: place: message`.\n\
-    Exit codes: 0 valid, 1 invalid (with --strict also if there are warnings), 2 broken, such as a file that cannot be read.")]
+    sluicegate check --schema > rules.schema.json    for editors: completion and validation\n\n\
+    Several paths are one configuration. Problems go to standard error, as `file:line:column: path: message`.\n\
+    Exit codes: 0 valid, 1 invalid (with --strict also on warnings), 2 failed, such as an unreadable file.")]
 pub(crate) struct CheckArgs {
     /// Files and directories of rules
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
     reading: ReadArgs,
-    /// Warnings make the rules invalid
+    /// Treat warnings as errors
     #[arg(long)]
     strict: bool,
-    /// Show every rule, however many there are
+    /// Show every rule
     #[arg(long)]
     all: bool,
-    /// Print one JSON object with everything
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
     /// Print the JSON Schema of the format, for editors
@@ -71,14 +69,14 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     Ok(if valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What is printed for a person: on standard output, and on standard error.
-fn text(rules: &Rules, args: &CheckArgs) -> (String, String) {
+/// Human-readable output: for standard output, and for standard error.
+fn text(rules: &LoadResult, args: &CheckArgs) -> (String, String) {
     let mut remarks = shown(rules);
     let warned = rules.warnings.len() + rules.remarks.len();
     match &rules.read {
         Ok(good) => {
-            let how_much = if args.all { summary::HowMuch::All } else { summary::HowMuch::Some };
-            let mut out = summary::summary(good, how_much);
+            let detail = if args.all { summary::Detail::All } else { summary::Detail::Some };
+            let mut out = summary::summary(good, detail);
             let warnings = match warned {
                 0 => String::new(),
                 _ => format!(", {}", counted(warned, "warning")),
@@ -90,7 +88,7 @@ fn text(rules: &Rules, args: &CheckArgs) -> (String, String) {
         }
         Err(problems) => {
             let files = counted(rules.sources.len(), "file");
-            // The last of very many only says that there are more.
+            // The last problem only says that there are more.
             let problems = match problems.len() > PROBLEMS_MAX {
                 true => format!("more than {}", counted(PROBLEMS_MAX, "problem")),
                 false => counted(problems.len(), "problem"),
@@ -101,4 +99,51 @@ fn text(rules: &Rules, args: &CheckArgs) -> (String, String) {
             (String::new(), remarks)
         }
     }
+}
+
+/// Severity of a problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Severity {
+    Problem,
+    Warning,
+}
+
+/// Problems and warnings with excerpts, in the order of the files.
+pub(crate) fn shown(rules: &LoadResult) -> String {
+    let mut all = String::new();
+    for remark in &rules.remarks {
+        all.push_str(&format!("warning: {remark}\n"));
+    }
+    let problems = rules.read.as_ref().err().into_iter().flatten();
+    let problems = problems.map(|problem| (Severity::Problem, problem));
+    let warnings = rules.warnings.iter().map(|problem| (Severity::Warning, problem));
+    let mut both: Vec<(Severity, &Problem)> = problems.chain(warnings).collect();
+    let indices: HashMap<&str, usize> =
+        rules.sources.iter().zip(0..).map(|(source, index)| (&*source.name, index)).collect();
+    let index = |problem: &Problem| indices.get(problem.source()).copied();
+    both.sort_by_key(|(_, one)| (index(one), one.line(), one.column()));
+    // Each file is split into lines once.
+    let (mut read, mut lines) = (None, Vec::new());
+    for (kind, problem) in both {
+        if let Some(found) = index(problem).filter(|found| read != Some(*found)) {
+            lines =
+                rules.sources.get(found).map_or_else(Vec::new, |one| one.text.lines().collect());
+            read = Some(found);
+        }
+        let number = problem.line().checked_sub(1);
+        let line = number.and_then(|number| lines.get(number).copied());
+        all.push_str(&one(kind, problem, line));
+    }
+    all
+}
+
+fn one(kind: Severity, problem: &Problem, text: Option<&str>) -> String {
+    let (file, line, column) = (problem.source(), problem.line(), problem.column());
+    let kind = if kind == Severity::Warning { "warning: " } else { "" };
+    let path = match problem.path() {
+        "" => String::new(),
+        path => format!("{path}: "),
+    };
+    let excerpt = text.map(|text| excerpt(problem, text)).unwrap_or_default();
+    format!("{file}:{line}:{column}: {kind}{path}{}\n{excerpt}", problem.message())
 }

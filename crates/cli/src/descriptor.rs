@@ -1,20 +1,20 @@
-//! A descriptor as it is typed: `user_id=42,path=/login`.
+//! Descriptors on the command line: `user_id=42,path=/login`.
 //!
-//! Entries are parted by `,`, a key from its value by the first `=`. A backslash takes the meaning from the `,`, `=` or
-//! `\` behind it. A value may be empty, and may hold further `=`.
+//! Entries are separated by `,`, key and value by the first `=`. A backslash escapes `,`, `=` and `\`. A
+//! value may be empty and may contain `=`.
 
 use sluicegate_rules::request::Override;
 use sluicegate_rules::unit::Unit;
 
 /// A key and a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Typed {
+pub(crate) struct TypedEntry {
     pub(crate) key: String,
     pub(crate) value: String,
 }
 
-/// Reads the entries of a descriptor.
-pub(crate) fn entries(text: &str) -> Result<Vec<Typed>, String> {
+/// Parses a descriptor.
+pub(crate) fn entries(text: &str) -> Result<Vec<TypedEntry>, String> {
     let wrong = |message: String| format!("descriptor `{text}`: {message}");
     let mut entries = Vec::new();
     let (mut key, mut part) = (None, String::new());
@@ -22,12 +22,12 @@ pub(crate) fn entries(text: &str) -> Result<Vec<Typed>, String> {
     loop {
         let next = letters.next();
         match next {
-            Some(('\\', place)) => match letters.next() {
+            Some(('\\', position)) => match letters.next() {
                 Some((letter @ (',' | '=' | '\\'), _)) => part.push(letter),
                 Some((letter, _)) => {
                     return Err(wrong(format!(
-                        "`\\{letter}` at character {place} means nothing; a backslash stands \
-                         before `,`, `=` or `\\` only, for itself write `\\\\`"
+                        "`\\{letter}` at character {position} is no escape; a backslash escapes \
+                         `,`, `=` and `\\` only"
                     )));
                 }
                 None => {
@@ -45,7 +45,7 @@ pub(crate) fn entries(text: &str) -> Result<Vec<Typed>, String> {
                     Some(key) if key.is_empty() => {
                         return Err(wrong(format!("entry {number} has no key; write `key=value`")));
                     }
-                    Some(key) => entries.push(Typed { key, value }),
+                    Some(key) => entries.push(TypedEntry { key, value }),
                     None => return Err(wrong(no_value(number, &value))),
                 }
                 if next.is_none() {
@@ -69,7 +69,7 @@ fn no_value(number: usize, written: &str) -> String {
     )
 }
 
-/// Reads a limit that comes with the request: `5/minute`.
+/// Parses a limit override: `5/minute`.
 pub(crate) fn limit(text: &str) -> Result<Override, String> {
     let units = || Unit::ALL.map(Unit::name).join("`, `");
     let read = |text: &str| {
@@ -118,7 +118,7 @@ mod tests {
             ("a=b,", "entry 2 is empty"),
             ("a=b,,c=d", "entry 2 is empty"),
             ("a=b,=d", "entry 2 has no key"),
-            (r"a=\n", r"`\n` at character 3 means nothing"),
+            (r"a=\n", r"`\n` at character 3 is no escape"),
             (r"a=b\", "nothing follows the backslash"),
         ] {
             let error = entries(text).unwrap_err();

@@ -1,4 +1,4 @@
-//! `sluicegate explain`: which rule is a request under, and why?
+//! `sluicegate explain`: which rule matches a request, and why.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use sluicegate::explain::explain;
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
 
 use crate::check::shown;
-use crate::output::written;
 use crate::rules::{ReadArgs, rules};
+use crate::written;
 
-use crate::descriptor::{Typed, entries, limit};
+use crate::descriptor::{TypedEntry, entries, limit};
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]
@@ -21,29 +21,28 @@ use crate::descriptor::{Typed, entries, limit};
     sluicegate explain --rules rules.yaml shop user_id=42\n  \
     sluicegate explain --rules rules.yaml shop user_id=42,path=/login remote_address=192.0.2.7\n  \
     sluicegate explain --rules rules.yaml --hits 60 shop user_id=42\n\n\
-    A descriptor is `key=value` pairs with commas between them; several descriptors are one request. For a `,` or `\\`\n\
-    that is meant, and for a `=` in a key, write a backslash before it. Nothing is counted,\n\
-    and nothing has been before: what is told of `now` is what the first such request would get.\n\
-    Exit codes: 0 it would be allowed, 1 it would be denied or the rules are invalid, 2 broken.")]
+    A descriptor is a comma-separated list of `key=value`; several descriptors are one request. A backslash escapes\n\
+    `,`, `\\` and, in a key, `=`. Nothing is counted, and counters are empty: the verdict is that of the first request.\n\
+    Exit codes: 0 allowed, 1 denied or invalid rules, 2 failed.")]
 pub(crate) struct ExplainArgs {
-    /// Whose rules
+    /// Domain of the rules
     #[arg(value_name = "DOMAIN")]
     domain: Option<String>,
-    /// Who wants what: key=value,key=value
+    /// Descriptor: key=value,key=value
     #[arg(value_name = "DESCRIPTOR")]
     descriptors: Vec<String>,
-    /// A file or directory of rules; give it again for more of the same configuration
+    /// File or directory of rules; repeat for more of the same configuration
     #[arg(long, value_name = "PATH")]
     rules: Vec<PathBuf>,
-    /// How many hits the request counts
+    /// Cost of the request
     #[arg(long, value_name = "N", default_value_t = 1)]
     hits: u64,
-    /// A limit that comes with the last descriptor and stands in for the rules, such as 5/minute
+    /// Limit override of the last descriptor, such as 5/minute
     #[arg(long, value_name = "N/UNIT", value_parser = limit)]
     limit: Option<Override>,
     #[command(flatten)]
     reading: ReadArgs,
-    /// Print one JSON object with everything
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -60,9 +59,9 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     };
     if args.descriptors.is_empty() {
         let remedy = if domain.contains('=') {
-            format!("`{domain}` was taken for the domain; write it behind the domain")
+            format!("`{domain}` was taken for the domain; write it after the domain")
         } else {
-            "write it behind the domain".to_owned()
+            "write it after the domain".to_owned()
         };
         bail!("no descriptor given: {remedy}, as in `shop user_id=42`");
     }
@@ -74,7 +73,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         eprintln!("invalid rules: see `sluicegate check`");
     }
     let Ok(good) = rules.read else { return Ok(ExitCode::FAILURE) };
-    // What only looks wrong is the business of `check`; that there is nothing at all is not.
+    // Other warnings are shown by `check`.
     rules.remarks.iter().for_each(|remark| eprintln!("warning: {remark}"));
     let engine = Engine::new(good.set).context("the rules cannot be enforced")?;
     let borrowed: Vec<Vec<Entry<'_>>> = typed.iter().map(|all| borrowed(all)).collect();
@@ -84,12 +83,13 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         last.limit = args.limit;
     }
     let request = Request { domain, descriptors: &descriptors, hits: args.hits };
-    let told = explain(&engine.snapshot(), &request, engine.now());
-    let out = if args.json { format!("{}\n", told.to_json()) } else { told.to_text() };
+    let explanation = explain(&engine.snapshot(), &request, engine.now());
+    let out =
+        if args.json { format!("{}\n", explanation.to_json()) } else { explanation.to_text() };
     written(io::stdout().lock().write_all(out.as_bytes()))?;
-    Ok(if told.allowed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if explanation.allowed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn borrowed(typed: &[Typed]) -> Vec<Entry<'_>> {
+fn borrowed(typed: &[TypedEntry]) -> Vec<Entry<'_>> {
     typed.iter().map(|one| Entry::new(&one.key, &one.value)).collect()
 }

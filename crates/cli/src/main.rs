@@ -1,26 +1,27 @@
-//! The binary `sluicegate`. Each command is a module; none holds logic that a test could want.
+//! The binary `sluicegate`: a module per command, without logic of its own.
 
 mod bench;
 mod check;
 mod descriptor;
 mod explain;
-mod output;
 mod rules;
 mod serve;
 mod try_limit;
 
+use std::io;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// A service that waits for a store makes and drops something for every request; with glibc's allocator that is a quarter of its time.
+/// With a remote store every request allocates; glibc's allocator takes a quarter of the time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A distributed rate limiter: may this request go through now, and if not, when?
+/// A distributed rate limiter
 #[derive(Debug, Parser)]
 #[command(name = "sluicegate", version, propagate_version = true)]
-#[command(after_help = "Exit codes: 0 fine, 1 invalid or denied, 2 broken.\n\
+#[command(after_help = "Exit codes: 0 success, 1 invalid or denied, 2 failed.\n\
     Start here:  sluicegate serve")]
 struct Cli {
     #[command(subcommand)]
@@ -29,15 +30,15 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Bench a limiter: load it, and tell what an answer costs and how long one waits for it.
+    /// Generate load and measure throughput, latency and the server's CPU time
     Bench(Box<bench::BenchArgs>),
-    /// Check rules: everything that is wrong with them, or what they would enforce.
+    /// Validate rules and show what they enforce
     Check(check::CheckArgs),
-    /// Explain which rule a request is under, and why. Nothing is counted.
+    /// Show which rule matches a request, and why; nothing is counted
     Explain(explain::ExplainArgs),
-    /// Serve: Envoy's rate limit service, checks over HTTP, and metrics.
+    /// Run the service: Envoy's rate limit service, HTTP, RESP and metrics
     Serve(Box<serve::ServeArgs>),
-    /// Try a limit on virtual time: operations in, answers out.
+    /// Run operations against a limit on virtual time
     Try(try_limit::TryArgs),
 }
 
@@ -60,7 +61,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// The commands, with the help of `try` completed by examples that it works out itself.
+/// The commands; the help of `try` has generated examples.
 fn command() -> clap::Command {
     Cli::command().mut_subcommand("try", |command| command.after_long_help(try_limit::long_help()))
+}
+
+/// False if the reader has closed the pipe, which is not an error.
+fn written(result: io::Result<()>) -> anyhow::Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error).context("cannot write to standard output"),
+    }
 }

@@ -1,4 +1,4 @@
-//! Files of rules, as the commands take them: where they are, and how they are read.
+//! Rules of the command line: paths, options and loading.
 
 use std::path::PathBuf;
 
@@ -9,50 +9,48 @@ use sluicegate_config::rules::{Loaded, Options, Source, load};
 use sluicegate_config::units::truth;
 use sluicegate_rules::set::RuleSet;
 
-/// How files of rules are read.
+/// Options of reading rules.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReadArgs {
-    /// Several files may hold rules of one domain (also: MERGE_DOMAIN_CONFIG=true)
+    /// Allow several files for one domain (also: MERGE_DOMAIN_CONFIG=true)
     #[arg(long)]
     pub(crate) merge_domains: bool,
-    /// Read files and directories whose names begin with a dot, too
+    /// Include files and directories whose names begin with a dot
     #[arg(long)]
     pub(crate) include_dot_files: bool,
 }
 
-/// Files, and what became of them.
+/// Files and the result of loading them.
 #[derive(Debug)]
-pub(crate) struct Rules {
+pub(crate) struct LoadResult {
     pub(crate) sources: Vec<Source>,
-    pub(crate) read: Result<Good, Vec<Problem>>,
+    pub(crate) read: Result<ValidRules, Vec<Problem>>,
     pub(crate) warnings: Vec<Problem>,
-    /// What is wrong with no place in a file.
+    /// Warnings without a position in a file.
     pub(crate) remarks: Vec<String>,
 }
 
-/// Rules that can be enforced.
+/// Valid rules.
 #[derive(Debug)]
-pub(crate) struct Good {
+pub(crate) struct ValidRules {
     pub(crate) loaded: Loaded,
     pub(crate) set: RuleSet,
 }
 
 impl ReadArgs {
-    /// Which files are read.
+    /// Options of reading files.
     pub(crate) fn files(&self) -> ReadOptions {
         ReadOptions { ignore_dot_files: !self.include_dot_files }
     }
 
-    /// Whether several files may hold rules of one domain.
+    /// Whether several files may configure one domain.
     pub(crate) fn merges(&self) -> anyhow::Result<bool> {
         Ok(self.merge_domains || merged_by_environment()?)
     }
 }
 
-/// Reads all files of some paths, as one configuration.
-///
-/// An error means that something is broken: what is wrong with the rules is part of the answer.
-pub(crate) fn rules(paths: &[PathBuf], args: &ReadArgs) -> anyhow::Result<Rules> {
+/// Loads all files of the paths as one configuration. Invalid rules are part of the result, not an error.
+pub(crate) fn rules(paths: &[PathBuf], args: &ReadArgs) -> anyhow::Result<LoadResult> {
     let options = args.files();
     let (mut sources, mut broken, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
     for path in paths {
@@ -71,22 +69,20 @@ pub(crate) fn rules(paths: &[PathBuf], args: &ReadArgs) -> anyhow::Result<Rules>
             let warnings = std::mem::take(&mut loaded.warnings);
             let set = RuleSet::new(loaded.domains.clone());
             let set = set.context("the rules cannot be compiled")?;
-            (Ok(Good { loaded, set }), warnings)
+            (Ok(ValidRules { loaded, set }), warnings)
         }
         Err(invalid) => (Err(invalid.problems.iter().cloned().collect()), invalid.warnings),
     };
-    Ok(Rules { sources, read, warnings, remarks })
+    Ok(LoadResult { sources, read, warnings, remarks })
 }
 
 fn no_files(path: &std::path::Path, args: &ReadArgs) -> String {
     let path = path.display();
     let hint = match args.include_dot_files {
         true => "",
-        false => {
-            "; those whose names begin with a dot are left out, unless `--include-dot-files` is given"
-        }
+        false => "; names that begin with a dot are ignored without `--include-dot-files`",
     };
-    format!("{path}: there are no files in it, so nothing is limited{hint}")
+    format!("{path}: no files, so nothing is limited{hint}")
 }
 
 fn merged_by_environment() -> anyhow::Result<bool> {

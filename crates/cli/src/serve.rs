@@ -1,7 +1,5 @@
 //! `sluicegate serve`: the service.
 
-mod greeting;
-mod signals;
 mod trim;
 
 use std::env;
@@ -13,98 +11,98 @@ use std::process::ExitCode;
 use anyhow::Context;
 use sluicegate::RulesError;
 use sluicegate_server::logs;
-use sluicegate_server::server::{Server, StartError};
+use sluicegate_server::server::{Addresses, Server, StartError};
 use sluicegate_server::settings::{Settings, Vars};
 use tokio::sync::mpsc;
 
-use crate::output::written;
 use crate::rules::ReadArgs;
+use crate::written;
 
 /// Arguments of `serve`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    sluicegate serve                             with example rules; prints a line to try it with\n  \
-    sluicegate serve --rules /etc/sluicegate     with rules of your own, followed while they change\n  \
+    sluicegate serve                             with example rules; prints a command to try\n  \
+    sluicegate serve --rules /etc/sluicegate     with your rules, reloaded when they change\n  \
     sluicegate serve --grpc 0.0.0.0:8081         for an Envoy on another machine\n  \
-    sluicegate serve --snapshot counts.snapshot  counts outlive the process\n\n\
-    Each option is also a variable: `--http` is SLUICEGATE_HTTP. Those of envoyproxy/ratelimit mean what they mean\n\
-    there, and one that has no effect here is named at the start: see docs/guide/service.md.\n\n\
-    SIGHUP reads the rules again. It ends on SIGTERM or Ctrl-C, when what has begun has been answered.\n\
-    Exit codes: 0 ended, 1 the rules are invalid, 2 broken, such as an address that is taken.")]
+    sluicegate serve --snapshot counts.snapshot  counters survive a restart\n\n\
+    Each option is also a variable: `--http` is SLUICEGATE_HTTP. Variables of envoyproxy/ratelimit are supported;\n\
+    those without effect are logged at the start: see docs/guide/service.md.\n\n\
+    SIGHUP reloads the rules. SIGTERM and Ctrl-C end the service after requests in progress are answered.\n\
+    Exit codes: 0 ended, 1 the rules are invalid, 2 failed, such as an address in use.")]
 pub(crate) struct ServeArgs {
-    /// A file or directory of rules; give it again for more of the same configuration
+    /// File or directory of rules; repeat for more of the same configuration
     #[arg(long, value_name = "PATH")]
     rules: Vec<PathBuf>,
-    /// Where Envoy asks, ADDR:PORT or unix:PATH; port 0 picks a free one [default: 127.0.0.1:8081]
+    /// gRPC endpoint (Envoy), ADDR:PORT or unix:PATH; port 0 picks a free one [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR")]
     grpc: Option<String>,
-    /// Where people and scripts ask; port 0 picks a free one [default: 127.0.0.1:8080]
+    /// HTTP endpoint; port 0 picks a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
-    /// Where operators ask: metrics, readiness, configuration [default: 127.0.0.1:6070]
+    /// Admin endpoint: metrics, readiness, configuration [default: 127.0.0.1:6070]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
-    /// Where clients of Redis ask, such as 127.0.0.1:6380; without it nowhere
+    /// RESP endpoint (Redis clients), such as 127.0.0.1:6380 [default: none]
     #[arg(long, value_name = "ADDR")]
     resp: Option<String>,
-    /// Deny nobody, count who would have been denied
+    /// Allow all requests, but count denials
     #[arg(long)]
     shadow: bool,
-    /// Headers of answers over HTTP: both, x-ratelimit, ietf or none [default: both]
+    /// HTTP rate-limit headers: both, x-ratelimit, ietf or none [default: both]
     #[arg(long, value_name = "DIALECT")]
     headers: Option<String>,
-    /// How X-RateLimit-Reset counts: unix-seconds, unix-millis or seconds-to-go [default: unix-seconds]
+    /// Unit of X-RateLimit-Reset: unix-seconds, unix-millis or seconds-to-go [default: unix-seconds]
     #[arg(long, value_name = "HOW")]
     reset: Option<String>,
-    /// Errors over HTTP: envelope or problem (application/problem+json) [default: envelope]
+    /// HTTP error format: envelope or problem (application/problem+json) [default: envelope]
     #[arg(long, value_name = "FORM")]
     errors: Option<String>,
     /// Refund policy: proven, operators or open [default: proven]
     #[arg(long, value_name = "POLICY")]
     refunds: Option<String>,
-    /// Where counters are kept: memory, or redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://… [default: memory]
+    /// Store of the counters: memory, or redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://… [default: memory]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// On Redis, count limits of Envoy's form on the keys of another service: envoy or none [default: none]
+    /// On Redis, key compatibility of Envoy-form limits: envoy or none [default: none]
     #[arg(long, value_name = "WHOSE")]
     compat: Option<String>,
-    /// CarryOver what is counted in this file, over a restart
+    /// File that preserves counters over a restart
     #[arg(long, value_name = "PATH")]
     snapshot: Option<String>,
-    /// Write it this often too, such as 5m; without it at the end only
+    /// Interval of snapshots, such as 5m [default: at the end only]
     #[arg(long, value_name = "TIME")]
     snapshot_every: Option<String>,
-    /// CarryOver at most so many identities [default: 16000000]
+    /// Maximum number of identities [default: 16000000]
     #[arg(long, value_name = "N")]
     max_identities: Option<String>,
-    /// Memory that all clients together may take, such as 64MiB or 1GiB [default: 256MiB]
+    /// Memory bound of all client connections, such as 64MiB or 1GiB [default: 256MiB]
     #[arg(long, value_name = "BYTES")]
     memory_budget: Option<String>,
-    /// The certificate of the gRPC address, with its chain, in PEM; read again when it changes
+    /// Certificate chain of the gRPC endpoint, in PEM; reloaded when it changes
     #[arg(long, value_name = "PATH")]
     tls_cert: Option<String>,
-    /// Its key
+    /// Private key of the certificate
     #[arg(long, value_name = "PATH")]
     tls_key: Option<String>,
-    /// Clients need a certificate that one of these has signed
+    /// Certificate authorities of client certificates, which are then required
     #[arg(long, value_name = "PATH")]
     client_ca: Option<String>,
-    /// and that has this name
+    /// Required subject alternative name of client certificates
     #[arg(long, value_name = "NAME")]
     client_san: Option<String>,
-    /// Start, unready, while there are no valid rules
+    /// Start without valid rules, not ready
     #[arg(long)]
     start_without_rules: bool,
-    /// Remove a domain that vanishes from the files after this time; 0 for at once [default: 10m]
+    /// Grace period before a domain that disappeared from the files is removed; 0 for none [default: 10m]
     #[arg(long, value_name = "TIME")]
     rules_removal_grace: Option<String>,
-    /// Go on for so long after the signal to end, unready, so that load balancers notice [default: 0]
+    /// Time between the signal and the drain, not ready, for load balancers to notice [default: 0]
     #[arg(long, value_name = "TIME")]
     drain_delay: Option<String>,
-    /// trace, debug, info, warn or error [default: info]
+    /// Log level: trace, debug, info, warn or error [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// text or json [default: text]
+    /// Log format: text or json [default: text]
     #[arg(long, value_name = "FORM")]
     log_format: Option<String>,
     /// Send traces to this OpenTelemetry collector, such as http://127.0.0.1:4318
@@ -141,19 +139,19 @@ async fn serve(settings: Settings, json: bool) -> anyhow::Result<ExitCode> {
         }
         Err(error) => return Err(error.into()),
     };
-    // Before the first words: whoever has read them may have had enough.
-    let (reread, rereading) = mpsc::channel(1);
-    let signals = signals::Signals::new(reread)?;
-    let greeting = greeting::greeting(server.addresses(), has_rules, json);
-    // Whoever starts us may have closed its ears; that is no reason to end.
-    let _ = written(io::stdout().lock().write_all(greeting.as_bytes()));
+    // Before the addresses are printed: their reader may send a signal.
+    let (reload, reloads) = mpsc::channel(1);
+    let signals = Signals::new(reload)?;
+    let message = startup_message(server.addresses(), has_rules, json);
+    // A closed standard output is not an error.
+    let _ = written(io::stdout().lock().write_all(message.as_bytes()));
     tokio::spawn(trim::run(server.app().memory().clone()));
-    server.run(signals.told_to_stop(), rereading).await.context("cannot go on")?;
+    server.run(signals.terminated(), reloads).await.context("the service failed")?;
     Ok(ExitCode::SUCCESS)
 }
 
 impl ServeArgs {
-    /// The environment, with the flags above it.
+    /// The environment, overridden by flags.
     fn vars(&self) -> anyhow::Result<Vars> {
         let mut vars = Vars::of_process();
         let texts = [
@@ -211,5 +209,76 @@ impl ServeArgs {
             vars.set_flag("--rules", "SLUICEGATE_RULES", paths);
         }
         Ok(vars)
+    }
+}
+
+/// A request under the example rules.
+const EXAMPLE: &str = r#"{"domain":"example","descriptors":[{"user":"me"}]}"#;
+
+fn startup_message(addresses: &Addresses, has_rules: bool, json: bool) -> String {
+    if json {
+        return format!("{}\n", addresses.to_json());
+    }
+    let Addresses { grpc, http, admin, resp } = addresses;
+    let mut listening = format!(
+        "grpc   {grpc}   Envoy's rate limit service\n\
+         http   {http}   /v1/check, /json, /openapi.json\n\
+         admin  {admin}   /metrics, /ready, /rlconfig, /config\n"
+    );
+    if let Some(resp) = resp {
+        listening += &format!("resp   {resp}   CL.THROTTLE, SG.CHECK: for clients of Redis\n");
+    }
+    if has_rules {
+        return listening;
+    }
+    format!(
+        "{listening}rules  an example; `--rules PATH` for your own\n\n\
+         A user has three requests a minute. Paste this four times:\n\n  \
+         curl -i http://{http}/v1/check -d '{EXAMPLE}'\n"
+    )
+}
+
+/// Signal handlers, installed on creation.
+struct Signals {
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    /// SIGHUP sends to `reload`.
+    #[cfg(unix)]
+    fn new(reload: mpsc::Sender<()>) -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+
+        let mut hang_up = signal(SignalKind::hangup())?;
+        tokio::spawn(async move {
+            while hang_up.recv().await.is_some() {
+                // A full channel already requests a reload.
+                let _ = reload.try_send(());
+            }
+        });
+        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
+        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
+    }
+
+    #[cfg(not(unix))]
+    fn new(_reload: mpsc::Sender<()>) -> io::Result<Self> {
+        Ok(Self {})
+    }
+
+    /// Completes on SIGTERM or SIGINT.
+    #[cfg(unix)]
+    async fn terminated(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    #[cfg(not(unix))]
+    async fn terminated(self) {
+        let _ = tokio::signal::ctrl_c().await;
     }
 }

@@ -1,4 +1,4 @@
-//! `sluicegate try`: a limit on virtual time.
+//! `sluicegate try`: operations against a limit on virtual time.
 
 use std::fs::File;
 use std::io::{self, BufRead, LineWriter, Read, Write};
@@ -18,9 +18,9 @@ use sluicegate_lab::script::Script;
 use sluicegate_lab::trial::Trial;
 use sluicegate_rules::limit::LimitConfig;
 
-use crate::output::written;
+use crate::written;
 
-/// The longest line that is read.
+/// Bound of an input line.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// Arguments of `try`.
@@ -28,28 +28,28 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 #[command(after_help = "Example:\n  \
     echo '{\"at_us\":0,\"op\":\"hit\"}' | sluicegate try --limit '{ algorithm: token_bucket, rate: 5/s, burst: 3 }'\n\n\
     The same on a Redis: add `--store redis://127.0.0.1:6379`.\n\
-    `--help` has a worked example for each algorithm.")]
+    `--help` has an example for each algorithm.")]
 pub(crate) struct TryArgs {
     /// The limit in YAML: one mapping, or a list of them (one identity, all or nothing)
     #[arg(long, value_name = "YAML", conflicts_with_all = ["limit_file", "script", "example"])]
     limit: Option<String>,
-    /// A file with the limit
+    /// File with the limit
     #[arg(long, value_name = "FILE", conflicts_with_all = ["script", "example"])]
     limit_file: Option<PathBuf>,
-    /// How strictly: `hard`, `shadow`, `{ soft: 10% }`, `{ elastic: { up_to: 2x, below: 70%, above: 85% } }`
+    /// Enforcement mode: `hard`, `shadow`, `{ soft: 10% }`, `{ elastic: { up_to: 2x, below: 70%, above: 85% } }`
     #[arg(long, value_name = "YAML", conflicts_with_all = ["script", "example"])]
     mode: Option<String>,
-    /// Run a script: operations with the answers they must get
+    /// Run a script: operations with their expected answers
     #[arg(long, value_name = "FILE", conflicts_with = "example")]
     script: Option<PathBuf>,
-    /// Show an algorithm at work: token_bucket, leaky_bucket, fixed_window, sliding_log,
+    /// Run the example of an algorithm: token_bucket, leaky_bucket, fixed_window, sliding_log,
     /// sliding_window, smooth_bursty, warm_up, cycle, concurrency, tally, unlimited
     #[arg(long, value_name = "ALGORITHM")]
     example: Option<String>,
-    /// Draw what was asked, admitted and left into this file (SVG)
+    /// Plot demand, admitted and remaining quota into this file (SVG)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// CarryOver the counters in a Redis instead of here, such as `redis://127.0.0.1:6379`. Its keys begin with `sluicegate:try:` and are deleted at the end
+    /// Keep the counters in a Redis, such as `redis://127.0.0.1:6379`. Its keys begin with `sluicegate:try:` and are deleted at the end
     #[arg(long, value_name = "URL", conflicts_with_all = ["svg", "example"])]
     store: Option<String>,
 }
@@ -71,11 +71,11 @@ pub(crate) fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
         (None, Some(path)) => (path.display().to_string(), read(path)?),
         (None, None) => bail!(
             "no limit given: use `--limit '{{ algorithm: token_bucket, rate: 5/s }}'`, \
-             `--limit-file FILE`, or `--example token_bucket` to see one at work"
+             `--limit-file FILE`, or `--example token_bucket` for an example"
         ),
     };
     let trial = under_trial(&source, &text, args.mode.as_deref()).and_then(|(limits, mode)| {
-        // Also what is kept elsewhere has to be possible.
+        // Validates the limits for every store.
         Trial::new(limits.clone(), mode).map(|trial| (trial, limits, mode))
     });
     let (mut trial, limits, mode) = match trial {
@@ -90,14 +90,14 @@ pub(crate) fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
         return Ok(run_lines(&mut |line| redis.run(line))?.code());
     }
     let mut recorder = args.svg.as_ref().map(|_| Recorder::default());
-    let ended = run_lines(&mut |line| carry_out(&mut trial, &mut recorder, line))?;
+    let ended = run_lines(&mut |line| execute(&mut trial, &mut recorder, line))?;
     if ended != Ended::Unread {
         draw(recorder, &trial, text.trim(), args.svg.as_deref())?;
     }
     Ok(ended.code())
 }
 
-/// A trial in a Redis, under a name that nobody else has.
+/// A trial in a Redis, in a namespace of its own.
 fn on_redis(url: &str, limits: Vec<LimitConfig>, mode: Mode) -> anyhow::Result<OnRedis> {
     use std::hash::{BuildHasher, RandomState};
 
@@ -121,14 +121,14 @@ fn under_trial(
     }
 }
 
-/// How the lines came to an end.
+/// How the input ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
-    /// All of them were answered.
+    /// All lines were answered.
     Answered,
-    /// Some were no questions.
+    /// Some lines were invalid.
     WithErrors,
-    /// Nobody reads the answers any more.
+    /// The reader of the answers is gone.
     Unread,
 }
 
@@ -182,8 +182,8 @@ fn run_lines(answer: &mut dyn FnMut(&Line) -> Result<Printed, String>) -> anyhow
     Ok(if all_answered { Ended::Answered } else { Ended::WithErrors })
 }
 
-/// Carries out a line, noting it if a picture is wanted.
-fn carry_out(
+/// Executes a line and records it for the plot.
+fn execute(
     trial: &mut Trial,
     recorder: &mut Option<Recorder>,
     line: &Line,
@@ -220,9 +220,9 @@ fn run_script(name: &str, text: &str, svg: Option<&Path>) -> anyhow::Result<Exit
     let Some(script) = parsed(name, text) else { return Ok(ExitCode::FAILURE) };
     let mut trial = script.trial().map_err(anyhow::Error::msg)?;
     let mut recorder = svg.map(|_| Recorder::default());
-    play(&script, &mut |line| carry_out(&mut trial, &mut recorder, line))?;
+    play(&script, &mut |line| execute(&mut trial, &mut recorder, line))?;
     draw(recorder, &trial, &script.title, svg)?;
-    Ok(compared(name, &script.check()))
+    Ok(report_differences(name, &script.check()))
 }
 
 fn run_script_on_redis(name: &str, text: &str, url: &str) -> anyhow::Result<ExitCode> {
@@ -231,7 +231,7 @@ fn run_script_on_redis(name: &str, text: &str, url: &str) -> anyhow::Result<Exit
     let mut redis = trial()?;
     play(&script, &mut |line| redis.run(line))?;
     let mut redis = trial()?;
-    Ok(compared(name, &script.check_with(|line| redis.run(line))))
+    Ok(report_differences(name, &script.check_with(|line| redis.run(line))))
 }
 
 fn parsed(name: &str, text: &str) -> Option<Script> {
@@ -239,8 +239,8 @@ fn parsed(name: &str, text: &str) -> Option<Script> {
     script.map_err(|errors| eprintln!("{}", errors.join("\n"))).ok()
 }
 
-/// Tells where answers are not as expected.
-fn compared(name: &str, differences: &[String]) -> ExitCode {
+/// Reports answers that differ from the expected ones.
+fn report_differences(name: &str, differences: &[String]) -> ExitCode {
     if differences.is_empty() {
         return ExitCode::SUCCESS;
     }
@@ -258,7 +258,7 @@ fn run_example(algorithm: &str, svg: Option<&Path>) -> anyhow::Result<ExitCode> 
     run_script(algorithm, example.text, svg)
 }
 
-/// Shows a script and the answers beside each other.
+/// Prints a script with its answers.
 fn play(
     script: &Script,
     answer: &mut dyn FnMut(&Line) -> Result<Printed, String>,
@@ -269,9 +269,9 @@ fn play(
     }
     for turn in &script.turns {
         let answered = turn.line.clone().and_then(|line| answer(&line));
-        let told = answered.map_or_else(|error| error_json(&error), |answer| answer.to_json());
-        let asked = turn.text.split("->").next().unwrap_or_default().trim_end();
-        text.push_str(&format!("\n  {asked}\n    {told}\n"));
+        let printed = answered.map_or_else(|error| error_json(&error), |answer| answer.to_json());
+        let operation = turn.text.split("->").next().unwrap_or_default().trim_end();
+        text.push_str(&format!("\n  {operation}\n    {printed}\n"));
     }
     written(io::stdout().lock().write_all(text.as_bytes()))?;
     Ok(())
@@ -286,8 +286,8 @@ fn draw(
     let (Some(recorder), Some(path)) = (recorder, svg) else {
         return Ok(());
     };
-    let picture = recorder.draw(trial, title);
-    std::fs::write(path, picture).with_context(|| format!("cannot write `{}`", path.display()))
+    let plot = recorder.draw(trial, title);
+    std::fs::write(path, plot).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
@@ -299,7 +299,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A worked example for each algorithm, with the answers that it really gives.
+/// An example for each algorithm, with its real answers.
 pub(crate) fn long_help() -> String {
     let mut help = String::from(
         "Standard input is one JSON object a line:\n  \

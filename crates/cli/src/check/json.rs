@@ -1,4 +1,4 @@
-//! What was checked, for a program.
+//! JSON output.
 
 use serde_json::{Value, json};
 use sluicegate::explain::rule::contents;
@@ -10,10 +10,10 @@ use sluicegate_rules::mapping::Part;
 use sluicegate_rules::set::RuleSet;
 
 use super::summary::Totals;
-use crate::rules::Rules;
+use crate::rules::LoadResult;
 
-/// Everything, in one object.
-pub(crate) fn checked(rules: &Rules, valid: bool) -> String {
+/// The whole result as one object.
+pub(crate) fn checked(rules: &LoadResult, valid: bool) -> String {
     let (good, problems) = match &rules.read {
         Ok(good) => (Some(good), [].as_slice()),
         Err(problems) => (None, problems.as_slice()),

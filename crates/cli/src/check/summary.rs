@@ -1,4 +1,4 @@
-//! What some rules would enforce, for a person: a table for each domain.
+//! Human-readable summary: a table for each domain.
 
 use sluicegate::explain::rule::text::{
     counted, counters, grouped, limits, memory, plainly, settings,
@@ -10,26 +10,26 @@ use sluicegate_rules::mapping::Part;
 use sluicegate_rules::rule::Limits;
 use sluicegate_rules::set::RuleSet;
 
-use crate::rules::Good;
+use crate::rules::ValidRules;
 
-/// With more rules than this in a domain, only the first are shown.
+/// Domains with more rules than this are shortened.
 const RULES_MANY: usize = 50;
 const RULES_SHOWN: usize = 20;
-/// Of a list, and of descriptors that are exempt.
+/// Shown entries of lists and exempt descriptors.
 const LISTED_SHOWN: usize = 8;
-/// A longer way stands on a line of its own.
-const WAY_WIDTH_MAX: usize = 32;
-/// How much is said on one line.
+/// A longer path is on its own line.
+const PATH_WIDTH_MAX: usize = 32;
+/// Maximum width of a line.
 const LINE_WIDTH_MAX: usize = 84;
 
-/// How much is shown of what is long.
+/// Whether long lists are shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HowMuch {
+pub(crate) enum Detail {
     Some,
     All,
 }
 
-/// How many there are.
+/// Numbers of domains, rules and limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Totals {
     pub(crate) domains: usize,
@@ -37,11 +37,11 @@ pub(crate) struct Totals {
     pub(crate) limits: usize,
 }
 
-/// A table for each domain, and what the figures mean.
-pub(crate) fn summary(good: &Good, how_much: HowMuch) -> String {
+/// A table for each domain, and a legend.
+pub(crate) fn summary(good: &ValidRules, detail: Detail) -> String {
     let mut out = String::new();
     for domain in &good.loaded.domains {
-        out.push_str(&table(&good.set, domain, how_much));
+        out.push_str(&table(&good.set, domain, detail));
         out.push('\n');
     }
     for domain in &good.loaded.removed {
@@ -49,24 +49,24 @@ pub(crate) fn summary(good: &Good, how_much: HowMuch) -> String {
     }
     if good.set.rules().len() > 0 {
         out.push_str(
-            "MB: what a million keys of a rule take in the embedded memory store, typically and at most\n",
+            "MB: memory of a million keys of a rule in the memory store, typical and maximum\n",
         );
     }
     out
 }
 
 /// "1 domain, 2 rules, 3 limits".
-pub(crate) fn totals(good: &Good) -> String {
+pub(crate) fn totals(good: &ValidRules) -> String {
     let Totals { domains, rules, limits } = Totals::of(good);
     let (domains, rules) = (counted(domains, "domain"), counted(rules, "rule"));
     format!("{domains}, {rules}, {}", counted(limits, "limit"))
 }
 
-fn table(set: &RuleSet, domain: &Domain, how_much: HowMuch) -> String {
+fn table(set: &RuleSet, domain: &Domain, detail: Detail) -> String {
     let contents = contents(set, &domain.name);
     let all = contents.rules.len();
-    let rules = match how_much {
-        HowMuch::Some if all > RULES_MANY => &contents.rules[..RULES_SHOWN],
+    let rules = match detail {
+        Detail::Some if all > RULES_MANY => &contents.rules[..RULES_SHOWN],
         _ => contents.rules.as_slice(),
     };
     let mut rows: Vec<(String, Vec<String>)> = rules.iter().map(row).collect();
@@ -75,17 +75,17 @@ fn table(set: &RuleSet, domain: &Domain, how_much: HowMuch) -> String {
         rows.push((more, Vec::new()));
     }
     let lists = [
-        ("no limit", contents.exempt.iter().map(|way| plainly(way)).collect()),
+        ("no limit", contents.exempt.iter().map(|path| plainly(path)).collect()),
         ("allow list", listed(&domain.allow)),
         ("deny list", listed(&domain.deny)),
         ("forward auth", domain.forward_auth.as_ref().map_or_else(Vec::new, forward_auth)),
     ];
     for (name, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
-        rows.push((name.to_owned(), shortened(items, how_much)));
+        rows.push((name.to_owned(), shortened(items, detail)));
     }
     let mut out = format!("domain {}: {}\n\n", plainly(&domain.name), counted(all, "rule"));
     let fits = |(left, right): &&(String, Vec<String>)| {
-        left.chars().count() <= WAY_WIDTH_MAX && !right.is_empty()
+        left.chars().count() <= PATH_WIDTH_MAX && !right.is_empty()
     };
     let width = rows.iter().filter(fits).map(|(left, _)| left.chars().count()).max().unwrap_or(0);
     rows.iter().for_each(|(left, right)| push_row(&mut out, left, right, width));
@@ -156,9 +156,9 @@ fn forward_auth(auth: &ForwardAuth) -> Vec<String> {
     lines.iter().map(|line| plainly(line)).collect()
 }
 
-fn shortened(mut items: Vec<String>, how_much: HowMuch) -> Vec<String> {
+fn shortened(mut items: Vec<String>, detail: Detail) -> Vec<String> {
     let more = items.len().saturating_sub(LISTED_SHOWN);
-    if how_much == HowMuch::Some && more > 0 {
+    if detail == Detail::Some && more > 0 {
         items.truncate(LISTED_SHOWN);
         items.push(format!("and {} more (`--all` shows them)", grouped(more as u64)));
     }
@@ -168,7 +168,7 @@ fn shortened(mut items: Vec<String>, how_much: HowMuch) -> Vec<String> {
 // === impl Totals ===
 
 impl Totals {
-    pub(crate) fn of(good: &Good) -> Self {
+    pub(crate) fn of(good: &ValidRules) -> Self {
         let each = good.set.rules().map(|no| limits(&good.set.rule(no).limits).len());
         Self { domains: good.set.domains().len(), rules: each.len(), limits: each.sum() }
     }
