@@ -126,8 +126,8 @@ fn who_is_turned_away_and_for_how_long() {
 #[tokio::test]
 async fn the_headers_of_our_own_service() {
     use axum::body::Body;
-    use sluicegate_server::http::{Options, router};
     use sluicegate_server::app::App;
+    use sluicegate_server::http::{Options, router};
     use tower::ServiceExt;
 
     let rules = "domain: shop\ndescriptors: [{ key: user, limits: { name: daily, algorithm: fixed_window, rate: 2/day } }]";
