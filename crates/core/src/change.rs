@@ -35,7 +35,8 @@ impl Limit {
     /// use sluicegate_core::time::Timestamp;
     ///
     /// let now = Timestamp::EPOCH;
-    /// assert_eq!(Limit::Closed.carry(&Limit::Unlimited, State::New, CarryOver::Used, now), State::New);
+    /// let carried = Limit::Closed.carry(&Limit::Unlimited, State::New, CarryOver::Used, now);
+    /// assert_eq!(carried, State::New);
     /// ```
     #[must_use]
     pub fn carry(&self, old: &Self, state: State, carry: CarryOver, now: Timestamp) -> State {

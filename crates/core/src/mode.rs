@@ -116,7 +116,8 @@ impl EnforcedLimit {
     /// use sluicegate_core::limit::Limit;
     /// use sluicegate_core::mode::{Mode, EnforcedLimit};
     ///
-    /// assert_eq!(Ok(EnforcedLimit::hard(Limit::Closed)), EnforcedLimit::new(Limit::Closed, Mode::Hard));
+    /// let hard = EnforcedLimit::new(Limit::Closed, Mode::Hard);
+    /// assert_eq!(hard, Ok(EnforcedLimit::hard(Limit::Closed)));
     /// ```
     #[must_use]
     pub const fn hard(limit: Limit) -> Self {

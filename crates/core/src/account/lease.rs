@@ -40,10 +40,11 @@ impl Account {
     /// let plan = [EnforcedLimit::hard(Limit::TokenBucket(TokenBucket::new(rate, 100).unwrap()))];
     /// let mut account = Account::default();
     /// let ttl = Span::from_secs(10);
-    /// let wish = LeaseDemand { node: 7, serial: 1, give: 0, hold: 0, want: 60, ttl };
-    /// let LeaseReply::Granted(grant) = account.lease(&plan, &wish, Timestamp::EPOCH) else { panic!() };
+    /// let demand = LeaseDemand { node: 7, serial: 1, give: 0, hold: 0, want: 60, ttl };
+    /// let now = Timestamp::EPOCH;
+    /// let LeaseReply::Granted(grant) = account.lease(&plan, &demand, now) else { panic!() };
     /// assert_eq!((grant.granted, grant.remaining), (50, 50), "half of it");
-    /// let LeaseReply::Granted(retried) = account.lease(&plan, &wish, Timestamp::EPOCH) else { panic!() };
+    /// let LeaseReply::Granted(retried) = account.lease(&plan, &demand, now) else { panic!() };
     /// assert_eq!(retried.granted, 50, "the same call again has the same grant");
     ///
     /// // Five seconds would fill the bucket, but half of it is leased.

@@ -107,27 +107,27 @@ pub struct Part<'a> {
 /// use sluicegate_core::account::{Account, Part, apply_to_all};
 /// use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
 /// use sluicegate_core::limit::Limit;
-/// use sluicegate_core::mode::{Mode, EnforcedLimit};
+/// use sluicegate_core::mode::EnforcedLimit;
 /// use sluicegate_core::op::Op;
 /// use sluicegate_core::quota::Rate;
 /// use sluicegate_core::time::{Span, Timestamp};
 ///
 /// let a_minute = |count| {
 ///     let rate = Rate::new(count, Span::from_secs(60)).unwrap();
-///     [EnforcedLimit::new(Limit::FixedWindow(FixedWindow::new(rate, Align::Clock)), Mode::Hard).unwrap()]
+///     [EnforcedLimit::hard(Limit::FixedWindow(FixedWindow::new(rate, Align::Clock)))]
 /// };
 /// let (per_user, in_all) = (a_minute(5), a_minute(6));
-/// let (mut alice, mut bob, mut all) = (Account::default(), Account::default(), Account::default());
+/// let [mut alice, mut bob, mut all] = [(); 3].map(|()| Account::default());
 ///
 /// let mut allowed = |user, cost| {
 ///     let user = Part { plan: &per_user, account: user, spare_capacity: false, cost: None };
-///     let everybody = Part { plan: &in_all, account: &mut all, spare_capacity: false, cost: None };
+///     let everyone = Part { plan: &in_all, account: &mut all, spare_capacity: false, cost: None };
 ///     let op = Op::Hit { cost, holder: None };
-///     let answer = apply_to_all(&mut [user, everybody], op, Timestamp::EPOCH);
+///     let answer = apply_to_all(&mut [user, everyone], op, Timestamp::EPOCH);
 ///     answer.unwrap().verdict.outcome.is_allowed()
 /// };
 /// assert!(allowed(&mut alice, 5));
-/// assert!(!allowed(&mut bob, 2), "only one is left for everybody");
+/// assert!(!allowed(&mut bob, 2), "only one is left for everyone");
 /// assert!(bob.is_new(), "so nothing is held against him");
 /// ```
 ///
@@ -163,7 +163,8 @@ pub fn apply_to_all(parts: &mut [Part<'_>], op: Op, now: Timestamp) -> Result<An
 /// let mut each = Vec::new();
 /// for _ in 0..2 {
 ///     let user = Part { plan: &per_user, account: &mut user, spare_capacity: false, cost: None };
-///     let path = Part { plan: &per_path, account: &mut path, spare_capacity: false, cost: Some(1) };
+///     let cost = Some(1);
+///     let path = Part { plan: &per_path, account: &mut path, spare_capacity: false, cost };
 ///     let hit = Op::Hit { cost: 1, holder: None };
 ///     apply_to_each(&mut [user, path], hit, Timestamp::EPOCH, &mut each).unwrap();
 /// }
@@ -224,13 +225,13 @@ impl Account {
     /// use sluicegate_core::account::{Account, Moment};
     /// use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
     /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_core::mode::{Mode, EnforcedLimit};
+    /// use sluicegate_core::mode::EnforcedLimit;
     /// use sluicegate_core::quota::Rate;
     /// use sluicegate_core::time::{Span, Timestamp};
     ///
     /// let window = |count, secs| {
     ///     let rate = Rate::new(count, Span::from_secs(secs)).unwrap();
-    ///     EnforcedLimit::new(Limit::FixedWindow(FixedWindow::new(rate, Align::Clock)), Mode::Hard).unwrap()
+    ///     EnforcedLimit::hard(Limit::FixedWindow(FixedWindow::new(rate, Align::Clock)))
     /// };
     /// let plan = [window(5, 1), window(100, 60)];
     /// let said = Account::default().evaluate(&plan, 7, Moment::at(Timestamp::EPOCH));

@@ -26,10 +26,12 @@ impl Account {
     /// use sluicegate_core::op::Op;
     /// use sluicegate_core::time::{Span, Timestamp};
     ///
-    /// let plan = [EnforcedLimit::hard(Limit::Concurrency(Concurrency::new(2, Span::from_secs(9)).unwrap()))];
+    /// let slots = Concurrency::new(2, Span::from_secs(9)).unwrap();
+    /// let plan = [EnforcedLimit::hard(Limit::Concurrency(slots))];
     /// let mut account = Account::default();
     /// account.record_admission(&plan, 1, Some(Holder(7)), Timestamp::EPOCH);
-    /// let peek = account.apply(&plan, Op::Peek { cost: 1 }, Moment::at(Timestamp::EPOCH)).unwrap();
+    /// let now = Moment::at(Timestamp::EPOCH);
+    /// let peek = account.apply(&plan, Op::Peek { cost: 1 }, now).unwrap();
     /// assert_eq!(peek.verdict.remaining, Some(1));
     /// ```
     pub fn record_admission(
@@ -75,14 +77,16 @@ impl Account {
     /// use sluicegate_core::op::Op;
     /// use sluicegate_core::time::{Span, Timestamp};
     ///
-    /// let plan = [EnforcedLimit::hard(Limit::Tally(Tally::new(10, Span::from_secs(60)).unwrap()))];
+    /// let tally = Tally::new(10, Span::from_secs(60)).unwrap();
+    /// let plan = [EnforcedLimit::hard(Limit::Tally(tally))];
     /// let hit = |cost| Op::Hit { cost, holder: None };
     /// let now = Moment::at(Timestamp::EPOCH);
     /// let (mut here, mut there) = (Account::default(), Account::default());
     /// here.apply(&plan, hit(3), now).unwrap();
     /// there.apply(&plan, hit(4), now).unwrap();
     /// here.absorb(&plan, &there, now.now);
-    /// assert_eq!(here.apply(&plan, Op::Peek { cost: 1 }, now).unwrap().verdict.remaining, Some(3));
+    /// let peek = here.apply(&plan, Op::Peek { cost: 1 }, now).unwrap();
+    /// assert_eq!(peek.verdict.remaining, Some(3));
     /// ```
     pub fn absorb(&mut self, plan: &[EnforcedLimit], other: &Self, now: Timestamp) {
         let now = now.min(NOW_MAX);
@@ -109,7 +113,8 @@ impl Account {
     /// use sluicegate_core::op::Op;
     /// use sluicegate_core::time::{Span, Timestamp};
     ///
-    /// let plan = [EnforcedLimit::hard(Limit::Tally(Tally::new(10, Span::from_secs(60)).unwrap()))];
+    /// let tally = Tally::new(10, Span::from_secs(60)).unwrap();
+    /// let plan = [EnforcedLimit::hard(Limit::Tally(tally))];
     /// let hit = |cost| Op::Hit { cost, holder: None };
     /// let now = Moment::at(Timestamp::EPOCH);
     /// let (mut account, mut seen) = (Account::default(), Account::default());

@@ -3,7 +3,7 @@
 //! | kernel | state | serves |
 //! |---|---|---|
 //! | [`gcra`] | a theoretical arrival time | greedy token bucket, leaky bucket, smooth bursty |
-//! | [`periodic`] | a level and the period it belongs to | interval and aligned token bucket, fixed window, cycle |
+//! | [`periodic`] | a level and its period | interval and aligned bucket, fixed window, cycle |
 //! | [`sliding_window`] | two counts | sliding window counter |
 //! | [`sliding_log`] | every admitted hit | sliding window log |
 //! | [`tally`] | one count, including denials | tally: the counter of Envoy's form |

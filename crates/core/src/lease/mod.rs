@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   level
-//!   burst |          ________________           a bucket of which 4 are leased refills to burst - 4;
+//!   burst |          ________________           a bucket with 4 leased refills to burst - 4;
 //!       4 |--.  .---'                :\.---     when the lease expires, it is as if the 4 had been
 //!         |  '--' leased             : until    taken at that moment
 //!         +---------------------------------> time

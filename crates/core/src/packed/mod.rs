@@ -6,8 +6,8 @@
 //!
 //! | kernel | `expires_at` | `number` | not packed |
 //! |---|---|---|---|
-//! | GCRA | its TAT, rounded up | the fraction of the TAT | with extra units, in debt, with a gap, or not starting full |
-//! | periodic | when it is full | units used | above its capacity, with a gap, or not starting full |
+//! | GCRA | its TAT, rounded up | its fraction | extra units, debt, a gap, or not starting full |
+//! | periodic | when it is full | units used | above capacity, a gap, or not starting full |
 //! | counter | when both counts expire | both counts | with bookings |
 //! | tally | the end of its window | its count | |
 //!

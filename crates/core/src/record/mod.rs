@@ -9,18 +9,18 @@
 //!   |        the epoch: raised by refunds and resets
 //!   the fingerprint of the limits and their mode
 //!
-//!   … #00000000000000a1:12:500:800:1763232005000000,…    leases: node, serial, amount, demand, expiry
+//!   … #00000000000000a1:12:500:800:1763232005000000,…  leases: node, serial, amount, demand, expiry
 //!
 //!   … @1763232060000000,1763231880000000,1763318460000000,01…
-//!                        holds: until and from when they do not change, expiry of the record, bytes
+//!                     holds: until and from when they do not change, expiry of the record, bytes
 //! ```
 //!
 //! | cell of | text | its set |
 //! |---|---|---|
-//! | greedy and leaky bucket, smooth bursty | `tat` or `tat+fraction`, then `,e` extra `,s` seen `,h` gap | |
+//! | greedy and leaky bucket, smooth bursty | `tat[+fraction]`, then `,e` extra `,s` seen `,h` gap | |
 //! | interval bucket, fixed window, cycle | `level@anchor`, then `,s` seen `,h` gap | |
-//! | sliding window | `start:previous:current`, or with a fourth number for the next; then `,s` seen | |
-//! | sliding log | `seen:sum:denied:first:last:sequence` | time → `time-sequence-weight`, denied ones with a `d` |
+//! | sliding window | `start:previous:current[:next]`, then `,s` seen | |
+//! | sliding log | `seen:sum:denied:first:last:sequence` | time → `time-sequence-weight`, `d` if denied |
 //! | warm-up | `free~cool~seen`, the first two with `+fraction` | |
 //! | concurrency | `seen:held` | end of the lease → holder, or `holder*slots` |
 //! | tally | `count@start` | |

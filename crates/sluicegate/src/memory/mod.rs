@@ -53,9 +53,9 @@ pub const ENTRIES_MAX: usize = 16_000_000;
 ///
 /// let memory = Memory::with_entries(1_000_000);
 /// let per_user = Limiter::builder().limit(TokenBucket::per_second(10)).memory(&memory).build()?;
-/// let per_address = Limiter::builder().limit(TokenBucket::per_second(50)).memory(&memory).build()?;
+/// let per_ip = Limiter::builder().limit(TokenBucket::per_second(50)).memory(&memory).build()?;
 /// per_user.hit("alice");
-/// per_address.hit("192.0.2.7");
+/// per_ip.hit("192.0.2.7");
 /// assert_eq!(memory.entries(), 2);
 /// # Ok::<(), sluicegate::LimitError>(())
 /// ```
