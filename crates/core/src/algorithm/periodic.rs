@@ -18,6 +18,7 @@
 //!   debt, or a booking of a coming window) is carried over;
 //! - a **cycle** of permits: as a window, except that a booking may use the rest of this cycle and
 //!   more from coming ones.
+//!
 //! A booking in a bucket or a window is a hit at its slot, to the letter: the rest of the periods
 //! before it lapses, so that no window ever holds more than its number.
 
