@@ -119,7 +119,7 @@ impl VirtualLimiter {
     pub async fn set_limits(
         &mut self,
         limits: Vec<LimitConfig>,
-        keep: CarryOver,
+        carry_over: CarryOver,
         now: Timestamp,
     ) -> Result<(), VirtualError> {
         let rule = Rule::new(limits, self.rule.mode).map_err(VirtualError::Quota)?;
@@ -129,8 +129,13 @@ impl VirtualLimiter {
         let rule = self.rule(now).await?;
         let look = Op::Peek { cost: 0 };
         for key in keys {
-            let part =
-                OptimisticPart { key, rule: rule.clone(), spare_capacity: false, cost: None, keep };
+            let part = OptimisticPart {
+                key,
+                rule: rule.clone(),
+                spare_capacity: false,
+                cost: None,
+                carry_over,
+            };
             // Any operation converts a record with another fingerprint.
             if rule.params.fingerprint() == old.params.fingerprint() {
                 self.updates(now).convert(&part, &old).await?;
@@ -164,7 +169,7 @@ impl VirtualLimiter {
             rule,
             spare_capacity: moment.spare_capacity,
             cost: None,
-            keep: CarryOver::Used,
+            carry_over: CarryOver::Used,
         };
         Ok(self.updates(moment.now).apply(&[part], op).await?.answer)
     }
@@ -220,7 +225,7 @@ impl fmt::Display for VirtualError {
             Self::Quota(error) => error.fmt(f),
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Store(error) => error.fmt(f),
-            Self::Other(said) => f.write_str(said),
+            Self::Other(why) => f.write_str(why),
         }
     }
 }

@@ -25,7 +25,7 @@ const TRY_AGAIN_DELAY: Duration = Duration::from_millis(2);
 /// Commands of one pipeline.
 const COMMANDS_MAX: usize = 1024;
 
-/// A call on its way through redirects.
+/// A call in progress, across redirects.
 struct Dispatch<'a> {
     link: &'a Link,
     key: &'a [u8],
@@ -226,13 +226,13 @@ impl<'a> Dispatch<'a> {
         let counters = &self.link.inner.counters;
         match reply {
             ServerReply::Moved(to) => {
-                count(&counters.moved);
+                count(&counters.moved_redirects);
                 self.server = self.redirect(&to)?.on_moved(&to, &self.server);
                 self.asking = false;
                 Ok(None)
             }
             ServerReply::Ask(to) => {
-                count(&counters.asked);
+                count(&counters.ask_redirects);
                 self.server = self.redirect(&to)?.on_ask(&to, &self.server);
                 self.asking = true;
                 Ok(None)

@@ -1,8 +1,8 @@
 //! Connections to the store: which server a call goes to, over which connection, and when it fails.
 //!
 //! *A call that may have been executed is never resent.* Only a reply that proves the opposite
-//! (`MOVED`, `ASK`, `TRYAGAIN`, `NOSCRIPT`) leads to a retry. A timeout or a broken connection is an
-//! error that says so, and the caller decides.
+//! (`MOVED`, `ASK`, `TRYAGAIN`, `NOSCRIPT`) leads to a retry. A timeout or a broken connection is
+//! an error that says so, and the caller decides.
 //!
 //! *Everything is bounded*: calls in flight, waiting callers, and the time that both take. A server
 //! that hangs costs a few callers one timeout each; then its circuit breaker opens.
@@ -59,11 +59,11 @@ use topology::Topology;
 /// Connections to the store. Clones share them; dropping the last clone closes them.
 #[derive(Debug, Clone)]
 pub struct Link {
-    inner: Arc<Inner>,
+    inner: Arc<LinkInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct LinkInner {
     settings: Arc<Settings>,
     counters: Arc<Counters>,
     epoch: Arc<Epoch>,
@@ -87,7 +87,7 @@ impl Link {
         let epoch = Arc::new(Epoch::new());
         let topology = Topology::new(address.endpoint, &settings, &counters, &epoch);
         let password_watch = settings.watch_password();
-        let inner = Inner { settings, counters, epoch, topology, password_watch };
+        let inner = LinkInner { settings, counters, epoch, topology, password_watch };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -134,7 +134,7 @@ impl Link {
     }
 }
 
-impl Drop for Inner {
+impl Drop for LinkInner {
     fn drop(&mut self) {
         if let Some(task) = &self.password_watch {
             task.abort();

@@ -200,7 +200,7 @@ async fn wait_in_flight(
         }
     });
     match permit.await {
-        // Nothing is sent after the deadline: nobody would await the reply.
+        // Nothing is sent after the deadline: its reply would not be awaited.
         Ok(Ok(permit)) if Instant::now() < deadline => Ok(permit),
         Ok(Err(error)) => Err(error),
         _ if server.is_up() => Err(CallError::Busy),

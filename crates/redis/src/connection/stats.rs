@@ -26,9 +26,9 @@ pub struct LinkStats {
     /// Connections beyond the first ones.
     pub reconnects: u64,
     /// `MOVED` redirects.
-    pub moved: u64,
+    pub moved_redirects: u64,
     /// `ASK` redirects.
-    pub asked: u64,
+    pub ask_redirects: u64,
     /// Retries after `TRYAGAIN`.
     pub tried_again: u64,
     /// Scripts that had to be loaded.
@@ -73,8 +73,8 @@ pub(super) struct Counters {
     broken: AtomicU64,
     refused: AtomicU64,
     pub(super) reconnects: AtomicU64,
-    pub(super) moved: AtomicU64,
-    pub(super) asked: AtomicU64,
+    pub(super) moved_redirects: AtomicU64,
+    pub(super) ask_redirects: AtomicU64,
     pub(super) tried_again: AtomicU64,
     pub(super) scripts_loaded: AtomicU64,
     pub(super) under_replicated: AtomicU64,
@@ -111,8 +111,8 @@ impl Counters {
             broken: read(&self.broken),
             refused: read(&self.refused),
             reconnects: read(&self.reconnects),
-            moved: read(&self.moved),
-            asked: read(&self.asked),
+            moved_redirects: read(&self.moved_redirects),
+            ask_redirects: read(&self.ask_redirects),
             tried_again: read(&self.tried_again),
             scripts_loaded: read(&self.scripts_loaded),
             under_replicated: read(&self.under_replicated),

@@ -14,7 +14,7 @@ use super::options::{LinkOptions, Settings};
 use super::permit::{LATE_MAX, LateReply};
 use super::stats::{Counters, count};
 use super::topology::Topology;
-use super::{Inner, Link};
+use super::{Link, LinkInner};
 use crate::CallError;
 use crate::call::Call;
 
@@ -55,7 +55,7 @@ impl Link {
     /// A link over a transport of the caller.
     #[must_use]
     pub fn with_transport(transport: Arc<dyn Transport>) -> Self {
-        let inner = Inner {
+        let inner = LinkInner {
             settings: Arc::new(Settings::without_server(LinkOptions::default())),
             counters: Arc::new(Counters::default()),
             epoch: Arc::new(Epoch::new()),

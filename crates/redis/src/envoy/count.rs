@@ -37,7 +37,7 @@ struct Charge {
 }
 
 /// Counters of one pipeline.
-struct Group {
+struct PipelineGroup {
     is_per_second: bool,
     slot: Option<u16>,
     indices: Vec<usize>,
@@ -193,19 +193,20 @@ impl EnvoyCounters {
     }
 
     /// Groups counters by store, and on a Cluster by slot.
-    fn groups(&self, charges: &[Charge]) -> Vec<Group> {
-        let mut groups: Vec<Group> = Vec::new();
+    fn groups(&self, charges: &[Charge]) -> Vec<PipelineGroup> {
+        let mut groups: Vec<PipelineGroup> = Vec::new();
         for (index, charge) in charges.iter().enumerate() {
             if charge.cached.is_some() {
                 continue;
             }
             let is_per_second = self.per_second.is_some() && charge.unit == Unit::Second;
             let slot = self.link_of(charge).slot_of(&charge.key);
-            let same =
-                |group: &&mut Group| group.is_per_second == is_per_second && group.slot == slot;
+            let same = |group: &&mut PipelineGroup| {
+                group.is_per_second == is_per_second && group.slot == slot
+            };
             match groups.iter_mut().find(same) {
                 Some(group) => group.indices.push(index),
-                None => groups.push(Group { is_per_second, slot, indices: vec![index] }),
+                None => groups.push(PipelineGroup { is_per_second, slot, indices: vec![index] }),
             }
         }
         groups

@@ -45,7 +45,7 @@ pub(crate) struct OptimisticPart {
     /// Replaces the cost of the operation.
     pub(crate) cost: Option<u64>,
     /// How a record of other limits is converted.
-    pub(crate) keep: CarryOver,
+    pub(crate) carry_over: CarryOver,
 }
 
 /// Outcome of an operation.
@@ -126,7 +126,7 @@ impl OptimisticUpdates<'_> {
         let modify = |parts: &mut [Part<'_>], now| {
             for Part { plan, account, .. } in parts {
                 let from: Vec<Option<usize>> = (0..plan.len()).map(Some).collect();
-                account.change(old.steps(), plan, &from, part.keep, now);
+                account.change(old.steps(), plan, &from, part.carry_over, now);
             }
             Ok(Modified { result: (), writes: true, raises_epoch: true })
         };
@@ -256,13 +256,13 @@ impl OptimisticPart {
             rule: part.rule.clone(),
             spare_capacity: part.spare_capacity,
             cost: Some(part.cost),
-            keep: CarryOver::Used,
+            carry_over: CarryOver::Used,
         }
     }
 }
 
-/// Account of an identity whose limits are unknown: all quota is used, and refills from now on. Slots
-/// cannot be used without a holder: limits that have some start empty.
+/// Account of an identity whose limits are unknown: all quota is used, and refills from now on.
+/// Slots cannot be used without a holder: limits that have some start empty.
 fn exhausted(rule: &ScriptRule, now: Timestamp) -> Account {
     let mut account = Account::default();
     let drained = account.apply(rule.steps(), Op::Drain, Moment::at(now));

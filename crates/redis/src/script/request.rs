@@ -163,7 +163,8 @@ impl ScriptRequest {
         part.rule.params.rule().is_some() && (self.count <= 1 || !has_slots)
     }
 
-    /// Whether the request is admitted by the verdicts of its parts. Parts that were not sent admit.
+    /// Whether the verdicts so far allow the request: no part denies, and not all quotas do.
+    /// Skipped parts allow.
     pub(super) fn may_pass(&self, verdicts: &[Verdict]) -> bool {
         let parts = self.parts.iter().zip(verdicts);
         admits(parts.map(|(part, verdict)| (part.combine, verdict.is_allowed())))

@@ -1,7 +1,7 @@
 //! Rules as scripts see them, and their registry in the store.
 //!
-//! A record names its limits by a fingerprint only. Nodes publish the limits under it, so that a node
-//! with other rules can convert the record.
+//! A record names its limits by a fingerprint only. Nodes publish the limits under it, so that a
+//! node with other rules can convert the record.
 
 use std::collections::HashMap;
 use std::fmt::Write;

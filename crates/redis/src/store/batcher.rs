@@ -246,8 +246,7 @@ impl Batch {
         }
     }
 
-    /// Waits for the outcome of the call. Waiters whose deadline passes meanwhile are told that it is
-    /// late.
+    /// Waits for the outcome of the call. Waiters whose deadline passes meanwhile get `Late`.
     async fn await_outcome<T>(
         &mut self,
         mut calling: std::pin::Pin<&mut impl Future<Output = T>>,

@@ -27,7 +27,7 @@ const SUM_MIN: u64 = 10_000;
 /// Upper bound of a reported demand: sums of it are exact in the store.
 const DEMAND_MAX: u64 = 1 << 40;
 
-/// The rules of a node, what they are asked for, and what was heard of the others.
+/// Rules of this node with their demand, and the last rounds.
 #[derive(Debug, Default)]
 pub(super) struct Demands {
     known: Mutex<Known>,
@@ -38,7 +38,7 @@ pub(super) struct Demands {
 struct Known {
     rules: Vec<Watched>,
     /// The last round, and the one before.
-    rounds: [Option<Round>; 2],
+    rounds: [Option<DemandRound>; 2],
     live: u64,
     measured_at: Option<Timestamp>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct RuleWeight {
     weight: AtomicU64,
 }
 
-/// A rule whose hits are counted elsewhere.
+/// A measured rule.
 struct Watched {
     rule: Arc<RuleWeight>,
     /// Its hits so far; `None` once it is gone.
@@ -63,7 +63,7 @@ struct Watched {
 
 /// Reports of all nodes in a round.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Round {
+pub(super) struct DemandRound {
     number: u64,
     nodes: u64,
     /// The report of this node, if it sent one.
@@ -75,7 +75,7 @@ pub(super) struct Round {
 // === impl Store ===
 
 impl Store {
-    /// Watches what this node is asked for under a rule, so that it has a share by demand while the store is away.
+    /// Measures the demand of a rule on this node, which determines its share during outages.
     pub(crate) fn watch_demand(
         &self,
         stable_key: &str,
@@ -84,12 +84,12 @@ impl Store {
         self.inner.demands.watch(rule_id(stable_key), hits)
     }
 
-    /// What a part that passes is charged here, where a hit weighs so much; rounding goes on with the next one.
+    /// The charge of an admitted part on this node; the rounding error is carried.
     pub(crate) fn charge(&self, part: &ScriptPart, weight: Weight) -> u64 {
         self.inner.demands.carries.charge(self.inner.hash(&part.key), part.cost, weight)
     }
 
-    /// What it would be charged.
+    /// The charge if it were admitted now.
     pub(crate) fn would_charge(&self, part: &ScriptPart, weight: Weight) -> u64 {
         self.inner.demands.carries.would_charge(self.inner.hash(&part.key), part.cost, weight)
     }
@@ -98,7 +98,7 @@ impl Store {
 // === impl Demands ===
 
 impl Demands {
-    /// Watches a rule from now on, for as long as somebody says how many hits came.
+    /// Measures a rule for as long as `hits` returns a number.
     pub(super) fn watch(
         &self,
         id: u64,
@@ -112,7 +112,7 @@ impl Demands {
         rule
     }
 
-    /// The rules that are asked for most, with what they are.
+    /// Updates all demands, and returns those of the busiest rules.
     pub(super) fn measure(&self, now: Timestamp) -> Vec<(u64, u64)> {
         let mut known = self.known.lock();
         let elapsed = known.measured_at.map_or(Span::ZERO, |last| now.since(last));
@@ -132,7 +132,7 @@ impl Demands {
     }
 
     /// Updates the weights of all rules.
-    pub(super) fn update(&self, live: u64, round: Round) {
+    pub(super) fn update(&self, live: u64, round: DemandRound) {
         let mut known = self.known.lock();
         known.live = live;
         let last = known.rounds[0].as_ref().map(|last| last.number);
@@ -193,9 +193,9 @@ impl RuleWeight {
     }
 }
 
-// === impl Round ===
+// === impl DemandRound ===
 
-impl Round {
+impl DemandRound {
     fn weight_of(&self, id: u64, live: u64) -> Weight {
         let Some(own) = &self.own else { return Weight::even(live) };
         let nodes = self.nodes;
@@ -237,7 +237,7 @@ fn parse_report(text: &str) -> Option<HashMap<u64, u64>> {
     Some(own)
 }
 
-/// A rule with what all are asked for under it; a negative number, there. What has another name is no rule.
+/// Parses a rule and the sum of its demand, which the store keeps as a negative score.
 fn parse_sum([id, sum]: &[Value; 2]) -> Option<(u64, u64)> {
     let (Value::BulkString(id), Value::BulkString(sum)) = (id, sum) else { return None };
     let (id, sum) = (std::str::from_utf8(id).ok()?, std::str::from_utf8(sum).ok()?);

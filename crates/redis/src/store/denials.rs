@@ -1,8 +1,8 @@
 //! Cache of denials.
 //!
-//! A client that retries before it may is denied from here: the store would deny too, with a shorter
-//! wait. A denial is cached until then, but at most for [`TTL_MAX`], since another node may refund
-//! meanwhile; refunds and changes of this node remove it at once.
+//! A client that retries before it may is denied from here: the store would deny too, with a
+//! shorter wait. A denial is cached until then, but at most for [`TTL_MAX`], since another node may
+//! refund meanwhile; refunds and changes of this node remove it at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ const SHARDS: usize = 16;
 /// Recent denials by key.
 #[derive(Debug)]
 pub(super) struct Denials {
-    shards: [Mutex<HashMap<Arc<[u8]>, Denial>>; SHARDS],
+    shards: [Mutex<HashMap<Arc<[u8]>, CachedDenial>>; SHARDS],
 }
 
 #[derive(Debug)]
-struct Denial {
+struct CachedDenial {
     rule: Arc<ScriptRule>,
     cost: u64,
     spare_capacity: bool,
@@ -82,7 +82,8 @@ impl Denials {
         }
         if shard.len() < SHARD_ENTRIES_MAX {
             let ScriptPart { key, rule, cost, spare_capacity, .. } = part;
-            let denial = Denial { rule, cost, spare_capacity, verdict: *verdict, at: now, until };
+            let denial =
+                CachedDenial { rule, cost, spare_capacity, verdict: *verdict, at: now, until };
             shard.insert(key, denial);
         }
     }
@@ -91,7 +92,7 @@ impl Denials {
         self.shard(hash).lock().remove(key);
     }
 
-    fn shard(&self, hash: u64) -> &Mutex<HashMap<Arc<[u8]>, Denial>> {
+    fn shard(&self, hash: u64) -> &Mutex<HashMap<Arc<[u8]>, CachedDenial>> {
         &self.shards[hash as usize % SHARDS]
     }
 }

@@ -39,7 +39,7 @@ impl Store {
         let inner = &*self.inner;
         let (hash, now) = (inner.request_hash(&request), inner.now());
         if let Some(verdict) = inner.denials.find(&request, hash, now) {
-            inner.counters.known.fetch_add(1, Ordering::Relaxed);
+            inner.counters.cached_denials.fetch_add(1, Ordering::Relaxed);
             return Ok(ScriptAnswer { allowed: false, verdicts: vec![verdict] });
         }
         let cacheable = Denials::cacheable_part(&request);
@@ -66,7 +66,7 @@ impl Store {
         client_deadline: Option<Instant>,
     ) -> Result<ScriptAnswer, HitError> {
         let inner = &self.inner;
-        inner.counters.asked.fetch_add(1, Ordering::Relaxed);
+        inner.counters.requests.fetch_add(1, Ordering::Relaxed);
         if inner.needs_recovery() {
             // Boxed: rare, and a large future.
             Box::pin(inner.recover_all(&request.parts)).await?;

@@ -1,8 +1,8 @@
 //! Admissions of this node without the store.
 //!
-//! They are kept as accounts per identity and expire in the same way. Before the store decides on an
-//! identity again it absorbs what still counts: use above a limit is a debt, which coming windows
-//! and refills pay first.
+//! They are kept as accounts per identity and expire in the same way. Before the store decides on
+//! an identity again it absorbs what still counts: use above a limit is a debt, which coming
+//! windows and refills pay first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const ENTRIES_MAX: usize = 100_000;
 /// Admissions that the store has to absorb.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    entries: Mutex<HashMap<Arc<[u8]>, Entry>>,
+    entries: Mutex<HashMap<Arc<[u8]>, JournalEntry>>,
     /// Read by every request, and nearly always false.
     has_entries: AtomicBool,
     pub(super) written: AtomicU64,
@@ -31,7 +31,7 @@ pub(super) struct Journal {
 /// Admissions of one identity. An entry that is being absorbed stays until the store has confirmed
 /// that.
 #[derive(Debug)]
-struct Entry {
+struct JournalEntry {
     rule: Arc<ScriptRule>,
     account: Account,
 }
@@ -49,7 +49,7 @@ impl Journal {
             self.dropped.fetch_add(part.cost, Ordering::Relaxed);
             return;
         }
-        let new = || Entry { rule: part.rule.clone(), account: Account::default() };
+        let new = || JournalEntry { rule: part.rule.clone(), account: Account::default() };
         let entry = entries.entry(part.key.clone()).or_insert_with(new);
         if !Arc::ptr_eq(&entry.rule, &part.rule) {
             // Admissions under old limits do not count against new ones.

@@ -1,7 +1,7 @@
 //! Names and hashes of keys.
 //!
-//! `sg:1:{shop|user_id=42}`: the namespace, the version of the record format, and the identity, which
-//! is the hash tag: on a Cluster, everything of an identity is on one node.
+//! `sg:1:{shop|user_id=42}`: the namespace, the version of the record format, and the identity,
+//! which is the hash tag: on a Cluster, everything of an identity is on one node.
 
 use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 use std::sync::Arc;

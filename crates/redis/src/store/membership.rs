@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::Inner;
-use super::demand::Round;
+use super::StoreInner;
+use super::demand::DemandRound;
 use crate::call::{Call, Script};
 
 /// Interval of heartbeats.
@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 static HEARTBEAT: Script = Script::new(include_str!("lua/heartbeat.lua"));
 
 /// Sends heartbeats until the store is dropped.
-pub(super) async fn send_heartbeats(store: Weak<Inner>) {
+pub(super) async fn send_heartbeats(store: Weak<StoreInner>) {
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -57,7 +57,7 @@ pub(super) struct Members {
 }
 
 impl Heartbeat {
-    pub(super) fn decode(reply: &Value) -> Option<(Self, Round)> {
+    pub(super) fn decode(reply: &Value) -> Option<(Self, DemandRound)> {
         let Value::Array(parts) = reply else { return None };
         let [live, oldest, settled, oldest_settled, now, round @ ..] = parts.as_slice() else {
             return None;
@@ -73,7 +73,7 @@ impl Heartbeat {
             reasserted: members(live, oldest)?,
             settled: members(settled, oldest_settled)?,
         };
-        Some((heartbeat, Round::decode(round)?))
+        Some((heartbeat, DemandRound::decode(round)?))
     }
 
     pub(super) const fn members(&self, phase: Phase) -> Members {
@@ -84,7 +84,7 @@ impl Heartbeat {
     }
 }
 
-impl Inner {
+impl StoreInner {
     /// Sends a heartbeat. `None` if the store does not reply.
     pub(super) async fn heartbeat(self: &Arc<Self>, phase: Phase) -> Option<Heartbeat> {
         let reply = self.link.call(&self.heartbeat_call(phase)).await;

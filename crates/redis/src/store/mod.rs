@@ -56,9 +56,9 @@ pub(crate) use weight::Weight;
 
 /// Queued requests of one batcher. With more, the store is overloaded and waiting does not help.
 const QUEUE_MAX: usize = 8_192;
-/// Batchers, each a task; an identity always uses the same one. One for two processors: a single one
-/// fills its calls best (with two on two processors a request took a fifth more CPU time), and keeps
-/// about two processors busy.
+/// Batchers, each a task; an identity always uses the same one. One for two processors: a single
+/// one fills its calls best (with two on two processors a request took a fifth more CPU time), and
+/// keeps about two processors busy.
 const BATCHERS_MAX: usize = 8;
 /// Locks that serialize optimistic updates of an identity, so that only other nodes contend.
 const IDENTITY_LOCKS: usize = 256;
@@ -66,7 +66,7 @@ const IDENTITY_LOCKS: usize = 256;
 /// A Redis or Valkey store that many nodes share. Clones share their state.
 #[derive(Clone)]
 pub struct Store {
-    inner: Arc<Inner>,
+    inner: Arc<StoreInner>,
 }
 
 /// Options of a [`Store`].
@@ -82,7 +82,7 @@ pub struct StoreOptions {
     pub seed: Option<u64>,
 }
 
-pub(super) struct Inner {
+pub(super) struct StoreInner {
     link: Link,
     options: StoreOptions,
     batchers: Vec<mpsc::Sender<Pending>>,
@@ -138,7 +138,7 @@ impl Store {
             tokio::spawn(batcher::run(receiver, context));
             batchers.push(sender);
         }
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(StoreInner {
             registry: RuleRegistry::new(&key::plain_key(&options.namespace, b"")),
             publish_lock: Mutex::default(),
             publish_failures: AtomicU64::new(0),
@@ -222,7 +222,7 @@ impl Store {
         requests: &[LeaseRequest],
     ) -> Result<Vec<LeaseOutcome>, CallError> {
         let inner = &*self.inner;
-        inner.counters.asked.fetch_add(1, Ordering::Relaxed);
+        inner.counters.requests.fetch_add(1, Ordering::Relaxed);
         // In local mode the record may lack what other nodes admitted.
         if inner.rejoin.is_local_mode() && requests.iter().any(|request| request.want > 0) {
             return Err(CallError::Down);
@@ -323,9 +323,9 @@ impl Default for StoreOptions {
     }
 }
 
-// === impl Inner ===
+// === impl StoreInner ===
 
-impl Inner {
+impl StoreInner {
     fn key(&self, name: &[u8]) -> Arc<[u8]> {
         key::plain_key(&self.options.namespace, name)
     }

@@ -2,8 +2,8 @@
 //!
 //! They have two uses. After a failover or restart the store may lack writes: nodes re-assert what
 //! they observed, so that use never falls below what some node knows. And a node that has to decide
-//! without the store starts from the last observation, which includes the hits of all nodes. Refunds
-//! are not undone: every refund raises the epoch of its record.
+//! without the store starts from the last observation, which includes the hits of all nodes.
+//! Refunds are not undone: every refund raises the epoch of its record.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,8 +62,8 @@ impl Observation {
         Self { rule, account, epoch, at, primary, is_no_seed: false }
     }
 
-    /// Merges a later observation. Replies are processed in any order, and those of one call have one
-    /// time. Another primary may know less: earlier observations count until re-asserted.
+    /// Merges a later observation. Replies are processed in any order, and those of one call have
+    /// one time. Another primary may know less: earlier observations count until re-asserted.
     fn update(&mut self, other: Self) {
         let is_same = Arc::ptr_eq(&self.rule, &other.rule);
         let (own, others) = ((self.at, self.epoch), (other.at, other.epoch));

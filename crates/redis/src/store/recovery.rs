@@ -1,5 +1,5 @@
-//! Recovery: replays to the store what it missed during an outage, and what it lost in a failover or
-//! restart.
+//! Recovery: replays to the store what it missed during an outage, and what it lost in a failover
+//! or restart.
 //!
 //! An identity is recovered before the store decides on it again, by the first request for it; all
 //! others follow in the background. So a node never trusts a record that lacks something the node
@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use sluicegate_core::change::CarryOver;
 
-use super::Inner;
+use super::StoreInner;
 use super::observed::Observation;
 use crate::call::CallError;
 use crate::script::{OptimisticError, OptimisticPart, ScriptPart, ScriptRule, UpdatedRecord};
@@ -21,7 +21,7 @@ use crate::script::{OptimisticError, OptimisticPart, ScriptPart, ScriptRule, Upd
 /// Identities recovered concurrently in the background.
 const CONCURRENCY: usize = 16;
 
-impl Inner {
+impl StoreInner {
     /// Whether any identity may have to be recovered before the store decides on it.
     #[inline]
     pub(super) fn needs_recovery(&self) -> bool {
@@ -169,7 +169,7 @@ impl Inner {
 }
 
 /// Enters local mode whenever the store may have lost data, until the store is dropped.
-pub(super) async fn reassert_after_data_loss(store: Weak<Inner>) {
+pub(super) async fn reassert_after_data_loss(store: Weak<StoreInner>) {
     let Some(mut changes) = store.upgrade().map(|store| store.link.epoch_changes()) else { return };
     while changes.changed().await.is_ok() {
         let Some(store) = store.upgrade() else { return };
@@ -183,6 +183,6 @@ fn optimistic_part(key: &Arc<[u8]>, rule: Arc<ScriptRule>) -> OptimisticPart {
         rule,
         spare_capacity: false,
         cost: None,
-        keep: CarryOver::Used,
+        carry_over: CarryOver::Used,
     }
 }

@@ -1,5 +1,5 @@
-//! Local mode and rejoin: after an outage, a node decides locally until the store has caught up with
-//! every node.
+//! Local mode and rejoin: after an outage, a node decides locally until the store has caught up
+//! with every node.
 //!
 //! ```text
 //!   local mode --> reachable --> re-asserted --> barrier --> settled --> barrier --> joined
@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep};
 
 use super::membership::{Members, Phase};
 use super::observed::Observation;
-use super::{Inner, Store};
+use super::{Store, StoreInner};
 use crate::script::ScriptPart;
 
 /// Interval of checks of the store and of the other nodes.
@@ -88,9 +88,9 @@ impl Store {
     }
 }
 
-// === impl Inner ===
+// === impl StoreInner ===
 
-impl Inner {
+impl StoreInner {
     /// This node decides locally from now on, until it has rejoined the others.
     pub(super) fn enter_local_mode(self: &Arc<Self>) {
         if !self.rejoin.is_local_mode.swap(true, Ordering::AcqRel) {
@@ -134,7 +134,7 @@ struct Barrier {
 }
 
 impl Attempt {
-    async fn has_rejoined(&mut self, inner: &Arc<Inner>) -> bool {
+    async fn has_rejoined(&mut self, inner: &Arc<StoreInner>) -> bool {
         let epoch = inner.link.epoch();
         if !inner.link.is_up() || self.reachable_since.is_some() && self.epoch != epoch {
             *self = Self::default();
@@ -159,7 +159,7 @@ impl Attempt {
 }
 
 impl Barrier {
-    async fn check(&mut self, inner: &Arc<Inner>, phase: Phase) {
+    async fn check(&mut self, inner: &Arc<StoreInner>, phase: Phase) {
         let Some(heartbeat) = inner.heartbeat(phase).await else { return };
         let announced = *self.announced_us.get_or_insert(heartbeat.now_us);
         let Members { count, oldest_us } = heartbeat.members(phase);

@@ -14,17 +14,17 @@ use crate::script;
 #[non_exhaustive]
 pub struct StoreStats {
     /// Requests sent to the store.
-    pub asked: u64,
+    pub requests: u64,
     /// Denials from the cache.
-    pub known: u64,
+    pub cached_denials: u64,
     /// Optimistic updates: operations that no script supports.
     pub optimistic: u64,
     /// Requests that the store did not answer.
     pub failed: u64,
     /// Hits admitted without the store and journaled for it.
-    pub owed: u64,
+    pub journaled: u64,
     /// Hits admitted without the store that the journal had no room for.
-    pub unwritten: u64,
+    pub journal_dropped: u64,
     /// Corrupt records. They counted as empty and were overwritten.
     pub corrupt: u64,
     /// Counters whose journaled hits the store has absorbed.
@@ -46,8 +46,8 @@ const POLICIES: [OnStoreFailure; 4] =
 
 #[derive(Debug, Default)]
 pub(super) struct StoreCounters {
-    pub(super) asked: AtomicU64,
-    pub(super) known: AtomicU64,
+    pub(super) requests: AtomicU64,
+    pub(super) cached_denials: AtomicU64,
     pub(super) optimistic: AtomicU64,
     pub(super) failed: AtomicU64,
     pub(super) corrupt: AtomicU64,
@@ -72,12 +72,12 @@ impl Store {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (counters, journal) = (&self.inner.counters, &self.inner.journal);
         StoreStats {
-            asked: read(&counters.asked),
-            known: read(&counters.known),
+            requests: read(&counters.requests),
+            cached_denials: read(&counters.cached_denials),
             optimistic: read(&counters.optimistic),
             failed: read(&counters.failed),
-            owed: read(&journal.written),
-            unwritten: read(&journal.dropped),
+            journaled: read(&journal.written),
+            journal_dropped: read(&journal.dropped),
             corrupt: read(&counters.corrupt),
             settled: read(&counters.settled),
             reasserted: read(&counters.reasserted),

@@ -1,8 +1,8 @@
 //! Weight of a hit on a node that has a share of a limit.
 //!
 //! On a node with a quarter of a limit a hit weighs four: the limit stays as configured, and a
-//! quarter of it passes. Weights have fractions and charges do not; the rounding error is carried to
-//! the next hit of the identity.
+//! quarter of it passes. Weights have fractions and charges do not; the rounding error is carried
+//! to the next hit of the identity.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -12,9 +12,9 @@
 //! A series is named by the length of its windows (or by their calendar), not by its limit: if the
 //! number of a limit changes, its counts continue; if the length changes, they start over. Numbers
 //! of a node within a window only grow, so two versions are merged by the maximum: a late, repeated
-//! or lost push does no harm. A push adds its increments to the sums in the same script, so the cost
-//! of a pull does not depend on the number of nodes. Expired fields are removed with the first push
-//! to a new window.
+//! or lost push does no harm. A push adds its increments to the sums in the same script, so the
+//! cost of a pull does not depend on the number of nodes. Expired fields are removed with the first
+//! push to a new window.
 //!
 //! Arguments: the time (empty for the store's), the node, and per key the operation, an epoch and
 //! the counts of the node. Reply: the time, and per key the epoch, the node's own field after

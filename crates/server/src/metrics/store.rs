@@ -15,9 +15,9 @@ pub(super) fn put(page: &mut Page, shared: &SharedEngine) {
 fn put_decisions(page: &mut Page, shared: &SharedEngine) {
     let stats = shared.backend().store().stats();
     let help = "Requests decided by the store.";
-    page.counter("sluicegate_redis_asked_total", help).value(stats.asked);
+    page.counter("sluicegate_redis_asked_total", help).value(stats.requests);
     let help = "Denials that were known without a call.";
-    page.counter("sluicegate_redis_known_denials_total", help).value(stats.known);
+    page.counter("sluicegate_redis_known_denials_total", help).value(stats.cached_denials);
     let help =
         "Operations decided optimistically: read, computed here, written by compare-and-swap.";
     page.counter("sluicegate_redis_long_way_total", help).value(stats.optimistic);
@@ -27,9 +27,9 @@ fn put_decisions(page: &mut Page, shared: &SharedEngine) {
         family.labeled(&Labels::new("policy", policy), count);
     }
     let help = "Hits admitted without the store, to be replayed after the outage.";
-    page.counter("sluicegate_redis_owed_hits_total", help).value(stats.owed);
+    page.counter("sluicegate_redis_owed_hits_total", help).value(stats.journaled);
     let help = "Hits admitted without the store that are not replayed: too many counters.";
-    page.counter("sluicegate_redis_unwritten_hits_total", help).value(stats.unwritten);
+    page.counter("sluicegate_redis_unwritten_hits_total", help).value(stats.journal_dropped);
     let help = "Counters to which hits of an outage were replayed.";
     page.counter("sluicegate_redis_settled_counters_total", help).value(stats.settled);
     let help = "Counters re-asserted after the store lost data.";
@@ -70,9 +70,11 @@ fn put_link(page: &mut Page, shared: &SharedEngine) {
     }
     let help = "Calls redirected by a Cluster, by kind.";
     let mut family = page.counter("sluicegate_redis_redirected_total", help);
-    for (how, count) in
-        [("moved", stats.moved), ("ask", stats.asked), ("tryagain", stats.tried_again)]
-    {
+    for (how, count) in [
+        ("moved", stats.moved_redirects),
+        ("ask", stats.ask_redirects),
+        ("tryagain", stats.tried_again),
+    ] {
         family.labeled(&Labels::new("how", how), count);
     }
     let help = "Reconnects.";

@@ -25,7 +25,7 @@ async fn calls_go_to_who_has_the_slot() {
         assert_eq!(count(&link, &key).await, Ok(1));
     }
     let stats = link.stats();
-    assert_eq!((stats.servers.len(), stats.moved, stats.epoch), (3, 0, 0));
+    assert_eq!((stats.servers.len(), stats.moved_redirects, stats.epoch), (3, 0, 0));
     let mut other = increment("a");
     other.keys.push(b"b".to_vec());
     let refused = link.call(&other).await.unwrap_err();
@@ -55,7 +55,7 @@ async fn a_slot_that_moves_under_load_fails_no_call_and_repeats_none() {
     let books = load.stop().await;
     nothing_failed(&books);
     let stats = link.stats();
-    assert!(stats.asked > 0 && stats.moved > 0, "{stats:?}");
+    assert!(stats.ask_redirects > 0 && stats.moved_redirects > 0, "{stats:?}");
     assert_eq!(stats.epoch, 0, "slots moved, and nobody took over");
     books.compare(&link).await;
 }

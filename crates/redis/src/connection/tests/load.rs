@@ -88,8 +88,8 @@ async fn call(
     books
 }
 
-/// Whoever is told at once that nothing can be done comes back when something has changed, or soon: else callers that are turned away
-/// would take the processor from those who work on it.
+/// Whoever is told at once that nothing can be done comes back when something has changed, or soon:
+/// else callers that are turned away would take the processor from those who work on it.
 async fn later(link: &Link) {
     let mut changed = link.epoch_changes();
     let _changed_or_not = timeout(Duration::from_millis(1), changed.changed()).await;
@@ -110,7 +110,8 @@ impl Books {
         self.unclear.values().sum()
     }
 
-    /// Whether the books fit what the store has: each answer happened once, and what is unclear at most once.
+    /// Whether the books fit what the store has: each answer happened once, and what is unclear at
+    /// most once.
     pub(super) async fn compare(&self, link: &Link) {
         for (key, answers) in &self.answers {
             let distinct: HashSet<_> = answers.iter().collect();

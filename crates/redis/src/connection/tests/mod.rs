@@ -1,7 +1,8 @@
 //! Against real servers.
 //!
-//! Calls count (`INCR`), so what came of them can be compared with what servers have in the end: an answer means that it happened
-//! once, a refusal that it did not, and only a time-out or a broken connection leaves it open.
+//! Calls count (`INCR`), so what came of them can be compared with what servers have in the end: an
+//! answer means that it happened once, a refusal that it did not, and only a time-out or a broken
+//! connection leaves it open.
 
 mod bounds;
 mod cluster;
@@ -22,7 +23,8 @@ use crate::call::{Call, Script};
 
 static INCREMENT: Script = Script::new("return redis.call('INCR', KEYS[1])");
 
-/// Far more than a call needs, however busy the machine: these tests are about what happens, not how fast.
+/// Far more than a call needs, however busy the machine: these tests are about what happens, not
+/// how fast.
 const AMPLE: Duration = Duration::from_secs(5);
 
 fn ample() -> LinkOptions {

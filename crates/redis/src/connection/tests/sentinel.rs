@@ -36,7 +36,8 @@ async fn a_lost_primary_is_followed(lose: impl Fn(&Single), find: impl Fn(&Singl
     let books = load.stop().await;
     servers.await_calm();
     until(&link, Health::Up).await;
-    // On a busy machine Sentinels may take the new primary for dead too, and go back to the old one: that is followed as well.
+    // On a busy machine Sentinels may take the new primary for dead too, and go back to the old
+    // one: that is followed as well.
     if link.epoch() == 1 {
         let not_sent = |error: &CallError| matches!(error, CallError::Down | CallError::Busy);
         assert!(books.not_done.iter().all(not_sent), "{:?}", books.not_done);
@@ -59,7 +60,8 @@ async fn an_ordered_failover_is_followed_and_a_replica_refuses() {
     let link = open(servers.url(), options);
     let load = Load::start(&link, &["visits".to_owned()], 2);
     load.answered(100).await;
-    // On a busy machine a Sentinel may give up what it was ordered to do, and an operator orders it again.
+    // On a busy machine a Sentinel may give up what it was ordered to do, and an operator orders it
+    // again.
     for _ in 0..3 {
         // Whether it takes the order, and even says so in time, shows in what follows.
         let _taken = servers.sentinels()[0].try_ask(&["SENTINEL", "FAILOVER", "mymaster"]);

@@ -159,7 +159,8 @@ async fn connections_that_are_cut_are_made_anew_and_it_is_still_the_same_server(
     load.answered(50).await;
     let books = load.stop().await;
     books.compare(&link).await;
-    // Maybe the first cut found one connection only, and the other was made for the first time after it.
+    // Maybe the first cut found one connection only, and the other was made for the first time
+    // after it.
     assert!(link.stats().reconnects >= 2, "{:?}", link.stats());
     assert_eq!(link.epoch(), 0);
 }

@@ -1,7 +1,9 @@
 //! What envoyproxy/ratelimit did on a Redis, done by us.
 //!
-//! `tests/anchor/redis.jsonl` holds calls that were asked of that program (module version v1.4.1-0.20260122083618-3fb702589d36) with the rules of `redis.yaml` and some of
-//! its settings, what it answered at which second, and which keys the Redis had then, with their counts and the seconds they had to live.
+//! `tests/anchor/redis.jsonl` holds calls that were asked of that program (module version
+//! v1.4.1-0.20260122083618-3fb702589d36) with the rules of `redis.yaml` and some of its settings,
+//! what it answered at which second, and which keys the Redis had then, with their counts and the
+//! seconds they had to live.
 
 use serde_json::Value;
 use sluicegate_config::rules::{Options, Source, load};
@@ -25,14 +27,16 @@ async fn what_it_did_we_do() {
     assert!(steps > 60, "only {steps} steps");
 }
 
-/// As in a fleet of both: every other request was theirs, and what it left in Redis is what we find.
+/// As in a fleet of both: every other request was theirs, and what it left in Redis is what we
+/// find.
 #[tokio::test]
 async fn between_each_two_of_its_requests_one_is_ours() {
     let (even, odd) = (replay(|step| step % 2 == 0).await, replay(|step| step % 2 == 1).await);
     assert!(even > 25 && odd > 25, "only {even} and {odd} steps");
 }
 
-/// Goes through all cases, and does those steps that are ours; of the others only what they left is taken over. How many were ours.
+/// Goes through all cases, and does those steps that are ours; of the others only what they left is
+/// taken over. How many were ours.
 async fn replay(is_ours: impl Fn(usize) -> bool) -> usize {
     let rules = rules();
     let mut done = 0;
@@ -167,7 +171,8 @@ fn plan(rules: &RuleSet, call: &Value) -> Plan {
     plan
 }
 
-/// The server has the same keys with the same counts; each has to live for as long as theirs, but for chance and a few seconds that passed.
+/// The server has the same keys with the same counts; each has to live for as long as theirs, but
+/// for chance and a few seconds that passed.
 fn assert_kept(server: &Single, keys: &Value, jitter_s: u64, name: &str) {
     let ours = kept(server);
     let counts: Vec<_> = ours.iter().map(|(key, count, _)| (key.as_str(), *count)).collect();

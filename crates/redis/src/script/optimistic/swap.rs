@@ -172,7 +172,7 @@ impl StoredRecord {
                         let (from, to) =
                             (&old.resolved.rule.limits, &part.rule.resolved.rule.limits);
                         let from = continued(to, from);
-                        account.change(old.steps(), part.rule.steps(), &from, part.keep, now);
+                        account.change(old.steps(), part.rule.steps(), &from, part.carry_over, now);
                         (record.epoch, record.account) = (epoch, account);
                     }
                     Some(_) => record.is_corrupt = true,

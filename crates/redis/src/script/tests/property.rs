@@ -1,4 +1,5 @@
-//! Whatever is asked, in whatever order, the store gives the core's answers and keeps the core's states.
+//! Whatever is asked, in whatever order, the store gives the core's answers and keeps the core's
+//! states.
 
 use std::sync::atomic::Ordering;
 

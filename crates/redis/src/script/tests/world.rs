@@ -285,13 +285,13 @@ impl World<'_> {
         Ok(())
     }
 
-    fn change(&mut self, key: usize, ruled: &Ruled, keep: CarryOver) -> Result<(), String> {
+    fn change(&mut self, key: usize, ruled: &Ruled, carry_over: CarryOver) -> Result<(), String> {
         let rule = Arc::new(ruled.rule(key + 1));
         let old = std::mem::replace(&mut self.rules[key], rule);
         let (was, is) = (old.plan_at(self.now), self.rules[key].plan_at(self.now));
         let from = continued(&self.rules[key].limits, &old.limits);
-        self.accounts[key].change(&was.steps, &is.steps, &from, keep, self.now);
-        let part = OptimisticPart { keep, ..self.long_part(key, false) };
+        self.accounts[key].change(&was.steps, &is.steps, &from, carry_over, self.now);
+        let part = OptimisticPart { carry_over, ..self.long_part(key, false) };
         let look = Op::Peek { cost: 0 };
         let was = ScriptRule::new(was);
         if self.rule(key).params.fingerprint() == was.params.fingerprint() {
@@ -333,8 +333,9 @@ impl World<'_> {
         Ok((answer, each))
     }
 
-    /// What lies in the store says the same from now on as what the core has. Which of both it is makes a difference only where time goes
-    /// back, and then neither is wrong: so the core goes on from what lies there.
+    /// What lies in the store says the same from now on as what the core has. Which of both it is
+    /// makes a difference only where time goes back, and then neither is wrong: so the core goes on
+    /// from what lies there.
     fn compare_states(&mut self) -> Result<(), String> {
         for key in (0..KEYS).filter(|key| self.victim != Some(*key)) {
             let part = self.long_part(key, false);
@@ -397,7 +398,7 @@ impl World<'_> {
             rule: self.rule(key),
             spare_capacity,
             cost: None,
-            keep: CarryOver::Used,
+            carry_over: CarryOver::Used,
         }
     }
 }

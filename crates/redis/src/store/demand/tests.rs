@@ -7,7 +7,7 @@ const RULE: u64 = 7;
 
 /// What a node knows that heard two rounds.
 fn known(rounds: [&[u64]; 2], number: u64, node: usize, live: u64) -> Known {
-    let round = |number, demands: &[u64]| Round {
+    let round = |number, demands: &[u64]| DemandRound {
         number,
         nodes: demands.len() as u64,
         own: Some(HashMap::from([(RULE, demands[node])])),
@@ -47,11 +47,11 @@ proptest! {
         let text = Value::BulkString(text.into_bytes());
         let mut parts: Vec<Value> = numbers.into_iter().map(Value::Int).collect();
         parts.push(text.clone());
-        let _ = Round::decode(&parts);
+        let _ = DemandRound::decode(&parts);
         let ints = [Value::Int(1), Value::Int(2)];
         let sums = Value::Array(vec![text.clone(), text.clone(), text.clone()]);
         let said = [&ints[..], &[text, sums]].concat();
-        prop_assert!(Round::decode(&said).is_some());
+        prop_assert!(DemandRound::decode(&said).is_some());
     }
 }
 
@@ -108,7 +108,7 @@ fn who_has_heard_of_one_round_only_has_no_more_than_an_even_share() {
     one = known([&[90_000, 10_000], &[90_000, 10_000]], 1, 0, 2);
     assert!(one.weight_of(RULE) < Weight::even(2));
     // A round between them was missed: the others may go by it.
-    one.rounds[1] = one.rounds[1].take().map(|before| Round { number: 0, ..before });
+    one.rounds[1] = one.rounds[1].take().map(|before| DemandRound { number: 0, ..before });
     assert_eq!(one.weight_of(RULE), Weight::even(2));
     // And whoever has come since has a share too.
     assert!(known([&[9, 1], &[90_000, 10_000]], 1, 0, 5).weight_of(RULE) >= Weight::even(5));

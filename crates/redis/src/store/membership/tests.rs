@@ -181,7 +181,8 @@ mod away {
         assert_shares(admitted, LIMIT);
     }
 
-    /// Asked all the time, a bucket always has as little as it can: whoever weighs less must not be the only one who passes.
+    /// Asked all the time, a bucket always has as little as it can: whoever weighs less must not be
+    /// the only one who passes.
     #[tokio::test]
     async fn the_busy_node_admits_nearly_all_of_what_a_bucket_gives_and_no_more() {
         const SECONDS: u64 = 10;
