@@ -1,8 +1,9 @@
 //! The files that rules are read from: one, or all of a directory.
 //!
-//! A directory is read as envoyproxy/ratelimit reads it: every file in it whatever it is called, and
-//! those of its directories. Kubernetes mounts a ConfigMap as links into a directory `..data`, itself a
-//! link; names that begin with a dot are left out, so each file is read once, under its plain name.
+//! A directory is read as envoyproxy/ratelimit reads it: every file in it whatever it is called,
+//! and those of its directories. Kubernetes mounts a ConfigMap as links into a directory `..data`,
+//! itself a link; names that begin with a dot are left out, so each file is read once, under its
+//! plain name.
 //!
 //! Everything is bounded, since a path may be mistyped: `/` is not a directory of rules.
 

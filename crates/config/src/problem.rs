@@ -327,7 +327,8 @@ pub fn with_source(problem: &Problem, text: &str) -> String {
     format!("{problem}\n{}", excerpt(problem, line))
 }
 
-/// The line that a problem is about, with a mark below the place; nothing if there is nothing to see on it.
+/// The line that a problem is about, with a mark below the place; nothing if there is nothing to
+/// see on it.
 ///
 /// For whoever has many problems of one text, and has looked for its lines once.
 ///
@@ -358,7 +359,8 @@ pub fn excerpt(problem: &Problem, line: &str) -> String {
 /// How much of a line is shown on either side of the place.
 const AROUND_MAX: usize = 60;
 
-/// A character that takes one place on a terminal and does nothing to it. A tab is often what is wrong: it should be seen.
+/// A character that takes one place on a terminal and does nothing to it. A tab is often what is
+/// wrong: it should be seen.
 const fn plain(letter: char) -> char {
     match letter {
         '\t' => '→',

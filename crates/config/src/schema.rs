@@ -2,8 +2,8 @@
 //!
 //! It is made from the tables that the loader reads by, so that a new key or algorithm is in it at
 //! once; what it says in addition is held against the loader by tests. An editor completes keys and
-//! words with it, shows what they mean, and marks what is wrong while it is typed. It is published as
-//! `docs/rules.schema.json`. To use it, begin a file of rules with
+//! words with it, shows what they mean, and marks what is wrong while it is typed. It is published
+//! as `docs/rules.schema.json`. To use it, begin a file of rules with
 //!
 //! ```yaml
 //! # yaml-language-server: $schema=rules.schema.json
@@ -18,16 +18,16 @@
 //!
 //! **Wider than the loader.** What the loader accepts is valid by the schema, but not the other way
 //! round: no schema can tell whether a time zone exists, a regular expression can be compiled, or a
-//! limit fits its `consistency`. Only what envoyproxy/ratelimit reads without a word, and the loader
-//! with a warning, is refused: a key given twice or at a level where it means nothing. A `<<` is for
-//! the editor to resolve.
+//! limit fits its `consistency`. Only what envoyproxy/ratelimit reads without a word, and the
+//! loader with a warning, is refused: a key given twice or at a level where it means nothing. A
+//! `<<` is for the editor to resolve.
 //!
-//! **YAML has types, the loader has none.** `value: 5` is a number to an editor and a text to us, and
-//! `unlimited: yes` is true to YAML 1.1 and a text to YAML 1.2. Wherever the loader takes a scalar by
-//! its text, the schema takes it as whatever YAML makes of it.
+//! **YAML has types, the loader has none.** `value: 5` is a number to an editor and a text to us,
+//! and `unlimited: yes` is true to YAML 1.1 and a text to YAML 1.2. Wherever the loader takes a
+//! scalar by its text, the schema takes it as whatever YAML makes of it.
 //!
-//! **Old editors.** Most read YAML by the rules of draft 7. Apart from `$defs` itself, which is but a
-//! place to refer to, nothing here is newer than that.
+//! **Old editors.** Most read YAML by the rules of draft 7. Apart from `$defs` itself, which is but
+//! a place to refer to, nothing here is newer than that.
 
 mod keys;
 mod limits;

@@ -1,9 +1,10 @@
 //! Files of rules that may change: looked at again and again, and read when they have come to rest.
 //!
-//! A look compares what the file system says of each file: which file it really is, behind all links, how long, and when it
-//! was changed. That sees an edit, a file that was put in the place of another, one that was added or removed, and the exchange of the
-//! link through which Kubernetes mounts a ConfigMap; on every file system, and without a handle to lose. A
-//! change is read only when the next look finds it unchanged, so that nobody gets half of a file that is being written.
+//! A look compares what the file system says of each file: which file it really is, behind all
+//! links, how long, and when it was changed. That sees an edit, a file that was put in the place of
+//! another, one that was added or removed, and the exchange of the link through which Kubernetes
+//! mounts a ConfigMap; on every file system, and without a handle to lose. A change is read only
+//! when the next look finds it unchanged, so that nobody gets half of a file that is being written.
 //!
 //! When to look is for the caller to say.
 
@@ -34,8 +35,8 @@ pub struct Watch {
     changing: Option<Stamps>,
     /// The last reading; nothing if it failed.
     texts: Option<Vec<Source>>,
-    /// Whether to read again though nothing seems to have changed: a file can be written twice in one tick of the file
-    /// system's clock, and look the same.
+    /// Whether to read again though nothing seems to have changed: a file can be written twice in
+    /// one tick of the file system's clock, and look the same.
     doubtful: bool,
 }
 

@@ -10,13 +10,14 @@
 //! memory, but whoever walks the tree meets the node again each time; so an alias counts as all the
 //! nodes it stands for, and a few lines of aliases to aliases cannot hold anybody up.
 //!
-//! A mapping may take over the pairs of others (`<<: *base`, or a list of them), as in YAML 1.1: they
-//! stand in the place of the `<<`, marked, and whoever reads the mapping says which of two equal keys
-//! counts.
+//! A mapping may take over the pairs of others (`<<: *base`, or a list of them), as in YAML 1.1:
+//! they stand in the place of the `<<`, marked, and whoever reads the mapping says which of two
+//! equal keys counts.
 //!
-//! Departures from YAML 1.2 beside that, all on the strict side: characters that YAML forbids are refused (the
-//! parser would take a NUL for the end of the text), and so are tags beyond those of the core
-//! schema, of which `!!str` means a text that is not null, and the others that quotes do not count.
+//! Departures from YAML 1.2 beside that, all on the strict side: characters that YAML forbids are
+//! refused (the parser would take a NUL for the end of the text), and so are tags beyond those of
+//! the core schema, of which `!!str` means a text that is not null, and the others that quotes do
+//! not count.
 
 mod text;
 
@@ -96,8 +97,8 @@ pub(crate) fn document(text: &str) -> Result<Option<Node>, Unreadable> {
     }
 }
 
-/// The first document of a text, if there is one, and where a second begins: what follows is not read, and may be
-/// anything.
+/// The first document of a text, if there is one, and where a second begins: what follows is not
+/// read, and may be anything.
 pub(crate) fn first_document(text: &str) -> Result<(Option<Node>, Option<Position>), Unreadable> {
     refuse_long(text)?;
     refuse_unprintable(text)?;
@@ -370,8 +371,8 @@ fn merge(value: &Node, pairs: &mut Vec<Pair>) -> Result<(), Unreadable> {
     }
 }
 
-/// Whether a tag says that a scalar is a text whatever it looks like, or that it is what it looks like even in
-/// quotes.
+/// Whether a tag says that a scalar is a text whatever it looks like, or that it is what it looks
+/// like even in quotes.
 fn is_text(tag: &Tag, at: Position) -> Result<bool, Unreadable> {
     let known = ["str", "int", "float", "bool", "null", "seq", "map"];
     // A lone `!` is YAML's own way to say "a text".

@@ -1,5 +1,5 @@
-//! Mistakes as people make them, and what they are told: `mistakes/<name>.yaml`, or a directory of files, with
-//! exactly what is printed in `mistakes/<name>.txt`. `UPDATE=1` writes those anew.
+//! Mistakes as people make them, and what they are told: `mistakes/<name>.yaml`, or a directory of
+//! files, with exactly what is printed in `mistakes/<name>.txt`. `UPDATE=1` writes those anew.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 

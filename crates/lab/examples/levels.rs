@@ -1,12 +1,15 @@
-//! Measures how far nodes that share a limit are off, and how long they take to say so; and draws it.
+//! Measures how far nodes that share a limit are off, and how long they take to say so; and draws
+//! it.
 //!
 //! ```text
 //! cargo run --release -p sluicegate-lab --example levels -- measure redis://127.0.0.1:6379 > docs/pictures/levels.tsv
 //! cargo run --release -p sluicegate-lab --example levels -- draw < docs/pictures/levels.tsv > docs/pictures/levels.svg
 //! ```
 //!
-//! Nodes are engines of this process, each with a way of its own to the Redis that it is given, and counters that begin with `levels:`. All are asked for the same key at the same pace, until each
-//! has said no for a while. What was admitted beyond the limit, or is missing, is exact: the window is a year.
+//! Nodes are engines of this process, each with a way of its own to the Redis that it is given, and
+//! counters that begin with `levels:`. All are asked for the same key at the same pace, until each
+//! has said no for a while. What was admitted beyond the limit, or is missing, is exact: the window
+//! is a year.
 
 use std::error::Error;
 use std::io::Read as _;
@@ -27,7 +30,8 @@ const PER_MS: u64 = 5;
 /// How long a node says no before it is believed: longer than any interval and lease.
 const NO_FOR: Duration = Duration::from_secs(4);
 
-/// What a run is called, what its rule says, and whether a node dies in it when a quarter of the limit has passed.
+/// What a run is called, what its rule says, and whether a node dies in it when a quarter of the
+/// limit has passed.
 const RUNS: [(&str, &str, bool); 7] = [
     ("strict", "strict", false),
     ("hot key of strict", "{ strict: { hot_keys: leased } }", false),

@@ -82,8 +82,8 @@ impl Printed {
         }
     }
 
-    /// The same after a change of the limits: how it stands then. A look at a tally is denied beyond its limit; a change
-    /// is not.
+    /// The same after a change of the limits: how it stands then. A look at a tally is denied
+    /// beyond its limit; a change is not.
     #[must_use]
     pub(crate) fn after_change(answer: &Answer, names: &[String]) -> Self {
         let free = Outcome::Allow { wait: Span::ZERO };

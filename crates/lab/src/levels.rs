@@ -1,10 +1,13 @@
-//! How far nodes that share a limit are off, against how long they take to say so: a picture of measured numbers.
+//! How far nodes that share a limit are off, against how long they take to say so: a picture of
+//! measured numbers.
 //!
-//! Each level has a row: on the left how long it takes to decide, from the median to the 99th percentile; on the right what passed above the limit, or what did not pass although it
-//! might have, and in pale what was promised.
+//! Each level has a row: on the left how long it takes to decide, from the median to the 99th
+//! percentile; on the right what passed above the limit, or what did not pass although it might
+//! have, and in pale what was promised.
 //!
-//! Numbers come as lines with tabs between them: level, p50 and p99 in microseconds, then in percent of the limit what passed above it and its bound, what was missing below it
-//! and its bound, and at last calls to the store for each decision.
+//! Numbers come as lines with tabs between them: level, p50 and p99 in microseconds, then in
+//! percent of the limit what passed above it and its bound, what was missing below it and its
+//! bound, and at last calls to the store for each decision.
 
 use crate::svg::{Anchor, Svg};
 
@@ -96,7 +99,8 @@ struct Scale {
     down: f64,
 }
 
-/// Draws what was measured: a row for each level, how long it takes on the left and how far it is off on the right.
+/// Draws what was measured: a row for each level, how long it takes on the left and how far it is
+/// off on the right.
 ///
 /// ```
 /// use sluicegate_lab::levels::{picture, read};

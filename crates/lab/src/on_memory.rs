@@ -1,4 +1,5 @@
-//! A limit on virtual time, kept by the engine's memory store: [`crate::trial::Trial`] by another way.
+//! A limit on virtual time, kept by the engine's memory store: [`crate::trial::Trial`] by another
+//! way.
 //!
 //! The answers must be the same, whatever is asked. That is what the specification scripts check.
 

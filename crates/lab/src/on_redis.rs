@@ -36,7 +36,8 @@ pub struct OnRedis {
 // === impl OnRedis ===
 
 impl OnRedis {
-    /// A trial of these limits, enforced as `mode` says, in the store at this address. Its keys begin with `namespace`, which nobody else may use.
+    /// A trial of these limits, enforced as `mode` says, in the store at this address. Its keys
+    /// begin with `namespace`, which nobody else may use.
     ///
     /// # Errors
     /// When the mode does not fit one of the limits, the address is none, or nobody answers there.
@@ -67,7 +68,8 @@ impl OnRedis {
     /// Carries out one line.
     ///
     /// # Errors
-    /// A sentence that says what was refused and what to do instead, or that the store does not answer.
+    /// A sentence that says what was refused and what to do instead, or that the store does not
+    /// answer.
     pub fn run(&mut self, line: &Line) -> Result<Printed, String> {
         let now = line.at;
         if let (Mode::Elastic { gate, .. }, Some(load)) = (self.mode, line.load) {

@@ -1,8 +1,8 @@
 //! A picture of a trial: what was asked and admitted, and what was left.
 //!
 //! Above, one mark for each request: a dot if it was admitted, with a tail to the moment its turn
-//! came if it had to wait, a cross if it was denied. Below, what is left, looked up between the requests
-//! as well, so that one sees how the limit fills again.
+//! came if it had to wait, a cross if it was denied. Below, what is left, looked up between the
+//! requests as well, so that one sees how the limit fills again.
 
 use sluicegate_core::time::{Span, Timestamp};
 

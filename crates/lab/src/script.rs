@@ -9,12 +9,12 @@
 //! 200ms  hit cost=2   -> allow remaining=0
 //! ```
 //!
-//! A line is a time, an operation with its options, and after the arrow what must be said. Times are
-//! durations (`90s`, `1m+30s`) or clock times (`1:00:30`); `0s..2s/100ms` repeats the line every 100 ms, up to
-//! and without the end. Only what is written after the arrow is compared: `allow`, `deny`, `never`,
-//! `error` or `any`, then any of `remaining=` `retry=` `reset=` `wait=` `taken=`
-//! `returned=` `max_cost=` `limit=` `soft` `elastic` `would=allow` `would=deny`; after `error`, words that the
-//! message must contain.
+//! A line is a time, an operation with its options, and after the arrow what must be said. Times
+//! are durations (`90s`, `1m+30s`) or clock times (`1:00:30`); `0s..2s/100ms` repeats the line
+//! every 100 ms, up to and without the end. Only what is written after the arrow is compared:
+//! `allow`, `deny`, `never`, `error` or `any`, then any of `remaining=` `retry=` `reset=` `wait=`
+//! `taken=` `returned=` `max_cost=` `limit=` `soft` `elastic` `would=allow` `would=deny`; after
+//! `error`, words that the message must contain.
 
 use serde_json::{Map, Value, json};
 use sluicegate_config::limit::limits;

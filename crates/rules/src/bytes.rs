@@ -70,8 +70,8 @@ impl LimitConfig {
         }
     }
 
-    /// The limit at the front of `bytes`, which move on behind it; `None` if they are not one, or the time zone
-    /// is not known here.
+    /// The limit at the front of `bytes`, which move on behind it; `None` if they are not one, or
+    /// the time zone is not known here.
     ///
     /// ```
     /// use sluicegate_rules::limit::LimitConfig;

@@ -133,7 +133,8 @@ impl DescriptorConfig {
         Self::new(key, Pattern::Any)
     }
 
-    /// A node that matches a text, in which each `*` stands for any number of characters; without a rule.
+    /// A node that matches a text, in which each `*` stands for any number of characters; without a
+    /// rule.
     ///
     /// ```
     /// use sluicegate_rules::domain::{DescriptorConfig, Pattern};

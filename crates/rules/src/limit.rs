@@ -170,8 +170,8 @@ impl LimitConfig {
 
 /// When it changes by itself.
 impl LimitConfig {
-    /// The window of a calendar that holds `now`: from its first moment to before its last, [`LimitConfig::at`] is
-    /// the same. `None` for a limit that is the same at any time.
+    /// The window of a calendar that holds `now`: from its first moment to before its last,
+    /// [`LimitConfig::at`] is the same. `None` for a limit that is the same at any time.
     ///
     /// ```
     /// use sluicegate_core::quota::Rate;

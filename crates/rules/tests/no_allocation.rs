@@ -21,7 +21,8 @@ thread_local! {
     static TAKEN: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is handed on to the system's allocator as it came; counting touches no memory of it.
+// SAFETY: every call is handed on to the system's allocator as it came; counting touches no memory
+// of it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         TAKEN.set(TAKEN.get() + 1);

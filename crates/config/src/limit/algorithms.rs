@@ -321,7 +321,8 @@ fn concurrency(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, R
     Ok(Allows::Fixed(counted(counts, Limit::Concurrency(slots))))
 }
 
-/// A number of 0 does not close it: such a tally lets a cost of 0 pass until something else came, as Envoy's does.
+/// A number of 0 does not close it: such a tally lets a cost of 0 pass until something else came,
+/// as Envoy's does.
 fn tally(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Reported> {
     let rate = fields.required(&RATE, report)?;
     let tally = Tally::new(rate.count(), rate.period())

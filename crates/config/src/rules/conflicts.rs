@@ -254,8 +254,8 @@ impl<'a> Check<'a, '_> {
 // === patterns that can never match ===
 
 impl<'a> Check<'a, '_> {
-    /// Warns of patterns that an earlier one shadows. Such a one has a literal prefix of this one's,
-    /// so only those are compared.
+    /// Warns of patterns that an earlier one shadows. Such a one has a literal prefix of this
+    /// one's, so only those are compared.
     fn covered(
         &mut self,
         nodes: &'a [DescriptorConfig],

@@ -37,7 +37,7 @@ const ENTRY_EXAMPLE: &str = "{ remote_address: client_ip }";
 impl Reader<'_> {
     pub(super) fn forward_auth(&mut self, input: &Value<'_, '_>) -> Result<Written, Reported> {
         let source = self.source;
-        read(&input, source, self.report)
+        read(input, source, self.report)
     }
 }
 

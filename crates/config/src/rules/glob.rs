@@ -7,7 +7,8 @@ use sluicegate_rules::domain::Pattern;
 /// Whether a pattern, in which each `*` stands for any number of characters, matches a text.
 ///
 /// Asked of another pattern's text, in which a `*` is a letter like any other, a yes means that all
-/// which that one matches is matched: only a `*` takes that letter, and then it takes anything there.
+/// which that one matches is matched: only a `*` takes that letter, and then it takes anything
+/// there.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);

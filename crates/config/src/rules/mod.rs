@@ -39,8 +39,8 @@ pub const KEY_CHARS_MAX: usize = 1_024;
 /// assert_eq!(sluicegate_config::rules::VALUE_CHARS_MAX, 1_024);
 /// ```
 pub const VALUE_CHARS_MAX: usize = 1_024;
-/// How deeply descriptors may be nested in a file of our own form; in one of Envoy's form it is as deeply as
-/// YAML may be, 31 levels.
+/// How deeply descriptors may be nested in a file of our own form; in one of Envoy's form it is as
+/// deeply as YAML may be, 31 levels.
 ///
 /// ```
 /// assert_eq!(sluicegate_config::rules::DEPTH_MAX, 16);

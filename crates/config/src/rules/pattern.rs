@@ -218,7 +218,8 @@ fn compiled(text: &str) -> Result<Regex, String> {
     })
 }
 
-/// What the parser has to say, from a drawing of several lines: the pattern, a `^` under the index, the error.
+/// What the parser has to say, from a drawing of several lines: the pattern, a `^` under the index,
+/// the error.
 fn explained(drawing: &str) -> (String, String) {
     let wrong = drawing.lines().rev().find_map(|line| line.strip_prefix("error: "));
     let index = drawing.lines().find_map(|line| {

@@ -63,7 +63,7 @@ impl Reader<'_> {
     }
 
     fn limits(&mut self, input: &Value<'_, '_>) -> Result<Limits, Reported> {
-        let limits = limit::limits_of(&input, self.report);
+        let limits = limit::limits_of(input, self.report);
         limits.map(|limits| Limits::Native(limits.into()))
     }
 

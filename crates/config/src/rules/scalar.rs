@@ -1,7 +1,7 @@
 //! Types of plain scalars in yaml.v2, the parser of envoyproxy/ratelimit.
 //!
-//! That is YAML 1.1 with Go's numbers: `yes` and `on` are true, `010` is eight, `089` is no octal number and so
-//! a fraction. Dates are texts.
+//! That is YAML 1.1 with Go's numbers: `yes` and `on` are true, `010` is eight, `089` is no octal
+//! number and so a fraction. Dates are texts.
 
 /// The type and value of a plain scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]

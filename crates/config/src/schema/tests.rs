@@ -27,7 +27,8 @@ static SCHEMA: LazyLock<(Schemas, SchemaIndex)> = LazyLock::new(|| {
 #[derive(Debug, PartialEq, Eq)]
 enum Judged {
     Loads,
-    /// It loads with a warning of a key that means nothing where it stands: what the schema refuses.
+    /// It loads with a warning of a key that means nothing where it stands: what the schema
+    /// refuses.
     Misplaced,
     Refused,
 }

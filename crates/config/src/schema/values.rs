@@ -1,7 +1,7 @@
 //! The scalars of a file of rules, as patterns and bounds.
 //!
-//! A keyword of JSON Schema looks at one type and lets all others pass: `pattern` is about texts and
-//! `minimum` about numbers. So one schema can say both what a number must be and how it may be
+//! A keyword of JSON Schema looks at one type and lets all others pass: `pattern` is about texts
+//! and `minimum` about numbers. So one schema can say both what a number must be and how it may be
 //! written as a text (`1_000` is one to YAML 1.2).
 
 use serde_json::{Map, Value, json};
@@ -118,7 +118,8 @@ pub(super) fn bits(least: u64, most: u64, mark: &str) -> Value {
     })
 }
 
-/// A number with at most three decimals, with the mark or without; the most is given in thousandths.
+/// A number with at most three decimals, with the mark or without; the most is given in
+/// thousandths.
 pub(super) fn factor(most: u64, mark: &str) -> Value {
     let mark = if mark.is_empty() { String::new() } else { format!("(?:{mark}{BLANKS})?") };
     json!({
@@ -138,8 +139,8 @@ fn percent_pattern() -> String {
     format!("^{BLANKS}{DIGITS}{BLANKS}%{BLANKS}$")
 }
 
-/// A whole number as YAML 1.1 has it; a text only where YAML 1.2 does not see the number in it, as in
-/// `1_000`, so that one in quotes is refused.
+/// A whole number as YAML 1.1 has it; a text only where YAML 1.2 does not see the number in it, as
+/// in `1_000`, so that one in quotes is refused.
 pub(super) fn requests() -> Value {
     json!({
         "type": ["integer", "null", "string"],

@@ -124,7 +124,8 @@ fn what_cannot_be_read_is_told_once_and_so_is_its_return() {
     assert_eq!(looks(&mut watch), ["changing", "changed: one", "same"]);
 }
 
-/// As Kubernetes mounts a ConfigMap: links to files behind a link to a directory, which is exchanged.
+/// As Kubernetes mounts a ConfigMap: links to files behind a link to a directory, which is
+/// exchanged.
 #[cfg(unix)]
 #[test]
 fn the_exchange_of_a_config_map_is_one_change() {

@@ -74,9 +74,9 @@ impl Proxies {
 
     /// The client: the nearest address that is no trusted proxy. `peer` is one.
     ///
-    /// Reads `X-Forwarded-For`; without it `Forwarded`, and without that `X-Real-IP`. Nothing beyond
-    /// an invalid address is trusted: then it is the last proxy before that, and without any header
-    /// the peer.
+    /// Reads `X-Forwarded-For`; without it `Forwarded`, and without that `X-Real-IP`. Nothing
+    /// beyond an invalid address is trusted: then it is the last proxy before that, and without any
+    /// header the peer.
     #[must_use]
     pub fn client_ip(&self, peer: IpAddr, headers: &dyn Headers) -> IpAddr {
         let peer = peer.to_canonical();
@@ -118,7 +118,8 @@ impl Proxies {
     }
 }
 
-/// An address as proxies write it: `192.0.2.7`, `192.0.2.7:443`, `2001:db8::7`, `[2001:db8::7]:443`.
+/// An address as proxies write it: `192.0.2.7`, `192.0.2.7:443`, `2001:db8::7`,
+/// `[2001:db8::7]:443`.
 fn address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text.trim_ascii()).ok()?;
     let is_port = |port: &str| {

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Each entry takes its value from a [`Part`] of the request. A descriptor with a missing part is
-//! left out. A part that is not valid text is an error: the request must not pass as one without it.
+//! left out. A part that is not valid text is an error: the request must not pass as one without
+//! it.
 //!
 //! Nothing here does I/O. Entries borrow from the request where they can.
 

@@ -1,4 +1,5 @@
-//! Parts of requests: tables of what proxies and strangers send, and properties against naive readings.
+//! Parts of requests: tables of what proxies and strangers send, and properties against naive
+//! readings.
 
 mod hops;
 mod parts;

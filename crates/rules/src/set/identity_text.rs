@@ -53,8 +53,9 @@ pub fn write_envoy_key(identity: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends an identity (see [`RuleSet::write_identity`](super::RuleSet::write_identity)) as readable
-/// text: `shop|user_id=42`. Values that share a counter are named by their rule: `shop|path~/login*`.
+/// Appends an identity (see [`RuleSet::write_identity`](super::RuleSet::write_identity)) as
+/// readable text: `shop|user_id=42`. Values that share a counter are named by their rule:
+/// `shop|path~/login*`.
 ///
 /// Separators, braces and blanks are percent-encoded, so distinct identities have distinct texts.
 ///
@@ -119,8 +120,8 @@ fn write_value(rest: &mut &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The rule that stands for its values: `~` and a text or pattern, `~~` and an expression, `~~~` and
-/// networks.
+/// The rule that stands for its values: `~` and a text or pattern, `~~` and an expression, `~~~`
+/// and networks.
 fn write_node(rest: &mut &[u8], out: &mut Vec<u8>) {
     if let Some((kind, text)) = split_node(rest) {
         out.extend(std::iter::repeat_n(b'~', usize::from(kind) + 1));

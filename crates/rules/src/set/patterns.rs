@@ -197,8 +197,8 @@ pub(super) struct Glob {
 }
 
 impl Glob {
-    /// The glob of a text whose first `literal` bytes are no wildcards; `None` without a star behind
-    /// them.
+    /// The glob of a text whose first `literal` bytes are no wildcards; `None` without a star
+    /// behind them.
     pub(super) fn new(text: &str, literal: usize) -> Option<Self> {
         let stars = text.get(literal..)?;
         let prefix = literal + stars.find('*')?;

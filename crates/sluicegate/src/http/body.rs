@@ -33,7 +33,8 @@ impl VerdictResponse<'_> {
         String::from_utf8(body).ok()
     }
 
-    /// Appends the member `error` of such a body, for one that has more to say; whether there was a denial to write.
+    /// Appends the member `error` of such a body, for one that has more to say; whether there was a
+    /// denial to write.
     ///
     /// ```
     /// # use sluicegate::http::VerdictResponse;
@@ -58,7 +59,8 @@ impl VerdictResponse<'_> {
         true
     }
 
-    /// Appends the members of a problem, as RFC 9457 and the IETF draft on these fields have it; whether there was a denial to write.
+    /// Appends the members of a problem, as RFC 9457 and the IETF draft on these fields have it;
+    /// whether there was a denial to write.
     ///
     /// ```
     /// # use sluicegate::http::{Style, VerdictResponse};
@@ -158,8 +160,8 @@ impl VerdictResponse<'_> {
 
 /// A wait in whole seconds, minutes, hours or days, rounded up.
 ///
-/// Between one and two of a unit the smaller one is used, so that nobody waits more than half as long again:
-/// 61 seconds are not two minutes.
+/// Between one and two of a unit the smaller one is used, so that nobody waits more than half as
+/// long again: 61 seconds are not two minutes.
 fn in_words(wait: Span) -> String {
     let seconds = wait.as_micros().div_ceil(1_000_000).max(1);
     let minutes = seconds.div_ceil(60);

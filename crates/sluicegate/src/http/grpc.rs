@@ -17,7 +17,8 @@ const PUSHBACK_MAX: Span = Span::from_secs(60);
 /// Any negative number asks not to try again.
 const PUSHBACK_NEVER: i64 = -1;
 
-/// Whether a request speaks gRPC, by its `Content-Type`. (gRPC-Web does not: it is another protocol.)
+/// Whether a request speaks gRPC, by its `Content-Type`. (gRPC-Web does not: it is another
+/// protocol.)
 ///
 /// ```
 /// use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -45,7 +46,8 @@ pub fn is_grpc(request: &HeaderMap) -> bool {
 // === impl VerdictResponse ===
 
 impl VerdictResponse<'_> {
-    /// The gRPC status of a denial, 8 (`RESOURCE_EXHAUSTED`); `None` if it is the upstream's to choose.
+    /// The gRPC status of a denial, 8 (`RESOURCE_EXHAUSTED`); `None` if it is the upstream's to
+    /// choose.
     ///
     /// ```
     /// # use sluicegate::http::VerdictResponse;

@@ -33,7 +33,8 @@ pub struct Figures {
 // === impl VerdictResponse ===
 
 impl VerdictResponse<'_> {
-    /// The numbers of the deciding limit, for other encodings than headers; `None` where headers have none.
+    /// The numbers of the deciding limit, for other encodings than headers; `None` where headers
+    /// have none.
     ///
     /// ```
     /// # use sluicegate::http::VerdictResponse;
@@ -156,7 +157,8 @@ const LIST_BYTES_MAX: usize = 2_048;
 /// Room for what follows a name, nearly always.
 const PARAMETERS_BYTES: usize = 40;
 
-// The first policy always fits: each character of its name takes at most four bytes, written as `%XX`.
+// The first policy always fits: each character of its name takes at most four bytes, written as
+// `%XX`.
 const _: () = assert!(NAME_CHARS_MAX * 4 * 3 + 100 < LIST_BYTES_MAX);
 
 /// An item of `RateLimit`: what is left of one policy, and for how many seconds.
@@ -170,8 +172,8 @@ pub(super) fn service_limit(name: &str, left: u64, seconds: Option<u64>) -> Stri
     item
 }
 
-/// The list in `RateLimit-Policy`: those that have a quota; `None` if there are none, since the list must
-/// not be empty.
+/// The list in `RateLimit-Policy`: those that have a quota; `None` if there are none, since the
+/// list must not be empty.
 pub(super) fn quota_policies<'a>(policies: impl Iterator<Item = &'a Policy>) -> Option<String> {
     let mut list = String::new();
     for policy in policies {
@@ -198,7 +200,8 @@ fn push_quota_policy(list: &mut String, policy: &Policy, quota: u64) {
     if policy.algorithm == "concurrency" {
         list.push_str(r#";qu="concurrent-requests""#);
     }
-    // Rounded up, a window of 10 ms would be a hundred times too long; one above a second, less than twice.
+    // Rounded up, a window of 10 ms would be a hundred times too long; one above a second, less
+    // than twice.
     if let Some(window) = policy.window.filter(|window| window.as_micros() >= 1_000_000) {
         push_integer(list, ";w=", seconds_to_go(window));
     }

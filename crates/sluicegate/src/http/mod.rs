@@ -19,38 +19,38 @@
 //! | `grpc-message` | | the body's message | the body's message | |
 //! | `grpc-retry-pushback-ms` | | the wait; −1 above a minute | −1 | |
 //!
-//! **Whose numbers.** Quota, rest and reset are those of the limit that decided. A verdict knows only the
-//! longest reset of its plan, so with several limits the one told is cut at the window of the limit that
-//! decided, unless that is in debt: else a bucket of 50 per second beside a daily limit would seem to
-//! take all day. The policies are listed as far as they fit into 2 KiB.
+//! **Whose numbers.** Quota, rest and reset are those of the limit that decided. A verdict knows
+//! only the longest reset of its plan, so with several limits the one told is cut at the window of
+//! the limit that decided, unless that is in debt: else a bucket of 50 per second beside a daily
+//! limit would seem to take all day. The policies are listed as far as they fit into 2 KiB.
 //!
-//! **Where there is no number.** Of a limit without a quota (`warm_up`: the more it has stored, the slower
-//! it is) only the wait of a denial is told, no limit, rest or reset. A quota of 0 never fills: no reset.
-//! A limit that is full has no `t`. A window below a second has no `w`, which counts whole seconds: rounded
-//! up it would slow clients down many times over.
+//! **Where there is no number.** Of a limit without a quota (`warm_up`: the more it has stored, the
+//! slower it is) only the wait of a denial is told, no limit, rest or reset. A quota of 0 never
+//! fills: no reset. A limit that is full has no `t`. A window below a second has no `w`, which
+//! counts whole seconds: rounded up it would slow clients down many times over.
 //!
-//! **Who is not told of.** Shadow limits, and the partition key of the IETF draft: it would tell one
-//! client how others are told apart.
+//! **Who is not told of.** Shadow limits, and the partition key of the IETF draft: it would tell
+//! one client how others are told apart.
 //!
-//! **Rounding.** Times round up, so that a client that obeys is admitted; seconds to wait are at least 1.
-//! What is left is at least 0. Seconds to go are at most 2^31 − 1 (68 years), since many clients hold
-//! them in 32 bits, and integers in the IETF fields at most 999,999,999,999,999, which is all that a
-//! structured field can hold.
+//! **Rounding.** Times round up, so that a client that obeys is admitted; seconds to wait are at
+//! least 1. What is left is at least 0. Seconds to go are at most 2^31 − 1 (68 years), since many
+//! clients hold them in 32 bits, and integers in the IETF fields at most 999,999,999,999,999, which
+//! is all that a structured field can hold.
 //!
-//! **Names.** In a field, what is not printable ASCII is percent-encoded and the rest after 64 characters
-//! left out; the body has the name as it is.
+//! **Names.** In a field, what is not printable ASCII is percent-encoded and the rest after 64
+//! characters left out; the body has the name as it is.
 //!
-//! **Limiters behind each other.** A response that already has `X-RateLimit-*` keeps them if less is left
-//! there; otherwise ours replace them. The IETF fields are lists, so ours are added. Call
+//! **Limiters behind each other.** A response that already has `X-RateLimit-*` keeps them if less
+//! is left there; otherwise ours replace them. The IETF fields are lists, so ours are added. Call
 //! [`VerdictResponse::write_headers`] once a response.
 //!
-//! **IETF.** The fields are those of `draft-ietf-httpapi-ratelimit-headers-11`. `t` of a denial is the
-//! wait and not the reset, because `Retry-After` should not name a time before the end of `t`. A
-//! concurrency limit says `qu="concurrent-requests"`.
+//! **IETF.** The fields are those of `draft-ietf-httpapi-ratelimit-headers-11`. `t` of a denial is
+//! the wait and not the reset, because `Retry-After` should not name a time before the end of `t`.
+//! A concurrency limit says `qu="concurrent-requests"`.
 //!
-//! **gRPC.** A client library with a retry policy sleeps as long as `grpc-retry-pushback-ms` says, and
-//! its caller with it. For up to a minute that is what everybody wants; beyond, −1 hands the denial to
-//! the caller at once, and the message says how long to wait.
+//! **gRPC.** A client library with a retry policy sleeps as long as `grpc-retry-pushback-ms` says,
+//! and its caller with it. For up to a minute that is what everybody wants; beyond, −1 hands the
+//! denial to the caller at once, and the message says how long to wait.
 
 mod body;
 mod grpc;
@@ -134,7 +134,8 @@ pub struct Style {
     pub reset: Reset,
     /// Whether to write `RateLimit` and `RateLimit-Policy`.
     pub ietf_fields: bool,
-    /// The status of a denial: 429; or 503, or what else the asker understands (nginx' `auth_request`: 403).
+    /// The status of a denial: 429; or 503, or what else the asker understands (nginx'
+    /// `auth_request`: 403).
     pub denied: StatusCode,
 }
 
@@ -188,7 +189,8 @@ impl<'a> VerdictResponse<'a> {
         self.write_limits(style, headers);
         if self.is_denied() {
             headers::put(headers, CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            // No cache keeps a 429 by default, but some are told to, and this one is for one client only.
+            // No cache keeps a 429 by default, but some are told to, and this one is for one client
+            // only.
             headers::put(headers, CACHE_CONTROL, HeaderValue::from_static("no-store"));
         }
     }
@@ -237,7 +239,8 @@ fn seconds_to_go(span: Span) -> u64 {
     span.as_micros().div_ceil(1_000_000).min(i32::MAX.unsigned_abs().into())
 }
 
-/// Whole seconds that a denied client has to wait: at least one, since 0 would say that it need not.
+/// Whole seconds that a denied client has to wait: at least one, since 0 would say that it need
+/// not.
 fn seconds_to_wait(span: Span) -> u64 {
     seconds_to_go(span).max(1)
 }

@@ -11,12 +11,13 @@
 //! | the first that there is | `first_of((header("x-api-key"), peer_ip(…)))` |
 //! | nothing: everybody together | `Everybody` |
 //!
-//! A key by itself is what it says, `alice` or `192.0.2.7`, so that other code can ask the same limiter about the same identity.
-//! Where several are put together each carries its length or its place, so that no two identities meet: `(ab, c)` is
-//! not `(a, bc)`, and an API key that reads `192.0.2.7` is not that address.
+//! A key by itself is what it says, `alice` or `192.0.2.7`, so that other code can ask the same
+//! limiter about the same identity. Where several are put together each carries its length or its
+//! place, so that no two identities meet: `(ab, c)` is not `(a, bc)`, and an API key that reads
+//! `192.0.2.7` is not that address.
 //!
-//! A header is whatever the client says. Count by one only behind something that has checked it; a client that can choose its
-//! key has as many budgets as it likes.
+//! A header is whatever the client says. Count by one only behind something that has checked it; a
+//! client that can choose its key has as many budgets as it likes.
 
 use std::fmt;
 use std::io::Write as _;
@@ -27,8 +28,8 @@ use ::http::{Extensions, HeaderName};
 
 /// Knows who sent a request.
 ///
-/// Implemented by everything in this [module](self), by tuples of them, and by closures from the request's head to the bytes of a
-/// key, if there are any:
+/// Implemented by everything in this [module](self), by tuples of them, and by closures from the
+/// request's head to the bytes of a key, if there are any:
 ///
 /// ```
 /// use http::request::Parts;
@@ -41,7 +42,8 @@ use ::http::{Extensions, HeaderName};
 /// # Ok::<(), sluicegate::LimitError>(())
 /// ```
 pub trait Identify: Send + Sync {
-    /// Appends the key of whoever sent `request`; `None` if that is not known, and then what was appended does not count.
+    /// Appends the key of whoever sent `request`; `None` if that is not known, and then what was
+    /// appended does not count.
     ///
     /// ```
     /// use http::Request;
@@ -127,8 +129,9 @@ where
 
 /// By address: see [`ip`], [`peer_ip`] and [`peer`].
 ///
-/// IPv6 addresses count by their /64 and IPv4 addresses each by itself, unless told. An IPv4 address in IPv6 clothes
-/// (`::ffff:192.0.2.7`, as a dual-stack socket tells it) is an IPv4 address.
+/// IPv6 addresses count by their /64 and IPv4 addresses each by itself, unless told. An IPv4
+/// address in IPv6 clothes (`::ffff:192.0.2.7`, as a dual-stack socket tells it) is an IPv4
+/// address.
 ///
 /// The key is the address in its usual form, or the network: `192.0.2.7`, `2001:db8:1:2::/64`.
 ///
@@ -150,7 +153,8 @@ pub struct Ip {
 
 type Find = dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync;
 
-/// The peer's address as an extension of the request, for servers that have no type of their own for it: see [`peer`].
+/// The peer's address as an extension of the request, for servers that have no type of their own
+/// for it: see [`peer`].
 ///
 /// ```
 /// use sluicegate::tower::key::PeerAddr;
@@ -176,8 +180,9 @@ pub fn ip(find: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Ip
 
 /// By the peer's address, which the server has left among the extensions of the request.
 ///
-/// Each server has a type of its own for it. axum has `ConnectInfo<SocketAddr>`, if the router is served with
-/// `into_make_service_with_connect_info::<SocketAddr>()`; tonic has `TcpConnectInfo`, always:
+/// Each server has a type of its own for it. axum has `ConnectInfo<SocketAddr>`, if the router is
+/// served with `into_make_service_with_connect_info::<SocketAddr>()`; tonic has `TcpConnectInfo`,
+/// always:
 ///
 /// ```
 /// use std::net::SocketAddr;

@@ -15,8 +15,8 @@ use super::key::Identify;
 use crate::Limiter;
 use crate::http::Style;
 
-/// How long a request is made to wait for its turn at most, unless [`RateLimitLayer::within`] tells otherwise: most clients
-/// and proxies have given up after half a minute.
+/// How long a request is made to wait for its turn at most, unless [`RateLimitLayer::within`] tells
+/// otherwise: most clients and proxies have given up after half a minute.
 ///
 /// ```
 /// assert_eq!(sluicegate::tower::WAIT_MAX.as_secs(), 30);
@@ -122,8 +122,8 @@ impl RateLimitLayer {
         self.with(|config| config.limiters.push(KeyedLimiter { limiter, key: Arc::new(key) }))
     }
 
-    /// What a request weighs; 1 unless told. It counts for all limiters of the layer, and a request of cost 3 takes three
-    /// slots of a concurrency limit. Cost 0 always passes.
+    /// What a request weighs; 1 unless told. It counts for all limiters of the layer, and a request
+    /// of cost 3 takes three slots of a concurrency limit. Cost 0 always passes.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -139,7 +139,8 @@ impl RateLimitLayer {
         self.with(|config| config.cost = Some(Arc::new(cost)))
     }
 
-    /// Which requests are nobody's business: they pass uncounted, and their responses stay as they are.
+    /// Which requests are nobody's business: they pass uncounted, and their responses stay as they
+    /// are.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -171,11 +172,12 @@ impl RateLimitLayer {
         self.with(|config| config.missing = missing)
     }
 
-    /// Every limit makes a request wait instead of denying it, as long as its turn comes within `max_wait`; and a
-    /// slot of a concurrency limit is waited for.
+    /// Every limit makes a request wait instead of denying it, as long as its turn comes within
+    /// `max_wait`; and a slot of a concurrency limit is waited for.
     ///
-    /// Unless told, limits that are there to make requests wait do so for up to [`WAIT_MAX`] (`leaky_bucket`,
-    /// `smooth_bursty`, `warm_up`), and all others deny at once. `Duration::ZERO`: nobody waits.
+    /// Unless told, limits that are there to make requests wait do so for up to [`WAIT_MAX`]
+    /// (`leaky_bucket`, `smooth_bursty`, `warm_up`), and all others deny at once. `Duration::ZERO`:
+    /// nobody waits.
     ///
     /// ```
     /// use std::time::Duration;
@@ -296,8 +298,8 @@ pub const MISSING_KEY: &[u8] = b"\0nobody";
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Missing {
-    /// All of them share one budget, under [`MISSING_KEY`]. The default: a server that forgot to say where its peers
-    /// come from limits too much, and somebody notices, rather than not at all.
+    /// All of them share one budget, under [`MISSING_KEY`]. The default: a server that forgot to
+    /// say where its peers come from limits too much, and somebody notices, rather than not at all.
     #[default]
     Shared,
     /// The limiter has no say. Others on the same layer still do.

@@ -1,4 +1,5 @@
-//! A layer that limits any HTTP or gRPC service: axum, tonic, hyper, or whatever else is a tower service.
+//! A layer that limits any HTTP or gRPC service: axum, tonic, hyper, or whatever else is a tower
+//! service.
 //!
 //! ```
 //! use sluicegate::Limiter;
@@ -17,29 +18,33 @@
 //! # Ok::<(), sluicegate::LimitError>(())
 //! ```
 //!
-//! **Who.** The [`key`] module says how a request is told whose it is, and [`Missing`] what happens if it is not.
+//! **Who.** The [`key`] module says how a request is told whose it is, and [`Missing`] what happens
+//! if it is not.
 //!
-//! **Denied.** The service is not called. The answer is that of [the one table](crate::http): 429, all headers and the JSON
-//! envelope; for gRPC, `RESOURCE_EXHAUSTED`.
+//! **Denied.** The service is not called. The answer is that of [the one table](crate::http): 429,
+//! all headers and the JSON envelope; for gRPC, `RESOURCE_EXHAUSTED`.
 //!
 //! **Admitted.** The response gets the headers, unless [`RateLimitLayer::without_headers`] says no.
 //!
 //! **Several limiters** ([`RateLimitLayer::and`]) agree, or nobody charges the request.
 //!
-//! **Waiting.** Limits that are there to make requests wait (`leaky_bucket`, `smooth_bursty`, `warm_up`) do: the request goes on
-//! when its turn has come, and is denied at once if that would take longer than [`WAIT_MAX`]. All others deny at once. With
-//! [`RateLimitLayer::within`] every limit makes requests wait, for so long at most. A client that goes away while its request waits
-//! gives back the turn, as far as a turn can be given back (those behind it keep theirs). This needs a tokio runtime with its timer
-//! enabled; without waiting, none is needed.
+//! **Waiting.** Limits that are there to make requests wait (`leaky_bucket`, `smooth_bursty`,
+//! `warm_up`) do: the request goes on when its turn has come, and is denied at once if that would
+//! take longer than [`WAIT_MAX`]. All others deny at once. With [`RateLimitLayer::within`] every
+//! limit makes requests wait, for so long at most. A client that goes away while its request waits
+//! gives back the turn, as far as a turn can be given back (those behind it keep theirs). This
+//! needs a tokio runtime with its timer enabled; without waiting, none is needed.
 //!
-//! **At a time.** A slot of a concurrency limit is held until the response body has ended or is dropped, not only until
-//! its headers are there. A lease that ends before frees the slot earlier: let it be longer than the longest response.
-//! That costs nothing on a memory store, which does not outlive its process; every slot is given back when its
-//! response is dropped. An upgraded connection has left its response behind, and with it its slot. A request that waits for
-//! its turn holds its slots meanwhile.
+//! **At a time.** A slot of a concurrency limit is held until the response body has ended or is
+//! dropped, not only until its headers are there. A lease that ends before frees the slot earlier:
+//! let it be longer than the longest response. That costs nothing on a memory store, which does not
+//! outlive its process; every slot is given back when its response is dropped. An upgraded
+//! connection has left its response behind, and with it its slot. A request that waits for its turn
+//! holds its slots meanwhile.
 //!
-//! **Slots and turns in one limiter** are possible, but a turn that comes with a slot is not given back, and is
-//! waited for on tokio's clock, not the limiter's. Two limiters on one layer have neither flaw.
+//! **Slots and turns in one limiter** are possible, but a turn that comes with a slot is not given
+//! back, and is waited for on tokio's clock, not the limiter's. Two limiters on one layer have
+//! neither flaw.
 
 mod admission;
 mod guards;

@@ -1,7 +1,7 @@
 //! What envoyproxy/ratelimit accepts, what it refuses, and in which words.
 //!
-//! The cases follow what the real one answered when it was run on them (commit 3fb7025); globs with a `*` anywhere
-//! and `metadata` follow its later documentation.
+//! The cases follow what the real one answered when it was run on them (commit 3fb7025); globs with
+//! a `*` anywhere and `metadata` follow its later documentation.
 
 use super::*;
 use sluicegate_core::mode::Mode;

@@ -1,4 +1,5 @@
-//! `forward_auth`: what is read, and what becomes of several files. What is wrong with it is in `tests/mistakes`.
+//! `forward_auth`: what is read, and what becomes of several files. What is wrong with it is in
+//! `tests/mistakes`.
 
 use super::*;
 use sluicegate_rules::domain::Joint;

@@ -52,8 +52,8 @@ fn what_the_guide_shows_is_valid() {
     assert!(count >= 8, "{count}");
 }
 
-/// The mistakes that no schema sees: what is wrong is what a text means, or how places far from each
-/// other fit.
+/// The mistakes that no schema sees: what is wrong is what a text means, or how places far from
+/// each other fit.
 const UNSEEN: [&str; 9] = [
     "bad_regex",
     "duplicate_descriptor",

@@ -1,7 +1,8 @@
-//! Random files of both forms, right as far as their maker knows: what loads is valid by the schema.
+//! Random files of both forms, right as far as their maker knows: what loads is valid by the
+//! schema.
 //!
-//! A file is made from a tape of bytes, each of which is a choice; where the tape ends, the first and
-//! simplest is chosen. So proptest finds the smallest file by cutting the tape.
+//! A file is made from a tape of bytes, each of which is a choice; where the tape ends, the first
+//! and simplest is chosen. So proptest finds the smallest file by cutting the tape.
 
 use std::slice::Iter;
 

@@ -1,4 +1,5 @@
-//! One comparison of the compiled set with the naive matcher: for property tests and for the fuzzer.
+//! One comparison of the compiled set with the naive matcher: for property tests and for the
+//! fuzzer.
 
 use std::collections::HashMap;
 
@@ -95,7 +96,8 @@ fn compare_ways(domain: &Domain, set: &RuleSet, entries: &[Entry<'_>]) {
     assert_eq!(told.end, end, "{entries:?} in {domain:#?}");
 }
 
-/// All as one request: the same lists, and the same counters wherever the naive matcher says so and nowhere else.
+/// All as one request: the same lists, and the same counters wherever the naive matcher says so and
+/// nowhere else.
 fn compare_plans(domain: &Domain, set: &RuleSet, asked: &[Vec<Entry<'_>>]) {
     let descriptors: Vec<_> = asked.iter().map(|entries| Descriptor::of(entries)).collect();
     let mut plan = Plan::default();

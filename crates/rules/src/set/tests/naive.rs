@@ -1,5 +1,6 @@
-//! The rules as the documentation tells them, without a table, an index or a list: every node of a level is looked at, for each
-//! entry anew. It shares no code with the set, and the fuzzer uses it too, so it sees nothing but what is public.
+//! The rules as the documentation tells them, without a table, an index or a list: every node of a
+//! level is looked at, for each entry anew. It shares no code with the set, and the fuzzer uses it
+//! too, so it sees nothing but what is public.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -17,7 +18,8 @@ pub(super) struct Taken<'a> {
     pub(super) how: MatchKind,
 }
 
-/// What stands for an entry when counters are told apart; nodes are told apart by where they lie in memory.
+/// What stands for an entry when counters are told apart; nodes are told apart by where they lie in
+/// memory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Counted {
     Value(String, String),
@@ -44,7 +46,8 @@ fn follow<'a>(
     follow(&taken.node.descriptors, joint, rest, way);
 }
 
-/// The node whose rule counts: that of the last entry, if all of them led somewhere and there is a rule.
+/// The node whose rule counts: that of the last entry, if all of them led somewhere and there is a
+/// rule.
 pub(super) fn find<'a>(domain: &'a Domain, entries: &[Entry<'_>]) -> Option<&'a DescriptorConfig> {
     let way = way(domain, entries);
     let last = way.last().filter(|_| way.len() == entries.len())?;

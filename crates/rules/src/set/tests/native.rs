@@ -153,7 +153,8 @@ fn addresses_of_a_network_share_a_counter() {
 
 #[test]
 fn a_counter_is_never_under_two_rules() {
-    // Both halves of 10.0.0.0/24 count by that network, each under its own rule; so do a glob and an expression of one text.
+    // Both halves of 10.0.0.0/24 count by that network, each under its own rule; so do a glob and
+    // an expression of one text.
     let set = native(vec![
         grouped(24, 64, limited(1, networks("ip", "10.0.0.0/25"))),
         grouped(24, 64, limited(2, networks("ip", "10.0.0.128/25"))),

@@ -1,5 +1,6 @@
-//! From bytes to a small tree of rules and to requests that are likely to meet it: for property tests, whose bytes are random, and
-//! for the fuzzer, whose bytes are chosen. The words are few, so that what could be mixed up comes up.
+//! From bytes to a small tree of rules and to requests that are likely to meet it: for property
+//! tests, whose bytes are random, and for the fuzzer, whose bytes are chosen. The words are few, so
+//! that what could be mixed up comes up.
 
 use regex::Regex;
 
@@ -87,7 +88,8 @@ impl Bytes<'_> {
         for _ in 0..count {
             let mut node = match many && !self.one_in(6) {
                 true => DescriptorConfig::text(key, self.glob()),
-                // Often of one key, so that nodes stand in each other's way; and often counted alike.
+                // Often of one key, so that nodes stand in each other's way; and often counted
+                // alike.
                 false => {
                     let key = if self.one_in(3) { self.of(&KEYS) } else { key };
                     DescriptorConfig::new(key, self.pattern())
@@ -185,7 +187,8 @@ impl Bytes<'_> {
         entries
     }
 
-    /// The same entries with another value in one place: whether they share a counter is worth asking.
+    /// The same entries with another value in one place: whether they share a counter is worth
+    /// asking.
     pub(super) fn varied(&mut self, entries: &Entries) -> Entries {
         let mut varied = entries.clone();
         let place = self.below(entries.len().max(1));

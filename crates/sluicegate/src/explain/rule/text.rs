@@ -130,7 +130,8 @@ pub(crate) fn zone(limit: &LimitConfig) -> Option<&str> {
     limit.followed_calendar().map(Calendar::zone_name)
 }
 
-/// How a rule is enforced; what goes without saying is left out, except for the mode and the consistency.
+/// How a rule is enforced; what goes without saying is left out, except for the mode and the
+/// consistency.
 ///
 /// ```
 /// use sluicegate::explain::rule::{contents, text};
@@ -203,7 +204,8 @@ fn consistency(rule: &RuleConfig) -> String {
     }
 }
 
-/// What nodes that share a rule promise together, in a sentence; nothing of a rule that is simply strict.
+/// What nodes that share a rule promise together, in a sentence; nothing of a rule that is simply
+/// strict.
 pub(crate) fn promise(rule: &RuleConfig) -> Option<String> {
     let asks = "never above the limit: every decision asks the store";
     match (rule.consistency, rule.effective_consistency()) {
