@@ -153,7 +153,7 @@ async fn serve(settings: Settings, json: bool) -> anyhow::Result<ExitCode> {
 impl ServeArgs {
     /// The environment, overridden by flags.
     fn vars(&self) -> anyhow::Result<Vars> {
-        let mut vars = Vars::of_process();
+        let mut vars = Vars::from_env();
         let texts = [
             ("--grpc", "SLUICEGATE_GRPC", &self.grpc),
             ("--http", "SLUICEGATE_HTTP", &self.http),

@@ -17,7 +17,7 @@ async fn clients_that_come_all_at_once_are_let_in_at_once() {
     let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
     let clients = most.trim().parse::<usize>().unwrap().min(300);
     let free = ["SLUICEGATE_GRPC", "SLUICEGATE_HTTP", "SLUICEGATE_ADMIN"];
-    let (settings, _) = Settings::read(&Vars::of(free.map(|name| (name, "127.0.0.1:0")))).unwrap();
+    let (settings, _) = Settings::read(&Vars::new(free.map(|name| (name, "127.0.0.1:0")))).unwrap();
     // It does not run, so it accepts nobody.
     let server = Server::start(settings).await.unwrap();
     let GrpcAddress::Tcp(grpc) = server.addresses().grpc else { panic!("no port") };

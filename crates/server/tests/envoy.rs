@@ -34,7 +34,7 @@ descriptors:
 const NOW: Timestamp = Timestamp::from_micros((86_400 * 10_000 + 100) * 1_000_000);
 
 fn service(vars: &[(&str, &str)]) -> App {
-    let (settings, _) = Settings::read(&Vars::of(vars.iter().copied())).unwrap();
+    let (settings, _) = Settings::read(&Vars::new(vars.iter().copied())).unwrap();
     let engine = Engine::builder(rules_of(RULES).unwrap()).clock(ManualClock::at(NOW));
     let health = Health::default();
     health.rules_loaded(1);

@@ -86,7 +86,7 @@ fn departures() -> impl Iterator<Item = (String, &'static [&'static str])> {
 /// What they answered and what we answer, call by call.
 async fn asked(case: &Value, files: &Value) -> Vec<(Value, Value)> {
     let vars = case["env"].as_object().into_iter().flatten();
-    let vars = Vars::of(vars.map(|(name, value)| (name.clone(), text(value))));
+    let vars = Vars::new(vars.map(|(name, value)| (name.clone(), text(value))));
     let clock = ManualClock::new();
     let service = Settings::read(&vars).map(|(settings, _)| service(settings, case, files, &clock));
     let Some(calls) = case["calls"].as_array() else {

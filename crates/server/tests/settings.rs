@@ -7,14 +7,14 @@ use sluicegate_server::logs::{Format, Level};
 use sluicegate_server::settings::{GrpcAddress, Settings, Vars};
 
 fn read(vars: &[(&str, &str)]) -> Settings {
-    let read = Settings::read(&Vars::of(vars.iter().copied()));
+    let read = Settings::read(&Vars::new(vars.iter().copied()));
     let (settings, warnings) = read.expect("all of it is right");
     assert_eq!(warnings, Vec::<String>::new());
     settings
 }
 
 fn wrong(vars: &[(&str, &str)]) -> String {
-    let read = Settings::read(&Vars::of(vars.iter().copied()));
+    let read = Settings::read(&Vars::new(vars.iter().copied()));
     read.expect_err("something is wrong").to_string()
 }
 
@@ -30,10 +30,10 @@ fn without_a_word_it_listens_to_this_machine_only() {
 
 #[test]
 fn a_flag_stands_above_our_variable_and_that_above_theirs() {
-    let mut vars = Vars::of([("HOST", "0.0.0.0"), ("PORT", "1")]);
+    let mut vars = Vars::new([("HOST", "0.0.0.0"), ("PORT", "1")]);
     let http = |vars: &Vars| Settings::read(vars).unwrap().0.http.to_string();
     assert_eq!(http(&vars), "0.0.0.0:1");
-    vars = Vars::of([("HOST", "0.0.0.0"), ("SLUICEGATE_HTTP", "127.0.0.1:2")]);
+    vars = Vars::new([("HOST", "0.0.0.0"), ("SLUICEGATE_HTTP", "127.0.0.1:2")]);
     assert_eq!(http(&vars), "127.0.0.1:2");
     vars.set_flag("--http", "SLUICEGATE_HTTP", "127.0.0.1:3");
     assert_eq!(http(&vars), "127.0.0.1:3");
@@ -76,7 +76,7 @@ fn variables_of_envoyproxy_ratelimit_mean_what_they_mean_there() {
 
 #[test]
 fn what_is_set_and_has_no_effect_is_told() {
-    let vars = Vars::of([
+    let vars = Vars::new([
         ("REDIS_POOL_SIZE", "10"),
         ("BACKEND_TYPE", "redis"),
         ("USE_STATSD", "true"),
@@ -117,7 +117,7 @@ fn all_that_is_wrong_is_told_at_once() {
         "SHADOW_MODE: must be `true` or `false`, got `maybe`",
         "GRPC_MAX_CONNECTION_AGE: must be a time such as `90s`, `1h30m` or `500ms`, got `1 day`",
         "SLUICEGATE_HEADERS: must be one of `both`, `x-ratelimit`, `ietf`, `none`, got `all`",
-        "SLUICEGATE_SNAPSHOTS: there is no such setting; did you mean `SLUICEGATE_SNAPSHOT`?",
+        "SLUICEGATE_SNAPSHOTS: unknown setting; did you mean `SLUICEGATE_SNAPSHOT`?",
     ] {
         assert!(lines.contains(&part), "{part}\nis not in\n{told}");
     }
@@ -183,10 +183,10 @@ fn clients_of_redis_ask_only_where_they_are_told_to() {
         (&"0.0.0.0:6380".into(), &"hidden".into())
     );
     let warned = |vars: &[(&str, &str)]| {
-        let (_, warnings) = Settings::read(&Vars::of(vars.iter().copied())).unwrap();
+        let (_, warnings) = Settings::read(&Vars::new(vars.iter().copied())).unwrap();
         warnings.join("\n")
     };
-    assert!(warned(&open[..1]).contains("can be reached from outside and has no password"));
+    assert!(warned(&open[..1]).contains("is reachable from other hosts and has no password"));
     assert!(warned(&open[1..]).contains("SLUICEGATE_RESP_PASSWORD is set and has no effect"));
     assert_eq!(
         wrong(&[("SLUICEGATE_RESP", "6380")]),

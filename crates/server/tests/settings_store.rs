@@ -9,7 +9,7 @@ use sluicegate_server::settings::{RedisServer, RedisSettings, Settings, Store, V
 type Told<'a> = &'a [(&'a str, &'a str)];
 
 fn told(vars: &[(&str, &str)]) -> (Settings, Vec<String>) {
-    Settings::read(&Vars::of(vars.iter().copied())).expect("all of it is right")
+    Settings::read(&Vars::new(vars.iter().copied())).expect("all of it is right")
 }
 
 fn redis(vars: &[(&str, &str)]) -> RedisSettings {
@@ -22,7 +22,7 @@ fn redis(vars: &[(&str, &str)]) -> RedisSettings {
 }
 
 fn wrong(vars: &[(&str, &str)]) -> String {
-    let read = Settings::read(&Vars::of(vars.iter().copied()));
+    let read = Settings::read(&Vars::new(vars.iter().copied()));
     read.expect_err("something is wrong").to_string()
 }
 
@@ -54,7 +54,7 @@ fn without_a_word_it_is_memory() {
 fn ours_is_one_text() {
     let store = redis(&[("SLUICEGATE_STORE", "redis://me:se%40cret@h:1/2")]);
     assert_eq!(store.server.address, "redis://h:1/2");
-    assert_eq!(store.server.told_by, "SLUICEGATE_STORE");
+    assert_eq!(store.server.source, "SLUICEGATE_STORE");
     assert_eq!(who(&store.server), (Some("me"), Some("se@cret")));
     assert_eq!((store.timeout, store.wait_replicas), (Duration::from_millis(100), 0));
     assert_eq!((store.namespace.as_str(), store.server.connections), ("sg", 2));
@@ -84,7 +84,7 @@ fn ours_is_one_text() {
 #[test]
 fn a_flag_stands_above_our_variable_and_that_above_theirs() {
     let theirs = ("REDIS_URL", "theirs:1");
-    assert_eq!(redis(&[theirs]).server.told_by, "REDIS_URL");
+    assert_eq!(redis(&[theirs]).server.source, "REDIS_URL");
     let ours = ("SLUICEGATE_STORE", "redis://ours:2");
     let both = redis(&[theirs, ours, ("REDIS_AUTH", "pass"), ("REDIS_POOL_SIZE", "7")]);
     assert_eq!(both.server.address, "redis://ours:2");
@@ -95,7 +95,7 @@ fn a_flag_stands_above_our_variable_and_that_above_theirs() {
     let inside = [("SLUICEGATE_STORE", "redis://:inside@h"), ("REDIS_AUTH", "u:theirs")];
     assert_eq!(who(&redis(&inside).server), (None, Some("inside")));
 
-    let mut vars = Vars::of([theirs, ours]);
+    let mut vars = Vars::new([theirs, ours]);
     vars.set_flag("--store", "SLUICEGATE_STORE", "memory");
     let (settings, warnings) = Settings::read(&vars).expect("it is right");
     assert_eq!(settings.store, Store::Memory);
@@ -241,7 +241,7 @@ fn what_is_wrong_is_told_with_place_value_and_remedy() {
     let table: &[(Told<'_>, &str)] = &[
         (
             &[("BACKEND_TYPE", "memcache")],
-            "BACKEND_TYPE: there is no store on memcached here, got `memcache`; ",
+            "BACKEND_TYPE: memcached is not supported, got `memcache`; ",
         ),
         (
             &[("BACKEND_TYPE", "etcd")],
@@ -279,7 +279,7 @@ fn what_is_wrong_is_told_with_place_value_and_remedy() {
         ),
         (
             &[("REDIS_URL", "h:1"), ("SLUICEGATE_COMPAT", "envoy"), ("REDIS_PERSECOND", "true")],
-            "REDIS_PERSECOND: the Redis for limits per second is nowhere; set REDIS_PERSECOND_URL too",
+            "REDIS_PERSECOND: the Redis for limits per second has no URL; set REDIS_PERSECOND_URL too",
         ),
         (
             &[("SLUICEGATE_STORE_CERT", "a")],
@@ -287,7 +287,7 @@ fn what_is_wrong_is_told_with_place_value_and_remedy() {
         ),
         (
             &[("SLUICEGATE_STORE_PASSWORD", "a"), ("SLUICEGATE_STORE_PASSWORD_FILE", "b")],
-            "keep one of them",
+            "set only one",
         ),
     ];
     for (vars, part) in table {

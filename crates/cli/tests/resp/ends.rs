@@ -18,7 +18,7 @@ fn without_a_word_it_is_closed() {
 fn an_open_door_without_a_password_is_a_warning() {
     let mut service = Service::with(&["--resp", "0.0.0.0:0"], &[]);
     service
-        .has_said("the RESP address `0.0.0.0:0` can be reached from outside and has no password");
+        .has_said("the RESP address `0.0.0.0:0` is reachable from other hosts and has no password");
     let mut service = Service::with(&[], &[("SLUICEGATE_RESP_PASSWORD", "x")]);
     service.has_said("SLUICEGATE_RESP_PASSWORD is set and has no effect");
 }

@@ -44,7 +44,7 @@ pub(crate) async fn service(rules: &str, variables: &[(&str, &str)]) -> String {
     let free = ["SLUICEGATE_GRPC", "SLUICEGATE_HTTP", "SLUICEGATE_ADMIN"]
         .map(|name| (name, "127.0.0.1:0"));
     let rules = [("SLUICEGATE_RULES", path.to_str().unwrap())];
-    let vars = Vars::of(free.iter().chain(&rules).chain(variables).copied());
+    let vars = Vars::new(free.iter().chain(&rules).chain(variables).copied());
     let server = Server::start(Settings::read(&vars).unwrap().0).await.unwrap();
     std::fs::remove_file(&path).unwrap();
     let address = format!("http://{}", server.addresses().http);

@@ -33,7 +33,7 @@ pub(super) fn shared(engine: Engine, settings: &RedisSettings) -> Result<SharedE
 }
 
 fn link(server: &RedisServer, settings: &RedisSettings) -> Result<Link, StartError> {
-    let wanted = format!("keep counters in `{}` ({})", server.address, server.told_by);
+    let wanted = format!("keep counters in `{}` ({})", server.address, server.source);
     let address = Address::parse(&server.address).map_err(|error| broken(&wanted, error))?;
     let wait_replicas = settings.wait_replicas;
     let options = LinkOptions {

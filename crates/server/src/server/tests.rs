@@ -10,7 +10,7 @@ use crate::settings::Vars;
 
 async fn server() -> Server {
     let free = ["SLUICEGATE_GRPC", "SLUICEGATE_HTTP", "SLUICEGATE_ADMIN", "SLUICEGATE_RESP"];
-    let (settings, _) = Settings::read(&Vars::of(free.map(|name| (name, "127.0.0.1:0")))).unwrap();
+    let (settings, _) = Settings::read(&Vars::new(free.map(|name| (name, "127.0.0.1:0")))).unwrap();
     Server::start(settings).await.unwrap()
 }
 

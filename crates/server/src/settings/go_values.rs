@@ -1,9 +1,9 @@
-//! Values as Go's standard library reads them, since that is how the variables of envoyproxy/ratelimit are written.
+//! Parsers of Go's standard library: the variables of envoyproxy/ratelimit are written for them.
 
 use std::time::Duration;
 
-/// Yes or no.
-pub(crate) fn truth(text: &str) -> Option<bool> {
+/// `strconv.ParseBool`.
+pub(super) fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
@@ -11,12 +11,12 @@ pub(crate) fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// A time: `90s`, `1h30m`, `1.5h`; and `0`.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+/// `time.ParseDuration`, without signs: `90s`, `1h30m`, `1.5h`; and `0`.
+pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }
-    let (mut rest, mut whole) = (text, Duration::ZERO);
+    let (mut rest, mut total) = (text, Duration::ZERO);
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (number, after) = rest.split_at(digits);
@@ -32,10 +32,10 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
             _ => return None,
         };
         let number: f64 = number.parse().ok()?;
-        whole = whole.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
+        total = total.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
         rest = after;
     }
-    (!text.is_empty()).then_some(whole)
+    (!text.is_empty()).then_some(total)
 }
 
 #[cfg(test)]
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_go_reads_them() {
+    fn durations() {
         let table = [
             ("0", Some(0)),
             ("90s", Some(90_000)),
@@ -62,7 +62,7 @@ mod tests {
             ("99999999999999999999999h", None),
         ];
         for (text, millis) in table {
-            assert_eq!(duration(text), millis.map(Duration::from_millis), "{text}");
+            assert_eq!(parse_duration(text), millis.map(Duration::from_millis), "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The settings as they are in effect, for operators to look at. Secrets are hidden.
+//! The effective settings as JSON for `/config`, without secrets.
 
 use serde_json::{Value, json};
 use sluicegate::http::Reset;
@@ -6,16 +6,16 @@ use sluicegate::http::Reset;
 use super::{RedisServer, Settings, Store};
 
 impl Settings {
-    /// All of them as JSON, without secrets.
+    /// The settings as JSON, without secrets.
     ///
     /// ```
     /// use sluicegate_server::settings::{Settings, Vars};
     ///
-    /// let (settings, _) = Settings::read(&Vars::of([("SLUICEGATE_ADMIN_TOKEN", "open sesame")]))?;
-    /// let shown = settings.to_json();
-    /// assert_eq!(shown["admin_token"], "hidden");
-    /// assert!(!shown.to_string().contains("sesame"));
-    /// # Ok::<(), sluicegate_server::settings::Wrong>(())
+    /// let (settings, _) = Settings::read(&Vars::new([("SLUICEGATE_ADMIN_TOKEN", "open sesame")]))?;
+    /// let json = settings.to_json();
+    /// assert_eq!(json["admin_token"], "hidden");
+    /// assert!(!json.to_string().contains("sesame"));
+    /// # Ok::<(), sluicegate_server::settings::SettingsError>(())
     /// ```
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -120,7 +120,7 @@ fn store(store: &Store) -> Value {
 fn server(server: &RedisServer) -> Value {
     json!({
         "address": server.address,
-        "told_by": server.told_by,
+        "told_by": server.source,
         "username": server.username,
         "password": server.password.as_ref().map(|_| "hidden"),
         "password_file": server.password_file,

@@ -1,7 +1,7 @@
-//! Everything that the service can be told, from flags and from the environment.
+//! Settings of the service, from flags and environment variables.
 //!
-//! A flag stands above our own variable of the same meaning (`SLUICEGATE_…`), that above the variable of envoyproxy/ratelimit, and that above
-//! the default. All that is wrong is told at once. What is set and has no effect here is told as a warning.
+//! Precedence: flag, our own variable (`SLUICEGATE_…`), the variable of envoyproxy/ratelimit,
+//! default. All errors are reported at once. A variable without effect is a warning.
 
 pub(crate) mod go_values;
 mod json;
@@ -26,97 +26,97 @@ pub use store::{EnvoyKeys, RedisServer, RedisSettings, RedisTls, Secret, Store};
 use vars::Reader;
 pub use vars::Vars;
 
-/// Everything that the service can be told.
+/// Settings of the service.
 ///
 /// ```
 /// use sluicegate_server::settings::{Settings, Vars};
 ///
-/// let (settings, warnings) = Settings::read(&Vars::of([("GRPC_HOST", "0.0.0.0"), ("USE_STATSD", "true")]))?;
+/// let (settings, warnings) = Settings::read(&Vars::new([("GRPC_HOST", "0.0.0.0"), ("USE_STATSD", "true")]))?;
 /// assert_eq!(settings.grpc.to_string(), "0.0.0.0:8081");
 /// assert!(warnings[0].starts_with("USE_STATSD is set and has no effect"));
 ///
-/// let wrong = Settings::read(&Vars::of([("GRPC_PORT", "many")])).unwrap_err();
-/// assert_eq!(wrong.to_string(), "GRPC_PORT: must be a whole number from 0 to 65535, got `many`");
-/// # Ok::<(), sluicegate_server::settings::Wrong>(())
+/// let error = Settings::read(&Vars::new([("GRPC_PORT", "many")])).unwrap_err();
+/// assert_eq!(error.to_string(), "GRPC_PORT: must be a whole number from 0 to 65535, got `many`");
+/// # Ok::<(), sluicegate_server::settings::SettingsError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where people and scripts ask.
+    /// Address of the HTTP endpoint.
     pub http: SocketAddr,
-    /// Where Envoy asks.
+    /// Address of the gRPC endpoint.
     pub grpc: GrpcAddress,
-    /// Where operators ask.
+    /// Address of the admin endpoint.
     pub admin: SocketAddr,
-    /// What operators have to show.
+    /// Token of operators.
     pub admin_token: Option<Token>,
-    /// Where clients of Redis ask, if they may.
+    /// Address of the RESP endpoint, if it is enabled.
     pub resp: Option<SocketAddr>,
-    /// What they have to show.
+    /// Password of the RESP endpoint.
     pub resp_password: Option<Token>,
-    /// Where the rules are; nowhere for those of an example.
+    /// Files and directories of rules; empty for the example rules.
     pub rules: Vec<PathBuf>,
-    /// Whether several files may hold rules of one domain.
+    /// Whether several files may contain rules of one domain.
     pub merge_domains: bool,
-    /// Whether files whose names begin with a dot are left out.
+    /// Whether files whose names begin with a dot are ignored.
     pub ignore_dot_files: bool,
-    /// Whether to start, unready, while there are no valid rules.
+    /// Whether to start without valid rules, unready.
     pub start_without_rules: bool,
-    /// How long a domain must be absent from the files until it is removed.
+    /// Time that a domain must be absent from the files before it is removed.
     pub rules_removal_grace: Duration,
-    /// Whether it is of no use without rules of at least one domain.
+    /// Whether the service is unready without rules of at least one domain.
     pub needs_a_domain: bool,
-    /// From which part of a limit on hits are counted as near to it.
+    /// Share of a limit above which hits count as near it.
     pub near_limit_ratio: f32,
-    /// How Envoy is answered.
+    /// Options of the rate limit service.
     pub rls: Options,
-    /// How the headers of answers over HTTP are written.
+    /// Headers of HTTP responses.
     pub style: Style,
     /// Whether errors over HTTP are `application/problem+json` instead of the envelope.
     pub problem_json: bool,
-    /// The certificate of the gRPC address, if it speaks TLS.
+    /// Certificate of the gRPC endpoint, if it has TLS.
     pub tls: Option<tls::Files>,
-    /// How old a connection of Envoy's may become, and how long what goes on at the end may take.
+    /// Maximum age of a gRPC connection, and the grace for its calls.
     pub connection_age: (Duration, Duration),
-    /// Connections at a time, of each address.
+    /// Open connections per endpoint.
     pub connections_max: usize,
-    /// Calls at a time, over all connections of an address.
+    /// Calls in flight per endpoint.
     pub in_flight_max: usize,
-    /// Reservations at a time that are neither settled nor expired.
+    /// Pending reservations.
     pub reservations_max: u64,
-    /// How many may wait for their turn at a time.
+    /// Calls that wait for quota.
     pub waiting_max: usize,
-    /// How long to go on after the signal to end, so that load balancers notice; and how long what has begun may take then.
+    /// Delay of the shutdown, for load balancers to notice; and the timeout of calls in flight.
     pub drain: (Duration, Duration),
-    /// Memory that all clients together may take.
+    /// Memory budget of all clients together.
     pub memory_budget: usize,
-    /// Where counters are kept.
+    /// Store of the counters.
     pub store: Store,
-    /// Where what is counted outlives the process.
+    /// Snapshot file of the counters.
     pub snapshot: Option<PathBuf>,
-    /// How often that is written, beside at the end.
+    /// Interval of snapshots; zero for one at the end only.
     pub snapshot_every: Duration,
-    /// The most identities that are kept; beyond, the rules' `overflow` says what happens.
+    /// Identities in memory; beyond, `overflow` of each rule applies.
     pub identities_max: u64,
-    /// What is logged.
+    /// Logging.
     pub log: logs::Options,
-    /// Where traces go, if anywhere.
+    /// Tracing, if it is enabled.
     pub traces: Option<crate::traces::Options>,
 }
 
-/// Where Envoy asks.
+/// Address of the gRPC endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GrpcAddress {
-    /// Over TCP.
+    /// A TCP address.
     Tcp(SocketAddr),
-    /// On a socket of this machine.
+    /// Path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// All that is wrong.
+/// All errors of the settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wrong(Vec<String>);
+pub struct SettingsError(Vec<String>);
 
-/// Our own variables; the environment may hold no other that begins so.
+/// Our own variables; any other `SLUICEGATE_` variable is an error.
 const OWN: &[&str] = &[
     "SLUICEGATE_ADMIN",
     "SLUICEGATE_ADMIN_TOKEN",
@@ -169,22 +169,22 @@ const MEMORY_BUDGET_MIN: usize = 32 << 20;
 // === impl Settings ===
 
 impl Settings {
-    /// Reads them; with them come warnings about what has no effect.
+    /// Reads the settings, with warnings about variables without effect.
     ///
     /// # Errors
-    /// All that is wrong with them.
-    pub fn read(vars: &Vars) -> Result<(Self, Vec<String>), Wrong> {
+    /// All errors at once.
+    pub fn read(vars: &Vars) -> Result<(Self, Vec<String>), SettingsError> {
         let mut reader = Reader::new(vars);
         let settings = Self::of(&mut reader);
-        let mut problems = reader.problems;
-        problems.extend(unknown(vars));
-        problems.extend(settings.at_odds());
-        if problems.is_empty() {
+        let mut errors = reader.errors;
+        errors.extend(unknown(vars));
+        errors.extend(settings.conflicts());
+        if errors.is_empty() {
             let mut warnings = unsupported::warnings(vars, &settings.store);
-            warnings.extend(settings.doubts());
+            warnings.extend(settings.warnings());
             Ok((settings, warnings))
         } else {
-            Err(Wrong(problems))
+            Err(SettingsError(errors))
         }
     }
 
@@ -202,13 +202,13 @@ impl Settings {
         let snapshot_every = or("SLUICEGATE_SNAPSHOT_EVERY", Duration::ZERO);
         let rules_removal_grace = or("SLUICEGATE_RULES_REMOVAL_GRACE", sluicegate::REMOVAL_GRACE);
         let mut count =
-            |name: &str, most: u64, default: u64| read.number(name, 1, most).unwrap_or(default);
+            |name: &str, max: u64, default: u64| read.number(name, 1, max).unwrap_or(default);
         let connections_max = count("SLUICEGATE_MAX_CONNECTIONS", 1 << 20, 10_000) as usize;
         let in_flight_max = count("SLUICEGATE_MAX_IN_FLIGHT", 1 << 24, 10_000) as usize;
         let reservations_max = count("SLUICEGATE_MAX_RESERVATIONS", 1 << 30, 1_000_000);
         let waiting_max = count("SLUICEGATE_MAX_WAITING", 1 << 20, 5_000) as usize;
-        let most = sluicegate::ENTRIES_MAX as u64;
-        let identities_max = count("SLUICEGATE_MAX_IDENTITIES", most, most);
+        let entries_max = sluicegate::ENTRIES_MAX as u64;
+        let identities_max = count("SLUICEGATE_MAX_IDENTITIES", entries_max, entries_max);
         Self {
             http: address(read, "SLUICEGATE_HTTP", "HOST", "PORT", 8080),
             grpc: grpc(read),
@@ -219,12 +219,12 @@ impl Settings {
             resp_password: read
                 .read("SLUICEGATE_RESP_PASSWORD", "more than blanks", |text| Token::new(text).ok()),
             rules: rules(read),
-            merge_domains: read.is("MERGE_DOMAIN_CONFIG"),
-            ignore_dot_files: read.truth("RUNTIME_IGNOREDOTFILES").unwrap_or(true),
-            start_without_rules: read.is("SLUICEGATE_START_WITHOUT_RULES")
-                || read.is("FORCE_START_WITHOUT_INITIAL_CONFIG"),
+            merge_domains: read.is_true("MERGE_DOMAIN_CONFIG"),
+            ignore_dot_files: read.boolean("RUNTIME_IGNOREDOTFILES").unwrap_or(true),
+            start_without_rules: read.is_true("SLUICEGATE_START_WITHOUT_RULES")
+                || read.is_true("FORCE_START_WITHOUT_INITIAL_CONFIG"),
             rules_removal_grace,
-            needs_a_domain: read.is("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
+            needs_a_domain: read.is_true("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
             near_limit_ratio: read.ratio("NEAR_LIMIT_RATIO").unwrap_or(0.8),
             rls: rls(read),
             style: style(read),
@@ -250,54 +250,53 @@ impl Settings {
         }
     }
 
-    /// What is allowed, and perhaps not meant.
-    fn doubts(&self) -> Option<String> {
+    /// Valid settings that are probably a mistake.
+    fn warnings(&self) -> Option<String> {
         match (self.resp, &self.resp_password) {
             (None, Some(_)) => Some(
                 "SLUICEGATE_RESP_PASSWORD is set and has no effect: set SLUICEGATE_RESP too, such as `127.0.0.1:6380`"
                     .to_owned(),
             ),
             (Some(resp), None) if !resp.ip().is_loopback() => Some(format!(
-                "the RESP address `{resp}` can be reached from outside and has no password: set \
+                "the RESP address `{resp}` is reachable from other hosts and has no password: set \
                  SLUICEGATE_RESP_PASSWORD, or choose an address such as `127.0.0.1:6380`"
             )),
             _ => None,
         }
     }
 
-    /// What is right by itself and wrong together.
-    fn at_odds(&self) -> Vec<String> {
-        let mut problems = Vec::new();
+    /// Settings that are valid separately and not together.
+    fn conflicts(&self) -> Vec<String> {
+        let mut errors = Vec::new();
         if !self.admin.ip().is_loopback() && self.admin_token.is_none() {
-            problems.push(format!(
-                "the admin address `{}` can be reached from outside and has no token: set \
+            errors.push(format!(
+                "the admin address `{}` is reachable from other hosts and has no token: set \
                  SLUICEGATE_ADMIN_TOKEN, or choose an address such as `127.0.0.1:6070`",
                 self.admin
             ));
         }
-        problems
+        errors
     }
 }
 
-/// Names that begin as ours do and are none.
+/// Errors about unknown `SLUICEGATE_` variables.
 fn unknown(vars: &Vars) -> impl Iterator<Item = String> {
-    let ours = vars.names().filter(|name| name.starts_with("SLUICEGATE_"));
-    ours.filter(|name| !OWN.contains(name) && !name.starts_with("SLUICEGATE_TEST_")).map(|name| {
+    let own = vars.names().filter(|name| name.starts_with("SLUICEGATE_"));
+    own.filter(|name| !OWN.contains(name) && !name.starts_with("SLUICEGATE_TEST_")).map(|name| {
         let known: Vec<String> = OWN.iter().map(|known| known.to_ascii_lowercase()).collect();
         let near = nearest(name, known.iter().map(String::as_str));
         let hint = near.map(|near| format!("; did you mean `{}`?", near.to_ascii_uppercase()));
         let hint = hint.unwrap_or_default();
-        format!("{name}: there is no such setting{hint}")
+        format!("{name}: unknown setting{hint}")
     })
 }
 
-/// An address: ours in one piece, or a host and a port.
+/// An address: our own variable, or host and port of envoyproxy/ratelimit.
 fn address(read: &mut Reader<'_>, own: &str, host: &str, port: &str, default: u16) -> SocketAddr {
     let ip = read.host(host).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let port = read.number(port, 0, u16::MAX.into()).unwrap_or(default.into());
-    // It was held to the bounds above.
-    let apart = SocketAddr::new(ip, u16::try_from(port).unwrap_or(default));
-    read.address(own).unwrap_or(apart)
+    let of_envoy = SocketAddr::new(ip, u16::try_from(port).unwrap_or(default));
+    read.address(own).unwrap_or(of_envoy)
 }
 
 fn grpc(read: &mut Reader<'_>) -> GrpcAddress {
@@ -311,7 +310,7 @@ fn grpc(read: &mut Reader<'_>) -> GrpcAddress {
     }
 }
 
-/// Ours, with `:` between several; or the directory that envoyproxy/ratelimit would read.
+/// Our own paths, separated by `:`; or the directory of envoyproxy/ratelimit.
 fn rules(read: &mut Reader<'_>) -> Vec<PathBuf> {
     if let Some(paths) = read.text("SLUICEGATE_RULES") {
         return std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty()).collect();
@@ -336,7 +335,7 @@ fn rls(read: &mut Reader<'_>) -> Options {
             "LIMIT" => "LIMIT_RESPONSE_HEADERS_ENABLED",
             _ => "LIMIT_REQUEST_HEADERS_ENABLED",
         };
-        read.is(switch).then(|| HeaderNames {
+        read.is_true(switch).then(|| HeaderNames {
             limit: name(read, "LIMIT", default.limit),
             remaining: name(read, "REMAINING", default.remaining),
             reset: name(read, "RESET", default.reset),
@@ -344,12 +343,12 @@ fn rls(read: &mut Reader<'_>) -> Options {
     };
     let (response_headers, request_headers) = (headers("LIMIT"), headers("LIMIT_REQUEST"));
     Options {
-        shadow_mode: read.is("SLUICEGATE_SHADOW") || read.is("SHADOW_MODE"),
-        quota_mode: read.is("QUOTA_MODE"),
+        shadow_mode: read.is_true("SLUICEGATE_SHADOW") || read.is_true("SHADOW_MODE"),
+        quota_mode: read.is_true("QUOTA_MODE"),
         refunds: read
             .choice("SLUICEGATE_REFUNDS", &RefundPolicy::ALL.map(|policy| (policy.name(), policy)))
             .unwrap_or_default(),
-        dynamic_metadata: read.is("RESPONSE_DYNAMIC_METADATA"),
+        dynamic_metadata: read.is_true("RESPONSE_DYNAMIC_METADATA"),
         response_headers,
         request_headers,
         ..Options::default()
@@ -374,11 +373,11 @@ fn style(read: &mut Reader<'_>) -> Style {
     Style { x_headers, ietf_fields, reset, ..Style::default() }
 }
 
-/// Our own names switch it on by being there; there it has a switch.
+/// Our own variables enable TLS; those of envoyproxy/ratelimit need `GRPC_SERVER_USE_TLS`.
 fn tls_files(read: &mut Reader<'_>) -> Option<tls::Files> {
-    let anchors = read.is("GRPC_SERVER_USE_TLS");
+    let envoy_tls = read.is_true("GRPC_SERVER_USE_TLS");
     let path =
-        |own: &str, theirs: &str| read.path(own).or_else(|| read.path(theirs).filter(|_| anchors));
+        |own: &str, envoy: &str| read.path(own).or_else(|| read.path(envoy).filter(|_| envoy_tls));
     let cert = path("SLUICEGATE_TLS_CERT", "GRPC_SERVER_TLS_CERT");
     let key = path("SLUICEGATE_TLS_KEY", "GRPC_SERVER_TLS_KEY");
     let client_ca = path("SLUICEGATE_CLIENT_CA", "GRPC_CLIENT_TLS_CACERT");
@@ -388,17 +387,17 @@ fn tls_files(read: &mut Reader<'_>) -> Option<tls::Files> {
     match (cert, key) {
         (Some(cert), Some(key)) => {
             if client_san.is_some() && client_ca.is_none() {
-                read.problems.push(
-                    "a name of clients (SLUICEGATE_CLIENT_SAN) means nothing without who signs them: \
+                read.errors.push(
+                    "SLUICEGATE_CLIENT_SAN has no effect without a CA of client certificates: \
                      set SLUICEGATE_CLIENT_CA"
                         .to_owned(),
                 );
             }
             Some(tls::Files { cert, key, client_ca, client_san })
         }
-        (None, None) if !anchors && client_ca.is_none() && client_san.is_none() => None,
+        (None, None) if !envoy_tls && client_ca.is_none() && client_san.is_none() => None,
         _ => {
-            read.problems.push(
+            read.errors.push(
                 "TLS needs a certificate and its key: set both SLUICEGATE_TLS_CERT and \
                  SLUICEGATE_TLS_KEY (or GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY)"
                     .to_owned(),
@@ -441,12 +440,12 @@ impl std::fmt::Display for GrpcAddress {
     }
 }
 
-// === impl Wrong ===
+// === impl SettingsError ===
 
-impl std::fmt::Display for Wrong {
+impl std::fmt::Display for SettingsError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0.join("\n"))
     }
 }
 
-impl std::error::Error for Wrong {}
+impl std::error::Error for SettingsError {}

@@ -33,7 +33,7 @@ const NUMBER_MAX: u64 = 1 << 20;
 /// `OTEL_EXPORTER_OTLP_COMPRESSION`: none, or `gzip`.
 pub(super) fn read(read: &mut Reader<'_>) -> Option<Options> {
     let own = read.text("SLUICEGATE_TRACES").is_some();
-    if !(own || read.is("TRACING_ENABLED")) {
+    if !(own || read.is_true("TRACING_ENABLED")) {
         return None;
     }
     let defaults = Options::default();
@@ -165,10 +165,10 @@ mod tests {
     use crate::settings::Vars;
 
     fn of(given: &[(&'static str, &'static str)]) -> Result<Option<Options>, String> {
-        let vars = Vars::of([&[("TRACING_ENABLED", "true")], given].concat());
+        let vars = Vars::new([&[("TRACING_ENABLED", "true")], given].concat());
         let mut reader = Reader::new(&vars);
         let options = read(&mut reader);
-        if reader.problems.is_empty() { Ok(options) } else { Err(reader.problems.join("\n")) }
+        if reader.errors.is_empty() { Ok(options) } else { Err(reader.errors.join("\n")) }
     }
 
     #[test]

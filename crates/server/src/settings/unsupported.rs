@@ -1,101 +1,99 @@
-//! Variables that are set and have no effect here. Each is told of, so that nobody relies on what does not happen.
+//! Warnings about variables of envoyproxy/ratelimit that are set and have no effect.
 
 use super::store::{RedisServer, Store};
 use super::vars::Vars;
 use super::{RedisSettings, go_values};
 
-/// What happens instead.
+/// A variable without effect.
 struct Unsupported {
-    /// The name; with a `*` at its end, all that begin so.
+    /// The name, or a prefix with a `*` at its end.
     name: &'static str,
-    /// Values that ask for nothing but what happens anyway.
-    fine: &'static [&'static str],
-    instead: &'static str,
+    /// Values that request the actual behavior.
+    harmless: &'static [&'static str],
+    /// The actual behavior, or the alternative.
+    hint: &'static str,
 }
 
-/// Variables about the store that mean nothing while it is so.
-struct WhileSo {
-    is_so: fn(&Store) -> bool,
+/// Variables that have no effect with some stores.
+struct StoreCondition {
+    applies: fn(&Store) -> bool,
     names: &'static [Unsupported],
 }
 
 const NO: &[&str] = &["false"];
 const MEMORY: &str = "counters are in the memory of this process, so each process counts by itself; SLUICEGATE_STORE or REDIS_URL \
-                      says where a Redis is, such as `redis://127.0.0.1:6379`";
-const KEYS: &str = "it is about the keys of envoyproxy/ratelimit, and limits are kept on our own; `--compat envoy` counts on its keys";
-const PLAIN: &str = "the address of the store asks for no TLS; write `rediss://`, or set REDIS_TLS=true beside REDIS_URL";
-const SHARED: &str = "checks that come at the same time share calls by themselves";
+                      selects a Redis, such as `redis://127.0.0.1:6379`";
+const KEYS: &str = "it is about the keys of envoyproxy/ratelimit, and counters have other keys here; `--compat envoy` uses its keys";
+const PLAIN: &str =
+    "the URL of the store has no TLS; write `rediss://`, or set REDIS_TLS=true beside REDIS_URL";
+const SHARED: &str = "concurrent checks are batched automatically";
 const BACKOFF: &str =
-    "it goes on trying for as long as it runs, more and more slowly, and is not ready meanwhile";
+    "it reconnects with backoff for as long as it runs, and is not ready meanwhile";
 const XDS: &str = "rules come from files; write what your control plane would send to a file";
 const NATIVE: &str =
     "write such limits in the native form (`limits:`), where a denied request charges nothing";
 const WAITING: &str =
-    "a bounded number of calls waits for a place, and none longer than SLUICEGATE_STORE_TIMEOUT";
-const STATSD: &str = "numbers are at `/metrics` of the admin address, for Prometheus";
+    "a bounded number of calls waits for a permit, and none longer than SLUICEGATE_STORE_TIMEOUT";
+const STATSD: &str = "metrics are at `/metrics` of the admin address, for Prometheus";
 
-/// The variables of envoyproxy/ratelimit that mean something there and nothing here.
+/// Variables without effect whatever the store is.
 const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
         name: "MEMCACHE_*",
-        fine: &[],
-        instead: "there is no store on memcached; `--store redis://…` is one that nodes share",
+        harmless: &[],
+        hint: "memcached is not supported; `--store redis://…` is shared by nodes",
     },
-    Unsupported { name: "CONFIG_TYPE", fine: &["FILE"], instead: XDS },
-    Unsupported { name: "CONFIG_GRPC_XDS_*", fine: &[], instead: XDS },
-    Unsupported { name: "XDS_CLIENT_*", fine: &[], instead: XDS },
-    Unsupported { name: "USE_STATSD", fine: NO, instead: STATSD },
-    Unsupported { name: "STATSD_*", fine: &[], instead: STATSD },
-    Unsupported { name: "USE_DOG_STATSD*", fine: NO, instead: STATSD },
-    Unsupported { name: "DOG_STATSD_*", fine: &[], instead: STATSD },
-    Unsupported {
-        name: "EXTRA_TAGS",
-        fine: &[],
-        instead: "add labels where the numbers are collected",
-    },
-    Unsupported { name: "STATS_FLUSH_INTERVAL", fine: &[], instead: "numbers are never behind" },
-    Unsupported { name: "DISABLE_STATS", fine: NO, instead: "numbers are always counted" },
-    Unsupported { name: "PROMETHEUS_ADDR", fine: &[], instead: STATSD },
-    Unsupported { name: "PROMETHEUS_PATH", fine: &["/metrics"], instead: STATSD },
+    Unsupported { name: "CONFIG_TYPE", harmless: &["FILE"], hint: XDS },
+    Unsupported { name: "CONFIG_GRPC_XDS_*", harmless: &[], hint: XDS },
+    Unsupported { name: "XDS_CLIENT_*", harmless: &[], hint: XDS },
+    Unsupported { name: "USE_STATSD", harmless: NO, hint: STATSD },
+    Unsupported { name: "STATSD_*", harmless: &[], hint: STATSD },
+    Unsupported { name: "USE_DOG_STATSD*", harmless: NO, hint: STATSD },
+    Unsupported { name: "DOG_STATSD_*", harmless: &[], hint: STATSD },
+    Unsupported { name: "EXTRA_TAGS", harmless: &[], hint: "add labels where metrics are scraped" },
+    Unsupported { name: "STATS_FLUSH_INTERVAL", harmless: &[], hint: "metrics are always current" },
+    Unsupported { name: "DISABLE_STATS", harmless: NO, hint: "metrics are always counted" },
+    Unsupported { name: "PROMETHEUS_ADDR", harmless: &[], hint: STATSD },
+    Unsupported { name: "PROMETHEUS_PATH", harmless: &["/metrics"], hint: STATSD },
     Unsupported {
         name: "PROMETHEUS_MAPPER_YAML",
-        fine: &[],
-        instead: "names and labels are as they are by default there",
+        harmless: &[],
+        hint: "names and labels are the defaults of envoyproxy/ratelimit",
     },
     Unsupported {
         name: "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
-        fine: NO,
-        instead: "times are in seconds",
+        harmless: NO,
+        hint: "times are in seconds",
     },
     Unsupported {
         name: "SANITIZE_DESCRIPTOR_METRIC_DOTS",
-        fine: NO,
-        instead: "the values of requests are never part of a name",
+        harmless: NO,
+        hint: "descriptor values are never part of a name",
     },
     Unsupported {
         name: "USE_CALENDAR_MONTH_RATE_LIMIT",
-        fine: NO,
-        instead: "write such a limit in the native form: `{ algorithm: fixed_window, rate: 10/month, align: calendar }`",
+        harmless: NO,
+        hint: "write such a limit in the native form: `{ algorithm: fixed_window, rate: 10/month, align: calendar }`",
     },
     Unsupported {
         name: "RUNTIME_WATCH_ROOT",
-        fine: &["true", "false"],
-        instead: "files are followed whichever way they change",
+        harmless: &["true", "false"],
+        hint: "files are watched, however they change",
     },
 ];
 
 const fn of(
     name: &'static str,
-    fine: &'static [&'static str],
-    instead: &'static str,
+    harmless: &'static [&'static str],
+    hint: &'static str,
 ) -> Unsupported {
-    Unsupported { name, fine, instead }
+    Unsupported { name, harmless, hint }
 }
 
-/// About the store; the first that fits is told.
-const STORE: &[WhileSo] = &[
-    WhileSo {
-        is_so: |store| matches!(store, Store::Memory),
+/// Variables about the store; the first match counts.
+const STORE: &[StoreCondition] = &[
+    StoreCondition {
+        applies: |store| matches!(store, Store::Memory),
         names: &[
             of("BACKEND_TYPE", &[], MEMORY),
             of("REDIS_PERSECOND", NO, MEMORY),
@@ -112,8 +110,8 @@ const STORE: &[WhileSo] = &[
             of("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", NO, NATIVE),
         ],
     },
-    WhileSo {
-        is_so: |store| redis(store).is_some_and(|redis| redis.compat.is_none()),
+    StoreCondition {
+        applies: |store| redis(store).is_some_and(|redis| redis.compat.is_none()),
         names: &[
             of("REDIS_PERSECOND", NO, KEYS),
             of("REDIS_PERSECOND_*", &[], KEYS),
@@ -123,12 +121,12 @@ const STORE: &[WhileSo] = &[
             of("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", NO, NATIVE),
         ],
     },
-    WhileSo {
-        is_so: |store| redis(store).is_some_and(|redis| redis.per_second.is_none()),
+    StoreCondition {
+        applies: |store| redis(store).is_some_and(|redis| redis.per_second.is_none()),
         names: &[of("REDIS_PERSECOND_*", &[], "REDIS_PERSECOND is not `true`")],
     },
-    WhileSo {
-        is_so: |store| !servers(store).any(|server| server.tls.is_some()),
+    StoreCondition {
+        applies: |store| !servers(store).any(|server| server.tls.is_some()),
         names: &[
             of("REDIS_TLS", NO, PLAIN),
             of("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", NO, PLAIN),
@@ -138,28 +136,28 @@ const STORE: &[WhileSo] = &[
             of("SLUICEGATE_STORE_KEY", &[], PLAIN),
         ],
     },
-    WhileSo {
-        is_so: |store| !servers(store).any(|server| server.address.contains("-sentinel:")),
+    StoreCondition {
+        applies: |store| !servers(store).any(|server| server.address.contains("-sentinel:")),
         names: &[
-            of("REDIS_SENTINEL_AUTH", &[], "no Sentinel is asked"),
-            of("REDIS_PERSECOND_SENTINEL_AUTH", &[], "no Sentinel is asked"),
+            of("REDIS_SENTINEL_AUTH", &[], "the store has no Sentinel"),
+            of("REDIS_PERSECOND_SENTINEL_AUTH", &[], "the store has no Sentinel"),
         ],
     },
-    WhileSo {
-        is_so: |_| true,
+    StoreCondition {
+        applies: |_| true,
         names: &[
-            of("BACKEND_TYPE", &["redis"], "SLUICEGATE_STORE stands above it"),
+            of("BACKEND_TYPE", &["redis"], "SLUICEGATE_STORE has precedence"),
             of("REDIS_PIPELINE_*", &["0", "0s"], SHARED),
             of("REDIS_PERSECOND_PIPELINE_*", &["0", "0s"], SHARED),
             of(
                 "REDIS_CLUSTER_PIPELINE_PARALLELISM",
                 &[],
-                "the parts of a Cluster are always asked at once",
+                "the nodes of a Cluster are always called concurrently",
             ),
             of(
                 "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM",
                 &[],
-                "the parts of a Cluster are always asked at once",
+                "the nodes of a Cluster are always called concurrently",
             ),
             of("REDIS_POOL_ON_EMPTY_*", &["WAIT"], WAITING),
             of("REDIS_PERSECOND_POOL_ON_EMPTY_*", &["WAIT"], WAITING),
@@ -168,32 +166,33 @@ const STORE: &[WhileSo] = &[
             of(
                 "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR",
                 &["true"],
-                "a server that takes no writes is always left",
+                "a connection to a read-only server is always closed",
             ),
             of(
                 "REDIS_AUTH_FILE",
                 &[],
-                "SLUICEGATE_STORE_PASSWORD_FILE is a file that the password is in",
+                "SLUICEGATE_STORE_PASSWORD_FILE names a file with the password",
             ),
         ],
     },
 ];
 
-/// A sentence for each variable that is set and has no effect.
+/// One warning for each variable that is set and has no effect.
 pub(super) fn warnings(vars: &Vars, store: &Store) -> Vec<String> {
-    let about_it = STORE.iter().filter(|such| (such.is_so)(store)).flat_map(|such| such.names);
-    let all: Vec<&Unsupported> = about_it.chain(UNSUPPORTED).collect();
-    let told = vars.names().filter_map(|name| {
+    let of_store = STORE.iter().filter(|condition| (condition.applies)(store));
+    let all: Vec<&Unsupported> =
+        of_store.flat_map(|condition| condition.names).chain(UNSUPPORTED).collect();
+    let warnings = vars.names().filter_map(|name| {
         let text = vars.get(name)?;
-        let stranger = all.iter().find(|stranger| stranger.is(name))?;
-        let is_fine = |fine: &&str| match go_values::truth(fine) {
-            Some(_) => go_values::truth(text) == go_values::truth(fine),
-            None => fine.eq_ignore_ascii_case(text),
+        let variable = all.iter().find(|variable| variable.matches(name))?;
+        let is_harmless = |harmless: &&str| match go_values::parse_bool(harmless) {
+            Some(value) => go_values::parse_bool(text) == Some(value),
+            None => harmless.eq_ignore_ascii_case(text),
         };
-        let told = format!("{name} is set and has no effect: {}", stranger.instead);
-        (!stranger.fine.iter().any(is_fine)).then_some(told)
+        let warning = format!("{name} is set and has no effect: {}", variable.hint);
+        (!variable.harmless.iter().any(is_harmless)).then_some(warning)
     });
-    told.collect()
+    warnings.collect()
 }
 
 const fn redis(store: &Store) -> Option<&RedisSettings> {
@@ -211,9 +210,9 @@ fn servers(store: &Store) -> impl Iterator<Item = &RedisServer> {
 }
 
 impl Unsupported {
-    fn is(&self, name: &str) -> bool {
+    fn matches(&self, name: &str) -> bool {
         match self.name.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning),
+            Some(prefix) => name.starts_with(prefix),
             None => self.name == name,
         }
     }

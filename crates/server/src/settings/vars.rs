@@ -1,4 +1,4 @@
-//! Named values from flags and the environment, read with everything that is wrong gathered.
+//! Values of flags and environment variables, and a reader that collects all errors.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use super::go_values;
 
-/// Named texts: variables of the environment, and flags that stand above them.
+/// Environment variables, overridden by flags.
 ///
 /// ```
 /// use sluicegate_server::settings::Vars;
 ///
-/// let mut vars = Vars::of([("SLUICEGATE_HTTP", "127.0.0.1:1"), ("PORT", "2")]);
+/// let mut vars = Vars::new([("SLUICEGATE_HTTP", "127.0.0.1:1"), ("PORT", "2")]);
 /// vars.set_flag("--http", "SLUICEGATE_HTTP", "127.0.0.1:3");
 /// assert_eq!(vars.get("SLUICEGATE_HTTP"), Some("127.0.0.1:3"));
 /// ```
@@ -25,50 +25,50 @@ pub struct Vars {
 #[derive(Debug, Clone)]
 struct Var {
     text: String,
-    /// The flag that it came with; without one it is of the environment.
+    /// The flag that set it; `None` if the environment did.
     flag: Option<&'static str>,
 }
 
-/// Reads values, and gathers what is wrong with them.
+/// Parses values and collects errors.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     vars: &'a Vars,
-    pub(super) problems: Vec<String>,
+    pub(super) errors: Vec<String>,
 }
 
 // === impl Vars ===
 
 impl Vars {
-    /// The variables of this process. One that is not UTF-8 is none of ours.
+    /// The variables of this process, except those that are not UTF-8.
     #[must_use]
-    pub fn of_process() -> Self {
+    pub fn from_env() -> Self {
         let all = std::env::vars_os();
-        Self::of(
+        Self::new(
             all.filter_map(|(name, text)| {
                 Some((name.into_string().ok()?, text.into_string().ok()?))
             }),
         )
     }
 
-    /// These variables.
-    pub fn of(all: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
+    /// Variables by name.
+    pub fn new(all: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
         let var = |text: String| Var { text, flag: None };
         let all = all.into_iter().map(|(name, text)| (name.into(), var(text.into())));
         Self { all: all.collect() }
     }
 
-    /// A flag was given: it stands above the variable that means the same.
+    /// Sets the value of a flag in place of its variable.
     pub fn set_flag(&mut self, flag: &'static str, name: &str, text: impl Into<String>) {
         self.all.insert(name.to_owned(), Var { text: text.into(), flag: Some(flag) });
     }
 
-    /// The text of a name. One that is empty is as good as none.
+    /// The value; `None` if it is empty.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.all.get(name).map(|var| var.text.as_str()).filter(|text| !text.is_empty())
     }
 
-    /// The names that hold something.
+    /// Names with a value.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.all.iter().filter(|(_, var)| !var.text.is_empty()).map(|(name, _)| name.as_str())
     }
@@ -82,14 +82,14 @@ impl Vars {
 
 impl<'a> Reader<'a> {
     pub(super) const fn new(vars: &'a Vars) -> Self {
-        Self { vars, problems: Vec::new() }
+        Self { vars, errors: Vec::new() }
     }
 
     pub(super) fn text(&self, name: &str) -> Option<&'a str> {
         self.vars.get(name)
     }
 
-    /// The flag or the variable that a text comes from.
+    /// The flag or variable that set the value.
     pub(super) fn source<'n>(&self, name: &'n str) -> &'n str {
         self.vars.source(name)
     }
@@ -98,34 +98,33 @@ impl<'a> Reader<'a> {
         self.text(name).map(PathBuf::from)
     }
 
-    /// Yes or no, as Go reads it.
-    pub(super) fn truth(&mut self, name: &str) -> Option<bool> {
-        self.read(name, "`true` or `false`", go_values::truth)
+    pub(super) fn boolean(&mut self, name: &str) -> Option<bool> {
+        self.read(name, "`true` or `false`", go_values::parse_bool)
     }
 
-    pub(super) fn is(&mut self, name: &str) -> bool {
-        self.truth(name).unwrap_or(false)
+    pub(super) fn is_true(&mut self, name: &str) -> bool {
+        self.boolean(name).unwrap_or(false)
     }
 
-    /// A whole number within bounds.
-    pub(super) fn number(&mut self, name: &str, least: u64, most: u64) -> Option<u64> {
-        let read = |text: &str| text.parse().ok().filter(|number| (least..=most).contains(number));
-        self.read(name, &format!("a whole number from {least} to {most}"), read)
+    /// An integer from `min` to `max`.
+    pub(super) fn number(&mut self, name: &str, min: u64, max: u64) -> Option<u64> {
+        let read = |text: &str| text.parse().ok().filter(|number| (min..=max).contains(number));
+        self.read(name, &format!("a whole number from {min} to {max}"), read)
     }
 
-    /// A part of one.
+    /// A number from 0 to 1.
     pub(super) fn ratio(&mut self, name: &str) -> Option<f32> {
         let read = |text: &str| text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
         self.read(name, "a number from 0 to 1, such as `0.8`", read)
     }
 
-    /// A time, as Go writes it.
+    /// A duration in Go's format.
     pub(super) fn duration(&mut self, name: &str) -> Option<Duration> {
-        self.read(name, "a time such as `90s`, `1h30m` or `500ms`", go_values::duration)
+        self.read(name, "a time such as `90s`, `1h30m` or `500ms`", go_values::parse_duration)
     }
 
-    /// Bytes, with a unit or without; at least so many.
-    pub(super) fn size(&mut self, name: &str, least: usize) -> Option<usize> {
+    /// A number of bytes, with an optional unit; at least `min`.
+    pub(super) fn size(&mut self, name: &str, min: usize) -> Option<usize> {
         let read = |text: &str| {
             let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
             let unit: usize = match text.get(digits.len()..)?.trim_start() {
@@ -136,14 +135,13 @@ impl<'a> Reader<'a> {
                 _ => return None,
             };
             let bytes = digits.parse::<usize>().ok()?.checked_mul(unit)?;
-            Some(bytes).filter(|bytes| *bytes >= least)
+            Some(bytes).filter(|bytes| *bytes >= min)
         };
-        let should_be =
-            format!("at least {} MiB, written `64MiB`, `1GiB` or in bytes", least >> 20);
-        self.read(name, &should_be, read)
+        let expected = format!("at least {} MiB, written `64MiB`, `1GiB` or in bytes", min >> 20);
+        self.read(name, &expected, read)
     }
 
-    /// An address with its port.
+    /// A socket address.
     pub(super) fn address(&mut self, name: &str) -> Option<SocketAddr> {
         let read = |text: &str| SocketAddr::from_str(text).ok();
         self.read(name, "an address and a port, such as `127.0.0.1:8080` or `[::1]:0`", read)
@@ -157,7 +155,7 @@ impl<'a> Reader<'a> {
         self.read(name, "an IP address, such as `0.0.0.0`", read)
     }
 
-    /// One of some words.
+    /// One of several words, in any case.
     pub(super) fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Option<T> {
         let words: Vec<String> = choices.iter().map(|(word, _)| format!("`{word}`")).collect();
         let read = |text: &str| {
@@ -189,6 +187,6 @@ impl<'a> Reader<'a> {
     ) -> Option<T> {
         let parsed = parse(self.vars.get(name)?.trim());
         let source = self.vars.source(name);
-        parsed.map_err(|error| self.problems.push(format!("{source}: {error}"))).ok()
+        parsed.map_err(|error| self.errors.push(format!("{source}: {error}"))).ok()
     }
 }

@@ -1,8 +1,8 @@
-//! Where counters are kept: in the memory of this process, or in a Redis that many nodes share.
+//! The store: the memory of this process, or a Redis shared by many nodes.
 //!
-//! `SLUICEGATE_STORE` says so in one text; without it the variables of envoyproxy/ratelimit do (`anchor`).
+//! `SLUICEGATE_STORE` selects it; without it the variables of envoyproxy/ratelimit do (`envoy_vars`).
 
-mod anchor;
+mod envoy_vars;
 mod url;
 
 use std::fmt;
@@ -13,85 +13,85 @@ use super::go_values;
 use super::vars::Reader;
 use url::Url;
 
-/// Where counters are kept.
+/// The store of counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Store {
-    /// In the memory of this process.
+    /// The memory of this process.
     #[default]
     Memory,
-    /// In Redis or Valkey, shared by all that are told the same place.
+    /// Redis or Valkey, shared by many nodes.
     Redis(Box<RedisSettings>),
 }
 
-/// A store that many nodes share.
+/// Settings of a shared store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisSettings {
-    /// Where it is.
+    /// The server.
     pub server: RedisServer,
-    /// Where limits per second are counted, if elsewhere; only with `compat`.
+    /// Another server for limits per second; only with `compat`.
     pub per_second: Option<RedisServer>,
-    /// How long an operation may take.
+    /// Timeout of an operation.
     pub timeout: Duration,
-    /// How many replicas must have a write before it counts; 0 to wait for none.
+    /// Replicas that must acknowledge a write; 0 to wait for none.
     pub wait_replicas: u32,
-    /// What our keys begin with.
+    /// Prefix of our keys.
     pub namespace: String,
-    /// Whether a service without a connection is unhealthy, not only one that has never had any.
+    /// Whether the service is unhealthy without a connection, and not only before the first.
     pub health_needs_connection: bool,
-    /// Whether limits of Envoy's form are counted on envoyproxy/ratelimit's own keys.
+    /// Keys of envoyproxy/ratelimit for limits in Envoy's form.
     pub compat: Option<EnvoyKeys>,
 }
 
-/// A server, a Cluster, or Sentinels who know one.
+/// A server, a Cluster or Sentinels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisServer {
-    /// Such as `redis://127.0.0.1:6379/0`: no user and no password are in it.
+    /// URL without credentials, such as `redis://127.0.0.1:6379/0`.
     pub address: String,
-    /// The flag or the variable that it was told by.
-    pub told_by: String,
-    /// Who we are there.
+    /// The flag or variable that set it.
+    pub source: String,
+    /// User name.
     pub username: Option<String>,
-    /// What we show.
+    /// Password.
     pub password: Option<Secret>,
-    /// A file that it is in, which may change.
+    /// File with the password, which may change.
     pub password_file: Option<PathBuf>,
-    /// Who we are to Sentinels.
+    /// User name for Sentinels.
     pub sentinel_username: Option<String>,
-    /// What we show them.
+    /// Password for Sentinels.
     pub sentinel_password: Option<Secret>,
-    /// What TLS needs, if the address asks for it.
+    /// TLS settings, if the URL has TLS.
     pub tls: Option<RedisTls>,
-    /// How long it may take to connect.
+    /// Timeout of a connection attempt.
     pub connect_timeout: Duration,
     /// Connections to each server.
     pub connections: usize,
 }
 
-/// What TLS needs beyond the roots of the system.
+/// TLS settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RedisTls {
-    /// Who must have signed the server's certificate, in PEM.
+    /// Trusted CA certificates in PEM; by default those of the system.
     pub ca: Option<PathBuf>,
-    /// Our certificate and its key, in PEM.
+    /// Client certificate and key, in PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// Whether the server's certificate may be for another name.
+    /// Whether the server's certificate may have another name.
     pub skip_hostname_verification: bool,
 }
 
-/// How envoyproxy/ratelimit would keep counters on the same Redis.
+/// Options of envoyproxy/ratelimit for its counters on the same Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvoyKeys {
-    /// What its keys begin with.
+    /// Prefix of its keys.
     pub prefix: String,
-    /// Keys live up to so many seconds longer than their window.
+    /// Seconds that keys live longer than their window at most.
     pub jitter_max_s: u64,
-    /// Whether a request that is denied charges only the limits that deny it.
+    /// Whether a denied request charges only the limits that deny it.
     pub stop_increment_when_over: bool,
-    /// How many bytes the keys that are over their limit may take here; 0 to ask for each again.
+    /// Bytes of the cache of keys over their limit; 0 for no cache.
     pub local_cache_bytes: usize,
 }
 
-/// A text that is never printed.
+/// A string that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -108,24 +108,24 @@ const YEAR_S: u64 = 365 * 24 * 60 * 60;
 // === impl Store ===
 
 impl Store {
-    /// All of it is read whatever the store is, so that all that is wrong is told at once.
+    /// Reads all variables whatever the store is, to report all errors at once.
     pub(super) fn read(read: &mut Reader<'_>) -> Self {
         let tls = RedisTls::read(read);
         let server = RedisServer::read(read, &tls);
         let compat = EnvoyKeys::read(read);
-        // Otherwise its variables mean nothing, which is told.
-        let per_second = compat.as_ref().and_then(|_| anchor::per_second(read, &tls));
-        let should_be = format!("at most {NAMESPACE_MAX} letters, digits and `-`, `_`, `.`, `:`");
-        let namespace = read.read("SLUICEGATE_STORE_NAMESPACE", &should_be, namespace);
-        let timeout = time(read, "SLUICEGATE_STORE_TIMEOUT").unwrap_or(TIMEOUT);
+        // Otherwise its variables have no effect, which is a warning.
+        let per_second = compat.as_ref().and_then(|_| envoy_vars::per_second(read, &tls));
+        let expected = format!("at most {NAMESPACE_MAX} letters, digits and `-`, `_`, `.`, `:`");
+        let namespace = read.read("SLUICEGATE_STORE_NAMESPACE", &expected, namespace);
+        let timeout = timeout(read, "SLUICEGATE_STORE_TIMEOUT").unwrap_or(TIMEOUT);
         let wait_replicas = read.number("SLUICEGATE_STORE_WAIT_REPLICAS", 0, 16).unwrap_or(0);
-        let health_needs_connection = read.is("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION");
+        let health_needs_connection = read.is_true("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION");
         let Some(server) = server else { return Self::Memory };
         Self::Redis(Box::new(RedisSettings {
             server,
             per_second,
             timeout,
-            // It was held to the bounds.
+            // At most 16.
             wait_replicas: wait_replicas as u32,
             namespace: namespace.unwrap_or_else(|| NAMESPACE.to_owned()),
             health_needs_connection,
@@ -140,36 +140,37 @@ fn namespace(text: &str) -> Option<String> {
     (text.len() <= NAMESPACE_MAX && text.chars().all(fits)).then(|| text.to_owned())
 }
 
-/// A time that something outside may take: more than none, and no more than somebody would wait.
-fn time(read: &mut Reader<'_>, name: &str) -> Option<Duration> {
+/// A timeout from 1 ms to 60 s.
+fn timeout(read: &mut Reader<'_>, name: &str) -> Option<Duration> {
     let bounds = Duration::from_millis(1)..=Duration::from_secs(60);
-    let fits = |text: &str| go_values::duration(text).filter(|time| bounds.contains(time));
+    let fits = |text: &str| go_values::parse_duration(text).filter(|time| bounds.contains(time));
     read.read(name, "a time from `1ms` to `60s`", fits)
 }
 
 // === impl RedisServer ===
 
 impl RedisServer {
-    /// The store, if somebody says where it is.
+    /// The shared store, if one is configured.
     fn read(read: &mut Reader<'_>, tls: &RedisTls) -> Option<Self> {
-        let connect_timeout = time(read, "REDIS_TIMEOUT").unwrap_or(CONNECT_TIMEOUT);
-        let theirs = read.number("REDIS_POOL_SIZE", 1, CONNECTIONS_MAX);
-        let ours = read.number("SLUICEGATE_STORE_CONNECTIONS", 1, CONNECTIONS_MAX);
-        let (sentinel_username, sentinel_password) = anchor::who(read, "REDIS_SENTINEL_AUTH");
+        let connect_timeout = timeout(read, "REDIS_TIMEOUT").unwrap_or(CONNECT_TIMEOUT);
+        let of_envoy = read.number("REDIS_POOL_SIZE", 1, CONNECTIONS_MAX);
+        let own = read.number("SLUICEGATE_STORE_CONNECTIONS", 1, CONNECTIONS_MAX);
+        let (sentinel_username, sentinel_password) =
+            envoy_vars::credentials(read, "REDIS_SENTINEL_AUTH");
         let password = read.text("SLUICEGATE_STORE_PASSWORD").map(str::to_owned);
         let password_file = read.path("SLUICEGATE_STORE_PASSWORD_FILE");
         if password.is_some() && password_file.is_some() {
-            read.problems.push(
-                "SLUICEGATE_STORE_PASSWORD and SLUICEGATE_STORE_PASSWORD_FILE are both set: keep one of them"
+            read.errors.push(
+                "SLUICEGATE_STORE_PASSWORD and SLUICEGATE_STORE_PASSWORD_FILE are both set: set only one"
                     .to_owned(),
             );
         }
-        let (told_by, url) = place(read)?;
-        // The file's may change, so no other stands beside it.
+        let (source, url) = store_url(read)?;
+        // The file has precedence, since its password may change.
         let password = password.or_else(|| url.password.filter(|_| password_file.is_none()));
         Some(Self {
             address: url.address,
-            told_by: told_by.to_owned(),
+            source: source.to_owned(),
             username: url.user,
             password: password.map(Secret),
             password_file,
@@ -177,28 +178,28 @@ impl RedisServer {
             sentinel_password,
             tls: url.is_tls.then(|| tls.clone()),
             connect_timeout,
-            connections: ours.or(theirs).unwrap_or(CONNECTIONS) as usize,
+            connections: own.or(of_envoy).unwrap_or(CONNECTIONS) as usize,
         })
     }
 }
 
-/// What says where the store is, and what it says.
-fn place(read: &mut Reader<'_>) -> Option<(&'static str, Url)> {
+/// The flag or variable that selects the store, and its URL.
+fn store_url(read: &mut Reader<'_>) -> Option<(&'static str, Url)> {
     const OWN: &str = "SLUICEGATE_STORE";
-    let Some(text) = read.text(OWN).map(str::trim) else { return anchor::place(read) };
+    let Some(text) = read.text(OWN).map(str::trim) else { return envoy_vars::main_url(read) };
     if text.eq_ignore_ascii_case("memory") {
         return None;
     }
-    let told_by = read.source(OWN);
+    let source = read.source(OWN);
     match url::parse(text) {
         Ok(mut url) if url.user.is_none() && url.password.is_none() => {
-            let (user, password) = anchor::who(read, "REDIS_AUTH");
+            let (user, password) = envoy_vars::credentials(read, "REDIS_AUTH");
             (url.user, url.password) = (user, password.map(|Secret(text)| text));
-            Some((told_by, url))
+            Some((source, url))
         }
-        Ok(url) => Some((told_by, url)),
-        Err(wrong) => {
-            read.problems.push(format!("{told_by}: {wrong}, got `{}`", url::masked(text)));
+        Ok(url) => Some((source, url)),
+        Err(error) => {
+            read.errors.push(format!("{source}: {error}, got `{}`", url::masked(text)));
             None
         }
     }
@@ -208,19 +209,19 @@ fn place(read: &mut Reader<'_>) -> Option<(&'static str, Url)> {
 
 impl RedisTls {
     fn read(read: &mut Reader<'_>) -> Self {
-        let either = |own: &str, theirs: &str| read.path(own).or_else(|| read.path(theirs));
+        let either = |own: &str, envoy: &str| read.path(own).or_else(|| read.path(envoy));
         let ca = either("SLUICEGATE_STORE_CA", "REDIS_TLS_CACERT");
         let cert = either("SLUICEGATE_STORE_CERT", "REDIS_TLS_CLIENT_CERT");
         let key = either("SLUICEGATE_STORE_KEY", "REDIS_TLS_CLIENT_KEY");
         if cert.is_some() != key.is_some() {
-            read.problems.push(
-                "a certificate to show to the store needs its key, and a key its certificate: set both \
+            read.errors.push(
+                "a client certificate for the store needs its key, and a key its certificate: set both \
                  SLUICEGATE_STORE_CERT and SLUICEGATE_STORE_KEY (or REDIS_TLS_CLIENT_CERT and \
                  REDIS_TLS_CLIENT_KEY)"
                     .to_owned(),
             );
         }
-        let skip_hostname_verification = read.is("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION");
+        let skip_hostname_verification = read.is_true("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION");
         Self { ca, identity: cert.zip(key), skip_hostname_verification }
     }
 }
@@ -230,11 +231,11 @@ impl RedisTls {
 impl EnvoyKeys {
     fn read(read: &mut Reader<'_>) -> Option<Self> {
         let compat = read.choice("SLUICEGATE_COMPAT", &[("none", false), ("envoy", true)]);
-        // Blanks at its ends are a part of it.
+        // Not trimmed: blanks are part of the prefix.
         let prefix = read.text("CACHE_KEY_PREFIX").unwrap_or_default();
         if prefix.len() > PREFIX_MAX {
             let got = prefix.len();
-            read.problems.push(format!(
+            read.errors.push(format!(
                 "CACHE_KEY_PREFIX: must be at most {PREFIX_MAX} bytes, since every key begins with it, got {got}"
             ));
         }
@@ -243,7 +244,7 @@ impl EnvoyKeys {
             jitter_max_s: read
                 .number("EXPIRATION_JITTER_MAX_SECONDS", 0, YEAR_S)
                 .unwrap_or(JITTER_S),
-            stop_increment_when_over: read.is("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"),
+            stop_increment_when_over: read.is_true("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"),
             local_cache_bytes: read.number("LOCAL_CACHE_SIZE_IN_BYTES", 0, 1 << 34).unwrap_or(0)
                 as usize,
         };
@@ -254,7 +255,7 @@ impl EnvoyKeys {
 // === impl Secret ===
 
 impl Secret {
-    /// The text itself.
+    /// The string.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0

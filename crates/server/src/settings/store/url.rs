@@ -1,20 +1,20 @@
-//! Where a store is, as one text: `redis://user:password@host:6379/0` and its kin.
+//! The URL of a store: `redis://user:password@host:6379/0` and others.
 //!
-//! Who we are there is taken out of it, so that what is left can be shown to anybody.
+//! The credentials are separated from the address, so that the address can be shown.
 
 use std::fmt::Write as _;
 
-/// An address, and what stood in it beside the address.
+/// A parsed URL.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Url {
-    /// Without user and password.
+    /// The URL without credentials.
     pub(super) address: String,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
     pub(super) is_tls: bool,
 }
 
-/// The beginnings that there are, each with whether it means TLS and an example.
+/// Schemes, each with whether it has TLS and an example.
 const SCHEMES: &[(&str, bool, &str)] = &[
     ("redis", false, "redis://127.0.0.1:6379"),
     ("rediss", true, "rediss://redis.example:6380"),
@@ -26,10 +26,10 @@ const SCHEMES: &[(&str, bool, &str)] = &[
     ("rediss-cluster", true, "rediss-cluster://10.0.0.1:6379,10.0.0.2:6379"),
 ];
 
-/// Reads it.
+/// Parses a URL.
 ///
 /// # Errors
-/// What is wrong with it, and what to write instead; without what may be secret.
+/// Names the invalid part and a remedy, never a secret.
 pub(super) fn parse(text: &str) -> Result<Url, String> {
     let known = text.split_once("://").and_then(|(scheme, rest)| {
         let scheme = scheme.to_ascii_lowercase().replacen("valkey", "redis", 1);
@@ -43,42 +43,43 @@ pub(super) fn parse(text: &str) -> Result<Url, String> {
                 .to_owned(),
         );
     };
-    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (hosts, path) = place.split_at(place.find('/').unwrap_or(place.len()));
-    let (who, hosts) = hosts.rsplit_once('@').unwrap_or(("", hosts));
+    let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (hosts, path) = location.split_at(location.find('/').unwrap_or(location.len()));
+    let (credentials, hosts) = hosts.rsplit_once('@').unwrap_or(("", hosts));
     let is_file = scheme.ends_with("unix");
-    // What would be taken for something else might be a password, and be shown.
+    // Part of a password could be taken for a path or query, and be shown.
     if query.contains('@') || (!is_file && path.contains('@')) {
         return Err(
             "has a `@` too late; write a `/` or a `?` of a password as `%2F` or `%3F`".into()
         );
     }
-    if who.contains('@') && who.contains(',') {
+    if credentials.contains('@') && credentials.contains(',') {
         return Err(
-            "must say who we are once, before all hosts; write a `,` of a password as `%2C`".into(),
+            "must have credentials once, before all hosts; write a `,` of a password as `%2C`"
+                .into(),
         );
     }
-    let (user, password) = match who.split_once(':') {
+    let (user, password) = match credentials.split_once(':') {
         Some((user, password)) => (decoded(user)?, decoded(password)?),
-        None => (decoded(who)?, None),
+        None => (decoded(credentials)?, None),
     };
     if !is_file && hosts.split(',').any(|host| !has_good_port(host)) {
-        // Or a password whose host was forgotten.
-        return Err(format!("has a port that is no number; write it like `{example}`"));
+        // Or a password without a host.
+        return Err(format!("has a port that is not a number; write it like `{example}`"));
     }
     let path = path.trim_end_matches('/');
-    let there = match scheme {
+    let has_location = match scheme {
         _ if is_file => path.len() > 1 && hosts.is_empty(),
         _ if scheme.ends_with("-sentinel") => !hosts.is_empty() && path.len() > 1,
         _ => !hosts.is_empty(),
     };
-    if !there {
-        return Err(format!("does not say where it is; write it like `{example}`"));
+    if !has_location {
+        return Err(format!("has no host or path; write it like `{example}`"));
     }
     let mut url = Url { address: format!("{scheme}://{hosts}{path}"), user, password, is_tls };
     for part in query.split('&').filter(|part| !part.is_empty()) {
         match part.split_once('=') {
-            // A file has no other place for it.
+            // The path of a socket cannot contain it.
             Some(("db", _)) if is_file => {
                 let _ = write!(url.address, "?{part}");
             }
@@ -90,7 +91,7 @@ pub(super) fn parse(text: &str) -> Result<Url, String> {
             _ => {
                 let name = part.split('=').next().unwrap_or_default();
                 return Err(format!(
-                    "has `{name}` behind its `?`, which is none of `db`, `user`, `password`"
+                    "has `{name}` behind its `?`, which is not one of `db`, `user`, `password`"
                 ));
             }
         }
@@ -98,7 +99,7 @@ pub(super) fn parse(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The text without what may be secret: everything between its beginning and the last `@`, and what is behind a `?`.
+/// The URL without possible secrets: all between the scheme and the last `@`, and the query.
 pub(super) fn masked(text: &str) -> String {
     let is_scheme = |c: char| c.is_ascii_alphabetic() || "+-".contains(c);
     let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
@@ -107,20 +108,20 @@ pub(super) fn masked(text: &str) -> String {
         _ => format!("{scheme}://"),
     };
     let rest = text.strip_prefix(&scheme).unwrap_or(text);
-    let (who, place) = rest.rsplit_once('@').map_or(("", rest), |(_, place)| ("***@", place));
-    let place = place.split('?').next().unwrap_or_default();
-    let (hosts, path) = place.split_at(place.find('/').unwrap_or(place.len()));
+    let (mask, location) = rest.rsplit_once('@').map_or(("", rest), |(_, after)| ("***@", after));
+    let location = location.split('?').next().unwrap_or_default();
+    let (hosts, path) = location.split_at(location.find('/').unwrap_or(location.len()));
     let hosts = hosts.split(',').map(|host| match host.rsplit_once(':') {
         Some((name, _)) if !has_good_port(host) => format!("{name}:***"),
         _ => host.to_owned(),
     });
-    format!("{scheme}{who}{}{path}", hosts.collect::<Vec<_>>().join(","))
+    format!("{scheme}{mask}{}{path}", hosts.collect::<Vec<_>>().join(","))
 }
 
 /// Whether a port is a number, if there is one.
 fn has_good_port(host: &str) -> bool {
     match host.rsplit_once(':') {
-        // The last part of an address of IPv6 is none.
+        // The last part of an IPv6 address is not a port.
         Some((_, port)) if !port.ends_with(']') => {
             !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
         }
@@ -128,7 +129,7 @@ fn has_good_port(host: &str) -> bool {
     }
 }
 
-/// Without `%XX`; nothing for nothing.
+/// Decodes percent-encoding; `None` if empty.
 fn decoded(text: &str) -> Result<Option<String>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_we_are_is_taken_out() {
+    fn credentials_are_separated() {
         let table = [
             ("redis://h:1", "redis://h:1", None, None),
             ("REDIS://h", "redis://h", None, None),
@@ -168,7 +169,7 @@ mod tests {
             ("rediss-cluster://a:1,b:2", "rediss-cluster://a:1,b:2", None, None),
         ];
         for (text, address, user, password) in table {
-            let url = parse(text).unwrap_or_else(|wrong| panic!("{text}: {wrong}"));
+            let url = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!(url.address, address, "{text}");
             assert_eq!((url.user.as_deref(), url.password.as_deref()), (user, password), "{text}");
             assert_eq!(url.is_tls, address.starts_with("rediss"), "{text}");
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_what_to_write() {
+    fn errors_have_a_remedy() {
         let table = [
             ("localhost:6379", "begin with `redis://`"),
             ("http://h", "begin with `redis://`"),
@@ -185,8 +186,8 @@ mod tests {
             ("unix://run/redis.sock", "write it like `unix:///run/redis.sock`"),
             ("redis-sentinel://a:1", "/mymaster"),
             ("redis://u:p/w@h", "`%2F`"),
-            ("redis://user:password", "a port that is no number"),
-            ("redis-cluster://a:1,b:x", "a port that is no number"),
+            ("redis://user:password", "a port that is not a number"),
+            ("redis-cluster://a:1,b:x", "a port that is not a number"),
             ("redis://u:p?w@h", "`%3F`"),
             ("redis-cluster://u:p@a,u:p@b", "once, before all hosts"),
             ("redis://u:%4@h", "`%25`"),
@@ -194,8 +195,8 @@ mod tests {
             ("redis://h?protocol=resp3", "`protocol` behind its `?`"),
         ];
         for (text, part) in table {
-            let wrong = parse(text).unwrap_err();
-            assert!(wrong.contains(part), "{text}: {wrong}");
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
         }
     }
 

@@ -1,12 +1,14 @@
-//! The variables of envoyproxy/ratelimit that say where its Redis is.
+//! Redis servers from the variables of envoyproxy/ratelimit.
 //!
-//! There a socket of a proxy is asked if nothing is said; here only an address that is really set selects Redis.
+//! There the default is the socket of a proxy; here only a URL that is set selects Redis.
 
 use super::super::vars::Reader;
 use super::url::{self, Url};
-use super::{CONNECT_TIMEOUT, CONNECTIONS, CONNECTIONS_MAX, RedisServer, RedisTls, Secret, time};
+use super::{
+    CONNECT_TIMEOUT, CONNECTIONS, CONNECTIONS_MAX, RedisServer, RedisTls, Secret, timeout,
+};
 
-/// The names of one of its two pools.
+/// Variables of one of its two pools.
 struct Names {
     url: &'static str,
     kind: &'static str,
@@ -38,54 +40,54 @@ enum Kind {
     Cluster,
 }
 
-/// Whose place it is, `REDIS_URL`, and what stands there.
-pub(super) fn place(read: &mut Reader<'_>) -> Option<(&'static str, Url)> {
+/// The main pool: its variable and URL.
+pub(super) fn main_url(read: &mut Reader<'_>) -> Option<(&'static str, Url)> {
     let backend = read.choice("BACKEND_TYPE", &[("redis", true), ("memcache", false)]);
     if backend == Some(false) {
-        read.problems.push(
-            "BACKEND_TYPE: there is no store on memcached here, got `memcache`; counters that nodes share are in \
-             Redis: set SLUICEGATE_STORE, such as `redis://127.0.0.1:6379`, or `memory` for each process by itself"
+        read.errors.push(
+            "BACKEND_TYPE: memcached is not supported, got `memcache`; set SLUICEGATE_STORE to a Redis, such as \
+             `redis://127.0.0.1:6379`, or to `memory` for counters of each process"
                 .to_owned(),
         );
     }
-    MAIN.place(read).map(|url| (MAIN.url, url))
+    MAIN.url(read).map(|url| (MAIN.url, url))
 }
 
-/// The one for limits per second, if there is one. Both pools have the same files for TLS.
+/// The pool for limits per second, if it is enabled. Both pools share the TLS files.
 pub(super) fn per_second(read: &mut Reader<'_>, tls: &RedisTls) -> Option<RedisServer> {
-    let is_wanted = read.is("REDIS_PERSECOND");
-    let timeout = time(read, "REDIS_PERSECOND_TIMEOUT");
+    let is_enabled = read.is_true("REDIS_PERSECOND");
+    let connect_timeout = timeout(read, "REDIS_PERSECOND_TIMEOUT");
     let connections = read.number("REDIS_PERSECOND_POOL_SIZE", 1, CONNECTIONS_MAX);
-    let is_told = read.text(PER_SECOND.url).is_some();
-    let url = PER_SECOND.place(read);
-    if is_wanted && !is_told {
-        read.problems.push(format!(
-            "REDIS_PERSECOND: the Redis for limits per second is nowhere; set {} too, such as `127.0.0.1:6380`",
+    let is_set = read.text(PER_SECOND.url).is_some();
+    let url = PER_SECOND.url(read);
+    if is_enabled && !is_set {
+        read.errors.push(format!(
+            "REDIS_PERSECOND: the Redis for limits per second has no URL; set {} too, such as `127.0.0.1:6380`",
             PER_SECOND.url
         ));
     }
-    let url = url.filter(|_| is_wanted)?;
-    let (sentinel_username, sentinel_password) = who(read, "REDIS_PERSECOND_SENTINEL_AUTH");
+    let url = url.filter(|_| is_enabled)?;
+    let (sentinel_username, sentinel_password) = credentials(read, "REDIS_PERSECOND_SENTINEL_AUTH");
     Some(RedisServer {
         address: url.address,
-        told_by: PER_SECOND.url.to_owned(),
+        source: PER_SECOND.url.to_owned(),
         username: url.user,
         password: url.password.map(Secret),
         password_file: None,
         sentinel_username,
         sentinel_password,
         tls: url.is_tls.then(|| tls.clone()),
-        connect_timeout: timeout.unwrap_or(CONNECT_TIMEOUT),
+        connect_timeout: connect_timeout.unwrap_or(CONNECT_TIMEOUT),
         connections: connections.unwrap_or(CONNECTIONS) as usize,
     })
 }
 
 /// `password`, or `user:password`.
-pub(super) fn who(read: &Reader<'_>, name: &str) -> (Option<String>, Option<Secret>) {
-    let full = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+pub(super) fn credentials(read: &Reader<'_>, name: &str) -> (Option<String>, Option<Secret>) {
+    let nonempty = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     match read.text(name).map(|text| text.split_once(':').ok_or(text)) {
-        Some(Ok((user, password))) => (full(user), full(password).map(Secret)),
-        Some(Err(password)) => (None, full(password).map(Secret)),
+        Some(Ok((user, password))) => (nonempty(user), nonempty(password).map(Secret)),
+        Some(Err(password)) => (None, nonempty(password).map(Secret)),
         None => (None, None),
     }
 }
@@ -93,31 +95,32 @@ pub(super) fn who(read: &Reader<'_>, name: &str) -> (Option<String>, Option<Secr
 // === impl Names ===
 
 impl Names {
-    fn place(&self, read: &mut Reader<'_>) -> Option<Url> {
+    fn url(&self, read: &mut Reader<'_>) -> Option<Url> {
         let kinds =
             [("single", Kind::Single), ("sentinel", Kind::Sentinel), ("cluster", Kind::Cluster)];
         let kind = read.choice(self.kind, &kinds).unwrap_or(Kind::Single);
         let is_file = read.choice(self.socket, &[("unix", true), ("tcp", false)]);
-        let is_tls = read.is(self.tls);
+        let is_tls = read.is_true(self.tls);
         let text = read.text(self.url)?.trim();
-        let url = self.text(text, kind, is_file, is_tls).and_then(|text| url::parse(&text));
+        let url =
+            self.to_own_syntax(text, kind, is_file, is_tls).and_then(|text| url::parse(&text));
         match url {
             Ok(mut url) => {
-                // There, what is told apart stands above what is in the address, each by itself.
-                let (user, password) = who(read, self.auth);
+                // Each part of the separate variable has precedence over the URL, as there.
+                let (user, password) = credentials(read, self.auth);
                 url.user = user.or(url.user);
                 url.password = password.map(|Secret(text)| text).or(url.password);
                 Some(url)
             }
-            Err(wrong) => {
-                read.problems.push(format!("{}: {wrong}, got `{}`", self.url, url::masked(text)));
+            Err(error) => {
+                read.errors.push(format!("{}: {error}, got `{}`", self.url, url::masked(text)));
                 None
             }
         }
     }
 
-    /// As we write it.
-    fn text(
+    /// The URL in our syntax.
+    fn to_own_syntax(
         &self,
         text: &str,
         kind: Kind,
@@ -152,21 +155,21 @@ impl Names {
     }
 }
 
-/// Hosts with commas between them. Each may be an address of its own; who we are is the same everywhere.
+/// Hosts separated by commas. Each may be a URL; the credentials of the last one count.
 fn list(text: &str) -> String {
-    let mut who = "";
+    let mut credentials = "";
     let hosts = text.split(',').map(|part| {
         let bare = part.trim().split_once("://").map_or(part.trim(), |(_, bare)| bare);
         let bare = bare.split('/').next().unwrap_or_default();
         let (user, host) = bare.rsplit_once('@').map_or(("", bare), |(user, host)| (user, host));
-        who = if user.is_empty() { who } else { user };
+        credentials = if user.is_empty() { credentials } else { user };
         local(host)
     });
     let hosts = hosts.collect::<Vec<_>>().join(",");
-    if who.is_empty() { hosts } else { format!("{who}@{hosts}") }
+    if credentials.is_empty() { hosts } else { format!("{credentials}@{hosts}") }
 }
 
-/// In Go a port alone is one of this machine.
+/// In Go a port alone means localhost.
 fn local(host: &str) -> String {
     if host.starts_with(':') { format!("127.0.0.1{host}") } else { host.to_owned() }
 }
