@@ -20,6 +20,7 @@ use envoy_types::pb::google::protobuf::Duration;
 use h2::RecvStream;
 use h2::server::{Builder, SendResponse};
 use http::{HeaderMap, HeaderValue, header};
+use sluicegate::backend::Call;
 use sluicegate::rules::plan::Target;
 use sluicegate::rules::request::{Descriptor, Entry, Request as LimitRequest};
 use sluicegate::rules::rule::Limits;
@@ -131,7 +132,7 @@ impl RateLimitService for TonicService {
         let request = LimitRequest { domain: &message.domain, descriptors: &descriptors, hits };
         let (rules, now) = (self.engine.snapshot(), self.engine.now());
         let mut checked = Checked::default();
-        rules.check(&request, now, &mut checked);
+        self.engine.check_now(&Call::new(&rules, &request, now), &mut checked);
         let statuses =
             checked.statuses.iter().map(|status| descriptor_status(status, &rules, now)).collect();
         let overall_code = code(checked.allowed).into();

@@ -14,13 +14,15 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context as _, bail, ensure};
 use bytes::BytesMut;
 use clap::ValueEnum;
+use sluicegate::backend::Call;
 use sluicegate::rules::plan::Plan;
 use sluicegate::rules::request::{Descriptor, Request};
 use sluicegate::{Checked, Engine, rules_of};
-use sluicegate_server::rls::response::Code;
-use sluicegate_server::rls::request::{RateLimitRequest, RequestLimits};
+use sluicegate_load::{KeyOrder, KeySpace, Template};
 use sluicegate_server::app::App;
 use sluicegate_server::rls::handler::Scratch;
+use sluicegate_server::rls::request::{RateLimitRequest, RequestLimits};
+use sluicegate_server::rls::response::Code;
 use sluicegate_server::telemetry::{Endpoint, Telemetry};
 
 use super::requests::{self, RULES};
@@ -161,8 +163,10 @@ impl Bench {
         let (template, mut bytes) = (template(), BytesMut::new());
         for key in 0..KEYS {
             out.clear();
-            let bytes = &template.filled(Who::Key(key))[HEAD..];
-            let code = service.answer_local(Endpoint::ShouldRateLimit, bytes, &mut scratch, &mut out);
+            bytes.clear();
+            template.write(key, &mut bytes);
+            let endpoint = Endpoint::ShouldRateLimit;
+            let code = service.answer_local(endpoint, &bytes[HEAD..], &mut scratch, &mut out);
             ensure!(code == Some(Ok(Code::Ok)), "key {key} was denied");
         }
         Ok(Self { service, engine, telemetry: Telemetry::default() })
@@ -193,24 +197,27 @@ impl Bench {
                 Stage::Telemetry => {
                     let begun = self.engine.now();
                     let took = black_box(&self.engine).now().since(begun);
-                    self.telemetry.answered(Endpoint::ShouldRateLimit, took);
+                    self.telemetry.record_response(Endpoint::ShouldRateLimit, took);
                 }
                 Stage::Decode | Stage::Plan | Stage::Check => {
-                    let Ok(ask) = RateLimitRequest::decode(bytes, RequestLimits::default()) else { return };
+                    let Ok(message) = RateLimitRequest::decode(bytes, RequestLimits::default())
+                    else {
+                        return;
+                    };
                     if stage == Stage::Decode {
-                        // Looked at where it lies: moving it would count.
-                        black_box(&ask);
+                        // By reference: a move would be timed.
+                        black_box(&message);
                         continue;
                     }
-                    let descriptors = [Descriptor::of(ask.entries(&ask.descriptors[0]))];
+                    let descriptors = [Descriptor::of(message.entries(&message.descriptors[0]))];
                     let request =
-                        Request { domain: ask.domain, descriptors: &descriptors, hits: 1 };
+                        Request { domain: message.domain, descriptors: &descriptors, hits: 1 };
                     let rules = self.engine.snapshot();
                     if stage == Stage::Plan {
                         rules.rules().plan(&request, &mut plan);
                         black_box(&plan);
                     } else {
-                        rules.check(&request, now, &mut checked);
+                        self.engine.check_now(&Call::new(&rules, &request, now), &mut checked);
                         assert!(black_box(&checked).allowed);
                     }
                 }
