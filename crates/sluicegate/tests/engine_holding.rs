@@ -163,7 +163,7 @@ fn what_counts_at_once_cannot_be_held_and_nothing_is_charged() {
     }
     assert_eq!(peek(&engine, "tenant=t | address=x"), "yes 50 100");
     let text = HoldError::CountsAtOnce { descriptor: 1 }.to_string();
-    assert!(text.starts_with("descriptors[1] is under a limit of Envoy's form"), "{text}");
+    assert!(text.starts_with("descriptors[1] is under a limit in Envoy's form"), "{text}");
 }
 
 #[test]
