@@ -59,6 +59,7 @@ pub mod limit;
 pub mod mode;
 pub mod op;
 pub mod packed;
+pub mod parameters;
 pub mod quota;
 pub mod record;
 pub mod time;

@@ -130,6 +130,29 @@ impl EnforcedLimit {
         Self { rule, ..self }
     }
 
+    /// Its limit and, where it is elastic, the one for spare capacity.
+    pub fn stages(&self) -> impl Iterator<Item = &Limit> {
+        std::iter::once(&self.limit).chain(&self.boost)
+    }
+
+    /// Whether it is elastic.
+    #[must_use]
+    pub const fn is_elastic(&self) -> bool {
+        self.boost.is_some()
+    }
+
+    /// Whether it denies; limits in shadow mode do not.
+    #[must_use]
+    pub const fn is_enforced(&self) -> bool {
+        self.enforced
+    }
+
+    /// The number of its rule.
+    #[must_use]
+    pub const fn rule(&self) -> usize {
+        self.rule
+    }
+
     /// The limit that decides.
     #[must_use]
     pub const fn limit(&self) -> &Limit {

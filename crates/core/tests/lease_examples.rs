@@ -9,7 +9,7 @@ use sluicegate_core::lease::{Grant, LeaseDemand, LeaseReply, NODES_MAX, TTL_MAX}
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::op::Op;
-use sluicegate_core::record::{Found, Record, Sheet};
+use sluicegate_core::record::{Found, Layout, Record};
 use sluicegate_core::time::Timestamp;
 use support::limits::{bucket, cycle, leaky, window, window_from_first_hit};
 use support::{at, us};
@@ -203,13 +203,14 @@ fn limits_that_cannot_be_leased_are_not() {
 #[test]
 fn leases_are_a_word_of_their_own() {
     let plan = hundred();
-    let sheet = Sheet::new(&plan);
+    let layout = Layout::new(&plan);
     let mut record = Record::default();
     granted(record.lease(&plan, &wants(0xa1, 20), at(SECOND)));
-    let (text, _) = record.write(&plan, &sheet);
-    let name = sheet.fingerprint();
+    let (text, _) = record.write(&plan, &layout);
+    let name = layout.fingerprint();
     assert_eq!(text, format!("{name}.0 3000000 #00000000000000a1:1:20:20:11000000"));
-    let read = |rest: &str| Record::read(format!("{name}.0 {rest}").as_bytes(), &[], &plan, &sheet);
+    let read =
+        |rest: &str| Record::read(format!("{name}.0 {rest}").as_bytes(), &[], &plan, &layout);
     assert_eq!(read("3000000 #00000000000000a1:1:20:20:11000000"), Found::Record(record));
     let cell = "00000000000000a1:1:20:20:11000000";
     for bad in [

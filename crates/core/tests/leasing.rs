@@ -14,7 +14,7 @@ use sluicegate_core::lease::{Grant, LeaseDemand, LeaseReply};
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::op::Op;
-use sluicegate_core::record::{Found, Record, Sheet};
+use sluicegate_core::record::{Found, Layout, Record};
 use sluicegate_core::time::Timestamp;
 use support::limits::{bucket, calendar, counter, window, window_from_first_hit};
 use support::uses::{Uses, dripped, in_every_span, per_period};
@@ -227,8 +227,8 @@ impl World {
 
     /// What is written is read again.
     fn check_text(&self) -> Result<(), TestCaseError> {
-        let sheet = Sheet::new(&self.plan);
-        let (text, sets) = self.record.write(&self.plan, &sheet);
+        let layout = Layout::new(&self.plan);
+        let (text, sets) = self.record.write(&self.plan, &layout);
         prop_assert!(sets.is_empty());
         let mut wanted = self.record.clone();
         // Cells of which nothing is known are not there, or new: that is the same.
@@ -238,7 +238,7 @@ impl World {
         if wanted.account.clone().into_states().is_ok() {
             wanted.account = Account::from_states(states);
         }
-        let Found::Record(read) = Record::read(text.as_bytes(), &[], &self.plan, &sheet) else {
+        let Found::Record(read) = Record::read(text.as_bytes(), &[], &self.plan, &layout) else {
             return Err(TestCaseError::fail(format!("cannot be read: {text}")));
         };
         prop_assert_eq!(&read.account, &wanted.account, "{}", text);

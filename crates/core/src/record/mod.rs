@@ -26,15 +26,15 @@
 //! | tally | `count@start` | |
 //! | closed | `x` and the amount used before | |
 //!
-//! Times are microseconds since 1970. A script reads and writes the same text with the parameters
-//! of a [`Sheet`].
+//! Times are microseconds since 1970. A script reads and writes the same text, with the parameters
+//! of the limits ([`Limit::parameters`](crate::limit::Limit::parameters)).
 
 mod cell;
+mod layout;
 mod sets;
-mod sheet;
 
+pub use layout::Layout;
 pub use sets::{Member, SetContents};
-pub use sheet::Sheet;
 
 use std::fmt::Write;
 
@@ -54,20 +54,20 @@ use crate::time::Timestamp;
 /// use sluicegate_core::mode::EnforcedLimit;
 /// use sluicegate_core::op::Op;
 /// use sluicegate_core::quota::Rate;
-/// use sluicegate_core::record::{Found, Record, Sheet};
+/// use sluicegate_core::record::{Found, Record, Layout};
 /// use sluicegate_core::time::{Span, Timestamp};
 ///
 /// let rate = Rate::new(10, Span::from_secs(60)).unwrap();
 /// let plan = [EnforcedLimit::hard(Limit::TokenBucket(TokenBucket::new(rate, 1_000).unwrap()))];
-/// let sheet = Sheet::new(&plan);
+/// let layout = Layout::new(&plan);
 ///
 /// let mut account = Account::default();
 /// let now = Moment::at(Timestamp::from_micros(1_763_232_000_000_000));
 /// account.apply(&plan, Op::Hit { cost: 1, holder: None }, now).unwrap();
 /// let record = Record { epoch: 0, account };
-/// let (text, _) = record.write(&plan, &sheet);
-/// assert_eq!(text, format!("{}.0 1763232006000000", sheet.fingerprint()));
-/// assert_eq!(Record::read(text.as_bytes(), &[], &plan, &sheet), Found::Record(record));
+/// let (text, _) = record.write(&plan, &layout);
+/// assert_eq!(text, format!("{}.0 1763232006000000", layout.fingerprint()));
+/// assert_eq!(Record::read(text.as_bytes(), &[], &plan, &layout), Found::Record(record));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
@@ -93,9 +93,9 @@ pub enum Found {
 impl Record {
     /// The record as text, and the members of each of its sets.
     #[must_use]
-    pub fn write(&self, plan: &[EnforcedLimit], sheet: &Sheet) -> (String, Vec<Vec<Member>>) {
-        let mut text = format!("{}.{}", sheet.fingerprint(), self.epoch.min(EXACT_MAX));
-        let mut sets = Vec::with_capacity(sheet.sets());
+    pub fn write(&self, plan: &[EnforcedLimit], layout: &Layout) -> (String, Vec<Vec<Member>>) {
+        let mut text = format!("{}.{}", layout.fingerprint(), self.epoch.min(EXACT_MAX));
+        let mut sets = Vec::with_capacity(layout.sets());
         let mut states = self.account.state_pairs();
         for step in plan {
             let (plain, boost) = states.next().unwrap_or((&State::New, &State::New));
@@ -124,13 +124,13 @@ impl Record {
         text: &[u8],
         beside: &[SetContents],
         plan: &[EnforcedLimit],
-        sheet: &Sheet,
+        layout: &Layout,
     ) -> Found {
         let Some((fingerprint, rest)) = std::str::from_utf8(text).ok().and_then(fingerprint_of)
         else {
             return Found::Garbage;
         };
-        if fingerprint != sheet.fingerprint() {
+        if fingerprint != layout.fingerprint() {
             return Found::Other(fingerprint.into());
         }
         read_rest(rest, beside, plan).map_or(Found::Garbage, Found::Record)

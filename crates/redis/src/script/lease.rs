@@ -74,7 +74,7 @@ pub(crate) fn encode_lease(requests: &[LeaseRequest], clock: Option<Timestamp>) 
     let mut keys = Vec::with_capacity(requests.len());
     let mut payload = Vec::new();
     for request in requests {
-        let text = request.rule.params.text();
+        let text = request.rule.params.bytes();
         let (index, want) = match request.is_supported() {
             true => (index_of(&mut params, |known| *known == text, || text), request.want),
             // The script rejects an amount above the maximum.
@@ -112,8 +112,8 @@ fn decode_one(
     let Ok(granted) = u64::try_from(code) else {
         return Ok(if code == STALE { LeaseOutcome::Stale } else { LeaseOutcome::Unsupported });
     };
-    let (steps, params) = (request.rule.steps(), &request.rule.params);
-    let mut record = match reply.text()?.map(|text| Record::read(&text, &[], steps, params)) {
+    let (steps, layout) = (request.rule.steps(), &request.rule.params.layout);
+    let mut record = match reply.text()?.map(|text| Record::read(&text, &[], steps, layout)) {
         Some(Found::Record(record)) => record,
         Some(Found::Other(_) | Found::Garbage) | None => Record::default(),
     };

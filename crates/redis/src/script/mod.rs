@@ -11,6 +11,7 @@
 
 mod lease;
 mod optimistic;
+mod params;
 mod reply;
 mod request;
 mod rule;

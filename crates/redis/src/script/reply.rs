@@ -210,8 +210,9 @@ impl<'a> Replay<'a> {
         for (index, part) in first.chain(parts().filter(|(_, part)| is_last(part))) {
             let text = reply.text()?;
             let beside = self.beside(part, reply)?;
-            let record =
-                text.map(|text| Record::read(&text, &beside, part.rule.steps(), &part.rule.params));
+            let record = text.map(|text| {
+                Record::read(&text, &beside, part.rule.steps(), &part.rule.params.layout)
+            });
             self.is_corrupt |= matches!(record, Some(Found::Garbage));
             let (account, epoch) = match record {
                 Some(Found::Record(record)) => (record.account, Some(record.epoch)),

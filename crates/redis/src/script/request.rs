@@ -59,7 +59,7 @@ pub(crate) fn encode(requests: &[ScriptRequest], clock: Option<Timestamp>) -> Ca
         payload.extend(holder_name(request.holder.unwrap_or(Holder(0))).as_bytes());
         let mut rules = Vec::new();
         for part in request.sent() {
-            let text = part.rule.params.text();
+            let text = part.rule.params.bytes();
             let index = index_of(&mut params, |known| *known == text, || text);
             let rule = part.rule.params.rule();
             let rule = index_of(&mut rules, |known| *known == rule, || rule);

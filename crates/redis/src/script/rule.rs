@@ -14,11 +14,11 @@ use redis::Value;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::quota::Rate;
-use sluicegate_core::record::Sheet;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::calendar::{Calendar, CalendarUnit};
 use sluicegate_rules::limit::{LimitConfig, names};
 
+use super::params::ScriptParams;
 use crate::call::{Call, CallError, Script};
 use crate::connection::Link;
 use sluicegate::backend::{ResolvedRule, Rule};
@@ -27,7 +27,7 @@ use sluicegate::backend::{ResolvedRule, Rule};
 #[derive(Debug)]
 pub(crate) struct ScriptRule {
     pub(crate) resolved: Arc<ResolvedRule>,
-    pub(crate) params: Sheet,
+    pub(crate) params: ScriptParams,
     /// One more than the epoch of the link at which it was published; 0 if it was not.
     published_at: AtomicU64,
 }
@@ -75,7 +75,7 @@ impl ScriptRule {
 
     pub(crate) fn new(resolved: Arc<ResolvedRule>) -> Self {
         let names = resolved.rule.limits.iter().map(LimitConfig::name);
-        let params = Sheet::named(&resolved.steps, names);
+        let params = ScriptParams::new(&resolved.steps, names);
         Self { resolved, params, published_at: AtomicU64::new(0) }
     }
 

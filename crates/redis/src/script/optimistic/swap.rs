@@ -140,7 +140,7 @@ fn read_set(value: Option<Value>) -> Result<StoredSet, BadReply> {
 impl StoredRecord {
     fn decode(&self, rule: &ScriptRule) -> Found {
         match &self.text {
-            Some(text) => Record::read(text, &self.beside(), rule.steps(), &rule.params),
+            Some(text) => Record::read(text, &self.beside(), rule.steps(), &rule.params.layout),
             None => Found::Record(Record::default()),
         }
     }
@@ -212,7 +212,7 @@ impl LoadedRecord {
     ) -> Vec<Vec<u8>> {
         let rule = &part.rule;
         let record = Record { epoch: self.epoch, account: self.account.clone() };
-        let (text, mut sets) = record.write(rule.steps(), &rule.params);
+        let (text, mut sets) = record.write(rule.steps(), &rule.params.layout);
         let empty = self.account.is_new();
         let gone = empty && self.epoch == 0;
         let left = self.account.expires_at(rule.steps()).since(now).as_micros();

@@ -374,7 +374,8 @@ impl World<'_> {
         let rule = self.rule(key);
         // Nobody has this id: nothing but the time happens.
         account.renew(rule.steps(), Holder(u64::MAX), self.now);
-        let (text, mut sets) = Record { epoch: 0, account }.write(rule.steps(), &rule.params);
+        let (text, mut sets) =
+            Record { epoch: 0, account }.write(rule.steps(), &rule.params.layout);
         sets.iter_mut().for_each(|set| set.sort());
         (text, sets)
     }
