@@ -4,11 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use sluicegate::backend::Backend;
 use sluicegate::rules::plan::{DomainStatus, Target};
 use sluicegate::{Checked, Engine, Snapshot, Status};
+use sluicegate_redis::RedisBackend;
 
 use crate::auth::{AuthEndpoint, AuthError, AuthGuard};
-use crate::counters::{Counters, SharedEngine};
 use crate::health::Health;
 use crate::idempotency::{IdempotencyTable, StoredResponse};
 use crate::memory::MemoryBudget;
@@ -45,9 +46,9 @@ pub struct App {
 
 #[derive(Debug)]
 struct Inner {
-    engine: Engine,
-    /// The same engine with counters in a store that other nodes share.
-    shared: Option<SharedEngine>,
+    engine: Engine<dyn Backend>,
+    /// The same engine, if its backend is Redis.
+    redis: Option<Engine<RedisBackend>>,
     options: Options,
     health: Health,
     telemetry: Telemetry,
@@ -68,12 +69,6 @@ pub struct AppBuilder {
 // === impl AppBuilder ===
 
 impl AppBuilder {
-    /// The same engine, with counters in a store that other nodes share.
-    pub fn shared(mut self, shared: SharedEngine) -> Self {
-        self.inner.shared = Some(shared);
-        self
-    }
-
     /// Options of the rate limit service.
     pub fn options(mut self, options: Options) -> Self {
         self.inner.options = options;
@@ -116,17 +111,25 @@ impl AppBuilder {
 impl App {
     /// An app with default options that is ready to serve the rules of an engine.
     #[must_use]
-    pub fn new(engine: Engine) -> Self {
+    pub fn new(engine: impl Into<Engine<dyn Backend>>) -> Self {
         Self::builder(engine).build()
     }
 
+    /// Builds an app on an engine that has its counters in Redis.
+    pub fn redis_builder(engine: Engine<RedisBackend>) -> AppBuilder {
+        let mut builder = Self::builder(engine.clone());
+        builder.inner.redis = Some(engine);
+        builder
+    }
+
     /// Builds an app on an engine.
-    pub fn builder(engine: Engine) -> AppBuilder {
+    pub fn builder(engine: impl Into<Engine<dyn Backend>>) -> AppBuilder {
+        let engine = engine.into();
         let health = Health::default();
         health.rules_loaded(engine.snapshot().rules().domains().count());
         let inner = Inner {
             engine,
-            shared: None,
+            redis: None,
             options: Options::default(),
             health,
             telemetry: Telemetry::default(),
@@ -142,25 +145,21 @@ impl App {
     /// The engine, with its rules and its clock.
     #[inline]
     #[must_use]
-    pub fn engine(&self) -> &Engine {
+    pub fn engine(&self) -> &Engine<dyn Backend> {
         &self.inner.engine
     }
 
-    /// The counters: the engine's own, or those of a shared store.
-    #[inline]
+    /// The engine, if its backend is Redis.
     #[must_use]
-    pub fn counters(&self) -> Counters<'_> {
-        match &self.inner.shared {
-            None => Counters::Own(&self.inner.engine),
-            Some(shared) => Counters::Shared(shared),
-        }
+    pub fn redis(&self) -> Option<&Engine<RedisBackend>> {
+        self.inner.redis.as_ref()
     }
 
     /// Whether all counters are in this node's memory, so that every decision is synchronous.
     #[inline]
     #[must_use]
     pub fn is_local(&self) -> bool {
-        self.inner.shared.is_none()
+        self.inner.redis.is_none()
     }
 
     /// Options of the rate limit service.

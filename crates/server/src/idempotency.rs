@@ -11,10 +11,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use sluicegate::backend::ready;
 use sluicegate::{Span, Timestamp};
 
 use crate::app::App;
-use crate::counters::at_once;
 use crate::http::ApiResponse;
 use crate::resp::Reply;
 use crate::telemetry::Endpoint;
@@ -148,7 +148,7 @@ impl App {
             None => Ok((respond.await?, false)),
             Some(keyed) if self.is_local() => {
                 // With counters in memory the future is ready; a repeated request waits for it.
-                let ready = || at_once(respond).unwrap_or(Err(IdempotencyError::InProgress.into()));
+                let ready = || ready(respond).unwrap_or(Err(IdempotencyError::InProgress.into()));
                 self.idempotent_now(&keyed, now, ready)
             }
             keyed => self.idempotent_later(keyed, now, respond).await,

@@ -26,7 +26,6 @@ pub const EXAMPLE_RULES: &str = include_str!("../examples/rules.yaml");
 pub mod admin;
 pub mod app;
 pub mod auth;
-pub mod counters;
 pub mod grpc;
 pub mod health;
 pub mod http;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_support::engine_of;
+use sluicegate::backend::ready;
 use sluicegate::clock::ManualClock;
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate_server::app::App;
@@ -53,7 +54,7 @@ fn take_the_first(service: &App) {
     let entries = [Entry::new("paced", "x")];
     let descriptors = [Descriptor::of(&entries)];
     let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
-    assert!(service.engine().check(&request).allowed);
+    assert!(ready(service.engine().check_async(&request)).unwrap().unwrap().allowed);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ mod metrics_support;
 
 use metrics_support::Scrape;
 use serde_json::{Value, json};
+use sluicegate::backend::ready;
 use sluicegate::clock::ManualClock;
 use sluicegate::rules::domain::{DescriptorConfig, Domain};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
@@ -256,7 +257,7 @@ fn beyond_ten_thousand_rules_are_added_up() {
         let entries = [Entry::new("k", &value)];
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "m", descriptors: &descriptors, hits: 1 };
-        assert!(service.engine().check(&request).allowed);
+        assert!(ready(service.engine().check_async(&request)).unwrap().unwrap().allowed);
     }
     let before = scrape(&service);
     assert_eq!(before.with(hits, &[("domain", "m")]).count(), 10_000);
@@ -323,7 +324,7 @@ fn shared(rules: RuleSet) -> App {
     let engine = Engine::new(rules).unwrap();
     let shared = RedisBackend::attach(engine.clone(), Store::new(link, StoreOptions::default()));
     let (options, health) = (Default::default(), Health::default());
-    App::builder(engine).shared(shared).options(options).health(health).build()
+    App::redis_builder(shared).options(options).health(health).build()
 }
 
 #[tokio::test]

@@ -1,37 +1,32 @@
-//! What this node holds of limits that it shares: leases, and the keys of strict rules that are hot.
+//! Leases of this node, those of hot keys of strict rules among them.
 
 use serde_json::{Value, json};
+use sluicegate::Engine;
 use sluicegate::rules::set::{RuleSet, write_readable};
-use sluicegate_redis::Leased;
-
-use crate::counters::SharedEngine;
+use sluicegate_redis::{Leased, RedisBackend};
 
 use crate::app::App;
-use crate::counters::Counters;
 
-/// How many are told of: the busiest. How many there are is in the metrics.
-const TOLD_MAX: usize = 100;
+/// How many are listed: the busiest. Their number is in the metrics.
+const LISTED_MAX: usize = 100;
 
-/// All of it; nothing where no counters are shared.
+/// All leases; none on a memory backend.
 pub(super) fn page(app: &App) -> String {
-    let told = match app.counters() {
-        Counters::Own(_) => json!({ "node": null, "leases": [] }),
-        Counters::Shared(shared) => told(shared),
-    };
-    format!("{told:#}\n")
+    let leases = app.redis().map_or_else(|| json!({ "node": null, "leases": [] }), leases);
+    format!("{leases:#}\n")
 }
 
-fn told(shared: &SharedEngine) -> Value {
-    let rules = shared.snapshot();
-    let leases = shared.backend().leases(TOLD_MAX);
+fn leases(engine: &Engine<RedisBackend>) -> Value {
+    let rules = engine.snapshot();
+    let leases = engine.backend().leases(LISTED_MAX);
     let leases: Vec<Value> = leases.iter().map(|lease| one(lease, rules.rules())).collect();
-    json!({ "node": format!("{:016x}", shared.backend().store().node()), "leases": leases })
+    json!({ "node": format!("{:016x}", engine.backend().store().node()), "leases": leases })
 }
 
 fn one(lease: &Leased, rules: &RuleSet) -> Value {
     let mut key = Vec::new();
     write_readable(&lease.identity, &mut key);
-    // Its number is that of the rules by which it was asked for last; there may be fewer now.
+    // The number is that of the rules at its last request; there may be fewer now.
     let known = lease.rule.index() < rules.rules().len();
     json!({
         "key": String::from_utf8_lossy(&key),

@@ -8,9 +8,10 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use sluicegate::backend::Call;
 use sluicegate::http::VerdictResponse;
 use sluicegate::rules::request::Request;
-use sluicegate::{Checked, Outcome, Snapshot, Span as TimeSpan, Timestamp, Verdict};
+use sluicegate::{Checked, Operation, Outcome, Snapshot, Span as TimeSpan, Timestamp, Verdict};
 
 use super::body::receive;
 use super::error::{ApiError, JSON, PROBLEM};
@@ -267,20 +268,20 @@ impl Api {
         let parts = check.parts();
         let descriptors = parts.descriptors();
         let request = &parts.request(&descriptors);
-        let counters = self.app.counters();
-        let decided = match operation {
-            CheckOperation::Check => counters.check(rules, request, now, checked).await,
-            CheckOperation::Peek => counters.peek(rules, request, now, checked).await,
-            CheckOperation::Refund => counters.refund(rules, request, now, checked).await,
-            CheckOperation::Reset => counters.reset(rules, request, now, checked).await,
+        let (engine, call) = (self.app.engine(), Call::new(rules, request, now));
+        let applied = match operation {
+            CheckOperation::Check => Operation::Hit,
+            CheckOperation::Peek => Operation::Peek,
+            CheckOperation::Refund => Operation::Refund,
+            CheckOperation::Reset => Operation::Reset,
             CheckOperation::Inspect => {
-                let inspected = counters.inspect(rules, request, now).await;
+                let inspected = engine.inspect(call).await;
                 write_inspected(&inspected.map_err(ApiError::store)?, rules, out);
                 out.push(b'}');
                 return Ok(false);
             }
         };
-        decided.map_err(ApiError::store)?;
+        engine.apply(applied, call, checked).await.map_err(ApiError::store)?;
         self.app.count_unknown_domain(checked);
         let allowed = match operation {
             CheckOperation::Check => self.app.code_of(rules, checked) == Code::Ok,

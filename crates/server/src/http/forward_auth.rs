@@ -11,10 +11,11 @@ use axum::extract::{Path, Request as HttpRequest, State};
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use sluicegate::backend::Call;
 use sluicegate::http::{Style, VerdictResponse};
 use sluicegate::rules::forward_auth::ForwardAuth;
 use sluicegate::rules::mapping::{Attributes, Headers};
-use sluicegate::{Checked, Snapshot, Timestamp};
+use sluicegate::{Checked, Operation, Snapshot, Timestamp};
 
 use super::error::{ApiError, JSON, PROBLEM};
 use super::idempotency::ApiResponse;
@@ -124,8 +125,9 @@ impl Api {
         let entries = described.entries();
         let descriptors = described.descriptors(&entries);
         let request = described.request(domain, &descriptors);
-        let counters = self.app.counters();
-        counters.check(&rules, &request, now, &mut checked).await.map_err(ApiError::store)?;
+        let call = Call::new(&rules, &request, now);
+        let decided = self.app.engine().apply(Operation::Hit, call, &mut checked).await;
+        decided.map_err(ApiError::store)?;
         let code = self.app.code_of(&rules, &checked);
         if let Some(span) = span {
             span.set("ratelimit.domain", domain);

@@ -13,9 +13,9 @@ use axum::response::Response;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, ORIGIN};
 use http::request::Parts;
 use serde_json::json;
-use sluicegate::explain::{explain as explain_request, explain_by, explained_request};
+use sluicegate::Timestamp;
+use sluicegate::explain::explain_on;
 use sluicegate::rules::request::Request;
-use sluicegate::{Checked, Operation, Timestamp};
 
 use super::body::receive;
 use super::check::CheckOperation;
@@ -26,7 +26,6 @@ use super::request::read_checks;
 use super::schema::{CheckBody, CheckResponse, ExplainResponse, InspectResponse};
 use super::{Api, KeysAccess, Peer};
 use crate::auth::{AuthEndpoint, AuthError};
-use crate::counters::Counters;
 use crate::rls::RefundPolicy;
 use crate::telemetry::Endpoint;
 use crate::traces::Span;
@@ -183,24 +182,15 @@ impl Api {
             )));
         }
         let engine = self.app.engine();
-        let (rules, now) = (engine.snapshot(), engine.now());
+        let rules = engine.snapshot();
         let mut answers = Vec::with_capacity(batch.checks.len());
         for check in &batch.checks {
             let parts = check.parts();
             let descriptors = parts.descriptors();
             let request = parts.request(&descriptors);
-            answers.push(match self.app.counters() {
-                Counters::Own(_) => explain_request(&rules, &request, now).to_json(),
-                Counters::Shared(shared) => {
-                    let descriptors = explained_request(&rules, &request);
-                    let lookups = Request { descriptors: &descriptors, ..request };
-                    let mut peeked = Checked::default();
-                    let call = shared.call(&rules, &lookups);
-                    let peek = shared.apply(Operation::Peek, call, &mut peeked).await;
-                    peek.map_err(ApiError::store)?;
-                    explain_by(&rules, &request, peeked).to_json()
-                }
-            });
+            let explanation =
+                explain_on(engine, &rules, &request).await.map_err(ApiError::store)?;
+            answers.push(explanation.to_json());
         }
         Ok(match (batch.is_list, answers.as_slice()) {
             (false, [one]) => one.to_string(),

@@ -7,6 +7,7 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::json;
+use sluicegate::backend::Call;
 use sluicegate::{Checked, HoldError, Refusal as CoreRefusal, Span, Timestamp};
 
 use super::Api;
@@ -167,9 +168,9 @@ impl Api {
         let descriptors = parts.descriptors();
         let request = &parts.request(&descriptors);
         let checked = &mut Checked::default();
-        let (reservations, counters) = (self.app.reservations(), self.app.counters());
+        let (engine, call) = (self.app.engine(), Call::new(&rules, request, now));
         let ttl = Span::from_millis(ttl_ms);
-        let ticket = reservations.reserve(counters, &rules, request, ttl, now, checked).await?;
+        let ticket = self.app.reservations().reserve(engine, call, ttl, checked).await?;
         self.app.count_unknown_domain(checked);
         let is_denied = self.app.code_of(&rules, checked) == Code::OverLimit;
         if let Some(span) = span {
@@ -201,12 +202,10 @@ impl Api {
         let ticket = Ticket::decode(reservation).map_err(ReservationError::from)?;
         let rules = self.app.engine().snapshot();
         let checked = &mut Checked::default();
-        let (reservations, counters) = (self.app.reservations(), self.app.counters());
+        let (reservations, engine) = (self.app.reservations(), self.app.engine());
         let returned = match used {
-            Some(used) => {
-                reservations.commit(counters, &rules, &ticket, used, now, checked).await?
-            }
-            None => reservations.cancel(counters, &rules, &ticket, now, checked).await?,
+            Some(used) => reservations.commit(engine, &rules, &ticket, used, now, checked).await?,
+            None => reservations.cancel(engine, &rules, &ticket, now, checked).await?,
         };
         let mut out = Vec::with_capacity(RESPONSE_BYTES);
         number(&mut out, r#"{"returned":"#, returned);
@@ -235,7 +234,7 @@ impl Api {
         let descriptors = parts.descriptors();
         let request = parts.request(&descriptors);
         let timeout = Span::from_millis(timeout_ms);
-        let turn = self.app.reservations().wait(self.app.counters(), &request, timeout);
+        let turn = self.app.reservations().wait(engine, &request, timeout);
         let (waited, ticket) = tokio::select! {
             waited = turn => waited?,
             // Another node may have the time.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use sluicegate::Engine;
 use sluicegate::rules::rule::Consistency;
-use sluicegate_redis::RuleLevel;
+use sluicegate_redis::{RedisBackend, RuleLevel};
 
 use super::page::{Labels, Page};
 use super::rules::LISTED_MAX;
-use crate::counters::SharedEngine;
 
 /// A rule that is not always decided by the store.
 #[derive(Debug)]
@@ -141,9 +141,9 @@ const FAMILIES: [Family; 15] = [
 
 /// Writes the decisions of each rule that is not always decided by the store, and what each rule
 /// admits during an outage.
-pub(super) fn put(page: &mut Page, shared: &SharedEngine) {
-    put_outage_bounds(page, shared);
-    let rows = rows(shared);
+pub(super) fn put(page: &mut Page, redis: &Engine<RedisBackend>) {
+    put_outage_bounds(page, redis);
+    let rows = rows(redis);
     for (kind, scope, name, help, number) in FAMILIES {
         let mut family = match kind {
             Kind::Counter => page.counter(name, help),
@@ -156,12 +156,12 @@ pub(super) fn put(page: &mut Page, shared: &SharedEngine) {
 }
 
 /// Rules with the same id report the largest bound.
-fn put_outage_bounds(page: &mut Page, shared: &SharedEngine) {
-    let rules = shared.snapshot();
+fn put_outage_bounds(page: &mut Page, redis: &Engine<RedisBackend>) {
+    let rules = redis.snapshot();
     let set = rules.rules();
     let mut bounds = BTreeMap::<String, u64>::new();
     for no in set.rules().take(LISTED_MAX) {
-        if let Some(bound) = shared.backend().outage_bound(&rules, no) {
+        if let Some(bound) = redis.backend().outage_bound(&rules, no) {
             let known = bounds.entry(set.id(no)).or_default();
             *known = bound.max(*known);
         }
@@ -173,8 +173,8 @@ fn put_outage_bounds(page: &mut Page, shared: &SharedEngine) {
     }
 }
 
-fn rows(shared: &SharedEngine) -> Vec<Row> {
-    let rules = shared.snapshot();
+fn rows(redis: &Engine<RedisBackend>) -> Vec<Row> {
+    let rules = redis.snapshot();
     let set = rules.rules();
     let kept = |no| (no, set.rule(no).effective_consistency());
     let others = set.rules().map(kept).filter(|(_, level)| *level != Consistency::Strict);
@@ -182,7 +182,7 @@ fn rows(shared: &SharedEngine) -> Vec<Row> {
         .take(LISTED_MAX)
         .map(|(no, consistency)| {
             let labels = Labels::new("rule", &set.id(no)).and("level", level_name(consistency));
-            Row { labels, consistency, level: shared.backend().level(&rules, no) }
+            Row { labels, consistency, level: redis.backend().level(&rules, no) }
         })
         .collect();
     // Rules with the same id are summed, so that no series occurs twice.

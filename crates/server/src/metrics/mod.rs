@@ -16,7 +16,6 @@ pub(crate) use process::resident_bytes;
 use self::page::{Labels, Page};
 use crate::app::App;
 use crate::auth::AuthEndpoint;
-use crate::counters::Counters;
 use crate::telemetry::{Endpoint, Event, Fault, Telemetry};
 
 /// All metrics. Takes no lock that a decision waits for.
@@ -42,9 +41,9 @@ pub fn text(service: &App) -> String {
     put_memory(&mut page, service);
     put_state(&mut page, service);
     put_holds(&mut page, service);
-    if let Counters::Shared(shared) = service.counters() {
-        store::put(&mut page, shared);
-        levels::put(&mut page, shared);
+    if let Some(redis) = service.redis() {
+        store::put(&mut page, redis);
+        levels::put(&mut page, redis);
     }
     process::put(&mut page);
     page.into_text()

@@ -1,19 +1,19 @@
-//! Metrics of the shared store: decisions, calls and servers.
+//! Metrics of the redis store: decisions, calls and servers.
 
-use sluicegate_redis::BreakerState;
+use sluicegate::Engine;
+use sluicegate_redis::{BreakerState, RedisBackend};
 
 use super::page::{Labels, Page};
-use crate::counters::SharedEngine;
 
-pub(super) fn put(page: &mut Page, shared: &SharedEngine) {
-    put_decisions(page, shared);
-    put_link(page, shared);
-    put_servers(page, shared);
+pub(super) fn put(page: &mut Page, redis: &Engine<RedisBackend>) {
+    put_decisions(page, redis);
+    put_link(page, redis);
+    put_servers(page, redis);
 }
 
 /// Decisions by the store, and without it.
-fn put_decisions(page: &mut Page, shared: &SharedEngine) {
-    let stats = shared.backend().store().stats();
+fn put_decisions(page: &mut Page, redis: &Engine<RedisBackend>) {
+    let stats = redis.backend().store().stats();
     let help = "Requests decided by the store.";
     page.counter("sluicegate_redis_asked_total", help).value(stats.requests);
     let help = "Denials that were known without a call.";
@@ -45,14 +45,14 @@ fn put_decisions(page: &mut Page, shared: &SharedEngine) {
 }
 
 /// Calls and their failures.
-fn put_link(page: &mut Page, shared: &SharedEngine) {
-    let link = shared.backend().store().link();
+fn put_link(page: &mut Page, redis: &Engine<RedisBackend>) {
+    let link = redis.backend().store().link();
     let stats = link.stats();
     let help = "1 if the store is reachable, else 0.";
     page.gauge("sluicegate_redis_up", help).value(u8::from(link.is_up()));
     let help = "1 while the store rejects writes because it is full or a replica, else 0.";
     page.gauge("sluicegate_redis_refusing", help)
-        .value(u8::from(shared.backend().store().refuses().is_some()));
+        .value(u8::from(redis.backend().store().refuses().is_some()));
     let help = "Calls to the store, of up to 16 requests each.";
     page.counter("sluicegate_redis_calls_total", help).value(stats.calls);
     let help = "Replies that arrived after the deadline of their call.";
@@ -86,8 +86,8 @@ fn put_link(page: &mut Page, shared: &SharedEngine) {
 }
 
 /// State of each server.
-fn put_servers(page: &mut Page, shared: &SharedEngine) {
-    let servers = shared.backend().store().link().stats().servers;
+fn put_servers(page: &mut Page, redis: &Engine<RedisBackend>) {
+    let servers = redis.backend().store().link().stats().servers;
     let labels: Vec<Labels> =
         servers.iter().map(|server| Labels::new("server", &server.address)).collect();
     let help = "State of the circuit breaker: 0 closed, 1 half open, 2 open.";

@@ -10,12 +10,13 @@ mod ticket;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use sluicegate::backend::{Backend, Call};
 use sluicegate::rules::plan::Target;
 use sluicegate::rules::request::Request;
 use sluicegate::rules::rule::Limits;
-use sluicegate::{Checked, HoldError, Snapshot, Span, Timestamp, Waited, new_holder};
-
-use crate::counters::Counters;
+use sluicegate::{
+    Checked, Engine, HoldError, Operation, Snapshot, Span, Timestamp, Waited, new_holder,
+};
 
 pub use self::pending::PendingReservations;
 pub use self::ticket::{TICKET_BYTES_MAX, Ticket, TicketError};
@@ -37,22 +38,23 @@ const DROPPED_WITH_EACH: usize = 2;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use sluicegate::rules::request::{Descriptor, Entry, Request};
+/// use sluicegate::backend::Backend;
 /// use sluicegate::{Checked, Engine, rules_of};
-/// use sluicegate_server::counters::Counters;
 /// use sluicegate_server::reservations::{Reservations, TTL};
 ///
 /// let rules = "domain: llm\ndescriptors: [{ key: user, limits: { algorithm: fixed_window, rate: 1000/day } }]";
-/// let engine = Engine::new(rules_of(rules)?)?;
+/// let engine: Engine<dyn Backend> = Engine::new(rules_of(rules)?)?.into();
 /// let entries = [Entry::new("user", "42")];
 /// let descriptors = [Descriptor::of(&entries)];
 /// let request = Request { domain: "llm", descriptors: &descriptors, hits: 800 };
 ///
-/// let (reservations, counters, mut checked) = (Reservations::default(), Counters::Own(&engine), Checked::default());
-/// let ticket =
-///     reservations.reserve(counters, &engine.snapshot(), &request, TTL, engine.now(), &mut checked).await?;
+/// let (reservations, rules, mut checked) =
+///     (Reservations::default(), engine.snapshot(), Checked::default());
+/// let call = engine.call(&rules, &request);
+/// let ticket = reservations.reserve(&engine, call, TTL, &mut checked).await?;
 /// let ticket = ticket.expect("there are 1000");
 /// let committed =
-///     reservations.commit(counters, &engine.snapshot(), &ticket, 300, engine.now(), &mut checked).await?;
+///     reservations.commit(&engine, &rules, &ticket, 300, engine.now(), &mut checked).await?;
 /// assert_eq!(committed, 500);
 /// assert_eq!(checked.statuses[0].verdict.remaining, Some(700));
 /// # Ok(())
@@ -110,14 +112,13 @@ impl Reservations {
     /// When it cannot be reserved.
     pub async fn reserve(
         &self,
-        counters: Counters<'_>,
-        rules: &Snapshot<'_>,
-        request: &Request<'_>,
+        engine: &Engine<dyn Backend>,
+        call: Call<'_>,
         ttl: Span,
-        now: Timestamp,
         checked: &mut Checked,
     ) -> Result<Option<Ticket>, ReservationError> {
-        self.drop_expired(counters, rules, now).await;
+        let Call { rules, request, now, .. } = call;
+        self.drop_expired(engine, rules, now).await;
         let expires_at = now.after(ttl.min(TTL_MAX));
         let usual = PendingReservations::forgotten_at(expires_at);
         let mut ticket = Ticket::new(request, new_holder(), usual)?;
@@ -129,9 +130,8 @@ impl Reservations {
             let brief = Ticket::new(request, ticket.holder(), forgotten_at);
             ticket = brief.inspect_err(|_| revert())?;
         }
-        let terms = (ticket.holder(), ttl.min(TTL_MAX));
         // Counted before the outcome is known, also if the client goes away meanwhile.
-        let reserved = counters.reserve(rules, request, terms, now, checked).await;
+        let reserved = engine.reserve(call, ticket.holder(), ttl.min(TTL_MAX), checked).await;
         if reserved.is_err() || !checked.allowed || !is_reservable(rules, checked) {
             revert();
         } else {
@@ -142,7 +142,12 @@ impl Reservations {
     }
 
     /// Drops expired brief reservations from the counters.
-    async fn drop_expired(&self, counters: Counters<'_>, rules: &Snapshot<'_>, now: Timestamp) {
+    async fn drop_expired(
+        &self,
+        engine: &Engine<dyn Backend>,
+        rules: &Snapshot<'_>,
+        now: Timestamp,
+    ) {
         for _ in 0..DROPPED_WITH_EACH {
             let Some(ticket) = self.pending.take_expired(now) else { return };
             let entries = ticket.entries();
@@ -150,7 +155,8 @@ impl Reservations {
             let request = ticket.request(0, &descriptors);
             let mut checked = Checked::default();
             // On an error the counters drop it by themselves after 24 hours.
-            let _ = counters.cancel(rules, &request, ticket.holder(), now, &mut checked).await;
+            let call = Call::new(rules, &request, now);
+            let _ = engine.cancel(call, ticket.holder(), &mut checked).await;
         }
     }
 
@@ -168,14 +174,14 @@ impl Reservations {
     /// When there is no such reservation.
     pub async fn commit(
         &self,
-        counters: Counters<'_>,
+        engine: &Engine<dyn Backend>,
         rules: &Snapshot<'_>,
         ticket: &Ticket,
         used: u64,
         now: Timestamp,
         checked: &mut Checked,
     ) -> Result<u64, ReservationError> {
-        self.settle(Settlement::Commit(used), counters, rules, ticket, now, checked).await
+        self.settle(Settlement::Commit(used), engine, rules, ticket, now, checked).await
     }
 
     /// Cancels; returns how much was refunded.
@@ -184,19 +190,19 @@ impl Reservations {
     /// When there is no such reservation.
     pub async fn cancel(
         &self,
-        counters: Counters<'_>,
+        engine: &Engine<dyn Backend>,
         rules: &Snapshot<'_>,
         ticket: &Ticket,
         now: Timestamp,
         checked: &mut Checked,
     ) -> Result<u64, ReservationError> {
-        self.settle(Settlement::Cancel, counters, rules, ticket, now, checked).await
+        self.settle(Settlement::Cancel, engine, rules, ticket, now, checked).await
     }
 
     async fn settle(
         &self,
         settlement: Settlement,
-        counters: Counters<'_>,
+        engine: &Engine<dyn Backend>,
         rules: &Snapshot<'_>,
         ticket: &Ticket,
         now: Timestamp,
@@ -207,18 +213,19 @@ impl Reservations {
         let holder = ticket.holder();
         if holder == Ticket::NO_HOLDER {
             let nothing = ticket.request(0, &descriptors);
-            let peeked = counters.peek(rules, &nothing, now, checked).await;
+            let call = Call::new(rules, &nothing, now);
+            let peeked = engine.apply(Operation::Peek, call, checked).await;
             peeked.map_err(|error| ReservationError::Hold(error.into()))?;
             return Ok(0);
         }
         let settled = match settlement {
             Settlement::Commit(used) => {
                 let request = ticket.request(used, &descriptors);
-                counters.commit(rules, &request, holder, now, checked).await
+                engine.commit(Call::new(rules, &request, now), holder, checked).await
             }
             Settlement::Cancel => {
                 let request = ticket.request(0, &descriptors);
-                counters.cancel(rules, &request, holder, now, checked).await
+                engine.cancel(Call::new(rules, &request, now), holder, checked).await
             }
         };
         if settled.is_ok() && is_reservable(rules, checked) {
@@ -234,14 +241,14 @@ impl Reservations {
     /// When it cannot be waited for.
     pub async fn wait(
         &self,
-        counters: Counters<'_>,
+        engine: &Engine<dyn Backend>,
         request: &Request<'_>,
         timeout: Span,
     ) -> Result<(Waited, Option<Ticket>), ReservationError> {
         // The rule limits how long a slot is held, so it does not count as a reservation.
         let ticket = Ticket::new(request, new_holder(), Timestamp::EPOCH)?;
         let _permit = self.wait_permit()?;
-        let waited = counters.wait(request, ticket.holder(), timeout.min(WAIT_TIMEOUT_MAX)).await;
+        let waited = engine.wait(request, ticket.holder(), timeout.min(WAIT_TIMEOUT_MAX)).await;
         let waited = waited.map_err(ReservationError::Hold)?;
         let ticket = waited.has_slot.then_some(ticket);
         Ok((waited, ticket))

@@ -4,9 +4,12 @@
 //! A command with an `ID` can be repeated, as a request with an idempotency key.
 
 use http::HeaderMap;
+use sluicegate::backend::Call;
 use sluicegate::backend::StoreError;
 use sluicegate::http::VerdictResponse;
-use sluicegate::{Checked, HoldError, Outcome, Refusal as CoreRefusal, Snapshot, Timestamp};
+use sluicegate::{
+    Checked, HoldError, Operation, Outcome, Refusal as CoreRefusal, Snapshot, Timestamp,
+};
 
 use super::RespServer;
 use super::frame::{Args, OwnedArgs};
@@ -100,16 +103,16 @@ async fn apply(
     let descriptors = rule_request.descriptors();
     let request = rule_request.request(&descriptors);
     let rules = app.engine().snapshot();
-    let (counters, mut ticket) = (app.counters(), None);
+    let (engine, call, mut ticket) = (app.engine(), Call::new(&rules, &request, now), None);
     match command {
-        RuleCommand::Check => counters.check(&rules, &request, now, checked).await?,
-        RuleCommand::Peek => counters.peek(&rules, &request, now, checked).await?,
+        RuleCommand::Check => engine.apply(Operation::Hit, call, checked).await?,
+        RuleCommand::Peek => engine.apply(Operation::Peek, call, checked).await?,
         RuleCommand::Reserve => {
-            let (reservations, ttl) = (app.reservations(), rule_request.options.ttl());
-            ticket = reservations.reserve(counters, &rules, &request, ttl, now, checked).await?;
+            let ttl = rule_request.options.ttl();
+            ticket = app.reservations().reserve(engine, call, ttl, checked).await?;
         }
         RuleCommand::Refund | RuleCommand::Commit | RuleCommand::Cancel => {
-            counters.refund(&rules, &request, now, checked).await?;
+            engine.apply(Operation::Refund, call, checked).await?;
         }
     }
     app.count_unknown_domain(checked);
@@ -153,13 +156,13 @@ async fn settle(
         ))
     })?;
     let rules = app.engine().snapshot();
-    let (reservations, counters) = (app.reservations(), app.counters());
+    let (reservations, engine) = (app.reservations(), app.engine());
     let returned = match command {
         RuleCommand::Commit => {
             let used = cost("what was used", args.get(2).unwrap_or_default())?;
-            reservations.commit(counters, &rules, &ticket, used, now, checked).await?
+            reservations.commit(engine, &rules, &ticket, used, now, checked).await?
         }
-        _ => reservations.cancel(counters, &rules, &ticket, now, checked).await?,
+        _ => reservations.cancel(engine, &rules, &ticket, now, checked).await?,
     };
     let numbers = numbers(true, checked, &rules, now);
     Ok(Reply { numbers, extra: ReplyExtra::Returned(returned), is_refundable: false })
@@ -189,7 +192,7 @@ async fn wait_for_turn(args: Args<'_>, app: &App, begun: Timestamp) -> Result<Re
         let descriptors = rule_request.descriptors();
         let request = rule_request.request(&descriptors);
         let timeout = rule_request.options.timeout();
-        let turn = app.reservations().wait(app.counters(), &request, timeout);
+        let turn = app.reservations().wait(engine, &request, timeout);
         let (waited, ticket) = tokio::select! {
             waited = turn => waited?,
             // Another node may have the time.

@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use sluicegate::backend::ready;
 use sluicegate::throttle::NoRoom;
 use sluicegate::{Checked, Timestamp, Verdict};
 
@@ -18,7 +19,6 @@ use super::reply::ReplyWriter;
 use super::reply::RespError;
 use super::session::{self, Session};
 use super::throttle::{self, Batch, TermsCache};
-use crate::counters::at_once;
 use crate::telemetry::{Endpoint, Event};
 
 /// Executes the commands of one client.
@@ -254,7 +254,7 @@ impl Dispatcher {
         let mut execute = |rule_command: RuleCommand, replies: &mut ReplyWriter<'_>| {
             let reply = check::execute(rule_command, args, server, now, &mut self.checked);
             // With counters in memory the future is ready.
-            let reply = at_once(reply).unwrap_or_else(|| Err(RespError::draining()));
+            let reply = ready(reply).unwrap_or_else(|| Err(RespError::draining()));
             reply.map(|reply| {
                 counts.rule_commands[rule_command as usize] += 1;
                 reply.put(replies);

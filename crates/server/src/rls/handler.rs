@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-use sluicegate::backend::{Call, StoreError};
-use sluicegate::{Checked, Snapshot, Status, Timestamp};
+use sluicegate::backend::{Call, StoreError, ready};
+use sluicegate::{Checked, Operation, Snapshot, Status, Timestamp};
 use tokio::time::Instant;
 
 use super::charges::{Charges, RefundRight};
@@ -17,7 +17,6 @@ use super::response::{Code, put_overall, put_status};
 use super::status::{HeaderLimit, descriptor_status, seconds};
 use super::utf8_repair;
 use crate::app::App;
-use crate::counters::{Counters, at_once};
 use crate::logs::events;
 use crate::status::{retry_after, rule_of};
 use crate::telemetry::{Endpoint, Fault};
@@ -116,14 +115,17 @@ impl App {
         let request = self.decode(bytes, &mut repaired)?;
         let rules = self.engine().snapshot();
         let charges = Charges::new(&request, &rules, self.refund_right(&call))?;
-        let (counters, charged) = (self.counters(), charges.charged());
-        let checking =
-            counters.check_within(&rules, &charged, now, &mut scratch.checked, call.deadline);
-        checking.await.map_err(Failure::store)?;
+        let (engine, charged) = (self.engine(), charges.charged());
+        let check = Call {
+            deadline: call.deadline.map(Instant::into_std),
+            ..Call::new(&rules, &charged, now)
+        };
+        let checked = engine.apply(Operation::Hit, check, &mut scratch.checked).await;
+        checked.map_err(Failure::store)?;
         if let Some(refunded) = charges.refunded() {
-            // Boxed, since it is rare and large.
-            let refund = Box::pin(counters.refund(&rules, &refunded, now, &mut scratch.refunded));
-            refund.await.map_err(Failure::store)?;
+            let refund = Call::new(&rules, &refunded, now);
+            let refunded = engine.apply(Operation::Refund, refund, &mut scratch.refunded).await;
+            refunded.map_err(Failure::store)?;
         }
         Ok(self.encode(&request, &rules, scratch, now, call.span, out))
     }
@@ -159,21 +161,18 @@ impl App {
         let mut repaired = Vec::new();
         let request = self.decode(bytes, &mut repaired)?;
         let charges = Charges::new(&request, rules, self.refund_right(&call))?;
-        let (counters, charged) = (self.counters(), charges.charged());
-        let (check, refunded) = (Call::new(rules, &charged, now), charges.refunded());
-        let is_decided = match counters {
-            Counters::Own(engine) => engine.check_now(&check, &mut scratch.checked),
-            Counters::Shared(engine) => {
-                refunded.is_none() && engine.check_now(&check, &mut scratch.checked)
-            }
-        };
-        if !is_decided {
+        let (engine, charged) = (self.engine(), charges.charged());
+        let refunded = charges.refunded();
+        let can_refund = self.is_local() || refunded.is_none();
+        let check = Call::new(rules, &charged, now);
+        if !can_refund || !engine.check_now(&check, &mut scratch.checked) {
             return Ok(None);
         }
         if let Some(refunded) = refunded {
-            // Counters in memory: the future is ready.
-            let refund = counters.refund(rules, &refunded, now, &mut scratch.refunded);
-            at_once(refund).transpose().map_err(Failure::store)?;
+            // Counters in memory: it is ready.
+            let refund = Call::new(rules, &refunded, now);
+            let refunded = engine.apply(Operation::Refund, refund, &mut scratch.refunded);
+            ready(refunded).transpose().map_err(Failure::store)?;
         }
         Ok(Some(self.encode(&request, rules, scratch, now, call.span, out)))
     }

@@ -28,7 +28,6 @@ use snapshot::Saving;
 
 use crate::admin;
 use crate::app::App;
-use crate::counters::Counters;
 use crate::grpc;
 use crate::health::Health;
 use crate::http::{self, ErrorFormat, KeysAccess};
@@ -94,16 +93,20 @@ impl Server {
         let traces = settings.traces.clone().map(traces::start).transpose();
         let (tracer, exporter) = traces.map_err(|error| broken("export traces", error))?.unzip();
         let tracer = tracer.unwrap_or_default();
-        let mut app = App::builder(engine.clone())
+        let app = match &settings.store {
+            settings::Store::Memory => App::builder(engine),
+            settings::Store::Redis(redis) => {
+                health.has_store(redis.health_needs_connection);
+                App::redis_builder(store::on_redis(engine, redis)?)
+            }
+        };
+        let app = app
             .options(settings.rls.clone())
             .tracer(tracer)
             .reservations(Reservations::new(settings.reservations_max, settings.waiting_max))
-            .memory_budget(MemoryBudget::new(settings.memory_budget));
-        if let settings::Store::Redis(redis) = &settings.store {
-            health.has_store(redis.health_needs_connection);
-            app = app.shared(store::shared(engine, redis)?);
-        }
-        let app = app.health(health).build();
+            .memory_budget(MemoryBudget::new(settings.memory_budget))
+            .health(health)
+            .build();
         snapshot::report(&app, saving.as_ref(), &restoration);
         let rules = Rules::take(&app, &settings)?;
         let tls = settings.tls.clone().map(Tls::new).transpose();
@@ -218,8 +221,8 @@ impl Server {
                 }
             };
             let store_watched = async {
-                if let Counters::Shared(shared) = app.counters() {
-                    store::watch(shared.backend().store().clone(), app.health().clone()).await;
+                if let Some(engine) = app.redis() {
+                    store::watch(engine.backend().store().clone(), app.health().clone()).await;
                 }
             };
             let saved = save_now_and_then(saving.as_ref(), &app, &settings);
@@ -238,9 +241,9 @@ impl Server {
         if let Some(saving) = &saving {
             saving.save(&app);
         }
-        if let Counters::Shared(shared) = app.counters() {
-            // What this node has bought and nobody needs any more, others may.
-            shared.backend().close().await;
+        if let Some(engine) = app.redis() {
+            // Other nodes can use what this one has leased.
+            engine.backend().close().await;
         }
         events::stopped();
         let (envoy, people, operators, clients_of_redis, (), ()) = served;

@@ -1,4 +1,4 @@
-//! The store that counters are in, if other nodes share them.
+//! Redis as the backend of the engine.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use sluicegate_redis::{
 };
 
 use super::{StartError, broken};
-use crate::counters::SharedEngine;
 use crate::health::Health;
 use crate::logs::events;
 use crate::settings::{RedisServer, RedisSettings};
@@ -16,8 +15,11 @@ use crate::settings::{RedisServer, RedisSettings};
 /// How often it is looked at whether the store can be asked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The engine's rules, with counters in the store. It need not be there yet.
-pub(super) fn shared(engine: Engine, settings: &RedisSettings) -> Result<SharedEngine, StartError> {
+/// The engine with its counters in Redis, which need not be reachable yet.
+pub(super) fn on_redis(
+    engine: Engine,
+    settings: &RedisSettings,
+) -> Result<Engine<RedisBackend>, StartError> {
     let link = link(&settings.server, settings)?;
     let options = StoreOptions { namespace: settings.namespace.clone(), ..StoreOptions::default() };
     let backend = RedisBackend::new(Store::new(link, options), engine.clock());

@@ -175,7 +175,7 @@ fn shared(
         ..StoreOptions::default()
     };
     let store = Store::new(Link::with_transport(transport.clone()), options);
-    RedisBackend::attach(engine(rules, clock), store).erased()
+    RedisBackend::attach(engine(rules, clock), store).into()
 }
 
 proptest! {
@@ -185,7 +185,7 @@ proptest! {
     fn memory_follows_the_model((rules, calls) in world()) {
         block_on(async {
             let clock = ManualClock::at(START);
-            let target = engine(&rules, &clock).erased();
+            let target = Engine::from(engine(&rules, &clock));
             replay((&rules, &calls), &target, &clock, None).await;
         });
     }

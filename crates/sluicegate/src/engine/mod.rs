@@ -239,11 +239,9 @@ impl Engine {
 
 // === impl Engine: on any backend ===
 
-impl<B: Backend> Engine<B> {
-    /// The same engine, whatever its backend is.
-    #[must_use]
-    pub fn erased(self) -> Engine<dyn Backend> {
-        Engine { state: self.state, backend: self.backend }
+impl<B: Backend> From<Engine<B>> for Engine<dyn Backend> {
+    fn from(engine: Engine<B>) -> Self {
+        Self { state: engine.state, backend: engine.backend }
     }
 }
 

@@ -15,10 +15,11 @@ pub mod rule;
 pub use explanation::Explanation;
 
 use sluicegate_core::time::Timestamp;
+use sluicegate_rules::plan::Plan;
 use sluicegate_rules::request::Request;
 
-use crate::engine::backend::Call;
-use crate::engine::{Checked, MemoryBackend, Operation, Snapshot};
+use crate::engine::backend::{Backend, Call, StoreError};
+use crate::engine::{Checked, Engine, MemoryBackend, Operation, Snapshot};
 
 /// Explains a request by the rules and the counters as they are at `now`, without counting it.
 ///
@@ -60,24 +61,20 @@ pub fn explain<'a>(
     })
 }
 
-/// The same for counters that nodes share: `peeked` is the answer to [`explained_request`].
-#[must_use]
-pub fn explain_by<'a>(
-    snapshot: &Snapshot<'_>,
+/// The same on any backend.
+///
+/// # Errors
+/// When the store does not answer and a rule has `on_store_failure: error`.
+pub async fn explain_on<'a, B: Backend + ?Sized>(
+    engine: &Engine<B>,
+    rules: &Snapshot<'_>,
     request: &Request<'a>,
-    peeked: Checked,
-) -> Explanation<'a> {
-    explanation::explain_with(snapshot, request, move |_, _| peeked)
-}
-
-/// The descriptors to peek with for an explanation. A counter of Envoy's form that is named more
-/// than once counts each time, so each is peeked for the sum up to it.
-#[must_use]
-pub fn explained_request<'a>(
-    snapshot: &Snapshot<'_>,
-    request: &Request<'a>,
-) -> Vec<sluicegate_rules::request::Descriptor<'a>> {
-    let mut plan = sluicegate_rules::plan::Plan::default();
-    snapshot.rules().plan(request, &mut plan);
-    explanation::accumulate_hits(snapshot.rules(), request, &plan)
+) -> Result<Explanation<'a>, StoreError> {
+    let (mut plan, mut checked) = (Plan::default(), Checked::default());
+    rules.rules().plan(request, &mut plan);
+    // A counter in Envoy's form that is named more than once counts each time.
+    let descriptors = explanation::accumulate_hits(rules.rules(), request, &plan);
+    let peeked = Request { descriptors: &descriptors, ..*request };
+    engine.apply(Operation::Peek, engine.call(rules, &peeked), &mut checked).await?;
+    Ok(explanation::explain_with(rules, request, move |_, _| checked))
 }

@@ -1,5 +1,6 @@
 //! A request, from its head to its response.
 
+use sluicegate::backend::ready;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +21,6 @@ use tower_service::Service as _;
 use super::ServerState;
 use super::body::{RequestBody, ResponseBody, TooLarge};
 use super::liveness::Liveness;
-use crate::counters::at_once;
 use crate::http::body::BodyReader;
 use crate::http::check::CheckOperation;
 use crate::http::error::ApiError;
@@ -229,7 +229,7 @@ impl Future for ResponseFuture {
                     check.take().map(|checking| {
                         let PendingCheck { api, key, span, .. } = checking;
                         // With counters in memory the future is ready.
-                        at_once(api.respond_to(CheckOperation::Check, key, received, span))
+                        ready(api.respond_to(CheckOperation::Check, key, received, span))
                             .unwrap_or_else(|| {
                                 ApiError::overload().response(api.options.error_format)
                             })
