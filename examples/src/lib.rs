@@ -1,4 +1,5 @@
-//! What the examples share, so that each can keep to its idea: where to serve, and a client to try it with.
+//! What the examples share, so that each can keep to its idea: where to serve, and a client to try
+//! it with.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! A whole service on a clock that stands still: it never panics, and says something of each descriptor.
+//! A whole service on a clock that stands still: it never panics, and says something of each
+//! descriptor.
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use prost::Message;

@@ -1,5 +1,5 @@
-//! Mutations that know where fields begin and end: a message is read as a tree, one place of it is changed, and the tree is written again
-//! with lengths that are right.
+//! Mutations that know where fields begin and end: a message is read as a tree, one place of it is
+//! changed, and the tree is written again with lengths that are right.
 
 /// A field; what could be a message inside is read as one.
 #[derive(Clone)]

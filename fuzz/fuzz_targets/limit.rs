@@ -1,4 +1,5 @@
-//! Bytes as the YAML of limits: whatever they are, the reading ends with limits or with problems that have a place in the text.
+//! Bytes as the YAML of limits: whatever they are, the reading ends with limits or with problems
+//! that have a place in the text.
 #![no_main]
 
 mod place;

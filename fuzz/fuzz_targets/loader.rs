@@ -1,5 +1,5 @@
-//! Bytes as files of rules, one or several: whatever they are, the loading ends with rules that can be compiled or with problems
-//! that have a place in one of the texts.
+//! Bytes as files of rules, one or several: whatever they are, the loading ends with rules that can
+//! be compiled or with problems that have a place in one of the texts.
 #![no_main]
 
 mod place;

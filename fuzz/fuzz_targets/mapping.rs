@@ -1,7 +1,8 @@
-//! The head of a request, made into descriptors as rules say: whatever a client and a proxy write, it is described or refused, and nobody passes for an
-//! address that no proxy of ours has named.
+//! The head of a request, made into descriptors as rules say: whatever a client and a proxy write,
+//! it is described or refused, and nobody passes for an address that no proxy of ours has named.
 //!
-//! The first line is the mapping's one part, the second the URI; each other is a header, its name up to the first `:`.
+//! The first line is the mapping's one part, the second the URI; each other is a header, its name
+//! up to the first `:`.
 
 #![no_main]
 

@@ -9,7 +9,8 @@ pub fn check(problem: &Problem, name: &str, text: &str) {
     assert!(!message.contains(['\n', '\r', '\u{1b}']), "{message:?}");
     let (line, column) = (problem.line(), problem.column());
     assert!(line >= 1 && column >= 1, "{message}");
-    // Behind the last character there is one place more, on the last line or, if that ends with a break, on the next.
+    // Behind the last character there is one place more, on the last line or, if that ends with a
+    // break, on the next.
     let lines = text.split_inclusive(['\n', '\r']).count();
     assert!(line <= lines + 1, "line {line} of {lines}: {message}");
     let longest = text.split(['\n', '\r']).map(|line| line.chars().count()).max().unwrap_or(0);

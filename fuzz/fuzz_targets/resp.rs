@@ -1,4 +1,5 @@
-//! Bytes as a client of Redis sends them: commands are read as a naive reader reads them, however they are cut.
+//! Bytes as a client of Redis sends them: commands are read as a naive reader reads them, however
+//! they are cut.
 #![no_main]
 
 #[path = "../../crates/server/tests/resp_frames/same.rs"]

@@ -1,4 +1,5 @@
-//! Bytes as the JSON of a `RateLimitRequest`: what is taken for a request is one, for us and for generated code.
+//! Bytes as the JSON of a `RateLimitRequest`: what is taken for a request is one, for us and for
+//! generated code.
 #![no_main]
 
 mod answered;

@@ -79,7 +79,8 @@ pub(crate) struct BenchArgs {
     /// Domain of the rules (rls, http)
     #[arg(long, value_name = "DOMAIN", default_value = "example")]
     domain: String,
-    /// key=value,key=value with {key} for the key; repeat for more descriptors (rls, http) [default: user={key}]
+    /// key=value,key=value with {key} for the key; repeat for more descriptors (rls, http)
+    /// [default: user={key}]
     #[arg(long, value_name = "DESCRIPTOR")]
     descriptor: Vec<String>,
     /// The command, with {key} for the key (resp)
@@ -97,7 +98,8 @@ pub(crate) struct BenchArgs {
     /// Abort after this time without a response
     #[arg(long, value_name = "TIME", default_value = "10s")]
     timeout: String,
-    /// Process to measure (CPU time, memory); repeat for more [default: those listening on the address]
+    /// Process to measure (CPU time, memory); repeat for more [default: those listening on the
+    /// address]
     #[arg(long, value_name = "PID")]
     server_pid: Vec<u32>,
     /// Allow remote addresses; only for machines that you may load

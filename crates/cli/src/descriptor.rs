@@ -1,7 +1,7 @@
 //! Descriptors on the command line: `user_id=42,path=/login`.
 //!
-//! Entries are separated by `,`, key and value by the first `=`. A backslash escapes `,`, `=` and `\`. A
-//! value may be empty and may contain `=`.
+//! Entries are separated by `,`, key and value by the first `=`. A backslash escapes `,`, `=` and
+//! `\`. A value may be empty and may contain `=`.
 
 use sluicegate_rules::request::Override;
 use sluicegate_rules::unit::Unit;

@@ -49,7 +49,8 @@ impl ReadArgs {
     }
 }
 
-/// Loads all files of the paths as one configuration. Invalid rules are part of the result, not an error.
+/// Loads all files of the paths as one configuration. Invalid rules are part of the result, not an
+/// error.
 pub(crate) fn rules(paths: &[PathBuf], args: &ReadArgs) -> anyhow::Result<LoadResult> {
     let options = args.files();
     let (mut sources, mut broken, mut remarks) = (Vec::new(), Vec::new(), Vec::new());

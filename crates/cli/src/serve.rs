@@ -33,7 +33,8 @@ pub(crate) struct ServeArgs {
     /// File or directory of rules; repeat for more of the same configuration
     #[arg(long, value_name = "PATH")]
     rules: Vec<PathBuf>,
-    /// gRPC endpoint (Envoy), ADDR:PORT or unix:PATH; port 0 picks a free one [default: 127.0.0.1:8081]
+    /// gRPC endpoint (Envoy), ADDR:PORT or unix:PATH; port 0 picks a free one [default:
+    /// 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR")]
     grpc: Option<String>,
     /// HTTP endpoint; port 0 picks a free one [default: 127.0.0.1:8080]
@@ -51,7 +52,8 @@ pub(crate) struct ServeArgs {
     /// HTTP rate-limit headers: both, x-ratelimit, ietf or none [default: both]
     #[arg(long, value_name = "DIALECT")]
     headers: Option<String>,
-    /// Unit of X-RateLimit-Reset: unix-seconds, unix-millis or seconds-to-go [default: unix-seconds]
+    /// Unit of X-RateLimit-Reset: unix-seconds, unix-millis or seconds-to-go [default:
+    /// unix-seconds]
     #[arg(long, value_name = "HOW")]
     reset: Option<String>,
     /// HTTP error format: envelope or problem (application/problem+json) [default: envelope]
@@ -60,7 +62,8 @@ pub(crate) struct ServeArgs {
     /// Refund policy: proven, operators or open [default: proven]
     #[arg(long, value_name = "POLICY")]
     refunds: Option<String>,
-    /// Store of the counters: memory, or redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://… [default: memory]
+    /// Store of the counters: memory, or redis://, rediss://, unix://, redis-sentinel:// or
+    /// redis-cluster://… [default: memory]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// On Redis, key compatibility of Envoy-form limits: envoy or none [default: none]
@@ -93,7 +96,8 @@ pub(crate) struct ServeArgs {
     /// Start without valid rules, not ready
     #[arg(long)]
     start_without_rules: bool,
-    /// Grace period before a domain that disappeared from the files is removed; 0 for none [default: 10m]
+    /// Grace period before a domain that disappeared from the files is removed; 0 for none
+    /// [default: 10m]
     #[arg(long, value_name = "TIME")]
     rules_removal_grace: Option<String>,
     /// Time between the signal and the drain, not ready, for load balancers to notice [default: 0]

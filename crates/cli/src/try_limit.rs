@@ -36,7 +36,8 @@ pub(crate) struct TryArgs {
     /// File with the limit
     #[arg(long, value_name = "FILE", conflicts_with_all = ["script", "example"])]
     limit_file: Option<PathBuf>,
-    /// Enforcement mode: `hard`, `shadow`, `{ soft: 10% }`, `{ elastic: { up_to: 2x, below: 70%, above: 85% } }`
+    /// Enforcement mode: `hard`, `shadow`, `{ soft: 10% }`,
+    /// `{ elastic: { up_to: 2x, below: 70%, above: 85% } }`
     #[arg(long, value_name = "YAML", conflicts_with_all = ["script", "example"])]
     mode: Option<String>,
     /// Run a script: operations with their expected answers
@@ -49,7 +50,8 @@ pub(crate) struct TryArgs {
     /// Plot demand, admitted and remaining quota into this file (SVG)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Keep the counters in a Redis, such as `redis://127.0.0.1:6379`. Its keys begin with `sluicegate:try:` and are deleted at the end
+    /// Keep the counters in a Redis, such as `redis://127.0.0.1:6379`. Its keys begin with
+    /// `sluicegate:try:` and are deleted at the end
     #[arg(long, value_name = "URL", conflicts_with_all = ["svg", "example"])]
     store: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! `sluicegate bench` against real servers: a few hundred requests each, and all of them are accounted for.
+//! `sluicegate bench` against real servers: a few hundred requests each, and all of them are
+//! accounted for.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
@@ -88,7 +89,8 @@ fn commands_of_redis_clients_are_understood() {
         let report: Value = serde_json::from_str(&run.stdout).unwrap();
         numbers(&report, ["requests", "allowed", "denied", "errors"])
     };
-    // Each of a hundred keys comes four times: three are a burst, of the rules two may go, and what limits nothing says yes.
+    // Each of a hundred keys comes four times: three are a burst, of the rules two may go, and what
+    // limits nothing says yes.
     assert_eq!(json("CL.THROTTLE {key} 2 1 31536000", "16"), [400, 300, 100, 0]);
     assert_eq!(json("SG.CHECK load user={key}", "1"), [400, 200, 200, 0]);
     assert_eq!(json("PING", "7"), [400, 400, 0, 0]);

@@ -1,4 +1,5 @@
-//! The programs of `docs/guide/clients.md`, taken from the page and run with a real service. `docs.rs` runs what it shows of curl, and the examples its program in Rust.
+//! The programs of `docs/guide/clients.md`, taken from the page and run with a real service.
+//! `docs.rs` runs what it shows of curl, and the examples its program in Rust.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 

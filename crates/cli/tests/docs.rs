@@ -28,8 +28,9 @@ fn pages() -> Vec<PathBuf> {
 
 /// The page with each command of a ```` ```console ```` block followed by what it prints now.
 ///
-/// A command begins with `$ `, its further lines with `> `; blocks without one are left alone. All of a page are run in one terminal: a
-/// service that is started there is there for those that follow.
+/// A command begins with `$ `, its further lines with `> `; blocks without one are left alone. All
+/// of a page are run in one terminal: a service that is started there is there for those that
+/// follow.
 fn rerun(text: &str, count: &mut usize) -> String {
     let mut terminal = Terminal::default();
     let mut page = String::new();

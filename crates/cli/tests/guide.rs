@@ -1,4 +1,5 @@
-//! The guides leave nothing out, and what they show is right. `docs.rs` runs their commands, `envoy/guide.rs` their configuration of Envoy.
+//! The guides leave nothing out, and what they show is right. `docs.rs` runs their commands,
+//! `envoy/guide.rs` their configuration of Envoy.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
@@ -101,7 +102,8 @@ fn the_line_to_paste_is_the_same_in_the_readme_and_in_the_greeting() {
     assert_eq!(pasted, Some(greeting.as_str()));
 }
 
-/// Blocks of rules begin with a domain or a descriptor; others are for Envoy, Prometheus, Kubernetes or Limitador.
+/// Blocks of rules begin with a domain or a descriptor; others are for Envoy, Prometheus,
+/// Kubernetes or Limitador.
 #[test]
 fn every_rule_of_the_guides_is_valid() {
     let folder = Folder::new();

@@ -90,15 +90,15 @@ impl Builder {
 
     /// Maximum number of attempts [default: 2].
     ///
-    /// Only unanswered calls are retried: connection failures, timeouts, and status 502, 503 or 504. An
-    /// `Idempotency-Key` prevents a second charge.
+    /// Only unanswered calls are retried: connection failures, timeouts, and status 502, 503
+    /// or 504. An `Idempotency-Key` prevents a second charge.
     pub const fn tries(mut self, tries: u32) -> Self {
         self.config.tries = tries;
         self
     }
 
-    /// The delay before a retry is random up to `first`, doubled each time, up to `longest`. `Retry-After` of the service is respected; if it exceeds `longest`, the call is
-    /// not retried.
+    /// The delay before a retry is random up to `first`, doubled each time, up to `longest`.
+    /// `Retry-After` of the service is respected; if it exceeds `longest`, the call is not retried.
     pub const fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         self.config.backoff = Backoff { first, longest };
         self
@@ -110,7 +110,9 @@ impl Builder {
         self
     }
 
-    /// Circuit breaker: after so many consecutive failures calls are decided by [`on_unavailable`](Self::on_unavailable), and one probe per interval is sent [default: 5, 1 s].
+    /// Circuit breaker: after so many consecutive failures calls are decided by
+    /// [`on_unavailable`](Self::on_unavailable), and one probe per interval is sent [default: 5, 1
+    /// s].
     pub const fn breaker(mut self, failures: u32, probe_every: Duration) -> Self {
         self.config.breaker = BreakerConfig { failures, probe_every };
         self
@@ -122,7 +124,8 @@ impl Builder {
         self
     }
 
-    /// Cache of denials: each for its `retry_after` but at most `time_max`, since rules may change; at most `keys_max` entries [default: 10,000 and 30 s; 0 disables it].
+    /// Cache of denials: each for its `retry_after` but at most `time_max`, since rules may change;
+    /// at most `keys_max` entries [default: 10,000 and 30 s; 0 disables it].
     pub const fn remember(mut self, keys_max: usize, time_max: Duration) -> Self {
         self.config.denials = Bounds { keys_max, time_max };
         self

@@ -74,7 +74,8 @@ impl Client {
     /// Checks a request and charges all its limits if it is allowed.
     ///
     /// # Errors
-    /// When the service rejects the request, or does not answer and [`UnavailablePolicy`](crate::UnavailablePolicy) does not decide.
+    /// When the service rejects the request, or does not answer and
+    /// [`UnavailablePolicy`](crate::UnavailablePolicy) does not decide.
     pub async fn check(&self, request: &Request) -> Result<Decision, Error> {
         let identity = request.identity();
         if let Some(known) = self.known(&identity, request) {
@@ -136,7 +137,8 @@ impl Client {
     /// Checks several requests independently; returns the decisions in their order.
     ///
     /// # Errors
-    /// As [`check`](Self::check). The service rejects a batch of up to 1,000 requests (1 MiB) as a whole.
+    /// As [`check`](Self::check). The service rejects a batch of up to 1,000 requests (1 MiB) as a
+    /// whole.
     pub async fn check_many(&self, requests: &[Request]) -> Result<Vec<Decision>, Error> {
         let mut decisions = Vec::with_capacity(requests.len());
         for requests in requests.chunks(CHECKS_MAX) {

@@ -81,7 +81,8 @@ pub struct Status {
 }
 
 impl Decision {
-    /// Combines statuses: the denial with the longest wait decides, otherwise the least remaining quota.
+    /// Combines statuses: the denial with the longest wait decides, otherwise the least remaining
+    /// quota.
     pub(crate) fn of(allowed: bool, statuses: Vec<Status>) -> Self {
         let denied = || statuses.iter().filter(|status| !status.allowed);
         let deciding = match allowed {

@@ -1,5 +1,5 @@
-//! Cache of denials: the same domain and descriptors are denied at that cost, or a higher one, until the
-//! time that the service returned. The table is bounded; a miss only costs a request.
+//! Cache of denials: the same domain and descriptors are denied at that cost, or a higher one,
+//! until the time that the service returned. The table is bounded; a miss only costs a request.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -24,10 +24,12 @@
 //!
 //! **Cached denials**: a denial holds until its `retry_after`, without a request.
 //!
-//! **Bounded retries**: unanswered calls are retried with backoff, jitter and an idempotency key, within a budget; after several consecutive failures a circuit breaker
-//! opens and only probes are sent.
+//! **Bounded retries**: unanswered calls are retried with backoff, jitter and an idempotency key,
+//! within a budget; after several consecutive failures a circuit breaker opens and only probes are
+//! sent.
 //!
-//! **A decision without the service**: [`UnavailablePolicy`] decides, and [`Decision::source`] shows it.
+//! **A decision without the service**: [`UnavailablePolicy`] decides, and [`Decision::source`]
+//! shows it.
 
 #![forbid(unsafe_code)]
 

@@ -20,10 +20,12 @@ pub enum Reserved {
     Denied(Decision),
 }
 
-/// Something that is charged and not settled yet: [`commit`](Self::commit) what was used, or [`cancel`](Self::cancel).
+/// Something that is charged and not settled yet: [`commit`](Self::commit) what was used, or
+/// [`cancel`](Self::cancel).
 ///
-/// Dropped without either, it is cancelled in the background if there is a tokio runtime then; otherwise, and if that fails, the service gives it back
-/// by itself after [`expires_after`](Self::expires_after).
+/// Dropped without either, it is cancelled in the background if there is a tokio runtime then;
+/// otherwise, and if that fails, the service gives it back by itself after
+/// [`expires_after`](Self::expires_after).
 ///
 /// ```no_run
 /// # async fn example(client: sluicegate_client::Client) -> Result<(), sluicegate_client::Error> {
@@ -60,7 +62,8 @@ pub struct Settled {
     pub returned: u64,
     /// How the limits stand, descriptor by descriptor.
     pub statuses: Vec<Status>,
-    /// Who settled it: [`DecisionSource::Policy`] if nobody could be asked when it was reserved, so that there was nothing to settle.
+    /// Who settled it: [`DecisionSource::Policy`] if nobody could be asked when it was reserved, so
+    /// that there was nothing to settle.
     pub source: DecisionSource,
 }
 
@@ -68,7 +71,8 @@ impl Client {
     /// Charges what something may cost, for `ttl` at most; what it did cost is told afterwards.
     ///
     /// # Errors
-    /// As [`check`](Self::check). Where [`UnavailablePolicy`](crate::UnavailablePolicy) allows, what is held is nothing, and settling it does nothing.
+    /// As [`check`](Self::check). Where [`UnavailablePolicy`](crate::UnavailablePolicy) allows,
+    /// what is held is nothing, and settling it does nothing.
     pub async fn reserve(&self, request: &Request, ttl: Duration) -> Result<Reserved, Error> {
         let identity = request.identity();
         if let Some(known) = self.known(&identity, request) {
@@ -91,10 +95,12 @@ impl Client {
         })
     }
 
-    /// Settles a reservation by its name, such as one that [another](Reservation::into_token) made: so much was used.
+    /// Settles a reservation by its name, such as one that [another](Reservation::into_token) made:
+    /// so much was used.
     ///
     /// # Errors
-    /// When there is none of this name or it is settled (`unknown_reservation`), or the service does not answer.
+    /// When there is none of this name or it is settled (`unknown_reservation`), or the service
+    /// does not answer.
     pub async fn commit(&self, token: &str, used: u64) -> Result<Settled, Error> {
         let body = format!(r#"{{"reservation":{},"hits":{used}}}"#, Value::from(token));
         self.settle("commit", "/v1/commit", body).await
@@ -161,16 +167,19 @@ impl Reservation {
         &self.decision
     }
 
-    /// How long after it was reserved the service gives it back by itself. Who commits later than that is charged in full.
+    /// How long after it was reserved the service gives it back by itself. Who commits later than
+    /// that is charged in full.
     #[must_use]
     pub const fn expires_after(&self) -> Option<Duration> {
         self.expires_after
     }
 
-    /// So much was used: the rest is given back, or what is more is charged, also where nothing is left.
+    /// So much was used: the rest is given back, or what is more is charged, also where nothing is
+    /// left.
     ///
     /// # Errors
-    /// When there is none any more (`unknown_reservation`), or the service does not answer: then it is left to run out, since it may have been settled.
+    /// When there is none any more (`unknown_reservation`), or the service does not answer: then it
+    /// is left to run out, since it may have been settled.
     pub async fn commit(mut self, used: u64) -> Result<Settled, Error> {
         let Some(token) = self.token.take() else { return Ok(NOTHING) };
         self.client.commit(&token, used).await
@@ -185,8 +194,8 @@ impl Reservation {
         self.client.cancel(&token).await
     }
 
-    /// Its name, for somebody else to settle by [`Client::commit`] or [`Client::cancel`]; this one does not any more. `None` if nobody could be asked when
-    /// it was reserved.
+    /// Its name, for somebody else to settle by [`Client::commit`] or [`Client::cancel`]; this one
+    /// does not any more. `None` if nobody could be asked when it was reserved.
     #[must_use = "nobody else knows it"]
     pub fn into_token(mut self) -> Option<String> {
         self.token.take()

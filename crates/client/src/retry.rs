@@ -1,7 +1,7 @@
 //! Retries: exponential backoff with full jitter, and a budget.
 //!
-//! The delay is random up to a bound that doubles, so that clients do not return together. The budget
-//! bounds the retries of all calls of a client to a share of its calls.
+//! The delay is random up to a bound that doubles, so that clients do not return together. The
+//! budget bounds the retries of all calls of a client to a share of its calls.
 
 use std::time::Duration;
 

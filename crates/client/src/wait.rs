@@ -19,10 +19,13 @@ const SPREAD_MIN: Duration = Duration::from_millis(5);
 impl Client {
     /// Checks until the request is allowed or `timeout` would be exceeded.
     ///
-    /// The client waits for `retry_after` and up to a [share](crate::Builder::spread) longer. It returns a denial at once when waiting does not help, or not in time, or
-    /// when the [`UnavailablePolicy`](crate::UnavailablePolicy) denies. Under a shaping limit it returns after the delay; if that exceeds `timeout`, at once, with the delay in `wait`.
+    /// The client waits for `retry_after` and up to a [share](crate::Builder::spread) longer. It
+    /// returns a denial at once when waiting does not help, or not in time, or when the
+    /// [`UnavailablePolicy`](crate::UnavailablePolicy) denies. Under a shaping limit it returns
+    /// after the delay; if that exceeds `timeout`, at once, with the delay in `wait`.
     ///
-    /// [`wait`](Self::wait) waits at the service instead: fair among the waiting clients, and one request instead of several.
+    /// [`wait`](Self::wait) waits at the service instead: fair among the waiting clients, and one
+    /// request instead of several.
     ///
     /// ```no_run
     /// # async fn example(client: sluicegate_client::Client) -> Result<(), sluicegate_client::Error> {
@@ -55,7 +58,8 @@ impl Client {
                 decision.wait = None;
                 return Ok(decision);
             }
-            // Whoever has hardly time left comes as late as it can, and that is never before the time told.
+            // Whoever has hardly time left comes as late as it can, and that is never before the
+            // time told.
             sleep(self.spread(wait, fastrand::u64(..)).min(left)).await;
         }
     }
@@ -76,13 +80,15 @@ pub struct Waited {
     pub decision: Decision,
     /// Time waited at the service.
     pub waited: Duration,
-    /// The held slot of a concurrency limit: release it by [`Reservation::cancel`], or by dropping it.
+    /// The held slot of a concurrency limit: release it by [`Reservation::cancel`], or by dropping
+    /// it.
     pub slot: Option<Reservation>,
 }
 
 impl Client {
-    /// Waits at the service until the request is allowed, for `timeout` (at most ten minutes). If it cannot be allowed in time, it is denied at once and nothing is
-    /// charged. Dropping the future releases the place in the queue as far as later requests leave it free.
+    /// Waits at the service until the request is allowed, for `timeout` (at most ten minutes). If
+    /// it cannot be allowed in time, it is denied at once and nothing is charged. Dropping the
+    /// future releases the place in the queue as far as later requests leave it free.
     ///
     /// It is not retried: that would mean to queue again.
     ///

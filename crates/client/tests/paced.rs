@@ -157,7 +157,8 @@ async fn a_429_holds_the_others_back_and_goes_to_its_caller() {
     assert!(waits.len() > 5, "{waits:?}");
 }
 
-/// An API that does as it is told: after how many milliseconds it answers, with which status, and what it says of coming back.
+/// An API that does as it is told: after how many milliseconds it answers, with which status, and
+/// what it says of coming back.
 fn obedient() -> Api {
     let api = service_fn(|call: Call| async move {
         let hints = |name: &str| call.headers()[name].to_str().unwrap().parse::<u16>().unwrap();
@@ -241,7 +242,8 @@ async fn no_more_wait_than_may() {
         all.push(call.await.unwrap());
     }
     all.sort_unstable();
-    // One is next and five are behind it. Every ten seconds one goes, and after half a minute nobody waits any more.
+    // One is next and five are behind it. Every ten seconds one goes, and after half a minute
+    // nobody waits any more.
     let failed = [0, 0, 0, 30, 30, 30].map(|seconds| (false, seconds));
     assert_eq!(all, [&failed[..], &[(true, 10), (true, 20), (true, 30)]].concat());
 }

@@ -1,4 +1,5 @@
-//! A client that waits as it is told, and a real service, in a time that passes when nobody has anything to do.
+//! A client that waits as it is told, and a real service, in a time that passes when nobody has
+//! anything to do.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 

@@ -1,8 +1,8 @@
 //! Closed and open loop over a set of slots.
 //!
-//! Closed: every slot sends again as soon as it is answered. Open: idle slots queue for the turn to send
-//! the next scheduled request; when all slots are busy, scheduled requests are sent late and their
-//! latency still counts from the scheduled time.
+//! Closed: every slot sends again as soon as it is answered. Open: idle slots queue for the turn to
+//! send the next scheduled request; when all slots are busy, scheduled requests are sent late and
+//! their latency still counts from the scheduled time.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -62,7 +62,8 @@ struct State {
     sent: u64,
 }
 
-/// Runs a phase until its time, count or keys are exhausted. Returns the slots unless the phase was aborted.
+/// Runs a phase until its time, count or keys are exhausted. Returns the slots unless the phase was
+/// aborted.
 pub(crate) async fn drive<S: Slot + 'static>(
     slots: Vec<S>,
     phase: Phase,

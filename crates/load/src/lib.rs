@@ -1,8 +1,8 @@
 //! Load generator for rate limiters: throughput, latency, and the server's CPU time per request.
 //!
-//! It speaks Envoy's rate limit protocol, HTTP/1.1 and RESP from one or more threads. A *closed loop*
-//! sends again as soon as a request is answered and measures throughput. An *open loop* sends at
-//! scheduled times and measures latency from the scheduled time.
+//! It speaks Envoy's rate limit protocol, HTTP/1.1 and RESP from one or more threads. A *closed
+//! loop* sends again as soon as a request is answered and measures throughput. An *open loop* sends
+//! at scheduled times and measures latency from the scheduled time.
 //!
 //! ```text
 //!   Plan ─> run ─> worker threads: wire (connections) <─ driver (loops) <─ keys, schedule

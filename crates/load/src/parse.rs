@@ -47,7 +47,8 @@ pub fn rate(text: &str) -> Result<Rate, String> {
     })
 }
 
-/// The words of a command, parted by blanks. A word that has some stands in quotes: `SET {key} "two words"`.
+/// The words of a command, parted by blanks. A word that has some stands in quotes:
+/// `SET {key} "two words"`.
 ///
 /// ```
 /// assert_eq!(sluicegate_load::words("SET {key} 'a b'").unwrap(), ["SET", "{key}", "a b"]);

@@ -1,4 +1,5 @@
-//! CPU time and memory of processes and the machine from `/proc`. Unknown on other systems than Linux.
+//! CPU time and memory of processes and the machine from `/proc`. Unknown on other systems than
+//! Linux.
 
 use std::collections::HashSet;
 use std::fs;
@@ -123,7 +124,8 @@ fn ticks(stat: &str) -> Option<CpuTicks> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> =
         line.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-    // user, nice, system, idle, iowait, irq, softirq, steal; guest time is already in the first two.
+    // user, nice, system, idle, iowait, irq, softirq, steal; guest time is already in the first
+    // two.
     Some(CpuTicks { stolen: *ticks.get(7)?, total: ticks.iter().take(8).sum() })
 }
 

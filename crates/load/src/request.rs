@@ -1,8 +1,8 @@
 //! Requests of each protocol. `{key}` in a text stands for the key.
 //!
-//! A request is rendered once; a [`Template`] patches the digits of the key.
-//! All keys have the same number of digits, so all requests have one length. The positions of the digits
-//! are found by rendering two keys without a common digit: the difference is the key.
+//! A request is rendered once; a [`Template`] patches the digits of the key. All keys have the same
+//! number of digits, so all requests have one length. The positions of the digits are found by
+//! rendering two keys without a common digit: the difference is the key.
 
 use std::net::SocketAddr;
 
@@ -121,7 +121,8 @@ impl RequestSpec {
         }
     }
 
-    /// The bytes sent for a key: a framed message for gRPC, a whole request for HTTP, a command for RESP.
+    /// The bytes sent for a key: a framed message for gRPC, a whole request for HTTP, a command for
+    /// RESP.
     fn render(&self, key: &str, address: SocketAddr) -> Vec<u8> {
         let fill = |text: &str| text.replace(KEY, key);
         match self {

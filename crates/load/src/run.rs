@@ -42,7 +42,8 @@ pub(crate) struct Snapshot {
 /// Runs the load and reports progress a few times a second.
 ///
 /// # Errors
-/// When the plan is invalid or the server cannot be reached. Later failures are counted in the report.
+/// When the plan is invalid or the server cannot be reached. Later failures are counted in the
+/// report.
 pub fn run(plan: &Plan, mut progress: impl FnMut(&Progress)) -> Result<Report, LoadError> {
     plan.check()?;
     let (before_out, before_in) = channel();
@@ -120,8 +121,8 @@ fn failures(seconds: &Receiver<Second>) -> Failures {
     all
 }
 
-/// Merges the threads' seconds. A second that all threads have completed becomes a point, which bounds
-/// the memory of long runs.
+/// Merges the threads' seconds. A second that all threads have completed becomes a point, which
+/// bounds the memory of long runs.
 struct Aggregate {
     whole: Second,
     under_way: BTreeMap<u64, Second>,

@@ -1,7 +1,8 @@
 //! Arrival times of an open loop, independent of the server's responses.
 //!
-//! A closed loop sends less the slower it is answered and therefore hides stalls (coordinated omission).
-//! Here every request has a scheduled time, and its latency counts from there even if it was sent late.
+//! A closed loop sends less the slower it is answered and therefore hides stalls (coordinated
+//! omission). Here every request has a scheduled time, and its latency counts from there even if it
+//! was sent late.
 
 use std::time::Duration;
 

@@ -28,7 +28,8 @@ pub struct TargetError(String);
 // === impl Target ===
 
 impl Target {
-    /// Parses `HOST:PORT` or a URL such as `http://localhost:8080/search?q={key}` or `redis://localhost:6379`.
+    /// Parses `HOST:PORT` or a URL such as `http://localhost:8080/search?q={key}` or
+    /// `redis://localhost:6379`.
     ///
     /// ```
     /// use sluicegate_load::{Target, AllowedHosts};

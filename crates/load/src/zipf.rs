@@ -1,7 +1,7 @@
 //! Zipf distribution: rank `k` of `n` has a probability proportional to `k^-s`.
 //!
-//! Ranks are drawn by rejection-inversion (W. Hörmann and G. Derflinger, 1996): constant time and no
-//! memory for any number of keys, where a cumulative table takes eight bytes per key.
+//! Ranks are drawn by rejection-inversion (W. Hörmann and G. Derflinger, 1996): constant time and
+//! no memory for any number of keys, where a cumulative table takes eight bytes per key.
 
 use fastrand::Rng;
 
@@ -46,7 +46,8 @@ impl Zipf {
         (-self.exponent * x.ln()).exp()
     }
 
-    /// Under the curve from 1 to `x`: `(x^(1-s) - 1) / (1-s)`, written so that an exponent of 1 or near it loses nothing.
+    /// Under the curve from 1 to `x`: `(x^(1-s) - 1) / (1-s)`, written so that an exponent of 1 or
+    /// near it loses nothing.
     fn area(&self, x: f64) -> f64 {
         let (log, power) = (x.ln(), 1.0 - self.exponent);
         if power == 0.0 { log } else { (power * log).exp_m1() / power }

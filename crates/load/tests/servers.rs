@@ -1,4 +1,5 @@
-//! Servers that do what a good one seldom does: close connections, answer in pieces, stop in the middle.
+//! Servers that do what a good one seldom does: close connections, answer in pieces, stop in the
+//! middle.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 

@@ -1,7 +1,7 @@
 //! Deterministic simulation: nodes and their store in one thread, on virtual time, under faults.
 //!
-//! Engine and scripts are those of production. Clock, transport, the store's commands and randomness are
-//! replaced. Everything follows from a seed, so failures are reproducible.
+//! Engine and scripts are those of production. Clock, transport, the store's commands and
+//! randomness are replaced. Everything follows from a seed, so failures are reproducible.
 //!
 //! | module | content |
 //! |---|---|

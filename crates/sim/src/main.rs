@@ -3,9 +3,11 @@
 use clap::Parser;
 use sluicegate_sim::{Outcome, simulate};
 
-/// Deterministic simulation of nodes and their store under faults: limits are kept, and quota is used.
+/// Deterministic simulation of nodes and their store under faults: limits are kept, and quota is
+/// used.
 ///
-/// A scenario follows from its seed. A violation is printed with the command that reproduces it; the exit status is 1.
+/// A scenario follows from its seed. A violation is printed with the command that reproduces it;
+/// the exit status is 1.
 #[derive(Debug, Parser)]
 #[command(after_help = EXAMPLES)]
 struct Args {

@@ -1,6 +1,8 @@
-//! What lies between nodes and their store: delay, loss, calls that happen twice, partitions, and a store that stalls, fails over or is started anew.
+//! What lies between nodes and their store: delay, loss, calls that happen twice, partitions, and a
+//! store that stalls, fails over or is started anew.
 //!
-//! The store executes one call after the other, as Redis does. What a node has sent stays on its way even if the node is gone; calls overtake each other.
+//! The store executes one call after the other, as Redis does. What a node has sent stays on its
+//! way even if the node is gone; calls overtake each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -218,7 +220,8 @@ impl Net {
         }
     }
 
-    /// Carries a call to the store and its answer back; without an answer, whoever waits for it waits on.
+    /// Carries a call to the store and its answer back; without an answer, whoever waits for it
+    /// waits on.
     async fn carry(
         self: Arc<Self>,
         wire: CallContext,
@@ -274,7 +277,8 @@ impl Net {
         Some(if self.is_another(*primary) { Err(CallError::Broken) } else { said })
     }
 
-    /// Answers who looks on at once, whatever is wrong. It is no node, so it has nothing to say of itself.
+    /// Answers who looks on at once, whatever is wrong. It is no node, so it has nothing to say of
+    /// itself.
     fn shows(&self, sent: &TransportCall) -> BoxFuture<'static, Result<Value, CallError>> {
         if sent.keys.iter().any(|key| key.windows(7).any(|part| part == b"{nodes}")) {
             return Box::pin(std::future::pending());

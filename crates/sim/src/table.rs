@@ -1,4 +1,5 @@
-//! How far nodes that tell each other afterwards go above a limit, measured beside what is promised.
+//! How far nodes that tell each other afterwards go above a limit, measured beside what is
+//! promised.
 
 use crate::net::Conditions;
 use crate::scenario::{
@@ -21,7 +22,8 @@ pub struct Row {
     pub sync_ms: u64,
     /// The most that passed above the limit in a window.
     pub over: u64,
-    /// The most that might have: what others admitted in an interval and the time of a call, before one decision.
+    /// The most that might have: what others admitted in an interval and the time of a call, before
+    /// one decision.
     pub bound: u64,
     /// Calls for each thousand hits.
     pub calls: u64,

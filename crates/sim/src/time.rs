@@ -7,8 +7,8 @@ use sluicegate::Timestamp;
 use sluicegate::clock::Clock;
 use tokio::time::Instant;
 
-/// The time of the world: tokio's, which stands still while anybody has something to do, and goes on in milliseconds. So that no two events have the same time,
-/// each takes a microsecond.
+/// The time of the world: tokio's, which stands still while anybody has something to do, and goes
+/// on in milliseconds. So that no two events have the same time, each takes a microsecond.
 #[derive(Debug)]
 pub(crate) struct WorldClock {
     start: Instant,

@@ -44,7 +44,8 @@ pub struct History {
     pub hits: Vec<Hit>,
     /// Faults, and when they truly happened.
     pub faults: Vec<(u64, Fault)>,
-    /// What nodes held unspent when the store forgot something: when, of which rule and identity, how much.
+    /// What nodes held unspent when the store forgot something: when, of which rule and identity,
+    /// how much.
     pub held: Vec<(u64, usize, usize, u64)>,
     /// Looks into the books.
     pub looks: Vec<Look>,

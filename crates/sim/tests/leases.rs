@@ -21,7 +21,8 @@ fn passed(level: LevelPlan, rate: u64, burst: u64, cost: u64) -> u64 {
     history.hits.iter().filter(|hit| hit.allowed).map(|hit| hit.cost).sum()
 }
 
-/// A lease of one or two is worth nothing where each hit costs three, and keeps everybody else from passing.
+/// A lease of one or two is worth nothing where each hit costs three, and keeps everybody else from
+/// passing.
 #[test]
 fn a_lease_that_is_too_small_for_a_hit_is_given_back() {
     for (rate, burst, cost) in [(140, 3, 3), (140, 5, 3), (140, 8, 4), (50, 10, 5)] {

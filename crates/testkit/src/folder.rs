@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A new folder. It is removed by whoever ends the server, also when this process is not there any more to do it.
+/// A new folder. It is removed by whoever ends the server, also when this process is not there any
+/// more to do it.
 pub(crate) fn new() -> PathBuf {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

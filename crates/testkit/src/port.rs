@@ -1,8 +1,9 @@
 //! Ports that nobody else takes, also while the server on them is down.
 //!
-//! A port that was free a moment ago may be taken by a connection that somebody opens, or by the next test. So ports are
-//! below those that the kernel gives to connections, and each is reserved by a name that only one process of the machine
-//! can hold at a time, and that goes with the process.
+//! A port that was free a moment ago may be taken by a connection that somebody opens, or by the
+//! next test. So ports are below those that the kernel gives to connections, and each is reserved
+//! by a name that only one process of the machine can hold at a time, and that goes with the
+//! process.
 
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;

@@ -1,8 +1,8 @@
 //! A server that never outlives who started it.
 //!
-//! Between the test and the server stands a shell that reads commands from a pipe. The test holds the other end; when
-//! the test is gone, for whatever reason, the pipe ends, and the shell kills the server and removes its folder. It also
-//! sends signals, which the standard library cannot.
+//! Between the test and the server stands a shell that reads commands from a pipe. The test holds
+//! the other end; when the test is gone, for whatever reason, the pipe ends, and the shell kills
+//! the server and removes its folder. It also sends signals, which the standard library cannot.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -11,8 +11,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::wait;
 
-/// `KILL` waits for the end, so that port and files are free afterwards. Signals that a terminal sends to everybody are
-/// the test's business: the shell stays until the pipe ends.
+/// `KILL` waits for the end, so that port and files are free afterwards. Signals that a terminal
+/// sends to everybody are the test's business: the shell stays until the pipe ends.
 const SHELL: &str = r#"
 trap '' INT TERM HUP
 folder=$1
@@ -44,7 +44,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a program. What it says goes to the file `log` in the folder, which is this process' from now on.
+    /// Starts a program. What it says goes to the file `log` in the folder, which is this process'
+    /// from now on.
     pub(crate) fn start(folder: &Path, program: &Path, args: &[&str]) -> Self {
         let mut shell = Command::new("sh")
             .args(["-c", SHELL, "sh"])
@@ -125,7 +126,8 @@ impl Process {
         self.stat()?.chars().next()
     }
 
-    /// From the state on: what is before it is the name, in brackets, which may have anything in it.
+    /// From the state on: what is before it is the name, in brackets, which may have anything in
+    /// it.
     fn stat(&self) -> Option<String> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
         stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned())

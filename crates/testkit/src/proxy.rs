@@ -1,7 +1,8 @@
 //! Networks that are slow, or gone.
 //!
-//! A connection is two threads, one for each direction. Each takes what has come, waits as long as it is told to, and
-//! passes it on; so nothing is ever lost or out of order on a connection that lives, as with TCP itself.
+//! A connection is two threads, one for each direction. Each takes what has come, waits as long as
+//! it is told to, and passes it on; so nothing is ever lost or out of order on a connection that
+//! lives, as with TCP itself.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -10,7 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// A TCP proxy in front of a port of this machine. It ends with this value, and all connections with it.
+/// A TCP proxy in front of a port of this machine. It ends with this value, and all connections
+/// with it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -86,14 +88,15 @@ impl Slow {
         format!("redis://{}", self.address)
     }
 
-    /// Answers come so much later from now on. Questions go through at once: what was asked happens, but nobody hears of
-    /// it in time.
+    /// Answers come so much later from now on. Questions go through at once: what was asked
+    /// happens, but nobody hears of it in time.
     pub fn delay(&self, delay: Duration) {
         self.shared.state().delay = delay;
     }
 
-    /// While this is so, nothing gets through in either direction, and nobody is told. New connections are made, as they
-    /// are by a machine that hangs. Afterwards all that was held back arrives, as TCP would send it again.
+    /// While this is so, nothing gets through in either direction, and nobody is told. New
+    /// connections are made, as they are by a machine that hangs. Afterwards all that was held back
+    /// arrives, as TCP would send it again.
     pub fn black_hole(&self, is: bool) {
         self.shared.state().black_hole = is;
         self.shared.changed.notify_all();

@@ -36,7 +36,8 @@ impl Reply {
     }
 }
 
-/// The text alone, numbers in decimals, `(nil)` for nothing, and one line for each item of an array.
+/// The text alone, numbers in decimals, `(nil)` for nothing, and one line for each item of an
+/// array.
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

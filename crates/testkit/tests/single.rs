@@ -147,7 +147,8 @@ fn it_ends_with_the_process_that_started_it() {
     assert!(is_there(pid.parse().unwrap()));
     inner.kill().unwrap();
     inner.wait().unwrap();
-    // It is paused, so it closes nothing: a connection ends only with the process, and is reset if nobody ever took it.
+    // It is paused, so it closes nothing: a connection ends only with the process, and is reset if
+    // nobody ever took it.
     let end = connection.read(&mut [0]).map_err(|error| error.kind());
     assert!(matches!(end, Ok(0) | Err(ErrorKind::ConnectionReset)), "{end:?}");
 }

@@ -1,8 +1,8 @@
 //! An axum API, limited for each user and in all.
 //!
-//! A customer is known by its API key and may ask three times an hour; whoever has none is known by its address. All together
-//! may ask five times an hour. Both limits agree or nobody is charged: Bob, whom the global limit denies, keeps what he
-//! has. `/health` is nobody's business.
+//! A customer is known by its API key and may ask three times an hour; whoever has none is known by
+//! its address. All together may ask five times an hour. Both limits agree or nobody is charged:
+//! Bob, whom the global limit denies, keeps what he has. `/health` is nobody's business.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin axum_api

@@ -1,7 +1,9 @@
-//! A service is asked over the network: may this go, when is it our turn, how much did it cost; and an API of somebody else is called at the pace that it tells.
+//! A service is asked over the network: may this go, when is it our turn, how much did it cost; and
+//! an API of somebody else is called at the pace that it tells.
 //!
-//! The service runs in this process, so that there is something to ask; usually it is `sluicegate serve`, on another machine. The API lets three calls pass
-//! and then says in a header how long to wait: the layer around the client waits, and nobody sees a 429.
+//! The service runs in this process, so that there is something to ask; usually it is
+//! `sluicegate serve`, on another machine. The API lets three calls pass and then says in a header
+//! how long to wait: the layer around the client waits, and nobody sees a 429.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin client
@@ -87,7 +89,8 @@ async fn call_an_api() -> Result<(), Anything> {
     tokio::spawn(axum::serve(listener, api).into_future());
 
     let http = HttpClient::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    // A window of a second is told in whole seconds, so that a call can be turned away at its edge: it is made again.
+    // A window of a second is told in whole seconds, so that a call can be turned away at its edge:
+    // it is made again.
     let http = PacedLayer::new().retrying(3).layer(http);
     let mut answered = 0;
     for _ in 0..7 {

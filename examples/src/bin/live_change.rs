@@ -1,7 +1,8 @@
 //! Other limits while everybody goes on.
 //!
-//! Alice has used 8 of her 10 requests a day when the limit is changed. What she keeps is told by `CarryOver`: what she used stays used,
-//! or what she had left stays left, or the same share, or nothing at all. A limit that cannot be changes nothing.
+//! Alice has used 8 of her 10 requests a day when the limit is changed. What she keeps is told by
+//! `CarryOver`: what she used stays used, or what she had left stays left, or the same share, or
+//! nothing at all. A limit that cannot be changes nothing.
 //!
 //! Time stands still here, so that the numbers are the same whenever it is run.
 //!

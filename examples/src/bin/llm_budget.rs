@@ -1,8 +1,9 @@
 //! Costs that are known only afterwards: reserve, then commit.
 //!
-//! A team may use 10,000 tokens of a language model a minute. What a call uses is known when its answer is there, so each reserves the
-//! most it may use and commits what it did use: the rest is there for others at once. A call that fails drops its reservation, which
-//! gives everything back. One that used more than it had reserved is charged all the same.
+//! A team may use 10,000 tokens of a language model a minute. What a call uses is known when its
+//! answer is there, so each reserves the most it may use and commits what it did use: the rest is
+//! there for others at once. A call that fails drops its reservation, which gives everything back.
+//! One that used more than it had reserved is charged all the same.
 //!
 //! Time stands still here, so that the numbers are the same whenever it is run.
 //!

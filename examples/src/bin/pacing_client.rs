@@ -1,11 +1,13 @@
 //! A client that waits its turn never gets a 429.
 //!
-//! An API takes 200 requests a second from each client, ten of them at once. One client sends as fast as it can and is
-//! mostly told off. The other knows the limit and asks a limiter of its own before each request: `acquire` books a turn and waits
-//! for it. It is no slower, since nobody gets more than 200 a second anyway.
+//! An API takes 200 requests a second from each client, ten of them at once. One client sends as
+//! fast as it can and is mostly told off. The other knows the limit and asks a limiter of its own
+//! before each request: `acquire` books a turn and waits for it. It is no slower, since nobody gets
+//! more than 200 a second anyway.
 //!
-//! The paced client spends nothing of the API's burst: that is left for the moments in which the network bunches what was sent
-//! evenly. And the API still enforces its limit, since not every client is that polite.
+//! The paced client spends nothing of the API's burst: that is left for the moments in which the
+//! network bunches what was sent evenly. And the API still enforces its limit, since not every
+//! client is that polite.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin pacing_client

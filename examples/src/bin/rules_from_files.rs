@@ -1,10 +1,11 @@
 //! Rules from files, changed while they are in use.
 //!
-//! A directory of rules is followed. First everybody has 3 requests a day; alice uses 2 of them; then the file is edited: everybody has 5, and alice
-//! has 3 left. An edit with a mistake changes nothing, and is told with its place and the remedy.
+//! A directory of rules is followed. First everybody has 3 requests a day; alice uses 2 of them;
+//! then the file is edited: everybody has 5, and alice has 3 left. An edit with a mistake changes
+//! nothing, and is told with its place and the remedy.
 //!
-//! Time stands still here, and the files are looked at when it is time to, so that the lines are the same whenever it is run. A service would call
-//! `follower.start(LOOK_EVERY, ...)` once.
+//! Time stands still here, and the files are looked at when it is time to, so that the lines are
+//! the same whenever it is run. A service would call `follower.start(LOOK_EVERY, ...)` once.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin rules_from_files

@@ -1,8 +1,8 @@
 //! A tonic service whose denials are gRPC's own.
 //!
-//! The service is tonic's health check, because it needs no `.proto` file; any other would do. Each address may call it three times
-//! an hour. The fourth call gets `RESOURCE_EXHAUSTED`, a message, and how long to wait, in metadata that client libraries with a retry
-//! policy understand.
+//! The service is tonic's health check, because it needs no `.proto` file; any other would do. Each
+//! address may call it three times an hour. The fourth call gets `RESOURCE_EXHAUSTED`, a message,
+//! and how long to wait, in metadata that client libraries with a retry policy understand.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin tonic_service

@@ -1,8 +1,8 @@
 //! Threads that share a few slots.
 //!
-//! Eight workers have 24 reports to write, and the database bears three queries at a time. Each worker waits for a slot, and gives
-//! it back when its permit goes out of scope, whether it is done or has failed. Nobody hands anything round: who
-//! has a clone of the limiter has the same limiter.
+//! Eight workers have 24 reports to write, and the database bears three queries at a time. Each
+//! worker waits for a slot, and gives it back when its permit goes out of scope, whether it is done
+//! or has failed. Nobody hands anything round: who has a clone of the limiter has the same limiter.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin worker_pool

@@ -72,7 +72,8 @@ fn rules(descriptors: &str) -> String {
     format!("domain: shop\ndescriptors:\n{descriptors}")
 }
 
-/// Where nobody else connects from: a port that is free for a moment, between two services, must not be taken by whoever needs any.
+/// Where nobody else connects from: a port that is free for a moment, between two services, must
+/// not be taken by whoever needs any.
 fn service_host() -> &'static str {
     if cfg!(target_os = "linux") { "127.0.0.2" } else { "127.0.0.1" }
 }

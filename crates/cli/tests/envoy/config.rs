@@ -28,7 +28,8 @@ impl Front {
         Self { filter, before: Vec::new(), route_limits: Vec::new(), log: Vec::new() }
     }
 
-    /// The same, with descriptors as routes have them (`route.rate_limits`): the older place, and the usual one.
+    /// The same, with descriptors as routes have them (`route.rate_limits`): the older place, and
+    /// the usual one.
     pub fn by_route(rate_limits: impl IntoIterator<Item = Value>) -> Self {
         let mut front = Self::new([]);
         front.route_limits.extend(rate_limits);
@@ -101,7 +102,8 @@ pub fn config(fronts: &[Front], sluicegate: &str, upstream: &str) -> Value {
     })
 }
 
-/// A descriptor of one entry: a header's value. A request without the header has no such descriptor.
+/// A descriptor of one entry: a header's value. A request without the header has no such
+/// descriptor.
 pub fn header(name: &str, key: &str) -> Value {
     json!({ "actions": [{ "request_headers": { "header_name": name, "descriptor_key": key } }] })
 }

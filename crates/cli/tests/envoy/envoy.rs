@@ -59,7 +59,8 @@ impl Envoy {
 
     /// Waits until one of its counters has come so far.
     pub fn counts(&self, name: &str, count: u64) {
-        // Each look is a request to Envoy, which it answers between its other work: seconds, at the worst.
+        // Each look is a request to Envoy, which it answers between its other work: seconds, at the
+        // worst.
         const LOOKS_MAX: usize = 20_000;
         let there = (0..LOOKS_MAX).any(|_| self.counted(name) >= count);
         assert!(there, "{name} has not come to {count}, it is {}", self.counted(name));

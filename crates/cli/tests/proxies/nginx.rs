@@ -36,7 +36,8 @@ impl Nginx {
     }
 }
 
-/// What a distribution's `nginx.conf` has around files in `conf.d`; in one process, which ends when it is killed, and with nothing outside of a folder.
+/// What a distribution's `nginx.conf` has around files in `conf.d`; in one process, which ends when
+/// it is killed, and with nothing outside of a folder.
 fn around(server: &str, folder: &Folder) -> String {
     let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let paths: String =

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Mutex;
 
-/// An address at which nobody listens, and at which nobody will until it is used: its host is this process' own, and no two tests get the same port.
+/// An address at which nobody listens, and at which nobody will until it is used: its host is this
+/// process' own, and no two tests get the same port.
 pub fn free() -> String {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let host = host();

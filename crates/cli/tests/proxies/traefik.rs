@@ -1,11 +1,13 @@
-//! Traefik, as `docs/guide/traefik.md` has it: what Traefik would send is sent, to where the page tells it to.
+//! Traefik, as `docs/guide/traefik.md` has it: what Traefik would send is sent, to where the page
+//! tells it to.
 
 use crate::bed::{Bed, assert_seconds, error, expected, told};
 use crate::client::HERE;
 use crate::page::{Page, replaced};
 use crate::support::http::Answer;
 
-/// What `forwardAuth` makes of a request for a page: a GET without a body, with the headers of the request, and these in place of any of their names.
+/// What `forwardAuth` makes of a request for a page: a GET without a body, with the headers of the
+/// request, and these in place of any of their names.
 fn as_traefik(bed: &Bed, address: &str, client: &str, uri: &str) -> Answer {
     let path = address.strip_prefix(&format!("http://{}", bed.service.http)).unwrap();
     let headers = [

@@ -4,7 +4,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// A service that says nothing for so long is taken for dead. Far more than any answer needs, on any machine.
+/// A service that says nothing for so long is taken for dead. Far more than any answer needs, on
+/// any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What became of a question.
@@ -12,7 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub enum Answer {
     Allowed,
     Denied,
-    /// The store gave no answer, and the rule says that this is to be told. It may have been charged.
+    /// The store gave no answer, and the rule says that this is to be told. It may have been
+    /// charged.
     Failed,
     /// The service went away. It may have been charged.
     Lost,

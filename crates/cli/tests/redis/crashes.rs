@@ -14,10 +14,12 @@ const BOB: &str = r#"{"log":"bob"}"#;
 
 /// Of those that a primary dies under: so many that all are still asking then.
 const LIMIT: u64 = 2_000;
-/// Shorter than others need to see that a primary is dead: so everybody has stopped asking before there is another.
+/// Shorter than others need to see that a primary is dead: so everybody has stopped asking before
+/// there is another.
 const HASTY: [(&str, &str); 1] = [("SLUICEGATE_STORE_TIMEOUT", "300ms")];
 
-/// Without an answer of the store there is none, so that nobody is admitted whom it does not know of.
+/// Without an answer of the store there is none, so that nobody is admitted whom it does not know
+/// of.
 fn rules(limit: u64) -> String {
     format!(
         "
@@ -31,7 +33,8 @@ fn rules(limit: u64) -> String {
     )
 }
 
-/// Never above the limit; below by no more than what may have been charged without anybody hearing of it.
+/// Never above the limit; below by no more than what may have been charged without anybody hearing
+/// of it.
 fn assert_within(counts: Counts, limit: u64) {
     let Counts { allowed, .. } = counts;
     assert!(allowed <= limit, "{allowed} of {limit}: {counts:?}");
@@ -178,7 +181,8 @@ fn a_server_that_comes_back_with_nothing_is_told_what_was_used() {
     assert_eq!(after.iter().map(|counts| counts.allowed).collect::<Vec<_>>(), [140, 140]);
 }
 
-/// A replica that has just been filled hears of nothing more until it has spoken, which takes it up to a second.
+/// A replica that has just been filled hears of nothing more until it has spoken, which takes it up
+/// to a second.
 fn await_replicated(primary: &Single, replica: &Single) {
     until("the replica has it all", || {
         let all = primary.info("master_repl_offset")?;
@@ -186,7 +190,8 @@ fn await_replicated(primary: &Single, replica: &Single) {
     });
 }
 
-/// After a failover: what was admitted before it and afterwards is above the limit by at most what the new primary had not heard of.
+/// After a failover: what was admitted before it and afterwards is above the limit by at most what
+/// the new primary had not heard of.
 fn goes_on_within(fleet: &Fleet, before: Counts) {
     let known = LIMIT - u64::try_from(fleet.left(ADA)[0]).unwrap();
     let lost = before.allowed.saturating_sub(known);

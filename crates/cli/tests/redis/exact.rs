@@ -126,7 +126,8 @@ fn identities_on_two_nodes_of_a_cluster_are_charged_never_over_and_given_back() 
     let [ada, blue] = ["user=ada", "team=blue"].map(|it| cluster.master_of(slot(it)).port());
     assert_ne!(ada, blue, "they lie on two nodes");
     let fleet = Fleet::start(NODES, cluster.url(), TWO);
-    // While one waits for what another is about to give back, it may be denied: so not all may have been used.
+    // While one waits for what another is about to give back, it may be denied: so not all may have
+    // been used.
     let hammered = ask_times(&fleet.services, &[BOTH], 20)[0];
     let used = hammered.allowed;
     assert!(used <= 100 && hammered.in_doubt() == 0, "{hammered:?}");

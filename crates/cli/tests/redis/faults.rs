@@ -1,4 +1,5 @@
-//! A store that is killed, paused, slow, full or read-only: each rule's policy is what happens, and afterwards the limit is exact again by itself.
+//! A store that is killed, paused, slow, full or read-only: each rule's policy is what happens, and
+//! afterwards the limit is exact again by itself.
 
 use std::thread;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use crate::support::service::Service;
 const POLICIES: [&str; 4] = ["local", "allow", "deny", "error"];
 const NODES: usize = 2;
 const LIMIT: usize = 10;
-/// How often each node is asked under each policy while the store is away: more than a node's share of the limit.
+/// How often each node is asked under each policy while the store is away: more than a node's share
+/// of the limit.
 const ASKED: usize = 8;
 const SHARE: usize = LIMIT / NODES;
 
@@ -157,7 +159,8 @@ fn survives(store: &str, signs: &Signs, breaks: impl FnOnce(), mends: impl FnOnc
         }
     });
     assert_told(&mut fleet, signs);
-    // Both nodes have admitted their share of it; and a store that can still be read is no better for that.
+    // Both nodes have admitted their share of it; and a store that can still be read is no better
+    // for that.
     assert_eq!(all_nodes(&fleet, "local", "before"), [Answer::Denied; NODES]);
     assert_state(&fleet, signs.up_and_refusing);
 

@@ -7,7 +7,8 @@ use crate::support::Folder;
 use crate::support::http::post;
 use crate::support::service::Service;
 
-/// What a call to the store may take where hits are counted: on a busy machine a call that came too late would be charged, and not be answered.
+/// What a call to the store may take where hits are counted: on a busy machine a call that came too
+/// late would be charged, and not be answered.
 pub const PATIENT: (&str, &str) = ("SLUICEGATE_STORE_TIMEOUT", "10s");
 
 /// Services with the same rules and the same store; they end with this value.
@@ -80,7 +81,8 @@ impl Fleet {
         self.services.iter().map(|service| metric(service, name)).sum()
     }
 
-    /// No script has ever decided otherwise than the core, and nothing was decided without the store.
+    /// No script has ever decided otherwise than the core, and nothing was decided without the
+    /// store.
     pub fn trusts_its_store(&self) {
         assert_eq!(self.metric("sluicegate_redis_disagreements_total"), 0);
         for policy in ["local", "allow", "deny", "error"] {
@@ -89,7 +91,8 @@ impl Fleet {
         }
     }
 
-    /// What is left of each limit for who is described, by a service's word, as soon as the store answers it.
+    /// What is left of each limit for who is described, by a service's word, as soon as the store
+    /// answers it.
     pub fn left(&self, descriptors: &str) -> Vec<i64> {
         let body = format!(r#"{{"domain":"shop","descriptors":[{descriptors}]}}"#);
         let answer = until("the store is asked", || {

@@ -56,7 +56,8 @@ enum Until {
 /// Whoever gets no answer so often never will.
 const FAILURES_MAX: u64 = 20_000;
 
-/// Every client of every service asks so often for each of these, by turns. What each was answered, in their order.
+/// Every client of every service asks so often for each of these, by turns. What each was answered,
+/// in their order.
 pub fn ask_times(services: &[Service], asked: &[&str], times: u64) -> Vec<Counts> {
     hammer(services, asked, Until::Times(times), |_| {})
 }
@@ -71,7 +72,8 @@ pub fn ask_times_while(
     hammer(services, asked, Until::TimesAndEvent(times), happens)
 }
 
-/// Every client of every service asks for this until it is not allowed, and meanwhile something happens.
+/// Every client of every service asks for this until it is not allowed, and meanwhile something
+/// happens.
 pub fn ask_until_not_allowed_while(
     services: &[Service],
     asked: &str,
@@ -154,7 +156,8 @@ fn run(
     counts
 }
 
-/// Asks every service over gRPC, as Envoy does, many calls at once: so often each, for this value of a key.
+/// Asks every service over gRPC, as Envoy does, many calls at once: so often each, for this value
+/// of a key.
 pub fn ask_over_rls(services: &[Service], key: &str, value: &str, times: u64) -> Counts {
     ask_with(services, key, value, times, 8)
 }

@@ -1,4 +1,5 @@
-//! A store that is killed while nodes hold leases: what they hold is spent, and then each rule says what happens.
+//! A store that is killed while nodes hold leases: what they hold is spent, and then each rule says
+//! what happens.
 
 use std::thread;
 use std::time::{Duration, Instant};

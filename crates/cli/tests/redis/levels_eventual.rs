@@ -1,6 +1,8 @@
-//! Nodes that tell each other what they counted: how much more than the limit passes, measured beside its bound.
+//! Nodes that tell each other what they counted: how much more than the limit passes, measured
+//! beside its bound.
 //!
-//! Each client asks at times that no answer can move. In which window an answer was counted it says itself, by when that window ends.
+//! Each client asks at times that no answer can move. In which window an answer was counted it says
+//! itself, by when that window ends.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -125,7 +127,8 @@ fn run(mut client: Client, node: usize, asked: &str, began: Instant) -> Vec<Hear
     panic!("too few are asked for: {} answers, and no two windows were full", all.len());
 }
 
-/// How much passed in each window. Their ends are told as of some time before the answer arrived, and lie a window apart.
+/// How much passed in each window. Their ends are told as of some time before the answer arrived,
+/// and lie a window apart.
 fn by_window(heard: &[Heard]) -> BTreeMap<u32, u64> {
     let first = heard.iter().map(|heard| heard.ends).min().unwrap();
     let mut passed = BTreeMap::new();

@@ -9,7 +9,8 @@ use crate::levels::{await_lease, key_of, stop};
 
 const NODES: usize = 4;
 const LIMIT: u64 = 3_000;
-/// Shorter than Sentinels need to see that a primary is dead: so everybody has stopped asking before there is another.
+/// Shorter than Sentinels need to see that a primary is dead: so everybody has stopped asking
+/// before there is another.
 const HASTY: [(&str, &str); 1] = [("SLUICEGATE_STORE_TIMEOUT", "300ms")];
 const ADA: &str = r#"{"user":"ada"}"#;
 

@@ -1,4 +1,5 @@
-//! Four processes that buy ahead: never above the limit, and exactly the limit once they have given back what they hold.
+//! Four processes that buy ahead: never above the limit, and exactly the limit once they have given
+//! back what they hold.
 
 use sluicegate_testkit::redis::{Cluster, Sentinel, Single};
 
@@ -67,7 +68,8 @@ fn through_a_cluster() {
     admits_exactly_the_limit(cluster.url(), |key| cluster.master_of(cluster.slot_of(key)));
 }
 
-/// Ada is asked for more often than the limit allows, bob less often. Both before the services stop, which is while they hold leases of both.
+/// Ada is asked for more often than the limit allows, bob less often. Both before the services
+/// stop, which is while they hold leases of both.
 fn admits_exactly_the_limit<'a>(store: &str, server_of: impl Fn(&str) -> &'a Single) {
     let mut fleet = Fleet::start(NODES, store, &leased());
     let both = ["ada", "bob"].map(asked_for);

@@ -1,4 +1,5 @@
-//! Services that decide by themselves: what they answer, count and tell of it, and that the limit holds.
+//! Services that decide by themselves: what they answer, count and tell of it, and that the limit
+//! holds.
 
 use serde_json::Value;
 use sluicegate_testkit::redis::Single;

@@ -1,8 +1,11 @@
-//! `sluicegate serve --store` as a fleet: several processes, one Redis, alone, under Sentinels and as a Cluster; and what happens when it is gone.
+//! `sluicegate serve --store` as a fleet: several processes, one Redis, alone, under Sentinels and
+//! as a Cluster; and what happens when it is gone.
 //!
-//! Each test has servers of its own, on free ports. Windows are of a year, buckets fill over days and logs are of a day, except where
-//! real time is what is tested (`levels_refill`, `levels_eventual`): no test depends on when it runs. Where hits are
-//! counted exactly, a call to the store may take far longer than in real life: how fast this machine is, is not what is tested.
+//! Each test has servers of its own, on free ports. Windows are of a year, buckets fill over days
+//! and logs are of a day, except where real time is what is tested (`levels_refill`,
+//! `levels_eventual`): no test depends on when it runs. Where hits are counted exactly, a call to
+//! the store may take far longer than in real life: how fast this machine is, is not what is
+//! tested.
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 

@@ -107,7 +107,8 @@ fn everything_else_is_as_people_know_it() {
     assert!(docs.contains("key max_burst count period [quantity]"), "{docs}");
 }
 
-/// It is asked for its commands, line by line, and it must not matter to it that help for ours is ours.
+/// It is asked for its commands, line by line, and it must not matter to it that help for ours is
+/// ours.
 #[test]
 fn lines_of_a_script_are_answered_in_their_order() {
     let (service, folder) = service(&[]);

@@ -1,6 +1,8 @@
-//! `sluicegate serve --resp`, as clients of Redis meet it: redis-cli, redis-benchmark, a library for Rust and one for Python, and strangers.
+//! `sluicegate serve --resp`, as clients of Redis meet it: redis-cli, redis-benchmark, a library
+//! for Rust and one for Python, and strangers.
 //!
-//! Each test has a service of its own, on free ports. Buckets fill over days and windows are of a year: no test depends on when it runs.
+//! Each test has a service of its own, on free ports. Buckets fill over days and windows are of a
+//! year: no test depends on when it runs.
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 

@@ -23,7 +23,8 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// A program as `scripts/servers` installs it, or as a variable names it. It is never left out: without it nothing is tested.
+/// A program as `scripts/servers` installs it, or as a variable names it. It is never left out:
+/// without it nothing is tested.
 pub fn server(name: &str) -> PathBuf {
     let variable = format!("SLUICEGATE_TEST_{}", name.replace('-', "_").to_ascii_uppercase());
     let named = std::env::var_os(&variable).map(PathBuf::from);

@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// A server that says nothing for so long says nothing any more. Far more than any of them needs, on any machine.
+/// A server that says nothing for so long says nothing any more. Far more than any of them needs,
+/// on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process that ends with this value, also when a test panics.
@@ -71,7 +72,8 @@ impl Drop for Process {
     }
 }
 
-/// Passes lines on until there are no more; whether anybody hears them or not, the pipe never fills.
+/// Passes lines on until there are no more; whether anybody hears them or not, the pipe never
+/// fills.
 fn listen(pipe: impl Read + Send + 'static, said: Sender<String>) {
     thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {

@@ -18,7 +18,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts one with rules, at an address for gRPC whose port may be 0, with variables of the environment.
+    /// Starts one with rules, at an address for gRPC whose port may be 0, with variables of the
+    /// environment.
     pub fn start(rules: &str, grpc: &str, environment: &[(&str, &str)]) -> Self {
         Self::with(&["--grpc", grpc, "--rules", rules], environment)
     }

@@ -31,7 +31,8 @@ pub struct Terminal {
     redis: Option<(Single, String)>,
 }
 
-/// A service on ports of its own, so that a page can speak of the usual ones while others have them.
+/// A service on ports of its own, so that a page can speak of the usual ones while others have
+/// them.
 struct Running {
     _process: Process,
     /// Where it says that it listens, and where it really does.
@@ -39,7 +40,8 @@ struct Running {
 }
 
 impl Terminal {
-    /// What a command prints. One that ends with `&` is a service, and goes on until there is another or the page ends; or it is a Redis.
+    /// What a command prints. One that ends with `&` is a service, and goes on until there is
+    /// another or the page ends; or it is a Redis.
     pub fn run(&mut self, command: &str) -> String {
         if let Some(service) = command.strip_suffix(" &") {
             if service.starts_with("redis-server ") {
@@ -122,7 +124,8 @@ impl Running {
     }
 }
 
-/// What is printed now, except that a line which differs from the same line of the page in times alone is left as it is there.
+/// What is printed now, except that a line which differs from the same line of the page in times
+/// alone is left as it is there.
 pub fn keeping_times(page: &[&str], now: &str) -> String {
     let known = page.iter().map(Some).chain(std::iter::repeat(None));
     let lines = now.lines().zip(known).map(|(now, known)| match known {

@@ -1,4 +1,5 @@
-//! Header fields that are lists of items with parameters: `"default";r=50;t=30, "daily";r=1000;t=36000`.
+//! Header fields that are lists of items with parameters:
+//! `"default";r=50;t=30, "daily";r=1000;t=36000`.
 
 use std::time::Duration;
 

@@ -7,7 +7,8 @@
 //! | older drafts | `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset`: seconds to go |
 //! | most of the world | `X-RateLimit-…` or `X-Rate-Limit-…`: the reset in seconds to go, or as UNIX time in seconds or milliseconds |
 //!
-//! The first dialect present is used. Absolute times are relative to the `Date` of the response, not to a local clock.
+//! The first dialect present is used. Absolute times are relative to the `Date` of the response,
+//! not to a local clock.
 
 use std::time::{Duration, SystemTime};
 

@@ -21,8 +21,8 @@ use crate::retry::jitter;
 
 /// Holds calls back until the API that they are for wants them, by what it told in its answers.
 ///
-/// Calls to one origin (`https://api.example.org`) are one lane, and go in the order in which they came. What several services of one layer, and their clones, learn they
-/// share.
+/// Calls to one origin (`https://api.example.org`) are one lane, and go in the order in which they
+/// came. What several services of one layer, and their clones, learn they share.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -106,7 +106,8 @@ const LATER_PERCENT: u32 = 10;
 // === impl PacedLayer ===
 
 impl PacedLayer {
-    /// By origin; a call waits for half a minute at most, behind 1,000 at most, and a 429 goes to the caller.
+    /// By origin; a call waits for half a minute at most, behind 1,000 at most, and a 429 goes to
+    /// the caller.
     pub fn new() -> Self {
         let bounds =
             Bounds { wait_max: Duration::from_secs(30), waiting_max: 1_000, keys_max: 1_000 };
@@ -122,7 +123,8 @@ impl Default for PacedLayer {
 }
 
 impl<A> PacedLayer<A> {
-    /// Calls of one key are one lane, such as those with one API key. Of at most 1,000 at a time ([`keys_max`](Self::keys_max)); those beyond share one.
+    /// Calls of one key are one lane, such as those with one API key. Of at most 1,000 at a time
+    /// ([`keys_max`](Self::keys_max)); those beyond share one.
     ///
     /// ```
     /// use sluicegate_client::pace::PacedLayer;
@@ -155,15 +157,16 @@ impl<A> PacedLayer<A> {
         self
     }
 
-    /// When no more than this share of a quota is left, in percent, that is spread evenly over the time to the reset, instead of being used up at once. With 100 it
-    /// always is.
+    /// When no more than this share of a quota is left, in percent, that is spread evenly over the
+    /// time to the reset, instead of being used up at once. With 100 it always is.
     pub const fn spreading_below(mut self, percent: u32) -> Self {
         self.config.spread_below_percent = Some(percent);
         self
     }
 
-    /// A call that is turned away with 429 is made again when it may, up to so many times, within [`wait_max`](Self::wait_max) in all. Otherwise, and if
-    /// that would be too late, the caller gets the 429. Bodies have to be `Clone`.
+    /// A call that is turned away with 429 is made again when it may, up to so many times, within
+    /// [`wait_max`](Self::wait_max) in all. Otherwise, and if that would be too late, the caller
+    /// gets the 429. Bodies have to be `Clone`.
     pub fn retrying(self, times: u32) -> PacedLayer<Retrying> {
         PacedLayer { config: self.config, queues: self.queues, again: Retrying(times) }
     }
@@ -193,7 +196,8 @@ where
     type Error = PacedError<S::Error>;
     type Future = Pin<Box<dyn Future<Output = Result<Response<R>, PacedError<S::Error>>> + Send>>;
 
-    /// Always: whether the client is ready is seen when a call may go, so that those who wait take none of its room.
+    /// Always: whether the client is ready is seen when a call may go, so that those who wait take
+    /// none of its room.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
     }

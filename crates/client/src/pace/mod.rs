@@ -1,7 +1,8 @@
 //! Calls to an API as fast as its limits allow.
 //!
-//! [`ServerHints`] parses the rate-limit headers of responses, in several dialects. [`Pace`] computes from them when the next call may be sent: a sans-I/O state machine. With
-//! the feature `tower`, `PacedLayer` applies both to a client.
+//! [`ServerHints`] parses the rate-limit headers of responses, in several dialects. [`Pace`]
+//! computes from them when the next call may be sent: a sans-I/O state machine. With the feature
+//! `tower`, `PacedLayer` applies both to a client.
 //!
 //! ```
 //! use std::time::Duration;

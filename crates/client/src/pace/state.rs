@@ -7,7 +7,8 @@
 //!     |   it is answered: not too many               v
 //!     +--------------------- one goes, the others wait for its answer
 //! ```
-//! Beside that, no window gives more than it has left. One that is over has its whole quota again; if nobody told how much that is, one goes first here too.
+//! Beside that, no window gives more than it has left. One that is over has its whole quota again;
+//! if nobody told how much that is, one goes first here too.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ use super::windows::{self, Opens, TrackedWindow, WAIT_MAX};
 
 /// What is known of an API, and what follows from it.
 ///
-/// Ask [`when`](Self::when) before each call, say [`sent`](Self::sent) when it goes, and then [`answered`](Self::answered) or [`lost`](Self::lost).
+/// Ask [`when`](Self::when) before each call, say [`sent`](Self::sent) when it goes, and then
+/// [`answered`](Self::answered) or [`lost`](Self::lost).
 #[derive(Debug, Clone, Default)]
 pub struct Pace {
     /// From which share of a quota on what is left is spread.
@@ -64,7 +66,8 @@ enum Trial {
 const BACKOFF: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
-/// One more goes when an answer that others wait for takes so long: with some APIs it takes a minute.
+/// One more goes when an answer that others wait for takes so long: with some APIs it takes a
+/// minute.
 const ANSWER: Duration = Duration::from_secs(1);
 
 // === impl Pace ===
@@ -76,7 +79,8 @@ impl Pace {
         Self::default()
     }
 
-    /// The same; but when no more than this share of a quota is left, in percent, that is spread evenly over the time to the reset.
+    /// The same; but when no more than this share of a quota is left, in percent, that is spread
+    /// evenly over the time to the reset.
     #[must_use]
     pub fn spreading_below(percent: u32) -> Self {
         Self { spread_below_percent: Some(percent), ..Self::default() }

@@ -223,7 +223,8 @@ enum OnItsWay {
 }
 
 proptest! {
-    /// Calls take a while to reach the API and to come back, and overtake each other: once it has answered, it turns nobody away.
+    /// Calls take a while to reach the API and to come back, and overtake each other: once it has
+    /// answered, it turns nobody away.
     #[test]
     fn who_is_alone_with_an_api_is_never_turned_away(
         quota in 1_u64..20,

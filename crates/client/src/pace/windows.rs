@@ -1,8 +1,10 @@
 //! What is left of each limit of an API.
 //!
-//! Within one window the least that any answer told is what is left, but for the calls that are under way: every other call is in it. So what matters is to tell windows
-//! apart, though answers overtake each other and times are rounded up to seconds. An answer that says `t` seconds to go was written between sending and answering its call, so the
-//! window ends between `sent + t - 1` and `answered + t`: answers whose spans meet are of one window.
+//! Within one window the least that any answer told is what is left, but for the calls that are
+//! under way: every other call is in it. So what matters is to tell windows apart, though answers
+//! overtake each other and times are rounded up to seconds. An answer that says `t` seconds to go
+//! was written between sending and answering its call, so the window ends between `sent + t - 1`
+//! and `answered + t`: answers whose spans meet are of one window.
 
 use std::time::Duration;
 
@@ -85,7 +87,8 @@ impl TrackedWindow {
         {
             *self = new;
         } else if self.over.is_some() {
-            // Of the window that is over, as it seems; if not, its call is one that nothing is known of.
+            // Of the window that is over, as it seems; if not, its call is one that nothing is
+            // known of.
             self.least = self.least.saturating_sub(1);
         } else if new.end.to >= self.end.from {
             self.least = self.least.min(new.least);
@@ -122,8 +125,8 @@ impl TrackedWindow {
         }
     }
 
-    /// When the next may go, after one that went at this time, if what is left were spread evenly. Only from a share of the quota on, in percent; where that cannot be known,
-    /// always.
+    /// When the next may go, after one that went at this time, if what is left were spread evenly.
+    /// Only from a share of the quota on, in percent; where that cannot be known, always.
     pub(super) fn spread(&self, percent: u32, under_way: u64, last: Instant) -> Option<Instant> {
         let left = self.least.saturating_sub(under_way);
         let is_below = self

@@ -1,4 +1,5 @@
-//! Services to ask: a real one on a port, a real one on a clock that a test can turn, and those that misbehave.
+//! Services to ask: a real one on a port, a real one on a clock that a test can turn, and those
+//! that misbehave.
 
 #![allow(dead_code)] // Each test uses a part of it.
 

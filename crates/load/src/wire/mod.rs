@@ -45,8 +45,8 @@ pub(crate) async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(socket)
 }
 
-/// Server output shortened to one line. Long numbers are elided: they differ from key to key and would
-/// make every error distinct.
+/// Server output shortened to one line. Long numbers are elided: they differ from key to key and
+/// would make every error distinct.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     const SHOWN_MAX: usize = 120;
     const DIGITS_MAX: usize = 3;

@@ -1,14 +1,17 @@
 //! What may pass beyond a limit, given what went wrong.
 //!
-//! Nothing, as long as the store forgets nothing: a call that nobody heard the answer of was charged or was not, and either way it did not pass. A store that forgets is told again
-//! by those who have seen it; what nobody has seen, or what passes before it was told, is beyond. And where a rule says so, nodes admit their share while the store is away: as much
-//! again, in each window of their own clocks, of which two may meet one of the store's.
+//! Nothing, as long as the store forgets nothing: a call that nobody heard the answer of was
+//! charged or was not, and either way it did not pass. A store that forgets is told again by those
+//! who have seen it; what nobody has seen, or what passes before it was told, is beyond. And where
+//! a rule says so, nodes admit their share while the store is away: as much again, in each window
+//! of their own clocks, of which two may meet one of the store's.
 
 use super::Case;
 use crate::scenario::{Fault, LimitPlan, Policy};
 use crate::world::Hit;
 
-/// How long nodes take to tell a store what it has forgotten, when nothing else is wrong: a few calls.
+/// How long nodes take to tell a store what it has forgotten, when nothing else is wrong: a few
+/// calls.
 const TOLD_AFTER_US: u64 = 150_000;
 
 /// What may pass beyond a limit.
@@ -64,7 +67,8 @@ impl Allowance {
     }
 }
 
-/// What nodes held when the store forgot that they do: it comes back to others before they have stopped spending it.
+/// What nodes held when the store forgot that they do: it comes back to others before they have
+/// stopped spending it.
 fn held_at(case: &Case<'_>, at_us: u64) -> u64 {
     let Some(first) = case.hits.first() else { return 0 };
     let is_it = |(_, rule, identity, _): &&(u64, usize, usize, u64)| {
@@ -75,7 +79,8 @@ fn held_at(case: &Case<'_>, at_us: u64) -> u64 {
     held.filter(|(at, ..)| at.abs_diff(at_us) <= 1).map(|(_, _, _, held)| held).sum()
 }
 
-/// By when a store that forgot something at this moment was told again: soon after everybody has found it, or after everything else is well again.
+/// By when a store that forgot something at this moment was told again: soon after everybody has
+/// found it, or after everything else is well again.
 pub(super) fn synced_by(case: &Case<'_>, at_us: u64) -> u64 {
     let faults = &case.history.faults;
     let others = faults.iter().filter(|(_, fault)| {

@@ -1,7 +1,8 @@
-//! What is left, what is held and what has passed of a window is never more than its number, at every moment.
+//! What is left, what is held and what has passed of a window is never more than its number, at
+//! every moment.
 //!
-//! This is stronger than what can be seen from outside: who holds what nobody has charged is wrong before anything too much has passed, and so is a store that was not told
-//! what it has forgotten.
+//! This is stronger than what can be seen from outside: who holds what nobody has charged is wrong
+//! before anything too much has passed, and so is a store that was not told what it has forgotten.
 
 use super::Case;
 use super::allowance::{Allowance, synced_by};

@@ -1,7 +1,9 @@
 //! Nodes that tell each other afterwards: a hit passes if it fits with what its node knew.
 //!
-//! What a node knew can be seen from outside: everything that it admitted itself, and of each other node what that had told before the last answer that this one heard. So a hit that
-//! does not fit with that is a mistake; and what a node did not know is what the others admitted between two of their calls and two of its own. How far that is apart is judged too.
+//! What a node knew can be seen from outside: everything that it admitted itself, and of each other
+//! node what that had told before the last answer that this one heard. So a hit that does not fit
+//! with that is a mistake; and what a node did not know is what the others admitted between two of
+//! their calls and two of its own. How far that is apart is judged too.
 
 use super::Case;
 use super::allowance::{gone_before, synced_by};
@@ -15,7 +17,8 @@ struct Window<'a> {
     per_us: u64,
     /// Whether the window before counts too, less and less.
     slides: bool,
-    /// Nobody knows the store's time better than this: within it of its ends, nobody can tell which window it is.
+    /// Nobody knows the store's time better than this: within it of its ends, nobody can tell which
+    /// window it is.
     edge_us: u64,
     syncs: Vec<&'a Synced>,
     forgot: Vec<Forgot>,
@@ -24,7 +27,8 @@ struct Window<'a> {
     told_us: Vec<u64>,
 }
 
-/// What a store has forgotten: what was written from a moment to another, until it was told again by those who are still there.
+/// What a store has forgotten: what was written from a moment to another, until it was told again
+/// by those who are still there.
 struct Forgot {
     since_us: u64,
     at_us: u64,
@@ -133,7 +137,8 @@ impl Window<'_> {
         })
     }
 
-    /// Whether a hit does not fit with what others admitted longer ago than an interval and a half and the time of a call: what is promised.
+    /// Whether a hit does not fit with what others admitted longer ago than an interval and a half
+    /// and the time of a call: what is promised.
     fn is_beyond(&self, index: usize, hit: &Hit, bound_us: u64) -> Option<String> {
         let window = self.of(hit).filter(|_| !self.slides)?;
         let counts = |other: &&Hit| {
@@ -179,7 +184,8 @@ impl Window<'_> {
 }
 
 impl Forgot {
-    /// Whether a call that was carried out was forgotten by a moment, and was not yet told again when it was last asked.
+    /// Whether a call that was carried out was forgotten by a moment, and was not yet told again
+    /// when it was last asked.
     fn has(&self, sync: &Synced, by_us: u64, now_us: u64) -> bool {
         let was_lost = (self.since_us..self.at_us).contains(&sync.done_us) && self.at_us <= now_us;
         was_lost && (by_us < self.told_us || self.gone.contains(&sync.process))

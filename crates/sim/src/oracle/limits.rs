@@ -34,7 +34,8 @@ pub(super) fn bucket(
     worst.map(|(_, what)| what)
 }
 
-/// Fixed window: some assignment of hits to the windows that they may have been decided in fits all of them.
+/// Fixed window: some assignment of hits to the windows that they may have been decided in fits all
+/// of them.
 pub(super) fn fixed(
     admitted: &[Hit],
     count: u64,

@@ -1,7 +1,8 @@
 //! Judges a history.
 //!
-//! A hit is decided at an unknown moment between request and answer. A limit was kept if some choice of
-//! moments keeps it: each judge looks for an interval or window that *certainly* holds too many hits.
+//! A hit is decided at an unknown moment between request and answer. A limit was kept if some
+//! choice of moments keeps it: each judge looks for an interval or window that *certainly* holds
+//! too many hits.
 //!
 //! | module | property |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! Never much less than there is; nobody locked out; nodes with the same demand have about the same.
+//! Never much less than there is; nobody locked out; nodes with the same demand have about the
+//! same.
 //!
 //! What there is, is said by the same rules on one node with its own memory.
 
@@ -13,7 +14,8 @@ use crate::world::Hit;
 /// What of it must pass at least, in hundredths, and how many hits may be missing beside.
 const fn floor(level: LevelPlan) -> (u64, u64) {
     match level {
-        // A bucket that holds hardly more than one hit is full now and then while the hit is on its way.
+        // A bucket that holds hardly more than one hit is full now and then while the hit is on its
+        // way.
         LevelPlan::Strict => (90, 3),
         // What is held when the demand or the window ends passes for nobody.
         LevelPlan::Hot | LevelPlan::Leased => (75, 20),
@@ -43,7 +45,8 @@ pub(super) fn judge(case: &Case<'_>) -> Vec<String> {
     found
 }
 
-/// What was charged and did not pass is missing in a bucket until it is full again, and one that is always wanted never is.
+/// What was charged and did not pass is missing in a bucket until it is full again, and one that is
+/// always wanted never is.
 fn lost_for_good(case: &Case<'_>) -> u64 {
     let each = case.plan.limits.iter().map(|limit| match *limit {
         LimitPlan::Bucket { burst, .. } => burst,
@@ -67,7 +70,8 @@ fn too_little(case: &Case<'_>, from_us: u64, (hundredths, missing): (u64, u64)) 
 fn on_one_node(case: &Case<'_>, from_us: u64) -> Option<u64> {
     let counts = |hit: &&Hit| hit.allowed || hit.asked_us >= from_us;
     let mut hits: Vec<Hit> = case.hits.iter().filter(counts).copied().collect();
-    // What passed before did so at the latest when it was answered: it may be of a later window than it was asked in.
+    // What passed before did so at the latest when it was answered: it may be of a later window
+    // than it was asked in.
     let at = |hit: &Hit| if hit.asked_us < from_us { hit.answered_us } else { hit.asked_us };
     hits.sort_by_key(at);
     let clock = ManualClock::new();

@@ -1,4 +1,5 @@
-//! What happens in a world: rules, nodes, who asks when, and what goes wrong. All of it follows from a seed.
+//! What happens in a world: rules, nodes, who asks when, and what goes wrong. All of it follows
+//! from a seed.
 
 mod faults;
 mod rules;
@@ -19,7 +20,8 @@ pub struct Scenario {
     pub length_ms: u64,
     /// When it begins, in microseconds of the epoch.
     pub start_us: u64,
-    /// The clocks of the nodes: how far they are off, and how many microseconds they gain in a second.
+    /// The clocks of the nodes: how far they are off, and how many microseconds they gain in a
+    /// second.
     pub clocks: Vec<(i64, i64)>,
     /// What is limited.
     pub rules: Vec<RulePlan>,

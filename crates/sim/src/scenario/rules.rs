@@ -110,7 +110,8 @@ impl RulePlan {
         self.limits.iter().map(LimitPlan::per_second).min().unwrap_or(1)
     }
 
-    /// After so many milliseconds nothing counts any more of what went wrong: two windows, in which a debt is paid.
+    /// After so many milliseconds nothing counts any more of what went wrong: two windows, in which
+    /// a debt is paid.
     #[must_use]
     pub fn forgives_ms(&self) -> u64 {
         let each = self.limits.iter().map(|limit| match *limit {

@@ -1,6 +1,7 @@
 //! Keys and what lies under them, each until its time has come.
 //!
-//! What a write replaced is kept for a while: a primary that is lost takes its newest writes with it, and they are taken back here.
+//! What a write replaced is kept for a while: a primary that is lost takes its newest writes with
+//! it, and they are taken back here.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,4 +1,5 @@
-//! `struct.unpack` of Redis' Lua, as far as scripts use it: little endian, unsigned numbers (`B`, `I<n>`) and texts (`c<n>`).
+//! `struct.unpack` of Redis' Lua, as far as scripts use it: little endian, unsigned numbers (`B`,
+//! `I<n>`) and texts (`c<n>`).
 
 /// What was packed.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,4 +1,5 @@
-//! Production scripts in a Lua 5.1 as Redis has it: no globals but those that it gives, numbers cut to whole ones, tables up to their first hole.
+//! Production scripts in a Lua 5.1 as Redis has it: no globals but those that it gives, numbers cut
+//! to whole ones, tables up to their first hole.
 
 use std::collections::HashMap;
 use std::sync::Arc;

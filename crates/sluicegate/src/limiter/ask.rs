@@ -70,8 +70,9 @@ impl<'a> Ask<'a> {
         Self { now: Some(now), ..self }
     }
 
-    /// The id under which a slot, a booking or a reservation is held, so that a call that is tried again
-    /// is known as the same. The guards ([`Ask::permit`], [`Ask::reserve`]) choose one of their own unless told.
+    /// The id under which a slot, a booking or a reservation is held, so that a call that is tried
+    /// again is known as the same. The guards ([`Ask::permit`], [`Ask::reserve`]) choose one of
+    /// their own unless told.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::Concurrency};
@@ -101,8 +102,8 @@ impl<'a> Ask<'a> {
         Self { patience: span(patience), ..self }
     }
 
-    /// Waits up to so much longer than needed, at random, so that those who wait for the same moment do not all
-    /// come at once.
+    /// Waits up to so much longer than needed, at random, so that those who wait for the same
+    /// moment do not all come at once.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -122,8 +123,8 @@ impl<'a> Ask<'a> {
 impl Ask<'_> {
     /// May it go now? If so, the cost is charged.
     ///
-    /// On a concurrency limit without an [`Ask::id`] the slot is held until its lease ends; [`Ask::permit`] gives it back
-    /// earlier.
+    /// On a concurrency limit without an [`Ask::id`] the slot is held until its lease ends;
+    /// [`Ask::permit`] gives it back earlier.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -179,8 +180,8 @@ impl Ask<'_> {
         Ok((answer.taken.unwrap_or(0), answer.verdict))
     }
 
-    /// Consumes the cost, also below zero: what was used was used. The verdict's wait is how long the debt takes to be
-    /// paid.
+    /// Consumes the cost, also below zero: what was used was used. The verdict's wait is how long
+    /// the debt takes to be paid.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -274,8 +275,8 @@ impl Ask<'_> {
         self.ask_at(op, self.when())
     }
 
-    /// A slot of a concurrency limit, given back when the guard is dropped. Other limits of the plan are charged as by
-    /// a hit, and keep what they were charged.
+    /// A slot of a concurrency limit, given back when the guard is dropped. Other limits of the
+    /// plan are charged as by a hit, and keep what they were charged.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::Concurrency};

@@ -64,7 +64,8 @@ impl Builder {
         self
     }
 
-    /// Adds the limits of a YAML text: one mapping, or a list of them, as `sluicegate try --limit` takes it.
+    /// Adds the limits of a YAML text: one mapping, or a list of them, as `sluicegate try --limit`
+    /// takes it.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -207,8 +208,8 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// When there is no limit or more than [`LIMITS_MAX`](crate::LIMITS_MAX), a limit's numbers cannot be held, or the mode has
-    /// no meaning for one of them.
+    /// When there is no limit or more than [`LIMITS_MAX`](crate::LIMITS_MAX), a limit's numbers
+    /// cannot be held, or the mode has no meaning for one of them.
     pub fn build(self) -> Result<Limiter, LimitError> {
         let limits = self.limits.into_iter().collect::<Result<Vec<_>, _>>()?;
         let rule = Arc::new(Rule::new(limits, self.mode)?);

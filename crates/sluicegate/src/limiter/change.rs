@@ -13,10 +13,10 @@ use crate::plan::Rule;
 impl Limiter {
     /// Replaces the limits for everybody.
     ///
-    /// A new limit continues the old one of the same name; without a name, the nameless one at its place. What
-    /// an identity keeps is told by `keep`. Each identity is under the old limits until the moment it is
-    /// under the new ones; while the change goes on, which takes about a tenth of a second for a million
-    /// identities, some are already and others are not yet.
+    /// A new limit continues the old one of the same name; without a name, the nameless one at its
+    /// place. What an identity keeps is told by `keep`. Each identity is under the old limits until
+    /// the moment it is under the new ones; while the change goes on, which takes about a tenth of
+    /// a second for a million identities, some are already and others are not yet.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -48,7 +48,8 @@ impl Limiter {
         Ok(())
     }
 
-    /// Changes how strictly the limits are enforced: from shadow to hard, once their verdicts have been watched.
+    /// Changes how strictly the limits are enforced: from shadow to hard, once their verdicts have
+    /// been watched.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;

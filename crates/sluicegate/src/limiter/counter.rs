@@ -76,7 +76,8 @@ impl Limiter {
         self.inner.changing.lock()
     }
 
-    /// Moves everybody to the limits of a newer rule, who has not been moved yet. To be called with changes held.
+    /// Moves everybody to the limits of a newer rule, who has not been moved yet. To be called with
+    /// changes held.
     pub(crate) fn follow(&self, rule: &Arc<Rule>, overflow: Overflow, now: Timestamp) {
         self.inner.shards.set_overflow(overflow);
         self.inner.shards.change(rule, CarryOver::Used, now);
@@ -84,11 +85,13 @@ impl Limiter {
         self.inner.waiters.wake_all();
     }
 
-    /// The same for a limiter that was made by somebody who came with an older rule, after the newer one had been loaded.
+    /// The same for a limiter that was made by somebody who came with an older rule, after the
+    /// newer one had been loaded.
     pub(crate) fn catch_up(&self, rule: &Arc<Rule>, overflow: Overflow) {
         let is_older = || self.inner.rule.read().generation < rule.generation;
         if is_older() {
-            // Nobody asks under the newer rule before, so no state of it is written down as one of the older.
+            // Nobody asks under the newer rule before, so no state of it is written down as one of
+            // the older.
             let _changing = self.hold_changes();
             if is_older() {
                 self.follow(rule, overflow, self.now());
@@ -96,7 +99,8 @@ impl Limiter {
         }
     }
 
-    /// From now on nothing of it is saved: its rule is gone, and another may have its name. Nobody needs to wait for a slot of it.
+    /// From now on nothing of it is saved: its rule is gone, and another may have its name. Nobody
+    /// needs to wait for a slot of it.
     pub(crate) fn retire(&self) {
         self.inner.retired.store(true, Ordering::Release);
         self.inner.waiters.wake_all();
@@ -137,7 +141,8 @@ impl CounterRef<'_> {
         self.try_apply(op, now).map_or(UNCOUNTED, |answer| answer.verdict)
     }
 
-    /// Resets the limits; those of an identity without room of its own with all that share its room.
+    /// Resets the limits; those of an identity without room of its own with all that share its
+    /// room.
     pub(crate) fn reset(&self, now: Timestamp) -> Verdict {
         let answer = self.apply_to(self.target(None, now), Op::Reset, now);
         answer.map_or(UNCOUNTED, |answer| answer.verdict)
@@ -166,7 +171,8 @@ impl CounterRef<'_> {
         shards.replace(rule, hash, account, now);
     }
 
-    /// Decision of each limit on a cost of its own, and the rule that the limits are of. Changes nothing.
+    /// Decision of each limit on a cost of its own, and the rule that the limits are of. Changes
+    /// nothing.
     pub(crate) fn decisions(&self, cost: u64, now: Timestamp) -> (Arc<Rule>, Vec<Decision>) {
         let Target { shards, hash, spare_capacity, rule, .. } = self.target(Some(cost), now);
         shards.evaluate(rule, hash, cost, Moment { now, spare_capacity })

@@ -10,8 +10,8 @@ use super::Limiter;
 
 /// A slot of a concurrency limit, given back on drop: see [`Ask::permit`](crate::Ask::permit).
 ///
-/// A process that ends without dropping it leaks nothing either: a slot is free when its lease ends. Work that may last
-/// longer than the lease calls [`Permit::renew`] in between.
+/// A process that ends without dropping it leaks nothing either: a slot is free when its lease
+/// ends. Work that may last longer than the lease calls [`Permit::renew`] in between.
 #[derive(Debug)]
 #[must_use = "the slot is given back when this is dropped"]
 pub struct Permit {
@@ -115,7 +115,8 @@ impl Reservation {
         &self.verdict
     }
 
-    /// Settles with what was really used: the rest is given back, or more is charged, into debt if need be.
+    /// Settles with what was really used: the rest is given back, or more is charged, into debt if
+    /// need be.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};

@@ -42,8 +42,8 @@ use crate::policy::Policy;
 
 /// Decides who may go.
 ///
-/// A limiter has one limit or several, and keeps what it needs of every identity that asks: a user, an address, a
-/// tenant, whatever the key says. Clones are the same limiter.
+/// A limiter has one limit or several, and keeps what it needs of every identity that asks: a user,
+/// an address, a tenant, whatever the key says. Clones are the same limiter.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -217,7 +217,8 @@ impl Limiter {
         &self.inner.name
     }
 
-    /// What the outside may be told about its limits, in their order: a verdict's `decided_by` is a place in it.
+    /// What the outside may be told about its limits, in their order: a verdict's `decided_by` is a
+    /// place in it.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -308,7 +309,8 @@ impl Inner {
 
     #[cold]
     fn hit_long(&self, hash: u64, key: &[u8], cost: u64, now: Timestamp, verdict: &mut Verdict) {
-        // Without an id a slot is held until its lease ends: the id is one that nobody will name again.
+        // Without an id a slot is held until its lease ends: the id is one that nobody will name
+        // again.
         let op = Op::Hit { cost, holder: Some(new_holder()) };
         // A hit that brings its own id is not refused by any algorithm.
         if let Ok(answer) = self.apply(hash, Some(key), op, now) {

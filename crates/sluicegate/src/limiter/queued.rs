@@ -1,7 +1,9 @@
 //! A place in the queue for a slot, of a request that may wait for other things too.
 //!
-//! A slot that is given back wakes one. Whoever was woken and leaves the slot to others, since it goes, needs more or lacks something else, wakes the next; and so does whoever
-//! has taken one, as there may be more. So the first who can use a slot gets it, and where nobody can, everybody has looked once.
+//! A slot that is given back wakes one. Whoever was woken and leaves the slot to others, since it
+//! goes, needs more or lacks something else, wakes the next; and so does whoever has taken one, as
+//! there may be more. So the first who can use a slot gets it, and where nobody can, everybody has
+//! looked once.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -33,7 +35,8 @@ impl Queued {
         Arc::ptr_eq(&self.inner, inner) && self.place.0 == hash
     }
 
-    /// From now on `waker` is woken when a slot is given back, once. Whoever was woken is where it was before.
+    /// From now on `waker` is woken when a slot is given back, once. Whoever was woken is where it
+    /// was before.
     pub(crate) fn enter(&mut self, waker: &Waker) {
         let waited = self.inner.waiters.add(self.place, waker);
         self.told |= std::mem::replace(&mut self.is_in, true) && !waited;

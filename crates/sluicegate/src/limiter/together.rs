@@ -44,7 +44,8 @@ impl<'a> Together<'a> {
 
     /// The limits of `limiter` on `key` have a say too.
     ///
-    /// The time is that of the first limiter's clock. The same identity named twice is charged once.
+    /// The time is that of the first limiter's clock. The same identity named twice is charged
+    /// once.
     pub fn and(mut self, limiter: &'a Limiter, key: impl AsRef<[u8]>) -> Self {
         self.asked.push((limiter, key.as_ref().to_vec()));
         self
@@ -137,7 +138,8 @@ impl<'a> Together<'a> {
         Ok(answer)
     }
 
-    /// What the outside may be told about all their limits, in the order that a verdict's `decided_by` counts.
+    /// What the outside may be told about all their limits, in the order that a verdict's
+    /// `decided_by` counts.
     ///
     /// ```
     /// # use sluicegate::{Limiter, Together, limit::TokenBucket};
@@ -150,7 +152,8 @@ impl<'a> Together<'a> {
         self.asked.iter().flat_map(|(limiter, _)| limiter.policies().to_vec()).collect()
     }
 
-    /// Each limiter's listener hears the verdict, and whether it was a limit of its own that decided.
+    /// Each limiter's listener hears the verdict, and whether it was a limit of its own that
+    /// decided.
     fn tell(&self, op: Op, verdict: &Verdict, now: Timestamp, overflowed: bool) {
         let mut first = 0;
         for (limiter, key) in &self.asked {

@@ -1,11 +1,12 @@
 //! Waiting for a turn.
 //!
-//! A turn is booked first and waited for then, so that those who wait come in the order they asked, and the limit
-//! holds whatever happens to them. Who gives up (drops the future, or the [`Booking`]) before the turn gives back what
-//! can be given back.
+//! A turn is booked first and waited for then, so that those who wait come in the order they asked,
+//! and the limit holds whatever happens to them. Who gives up (drops the future, or the
+//! [`Booking`]) before the turn gives back what can be given back.
 //!
-//! A slot of a concurrency limit cannot be booked, since nobody knows when it will be free. Who waits for one is
-//! woken when a [`Permit`] is dropped, or at the end of the lease that is in the way.
+//! A slot of a concurrency limit cannot be booked, since nobody knows when it will be free. Who
+//! waits for one is woken when a [`Permit`] is dropped, or at the end of the lease that is in the
+//! way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -253,8 +254,8 @@ impl Booking {
         self.turn.after(Span::from_micros(random % most.saturating_add(1)))
     }
 
-    /// The turn has come: it cannot be given back any more, and need not be remembered. A slot that came with it is
-    /// held on, as one that was hit.
+    /// The turn has come: it cannot be given back any more, and need not be remembered. A slot that
+    /// came with it is held on, as one that was hit.
     fn used(&mut self) -> Verdict {
         let now = self.held.limiter.now().max(self.turn);
         self.held.forget_at(now);
@@ -281,8 +282,8 @@ impl Waiters {
         all.into_values().for_each(Waker::wake);
     }
 
-    /// Wakes who has waited longest for a slot of this identity, and tells the next if there are more; or everybody, if it was one that newcomers
-    /// share.
+    /// Wakes who has waited longest for a slot of this identity, and tells the next if there are
+    /// more; or everybody, if it was one that newcomers share.
     pub(super) fn freed(&self, hash: u64, shared: bool) {
         match shared {
             true => self.wake_all(),
@@ -290,7 +291,8 @@ impl Waiters {
         }
     }
 
-    /// Wakes those who have waited longest for a slot of this identity: as many as there may be slots for.
+    /// Wakes those who have waited longest for a slot of this identity: as many as there may be
+    /// slots for.
     pub(super) fn wake(&self, hash: u64, slots: u64) {
         for _ in 0..slots {
             if !self.wake_from((hash, 0)) {
@@ -331,7 +333,8 @@ impl Waiters {
         let before = waiting.insert(place, waker.clone());
         self.count.store(waiting.len(), Ordering::SeqCst);
         drop(waiting);
-        // Dropped where no lock is held, as it may be the last that is left of somebody else who waits here.
+        // Dropped where no lock is held, as it may be the last that is left of somebody else who
+        // waits here.
         before.is_some()
     }
 
@@ -371,11 +374,12 @@ impl<'a> SlotWait<'a> {
         }
     }
 
-    /// The permit, or that there will be none in time; else until when to wait before looking again.
+    /// The permit, or that there will be none in time; else until when to wait before looking
+    /// again.
     fn look(&mut self, ask: &Ask<'_>, waker: &Waker) -> Result<Result<Permit, Denied>, Timestamp> {
         let ask = Ask { holder: Some(self.holder), now: None, ..*ask };
-        // In the queue before looking: a slot that is given back in between wakes us. And at the old place: who
-        // was woken and came too late is still the first.
+        // In the queue before looking: a slot that is given back in between wakes us. And at the
+        // old place: who was woken and came too late is still the first.
         let waited = self.inner.waiters.add(self.place, waker);
         if std::mem::replace(&mut self.queued, true) && !waited {
             self.told = self.told.saturating_add(1);
@@ -394,7 +398,8 @@ impl<'a> SlotWait<'a> {
         }
     }
 
-    /// Leaves the queue with so many slots. Those behind are told of the others that it was told of.
+    /// Leaves the queue with so many slots. Those behind are told of the others that it was told
+    /// of.
     fn leave(&mut self, with: u64) {
         if std::mem::take(&mut self.queued) {
             if !self.inner.waiters.remove(self.place) {

@@ -85,8 +85,8 @@ impl Cluster {
         &self.url
     }
 
-    /// All nodes in the order of their start, whatever they are now. The first three were masters, the others their
-    /// replicas in the same order.
+    /// All nodes in the order of their start, whatever they are now. The first three were masters,
+    /// the others their replicas in the same order.
     pub fn nodes(&self) -> &[Single] {
         &self.nodes
     }
@@ -126,8 +126,8 @@ impl Cluster {
         self.nodes.iter().find(|node| node.port() == port)
     }
 
-    /// Makes the replica of a master the master (`CLUSTER FAILOVER`), which loses nothing. All is calm again when this
-    /// returns the new master.
+    /// Makes the replica of a master the master (`CLUSTER FAILOVER`), which loses nothing. All is
+    /// calm again when this returns the new master.
     pub fn fail_over(&self, master: &Single) -> &Single {
         let replica = self.order_failover(master);
         wait::until(&format!("{replica:?} is a master"), || {
@@ -138,7 +138,8 @@ impl Cluster {
         replica
     }
 
-    /// Gives the order, and does not wait for what follows: for those who want to watch it under load.
+    /// Gives the order, and does not wait for what follows: for those who want to watch it under
+    /// load.
     pub fn order_failover(&self, master: &Single) -> &Single {
         let replica = self.replica_of(master);
         let order = replica.cli(&["CLUSTER", "FAILOVER"]);
@@ -146,13 +147,14 @@ impl Cluster {
         replica
     }
 
-    /// Ends a node as a crash would. If it was a master, its replica takes over: [`Self::await_master_other_than`]. It
-    /// can come back as a replica: [`Single::restart`].
+    /// Ends a node as a crash would. If it was a master, its replica takes over:
+    /// [`Self::await_master_other_than`]. It can come back as a replica: [`Single::restart`].
     pub fn kill(&self, node: &Single) {
         node.kill();
     }
 
-    /// Waits until all nodes that are up take somebody else for the master of a slot, and serve again.
+    /// Waits until all nodes that are up take somebody else for the master of a slot, and serve
+    /// again.
     pub fn await_master_other_than(&self, port: u16, slot: u16) -> &Single {
         wait::until(&format!("somebody else than {port} has slot {slot}"), || {
             let master = self.agreed_master(slot).filter(|master| master.port() != port)?;
@@ -165,8 +167,9 @@ impl Cluster {
         self.migration(slot, to).finish();
     }
 
-    /// Begins to give a slot to another master, and leaves the rest to the caller: clients are told `ASK` for keys that are
-    /// not there any more, and `TRYAGAIN` for several keys of which only some have gone.
+    /// Begins to give a slot to another master, and leaves the rest to the caller: clients are told
+    /// `ASK` for keys that are not there any more, and `TRYAGAIN` for several keys of which only
+    /// some have gone.
     pub fn migration<'a>(&'a self, slot: u16, to: &'a Single) -> Migration<'a> {
         Migration::begin(self, slot, to)
     }

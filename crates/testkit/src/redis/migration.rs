@@ -47,7 +47,8 @@ impl<'a> Migration<'a> {
         self.from
     }
 
-    /// Moves what is left, and tells everybody whose the slot is now. All nodes agree when this returns.
+    /// Moves what is left, and tells everybody whose the slot is now. All nodes agree when this
+    /// returns.
     pub fn finish(self) {
         while self.move_keys(100) > 0 {}
         let (slot, id, to) = (self.slot.to_string(), id(self.to), self.to.port());

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::tls::{Tls, TlsFiles};
 
-/// How a server is to be. The default: on a free TCP port, open to everybody on this machine, nothing on disk.
+/// How a server is to be. The default: on a free TCP port, open to everybody on this machine,
+/// nothing on disk.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// This port, instead of a free one.
@@ -46,7 +47,8 @@ pub struct Memory {
     pub policy: String,
 }
 
-/// Who may always come, through the socket in the folder: this crate itself, whatever else a test forbids.
+/// Who may always come, through the socket in the folder: this crate itself, whatever else a test
+/// forbids.
 pub(super) const KEEPER: [&str; 2] = ["testkit", "testkit-password"];
 
 /// What lies in every folder.

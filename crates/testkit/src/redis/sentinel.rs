@@ -11,9 +11,10 @@ const NAME: &str = "mymaster";
 /// How many Sentinels have to take the primary for dead before anything happens.
 const QUORUM: usize = 2;
 
-/// How often Sentinels look, in ms. Without this they need two seconds to meet, ten to see a new replica, and a machine
-/// that stands still for two seconds makes them do nothing for thirty. The time between two pings stays as it is: no
-/// replica is promoted of which they know nothing newer than five of those. Servers before 7.0 know no such command.
+/// How often Sentinels look, in ms. Without this they need two seconds to meet, ten to see a new
+/// replica, and a machine that stands still for two seconds makes them do nothing for thirty. The
+/// time between two pings stays as it is: no replica is promoted of which they know nothing newer
+/// than five of those. Servers before 7.0 know no such command.
 const HASTE: [&str; 10] = [
     "info-period",
     "300",
@@ -120,8 +121,9 @@ impl Sentinel {
         if first.port() == primary { second } else { first }
     }
 
-    /// Makes the replica the primary and the primary a replica; both are alive, but what was written to the old primary
-    /// and had not reached the new one is lost. All is calm again when this returns the new primary.
+    /// Makes the replica the primary and the primary a replica; both are alive, but what was
+    /// written to the old primary and had not reached the new one is lost. All is calm again when
+    /// this returns the new primary.
     pub fn fail_over(&self) -> &Single {
         self.await_calm();
         let before = self.primary().port();
@@ -131,7 +133,8 @@ impl Sentinel {
         after
     }
 
-    /// Gives the order, and does not wait for what follows: for those who want to watch it under load.
+    /// Gives the order, and does not wait for what follows: for those who want to watch it under
+    /// load.
     pub fn order_failover(&self) {
         wait::until("a Sentinel takes the order to fail over", || {
             let order = self.sentinels[0].ask(&["SENTINEL", "FAILOVER", NAME]);
@@ -139,8 +142,9 @@ impl Sentinel {
         });
     }
 
-    /// Ends the primary as a crash would. The Sentinels will notice; [`Self::await_primary_other_than`] its port. It can
-    /// come back as a replica: [`Single::restart`].
+    /// Ends the primary as a crash would. The Sentinels will notice;
+    /// [`Self::await_primary_other_than`] its port. It can come back as a replica:
+    /// [`Single::restart`].
     pub fn kill_primary(&self) -> &Single {
         let primary = self.primary();
         primary.kill();

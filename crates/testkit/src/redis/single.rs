@@ -57,7 +57,8 @@ impl Single {
         Self::launch(Self { process: Mutex::new(None), port, folder, url, tls, args: &[] }, &text)
     }
 
-    /// A Sentinel: the same program, but it keeps nothing and watches others. It is told what to watch in its file.
+    /// A Sentinel: the same program, but it keeps nothing and watches others. It is told what to
+    /// watch in its file.
     pub(super) fn sentinel(options: &Options) -> Self {
         let (port, folder) = (Port::free(), folder::new());
         let text = options::sentinel_file(options, port.number(), &folder);
@@ -72,8 +73,8 @@ impl Single {
         this
     }
 
-    /// Where clients find it, with the name and the password that they need: `redis://`, `rediss://` or `unix://`. With
-    /// several users, it is the first one's.
+    /// Where clients find it, with the name and the password that they need: `redis://`,
+    /// `rediss://` or `unix://`. With several users, it is the first one's.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -114,8 +115,8 @@ impl Single {
         self.running(|process| process.log())
     }
 
-    /// Asks it something and returns what a person would read, also if that is an error: see [`Reply`]. As a user who may
-    /// do everything, whatever passwords there are.
+    /// Asks it something and returns what a person would read, also if that is an error: see
+    /// [`Reply`]. As a user who may do everything, whatever passwords there are.
     pub fn cli(&self, command: &[&str]) -> String {
         self.ask(command).to_string()
     }
@@ -159,14 +160,16 @@ impl Single {
         self.process().as_ref().is_some_and(|process| !process.has_ended())
     }
 
-    /// Ends it as a crash would (SIGKILL); it is gone when this returns. What was not on disk is lost.
+    /// Ends it as a crash would (SIGKILL); it is gone when this returns. What was not on disk is
+    /// lost.
     pub fn kill(&self) {
         if let Some(process) = self.process().as_mut() {
             process.kill();
         }
     }
 
-    /// Starts it again, at the same place and with the same file, after ending it if need be. It answers when this returns.
+    /// Starts it again, at the same place and with the same file, after ending it if need be. It
+    /// answers when this returns.
     pub fn restart(&self) {
         let mut process = self.process();
         if let Some(process) = process.take() {
@@ -186,7 +189,8 @@ impl Single {
         });
     }
 
-    /// Stops it (SIGSTOP) as if its machine hung: connections stay, and new ones are made, but nobody answers.
+    /// Stops it (SIGSTOP) as if its machine hung: connections stay, and new ones are made, but
+    /// nobody answers.
     pub fn pause(&self) {
         self.running(Process::pause);
     }
