@@ -114,3 +114,128 @@ fn links_in_the_docs_lead_somewhere() {
         }
     }
 }
+
+/// Words of everyday language that have a technical equivalent; see `CONTRIBUTING.md`.
+const BANNED_WORDS: [&str; 22] = [
+    "told", "said", "heard", "asked", "tell", "hear", "say", "mend", "way", "desk", "sheet",
+    "charter", "seat", "stranger", "patience", "journey", "brim", "who", "whom", "whose", "keep",
+    "kept",
+];
+
+/// Names of protocols, of other crates and of user-visible fields.
+const ALLOWED_NAMES: [&str; 3] = ["keep_alive", "KEEP_ALIVE", "two_way"];
+
+/// Type names that every module may define.
+const COMMON_TYPES: [&str; 5] = ["Error", "Options", "Builder", "Tests", "Inner"];
+
+/// The source files of the product, tests aside, each cut at its test module.
+fn sources() -> Vec<(std::path::PathBuf, String)> {
+    let is_test = |path: &Path| {
+        let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        !name.contains("/src/") || name.contains("/tests/") || name.ends_with("tests.rs")
+    };
+    let found = files(&root().join("crates"), ".rs").into_iter();
+    found
+        .filter(|path| !is_test(path))
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let product = text.split("#[cfg(test)]").next().unwrap_or_default().to_owned();
+            (path.strip_prefix(root()).unwrap().to_owned(), product)
+        })
+        .collect()
+}
+
+/// The parts of a name: `is_heardOf` has `is`, `heard` and `of`.
+fn parts_of(name: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    for c in name.chars() {
+        let starts = c == '_' || c.is_uppercase();
+        let last = parts.last().unwrap();
+        if starts && !last.is_empty() && !last.chars().all(char::is_uppercase) || c == '_' {
+            parts.push(String::new());
+        }
+        if c != '_' {
+            parts.last_mut().unwrap().push(c);
+        }
+    }
+    parts.into_iter().map(|part| part.to_lowercase()).collect()
+}
+
+/// A line without its comment and without what is between quotes.
+fn code_of(line: &str) -> String {
+    let mut code = String::new();
+    for (index, part) in line.split("//").next().unwrap_or_default().split('"').enumerate() {
+        if index % 2 == 0 {
+            code.push_str(part);
+            code.push(' ');
+        }
+    }
+    code
+}
+
+#[test]
+fn names_are_technical() {
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        for (index, line) in text.lines().enumerate() {
+            for name in words(&code_of(line)) {
+                let is_banned = |part: &String| BANNED_WORDS.contains(&part.as_str());
+                if !ALLOWED_NAMES.contains(&name) && parts_of(name).iter().any(is_banned) {
+                    found.push(format!("{}:{}: `{name}`", path.display(), index + 1));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "use the technical term:\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_type_name_means_one_thing_in_a_crate() {
+    let mut defined = std::collections::BTreeMap::<(String, String), Vec<String>>::new();
+    for (path, text) in sources() {
+        let name = path.to_string_lossy().into_owned();
+        let package = name.split('/').nth(1).unwrap().to_owned();
+        for line in text.lines() {
+            let line = line.trim_start();
+            let line = line.strip_prefix("pub ").unwrap_or(line);
+            let line = match line.strip_prefix("pub(") {
+                Some(rest) => rest.split_once(") ").map_or("", |(_, rest)| rest),
+                None => line,
+            };
+            let kinds = ["struct ", "enum ", "trait "];
+            let Some(rest) = kinds.iter().find_map(|kind| line.strip_prefix(kind)) else {
+                continue;
+            };
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+            let defines = rest[..end.unwrap_or(rest.len())].to_owned();
+            if !COMMON_TYPES.contains(&defines.as_str()) {
+                defined.entry((package.clone(), defines)).or_default().push(name.clone());
+            }
+        }
+    }
+    defined.retain(|_, files| files.len() > 1);
+    assert!(defined.is_empty(), "qualify these names: {defined:#?}");
+}
+
+#[test]
+fn comments_fit_100_columns() {
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        let mut is_code = false;
+        for (index, line) in text.lines().enumerate() {
+            let comment = line.trim_start();
+            if !comment.starts_with("//") {
+                continue;
+            }
+            let body = comment.trim_start_matches(['/', '!']).trim_start();
+            if body.starts_with("```") {
+                is_code = !is_code;
+            }
+            // Examples and tables have their own width.
+            if !is_code && !body.starts_with('|') && line.chars().count() > 100 {
+                found.push(format!("{}:{}", path.display(), index + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "wrap these comments:\n{}", found.join("\n"));
+}

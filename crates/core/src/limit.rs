@@ -205,11 +205,11 @@ impl Limit {
     /// When the state expires.
     #[must_use]
     pub fn expires_at(&self, state: &State) -> Timestamp {
-        let never_kept = match state {
+        let never_stored = match state {
             State::Spent(_) if matches!(self, Self::Closed) => Timestamp::MAX,
             _ => Timestamp::EPOCH,
         };
-        with_kernel!(self, state, |kernel, inner| kernel.expires_at(inner), never_kept)
+        with_kernel!(self, state, |kernel, inner| kernel.expires_at(inner), never_stored)
     }
 
     /// When `cost` would get its turn if booked now.

@@ -48,12 +48,12 @@ fn agree(limit: Limit, hits: impl IntoIterator<Item = (u64, u64)>) -> Result<(),
             now
         );
         // A denial is kept by nobody but a tally.
-        prop_assert!(short.allowed || limit.counts_first() || short.kept.is_none());
-        if let Some(kept) = short.kept {
+        prop_assert!(short.allowed || limit.counts_first() || short.stored.is_none());
+        if let Some(stored) = short.stored {
             prop_assert_eq!(
-                Ok(Some(kept)),
+                Ok(Some(stored)),
                 packed(&limit, &account),
-                "kept of {} at {:?}",
+                "stored of {} at {:?}",
                 cost,
                 now
             );

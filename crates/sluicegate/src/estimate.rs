@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a lane        16 bytes, in a table that is 8/15 to 4/5 full            20 to 30 bytes
-//!   kept whole    what does not fit a lane lies beside it, in a list
+//!   stored whole    what does not fit a lane lies beside it, in a list
 //!                 that grows by a quarter                                  + a state, and up to 1/4
 //!   a log         whole, and its entries in a ring that grows by 1/16      + 1 to 8 bytes a hit
 //!   slots         whole, and its leases in a list that doubles             + 24 bytes a lease
@@ -73,8 +73,8 @@ fn of_one(limit: &Limit) -> Estimate {
     match limit {
         Limit::Unlimited | Limit::Closed => Estimate::default(),
         Limit::SlidingLog(log) => {
-            let (admitted, kept) = log_entries(log);
-            let (half, all) = (ring(log, admitted.div_ceil(2)), ring(log, kept));
+            let (admitted, stored) = log_entries(log);
+            let (half, all) = (ring(log, admitted.div_ceil(2)), ring(log, stored));
             // It grows by a sixteenth, or by twenty bytes.
             let (half, all) = (half + (half / 32).max(20), all + (all / 16).max(20));
             let state = size_of::<LogState>() as u64;

@@ -29,7 +29,8 @@ pub enum Level {
 pub struct Promise {
     /// Who decided.
     pub level: Level,
-    /// How much more than the limit may have passed, since other nodes were not asked: what they admitted between two syncs, as last heard.
+    /// How much more than the limit may have passed, since other nodes were not asked: what they
+    /// admitted between two syncs, as last heard.
     pub over: u64,
 }
 

@@ -46,8 +46,8 @@
 //! # Ok::<(), sluicegate::LimitError>(())
 //! ```
 //!
-//! **Guards give back what they hold** when they are dropped: a slot ([waiting](guide::waiting)), a reservation that nobody
-//! has settled ([settling](guide::settling)).
+//! **Guards give back what they hold** when they are dropped: a slot ([waiting](guide::waiting)), a
+//! reservation that nobody has settled ([settling](guide::settling)).
 //!
 //! ```
 //! use sluicegate::Limiter;
@@ -63,8 +63,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The [guide] goes on: [rules](guide::rules), which say who is under which limits, [live changes](guide::changing), [testing and metrics](guide::testing),
-//! [batches, memory and snapshots](guide::many), and a layer for axum and tonic.
+//! The [guide] goes on: [rules](guide::rules), which say who is under which limits, [live
+//! changes](guide::changing), [testing and metrics](guide::testing), [batches, memory and
+//! snapshots](guide::many), and a layer for axum and tonic.
 //!
 //! # Features
 //!
@@ -80,9 +81,9 @@
 //!
 //! # What it costs
 //!
-//! Memory: 20 to 30 bytes for each limit of an identity, and nothing for who is as good as new ([many](guide::many)).
-//! Time: a decision takes one lock, which an identity shares with one in 256 others. `bench/` in the repository measures
-//! both, beside other limiters and on your machine.
+//! Memory: 20 to 30 bytes for each limit of an identity, and nothing for who is as good as new
+//! ([many](guide::many)). Time: a decision takes one lock, which an identity shares with one in 256
+//! others. `bench/` in the repository measures both, beside other limiters and on your machine.
 //!
 //! The first limiter of a process takes a moment to build, in which the clock is measured
 //! ([`SystemClock`](clock::SystemClock)).

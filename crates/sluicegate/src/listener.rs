@@ -6,7 +6,8 @@ use sluicegate_core::verdict::Verdict;
 
 /// Hears of every decision, after it was made and no lock is held.
 ///
-/// It runs in the thread that asked, so it should be quick; what it does slowly, the caller waits for.
+/// It runs in the thread that asked, so it should be quick; what it does slowly, the caller waits
+/// for.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -46,7 +47,8 @@ pub struct Event<'a> {
     pub limiter: &'a str,
     /// What was asked.
     pub op: OpKind,
-    /// Whose limits; `None` where only the limiter's own record of it is left, as when a guard is dropped.
+    /// Whose limits; `None` where only the limiter's own record of it is left, as when a guard is
+    /// dropped.
     pub key: Option<&'a [u8]>,
     /// The weight.
     pub cost: u64,
@@ -54,7 +56,8 @@ pub struct Event<'a> {
     pub verdict: &'a Verdict,
     /// When.
     pub now: Timestamp,
-    /// There was no room for this identity, and the limiter's [`Overflow`](crate::Overflow) policy answered.
+    /// There was no room for this identity, and the limiter's [`Overflow`](crate::Overflow) policy
+    /// answered.
     pub overflowed: bool,
 }
 

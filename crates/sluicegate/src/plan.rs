@@ -28,7 +28,8 @@ pub struct Rule {
     pub policies: Arc<[Policy]>,
     /// How often it was changed: states are moved to a later one, never back.
     pub(crate) generation: u64,
-    /// Which rule of a request it is: in the shadow, the limits of one are counted together and apart from those of others.
+    /// Which rule of a request it is: in the shadow, the limits of one are counted together and
+    /// apart from those of others.
     number: usize,
     /// The plan that was last worked out, so that shards share it.
     latest: Mutex<Weak<ResolvedRule>>,

@@ -2,8 +2,8 @@
 
 use sluicegate_core::time::Span;
 
-/// What a surface tells about one limit of a plan; a [`Verdict`](sluicegate_core::verdict::Verdict) names it
-/// by its place.
+/// What a surface tells about one limit of a plan; a [`Verdict`](sluicegate_core::verdict::Verdict)
+/// names it by its place.
 ///
 /// ```
 /// use sluicegate::Policy;
@@ -27,8 +27,9 @@ pub struct Policy {
     pub algorithm: &'static str,
     /// The most that can be left; `None` if there is no such number.
     pub quota: Option<u64>,
-    /// The time in which the quota comes back once, so that quota by window is the rate: the window itself,
-    /// or as long as an empty bucket takes to be full. `None` if time alone brings nothing back.
+    /// The time in which the quota comes back once, so that quota by window is the rate: the window
+    /// itself, or as long as an empty bucket takes to be full. `None` if time alone brings nothing
+    /// back.
     pub window: Option<Span>,
     /// Whether it is obeyed; a shadow limit is not, and clients do not hear of it.
     pub enforced: bool,

@@ -145,7 +145,7 @@ impl Algorithm for Concurrency {
     }
 
     /// Slots cannot be booked: `max_wait` makes no difference.
-    fn ready(&self, state: &SlotsState, cost: u64, _patience: Span, now: Timestamp) -> Slot {
+    fn ready(&self, state: &SlotsState, cost: u64, _max_wait: Span, now: Timestamp) -> Slot {
         self.slot(state, cost, now)
     }
 

@@ -268,9 +268,9 @@ impl Algorithm for WarmUp {
             Trace::Price { free, price, cool } if state.free == free => {
                 let mut without = *state;
                 without.cool = self.gather.later(state.cool, cool);
-                let kept = self.price(&without, ticket.charged.saturating_sub(amount));
-                state.cool = self.gather.earlier(without.cool, kept.cool);
-                self.refund_time(state, self.rate.earlier(price, kept.time), now);
+                let stored = self.price(&without, ticket.charged.saturating_sub(amount));
+                state.cool = self.gather.earlier(without.cool, stored.cool);
+                self.refund_time(state, self.rate.earlier(price, stored.time), now);
             }
             _ => self.refund(state, amount, now),
         }

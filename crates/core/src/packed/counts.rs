@@ -36,8 +36,8 @@ impl Pack for SlidingWindow {
 
     /// The counts belong to the window that contains `now`, or to the one before.
     #[inline]
-    fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
-        let mut state = match kept {
+    fn hit_fast(&self, stored: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
+        let mut state = match stored {
             Some(packed) => self.unpack(packed),
             None => self.fresh(now),
         };
@@ -59,11 +59,11 @@ impl Pack for SlidingWindow {
         if !fits {
             let after = self.fits_at(&state, cost, now).since(now);
             let status = LimitStatus { remaining: Some(left), reset_after, beyond: 0 };
-            return Some(FastHit { allowed: false, after, status, kept: None });
+            return Some(FastHit { allowed: false, after, status, stored: None });
         }
-        let kept = self.pack(&state)?;
+        let stored = self.pack(&state)?;
         let left = u64::try_from(left).unwrap_or(0).saturating_sub(cost);
-        Some(FastHit::admitted(Span::ZERO, left, kept, reset_after))
+        Some(FastHit::admitted(Span::ZERO, left, stored, reset_after))
     }
 }
 
@@ -93,8 +93,8 @@ impl Pack for Tally {
 
     /// The window contains `now`. Denials are counted and stored too.
     #[inline]
-    fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
-        let (count, end) = match kept {
+    fn hit_fast(&self, stored: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
+        let (count, end) = match stored {
             Some(packed) => (packed.number, packed.expires_at),
             None => (0, now.aligned(self.period()).after(self.period())),
         };
@@ -111,7 +111,7 @@ impl Pack for Tally {
             allowed,
             after: if allowed { Span::ZERO } else { reset_after },
             status: LimitStatus { remaining, reset_after, beyond },
-            kept: Some(Packed { expires_at: end, number }),
+            stored: Some(Packed { expires_at: end, number }),
         })
     }
 }

@@ -51,7 +51,7 @@ pub struct FastHit {
     pub status: LimitStatus,
     /// The state to store: after an admission, and always for [`Limit::counts_first`]. `None` if
     /// nothing is stored or the state does not change.
-    pub kept: Option<Packed>,
+    pub stored: Option<Packed>,
 }
 
 /// The status of a limit.
@@ -82,7 +82,7 @@ trait Pack: Algorithm {
     fn unpack(&self, packed: Packed) -> Self::State;
 
     /// A hit on the fast path.
-    fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit>;
+    fn hit_fast(&self, stored: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit>;
 }
 
 // === impl Limit ===
@@ -134,20 +134,20 @@ impl Limit {
     /// [`EnforcedLimit::hit_fast`] for this limit as a hard step.
     #[inline]
     #[must_use]
-    pub fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
+    pub fn hit_fast(&self, stored: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         if now > NOW_MAX {
             return None;
         }
         match self.kernel() {
-            Kernel::Gcra(kernel) => kernel.hit_fast(kept, cost, now),
-            Kernel::Periodic(kernel) => kernel.hit_fast(kept, cost, now),
-            Kernel::Counter(kernel) => kernel.hit_fast(kept, cost, now),
-            Kernel::Tally(kernel) => kernel.hit_fast(kept, cost, now),
+            Kernel::Gcra(kernel) => kernel.hit_fast(stored, cost, now),
+            Kernel::Periodic(kernel) => kernel.hit_fast(stored, cost, now),
+            Kernel::Counter(kernel) => kernel.hit_fast(stored, cost, now),
+            Kernel::Tally(kernel) => kernel.hit_fast(stored, cost, now),
             Kernel::Open => Some(FastHit {
                 allowed: true,
                 after: Span::ZERO,
                 status: LimitStatus { remaining: None, reset_after: Span::ZERO, beyond: 0 },
-                kept: None,
+                stored: None,
             }),
             Kernel::Closed | Kernel::Log(_) | Kernel::WarmUp(_) | Kernel::Slots(_) => None,
         }
@@ -187,8 +187,8 @@ impl EnforcedLimit {
     /// expired. `None` if the slow path must decide.
     #[inline]
     #[must_use]
-    pub fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
-        self.limit.hit_fast(kept, cost, now)
+    pub fn hit_fast(&self, stored: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
+        self.limit.hit_fast(stored, cost, now)
     }
 
     /// This step as an integer bucket, if [`EnforcedLimit::hit_fast`] serves it.
@@ -200,8 +200,8 @@ impl EnforcedLimit {
 
     /// The status of an uncharged limit that admits a hit when another of the plan denies it.
     #[must_use]
-    pub fn status(&self, kept: Option<Packed>, now: Timestamp) -> LimitStatus {
-        let mut state = kept.map_or(State::New, |packed| self.limit.unpack(packed));
+    pub fn status(&self, stored: Option<Packed>, now: Timestamp) -> LimitStatus {
+        let mut state = stored.map_or(State::New, |packed| self.limit.unpack(packed));
         self.limit.open(&mut state, now);
         let remaining = self.limit.remaining(&state, now);
         let beyond = self.limit.beyond(&state);
@@ -213,15 +213,15 @@ impl EnforcedLimit {
 
 impl FastHit {
     #[inline]
-    const fn admitted(after: Span, left: u64, kept: Packed, reset_after: Span) -> Self {
+    const fn admitted(after: Span, left: u64, stored: Packed, reset_after: Span) -> Self {
         let status = LimitStatus { remaining: Some(signed(left)), reset_after, beyond: 0 };
-        Self { allowed: true, after, status, kept: Some(kept) }
+        Self { allowed: true, after, status, stored: Some(stored) }
     }
 
     #[inline]
     const fn denied(after: Span, left: u64, reset_after: Span) -> Self {
         let status = LimitStatus { remaining: Some(signed(left)), reset_after, beyond: 0 };
-        Self { allowed: false, after, status, kept: None }
+        Self { allowed: false, after, status, stored: None }
     }
 
     /// The decision.
@@ -264,18 +264,18 @@ impl Pack for Gcra {
     }
 
     /// The TAT lies between `now` and `tat_max`, and an admitted hit moves it within.
-    fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
+    fn hit_fast(&self, stored: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         match IntegerBucket::from_gcra(self) {
-            Some(bucket) => bucket.hit(kept, cost, now),
-            None => self.hit_fractional(kept, cost, now),
+            Some(bucket) => bucket.hit(stored, cost, now),
+            None => self.hit_fractional(stored, cost, now),
         }
     }
 }
 
 impl Gcra {
-    fn hit_fractional(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
+    fn hit_fractional(&self, stored: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         let tat_max = self.tat_max(now);
-        let start = match kept {
+        let start = match stored {
             Some(packed) => self.unpack(packed).tat.max(ExactTime::at(now)),
             None => ExactTime::at(now),
         };
@@ -290,8 +290,8 @@ impl Gcra {
         }
         let wait = if self.is_queue() { start.ceil().since(now) } else { Span::ZERO };
         let left = self.rate.units_in(self.rate.earlier(tat_max, poured));
-        let kept = Packed { expires_at: poured.ceil(), number: poured.frac() };
-        Some(FastHit::admitted(wait, left, kept, kept.expires_at.since(now)))
+        let stored = Packed { expires_at: poured.ceil(), number: poured.frac() };
+        Some(FastHit::admitted(wait, left, stored, stored.expires_at.since(now)))
     }
 }
 
@@ -331,10 +331,10 @@ impl IntegerBucket {
     /// [`EnforcedLimit::hit_fast`] for such a limit.
     #[inline(always)]
     #[must_use]
-    pub fn hit(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
+    pub fn hit(&self, stored: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         let now_us = now.as_micros();
         let tat_max = now_us.saturating_add(self.full_us);
-        let start = match kept {
+        let start = match stored {
             Some(packed) => packed.expires_at.as_micros().max(now_us),
             None => now_us,
         };
@@ -353,8 +353,8 @@ impl IntegerBucket {
             return Some(FastHit::denied(retry_after, left, reset_after));
         }
         let wait = if self.waits { start.saturating_sub(now_us) } else { 0 };
-        let kept = Packed { expires_at: Timestamp::exact(poured), number: 0 };
-        Some(FastHit::admitted(Span::exact(wait), left, kept, reset_after))
+        let stored = Packed { expires_at: Timestamp::exact(poured), number: 0 };
+        Some(FastHit::admitted(Span::exact(wait), left, stored, reset_after))
     }
 }
 
@@ -385,9 +385,9 @@ impl Pack for Periodic {
 
     /// The window contains `now` and has no debt.
     #[inline]
-    fn hit_fast(&self, kept: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
+    fn hit_fast(&self, stored: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit> {
         let capacity = self.capacity.get();
-        let (used, end) = match kept {
+        let (used, end) = match stored {
             Some(packed) => (packed.number, packed.expires_at),
             None => (0, self.period.end_of(now)),
         };
@@ -405,8 +405,8 @@ impl Pack for Periodic {
         if cost > free {
             return Some(FastHit::denied(reset_after, free, reset_after));
         }
-        let kept = Packed { expires_at: end, number: used.saturating_add(cost) };
-        Some(FastHit::admitted(Span::ZERO, free.saturating_sub(cost), kept, reset_after))
+        let stored = Packed { expires_at: end, number: used.saturating_add(cost) };
+        Some(FastHit::admitted(Span::ZERO, free.saturating_sub(cost), stored, reset_after))
     }
 }
 

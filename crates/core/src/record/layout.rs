@@ -102,8 +102,8 @@ fn fingerprint<'a>(
     format!("{:08x}", (hash ^ (hash >> 32)) & 0xffff_ffff)
 }
 
-/// A limit as bytes: of a calendar only the length of its windows, and of a tally too, whose count is
-/// the same under any limit.
+/// A limit as bytes: of a calendar only the length of its windows, and of a tally too, whose count
+/// is the same under any limit.
 fn without_edges(limit: &Limit, out: &mut Vec<u8>) {
     if let Limit::FixedWindow(window) = limit
         && let Align::Calendar(edges) = window.align()

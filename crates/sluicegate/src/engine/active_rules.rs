@@ -43,8 +43,8 @@ pub(super) struct ActiveRules {
 pub(super) struct RuleSlot {
     /// What it keeps over reloads.
     pub(super) state: Arc<RuleState>,
-    /// Its limits, once they were needed. When they are set, the limiter has them or later ones, or is
-    /// being moved to them by a reload.
+    /// Its limits, once they were needed. When they are set, the limiter has them or later ones, or
+    /// is being moved to them by a reload.
     rule: OnceLock<Arc<Rule>>,
     /// How often the rule was changed.
     generation: u64,
@@ -119,7 +119,8 @@ impl ActiveRules {
         *self.slots[no.index()].state.gate().lock() = gate.unwrap_or_default();
     }
 
-    /// Creates the limiters that a restored store has states of, so that the next snapshot has them.
+    /// Creates the limiters that a restored store has states of, so that the next snapshot has
+    /// them.
     pub(super) fn adopt_restored(&self, store: &LimiterStore) {
         if !store.memory.store.has_restored() {
             return;

@@ -67,8 +67,8 @@ pub enum Combine {
     Independent,
     /// The same, but it denies the request only if all quotas do.
     Quota,
-    /// Charged together with the others of its kind, or not at all; only evaluated where the request
-    /// is denied already.
+    /// Charged together with the others of its kind, or not at all; only evaluated where the
+    /// request is denied already.
     AllOrNothing,
 }
 
@@ -79,7 +79,8 @@ pub struct ChargeMode {
     pub limits: ChargedLimits,
     /// How its verdict combines with the others.
     pub combine: Combine,
-    /// Whether steps of the same counter are charged once, with the largest cost; otherwise each is.
+    /// Whether steps of the same counter are charged once, with the largest cost; otherwise each
+    /// is.
     pub is_once: bool,
 }
 
@@ -135,8 +136,8 @@ pub fn admits(verdicts: impl Iterator<Item = (Combine, bool)>) -> bool {
 /// Which steps are charged, given their verdicts and whether the request is admitted. `true` beside
 /// a mode: its limits count denied hits too.
 ///
-/// Limits in shadow mode admit everything, and charge what they would have admitted: all counters of
-/// their rule, or none.
+/// Limits in shadow mode admit everything, and charge what they would have admitted: all counters
+/// of their rule, or none.
 pub fn charges<'a>(
     steps: &'a [(ChargeMode, bool)],
     verdicts: &'a [Verdict],

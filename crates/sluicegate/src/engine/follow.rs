@@ -16,29 +16,29 @@ use sluicegate_rules::set::RuleSet;
 use super::withheld::{REMOVAL_GRACE, WithheldDomain, Withholding};
 use super::{Engine, MemoryBackend, Reloaded};
 
-/// How often files are looked at. A change is taken over at the second look that finds it.
+/// How often files are checked. A change is loaded at the second check that finds it.
 pub const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// What came of a change of the files.
+/// Result of a change of the files.
 #[derive(Debug)]
 pub enum Change {
-    /// The rules are others now.
+    /// The rules were replaced.
     Taken {
-        /// What that changed.
+        /// What changed.
         reloaded: Reloaded,
-        /// What is probably not meant.
+        /// Warnings.
         warnings: Vec<Problem>,
-        /// The domains that the files leave without rules: their last rules stay in force.
+        /// Domains that the files leave without rules: their last rules stay in force.
         withheld: Vec<WithheldDomain>,
     },
-    /// Something is wrong with them; the rules are as they were.
+    /// They are invalid: the rules are unchanged.
     Refused(RulesError),
     /// These domains are still withheld: reported again every
     /// [`REPORT_EVERY`](super::REPORT_EVERY).
     Withheld(Vec<WithheldDomain>),
 }
 
-/// Why there are no rules.
+/// Why rules were not loaded.
 ///
 /// ```
 /// use sluicegate::rules_of;
@@ -51,13 +51,13 @@ pub enum Change {
 pub enum RulesError {
     /// A file cannot be read.
     Unreadable(FileError),
-    /// What is in the files is wrong.
+    /// The files are invalid.
     Invalid(Invalid),
     /// The rules cannot be enforced together.
     Unfit(String),
 }
 
-/// Follows files: see [`Engine::follow`].
+/// Follows rule files: see [`Engine::follow`].
 #[derive(Debug)]
 pub struct Follower {
     engine: Engine,
@@ -70,15 +70,15 @@ pub struct Follower {
 #[derive(Debug)]
 #[must_use = "the files are followed until this is dropped"]
 pub struct Following {
-    wanted: Arc<Wanted>,
+    requests: Arc<FollowRequests>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is wanted of the thread, beside looking now and then.
+/// Requests to the thread, beside its periodic look.
 #[derive(Debug, Default)]
-struct Wanted {
+struct FollowRequests {
     next: Mutex<Next>,
-    told: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -121,9 +121,8 @@ fn compiled(domains: Vec<Domain>) -> Result<RuleSet, RulesError> {
 // === impl Engine ===
 
 impl<B: ?Sized> Engine<B> {
-    /// Takes the rules from files, and from now on whenever they change: each [`Follower::look`] looks whether they have.
-    ///
-    /// The rules that the engine has are replaced at once. [`Follower::start`] looks in a thread of its own.
+    /// Loads the rules from files, and again whenever they change: [`Follower::look`] checks that,
+    /// [`Follower::start`] in a thread of its own.
     ///
     /// ```no_run
     /// use sluicegate::{Change, Engine, LOOK_EVERY};
@@ -143,7 +142,7 @@ impl<B: ?Sized> Engine<B> {
     /// ```
     ///
     /// # Errors
-    /// When the files cannot be read, or something is wrong with them; then the engine's rules are as they were.
+    /// When the files cannot be read or are invalid. Then the rules are unchanged.
     pub fn follow(
         &self,
         mut watch: Watch,
@@ -155,10 +154,11 @@ impl<B: ?Sized> Engine<B> {
         Ok((follower, warnings))
     }
 
-    /// The same for files that are not there yet, or wrong: the engine's rules stay as they are until the files change.
+    /// The same for files that do not exist yet, or are invalid: the rules stay until the files
+    /// change.
     #[must_use]
     pub fn follow_changes(&self, mut watch: Watch, options: Options) -> Follower {
-        // What is wrong with them now is known; the look is the second one, which comes after each reading.
+        // The caller knows their errors. The look is the second one that follows each reading.
         let _ = watch.read();
         let _ = watch.look();
         Follower::new(self, watch, options)
@@ -185,7 +185,7 @@ impl Follower {
         self
     }
 
-    /// Looks at the files once; what came of it, if they have changed.
+    /// Checks the files once. The result, if they have changed.
     pub fn look(&mut self) -> Option<Change> {
         let now = self.engine.ticks();
         match self.watch.look() {
@@ -234,48 +234,48 @@ impl Follower {
         Ok((reloaded, loaded.warnings))
     }
 
-    /// Looks again and again, in a thread of its own, and tells what came of it.
+    /// Checks the files periodically in a thread of its own, and reports changes.
     ///
     /// # Errors
     /// When the system has no thread to give.
     pub fn start(
         mut self,
         every: Duration,
-        mut tell: impl FnMut(Change) + Send + 'static,
+        mut report: impl FnMut(Change) + Send + 'static,
     ) -> std::io::Result<Following> {
-        let wanted = Arc::new(Wanted::default());
-        let told = wanted.clone();
+        let requests = Arc::new(FollowRequests::default());
+        let received = requests.clone();
         let follow = move || {
             loop {
-                let change = match told.wait(every) {
+                let change = match received.wait(every) {
                     Next::Look => self.look(),
                     Next::Reread => Some(self.reread()),
                     Next::Stop => return,
                 };
                 if let Some(change) = change {
-                    tell(change);
+                    report(change);
                 }
             }
         };
         let thread =
             std::thread::Builder::new().name("sluicegate-rules".to_owned()).spawn(follow)?;
-        Ok(Following { wanted, thread: Some(thread) })
+        Ok(Following { requests, thread: Some(thread) })
     }
 }
 
 impl Following {
-    /// Reads the files soon, whether they have changed or not; what came of it is told as of any change.
+    /// Reads the files soon, whether they have changed or not, and reports the result.
     pub fn reread(&self) {
-        self.wanted.tell(Next::Reread);
+        self.requests.send(Next::Reread);
     }
 }
 
-impl Wanted {
-    /// Waits for a while, unless something is wanted at once.
+impl FollowRequests {
+    /// Waits for a while, or until a request comes.
     fn wait(&self, a_while: Duration) -> Next {
         let mut next = self.next.lock();
         if *next == Next::Look {
-            self.told.wait_for(&mut next, a_while);
+            self.changed.wait_for(&mut next, a_while);
         }
         match *next {
             Next::Stop => Next::Stop,
@@ -283,20 +283,20 @@ impl Wanted {
         }
     }
 
-    fn tell(&self, wanted: Next) {
+    fn send(&self, next_wanted: Next) {
         let mut next = self.next.lock();
         if *next != Next::Stop {
-            *next = wanted;
+            *next = next_wanted;
         }
-        self.told.notify_all();
+        self.changed.notify_all();
     }
 }
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.wanted.tell(Next::Stop);
+        self.requests.send(Next::Stop);
         if let Some(thread) = self.thread.take() {
-            // It ends by itself; if it has panicked, that was told there.
+            // A panic of the thread was reported there.
             let _ = thread.join();
         }
     }

@@ -1,9 +1,9 @@
 //! Requests that are settled later: reserved or booked first, then committed or cancelled.
 //!
-//! What is held is part of the counters, under an id. A request is settled by naming it again with its
-//! id: nothing else is stored, so every node that reaches the counters can settle. Limits in Envoy's
-//! form count each hit when it comes and cannot hold anything: a request under one is refused before
-//! anything is charged.
+//! What is held is part of the counters, under an id. A request is settled by naming it again with
+//! its id: nothing else is stored, so every node that reaches the counters can settle. Limits in
+//! Envoy's form count each hit when it comes and cannot hold anything: a request under one is
+//! refused before anything is charged.
 
 use std::fmt;
 
@@ -36,7 +36,8 @@ pub enum HoldError {
     Refused(Refusal),
     /// The store did not answer.
     Store(StoreFailure),
-    /// Nothing is held under this id: it was never issued, is settled, or expired more than a day ago.
+    /// Nothing is held under this id: it was never issued, is settled, or expired more than a day
+    /// ago.
     Unknown,
 }
 
@@ -108,9 +109,9 @@ impl<B: Backend + ?Sized> Engine<B> {
         Ok(())
     }
 
-    /// Checks a request that would wait up to `max_wait`, and books its turn. [`Checked::wait`] is the
-    /// time until then. A slot of a concurrency limit cannot be booked: it is free now, or the request
-    /// is denied.
+    /// Checks a request that would wait up to `max_wait`, and books its turn. [`Checked::wait`] is
+    /// the time until then. A slot of a concurrency limit cannot be booked: it is free now, or the
+    /// request is denied.
     ///
     /// # Errors
     /// As [`Engine::reserve`].
@@ -127,9 +128,9 @@ impl<B: Backend + ?Sized> Engine<B> {
         Ok(())
     }
 
-    /// Settles a reservation with the actual cost, which is that of the request's hits: a smaller one
-    /// returns the rest, a larger one is charged, into debt if need be. Slots are released. Returns the
-    /// smallest amount that a limit returned.
+    /// Settles a reservation with the actual cost, which is that of the request's hits: a smaller
+    /// one returns the rest, a larger one is charged, into debt if need be. Slots are released.
+    /// Returns the smallest amount that a limit returned.
     ///
     /// # Errors
     /// When nothing is held under this id, or the store does not answer.

@@ -134,7 +134,8 @@ impl Snapshot<'_> {
     /// What is published about the limits of a rule, in the order of
     /// [`Verdict::decided_by`](sluicegate_core::verdict::Verdict::decided_by).
     ///
-    /// A limit in Envoy's form has the name of its rule or, if that has none, [its path](sluicegate_rules::set::RuleSet::path_of).
+    /// A limit in Envoy's form has the name of its rule or, if that has none, [its
+    /// path](sluicegate_rules::set::RuleSet::path_of).
     ///
     /// ```
     /// use sluicegate::Engine;

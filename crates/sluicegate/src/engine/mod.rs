@@ -115,7 +115,8 @@ pub struct EngineBuilder {
     near_limit_ratio: Option<f32>,
 }
 
-/// The active rules at one moment. A request is decided by one snapshot, whatever is loaded meanwhile.
+/// The active rules at one moment. A request is decided by one snapshot, whatever is loaded
+/// meanwhile.
 ///
 /// ```
 /// use sluicegate::Engine;
@@ -416,7 +417,8 @@ impl EngineBuilder {
         Self { clock: Some(Arc::new(clock)), ..self }
     }
 
-    /// The share of a limit from which [`Stats`] count a hit as near it, between 0 and 1; by default 0.8.
+    /// The share of a limit from which [`Stats`] count a hit as near it, between 0 and 1; by
+    /// default 0.8.
     ///
     /// ```
     /// use sluicegate::Engine;

@@ -1,10 +1,10 @@
 //! Replacement of the rules while they are in use.
 //!
 //! The new set is compiled beside the old one. A rule that existed before, by its name or its path,
-//! keeps its states; where its limits changed, what was used stays used. Then one pointer is swapped.
-//! Later requests are decided by the new rules: the first to touch a shard moves it to the new limits,
-//! and the reload moves the rest. A request in flight is matched by the old rules and decided by the
-//! limits that it finds: there is no moment without limits.
+//! keeps its states; where its limits changed, what was used stays used. Then one pointer is
+//! swapped. Later requests are decided by the new rules: the first to touch a shard moves it to the
+//! new limits, and the reload moves the rest. A request in flight is matched by the old rules and
+//! decided by the limits that it finds: there is no moment without limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -68,8 +68,8 @@ impl<B: ?Sized> Engine<B> {
         let old = self.state.active.load_full();
         let Joined { slots, moved, newly_elastic, removed, reloaded } = join(&old, &rules);
         let active = Arc::new(ActiveRules::new(rules, slots));
-        // A limiter that a request creates from here on by the old rules is moved by the first request with the
-        // new ones.
+        // A limiter that a request creates from here on by the old rules is moved by the first
+        // request with the new ones.
         let moved: Vec<_> = moved
             .into_iter()
             .filter_map(|no| {
@@ -77,8 +77,8 @@ impl<B: ?Sized> Engine<B> {
                 Some((limiter, active.rule(no), active.rules.rule(no).overflow))
             })
             .collect();
-        // No state is saved under limits that it does not belong to any more. No other thread holds two of
-        // these locks, so they cannot deadlock.
+        // No state is saved under limits that it does not belong to any more. No other thread holds
+        // two of these locks, so they cannot deadlock.
         let _held: Vec<_> = moved.iter().map(|(limiter, ..)| limiter.hold_changes()).collect();
         self.exchange(&active, &newly_elastic);
         removed.iter().for_each(|no| old.slots[no.index()].state.retire());

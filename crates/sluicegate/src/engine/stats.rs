@@ -31,8 +31,8 @@ pub(super) struct NearLimit {
 /// denies is within the limit here. A hit counts as often as it costs. Lists, peeks and refunds are
 /// not counted.
 ///
-/// For a rule in Envoy's form these are the numbers of envoyproxy/ratelimit, which counts denied hits
-/// too: of a hit that crosses the limit only the part above is over it.
+/// For a rule in Envoy's form these are the numbers of envoyproxy/ratelimit, which counts denied
+/// hits too: of a hit that crosses the limit only the part above is over it.
 ///
 /// ```
 /// use sluicegate::Stats;
@@ -47,7 +47,8 @@ pub struct Stats {
     pub total_hits: u64,
     /// Hits above the limit; of a native rule the denied ones.
     pub over_limit: u64,
-    /// Hits near the limit ([`EngineBuilder::near_limit_ratio`](crate::EngineBuilder::near_limit_ratio)).
+    /// Hits near the limit
+    /// ([`EngineBuilder::near_limit_ratio`](crate::EngineBuilder::near_limit_ratio)).
     pub near_limit: u64,
     /// Admitted hits, also those near the limit.
     pub within_limit: u64,

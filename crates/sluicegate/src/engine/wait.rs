@@ -1,9 +1,9 @@
 //! Requests that wait for their turn.
 //!
-//! A turn is booked first and waited for then, so requests are served in the order of their bookings,
-//! and the limits hold even if a client gives up. A slot of a concurrency limit cannot be booked: a
-//! request waits in a queue until one is released on this node, and tries again when the lease that is
-//! in its way ends, or at the backend's poll interval.
+//! A turn is booked first and waited for then, so requests are served in the order of their
+//! bookings, and the limits hold even if a client gives up. A slot of a concurrency limit cannot be
+//! booked: a request waits in a queue until one is released on this node, and tries again when the
+//! lease that is in its way ends, or at the backend's poll interval.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -115,7 +115,7 @@ impl<B: Backend + ?Sized> Engine<B> {
             return Ok(Waited { checked, waited: self.now().since(started), has_slot: false });
         }
         let turn_at = self.now().max(started).after(checked.wait());
-        self.keep_until(request, holder, turn_at).await;
+        self.hold_until(request, holder, turn_at).await;
         turn.is_booked = false;
         // What cannot be cancelled any more need not be remembered.
         let (rules, now, mut has_slot) = (self.snapshot(), self.now().max(turn_at), false);
@@ -127,7 +127,7 @@ impl<B: Backend + ?Sized> Engine<B> {
     }
 
     /// Sleeps until the turn. The leases of slots that were taken with it are renewed meanwhile.
-    async fn keep_until(&self, request: &Request<'_>, holder: Holder, turn_at: Timestamp) {
+    async fn hold_until(&self, request: &Request<'_>, holder: Holder, turn_at: Timestamp) {
         let interval_min = self.backend().slot_waiting().renew_interval_min;
         loop {
             let now = self.now();
@@ -235,8 +235,8 @@ impl Wake for Notification {
 }
 
 impl SlotQueue {
-    /// Enters the queues, or enters them again: a request that was woken has left them, and is still
-    /// the first. After a reload it may be the last.
+    /// Enters the queues, or enters them again: a request that was woken has left them, and is
+    /// still the first. After a reload it may be the last.
     fn enter(&mut self, rules: &Snapshot<'_>, request: &Request<'_>) {
         let waker = Waker::from(self.waker.clone());
         let mut known = std::mem::take(&mut self.positions);

@@ -115,13 +115,13 @@ impl ThrottleParams {
     /// A hit on the fast path: see [`Limit::hit_fast`].
     pub(super) fn hit_fast(
         &self,
-        kept: Option<Packed>,
+        stored: Option<Packed>,
         cost: u64,
         now: Timestamp,
     ) -> Option<FastHit> {
         match &self.bucket {
-            ThrottleBucket::Integer(bucket) => bucket.hit(kept, cost, now),
-            ThrottleBucket::Fractional(bucket) => bucket.hit_fast(kept, cost, now),
+            ThrottleBucket::Integer(bucket) => bucket.hit(stored, cost, now),
+            ThrottleBucket::Fractional(bucket) => bucket.hit_fast(stored, cost, now),
         }
     }
 

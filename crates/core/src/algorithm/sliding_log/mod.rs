@@ -196,9 +196,9 @@ impl SlidingLog {
         }
         // Oldest first, until one is needed.
         let mut spare = state.entries.denied_sum();
-        let mut kept: Vec<Entry> = state.entries.iter().collect();
+        let mut stored: Vec<Entry> = state.entries.iter().collect();
         let mut dropping = true;
-        kept.retain(|entry| {
+        stored.retain(|entry| {
             let without = spare.saturating_sub(entry.weight);
             dropping &= !entry.denied || without >= enough;
             if entry.denied && dropping {
@@ -207,7 +207,7 @@ impl SlidingLog {
             }
             true
         });
-        state.entries.rewrite(kept);
+        state.entries.rewrite(stored);
     }
 
     /// Removes `amount` from the entries that `pick` selects, newest first; returns the amount

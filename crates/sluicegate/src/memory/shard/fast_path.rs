@@ -32,7 +32,7 @@ pub(crate) enum FastPath {
 /// A hit on one step.
 #[derive(Clone, Copy)]
 struct StepHit {
-    kept: Option<Packed>,
+    stored: Option<Packed>,
     known: bool,
     hit: FastHit,
     /// The word to write.
@@ -40,13 +40,13 @@ struct StepHit {
 }
 
 const NO_HIT: StepHit = StepHit {
-    kept: None,
+    stored: None,
     known: false,
     hit: FastHit {
         allowed: true,
         after: Span::ZERO,
         status: LimitStatus { remaining: None, reset_after: Span::ZERO, beyond: 0 },
-        kept: None,
+        stored: None,
     },
     word: None,
 };
@@ -74,7 +74,7 @@ impl Shard {
             && let Some(packed) = lane.whole_micros(self.lanes.epoch, now)
             && let Some(hit) = bucket.hit(Some(packed), cost, now)
         {
-            if let Some(packed) = hit.kept {
+            if let Some(packed) = hit.stored {
                 match Word::packed(packed, self.lanes.epoch) {
                     Some(word) => *lane = word,
                     None => return FastPath::Fallback,
@@ -131,13 +131,13 @@ impl Shard {
         let since = self.lanes.epoch.since(now);
         let name = name(hash, 0);
         let probe = self.lanes.table.probe(name, since);
-        let Ok(kept) = self.kept(probe) else { return FastPath::Fallback };
-        let Some(hit) = self.plan.steps.first().and_then(|step| step.hit_fast(kept, cost, now))
+        let Ok(stored) = self.stored(probe) else { return FastPath::Fallback };
+        let Some(hit) = self.plan.steps.first().and_then(|step| step.hit_fast(stored, cost, now))
         else {
             return FastPath::Fallback;
         };
         *verdict = Verdict::from_single(&hit.decision());
-        let Some(packed) = hit.kept else { return FastPath::Decided };
+        let Some(packed) = hit.stored else { return FastPath::Decided };
         let Some(word) = Word::packed(packed, self.lanes.epoch) else { return FastPath::Fallback };
         if let Probe::Occupied(lane) = probe {
             self.put_word(lane, name, word);
@@ -242,20 +242,20 @@ impl Shard {
         let all = &mut all[..steps];
         for (index, (step, step_hit)) in self.plan.steps.iter().zip(&mut *all).enumerate() {
             let probe = self.lanes.table.probe(name(hash, column(index)), since);
-            let Ok(kept) = self.kept(probe) else { return FastPath::Fallback };
-            let Some(hit) = step.hit_fast(kept, cost, now) else { return FastPath::Fallback };
-            let word = hit.kept.and_then(|packed| Word::packed(packed, self.lanes.epoch));
-            if word.is_none() && hit.kept.is_some() {
+            let Ok(stored) = self.stored(probe) else { return FastPath::Fallback };
+            let Some(hit) = step.hit_fast(stored, cost, now) else { return FastPath::Fallback };
+            let word = hit.stored.and_then(|packed| Word::packed(packed, self.lanes.epoch));
+            if word.is_none() && hit.stored.is_some() {
                 return FastPath::Fallback;
             }
-            *step_hit = StepHit { kept, known: matches!(probe, Probe::Occupied(_)), hit, word };
+            *step_hit = StepHit { stored, known: matches!(probe, Probe::Occupied(_)), hit, word };
         }
         if !all.iter().all(|step_hit| step_hit.hit.allowed) {
             // Only limits that count first are charged; they are evaluated again for their wait.
             // The others that allowed the hit report their uncharged status.
             for (step, step_hit) in self.plan.steps.iter().zip(&mut *all) {
                 if step.limit().counts_first() {
-                    let again = step.hit_fast(step_hit.hit.kept, cost, now);
+                    let again = step.hit_fast(step_hit.hit.stored, cost, now);
                     let Some(again) = again else { return FastPath::Fallback };
                     step_hit.hit =
                         FastHit { allowed: again.allowed, after: again.after, ..step_hit.hit };
@@ -263,7 +263,7 @@ impl Shard {
                 }
                 step_hit.word = None;
                 if step_hit.hit.allowed {
-                    step_hit.hit.status = step.status(step_hit.kept, now);
+                    step_hit.hit.status = step.status(step_hit.stored, now);
                 }
             }
         }
@@ -288,7 +288,7 @@ impl Shard {
 
     /// The packed state of a lane; an error if the state is whole.
     #[inline]
-    fn kept(&self, probe: Probe) -> Result<Option<Packed>, ()> {
+    fn stored(&self, probe: Probe) -> Result<Option<Packed>, ()> {
         let Probe::Occupied(lane) = probe else { return Ok(None) };
         match self.lanes.table.word(lane).content(self.lanes.epoch) {
             Content::Packed(packed) => Ok(Some(packed)),
