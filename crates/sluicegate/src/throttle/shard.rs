@@ -77,7 +77,7 @@ impl ThrottleShard {
             && let Some(kept) = fast_state(*word, self.lanes.epoch, now)
             && let Some(hit) = bucket.hit(kept, cost, now)
         {
-            let Some(packed) = hit.kept else {
+            let Some(packed) = hit.stored else {
                 *verdict = Verdict::from_single(&hit.decision());
                 return ThrottleOutcome::Decided;
             };
@@ -121,14 +121,14 @@ impl ThrottleShard {
             Probe::Expired(_) | Probe::Empty(_) | Probe::Full => None,
         };
         let hit = params.hit_fast(kept, cost, now);
-        let word = match hit.map(|hit| hit.kept) {
+        let word = match hit.map(|hit| hit.stored) {
             Some(Some(packed)) => Word::packed(packed, self.lanes.epoch),
             Some(None) => None,
             None => return self.hit_whole(store, args, probe, verdict),
         };
         match (hit, word, probe) {
             // Denied: nothing changes.
-            (Some(hit), None, Probe::Occupied(_)) if hit.kept.is_none() => {
+            (Some(hit), None, Probe::Occupied(_)) if hit.stored.is_none() => {
                 *verdict = Verdict::from_single(&hit.decision());
                 ThrottleOutcome::Decided
             }
