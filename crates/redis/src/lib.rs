@@ -25,5 +25,5 @@ pub(crate) use store::{HitError, OperationError, Weight};
 pub use store::{Store, StoreOptions, StoreStats};
 pub use virtual_time::{VirtualError, VirtualLimiter};
 
-pub use backend::{Leased, RedisBackend, RuleLevel};
+pub use backend::{LeaseInfo, RedisBackend, RuleLevel};
 pub use sluicegate::backend::{StoreError, StoreFailure};

@@ -80,7 +80,7 @@ impl Node {
         let leases = self.engine.backend().leases(usize::MAX);
         let its = leases.iter().filter(|one| names.iter().all(|name| has(&one.identity, name)));
         // What has run out is still shown until somebody looks.
-        its.filter(|one| one.lasts > Span::ZERO).map(|one| one.unspent).sum()
+        its.filter(|one| one.ttl > Span::ZERO).map(|one| one.unspent).sum()
     }
 
     /// What is left of each limit.

@@ -1,4 +1,4 @@
-//! What nodes decided by themselves, counted by rule: what was promised beside what was seen.
+//! Counters of local decisions per rule, with the promised bounds beside the observed errors.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,45 +9,46 @@ use sluicegate_rules::set::RuleNo;
 
 use crate::store::RuleWeight;
 
-/// What this node decided by itself under one rule, and how far it was off.
+/// Local decisions of this node under one rule, and their error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RuleLevel {
-    /// What the rule says.
+    /// Consistency level of the rule.
     pub consistency: Consistency,
-    /// Hits that were decided without asking the store.
+    /// Hits decided without the store.
     pub local: u64,
-    /// Hits that the store was asked for all the same.
-    pub asked: u64,
-    /// How many identities this node has leased now.
+    /// Hits decided by the store.
+    pub remote: u64,
+    /// Identities leased by this node.
     pub leases: u64,
-    /// What it holds unspent: as much less may pass if it dies now.
+    /// Unspent leased quota: the shortfall if this node crashes now.
     pub short_bound: u64,
-    /// What ran out unspent: as much less has passed.
+    /// Leased quota that expired unspent: the observed shortfall.
     pub short_observed: u64,
-    /// Calls that bought or gave back.
+    /// Calls that acquired, renewed or released leases.
     pub lease_calls: u64,
-    /// Identities that came to be leased.
+    /// Identities that became leased.
     pub promoted: u64,
-    /// Identities that ceased to be.
+    /// Identities whose lease ended.
     pub demoted: u64,
-    /// Identities that are told to the others, and theirs heard.
+    /// Identities synced with other nodes.
     pub synced: u64,
-    /// How often counts were told to the others.
+    /// Pushes of counts.
     pub pushes: u64,
-    /// How often that failed, and was said again.
+    /// Failed pushes; the next one repeats their counts.
     pub pushes_failed: u64,
-    /// The most that others admitted to one identity between two syncs: as much more may have passed.
+    /// Largest number of hits that other nodes admitted to one identity between two syncs: the
+    /// bound of the overshoot.
     pub over_bound: u64,
-    /// The most that the total of one window was above its limit, as heard.
+    /// Largest excess of a window's total over its limit: the observed overshoot.
     pub over_observed: u64,
 }
 
-/// The same while it is counted.
+/// Counters behind [`RuleLevel`].
 #[derive(Debug, Default)]
 pub(crate) struct LevelCounters {
     pub(super) local: AtomicU64,
-    pub(super) asked: AtomicU64,
+    pub(super) remote: AtomicU64,
     pub(super) leases: AtomicU64,
     pub(super) short_bound: AtomicU64,
     pub(super) short_observed: AtomicU64,
@@ -64,13 +65,13 @@ pub(crate) struct LevelCounters {
 // === impl LevelCounters ===
 
 impl LevelCounters {
-    /// As they stand.
+    /// Current values.
     pub(super) fn read(&self, consistency: Consistency) -> RuleLevel {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RuleLevel {
             consistency,
             local: read(&self.local),
-            asked: read(&self.asked),
+            remote: read(&self.remote),
             leases: read(&self.leases),
             short_bound: read(&self.short_bound),
             short_observed: read(&self.short_observed),
@@ -105,7 +106,7 @@ pub(super) fn add(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
 }
 
-/// Takes from one that says how much there is.
-pub(super) fn take(counter: &AtomicU64, amount: u64) {
+/// Subtracts from a gauge.
+pub(super) fn subtract(counter: &AtomicU64, amount: u64) {
     counter.fetch_sub(amount, Ordering::Relaxed);
 }

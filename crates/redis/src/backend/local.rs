@@ -10,6 +10,7 @@
 //! an admission is undone if the store denies. Steps that are charged by themselves go to the store in
 //! any case.
 
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use sluicegate::backend::{
@@ -60,6 +61,13 @@ pub(super) struct LocalDecisions {
     /// Whether all limited steps are decided.
     pub(super) is_complete: bool,
 }
+
+/// Builds hashers of tables that are keyed by the hash of an identity.
+pub(super) type BuildPrehashed = BuildHasherDefault<Prehashed>;
+
+/// Passes on keys that are hashes already.
+#[derive(Debug, Default)]
+pub(super) struct Prehashed(u64);
 
 /// Bits of the sets.
 const STEPS_MAX: usize = 128;
@@ -145,7 +153,7 @@ impl RedisBackend {
             match (step.consistency, is_admitted) {
                 (Consistency::Eventual { .. }, true) => {}
                 (Consistency::Eventual { .. }, false) => self.eventual.undo(&step, ticks),
-                (_, true) => self.leases.happens(&step),
+                (_, true) => self.leases.commit(&step),
                 (_, false) => self.leases.undo(&step, ticks),
             }
         }
@@ -173,7 +181,7 @@ impl RedisBackend {
             let ticks = self.clock.ticks();
             for step in steps {
                 if let Some(step) = self.local_step(operation, rules, plan, step.index) {
-                    self.leases.missed(&step, ticks);
+                    self.leases.record_miss(&step, ticks);
                 }
             }
         }
@@ -198,8 +206,8 @@ impl RedisBackend {
                     continue;
                 };
                 match operation {
-                    Operation::Hit => self.leases.answered(&step, verdict, ticks),
-                    _ => self.leases.forget_denial(step.hash),
+                    Operation::Hit => self.leases.record_verdict(&step, verdict, ticks),
+                    _ => self.leases.clear_denial(step.hash),
                 }
             }
         }
@@ -273,5 +281,21 @@ impl LocalDecisions {
 
     fn admitted(self) -> impl Iterator<Item = usize> {
         (0..STEPS_MAX).filter(move |index| self.admitted & (1 << index) != 0)
+    }
+}
+
+// === impl Prehashed ===
+
+impl Hasher for Prehashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 }

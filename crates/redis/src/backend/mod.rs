@@ -39,7 +39,7 @@ use tokio::time::Instant;
 use crate::script::{ScriptAnswer, ScriptOp, ScriptPart, ScriptRequest};
 use crate::{CallError, EnvoyCounters, EnvoyKeys, HitError, Link, OperationError, Store};
 use eventual::Eventual;
-pub use leasing::Leased;
+pub use leasing::LeaseInfo;
 use leasing::Leases;
 pub(crate) use levels::LevelCounters;
 pub use levels::RuleLevel;
@@ -117,7 +117,7 @@ impl RedisBackend {
 
     /// The leases of this node, the most used first; the first `max` of many.
     #[must_use]
-    pub fn leases(&self, max: usize) -> Vec<Leased> {
+    pub fn leases(&self, max: usize) -> Vec<LeaseInfo> {
         self.leases.list(max)
     }
 

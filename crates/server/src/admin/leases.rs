@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sluicegate::Engine;
 use sluicegate::rules::set::{RuleSet, write_readable};
-use sluicegate_redis::{Leased, RedisBackend};
+use sluicegate_redis::{LeaseInfo, RedisBackend};
 
 use crate::app::App;
 
@@ -23,7 +23,7 @@ fn leases(engine: &Engine<RedisBackend>) -> Value {
     json!({ "node": format!("{:016x}", engine.backend().store().node()), "leases": leases })
 }
 
-fn one(lease: &Leased, rules: &RuleSet) -> Value {
+fn one(lease: &LeaseInfo, rules: &RuleSet) -> Value {
     let mut key = Vec::new();
     write_readable(&lease.identity, &mut key);
     // The number is that of the rules at its last request; there may be fewer now.
@@ -34,6 +34,6 @@ fn one(lease: &Leased, rules: &RuleSet) -> Value {
         "hot": lease.is_hot,
         "unspent": lease.unspent,
         "per_second": lease.per_second,
-        "lasts_ms": lease.lasts.as_micros() / 1_000,
+        "lasts_ms": lease.ttl.as_micros() / 1_000,
     })
 }

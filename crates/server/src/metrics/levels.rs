@@ -48,7 +48,7 @@ const FAMILIES: [Family; 15] = [
         Scope::All,
         "sluicegate_asked_decisions_total",
         "Hits decided by the store.",
-        |level| level.asked,
+        |level| level.remote,
     ),
     (
         Kind::Gauge,
@@ -228,7 +228,7 @@ const fn sync_interval_ms(consistency: Consistency) -> u64 {
 fn add(sum: &mut RuleLevel, more: &RuleLevel) {
     for (sum, more) in [
         (&mut sum.local, more.local),
-        (&mut sum.asked, more.asked),
+        (&mut sum.remote, more.remote),
         (&mut sum.leases, more.leases),
         (&mut sum.short_bound, more.short_bound),
         (&mut sum.short_observed, more.short_observed),

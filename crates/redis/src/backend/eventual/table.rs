@@ -10,7 +10,7 @@ use sluicegate_core::time::{Span, Timestamp};
 
 use super::book::Book;
 use crate::backend::LevelCounters;
-use crate::backend::levels::{add, take};
+use crate::backend::levels::{add, subtract};
 
 /// The most that are remembered.
 const KNOWN_MAX: usize = 100_000;
@@ -235,7 +235,7 @@ impl Entry {
     pub(super) fn set_synced(&mut self, is_synced: bool) {
         match (self.is_synced, is_synced) {
             (false, true) => add(&self.counters.synced, 1),
-            (true, false) => take(&self.counters.synced, 1),
+            (true, false) => subtract(&self.counters.synced, 1),
             _ => {}
         }
         self.is_synced = is_synced;

@@ -1,16 +1,16 @@
-//! Demand for one identity, per second, as one node measures it.
+//! Demand rate of one leased identity, as this node measures it.
 
 use sluicegate_core::time::{Span, Timestamp};
 
-/// Over at least so long demand is measured.
-const MEASURED: Span = Span::from_millis(50);
+/// Shortest measuring interval.
+const INTERVAL_MIN: Span = Span::from_millis(50);
 
 /// Measured demand.
 #[derive(Debug)]
 pub(super) struct Demand {
-    /// Since when, and how much since.
+    /// Start of the current interval, and the demand since then.
     since: Timestamp,
-    asked: u64,
+    amount: u64,
     per_second: u64,
     last: Timestamp,
 }
@@ -18,44 +18,44 @@ pub(super) struct Demand {
 // === impl Demand ===
 
 impl Demand {
-    /// So much a second, as far as is known.
+    /// Starts from an estimate.
     pub(super) const fn new(per_second: u64, ticks: Timestamp) -> Self {
-        Self { since: ticks, asked: 0, per_second, last: ticks }
+        Self { since: ticks, amount: 0, per_second, last: ticks }
     }
 
-    /// How much a second, as last measured.
+    /// Demand per second, as last measured.
     pub(super) const fn per_second(&self) -> u64 {
         self.per_second
     }
 
-    /// When something was asked for last.
+    /// Tick of the last hit.
     pub(super) const fn last(&self) -> Timestamp {
         self.last
     }
 
-    /// So much was asked for.
+    /// Adds a hit of this cost.
     #[inline]
     pub(super) fn count(&mut self, cost: u64, ticks: Timestamp) {
-        self.asked = self.asked.saturating_add(cost);
+        self.amount = self.amount.saturating_add(cost);
         self.last = ticks;
-        if ticks.since(self.since) >= MEASURED {
+        if ticks.since(self.since) >= INTERVAL_MIN {
             self.measure(ticks);
         }
     }
 
-    /// Follows a rise at once, and a fall by halves.
+    /// Ends the interval: follows a rise at once, and a fall by halves.
     pub(super) fn measure(&mut self, ticks: Timestamp) {
         let elapsed = ticks.since(self.since);
-        if elapsed < MEASURED {
+        if elapsed < INTERVAL_MIN {
             return;
         }
-        let per_second = u128::from(self.asked) * 1_000_000 / u128::from(elapsed.as_micros());
+        let per_second = u128::from(self.amount) * 1_000_000 / u128::from(elapsed.as_micros());
         let per_second = u64::try_from(per_second).unwrap_or(u64::MAX);
         self.per_second = per_second.max(self.per_second / 2 + per_second / 2);
-        (self.since, self.asked) = (ticks, 0);
+        (self.since, self.amount) = (ticks, 0);
     }
 
-    /// How much in so long, at this rate.
+    /// Demand within a span at this rate.
     pub(super) fn during(&self, span: Span) -> u64 {
         let amount = u128::from(self.per_second) * u128::from(span.as_micros()) / 1_000_000;
         u64::try_from(amount).unwrap_or(u64::MAX)

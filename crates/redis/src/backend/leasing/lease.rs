@@ -1,13 +1,15 @@
-//! One identity's lease: what a node holds of it, and what it does next about it. No clock, no store: times are ticks, and calls are
-//! made by whoever asks what to call.
+//! Lease of one identity: a state machine without clock or I/O. Times are ticks of this node; the
+//! methods that return a [`LeaseCall`] expect the caller to send it to the store.
 //!
 //! ```text
-//!   bought |================ spent ===============|.......|          a quarter is left: buy again, in the background
-//!                                        low water ^      ^ nothing left: the store is asked, as if there were no leases
+//!   granted |============== spent ==============|......|
+//!                                     low water ^      ^ nothing is left: hits go to the store
+//!                        a quarter is left: acquire more
 //! ```
 //!
-//! How much is bought goes by what was asked for lately: enough for [`HORIZON`], and no more than a few times what was bought before, so that a newcomer begins
-//! small. What the store gives goes by what there is, and by what others ask for; near the end of a limit that is nothing, and every hit asks the store.
+//! Life of a lease: `acquire`, `apply_grant`, `hit` ..., then `renew_or_release`, or `expire` at
+//! `expires_at`. The amount covers the recent demand for [`HORIZON`] and grows by [`GROWTH`] per
+//! call. The store grants less near the end of a limit; then hits go to the store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,104 +18,104 @@ use sluicegate_core::verdict::{Outcome, Verdict};
 
 use super::demand::Demand;
 
-/// For how long what is bought is to last.
+/// Span of demand that a lease covers.
 const HORIZON: Span = Span::from_millis(500);
-/// How long it may be held without a word.
+/// Lifetime of a lease in the store, unless renewed.
 pub(super) const TTL: Span = Span::from_secs(2);
-/// Who was not asked for during this time gives back what it has.
-const IDLE: Span = Span::from_millis(500);
-/// The first that is bought.
-const FIRST: u64 = 8;
-/// When so small a part of it is left, it is bought again: an eighth of a second before it is gone.
+/// A lease without hits for this long is released.
+const IDLE_TIMEOUT: Span = Span::from_millis(500);
+/// Amount of the first call.
+const FIRST_AMOUNT: u64 = 8;
+/// Fraction of a grant at which more is acquired: an eighth of a second before it is spent.
 const LOW_WATER: u64 = 4;
-/// How much more than it held before a node may want.
+/// Largest factor by which a lease grows per call.
 const GROWTH: u64 = 4;
-/// No more than this at once, whatever the demand: far above what a node decides in [`HORIZON`].
-const WANT_MAX: u64 = 1 << 32;
-/// A call that brings so many is worth it: they would take as many calls if the store were asked for each.
-const WORTH_IT: u64 = 4;
-/// Before the next call, where there was little to be had; then twice as long, up to the second.
-const SCARCE: (Span, Span) = (Span::from_millis(2), Span::from_millis(64));
-/// Before the next call after one that failed.
-const FAILED: (Span, Span) = (Span::from_millis(50), Span::from_secs(1));
-/// What the clocks of a node and of the store may differ in pace: one part in so many.
+/// Largest amount per call, far above what a node decides in [`HORIZON`].
+const AMOUNT_MAX: u64 = 1 << 32;
+/// Smallest grant that is worth a call: as many hits would take as many calls.
+const WORTHWHILE_GRANT: u64 = 4;
+/// Backoff after a small grant: first and longest.
+const SCARCE_BACKOFF: (Span, Span) = (Span::from_millis(2), Span::from_millis(64));
+/// Backoff after a failed call: first and longest.
+const FAILURE_BACKOFF: (Span, Span) = (Span::from_millis(50), Span::from_secs(1));
+/// Largest relative clock drift between node and store: one part in this many.
 const DRIFT: u64 = 1_000;
-/// How long what others give back may go unheard of.
-const DENIED: Span = Span::from_millis(100);
+/// Longest time that a denial is reused, since peers may release quota meanwhile.
+const DENIAL_REUSE_MAX: Span = Span::from_millis(100);
 
-/// What is held of one identity.
+/// State of one lease.
 #[derive(Debug)]
 pub(super) struct Lease {
     unspent: u64,
-    /// Spent by requests that may yet not happen: until that is known it counts as held.
+    /// Spent by requests that may still be undone; counts as held.
     pending: u64,
-    /// From this tick on nothing of it may be spent.
-    ends: Timestamp,
-    /// Whether it ends with a window, so that nothing can be done about it.
-    is_last: bool,
-    /// Whether somebody was denied for want of what is held here, which is too little for a hit.
-    is_short: bool,
-    /// At or below this it is time to buy.
+    /// Nothing may be spent from this tick on.
+    expires_at: Timestamp,
+    /// Whether it ends with a window, so that it cannot be renewed.
+    ends_with_window: bool,
+    /// Whether a hit was denied although some quota is held: less than its cost.
+    is_insufficient: bool,
+    /// At or below this amount more is acquired.
     low_water: u64,
-    view: View,
+    view: LimitView,
     denial: Option<Denial>,
     demand: Demand,
-    /// The call that is under way, or waits to be retried.
-    under_way: Option<Numbers>,
-    /// Whether it got no reply: it may have been executed, so the very same call is made again.
-    is_unanswered: bool,
+    /// The call that is in flight, or waits to be retried.
+    in_flight: Option<LeaseCall>,
+    /// Whether that call got no reply. It may have been executed, so the same call is retried.
+    is_unconfirmed: bool,
     not_before: Timestamp,
-    pause: Span,
-    /// What ran out unspent, since it was last asked for.
-    lapsed: u64,
+    backoff: Span,
+    /// Expired unspent, not reported yet.
+    expired: u64,
 }
 
-/// The number of the next call of this node: a store that has heard a later one does not listen to an earlier.
+/// Serial numbers of calls. The store ignores a call older than the last it executed.
 #[derive(Debug, Default)]
 pub(super) struct Serials(AtomicU64);
 
-/// A call: what to ask the store for.
+/// Amounts of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Numbers {
+pub(super) struct LeaseCall {
     pub(super) serial: u64,
     pub(super) give: u64,
     pub(super) hold: u64,
     pub(super) want: u64,
 }
 
-/// What a lease says to a hit.
+/// Decision of a lease on a hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Said {
-    /// It is covered.
+pub(super) enum LeaseDecision {
+    /// The lease covers it.
     Covered(Verdict),
-    /// The store has just denied the same.
+    /// The store denied the same cost recently.
     Denied(Verdict),
-    /// Ask the store.
+    /// The store has to decide.
     Uncovered,
 }
 
-/// What the store gave.
+/// Reply of the store to a call.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bought {
+pub(super) struct Grant {
     pub(super) granted: u64,
-    /// How long after the call was sent it ends, by the store's clock; at the earliest.
-    pub(super) lasts: Span,
-    /// Whether what was held before still counts.
-    pub(super) kept: bool,
+    /// Time to live by the store's clock, counted from when the call was sent.
+    pub(super) ttl: Span,
+    /// Whether the amount held before the call is still valid.
+    pub(super) is_extended: bool,
     /// Whether it ends with a window.
-    pub(super) is_last: bool,
+    pub(super) ends_with_window: bool,
 }
 
-/// How the limit stands for everybody, as of the last call: what an answer says beside yes.
+/// State of the limit for all nodes as of the last call.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct View {
-    /// With everything that this node holds given back.
+pub(super) struct LimitView {
+    /// Verdict as if this node had released everything.
     pub(super) verdict: Verdict,
-    /// By how much later it is full again for each that is spent, in microseconds.
+    /// Increase of `reset_after` per unit spent, in microseconds.
     pub(super) slope: u64,
-    /// When that was.
+    /// Tick of the last call.
     pub(super) at: Timestamp,
-    /// What this node held then.
+    /// Amount that this node held at that tick.
     pub(super) held: u64,
 }
 
@@ -128,324 +130,338 @@ struct Denial {
 // === impl Lease ===
 
 impl Lease {
-    /// Nothing is held yet; so much a second is wanted, as far as is known.
+    /// An empty lease with an estimate of the demand per second.
     pub(super) fn new(per_second: u64, ticks: Timestamp) -> Self {
         let verdict = sluicegate::backend::UNCOUNTED;
         Self {
             unspent: 0,
             pending: 0,
-            ends: Timestamp::EPOCH,
-            is_last: false,
-            is_short: false,
+            expires_at: Timestamp::EPOCH,
+            ends_with_window: false,
+            is_insufficient: false,
             low_water: 0,
-            view: View { verdict, slope: 0, at: ticks, held: 0 },
+            view: LimitView { verdict, slope: 0, at: ticks, held: 0 },
             denial: None,
             demand: Demand::new(per_second, ticks),
-            under_way: None,
-            is_unanswered: false,
+            in_flight: None,
+            is_unconfirmed: false,
             not_before: Timestamp::EPOCH,
-            pause: SCARCE.0,
-            lapsed: 0,
+            backoff: SCARCE_BACKOFF.0,
+            expired: 0,
         }
     }
 
-    /// A hit of this cost. One that is not covered is told again when the store is asked ([`Lease::missed`]).
+    /// Decides a hit. An uncovered one is counted by [`Lease::record_miss`].
     #[inline]
-    pub(super) fn hit(&mut self, cost: u64, ticks: Timestamp) -> Said {
-        let said = self.peek(cost, ticks);
-        match said {
-            Said::Covered(_) => {
+    pub(super) fn hit(&mut self, cost: u64, ticks: Timestamp) -> LeaseDecision {
+        let decision = self.peek(cost, ticks);
+        match decision {
+            LeaseDecision::Covered(_) => {
                 self.demand.count(cost, ticks);
                 self.unspent -= cost;
-                Said::Covered(self.view.verdict(self.unspent, ticks))
+                LeaseDecision::Covered(self.view.verdict(self.unspent, ticks))
             }
-            Said::Denied(_) => {
+            LeaseDecision::Denied(_) => {
                 self.demand.count(cost, ticks);
-                said
+                decision
             }
-            Said::Uncovered => said,
+            LeaseDecision::Uncovered => decision,
         }
     }
 
-    /// The store is asked for a hit of this cost.
-    pub(super) fn missed(&mut self, cost: u64, ticks: Timestamp) {
+    /// Counts the demand of a hit that goes to the store.
+    pub(super) fn record_miss(&mut self, cost: u64, ticks: Timestamp) {
         self.demand.count(cost, ticks);
     }
 
-    /// What a hit would be told.
+    /// Decides a hit without spending.
     #[inline]
-    pub(super) fn peek(&mut self, cost: u64, ticks: Timestamp) -> Said {
-        self.settle(ticks);
+    pub(super) fn peek(&mut self, cost: u64, ticks: Timestamp) -> LeaseDecision {
+        self.expire_if_due(ticks);
         if cost <= self.unspent && self.unspent > 0 {
-            return Said::Covered(self.view.verdict(self.unspent, ticks));
+            return LeaseDecision::Covered(self.view.verdict(self.unspent, ticks));
         }
         match &self.denial {
-            // Another cost has another time.
+            // A denial depends on the cost.
             Some(denial) if denial.cost == cost && ticks < denial.until => {
-                Said::Denied(denial.verdict_at(ticks))
+                LeaseDecision::Denied(denial.verdict_at(ticks))
             }
-            _ => Said::Uncovered,
+            _ => LeaseDecision::Uncovered,
         }
     }
 
-    /// The same for a request that others have a say on: it happens or not ([`Lease::happens`], [`Lease::undo`]).
-    pub(super) fn try_hit(&mut self, cost: u64, ticks: Timestamp) -> Said {
-        let said = self.hit(cost, ticks);
-        if let Said::Covered(_) = said {
+    /// Decides a hit of a request with further steps, to be followed by [`Lease::commit`] or
+    /// [`Lease::undo`].
+    pub(super) fn try_hit(&mut self, cost: u64, ticks: Timestamp) -> LeaseDecision {
+        let decision = self.hit(cost, ticks);
+        if let LeaseDecision::Covered(_) = decision {
             self.pending = self.pending.saturating_add(cost);
         }
-        said
+        decision
     }
 
-    /// A hit that was covered happens.
-    pub(super) fn happens(&mut self, cost: u64) {
+    /// Confirms a covered hit.
+    pub(super) fn commit(&mut self, cost: u64) {
         self.pending = self.pending.saturating_sub(cost);
     }
 
-    /// A hit that was covered does not happen.
+    /// Returns the cost of a covered hit to the lease.
     pub(super) fn undo(&mut self, cost: u64, ticks: Timestamp) {
-        self.settle(ticks);
-        // What ran out meanwhile has run out.
+        self.expire_if_due(ticks);
+        // What expired meanwhile is not returned.
         let held = cost.min(self.pending);
         self.pending -= held;
         self.unspent = self.unspent.saturating_add(held);
     }
 
-    /// The store denied what was not covered. Nobody asks it again before its time has come, nor before `gap` has passed.
-    pub(super) fn denied(&mut self, cost: u64, mut verdict: Verdict, gap: Span, ticks: Timestamp) {
+    /// Records a denial of the store: it is reused for `gap` at least, and until its time has come.
+    pub(super) fn record_denial(
+        &mut self,
+        cost: u64,
+        mut verdict: Verdict,
+        gap: Span,
+        ticks: Timestamp,
+    ) {
         let Outcome::Deny { retry_after } = verdict.outcome else { return };
         let retry_after = retry_after.max(gap);
         verdict.outcome = Outcome::Deny { retry_after };
-        let until = ticks.after(retry_after.min(DENIED));
+        let until = ticks.after(retry_after.min(DENIAL_REUSE_MAX));
         self.denial = Some(Denial { verdict, cost, at: ticks, until });
-        self.is_short = self.unspent > 0;
+        self.is_insufficient = self.unspent > 0;
     }
 
-    /// Something was given back, or changed: a denial may be one no longer.
-    pub(super) fn forget_denial(&mut self) {
+    /// Drops the recorded denial, after a refund or a change of the limits.
+    pub(super) fn clear_denial(&mut self) {
         self.denial = None;
     }
 
-    /// What to call now that it was asked for, if anything. It is taken as called.
+    /// The call that acquires more, if it is time. Called on every hit.
     #[inline]
-    pub(super) fn buys(&mut self, serials: &Serials, ticks: Timestamp) -> Option<Numbers> {
-        if self.is_unanswered {
-            return self.retries(ticks);
+    pub(super) fn acquire(&mut self, serials: &Serials, ticks: Timestamp) -> Option<LeaseCall> {
+        if self.is_unconfirmed {
+            return self.retry(ticks);
         }
-        // Too little for a hit here, and nobody else can have it.
-        if self.is_short && self.unspent > 0 && self.under_way.is_none() {
-            self.is_short = false;
-            self.wait(ticks, SCARCE);
-            return Some(self.call(self.unspent, 0, serials));
+        // Too little for a hit here, but of use to another node.
+        if self.is_insufficient && self.unspent > 0 && self.in_flight.is_none() {
+            self.is_insufficient = false;
+            self.back_off(ticks, SCARCE_BACKOFF);
+            return Some(self.start_call(self.unspent, 0, serials));
         }
-        let may = self.under_way.is_none() && self.unspent <= self.low_water;
-        if !may || ticks < self.not_before {
+        let is_low = self.in_flight.is_none() && self.unspent <= self.low_water;
+        if !is_low || ticks < self.not_before {
             return None;
         }
-        let want = self.due();
-        Some(self.call(0, want, serials))
+        let want = self.amount_to_acquire();
+        Some(self.start_call(0, want, serials))
     }
 
-    /// What to call where nobody asks, if anything: what is not needed is given back, and what is about to run out is renewed.
-    pub(super) fn looks_after(&mut self, serials: &Serials, ticks: Timestamp) -> Option<Numbers> {
-        self.settle(ticks);
+    /// The call that is due without a hit: releases unneeded quota, or renews a lease that is about
+    /// to expire.
+    pub(super) fn renew_or_release(
+        &mut self,
+        serials: &Serials,
+        ticks: Timestamp,
+    ) -> Option<LeaseCall> {
+        self.expire_if_due(ticks);
         self.demand.measure(ticks);
-        if self.is_unanswered {
-            return self.retries(ticks);
+        if self.is_unconfirmed {
+            return self.retry(ticks);
         }
-        if self.under_way.is_some() || self.unspent == 0 || ticks < self.not_before {
+        if self.in_flight.is_some() || self.unspent == 0 || ticks < self.not_before {
             return None;
         }
-        let (needed, left) = (self.demand.during(HORIZON), self.ends.since(ticks));
+        let (needed, left) = (self.demand.during(HORIZON), self.expires_at.since(ticks));
         if self.is_idle(ticks) {
-            return Some(self.call(self.unspent, 0, serials));
+            return Some(self.start_call(self.unspent, 0, serials));
         }
-        if self.unspent > needed.saturating_mul(2).saturating_add(FIRST) {
-            return Some(self.call(self.unspent - needed, 0, serials));
+        if self.unspent > needed.saturating_mul(2).saturating_add(FIRST_AMOUNT) {
+            return Some(self.start_call(self.unspent - needed, 0, serials));
         }
-        if !self.is_last && left.as_micros() < TTL.as_micros() / 2 {
-            return Some(self.call(0, 0, serials));
+        if !self.ends_with_window && left.as_micros() < TTL.as_micros() / 2 {
+            return Some(self.start_call(0, 0, serials));
         }
         None
     }
 
-    /// The call that gives back some of what is held.
-    pub(super) fn returns(&mut self, amount: u64, serials: &Serials) -> Numbers {
-        self.call(amount.min(self.unspent), 0, serials)
+    /// The call that releases an amount.
+    pub(super) fn release(&mut self, amount: u64, serials: &Serials) -> LeaseCall {
+        self.start_call(amount.min(self.unspent), 0, serials)
     }
 
-    /// What to call when the node stops, or the limits are others. What a call that is under way brings is lost.
-    pub(super) fn gives_all(&mut self, serials: &Serials, ticks: Timestamp) -> Option<Numbers> {
-        self.settle(ticks);
-        (self.unspent > 0).then(|| self.call(self.unspent, 0, serials))
+    /// The call that releases everything: the node stops, or the limits have changed. The grant
+    /// of a call in flight is lost.
+    pub(super) fn release_all(&mut self, serials: &Serials, ticks: Timestamp) -> Option<LeaseCall> {
+        self.expire_if_due(ticks);
+        (self.unspent > 0).then(|| self.start_call(self.unspent, 0, serials))
     }
 
-    /// What to call when the store may have forgotten what is held.
-    pub(super) fn says_again(&mut self, serials: &Serials, ticks: Timestamp) -> Option<Numbers> {
-        self.settle(ticks);
-        (self.unspent > 0 && self.under_way.is_none()).then(|| self.call(0, 0, serials))
+    /// The call that re-asserts the lease after the store may have lost data.
+    pub(super) fn reassert(&mut self, serials: &Serials, ticks: Timestamp) -> Option<LeaseCall> {
+        self.expire_if_due(ticks);
+        (self.unspent > 0 && self.in_flight.is_none()).then(|| self.start_call(0, 0, serials))
     }
 
-    /// The call of this number is no longer under way. What it asked for, if it was the last.
-    pub(super) fn answers(&mut self, serial: u64) -> Option<Numbers> {
-        self.is_unanswered = false;
-        self.under_way.take_if(|numbers| numbers.serial == serial)
+    /// Ends the call of this serial. Returns it if it is the last one.
+    pub(super) fn complete_call(&mut self, serial: u64) -> Option<LeaseCall> {
+        self.is_unconfirmed = false;
+        self.in_flight.take_if(|call| call.serial == serial)
     }
 
-    /// The call of this number got no reply, and may have been executed.
-    pub(super) fn unanswered(&mut self, serial: u64, ticks: Timestamp) {
-        if self.under_way.is_some_and(|numbers| numbers.serial == serial) {
-            self.is_unanswered = true;
-            self.wait(ticks, FAILED);
+    /// Records that a call got no reply and may have been executed.
+    pub(super) fn mark_unconfirmed(&mut self, serial: u64, ticks: Timestamp) {
+        if self.in_flight.is_some_and(|call| call.serial == serial) {
+            self.is_unconfirmed = true;
+            self.back_off(ticks, FAILURE_BACKOFF);
         }
     }
 
-    /// The call that got no reply, if it is time to retry it. What it bought is claimed, or bought
-    /// now.
-    fn retries(&mut self, ticks: Timestamp) -> Option<Numbers> {
+    /// The unconfirmed call, if it is time to retry it: its grant is claimed, or made now.
+    fn retry(&mut self, ticks: Timestamp) -> Option<LeaseCall> {
         if ticks < self.not_before {
             return None;
         }
-        self.is_unanswered = false;
-        self.under_way
+        self.is_unconfirmed = false;
+        self.in_flight
     }
 
-    /// What a call brought.
-    pub(super) fn bought(
+    /// Applies the reply of a call.
+    pub(super) fn apply_grant(
         &mut self,
-        asked: Numbers,
-        bought: Bought,
+        call: LeaseCall,
+        grant: Grant,
         sent: Timestamp,
-        heard: Timestamp,
+        received: Timestamp,
     ) {
-        self.settle(heard);
-        if !bought.kept {
-            self.lapse();
+        self.expire_if_due(received);
+        if !grant.is_extended {
+            self.expire();
         }
-        self.unspent = self.unspent.saturating_add(bought.granted);
-        let lasts = bought.lasts.as_micros();
-        self.ends = sent.after(Span::from_micros(lasts - lasts / DRIFT));
-        self.is_last = bought.is_last;
+        self.unspent = self.unspent.saturating_add(grant.granted);
+        let ttl = grant.ttl.as_micros();
+        self.expires_at = sent.after(Span::from_micros(ttl - ttl / DRIFT));
+        self.ends_with_window = grant.ends_with_window;
         self.low_water = self.unspent / LOW_WATER;
-        // Heard too late.
-        self.settle(heard);
-        if asked.give > 0 {
+        // The reply may have arrived after the expiry.
+        self.expire_if_due(received);
+        if call.give > 0 {
             self.denial = None;
         }
-        if asked.want == 0 {
+        if call.want == 0 {
             return;
         }
-        if bought.granted >= WORTH_IT || bought.granted >= asked.want / 2 {
-            self.pause = SCARCE.0;
+        if grant.granted >= WORTHWHILE_GRANT || grant.granted >= call.want / 2 {
+            self.backoff = SCARCE_BACKOFF.0;
             self.not_before = Timestamp::EPOCH;
         } else {
-            self.wait(heard, SCARCE);
+            self.back_off(received, SCARCE_BACKOFF);
         }
-        if bought.granted > 0 {
+        if grant.granted > 0 {
             self.denial = None;
         }
     }
 
-    /// How the limit stands for everybody.
-    pub(super) fn sees(&mut self, view: View) {
+    /// Replaces the view of the limit.
+    pub(super) fn set_view(&mut self, view: LimitView) {
         self.view = view;
     }
 
-    /// The store admitted what was not covered, and said how the limit stands without what is held here.
-    pub(super) fn admitted(&mut self, verdict: &Verdict, ticks: Timestamp) {
+    /// Updates the view from an admission by the store, which excludes the quota held here.
+    pub(super) fn record_admission(&mut self, verdict: &Verdict, ticks: Timestamp) {
         let held = self.unspent;
         let remaining = verdict.remaining.map(|left| left.saturating_add_unsigned(held));
-        let given = Span::from_micros(self.view.slope.saturating_mul(held));
-        let reset_after = verdict.reset_after.less(given);
+        let released = Span::from_micros(self.view.slope.saturating_mul(held));
+        let reset_after = verdict.reset_after.less(released);
         let verdict = Verdict { remaining, reset_after, ..*verdict };
-        self.view = View { verdict, slope: self.view.slope, at: ticks, held };
+        self.view = LimitView { verdict, slope: self.view.slope, at: ticks, held };
     }
 
-    /// A call was not executed: what it would have given back is still held.
-    pub(super) fn failed(&mut self, asked: Numbers, ticks: Timestamp) {
-        self.settle(ticks);
-        if ticks < self.ends {
-            self.unspent = self.unspent.saturating_add(asked.give);
+    /// Takes back what a call that was not executed would have released.
+    pub(super) fn call_failed(&mut self, call: LeaseCall, ticks: Timestamp) {
+        self.expire_if_due(ticks);
+        if ticks < self.expires_at {
+            self.unspent = self.unspent.saturating_add(call.give);
         }
-        self.wait(ticks, FAILED);
+        self.back_off(ticks, FAILURE_BACKOFF);
     }
 
-    /// What a call had bought ran out before it was claimed.
-    pub(super) fn lapsed(&mut self, amount: u64) {
-        self.lapsed = self.lapsed.saturating_add(amount);
+    /// Counts an unclaimed grant that has expired.
+    pub(super) fn add_expired(&mut self, amount: u64) {
+        self.expired = self.expired.saturating_add(amount);
     }
 
-    /// What is held.
+    /// Amount that may be spent.
     pub(super) const fn unspent(&self) -> u64 {
         self.unspent
     }
 
-    /// What was held after the last call.
+    /// Amount held after the last call.
     pub(super) const fn held(&self) -> u64 {
         self.view.held
     }
 
-    /// How much is asked for a second, as far as it was measured.
+    /// Measured demand per second.
     pub(super) const fn per_second(&self) -> u64 {
         self.demand.per_second()
     }
 
-    /// For how long it is still held.
-    pub(super) fn lasts(&self, ticks: Timestamp) -> Span {
-        self.ends.since(ticks)
+    /// Time until the lease expires.
+    pub(super) fn remaining_ttl(&self, ticks: Timestamp) -> Span {
+        self.expires_at.since(ticks)
     }
 
-    /// Whether a call is under way.
-    pub(super) const fn is_called(&self) -> bool {
-        self.under_way.is_some()
+    /// Whether a call is in flight.
+    pub(super) const fn has_call_in_flight(&self) -> bool {
+        self.in_flight.is_some()
     }
 
-    /// Whether nobody has asked for it lately.
+    /// Whether there was no hit lately.
     pub(super) fn is_idle(&self, ticks: Timestamp) -> bool {
-        ticks.since(self.demand.last()) > IDLE
+        ticks.since(self.demand.last()) > IDLE_TIMEOUT
     }
 
-    /// Whether it can be forgotten: nobody asks for it, and nothing is held.
-    pub(super) fn is_over(&self, ticks: Timestamp) -> bool {
-        self.is_idle(ticks) && self.unspent == 0 && self.under_way.is_none()
+    /// Whether the lease is idle and empty.
+    pub(super) fn is_removable(&self, ticks: Timestamp) -> bool {
+        self.is_idle(ticks) && self.unspent == 0 && self.in_flight.is_none()
     }
 
-    /// What ran out unspent since this was last asked.
-    pub(super) const fn take_lapsed(&mut self) -> u64 {
-        std::mem::replace(&mut self.lapsed, 0)
+    /// Takes the amount that expired unspent since the last report.
+    pub(super) const fn take_expired(&mut self) -> u64 {
+        std::mem::replace(&mut self.expired, 0)
     }
 
+    /// Expires the lease if its time has come. Every method that reads the amount calls this first.
     #[inline]
-    fn settle(&mut self, ticks: Timestamp) {
-        if ticks >= self.ends && (self.unspent > 0 || self.pending > 0) {
-            self.lapse();
+    fn expire_if_due(&mut self, ticks: Timestamp) {
+        if ticks >= self.expires_at && (self.unspent > 0 || self.pending > 0) {
+            self.expire();
         }
     }
 
-    fn lapse(&mut self) {
-        self.lapsed = self.lapsed.saturating_add(self.unspent);
+    /// Drops everything held.
+    fn expire(&mut self) {
+        self.expired = self.expired.saturating_add(self.unspent);
         (self.unspent, self.pending, self.low_water) = (0, 0, 0);
     }
 
-    /// How much is to be bought.
-    fn due(&self) -> u64 {
-        let most = (self.view.held.max(self.unspent).saturating_mul(GROWTH)).max(FIRST);
-        let due = self.demand.during(HORIZON).saturating_sub(self.unspent);
-        due.clamp(1, most.min(WANT_MAX))
+    /// Amount of the next call.
+    fn amount_to_acquire(&self) -> u64 {
+        let max = (self.view.held.max(self.unspent).saturating_mul(GROWTH)).max(FIRST_AMOUNT);
+        let missing = self.demand.during(HORIZON).saturating_sub(self.unspent);
+        missing.clamp(1, max.min(AMOUNT_MAX))
     }
 
-    fn call(&mut self, give: u64, want: u64, serials: &Serials) -> Numbers {
+    fn start_call(&mut self, give: u64, want: u64, serials: &Serials) -> LeaseCall {
         self.unspent = self.unspent.saturating_sub(give);
-        let numbers =
-            Numbers { serial: serials.next(), give, hold: self.unspent + self.pending, want };
-        (self.under_way, self.is_unanswered) = (Some(numbers), false);
-        numbers
+        let call =
+            LeaseCall { serial: serials.next(), give, hold: self.unspent + self.pending, want };
+        (self.in_flight, self.is_unconfirmed) = (Some(call), false);
+        call
     }
 
-    fn wait(&mut self, ticks: Timestamp, (least, most): (Span, Span)) {
-        self.pause = self.pause.clamp(least, most);
-        self.not_before = ticks.after(self.pause);
-        self.pause = Span::from_micros(self.pause.as_micros() * 2).min(most);
+    fn back_off(&mut self, ticks: Timestamp, (min, max): (Span, Span)) {
+        self.backoff = self.backoff.clamp(min, max);
+        self.not_before = ticks.after(self.backoff);
+        self.backoff = Span::from_micros(self.backoff.as_micros() * 2).min(max);
     }
 }
 
@@ -457,10 +473,10 @@ impl Serials {
     }
 }
 
-// === impl View ===
+// === impl LimitView ===
 
-impl View {
-    /// An admission with so much unspent after it.
+impl LimitView {
+    /// Admission that leaves this amount unspent.
     #[inline]
     fn verdict(&self, unspent: u64, ticks: Timestamp) -> Verdict {
         let spent = self.held.saturating_sub(unspent);

@@ -1,12 +1,14 @@
-//! Buying ahead: what a node holds of the limits that it is often asked for.
+//! Leases: quota that a node acquires ahead for identities that it often decides.
 //!
-//! Whoever is asked for often (`sketch`) has a seat with a lease (`lease`). A hit that the lease covers costs a look into a table; every other goes to
-//! the store. Calls that buy, give back and renew are made in the background (`buying`), many in one.
+//! A frequent identity (`sketch`, a count-min sketch) is promoted to a lease (`lease`). Hits that
+//! the lease covers are decided in memory; all others go to the store. Background tasks
+//! (`acquire`) acquire, renew, release and re-assert leases in batches.
 //!
-//! *Never more passes than the limit allows*: what is held was charged before, counts against the limit until it has run out (`core/lease`), and is not spent
-//! later than that, even if the call took as long as it can have taken. A node that dies takes with it what it held.
+//! *Never more passes than the limit allows*: the store charges a lease when it is granted and
+//! counts it until it expires (`core/lease`); the node stops spending before that, even if the
+//! reply was as late as possible. The quota of a node that crashes is lost until it expires.
 
-mod buying;
+mod acquire;
 mod demand;
 mod lease;
 mod sketch;
@@ -17,7 +19,6 @@ mod tests;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -29,209 +30,208 @@ use sluicegate_rules::set::RuleNo;
 use tokio::sync::{Notify, mpsc};
 
 use super::LevelCounters;
-use super::levels::{add, take};
-use super::local::{Local, LocalStep};
+use super::levels::{add, subtract};
+use super::local::{BuildPrehashed, Local, LocalStep};
 use crate::Store;
 use crate::script::{LeaseRequest, ScriptRule};
-use lease::{Lease, Numbers, Said, Serials};
-use sketch::Sketch;
+use lease::{Lease, LeaseCall, LeaseDecision, Serials};
+use sketch::CountMinSketch;
 use sluicegate::backend::Rule;
 use sluicegate::clock::TimeSource;
 use sluicegate::{Level, Promise};
 
 const SHARDS: usize = 64;
-/// How many identities are leased at a time. Others ask the store.
-const SEATS_MAX: usize = 65_536;
-/// How often an identity was asked for lately, that is within about a second, for it to be leased.
-const OFTEN: u32 = 3;
-/// The same for one that would rather be strict.
-const HOT: u32 = 100;
-/// After a denial the store is not asked again for a sixteenth of the time in which the limit fills, and no longer than this.
-const GAP_MAX: Span = Span::from_millis(5);
+/// Largest number of leased identities; hits of others go to the store.
+const LEASED_MAX: usize = 65_536;
+/// Recent requests, within about a second, from which an identity is leased.
+const PROMOTE_AT: u32 = 3;
+/// The same for identities of a rule that is strict until hot.
+const PROMOTE_STRICT_AT: u32 = 100;
+/// A denial is reused for a sixteenth of the shortest window, at most for this long.
+const DENIAL_GAP_MAX: Span = Span::from_millis(5);
 
 const LEASED: Promise = Promise { level: Level::Leased, over: 0 };
 
-/// What this node holds. Clones are the same.
+/// The leases of this node. Clones share state.
 #[derive(Clone)]
 pub(super) struct Leases {
     inner: Arc<Inner>,
 }
 
-/// What is held of one identity, for who wants to know.
+/// Lease of one identity, for listings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Leased {
-    /// Under which rule.
+pub struct LeaseInfo {
+    /// Its rule.
     pub rule: RuleNo,
-    /// Whose it is: domain and entries, as they were matched.
+    /// Domain and entries of the identity, as matched.
     pub identity: Box<[u8]>,
-    /// Whether the rule is strict, and this identity so hot that it is leased.
+    /// Whether the rule is strict and the identity leased because it is hot.
     pub is_hot: bool,
-    /// What this node holds unspent.
+    /// Amount that this node may still spend.
     pub unspent: u64,
-    /// How much it is asked for a second.
+    /// Demand per second.
     pub per_second: u64,
-    /// For how long what it holds may be spent.
-    pub lasts: Span,
+    /// Time until the lease expires.
+    pub ttl: Span,
 }
 
 struct Inner {
     clock: TimeSource,
     store: Store,
     shards: [Mutex<Shard>; SHARDS],
-    seats: AtomicUsize,
-    sketch: Sketch,
+    leased_count: AtomicUsize,
+    sketch: CountMinSketch,
     serials: Serials,
-    due: mpsc::UnboundedSender<Due>,
+    queue: mpsc::UnboundedSender<QueuedCall>,
     is_closing: AtomicBool,
-    /// Told whenever a call was answered.
-    answered: Notify,
+    /// Notified after each completed call.
+    completed: Notify,
 }
 
-/// By hash. Two identities of one hash take turns.
-type Shard = HashMap<u64, Seat, BuildHasherDefault<AsIs>>;
+/// By hash; of two identities with the same hash only the first is leased.
+type Shard = HashMap<u64, LeasedIdentity, BuildPrehashed>;
 
-/// An identity that is leased.
-struct Seat {
+/// A leased identity.
+struct LeasedIdentity {
     no: RuleNo,
     identity: Box<[u8]>,
     key: Arc<[u8]>,
     rule: Arc<Rule>,
     is_hot: bool,
-    gap: Span,
+    denial_gap: Span,
     lease: Lease,
     counters: Arc<LevelCounters>,
-    /// Decided here, and not yet counted.
+    /// Local decisions not yet added to the counters.
     local: u64,
-    /// What the counters say that it holds.
+    /// Amount of this lease within `short_bound`.
     counted: u64,
 }
 
-/// A call to be made.
-struct Due {
+/// A call that waits to be sent.
+struct QueuedCall {
     hash: u64,
-    ask: LeaseRequest,
+    request: LeaseRequest,
 }
-
-/// A hash is one already.
-#[derive(Default)]
-struct AsIs(u64);
 
 // === impl Leases ===
 
 impl Leases {
-    /// Nothing is held. To be called where tokio runs.
+    /// Starts the background tasks. Must be called within a Tokio runtime.
     pub(super) fn start(clock: &TimeSource, store: &Store) -> Self {
-        let (due, called) = mpsc::unbounded_channel();
+        let (queue, calls) = mpsc::unbounded_channel();
         let inner = Arc::new(Inner {
             clock: clock.clone(),
             store: store.clone(),
             shards: std::array::from_fn(|_| Mutex::default()),
-            seats: AtomicUsize::new(0),
-            sketch: Sketch::new(),
+            leased_count: AtomicUsize::new(0),
+            sketch: CountMinSketch::new(),
             serials: Serials::default(),
-            due,
+            queue,
             is_closing: AtomicBool::new(false),
-            answered: Notify::new(),
+            completed: Notify::new(),
         });
-        tokio::spawn(buying::buy(Arc::downgrade(&inner), called));
-        tokio::spawn(buying::look_after(Arc::downgrade(&inner)));
-        tokio::spawn(buying::say_again(Arc::downgrade(&inner)));
+        tokio::spawn(acquire::send_calls(Arc::downgrade(&inner), calls));
+        tokio::spawn(acquire::maintain(Arc::downgrade(&inner)));
+        tokio::spawn(acquire::reassert_after_data_loss(Arc::downgrade(&inner)));
         Self { inner }
     }
 
-    /// A hit, if this node can decide it.
+    /// Decides a hit, if the lease covers it.
     #[inline]
     pub(super) fn hit(&self, step: &LocalStep<'_>, ticks: Timestamp) -> Local {
-        self.inner.with_seat(step, ticks, |seat| {
-            let said = seat.lease.hit(step.cost, ticks);
-            seat.local += u64::from(said != Said::Uncovered);
-            // Rules that are loaded anew may have other numbers.
-            seat.no = step.no;
-            said
+        self.inner.decide_with(step, ticks, |leased| {
+            let decision = leased.lease.hit(step.cost, ticks);
+            leased.local += u64::from(decision != LeaseDecision::Uncovered);
+            // A reload may renumber the rules.
+            leased.no = step.no;
+            decision
         })
     }
 
-    /// The same for a request that others have a say on: it happens or not.
+    /// Decides a hit of a request with further steps, to be followed by `commit` or `undo`.
     pub(super) fn try_hit(&self, step: &LocalStep<'_>, ticks: Timestamp) -> Local {
-        self.inner.with_seat(step, ticks, |seat| {
-            let said = seat.lease.try_hit(step.cost, ticks);
-            seat.local += u64::from(said != Said::Uncovered);
-            seat.no = step.no;
-            said
+        self.inner.decide_with(step, ticks, |leased| {
+            let decision = leased.lease.try_hit(step.cost, ticks);
+            leased.local += u64::from(decision != LeaseDecision::Uncovered);
+            leased.no = step.no;
+            decision
         })
     }
 
-    /// A hit that was said to pass happens.
-    pub(super) fn happens(&self, step: &LocalStep<'_>) {
-        self.inner.of_seat(step, |seat| seat.lease.happens(step.cost));
+    /// Confirms a hit of `try_hit`.
+    pub(super) fn commit(&self, step: &LocalStep<'_>) {
+        self.inner.update(step, |leased| leased.lease.commit(step.cost));
     }
 
-    /// What a hit would be told, if this node can tell. The store knows better what is denied.
+    /// Decides without spending. Denials are left to the store, which knows better.
     pub(super) fn peek(&self, step: &LocalStep<'_>, ticks: Timestamp) -> Local {
-        let said = self.inner.with_seat(step, ticks, |seat| seat.lease.peek(step.cost, ticks));
-        match said {
-            Local::Decided(verdict, _) if verdict.is_allowed() => said,
+        let decision =
+            self.inner.decide_with(step, ticks, |leased| leased.lease.peek(step.cost, ticks));
+        match decision {
+            Local::Decided(verdict, _) if verdict.is_allowed() => decision,
             _ => Local::Unknown,
         }
     }
 
-    /// A hit that was said to pass does not happen.
+    /// Returns the cost of a hit of `try_hit` to the lease.
     pub(super) fn undo(&self, step: &LocalStep<'_>, ticks: Timestamp) {
-        self.inner.of_seat(step, |seat| seat.lease.undo(step.cost, ticks));
+        self.inner.update(step, |leased| leased.lease.undo(step.cost, ticks));
     }
 
-    /// The store is asked for a hit: if that is often so, it is leased from now on.
-    pub(super) fn missed(&self, step: &LocalStep<'_>, ticks: Timestamp) {
-        add(&step.counters.asked, 1);
-        self.inner.missed(step, ticks);
+    /// Counts a hit that goes to the store, and promotes its identity if that is frequent.
+    pub(super) fn record_miss(&self, step: &LocalStep<'_>, ticks: Timestamp) {
+        add(&step.counters.remote, 1);
+        self.inner.record_miss(step, ticks);
     }
 
-    /// What the store said of it.
-    pub(super) fn answered(&self, step: &LocalStep<'_>, verdict: &Verdict, ticks: Timestamp) {
-        self.inner.of_seat(step, |seat| match verdict.outcome {
-            Outcome::Deny { .. } => seat.lease.denied(step.cost, *verdict, seat.gap, ticks),
-            Outcome::Allow { .. } => seat.lease.admitted(verdict, ticks),
+    /// Records the verdict of the store on such a hit.
+    pub(super) fn record_verdict(&self, step: &LocalStep<'_>, verdict: &Verdict, ticks: Timestamp) {
+        self.inner.update(step, |leased| match verdict.outcome {
+            Outcome::Deny { .. } => {
+                leased.lease.record_denial(step.cost, *verdict, leased.denial_gap, ticks)
+            }
+            Outcome::Allow { .. } => leased.lease.record_admission(verdict, ticks),
             Outcome::Never { .. } => {}
         });
     }
 
-    /// What this node held of an identity after its last call, spent or not.
+    /// Amount held after the last call, spent or not.
     pub(super) fn held(&self, hash: u64) -> u64 {
-        self.inner.shard(hash).lock().get(&hash).map_or(0, |seat| seat.lease.held())
+        self.inner.shard(hash).lock().get(&hash).map_or(0, |leased| leased.lease.held())
     }
 
-    /// Something was given back to it, or changed.
-    pub(super) fn forget_denial(&self, hash: u64) {
-        if let Some(seat) = self.inner.shard(hash).lock().get_mut(&hash) {
-            seat.lease.forget_denial();
+    /// Drops the recorded denial, after a refund or a reset.
+    pub(super) fn clear_denial(&self, hash: u64) {
+        if let Some(leased) = self.inner.shard(hash).lock().get_mut(&hash) {
+            leased.lease.clear_denial();
         }
     }
 
-    /// Gives everything back. From now on every hit asks the store.
+    /// Releases all leases. From now on every hit goes to the store.
     pub(super) async fn close(&self) {
-        buying::close(&self.inner).await;
+        acquire::close(&self.inner).await;
     }
 
-    /// What is held, the most asked for first.
-    pub(super) fn list(&self, most: usize) -> Vec<Leased> {
+    /// The leases with the highest demand.
+    pub(super) fn list(&self, max: usize) -> Vec<LeaseInfo> {
         let ticks = self.inner.clock.ticks();
         let mut all = Vec::new();
         for shard in &self.inner.shards {
-            all.extend(shard.lock().values().map(|seat| seat.told(ticks)));
+            all.extend(shard.lock().values().map(|leased| leased.info(ticks)));
         }
         all.sort_by(|one, other| {
             other.per_second.cmp(&one.per_second).then_with(|| one.identity.cmp(&other.identity))
         });
-        all.truncate(most);
+        all.truncate(max);
         all
     }
 }
 
 impl fmt::Debug for Leases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seats = self.inner.seats.load(Ordering::Relaxed);
-        f.debug_struct("Leases").field("seats", &seats).finish_non_exhaustive()
+        let leased_count = self.inner.leased_count.load(Ordering::Relaxed);
+        f.debug_struct("Leases").field("leased_count", &leased_count).finish_non_exhaustive()
     }
 }
 
@@ -240,93 +240,95 @@ impl fmt::Debug for Leases {
 impl Inner {
     #[inline]
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
-        // The map takes the lowest bits and the highest.
+        // The map uses the lowest and the highest bits.
         &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
     #[inline]
-    fn with_seat(
+    fn decide_with(
         &self,
         step: &LocalStep<'_>,
         ticks: Timestamp,
-        ask: impl FnOnce(&mut Seat) -> Said,
+        decide: impl FnOnce(&mut LeasedIdentity) -> LeaseDecision,
     ) -> Local {
         let mut shard = self.shard(step.hash).lock();
-        let Some(seat) = shard.get_mut(&step.hash) else { return Local::Unknown };
-        if !seat.is(step) {
+        let Some(leased) = shard.get_mut(&step.hash) else { return Local::Unknown };
+        if !leased.is_of(step) {
             return Local::Unknown;
         }
-        let said = ask(seat);
+        let decision = decide(leased);
         if !self.is_closing.load(Ordering::Relaxed)
-            && let Some(numbers) = seat.lease.buys(&self.serials, ticks)
+            && let Some(call) = leased.lease.acquire(&self.serials, ticks)
         {
-            self.call(seat, step.hash, numbers);
+            self.enqueue(leased, step.hash, call);
         }
-        match said {
-            Said::Covered(verdict) | Said::Denied(verdict) => Local::Decided(verdict, LEASED),
-            Said::Uncovered => Local::Unknown,
+        match decision {
+            LeaseDecision::Covered(verdict) | LeaseDecision::Denied(verdict) => {
+                Local::Decided(verdict, LEASED)
+            }
+            LeaseDecision::Uncovered => Local::Unknown,
         }
     }
 
-    fn of_seat(&self, step: &LocalStep<'_>, act: impl FnOnce(&mut Seat)) {
+    fn update(&self, step: &LocalStep<'_>, act: impl FnOnce(&mut LeasedIdentity)) {
         let mut shard = self.shard(step.hash).lock();
-        if let Some(seat) = shard.get_mut(&step.hash).filter(|seat| seat.is(step)) {
-            act(seat);
+        if let Some(leased) = shard.get_mut(&step.hash).filter(|leased| leased.is_of(step)) {
+            act(leased);
         }
     }
 
-    fn missed(&self, step: &LocalStep<'_>, ticks: Timestamp) {
+    fn record_miss(&self, step: &LocalStep<'_>, ticks: Timestamp) {
         if self.is_closing.load(Ordering::Relaxed) {
             return;
         }
         let count = self.sketch.count(step.hash);
         let mut shard = self.shard(step.hash).lock();
-        let seat = match shard.entry(step.hash) {
-            Entry::Occupied(taken) if taken.get().is(step) => taken.into_mut(),
+        let leased = match shard.entry(step.hash) {
+            Entry::Occupied(taken) if taken.get().is_of(step) => taken.into_mut(),
             Entry::Occupied(taken) if *taken.get().identity == *step.identity => {
-                // The limits are others now.
-                let seat = taken.into_mut();
-                let old = std::mem::replace(seat, self.new_seat(step, count, ticks));
-                self.leave(old, step.hash, ticks);
-                seat
+                // The limits have changed.
+                let leased = taken.into_mut();
+                let old = std::mem::replace(leased, self.promote(step, count, ticks));
+                self.demote(old, step.hash, ticks);
+                leased
             }
-            // Two identities of one hash: the first has it.
+            // A hash collision: the first identity is leased.
             Entry::Occupied(_) => return,
-            Entry::Vacant(free) if self.is_often(step, count) => {
-                free.insert(self.new_seat(step, count, ticks))
+            Entry::Vacant(free) if self.is_promotable(step, count) => {
+                free.insert(self.promote(step, count, ticks))
             }
             Entry::Vacant(_) => return,
         };
-        seat.lease.missed(step.cost, ticks);
-        if let Some(numbers) = seat.lease.buys(&self.serials, ticks) {
-            self.call(seat, step.hash, numbers);
+        leased.lease.record_miss(step.cost, ticks);
+        if let Some(call) = leased.lease.acquire(&self.serials, ticks) {
+            self.enqueue(leased, step.hash, call);
         }
     }
 
-    fn is_often(&self, step: &LocalStep<'_>, count: u32) -> bool {
-        let often = if is_hot(step) { HOT } else { OFTEN };
-        count >= often && self.seats.load(Ordering::Relaxed) < SEATS_MAX
+    fn is_promotable(&self, step: &LocalStep<'_>, count: u32) -> bool {
+        let threshold = if is_hot(step) { PROMOTE_STRICT_AT } else { PROMOTE_AT };
+        count >= threshold && self.leased_count.load(Ordering::Relaxed) < LEASED_MAX
     }
 
-    fn new_seat(&self, step: &LocalStep<'_>, count: u32, ticks: Timestamp) -> Seat {
-        self.seats.fetch_add(1, Ordering::Relaxed);
+    fn promote(&self, step: &LocalStep<'_>, count: u32, ticks: Timestamp) -> LeasedIdentity {
+        self.leased_count.fetch_add(1, Ordering::Relaxed);
         add(&step.counters.promoted, 1);
         add(&step.counters.leases, 1);
         let key = self.store.key_of(step.identity, "");
-        Seat::new(step, key, u64::from(count), ticks)
+        LeasedIdentity::new(step, key, u64::from(count), ticks)
     }
 
-    /// Has a call made. There is one for each seat at most, and so there is room for it.
-    fn call(&self, seat: &Seat, hash: u64, numbers: Numbers) {
-        let ask = self.ask_of(seat, numbers);
-        let _ = self.due.send(Due { hash, ask });
+    /// Queues a call. There is at most one per lease, which bounds the queue.
+    fn enqueue(&self, leased: &LeasedIdentity, hash: u64, call: LeaseCall) {
+        let request = self.lease_request(leased, call);
+        let _ = self.queue.send(QueuedCall { hash, request });
     }
 
-    fn ask_of(&self, seat: &Seat, numbers: Numbers) -> LeaseRequest {
-        let Numbers { serial, give, hold, want } = numbers;
+    fn lease_request(&self, leased: &LeasedIdentity, call: LeaseCall) -> LeaseRequest {
+        let LeaseCall { serial, give, hold, want } = call;
         LeaseRequest {
-            key: seat.key.clone(),
-            rule: ScriptRule::at(&seat.rule, self.clock.now()),
+            key: leased.key.clone(),
+            rule: ScriptRule::at(&leased.rule, self.clock.now()),
             node: self.store.node(),
             serial,
             give,
@@ -336,31 +338,32 @@ impl Inner {
         }
     }
 
-    /// A seat is given up, and what it holds given back.
-    fn leave(&self, mut seat: Seat, hash: u64, ticks: Timestamp) {
-        self.seats.fetch_sub(1, Ordering::Relaxed);
-        if let Some(numbers) = seat.lease.gives_all(&self.serials, ticks) {
-            self.call(&seat, hash, numbers);
+    /// Ends a lease and releases its quota.
+    fn demote(&self, mut leased: LeasedIdentity, hash: u64, ticks: Timestamp) {
+        self.leased_count.fetch_sub(1, Ordering::Relaxed);
+        if let Some(call) = leased.lease.release_all(&self.serials, ticks) {
+            self.enqueue(&leased, hash, call);
         }
-        seat.count();
-        add(&seat.counters.demoted, 1);
-        take(&seat.counters.leases, 1);
+        leased.flush_counters();
+        add(&leased.counters.demoted, 1);
+        subtract(&leased.counters.leases, 1);
     }
 }
 
-// === impl Seat ===
+// === impl LeasedIdentity ===
 
-impl Seat {
+impl LeasedIdentity {
     fn new(step: &LocalStep<'_>, key: Arc<[u8]>, count: u64, ticks: Timestamp) -> Self {
         let fills_in = step.rule.policies.iter().filter_map(|policy| policy.window).min();
-        let gap = Span::from_micros(fills_in.unwrap_or_default().as_micros() / 16).min(GAP_MAX);
+        let denial_gap =
+            Span::from_micros(fills_in.unwrap_or_default().as_micros() / 16).min(DENIAL_GAP_MAX);
         Self {
             no: step.no,
             identity: step.identity.into(),
             key,
             rule: step.rule.clone(),
             is_hot: is_hot(step),
-            gap,
+            denial_gap,
             lease: Lease::new(count, ticks),
             counters: step.counters.clone(),
             local: 0,
@@ -368,57 +371,38 @@ impl Seat {
         }
     }
 
-    /// Whether it is that of this step, under the same limits.
+    /// Whether this is the identity of a step, under the same limits.
     #[inline]
-    fn is(&self, step: &LocalStep<'_>) -> bool {
+    fn is_of(&self, step: &LocalStep<'_>) -> bool {
         Arc::ptr_eq(&self.rule, step.rule) && *self.identity == *step.identity
     }
 
-    /// Brings the counters up to date.
-    fn count(&mut self) {
+    /// Adds what has changed to the counters of the rule.
+    fn flush_counters(&mut self) {
         let counters = &*self.counters;
         add(&counters.local, std::mem::replace(&mut self.local, 0));
-        add(&counters.short_observed, self.lease.take_lapsed());
+        add(&counters.short_observed, self.lease.take_expired());
         let (held, counted) = (self.lease.unspent(), self.counted);
         match held.checked_sub(counted) {
             Some(more) => add(&counters.short_bound, more),
-            None => take(&counters.short_bound, counted - held),
+            None => subtract(&counters.short_bound, counted - held),
         }
         self.counted = held;
     }
 
-    fn told(&self, ticks: Timestamp) -> Leased {
-        Leased {
+    fn info(&self, ticks: Timestamp) -> LeaseInfo {
+        LeaseInfo {
             rule: self.no,
             identity: self.identity.clone(),
             is_hot: self.is_hot,
             unspent: self.lease.unspent(),
             per_second: self.lease.per_second(),
-            lasts: self.lease.lasts(ticks),
+            ttl: self.lease.remaining_ttl(ticks),
         }
     }
 }
 
-/// Whether it is leased although its rule is strict.
+/// Whether an identity is leased although its rule is strict.
 fn is_hot(step: &LocalStep<'_>) -> bool {
     step.consistency != Consistency::Leased
-}
-
-// === impl AsIs ===
-
-impl Hasher for AsIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        // Not asked for: keys are 64-bit numbers.
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
 }

@@ -1,46 +1,46 @@
-//! Who is asked for often: a count-min sketch.
+//! Count-min sketch that finds frequently requested identities (heavy hitters).
 //!
-//! Each identity adds to one counter in each of four rows, at places that its hash tells; the least of the four is never less than what it came to, and more only
-//! where others met it in every row. So a few kilobytes find the heavy hitters among any number of identities, and who is taken for one by mistake is leased without need.
-//! All counters are halved now and then: what counts is lately.
+//! Each identity increments one counter in each of four rows, at columns taken from its hash. The
+//! minimum of the four never underestimates, and overestimates only if other identities collide in
+//! every row; a false positive is leased without need. Periodic halving makes the counts recent.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const ROWS: usize = 4;
-const PLACES: usize = 4_096;
+const COLUMNS: usize = 4_096;
 
-/// Who is asked for often.
+/// Count-min sketch of recent requests per identity.
 #[derive(Debug)]
-pub(super) struct Sketch {
+pub(super) struct CountMinSketch {
     counters: Box<[AtomicU32]>,
 }
 
-// === impl Sketch ===
+// === impl CountMinSketch ===
 
-impl Sketch {
-    /// Nobody has come.
+impl CountMinSketch {
+    /// An empty sketch.
     pub(super) fn new() -> Self {
-        Self { counters: (0..ROWS * PLACES).map(|_| AtomicU32::new(0)).collect() }
+        Self { counters: (0..ROWS * COLUMNS).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Somebody came; how often lately, at the most.
+    /// Counts a request. Returns the upper estimate of the recent requests.
     pub(super) fn count(&self, hash: u64) -> u32 {
-        let mut least = u32::MAX;
+        let mut min = u32::MAX;
         for row in 0..ROWS {
-            // Sixteen bits of the hash for each row.
-            let place = (hash >> (16 * row)) as usize % PLACES;
-            let before = self.counters[row * PLACES + place].fetch_add(1, Ordering::Relaxed);
-            least = least.min(before.saturating_add(1));
+            // Sixteen bits of the hash select the column of a row.
+            let column = (hash >> (16 * row)) as usize % COLUMNS;
+            let before = self.counters[row * COLUMNS + column].fetch_add(1, Ordering::Relaxed);
+            min = min.min(before.saturating_add(1));
         }
-        least
+        min
     }
 
-    /// What was counts half.
+    /// Halves all counters.
     pub(super) fn halve(&self) {
         for counter in &self.counters {
             let now = counter.load(Ordering::Relaxed);
             if now > 0 {
-                // What came in between is lost: it is one of many.
+                // Concurrent increments may be lost, which is within the error of the estimate.
                 counter.store(now / 2, Ordering::Relaxed);
             }
         }
@@ -52,8 +52,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_who_comes_often_among_many() {
-        let sketch = Sketch::new();
+    fn finds_heavy_hitters_among_many() {
+        let sketch = CountMinSketch::new();
         let spread = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
         for number in 1..=2_000 {
             assert!(sketch.count(spread(number)) < 20, "{number} came once");
