@@ -41,7 +41,7 @@ fn valid_rules_are_summed_up() {
         "domain shop: 1 rule\n",
         "  user_id  20 per minute, counted even when denied (Envoy)\n",
         "hard · strict · a counter for each user_id · 25 to 30 MB",
-        "embedded memory store",
+        "in the memory store, typical and maximum",
         "valid: 1 domain, 1 rule, 1 limit\n",
     ] {
         assert!(run.stdout.contains(says), "{says}: {}", run.stdout);
@@ -123,7 +123,7 @@ fn a_directory_without_files_is_worth_a_warning() {
     let run = check(&[folder.path()]);
     assert_eq!(run.code, 0);
     assert!(
-        run.stderr.starts_with("warning: ") && run.stderr.contains("there are no files in it"),
+        run.stderr.starts_with("warning: ") && run.stderr.contains("no files, so nothing is limited"),
         "{}",
         run.stderr
     );
